@@ -1,0 +1,18 @@
+"""Optimisers of binary layers, and P-SBGD for plain functions."""
+
+from qpsbgd.optim.binaryconnect import BinaryConnect
+from qpsbgd.optim.layerwise import binary_layers, check_claimed, real_optimizer
+from qpsbgd.optim.minimize import Minimum, minimize
+from qpsbgd.optim.proxquant import ProxQuant
+from qpsbgd.optim.qpsbgd import QPSBGD
+
+__all__ = [
+    "QPSBGD",
+    "BinaryConnect",
+    "Minimum",
+    "ProxQuant",
+    "binary_layers",
+    "check_claimed",
+    "minimize",
+    "real_optimizer",
+]

@@ -1,0 +1,169 @@
+"""What the binary optimisers share: they take binary layers, and every parameter has exactly one optimiser."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from qpsbgd.nn import BinaryLayer
+
+Layers = nn.Module | Iterable[nn.Module] | Iterable[dict[str, Any]]
+
+
+class LayerwiseOptimizer(Optimizer):
+    """A torch optimiser of the latent weights of binary layers.
+
+    Wherever torch optimisers take parameters, these take a model, a layer, or several of them; the latent weights of
+    the binary layers inside become the group's `params`.
+    """
+
+    def __init__(self, model_or_layers: Layers, defaults: dict[str, Any]) -> None:
+        self._layers: dict[Tensor, BinaryLayer] = {}
+        self._check_options(defaults)
+        params = [model_or_layers] if isinstance(model_or_layers, nn.Module | dict) else list(model_or_layers)
+        super().__init__(cast(Any, params), defaults)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add layers with options of their own: `{"params": model.head, "lr": 0.1}`."""
+        if "params" not in param_group:
+            raise ValueError('a parameter group needs the key "params" with a model, a layer or a list of layers')
+        unknown = sorted(set(param_group) - set(self.defaults) - {"params"})
+        if unknown:
+            raise TypeError(f"{type(self).__name__} has no option {', '.join(unknown)}; it has {', '.join(self.defaults)}")
+        self._check_options({**self.defaults, **param_group})
+        layers = binary_layers(param_group["params"])
+        super().add_param_group({**param_group, "params": [layer.weight for layer in layers]})
+        for layer in layers:
+            self._layers[layer.weight] = layer
+            self._adopt(layer)
+
+    @abstractmethod
+    def _check_options(self, options: dict[str, Any]) -> None:
+        """Raise ValueError for options that cannot be meant."""
+
+    @abstractmethod
+    def _adopt(self, layer: BinaryLayer) -> None:
+        """Prepare a layer that this optimiser now trains."""
+
+    def _run(self, closure: Callable[[], float] | None) -> float | None:
+        if closure is None:
+            return None
+        with torch.enable_grad():
+            return closure()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_layers": list(self._layers.values())}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        layers = state.pop("_layers", None) if "_layers" in state else None
+        super().__setstate__(state)
+        if layers is not None:
+            self._layers = {layer.weight: layer for layer in layers}
+            for layer in layers:
+                self._adopt(layer)
+
+
+def binary_layers(model_or_layers: nn.Module | Iterable[nn.Module]) -> list[BinaryLayer]:
+    """The binary layers in a model, a layer or several of them, in order, each once.
+
+    Raises:
+        TypeError: Something else came, such as `model.parameters()`.
+        ValueError: There is no binary layer, or two layers share one weight.
+    """
+    modules = [model_or_layers] if isinstance(model_or_layers, nn.Module) else list(model_or_layers)
+    for module in modules:
+        if not isinstance(module, nn.Module):
+            raise TypeError(
+                f"a binary optimiser takes a model or binary layers, got {type(module).__name__}: it has to record "
+                "what the layers see, so pass the model where you would pass model.parameters()"
+            )
+    found = dict.fromkeys(m for module in modules for m in module.modules() if isinstance(m, BinaryLayer))
+    if not found:
+        raise ValueError("there is no binary layer here; build the model with qpsbgd.nn.BinaryLinear")
+    twice = [p for p, count in Counter(layer.weight for layer in found).items() if count > 1]
+    if twice:
+        raise ValueError(
+            f"{len(twice)} weight(s) belong to more than one layer; call one layer several times instead of sharing "
+            "its weight"
+        )
+    return list(found)
+
+
+def clip_latent(weight: Tensor, limit: float | None) -> None:
+    """Keep latent weights within ±limit, in place."""
+    if limit is not None:
+        weight.clamp_(-limit, limit)
+
+
+def check_range(
+    options: dict[str, Any],
+    name: str,
+    *,
+    least: float = -math.inf,
+    above: float = -math.inf,
+    below: float = math.inf,
+    optional: bool = False,
+) -> None:
+    """Raise ValueError unless least ≤ options[name] < below and options[name] > above, or None where `optional`."""
+    value = options[name]
+    if (value is None and optional) or (value is not None and value >= least and above < value < below):
+        return
+    bounds = [(f"at least {least}", least > -math.inf), (f"above {above}", above > -math.inf)]
+    bounds += [(f"below {below}", below < math.inf), ("finite", below == math.inf)]
+    wanted = " and ".join(text for text, used in bounds if used)
+    raise ValueError(f"{name} must be {wanted}, got {value}")
+
+
+def real_optimizer(
+    model: nn.Module, beside: Optimizer, kind: type[Optimizer] = torch.optim.Adam, **options: Any
+) -> Optimizer | None:
+    """An ordinary optimiser for all parameters that `beside` leaves: biases, norms, encoders; None if there are none.
+
+    Args:
+        model: The whole model.
+        beside: The binary optimiser of the model.
+        kind: Class of the optimiser to make.
+        **options: Given to it, such as `lr=1e-3`.
+
+    Raises:
+        ValueError: A binary layer's weight was left out by `beside`, or `beside` holds parameters of another model.
+    """
+    claimed = {p for group in beside.param_groups for p in group["params"]}
+    rest = [p for p in model.parameters() if p.requires_grad and p not in claimed]
+    optimizer = kind(rest, **options) if rest else None  # type: ignore[call-arg]
+    check_claimed(model, beside, *([optimizer] if optimizer else []))
+    return optimizer
+
+
+def check_claimed(model: nn.Module, *optimizers: Optimizer) -> None:
+    """Check that every trainable parameter of `model` has exactly one optimiser, binary weights a binary one.
+
+    Raises:
+        ValueError: Names the parameters claimed twice, never, by the wrong kind, or from outside the model.
+    """
+    names = {p: name for name, p in model.named_parameters()}
+    binary = {m.weight for m in model.modules() if isinstance(m, BinaryLayer)}
+    claims = Counter(p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"])
+    ordinary = {
+        p
+        for optimizer in optimizers
+        if not isinstance(optimizer, LayerwiseOptimizer)
+        for group in optimizer.param_groups
+        for p in group["params"]
+    }
+    faults = {
+        "claimed by more than one optimiser": [names.get(p, "?") for p, count in claims.items() if count > 1],
+        "claimed by none": [name for p, name in names.items() if p.requires_grad and p not in claims],
+        "binary weights in an ordinary optimiser": [names[p] for p in ordinary & binary],
+        "claimed but not of this model": [f"shape {tuple(p.shape)}" for p in claims if p not in names],
+    }
+    found = [f"{fault}: {', '.join(which)}" for fault, which in faults.items() if which]
+    if found:
+        raise ValueError("every parameter needs exactly one optimiser; " + "; ".join(found))

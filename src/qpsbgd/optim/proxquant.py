@@ -1,0 +1,86 @@
+"""ProxQuant: train real weights that a growing regulariser draws to ±1."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from qpsbgd.nn import BinaryLayer, sign
+from qpsbgd.optim.binaryconnect import Update, check_descent_options, direction
+from qpsbgd.optim.layerwise import Layers, LayerwiseOptimizer, check_range, clip_latent
+
+
+class ProxQuant(LayerwiseOptimizer):
+    """ProxQuant (Bai, Wang and Liberty, 2019): a gradient step at the real weights, then a proximal step to ±1.
+
+        θ ← θ − lr · u,   θ ← prox(θ, λ_t),   λ_t = `rate` · t
+
+    The layers compute with the real weights θ in training (`latent_forward`) and with sign(θ) in evaluation. With T
+    steps in all, the proximal steps move a weight by up to rate · T²/2 altogether: choose `rate` near 4/T², or give
+    `total_steps` = T.
+
+    Args:
+        model_or_layers: A model, binary layers, or parameter groups `{"params": layers, "lr": …}`.
+        lr: Step size of the weights.
+        rate: Growth of the regulariser per step.
+        total_steps: Steps that training will have; sets `rate` to 4/T² where it is not given.
+        update: Of the gradient step: "sgd", "sign" or "adam".
+        momentum: Of "sgd" and "sign".
+        betas: Of "adam".
+        eps: Of "adam".
+        clip: Bound of the weights; None leaves them free.
+    """
+
+    def __init__(
+        self,
+        model_or_layers: Layers,
+        lr: float = 0.01,
+        *,
+        rate: float | None = None,
+        total_steps: int | None = None,
+        update: Update = "sgd",
+        momentum: float = 0.0,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        clip: float | None = 1.0,
+    ) -> None:
+        if (rate is None) == (total_steps is None):
+            raise ValueError("ProxQuant needs either rate or total_steps, to know how fast weights are drawn to ±1")
+        if total_steps is not None:
+            check_range({"total_steps": total_steps}, "total_steps", least=1)
+            rate = 4 / total_steps**2
+        options = {"lr": lr, "rate": rate, "update": update, "momentum": momentum, "betas": betas, "eps": eps}
+        super().__init__(model_or_layers, {**options, "clip": clip})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        """A gradient and a proximal step for every layer that has a gradient; returns the closure's loss."""
+        loss = self._run(closure)
+        for group in self.param_groups:
+            for weight in group["params"]:
+                if weight.grad is None:
+                    continue
+                state = self.state[weight]
+                count = state["proximal_step"] = state.get("proximal_step", 0) + 1
+                descent = state.setdefault("descent", {})
+                weight.sub_(group["lr"] * direction(weight.grad, descent, group))
+                weight.copy_(proximal_step(weight, group["rate"] * count))
+                clip_latent(weight, group["clip"])
+        return loss
+
+    def _check_options(self, options: dict[str, Any]) -> None:
+        check_descent_options(options)
+        check_range(options, "rate", least=0)
+
+    def _adopt(self, layer: BinaryLayer) -> None:
+        layer.latent_forward = True
+
+
+def proximal_step(weights: Tensor, strength: float) -> Tensor:
+    """The proximal map of strength · ‖θ − sign θ‖₁: each weight moves to its nearest ±1 by at most `strength`."""
+    nearest = sign(weights)
+    distance = weights - nearest
+    return nearest + distance.sign() * (distance.abs() - strength).clamp(min=0)

@@ -1,0 +1,173 @@
+"""A layer's QUBOs as one family with a shared quadratic part, and the answer to them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    import dimod
+
+
+@dataclass(frozen=True, eq=False)
+class QuboFamily:
+    """m QUBOs over n spins that share their quadratic part (Prop. 2 for every column of a layer).
+
+        E_j(g) = gᵀ Q g + s_jᵀ g + c_j,   g ∈ {−1, +1}ⁿ,   j = 1…m
+
+    Since g_i² = 1, the diagonal of Q only shifts the energies.
+
+    Args:
+        quadratic: Q, shape (n, n), symmetric.
+        linear: s, shape (n, m); column j belongs to output unit j.
+        offset: c, shape (m,); zero when left out.
+
+    Arrays and lists are turned into tensors; integers become float64 and half precision float32.
+
+    Raises:
+        ValueError: A shape does not fit, Q is not symmetric, or a value is not finite.
+    """
+
+    quadratic: Tensor
+    linear: Tensor
+    offset: Tensor = field(default=None)  # type: ignore[assignment]  # filled in __post_init__
+
+    def __post_init__(self) -> None:
+        quadratic, linear = _as_float(self.quadratic), _as_float(self.linear)
+        if quadratic.ndim != 2 or quadratic.shape[0] != quadratic.shape[1]:
+            raise ValueError(f"quadratic must have shape (n, n), got {tuple(quadratic.shape)}")
+        if linear.ndim != 2 or linear.shape[0] != quadratic.shape[0]:
+            raise ValueError(
+                f"linear must have shape (n, m) with n = {quadratic.shape[0]} as in quadratic, "
+                f"got {tuple(linear.shape)}; a single QUBO is a family of one column: linear[:, None]"
+            )
+        if 0 in linear.shape:
+            raise ValueError(f"a family needs at least one spin and one column, got {tuple(linear.shape)}")
+        offset = linear.new_zeros(linear.shape[1]) if self.offset is None else _as_float(self.offset)
+        if offset.shape != linear.shape[1:]:
+            raise ValueError(f"offset must have shape (m,) = ({linear.shape[1]},), got {tuple(offset.shape)}")
+        devices = {str(t.device) for t in (quadratic, linear, offset)}
+        if len(devices) > 1:
+            raise ValueError(f"quadratic, linear and offset must be on one device, got {sorted(devices)}")
+        dtype = torch.promote_types(torch.promote_types(quadratic.dtype, linear.dtype), offset.dtype)
+        parts = {"quadratic": quadratic, "linear": linear, "offset": offset}
+        for name, part in parts.items():
+            if not torch.isfinite(part).all():
+                raise ValueError(
+                    f"{name} holds NaN or infinite values; look for them in the layer's inputs and output "
+                    "gradients (a loss that overflowed, rows of almost zero norm)"
+                )
+            object.__setattr__(self, name, part.to(dtype))
+        tolerance = 1e-4 if dtype == torch.float32 else 1e-9
+        asymmetry = (self.quadratic - self.quadratic.T).abs().amax()
+        if asymmetry > tolerance * self.quadratic.abs().amax():
+            raise ValueError(
+                f"quadratic must be symmetric, but differs from its transpose by up to {float(asymmetry):.3g}; "
+                "pass (Q + Q.T) / 2, which has the same energies"
+            )
+
+    @property
+    def num_spins(self) -> int:
+        """n, the number of spins of each QUBO."""
+        return self.linear.shape[0]
+
+    @property
+    def num_columns(self) -> int:
+        """m, the number of QUBOs."""
+        return self.linear.shape[1]
+
+    def energies(self, spins: Tensor) -> Tensor:
+        """Energies of one spin vector per column: (…, n, m) → (…, m)."""
+        if spins.ndim < 2 or spins.shape[-2:] != self.linear.shape:
+            raise ValueError(f"spins must have shape (…, n, m) = (…, {self._shape()}), got {tuple(spins.shape)}")
+        spins = spins.to(self.linear)
+        return ((self.quadratic @ spins + self.linear) * spins).sum(-2) + self.offset
+
+    def __add__(self, other: QuboFamily) -> QuboFamily:
+        if not isinstance(other, QuboFamily):
+            return NotImplemented
+        if self.linear.shape != other.linear.shape:
+            raise ValueError(f"families of different shapes cannot be added: ({self._shape()}), ({other._shape()})")
+        return QuboFamily(
+            self.quadratic + other.quadratic, self.linear + other.linear, self.offset + other.offset
+        )
+
+    def __mul__(self, factor: float) -> QuboFamily:
+        if not isinstance(factor, int | float):
+            return NotImplemented
+        return QuboFamily(self.quadratic * factor, self.linear * factor, self.offset * factor)
+
+    __rmul__ = __mul__
+
+    def to(self, *args: Any, **kwargs: Any) -> QuboFamily:
+        """The family on another device or in another floating type, as in `Tensor.to`."""
+        return QuboFamily(*(t.to(*args, **kwargs) for t in (self.quadratic, self.linear, self.offset)))
+
+    def to_bqm(self, column: int) -> dimod.BinaryQuadraticModel:
+        """Column `column` as a dimod model over SPIN variables 0…n−1, with equal energies."""
+        try:
+            import dimod
+        except ImportError as error:
+            raise ImportError("to_bqm needs dimod: pip install 'qpsbgd[dimod]'") from error
+        if not -self.num_columns <= column < self.num_columns:
+            raise IndexError(f"column {column} is out of range for a family of {self.num_columns} columns")
+        quadratic = self.quadratic.double().cpu()
+        couplings = (2 * quadratic).triu(1).numpy()
+        offset = float(self.offset[column]) + float(quadratic.trace())
+        return dimod.BinaryQuadraticModel(
+            self.linear[:, column].double().cpu().numpy(), couplings, offset, dimod.SPIN
+        )
+
+    def __repr__(self) -> str:
+        dtype = str(self.linear.dtype).removeprefix("torch.")
+        return f"QuboFamily(n={self.num_spins}, m={self.num_columns}, {dtype}, {self.linear.device})"
+
+    def _shape(self) -> str:
+        return f"{self.num_spins}, {self.num_columns}"
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """A solver's answer to a family.
+
+    Attributes:
+        spins: The best spins found, −1 or +1, shape (n, m), in the family's floating type.
+        energies: Their energies, shape (m,).
+        proven_optimal: Whether no spins of lower energy exist, shape (m,), bool.
+        stats: What the solver tells of its work; `stats["solver"]` is the name of the one that answered.
+    """
+
+    spins: Tensor
+    energies: Tensor
+    proven_optimal: Tensor
+    stats: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, family: QuboFamily, spins: Tensor, *, proven_optimal: Tensor | bool = False, **stats: Any
+    ) -> Solution:
+        """The solution that these spins are for `family`, their energies computed here."""
+        spins = spins.to(family.linear)
+        if isinstance(proven_optimal, bool):
+            proven_optimal = torch.full((family.num_columns,), proven_optimal, device=spins.device)
+        return cls(spins, family.energies(spins), proven_optimal.to(spins.device), stats)
+
+    def __repr__(self) -> str:
+        n, m = self.spins.shape
+        proven = int(self.proven_optimal.sum())
+        return (
+            f"Solution(n={n}, m={m}, mean energy {float(self.energies.mean()):.6g}, "
+            f"{proven}/{m} proven optimal, {self.stats})"
+        )
+
+
+def _as_float(value: Any) -> Tensor:
+    tensor = torch.as_tensor(value).detach()
+    if tensor.is_complex():
+        raise ValueError("a QUBO has real coefficients, got complex ones")
+    if not tensor.is_floating_point():
+        return tensor.double()
+    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor

@@ -1,0 +1,81 @@
+"""Solvers of QUBO families: the protocol, the table of names, and `make_solver`.
+
+A new solver is one file with a class like the ones here and one line in `SOLVERS`; `qpsbgd.testing` checks it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from types import MappingProxyType
+from typing import Any
+
+from qpsbgd.qubo import QuboFamily, Solution
+
+SOLVERS: Mapping[str, str] = MappingProxyType(
+    {
+        "auto": "qpsbgd.solvers.auto:Auto",
+        "exact": "qpsbgd.solvers.exact:Exact",
+        "descent": "qpsbgd.solvers.descent:Descent",
+        "annealing": "qpsbgd.solvers.annealing:Annealing",
+        "bifurcation": "qpsbgd.solvers.bifurcation:Bifurcation",
+        "dimod": "qpsbgd.solvers.dimod:Dimod",
+    }
+)
+"""Name → "module:class"; a solver's module is loaded when it is asked for."""
+
+
+class Solver(ABC):
+    """Answers QUBO families. The same family and options give the same solution, unless a solver says otherwise."""
+
+    @abstractmethod
+    def solve(self, family: QuboFamily) -> Solution:
+        """The best spins found for every column, on the device and in the floating type of the family.
+
+        A solver that runs out of time returns its best spins with `proven_optimal` false.
+        """
+
+    def solve_all(self, families: Sequence[QuboFamily]) -> list[Solution]:
+        """One solution per family; solvers that can take all layers of a step at once override it."""
+        return [self.solve(family) for family in families]
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a resumed run must restore, for solvers whose answers depend on earlier calls."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` gave."""
+        if state:
+            raise ValueError(f"{type(self).__name__} keeps no state, but got {sorted(state)}; was the solver changed?")
+
+
+def make_solver(solver: str | Solver, **options: Any) -> Solver:
+    """The solver of that name with these options; a solver object is returned as it is.
+
+    Raises:
+        ValueError: The name is unknown.
+        TypeError: An option is unknown to the solver.
+        ImportError: The solver needs a package that is not installed; the message has the `pip install` line.
+    """
+    if isinstance(solver, Solver):
+        if options:
+            raise TypeError(f"options {sorted(options)} cannot be given to a solver object; set them where it is made")
+        return solver
+    if not isinstance(solver, str) or solver not in SOLVERS:
+        near = difflib.get_close_matches(str(solver), SOLVERS, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"unknown solver {solver!r}{hint} Choose one of {', '.join(SOLVERS)}, or pass a Solver object.")
+    module, name = SOLVERS[solver].split(":")
+    factory = getattr(import_module(module), name)
+    known = inspect.signature(factory).parameters
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        raise TypeError(f"solver {solver!r} has no option {', '.join(unknown)}; it has {', '.join(known) or 'none'}")
+    made: Solver = factory(**options)
+    return made
+
+
+__all__ = ["SOLVERS", "Solver", "make_solver"]

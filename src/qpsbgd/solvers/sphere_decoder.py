@@ -1,0 +1,131 @@
+"""Depth-first sphere decoder: binary least squares to proven optimality, one factorisation for all columns.
+
+With any δ that makes A = Q + δI positive definite and its Cholesky factor A = RᵀR (R upper triangular),
+
+    gᵀQg + sᵀg = ‖R g − y‖² − ‖y‖² − nδ,   Rᵀ y = −s/2,   for g ∈ {−1, +1}ⁿ.
+
+Row k of R g − y depends on spins k…n−1 alone, so fixing spins from the last to the first adds up non-negative terms,
+and a branch ends when its sum exceeds that of the best spins known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numba import njit, prange
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Factorisation:
+    """What all columns share: R (n, n), the order in which spins are its columns, and the diagonal shift δ."""
+
+    factor: Array
+    order: Array
+    shift: float
+
+    def targets(self, linear: Array) -> Array:
+        """Y (m, n) with Rᵀ y_j = −s_j/2 for the columns of `linear` (n, m)."""
+        return np.ascontiguousarray(np.linalg.solve(self.factor.T, -0.5 * linear[self.order]).T)
+
+
+def factorise(quadratic: Array, linear: Array) -> Factorisation:
+    """The factorisation of Q + δI for δ that gives the highest lower bound over all columns together."""
+    hollow = quadratic - np.diag(np.diag(quadratic))
+    shift = _best_shift(hollow, linear)
+    shifted = hollow + shift * np.eye(len(hollow))
+    order = _elimination_order(shifted)
+    factor = np.linalg.cholesky(shifted[np.ix_(order, order)]).T
+    return Factorisation(np.ascontiguousarray(factor), order, shift)
+
+
+def _best_shift(hollow: Array, linear: Array) -> float:
+    """δ that maximises Σ_j min_x xᵀ(Q + δI)x + s_jᵀx − nδ, the relaxation to real x, which bounds the search.
+
+    The sum is concave in δ, its slope is Σ_j ‖x_j(δ)‖² − nm: bisection on the spectrum of Q.
+    """
+    eigenvalues, vectors = np.linalg.eigh(hollow)
+    spread = max(eigenvalues[-1] - eigenvalues[0], np.abs(linear).max(), np.finfo(float).tiny)
+    power = ((vectors.T @ linear) ** 2).sum(1) / 4
+    lowest = -eigenvalues[0] + 1e-6 * spread
+    highest = max(lowest, -eigenvalues[0] + np.sqrt(power.sum() / linear.size)) + spread
+    for _ in range(60):
+        middle = (lowest + highest) / 2
+        if (power / (eigenvalues + middle) ** 2).sum() > linear.size:
+            lowest = middle
+        else:
+            highest = middle
+    return float(highest)
+
+
+def _elimination_order(matrix: Array) -> Array:
+    """Smallest pivot first, so that the spins fixed first (the last rows of R) have the largest diagonal."""
+    schur = matrix.copy()
+    remaining = np.arange(len(matrix))
+    for k in range(len(matrix)):
+        pick = k + int(np.argmin(np.diag(schur)[k:]))
+        remaining[[k, pick]] = remaining[[pick, k]]
+        schur[[k, pick]] = schur[[pick, k]]
+        schur[:, [k, pick]] = schur[:, [pick, k]]
+        row = schur[k, k + 1 :] / np.sqrt(schur[k, k])
+        schur[k + 1 :, k + 1 :] -= np.outer(row, row)
+    return remaining
+
+
+@njit(cache=True, fastmath={"reassoc", "contract", "nsz"})
+def _centre(factor: Array, target: Array, spins: Array, k: int) -> float:
+    total = target[k]
+    row = factor[k]
+    for i in range(k + 1, spins.shape[0]):
+        total -= row[i] * spins[i]
+    return total
+
+
+@njit(cache=True)
+def _search_column(factor: Array, target: Array, best: Array, radius: float, node_limit: int) -> tuple[float, int]:
+    """Spins strictly inside `radius` with the least ‖R g − y‖² into `best`; the nodes visited, −1 at the limit."""
+    n = target.shape[0]
+    spins = np.zeros(n)
+    second = np.zeros(n, np.bool_)
+    centre = np.zeros(n)
+    below = np.zeros(n + 1)
+    nodes = 0
+    k = n - 1
+    centre[k] = _centre(factor, target, spins, k)
+    spins[k] = 1.0 if centre[k] >= 0 else -1.0
+    while True:
+        nodes += 1
+        if nodes > node_limit:
+            return radius, -1
+        residual = centre[k] - factor[k, k] * spins[k]
+        cost = below[k + 1] + residual * residual
+        if cost < radius:
+            if k > 0:
+                below[k] = cost
+                k -= 1
+                second[k] = False
+                centre[k] = _centre(factor, target, spins, k)
+                spins[k] = 1.0 if centre[k] >= 0 else -1.0
+                continue
+            radius = cost
+            best[:] = spins
+        # A spin's first value is the cheaper one: where it is too far, so is the other, and a leaf has no better twin.
+        k += 1
+        while k < n and second[k]:
+            k += 1
+        if k == n:
+            return radius, nodes
+        second[k] = True
+        spins[k] = -spins[k]
+
+
+@njit(cache=True, parallel=True)
+def search(factor: Array, targets: Array, spins: Array, radii: Array, node_limit: int) -> Array:
+    """Search every column (row of `targets`) below its radius; better spins go into `spins`, nodes are returned."""
+    nodes = np.zeros(targets.shape[0], np.int64)
+    for j in prange(targets.shape[0]):
+        radii[j], nodes[j] = _search_column(factor, targets[j], spins[j], radii[j], node_limit)
+    return nodes
