@@ -13,9 +13,7 @@ from qpsbgd.qubo import QuboFamily
 Scale = float | Literal["literal"]
 
 
-def binary_map(
-    inputs: Tensor, output_grads: Tensor, *, gain: float = 1.0, scale: Scale = 1.0
-) -> QuboFamily:
+def binary_map(inputs: Tensor, output_grads: Tensor, *, gain: float = 1.0, scale: Scale = 1.0) -> QuboFamily:
     """The QUBO family whose minimisers are the binary gradients of a layer (Def. 1, Prop. 2).
 
         j_i = gain · x_i,   z_i = j_i / ‖j_i‖²,   Q = Σ_i z_i z_iᵀ,   s_j = −2 Σ_i λ_j v_ij z_i,
@@ -52,10 +50,7 @@ def binary_map(
 
 def check_scale(scale: Scale) -> None:
     """Raises ValueError unless `scale` is a positive number or "literal"."""
-    if isinstance(scale, str):
-        valid = scale == "literal"
-    else:
-        valid = math.isfinite(scale) and scale > 0
+    valid = scale == "literal" if isinstance(scale, str) else math.isfinite(scale) and scale > 0
     if not valid:
         raise ValueError(f'scale must be a positive number or "literal", got {scale!r}')
 

@@ -30,7 +30,7 @@ class _Sign(torch.autograd.Function):
 
 
 def sign(latent: Tensor) -> Tensor:
-    """±1 with sign(0) = +1; the gradient passes straight through."""
+    """The signs ±1, with +1 for zero; the gradient passes straight through."""
     result: Tensor = _Sign.apply(latent)  # type: ignore[no-untyped-call]
     return result
 

@@ -91,9 +91,7 @@ class QuboFamily:
             return NotImplemented
         if self.linear.shape != other.linear.shape:
             raise ValueError(f"families of different shapes cannot be added: ({self._shape()}), ({other._shape()})")
-        return QuboFamily(
-            self.quadratic + other.quadratic, self.linear + other.linear, self.offset + other.offset
-        )
+        return QuboFamily(self.quadratic + other.quadratic, self.linear + other.linear, self.offset + other.offset)
 
     def __mul__(self, factor: float) -> QuboFamily:
         if not isinstance(factor, int | float):
@@ -117,9 +115,7 @@ class QuboFamily:
         quadratic = self.quadratic.double().cpu()
         couplings = (2 * quadratic).triu(1).numpy()
         offset = float(self.offset[column]) + float(quadratic.trace())
-        return dimod.BinaryQuadraticModel(
-            self.linear[:, column].double().cpu().numpy(), couplings, offset, dimod.SPIN
-        )
+        return dimod.BinaryQuadraticModel(self.linear[:, column].double().cpu().numpy(), couplings, offset, dimod.SPIN)
 
     def __repr__(self) -> str:
         dtype = str(self.linear.dtype).removeprefix("torch.")
@@ -146,9 +142,7 @@ class Solution:
     stats: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(
-        cls, family: QuboFamily, spins: Tensor, *, proven_optimal: Tensor | bool = False, **stats: Any
-    ) -> Solution:
+    def of(cls, family: QuboFamily, spins: Tensor, *, proven_optimal: Tensor | bool = False, **stats: Any) -> Solution:
         """The solution that these spins are for `family`, their energies computed here."""
         spins = spins.to(family.linear)
         if isinstance(proven_optimal, bool):

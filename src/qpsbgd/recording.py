@@ -52,7 +52,7 @@ class Tape:
             with torch.no_grad():
                 self._parts.append(LayerRecord(rows().detach(), grad_rows(grad.detach())))
 
-        output.register_hook(record)
+        output.register_hook(record)  # type: ignore[no-untyped-call]
 
     def read(self) -> LayerRecord | None:
         """All rows recorded since the last `clear`, in single precision at least; None when there are none."""

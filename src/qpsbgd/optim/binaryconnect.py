@@ -79,7 +79,7 @@ def check_descent_options(options: dict[str, Any]) -> None:
 def direction(grad: Tensor, state: dict[str, Any], options: dict[str, Any]) -> Tensor:
     """The step of a gradient, lr left out: SGD's or signSGD's with momentum, or Adam's; `state` is brought forward.
 
-        sgd: b ← β b + ∇, u = b;   sign: b ← β b + (1−β) ∇, u = sign(b);   adam: u = m̂ / (√v̂ + ε)
+    sgd: b ← β b + ∇, u = b;   sign: b ← β b + (1−β) ∇, u = sign(b);   adam: u = m̂ / (√v̂ + ε)
     """
     if options["update"] == "adam":
         if not state:
@@ -90,7 +90,8 @@ def direction(grad: Tensor, state: dict[str, Any], options: dict[str, Any]) -> T
         state["square"].lerp_(grad.square(), 1 - beta2)
         mean = state["mean"] / (1 - beta1 ** state["step"])
         root = state["square"].sqrt() / math.sqrt(1 - beta2 ** state["step"])
-        return mean / (root + options["eps"])
+        step: Tensor = mean / (root + options["eps"])
+        return step
     momentum = options["momentum"]
     if momentum:
         buffer = state.setdefault("buffer", torch.zeros_like(grad))

@@ -36,7 +36,9 @@ class LayerwiseOptimizer(Optimizer):
             raise ValueError('a parameter group needs the key "params" with a model, a layer or a list of layers')
         unknown = sorted(set(param_group) - set(self.defaults) - {"params"})
         if unknown:
-            raise TypeError(f"{type(self).__name__} has no option {', '.join(unknown)}; it has {', '.join(self.defaults)}")
+            raise TypeError(
+                f"{type(self).__name__} has no option {', '.join(unknown)}; it has {', '.join(self.defaults)}"
+            )
         self._check_options({**self.defaults, **param_group})
         layers = binary_layers(param_group["params"])
         super().add_param_group({**param_group, "params": [layer.weight for layer in layers]})
@@ -137,7 +139,7 @@ def real_optimizer(
     """
     claimed = {p for group in beside.param_groups for p in group["params"]}
     rest = [p for p in model.parameters() if p.requires_grad and p not in claimed]
-    optimizer = kind(rest, **options) if rest else None  # type: ignore[call-arg]
+    optimizer = kind(rest, **options) if rest else None
     check_claimed(model, beside, *([optimizer] if optimizer else []))
     return optimizer
 

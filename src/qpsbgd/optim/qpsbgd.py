@@ -180,4 +180,3 @@ class QPSBGD(LayerwiseOptimizer):
 
     def __repr__(self) -> str:
         return f"{super().__repr__().removesuffix(')')}solver: {self.solver}\n)"
-

@@ -10,15 +10,15 @@ from torch import Tensor
 
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver
-from qpsbgd.solvers.descent import better_of, random_spins, sign_start
+from qpsbgd.solvers.descent import Landscape, better_of, random_spins, sign_start
 
 
 @dataclass(frozen=True)
 class Annealing(Solver):
     """Metropolis sweeps from hot to cold and a final descent; the first read starts at sign(−s), others at random.
 
-    A column's temperatures fall geometrically from `hot` to `cold` times the typical local field |2 Q g + s| that
-    the couplings alone give a random spin vector.
+    Temperatures fall geometrically from `hot` to `cold` times the size of the field that the couplings of a family
+    give a spin when the others are random. With strongly correlated inputs `descent` with tabu moves is better.
 
     Args:
         sweeps: Passes over all spins per read.
@@ -30,7 +30,7 @@ class Annealing(Solver):
 
     sweeps: int = 20
     reads: int = 1
-    hot: float = 1.0
+    hot: float = 0.5
     cold: float = 0.05
     seed: int = 0
 
@@ -41,40 +41,34 @@ class Annealing(Solver):
             raise ValueError(f"temperatures must satisfy hot ≥ cold > 0, got {self.hot} and {self.cold}")
 
     def solve(self, family: QuboFamily) -> Solution:
-        """The best local minimum of all reads for every column; CUDA families are solved on the CPU."""
+        """The best local minimum of all reads and of plain descent; CUDA families are solved on the CPU."""
         home = family.linear.device
-        family = family if home.type == "cpu" else family.to("cpu")
+        family = family.to("cpu")
+        landscape = Landscape.of(family)
         generator = np.random.default_rng(self.seed)
-        solution = None
-        flips = 0
+        spins = sign_start(family)
+        flips = landscape.search(spins)
+        solution = Solution.of(family, spins)
         for read in range(self.reads):
             spins = sign_start(family) if read == 0 else random_spins(family, generator)
-            flips += self._anneal(family, spins, generator)
-            solution = Solution.of(family, spins) if solution is None else better_of(family, solution, spins)
-        assert solution is not None
+            flips += self._anneal(landscape, spins, generator)
+            solution = better_of(family, solution, spins)
         stats = {"solver": "annealing", "reads": self.reads, "sweeps": self.sweeps, "flips": flips}
-        return Solution(
-            solution.spins.to(home), solution.energies.to(home), solution.proven_optimal.to(home), stats
-        )
+        return Solution(solution.spins.to(home), solution.energies.to(home), solution.proven_optimal.to(home), stats)
 
-    def _anneal(self, family: QuboFamily, spins: Tensor, generator: np.random.Generator) -> int:
+    def _anneal(self, landscape: Landscape, spins: Tensor, generator: np.random.Generator) -> int:
         from qpsbgd.solvers import kernels
 
-        couplings = 2 * family.quadratic
-        couplings.fill_diagonal_(0)
-        threshold = 32 * torch.finfo(spins.dtype).eps * (
-            couplings.abs().sum(1, keepdim=True) + family.linear.abs()
-        ).amax(0)
-        typical = float(couplings.square().sum(1).mean().sqrt())
+        couplings = landscape.couplings.numpy()
+        typical = np.sqrt((couplings.astype(np.float64) ** 2).sum(1).mean())
         # Without couplings sign(−s) is the answer at any temperature.
-        ladder = np.geomspace(self.hot, self.cold, self.sweeps) * typical if typical > 0 else np.zeros(0)
-        temperatures = np.broadcast_to(ladder.astype(couplings.numpy().dtype), (family.num_columns, len(ladder)))
-        seeds = generator.integers(1, 2**63, size=family.num_columns, dtype=np.uint64)
+        sweeps = self.sweeps if typical > 0 else 0
+        temperatures = (typical * np.geomspace(self.hot, self.cold, sweeps)).astype(couplings.dtype)
+        states = generator.integers(1, 2**63, size=spins.shape[1], dtype=np.uint64)
         by_column = spins.T.contiguous().numpy()
-        fields = (family.linear + couplings @ spins).T.contiguous().numpy()
+        fields = landscape.fields(spins).T.contiguous().numpy()
+        threshold = landscape.threshold.numpy()
         with kernels.threads():
-            flips = kernels.anneal(
-                couplings.numpy(), fields, by_column, np.ascontiguousarray(temperatures), threshold.numpy(), seeds
-            )
+            flips = kernels.anneal(couplings, fields, by_column, temperatures, threshold, kernels.LOG_UNIFORM, states)
         spins.copy_(torch.from_numpy(by_column).T)
         return int(flips.sum())

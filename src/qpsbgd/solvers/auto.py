@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver
-from qpsbgd.solvers.annealing import Annealing
 from qpsbgd.solvers.descent import Descent
 from qpsbgd.solvers.exact import ENUMERATE_UP_TO, Exact
 
@@ -30,4 +29,4 @@ class Auto(Solver):
             return Exact()
         if family.linear.device.type != "cpu":
             return Descent()
-        return Annealing(seed=self.seed)
+        return Descent(tabu=200, seed=self.seed)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver
-from qpsbgd.solvers.descent import Descent, better_of, descend, random_spins, sign_start
+from qpsbgd.solvers.descent import Landscape, better_of, random_spins, sign_start
 
 
 @dataclass(frozen=True)
@@ -40,21 +40,20 @@ class Bifurcation(Solver):
 
     def solve(self, family: QuboFamily) -> Solution:
         """The best local minimum of all reads and of plain descent for every column."""
-        solution = Descent().solve(family)
+        landscape = Landscape.of(family)
+        spins = sign_start(family)
+        landscape.search(spins)
+        solution = Solution.of(family, spins, solver="bifurcation", steps=self.steps, reads=self.reads)
         generator = np.random.default_rng(self.seed)
         for read in range(self.reads):
             start = sign_start(family) if read == 0 else random_spins(family, generator)
-            spins = self._evolve(family, 0.1 * start)
-            descend(family, spins, max_flips=100 * family.num_spins)
+            spins = self._evolve(landscape, 0.1 * start)
+            landscape.search(spins)
             solution = better_of(family, solution, spins)
-        solution.stats.clear()
-        solution.stats.update(solver="bifurcation", steps=self.steps, reads=self.reads)
         return solution
 
-    def _evolve(self, family: QuboFamily, position: Tensor) -> Tensor:
-        couplings = 2 * family.quadratic
-        couplings.fill_diagonal_(0)
-        fields = family.linear
+    def _evolve(self, landscape: Landscape, position: Tensor) -> Tensor:
+        couplings, fields = landscape.couplings, landscape.linear
         # Goto's c₀ = 1/(2 √n σ), σ the spread of the couplings, here of couplings and fields together.
         size = (couplings.square().sum(1).mean() + fields.square().mean(0)).sqrt()
         strength = 0.5 / torch.where(size > 0, size, 1)

@@ -17,77 +17,145 @@ from numba import njit, prange
 
 Array = np.ndarray[Any, Any]
 
+# NaN never gets here, so comparisons may be reordered; that lets the loops over spins use vector instructions.
+_fast = njit(cache=True, fastmath=True, error_model="numpy")
+
+LOG_UNIFORM = np.log(np.random.default_rng(0).permutation((np.arange(4096) + 0.5) / 4096)).astype(np.float32)
+"""log u for evenly spread u ∈ (0, 1), in random order: cheaper to look up than to compute."""
+
 
 @contextmanager
 def threads() -> Iterator[None]:
     """Let the kernels use as many threads as torch does."""
     before = numba.get_num_threads()
-    numba.set_num_threads(max(1, min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS)))
+    numba.set_num_threads(min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]
     try:
         yield
     finally:
         numba.set_num_threads(before)
 
 
-@njit(cache=True, fastmath={"reassoc", "contract", "nsz"}, inline="never")
-def _flip(couplings: Array, fields: Array, spins: Array, i: int) -> None:
-    change = -2 * spins[i]
-    spins[i] = -spins[i]
-    row = couplings[i]
-    for k in range(fields.shape[0]):
-        fields[k] += change * row[k]
-
-
 @njit(cache=True)
-def _descend_column(couplings: Array, fields: Array, spins: Array, threshold: float, max_flips: int) -> int:
-    for count in range(max_flips):
+def _tenure(iteration: int, column: int, seed: int) -> int:
+    """2…7 from a hash of its arguments, as `descent._tenures` computes it."""
+    mixed = (iteration * 2654435761 + column * 2246822519 + seed * 3266489917) & 0xFFFFFFFF
+    mixed = ((mixed ^ (mixed >> 15)) * 2246822519) & 0xFFFFFFFF
+    return 2 + (mixed >> 13) % 6
+
+
+@_fast
+def _search_column(
+    couplings: Array,
+    fields: Array,
+    spins: Array,
+    threshold: float,
+    max_flips: int,
+    patience: int,
+    column: int,
+    seed: int,
+) -> int:
+    n = spins.shape[0]
+    flips = 0
+    while flips < max_flips:
         best, gain = -1, threshold
-        for k in range(spins.shape[0]):
+        for k in range(n):
             candidate = spins[k] * fields[k]
             if candidate > gain:
                 best, gain = k, candidate
         if best < 0:
-            return count
-        _flip(couplings, fields, spins, best)
-    return max_flips
+            break
+        flips += 1
+        change, row = -2 * spins[best], couplings[best]
+        spins[best] = -spins[best]
+        for k in range(n):
+            fields[k] += change * row[k]
+    if patience == 0 or flips >= max_flips:
+        return flips
+
+    # Tabu: the best flip that was not made lately, even if it costs. Where a new low ends, its spins are kept.
+    lowest = spins.copy()
+    free_from = np.zeros(n, np.int64)
+    energy, lowest_energy = 0.0, 0.0
+    descending = False
+    iteration, deadline = 0, patience
+    while iteration < deadline:
+        iteration += 1
+        best, gain = -1, -np.inf
+        for k in range(n):
+            candidate = spins[k] * fields[k]
+            if candidate > gain and free_from[k] <= iteration:
+                best, gain = k, candidate
+        if best < 0:
+            continue
+        if descending and gain <= 0:
+            lowest[:] = spins
+            descending = False
+        change, row = -2 * spins[best], couplings[best]
+        spins[best] = -spins[best]
+        for k in range(n):
+            fields[k] += change * row[k]
+        flips += 1
+        free_from[best] = iteration + 1 + _tenure(iteration, column, seed)
+        energy -= gain
+        if energy < lowest_energy - threshold:
+            lowest_energy, descending = energy, True
+            deadline = iteration + patience
+    if not descending:
+        spins[:] = lowest
+    return flips
 
 
 @njit(cache=True, parallel=True)
-def descend(couplings: Array, fields: Array, spins: Array, threshold: Array, max_flips: int) -> Array:
-    """Best-improvement descent of every column in place; returns the flips made per column."""
+def search(
+    couplings: Array, fields: Array, spins: Array, threshold: Array, max_flips: int, patience: int, seed: int
+) -> Array:
+    """Descent of every column in place, then tabu moves until `patience` of them bring nothing; flips per column."""
     flips = np.zeros(spins.shape[0], np.int64)
     for j in prange(spins.shape[0]):
-        flips[j] = _descend_column(couplings, fields[j], spins[j], threshold[j], max_flips)
+        flips[j] = _search_column(couplings, fields[j], spins[j], threshold[j], max_flips, patience, j, seed)
+    return flips
+
+
+@_fast
+def _anneal_column(
+    couplings: Array, fields: Array, spins: Array, temperatures: Array, log_uniform: Array, state: np.uint64
+) -> int:
+    n = spins.shape[0]
+    flips = 0
+    for temperature in temperatures:
+        for i in range(n):
+            gain = 2 * spins[i] * fields[i]
+            if gain <= -10 * temperature:
+                continue
+            if gain <= 0:
+                # xorshift64*
+                state ^= state >> np.uint64(12)
+                state ^= state << np.uint64(25)
+                state ^= state >> np.uint64(27)
+                draw = (state * np.uint64(2685821657736338717)) >> np.uint64(52)
+                if gain <= temperature * log_uniform[draw]:
+                    continue
+            flips += 1
+            change, row = -2 * spins[i], couplings[i]
+            spins[i] = -spins[i]
+            for k in range(n):
+                fields[k] += change * row[k]
     return flips
 
 
 @njit(cache=True, parallel=True)
 def anneal(
-    couplings: Array, fields: Array, spins: Array, temperatures: Array, threshold: Array, seeds: Array
+    couplings: Array,
+    fields: Array,
+    spins: Array,
+    temperatures: Array,
+    threshold: Array,
+    log_uniform: Array,
+    states: Array,
 ) -> Array:
-    """Metropolis sweeps of every column in place at `temperatures` (m, sweeps), then descent; returns flips made."""
+    """Metropolis sweeps of every column in place, one per temperature, then descent; flips per column."""
     flips = np.zeros(spins.shape[0], np.int64)
-    num_spins = spins.shape[1]
     for j in prange(spins.shape[0]):
-        state = seeds[j]
-        count = 0
-        for sweep in range(temperatures.shape[1]):
-            temperature = temperatures[j, sweep]
-            for i in range(num_spins):
-                gain = 2 * spins[j, i] * fields[j, i]
-                if gain > 0:
-                    accept = True
-                elif gain < -20 * temperature:
-                    accept = False
-                else:
-                    # xorshift64*: a few cycles, and 24 good bits are all that single precision takes.
-                    state ^= state >> np.uint64(12)
-                    state ^= state << np.uint64(25)
-                    state ^= state >> np.uint64(27)
-                    draw = ((state * np.uint64(2685821657736338717)) >> np.uint64(40)) * (1.0 / 16777216.0)
-                    accept = draw < np.exp(gain / temperature)
-                if accept:
-                    _flip(couplings, fields[j], spins[j], i)
-                    count += 1
-        flips[j] = count + _descend_column(couplings, fields[j], spins[j], threshold[j], 100 * num_spins)
+        flips[j] = _anneal_column(couplings, fields[j], spins[j], temperatures, log_uniform, states[j])
+        flips[j] += _search_column(couplings, fields[j], spins[j], threshold[j], 100 * spins.shape[1] + 1000, 0, j, 0)
     return flips

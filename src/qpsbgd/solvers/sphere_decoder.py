@@ -76,7 +76,7 @@ def _elimination_order(matrix: Array) -> Array:
 
 
 @njit(cache=True, fastmath={"reassoc", "contract", "nsz"})
-def _centre(factor: Array, target: Array, spins: Array, k: int) -> float:
+def _centre(factor: Array, target: Array, spins: Array, k: int) -> Any:
     total = target[k]
     row = factor[k]
     for i in range(k + 1, spins.shape[0]):
