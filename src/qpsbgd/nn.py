@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
@@ -86,8 +87,23 @@ class BinaryLayer(nn.Module, ABC):
         if self.bias is not None:
             output = self._add_bias(output, self.bias)
         if self.tape is not None and self.training and self.weight.requires_grad:
-            self.tape.watch(output, rows=lambda: self.input_rows(x), grad_rows=self.grad_rows)
+            self.tape.watch(output, rows=self._unchanged_rows(x), grad_rows=self.grad_rows)
         return output
+
+    def _unchanged_rows(self, x: Tensor) -> Callable[[], Tensor]:
+        """Gives `input_rows(x)` later, and raises if x was changed in between."""
+        version = None if x.is_inference() else x._version
+
+        def rows() -> Tensor:
+            # Autograd notices a changed input itself, but not under autocast, where it keeps a copy.
+            if version is not None and x._version != version:
+                raise RuntimeError(
+                    f"the input of {self} must stay as it was until backward, but was changed in place; "
+                    "write x = x + y instead of x += y"
+                )
+            return self.input_rows(x)
+
+        return rows
 
     @abstractmethod
     def input_rows(self, x: Tensor) -> Tensor:
@@ -178,10 +194,11 @@ class BinaryConv2d(BinaryLayer):
         device: Any = None,
         dtype: Any = None,
     ) -> None:
-        height, width = (kernel_size, kernel_size) if isinstance(kernel_size, int) else kernel_size
-        shape = (out_channels, in_channels, height, width)
+        shape = (out_channels, in_channels, *_pair(kernel_size, "kernel_size", least=1))
         super().__init__(shape, gain=gain, bias=bias, device=device, dtype=dtype)
-        self.stride, self.padding, self.dilation = stride, padding, dilation
+        self.stride = _pair(stride, "stride", least=1)
+        self.padding = _pair(padding, "padding", least=0)
+        self.dilation = _pair(dilation, "dilation", least=1)
 
     def input_rows(self, x: Tensor) -> Tensor:
         """One row per patch: (N, C, H, W) → (N · L, n)."""
@@ -207,6 +224,13 @@ class BinaryConv2d(BinaryLayer):
             f"{in_channels}, {out_channels}, ({height}, {width}), stride={self.stride}, padding={self.padding}, "
             f"dilation={self.dilation}, gain={self.gain:.4g}, bias={self.bias is not None}"
         )
+
+
+def _pair(value: int | tuple[int, int], name: str, *, least: int) -> tuple[int, int]:
+    pair = (value, value) if isinstance(value, int) else tuple(value)
+    if len(pair) != 2 or not all(isinstance(number, int) and number >= least for number in pair):
+        raise ValueError(f"{name} must be a whole number of at least {least} or a pair of them, got {value!r}")
+    return pair
 
 
 def _gain_value(gain: Gain, fan_in: int) -> float:

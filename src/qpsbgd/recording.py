@@ -48,7 +48,9 @@ class Tape:
         if not output.requires_grad:
             return
 
-        def record(grad: Tensor) -> None:
+        def record(grad: Tensor | None) -> None:
+            if grad is None:  # an operation after the layer declared that it passes nothing back
+                return
             with torch.no_grad():
                 self._parts.append(LayerRecord(rows().detach(), grad_rows(grad.detach())))
 

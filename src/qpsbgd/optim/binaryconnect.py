@@ -59,7 +59,7 @@ class BinaryConnect(LayerwiseOptimizer):
         check_descent_options(options)
 
     def _adopt(self, layer: BinaryLayer) -> None:
-        layer.latent_forward = False
+        layer.latent_forward, layer.tape = False, None
 
 
 def check_descent_options(options: dict[str, Any]) -> None:

@@ -76,7 +76,7 @@ class ProxQuant(LayerwiseOptimizer):
         check_range(options, "rate", least=0)
 
     def _adopt(self, layer: BinaryLayer) -> None:
-        layer.latent_forward = True
+        layer.latent_forward, layer.tape = True, None
 
 
 def proximal_step(weights: Tensor, strength: float) -> Tensor:

@@ -105,7 +105,7 @@ class QPSBGD(LayerwiseOptimizer):
                 layer = self._layers[weight]
                 if layer.tape is not self._tapes[layer]:
                     raise RuntimeError(
-                        f"{layer} is recorded by another QPSBGD that was made later; step that one, or make a new one"
+                        f"{layer} is trained by another optimiser that was made later; step that one, or make a new one"
                     )
                 record = self._tapes[layer].read()
                 if record is None:
@@ -124,7 +124,7 @@ class QPSBGD(LayerwiseOptimizer):
         return families
 
     def _average(self, layer: BinaryLayer, family: QuboFamily, *, momentum: float) -> QuboFamily:
-        state = self.state[layer.weight]
+        state = self.state.get(layer.weight)
         if not momentum or not state:
             return family
         # The mean started from zero and divided by 1 − βᵗ, so that the first batch weighs no more than others.
@@ -145,6 +145,7 @@ class QPSBGD(LayerwiseOptimizer):
             tape.clear()
 
     def _adopt(self, layer: BinaryLayer) -> None:
+        layer.latent_forward = False
         layer.tape = self._tapes[layer] = Tape()
 
     def _check_options(self, options: dict[str, Any]) -> None:
@@ -168,7 +169,7 @@ class QPSBGD(LayerwiseOptimizer):
         weights = [p for group in self.param_groups for p in group["params"]]
         for index, saved in state_dict["state"].items():
             weight = weights[index]
-            self.state[weight].update({name: saved[name].clone().to(weight.device) for name in _FAMILY})
+            self.state[weight].update({name: saved[name].clone().to(weight.device) for name in _FAMILY if name in saved})
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "solver": self.solver}

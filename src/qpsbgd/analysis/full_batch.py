@@ -1,0 +1,81 @@
+"""A model's layers over a whole data set at its binary weights: records and gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from qpsbgd.nn import BinaryLayer
+from qpsbgd.recording import LayerRecord, recording
+
+Batches = tuple[Tensor, Tensor] | Iterable[tuple[Tensor, Tensor]]
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class FullBatch:
+    """What one layer saw over all data: its name, the layer, the rows, and ∂E/∂W in the shape of `weight`."""
+
+    name: str
+    layer: BinaryLayer
+    record: LayerRecord
+    gradient: Tensor
+
+
+def full_batch(model: nn.Module, data: Batches, loss: Loss) -> list[FullBatch]:
+    """One entry per binary layer that a gradient reached, with the mean loss over all of `data`.
+
+    The model is evaluated as in `model.eval()`, with binary weights whatever its optimiser does in training. No
+    parameter, `.grad`, buffer or optimiser's record is changed.
+
+    Args:
+        model: A model with binary layers.
+        data: (inputs, targets), or batches of them such as a DataLoader gives.
+        loss: loss(model(inputs), targets), a mean over the batch.
+    """
+    pair = isinstance(data, tuple) and len(data) == 2 and isinstance(data[0], Tensor)
+    batches = [data] if pair else list(data)
+    total = sum(len(targets) for _, targets in batches)
+    if not total:
+        raise ValueError("data holds no samples")
+    named = [(name, m) for name, m in model.named_modules() if isinstance(m, BinaryLayer)]
+    if not named:
+        raise ValueError("the model has no binary layer")
+    layers = [layer for _, layer in named]
+    with torch.enable_grad(), _evaluating(model, layers), recording(layers) as tapes:
+        weights = [layer.weight for layer in layers]
+        for inputs, targets in batches:
+            value = loss(model(inputs), targets) * (len(targets) / total)
+            torch.autograd.grad(value, weights, allow_unused=True)
+        seen = [(name, layer, tape.read()) for (name, layer), tape in zip(named, tapes, strict=True)]
+    return [
+        FullBatch(name, layer, record, _gradient(layer, record)) for name, layer, record in seen if record is not None
+    ]
+
+
+def _gradient(layer: BinaryLayer, record: LayerRecord) -> Tensor:
+    """∂E/∂W = gain · Vᵀ X."""
+    return layer.gain * (record.output_grads.T @ record.inputs).reshape(layer.weight.shape)
+
+
+@contextmanager
+def _evaluating(model: nn.Module, layers: list[BinaryLayer]) -> Iterator[None]:
+    """Evaluation mode, in which the binary layers still record; dropout and batch norm stand still."""
+    modes = [(module, module.training) for module in model.modules()]
+    switches = [(layer, layer.latent_forward, layer.weight.requires_grad) for layer in layers]
+    try:
+        model.eval()
+        for layer in layers:
+            layer.training, layer.latent_forward = True, False
+            layer.weight.requires_grad_(True)
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+        for layer, latent_forward, requires_grad in switches:
+            layer.latent_forward = latent_forward
+            layer.weight.requires_grad_(requires_grad)

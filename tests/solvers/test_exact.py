@@ -1,0 +1,93 @@
+import pytest
+import torch
+
+from qpsbgd.qubo import QuboFamily
+from qpsbgd.solvers.exact import Exact
+from qpsbgd.testing import lowest_energies, random_family
+
+DECODED = 11  # the least number of spins for which the sphere decoder is used
+
+
+def assert_optimal(family):
+    solution = Exact().solve(family)
+    assert solution.stats["method"] == "sphere decoder"
+    assert solution.proven_optimal.all()
+    torch.testing.assert_close(solution.energies, lowest_energies(family), rtol=1e-9, atol=1e-9)
+
+
+def test_the_oracle_agrees_with_a_case_solved_by_hand():
+    # E = 2·2 g₁g₂ + g₁ with trace 2: (−1, +1) gives 2 − 4 − 1.
+    family = QuboFamily(torch.tensor([[1.0, 2.0], [2.0, 1.0]]), torch.tensor([[1.0], [0.0]]))
+    assert lowest_energies(family).tolist() == [-3.0]
+    solution = Exact().solve(family)
+    assert solution.spins.tolist() == [[-1.0], [1.0]]
+    assert solution.energies.tolist() == [-3.0]
+
+
+@pytest.mark.parametrize("scale", [0.05, 0.5, 1.0, 8.0])
+@pytest.mark.parametrize("rows", [1, 4, DECODED, 40])
+def test_the_decoder_equals_brute_force_on_random_families(rows, scale):
+    for seed in range(4):
+        assert_optimal(random_family(DECODED + seed, 5, rows, scale=scale, seed=seed, dtype=torch.float64))
+
+
+def test_the_decoder_equals_brute_force_on_correlated_rows():
+    generator = torch.Generator().manual_seed(0)
+    for seed in range(5):
+        inputs = torch.relu(torch.randn(30, 12, generator=generator) + 1)
+        grads = torch.randn(30, 6, generator=generator)
+        from qpsbgd.binary_map import binary_map
+
+        assert_optimal(binary_map(inputs, grads, scale=2.0**-seed).to(torch.float64))
+
+
+def test_the_decoder_equals_brute_force_without_couplings():
+    assert_optimal(QuboFamily(torch.zeros(12, 12).double(), torch.randn(12, 3).double()))
+
+
+def test_the_decoder_equals_brute_force_with_rank_one():
+    vector = torch.randn(12, 1, dtype=torch.float64)
+    assert_optimal(QuboFamily(vector @ vector.T, torch.randn(12, 3, dtype=torch.float64)))
+
+
+def test_the_decoder_equals_brute_force_with_ties():
+    # Whole numbers from a small set, and no field at all in one column: every optimum has a twin.
+    generator = torch.Generator().manual_seed(3)
+    half = torch.randint(-1, 2, (12, 12), generator=generator).double()
+    linear = torch.randint(-1, 2, (12, 4), generator=generator).double()
+    linear[:, 0] = 0
+    assert_optimal(QuboFamily(half + half.T, linear))
+
+
+def test_the_decoder_equals_brute_force_on_all_equal_rows():
+    inputs = torch.ones(5, 12, dtype=torch.float64)
+    assert_optimal(QuboFamily(inputs.T @ inputs, torch.zeros(12, 2).double()))
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e-12, 1.0, 1e12])
+def test_the_decoder_equals_brute_force_at_any_size_of_the_coefficients(size):
+    family = random_family(12, 4, 6, dtype=torch.float64) * size
+    solution = Exact().solve(family)
+    torch.testing.assert_close(solution.energies, lowest_energies(family), rtol=1e-9, atol=1e-9 * size)
+
+
+def test_the_decoder_equals_brute_force_where_q_is_not_positive():
+    for seed in range(5):
+        generator = torch.Generator().manual_seed(seed)
+        half = torch.randn(13, 13, generator=generator, dtype=torch.float64)
+        assert_optimal(QuboFamily(half + half.T, torch.randn(13, 3, generator=generator, dtype=torch.float64)))
+
+
+def test_a_column_that_reaches_the_node_limit_is_not_called_proven():
+    family = random_family(40, 3, 40, dtype=torch.float64)
+    limited, full = Exact(node_limit=50).solve(family), Exact().solve(family)
+    assert not limited.proven_optimal.any()
+    assert limited.stats["unproven"] == 3
+    assert full.proven_optimal.all()
+    assert (full.energies <= limited.energies + 1e-9).all()
+
+
+def test_after_the_time_limit_the_best_spins_so_far_are_returned():
+    solution = Exact(time_limit=0).solve(random_family(20, 3, 20))
+    assert not solution.proven_optimal.any()
+    assert (solution.spins.abs() == 1).all()
