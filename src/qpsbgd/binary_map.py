@@ -38,14 +38,17 @@ def binary_map(inputs: Tensor, output_grads: Tensor, *, gain: float = 1.0, scale
 
     if scale != "literal":
         with_gradient = (output_grads != 0).any(1)
-        inputs, output_grads = inputs[with_gradient], output_grads[with_gradient]
+        if not with_gradient.all():
+            inputs, output_grads = inputs[with_gradient], output_grads[with_gradient]
     directions = _normalised(inputs, gain=gain)
     targets = output_grads if scale == "literal" else _scaled(output_grads, directions, scale=float(scale))
-    return QuboFamily(
-        directions.T @ directions,
-        -2 * (directions.T @ targets),
-        targets.square().sum(0),
-    )
+    quadratic = directions.T @ directions
+    linear = -2 * (directions.T @ targets)
+    offset = targets.square().sum(0)
+    if not (quadratic.abs().amax() + linear.abs().amax() + offset.amax()).isfinite():
+        cause = "hold NaN or infinite values" if not output_grads.isfinite().all() else "are too large for the inputs"
+        raise ValueError(f"output_grads {cause}; the loss or the backward pass has diverged")
+    return QuboFamily.trusted(quadratic, linear, offset)
 
 
 def check_scale(scale: Scale) -> None:
@@ -86,7 +89,7 @@ def _checked_rows(inputs: Tensor, output_grads: Tensor) -> tuple[Tensor, Tensor]
         raise ValueError("the batch is empty: inputs and output_grads have no rows")
     dtype = torch.promote_types(torch.promote_types(inputs.dtype, output_grads.dtype), torch.float32)
     inputs, output_grads = inputs.detach().to(dtype), output_grads.detach().to(dtype)
-    for name, rows in (("inputs", inputs), ("output_grads", output_grads)):
-        if not torch.isfinite(rows).all():
-            raise ValueError(f"{name} hold NaN or infinite values; the forward or backward pass has diverged")
+    # Also rows without gradient are looked at: behind a NaN the activation's gradient is often zero.
+    if not inputs.abs().amax().isfinite():
+        raise ValueError("inputs hold NaN or infinite values; the forward pass has diverged")
     return inputs, output_grads

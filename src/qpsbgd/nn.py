@@ -227,7 +227,7 @@ class BinaryConv2d(BinaryLayer):
 
 
 def _pair(value: int | tuple[int, int], name: str, *, least: int) -> tuple[int, int]:
-    pair = (value, value) if isinstance(value, int) else tuple(value)
+    pair = tuple(value) if isinstance(value, tuple | list) else (value, value)
     if len(pair) != 2 or not all(isinstance(number, int) and number >= least for number in pair):
         raise ValueError(f"{name} must be a whole number of at least {least} or a pair of them, got {value!r}")
     return pair

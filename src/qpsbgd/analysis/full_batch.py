@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -38,7 +39,7 @@ def full_batch(model: nn.Module, data: Batches, loss: Loss) -> list[FullBatch]:
         loss: loss(model(inputs), targets), a mean over the batch.
     """
     pair = isinstance(data, tuple) and len(data) == 2 and isinstance(data[0], Tensor)
-    batches = [data] if pair else list(data)
+    batches = cast(list[tuple[Tensor, Tensor]], [data] if pair else list(data))
     total = sum(len(targets) for _, targets in batches)
     if not total:
         raise ValueError("data holds no samples")

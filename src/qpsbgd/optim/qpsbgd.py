@@ -74,12 +74,18 @@ class QPSBGD(LayerwiseOptimizer):
             self._forget()
             return loss
 
-        families = self._families()
-        averaged = {
-            layer: self._average(layer, family, momentum=group["momentum"])
-            for layer, (group, family) in families.items()
-        }
-        self.solutions = self.solver.solve_all(list(averaged.values()))
+        try:
+            families = self._families()
+            averaged = {
+                layer: self._average(layer, family, momentum=group["momentum"])
+                for layer, (group, family) in families.items()
+            }
+            self.solutions = self.solver.solve_all(list(averaged.values()))
+        except BaseException:
+            # GradScaler would multiply the scale that it left here into that of the repeated step.
+            for name in ("grad_scale", "found_inf"):
+                self.__dict__.pop(name, None)
+            raise
         for (layer, (group, _)), solution in zip(families.items(), self.solutions, strict=True):
             family = averaged[layer]
             if group["momentum"]:
@@ -129,7 +135,7 @@ class QPSBGD(LayerwiseOptimizer):
             return family
         # The mean started from zero and divided by 1 − βᵗ, so that the first batch weighs no more than others.
         rate = (1 - momentum) / (1 - momentum ** (state["step"] + 1))
-        return QuboFamily(*(state[name].lerp(getattr(family, name), rate) for name in _FAMILY))
+        return QuboFamily.trusted(*(state[name].lerp(getattr(family, name), rate) for name in _FAMILY))
 
     def _grad_scale(self, scale: Scale) -> Tensor | float:
         """The loss factor of a GradScaler; only the literal equation depends on the size of the gradient."""
@@ -169,7 +175,8 @@ class QPSBGD(LayerwiseOptimizer):
         weights = [p for group in self.param_groups for p in group["params"]]
         for index, saved in state_dict["state"].items():
             weight = weights[index]
-            self.state[weight].update({name: saved[name].clone().to(weight.device) for name in _FAMILY if name in saved})
+            for name in saved.keys() & set(_FAMILY):
+                self.state[weight][name] = saved[name].clone().to(weight.device)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "solver": self.solver}

@@ -29,4 +29,4 @@ class Auto(Solver):
             return Exact()
         if family.linear.device.type != "cpu":
             return Descent()
-        return Descent(tabu=200, seed=self.seed)
+        return Descent(tabu=100, seed=self.seed)

@@ -1,0 +1,1 @@
+"""The experiments: settings as frozen dataclasses, results as JSON files."""

@@ -1,0 +1,122 @@
+import pytest
+import torch
+from torch import nn
+
+from qpsbgd import QPSBGD, BinaryConnect, check_claimed, real_optimizer
+from qpsbgd.nn import BinaryLinear
+from qpsbgd.optim import binary_layers
+
+
+def model_with_bias():
+    return nn.Sequential(BinaryLinear(4, 3, bias=True), nn.BatchNorm1d(3), BinaryLinear(3, 2))
+
+
+def claimed(optimizer):
+    return [p for group in optimizer.param_groups for p in group["params"]]
+
+
+def test_binary_layers_come_in_order_and_each_once():
+    model = model_with_bias()
+    assert binary_layers([model, model[2]]) == [model[0], model[2]]
+    assert binary_layers(model[2]) == [model[2]]
+
+
+def test_the_real_optimiser_is_an_adam_on_all_that_is_left():
+    model = model_with_bias()
+    optimizer = real_optimizer(model, QPSBGD(model), lr=0.5)
+    assert type(optimizer) is torch.optim.Adam
+    assert optimizer.param_groups[0]["lr"] == 0.5
+    assert claimed(optimizer) == [model[0].bias, model[1].weight, model[1].bias]
+
+
+def test_the_kind_of_the_real_optimiser_can_be_chosen():
+    model = model_with_bias()
+    optimizer = real_optimizer(model, BinaryConnect(model), torch.optim.SGD, lr=0.1, momentum=0.5)
+    assert type(optimizer) is torch.optim.SGD
+    assert optimizer.param_groups[0]["momentum"] == 0.5
+
+
+def test_frozen_parameters_need_no_optimiser():
+    model = model_with_bias()
+    model[0].bias.requires_grad_(False)
+    assert claimed(real_optimizer(model, QPSBGD(model))) == [model[1].weight, model[1].bias]
+
+
+def test_there_is_no_real_optimiser_where_nothing_is_left():
+    model = nn.Sequential(BinaryLinear(4, 3), nn.ReLU(), BinaryLinear(3, 2))
+    assert real_optimizer(model, QPSBGD(model), lr=0.1) is None
+
+
+def test_both_optimisers_train_a_model_together():
+    model = model_with_bias()
+    binary = QPSBGD(model, lr=0.1)
+    real = real_optimizer(model, binary, lr=0.1)
+    before = [p.detach().clone() for p in model.parameters()]
+    (model(torch.randn(8, 4)) - torch.randn(8, 2)).square().sum().backward()
+    binary.step()
+    real.step()
+    assert not any(torch.equal(old, new) for old, new in zip(before, model.parameters(), strict=True))
+
+
+def test_a_binary_weight_that_was_left_out_raises():
+    model = model_with_bias()
+    with pytest.raises(ValueError, match=r"binary weights in an ordinary optimiser: 2\.weight$"):
+        real_optimizer(model, QPSBGD(model[0]))
+
+
+def test_an_optimiser_of_another_model_raises():
+    model = model_with_bias()
+    with pytest.raises(ValueError, match=r"not of this model: shape \(7, 5\)"):
+        real_optimizer(model, QPSBGD([model, BinaryLinear(5, 7)]))
+
+
+def test_parameters_with_exactly_one_optimiser_pass():
+    model = model_with_bias()
+    real = [p for name, p in model.named_parameters() if name not in ("0.weight", "2.weight")]
+    check_claimed(model, QPSBGD(model[0]), BinaryConnect(model[2]), torch.optim.SGD(real))
+
+
+@pytest.mark.parametrize(
+    ("optimizers", "message"),
+    [
+        (
+            lambda model: [QPSBGD(model), torch.optim.SGD([*model[1].parameters()])],
+            r"one optimiser; claimed by none: 0\.bias$",
+        ),
+        (
+            lambda model: [torch.optim.SGD([model[0].bias, *model[1].parameters()])],
+            r"claimed by none: 0\.weight, 2\.weight$",
+        ),
+        (
+            lambda model: [
+                QPSBGD(model),
+                torch.optim.SGD([model[0].bias, *model[1].parameters()]),
+                torch.optim.Adam([model[1].weight]),
+            ],
+            r"claimed by more than one optimiser: 1\.weight$",
+        ),
+        (
+            lambda model: [
+                QPSBGD(model[0]),
+                torch.optim.Adam(p for p in model.parameters() if p is not model[0].weight),
+            ],
+            r"binary weights in an ordinary optimiser: 2\.weight$",
+        ),
+        (
+            lambda model: [QPSBGD(model), torch.optim.Adam(model.parameters())],
+            r"more than one optimiser: 0\.weight, 2\.weight; binary weights in an ordinary optimiser",
+        ),
+        (
+            lambda model: [
+                QPSBGD(model),
+                torch.optim.SGD([model[0].bias, *model[1].parameters(), nn.Parameter(torch.zeros(6, 1))]),
+            ],
+            r"claimed but not of this model: shape \(6, 1\)$",
+        ),
+    ],
+    ids=["never", "binary never", "twice", "wrong kind", "twice and wrong kind", "foreign"],
+)
+def test_a_parameter_claimed_wrongly_raises_and_is_named(optimizers, message):
+    model = model_with_bias()
+    with pytest.raises(ValueError, match=message):
+        check_claimed(model, *optimizers(model))
