@@ -1,5 +1,10 @@
 import pytest
 import torch
+from hypothesis import settings
+
+# Shared machines stall now and then, and a test must say the same twice.
+settings.register_profile("repeatable", deadline=None, derandomize=True)
+settings.load_profile("repeatable")
 
 
 @pytest.fixture(autouse=True)

@@ -65,6 +65,8 @@ def demo(
     made_with = environment()
     content = {"made with": made_with, "digits": digits_summary, "logreg": logreg_summary}
     write_json(out / "results.json", content)
+    write_text(out / "digits.svg", report.digits_figure(digits_summary))
+    write_text(out / "logreg.svg", report.logreg_figure(logreg_summary))
     page = out / "report.html"
     write_text(page, report.demo_page(digits_summary, logreg_summary, made_with=made_with))
 
@@ -121,3 +123,7 @@ def main() -> None:
             raise
         Console(stderr=True).print(f"[red]error:[/red] {error} (QPSBGD_DEBUG=1 shows where)", soft_wrap=True)
         sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -17,7 +17,7 @@ def digits_table(digits: dict[str, Any]) -> Table:
     budgets = sorted({row["epochs"] for row in digits["rows"]})
     head = ["method"]
     for epochs in budgets:
-        head += [f"accuracy after {epochs} epochs", "chosen options"]
+        head += [f"{epochs} epochs", "options"]
     body = []
     for method in dict.fromkeys(row["method"] for row in digits["rows"]):
         rows = {row["epochs"]: row for row in digits["rows"] if row["method"] == method}
@@ -68,16 +68,20 @@ def verdicts(digits: dict[str, Any], logreg: dict[str, Any]) -> list[str]:
     return sentences
 
 
-def demo_page(digits: dict[str, Any], logreg: dict[str, Any], *, made_with: dict[str, str]) -> str:
-    """The whole report as one HTML page."""
+def digits_figure(digits: dict[str, Any]) -> str:
+    """Test accuracy after every epoch of the longest budget, as SVG."""
     longest = max(row["epochs"] for row in digits["rows"])
-    accuracy = curves_svg(
+    return curves_svg(
         [_curve(row["label"], row["curves"]) for row in digits["rows"] if row["epochs"] == longest],
         x_label="epoch",
         y_label="test accuracy",
         y_limits=(0.6, 1.0),
     )
-    losses = curves_svg(
+
+
+def logreg_figure(logreg: dict[str, Any]) -> str:
+    """Loss before every step, as SVG; dashed are the lines that are not in the paper's figure."""
+    return curves_svg(
         [
             Curve(
                 row["label"],
@@ -90,8 +94,13 @@ def demo_page(digits: dict[str, Any], logreg: dict[str, Any], *, made_with: dict
         ],
         x_label="step",
         y_label="loss",
-        log_y=True,
+        y_limits=(0.0, 1.3),
     )
+
+
+def demo_page(digits: dict[str, Any], logreg: dict[str, Any], *, made_with: dict[str, str]) -> str:
+    """The whole report as one HTML page."""
+    longest = max(row["epochs"] for row in digits["rows"])
     seeds = len(digits["rows"][0]["accuracies"])
     hidden = digits["settings"]["hidden"]
     versions = ", ".join(f"{name} {value}" for name, value in made_with.items())
@@ -105,14 +114,14 @@ def demo_page(digits: dict[str, Any], logreg: dict[str, Any], *, made_with: dict
 <p>A network 64-{hidden}-10 with weights ±1. Every method gets the same number of epochs and batches; its options are
 chosen on validation data, separately for each budget. Test accuracy, mean ± standard deviation of {seeds} seeds.</p>
 <div class="wide">{_table(digits_table(digits))}</div>
-<figure>{accuracy}<figcaption>Test accuracy after every epoch at the options chosen for {longest} epochs; bands are
+<figure>{digits_figure(digits)}<figcaption>Test accuracy after every epoch at the options chosen for {longest} epochs; bands are
 ± one standard deviation.</figcaption></figure>
 <h2>Binary logistic regression</h2>
 <p>Two separable blobs with an intercept: three weights ±1, batches of {logreg["settings"]["batch"]},
 {logreg["settings"]["seeds"]} data sets. Solid lines are the paper's four methods at the paper's learning rates; QP-SBGD
 uses scale 1 and momentum 0.9. Dashed: the paper's equation as printed, and SGD at a learning rate that moves.</p>
 <div class="wide">{_table(logreg_table(logreg))}</div>
-<figure>{losses}<figcaption>Loss on all data before every step; bands are ± one standard error.</figcaption></figure>
+<figure>{logreg_figure(logreg)}<figcaption>Loss on all data before every step; bands are ± one standard error.</figcaption></figure>
 <footer>Made by <code>qpsbgd demo</code> with {html.escape(versions)}.</footer>
 </main></body></html>
 """

@@ -40,8 +40,7 @@ def curves_svg(
     *,
     x_label: str,
     y_label: str,
-    y_limits: tuple[float, float] | None = None,
-    log_y: bool = False,
+    y_limits: tuple[float, float],
 ) -> str:
     """All curves in one figure, as an `<svg>` element."""
     style: dict[Any, Any] = {
@@ -56,7 +55,7 @@ def curves_svg(
         "ytick.color": INK,
     }
     with matplotlib.rc_context(style):
-        figure = Figure(figsize=(7.2, 4.0), layout="constrained")
+        figure = Figure(figsize=(7.2, 4.4), layout="constrained")
         FigureCanvasSVG(figure)
         axes = figure.subplots()
         for curve, colour in zip(curves, COLOURS, strict=False):
@@ -72,15 +71,12 @@ def curves_svg(
                 zorder=3 if first else 2,
             )
             axes.fill_between(curve.x, mean - spread, mean + spread, color=colour, alpha=0.15, linewidth=0)
-        if y_limits:
-            axes.set_ylim(*y_limits)
-        if log_y:
-            axes.set_yscale("log")
+        axes.set_ylim(*y_limits)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set(xlabel=x_label, ylabel=y_label)
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25, linewidth=0.6)
-        axes.legend(frameon=False, fontsize=10)
+        figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=10)
         text = io.StringIO()
         figure.savefig(text, format="svg", transparent=True, metadata={"Date": None})
     svg = text.getvalue()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver
 from qpsbgd.solvers.descent import Descent
-from qpsbgd.solvers.exact import ENUMERATE_UP_TO, Exact
+from qpsbgd.solvers.exact import CHEAP_UP_TO, Exact
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Auto(Solver):
         return self._choose(family).solve(family)
 
     def _choose(self, family: QuboFamily) -> Solver:
-        if family.num_spins <= ENUMERATE_UP_TO:
+        if family.num_spins <= CHEAP_UP_TO:
             return Exact()
         if family.linear.device.type != "cpu":
             return Descent()

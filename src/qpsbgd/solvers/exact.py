@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,6 +17,9 @@ from qpsbgd.solvers.descent import Descent
 
 ENUMERATE_UP_TO = 10
 """Spins up to which all 2ⁿ vectors are tried; above, the sphere decoder is faster."""
+
+CHEAP_UP_TO = 16
+"""Spins up to which the optimum costs hardly more than a heuristic answer."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +53,8 @@ class Exact(Solver):
     def _decode(self, family: QuboFamily) -> Solution:
         from qpsbgd.solvers import kernels, sphere_decoder
 
-        start = time.monotonic()
-        first = Descent(tabu=4 * family.num_spins, restarts=1).solve(family)
+        end = math.inf if self.time_limit is None else time.monotonic() + self.time_limit
+        first = Descent(tabu=4 * family.num_spins).solve(family)
         double = family.to("cpu", torch.float64)
         linear = double.linear.numpy()
         shared = sphere_decoder.factorise(double.quadratic.numpy(), linear)
@@ -59,27 +64,34 @@ class Exact(Solver):
         # Radii are sums of rounded terms; a search for strictly less must not find the first solution again.
         radii -= 1e-12 * (radii + (targets**2).sum(1))
         nodes = np.full(family.num_columns, -1)
-        # Few columns at a time, so that limits and Ctrl-C are seen to.
-        chunk = 4 * max(1, torch.get_num_threads())
-        for begin in range(0, family.num_columns, chunk):
-            if self.time_limit is not None and time.monotonic() - start > self.time_limit:
-                break
-            part = slice(begin, begin + chunk)
-            with kernels.threads():
-                nodes[part] = sphere_decoder.search(
-                    shared.factor, targets[part], spins[part], radii[part], self.node_limit
-                )
+
+        def search(columns: np.ndarray[Any, Any], limit: int) -> None:
+            if time.monotonic() < end:
+                found, radius = spins[columns], radii[columns]
+                with kernels.threads():
+                    nodes[columns] = sphere_decoder.search(shared.factor, targets[columns], found, radius, limit)
+                spins[columns], radii[columns] = found, radius
+
+        # All columns together as far as that takes well under a second; then the hard ones a few at a time, so that
+        # the time limit and Ctrl-C are seen to.
+        easy = max(1, 20_000_000 // family.num_columns)
+        search(np.arange(family.num_columns), min(easy, self.node_limit))
+        if easy < self.node_limit:
+            hard = np.flatnonzero(nodes < 0)
+            few = 2 * torch.get_num_threads()
+            for begin in range(0, len(hard), few):
+                search(hard[begin : begin + few], self.node_limit)
+
         answer = np.empty_like(spins)
         answer[:, shared.order] = spins
         proven = torch.from_numpy(nodes >= 0)
-        visited = int(np.where(nodes < 0, self.node_limit, nodes).sum())
         return Solution.of(
             family,
             torch.from_numpy(answer.T.copy()),
             proven_optimal=proven,
             solver="exact",
             method="sphere decoder",
-            nodes=visited,
+            nodes=int(nodes.clip(min=0).sum()),
             unproven=int((~proven).sum()),
         )
 

@@ -1,0 +1,55 @@
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_every_example_runs(path):
+    assert len(path.read_text(encoding="utf-8").splitlines()) < 60
+    subprocess.run([sys.executable, "-W", "error", str(path)], check=True, capture_output=True, timeout=300)
+
+
+def test_there_are_examples():
+    assert [path.name[:2] for path in EXAMPLES] == ["01", "02", "03"]
+
+
+def test_the_code_in_the_readme_runs(tmp_path):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert blocks
+    for number, block in enumerate(blocks):
+        script = tmp_path / f"block{number}.py"
+        script.write_text(block, encoding="utf-8")
+        runpy.run_path(str(script))
+
+
+def test_files_that_the_documents_name_exist():
+    for document in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
+        for target in re.findall(r"\]\(([^)#:]+)\)", document.read_text(encoding="utf-8")):
+            assert (document.parent / target).exists(), f"{document.name} links to {target}"
+
+
+def test_versions_agree():
+    import qpsbgd
+
+    version = qpsbgd.__version__
+    assert f'version = "{version}"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert f"version: {version}" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"## {version}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def test_the_speed_in_the_readme_is_the_measured_one():
+    import json
+
+    results = json.loads((ROOT / "benchmarks/results/layer_projection.json").read_text(encoding="utf-8"))["results"]
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for result in results:
+        line = f"| {result['rows']} | {result['scale']:g} | {result['auto_seconds'] * 1e3:.1f} ms |"
+        assert line in readme, line
+        assert result["auto_mean_energy"] <= result["annealing_loop_mean_energy"] + 1e-9
