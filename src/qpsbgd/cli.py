@@ -38,7 +38,7 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for results and report.")] = Path("results/demo"),
     workers: Annotated[int, typer.Option(min=1, help="Processes to use.")] = min(2, os.cpu_count() or 1),
     seeds: Annotated[int, typer.Option(min=1, help="Runs per method.")] = 5,
-    epochs: Annotated[int, typer.Option(min=1, help="Epochs of the long budget.")] = 12,
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs of the long budget.")] = 10,
     fresh: Annotated[bool, typer.Option("--fresh", help="Delete finished runs first instead of reusing them.")] = False,
 ) -> None:
     """Train a binary network on handwritten digits with QP-SBGD and the baselines, and write a report."""

@@ -32,7 +32,7 @@ class Digits:
 
     hidden: int = 128
     batch: int = 32
-    budgets: tuple[int, ...] = (2, 12)
+    budgets: tuple[int, ...] = (2, 10)
     seeds: int = 5
     choosing_seeds: int = 2
     methods: tuple[str, ...] = tuple(METHODS)

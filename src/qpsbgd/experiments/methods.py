@@ -64,7 +64,7 @@ METHODS: Mapping[str, Method] = MappingProxyType(
         "proxquant": Method(
             "ProxQuant",
             _proxquant,
-            tuple({"lr": lr, "pull": pull} for lr in (0.3, 1.0, 3.0, 10.0) for pull in (0.1, 1.0)),
+            tuple({"lr": lr, "pull": pull} for lr in (1.0, 3.0, 10.0) for pull in (0.1, 1.0)),
         ),
     }
 )

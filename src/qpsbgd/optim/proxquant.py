@@ -19,14 +19,14 @@ class ProxQuant(LayerwiseOptimizer):
         θ ← θ − lr · u,   θ ← prox(θ, λ_t),   λ_t = `rate` · t
 
     The layers compute with the real weights θ in training (`latent_forward`) and with sign(θ) in evaluation. With T
-    steps in all, the proximal steps move a weight by up to rate · T²/2 altogether: choose `rate` near 4/T², or give
+    steps in all, the proximal steps move a weight by up to rate · T²/2 altogether: choose `rate` near 2/T², or give
     `total_steps` = T.
 
     Args:
         model_or_layers: A model, binary layers, or parameter groups `{"params": layers, "lr": …}`.
         lr: Step size of the weights.
         rate: Growth of the regulariser per step.
-        total_steps: Steps that training will have; sets `rate` to 4/T² where it is not given.
+        total_steps: Steps that training will have; sets `rate` to 2/T² where it is not given.
         update: Of the gradient step: "sgd", "sign" or "adam".
         momentum: Of "sgd" and "sign".
         betas: Of "adam".
@@ -51,7 +51,7 @@ class ProxQuant(LayerwiseOptimizer):
             raise ValueError("ProxQuant needs either rate or total_steps, to know how fast weights are drawn to ±1")
         if total_steps is not None:
             check_range({"total_steps": total_steps}, "total_steps", least=1)
-            rate = 4 / total_steps**2
+            rate = 2 / total_steps**2
         options = {"lr": lr, "rate": rate, "update": update, "momentum": momentum, "betas": betas, "eps": eps}
         super().__init__(model_or_layers, {**options, "clip": clip})
 

@@ -114,14 +114,16 @@ def demo_page(digits: dict[str, Any], logreg: dict[str, Any], *, made_with: dict
 <p>A network 64-{hidden}-10 with weights ±1. Every method gets the same number of epochs and batches; its options are
 chosen on validation data, separately for each budget. Test accuracy, mean ± standard deviation of {seeds} seeds.</p>
 <div class="wide">{_table(digits_table(digits))}</div>
-<figure>{digits_figure(digits)}<figcaption>Test accuracy after every epoch at the options chosen for {longest} epochs; bands are
+<figure>{digits_figure(digits)}
+<figcaption>Test accuracy after every epoch at the options chosen for {longest} epochs; bands are
 ± one standard deviation.</figcaption></figure>
 <h2>Binary logistic regression</h2>
 <p>Two separable blobs with an intercept: three weights ±1, batches of {logreg["settings"]["batch"]},
 {logreg["settings"]["seeds"]} data sets. Solid lines are the paper's four methods at the paper's learning rates; QP-SBGD
 uses scale 1 and momentum 0.9. Dashed: the paper's equation as printed, and SGD at a learning rate that moves.</p>
 <div class="wide">{_table(logreg_table(logreg))}</div>
-<figure>{logreg_figure(logreg)}<figcaption>Loss on all data before every step; bands are ± one standard error.</figcaption></figure>
+<figure>{logreg_figure(logreg)}
+<figcaption>Loss on all data before every step; bands are ± one standard error.</figcaption></figure>
 <footer>Made by <code>qpsbgd demo</code> with {html.escape(versions)}.</footer>
 </main></body></html>
 """
