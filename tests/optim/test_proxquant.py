@@ -66,21 +66,22 @@ def test_without_a_regulariser_a_step_is_the_gradient_step(update):
 
 
 @pytest.mark.parametrize("update", ["sgd", "sign", "adam"])
-@pytest.mark.parametrize("steps", [20, 100])
-def test_weights_reach_plus_or_minus_one_by_the_last_step(update, steps):
+def test_weights_reach_plus_or_minus_one_by_the_last_step(update):
     model = small_model()
-    for weights in train(model, ProxQuant(model, lr=0.01, total_steps=steps, update=update), range(steps)):
+    for weights in train(model, ProxQuant(model, lr=0.001, total_steps=20, update=update), range(20)):
         assert torch.equal(weights.abs(), torch.ones_like(weights))
 
 
-def test_weights_are_still_free_half_way():
-    model = small_model()
-    halfway = train(model, ProxQuant(model, lr=0.01, total_steps=100), range(40))
-    assert max((weights.abs() < 0.99).float().mean() for weights in halfway) > 0.5
-
-
-def test_total_steps_sets_the_rate():
-    assert ProxQuant(small_model(), total_steps=20).param_groups[0]["rate"] == pytest.approx(0.01)
+@pytest.mark.parametrize("steps", [1, 7, 100])
+def test_a_weight_of_zero_left_alone_arrives_with_the_last_step(steps):
+    layer = BinaryLinear(1, 1)
+    nn.init.zeros_(layer.weight)
+    optimizer = ProxQuant(layer, lr=0.0, total_steps=steps)
+    layer.weight.grad = torch.ones(1, 1)
+    for _ in range(steps):
+        assert layer.weight.item() < 1
+        optimizer.step()
+    assert layer.weight.item() == 1
 
 
 def test_training_uses_the_real_weights_and_evaluation_their_signs():
