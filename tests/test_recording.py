@@ -288,3 +288,13 @@ def test_recording_puts_the_tapes_back_after_an_error():
     with pytest.raises(ZeroDivisionError), recording([layer]):
         raise ZeroDivisionError
     assert layer.tape is own
+
+
+def test_an_input_that_changes_before_the_step_is_noticed():
+    layer = BinaryLinear(3, 2)
+    with recording([layer]) as (tape,):
+        buffer = torch.randn(4, 3)
+        layer(buffer).sum().backward()
+        buffer.copy_(torch.randn(4, 3))
+        with pytest.raises(RuntimeError, match="a tensor of its own"):
+            tape.read()

@@ -53,7 +53,7 @@ def binary_map(inputs: Tensor, output_grads: Tensor, *, gain: float = 1.0, scale
 
 def check_scale(scale: Scale) -> None:
     """Raises ValueError unless `scale` is a positive number or "literal"."""
-    valid = scale == "literal" if isinstance(scale, str) else math.isfinite(scale) and scale > 0
+    valid = scale == "literal" or (isinstance(scale, int | float) and math.isfinite(scale) and scale > 0)
     if not valid:
         raise ValueError(f'scale must be a positive number or "literal", got {scale!r}')
 

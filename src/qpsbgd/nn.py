@@ -236,6 +236,6 @@ def _pair(value: int | tuple[int, int], name: str, *, least: int) -> tuple[int, 
 def _gain_value(gain: Gain, fan_in: int) -> float:
     if gain == "fan_in":
         return 1 / math.sqrt(fan_in)
-    if isinstance(gain, str) or not (math.isfinite(gain) and gain > 0):
+    if not isinstance(gain, int | float) or not (math.isfinite(gain) and gain > 0):
         raise ValueError(f'gain must be "fan_in" or a positive number, got {gain!r}')
     return float(gain)

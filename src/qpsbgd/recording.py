@@ -32,7 +32,7 @@ class Tape:
     """
 
     def __init__(self) -> None:
-        self._parts: list[LayerRecord] = []
+        self._parts: list[tuple[LayerRecord, int]] = []
 
     def watch(self, output: Tensor, *, rows: Callable[[], Tensor], grad_rows: Callable[[Tensor], Tensor]) -> None:
         """Record when the gradient of `output` arrives.
@@ -52,7 +52,8 @@ class Tape:
             if grad is None:  # an operation after the layer declared that it passes nothing back
                 return
             with torch.no_grad():
-                self._parts.append(LayerRecord(rows().detach(), grad_rows(grad.detach())))
+                part = LayerRecord(rows().detach(), grad_rows(grad.detach()))
+            self._parts.append((part, _version(part.inputs)))
 
         output.register_hook(record)  # type: ignore[no-untyped-call]
 
@@ -61,16 +62,26 @@ class Tape:
         if not self._parts:
             return None
         dtype = torch.float32
-        for part in self._parts:
+        for part, version in self._parts:
+            if _version(part.inputs) != version:
+                raise RuntimeError(
+                    "a layer's input was changed in place between backward and step; "
+                    "give every batch a tensor of its own"
+                )
             dtype = torch.promote_types(torch.promote_types(dtype, part.inputs.dtype), part.output_grads.dtype)
         return LayerRecord(
-            torch.cat([part.inputs.to(dtype) for part in self._parts]),
-            torch.cat([part.output_grads.to(dtype) for part in self._parts]),
+            torch.cat([part.inputs.to(dtype) for part, _ in self._parts]),
+            torch.cat([part.output_grads.to(dtype) for part, _ in self._parts]),
         )
 
     def clear(self) -> None:
         """Forget all rows."""
         self._parts = []
+
+
+def _version(tensor: Tensor) -> int:
+    """Grows with every change in place, also of the tensors that share its memory; inference tensors do not count."""
+    return 0 if tensor.is_inference() else tensor._version
 
 
 @contextmanager

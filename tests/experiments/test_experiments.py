@@ -17,6 +17,12 @@ def test_a_run_can_be_repeated_from_its_seed(method):
     assert digits.train(**job, seed=2, score_on="test") != first
 
 
+@pytest.mark.parametrize("line", logreg.LINES)
+def test_a_run_of_logistic_regression_can_be_repeated(line):
+    job = {"points": 20, "batch": 8, "steps": 10, "line": line, "seed": 3}
+    assert logreg.train(**job) == logreg.train(**job)
+
+
 def test_options_are_never_chosen_on_test_data():
     (train, _), (validation, _) = digits._load("validation")
     (_, _), (test, _) = digits._load("test")

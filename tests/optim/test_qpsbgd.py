@@ -654,3 +654,26 @@ def test_training_lowers_the_loss_of_a_learnable_task():
         optimizer.step()
         losses.append(loss.item())
     assert min(losses[-30:]) < 0.3 * losses[0]
+
+
+class Stubborn(Solver):
+    """Answers every family with the spins of one unit too few."""
+
+    def solve(self, family):
+        return Solution(family.linear[1:], family.offset, family.offset == 0)
+
+
+def test_a_solver_with_answers_of_the_wrong_shape_is_refused_before_anything_changes():
+    model = small_model()
+    optimizer = QPSBGD(model, solver=Stubborn())
+    before = copy.deepcopy(model.state_dict())
+    model(torch.randn(8, 4)).sum().backward()
+    with pytest.raises(ValueError, match="must return spins of shapes"):
+        optimizer.step()
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize("options", [{"lr": "fast"}, {"momentum": "some"}])
+def test_options_that_are_no_numbers_are_refused(options):
+    with pytest.raises(TypeError, match="must be a number"):
+        QPSBGD(small_model(), **options)

@@ -21,10 +21,10 @@ from qpsbgd.optim import QPSBGD, BinaryConnect
 LINES: Mapping[str, str] = MappingProxyType(
     {
         "exact": "QP-SBGD (exact)",
-        "annealer": "QP-SBGD (simulated annealer)",
+        "annealer": "QP-SBGD (short anneal)",
         "bc-sign": "BC (signSGD)",
         "bc-sgd": "BC (SGD)",
-        "literal": "QP-SBGD (exact), equation as printed",
+        "literal": "QP-SBGD (exact), as printed",
         "bc-sgd-tuned": "BC (SGD), lr 0.5",
     }
 )
@@ -115,8 +115,8 @@ def _optimizer(line: str, layer: BinaryLinear) -> Optimizer:
     if line == "annealer":
         from qpsbgd.solvers.dimod import Dimod
 
-        # One short read, with no repair: what comes back is often not the ground state, as on a chip.
-        solver = Dimod("path-integral-annealing", {"num_reads": 1, "num_sweeps": 10})
+        # One short read, with no repair: what comes back is not always the ground state, as on a chip.
+        solver = Dimod("simulated-annealing", {"num_reads": 1, "num_sweeps": 3})
         return QPSBGD(layer, lr=0.01, solver=solver)
     if line == "bc-sign":
         return BinaryConnect(layer, lr=0.05, update="sign")

@@ -115,6 +115,8 @@ def check_range(
 ) -> None:
     """Raise ValueError unless least ≤ options[name] < below and options[name] > above, or None where `optional`."""
     value = options[name]
+    if not isinstance(value, int | float | Tensor | None):
+        raise TypeError(f"{name} must be a number, got {value!r}")
     if (value is None and optional) or (value is not None and value >= least and above < value < below):
         return
     bounds = [(f"at least {least}", least > -math.inf), (f"above {above}", above > -math.inf)]

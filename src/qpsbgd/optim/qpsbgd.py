@@ -25,7 +25,8 @@ class QPSBGD(LayerwiseOptimizer):
         Ω ← clip(Ω − lr · G, ±clip)
 
     where (Q, S) is the `binary_map` of the rows that the layer saw since the last step. A step takes the records:
-    call it after `backward`, as always. `zero_grad` forgets them too. A column without gradient is not updated.
+    call it after `backward`, as always. `zero_grad` forgets them too. A column without gradient, now or in the
+    momentum, is not updated.
 
     Args:
         model_or_layers: A model, binary layers, or parameter groups `{"params": layers, "lr": …}`.
@@ -80,7 +81,7 @@ class QPSBGD(LayerwiseOptimizer):
                 layer: self._average(layer, family, momentum=group["momentum"])
                 for layer, (group, family) in families.items()
             }
-            self.solutions = self.solver.solve_all(list(averaged.values()))
+            self.solutions = self._solve(list(averaged.values()))
         except BaseException:
             # GradScaler would multiply the scale that it left here into that of the repeated step.
             for name in ("grad_scale", "found_inf"):
@@ -116,7 +117,9 @@ class QPSBGD(LayerwiseOptimizer):
                 record = self._tapes[layer].read()
                 if record is None:
                     continue
-                grads = record.output_grads / self._grad_scale(group["scale"])
+                grads = record.output_grads
+                if group["scale"] == "literal":
+                    grads = grads / self._grad_scale()
                 try:
                     family = binary_map(record.inputs, grads, gain=layer.gain, scale=group["scale"])
                 except ValueError as error:
@@ -129,6 +132,15 @@ class QPSBGD(LayerwiseOptimizer):
             )
         return families
 
+    def _solve(self, families: list[QuboFamily]) -> list[Solution]:
+        solutions = self.solver.solve_all(families)
+        wanted, came = (
+            [tuple(t.shape) for t in ts] for ts in ([f.linear for f in families], [s.spins for s in solutions])
+        )
+        if wanted != came:
+            raise ValueError(f"{self.solver} must return spins of shapes {wanted}, got {came}; see qpsbgd.testing")
+        return solutions
+
     def _average(self, layer: BinaryLayer, family: QuboFamily, *, momentum: float) -> QuboFamily:
         state = self.state.get(layer.weight)
         if not momentum or not state:
@@ -137,9 +149,9 @@ class QPSBGD(LayerwiseOptimizer):
         rate = (1 - momentum) / (1 - momentum ** (state["step"] + 1))
         return QuboFamily.trusted(*(state[name].lerp(getattr(family, name), rate) for name in _FAMILY))
 
-    def _grad_scale(self, scale: Scale) -> Tensor | float:
+    def _grad_scale(self) -> Tensor | float:
         """The loss factor of a GradScaler; only the literal equation depends on the size of the gradient."""
-        if scale != "literal" or not hasattr(self, "found_inf"):
+        if not hasattr(self, "found_inf"):
             return 1.0
         grad_scale: Tensor | None = getattr(self, "grad_scale", None)
         if grad_scale is None:

@@ -75,7 +75,7 @@ def digits_figure(digits: dict[str, Any]) -> str:
         [_curve(row["label"], row["curves"]) for row in digits["rows"] if row["epochs"] == longest],
         x_label="epoch",
         y_label="test accuracy",
-        y_limits=(0.6, 1.0),
+        y_limits=(0.7, 1.0),
     )
 
 

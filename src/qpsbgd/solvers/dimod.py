@@ -33,7 +33,8 @@ class Dimod(Solver):
     Args:
         sampler: A dimod sampler object, or one of the names in `SAMPLERS`.
         parameters: Given to every `sample` call, such as `{"num_reads": 10, "seed": 0}`. Samplers that take a seed
-            get `seed=0` where none is given, so that runs can be repeated.
+            get `seed=0` where none is given, so that runs can be repeated; path-integral annealing ignores it
+            (dwave-samplers 1.8).
     """
 
     sampler: Any = "simulated-annealing"
