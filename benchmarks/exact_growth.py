@@ -1,7 +1,7 @@
 """How does the time of a proven optimum grow with the number of spins?
 
 Gaussian inputs and gradients, batch 2n and n/2, 16 columns, on two threads; the time is that of the whole family
-divided by its columns. A second family of the same size is solved first, so that nothing is compiled while the clock runs.
+divided by its columns. A small family is solved first, so that nothing is compiled while the clock runs.
 
     python benchmarks/exact_growth.py        writes benchmarks/results/exact_growth.json
 """
