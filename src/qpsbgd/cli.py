@@ -51,14 +51,18 @@ def demo(
         shutil.rmtree(runs)
     kept = len(list(runs.glob("*.json"))) if runs.exists() else 0
     if kept:
-        console.print(f"{kept} finished runs in {runs} are used where they fit; start over with [bold]--fresh[/bold].")
+        console.print(f"{kept} finished runs in {runs} are used where they fit; --fresh starts over.", soft_wrap=True)
 
     budgets = (epochs,) if epochs <= 2 else (2, epochs)
     digits_settings = digits.Digits(budgets=budgets, seeds=seeds)
     logreg_settings = logreg.LogReg()
     console.print(f"Digits, network 64-{digits_settings.hidden}-10 with weights ±1, {workers} processes")
-    _show(digits.run(digits_settings, folder=runs, workers=workers))
-    _show(logreg.run(logreg_settings, folder=runs, workers=workers))
+    try:
+        _show(digits.run(digits_settings, folder=runs, workers=workers))
+        _show(logreg.run(logreg_settings, folder=runs, workers=workers))
+    except KeyboardInterrupt:
+        console.print("\nStopped. Finished runs are kept; the same command goes on from here.")
+        raise typer.Exit(130) from None
 
     digits_summary = digits.summary(digits_settings, folder=runs)
     logreg_summary = logreg.summary(logreg_settings, folder=runs)
@@ -76,7 +80,7 @@ def demo(
     )
     console.print(_rich_table("Binary logistic regression, mean ± standard error", report.logreg_table(logreg_summary)))
     for sentence in report.verdicts(digits_summary, logreg_summary):
-        console.print(f"• {sentence}", highlight=False)
+        console.print(f"• {sentence}", highlight=False, soft_wrap=True)
     console.print(f"\nReport: {page.resolve().as_uri()}", soft_wrap=True)
 
 
@@ -112,12 +116,9 @@ def _rich_table(title: str, content: tuple[list[str], list[list[str]]]) -> Table
 
 
 def main() -> None:
-    """Run the command line; errors that a user can mend are one line, Ctrl-C keeps what is finished."""
+    """Run the command line; errors that a user can mend are one line."""
     try:
         app()
-    except KeyboardInterrupt:
-        console.print("\nStopped. Finished runs are kept; the same command goes on from here.")
-        sys.exit(130)
     except (ImportError, OSError, ValueError) as error:
         if os.environ.get("QPSBGD_DEBUG"):
             raise
