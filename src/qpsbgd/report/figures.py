@@ -78,6 +78,8 @@ def curves_svg(
         axes.grid(alpha=0.25, linewidth=0.6)
         figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=10)
         text = io.StringIO()
-        figure.savefig(text, format="svg", transparent=True, metadata={"Date": None})
+        figure.savefig(
+            text, format="svg", transparent=True, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        )
     svg = text.getvalue()
     return svg[svg.index("<svg") :]
