@@ -34,7 +34,12 @@ def binary_map(inputs: Tensor, output_grads: Tensor, *, gain: float = 1.0, scale
     check_scale(scale)
     if not (math.isfinite(gain) and gain > 0):
         raise ValueError(f"gain must be a positive number, got {gain}")
-    inputs, output_grads = _checked_rows(inputs, output_grads)
+    inputs, output_grads = _common_type(inputs, output_grads)
+    if inputs.is_cuda and (family := _on_gpu(inputs, output_grads, gain=gain, scale=scale)):
+        return family
+    # Also rows without gradient are looked at: behind a NaN the activation's gradient is often zero.
+    if not inputs.abs().amax().isfinite():
+        raise ValueError("inputs hold NaN or infinite values; the forward pass has diverged")
 
     if scale != "literal":
         with_gradient = (output_grads != 0).any(1)
@@ -58,6 +63,21 @@ def check_scale(scale: Scale) -> None:
         raise ValueError(f'scale must be a positive number or "literal", got {scale!r}')
 
 
+def _on_gpu(inputs: Tensor, output_grads: Tensor, *, gain: float, scale: Scale) -> QuboFamily | None:
+    """The same family from few kernels; None where they cannot be had or the rows are not sound."""
+    try:
+        from qpsbgd import triton_map
+    except ImportError:
+        return None
+    if not triton_map.fits(inputs, output_grads):
+        return None
+    factor = None if scale == "literal" else float(scale)
+    directions, targets, offset, health = triton_map.scaled_rows(inputs, output_grads, gain=gain, scale=factor)
+    if not health.isfinite().all():
+        return None
+    return QuboFamily.trusted(directions.T @ directions, directions.T @ targets, offset)
+
+
 def _normalised(inputs: Tensor, *, gain: float) -> Tensor:
     """z_i = j_i / ‖j_i‖² for j = gain · x; zero for rows that are zero next to the largest one."""
     norms = torch.linalg.vector_norm(inputs, dim=1, keepdim=True)
@@ -79,7 +99,7 @@ def _scaled(output_grads: Tensor, directions: Tensor, *, scale: float) -> Tensor
     return relative * factor
 
 
-def _checked_rows(inputs: Tensor, output_grads: Tensor) -> tuple[Tensor, Tensor]:
+def _common_type(inputs: Tensor, output_grads: Tensor) -> tuple[Tensor, Tensor]:
     if inputs.ndim != 2 or output_grads.ndim != 2 or len(inputs) != len(output_grads):
         raise ValueError(
             "inputs must have shape (B, n) and output_grads (B, m) with the same number of rows, "
@@ -88,8 +108,4 @@ def _checked_rows(inputs: Tensor, output_grads: Tensor) -> tuple[Tensor, Tensor]
     if len(inputs) == 0:
         raise ValueError("the batch is empty: inputs and output_grads have no rows")
     dtype = torch.promote_types(torch.promote_types(inputs.dtype, output_grads.dtype), torch.float32)
-    inputs, output_grads = inputs.detach().to(dtype), output_grads.detach().to(dtype)
-    # Also rows without gradient are looked at: behind a NaN the activation's gradient is often zero.
-    if not inputs.abs().amax().isfinite():
-        raise ValueError("inputs hold NaN or infinite values; the forward pass has diverged")
-    return inputs, output_grads
+    return inputs.detach().to(dtype), output_grads.detach().to(dtype)

@@ -69,9 +69,10 @@ class Tape:
                     "give every batch a tensor of its own"
                 )
             dtype = torch.promote_types(torch.promote_types(dtype, part.inputs.dtype), part.output_grads.dtype)
-        return LayerRecord(
-            torch.cat([part.inputs.to(dtype) for part, _ in self._parts]),
-            torch.cat([part.output_grads.to(dtype) for part, _ in self._parts]),
+        inputs = [part.inputs.to(dtype) for part, _ in self._parts]
+        grads = [part.output_grads.to(dtype) for part, _ in self._parts]
+        return (
+            LayerRecord(inputs[0], grads[0]) if len(inputs) == 1 else LayerRecord(torch.cat(inputs), torch.cat(grads))
         )
 
     def clear(self) -> None:

@@ -3,7 +3,7 @@ import torch
 
 from qpsbgd.solvers.annealing import Annealing
 from qpsbgd.solvers.bifurcation import Bifurcation
-from qpsbgd.solvers.descent import Descent, Landscape, random_spins, search_torch, sign_start
+from qpsbgd.solvers.descent import Descent, Landscape, improved, random_spins, search_torch, sign_start
 from qpsbgd.testing import lowest_energies, random_family
 
 
@@ -57,10 +57,12 @@ def test_heuristics_find_the_optimum_of_small_families(solver):
 def test_the_torch_path_makes_the_moves_of_the_compiled_one(dtype, patience):
     family = random_family(50, 9, 40, scale=0.5, dtype=dtype)
     landscape = Landscape.of(family)
-    compiled, plain = sign_start(family), sign_start(family)
-    flips = landscape.search(compiled, patience=patience, seed=3)
-    assert flips == search_torch(landscape, plain, max_flips=6000, patience=patience, seed=3)
-    assert torch.equal(compiled, plain)
+    compiled = improved(family, sign_start(family), patience=patience, seed=3)
+    plain = sign_start(family)
+    flips = search_torch(landscape, plain, max_flips=6000, patience=patience, seed=3)
+    assert compiled.stats["path"] == "compiled"
+    assert compiled.stats["flips"] == flips.sum()
+    assert torch.equal(compiled.spins, plain)
 
 
 @pytest.mark.parametrize("solver", [Descent(restarts=2, tabu=9), Annealing(reads=2), Bifurcation(reads=2)], ids=repr)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -12,10 +13,16 @@ from qpsbgd.binary_map import Scale, binary_map, check_scale
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.optim.layerwise import Layers, LayerwiseOptimizer, check_range, clip_latent
 from qpsbgd.qubo import QuboFamily, Solution
-from qpsbgd.recording import Tape
+from qpsbgd.recording import LayerRecord, Tape
 from qpsbgd.solvers import Solver, make_solver
 
+if TYPE_CHECKING:
+    from qpsbgd.optim import gpu_step
+
 _FAMILY = ("quadratic", "linear", "offset")
+_MOST_GRAPHS = 4
+
+Records = dict[BinaryLayer, tuple[dict[str, Any], LayerRecord]]
 
 
 class QPSBGD(LayerwiseOptimizer):
@@ -56,6 +63,7 @@ class QPSBGD(LayerwiseOptimizer):
         self.solver = make_solver(solver)
         self.solutions: list[Solution] = []
         self._tapes: dict[BinaryLayer, Tape] = {}
+        self._forget_graphs()
         super().__init__(model_or_layers, {"lr": lr, "scale": scale, "momentum": momentum, "clip": clip})
 
     @torch.no_grad()
@@ -76,37 +84,86 @@ class QPSBGD(LayerwiseOptimizer):
             return loss
 
         try:
-            families = self._families()
-            averaged = {
-                layer: self._average(layer, family, momentum=group["momentum"])
-                for layer, (group, family) in families.items()
-            }
-            self.solutions = self._solve(list(averaged.values()))
+            records = self._records()
+            if not self._graphed(records):
+                self._one_by_one(records)
         except BaseException:
             # GradScaler would multiply the scale that it left here into that of the repeated step.
             for name in ("grad_scale", "found_inf"):
                 self.__dict__.pop(name, None)
             raise
-        for (layer, (group, _)), solution in zip(families.items(), self.solutions, strict=True):
-            family = averaged[layer]
-            if group["momentum"]:
-                state = self.state[layer.weight]
-                state.update({name: getattr(family, name) for name in _FAMILY}, step=state.get("step", 0) + 1)
-            # No gradient, no update: such a column has no linear term.
-            moved = (family.linear != 0).any(0)
-            update = torch.where(moved, solution.spins, 0).T.reshape(layer.weight.shape)
-            layer.weight.sub_((group["lr"] * update).to(layer.weight.dtype))
-            clip_latent(layer.weight, group["clip"])
         self._forget()
         return loss
+
+    def _one_by_one(self, records: Records) -> None:
+        """The step as the class describes it."""
+        families = {}
+        for layer, (group, record) in records.items():
+            try:
+                family = binary_map(record.inputs, record.output_grads, gain=layer.gain, scale=group["scale"])
+            except ValueError as error:
+                raise ValueError(f"{layer}: {error}") from error
+            families[layer] = self._average(layer, family, momentum=group["momentum"])
+        self.solutions = self._solve(list(families.values()))
+        for (layer, family), solution in zip(families.items(), self.solutions, strict=True):
+            group, _ = records[layer]
+            if group["momentum"]:
+                self._keep(layer, [getattr(family, name) for name in _FAMILY])
+            # No gradient, no update: such a column has no linear term.
+            update = (solution.spins * family.linear.any(0)).T.reshape(layer.weight.shape)
+            layer.weight.sub_(update, alpha=float(group["lr"]))
+            clip_latent(layer.weight, group["clip"])
+
+    def _graphed(self, records: Records) -> bool:
+        """The same step as one CUDA graph, where there is a GPU and the rows have come in these shapes before."""
+        if not all(layer.weight.is_cuda for layer in records):
+            return False
+        from qpsbgd.optim import gpu_step
+
+        parts = []
+        for layer, (group, record) in records.items():
+            state = self.state.get(layer.weight) or {}
+            mean = [state[name] for name in _FAMILY] if group["momentum"] and state else None
+            rate = self._rate(state, group["momentum"])
+            lr = float(group["lr"])
+            parts.append(gpu_step.GraphPart(layer, record, group["scale"], group["clip"], mean, rate, lr))
+        signature = tuple(part.signature() for part in parts)
+        graph = self._graphs.get(signature)
+        if graph is None:
+            # The first steps run one by one: shapes that come seldom are not worth a graph.
+            shapes = tuple((part.record.inputs.shape, part.layer.weight.shape) for part in parts)
+            self._seen[shapes] += 1
+            descent = gpu_step.descent_of(self.solver, parts) if self._seen[shapes] > 3 else None
+            if descent is None:
+                return False
+            if len(self._graphs) >= _MOST_GRAPHS:
+                self._graphs.pop(next(iter(self._graphs)))
+            graph = self._graphs[signature] = gpu_step.GraphedStep(parts, descent)
+        if not graph.replay(parts):
+            return False
+        self.solutions = graph.solutions
+        for layer, mean in zip(records, graph.means, strict=True):
+            if records[layer][0]["momentum"]:
+                self._keep(layer, mean)
+        return True
+
+    def _keep(self, layer: BinaryLayer, mean: list[Tensor]) -> None:
+        """Make `mean` the layer's, in the tensors that are there: a graph holds on to them."""
+        state = self.state[layer.weight]
+        for name, value in zip(_FAMILY, mean, strict=True):
+            if name not in state:
+                state[name] = value
+            elif state[name] is not value:
+                state[name].copy_(value)
+        state["step"] = state.get("step", 0) + 1
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget gradients and records."""
         super().zero_grad(set_to_none)
         self._forget()
 
-    def _families(self) -> dict[BinaryLayer, tuple[dict[str, Any], QuboFamily]]:
-        families = {}
+    def _records(self) -> Records:
+        records: Records = {}
         for group in self.param_groups:
             for weight in group["params"]:
                 layer = self._layers[weight]
@@ -117,20 +174,15 @@ class QPSBGD(LayerwiseOptimizer):
                 record = self._tapes[layer].read()
                 if record is None:
                     continue
-                grads = record.output_grads
                 if group["scale"] == "literal":
-                    grads = grads / self._grad_scale()
-                try:
-                    family = binary_map(record.inputs, grads, gain=layer.gain, scale=group["scale"])
-                except ValueError as error:
-                    raise ValueError(f"{layer}: {error}") from error
-                families[layer] = group, family
-        if not families:
+                    record = LayerRecord(record.inputs, record.output_grads / self._grad_scale())
+                records[layer] = group, record
+        if not records:
             raise RuntimeError(
                 "step() found no recorded pass: run the model in training mode with gradients on and call "
                 "loss.backward() before every step (zero_grad and step forget earlier passes)"
             )
-        return families
+        return records
 
     def _solve(self, families: list[QuboFamily]) -> list[Solution]:
         solutions = self.solver.solve_all(families)
@@ -145,9 +197,14 @@ class QPSBGD(LayerwiseOptimizer):
         state = self.state.get(layer.weight)
         if not momentum or not state:
             return family
-        # The mean started from zero and divided by 1 − βᵗ, so that the first batch weighs no more than others.
-        rate = (1 - momentum) / (1 - momentum ** (state["step"] + 1))
-        return QuboFamily.trusted(*(state[name].lerp(getattr(family, name), rate) for name in _FAMILY))
+        old, new = [state[name] for name in _FAMILY], [getattr(family, name) for name in _FAMILY]
+        return QuboFamily.trusted(*torch._foreach_lerp(old, new, self._rate(state, momentum)))
+
+    @staticmethod
+    def _rate(state: dict[str, Any], momentum: float) -> float:
+        """Of a mean started from zero and divided by 1 − βᵗ, so that the first batch weighs no more than others."""
+        step: int = state.get("step", 0) + 1
+        return (1 - momentum) / (1 - momentum**step)
 
     def _grad_scale(self) -> Tensor | float:
         """The loss factor of a GradScaler; only the literal equation depends on the size of the gradient."""
@@ -161,6 +218,10 @@ class QPSBGD(LayerwiseOptimizer):
     def _forget(self) -> None:
         for tape in self._tapes.values():
             tape.clear()
+
+    def _forget_graphs(self) -> None:
+        self._graphs: dict[tuple[object, ...], gpu_step.GraphedStep] = {}
+        self._seen: Counter[tuple[object, ...]] = Counter()
 
     def _adopt(self, layer: BinaryLayer) -> None:
         layer.latent_forward = False
@@ -196,6 +257,7 @@ class QPSBGD(LayerwiseOptimizer):
     def __setstate__(self, state: dict[str, Any]) -> None:
         if "_layers" in state:
             self.solutions, self._tapes = [], {}
+            self._forget_graphs()
         super().__setstate__(state)
 
     def __repr__(self) -> str:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver
-from qpsbgd.solvers.descent import Landscape, better_of, random_spins, sign_start
+from qpsbgd.solvers.descent import Landscape, better_of, improved, random_spins, sign_start
 
 
 @dataclass(frozen=True)
@@ -46,14 +46,12 @@ class Annealing(Solver):
         family = family.to("cpu")
         landscape = Landscape.of(family)
         generator = np.random.default_rng(self.seed)
-        spins = sign_start(family)
-        flips = landscape.search(spins)
-        solution = Solution.of(family, spins)
+        solution = improved(family, sign_start(family))
         for read in range(self.reads):
             spins = sign_start(family) if read == 0 else random_spins(family, generator)
-            flips += self._anneal(landscape, spins, generator)
-            solution = better_of(family, solution, spins)
-        stats = {"solver": "annealing", "reads": self.reads, "sweeps": self.sweeps, "flips": flips}
+            flips = self._anneal(landscape, spins, generator)
+            solution = better_of(solution, Solution.of(family, spins, flips=flips))
+        stats = {"solver": "annealing", "reads": self.reads, "sweeps": self.sweeps, "flips": solution.stats["flips"]}
         return Solution(solution.spins.to(home), solution.energies.to(home), solution.proven_optimal.to(home), stats)
 
     def _anneal(self, landscape: Landscape, spins: Tensor, generator: np.random.Generator) -> int:

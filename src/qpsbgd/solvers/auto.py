@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
+
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver
 from qpsbgd.solvers.descent import Descent
-from qpsbgd.solvers.exact import CHEAP_UP_TO, Exact
+from qpsbgd.solvers.exact import CHEAP_UP_TO, ENUMERATE_UP_TO, Exact
 
 
 @dataclass(frozen=True)
@@ -22,11 +24,12 @@ class Auto(Solver):
 
     def solve(self, family: QuboFamily) -> Solution:
         """The answer of the solver that fits the family."""
-        return self._choose(family).solve(family)
+        return self.choose(family.num_spins, family.linear.device).solve(family)
 
-    def _choose(self, family: QuboFamily) -> Solver:
-        if family.num_spins <= CHEAP_UP_TO:
+    def choose(self, num_spins: int, device: torch.device) -> Solver:
+        """The solver for families of this size on this device."""
+        # On a GPU only enumeration stays there.
+        cheap = CHEAP_UP_TO if device.type == "cpu" else ENUMERATE_UP_TO
+        if num_spins <= cheap:
             return Exact()
-        if family.linear.device.type != "cpu":
-            return Descent()
         return Descent(tabu=100, seed=self.seed)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver
-from qpsbgd.solvers.descent import Landscape, better_of, random_spins, sign_start
+from qpsbgd.solvers.descent import Landscape, better_of, improved, random_spins, sign_start
 
 
 @dataclass(frozen=True)
@@ -41,15 +41,12 @@ class Bifurcation(Solver):
     def solve(self, family: QuboFamily) -> Solution:
         """The best local minimum of all reads and of plain descent for every column."""
         landscape = Landscape.of(family)
-        spins = sign_start(family)
-        landscape.search(spins)
-        solution = Solution.of(family, spins, solver="bifurcation", steps=self.steps, reads=self.reads)
+        solution = improved(family, sign_start(family))
         generator = np.random.default_rng(self.seed)
         for read in range(self.reads):
             start = sign_start(family) if read == 0 else random_spins(family, generator)
-            spins = self._evolve(landscape, 0.1 * start)
-            landscape.search(spins)
-            solution = better_of(family, solution, spins)
+            solution = better_of(solution, improved(family, self._evolve(landscape, 0.1 * start)))
+        solution.stats.update(solver="bifurcation", steps=self.steps, reads=self.reads)
         return solution
 
     def _evolve(self, landscape: Landscape, position: Tensor) -> Tensor:

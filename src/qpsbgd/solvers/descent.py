@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import ModuleType
 
 import numpy as np
 import torch
@@ -37,25 +38,24 @@ class Descent(Solver):
                 raise ValueError(f"{name} must not be negative, got {value}")
 
     def solve(self, family: QuboFamily) -> Solution:
-        """A local minimum per column, or the spins reached when the flips are used up."""
-        landscape = Landscape.of(family)
+        """A local minimum per column, or the spins reached when the flips are used up.
+
+        `stats["path"]` says what did it: "compiled" on the CPU, "triton" or "torch" on a GPU. All make the same moves.
+        """
+        limit = self.limit(family.num_spins)
         generator = np.random.default_rng(self.seed)
-        spins = sign_start(family)
-        flips = self._search(landscape, spins)
-        solution = Solution.of(family, spins)
+        solution = improved(family, sign_start(family), max_flips=limit, patience=self.tabu, seed=self.seed)
         for _ in range(self.restarts):
-            spins = random_spins(family, generator)
-            flips += self._search(landscape, spins)
-            solution = better_of(family, solution, spins)
-        solution.stats.update(solver="descent", flips=flips)
+            start = random_spins(family, generator)
+            other = improved(family, start, max_flips=limit, patience=self.tabu, seed=self.seed)
+            solution = better_of(solution, other)
         return solution
 
-    def _search(self, landscape: Landscape, spins: Tensor) -> int:
+    def limit(self, num_spins: int) -> int | None:
+        """`max_flips` as a number of flips."""
         if self.max_flips is None:
-            return landscape.search(spins, patience=self.tabu, seed=self.seed)
-        share = 0 < self.max_flips < 1
-        limit = round(self.max_flips * len(spins)) if share else round(self.max_flips)
-        return landscape.search(spins, max_flips=limit, patience=self.tabu, seed=self.seed)
+            return None
+        return round(self.max_flips * num_spins) if 0 < self.max_flips < 1 else round(self.max_flips)
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,28 +84,62 @@ class Landscape:
         """The local fields of `spins`, both of shape (n, m)."""
         return self.linear + self.couplings @ spins
 
-    def search(self, spins: Tensor, *, max_flips: int | None = None, patience: int = 0, seed: int = 0) -> int:
-        """Lower `spins` (n, m) in place by descent and then tabu moves; returns the flips made in all columns."""
-        if max_flips is None:
-            # Out of reach in exact arithmetic on sensible data; it ends an exchange of roundings.
-            max_flips = 100 * len(spins) + 1000
-        if spins.device.type != "cpu":
-            return search_torch(self, spins, max_flips=max_flips, patience=patience, seed=seed)
-        from qpsbgd.solvers import kernels
 
-        # The kernels want one column's spins side by side in memory.
-        by_column = spins.T.contiguous().numpy()
-        fields = self.fields(spins).T.contiguous().numpy()
-        with kernels.threads():
-            flips = kernels.search(
-                self.couplings.numpy(), fields, by_column, self.threshold.numpy(), max_flips, patience, seed
-            )
-        spins.copy_(torch.from_numpy(by_column).T)
-        return int(flips.sum())
+def improved(
+    family: QuboFamily, spins: Tensor, *, max_flips: int | None = None, patience: int = 0, seed: int = 0
+) -> Solution:
+    """Where descent and then tabu moves lead from `spins` (n, m), which may be overwritten.
+
+    Args:
+        family: What to lower.
+        spins: The start.
+        max_flips: Of every column, None for as many as it takes.
+        patience: Tabu moves without gain after which a column ends, 0 for descent alone.
+        seed: Of how long a flip is tabu.
+    """
+    if max_flips is None:
+        # Out of reach in exact arithmetic on sensible data; it ends an exchange of roundings.
+        max_flips = 100 * len(spins) + 1000
+    limits = {"max_flips": max_flips, "patience": patience, "seed": seed}
+    if spins.device.type == "cpu":
+        flips = _search_compiled(Landscape.of(family), spins, **limits)
+        return Solution.of(family, spins, solver="descent", path="compiled", flips=int(flips.sum()))
+    if triton_search := _triton_search(family):
+        spins, energies, _ = triton_search.search(family, spins, **limits)
+        unproven = torch.zeros(family.num_columns, dtype=torch.bool, device=spins.device)
+        return Solution(spins, energies, unproven, {"solver": "descent", "path": "triton"})
+    flips = search_torch(Landscape.of(family), spins, **limits)
+    return Solution.of(family, spins, solver="descent", path="torch", flips=int(flips.sum()))
+
+
+def _search_compiled(landscape: Landscape, spins: Tensor, *, max_flips: int, patience: int, seed: int) -> Tensor:
+    """Lower `spins` in place with the compiled kernel; returns the flips of every column."""
+    from qpsbgd.solvers import kernels
+
+    # The kernels want one column's spins side by side in memory.
+    by_column = spins.T.contiguous().numpy()
+    fields = landscape.fields(spins).T.contiguous().numpy()
+    couplings, threshold = landscape.couplings.numpy(), landscape.threshold.numpy()
+    with kernels.threads():
+        flips = kernels.search(couplings, fields, by_column, threshold, max_flips, patience, seed)
+    spins.copy_(torch.from_numpy(by_column).T)
+    return torch.from_numpy(flips)
+
+
+def _triton_search(family: QuboFamily) -> ModuleType | None:
+    """The GPU kernels, where they can be had and can take the family; else plain torch makes the same moves."""
+    try:
+        from qpsbgd.solvers import triton_search
+    except ImportError:
+        return None
+    return triton_search if triton_search.fits(family) else None
 
 
 def sign_start(family: QuboFamily) -> Tensor:
     """sign(−s), the optimum when the gradient is large; shape (n, m)."""
+    if family.linear.is_cuda and (triton_search := _triton_search(family)):
+        start: Tensor = triton_search.sign_start(family)
+        return start
     return torch.where(family.linear <= 0, 1.0, -1.0).to(family.linear)
 
 
@@ -115,19 +149,21 @@ def random_spins(family: QuboFamily, generator: np.random.Generator) -> Tensor:
     return torch.from_numpy(2 * bits - 1).to(family.linear)
 
 
-def better_of(family: QuboFamily, solution: Solution, spins: Tensor) -> Solution:
-    """`solution` with every column replaced where `spins` have less energy."""
-    energies = family.energies(spins)
-    wins = energies < solution.energies
+def better_of(solution: Solution, other: Solution) -> Solution:
+    """Column by column the one with less energy, `solution` where they are equal."""
+    wins = other.energies < solution.energies
+    stats = dict(solution.stats)
+    if "flips" in stats:
+        stats["flips"] += other.stats.get("flips", 0)
     return Solution(
-        torch.where(wins, spins, solution.spins),
-        torch.where(wins, energies, solution.energies),
-        solution.proven_optimal & ~wins,
-        solution.stats,
+        torch.where(wins, other.spins, solution.spins),
+        torch.where(wins, other.energies, solution.energies),
+        torch.where(wins, other.proven_optimal, solution.proven_optimal),
+        stats,
     )
 
 
-def search_torch(landscape: Landscape, spins: Tensor, *, max_flips: int, patience: int, seed: int) -> int:
+def search_torch(landscape: Landscape, spins: Tensor, *, max_flips: int, patience: int, seed: int) -> Tensor:
     """`kernels.search` in plain torch for any device: the same moves, one per column and pass."""
     columns = torch.arange(spins.shape[1], device=spins.device)
     fields = landscape.fields(spins)
@@ -169,7 +205,7 @@ def search_torch(landscape: Landscape, spins: Tensor, *, max_flips: int, patienc
         deadline = torch.where(lower, iteration + patience, deadline)
         searching &= iteration < deadline
     spins.copy_(torch.where(descending, spins, lowest))
-    return int(flips.sum())
+    return flips
 
 
 def _flip(landscape: Landscape, fields: Tensor, spins: Tensor, which: Tensor, active: Tensor) -> None:

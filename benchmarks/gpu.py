@@ -1,0 +1,117 @@
+"""How long do a layer's projection and a whole optimiser step take on a GPU, beside BinaryConnect?
+
+1. Descent from the sign vector with at most 64 flips, 784 → 512 at batch 100, from a family on the GPU to its spins:
+   the Triton kernel and the plain torch path, which must give the same spins.
+2. `optimizer.step()` of a network 784-512-512-10 at batch 100: QP-SBGD with `auto` beside BinaryConnect (Adam) and
+   torch.optim.Adam, and that a step as a CUDA graph trains like steps launched one by one.
+
+    python benchmarks/gpu.py [FILE]        writes benchmarks/results/gpu.json, or FILE
+"""
+
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from qpsbgd import QPSBGD, BinaryConnect
+from qpsbgd.binary_map import binary_map
+from qpsbgd.experiments.runs import environment, write_json
+from qpsbgd.nn import BinaryLinear
+from qpsbgd.solvers import make_solver
+from qpsbgd.solvers.descent import Landscape, improved, search_torch, sign_start
+
+BATCH, REPEATS = 100, 200
+
+
+def median_milliseconds(work, repeats=REPEATS):
+    times = []
+    for _ in range(repeats + 10):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        work()
+        torch.cuda.synchronize()
+        times.append(1e3 * (time.perf_counter() - start))
+    return statistics.median(times[10:])
+
+
+def rows(n, m, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    inputs = torch.relu(torch.randn(BATCH, n, generator=generator) + 0.5)
+    return inputs.cuda(), torch.randn(BATCH, m, generator=generator).cuda()
+
+
+def plain(family, max_flips):
+    spins = sign_start(family)
+    search_torch(Landscape.of(family), spins, max_flips=max_flips, patience=0, seed=0)
+    return spins
+
+
+def projection():
+    results = []
+    for scale in (0.5, 1.0, 8.0):
+        inputs, grads = rows(784, 512)
+        family = binary_map(inputs, grads, scale=scale)
+        fused = improved(family, sign_start(family), max_flips=64)
+        auto = make_solver("auto")
+        results.append(
+            {
+                "scale": scale,
+                "path": fused.stats["path"],
+                "same_spins_as_torch": bool(torch.equal(fused.spins, plain(family, 64))),
+                "descent_64_flips_ms": median_milliseconds(lambda f=family: improved(f, sign_start(f), max_flips=64)),
+                "plain_torch_64_flips_ms": median_milliseconds(lambda f=family: plain(f, 64), 10),
+                "auto_ms": median_milliseconds(lambda f=family: auto.solve(f)),
+                "binary_map_ms": median_milliseconds(lambda i=inputs, g=grads, s=scale: binary_map(i, g, scale=s)),
+            }
+        )
+        print(results[-1], flush=True)
+    return results
+
+
+def trained(make, steps, graphs=True):
+    """The model after some steps on fixed rows, and the median milliseconds of a step."""
+    torch.manual_seed(0)
+    layers = [BinaryLinear(784, 512), nn.Hardtanh(), BinaryLinear(512, 512), nn.Hardtanh(), BinaryLinear(512, 10)]
+    model = nn.Sequential(*layers).cuda()
+    optimizer = make(model)
+    if not graphs:
+        optimizer._graphed = lambda records: False
+    inputs, targets = torch.randn(BATCH, 784, device="cuda"), torch.randint(0, 10, (BATCH,), device="cuda")
+    times = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(inputs), targets).backward()
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        optimizer.step()
+        torch.cuda.synchronize()
+        times.append(1e3 * (time.perf_counter() - start))
+    return model, statistics.median(times[10:])
+
+
+def steps():
+    methods = {
+        "qpsbgd_auto": lambda model: QPSBGD(model, lr=0.003),
+        "binaryconnect_adam": lambda model: BinaryConnect(model, lr=0.001, update="adam"),
+        "torch_adam": lambda model: torch.optim.Adam(model.parameters()),
+    }
+    results = {f"{name}_ms": trained(make, REPEATS)[1] for name, make in methods.items()}
+    graphed, _ = trained(methods["qpsbgd_auto"], 30)
+    launched, results["qpsbgd_auto_without_graph_ms"] = trained(methods["qpsbgd_auto"], 30, graphs=False)
+    pairs = zip(graphed.parameters(), launched.parameters(), strict=True)
+    results["largest_difference_to_without_graph"] = max((a - b).abs().max().item() for a, b in pairs)
+    results["times_binaryconnect_adam"] = results["qpsbgd_auto_ms"] / results["binaryconnect_adam_ms"]
+    print(results, flush=True)
+    return results
+
+
+def main():
+    target = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent / "results" / "gpu.json")
+    write_json(target, {"made with": environment(), "projection": projection(), "step": steps()})
+
+
+if __name__ == "__main__":
+    main()
