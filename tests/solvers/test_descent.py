@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from qpsbgd.qubo import QuboFamily
 from qpsbgd.solvers.annealing import Annealing
 from qpsbgd.solvers.bifurcation import Bifurcation
 from qpsbgd.solvers.descent import Descent, Landscape, improved, random_spins, search_torch, sign_start
@@ -52,14 +53,14 @@ def test_heuristics_find_the_optimum_of_small_families(solver):
     torch.testing.assert_close(solver.solve(family).energies, lowest_energies(family))
 
 
-@pytest.mark.parametrize("patience", [0, 40])
+@pytest.mark.parametrize(("patience", "tenure"), [(0, 2), (40, 2), (60, 15)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_torch_path_makes_the_moves_of_the_compiled_one(dtype, patience):
+def test_the_torch_path_makes_the_moves_of_the_compiled_one(dtype, patience, tenure):
     family = random_family(50, 9, 40, scale=0.5, dtype=dtype)
     landscape = Landscape.of(family)
-    compiled = improved(family, sign_start(family), patience=patience, seed=3)
+    compiled = improved(family, sign_start(family), patience=patience, tenure=tenure, seed=3)
     plain = sign_start(family)
-    flips = search_torch(landscape, plain, max_flips=6000, patience=patience, seed=3)
+    flips = search_torch(landscape, plain, max_flips=6000, patience=patience, tenure=tenure, seed=3)
     assert compiled.stats["path"] == "compiled"
     assert compiled.stats["flips"] == flips.sum()
     assert torch.equal(compiled.spins, plain)
@@ -87,3 +88,14 @@ def test_random_spins_are_fair():
 
     spins = random_spins(random_family(100, 100, 1), np.random.default_rng(0))
     assert abs(spins.mean()) < 0.05
+
+
+@pytest.mark.parametrize("columns", [1, 5])
+def test_more_time_finds_what_one_search_does_not(columns):
+    generator = torch.Generator().manual_seed(0)
+    half = torch.randint(-100, 101, (150, 150), generator=generator).double()
+    family = QuboFamily(half + half.T, torch.zeros(150, columns).double())
+    short, long = Descent(tabu=20).solve(family), Descent(tabu=20, tenure=10, time_limit=1.0).solve(family)
+    assert (long.energies <= short.energies).all()
+    assert long.energies.mean() < short.energies.mean()
+    assert long.stats["rounds"] > 1

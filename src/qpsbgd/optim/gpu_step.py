@@ -19,7 +19,7 @@ from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.recording import LayerRecord
 from qpsbgd.solvers import Solver
 from qpsbgd.solvers.auto import Auto
-from qpsbgd.solvers.descent import Descent, improved, sign_start
+from qpsbgd.solvers.descent import Descent, sign_start
 
 try:
     from qpsbgd import triton_map
@@ -61,7 +61,8 @@ def descent_of(solver: Solver, parts: Sequence[GraphPart]) -> Descent | None:
             return None
         n = inputs.shape[1]
         chosen = solver.choose(n, inputs.device) if isinstance(solver, Auto) else solver
-        if not isinstance(chosen, Descent) or chosen.restarts or n > triton_search.LARGEST:
+        once = isinstance(chosen, Descent) and not chosen.restarts and chosen.time_limit is None
+        if not once or n > triton_search.LARGEST:
             return None
     one_device = len({part.layer.weight.device for part in parts}) == 1
     return chosen if one_device and isinstance(chosen, Descent) else None
@@ -141,8 +142,7 @@ class GraphedStep:
         family = QuboFamily.trusted(
             *(torch.lerp(old, new, rate) for old, new in zip(self.means[index], fresh, strict=True))
         )
-        limit, tabu, seed = self.descent.limit(family.num_spins), self.descent.tabu, self.descent.seed
-        solution = improved(family, sign_start(family), max_flips=limit, patience=tabu, seed=seed)
+        solution = self.descent.improved(family, sign_start(family))
         return family, solution, health.isfinite().all()
 
     def _changed(self) -> list[Tensor]:

@@ -17,9 +17,12 @@ class Auto(Solver):
     """Picks a solver by the family's size and device; `stats["solver"]` says which.
 
     Args:
+        time_limit: Seconds to go on searching for something better, where the answer is not proven; for single hard
+            problems. None is for layers: one short search.
         seed: Given to solvers that draw random numbers.
     """
 
+    time_limit: float | None = None
     seed: int = 0
 
     def solve(self, family: QuboFamily) -> Solution:
@@ -32,4 +35,7 @@ class Auto(Solver):
         cheap = CHEAP_UP_TO if device.type == "cpu" else ENUMERATE_UP_TO
         if num_spins <= cheap:
             return Exact()
+        if self.time_limit is not None:
+            tenure = 10 + num_spins // 100
+            return Descent(tabu=10 * num_spins, tenure=tenure, time_limit=self.time_limit, seed=self.seed)
         return Descent(tabu=100, seed=self.seed)

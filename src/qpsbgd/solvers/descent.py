@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from types import ModuleType
 
@@ -22,17 +23,23 @@ class Descent(Solver):
             which keeps the answer near the sign vector. None goes on to a local minimum.
         tabu: From the local minimum go on with the best flip that was not made lately, also uphill, until this many
             moves have brought nothing better; 0 for none.
+        tenure: Moves for which a flip is tabu, and up to half as many more, at least 5. Short ones are best for the
+            correlated inputs of layers; large sparse problems want 10 to 30.
         restarts: Also search from this many random starts and keep the best.
+        time_limit: Go on for this many seconds from the best spins with a tenth of them flipped, in single precision.
+            What is found then depends on the machine's speed.
         seed: Of the random starts and of how long a flip is tabu.
     """
 
     max_flips: float | None = None
     tabu: int = 0
+    tenure: int = 2
     restarts: int = 0
+    time_limit: float | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("max_flips", "tabu", "restarts"):
+        for name in ("max_flips", "tabu", "tenure", "restarts", "time_limit"):
             value = getattr(self, name)
             if value is not None and value < 0:
                 raise ValueError(f"{name} must not be negative, got {value}")
@@ -42,13 +49,34 @@ class Descent(Solver):
 
         `stats["path"]` says what did it: "compiled" on the CPU, "triton" or "torch" on a GPU. All make the same moves.
         """
-        limit = self.limit(family.num_spins)
+        end = None if self.time_limit is None else time.monotonic() + self.time_limit
         generator = np.random.default_rng(self.seed)
-        solution = improved(family, sign_start(family), max_flips=limit, patience=self.tabu, seed=self.seed)
+        solution = self.improved(family, sign_start(family))
         for _ in range(self.restarts):
-            start = random_spins(family, generator)
-            other = improved(family, start, max_flips=limit, patience=self.tabu, seed=self.seed)
-            solution = better_of(solution, other)
+            solution = better_of(solution, self.improved(family, random_spins(family, generator)))
+        return solution if end is None else self._go_on(family, solution, generator, end=end)
+
+    def improved(self, family: QuboFamily, start: Tensor, *, seed: int | None = None) -> Solution:
+        """Where one search leads from `start` (n, m), which may be overwritten."""
+        seed = self.seed if seed is None else seed
+        limit = self.limit(family.num_spins)
+        return improved(family, start, max_flips=limit, patience=self.tabu, tenure=self.tenure, seed=seed)
+
+    def _go_on(self, family: QuboFamily, solution: Solution, generator: np.random.Generator, *, end: float) -> Solution:
+        # Where there are fewer columns than threads, each thread searches for itself.
+        m, copies = family.num_columns, max(1, torch.get_num_threads() // family.num_columns)
+        single = family.to(torch.float32)
+        wide = QuboFamily.trusted(single.quadratic, single.linear.repeat(1, copies), single.offset.repeat(copies))
+        rounds = 0
+        while time.monotonic() < end:
+            rounds += 1
+            flipped = torch.from_numpy(generator.random(tuple(wide.linear.shape)) < 0.1).to(wide.linear.device)
+            best = solution.spins.repeat(1, copies).to(torch.float32)
+            found = self.improved(wide, torch.where(flipped, -best, best), seed=self.seed + rounds)
+            for part in range(copies):
+                spins = found.spins[:, part * m : (part + 1) * m]
+                solution = better_of(solution, Solution.of(family, spins))
+        solution.stats["rounds"] = rounds
         return solution
 
     def limit(self, num_spins: int) -> int | None:
@@ -86,7 +114,13 @@ class Landscape:
 
 
 def improved(
-    family: QuboFamily, spins: Tensor, *, max_flips: int | None = None, patience: int = 0, seed: int = 0
+    family: QuboFamily,
+    spins: Tensor,
+    *,
+    max_flips: int | None = None,
+    patience: int = 0,
+    tenure: int = 2,
+    seed: int = 0,
 ) -> Solution:
     """Where descent and then tabu moves lead from `spins` (n, m), which may be overwritten.
 
@@ -95,12 +129,13 @@ def improved(
         spins: The start.
         max_flips: Of every column, None for as many as it takes.
         patience: Tabu moves without gain after which a column ends, 0 for descent alone.
+        tenure: Moves for which a flip is tabu at least.
         seed: Of how long a flip is tabu.
     """
     if max_flips is None:
         # Out of reach in exact arithmetic on sensible data; it ends an exchange of roundings.
         max_flips = 100 * len(spins) + 1000
-    limits = {"max_flips": max_flips, "patience": patience, "seed": seed}
+    limits = {"max_flips": max_flips, "patience": patience, "tenure": tenure, "seed": seed}
     if spins.device.type == "cpu":
         flips = _search_compiled(Landscape.of(family), spins, **limits)
         return Solution.of(family, spins, solver="descent", path="compiled", flips=int(flips.sum()))
@@ -112,7 +147,9 @@ def improved(
     return Solution.of(family, spins, solver="descent", path="torch", flips=int(flips.sum()))
 
 
-def _search_compiled(landscape: Landscape, spins: Tensor, *, max_flips: int, patience: int, seed: int) -> Tensor:
+def _search_compiled(
+    landscape: Landscape, spins: Tensor, *, max_flips: int, patience: int, tenure: int, seed: int
+) -> Tensor:
     """Lower `spins` in place with the compiled kernel; returns the flips of every column."""
     from qpsbgd.solvers import kernels
 
@@ -121,7 +158,7 @@ def _search_compiled(landscape: Landscape, spins: Tensor, *, max_flips: int, pat
     fields = landscape.fields(spins).T.contiguous().numpy()
     couplings, threshold = landscape.couplings.numpy(), landscape.threshold.numpy()
     with kernels.threads():
-        flips = kernels.search(couplings, fields, by_column, threshold, max_flips, patience, seed)
+        flips = kernels.search(couplings, fields, by_column, threshold, max_flips, patience, tenure, seed)
     spins.copy_(torch.from_numpy(by_column).T)
     return torch.from_numpy(flips)
 
@@ -163,7 +200,9 @@ def better_of(solution: Solution, other: Solution) -> Solution:
     )
 
 
-def search_torch(landscape: Landscape, spins: Tensor, *, max_flips: int, patience: int, seed: int) -> Tensor:
+def search_torch(
+    landscape: Landscape, spins: Tensor, *, max_flips: int, patience: int, tenure: int = 2, seed: int = 0
+) -> Tensor:
     """`kernels.search` in plain torch for any device: the same moves, one per column and pass."""
     columns = torch.arange(spins.shape[1], device=spins.device)
     fields = landscape.fields(spins)
@@ -196,7 +235,7 @@ def search_torch(landscape: Landscape, spins: Tensor, *, max_flips: int, patienc
         descending &= ~settled
         _flip(landscape, fields, spins, best, moving)
         flips += moving
-        free_until = iteration + 1 + _tenures(iteration, columns, seed)
+        free_until = iteration + 1 + _tenures(iteration, columns, seed, tenure)
         free_from[best, columns] = torch.where(moving, free_until, free_from[best, columns])
         energy = torch.where(moving, energy - gains.double(), energy)
         lower = moving & (energy < lowest_energy - landscape.threshold)
@@ -216,8 +255,8 @@ def _flip(landscape: Landscape, fields: Tensor, spins: Tensor, which: Tensor, ac
     fields += landscape.couplings[:, which] * change
 
 
-def _tenures(iteration: int, columns: Tensor, seed: int) -> Tensor:
-    """2…7 per column, as `kernels._tenure` computes it."""
+def _tenures(iteration: int, columns: Tensor, seed: int, tenure: int) -> Tensor:
+    """One per column, as `kernels._tenure` computes it."""
     mixed = (iteration * 2654435761 + columns * 2246822519 + seed * 3266489917) & 0xFFFFFFFF
     mixed = ((mixed ^ (mixed >> 15)) * 2246822519) & 0xFFFFFFFF
-    return 2 + (mixed >> 13) % 6
+    return tenure + (mixed >> 13) % max(6, tenure // 2)

@@ -36,11 +36,11 @@ def threads() -> Iterator[None]:
 
 
 @njit(cache=True)
-def _tenure(iteration: int, column: int, seed: int) -> int:
-    """2…7 from a hash of its arguments, as `descent._tenures` computes it."""
+def _tenure(iteration: int, column: int, seed: int, tenure: int) -> int:
+    """`tenure` moves and up to half as many more (at least 5), by a hash of the rest, as in `descent._tenures`."""
     mixed = (iteration * 2654435761 + column * 2246822519 + seed * 3266489917) & 0xFFFFFFFF
     mixed = ((mixed ^ (mixed >> 15)) * 2246822519) & 0xFFFFFFFF
-    return 2 + (mixed >> 13) % 6
+    return tenure + (mixed >> 13) % max(6, tenure // 2)
 
 
 @_fast
@@ -51,6 +51,7 @@ def _search_column(
     threshold: float,
     max_flips: int,
     patience: int,
+    tenure: int,
     column: int,
     seed: int,
 ) -> int:
@@ -95,7 +96,7 @@ def _search_column(
         for k in range(n):
             fields[k] += change * row[k]
         flips += 1
-        free_from[best] = iteration + 1 + _tenure(iteration, column, seed)
+        free_from[best] = iteration + 1 + _tenure(iteration, column, seed, tenure)
         energy -= gain
         if energy < lowest_energy - threshold:
             lowest_energy, descending = energy, True
@@ -107,12 +108,19 @@ def _search_column(
 
 @njit(cache=True, parallel=True)
 def search(
-    couplings: Array, fields: Array, spins: Array, threshold: Array, max_flips: int, patience: int, seed: int
+    couplings: Array,
+    fields: Array,
+    spins: Array,
+    threshold: Array,
+    max_flips: int,
+    patience: int,
+    tenure: int,
+    seed: int,
 ) -> Array:
     """Descent of every column in place, then tabu moves until `patience` of them bring nothing; flips per column."""
     flips = np.zeros(spins.shape[0], np.int64)
     for j in prange(spins.shape[0]):
-        flips[j] = _search_column(couplings, fields[j], spins[j], threshold[j], max_flips, patience, j, seed)
+        flips[j] = _search_column(couplings, fields[j], spins[j], threshold[j], max_flips, patience, tenure, j, seed)
     return flips
 
 
@@ -157,5 +165,7 @@ def anneal(
     flips = np.zeros(spins.shape[0], np.int64)
     for j in prange(spins.shape[0]):
         flips[j] = _anneal_column(couplings, fields[j], spins[j], temperatures, log_uniform, states[j])
-        flips[j] += _search_column(couplings, fields[j], spins[j], threshold[j], 100 * spins.shape[1] + 1000, 0, j, 0)
+        flips[j] += _search_column(
+            couplings, fields[j], spins[j], threshold[j], 100 * spins.shape[1] + 1000, 0, 2, j, 0
+        )
     return flips

@@ -55,6 +55,8 @@ def _search(
     m,
     max_flips,
     patience,
+    tenure,
+    spread,
     seed_part,
     BLOCK: tl.constexpr,
 ):
@@ -105,8 +107,8 @@ def _search(
                 # Unsigned products wrap, which is the hash of `kernels._tenure` without its masks.
                 mixed = iteration.to(tl.uint32) * 2654435761 + column_part
                 mixed = (mixed ^ (mixed >> 15)) * 2246822519
-                tenure = (2 + (mixed >> 13) % 6).to(tl.int32)
-                free_from = tl.where(k == best, iteration + 1 + tenure, free_from)
+                wait = tenure + ((mixed >> 13) % spread).to(tl.int32)
+                free_from = tl.where(k == best, iteration + 1 + wait, free_from)
                 energy = energy - gain.to(tl.float64)
                 lower = energy < lowest_energy - threshold
                 lowest_energy = tl.where(lower, energy, lowest_energy)
@@ -136,7 +138,7 @@ def sign_start(family: QuboFamily) -> Tensor:
 
 
 def search(
-    family: QuboFamily, spins: Tensor, *, max_flips: int, patience: int, seed: int
+    family: QuboFamily, spins: Tensor, *, max_flips: int, patience: int, tenure: int, seed: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Spins (n, m) lowered from `spins`, which may be overwritten; their energies (m,) and flips (m,)."""
     n, m = family.num_spins, family.num_columns
@@ -150,7 +152,7 @@ def search(
     with torch.cuda.device(linear.device):
         _search[(m,)](
             *(quadratic, linear, quadratic @ spins, spins, row_sums, family.offset, energies, flips, n, m),
-            *(max_flips, patience, seed_part),
+            *(max_flips, patience, tenure, max(6, tenure // 2), seed_part),
             **options,
         )
     return spins, energies, flips
