@@ -63,7 +63,7 @@ def projection():
                 "same_spins_as_torch": bool(torch.equal(fused.spins, plain(family, 64))),
                 "descent_64_flips_ms": median_milliseconds(lambda f=family: improved(f, sign_start(f), max_flips=64)),
                 "plain_torch_64_flips_ms": median_milliseconds(lambda f=family: plain(f, 64), 10),
-                "auto_ms": median_milliseconds(lambda f=family: auto.solve(f)),
+                "auto_ms": median_milliseconds(lambda f=family, a=auto: a.solve(f)),
                 "binary_map_ms": median_milliseconds(lambda i=inputs, g=grads, s=scale: binary_map(i, g, scale=s)),
             }
         )

@@ -16,8 +16,12 @@ LEVELS = {
     "optim": 3,
     "analysis": 3,
     "testing": 3,
+    "sampler": 3,
     "binary_map": 2,
+    "triton_map": 2,
     "solvers": 2,
+    "problem_files": 2,
+    "problems": 2,
     "nn": 1,
     "recording": 1,
     "qubo": 1,
@@ -31,11 +35,14 @@ FORBIDDEN_PAIRS = {
     ("experiments", "report"),
 }
 OPTIONAL = {
-    "dimod": {"qubo.py", "solvers/dimod.py"},
+    "dimod": {"qubo.py", "solvers/dimod.py", "sampler.py", "problems.py", "problem_files.py"},
     "dwave": {"solvers/dimod.py"},
+    "gurobipy": {"solvers/gurobi.py"},
+    "openjij": {"solvers/dimod.py"},
+    "triton": {"triton_map.py", "solvers/triton_search.py"},
     "sklearn": {"experiments/digits.py"},
     "matplotlib": {"report/figures.py"},
-    "numba": {"solvers/kernels.py", "solvers/sphere_decoder.py"},
+    "numba": {"solvers/fixing.py", "solvers/kernels.py", "solvers/sphere_decoder.py"},
 }
 
 

@@ -1,22 +1,34 @@
-"""The command line: `qpsbgd demo`, `qpsbgd solvers`."""
+"""The command line: `qpsbgd demo`, `qpsbgd solve`, `qpsbgd solvers`."""
 
 from __future__ import annotations
 
+import ast
 import os
 import shutil
 import sys
+import time
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 import qpsbgd
-from qpsbgd.solvers import SOLVERS
+from qpsbgd.problem_files import read_problem, save_assignment
+from qpsbgd.solvers import SOLVERS, make_solver
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help="Train networks with weights ±1."
@@ -85,18 +97,76 @@ def demo(
 
 
 @app.command()
+def solve(
+    file: Annotated[Path, typer.Argument(help="A problem: .txt (Beasley or COO), .bqm (dimod) or .npz (numpy).")],
+    solver: Annotated[str, typer.Option(help="A name that `qpsbgd solvers` lists.")] = "auto",
+    option: Annotated[list[str] | None, typer.Option(help="Option of the solver, key=value; repeat at will.")] = None,
+    out: Annotated[Path, typer.Option(help="Where to write the variables' values.")] = Path("spins.txt"),
+    seed: Annotated[int | None, typer.Option(help="Short for --option seed=….")] = None,
+    maximize: Annotated[bool, typer.Option("--maximize", help="Look for the highest value, not the lowest.")] = False,
+    number: Annotated[int, typer.Option(help="Which problem of a file that holds several, from 1.")] = 1,
+) -> None:
+    """Solve a QUBO or Ising problem, or a family recorded from training, from a file."""
+    options = dict(map(_option, option or [])) | ({} if seed is None else {"seed": seed})
+    try:
+        chosen = make_solver(solver, **options)
+    except TypeError as error:
+        raise ValueError(str(error)) from error
+    if not out.resolve().parent.is_dir() or out.is_dir() or out.resolve() == file.resolve():
+        raise ValueError(f"--out must name a file, not the problem's own, in a folder that exists, got {out}")
+    problem = read_problem(file, number=number)
+    problem = problem.maximized() if maximize else problem
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        progress.add_task(f"{solver}: {problem.family.num_spins} variables, {problem.family.num_columns} columns")
+        begin = time.perf_counter()
+        try:
+            solution = chosen.solve(problem.family)
+        except KeyboardInterrupt:
+            progress.stop()
+            console.print("Stopped; nothing was written.")
+            raise typer.Exit(130) from None
+        seconds = time.perf_counter() - begin
+
+    facts = problem.summary(solution) | {"time": f"{seconds:.3g} s"}
+    save_assignment(out, problem, solution.spins, comments=[f"{name}: {fact}" for name, fact in facts.items()])
+    for name, fact in (facts | {"written to": str(out)}).items():
+        console.print(f"[bold]{name:<15}[/bold]{escape(fact)}", highlight=False, soft_wrap=True)
+
+
+@app.command()
 def solvers() -> None:
-    """List the solvers, and whether each can be used here."""
-    table = Table("solver", "what it does", "usable here", box=None, pad_edge=False)
+    """List the solvers, whether each can be used here, and if not, what is missing."""
+    table = Table(box=None, pad_edge=False)
+    for title in ("solver", "usable", "what it does, or what is missing"):
+        table.add_column(title, no_wrap=title == "solver")
     for name, place in SOLVERS.items():
         module, kind = place.split(":")
         try:
-            described = getattr(import_module(module), kind).__doc__.splitlines()[0]
-            state = "[green]yes[/green]"
+            found = getattr(import_module(module), kind)
         except ImportError as error:
-            described, state = "", f"[red]no[/red]: {error}"
-        table.add_row(f"[bold]{name}[/bold]", described, state)
+            table.add_row(f"[bold]{name}[/bold]", "[red]no[/red]", escape(str(error)))
+            continue
+        described = found.__doc__.splitlines()[0]
+        for variant, obstacle in found.variants().items():
+            state = "[red]no[/red]" if obstacle else "[green]yes[/green]"
+            table.add_row(f"[bold]{name}[/bold] {variant}", state, escape(obstacle or described))
+            described = ""
     console.print(table)
+
+
+def _option(text: str) -> tuple[str, Any]:
+    """Name and value of `key=value`, the value a Python literal where it is one."""
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise ValueError(f"--option must be key=value, got {text!r}")
+    words = {"true": True, "false": False, "none": None}
+    if value.lower() in words:
+        return key, words[value.lower()]
+    try:
+        return key, ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        return key, value
 
 
 def _show(events: Iterator[tuple[str, int, int]]) -> None:
@@ -119,10 +189,11 @@ def main() -> None:
     """Run the command line; errors that a user can mend are one line."""
     try:
         app()
-    except (ImportError, OSError, ValueError) as error:
+    except (ImportError, MemoryError, OSError, RuntimeError, ValueError) as error:
         if os.environ.get("QPSBGD_DEBUG"):
             raise
-        Console(stderr=True).print(f"[red]error:[/red] {error} (QPSBGD_DEBUG=1 shows where)", soft_wrap=True)
+        message = f"[red]error:[/red] {escape(str(error))} (QPSBGD_DEBUG=1 shows where)"
+        Console(stderr=True).print(message, highlight=False, soft_wrap=True)
         sys.exit(1)
 
 

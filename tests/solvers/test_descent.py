@@ -39,7 +39,7 @@ def test_the_number_of_flips_is_bounded_by_count_or_by_share(max_flips, most):
     assert distance.max() == most
 
 
-@pytest.mark.parametrize("options", [{"restarts": 3}, {"tabu": 50}, {"restarts": 1, "tabu": 20}])
+@pytest.mark.parametrize("options", [{"restarts": 3}, {"tabu": 50}, {"restarts": 1, "tabu": 20}, {"kicks": 4}])
 def test_more_search_never_does_worse(options):
     family = random_family(40, 30, 20, scale=0.3, dtype=torch.float64)
     plain, more = Descent().solve(family), Descent(**options).solve(family)
@@ -66,7 +66,9 @@ def test_the_torch_path_makes_the_moves_of_the_compiled_one(dtype, patience, ten
     assert torch.equal(compiled.spins, plain)
 
 
-@pytest.mark.parametrize("solver", [Descent(restarts=2, tabu=9), Annealing(reads=2), Bifurcation(reads=2)], ids=repr)
+@pytest.mark.parametrize(
+    "solver", [Descent(restarts=2, tabu=9), Descent(kicks=2), Annealing(reads=2), Bifurcation(reads=2)], ids=repr
+)
 def test_the_seed_alone_decides_the_answer(solver):
     from dataclasses import replace
 

@@ -79,7 +79,7 @@ def test_the_decoder_equals_brute_force_where_q_is_not_positive():
 
 
 def test_a_column_that_reaches_the_node_limit_is_not_called_proven():
-    family = random_family(40, 3, 40, dtype=torch.float64)
+    family = random_family(36, 3, 40, scale=0.2, dtype=torch.float64)
     limited, full = Exact(node_limit=50).solve(family), Exact().solve(family)
     assert not limited.proven_optimal.any()
     assert limited.stats["unproven"] == 3
@@ -88,6 +88,26 @@ def test_a_column_that_reaches_the_node_limit_is_not_called_proven():
 
 
 def test_after_the_time_limit_the_best_spins_so_far_are_returned():
-    solution = Exact(time_limit=0).solve(random_family(20, 3, 20))
+    solution = Exact(time_limit=0).solve(random_family(20, 3, 20, scale=0.2))
     assert not solution.proven_optimal.any()
     assert (solution.spins.abs() == 1).all()
+
+
+@pytest.mark.parametrize("scale", [0.3, 0.7, 1.5, 4.0])
+def test_fixed_spins_are_those_of_the_optimum(scale):
+    # Strong and weak gradients in one family: columns of all kinds, from decided to open.
+    from qpsbgd.solvers import fixing
+
+    for seed in range(6):
+        family = random_family(13, 8, 9, scale=scale, seed=seed, dtype=torch.float64)
+        assert_optimal(family)
+        couplings = (2 * (family.quadratic - torch.diag(family.quadratic.diagonal()))).numpy()
+        fixed = torch.from_numpy(fixing.dominated(couplings, family.linear.T.contiguous().numpy())).T
+        spins = Exact().solve(family).spins
+        assert ((fixed == 0) | (fixed == spins)).all()
+
+
+def test_a_column_that_its_field_decides_needs_no_search():
+    solution = Exact().solve(random_family(60, 20, 30, scale=50.0))
+    assert solution.proven_optimal.all()
+    assert solution.stats["fixed"] == 1.0 and solution.stats["nodes"] == 0

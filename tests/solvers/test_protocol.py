@@ -14,6 +14,8 @@ VARIANTS = {
     "bifurcation with reads": ("bifurcation", {"reads": 2, "steps": 20}),
     "dimod tabu": ("dimod", {"sampler": "tabu", "parameters": {"timeout": 5}}),
     "dimod exact": ("dimod", {"sampler": "exact"}),
+    "dimod openjij": ("dimod", {"sampler": "openjij", "parameters": {"num_reads": 2}}),
+    "gurobi with a gap": ("gurobi", {"mip_gap": 0.1}),
 }
 EVERY = {name: (name, {}) for name in SOLVERS} | VARIANTS
 

@@ -61,7 +61,7 @@ def descent_of(solver: Solver, parts: Sequence[GraphPart]) -> Descent | None:
             return None
         n = inputs.shape[1]
         chosen = solver.choose(n, inputs.device) if isinstance(solver, Auto) else solver
-        once = isinstance(chosen, Descent) and not chosen.restarts and chosen.time_limit is None
+        once = isinstance(chosen, Descent) and not (chosen.kicks or chosen.restarts or chosen.time_limit)
         if not once or n > triton_search.LARGEST:
             return None
     one_device = len({part.layer.weight.device for part in parts}) == 1

@@ -22,6 +22,7 @@ SOLVERS: Mapping[str, str] = MappingProxyType(
         "descent": "qpsbgd.solvers.descent:Descent",
         "annealing": "qpsbgd.solvers.annealing:Annealing",
         "bifurcation": "qpsbgd.solvers.bifurcation:Bifurcation",
+        "gurobi": "qpsbgd.solvers.gurobi:Gurobi",
         "dimod": "qpsbgd.solvers.dimod:Dimod",
     }
 )
@@ -37,6 +38,11 @@ class Solver(ABC):
 
         A solver that runs out of time returns its best spins with `proven_optimal` false.
         """
+
+    @classmethod
+    def variants(cls) -> dict[str, str]:
+        """The ways to use the solver, each with why it cannot be used here (no licence, no token), "" where it can."""
+        return {"": ""}
 
     def solve_all(self, families: Sequence[QuboFamily]) -> list[Solution]:
         """One solution per family; solvers that can take all layers of a step at once override it."""

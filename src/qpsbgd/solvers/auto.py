@@ -38,4 +38,6 @@ class Auto(Solver):
         if self.time_limit is not None:
             tenure = 10 + num_spins // 100
             return Descent(tabu=10 * num_spins, tenure=tenure, time_limit=self.time_limit, seed=self.seed)
-        return Descent(tabu=100, seed=self.seed)
+        # Wide layers have several basins; a GPU's step is to stay one graph.
+        kicks = 2 if num_spins >= 256 and device.type == "cpu" else 0
+        return Descent(tabu=100, kicks=kicks, seed=self.seed)

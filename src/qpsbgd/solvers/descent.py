@@ -25,6 +25,8 @@ class Descent(Solver):
             moves have brought nothing better; 0 for none.
         tenure: Moves for which a flip is tabu, and up to half as many more, at least 5. Short ones are best for the
             correlated inputs of layers; large sparse problems want 10 to 30.
+        kicks: This often, flip a tenth of the spins and search again, in the columns that are hard: those whose best
+            spins so far differ from sign(−s) in more than an eighth.
         restarts: Also search from this many random starts and keep the best.
         time_limit: Go on for this many seconds from the best spins with a tenth of them flipped, in single precision.
             What is found then depends on the machine's speed.
@@ -34,12 +36,13 @@ class Descent(Solver):
     max_flips: float | None = None
     tabu: int = 0
     tenure: int = 2
+    kicks: int = 0
     restarts: int = 0
     time_limit: float | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("max_flips", "tabu", "tenure", "restarts", "time_limit"):
+        for name in ("max_flips", "tabu", "tenure", "kicks", "restarts", "time_limit"):
             value = getattr(self, name)
             if value is not None and value < 0:
                 raise ValueError(f"{name} must not be negative, got {value}")
@@ -52,6 +55,8 @@ class Descent(Solver):
         end = None if self.time_limit is None else time.monotonic() + self.time_limit
         generator = np.random.default_rng(self.seed)
         solution = self.improved(family, sign_start(family))
+        for count in range(self.kicks):
+            solution = self._kicked(family, solution, generator, seed=self.seed + count)
         for _ in range(self.restarts):
             solution = better_of(solution, self.improved(family, random_spins(family, generator)))
         return solution if end is None else self._go_on(family, solution, generator, end=end)
@@ -62,6 +67,20 @@ class Descent(Solver):
         limit = self.limit(family.num_spins)
         return improved(family, start, max_flips=limit, patience=self.tabu, tenure=self.tenure, seed=seed)
 
+    def _kicked(self, family: QuboFamily, solution: Solution, generator: np.random.Generator, *, seed: int) -> Solution:
+        distance = (solution.spins != sign_start(family)).sum(0)
+        hard = (distance > family.num_spins / 8).nonzero()[:, 0]
+        if not len(hard):
+            return solution
+        part = QuboFamily.trusted(family.quadratic, family.linear[:, hard], family.offset[hard])
+        start = kick(solution.spins[:, hard], generator)
+        found = self.improved(part, start, seed=seed)
+        spins = solution.spins.clone()
+        spins[:, hard] = found.spins
+        energies = solution.energies.clone()
+        energies[hard] = found.energies
+        return better_of(solution, Solution(spins, energies, solution.proven_optimal, found.stats))
+
     def _go_on(self, family: QuboFamily, solution: Solution, generator: np.random.Generator, *, end: float) -> Solution:
         # Where there are fewer columns than threads, each thread searches for itself.
         m, copies = family.num_columns, max(1, torch.get_num_threads() // family.num_columns)
@@ -70,9 +89,8 @@ class Descent(Solver):
         rounds = 0
         while time.monotonic() < end:
             rounds += 1
-            flipped = torch.from_numpy(generator.random(tuple(wide.linear.shape)) < 0.1).to(wide.linear.device)
-            best = solution.spins.repeat(1, copies).to(torch.float32)
-            found = self.improved(wide, torch.where(flipped, -best, best), seed=self.seed + rounds)
+            start = kick(solution.spins.repeat(1, copies).to(torch.float32), generator)
+            found = self.improved(wide, start, seed=self.seed + rounds)
             for part in range(copies):
                 spins = found.spins[:, part * m : (part + 1) * m]
                 solution = better_of(solution, Solution.of(family, spins))
@@ -184,6 +202,12 @@ def random_spins(family: QuboFamily, generator: np.random.Generator) -> Tensor:
     """Independent fair spins, shape (n, m); drawn on the CPU, so equal on every device."""
     bits = generator.integers(0, 2, size=tuple(family.linear.shape), dtype=np.int8)
     return torch.from_numpy(2 * bits - 1).to(family.linear)
+
+
+def kick(spins: Tensor, generator: np.random.Generator) -> Tensor:
+    """`spins` with a random tenth of them flipped."""
+    flipped = torch.from_numpy(generator.random(tuple(spins.shape), dtype=np.float32) < 0.1).to(spins.device)
+    return torch.where(flipped, -spins, spins)
 
 
 def better_of(solution: Solution, other: Solution) -> Solution:

@@ -1,8 +1,12 @@
-"""Any dimod sampler as a solver: D-Wave's classical samplers by name, or an object of your own."""
+"""Any dimod sampler as a solver: D-Wave's classical ones, OpenJij's and Leap's by name, or an object of your own."""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -17,13 +21,51 @@ try:
 except ImportError as error:
     raise ImportError("solver 'dimod' needs dimod and dwave-samplers: pip install 'qpsbgd[dimod]'") from error
 
-SAMPLERS = {
-    "simulated-annealing": dwave.samplers.SimulatedAnnealingSampler,
-    "steepest-descent": dwave.samplers.SteepestDescentSampler,
-    "tabu": dwave.samplers.TabuSampler,
-    "path-integral-annealing": dwave.samplers.PathIntegralAnnealingSampler,
-    "exact": dimod.ExactSolver,
-}
+
+def _openjij() -> dimod.Sampler:
+    try:
+        from openjij import SASampler
+    except ImportError as error:
+        raise ImportError("sampler 'openjij' needs OpenJij: pip install 'qpsbgd[openjij]'") from error
+    return SASampler()
+
+
+def _leap_hybrid() -> dimod.Sampler:
+    _check_leap()
+    from dwave.system import LeapHybridSampler
+
+    return LeapHybridSampler()
+
+
+def _check_leap() -> None:
+    """Raises where Leap cannot be used; asks nothing of the network."""
+    try:
+        import dwave.system  # noqa: F401
+        from dwave.cloud.config import load_config
+    except ImportError as error:
+        raise ImportError("sampler 'leap-hybrid' needs dwave-system: pip install 'qpsbgd[dwave]'") from error
+    if not load_config().get("token"):
+        raise RuntimeError(
+            "sampler 'leap-hybrid' needs an API token of D-Wave Leap, and none is set; copy yours from "
+            "https://cloud.dwavesys.com/leap, then run `dwave config create` or set DWAVE_API_TOKEN, or pass "
+            "sampler=dwave.system.LeapHybridSampler(token=…)"
+        )
+
+
+SAMPLERS: Mapping[str, Callable[[], dimod.Sampler]] = MappingProxyType(
+    {
+        "simulated-annealing": dwave.samplers.SimulatedAnnealingSampler,
+        "steepest-descent": dwave.samplers.SteepestDescentSampler,
+        "tabu": dwave.samplers.TabuSampler,
+        "path-integral-annealing": dwave.samplers.PathIntegralAnnealingSampler,
+        "exact": dimod.ExactSolver,
+        "openjij": _openjij,
+        "leap-hybrid": _leap_hybrid,
+    }
+)
+"""Name → what makes the sampler; packages beyond dwave-samplers are loaded when their sampler is asked for."""
+
+_CHECKS: Mapping[str, Callable[[], object]] = MappingProxyType({"openjij": _openjij, "leap-hybrid": _check_leap})
 
 
 @dataclass(frozen=True)
@@ -34,7 +76,7 @@ class Dimod(Solver):
         sampler: A dimod sampler object, or one of the names in `SAMPLERS`.
         parameters: Given to every `sample` call, such as `{"num_reads": 10, "seed": 0}`. Samplers that take a seed
             get `seed=0` where none is given, so that runs can be repeated; path-integral annealing ignores it
-            (dwave-samplers 1.8).
+            (dwave-samplers 1.8), and Leap has none. `"seed": None` saves OpenJij some time when there are many reads.
     """
 
     sampler: Any = "simulated-annealing"
@@ -45,28 +87,81 @@ class Dimod(Solver):
             raise ValueError(f"unknown sampler {self.sampler!r}; choose one of {', '.join(SAMPLERS)}")
         if not isinstance(self.sampler, str | dimod.Sampler):
             raise TypeError(f"sampler must be a name or a dimod.Sampler, got {type(self.sampler).__name__}")
-        unknown = sorted(set(self.parameters) - set(self._made().parameters))
+        with self._open() as sampler:
+            known = _parameters(sampler)
+        unknown = sorted(set(self.parameters) - known)
         if unknown:
-            raise TypeError(f"sampler {self.sampler!r} has no parameter {', '.join(unknown)}")
+            raise TypeError(f"sampler {self._name} has no parameter {', '.join(unknown)}; it has {sorted(known)}")
+
+    @classmethod
+    def variants(cls) -> dict[str, str]:
+        """Every named sampler, and what it lacks here: a package or a token."""
+        found = {}
+        for name in SAMPLERS:
+            try:
+                _CHECKS.get(name, lambda: None)()
+                reason = ""
+            except (ImportError, RuntimeError) as error:
+                reason = str(error)
+            found[f"sampler={name}"] = reason
+        return found
 
     def solve(self, family: QuboFamily) -> Solution:
         """The lowest sample of every column."""
-        sampler = self._made()
-        parameters = dict(self.parameters)
-        if "seed" in sampler.parameters:
-            parameters.setdefault("seed", 0)
-        columns = []
-        for column in range(family.num_columns):
-            samples = sampler.sample(family.to_bqm(column), **parameters)
-            if not len(samples):
-                raise RuntimeError(f"sampler {self.sampler!r} returned no sample for column {column}")
-            lowest = samples.record[int(np.argmin(samples.record.energy))].sample
-            spins = np.empty(family.num_spins)
-            spins[np.asarray(samples.variables, dtype=np.int64)] = lowest
-            columns.append(spins)
+        with self._open() as sampler:
+            parameters = dict(self.parameters)
+            if "seed" in _parameters(sampler):
+                parameters.setdefault("seed", 0)
+            columns = [
+                self._lowest(self._sample(sampler, family.to_bqm(column), parameters), family.num_spins)
+                for column in range(family.num_columns)
+            ]
         answer = torch.from_numpy(np.stack(columns, axis=1))
-        name = self.sampler if isinstance(self.sampler, str) else type(self.sampler).__name__
-        return Solution.of(family, answer, proven_optimal=self.sampler == "exact", solver="dimod", sampler=name)
+        return Solution.of(family, answer, proven_optimal=self.sampler == "exact", solver="dimod", sampler=self._name)
 
-    def _made(self) -> dimod.Sampler:
-        return SAMPLERS[self.sampler]() if isinstance(self.sampler, str) else self.sampler
+    def _sample(
+        self, sampler: dimod.Sampler, bqm: dimod.BinaryQuadraticModel, parameters: dict[str, Any]
+    ) -> dimod.SampleSet:
+        seed = parameters.get("seed")
+        if self.sampler != "openjij" or seed is None:
+            return sampler.sample(bqm, **parameters)
+        # With a seed, OpenJij 0.12 makes all reads the same, so they are made one by one, each with its own.
+        seeds = range(seed, seed + parameters.get("num_reads", 1))
+        return dimod.concatenate([sampler.sample(bqm, **parameters | {"num_reads": 1, "seed": each}) for each in seeds])
+
+    def _lowest(self, samples: dimod.SampleSet, num_spins: int) -> np.ndarray[Any, Any]:
+        """The spins of least energy, shape (n,), in the order of the labels 0…n−1."""
+        if not len(samples):
+            raise RuntimeError(f"sampler {self._name} must return at least one sample for a column, but returned none")
+        if set(samples.variables) != set(range(num_spins)):
+            raise RuntimeError(
+                f"sampler {self._name} must return the variables 0…{num_spins - 1} that it was given, but returned "
+                f"{list(samples.variables)[:8]}…; a composite around it may have renamed or fixed some"
+            )
+        samples = samples.change_vartype(dimod.SPIN, inplace=False)
+        spins = np.empty(num_spins)
+        spins[np.asarray(samples.variables, dtype=np.int64)] = samples.record.sample[samples.record.energy.argmin()]
+        return spins
+
+    @property
+    def _name(self) -> str:
+        return self.sampler if isinstance(self.sampler, str) else type(self.sampler).__name__
+
+    @contextmanager
+    def _open(self) -> Iterator[dimod.Sampler]:
+        """The sampler; one that was made here by its name is closed afterwards."""
+        if not isinstance(self.sampler, str):
+            yield self.sampler
+            return
+        sampler = SAMPLERS[self.sampler]()
+        try:
+            yield sampler
+        finally:
+            if hasattr(sampler, "close"):  # dimod's own samplers have it from 0.12.19 on
+                sampler.close()
+
+
+def _parameters(sampler: dimod.Sampler) -> set[str]:
+    """What `sample` takes; some samplers, such as OpenJij's, tell only a part of it in `parameters`."""
+    named = inspect.signature(sampler.sample).parameters.values()
+    return set(sampler.parameters) | {p.name for p in named if p.kind is p.KEYWORD_ONLY or p.default is not p.empty}

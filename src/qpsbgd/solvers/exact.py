@@ -18,6 +18,8 @@ from qpsbgd.solvers.descent import Descent
 ENUMERATE_UP_TO = 10
 """Spins up to which all 2ⁿ vectors are tried; above, the sphere decoder is faster."""
 
+Array = np.ndarray[Any, Any]
+
 CHEAP_UP_TO = 16
 """Spins up to which the optimum costs hardly more than a heuristic answer."""
 
@@ -26,8 +28,8 @@ CHEAP_UP_TO = 16
 class Exact(Solver):
     """The optimum of every column, with `proven_optimal` true, to within rounding in double precision.
 
-    Above 10 spins a depth-first sphere decoder improves on what tabu search found. Its time grows exponentially: on
-    Gaussian data about a millisecond a column for 32 spins, 10 ms for 40 and 100 ms for 48.
+    Above 10 spins, those that every optimum must have are fixed first. Where more than 10 stay open, a depth-first
+    sphere decoder improves on what tabu search found; its time grows exponentially (`benchmarks/exact_growth.py`).
 
     Args:
         node_limit: Nodes after which a column gives up and returns its best spins, `proven_optimal` false. The
@@ -47,29 +49,63 @@ class Exact(Solver):
     def solve(self, family: QuboFamily) -> Solution:
         """The optimum of every column that was finished within the limits."""
         if family.num_spins <= ENUMERATE_UP_TO:
-            return Solution.of(family, _enumerate(family), proven_optimal=True, solver="exact", method="enumeration")
-        return self._decode(family)
+            spins = _enumerate(family)
+            return Solution.of(family, spins, proven_optimal=True, solver="exact", method="enumeration")
+        return self._fix_and_decode(family)
 
-    def _decode(self, family: QuboFamily) -> Solution:
-        from qpsbgd.solvers import kernels, sphere_decoder
+    def _fix_and_decode(self, family: QuboFamily) -> Solution:
+        from qpsbgd.solvers import fixing, kernels
 
         end = math.inf if self.time_limit is None else time.monotonic() + self.time_limit
-        first = Descent(tabu=4 * family.num_spins).solve(family)
         double = family.to("cpu", torch.float64)
-        linear = double.linear.numpy()
-        shared = sphere_decoder.factorise(double.quadratic.numpy(), linear)
+        couplings = 2 * (double.quadratic - torch.diag(double.quadratic.diagonal())).numpy()
+        linear = np.ascontiguousarray(double.linear.numpy().T)
+        with kernels.threads():
+            fixed = fixing.dominated(couplings, linear)
+            few_open = (fixed == 0).sum(1) <= ENUMERATE_UP_TO
+            spins = np.ones_like(fixed)
+            spins[few_open] = fixing.complete(couplings, linear[few_open], fixed[few_open])
+        proven = few_open.copy()
+        nodes = 0
+        if not few_open.all():
+            hard = np.flatnonzero(~few_open)
+            part = QuboFamily.trusted(double.quadratic, double.linear[:, hard], double.offset[hard])
+            spins[hard], counts = self._decode(part, fixed[hard], end=end)
+            proven[hard], nodes = counts >= 0, int(counts.clip(min=0).sum())
+        return Solution.of(
+            family,
+            torch.from_numpy(spins.T.copy()),
+            proven_optimal=torch.from_numpy(proven),
+            solver="exact",
+            method="sphere decoder",
+            nodes=nodes,
+            fixed=float((fixed != 0).mean()),
+            unproven=int((~proven).sum()),
+        )
+
+    def _decode(self, family: QuboFamily, fixed: Array, *, end: float) -> tuple[Array, Array]:
+        """Spins (m, n), and the nodes that each column took, −1 where a limit was reached."""
+        from qpsbgd.solvers import kernels, sphere_decoder
+
+        first = Descent(tabu=2 * family.num_spins).solve(family)
+        linear = family.linear.numpy()
+        shared = sphere_decoder.factorise(family.quadratic.numpy(), linear)
         targets = shared.targets(linear)
-        spins = np.ascontiguousarray(first.spins.T.to("cpu", torch.float64).numpy()[:, shared.order])
+        spins = np.ascontiguousarray(first.spins.T.numpy()[:, shared.order])
         radii = ((spins @ shared.factor.T - targets) ** 2).sum(1)
+        known = fixed[:, shared.order]
+        known = np.where(known != 0, known, shared.implied(targets, spins, radii))
         # Radii are sums of rounded terms; a search for strictly less must not find the first solution again.
         radii -= 1e-12 * (radii + (targets**2).sum(1))
         nodes = np.full(family.num_columns, -1)
 
-        def search(columns: np.ndarray[Any, Any], limit: int) -> None:
+        def search(columns: Array, limit: int) -> None:
             if time.monotonic() < end:
                 found, radius = spins[columns], radii[columns]
                 with kernels.threads():
-                    nodes[columns] = sphere_decoder.search(shared.factor, targets[columns], found, radius, limit)
+                    nodes[columns] = sphere_decoder.search(
+                        shared.factor, targets[columns], known[columns], found, radius, limit
+                    )
                 spins[columns], radii[columns] = found, radius
 
         # All columns together as far as that takes well under a second; then the hard ones a few at a time, so that
@@ -81,19 +117,9 @@ class Exact(Solver):
             few = 2 * torch.get_num_threads()
             for begin in range(0, len(hard), few):
                 search(hard[begin : begin + few], self.node_limit)
-
         answer = np.empty_like(spins)
         answer[:, shared.order] = spins
-        proven = torch.from_numpy(nodes >= 0)
-        return Solution.of(
-            family,
-            torch.from_numpy(answer.T.copy()),
-            proven_optimal=proven,
-            solver="exact",
-            method="sphere decoder",
-            nodes=int(nodes.clip(min=0).sum()),
-            unproven=int((~proven).sum()),
-        )
+        return answer, nodes
 
 
 def _enumerate(family: QuboFamily) -> Tensor:

@@ -27,6 +27,17 @@ class Factorisation:
     order: Array
     shift: float
 
+    def implied(self, targets: Array, spins: Array, radii: Array) -> Array:
+        """The spins (m, n) that all vectors within the radii share with `spins`, 0 where that is open.
+
+        Over real x, min ‖R x − y‖² with x_i held at the other value is (g_i + x*_i)²/(A⁻¹)_ii, x* = R⁻¹ y; a spin for
+        which that exceeds the radius keeps its value.
+        """
+        inverse = np.linalg.inv(self.factor)
+        relaxed = targets @ inverse.T
+        other = (spins + relaxed) ** 2 / (inverse**2).sum(1)
+        return np.where(other > radii[:, None] * (1 + 1e-9), spins, 0.0)
+
     def targets(self, linear: Array) -> Array:
         """Y (m, n) with Rᵀ y_j = −s_j/2 for the columns of `linear` (n, m)."""
         return np.ascontiguousarray(np.linalg.solve(self.factor.T, -0.5 * linear[self.order]).T)
@@ -61,18 +72,26 @@ def _best_shift(hollow: Array, linear: Array) -> float:
     return float(highest)
 
 
+@njit(cache=True)
 def _elimination_order(matrix: Array) -> Array:
-    """Smallest pivot first, so that the spins fixed first (the last rows of R) have the largest diagonal."""
+    """Smallest pivot first, so that the spins set first (the last rows of R) have the largest diagonal."""
+    n = len(matrix)
     schur = matrix.copy()
-    remaining = np.arange(len(matrix))
-    for k in range(len(matrix)):
-        pick = k + int(np.argmin(np.diag(schur)[k:]))
-        remaining[[k, pick]] = remaining[[pick, k]]
-        schur[[k, pick]] = schur[[pick, k]]
-        schur[:, [k, pick]] = schur[:, [pick, k]]
-        row = schur[k, k + 1 :] / np.sqrt(schur[k, k])
-        schur[k + 1 :, k + 1 :] -= np.outer(row, row)
-    return remaining
+    order = np.zeros(n, np.int64)
+    done = np.zeros(n, np.bool_)
+    for step in range(n):
+        pick = -1
+        for i in range(n):
+            if not done[i] and (pick < 0 or schur[i, i] < schur[pick, pick]):
+                pick = i
+        order[step] = pick
+        done[pick] = True
+        for i in range(n):
+            if not done[i]:
+                share = schur[i, pick] / schur[pick, pick]
+                for k in range(n):
+                    schur[i, k] -= share * schur[pick, k]
+    return order
 
 
 @njit(cache=True, fastmath={"reassoc", "contract", "nsz"})
@@ -85,7 +104,17 @@ def _centre(factor: Array, target: Array, spins: Array, k: int) -> Any:
 
 
 @njit(cache=True)
-def _search_column(factor: Array, target: Array, best: Array, radius: float, node_limit: int) -> tuple[float, int]:
+def _first_value(centre: float, fixed: float) -> tuple[float, bool]:
+    """The value of a spin to try first, and whether it is the only one."""
+    if fixed != 0:
+        return fixed, True
+    return (1.0 if centre >= 0 else -1.0), False
+
+
+@njit(cache=True)
+def _search_column(
+    factor: Array, target: Array, fixed: Array, best: Array, radius: float, node_limit: int
+) -> tuple[float, int]:
     """Spins strictly inside `radius` with the least ‖R g − y‖² into `best`; the nodes visited, −1 at the limit."""
     n = target.shape[0]
     spins = np.zeros(n)
@@ -95,7 +124,7 @@ def _search_column(factor: Array, target: Array, best: Array, radius: float, nod
     nodes = 0
     k = n - 1
     centre[k] = _centre(factor, target, spins, k)
-    spins[k] = 1.0 if centre[k] >= 0 else -1.0
+    spins[k], second[k] = _first_value(centre[k], fixed[k])
     while True:
         nodes += 1
         if nodes > node_limit:
@@ -106,9 +135,8 @@ def _search_column(factor: Array, target: Array, best: Array, radius: float, nod
             if k > 0:
                 below[k] = cost
                 k -= 1
-                second[k] = False
                 centre[k] = _centre(factor, target, spins, k)
-                spins[k] = 1.0 if centre[k] >= 0 else -1.0
+                spins[k], second[k] = _first_value(centre[k], fixed[k])
                 continue
             radius = cost
             best[:] = spins
@@ -123,9 +151,9 @@ def _search_column(factor: Array, target: Array, best: Array, radius: float, nod
 
 
 @njit(cache=True, parallel=True)
-def search(factor: Array, targets: Array, spins: Array, radii: Array, node_limit: int) -> Array:
+def search(factor: Array, targets: Array, fixed: Array, spins: Array, radii: Array, node_limit: int) -> Array:
     """Search every column (row of `targets`) below its radius; better spins go into `spins`, nodes are returned."""
     nodes = np.zeros(targets.shape[0], np.int64)
     for j in prange(targets.shape[0]):
-        radii[j], nodes[j] = _search_column(factor, targets[j], spins[j], radii[j], node_limit)
+        radii[j], nodes[j] = _search_column(factor, targets[j], fixed[j], spins[j], radii[j], node_limit)
     return nodes

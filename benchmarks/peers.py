@@ -1,0 +1,71 @@
+"""Other people's solvers, one column at a time: a dimod model in, spins in the order of its variables out."""
+
+import time
+import warnings
+
+import numpy as np
+import openjij
+import simulated_bifurcation
+import torch
+from dwave.samplers import SimulatedAnnealingSampler, SteepestDescentSampler, TabuSampler
+
+
+def sampled(sampler, **parameters):
+    def solve(model):
+        best = sampler.sample(model, **parameters).first.sample
+        return np.array([best[v] for v in model.variables], dtype=np.float64)
+
+    return solve
+
+
+def bifurcation(**parameters):
+    def solve(model):
+        order = list(model.variables)
+        h, (rows, columns, values), _ = model.to_numpy_vectors(variable_order=order)
+        matrix = torch.zeros(len(h), len(h))
+        matrix[torch.tensor(rows), torch.tensor(columns)] = torch.tensor(values, dtype=torch.float32)
+        torch.manual_seed(0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            spins, _ = simulated_bifurcation.minimize(
+                matrix, torch.tensor(h, dtype=torch.float32), domain="spin", verbose=False, **parameters
+            )
+        return spins.numpy().astype(np.float64)
+
+    return solve
+
+
+def gurobi(time_limit):
+    from qpsbgd.qubo import QuboFamily
+    from qpsbgd.solvers import make_solver
+
+    solver = make_solver("gurobi", time_limit=time_limit)
+
+    def solve(model):
+        h, (rows, columns, values), _ = model.to_numpy_vectors(variable_order=list(model.variables))
+        quadratic = np.zeros((len(h), len(h)))
+        quadratic[rows, columns] = values / 2
+        return solver.solve(QuboFamily(quadratic + quadratic.T, h[:, None])).spins[:, 0].numpy()
+
+    return solve
+
+
+ANNEALING = sampled(SimulatedAnnealingSampler(), num_sweeps=100, num_reads=4, seed=0)
+
+QUICK = {
+    "dwave SA, 10 sweeps": sampled(SimulatedAnnealingSampler(), num_sweeps=10, num_reads=1, seed=0),
+    "dwave SA, 100 sweeps × 4": ANNEALING,
+    "dwave SA, 1000 sweeps × 4": sampled(SimulatedAnnealingSampler(), num_sweeps=1000, num_reads=4, seed=0),
+    "dwave tabu, 20 ms": sampled(TabuSampler(), timeout=20, seed=0),
+    "dwave steepest descent × 10": sampled(SteepestDescentSampler(), num_reads=10, seed=0),
+    "OpenJij SA, 100 sweeps × 4": sampled(openjij.SASampler(), num_sweeps=100, num_reads=4, seed=0),
+    "simulated-bifurcation, 32 agents": bifurcation(agents=32, max_steps=1000),
+}
+
+
+def loop(solve, family, columns):
+    """Seconds for these columns, models made before the clock starts, and the spins (n, columns)."""
+    models = [family.to_bqm(int(column)) for column in columns]
+    start = time.perf_counter()
+    spins = [solve(model) for model in models]
+    return time.perf_counter() - start, torch.from_numpy(np.stack(spins, axis=1))

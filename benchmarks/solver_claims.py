@@ -1,0 +1,147 @@
+"""Is `qpsbgd.solvers` faster than what a user could pick instead, at energies no higher?
+
+Side by side in one run, on two CPU threads:
+1. MNIST's first layer 784 → 512 at batch 100, recorded in training: `auto` on all columns against a loop of
+   dwave-samplers' simulated annealing (100 sweeps, 4 reads), timed on a sample of columns and scaled up.
+2. `exact` against Gurobi on families of 16 to 32 spins, Gaussian and recorded, at several scales: the same optima, and how
+   much faster; and 48 spins.
+3. General QUBOs of Beasley's kind (density 0.1, integers ±100): `auto` and others for the same time.
+
+    QPSBGD_DATA=… python benchmarks/solver_claims.py        writes benchmarks/results/solver_claims.json
+"""
+
+import itertools
+import time
+from pathlib import Path
+
+import numpy as np
+import peers
+import recorded
+import torch
+from dwave.samplers import TabuSampler
+
+from qpsbgd.binary_map import binary_map
+from qpsbgd.experiments.runs import environment, write_json
+from qpsbgd.qubo import QuboFamily
+from qpsbgd.solvers import make_solver
+from qpsbgd.testing import random_family
+
+THREADS, SAMPLED, SECONDS = 2, 16, 5.0
+AUTO = make_solver("auto")
+
+
+def timed(work, repeats=3):
+    work()
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        result = work()
+        times.append(time.perf_counter() - start)
+    return sorted(times)[repeats // 2], result
+
+
+def wide_layer():
+    inputs, grads, gain = recorded.mnist()
+    results = []
+    for scale in (0.5, 1.0, 8.0):
+        ours, solution = timed(lambda s=scale: AUTO.solve(binary_map(inputs, grads, gain=gain, scale=s)))
+        family = binary_map(inputs, grads, gain=gain, scale=scale)
+        columns = np.linspace(0, 511, SAMPLED).astype(int)
+        sample = QuboFamily(family.quadratic, family.linear[:, columns], family.offset[columns]).to(torch.float64)
+        seconds, spins = peers.loop(peers.ANNEALING, family, columns)
+        theirs = seconds * 512 / SAMPLED
+        results.append(
+            {
+                "scale": scale,
+                "auto_seconds": ours,
+                "annealing_loop_seconds": theirs,
+                "columns_timed": SAMPLED,
+                "times_faster": theirs / ours,
+                "auto_mean_energy": sample.energies(solution.spins[:, columns]).mean().item(),
+                "annealing_loop_mean_energy": sample.energies(spins).mean().item(),
+            }
+        )
+        print("784 × 512", results[-1], flush=True)
+    return results
+
+
+def exact_and_gurobi():
+    """Whole families of n columns by `exact`, the first few of them by Gurobi."""
+    few = 4
+    results = []
+    for n, scale in itertools.product((16, 24, 32), (0.1, 0.5, 1.0, 8.0)):
+        inputs, grads, gain = recorded.digits(n)
+        families = {
+            "gaussian": random_family(n, n, 2 * n, scale=scale, dtype=torch.float64),
+            "recorded": binary_map(inputs.double(), grads.double(), gain=gain, scale=scale),
+        }
+        for rows, family in families.items():
+            ours, solution = timed(lambda f=family: make_solver("exact").solve(f))
+            part = QuboFamily(family.quadratic, family.linear[:, :few], family.offset[:few])
+            start = time.perf_counter()
+            theirs = make_solver("gurobi", time_limit=30).solve(part)
+            seconds = time.perf_counter() - start
+            results.append(
+                {
+                    "spins": n,
+                    "rows": rows,
+                    "scale": scale,
+                    "exact_seconds_per_column": ours / n,
+                    "gurobi_seconds_per_column": seconds / few,
+                    "times_faster": (seconds / few) / (ours / n),
+                    "proven": bool(solution.proven_optimal.all()),
+                    "gurobi_proven": int(theirs.proven_optimal.sum()),
+                    "same_optimum": bool((solution.energies[:few] <= theirs.energies + 1e-6).all()),
+                    "largest_difference": (solution.energies[:few] - theirs.energies).abs().max().item(),
+                }
+            )
+            print("exact", results[-1], flush=True)
+    family = random_family(48, 8, 96, dtype=torch.float64)
+    slowest = 0.0
+    for column in range(8):
+        single = QuboFamily(family.quadratic, family.linear[:, [column]], family.offset[[column]])
+        start = time.perf_counter()
+        solution = make_solver("exact", node_limit=10**9).solve(single)
+        slowest = max(slowest, time.perf_counter() - start)
+        assert solution.proven_optimal.all()
+    print(f"48 spins: slowest of 8 columns {slowest:.2f} s", flush=True)
+    return {"against_gurobi": results, "slowest_of_8_columns_of_48_spins_seconds": slowest}
+
+
+def beasley(n, seed=0):
+    """−xᵀAx over bits, as a family over spins; A has density 0.1 and integers ±100, both in each entry's upper half."""
+    generator = np.random.default_rng(seed)
+    upper = np.triu(generator.integers(-100, 101, (n, n)) * (generator.random((n, n)) < 0.1)).astype(float)
+    bits = -(upper + upper.T) / 2
+    return QuboFamily(bits / 4, (bits.sum(1) / 2)[:, None], [bits.sum() / 4])
+
+
+def general():
+    results = []
+    for n in (50, 200, 500, 1000, 2500):
+        family = beasley(n)
+        energies = {}
+        ours = make_solver("auto", time_limit=SECONDS).solve(family)
+        energies["qpsbgd auto"] = ours.energies.item()
+        limited = {"dwave tabu": peers.sampled(TabuSampler(), timeout=int(1e3 * SECONDS), seed=0)}
+        if n <= 200:
+            limited["gurobi"] = peers.gurobi(SECONDS)
+        quick = {"dwave SA": "dwave SA, 1000 sweeps × 4", "OpenJij SA": "OpenJij SA, 100 sweeps × 4"}
+        quick["simulated-bifurcation"] = "simulated-bifurcation, 32 agents"
+        for name, solve in {**limited, **{name: peers.QUICK[key] for name, key in quick.items()}}.items():
+            _, spins = peers.loop(solve, family, [0])
+            energies[name] = family.energies(spins).item()
+        results.append({"spins": n, "seconds": SECONDS, "energies": energies})
+        print("general", results[-1], flush=True)
+    return results
+
+
+def main():
+    torch.set_num_threads(THREADS)
+    results = {"wide_layer": wide_layer(), "exact": exact_and_gurobi(), "general": general()}
+    target = Path(__file__).parent / "results" / "solver_claims.json"
+    write_json(target, {"made with": environment(), "settings": {"threads": THREADS}, **results})
+
+
+if __name__ == "__main__":
+    main()
