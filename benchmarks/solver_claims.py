@@ -3,8 +3,8 @@
 Side by side in one run, on two CPU threads:
 1. MNIST's first layer 784 → 512 at batch 100, recorded in training: `auto` on all columns against a loop of
    dwave-samplers' simulated annealing (100 sweeps, 4 reads), timed on a sample of columns and scaled up.
-2. `exact` against Gurobi on families of 16 to 32 spins, Gaussian and recorded, at several scales: the same optima, and how
-   much faster; and 48 spins.
+2. `exact` against Gurobi on families of 16 to 32 spins, Gaussian and recorded, at several scales: the same optima, and
+   how much faster; and 48 spins.
 3. General QUBOs of Beasley's kind (density 0.1, integers ±100): `auto` and others for the same time.
 
     QPSBGD_DATA=… python benchmarks/solver_claims.py        writes benchmarks/results/solver_claims.json

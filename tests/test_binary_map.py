@@ -139,3 +139,11 @@ def test_half_precision_rows_give_a_single_precision_family():
 def test_bad_rows_and_options_are_refused(inputs, grads, options, message):
     with pytest.raises(ValueError, match=message):
         binary_map(inputs, grads, **options)
+
+
+@pytest.mark.parametrize("size", [1e-18, 1e-6, 1e15, 1e18])
+def test_inputs_of_any_size_give_the_same_answer(size):
+    inputs, grads, _ = rows(6, 3, 8, 0)
+    expected = make_solver("exact").solve(binary_map(inputs, grads)).spins
+    small = binary_map(inputs.float() * size, grads.float())
+    assert torch.equal(make_solver("exact").solve(small).spins.double(), expected)

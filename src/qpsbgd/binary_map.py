@@ -80,7 +80,10 @@ def _on_gpu(inputs: Tensor, output_grads: Tensor, *, gain: float, scale: Scale) 
 
 def _normalised(inputs: Tensor, *, gain: float) -> Tensor:
     """z_i = j_i / ‖j_i‖² for j = gain · x; zero for rows that are zero next to the largest one."""
-    norms = torch.linalg.vector_norm(inputs, dim=1, keepdim=True)
+    # Squares of single-precision numbers leave its range easily; those of a row's shares of its largest entry do not.
+    largest = inputs.abs().amax(1, keepdim=True)
+    shares = inputs / torch.where(largest > 0, largest, 1)
+    norms = largest * torch.linalg.vector_norm(shares, dim=1, keepdim=True)
     # 1/‖j‖ turns rounding noise into the largest rows of Z, so rows below it count as zero.
     floor = torch.finfo(norms.dtype).eps * norms.amax() if norms.numel() else 0.0
     unit = torch.where(norms > floor, inputs / norms, 0)
@@ -105,7 +108,7 @@ def _common_type(inputs: Tensor, output_grads: Tensor) -> tuple[Tensor, Tensor]:
             "inputs must have shape (B, n) and output_grads (B, m) with the same number of rows, "
             f"got {tuple(inputs.shape)} and {tuple(output_grads.shape)}"
         )
-    if len(inputs) == 0:
-        raise ValueError("the batch is empty: inputs and output_grads have no rows")
+    if 0 in (len(inputs), inputs.shape[1], output_grads.shape[1]):
+        raise ValueError(f"the batch is empty: got shapes {tuple(inputs.shape)} and {tuple(output_grads.shape)}")
     dtype = torch.promote_types(torch.promote_types(inputs.dtype, output_grads.dtype), torch.float32)
     return inputs.detach().to(dtype), output_grads.detach().to(dtype)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import os
-import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -60,7 +59,9 @@ def demo(
 
     runs = out / "runs"
     if fresh and runs.exists():
-        shutil.rmtree(runs)
+        for pattern in ("digits-*.json", "logreg-*.json"):
+            for path in runs.glob(pattern):
+                path.unlink()
     kept = len(list(runs.glob("*.json"))) if runs.exists() else 0
     if kept:
         console.print(f"{kept} finished runs in {runs} are used where they fit; --fresh starts over.", soft_wrap=True)
@@ -180,8 +181,8 @@ def _show(events: Iterator[tuple[str, int, int]]) -> None:
 def _rich_table(title: str, content: tuple[list[str], list[list[str]]]) -> Table:
     head, body = content
     table = Table(*head, title=title, title_justify="left", title_style="bold")
-    for index, row in enumerate(body):
-        table.add_row(*row, style="bold" if index == 0 else "")
+    for row in body:
+        table.add_row(*row)
     return table
 
 

@@ -68,6 +68,8 @@ class QuboFamily:
                 f"quadratic must be symmetric, but differs from its transpose by up to {float(asymmetry):.3g}; "
                 "pass (Q + Q.T) / 2, which has the same energies"
             )
+        if asymmetry > 0:
+            object.__setattr__(self, "quadratic", (self.quadratic + self.quadratic.T) / 2)
 
     @classmethod
     def trusted(cls, quadratic: Tensor, linear: Tensor, offset: Tensor) -> QuboFamily:
@@ -108,9 +110,16 @@ class QuboFamily:
 
     __rmul__ = __mul__
 
+    def without_offset(self) -> QuboFamily:
+        """The family with c = 0: next to a large offset, single precision cannot tell energies apart."""
+        return QuboFamily.trusted(self.quadratic, self.linear, torch.zeros_like(self.offset))
+
     def to(self, *args: Any, **kwargs: Any) -> QuboFamily:
         """The family on another device or in another floating type, as in `Tensor.to`."""
-        return QuboFamily(*(t.to(*args, **kwargs) for t in (self.quadratic, self.linear, self.offset)))
+        parts = [t.to(*args, **kwargs) for t in (self.quadratic, self.linear, self.offset)]
+        if not parts[0].is_floating_point() or parts[0].dtype in (torch.float16, torch.bfloat16):
+            raise ValueError(f"a family is kept in float32 or float64, not in {parts[0].dtype}")
+        return QuboFamily.trusted(*parts)
 
     def to_bqm(self, column: int) -> dimod.BinaryQuadraticModel:
         """Column `column` as a dimod model over SPIN variables 0…n−1, with equal energies."""
@@ -156,6 +165,10 @@ class Solution:
         if isinstance(proven_optimal, bool):
             proven_optimal = torch.full((family.num_columns,), proven_optimal, device=spins.device)
         return cls(spins, family.energies(spins), proven_optimal.to(spins.device), stats)
+
+    def with_offset(self, offset: Tensor) -> Solution:
+        """The same spins for a family whose offset is larger by `offset` (m,)."""
+        return Solution(self.spins, self.energies + offset, self.proven_optimal, self.stats)
 
     def __repr__(self) -> str:
         n, m = self.spins.shape

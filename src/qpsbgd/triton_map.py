@@ -20,7 +20,9 @@ def _measure(inputs, grads, norms, sums, has_gradient, n, m, WIDTH: tl.constexpr
     k = tl.arange(0, WIDTH)
     x = tl.load(inputs + row * n + k, mask=k < n, other=0.0)
     v = tl.load(grads + row * m + k, mask=k < m, other=0.0)
-    tl.store(norms + row, tl.sqrt(tl.sum(x * x, axis=0)))
+    largest = tl.max(tl.abs(x), axis=0)
+    shares = x / tl.where(largest > 0, largest, 1.0)
+    tl.store(norms + row, largest * tl.sqrt(tl.sum(shares * shares, axis=0)))
     tl.store(sums + row, tl.sum(tl.abs(x), axis=0))
     tl.store(has_gradient + row, tl.max((v != 0).to(tl.float32), axis=0))
 

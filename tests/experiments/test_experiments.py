@@ -37,7 +37,7 @@ def test_the_best_options_are_those_of_best_mean_validation_accuracy():
     from qpsbgd.experiments.runs import Finished
 
     grid = METHODS["bc-sign"].grid
-    scores = {0: [0.5, 0.9], 1: [0.8, 0.8], 2: [0.1, 0.2], 3: [0.8, 0.8]}
+    scores = {0: [0.5, 0.9], 1: [0.8, 0.8], 2: [0.1, 0.2], 3: [0.8, 0.8], 4: [0.0, 0.9]}
     finished = [
         Finished({"method": "bc-sign", "epochs": 2, "options": grid[i]}, {"accuracy": [0.0, value]}, False)
         for i, values in scores.items()
@@ -73,15 +73,20 @@ def test_blobs_are_linearly_separable():
         assert score[targets == 1].min() > score[targets == 0].max()
 
 
-def test_verdicts_tell_losses_too():
-    rows = [
-        {"method": "qpsbgd", "label": "QP-SBGD", "epochs": 2, "accuracies": [0.8]},
-        {"method": "bc-sgd", "label": "BC (SGD)", "epochs": 2, "accuracies": [0.9]},
-    ]
+def test_verdicts_tell_losses_and_ties_too():
+    def summary(ours, other):
+        rows = [
+            {"method": "qpsbgd", "label": "QP-SBGD", "epochs": 2, "accuracies": ours},
+            {"method": "bc-sgd", "label": "BC (SGD)", "epochs": 2, "accuracies": other},
+        ]
+        return {"rows": rows}
+
     lines = [
         {"line": "exact", "label": "QP-SBGD (exact)", "late_mean": 0.5, "late_standard_error": 0.1},
         {"line": "bc-sign", "label": "BC (signSGD)", "late_mean": 0.3, "late_standard_error": 0.1},
     ]
-    first, second = demo.verdicts({"rows": rows}, {"rows": lines})
-    assert "behind the best baseline, BC (SGD)" in first
-    assert "is behind BC (signSGD)" in second
+    first, second = demo.verdicts(summary([0.8, 0.81], [0.9, 0.91]), {"rows": lines})
+    assert "is behind the best baseline, BC (SGD)" in first
+    assert "is higher than that of the best other line, BC (signSGD)" in second
+    assert "is ahead of" in demo.verdicts(summary([0.9, 0.91], [0.8, 0.81]), {"rows": []})[0]
+    assert "ties with" in demo.verdicts(summary([0.7, 0.9], [0.72, 0.9]), {"rows": []})[0]

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from qpsbgd import QPSBGD, BinaryConnect, check_claimed, real_optimizer
+from qpsbgd import QPSBGD, BinaryConnect, ProxQuant, check_claimed, real_optimizer
 from qpsbgd.nn import BinaryLinear
 from qpsbgd.optim import binary_layers
 
@@ -120,3 +120,14 @@ def test_a_parameter_claimed_wrongly_raises_and_is_named(optimizers, message):
     model = model_with_bias()
     with pytest.raises(ValueError, match=message):
         check_claimed(model, *optimizers(model))
+
+
+@pytest.mark.parametrize("make", [lambda m: BinaryConnect(m), lambda m: ProxQuant(m, rate=0.1)], ids=["bc", "prox"])
+def test_a_gradient_of_nan_is_refused_and_changes_nothing(make):
+    layer = BinaryLinear(3, 2)
+    optimizer = make(layer)
+    before = layer.weight.detach().clone()
+    (layer(torch.randn(4, 3)) * torch.nan).sum().backward()
+    with pytest.raises(ValueError, match=r"BinaryLinear\(3, 2.*NaN"):
+        optimizer.step()
+    assert torch.equal(layer.weight, before)

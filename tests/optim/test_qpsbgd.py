@@ -677,3 +677,27 @@ def test_a_solver_with_answers_of_the_wrong_shape_is_refused_before_anything_cha
 def test_options_that_are_no_numbers_are_refused(options):
     with pytest.raises(TypeError, match="must be a number"):
         QPSBGD(small_model(), **options)
+
+
+class Undecided(Solver):
+    """Answers with spins of zero."""
+
+    def solve(self, family):
+        return Solution.of(family, 0 * family.linear)
+
+
+def test_spins_other_than_one_and_minus_one_are_refused():
+    layer = BinaryLinear(4, 2)
+    optimizer = QPSBGD(layer, solver=Undecided())
+    layer(torch.randn(8, 4)).sum().backward()
+    with pytest.raises(ValueError, match="other than"):
+        optimizer.step()
+
+
+def test_a_replaced_parameter_is_noticed():
+    layer = BinaryLinear(4, 2)
+    optimizer = QPSBGD(layer)
+    layer.weight = nn.Parameter(torch.randn(2, 4))
+    layer(torch.randn(8, 4)).sum().backward()
+    with pytest.raises(RuntimeError, match="replaced by a new parameter"):
+        optimizer.step()

@@ -101,3 +101,10 @@ def test_more_time_finds_what_one_search_does_not(columns):
     assert (long.energies <= short.energies).all()
     assert long.energies.mean() < short.energies.mean()
     assert long.stats["rounds"] > 1
+
+
+@pytest.mark.parametrize("solver", [Descent(restarts=5), Annealing(reads=5), Bifurcation(reads=5)], ids=repr)
+def test_a_large_offset_does_not_hide_which_answer_is_better(solver):
+    family = random_family(40, 20, 20, scale=0.3)
+    shifted = QuboFamily(family.quadratic, family.linear, family.offset + 1e7)
+    assert torch.equal(solver.solve(shifted).spins, solver.solve(family).spins)

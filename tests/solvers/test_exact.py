@@ -1,7 +1,9 @@
 import pytest
 import torch
 
+from qpsbgd.binary_map import binary_map
 from qpsbgd.qubo import QuboFamily
+from qpsbgd.solvers import fixing
 from qpsbgd.solvers.exact import Exact
 from qpsbgd.testing import lowest_energies, random_family
 
@@ -36,8 +38,6 @@ def test_the_decoder_equals_brute_force_on_correlated_rows():
     for seed in range(5):
         inputs = torch.relu(torch.randn(30, 12, generator=generator) + 1)
         grads = torch.randn(30, 6, generator=generator)
-        from qpsbgd.binary_map import binary_map
-
         assert_optimal(binary_map(inputs, grads, scale=2.0**-seed).to(torch.float64))
 
 
@@ -96,8 +96,6 @@ def test_after_the_time_limit_the_best_spins_so_far_are_returned():
 @pytest.mark.parametrize("scale", [0.3, 0.7, 1.5, 4.0])
 def test_fixed_spins_are_those_of_the_optimum(scale):
     # Strong and weak gradients in one family: columns of all kinds, from decided to open.
-    from qpsbgd.solvers import fixing
-
     for seed in range(6):
         family = random_family(13, 8, 9, scale=scale, seed=seed, dtype=torch.float64)
         assert_optimal(family)
@@ -111,3 +109,38 @@ def test_a_column_that_its_field_decides_needs_no_search():
     solution = Exact().solve(random_family(60, 20, 30, scale=50.0))
     assert solution.proven_optimal.all()
     assert solution.stats["fixed"] == 1.0 and solution.stats["nodes"] == 0
+
+
+@pytest.mark.parametrize("factor", [1e3, 1e6, 1e12])
+def test_a_column_much_larger_than_the_others_does_not_spoil_their_proofs(factor):
+    for seed in range(5):
+        generator = torch.Generator().manual_seed(seed)
+        rows = torch.randn(7, 14, generator=generator, dtype=torch.float64)
+        linear = 0.3 * torch.randn(14, 9, generator=generator, dtype=torch.float64)
+        linear[:, -1] *= factor
+        family = QuboFamily(rows.T @ rows, linear)
+        solution = Exact().solve(family)
+        assert solution.proven_optimal.all()
+        torch.testing.assert_close(solution.energies[:-1], lowest_energies(family)[:-1], rtol=1e-9, atol=1e-9)
+
+
+def test_columns_of_very_different_size_are_all_proven():
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(80, 32, generator=generator)
+    grads = torch.randn(80, 8, generator=generator) * torch.logspace(0, 3, 8)
+    grads[:, 3] = 0
+    assert Exact().solve(binary_map(inputs, grads, scale="literal")).proven_optimal.all()
+
+
+@pytest.mark.parametrize("quadratic", [torch.zeros(40, 40), torch.eye(40)], ids=["zero", "diagonal"])
+def test_families_without_couplings_are_proven_at_once(quadratic):
+    linear = torch.zeros(40, 3)
+    linear[5, 1] = 2.0
+    solution = Exact().solve(QuboFamily(quadratic, linear))
+    assert solution.proven_optimal.all() and solution.stats["nodes"] == 0
+
+
+def test_a_matrix_that_is_symmetric_in_single_precision_is_good_enough():
+    quadratic = random_family(12, 1, 40).quadratic.clone()
+    quadratic[0, 1] *= 1 + 1e-6
+    assert Exact().solve(QuboFamily(quadratic, torch.randn(12, 2))).proven_optimal.all()

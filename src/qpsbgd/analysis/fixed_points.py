@@ -42,7 +42,7 @@ class FixedPoints:
 
 @torch.no_grad()
 def fixed_points(
-    model: nn.Module, data: Batches, loss: Loss, *, solver: str | Solver = "exact", scale: Scale = 1.0
+    model: nn.Module, data: Batches, loss: Loss, *, solver: str | Solver = "auto", scale: Scale = 1.0
 ) -> FixedPoints:
     """For each binary weight, whether the full batch's projected gradient points away from it (Thm. 1).
 
@@ -54,7 +54,8 @@ def fixed_points(
         model: A model with binary layers; it is left as it was.
         data: (inputs, targets) or batches of them, together the full batch.
         loss: loss(model(inputs), targets), a mean over the batch.
-        solver: The theorem is about exact answers; a heuristic gives an estimate.
+        solver: The theorem is about exact answers, which "exact" gives for layers of up to about 40 inputs; a heuristic
+            gives an estimate, and `proven` is then False.
         scale: As in training.
     """
     chosen = make_solver(solver)

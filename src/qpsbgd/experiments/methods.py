@@ -30,9 +30,9 @@ class Method:
     grid: tuple[Options, ...]
 
 
-def learning_rates(*rates: float) -> tuple[Options, ...]:
-    """A grid over the learning rate alone."""
-    return tuple({"lr": rate} for rate in rates)
+def learning_rates(*rates: float, **others: float) -> tuple[Options, ...]:
+    """A grid over the learning rate, with other options the same."""
+    return tuple({"lr": rate, **others} for rate in rates)
 
 
 def _proxquant(model: nn.Module, options: Options, steps: int) -> Optimizer:
@@ -49,12 +49,12 @@ METHODS: Mapping[str, Method] = MappingProxyType(
         "bc-sgd": Method(
             "BC (SGD)",
             lambda model, options, _: BinaryConnect(model, update="sgd", **options),
-            learning_rates(0.3, 1.0, 3.0, 10.0),
+            learning_rates(0.3, 1.0, 3.0) + learning_rates(0.1, 0.3, momentum=0.9),
         ),
         "bc-sign": Method(
             "BC (signSGD)",
             lambda model, options, _: BinaryConnect(model, update="sign", **options),
-            learning_rates(0.001, 0.003, 0.01, 0.03),
+            learning_rates(0.001, 0.003, 0.01) + learning_rates(0.001, 0.003, momentum=0.9),
         ),
         "bc-adam": Method(
             "BC (Adam)",

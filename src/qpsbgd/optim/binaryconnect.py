@@ -48,6 +48,7 @@ class BinaryConnect(LayerwiseOptimizer):
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """Move the latent weights of every layer that has a gradient; returns the closure's loss."""
         loss = self._run(closure)
+        self._check_gradients()
         for group in self.param_groups:
             for weight in group["params"]:
                 if weight.grad is not None:

@@ -54,6 +54,14 @@ class LayerwiseOptimizer(Optimizer):
     def _adopt(self, layer: BinaryLayer) -> None:
         """Prepare a layer that this optimiser now trains."""
 
+    def _check_gradients(self) -> None:
+        """Raise ValueError, naming the layer, if a gradient holds NaN or infinite values."""
+        layers = [layer for layer in self._layers.values() if layer.weight.grad is not None]
+        norms = [layer.weight.grad.abs().amax() for layer in layers if layer.weight.grad is not None]
+        if norms and not torch.stack([norm.to(norms[0].device) for norm in norms]).isfinite().all():
+            bad = [str(layer) for layer, norm in zip(layers, norms, strict=True) if not norm.isfinite()]
+            raise ValueError(f"the gradient of {', '.join(bad)} holds NaN or infinite values; nothing was changed")
+
     def _run(self, closure: Callable[[], float] | None) -> float | None:
         if closure is None:
             return None

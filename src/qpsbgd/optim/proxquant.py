@@ -59,6 +59,7 @@ class ProxQuant(LayerwiseOptimizer):
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """A gradient and a proximal step for every layer that has a gradient; returns the closure's loss."""
         loss = self._run(closure)
+        self._check_gradients()
         for group in self.param_groups:
             for weight in group["params"]:
                 if weight.grad is None:

@@ -32,7 +32,8 @@ class QPSBGD(LayerwiseOptimizer):
         Ω ← clip(Ω − lr · G, ±clip)
 
     where (Q, S) is the `binary_map` of the rows that the layer saw since the last step. A step takes the records:
-    call it after `backward`, as always. `zero_grad` forgets them too. A column without gradient, now or in the
+    call it after `backward`, as always. `zero_grad` forgets them too, and is to be called after passes that are not
+    meant for training, such as `torch.autograd.grad` for a saliency map. A column without gradient, now or in the
     momentum, is not updated.
 
     Args:
@@ -70,8 +71,8 @@ class QPSBGD(LayerwiseOptimizer):
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """Solve the recorded QUBOs and move the latent weights; returns the closure's loss.
 
-        Weights, momentum and records change only after the solver has answered, so that a step that was interrupted
-        or failed can be repeated.
+        Weights, momentum and records change only after the solver has answered, so that a step whose solver failed or
+        was interrupted can be repeated.
 
         Raises:
             RuntimeError: No layer has recorded a backward pass since the last step.
@@ -105,14 +106,16 @@ class QPSBGD(LayerwiseOptimizer):
                 raise ValueError(f"{layer}: {error}") from error
             families[layer] = self._average(layer, family, momentum=group["momentum"])
         self.solutions = self._solve(list(families.values()))
+        moved = []
         for (layer, family), solution in zip(families.items(), self.solutions, strict=True):
-            group, _ = records[layer]
-            if group["momentum"]:
-                self._keep(layer, [getattr(family, name) for name in _FAMILY])
             # No gradient, no update: such a column has no linear term.
             update = (solution.spins * family.linear.any(0)).T.reshape(layer.weight.shape)
-            layer.weight.sub_(update, alpha=float(group["lr"]))
-            clip_latent(layer.weight, group["clip"])
+            moved.append(layer.weight.sub(update, alpha=float(records[layer][0]["lr"])))
+            clip_latent(moved[-1], records[layer][0]["clip"])
+        for (layer, family), weight in zip(families.items(), moved, strict=True):
+            layer.weight.copy_(weight)
+            if records[layer][0]["momentum"]:
+                self._keep(layer, [getattr(family, name) for name in _FAMILY])
 
     def _graphed(self, records: Records) -> bool:
         """The same step as one CUDA graph, where there is a GPU and the rows have come in these shapes before."""
@@ -167,6 +170,8 @@ class QPSBGD(LayerwiseOptimizer):
         for group in self.param_groups:
             for weight in group["params"]:
                 layer = self._layers[weight]
+                if layer.weight is not weight:
+                    raise RuntimeError(f"the weight of {layer} was replaced by a new parameter; make a new optimiser")
                 if layer.tape is not self._tapes[layer]:
                     raise RuntimeError(
                         f"{layer} is trained by another optimiser that was made later; step that one, or make a new one"
@@ -191,6 +196,8 @@ class QPSBGD(LayerwiseOptimizer):
         )
         if wanted != came:
             raise ValueError(f"{self.solver} must return spins of shapes {wanted}, got {came}; see qpsbgd.testing")
+        if not all(bool((solution.spins.abs() == 1).all()) for solution in solutions):
+            raise ValueError(f"{self.solver} returned spins other than −1 and +1; see qpsbgd.testing")
         return solutions
 
     def _average(self, layer: BinaryLayer, family: QuboFamily, *, momentum: float) -> QuboFamily:

@@ -43,29 +43,45 @@ def mean_and_deviation(values: list[float]) -> str:
 
 
 def verdicts(digits: dict[str, Any], logreg: dict[str, Any]) -> list[str]:
-    """What the numbers say, in sentences, wins and losses alike."""
+    """What the numbers say, in sentences, wins and losses alike; less than a standard error apart is a tie."""
     sentences = []
     for epochs in sorted({row["epochs"] for row in digits["rows"]}):
-        means = {row["label"]: float(np.mean(row["accuracies"])) for row in digits["rows"] if row["epochs"] == epochs}
-        if "QP-SBGD" not in means or len(means) < 2:
+        rows = {row["method"]: _mean_and_error(row) for row in digits["rows"] if row["epochs"] == epochs}
+        if "qpsbgd" not in rows or len(rows) < 2:
             continue
-        ours = means.pop("QP-SBGD")
-        other = max(means, key=lambda label: means[label])
-        relation = "ahead of" if ours > means[other] else "behind" if ours < means[other] else "level with"
+        labels = {row["method"]: row["label"] for row in digits["rows"]}
+        ours = rows.pop("qpsbgd")
+        other = max(rows, key=lambda method: rows[method])
+        relation = _relation(ours, rows[other], words=("is behind", "ties with", "is ahead of"))
         sentences.append(
-            f"After {epochs} epochs QP-SBGD ({ours:.3f}) is {relation} the best baseline, {other} ({means[other]:.3f})."
+            f"After {epochs} epochs QP-SBGD ({ours[0]:.3f}) {relation} the best baseline, {labels[other]} "
+            f"({rows[other][0]:.3f})."
         )
-    rows = {row["line"]: row for row in logreg["rows"]}
-    if "exact" in rows:
-        ours, best = rows["exact"], min(logreg["rows"], key=lambda row: row["late_mean"])
-        if best is ours:
-            relation = "has the lowest loss of all"
-        elif ours["late_mean"] - best["late_mean"] <= ours["late_standard_error"]:
-            relation = f"ties with the lowest, {best['label']}, within one standard error"
-        else:
-            relation = f"is behind {best['label']}"
-        sentences.append(f"Logistic regression, after the first phase: QP-SBGD (exact) {relation}.")
+    lines = {row["line"]: (row["late_mean"], row["late_standard_error"]) for row in logreg["rows"]}
+    if "exact" in lines:
+        names = {row["line"]: row["label"] for row in logreg["rows"]}
+        ours = lines.pop("exact")
+        other = min(lines, key=lambda line: lines[line])
+        relation = _relation(ours, lines[other], words=("is lower than", "ties with", "is higher than"))
+        sentences.append(
+            f"Logistic regression, after the first phase: the loss of QP-SBGD (exact) ({ours[0]:.4f}) {relation} that "
+            f"of the best other line, {names[other]} ({lines[other][0]:.4f})."
+        )
     return sentences
+
+
+def _mean_and_error(row: dict[str, Any]) -> tuple[float, float]:
+    values = row["accuracies"]
+    error = float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
+    return float(np.mean(values)), error
+
+
+def _relation(ours: tuple[float, float], other: tuple[float, float], *, words: tuple[str, str, str]) -> str:
+    """The word for less, a tie within one standard error of the difference, or more."""
+    difference = ours[0] - other[0]
+    if abs(difference) <= np.hypot(ours[1], other[1]):
+        return words[1]
+    return words[0] if difference < 0 else words[2]
 
 
 def digits_figure(digits: dict[str, Any]) -> str:
@@ -151,7 +167,7 @@ h1 { font-size: 1.7rem; line-height: 1.2; } h2 { margin-top: 2.5rem; font-size: 
 .verdicts { background: var(--soft); border-left: 4px solid #d1495b; padding: .8rem 1rem .8rem 2rem; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; padding: .4rem .7rem; border-bottom: 1px solid var(--line); white-space: nowrap; }
-tbody tr:first-child { font-weight: 600; }
+tbody tr:first-child td:first-child { font-weight: 600; }
 figure { margin: 1.5rem 0; } figure svg { width: 100%; height: auto; }
 figcaption, footer { color: #808790; font-size: .875rem; } footer { margin-top: 3rem; }
 """

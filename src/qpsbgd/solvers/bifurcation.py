@@ -40,6 +40,7 @@ class Bifurcation(Solver):
 
     def solve(self, family: QuboFamily) -> Solution:
         """The best local minimum of all reads and of plain descent for every column."""
+        offset, family = family.offset, family.without_offset()
         landscape = Landscape.of(family)
         solution = improved(family, sign_start(family))
         generator = np.random.default_rng(self.seed)
@@ -47,7 +48,7 @@ class Bifurcation(Solver):
             start = sign_start(family) if read == 0 else random_spins(family, generator)
             solution = better_of(solution, improved(family, self._evolve(landscape, 0.1 * start)))
         solution.stats.update(solver="bifurcation", steps=self.steps, reads=self.reads)
-        return solution
+        return solution.with_offset(offset)
 
     def _evolve(self, landscape: Landscape, position: Tensor) -> Tensor:
         couplings, fields = landscape.couplings, landscape.linear

@@ -52,6 +52,7 @@ class Descent(Solver):
 
         `stats["path"]` says what did it: "compiled" on the CPU, "triton" or "torch" on a GPU. All make the same moves.
         """
+        offset, family = family.offset, family.without_offset()
         end = None if self.time_limit is None else time.monotonic() + self.time_limit
         generator = np.random.default_rng(self.seed)
         solution = self.improved(family, sign_start(family))
@@ -59,7 +60,9 @@ class Descent(Solver):
             solution = self._kicked(family, solution, generator, seed=self.seed + count)
         for _ in range(self.restarts):
             solution = better_of(solution, self.improved(family, random_spins(family, generator)))
-        return solution if end is None else self._go_on(family, solution, generator, end=end)
+        if end is not None:
+            solution = self._go_on(family, solution, generator, end=end)
+        return solution.with_offset(offset)
 
     def improved(self, family: QuboFamily, start: Tensor, *, seed: int | None = None) -> Solution:
         """Where one search leads from `start` (n, m), which may be overwritten."""

@@ -67,11 +67,11 @@ class Exact(Solver):
             spins[few_open] = fixing.complete(couplings, linear[few_open], fixed[few_open])
         proven = few_open.copy()
         nodes = 0
-        if not few_open.all():
-            hard = np.flatnonzero(~few_open)
-            part = QuboFamily.trusted(double.quadratic, double.linear[:, hard], double.offset[hard])
-            spins[hard], counts = self._decode(part, fixed[hard], end=end)
-            proven[hard], nodes = counts >= 0, int(counts.clip(min=0).sum())
+        for columns in self._alike(double, np.flatnonzero(~few_open)):
+            part = QuboFamily.trusted(double.quadratic, double.linear[:, columns], double.offset[columns] * 0)
+            spins[columns], counts = self._decode(part, fixed[columns], end=end)
+            proven[columns] = counts >= 0
+            nodes += int(counts.clip(min=0).sum())
         return Solution.of(
             family,
             torch.from_numpy(spins.T.copy()),
@@ -83,13 +83,24 @@ class Exact(Solver):
             unproven=int((~proven).sum()),
         )
 
+    @staticmethod
+    def _alike(family: QuboFamily, columns: Array) -> list[Array]:
+        """The columns in groups that are best searched with one factorisation."""
+        from qpsbgd.solvers import sphere_decoder
+
+        if not len(columns):
+            return []
+        shift = sphere_decoder.shifts(family.quadratic.numpy(), family.linear.numpy()[:, columns])
+        return [columns[group] for group in sphere_decoder.groups(shift)]
+
     def _decode(self, family: QuboFamily, fixed: Array, *, end: float) -> tuple[Array, Array]:
         """Spins (m, n), and the nodes that each column took, −1 where a limit was reached."""
         from qpsbgd.solvers import kernels, sphere_decoder
 
         first = Descent(tabu=2 * family.num_spins).solve(family)
         linear = family.linear.numpy()
-        shared = sphere_decoder.factorise(family.quadratic.numpy(), linear)
+        quadratic = family.quadratic.numpy()
+        shared = sphere_decoder.factorise(quadratic, float(np.median(sphere_decoder.shifts(quadratic, linear))))
         targets = shared.targets(linear)
         spins = np.ascontiguousarray(first.spins.T.numpy()[:, shared.order])
         radii = ((spins @ shared.factor.T - targets) ** 2).sum(1)

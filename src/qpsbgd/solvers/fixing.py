@@ -8,12 +8,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
+
+from qpsbgd.solvers.kernels import compiled
 
 Array = np.ndarray[Any, Any]
 
 
-@njit(cache=True, parallel=True)
+@compiled(parallel=True)
 def dominated(couplings: Array, linear: Array) -> Array:
     """The spins that every optimum must have, 0 where that is open, for the columns s_j = rows of `linear` (m, n).
 
@@ -28,12 +30,13 @@ def dominated(couplings: Array, linear: Array) -> Array:
         pull = np.zeros(n)
         for i in range(n):
             pull[i] = sizes[i].sum()
+        alone = 1e-12 * pull
         changed = True
         while changed:
             changed = False
             for i in range(n):
-                # The margin keeps roundings from fixing what is balanced.
-                if fixed[j, i] == 0 and abs(field[i]) > pull[i] * (1 + 1e-9):
+                # The margin keeps roundings from fixing what is balanced; a spin without couplings is always decided.
+                if fixed[j, i] == 0 and (abs(field[i]) > pull[i] * (1 + 1e-9) or pull[i] <= alone[i]):
                     fixed[j, i] = -1.0 if field[i] > 0 else 1.0
                     for k in range(n):
                         field[k] += couplings[i, k] * fixed[j, i]
@@ -42,9 +45,9 @@ def dominated(couplings: Array, linear: Array) -> Array:
     return fixed
 
 
-@njit(cache=True, parallel=True)
+@compiled(parallel=True)
 def complete(couplings: Array, linear: Array, fixed: Array) -> Array:
-    """The best spins (m, n) that have the fixed ones: all values of the open ones are tried, one flip after the other."""
+    """The best spins (m, n) that have the fixed ones: all values of the open ones are tried, a flip at a time."""
     m, n = linear.shape
     best = fixed.copy()
     for j in prange(m):

@@ -6,7 +6,7 @@ diagonal, `fields` = s + couplings · spins; a flip of spin i changes the energy
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,8 +17,24 @@ from numba import njit, prange
 
 Array = np.ndarray[Any, Any]
 
+Function = Callable[..., Any]
+
+
+def compiled(**options: Any) -> Callable[[Function], Function]:
+    """`numba.njit` that keeps what it compiled on disk, or only in memory where no folder can be written."""
+
+    def decorate(function: Function) -> Function:
+        try:
+            result: Function = njit(cache=True, **options)(function)
+        except RuntimeError:
+            result = njit(**options)(function)
+        return result
+
+    return decorate
+
+
 # NaN never gets here, so comparisons may be reordered; that lets the loops over spins use vector instructions.
-_fast = njit(cache=True, fastmath=True, error_model="numpy")
+_fast = compiled(fastmath=True, error_model="numpy")
 
 LOG_UNIFORM = np.log(np.random.default_rng(0).permutation((np.arange(4096) + 0.5) / 4096)).astype(np.float32)
 """log u for evenly spread u ∈ (0, 1), in random order: cheaper to look up than to compute."""
@@ -35,7 +51,7 @@ def threads() -> Iterator[None]:
         numba.set_num_threads(before)
 
 
-@njit(cache=True)
+@compiled()
 def _tenure(iteration: int, column: int, seed: int, tenure: int) -> int:
     """`tenure` moves and up to half as many more (at least 5), by a hash of the rest, as in `descent._tenures`."""
     mixed = (iteration * 2654435761 + column * 2246822519 + seed * 3266489917) & 0xFFFFFFFF
@@ -106,7 +122,7 @@ def _search_column(
     return flips
 
 
-@njit(cache=True, parallel=True)
+@compiled(parallel=True)
 def search(
     couplings: Array,
     fields: Array,
@@ -151,7 +167,7 @@ def _anneal_column(
     return flips
 
 
-@njit(cache=True, parallel=True)
+@compiled(parallel=True)
 def anneal(
     couplings: Array,
     fields: Array,

@@ -1,4 +1,4 @@
-"""Depth-first sphere decoder: binary least squares to proven optimality, one factorisation for all columns.
+"""Depth-first sphere decoder: binary least squares to proven optimality, one factorisation for many columns.
 
 With any δ that makes A = Q + δI positive definite and its Cholesky factor A = RᵀR (R upper triangular),
 
@@ -14,18 +14,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
+
+from qpsbgd.solvers.kernels import compiled
 
 Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, eq=False)
 class Factorisation:
-    """What all columns share: R (n, n), the order in which spins are its columns, and the diagonal shift δ."""
+    """What a group of columns shares: R (n, n), and the order in which spins are its columns."""
 
     factor: Array
     order: Array
-    shift: float
 
     def implied(self, targets: Array, spins: Array, radii: Array) -> Array:
         """The spins (m, n) that all vectors within the radii share with `spins`, 0 where that is open.
@@ -43,36 +44,46 @@ class Factorisation:
         return np.ascontiguousarray(np.linalg.solve(self.factor.T, -0.5 * linear[self.order]).T)
 
 
-def factorise(quadratic: Array, linear: Array) -> Factorisation:
-    """The factorisation of Q + δI for δ that gives the highest lower bound over all columns together."""
-    hollow = quadratic - np.diag(np.diag(quadratic))
-    shift = _best_shift(hollow, linear)
-    shifted = hollow + shift * np.eye(len(hollow))
-    order = _elimination_order(shifted)
-    factor = np.linalg.cholesky(shifted[np.ix_(order, order)]).T
-    return Factorisation(np.ascontiguousarray(factor), order, shift)
+def shifts(quadratic: Array, linear: Array) -> Array:
+    """For every column the δ that maximises min_x xᵀ(Q + δI)x + sᵀx − nδ, the bound of the relaxation to real x.
 
-
-def _best_shift(hollow: Array, linear: Array) -> float:
-    """δ that maximises Σ_j min_x xᵀ(Q + δI)x + s_jᵀx − nδ, the relaxation to real x, which bounds the search.
-
-    The sum is concave in δ, its slope is Σ_j ‖x_j(δ)‖² − nm: bisection on the spectrum of Q.
+    It is concave in δ with slope ‖x(δ)‖² − n: bisection on the spectrum of Q, for all columns of `linear` (n, m).
     """
-    eigenvalues, vectors = np.linalg.eigh(hollow)
-    spread = max(eigenvalues[-1] - eigenvalues[0], np.abs(linear).max(), np.finfo(float).tiny)
-    power = ((vectors.T @ linear) ** 2).sum(1) / 4
-    lowest = -eigenvalues[0] + 1e-6 * spread
-    highest = max(lowest, -eigenvalues[0] + np.sqrt(power.sum() / linear.size)) + spread
+    eigenvalues, vectors = np.linalg.eigh(_hollow(quadratic))
+    power = (vectors.T @ linear) ** 2 / 4
+    spread = max(eigenvalues[-1] - eigenvalues[0], np.finfo(float).tiny)
+    # Above the least δ by enough that Q + δI can be factorised.
+    above = (eigenvalues - eigenvalues[0])[:, None] + 1e-6 * spread
+    lowest = np.zeros(linear.shape[1])
+    highest = np.sqrt(power.sum(0) / len(eigenvalues)) + spread
     for _ in range(60):
         middle = (lowest + highest) / 2
-        if (power / (eigenvalues + middle) ** 2).sum() > linear.size:
-            lowest = middle
-        else:
-            highest = middle
-    return float(highest)
+        steep = (power / (above + middle) ** 2).sum(0) > len(eigenvalues)
+        lowest, highest = np.where(steep, middle, lowest), np.where(steep, highest, middle)
+    best: Array = highest + 1e-6 * spread - eigenvalues[0]
+    return best
 
 
-@njit(cache=True)
+def groups(shift: Array) -> list[Array]:
+    """Columns that can share a factorisation: their δ lie within a factor of two, above the least."""
+    size = np.log2(np.maximum(shift, np.finfo(float).tiny))
+    bins = np.floor(size - size.min()).astype(np.int64)
+    return [np.flatnonzero(bins == value) for value in np.unique(bins)]
+
+
+def factorise(quadratic: Array, shift: float) -> Factorisation:
+    """The factorisation of Q + δI."""
+    shifted = _hollow(quadratic) + shift * np.eye(len(quadratic))
+    order = _elimination_order(shifted)
+    factor = np.linalg.cholesky(shifted[np.ix_(order, order)]).T
+    return Factorisation(np.ascontiguousarray(factor), order)
+
+
+def _hollow(quadratic: Array) -> Array:
+    return quadratic - np.diag(np.diag(quadratic))
+
+
+@compiled()
 def _elimination_order(matrix: Array) -> Array:
     """Smallest pivot first, so that the spins set first (the last rows of R) have the largest diagonal."""
     n = len(matrix)
@@ -94,7 +105,7 @@ def _elimination_order(matrix: Array) -> Array:
     return order
 
 
-@njit(cache=True, fastmath={"reassoc", "contract", "nsz"})
+@compiled(fastmath={"reassoc", "contract", "nsz"})
 def _centre(factor: Array, target: Array, spins: Array, k: int) -> Any:
     total = target[k]
     row = factor[k]
@@ -103,7 +114,7 @@ def _centre(factor: Array, target: Array, spins: Array, k: int) -> Any:
     return total
 
 
-@njit(cache=True)
+@compiled()
 def _first_value(centre: float, fixed: float) -> tuple[float, bool]:
     """The value of a spin to try first, and whether it is the only one."""
     if fixed != 0:
@@ -111,7 +122,7 @@ def _first_value(centre: float, fixed: float) -> tuple[float, bool]:
     return (1.0 if centre >= 0 else -1.0), False
 
 
-@njit(cache=True)
+@compiled()
 def _search_column(
     factor: Array, target: Array, fixed: Array, best: Array, radius: float, node_limit: int
 ) -> tuple[float, int]:
@@ -150,7 +161,7 @@ def _search_column(
         spins[k] = -spins[k]
 
 
-@njit(cache=True, parallel=True)
+@compiled(parallel=True)
 def search(factor: Array, targets: Array, fixed: Array, spins: Array, radii: Array, node_limit: int) -> Array:
     """Search every column (row of `targets`) below its radius; better spins go into `spins`, nodes are returned."""
     nodes = np.zeros(targets.shape[0], np.int64)
