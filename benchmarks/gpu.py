@@ -1,7 +1,7 @@
 """How long do a layer's projection and a whole optimiser step take on a GPU, beside BinaryConnect?
 
 1. Descent from the sign vector with at most 64 flips, 784 → 512 at batch 100, from a family on the GPU to its spins:
-   the Triton kernel and the plain torch path, which must give the same spins.
+   the Triton kernel and the plain torch path. They round the first fields differently, so a tie may fall differently.
 2. `optimizer.step()` of a network 784-512-512-10 at batch 100: QP-SBGD with `auto` beside BinaryConnect (Adam) and
    torch.optim.Adam, and that a step as a CUDA graph trains like steps launched one by one.
 
@@ -60,7 +60,7 @@ def projection():
             {
                 "scale": scale,
                 "path": fused.stats["path"],
-                "same_spins_as_torch": bool(torch.equal(fused.spins, plain(family, 64))),
+                "columns_with_the_spins_of_torch": int((fused.spins == plain(family, 64)).all(0).sum()),
                 "descent_64_flips_ms": median_milliseconds(lambda f=family: improved(f, sign_start(f), max_flips=64)),
                 "plain_torch_64_flips_ms": median_milliseconds(lambda f=family: plain(f, 64), 10),
                 "auto_ms": median_milliseconds(lambda f=family, a=auto: a.solve(f)),

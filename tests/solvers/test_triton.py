@@ -35,13 +35,14 @@ def test_the_kernels_of_the_map_agree_with_plain_torch(shape, scale):
         torch.testing.assert_close(getattr(family, name).cpu(), reference, rtol=1e-5, atol=tolerance)
 
 
-@pytest.mark.parametrize("patience", [0, 40])
+@pytest.mark.parametrize(("patience", "tenure"), [(0, 2), (40, 2), (60, 15)])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_the_kernel_makes_the_moves_of_the_torch_path(shape, patience):
+def test_the_kernel_makes_the_moves_of_the_torch_path(shape, patience, tenure):
     family = random_family(*shape, scale=0.5).to("cuda")
-    fused = improved(family, sign_start(family), patience=patience, seed=3)
+    fused = improved(family, sign_start(family), patience=patience, tenure=tenure, seed=3)
     plain = sign_start(family)
-    search_torch(Landscape.of(family), plain, max_flips=100 * shape[0] + 1000, patience=patience, seed=3)
+    limit = 100 * shape[0] + 1000
+    search_torch(Landscape.of(family), plain, max_flips=limit, patience=patience, tenure=tenure, seed=3)
     assert fused.stats["path"] == "triton"
     assert torch.equal(fused.spins, plain)
     torch.testing.assert_close(fused.energies, family.energies(plain), rtol=1e-4, atol=1e-4)

@@ -1,7 +1,7 @@
 """Descent and tabu search of all columns in one GPU kernel, one program a column, its state in registers.
 
 The moves are those of `kernels.search`: a flip adds ±2·2Q to the fields, exact up to the one rounding of the sum, so
-that the compiled, the plain torch and this path give the same answer.
+that the compiled, the plain torch and this path give the same answer, but for ties within the rounding at the start.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def _search(
                 # Unsigned products wrap, which is the hash of `kernels._tenure` without its masks.
                 mixed = iteration.to(tl.uint32) * 2654435761 + column_part
                 mixed = (mixed ^ (mixed >> 15)) * 2246822519
-                wait = tenure + ((mixed >> 13) % spread).to(tl.int32)
+                wait = tenure + (mixed >> 13).to(tl.int32) % spread
                 free_from = tl.where(k == best, iteration + 1 + wait, free_from)
                 energy = energy - gain.to(tl.float64)
                 lower = energy < lowest_energy - threshold
