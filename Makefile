@@ -27,5 +27,6 @@ check: install ## Lint and check types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: install ## Measure the figures that the README states
-	$(BIN)/python benchmarks/layer_projection.py
+bench: install ## Measure the CPU figures of the README (QPSBGD_DATA: folder with mnist/, adult/, planetoid/)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt simulated-bifurcation openjij
+	for script in layer_projection exact_growth solver_claims solver_quality; do $(BIN)/python benchmarks/$$script.py || exit; done

@@ -39,5 +39,5 @@ class Auto(Solver):
             tenure = 10 + num_spins // 100
             return Descent(tabu=10 * num_spins, tenure=tenure, time_limit=self.time_limit, seed=self.seed)
         # Wide layers have several basins; a GPU's step is to stay one graph.
-        kicks = 2 if num_spins >= 256 and device.type == "cpu" else 0
+        kicks = 4 if num_spins >= 256 and device.type == "cpu" else 0
         return Descent(tabu=100, kicks=kicks, seed=self.seed)

@@ -20,6 +20,9 @@ ENUMERATE_UP_TO = 10
 
 Array = np.ndarray[Any, Any]
 
+TRY_OUT_UP_TO = 12
+"""Open spins up to which a column is tried out, once those that every optimum must have are fixed."""
+
 CHEAP_UP_TO = 16
 """Spins up to which the optimum costs hardly more than a heuristic answer."""
 
@@ -62,16 +65,16 @@ class Exact(Solver):
         linear = np.ascontiguousarray(double.linear.numpy().T)
         with kernels.threads():
             fixed = fixing.dominated(couplings, linear)
-            few_open = (fixed == 0).sum(1) <= ENUMERATE_UP_TO
+            few_open = (fixed == 0).sum(1) <= TRY_OUT_UP_TO
             spins = np.ones_like(fixed)
             spins[few_open] = fixing.complete(couplings, linear[few_open], fixed[few_open])
         proven = few_open.copy()
         nodes = 0
-        for columns in self._alike(double, np.flatnonzero(~few_open)):
-            part = QuboFamily.trusted(double.quadratic, double.linear[:, columns], double.offset[columns] * 0)
-            spins[columns], counts = self._decode(part, fixed[columns], end=end)
-            proven[columns] = counts >= 0
-            nodes += int(counts.clip(min=0).sum())
+        if not few_open.all():
+            hard = np.flatnonzero(~few_open)
+            part = QuboFamily.trusted(double.quadratic, double.linear[:, hard], double.offset[hard])
+            spins[hard], counts = self._decode(part, fixed[hard], end=end)
+            proven[hard], nodes = counts >= 0, int(counts.clip(min=0).sum())
         return Solution.of(
             family,
             torch.from_numpy(spins.T.copy()),
@@ -83,54 +86,30 @@ class Exact(Solver):
             unproven=int((~proven).sum()),
         )
 
-    @staticmethod
-    def _alike(family: QuboFamily, columns: Array) -> list[Array]:
-        """The columns in groups that are best searched with one factorisation."""
-        from qpsbgd.solvers import sphere_decoder
-
-        if not len(columns):
-            return []
-        shift = sphere_decoder.shifts(family.quadratic.numpy(), family.linear.numpy()[:, columns])
-        return [columns[group] for group in sphere_decoder.groups(shift)]
-
     def _decode(self, family: QuboFamily, fixed: Array, *, end: float) -> tuple[Array, Array]:
         """Spins (m, n), and the nodes that each column took, −1 where a limit was reached."""
         from qpsbgd.solvers import kernels, sphere_decoder
 
-        first = Descent(tabu=2 * family.num_spins).solve(family)
-        linear = family.linear.numpy()
-        quadratic = family.quadratic.numpy()
-        shared = sphere_decoder.factorise(quadratic, float(np.median(sphere_decoder.shifts(quadratic, linear))))
-        targets = shared.targets(linear)
-        spins = np.ascontiguousarray(first.spins.T.numpy()[:, shared.order])
-        radii = ((spins @ shared.factor.T - targets) ** 2).sum(1)
-        known = fixed[:, shared.order]
-        known = np.where(known != 0, known, shared.implied(targets, spins, radii))
-        # Radii are sums of rounded terms; a search for strictly less must not find the first solution again.
-        radii -= 1e-12 * (radii + (targets**2).sum(1))
+        spins = Descent(tabu=2 * family.num_spins).solve(family).spins.T.numpy().copy()
+        quadratic, linear = family.quadratic.numpy(), family.linear.numpy()
         nodes = np.full(family.num_columns, -1)
-
-        def search(columns: Array, limit: int) -> None:
-            if time.monotonic() < end:
-                found, radius = spins[columns], radii[columns]
-                with kernels.threads():
-                    nodes[columns] = sphere_decoder.search(
-                        shared.factor, targets[columns], known[columns], found, radius, limit
-                    )
-                spins[columns], radii[columns] = found, radius
-
-        # All columns together as far as that takes well under a second; then the hard ones a few at a time, so that
-        # the time limit and Ctrl-C are seen to.
-        easy = max(1, 20_000_000 // family.num_columns)
-        search(np.arange(family.num_columns), min(easy, self.node_limit))
-        if easy < self.node_limit:
-            hard = np.flatnonzero(nodes < 0)
+        shifts = sphere_decoder.shifts(quadratic, linear)
+        for group in sphere_decoder.groups(shifts):
+            shared = sphere_decoder.factorise(quadratic, float(np.median(shifts[group])))
+            search = sphere_decoder.Search.of(shared, linear[:, group], fixed[group], spins[group])
+            # All columns together as far as that takes well under a second; then the hard ones a few at a time, so
+            # that the time limit and Ctrl-C are seen to.
+            easy = min(self.node_limit, max(1, 20_000_000 // len(group)))
             few = 2 * torch.get_num_threads()
-            for begin in range(0, len(hard), few):
-                search(hard[begin : begin + few], self.node_limit)
-        answer = np.empty_like(spins)
-        answer[:, shared.order] = spins
-        return answer, nodes
+            with kernels.threads():
+                if time.monotonic() < end:
+                    search.run(np.arange(len(group)), easy)
+                hard = np.flatnonzero(search.nodes < 0) if easy < self.node_limit else np.arange(0)
+                for begin in range(0, len(hard), few):
+                    if time.monotonic() < end:
+                        search.run(hard[begin : begin + few], self.node_limit)
+            spins[group], nodes[group] = search.answer(), search.nodes
+        return spins, nodes
 
 
 def _enumerate(family: QuboFamily) -> Tensor:

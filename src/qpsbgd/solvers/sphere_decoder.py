@@ -44,6 +44,53 @@ class Factorisation:
         return np.ascontiguousarray(np.linalg.solve(self.factor.T, -0.5 * linear[self.order]).T)
 
 
+@dataclass(frozen=True, eq=False)
+class Search:
+    """The search of a group of columns: state that `run` improves. Spins are in the order of the factorisation.
+
+    Attributes:
+        shared: The group's factorisation.
+        targets: Y (m, n).
+        known: Spins that need not be tried, 0 where open, (m, n).
+        spins: The best so far, (m, n).
+        radii: Their ‖R g − y‖², (m,).
+        nodes: Nodes that each column took, −1 where it is not finished.
+    """
+
+    shared: Factorisation
+    targets: Array
+    known: Array
+    spins: Array
+    radii: Array
+    nodes: Array
+
+    @classmethod
+    def of(cls, shared: Factorisation, linear: Array, fixed: Array, start: Array) -> Search:
+        """The search of the columns of `linear` (n, m) from `start` (m, n), with some spins `fixed` (m, n)."""
+        targets = shared.targets(linear)
+        spins = np.ascontiguousarray(start[:, shared.order])
+        radii = ((spins @ shared.factor.T - targets) ** 2).sum(1)
+        known = fixed[:, shared.order]
+        known = np.where(known != 0, known, shared.implied(targets, spins, radii))
+        # Radii are sums of rounded terms; a search for strictly less must not find the start again.
+        radii -= 1e-12 * (radii + (targets**2).sum(1))
+        return cls(shared, targets, known, spins, radii, np.full(len(spins), -1))
+
+    def run(self, columns: Array, node_limit: int) -> None:
+        """Search these columns until they are done or have visited `node_limit` nodes."""
+        spins, radii = self.spins[columns], self.radii[columns]
+        self.nodes[columns] = search(
+            self.shared.factor, self.targets[columns], self.known[columns], spins, radii, node_limit
+        )
+        self.spins[columns], self.radii[columns] = spins, radii
+
+    def answer(self) -> Array:
+        """The best spins (m, n) in their own order."""
+        found = np.empty_like(self.spins)
+        found[:, self.shared.order] = self.spins
+        return found
+
+
 def shifts(quadratic: Array, linear: Array) -> Array:
     """For every column the δ that maximises min_x xᵀ(Q + δI)x + sᵀx − nδ, the bound of the relaxation to real x.
 
@@ -56,7 +103,7 @@ def shifts(quadratic: Array, linear: Array) -> Array:
     above = (eigenvalues - eigenvalues[0])[:, None] + 1e-6 * spread
     lowest = np.zeros(linear.shape[1])
     highest = np.sqrt(power.sum(0) / len(eigenvalues)) + spread
-    for _ in range(60):
+    for _ in range(30):
         middle = (lowest + highest) / 2
         steep = (power / (above + middle) ** 2).sum(0) > len(eigenvalues)
         lowest, highest = np.where(steep, middle, lowest), np.where(steep, highest, middle)
