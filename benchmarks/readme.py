@@ -1,6 +1,6 @@
 """Writes the README's tables from benchmarks/results: run it after a measurement.
 
-    python benchmarks/readme.py
+python benchmarks/readme.py
 """
 
 import json
@@ -88,7 +88,9 @@ def gpu():
         ]
         for row in found["projection"]
     ]
-    beside = f"BinaryConnect (Adam) {step['binaryconnect_adam_ms']:.2f} ms, torch.optim.Adam {step['torch_adam_ms']:.2f} ms"
+    beside = (
+        f"BinaryConnect (Adam) {step['binaryconnect_adam_ms']:.2f} ms, torch.optim.Adam {step['torch_adam_ms']:.2f} ms"
+    )
     body.append(["optimiser step, 784-512-512-10, batch 100", f"{step['qpsbgd_auto_ms']:.2f} ms", beside])
     return markdown(["on an H200", "qpsbgd", "beside it"], body)
 

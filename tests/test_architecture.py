@@ -25,6 +25,7 @@ LEVELS = {
     "nn": 1,
     "recording": 1,
     "qubo": 1,
+    "atomic": 1,
 }
 FORBIDDEN_PAIRS = {
     ("binary_map", "solvers"),

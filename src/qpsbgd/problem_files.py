@@ -5,19 +5,18 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import os
 import re
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from qpsbgd.atomic import writing
 from qpsbgd.problems import Problem, bqm_problem, check_size, ising_problem, qubo_problem
 from qpsbgd.qubo import QuboFamily
 
@@ -58,7 +57,7 @@ def save_family(path: Path | str, family: QuboFamily) -> None:
     if path.suffix != ".npz":
         raise ValueError(f"a family's file must end in .npz, got {path}")
     parts = {name: getattr(family, name).cpu().numpy() for name in ("quadratic", "linear", "offset")}
-    with _writing(path) as file:
+    with writing(path) as file:
         np.savez(file, **parts)
 
 
@@ -82,7 +81,7 @@ def save_assignment(path: Path | str, problem: Problem, spins: Tensor, *, commen
         if not re.fullmatch(r"[^\s\"#]+", name):
             name = json.dumps(name)
         lines.append(f"{name} {' '.join(map(str, row))}\n")
-    with _writing(Path(path)) as file:
+    with writing(Path(path)) as file:
         file.write("".join(lines).encode())
 
 
@@ -227,20 +226,3 @@ def _reading(path: Path) -> Iterator[None]:
         raise ValueError(f"{path}: must be text in UTF-8, but is not: {error}") from error
     except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(f"{path}: {error}") from error
-
-
-@contextlib.contextmanager
-def _writing(path: Path) -> Iterator[IO[bytes]]:
-    """A file that is at `path` whole when all is written, and otherwise leaves what was there."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            Path(name).unlink()
-        raise

@@ -8,7 +8,6 @@ import json
 import multiprocessing
 import os
 import platform
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -17,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
+from qpsbgd.atomic import writing
 
 Settings = Mapping[str, Any]
 Result = dict[str, Any]
@@ -90,18 +91,8 @@ def write_json(path: Path, content: Any) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write text so that the file is there whole or not at all."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            Path(name).unlink()
-        raise
+    with writing(path) as file:
+        file.write(text.encode())
 
 
 def environment() -> dict[str, str]:

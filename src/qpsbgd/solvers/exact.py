@@ -73,7 +73,7 @@ class Exact(Solver):
         if not few_open.all():
             hard = np.flatnonzero(~few_open)
             part = QuboFamily.trusted(double.quadratic, double.linear[:, hard], double.offset[hard])
-            spins[hard], counts = self._decode(part, fixed[hard], end=end)
+            spins[hard], counts = self._decode(part, couplings, fixed[hard], end=end)
             proven[hard], nodes = counts >= 0, int(counts.clip(min=0).sum())
         return Solution.of(
             family,
@@ -86,29 +86,32 @@ class Exact(Solver):
             unproven=int((~proven).sum()),
         )
 
-    def _decode(self, family: QuboFamily, fixed: Array, *, end: float) -> tuple[Array, Array]:
+    def _decode(self, family: QuboFamily, couplings: Array, fixed: Array, *, end: float) -> tuple[Array, Array]:
         """Spins (m, n), and the nodes that each column took, −1 where a limit was reached."""
         from qpsbgd.solvers import kernels, sphere_decoder
 
         spins = Descent(tabu=2 * family.num_spins).solve(family).spins.T.numpy().copy()
-        quadratic, linear = family.quadratic.numpy(), family.linear.numpy()
-        nodes = np.full(family.num_columns, -1)
-        shifts = sphere_decoder.shifts(quadratic, linear)
-        for group in sphere_decoder.groups(shifts):
-            shared = sphere_decoder.factorise(quadratic, float(np.median(shifts[group])))
-            search = sphere_decoder.Search.of(shared, linear[:, group], fixed[group], spins[group])
-            # All columns together as far as that takes well under a second; then the hard ones a few at a time, so
-            # that the time limit and Ctrl-C are seen to.
-            easy = min(self.node_limit, max(1, 20_000_000 // len(group)))
-            few = 2 * torch.get_num_threads()
-            with kernels.threads():
-                if time.monotonic() < end:
-                    search.run(np.arange(len(group)), easy)
-                hard = np.flatnonzero(search.nodes < 0) if easy < self.node_limit else np.arange(0)
-                for begin in range(0, len(hard), few):
-                    if time.monotonic() < end:
-                        search.run(hard[begin : begin + few], self.node_limit)
-            spins[group], nodes[group] = search.answer(), search.nodes
+        linear = np.ascontiguousarray(family.linear.numpy().T)
+        shift = sphere_decoder.least_shift(family.quadratic.numpy())
+        nodes = np.full(len(linear), -1)
+
+        def search(columns: Array, limit: int) -> None:
+            if time.monotonic() < end:
+                found = spins[columns]
+                with kernels.threads():
+                    nodes[columns] = sphere_decoder.search(
+                        couplings, linear[columns], fixed[columns], found, shift, limit
+                    )
+                spins[columns] = found
+
+        # All columns together as far as that takes well under a second; then the hard ones a few at a time, so that
+        # the time limit and Ctrl-C are seen to.
+        easy = min(self.node_limit, max(1, 20_000_000 // len(linear)))
+        search(np.arange(len(linear)), easy)
+        hard = np.flatnonzero(nodes < 0) if easy < self.node_limit else np.arange(0)
+        few = 2 * torch.get_num_threads()
+        for begin in range(0, len(hard), few):
+            search(hard[begin : begin + few], self.node_limit)
         return spins, nodes
 
 
