@@ -62,10 +62,10 @@ def cora():
     return rows_of(inputs, torch.tensor(labels), widths=(1433, 64, 7), layer=0, batch=140)
 
 
-def digits(width):
+def digits(width, columns):
     pixels, targets = load_digits(return_X_y=True)
     inputs = torch.tensor(pixels / 8 - 1, dtype=torch.float32)
-    return rows_of(inputs, torch.tensor(targets), widths=(64, width, width, 10), layer=1, batch=64)
+    return rows_of(inputs, torch.tensor(targets), widths=(64, width, columns, 10), layer=1, batch=64)
 
 
 def rows_of(inputs, targets, *, widths, layer, batch, steps=40):

@@ -28,7 +28,7 @@ from qpsbgd.solvers import make_solver
 from qpsbgd.solvers.descent import sign_start
 from qpsbgd.testing import random_family
 
-THREADS, SAMPLED = 2, 6
+THREADS, SAMPLED = 2, 3
 OURS = {
     "auto": make_solver("auto"),
     "descent": make_solver("descent"),
