@@ -1,6 +1,6 @@
 """How does the time of a proven optimum grow with the number of spins?
 
-Gaussian inputs and gradients, batch 2n and n/2, scales 0.2 and 1, 16 columns, two threads; the time is the whole family's
+Gaussian inputs and gradients, batch 2n and n/2, scales 0.2 and 1, 16 columns, two threads; the time is the family's
 divided by its columns. A small family is solved first, so that nothing is compiled while the clock runs.
 
     python benchmarks/exact_growth.py        writes benchmarks/results/exact_growth.json
