@@ -95,7 +95,17 @@ def gpu():
     return markdown(["on an H200", "qpsbgd", "beside it"], body)
 
 
-TABLES = {make.__name__: make for make in (digits, logreg, layer, exact, general, gpu)}
+def growth():
+    fits = results("solver_quality")["growth"]
+    parts = [
+        f"{name}^{fit['exponent']:.2f} ({symbol} = {fit['values'][0]} to {fit['values'][-1]})"
+        for (name, fit), symbol in zip(fits.items(), ("n", "m", "B"), strict=True)
+    ]
+    text = ", ".join(parts).replace("rows^", "B^")
+    return f"From rows to spins, the time of descent with tabu moves on Gaussian layers grows as {text}."
+
+
+TABLES = {make.__name__: make for make in (digits, logreg, layer, exact, general, growth, gpu)}
 
 
 def written(text):

@@ -89,7 +89,9 @@ def draw(results, target):
         axes.grid(alpha=0.25)
         axes.title.set_color(INK)
         axes.tick_params(colors=INK, which="both")
-    figure.supxlabel("milliseconds a column", color=INK)
+        axes.spines[:].set_color(INK)
+        if "κ=1" in result["family"]:
+            axes.set_xlabel("milliseconds a column", color=INK)
     figure.supylabel("gap to the best known energy (1 = sign vector)", color=INK)
     handles, labels = axes.get_legend_handles_labels()
     legend = figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
