@@ -1,9 +1,10 @@
+import numpy as np
 import pytest
 import torch
 
 from qpsbgd.binary_map import binary_map
 from qpsbgd.qubo import QuboFamily
-from qpsbgd.solvers import fixing
+from qpsbgd.solvers import fixing, sphere_decoder
 from qpsbgd.solvers.exact import Exact
 from qpsbgd.testing import lowest_energies, random_family
 
@@ -144,3 +145,19 @@ def test_a_matrix_that_is_symmetric_in_single_precision_is_good_enough():
     quadratic = random_family(12, 1, 40).quadratic.clone()
     quadratic[0, 1] *= 1 + 1e-6
     assert Exact().solve(QuboFamily(quadratic, torch.randn(12, 2))).proven_optimal.all()
+
+
+@pytest.mark.parametrize("scale", [0.05, 0.5, 2.0])
+@pytest.mark.parametrize("rows", [1, 4, 30])
+def test_the_decoder_finds_the_optimum_from_bad_spins_too(rows, scale):
+    # Tabu search nearly always starts the decoder at the optimum, where a search that finds nothing would look right.
+    for seed in range(4):
+        family = random_family(11, 6, rows, scale=scale, seed=seed, dtype=torch.float64)
+        couplings = (2 * (family.quadratic - torch.diag(family.quadratic.diagonal()))).numpy()
+        spins = np.random.default_rng(seed).choice([-1.0, 1.0], size=(6, 11))
+        shift = sphere_decoder.least_shift(family.quadratic.numpy())
+        linear = family.linear.T.contiguous().numpy()
+        nodes = sphere_decoder.search(couplings, linear, np.zeros((6, 11)), spins, shift, 10**6)
+        assert (nodes > 0).all()
+        found = family.energies(torch.from_numpy(spins.T.copy()))
+        torch.testing.assert_close(found, lowest_energies(family), rtol=1e-9, atol=1e-9)

@@ -31,7 +31,7 @@ CHEAP_UP_TO = 16
 class Exact(Solver):
     """The optimum of every column, with `proven_optimal` true, to within rounding in double precision.
 
-    Above 10 spins, those that every optimum must have are fixed first. Where more than 10 stay open, a depth-first
+    Above 10 spins, those that every optimum must have are fixed first. Where more than 12 stay open, a depth-first
     sphere decoder improves on what tabu search found; its time grows exponentially (`benchmarks/exact_growth.py`).
 
     Args:
