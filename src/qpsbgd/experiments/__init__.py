@@ -1,1 +1,48 @@
 """The experiments: settings as frozen dataclasses, results as JSON files."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from importlib import import_module
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from qpsbgd.experiments.comparison import Comparison
+
+EXPERIMENTS: Mapping[str, str] = MappingProxyType(
+    {
+        "logreg": "qpsbgd.experiments.logreg:LogReg",
+        "adult-2": "qpsbgd.experiments.adult_convergence:Adult2",
+        "adult-10": "qpsbgd.experiments.adult_convergence:Adult10",
+        "adult-acc": "qpsbgd.experiments.adult_accuracy:AdultAccuracy",
+        "mnist": "qpsbgd.experiments.mnist:Mnist",
+        "karate": "qpsbgd.experiments.karate:Karate",
+        "cora": "qpsbgd.experiments.citation:Cora",
+        "pubmed": "qpsbgd.experiments.citation:PubMed",
+        "cdp": "qpsbgd.experiments.cdp:Cdp",
+        "ablation": "qpsbgd.experiments.ablation:Ablation",
+        "rosenbrock": "qpsbgd.experiments.rosenbrock:Rosenbrock",
+    }
+)
+"""The paper's experiments: name → "module:class"; a module is loaded when it is asked for."""
+
+
+def make_experiment(name: str) -> Comparison:
+    """The experiment of that name at its full size.
+
+    Raises:
+        ValueError: The name is unknown.
+        ImportError: The experiment needs a package that is not installed; the message has the `pip install` line.
+    """
+    if name not in EXPERIMENTS:
+        near = difflib.get_close_matches(name, EXPERIMENTS, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else "."
+        raise ValueError(f"unknown experiment {name!r}{hint} Choose from {', '.join(EXPERIMENTS)}, or all.")
+    module, kind = EXPERIMENTS[name].split(":")
+    made: Comparison = getattr(import_module(module), kind)()
+    return made
+
+
+__all__ = ["EXPERIMENTS", "make_experiment"]

@@ -2,154 +2,115 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from qpsbgd.experiments.methods import METHODS, Options
-from qpsbgd.experiments.runs import Finished, run_jobs
-from qpsbgd.nn import BinaryLinear
+from qpsbgd.experiments.claims import Claim
+from qpsbgd.experiments.comparison import Case, Comparison, Job, Metric, Series
+from qpsbgd.experiments.methods import BASELINES, BUILDERS, Line, Options, baselines, proxquant_grid, rates
+from qpsbgd.experiments.runs import Result
+from qpsbgd.experiments.training import BinaryMLP, accuracy, batches
+
+FINAL = Metric("final", "test accuracy")
 
 
 @dataclass(frozen=True)
-class Digits:
-    """Settings of the experiment.
+class Digits(Comparison):
+    """64 → 128 → 10 on scikit-learn's digits; every budget has its own choice of options."""
 
-    Attributes:
-        hidden: Width of the hidden layer.
-        batch: Rows per step.
-        budgets: Epochs of training; every budget has its own choice of options and its own line in the table.
-        seeds: Runs per method.
-        choosing_seeds: Runs per point of a method's grid, scored on validation data.
-        methods: Names from `METHODS`.
-    """
-
-    hidden: int = 128
-    batch: int = 32
+    name = "digits"
+    title = "Handwritten digits"
+    about = (
+        "A network 64-128-10 with weights ±1. Every method gets the same number of epochs and batches of 32; its "
+        "options are chosen on validation data, separately for each budget."
+    )
+    paper = ""
+    metrics = (FINAL,)
+    series = (Series("accuracy", "test accuracy", x_label="epoch"),)
+    chosen_by = FINAL
     budgets: tuple[int, ...] = (2, 10)
+    hidden: int = 128
     seeds: int = 5
     choosing_seeds: int = 2
-    methods: tuple[str, ...] = tuple(METHODS)
 
-    def _job(self, method: str, options: Options, *, epochs: int, seed: int, score_on: str) -> dict[str, Any]:
-        job = {"hidden": self.hidden, "batch": self.batch, "epochs": epochs, "method": method}
-        return {**job, "options": options, "seed": seed, "score_on": score_on}
+    def cases(self) -> Sequence[Case]:
+        """The budgets."""
+        return [Case(f"{epochs} epochs", f"{epochs} epochs") for epochs in self.budgets]
 
-    def choosing_jobs(self) -> list[dict[str, Any]]:
-        """All points of all grids, scored on validation data; the seeds are not those of the final runs."""
+    def lines(self, case: Case) -> Mapping[str, Line]:
+        """QP-SBGD and the baselines."""
+        return {
+            "qpsbgd": Line("QP-SBGD", "qpsbgd", rates(0.001, 0.003, 0.01, 0.03), "ours"),
+            **baselines(
+                sgd=rates(0.3, 1.0, 3.0) + rates(0.1, 0.3, momentum=0.9),
+                sign=rates(0.001, 0.003, 0.01) + rates(0.001, 0.003, momentum=0.9),
+                adam=rates(0.001, 0.003, 0.01, 0.03),
+                proxquant=proxquant_grid((1.0, 3.0, 10.0), (0.1, 1.0)),
+            ),
+        }
+
+    def job(self, case: Case, line: Line, options: Options) -> Job:
+        """The net, the budget and the optimiser."""
+        epochs = int(case.name.split()[0])
+        return {"hidden": self.hidden, "epochs": epochs, "method": line.method, "options": options}
+
+    @property
+    def work(self) -> Callable[..., Result]:
+        """See `train`."""
+        return train
+
+    def prepare(self) -> None:
+        """Check that scikit-learn is there."""
+        _load("test")
+
+    def quick(self) -> Digits:
+        """Two seeds, one epoch, a narrow net."""
+        return replace(self, budgets=(1,), hidden=16, seeds=2, choosing_seeds=0)
+
+    def claims(self) -> Sequence[Claim]:
+        """Better than every baseline."""
         return [
-            self._job(method, options, epochs=epochs, seed=1000 + seed, score_on="validation")
-            for seed in range(self.choosing_seeds)
-            for epochs in self.budgets
-            for method in self.methods
-            for options in METHODS[method].grid
+            Claim(
+                f"QP-SBGD is better than the baselines after {case.label}",
+                "qpsbgd",
+                FINAL.key,
+                (case.name,),
+                tuple(BASELINES),
+                source="aim",
+            )
+            for case in self.cases()
         ]
-
-    def final_jobs(self, chosen: dict[tuple[str, int], Options]) -> list[dict[str, Any]]:
-        """The runs of the table, scored on test data."""
-        return [
-            self._job(method, chosen[method, epochs], epochs=epochs, seed=seed, score_on="test")
-            for seed in range(self.seeds)
-            for epochs in self.budgets
-            for method in self.methods
-        ]
-
-
-def run(settings: Digits, *, folder: Path, workers: int) -> Iterator[tuple[str, int, int]]:
-    """Do all that is not done yet; yields (phase, jobs done, jobs in all) as it goes on.
-
-    `summary` then gives the tables, from the files in `folder`.
-    """
-    finished: list[Finished] = []
-    choosing = settings.choosing_jobs()
-    final = len(settings.budgets) * len(settings.methods) * settings.seeds
-    yield "choosing options on validation data", 0, len(choosing) + final
-    for done in run_jobs(train, choosing, folder=folder, workers=workers):
-        finished.append(done)
-        yield "choosing options on validation data", len(finished), len(choosing) + final
-    chosen = _choose(finished)
-    for count, _ in enumerate(
-        run_jobs(train, settings.final_jobs(chosen), folder=folder, workers=workers), start=len(choosing) + 1
-    ):
-        yield "training", count, len(choosing) + final
-
-
-def summary(settings: Digits, *, folder: Path) -> dict[str, Any]:
-    """Everything the table and the curves show, from finished runs.
-
-    Per budget and method: the chosen options, accuracies of all seeds at the end, and curves per epoch.
-    """
-    chosen = _choose(list(run_jobs(train, settings.choosing_jobs(), folder=folder)))
-    rows: dict[tuple[str, int], dict[str, Any]] = {}
-    for done in run_jobs(train, settings.final_jobs(chosen), folder=folder):
-        method, epochs = done.settings["method"], done.settings["epochs"]
-        row = rows.setdefault(
-            (method, epochs),
-            {
-                "method": method,
-                "label": METHODS[method].label,
-                "epochs": epochs,
-                "options": chosen[method, epochs],
-                "accuracies": [],
-                "curves": [],
-                "losses": [],
-            },
-        )
-        row["accuracies"].append(done.result["accuracy"][-1])
-        row["curves"].append(done.result["accuracy"])
-        row["losses"].append(done.result["loss"])
-    return {"settings": {"hidden": settings.hidden, "batch": settings.batch}, "rows": list(rows.values())}
-
-
-def _choose(finished: list[Finished]) -> dict[tuple[str, int], Options]:
-    """The options of best mean validation accuracy for every method and budget."""
-    scores: dict[tuple[str, int], dict[str, tuple[Options, list[float]]]] = {}
-    for done in finished:
-        key = done.settings["method"], done.settings["epochs"]
-        options = done.settings["options"]
-        points = scores.setdefault(key, {})
-        points.setdefault(repr(options), (options, []))[1].append(done.result["accuracy"][-1])
-    # Ties go to the earlier point of the grid, whatever order the runs ended in.
-    chosen = {}
-    for (method, epochs), points in scores.items():
-        means = [float(np.mean(points[repr(options)][1])) for options in METHODS[method].grid]
-        chosen[method, epochs] = METHODS[method].grid[int(np.argmax(means))]
-    return chosen
 
 
 def train(
-    *, hidden: int, batch: int, epochs: int, method: str, options: Options, seed: int, score_on: str
-) -> dict[str, Any]:
-    """One run: accuracy on the held-out part and mean training loss after every epoch."""
-    (inputs, targets), (held_inputs, held_targets) = _load(score_on)
+    *, case: str, line: str, hidden: int, epochs: int, method: str, options: Options, seed: int, choosing: bool
+) -> Result:
+    """One run: accuracy on the held-out part after every epoch."""
+    (inputs, targets), (held_inputs, held_targets) = _load("validation" if choosing else "test")
     torch.manual_seed(seed)
-    model = nn.Sequential(BinaryLinear(64, hidden), nn.Hardtanh(), BinaryLinear(hidden, 10))
-    steps = len(inputs) // batch
-    optimizer = METHODS[method].build(model, options, epochs * steps)
-    curves: dict[str, list[float]] = {"accuracy": [], "loss": []}
+    model = BinaryMLP([64, hidden, 10], gain="fan_in")
+    steps = len(inputs) // 32
+    optimizer = BUILDERS[method](model, options, epochs * steps)
+    curve = []
     for _ in range(epochs):
         model.train()
-        total = 0.0
-        for rows in torch.randperm(len(inputs))[: steps * batch].reshape(steps, batch):
+        for rows in batches(len(inputs), 32, steps):
             optimizer.zero_grad()
-            loss = F.cross_entropy(model(inputs[rows]), targets[rows])
-            torch.autograd.backward(loss)
+            torch.autograd.backward(F.cross_entropy(model(inputs[rows]), targets[rows]))
             optimizer.step()
-            total += loss.item()
-        curves["loss"].append(total / steps)
         model.eval()
         with torch.no_grad():
-            right = model(held_inputs).argmax(1) == held_targets
-        curves["accuracy"].append(right.double().mean().item())
-    return curves
+            curve.append(accuracy(model(held_inputs), held_targets))
+    return {"accuracy": curve, FINAL.key: curve[-1]}
 
 
+@cache
 def _load(score_on: str) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """Training and held-out part of scikit-learn's digits, pixels in [−1, 1], always split in the same way.
 

@@ -2,85 +2,133 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from types import MappingProxyType
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.optim import Optimizer
 
-from qpsbgd.experiments.runs import run_jobs
-from qpsbgd.nn import BinaryLinear
-from qpsbgd.optim import QPSBGD, BinaryConnect
-
-LINES: Mapping[str, str] = MappingProxyType(
-    {
-        "exact": "QP-SBGD (exact)",
-        "annealer": "QP-SBGD (short anneal)",
-        "bc-sign": "BC (signSGD)",
-        "bc-sgd": "BC (SGD)",
-        "literal": "QP-SBGD (exact), as printed",
-        "bc-sgd-tuned": "BC (SGD), lr 0.5",
-    }
+from qpsbgd.experiments.claims import Claim
+from qpsbgd.experiments.comparison import Case, Comparison, Job, Metric, Series
+from qpsbgd.experiments.methods import (
+    BUILDERS,
+    SIMULATED_ANNEALER,
+    Line,
+    Options,
+    baselines,
+    printed,
+    proxquant_grid,
+    rates,
+    solver_line,
 )
-"""The four methods of the paper's figure at its learning rates, and two more that explain it."""
+from qpsbgd.experiments.runs import Result
+from qpsbgd.nn import BinaryLinear
+
+LATE = Metric("late_loss", "loss, mean of the second half", higher=False)
+PAPER = "paper's learning rates"
+TUNED = "chosen learning rates"
 
 
 @dataclass(frozen=True)
-class LogReg:
-    """Settings: `points` per blob, `batch` rows per step, `steps` steps, `seeds` data sets and starts."""
+class LogReg(Comparison):
+    """3 inputs, 1 output, `points` per blob, `batch` rows a step; every seed is another data set and start."""
 
+    name = "logreg"
+    title = "Binary logistic regression"
+    about = (
+        "Two linearly separable blobs with an intercept: three weights ±1, sigmoid, binary cross entropy on all data "
+        "before every step. At the paper's learning rates, and at rates chosen on other data sets: at the paper's "
+        "5e-5, BC (SGD) moves no weight across zero."
+    )
+    paper = "Figure: (G) best after the first phase, (D) slower."
+    metrics = (LATE,)
+    series = (Series("loss", "loss"),)
+    chosen_by = LATE
+    seeds: int = 20
+    choosing_seeds: int = 5
     points: int = 100
     batch: int = 20
     steps: int = 150
-    seeds: int = 20
-    lines: tuple[str, ...] = tuple(LINES)
+    solver: str | None = None
 
-    def jobs(self) -> list[dict[str, Any]]:
-        """One run per line and seed."""
-        shape = {"points": self.points, "batch": self.batch, "steps": self.steps}
-        return [{**shape, "line": line, "seed": seed} for line in self.lines for seed in range(self.seeds)]
+    def cases(self) -> Sequence[Case]:
+        """The paper's learning rates, and chosen ones."""
+        return [Case(PAPER, PAPER), Case(TUNED, TUNED)]
 
-
-def run(settings: LogReg, *, folder: Path, workers: int) -> Iterator[tuple[str, int, int]]:
-    """Do all that is not done yet; yields (phase, jobs done, jobs in all) as it goes on."""
-    jobs = settings.jobs()
-    for count, _ in enumerate(run_jobs(train, jobs, folder=folder, workers=workers), start=1):
-        yield "logistic regression", count, len(jobs)
-
-
-def summary(settings: LogReg, *, folder: Path) -> dict[str, Any]:
-    """Loss curves of every line, and the loss of each seed after the first phase (mean over the second half)."""
-    curves: dict[str, list[list[float]]] = {line: [] for line in settings.lines}
-    for done in run_jobs(train, settings.jobs(), folder=folder):
-        curves[done.settings["line"]].append(done.result["loss"])
-    rows = []
-    for line, losses in curves.items():
-        late = np.array(losses)[:, settings.steps // 2 :].mean(1)
-        rows.append(
-            {
-                "line": line,
-                "label": LINES[line],
-                "late_mean": float(late.mean()),
-                "late_standard_error": float(late.std(ddof=1) / np.sqrt(len(late))) if len(late) > 1 else 0.0,
-                "mean": np.mean(losses, axis=0).tolist(),
-                "standard_error": (np.std(losses, axis=0) / np.sqrt(len(losses))).tolist(),
-            }
+    def lines(self, case: Case) -> Mapping[str, Line]:
+        """The paper's four methods, its equation as printed, and at chosen rates the other baselines too."""
+        fixed = case.name == PAPER
+        grid = (0.05,) if fixed else (0.01, 0.05, 0.2)
+        annealer = {"solver": dict(SIMULATED_ANNEALER)}
+        lines = {
+            "qpsbgd": Line("QP-SBGD (exact)", "qpsbgd", rates(*grid, solver="exact"), "ours"),
+            "qpsbgd-printed": Line("QP-SBGD (exact), as printed", "qpsbgd", printed(*grid, solver="exact"), "paper"),
+            "qpsbgd-annealed": Line(
+                "QP-SBGD (simulated annealer)", "qpsbgd", rates(*((0.01,) if fixed else grid), **annealer), "ours"
+            ),
+        }
+        if self.solver is not None:
+            lines |= solver_line(self.solver, rates(*grid))
+        others = baselines(
+            sgd=rates(5e-5) if fixed else rates(0.05, 0.2, 0.5),
+            sign=rates(*grid),
+            adam=rates(*grid),
+            proxquant=proxquant_grid((0.05, 0.2, 0.5), (0.1, 1.0)),
         )
-    return {"settings": {"seeds": settings.seeds, "steps": settings.steps, "batch": settings.batch}, "rows": rows}
+        return lines | {name: line for name, line in others.items() if not fixed or name in ("bc-sgd", "bc-sign")}
+
+    def job(self, case: Case, line: Line, options: Options) -> Job:
+        """The data's size and the optimiser."""
+        shape = {"points": self.points, "batch": self.batch, "steps": self.steps}
+        return {**shape, "method": line.method, "options": options}
+
+    @property
+    def work(self) -> Callable[..., Result]:
+        """See `train`."""
+        return train
+
+    def quick(self) -> LogReg:
+        """Few data sets and steps."""
+        return replace(self, seeds=3, choosing_seeds=0, points=30, steps=40)
+
+    def claims(self) -> Sequence[Claim]:
+        """(G) is best after the first phase; (D) is slower."""
+        others = ("qpsbgd-annealed", "bc-sgd", "bc-sign")
+        return [
+            *(
+                Claim(
+                    f"QP-SBGD (G) is best after the first phase ({case.label})",
+                    "qpsbgd",
+                    LATE.key,
+                    (case.name,),
+                    others,
+                )
+                for case in self.cases()
+            ),
+            Claim(
+                "QP-SBGD (D) is slower than (G)", "qpsbgd-annealed", LATE.key, (PAPER,), ("qpsbgd",), relation="worse"
+            ),
+        ]
 
 
-def train(*, points: int, batch: int, steps: int, line: str, seed: int) -> dict[str, Any]:
+def train(
+    *,
+    case: str,
+    line: str,
+    points: int,
+    batch: int,
+    steps: int,
+    method: str,
+    options: Options,
+    seed: int,
+    choosing: bool,
+) -> Result:
     """One run: the loss on all data before every step."""
     inputs, targets = blobs(points, seed=seed)
     torch.manual_seed(seed)
     layer = BinaryLinear(3, 1, gain=1.0)
-    optimizer = _optimizer(line, layer)
+    optimizer = BUILDERS[method](layer, options, steps)
     losses = []
     for _ in range(steps):
         layer.eval()
@@ -92,7 +140,8 @@ def train(*, points: int, batch: int, steps: int, line: str, seed: int) -> dict[
         loss = F.binary_cross_entropy_with_logits(layer(inputs[rows])[:, 0], targets[rows])
         torch.autograd.backward(loss)
         optimizer.step()
-    return {"loss": losses}
+    late = losses[steps // 2 :]
+    return {"loss": losses, LATE.key: sum(late) / len(late)}
 
 
 def blobs(points: int, *, seed: int) -> tuple[Tensor, Tensor]:
@@ -104,22 +153,3 @@ def blobs(points: int, *, seed: int) -> tuple[Tensor, Tensor]:
     plane = torch.cat([noise[0] - centre, noise[1] + centre])
     targets = torch.cat([torch.zeros(points), torch.ones(points)])
     return torch.cat([plane, torch.ones(2 * points, 1)], dim=1), targets
-
-
-def _optimizer(line: str, layer: BinaryLinear) -> Optimizer:
-    """The paper's learning rates: 0.05 (exact, signSGD), 0.01 (annealer), 5e-5 (SGD)."""
-    if line == "exact":
-        return QPSBGD(layer, lr=0.05, solver="exact")
-    if line == "literal":
-        return QPSBGD(layer, lr=0.05, solver="exact", scale="literal", momentum=0.0, clip=None)
-    if line == "annealer":
-        from qpsbgd.solvers.dimod import Dimod
-
-        # One short read, with no repair: what comes back is not always the ground state, as on a chip.
-        solver = Dimod("simulated-annealing", {"num_reads": 1, "num_sweeps": 3})
-        return QPSBGD(layer, lr=0.01, solver=solver)
-    if line == "bc-sign":
-        return BinaryConnect(layer, lr=0.05, update="sign")
-    if line in ("bc-sgd", "bc-sgd-tuned"):
-        return BinaryConnect(layer, lr=5e-5 if line == "bc-sgd" else 0.5, update="sgd")
-    raise ValueError(f"unknown line {line!r}; choose from {', '.join(LINES)}")

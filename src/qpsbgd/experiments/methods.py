@@ -2,69 +2,125 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
-from torch import nn
 from torch.optim import Optimizer
 
 from qpsbgd.optim import QPSBGD, BinaryConnect, ProxQuant
+from qpsbgd.optim.layerwise import Layers
+from qpsbgd.solvers import make_solver
 
 Options = dict[str, Any]
+Grid = tuple[Options, ...]
+
+SIMULATED_ANNEALER: Mapping[str, Any] = MappingProxyType({"name": "quantum-annealing", "sweeps": 16, "slices": 4})
+"""One short read of simulated quantum annealing without repair: its errors stand in for those of a chip."""
 
 
 @dataclass(frozen=True)
-class Method:
+class Line:
     """One line of a table.
 
     Attributes:
         label: Its name in tables and figures.
-        build: Makes the optimiser from a model, options, and the number of steps that training will have.
+        method: A key of `BUILDERS`.
         grid: The options to choose from.
+        kind: "ours", "paper" for the method as printed, or "baseline".
     """
 
     label: str
-    build: Callable[[nn.Module, Options, int], Optimizer]
-    grid: tuple[Options, ...]
+    method: str
+    grid: Grid
+    kind: Literal["ours", "paper", "baseline"] = "baseline"
 
 
-def learning_rates(*rates: float, **others: float) -> tuple[Options, ...]:
+def rates(*learning_rates: float, **others: Any) -> Grid:
     """A grid over the learning rate, with other options the same."""
-    return tuple({"lr": rate, **others} for rate in rates)
+    return tuple({"lr": rate, **others} for rate in learning_rates)
 
 
-def _proxquant(model: nn.Module, options: Options, steps: int) -> Optimizer:
+def proxquant_grid(learning_rates: Sequence[float], pulls: Sequence[float]) -> Grid:
+    """A grid over the learning rate and how far the regulariser draws a weight by the end."""
+    return tuple({"lr": lr, "pull": pull} for lr in learning_rates for pull in pulls)
+
+
+def printed(*learning_rates: float, solver: Any) -> Grid:
+    """The paper's equation taken literally: no scale, no momentum, latent weights without bound."""
+    return rates(*learning_rates, solver=solver, scale="literal", momentum=0.0, clip=None)
+
+
+def solver_line(solver: str, grid: Grid) -> dict[str, Line]:
+    """QP-SBGD with a solver that the user named, at the options of our own line."""
+    options = tuple({**point, "solver": solver} for point in grid)
+    return {f"qpsbgd-{solver}": Line(f"QP-SBGD ({solver})", "qpsbgd", options, "ours")}
+
+
+def _qpsbgd(layers: Layers, options: Options, steps: int) -> Optimizer:
+    given = dict(options)
+    solver = given.pop("solver", "auto")
+    if isinstance(solver, Mapping):
+        named = dict(solver)
+        solver = make_solver(named.pop("name"), **named)
+    return QPSBGD(layers, solver=solver, **given)
+
+
+def _proxquant(layers: Layers, options: Options, steps: int) -> Optimizer:
     # Its schedule is part of the method: how much of the way to ±1 the proximal steps cover by the end.
-    pull = options["pull"]
-    return ProxQuant(model, lr=options["lr"], rate=2 * pull / steps**2)
+    return ProxQuant(layers, lr=options["lr"], rate=2 * options["pull"] / steps**2)
 
 
-METHODS: Mapping[str, Method] = MappingProxyType(
+BUILDERS: Mapping[str, Callable[[Layers, Options, int], Optimizer]] = MappingProxyType(
     {
-        "qpsbgd": Method(
-            "QP-SBGD", lambda model, options, _: QPSBGD(model, **options), learning_rates(0.001, 0.003, 0.01, 0.03)
-        ),
-        "bc-sgd": Method(
-            "BC (SGD)",
-            lambda model, options, _: BinaryConnect(model, update="sgd", **options),
-            learning_rates(0.3, 1.0, 3.0) + learning_rates(0.1, 0.3, momentum=0.9),
-        ),
-        "bc-sign": Method(
-            "BC (signSGD)",
-            lambda model, options, _: BinaryConnect(model, update="sign", **options),
-            learning_rates(0.001, 0.003, 0.01) + learning_rates(0.001, 0.003, momentum=0.9),
-        ),
-        "bc-adam": Method(
-            "BC (Adam)",
-            lambda model, options, _: BinaryConnect(model, update="adam", **options),
-            learning_rates(0.001, 0.003, 0.01, 0.03),
-        ),
-        "proxquant": Method(
-            "ProxQuant",
-            _proxquant,
-            tuple({"lr": lr, "pull": pull} for lr in (1.0, 3.0, 10.0) for pull in (0.1, 1.0)),
-        ),
+        "qpsbgd": _qpsbgd,
+        "bc-sgd": lambda layers, options, _: BinaryConnect(layers, update="sgd", **options),
+        "bc-sign": lambda layers, options, _: BinaryConnect(layers, update="sign", **options),
+        "bc-adam": lambda layers, options, _: BinaryConnect(layers, update="adam", **options),
+        "proxquant": _proxquant,
     }
 )
+"""Optimisers from layers, options of plain JSON types, and the number of steps that training will have."""
+
+BASELINES: Mapping[str, str] = MappingProxyType(
+    {"bc-sgd": "BC (SGD)", "bc-sign": "BC (signSGD)", "bc-adam": "BC (Adam)", "proxquant": "ProxQuant"}
+)
+
+
+def baselines(**grids: Grid) -> dict[str, Line]:
+    """The lines of the baselines, by the grids of `sgd`, `sign`, `adam` and `proxquant`."""
+    named = {"bc-sgd": grids["sgd"], "bc-sign": grids["sign"], "bc-adam": grids["adam"]}
+    named["proxquant"] = grids["proxquant"]
+    return {name: Line(BASELINES[name], name, grid) for name, grid in named.items()}
+
+
+def paper_lines(
+    *,
+    ours: Grid,
+    literal: Sequence[float],
+    annealed: Grid | None,
+    solver: str | None,
+    exact: str = "exact",
+    **grids: Grid,
+) -> dict[str, Line]:
+    """All lines of an experiment of the paper.
+
+    Args:
+        ours: Grid of QP-SBGD with scale and momentum.
+        literal: Learning rates of the paper's form.
+        annealed: Grid of QP-SBGD with simulated quantum annealing, where it is run.
+        solver: A solver that the user named for one more line.
+        exact: The solver of the first two lines: "auto" where layers are too wide for exact answers.
+        **grids: Of the baselines.
+    """
+    lines = {
+        "qpsbgd": Line(f"QP-SBGD ({exact})", "qpsbgd", tuple({**p, "solver": exact} for p in ours), "ours"),
+        "qpsbgd-printed": Line(f"QP-SBGD ({exact}), as printed", "qpsbgd", printed(*literal, solver=exact), "paper"),
+    }
+    if annealed is not None:
+        points = tuple({**p, "solver": dict(SIMULATED_ANNEALER)} for p in annealed)
+        lines["qpsbgd-annealed"] = Line("QP-SBGD (simulated annealer)", "qpsbgd", points, "ours")
+    if solver is not None:
+        lines |= solver_line(solver, ours)
+    return lines | baselines(**grids)

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import multiprocessing
+import multiprocessing.connection
 import os
 import platform
+import signal
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -32,8 +37,58 @@ class Finished:
     reused: bool
 
 
+class Workers:
+    """Processes for jobs, started on the first job and shared by all that follow; torch has one thread in each.
+
+    Use it in a `with` block: what still runs at its end, or when Ctrl-C ends it, is stopped.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self._pool: ProcessPoolExecutor | None = None
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._pool is not None:
+            for process in list(self._pool._processes.values()):
+                process.terminate()
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._pool = None
+
+    def submit(self, work: Callable[..., Result], job: Settings) -> Future[Result]:
+        """Start a job as soon as a process is free."""
+        if self._pool is None:
+            # A forked child of a process that used OpenMP hangs, so children start afresh.
+            self._pool = ProcessPoolExecutor(
+                self.count, mp_context=multiprocessing.get_context("spawn"), initializer=_prepare_worker
+            )
+        return self._pool.submit(_timed, work, job)
+
+
+def _prepare_worker() -> None:
+    torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C ends
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def end_with_parent() -> None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os._exit(1)
+
+    # A parent that is killed cannot end its children.
+    threading.Thread(target=end_with_parent, daemon=True).start()
+
+
+def _timed(work: Callable[..., Result], job: Settings) -> Result:
+    begin = time.perf_counter()
+    result = work(**job)
+    return {**result, "seconds": round(time.perf_counter() - begin, 3)}
+
+
 def run_jobs(
-    work: Callable[..., Result], jobs: Sequence[Settings], *, folder: Path, workers: int = 1
+    work: Callable[..., Result], jobs: Sequence[Settings], *, folder: Path, workers: Workers | None = None
 ) -> Iterator[Finished]:
     """The results of work(**settings) for all jobs, in the order in which they are done.
 
@@ -41,10 +96,10 @@ def run_jobs(
     it instead of computing it again, so that what was interrupted goes on where it stopped.
 
     Args:
-        work: A function at a module's top level; torch has one thread in it when there are several workers.
+        work: A function at a module's top level.
         jobs: Keyword arguments for `work`, of plain JSON types.
         folder: Where results are kept; made if it is not there.
-        workers: Processes to use.
+        workers: Processes to use; without them jobs run here, one by one.
     """
     folder.mkdir(parents=True, exist_ok=True)
     missing = []
@@ -60,39 +115,54 @@ def run_jobs(
 
 
 def _compute(
-    work: Callable[..., Result], jobs: Sequence[Settings], *, workers: int
+    work: Callable[..., Result], jobs: Sequence[Settings], *, workers: Workers | None
 ) -> Iterator[tuple[Settings, Result]]:
-    if workers <= 1 or len(jobs) <= 1:
+    if workers is None or workers.count <= 1 or len(jobs) <= 1:
         for job in jobs:
-            yield job, work(**job)
+            yield job, _timed(work, job)
         return
-    # A forked child of a process that used OpenMP hangs, so children start afresh.
-    pool = ProcessPoolExecutor(
-        workers, mp_context=multiprocessing.get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)
-    )
+    waiting = {workers.submit(work, job): job for job in jobs}
     try:
-        waiting = {pool.submit(work, **job): job for job in jobs}
         for done in as_completed(waiting):
             yield waiting[done], done.result()
-    except BaseException:
-        # Also when the caller stops listening or presses Ctrl-C: what runs is ended, what is done is kept.
-        for process in list(pool._processes.values()):
-            process.terminate()
-        raise
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+        for future in waiting:
+            future.cancel()
 
 
 def write_json(path: Path, content: Any) -> None:
     """Write JSON so that the file is there whole or not at all, whatever happens meanwhile."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def write_text(path: Path, text: str) -> None:
     """Write text so that the file is there whole or not at all."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file that is there whole or not at all, in a folder that is made if it is not there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     with writing(path) as file:
-        file.write(text.encode())
+        file.write(content)
+
+
+def write_result(path: Path, content: Result) -> Path | None:
+    """Write an experiment's result; one with other numbers is moved aside first, and its new place returned."""
+    changing = ("made with", "seconds of training")
+    older: Path | None = None
+    if path.exists():
+        try:
+            before = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError:
+            before = {}
+        after = json.loads(json.dumps(content))
+        if any(before.get(key) != after.get(key) for key in {*before, *after} - {*changing}):
+            names = (path.with_name(f"{path.stem}.{count}.json") for count in itertools.count(1))
+            older = next(name for name in names if not name.exists())
+            path.rename(older)
+    write_json(path, content)
+    return older
 
 
 def environment() -> dict[str, str]:

@@ -1,85 +1,148 @@
-"""Figures as SVG text that reads well on light and dark pages."""
+"""Curves of an experiment as SVG that reads on light and dark pages, and as PNG."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+import textwrap
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from qpsbgd.report.styles import INK, Style, Summary, finite, grouped, line_labels, line_styles, may_be_log, y_range
+
 try:
     import matplotlib
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.axes import Axes
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
+    from matplotlib.lines import Line2D
+    from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 except ImportError as error:
     raise ImportError("figures need matplotlib: pip install 'qpsbgd[experiments]'") from error
 
-INK = "#808790"
-"""A grey with contrast on white and on black."""
-
-COLOURS = ("#d1495b", "#3a86c8", "#e09f3e", "#4f9d69", "#8e6bbf", "#7a8288")
-"""Distinct also for colour-blind readers; the first is ours."""
+_DARK_INK = "#3c434a"
 
 
-@dataclass(frozen=True)
-class Curve:
-    """A mean with a band of ± `spread` around it, over `x`."""
+def figures(summary: Summary) -> dict[str, bytes]:
+    """Every series of an experiment as SVG and PNG, by file name.
 
-    label: str
-    x: Sequence[float]
-    mean: Sequence[float]
-    spread: Sequence[float]
-    dashed: bool = False
+    The first series is `<experiment>.svg`, any further `<experiment>-<series>.svg`. Bytes are the same at every call.
+    """
+    found = {}
+    for number, series in enumerate(summary.get("series", ())):
+        name = summary["experiment"] if number == 0 else f"{summary['experiment']}-{series['key']}"
+        found[f"{name}.svg"] = series_svg(summary, series).encode()
+        found[f"{name}.png"] = series_png(summary, series)
+    return found
 
 
-def curves_svg(
-    curves: Sequence[Curve],
-    *,
-    x_label: str,
-    y_label: str,
-    y_limits: tuple[float, float],
-) -> str:
-    """All curves in one figure, as an `<svg>` element."""
-    style: dict[Any, Any] = {
-        "svg.fonttype": "none",
-        "svg.hashsalt": "qpsbgd",
-        "font.family": "sans-serif",
-        "font.size": 11,
-        "text.color": INK,
-        "axes.edgecolor": INK,
-        "axes.labelcolor": INK,
-        "xtick.color": INK,
-        "ytick.color": INK,
-    }
-    with matplotlib.rc_context(style):
-        figure = Figure(figsize=(7.2, 4.4), layout="constrained")
-        FigureCanvasSVG(figure)
-        axes = figure.subplots()
-        for curve, colour in zip(curves, COLOURS, strict=False):
-            mean, spread = np.array(curve.mean), np.array(curve.spread)
-            first = curve is curves[0]
-            axes.plot(
-                curve.x,
-                mean,
-                color=colour,
-                label=curve.label,
-                linewidth=2.4 if first else 1.5,
-                linestyle="--" if curve.dashed else "-",
-                zorder=3 if first else 2,
-            )
-            axes.fill_between(curve.x, mean - spread, mean + spread, color=colour, alpha=0.15, linewidth=0)
-        axes.set_ylim(*y_limits)
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.set(xlabel=x_label, ylabel=y_label)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(alpha=0.25, linewidth=0.6)
-        figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=10)
-        text = io.StringIO()
-        figure.savefig(
-            text, format="svg", transparent=True, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type"))
-        )
+def series_svg(summary: Summary, series: Mapping[str, Any]) -> str:
+    """One panel per case, as an `<svg>` element with a transparent background."""
+    with matplotlib.rc_context(_style(INK)):
+        return _svg(_drawn(summary, series))
+
+
+def series_png(summary: Summary, series: Mapping[str, Any]) -> bytes:
+    """One panel per case, on white."""
+    with matplotlib.rc_context(_style(_DARK_INK)):
+        figure = _drawn(summary, series)
+        FigureCanvasAgg(figure)
+        data = io.BytesIO()
+        figure.savefig(data, format="png", dpi=160, facecolor="white", metadata={"Software": None})
+    return data.getvalue()
+
+
+def _drawn(summary: Summary, series: Mapping[str, Any]) -> Figure:
+    styles, labels = line_styles(summary), line_labels(summary)
+    groups = grouped(summary)
+    panels = [(_title(short, setting), case) for setting, cases in groups.items() for short, case in cases]
+    own_legends = len(panels) > 1 and sum(len(case["rows"]) for _, case in panels) == len(labels)
+    columns = 2 if own_legends else _columns([len(cases) for cases in groups.values()])
+    rows = max(1, -(-len(panels) // columns))
+    height = rows * (3.6, 3.0, 2.4)[columns - 1] + 0.24 * -(-len(labels) // (2 * columns if own_legends else 2))
+    figure = Figure(figsize=(7.2 if columns > 1 else 6.4, height), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False)
+    for axes in grid.flat[len(panels) :]:
+        axes.set_visible(False)
+    for number, (axes, (title, case)) in enumerate(zip(grid.flat, panels, strict=False)):
+        curves = {row["line"]: row["curves"][series["key"]] for row in case["rows"] if series["key"] in row["curves"]}
+        for line, curve in curves.items():
+            _plot(axes, curve["x"], curve["mean"], curve["deviation"], style=styles[line], label=labels[line])
+        means = [curve["mean"] for curve in curves.values()]
+        low, high, log = y_range(means, may_be_log=may_be_log(series["label"]))
+        y_label = series["label"] if columns == 1 else ""
+        x_label = series.get("x_label", "step") if number + columns >= len(panels) else ""
+        _finish(axes, x_label=x_label, y_label=y_label, y_limits=(low, high), log=log)
+        axes.set_title(textwrap.fill(title, (60, 38, 21)[columns - 1]), fontsize=11, loc="left")
+        if own_legends:
+            tight = {"handlelength": 1.2, "columnspacing": 0.8}
+            axes.legend(loc="upper left", bbox_to_anchor=(0, -0.2), ncols=2, frameon=False, fontsize=10, **tight)
+    if columns > 1:
+        figure.supylabel(series["label"], fontsize=12, color=matplotlib.rcParams["text.color"])
+    if labels and not own_legends:
+        handles = [_handle(styles[line], label) for line, label in labels.items()]
+        figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False, fontsize=11)
+    return figure
+
+
+def _title(short: str, setting: str) -> str:
+    return f"{short} ({setting})" if setting not in ("", short) else short
+
+
+def _columns(sizes: Sequence[int]) -> int:
+    """At most three panels a row, a row for every setting where that fits."""
+    if len(sizes) == 1:
+        return {0: 1, 4: 2}.get(sizes[0], min(sizes[0], 3))
+    return min(max(sizes), 3)
+
+
+def _plot(
+    axes: Axes, x: Sequence[float], mean: Sequence[float], spread: Sequence[float], *, style: Style, label: str
+) -> None:
+    middle, around = np.array(finite(mean)), np.array(finite(spread))
+    order = 2 + style.width / 10
+    axes.add_line(_handle(style, label, np.array(x, dtype=float), middle, order))
+    axes.fill_between(x, middle - around, middle + around, color=style.colour, alpha=0.09, linewidth=0, zorder=1)
+    axes.autoscale_view()
+
+
+def _handle(style: Style, label: str, x: Any = (), y: Any = (), zorder: float = 2.0) -> Line2D:
+    dashes = [float(part) / style.width for part in style.dash.split()]
+    line = Line2D(x, y, color=style.colour, linewidth=style.width, label=label, zorder=zorder)
+    if dashes:
+        line.set_linestyle((0, tuple(dashes)))
+    return line
+
+
+def _finish(axes: Axes, *, x_label: str, y_label: str, y_limits: tuple[float, float], log: bool) -> None:
+    if log:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+    else:
+        axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+    axes.set_ylim(*y_limits)
+    axes.margins(x=0.02)
+    axes.xaxis.set_major_locator(MaxNLocator(4, integer=True, steps=[1, 2, 5, 10]))
+    axes.set(xlabel=x_label, ylabel=y_label)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.25, linewidth=0.6)
+
+
+def _style(ink: str) -> dict[Any, Any]:
+    """Settings of matplotlib; names of methods are never formulas."""
+    names = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
+    fixed = {"svg.fonttype": "none", "svg.hashsalt": "qpsbgd", "font.family": "sans-serif", "font.size": 11}
+    return {**fixed, "text.parse_math": False, "axes.formatter.use_mathtext": False, **dict.fromkeys(names, ink)}
+
+
+def _svg(figure: Figure) -> str:
+    text = io.StringIO()
+    nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+    figure.savefig(text, format="svg", transparent=True, metadata=nothing)
     svg = text.getvalue()
-    return svg[svg.index("<svg") :]
+    svg = svg[svg.index("<svg") :]
+    # Hundredths of a point are enough, and halve the file.
+    return re.sub(r"(\d\.\d\d)\d+", r"\1", svg)

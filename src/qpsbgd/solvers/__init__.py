@@ -21,6 +21,7 @@ SOLVERS: Mapping[str, str] = MappingProxyType(
         "exact": "qpsbgd.solvers.exact:Exact",
         "descent": "qpsbgd.solvers.descent:Descent",
         "annealing": "qpsbgd.solvers.annealing:Annealing",
+        "quantum-annealing": "qpsbgd.solvers.quantum_annealing:QuantumAnnealing",
         "bifurcation": "qpsbgd.solvers.bifurcation:Bifurcation",
         "gurobi": "qpsbgd.solvers.gurobi:Gurobi",
         "dimod": "qpsbgd.solvers.dimod:Dimod",

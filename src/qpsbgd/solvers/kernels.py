@@ -185,3 +185,54 @@ def anneal(
             couplings, fields[j], spins[j], threshold[j], 100 * spins.shape[1] + 1000, 0, 2, j, 0
         )
     return flips
+
+
+@_fast
+def _anneal_slices_of_column(
+    couplings: Array,
+    fields: Array,
+    spins: Array,
+    ties: Array,
+    scale: float,
+    temperature: float,
+    log_uniform: Array,
+    state: np.uint64,
+) -> None:
+    slices, n = spins.shape
+    for tie in ties:
+        for k in range(slices):
+            before, after = spins[(k - 1) % slices], spins[(k + 1) % slices]
+            for i in range(n):
+                gain = 2 * spins[k, i] * (fields[k, i] / scale - tie * (before[i] + after[i]))
+                if gain <= -10 * temperature:
+                    continue
+                if gain <= 0:
+                    state ^= state >> np.uint64(12)
+                    state ^= state << np.uint64(25)
+                    state ^= state >> np.uint64(27)
+                    draw = (state * np.uint64(2685821657736338717)) >> np.uint64(52)
+                    if gain <= temperature * log_uniform[draw]:
+                        continue
+                change, row = -2 * spins[k, i], couplings[i]
+                spins[k, i] = -spins[k, i]
+                for other in range(n):
+                    fields[k, other] += change * row[other]
+
+
+@compiled(parallel=True)
+def anneal_slices(
+    couplings: Array,
+    fields: Array,
+    spins: Array,
+    ties: Array,
+    scale: Array,
+    temperature: float,
+    log_uniform: Array,
+    states: Array,
+) -> None:
+    """Path-integral sweeps of every column in place, one per tie between slices; `spins` and `fields` are (m, P, n).
+
+    Energies of column j are in units of scale[j], which holds the number of slices too.
+    """
+    for j in prange(spins.shape[0]):
+        _anneal_slices_of_column(couplings, fields[j], spins[j], ties, scale[j], temperature, log_uniform, states[j])

@@ -1,0 +1,5 @@
+"""`python -m qpsbgd.cli` is `qpsbgd`."""
+
+from qpsbgd.cli import main
+
+main()
