@@ -1,4 +1,4 @@
-.PHONY: help install demo test check bench
+.PHONY: help install demo paper test check bench
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
@@ -18,6 +18,10 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 
 demo: install ## Train a binary network beside the baselines and write a report
 	$(BIN)/qpsbgd demo
+
+paper: install ## Run all experiments of the paper and write a report (half an hour; QPSBGD_DATA: folder with the data)
+	$(BIN)/qpsbgd run all
+	$(BIN)/qpsbgd report
 
 test: install ## Run the tests
 	$(BIN)/python -m pytest

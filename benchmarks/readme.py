@@ -1,13 +1,23 @@
-"""Writes the README's tables from benchmarks/results: run it after a measurement.
+"""Writes the README's tables and docs/results.md from benchmarks/results: run it after a measurement.
 
 python benchmarks/readme.py
+
+The results of `qpsbgd run all` and of `qpsbgd demo` are kept by: python benchmarks/readme.py results/paper results/demo
 """
 
 import json
 import re
+import sys
 from pathlib import Path
 
-from qpsbgd.report.demo import digits_table, logreg_table, verdicts
+import numpy as np
+
+from qpsbgd.cli.running import INTRO
+from qpsbgd.experiments import EXPERIMENTS
+from qpsbgd.report.figures import figures
+from qpsbgd.report.markdown import markdown as results_document
+from qpsbgd.report.markdown import table_text
+from qpsbgd.report.tables import claim_sentences, mean_and_deviation, options_tables, tables
 
 ROOT = Path(__file__).parents[1]
 
@@ -22,14 +32,45 @@ def markdown(head, body):
 
 
 def digits():
-    demo = results("demo")
-    sentences = verdicts(demo["digits"], demo["logreg"])
-    return markdown(*digits_table(demo["digits"])) + "\n\n" + " ".join(sentences[:-1])
+    found = results("demo/digits")
+    parts = [table_text(table) for table in (*tables(found), *options_tables(found))]
+    return "\n\n".join([*parts, " ".join(f"{sentence}." for sentence in claim_sentences(found))])
 
 
-def logreg():
-    demo = results("demo")
-    return markdown(*logreg_table(demo["logreg"])) + "\n\n" + verdicts(demo["digits"], demo["logreg"])[-1]
+BASELINES = ("bc-sgd", "bc-sign", "bc-adam", "proxquant")
+
+
+def paper():
+    """One row per experiment and setting: ours, the paper's form, the simulated annealer and the best baseline."""
+    head = ["experiment", "setting", "figure", "QP-SBGD", "as printed", "simulated annealer", "best baseline"]
+    body = []
+    for name in EXPERIMENTS:
+        found = results(f"paper/{name}")
+        if name in ("ablation", "cdp", "rosenbrock"):
+            continue
+        metric = found["metrics"][0]
+        for setting, cases in settings(found).items():
+            values = {line: over(cases, line, metric["key"]) for line in cases[0]}
+            rivals = [line for line in BASELINES if line in values]
+            rival = (max if metric["higher"] else min)(rivals, key=lambda line: np.mean(values[line]))
+            label = next(row["label"] for case in found["cases"] for row in case["rows"] if row["line"] == rival)
+            lines = ("qpsbgd", "qpsbgd-printed", "qpsbgd-annealed")
+            cells = [mean_and_deviation(values[line]) for line in lines]
+            body.append([name, setting, metric["label"], *cells, f"{mean_and_deviation(values[rival])} ({label})"])
+    return markdown(head, body)
+
+
+def settings(found):
+    """The cases of an experiment by setting, the pairs of mnist together."""
+    groups = {}
+    for case in found["cases"]:
+        setting = case["case"].split(", ")[-1] + (", mean of the pairs" if ", " in case["case"] else "")
+        groups.setdefault(setting, []).append({row["line"]: row for row in case["rows"]})
+    return groups
+
+
+def over(cases, line, key):
+    return np.mean([case[line]["values"][key] for case in cases], axis=0).tolist()
 
 
 def layer():
@@ -105,7 +146,7 @@ def growth():
     return f"From rows to spins, the time of descent with tabu moves on Gaussian layers grows as {text}."
 
 
-TABLES = {make.__name__: make for make in (digits, logreg, layer, exact, general, growth, gpu)}
+TABLES = {make.__name__: make for make in (digits, paper, layer, exact, general, growth, gpu)}
 
 
 def written(text):
@@ -117,6 +158,33 @@ def written(text):
     return re.sub(r"<!-- (\w+) -->\n.*?<!-- end -->", block, text, flags=re.DOTALL)
 
 
+def document():
+    """docs/results.md."""
+    summaries = [results(f"paper/{name}") for name in EXPERIMENTS]
+    source = "Made by `qpsbgd run all`; the numbers are in [benchmarks/results/paper](../benchmarks/results/paper)."
+    title = "Results of the paper's experiments"
+    return results_document(summaries, title=title, intro=f"{source} {INTRO}", figures="figures")
+
+
+def keep(folder):
+    """Copy the results of a run, in compact form."""
+    target = ROOT / "benchmarks" / "results" / folder.name
+    target.mkdir(exist_ok=True)
+    for path in folder.glob("*.json"):
+        if path.stem in (*EXPERIMENTS, "digits"):
+            content = json.loads(path.read_text(encoding="utf-8"))
+            (target / path.name).write_text(json.dumps(content, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
 if __name__ == "__main__":
+    for given in sys.argv[1:]:
+        keep(Path(given))
     readme = ROOT / "README.md"
     readme.write_text(written(readme.read_text(encoding="utf-8")), encoding="utf-8")
+    (ROOT / "docs" / "results.md").write_text(document(), encoding="utf-8")
+    place = ROOT / "docs" / "figures"
+    place.mkdir(exist_ok=True)
+    for name in ("demo/digits", *(f"paper/{name}" for name in EXPERIMENTS)):
+        for file, content in figures(results(name)).items():
+            if file.endswith(".svg"):
+                (place / file).write_bytes(content)

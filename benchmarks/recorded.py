@@ -1,65 +1,36 @@
 """Rows that layers saw while training on public data: what the solvers meet in practice.
 
-The data folder is QPSBGD_DATA, with mnist/, adult/ and planetoid/ as published; files are checked before they are read.
+MNIST, Adult and Cora are found as everywhere in qpsbgd: in the folder QPSBGD_DATA, else downloaded to the user's cache.
 """
 
-import gzip
-import hashlib
 import itertools
-import os
-import pickle
-from pathlib import Path
 
-import numpy as np
-import scipy.sparse
 import torch
 import torch.nn.functional as F
-from sklearn.datasets import load_digits, load_svmlight_file
+from sklearn.datasets import load_digits
 from torch import nn
 
 from qpsbgd import QPSBGD
+from qpsbgd.datasets import load_adult, load_mnist, load_planetoid
 from qpsbgd.nn import BinaryLinear
 from qpsbgd.recording import recording
 
-SHA256 = {
-    "mnist/train-images-idx3-ubyte.gz": "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
-    "mnist/train-labels-idx1-ubyte.gz": "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
-    "adult/a1a": "eb54c45f1bdb51286f803dd092eb8202b44637a858fc6c4e533a2d64a0d94b4e",
-    "planetoid/ind.cora.x": "23cfa55d91c6f624233f5eb7b6e3f141f1bd2b2ae39608a63cf5d084bb27baab",
-    "planetoid/ind.cora.y": "94465c14eb53e04ca262198dcbb2521ee8af60fb3f3d546cd6ca24a511b0e7d1",
-}
-
-
-def read(name):
-    root = os.environ.get("QPSBGD_DATA")
-    if not root:
-        raise SystemExit("set QPSBGD_DATA to the folder that holds mnist/, adult/ and planetoid/")
-    content = (Path(root) / name).read_bytes()
-    if hashlib.sha256(content).hexdigest() != SHA256[name]:
-        raise SystemExit(f"{name} is not the published file: its checksum differs")
-    return content
-
 
 def mnist():
-    images = np.frombuffer(gzip.decompress(read("mnist/train-images-idx3-ubyte.gz")), np.uint8, offset=16)
-    labels = np.frombuffer(gzip.decompress(read("mnist/train-labels-idx1-ubyte.gz")), np.uint8, offset=8)
-    inputs = (torch.tensor(images.reshape(-1, 784)[:6000] / 255, dtype=torch.float32) - 0.1307) / 0.3081
-    return rows_of(inputs, torch.tensor(labels[:6000]).long(), widths=(784, 512, 10), layer=0, batch=100)
+    found = load_mnist()
+    inputs = (found.train_images[:6000].reshape(-1, 784) / 255 - 0.1307) / 0.3081
+    return rows_of(inputs, found.train_labels[:6000], widths=(784, 512, 10), layer=0, batch=100)
 
 
 def adult():
-    read("adult/a1a")
-    features, labels = load_svmlight_file(str(Path(os.environ["QPSBGD_DATA"]) / "adult/a1a"), n_features=123)
-    inputs = torch.tensor(2 * features.toarray() - 1, dtype=torch.float32)
-    return rows_of(inputs, torch.tensor(labels > 0).long(), widths=(123, 128, 128, 2), layer=1, batch=64)
+    found = load_adult()
+    return rows_of(found.train_inputs, found.train_targets.long(), widths=(123, 128, 128, 2), layer=1, batch=64)
 
 
 def cora():
-    # Checked above: these are the published pickles of one sparse matrix and one array.
-    features = scipy.sparse.csr_matrix(pickle.loads(read("planetoid/ind.cora.x"), encoding="latin1")).toarray()
-    labels = pickle.loads(read("planetoid/ind.cora.y"), encoding="latin1").argmax(1)
-    inputs = torch.tensor(features, dtype=torch.float32)
-    return rows_of(inputs, torch.tensor(labels), widths=(1433, 64, 7), layer=0, batch=140)
+    graph = load_planetoid("cora", normalize=False)
+    rows = graph.train
+    return rows_of(graph.features[rows], graph.labels[rows], widths=(1433, 64, 7), layer=0, batch=140)
 
 
 def digits(width, columns):

@@ -26,6 +26,7 @@ LEVELS = {
     "recording": 1,
     "qubo": 1,
     "atomic": 1,
+    "datasets": 1,
 }
 FORBIDDEN_PAIRS = {
     ("binary_map", "solvers"),
@@ -41,7 +42,10 @@ OPTIONAL = {
     "gurobipy": {"solvers/gurobi.py"},
     "openjij": {"solvers/dimod.py"},
     "triton": {"triton_map.py", "solvers/triton_search.py"},
-    "sklearn": {"experiments/digits.py"},
+    "sklearn": {"experiments/digits.py", "datasets/adult.py"},
+    "skimage": {"datasets/mnist_bits.py"},
+    "pooch": {"datasets/files.py"},
+    "torch_geometric": {"nn/graph.py", "datasets/karate.py"},
     "matplotlib": {"report/figures.py"},
     "numba": {"solvers/fixing.py", "solvers/kernels.py", "solvers/sphere_decoder.py"},
 }

@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 import qpsbgd
 from qpsbgd import cli
+from qpsbgd.cli import solving
 from qpsbgd.problem_files import save_family
 from qpsbgd.solvers import SOLVERS
 from qpsbgd.solvers.descent import Descent
@@ -20,7 +21,7 @@ def test_the_version_is_printed():
 
 @pytest.fixture
 def wide(monkeypatch):
-    monkeypatch.setattr(cli, "console", Console(width=400))
+    monkeypatch.setattr(solving, "console", Console(width=400))
 
 
 def test_solvers_are_listed_with_whether_they_can_be_used(wide):
@@ -75,7 +76,7 @@ def problem(tmp_path, monkeypatch):
 def called(monkeypatch, capsys, *arguments):
     """What the command prints, on success and on failure."""
     monkeypatch.setattr(sys, "argv", ["qpsbgd", *map(str, arguments)])
-    monkeypatch.setattr(cli, "console", Console(width=400))
+    monkeypatch.setattr(solving, "console", Console(width=400))
     with pytest.raises(SystemExit) as stop:
         cli.main()
     out, err = capsys.readouterr()

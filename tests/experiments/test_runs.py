@@ -1,12 +1,8 @@
 import json
-import re
-import subprocess
-import sys
-import time
 
 import pytest
 
-from qpsbgd.experiments.runs import run_jobs, write_json, write_text
+from qpsbgd.experiments.runs import Workers, run_jobs, write_json, write_text
 
 calls = []
 
@@ -22,10 +18,11 @@ def results(jobs, folder, **options):
     return {done.settings["x"]: done for done in run_jobs(square, jobs, folder=folder, **options)}
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_every_job_is_done_once_and_kept(tmp_path, workers):
+@pytest.mark.parametrize("count", [1, 2])
+def test_every_job_is_done_once_and_kept(tmp_path, count):
     jobs = [{"x": x} for x in range(4)]
-    first = results(jobs, tmp_path, workers=workers)
+    with Workers(count) as workers:
+        first = results(jobs, tmp_path, workers=workers)
     assert {x: done.result["square"] for x, done in first.items()} == {0: 0, 1: 1, 2: 4, 3: 9}
     assert not any(done.reused for done in first.values())
     calls.clear()
@@ -78,24 +75,15 @@ def test_what_is_no_json_is_refused_before_anything_is_written(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_interrupted_demo_keeps_its_runs_and_goes_on(tmp_path):
-    command = [sys.executable, "-m", "qpsbgd.cli", "demo", "--out", str(tmp_path), "--seeds", "1", "--epochs", "1"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    deadline = time.monotonic() + 120
-    while len(list(tmp_path.glob("runs/*.json"))) < 3 and time.monotonic() < deadline and process.poll() is None:
-        time.sleep(0.1)
-    process.send_signal(2)
-    output, _ = process.communicate(timeout=60)
-    kept = {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/*.json")}
-    assert process.returncode == 130, output
-    assert "Finished runs are kept" in output
-    assert len(kept) >= 3
+def test_results_of_the_processes_are_those_of_one(tmp_path):
+    jobs = [{"x": x} for x in range(5)]
+    alone = {x: done.result["square"] for x, done in results(jobs, tmp_path / "a").items()}
+    with Workers(2) as workers:
+        shared = {x: done.result["square"] for x, done in results(jobs, tmp_path / "b", workers=workers).items()}
+        assert workers.submit(square, {"x": 9}).result()["square"] == 81, "the processes serve later jobs too"
+    assert shared == alone
 
-    finished = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert finished.returncode == 0, finished.stdout + finished.stderr
-    assert "are used where they fit" in finished.stdout
-    assert all(path.stat().st_mtime_ns == made for path, made in kept.items())
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "<svg" in page and "QP-SBGD" in page
-    assert not re.search(r"(src|href)=.?http|url\(http|@import", page), "the page must need no network"
-    assert json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))["digits"]["rows"]
+
+def test_results_tell_how_long_they_took(tmp_path):
+    (done,) = results([{"x": 1}], tmp_path).values()
+    assert done.result["seconds"] >= 0

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -14,6 +15,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
 console = Console()
 
@@ -27,10 +29,12 @@ def show(events: Iterable[tuple[str, int, int]]) -> None:
             progress.update(task, description=phase, completed=done, total=total)
 
 
-def rich_table(title: str, content: tuple[list[str], list[list[str]]]) -> Table:
-    """A table from its head and rows."""
-    head, body = content
-    table = Table(*head, title=title, title_justify="left", title_style="bold")
-    for row in body:
-        table.add_row(*row)
+def rich_table(
+    title: str, head: Sequence[str], body: Sequence[Sequence[str]], *, best: Collection[tuple[int, int]] = ()
+) -> Table:
+    """A table for the terminal; the cells (row, column) in `best` are bold."""
+    table = Table(*map(escape, head), title=escape(title), title_justify="left", title_style="bold")
+    for number, row in enumerate(body):
+        cells = [Text(cell, style="bold green" if (number, i) in best else "") for i, cell in enumerate(row)]
+        table.add_row(*cells)
     return table

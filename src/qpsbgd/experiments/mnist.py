@@ -125,7 +125,7 @@ class Mnist(Comparison):
                 )
             )
         for pair, level in AIMS.items():
-            text = f"QP-SBGD reaches {level} on {pair} (long)"
+            text = f"QP-SBGD reaches {level}"
             found.append(Claim(text, "qpsbgd", BEST.key, (f"{pair}, long",), level=level, source="aim"))
         return found
 

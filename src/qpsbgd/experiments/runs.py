@@ -161,7 +161,7 @@ def write_result(path: Path, content: Result) -> Path | None:
             names = (path.with_name(f"{path.stem}.{count}.json") for count in itertools.count(1))
             older = next(name for name in names if not name.exists())
             path.rename(older)
-    write_json(path, content)
+    write_text(path, json.dumps(content, ensure_ascii=False, allow_nan=False) + "\n")
     return older
 
 

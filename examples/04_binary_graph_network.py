@@ -1,0 +1,45 @@
+"""Communities of Zachary's karate club by graph convolutions with weights ±1 (needs the extra `graph`)."""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from qpsbgd import QPSBGD
+from qpsbgd.datasets import load_karate
+from qpsbgd.nn import BinaryGCNConv
+from qpsbgd.optim import real_optimizer
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.encoder = nn.Linear(6, 16)  # real weights, trained by Adam
+        self.first = BinaryGCNConv(16, 32)
+        self.second = BinaryGCNConv(32, 4)
+
+    def forward(self, x, edges):
+        x = self.first(self.encoder(x), edges)
+        return self.second(F.hardtanh(x), edges)
+
+
+torch.manual_seed(0)
+graph = load_karate(seed=0)
+model = Net()
+optimizer = QPSBGD(model, lr=0.003)
+adam = real_optimizer(model, beside=optimizer, lr=0.01)
+for step in range(201):
+    model.train()
+    optimizer.zero_grad()
+    adam.zero_grad()
+    loss = F.cross_entropy(model(graph.features, graph.edge_index)[graph.train], graph.labels[graph.train])
+    loss.backward()
+    optimizer.step()
+    adam.step()
+    if step % 50 == 0:
+        model.eval()
+        with torch.no_grad():
+            right = model(graph.features, graph.edge_index).argmax(1) == graph.labels
+        train, test = (right[nodes].float().mean() for nodes in (graph.train, graph.test))
+        print(
+            f"step {step:3d}: loss {loss.item():.3f}, accuracy {train:.2f} on training nodes, {test:.2f} on the others"
+        )
