@@ -55,7 +55,7 @@ def paper():
             rival = (max if metric["higher"] else min)(rivals, key=lambda line: np.mean(values[line]))
             label = next(row["label"] for case in found["cases"] for row in case["rows"] if row["line"] == rival)
             lines = ("qpsbgd", "qpsbgd-printed", "qpsbgd-annealed")
-            cells = [mean_and_deviation(values[line]) for line in lines]
+            cells = [mean_and_deviation(values[line]) if line in values else "–" for line in lines]
             body.append([name, setting, metric["label"], *cells, f"{mean_and_deviation(values[rival])} ({label})"])
     return markdown(head, body)
 

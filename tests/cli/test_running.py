@@ -19,7 +19,6 @@ def called(monkeypatch, capsys, *arguments):
     """Exit code and what the command prints, on success and on failure."""
     monkeypatch.setattr(sys, "argv", ["qpsbgd", *map(str, arguments)])
     monkeypatch.setattr(running, "console", Console(width=200))
-    monkeypatch.setattr("qpsbgd.cli.console.console", Console(width=200))
     with pytest.raises(SystemExit) as stop:
         cli.main()
     out, err = capsys.readouterr()

@@ -1,3 +1,4 @@
+import gc
 import hashlib
 import logging
 import os
@@ -6,6 +7,16 @@ import sys
 import pytest
 
 from qpsbgd.datasets import files
+
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+
+
+@pytest.fixture(autouse=True)
+def _collected():
+    """What requests leaves open after a failed download is closed here, not during a later test."""
+    yield
+    gc.collect()
+
 
 NAME = "toy/numbers"
 CONTENT = b"1 2 3\n" * 50_000

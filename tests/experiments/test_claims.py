@@ -51,3 +51,7 @@ def test_several_cases_are_averaged_seed_by_seed():
     found = judged(Claim("text", "a", "accuracy", ("x", "y"), ("b",)), values, HIGHER)
     assert found["verdict"] == "yes"  # 0.5 for both seeds: no spread
     assert found["cases"] == ["x", "y"]
+
+
+def test_one_seed_decides_nothing():
+    assert verdict([0.9], [0.1]) == "within noise"

@@ -11,7 +11,7 @@ from qpsbgd.experiments.comparison import Case, Comparison, Job
 from qpsbgd.experiments.methods import Line, Options, rates
 from qpsbgd.experiments.runs import Result
 
-RATES = (0.001, 0.003, 0.01, 0.03, 0.1)
+RATES = (0.001, 0.003, 0.01, 0.03)
 PARTS = (4, 8, 16, 32)
 
 
@@ -32,7 +32,7 @@ class Ablation(Comparison):
     chosen_by = citation.VALIDATION
     seeds: int = 6
     choosing_seeds: int = 0
-    steps: int = 400
+    steps: int = 300
 
     def cases(self) -> Sequence[Case]:
         """What is varied."""

@@ -36,7 +36,7 @@ class AdultAccuracy(Comparison):
     metrics = (LATE, BEST)
     series = (Series("accuracy", "training accuracy"),)
     chosen_by = LATE
-    seeds: int = 10
+    seeds: int = 5
     choosing_seeds: int = 3
     epochs: int = 4
     solver: str | None = None

@@ -32,7 +32,7 @@ class Citation(Comparison):
     """A two-layer encoder (Adam) to 10 features, then two binary graph convolutions."""
 
     metrics = (TEST, LAST, VALIDATION)
-    series = (Series("test_curve", "test accuracy", every=EVERY),)
+    series = (Series("test_curve", "test accuracy", every=EVERY, first=EVERY),)
     chosen_by = VALIDATION
     seeds: int
     choosing_seeds: int
@@ -107,7 +107,7 @@ class Cora(Citation):
     decay = True
     seeds: int = 5
     choosing_seeds: int = 1
-    steps: int = 500
+    steps: int = 400
     solver: str | None = None
 
     def lines(self, case: Case) -> Mapping[str, Line]:
@@ -136,7 +136,7 @@ class PubMed(Citation):
     decay = False
     seeds: int = 5
     choosing_seeds: int = 1
-    steps: int = 400
+    steps: int = 300
     solver: str | None = None
 
     def lines(self, case: Case) -> Mapping[str, Line]:

@@ -58,6 +58,8 @@ def judged(claim: Claim, values: Values, higher: Mapping[str, bool]) -> dict[str
     difference = sign * (np.mean(ours) - np.mean(others[rival]))
     error = np.hypot(_deviation(ours) / np.sqrt(len(ours)), _deviation(others[rival]) / np.sqrt(len(others[rival])))
     verdict = "within noise" if abs(difference) <= 2 * error else "yes" if difference > 0 else "no"
+    if len(ours) < 2:
+        verdict = "within noise"  # one seed tells nothing of the spread
     if claim.relation == "at least" and verdict == "within noise":
         verdict = "yes"
     detail = f"{np.mean(ours):.4g} against {np.mean(others[rival]):.4g} ({rival}), two standard errors {2 * error:.2g}"

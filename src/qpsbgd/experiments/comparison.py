@@ -31,12 +31,13 @@ class Metric:
 
 @dataclass(frozen=True)
 class Series:
-    """A curve of every run: its key in the run's result, the names of its axes, and the steps between two points."""
+    """A curve of every run: its key in the run's result, the names of its axes, the steps between points, the first."""
 
     key: str
     label: str
     x_label: str = "step"
     every: int = 1
+    first: int = 0
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,7 @@ class Comparison(ABC):
         cases = []
         values: Values = {}
         higher = {metric.key: metric.higher for metric in self.metrics} | dict.fromkeys(self.extra, True)
-        seconds = 0.0
+        seconds = sum(result["seconds"] for result in self._results(self._choosing_jobs(), folder))
         for case in self.cases():
             rows = []
             for name, line in self.lines(case).items():
@@ -129,7 +130,7 @@ class Comparison(ABC):
                     for job, result in zip(jobs, results, strict=True)
                     if (job["case"], job["line"]) == (case.name, name)
                 ]
-                seconds += sum(result.get("seconds", 0.0) for result in found)
+                seconds += sum(result["seconds"] for result in found)
                 figures = {metric.key: [round(r[metric.key], 6) for r in found] for metric in self.metrics}
                 extra = {key: [r[key] for r in found] for key in self.extra}
                 for key, numbers in (figures | extra).items():
@@ -143,7 +144,7 @@ class Comparison(ABC):
                         "reported": (case.reported or {}).get(name),
                         "values": figures,
                         "extra": extra,
-                        "curves": {s.key: _mean_curve([r[s.key] for r in found], every=s.every) for s in self.series},
+                        "curves": {s.key: _mean_curve([r[s.key] for r in found], s) for s in self.series},
                     }
                 )
             cases.append({"case": case.name, "label": case.label, "rows": rows})
@@ -209,14 +210,14 @@ class Comparison(ABC):
         return [found[repr(job)] for job in jobs]
 
 
-def _mean_curve(runs: list[list[float]], *, every: int) -> dict[str, list[float]]:
+def _mean_curve(runs: list[list[float]], series: Series) -> dict[str, list[float]]:
     """Mean and sample standard deviation over runs, at evenly spaced positions x of the runs' own counting."""
     values = np.array(runs, dtype=float)
     steps = values.shape[1]
     x = np.unique(np.linspace(0, steps - 1, min(steps, MOST_POINTS)).round().astype(int))
     deviation = values.std(0, ddof=1) if len(values) > 1 else np.zeros(steps)
     return {
-        "x": ((x + 1) * every).tolist() if every > 1 else x.tolist(),
+        "x": (series.first + x * series.every).tolist(),
         "mean": values.mean(0)[x].round(4).tolist(),
         "deviation": deviation[x].round(4).tolist(),
     }

@@ -32,7 +32,7 @@ class Digits(Comparison):
     )
     paper = ""
     metrics = (FINAL,)
-    series = (Series("accuracy", "test accuracy", x_label="epoch"),)
+    series = (Series("accuracy", "test accuracy", x_label="epoch", first=1),)
     chosen_by = FINAL
     budgets: tuple[int, ...] = (2, 10)
     hidden: int = 128

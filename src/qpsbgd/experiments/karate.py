@@ -46,7 +46,7 @@ class Karate(Comparison):
     metrics = (LATE, BEST)
     series = (Series("test", "test accuracy"),)
     chosen_by = HELD
-    seeds: int = 10
+    seeds: int = 6
     choosing_seeds: int = 2
     steps: int = 150
     solver: str | None = None

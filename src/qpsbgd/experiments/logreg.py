@@ -45,7 +45,7 @@ class LogReg(Comparison):
     metrics = (LATE,)
     series = (Series("loss", "loss"),)
     chosen_by = LATE
-    seeds: int = 20
+    seeds: int = 10
     choosing_seeds: int = 5
     points: int = 100
     batch: int = 20

@@ -121,7 +121,8 @@ def y_range(means: Sequence[Sequence[float | None]], *, may_be_log: bool) -> tup
     """Lowest and highest value to show of some lines, and whether the axis is logarithmic.
 
     The axis covers the lines' ranges, except what leaves the typical range (the medians of the lower and upper ends)
-    by more than one and a half times its span, so that a line that explodes does not flatten the others.
+    by more than one and a half times its span, so that a line that explodes does not flatten the others. The first line
+    is shown whole.
     """
     lines = [np.array(finite(mean)) for mean in means]
     lines = [line[~np.isnan(line)] for line in lines]
@@ -150,4 +151,6 @@ def _robust(lines: Sequence[np.ndarray[Any, np.dtype[np.float64]]]) -> tuple[flo
     span = _GENEROUS * (top - bottom)
     if span == 0:
         return float(lows.min()), float(highs.max())
-    return max(float(lows.min()), bottom - span), min(float(highs.max()), top + span)
+    # The first line is ours: it is shown whole.
+    low = min(max(float(lows.min()), bottom - span), float(lows[0]))
+    return low, max(min(float(highs.max()), top + span), float(highs[0]))
