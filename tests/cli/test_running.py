@@ -31,7 +31,14 @@ def command(*arguments):
 
 def started(*arguments, until):
     """The command, running until `until()` holds."""
-    process = subprocess.Popen(command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    process = subprocess.Popen(
+        command(*arguments),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        # Tests that run in the background of a shell inherit that Ctrl-C is ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
     deadline = time.monotonic() + 120
     while not until() and time.monotonic() < deadline and process.poll() is None:
         time.sleep(0.05)
@@ -115,6 +122,7 @@ def test_processes_end_with_a_parent_that_was_killed(tmp_path):
     assert children
     process.kill()
     process.wait()
+    process.stdout.close()
     deadline = time.monotonic() + 30
     while any(_runs(pid) for pid in children) and time.monotonic() < deadline:
         time.sleep(0.1)
