@@ -37,8 +37,9 @@ FORBIDDEN_PAIRS = {
     ("experiments", "report"),
 }
 OPTIONAL = {
-    "dimod": {"qubo.py", "solvers/dimod.py", "sampler.py", "problems.py", "problem_files.py"},
-    "dwave": {"solvers/dimod.py"},
+    "dimod": {"qubo.py", "solvers/dimod.py", "sampler.py", "problems.py", "problem_files.py"}
+    | {"solvers/annealer/submissions.py", "solvers/virtual_qpu.py"},
+    "dwave": {"solvers/dimod.py", "solvers/dwave.py", "solvers/annealer/chips.py", "solvers/virtual_qpu.py"},
     "gurobipy": {"solvers/gurobi.py"},
     "openjij": {"solvers/dimod.py"},
     "triton": {"triton_map.py", "solvers/triton_search.py"},
@@ -47,7 +48,7 @@ OPTIONAL = {
     "pooch": {"datasets/files.py"},
     "torch_geometric": {"nn/graph.py", "datasets/karate.py"},
     "matplotlib": {"report/figures.py"},
-    "numba": {"solvers/fixing.py", "solvers/kernels.py", "solvers/sphere_decoder.py"},
+    "numba": {"solvers/fixing.py", "solvers/kernels.py", "solvers/sphere_decoder.py", "solvers/virtual_qpu.py"},
 }
 
 

@@ -17,7 +17,7 @@ from qpsbgd.experiments import EXPERIMENTS, make_experiment
 from qpsbgd.solvers import make_solver
 
 if TYPE_CHECKING:
-    from qpsbgd.experiments.comparison import Comparison
+    from qpsbgd.experiments.experiment import Experiment
 
 Summary = dict[str, Any]
 
@@ -109,7 +109,7 @@ def read_summaries(folder: Path) -> list[Summary]:
     return found
 
 
-def _run(experiments: Sequence[Comparison], *, out: Path, workers: int, fresh: bool) -> list[Summary]:
+def _run(experiments: Sequence[Experiment], *, out: Path, workers: int, fresh: bool) -> list[Summary]:
     """Run what is not done yet, write a result file for every experiment, and print its tables."""
     from qpsbgd.experiments.runs import Workers, write_result
     from qpsbgd.report.tables import claim_sentences, tables
@@ -164,12 +164,12 @@ def _write_report(summaries: Sequence[Summary], out: Path, page: str) -> None:
     console.print(f"\nReport: {target.resolve().as_uri()}", soft_wrap=True)
 
 
-def _sized(experiment: Comparison, *, quick: bool, seeds: int | None) -> Comparison:
+def _sized(experiment: Experiment, *, quick: bool, seeds: int | None) -> Experiment:
     experiment = experiment.quick() if quick else experiment
     return experiment if seeds is None else experiment.with_seeds(seeds)
 
 
-def _with_solver(experiments: Sequence[Comparison], solver: str) -> list[Comparison]:
+def _with_solver(experiments: Sequence[Experiment], solver: str) -> list[Experiment]:
     found = []
     for experiment in experiments:
         if any(field.name == "solver" for field in fields(experiment)):  # type: ignore[arg-type]

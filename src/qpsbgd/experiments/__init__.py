@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from qpsbgd.experiments.comparison import Comparison
+    from qpsbgd.experiments.experiment import Experiment
 
 EXPERIMENTS: Mapping[str, str] = MappingProxyType(
     {
@@ -29,7 +29,7 @@ EXPERIMENTS: Mapping[str, str] = MappingProxyType(
 """The paper's experiments: name → "module:class"; a module is loaded when it is asked for."""
 
 
-def make_experiment(name: str) -> Comparison:
+def make_experiment(name: str) -> Experiment:
     """The experiment of that name at its full size.
 
     Raises:
@@ -41,7 +41,7 @@ def make_experiment(name: str) -> Comparison:
         hint = f"; did you mean {near[0]!r}?" if near else "."
         raise ValueError(f"unknown experiment {name!r}{hint} Choose from {', '.join(EXPERIMENTS)}, or all.")
     module, kind = EXPERIMENTS[name].split(":")
-    made: Comparison = getattr(import_module(module), kind)()
+    made: Experiment = getattr(import_module(module), kind)()
     return made
 
 

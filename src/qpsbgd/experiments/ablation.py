@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from qpsbgd.experiments import citation
 from qpsbgd.experiments.claims import Claim
-from qpsbgd.experiments.comparison import Case, Comparison, Job
+from qpsbgd.experiments.comparison import Case, Comparison
+from qpsbgd.experiments.experiment import Job
 from qpsbgd.experiments.methods import Line, Options, rates
 from qpsbgd.experiments.runs import Result
 

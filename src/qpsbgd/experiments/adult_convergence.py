@@ -11,7 +11,8 @@ import torch
 import torch.nn.functional as F
 
 from qpsbgd.experiments.claims import Claim
-from qpsbgd.experiments.comparison import Case, Comparison, Job, Metric, Series
+from qpsbgd.experiments.comparison import Case, Comparison, Metric, Series
+from qpsbgd.experiments.experiment import Job
 from qpsbgd.experiments.methods import BASELINES, BUILDERS, Line, Options, paper_lines, proxquant_grid, rates
 from qpsbgd.experiments.runs import Result
 from qpsbgd.experiments.training import BinaryMLP, batches

@@ -13,7 +13,8 @@ import torch.nn.functional as F
 
 from qpsbgd.analysis import DirectionTest, direction_test, full_batch
 from qpsbgd.experiments.claims import Claim
-from qpsbgd.experiments.comparison import Case, Comparison, Job, Metric, Series
+from qpsbgd.experiments.comparison import Case, Comparison, Metric, Series
+from qpsbgd.experiments.experiment import Job
 from qpsbgd.experiments.methods import BUILDERS, Line, Options, printed, rates
 from qpsbgd.experiments.mnist import SETTINGS, split
 from qpsbgd.experiments.mnist import Mnist as MnistTable

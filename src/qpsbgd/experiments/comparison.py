@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
 from qpsbgd.experiments.claims import TEST, Claim, Values, judged
+from qpsbgd.experiments.experiment import Event, Experiment, Job, kept_results
 from qpsbgd.experiments.methods import Line, Options
-from qpsbgd.experiments.runs import Result, Workers, environment, run_jobs
+from qpsbgd.experiments.runs import Result, Workers, run_jobs
 
-Job = dict[str, Any]
-Event = tuple[str, int, int]
 MOST_POINTS = 64
 """Of a curve in a summary; the runs' own files hold every step."""
 
@@ -49,7 +48,7 @@ class Case:
     reported: Mapping[str, float | str] | None = None
 
 
-class Comparison(ABC):
+class Comparison(Experiment):
     """An experiment: lines (methods with grids of options) on cases, several seeds, and what the paper claims of it.
 
     A subclass is a frozen dataclass of settings. Options are chosen per case and line on `chosen_by`, a figure of
@@ -57,15 +56,10 @@ class Comparison(ABC):
     with no seeds for it the first point of every grid is taken. `extra` names further figures that are kept.
     """
 
-    name: ClassVar[str]
-    title: ClassVar[str]
-    about: ClassVar[str]
-    paper: ClassVar[str]
     metrics: ClassVar[tuple[Metric, ...]]
     series: ClassVar[tuple[Series, ...]]
     chosen_by: ClassVar[Metric]
     extra: ClassVar[tuple[str, ...]] = ()
-    seeds: int
     choosing_seeds: int
 
     @abstractmethod
@@ -85,20 +79,9 @@ class Comparison(ABC):
     def work(self) -> Callable[..., Result]:
         """One run, a function at a module's top level, of the jobs' arguments, `seed` and `choosing`."""
 
-    @abstractmethod
-    def quick(self) -> Comparison:
-        """The same experiment, small: for a look and for tests."""
-
-    def prepare(self) -> None:  # noqa: B027
-        """Find or make the data before many processes need it; raises what a user can mend."""
-
     def claims(self) -> Sequence[Claim]:
         """What the paper, or this project, says of the figures."""
         return ()
-
-    def with_seeds(self, seeds: int) -> Comparison:
-        """The same experiment with that many final runs."""
-        return replace(self, seeds=seeds)  # type: ignore[type-var]
 
     def run(self, *, folder: Path, workers: Workers | None = None) -> Iterator[Event]:
         """Do all that is not done yet; yields (phase, jobs done, jobs in all) as it goes on."""
@@ -117,11 +100,11 @@ class Comparison(ABC):
         """All that a report shows, from finished runs: figures of every seed, mean curves, verdicts."""
         chosen = self._chosen(folder)
         jobs = self._final_jobs(chosen)
-        results = self._results(jobs, folder)
+        results = kept_results(self.work, jobs, folder)
         cases = []
         values: Values = {}
         higher = {metric.key: metric.higher for metric in self.metrics} | dict.fromkeys(self.extra, True)
-        seconds = sum(result["seconds"] for result in self._results(self._choosing_jobs(), folder))
+        seconds = sum(result["seconds"] for result in kept_results(self.work, self._choosing_jobs(), folder))
         for case in self.cases():
             rows = []
             for name, line in self.lines(case).items():
@@ -149,19 +132,12 @@ class Comparison(ABC):
                 )
             cases.append({"case": case.name, "label": case.label, "rows": rows})
         return {
-            "experiment": self.name,
-            "title": self.title,
-            "about": self.about,
-            "command": f"qpsbgd run {self.name}",
-            "seeds": self.seeds,
-            "settings": {key: value for key, value in vars(self).items() if value is not None},
-            "made with": environment(),
+            **self.heading(),
             "seconds of training": round(seconds, 1),
             "metrics": [vars(metric) for metric in self.metrics],
             "series": [vars(series) for series in self.series],
             "chosen by": self.chosen_by.label,
             "cases": cases,
-            "paper": self.paper,
             "test": TEST,
             "claims": [judged(claim, values, higher) for claim in self.claims()],
         }
@@ -194,7 +170,7 @@ class Comparison(ABC):
         """The options of best mean figure for every case and line; ties go to the earlier point of the grid."""
         jobs = self._choosing_jobs()
         scores: dict[tuple[str, str, str], list[float]] = {}
-        for job, result in zip(jobs, self._results(jobs, folder), strict=True):
+        for job, result in zip(jobs, kept_results(self.work, jobs, folder), strict=True):
             key = job["case"], job["line"], repr(job["options"])
             scores.setdefault(key, []).append(result[self.chosen_by.key])
         sign = 1 if self.chosen_by.higher else -1
@@ -204,10 +180,6 @@ class Comparison(ABC):
                 means = [sign * float(np.mean(scores.get((case.name, name, repr(o)), [0.0]))) for o in line.grid]
                 chosen[case.name, name] = line.grid[int(np.argmax(means))]
         return chosen
-
-    def _results(self, jobs: Sequence[Job], folder: Path) -> list[Result]:
-        found = {repr(done.settings): done.result for done in run_jobs(self.work, jobs, folder=folder)}
-        return [found[repr(job)] for job in jobs]
 
 
 def _mean_curve(runs: list[list[float]], series: Series) -> dict[str, list[float]]:

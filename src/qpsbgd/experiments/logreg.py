@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from qpsbgd.experiments.claims import Claim
-from qpsbgd.experiments.comparison import Case, Comparison, Job, Metric, Series
+from qpsbgd.experiments.comparison import Case, Comparison, Metric, Series
+from qpsbgd.experiments.experiment import Job
 from qpsbgd.experiments.methods import (
     BUILDERS,
     SIMULATED_ANNEALER,

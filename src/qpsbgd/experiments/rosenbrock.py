@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from qpsbgd.experiments.claims import Claim
-from qpsbgd.experiments.comparison import Case, Comparison, Job, Metric, Series
+from qpsbgd.experiments.comparison import Case, Comparison, Metric, Series
+from qpsbgd.experiments.experiment import Job
 from qpsbgd.experiments.methods import SIMULATED_ANNEALER, Grid, Line, Options, rates
 from qpsbgd.experiments.runs import Result
 from qpsbgd.nn import sign

@@ -25,6 +25,9 @@ SOLVERS: Mapping[str, str] = MappingProxyType(
         "bifurcation": "qpsbgd.solvers.bifurcation:Bifurcation",
         "gurobi": "qpsbgd.solvers.gurobi:Gurobi",
         "dimod": "qpsbgd.solvers.dimod:Dimod",
+        "dwave": "qpsbgd.solvers.dwave:DWave",
+        "virtual-qpu": "qpsbgd.solvers.virtual_qpu:VirtualQPU",
+        "replay": "qpsbgd.solvers.replay:Replay",
     }
 )
 """Name → "module:class"; a solver's module is loaded when it is asked for."""

@@ -1,0 +1,158 @@
+"""What the solvers need to know of an annealer's chip: its graph, the ranges of its coefficients, its times."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+TOPOLOGIES = ("pegasus", "zephyr", "chimera")
+
+PROGRAMMING_SECONDS = 8.5e-3
+"""Of a submission, where a chip tells nothing of its times."""
+READOUT_SECONDS = 62e-6
+"""Of a read beside the anneal, where a chip tells nothing of its times; with an anneal of 20 µs it makes 82 µs."""
+ANNEALING_TIME = 20.0
+"""Microseconds of an anneal, where neither the caller nor the chip says otherwise."""
+
+
+@dataclass(frozen=True, eq=False)
+class Chip:
+    """A chip's working graph and ranges.
+
+    Attributes:
+        name: What the chip calls itself.
+        topology: One of `TOPOLOGIES`.
+        shape: Of the topology: (m,) for Pegasus, (m, t) for Zephyr, (m, n, t) for Chimera.
+        qubits: The working qubits, in order.
+        couplers: The working couplers (a, b), a < b, in order.
+        h_range: Least and greatest field of a qubit.
+        j_range: Least and greatest coupling.
+        chain_range: The same, as far as chains may use it: the extended range where the chip has one.
+        qubit_range: Least and greatest sum of a qubit's couplings; infinite where the chip sets none.
+        group_range: The same for each of the two groups that a Zephyr chip divides a qubit's couplers into.
+    """
+
+    name: str
+    topology: str
+    shape: tuple[int, ...]
+    qubits: tuple[int, ...]
+    couplers: tuple[tuple[int, int], ...]
+    h_range: tuple[float, float] = (-4.0, 4.0)
+    j_range: tuple[float, float] = (-1.0, 1.0)
+    chain_range: tuple[float, float] = (-2.0, 1.0)
+    qubit_range: tuple[float, float] = (-np.inf, np.inf)
+    group_range: tuple[float, float] = (-np.inf, np.inf)
+
+    @classmethod
+    def of(cls, sampler: Any) -> Chip:
+        """The chip behind a structured sampler: a `DWaveSampler`, its mock, or a `VirtualChip`.
+
+        Raises:
+            TypeError: The sampler has no graph or no properties.
+            ValueError: The chip's topology is none of `TOPOLOGIES`.
+        """
+        for name in ("nodelist", "edgelist", "properties"):
+            if getattr(sampler, name, None) is None:
+                raise TypeError(
+                    "sampler must be a structured one, with nodelist, edgelist and properties as DWaveSampler has "
+                    f"them, but {type(sampler).__name__} has no {name}; for other samplers use the solver 'dimod'"
+                )
+        properties = sampler.properties
+        topology = properties.get("topology", {})
+        if topology.get("type") not in TOPOLOGIES:
+            raise ValueError(
+                f"the chip's topology must be one of {', '.join(TOPOLOGIES)}, got {topology.get('type')!r}"
+            )
+        j_range = _pair(properties, "j_range", (-1.0, 1.0))
+        return cls(
+            name=str(properties.get("chip_id", type(sampler).__name__)),
+            topology=topology["type"],
+            shape=tuple(map(int, topology["shape"])),
+            qubits=tuple(sorted(map(int, sampler.nodelist))),
+            couplers=tuple(sorted((int(min(edge)), int(max(edge))) for edge in sampler.edgelist)),
+            h_range=_pair(properties, "h_range", (-1.0, 1.0)),
+            j_range=j_range,
+            chain_range=_pair(properties, "extended_j_range", j_range),
+            qubit_range=_pair(properties, "per_qubit_coupling_range", (-np.inf, np.inf)),
+            group_range=_pair(properties, "per_group_coupling_range", (-np.inf, np.inf)),
+        )
+
+    def as_sampler(self) -> SimpleNamespace:
+        """Something that `Chip.of` makes the same chip of, but that samples nothing."""
+        properties = {
+            "chip_id": self.name,
+            "topology": {"type": self.topology, "shape": self.shape},
+            "h_range": self.h_range,
+            "j_range": self.j_range,
+            "extended_j_range": self.chain_range,
+            "per_qubit_coupling_range": self.qubit_range,
+            "per_group_coupling_range": self.group_range,
+        }
+        return SimpleNamespace(nodelist=self.qubits, edgelist=self.couplers, properties=properties, parameters={})
+
+    @functools.cached_property
+    def key(self) -> str:
+        """A name for files that no chip with another graph has."""
+        graph = np.array([*self.qubits, -1, *(qubit for pair in self.couplers for qubit in pair)], dtype="<i4")
+        digest = hashlib.sha256(repr((self.name, self.topology, self.shape)).encode() + graph.tobytes()).hexdigest()
+        readable = "".join(letter if letter.isalnum() else "-" for letter in self.name)[:40]
+        return f"{readable}-{digest[:20]}"
+
+    def described(self) -> dict[str, Any]:
+        """All attributes as JSON can hold them; `Chip.from_description` undoes it."""
+        return json.loads(json.dumps(dataclasses.asdict(self)))  # type: ignore[no-any-return]
+
+    @classmethod
+    def from_description(cls, description: Mapping[str, Any]) -> Chip:
+        """The chip that was described."""
+        lists = {name: tuple(value) for name, value in description.items() if isinstance(value, list)}
+        lists["couplers"] = tuple((int(a), int(b)) for a, b in description["couplers"])
+        return cls(**{**description, **lists})
+
+    @functools.cached_property
+    def neighbours(self) -> Mapping[int, frozenset[int]]:
+        """The qubits coupled to every qubit."""
+        found: dict[int, set[int]] = {qubit: set() for qubit in self.qubits}
+        for a, b in self.couplers:
+            found[a].add(b)
+            found[b].add(a)
+        return {qubit: frozenset(others) for qubit, others in found.items()}
+
+    def __repr__(self) -> str:
+        shape = ", ".join(map(str, self.shape))
+        return f"Chip({self.name}: {self.topology} [{shape}], {len(self.qubits)} qubits, {len(self.couplers)} couplers)"
+
+
+def access_seconds(sampler: Any, *, num_qubits: int, num_reads: int, annealing_time: float | None = None) -> float:
+    """Seconds of the chip that one submission takes, by the chip's own estimate.
+
+    That is `sampler.solver.estimate_qpu_access_time` or the same from the property `problem_timing_data`; a chip with
+    neither, such as the mock, is taken to need `PROGRAMMING_SECONDS`, and per read the anneal and `READOUT_SECONDS`.
+    """
+    reads: dict[str, Any] = {"num_reads": num_reads}
+    if annealing_time is not None:
+        reads["annealing_time"] = annealing_time
+    solver = getattr(sampler, "solver", None)
+    if hasattr(solver, "estimate_qpu_access_time"):
+        return float(solver.estimate_qpu_access_time(num_qubits, **reads)) * 1e-6  # type: ignore[union-attr]
+    if sampler.properties.get("problem_timing_data"):
+        from dwave.cloud.solver import StructuredSolver
+
+        told = SimpleNamespace(properties=sampler.properties)
+        return float(StructuredSolver.estimate_qpu_access_time(told, num_qubits, **reads)) * 1e-6
+    if annealing_time is None:
+        annealing_time = float(sampler.properties.get("default_annealing_time", ANNEALING_TIME))
+    return PROGRAMMING_SECONDS + num_reads * (annealing_time * 1e-6 + READOUT_SECONDS)
+
+
+def _pair(properties: Mapping[str, Any], name: str, default: tuple[float, float]) -> tuple[float, float]:
+    low, high = properties.get(name) or default
+    return float(low), float(high)

@@ -1,0 +1,134 @@
+"""Searches a chip for disjoint cliques; a script for a process of its own, since minorminer may take the process along.
+
+`minorminer.busclique` 0.2.22 aborts the interpreter or never returns on some Zephyr graphs, at 5 to 8 spins always. So
+`tiles` runs this file, and a window that killed the process is left out the next time. It imports nothing of ours:
+torch would take longer to load than most searches.
+
+stdin: JSON with `topology`, `shape`, `qubits`, `couplers`, `spins` (n, or null for the largest clique) and `skip`.
+stdout: the number of every step before it is tried, and last the tiles (or the largest n) as JSON.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
+
+_PATIENCE = 120.0  # seconds for one step; good ones take at most about 1, more on a busy machine
+
+Tiles = list[list[list[int]]]
+
+
+class Search:
+    """Cliques of `spins` chains on the free qubits of a chip, window by window."""
+
+    def __init__(self, request: dict[str, Any]) -> None:
+        graphs: Any = import_module("dwave.graphs")
+        self.topology: str = request["topology"]
+        make: Any = getattr(graphs, f"{self.topology}_graph")
+        self._maps: Any = getattr(graphs, f"{self.topology}_sublattice_mappings")
+        # All but the first number of a shape (Zephyr's and Chimera's t) are the same for a window and the chip.
+        rest: Any = {"chimera": lambda s: {"t": s[2]}, "zephyr": lambda s: {"t": s[1]}, "pegasus": lambda s: {}}
+        options: dict[str, int] = rest[self.topology](request["shape"])
+        self.size: int = min(request["shape"][:2]) if self.topology == "chimera" else request["shape"][0]
+        self._make: Any = lambda size: make(size, **options)
+        whole = make(*request["shape"][:2], **options) if self.topology == "chimera" else self._make(self.size)
+        self._places: Any = getattr(graphs, f"{self.topology}_layout")(whole)
+        self.graph = whole.subgraph(request["qubits"]).copy()
+        missing = {frozenset(edge) for edge in self.graph.edges} - {frozenset(edge) for edge in request["couplers"]}
+        self.graph.remove_edges_from([tuple(edge) for edge in missing])
+        self._find: Any = import_module("minorminer.busclique").find_clique_embedding
+        self._skip = set(request["skip"])
+        self._step = 0
+
+    def clique(self, spins: int, graph: Any) -> list[list[int]]:
+        """Chains of a clique in `graph`, shortest first; empty where there is none."""
+        self._step += 1
+        if self._step in self._skip:
+            return []
+        print(self._step, flush=True)  # noqa: T201  # how the parent knows where it ended
+        asked = 9 if self.topology == "zephyr" and spins < 9 else spins
+        faulthandler.dump_traceback_later(_PATIENCE, exit=True)
+        found = self._find(asked, graph, seed=0, use_cache=False)
+        faulthandler.cancel_dump_traceback_later()
+        chains = sorted((sorted(map(int, chain)) for chain in found.values()), key=len)
+        return chains[:spins]
+
+    def largest(self) -> int:
+        """The most spins of which the whole chip holds a clique."""
+        low, high = (1 if self.graph.number_of_nodes() else 0), 2
+        while high <= len(self.graph) and self.clique(high, self.graph):
+            low, high = high, 2 * high
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self.clique(middle, self.graph) else (low, middle)
+        return low
+
+    def tiles(self, spins: int) -> Tiles:
+        """Disjoint cliques: as many as a scan over the chip by windows of growing size meets."""
+        free = set(self.graph)
+        found: Tiles = []
+        least = self._least_size(spins)
+        if least is None:
+            return []
+        smallest, need = least
+        for size in range(smallest, self.size + 1):
+            before = len(found)
+            for window, places in self._windows(size):
+                found += self._of_window(spins, window, places, free, need)
+            # Larger windows find what broken qubits hid from the smaller, until they find no more.
+            if found and (len(found) == before or size >= smallest + 3):
+                break
+        return found
+
+    def _least_size(self, spins: int) -> tuple[int, int] | None:
+        """The smallest unbroken lattice that holds the clique, and the qubits that it takes there."""
+        for size in range(2, self.size + 1):
+            chains = self.clique(spins, self._make(size))
+            if chains:
+                return size, sum(map(len, chains))
+        return None
+
+    def _windows(self, size: int) -> Iterator[tuple[Any, dict[int, int]]]:
+        """Every place of a lattice of that size on the chip: the lattice, and the chip's qubit of each of its nodes."""
+        window = self._make(size)
+        nodes = list(window)
+        places = [dict(zip(nodes, map(int, map(at, nodes)), strict=True)) for at in self._maps(window, self.graph)]
+        if self.topology == "zephyr":
+            # Row by row gives 90 tiles of 16 spins on a Z12, the order as it comes 82; on a P16 it is 88 against 93.
+            places.sort(key=self._row)
+        return ((window, place) for place in places)
+
+    def _row(self, place: dict[int, int]) -> tuple[float, float]:
+        spots = [self._places[qubit] for qubit in place.values()]
+        return round(sum(y for _, y in spots) / len(spots), 6), sum(x for x, _ in spots) / len(spots)
+
+    def _of_window(self, spins: int, window: Any, place: dict[int, int], free: set[int], need: int) -> Tiles:
+        found: Tiles = []
+        while True:
+            kept = [node for node, qubit in place.items() if qubit in free]
+            if len(kept) < need:
+                return found
+            part = window.subgraph(kept).copy()
+            has = self.graph.has_edge
+            part.remove_edges_from([(a, b) for a, b in part.edges if not has(place[a], place[b])])
+            chains = [[place[node] for node in chain] for chain in self.clique(spins, part)]
+            if not chains:
+                return found
+            found.append(chains)
+            free.difference_update(qubit for chain in chains for qubit in chain)
+
+
+def main() -> None:
+    """Answer the request on stdin."""
+    request = json.load(sys.stdin)
+    search = Search(request)
+    spins = request["spins"]
+    print(json.dumps(search.largest() if spins is None else search.tiles(spins)))  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,344 @@
+# ruff: noqa: E402
+import copy
+import pickle
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+dwave_system = pytest.importorskip("dwave.system")
+
+from dwave.system.testing import MockDWaveSampler
+
+from qpsbgd import QPSBGD
+from qpsbgd.nn import BinaryLinear
+from qpsbgd.qubo import QuboFamily
+from qpsbgd.solvers.annealer import submissions
+from qpsbgd.solvers.dwave import BudgetSpent, DWave, estimate
+from qpsbgd.solvers.exact import Exact
+from qpsbgd.testing import SOLVER_CHECKS, random_family
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory):
+    return tmp_path_factory.getbasetemp() / "tiles"
+
+
+def mock(topology="pegasus", size=4, *, broken=0.0, sampler=MockDWaveSampler):
+    shape = [size] if topology == "pegasus" else [size, 4]
+    options = {"topology_type": topology, "topology_shape": shape, "parameter_warnings": False}
+    nodes = np.array(MockDWaveSampler(**options).nodelist)
+    lost = nodes[np.random.default_rng(0).random(len(nodes)) < broken].tolist()
+    return sampler(**options, broken_nodes=lost or None, substitute_kwargs={"seed": 0})
+
+
+class Counting(MockDWaveSampler):
+    """Keeps the problems it was sent and what it was told, and can be made to fail."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.sent, self.told, self.failures, self.closed = [], [], [], 0
+
+    def sample(self, bqm, **parameters):
+        if self.failures:
+            raise self.failures.pop(0)
+        self.sent.append(bqm)
+        self.told.append(parameters)
+        return super().sample(bqm, **parameters)
+
+    def close(self):
+        self.closed += 1
+
+
+@pytest.mark.parametrize("check", SOLVER_CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
+def test_it_passes_every_check_on_a_mock_chip(cache, check):
+    check(DWave(sampler=mock(), cache=cache, num_reads=10))
+
+
+@pytest.mark.parametrize("topology", ["pegasus", "zephyr"])
+@pytest.mark.parametrize("options", [{}, {"repair": "energy", "spin_reversals": 2}], ids=["majority", "energy"])
+def test_chips_with_five_percent_of_their_qubits_broken_work(cache, topology, options):
+    solver = DWave(sampler=mock(topology, 4, broken=0.05), cache=cache, num_reads=10, **options)
+    families = [random_family(5, 3, 10), random_family(16, 9, 32)]
+    for family, solution in zip(families, solver.solve_all(families), strict=True):
+        torch.testing.assert_close(solution.energies, Exact().solve(family).energies)
+
+
+def test_a_layer_of_84_columns_of_16_is_one_submission_on_an_advantage_chip(cache):
+    sampler = mock("pegasus", 16, sampler=Counting)
+    family = random_family(16, 84, 32)
+    solution = DWave(sampler=sampler, cache=cache, num_reads=5).solve(family)
+    assert len(sampler.sent) == solution.stats["submissions"] == 1
+    assert solution.stats["longest_chain"] <= 4
+    assert (solution.energies - Exact().solve(family).energies).mean() < 0.05
+
+
+def test_more_columns_than_tiles_are_split_and_none_is_lost(cache):
+    """Columns whose optimum is told by their linear part alone: every answer must be the column's own."""
+    sampler = mock(sampler=Counting)
+    generator = torch.Generator().manual_seed(0)
+    linear = torch.randn(10, 100, generator=generator)
+    family = QuboFamily(torch.zeros(10, 10), linear, torch.zeros(100))
+    solution = DWave(sampler=sampler, cache=cache, num_reads=2, descent=False, chain_strength=1e-3).solve(family)
+    assert torch.equal(solution.spins, -linear.sign())
+    assert len(sampler.sent) > 5
+    assert solution.stats["submissions"] == len(sampler.sent)
+
+
+def test_all_layers_of_a_step_go_together(cache):
+    sampler = mock(sampler=Counting)
+    families = [random_family(16, 2, 32), random_family(4, 4, 8), random_family(4, 2, 8, seed=1)]
+    solutions = DWave(sampler=sampler, cache=cache, num_reads=10).solve_all(families)
+    assert len(sampler.sent) == 1
+    for family, solution in zip(families, solutions, strict=True):
+        torch.testing.assert_close(solution.energies, Exact().solve(family).energies)
+
+
+def test_spare_tiles_are_extra_reads(cache):
+    family = random_family(10, 2, 20)
+    for copies, reads in ((1, 3), (4, 12)):
+        solution = DWave(sampler=mock(), cache=cache, num_reads=3, copies=copies).solve(family)
+        assert solution.stats["reads"] == reads
+
+
+def test_everything_sent_lies_in_the_chips_ranges_and_is_not_rescaled(cache):
+    sampler = mock(sampler=Counting)
+    DWave(sampler=sampler, cache=cache, num_reads=2, annealing_time=50.0, spin_reversals=2).solve_all(
+        [random_family(16, 3, 32) * 1e6, random_family(10, 2, 4, scale=0.1) * 1e-6]
+    )
+    assert len(sampler.sent) == 2
+    for bqm, told in zip(sampler.sent, sampler.told, strict=True):
+        assert told == {"num_reads": 1, "annealing_time": 50.0, "auto_scale": False, "answer_mode": "raw"}
+        couplings = np.array(list(bqm.quadratic.values()))
+        assert np.abs(list(bqm.linear.values())).max() <= 4 * (1 + 1e-6)
+        assert -2 * (1 + 1e-6) <= couplings.min() <= couplings.max() <= 1 + 1e-6
+        assert couplings.max() > 0.05  # every tile has its own scale: the small family is not lost beside the large
+
+
+def test_sums_over_groups_of_couplers_lie_in_their_range(cache):
+    """Advantage2 chips limit the sum of each of two groups of couplers at every qubit."""
+    from dwave.system.coupling_groups import coupling_groups
+
+    sampler = mock("zephyr", 4, sampler=Counting)
+    sampler.properties["per_group_coupling_range"] = [-0.5, 0.25]
+    DWave(sampler=sampler, cache=cache, num_reads=1).solve(random_family(16, 3, 8, scale=0.5))
+    (bqm,) = sampler.sent
+    sums = [sum(bqm.quadratic.get(edge, 0.0) for edge in g) for g in coupling_groups(sampler.to_networkx_graph())]
+    assert -0.5 <= min(sums) < -0.2
+    assert max(sums) <= 0.25
+
+
+def test_spin_reversals_turn_the_problem_and_turn_the_answer_back(cache):
+    linear = torch.randn(10, 3, generator=torch.Generator().manual_seed(0))
+    family = QuboFamily(torch.zeros(10, 10), linear, torch.zeros(3))
+    options = {"cache": cache, "num_reads": 2, "copies": 1, "descent": False, "chain_strength": 1e-3}
+    sent = {}
+    for reversals in (0, 1):
+        sampler = mock(sampler=Counting)
+        solution = DWave(sampler=sampler, spin_reversals=reversals, **options).solve(family)
+        assert torch.equal(solution.spins, -linear.sign())
+        sent[reversals] = np.array(list(sampler.sent[0].linear.values()))
+    assert not np.allclose(sent[0], sent[1])
+    np.testing.assert_allclose(np.abs(sent[0]), np.abs(sent[1]))
+
+
+def test_a_layer_too_wide_for_the_chip_is_refused_with_the_widest_that_fits(cache):
+    solver = DWave(sampler=mock(), cache=cache)
+    with pytest.raises(ValueError, match=r"layer of 50 inputs .* largest on .* has 36; give `block`"):
+        solver.solve(random_family(50, 2, 60))
+
+
+def test_a_layer_too_wide_for_the_chip_is_solved_in_blocks_when_asked(cache):
+    sampler = mock(sampler=Counting)
+    wide, narrow = random_family(50, 2, 20, scale=0.5), random_family(10, 2, 20)
+    solver = DWave(sampler=sampler, cache=cache, block=10, num_reads=10)
+    solutions = solver.solve_all([wide, narrow])
+    assert [s.spins.shape for s in solutions] == [(50, 2), (10, 2)]
+    assert solutions[0].stats["blocks"] == solutions[0].stats["submissions"] == 5
+    torch.testing.assert_close(solutions[0].energies, wide.energies(solutions[0].spins))
+    from qpsbgd.solvers.descent import Descent
+
+    assert (solutions[0].energies <= Descent().solve(wide).energies + 1e-6).all()
+    torch.testing.assert_close(solutions[1].energies, Exact().solve(narrow).energies)
+
+
+def test_packing_saves_submissions_and_time(cache):
+    """By hand: a submission is 8.5 ms and 100 reads of 82 µs, 16.7 ms in all; one by one, every column is one."""
+    sampler = mock("pegasus", 6)
+    options = {"sampler": sampler, "num_reads": 100, "cache": cache}
+    step = [(16, 4), (4, 4), (4, 2)]
+    packed = estimate(step, **options)
+    single = estimate([random_family(n, m, 8) for n, m in step], one_by_one=True, **options)
+    assert (packed.submissions, packed.qpu_seconds) == (1, pytest.approx(0.0167))
+    assert (single.submissions, single.qpu_seconds) == (10, pytest.approx(0.167))
+    with pytest.raises(ValueError, match="layer of 100 inputs"):
+        estimate([(100, 1)], **options)
+
+
+def test_the_estimate_counts_the_submissions_that_the_solver_makes(cache):
+    sampler = mock()
+    family = random_family(10, 30, 20)
+    solver = DWave(sampler=sampler, cache=cache, num_reads=4, spin_reversals=2)
+    before = estimate([family], sampler=sampler, num_reads=4, spin_reversals=2, cache=cache)
+    assert solver.solve(family).stats["submissions"] == before.submissions
+
+
+def test_a_spent_budget_stops_before_anything_is_sent_and_the_optimiser_changes_nothing(cache):
+    torch.manual_seed(0)
+    sampler = mock(sampler=Counting)
+    model = torch.nn.Sequential(BinaryLinear(10, 4), torch.nn.Tanh(), BinaryLinear(4, 2))
+    optimizer = QPSBGD(model, solver=DWave(sampler=sampler, cache=cache, num_reads=2, max_qpu_seconds=0.02))
+    inputs = torch.randn(8, 10)
+    steps = 0
+    with pytest.raises(BudgetSpent, match="nothing was sent"):
+        for _ in range(10):
+            before = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
+            sent = len(sampler.sent)
+            model(inputs).square().sum().backward()
+            optimizer.step()
+            steps += 1
+    assert steps == 2  # the mock's account: 8.55 ms a submission
+    assert len(sampler.sent) == sent
+    after = model.state_dict(), optimizer.state_dict()
+    assert all(torch.equal(before[0][name], after[0][name]) for name in after[0])
+    assert before[1]["solver"] == after[1]["solver"]
+
+    resumed = DWave(sampler=sampler, cache=cache, num_reads=2, max_qpu_seconds=0.02)
+    resumed.load_state_dict(after[1]["solver"])
+    with pytest.raises(BudgetSpent):
+        resumed.solve(random_family(4, 2, 8))
+
+
+def test_passing_faults_are_retried_with_growing_pauses(cache, monkeypatch):
+    pauses = []
+    monkeypatch.setattr(submissions.time, "sleep", pauses.append)
+    sampler = mock(sampler=Counting)
+    sampler.failures = [ConnectionError("lost"), TimeoutError("late")]
+    family = random_family(4, 2, 8)
+    solution = DWave(sampler=sampler, cache=cache, num_reads=5).solve(family)
+    assert pauses == [1.0, 2.0]
+    torch.testing.assert_close(solution.energies, Exact().solve(family).energies)
+
+    sampler.failures = [ConnectionError("lost")] * 9
+    with pytest.raises(ConnectionError, match="lost"):
+        DWave(sampler=sampler, cache=cache, num_reads=5, retries=2).solve(family)
+    assert len(sampler.failures) == 6
+
+
+def test_other_faults_are_not_retried(cache, monkeypatch):
+    monkeypatch.setattr(submissions.time, "sleep", lambda _: pytest.fail("waited"))
+    from dwave.cloud.exceptions import PollingTimeout, SolverAuthenticationError
+
+    assert submissions.transient(PollingTimeout())
+    for fault in (ValueError("no"), SolverAuthenticationError("no")):
+        sampler = mock(sampler=Counting)
+        sampler.failures = [fault]
+        with pytest.raises(type(fault)):
+            DWave(sampler=sampler, cache=cache).solve(random_family(4, 2, 8))
+
+
+def test_one_connection_is_kept_and_closed(cache, monkeypatch):
+    made = []
+
+    def factory(**options):
+        made.append(options)
+        return mock(sampler=Counting)
+
+    monkeypatch.setattr(dwave_system, "DWaveSampler", factory)
+    monkeypatch.setenv("DWAVE_API_TOKEN", "a-token")
+    with DWave(cache=cache, region="eu-central-1", chip="Advantage_system9", num_reads=2) as solver:
+        for _ in range(3):
+            solver.solve(random_family(4, 2, 8))
+        sampler = solver._opened.sampler
+    assert made == [{"region": "eu-central-1", "solver": "Advantage_system9"}]
+    assert sampler.closed == 1
+    solver.solve(random_family(4, 2, 8))
+    assert len(made) == 2
+
+
+def test_a_sampler_of_the_callers_stays_open(cache):
+    sampler = mock(sampler=Counting)
+    with DWave(sampler=sampler, cache=cache, num_reads=2) as solver:
+        solver.solve(random_family(4, 2, 8))
+    assert sampler.closed == 0
+
+
+def test_without_a_token_the_three_ways_to_set_one_are_named(cache, monkeypatch, tmp_path):
+    monkeypatch.delenv("DWAVE_API_TOKEN", raising=False)
+    monkeypatch.setenv("DWAVE_CONFIG_FILE", str(tmp_path / "none.conf"))
+    (tmp_path / "none.conf").write_text("[defaults]\n")
+    solver = DWave(cache=cache)
+    with pytest.raises(RuntimeError, match=r"dwave config create.*DWAVE_API_TOKEN.*DWaveSampler\(token"):
+        solver.solve(random_family(4, 2, 8))
+    assert "needs an API token" in DWave.variants()[""]
+
+
+def test_copies_and_pickles_open_a_connection_of_their_own(cache, monkeypatch):
+    monkeypatch.setattr(dwave_system, "DWaveSampler", lambda: mock(sampler=Counting))
+    monkeypatch.setenv("DWAVE_API_TOKEN", "a-token")
+    solver = DWave(cache=cache, num_reads=2)
+    family = random_family(4, 2, 8)
+    spins = solver.solve(family).spins
+    for copied in (copy.deepcopy(solver), pickle.loads(pickle.dumps(solver))):
+        assert copied._opened is None
+        assert copied.qpu_seconds == solver.qpu_seconds
+        assert torch.equal(copied.solve(family).spins, spins)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"num_reads": 0},
+        {"copies": 0},
+        {"spin_reversals": -1},
+        {"chain_strength": 0.0},
+        {"annealing_time": -1.0},
+        {"max_qpu_seconds": 0.0},
+        {"block": 1},
+        {"repair": "glue"},
+        {"retries": -1},
+    ],
+)
+def test_senseless_options_are_refused(options):
+    with pytest.raises(ValueError, match=next(iter(options))):
+        DWave(**options)
+
+
+def test_a_region_cannot_be_chosen_for_a_given_sampler():
+    with pytest.raises(ValueError, match="leave them out"):
+        DWave(sampler=mock(), region="eu-central-1")
+
+
+def test_answers_for_other_qubits_are_refused(cache):
+    class Wrong(Counting):
+        def sample(self, bqm, **parameters):
+            found = super().sample(bqm, **parameters)
+            return found.relabel_variables({v: -v - 1 for v in found.variables}, inplace=False)
+
+    with pytest.raises(RuntimeError, match="must return reads of the"):
+        DWave(sampler=mock(sampler=Wrong), cache=cache).solve(random_family(4, 2, 8))
+
+
+def test_answers_as_a_histogram_count_as_often_as_they_came(cache):
+    class Histogram(Counting):
+        def sample(self, bqm, **parameters):
+            return super().sample(bqm, **parameters | {"answer_mode": "histogram"})
+
+    solution = DWave(sampler=mock(sampler=Histogram), cache=cache, num_reads=20, copies=1).solve(random_family(4, 2, 8))
+    assert solution.stats["reads"] == 20
+
+
+def test_a_missing_package_is_named_with_its_install_line(monkeypatch):
+    from importlib import import_module
+
+    for missing, module in (
+        ("dwave.system", "dwave"),
+        ("dimod", "annealer.submissions"),
+        ("dwave.graphs", "virtual_qpu"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, missing, None)
+            patch.delitem(sys.modules, f"qpsbgd.solvers.{module}", raising=False)
+            with pytest.raises(ImportError, match=r"pip install 'qpsbgd\[dwave\]'"):
+                import_module(f"qpsbgd.solvers.{module}")
