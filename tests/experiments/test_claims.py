@@ -30,8 +30,11 @@ def test_the_rival_is_the_best_of_the_others():
     assert verdict([0.9, 0.91], [0.8, 0.81], [0.95, 0.96]) == "no"
 
 
-def test_at_least_as_good_counts_noise_as_yes():
-    assert verdict([0.75, 0.85], [0.8, 0.9], relation="at least") == "yes"
+def test_at_least_as_good_needs_a_mean_that_is_no_worse():
+    assert verdict([0.8, 0.9], [0.75, 0.85], relation="at least") == "yes"
+    assert verdict([0.8, 0.9], [0.8, 0.9], relation="at least") == "yes"
+    assert verdict([0.75, 0.85], [0.8, 0.9], relation="at least") == "within noise"
+    assert verdict([0.9], [0.1], relation="at least") == "within noise"
     assert verdict([0.5, 0.51], [0.8, 0.81], relation="at least") == "no"
 
 

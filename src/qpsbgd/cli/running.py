@@ -48,9 +48,7 @@ def demo(
 
     budgets = (epochs,) if epochs <= 2 else (2, epochs)
     experiments = [Digits(budgets=budgets, seeds=seeds), LogReg(seeds=8, choosing_seeds=2)]
-    summaries = _run(experiments, out=out, workers=workers, fresh=fresh)
-    for summary in summaries:
-        summary["command"] = "qpsbgd demo"
+    summaries = _run(experiments, out=out, workers=workers, fresh=fresh, command="qpsbgd demo")
     _write_report(summaries, out, page(summaries, title="Binary networks trained with QP-SBGD"))
 
 
@@ -109,18 +107,17 @@ def read_summaries(folder: Path) -> list[Summary]:
     return found
 
 
-def _run(experiments: Sequence[Experiment], *, out: Path, workers: int, fresh: bool) -> list[Summary]:
+def _run(
+    experiments: Sequence[Experiment], *, out: Path, workers: int, fresh: bool, command: str | None = None
+) -> list[Summary]:
     """Run what is not done yet, write a result file for every experiment, and print its tables."""
     from qpsbgd.experiments.runs import Workers, write_result
     from qpsbgd.report.tables import claim_sentences, tables
 
     runs = out / "runs"
     runs.mkdir(parents=True, exist_ok=True)
-    if fresh:
-        for path in runs.glob("*.json"):
-            path.unlink()
     kept = len(list(runs.glob("*.json")))
-    if kept:
+    if kept and not fresh:
         console.print(f"{kept} finished runs in {runs} are used where they fit; --fresh starts over.", soft_wrap=True)
     summaries = []
     with _stoppable(), Workers(workers) as processes:
@@ -129,8 +126,10 @@ def _run(experiments: Sequence[Experiment], *, out: Path, workers: int, fresh: b
                 experiment.prepare()
         for count, experiment in enumerate(experiments, start=1):
             console.print(f"\n[bold]{experiment.title}[/bold] ({count} of {len(experiments)})", highlight=False)
-            show(experiment.run(folder=runs, workers=processes))
+            show(experiment.run(folder=runs, workers=processes, fresh=fresh))
             summary = experiment.summary(folder=runs)
+            if command is not None:
+                summary["command"] = command
             path = out / f"{experiment.name}.json"
             older = write_result(path, summary)
             if older is not None:

@@ -29,7 +29,7 @@ class Claim:
         metric: In which figure.
         cases: Where; with several, the figure is the mean over them, seed by seed.
         against: The other lines.
-        relation: "better" than the best of them, "at least" as good (within noise counts), "worse" than the worst.
+        relation: "better" than the best of them, "at least" as good (an equal mean counts), "worse" than the worst.
         level: What the mean must reach instead, where there is no other line.
         source: Who says so: the paper, or this project's aims.
     """
@@ -60,7 +60,7 @@ def judged(claim: Claim, values: Values, higher: Mapping[str, bool]) -> dict[str
     verdict = "within noise" if abs(difference) <= 2 * error else "yes" if difference > 0 else "no"
     if len(ours) < 2:
         verdict = "within noise"  # one seed tells nothing of the spread
-    if claim.relation == "at least" and verdict == "within noise":
+    if claim.relation == "at least" and len(ours) > 1 and difference >= 0:
         verdict = "yes"
     detail = f"{np.mean(ours):.4g} against {np.mean(others[rival]):.4g} ({rival}), two standard errors {2 * error:.2g}"
     return {**found, "verdict": verdict, "detail": detail, "rival": rival}

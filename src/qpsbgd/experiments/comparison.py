@@ -83,16 +83,17 @@ class Comparison(Experiment):
         """What the paper, or this project, says of the figures."""
         return ()
 
-    def run(self, *, folder: Path, workers: Workers | None = None) -> Iterator[Event]:
-        """Do all that is not done yet; yields (phase, jobs done, jobs in all) as it goes on."""
+    def run(self, *, folder: Path, workers: Workers | None = None, fresh: bool = False) -> Iterator[Event]:
+        """First the choice of options, then the final runs."""
         choosing = self._choosing_jobs()
         total = len(choosing) + self.seeds * sum(len(self.lines(case)) for case in self.cases())
         done = 0
         yield "choosing options" if choosing else "training", done, total
-        for _ in run_jobs(self.work, choosing, folder=folder, workers=workers):
+        how: dict[str, Any] = {"folder": folder, "workers": workers, "fresh": fresh}
+        for _ in run_jobs(self.work, choosing, **how):
             done += 1
             yield "choosing options", done, total
-        for _ in run_jobs(self.work, self._final_jobs(self._chosen(folder)), folder=folder, workers=workers):
+        for _ in run_jobs(self.work, self._final_jobs(self._chosen(folder)), **how):
             done += 1
             yield "training", done, total
 

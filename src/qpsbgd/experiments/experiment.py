@@ -31,8 +31,8 @@ class Experiment(ABC):
         """The same experiment, small: for a look and for tests."""
 
     @abstractmethod
-    def run(self, *, folder: Path, workers: Workers | None = None) -> Iterator[Event]:
-        """Do all that is not done yet; yields (phase, jobs done, jobs in all) as it goes on."""
+    def run(self, *, folder: Path, workers: Workers | None = None, fresh: bool = False) -> Iterator[Event]:
+        """Do all that is not done yet, or all if `fresh`; yields (phase, jobs done, jobs in all) as it goes on."""
 
     @abstractmethod
     def summary(self, *, folder: Path) -> dict[str, Any]:
@@ -79,11 +79,11 @@ class Study(Experiment):
         source ("paper" or "aim"), verdict ("yes", "no" or "within noise") and detail.
         """
 
-    def run(self, *, folder: Path, workers: Workers | None = None) -> Iterator[Event]:
+    def run(self, *, folder: Path, workers: Workers | None = None, fresh: bool = False) -> Iterator[Event]:
         """Do all jobs that are not done yet."""
         jobs = self.jobs()
         yield "computing", 0, len(jobs)
-        for done, _ in enumerate(run_jobs(self.work, jobs, folder=folder, workers=workers), start=1):
+        for done, _ in enumerate(run_jobs(self.work, jobs, folder=folder, workers=workers, fresh=fresh), 1):
             yield "computing", done, len(jobs)
 
     def summary(self, *, folder: Path) -> dict[str, Any]:

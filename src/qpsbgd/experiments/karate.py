@@ -60,6 +60,7 @@ class Karate(Comparison):
         """QP-SBGD in both forms, with the simulated annealer, and the baselines."""
         return paper_lines(
             exact="exact" if SETTINGS[case.name]["width"] <= 10 else "auto",
+            named="exact, auto at 64 hidden units",
             ours=rates(0.003, scale=4.0, momentum=0.0) + rates(0.003, 0.01, scale=1.0, momentum=0.9),
             literal=(0.01, 0.03),
             annealed=rates(0.003, 0.01, scale=1.0, momentum=0.9),

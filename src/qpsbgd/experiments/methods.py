@@ -102,6 +102,7 @@ def paper_lines(
     annealed: Grid | None,
     solver: str | None,
     exact: str = "exact",
+    named: str | None = None,
     printed_by: str | None = None,
     **grids: Grid,
 ) -> dict[str, Line]:
@@ -113,13 +114,14 @@ def paper_lines(
         annealed: Grid of QP-SBGD with simulated quantum annealing, where it is run.
         solver: A solver that the user named for one more line.
         exact: The solver of the first two lines: "auto" where layers are too wide for exact answers.
+        named: What tables call the solver of the first two lines, where it is not the same in all cases.
         printed_by: The solver of the second line, where it is another.
         **grids: Of the baselines.
     """
     lines = {
-        "qpsbgd": Line(f"QP-SBGD ({exact})", "qpsbgd", tuple({**p, "solver": exact} for p in ours), "ours"),
+        "qpsbgd": Line(f"QP-SBGD ({named or exact})", "qpsbgd", tuple({**p, "solver": exact} for p in ours), "ours"),
         "qpsbgd-printed": Line(
-            f"QP-SBGD ({printed_by or exact}), as printed",
+            f"QP-SBGD ({printed_by or named or exact}), as printed",
             "qpsbgd",
             printed(*literal, solver=printed_by or exact),
             "paper",

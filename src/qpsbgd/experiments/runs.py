@@ -88,7 +88,12 @@ def _timed(work: Callable[..., Result], job: Settings) -> Result:
 
 
 def run_jobs(
-    work: Callable[..., Result], jobs: Sequence[Settings], *, folder: Path, workers: Workers | None = None
+    work: Callable[..., Result],
+    jobs: Sequence[Settings],
+    *,
+    folder: Path,
+    workers: Workers | None = None,
+    fresh: bool = False,
 ) -> Iterator[Finished]:
     """The results of work(**settings) for all jobs, in the order in which they are done.
 
@@ -100,11 +105,12 @@ def run_jobs(
         jobs: Keyword arguments for `work`, of plain JSON types.
         folder: Where results are kept; made if it is not there.
         workers: Processes to use; without them jobs run here, one by one.
+        fresh: Compute all anew; what is kept is replaced, one by one.
     """
     folder.mkdir(parents=True, exist_ok=True)
     missing = []
     for job in jobs:
-        kept = _read(_path(folder, work, job), job)
+        kept = None if fresh else _read(_path(folder, work, job), job)
         if kept is None:
             missing.append(job)
         else:
