@@ -36,12 +36,12 @@ def test_solvers_are_listed_with_whether_they_can_be_used(wide):
         ("dimod", r"dimod +no +.*pip install 'qpsbgd\[dimod\]'"),
         ("gurobipy", r"gurobi +no +.*pip install 'qpsbgd\[gurobi\]'"),
         ("openjij", r"dimod sampler=openjij +no +.*pip install 'qpsbgd\[openjij\]'"),
-        ("dwave.system", r"dimod sampler=leap-hybrid +no +.*pip install 'qpsbgd\[dwave\]'"),
+        ("dwave.system", r"leap-hybrid +no +.*pip install 'qpsbgd\[dwave\]'"),
     ],
 )
 def test_what_lacks_a_package_is_listed_with_its_install_line(wide, monkeypatch, package, row):
     monkeypatch.setitem(sys.modules, package, None)
-    for name in ("dimod", "gurobi"):
+    for name in ("dimod", "gurobi", "dwave", "leap_hybrid"):
         monkeypatch.delitem(sys.modules, f"qpsbgd.solvers.{name}", raising=False)
     assert re.search(row, CliRunner().invoke(cli.app, ["solvers"]).stdout)
 
@@ -151,7 +151,8 @@ def test_what_solve_cannot_do_is_told_in_one_line(problem, monkeypatch, capsys, 
 
 def test_an_install_line_is_told_with_its_brackets(problem, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "dwave.system", None)
-    _, _, err = called(monkeypatch, capsys, "solve", problem, "--solver", "dimod", "--option", "sampler=leap-hybrid")
+    monkeypatch.delitem(sys.modules, "qpsbgd.solvers.dwave", raising=False)
+    _, _, err = called(monkeypatch, capsys, "solve", problem, "--solver", "dwave")
     assert "pip install 'qpsbgd[dwave]'" in err
 
 

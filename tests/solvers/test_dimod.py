@@ -1,5 +1,4 @@
 import sys
-import types
 from itertools import combinations
 
 import dimod
@@ -91,60 +90,6 @@ def test_without_openjij_only_its_own_name_fails(monkeypatch):
         make_solver("dimod", sampler="openjij")
     assert "qpsbgd[openjij]" in Dimod.variants()["sampler=openjij"]
     assert Dimod.variants()["sampler=tabu"] == ""
-
-
-def test_without_dwave_system_only_leap_fails(monkeypatch):
-    monkeypatch.setitem(sys.modules, "dwave.system", None)
-    with pytest.raises(ImportError, match=r"pip install 'qpsbgd\[dwave\]'"):
-        make_solver("dimod", sampler="leap-hybrid")
-    assert "qpsbgd[dwave]" in Dimod.variants()["sampler=leap-hybrid"]
-
-
-def fake_leap(monkeypatch, token):
-    opened = []
-
-    class LeapHybridSampler(dimod.ExactSolver):
-        parameters = {"time_limit": []}  # noqa: RUF012
-
-        def __init__(self):
-            super().__init__()
-            opened.append(self)
-
-        def sample(self, bqm, time_limit=None):
-            return super().sample(bqm)
-
-        def close(self):
-            opened.remove(self)
-
-    modules = {
-        "dwave.system": {"LeapHybridSampler": LeapHybridSampler},
-        "dwave.cloud": {},
-        "dwave.cloud.config": {"load_config": lambda: {"token": token} if token else {}},
-    }
-    for name, content in modules.items():
-        module = types.ModuleType(name)
-        vars(module).update(content)
-        monkeypatch.setitem(sys.modules, name, module)
-    return opened
-
-
-def test_leap_is_asked_with_its_parameters_and_closed(monkeypatch):
-    opened = fake_leap(monkeypatch, "a-token")
-    family = random_family(5, 2, 5, dtype=torch.float64)
-    solution = make_solver("dimod", sampler="leap-hybrid", parameters={"time_limit": 3}).solve(family)
-    torch.testing.assert_close(solution.energies, lowest_energies(family))
-    assert solution.stats["sampler"] == "leap-hybrid"
-    assert not solution.proven_optimal.any()
-    assert opened == []
-    assert Dimod.variants()["sampler=leap-hybrid"] == ""
-
-
-def test_leap_without_token_says_how_to_set_one(monkeypatch):
-    opened = fake_leap(monkeypatch, None)
-    with pytest.raises(RuntimeError, match=r"dwave config create.*DWAVE_API_TOKEN.*token="):
-        make_solver("dimod", sampler="leap-hybrid")
-    assert "DWAVE_API_TOKEN" in Dimod.variants()["sampler=leap-hybrid"]
-    assert opened == []
 
 
 def test_every_named_sampler_is_listed():

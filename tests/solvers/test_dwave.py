@@ -12,10 +12,11 @@ dwave_system = pytest.importorskip("dwave.system")
 from dwave.system.testing import MockDWaveSampler
 
 from qpsbgd import QPSBGD
+from qpsbgd.checkpoint import Checkpoint
 from qpsbgd.nn import BinaryLinear
 from qpsbgd.qubo import QuboFamily
 from qpsbgd.solvers.annealer import submissions
-from qpsbgd.solvers.dwave import BudgetSpent, DWave, estimate
+from qpsbgd.solvers.dwave import BudgetSpent, DWave
 from qpsbgd.solvers.exact import Exact
 from qpsbgd.testing import SOLVER_CHECKS, random_family
 
@@ -166,22 +167,58 @@ def test_a_layer_too_wide_for_the_chip_is_solved_in_blocks_when_asked(cache):
 def test_packing_saves_submissions_and_time(cache):
     """By hand: a submission is 8.5 ms and 100 reads of 82 µs, 16.7 ms in all; one by one, every column is one."""
     sampler = mock("pegasus", 6)
-    options = {"sampler": sampler, "num_reads": 100, "cache": cache}
+    solver = DWave(sampler=sampler, num_reads=100, cache=cache)
     step = [(16, 4), (4, 4), (4, 2)]
-    packed = estimate(step, **options)
-    single = estimate([random_family(n, m, 8) for n, m in step], one_by_one=True, **options)
+    packed, single = solver.estimate(step), solver.estimate(step, one_by_one=True)
     assert (packed.submissions, packed.qpu_seconds) == (1, pytest.approx(0.0167))
     assert (single.submissions, single.qpu_seconds) == (10, pytest.approx(0.167))
     with pytest.raises(ValueError, match="layer of 100 inputs"):
-        estimate([(100, 1)], **options)
+        solver.estimate([(100, 1)])
+    assert solver.submissions == 0
 
 
-def test_the_estimate_counts_the_submissions_that_the_solver_makes(cache):
-    sampler = mock()
-    family = random_family(10, 30, 20)
-    solver = DWave(sampler=sampler, cache=cache, num_reads=4, spin_reversals=2)
-    before = estimate([family], sampler=sampler, num_reads=4, spin_reversals=2, cache=cache)
-    assert solver.solve(family).stats["submissions"] == before.submissions
+@pytest.mark.parametrize("layers", [[(10, 30)], [(10, 30), (4, 2)], [(50, 2), (10, 2)]])
+def test_the_estimate_counts_the_submissions_that_the_solver_makes(cache, layers):
+    solver = DWave(sampler=mock(), cache=cache, num_reads=4, spin_reversals=2, block=10)
+    before = solver.estimate(layers)
+    solver.solve_all([random_family(n, m, 20) for n, m in layers])
+    assert solver.submissions == before.submissions
+
+
+def test_the_optimiser_tells_the_cost_of_a_run_before_it(cache):
+    model = torch.nn.Sequential(BinaryLinear(10, 4), torch.nn.Tanh(), BinaryLinear(4, 2))
+    sampler = mock(sampler=Counting)
+    cost = QPSBGD(model, solver=DWave(sampler=sampler, cache=cache, num_reads=100)).estimate(steps=30)
+    assert (cost.submissions, cost.qpu_seconds) == (30, pytest.approx(30 * 0.0167))
+    assert sampler.sent == []
+    with pytest.raises(TypeError, match="asks no annealer"):
+        QPSBGD(model, solver="exact").estimate()
+
+
+def test_a_budget_stops_training_with_a_checkpoint_and_a_larger_one_goes_on(cache, tmp_path):
+    """The same weights as without a limit, and no anneal is paid twice."""
+    inputs = torch.randn(30, 10, generator=torch.Generator().manual_seed(3))
+
+    def trained(path, limit):
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(BinaryLinear(10, 4), torch.nn.Tanh(), BinaryLinear(4, 2))
+        solver = DWave(sampler=mock(sampler=Counting), cache=cache, num_reads=5, max_qpu_seconds=limit)
+        optimizer = QPSBGD(model, lr=0.1, solver=solver)
+        with Checkpoint(path, model=model, optimizer=optimizer) as run:
+            for _ in run.steps(6):
+                rows = torch.randint(0, 30, (8,))
+                optimizer.zero_grad()
+                model(inputs[rows]).square().sum().backward()
+                optimizer.step()
+        return model[0].weight.detach().clone(), solver
+
+    whole, free = trained(tmp_path / "whole.pt", None)
+    with pytest.raises(BudgetSpent, match="resume it with a larger max_qpu_seconds"):
+        trained(tmp_path / "run.pt", 0.03)
+    resumed, solver = trained(tmp_path / "run.pt", 1.0)
+    assert torch.equal(resumed, whole)
+    assert (solver.submissions, solver.qpu_seconds) == (free.submissions, pytest.approx(free.qpu_seconds))
+    assert len(solver.sampler.sent) == 3
 
 
 def test_a_spent_budget_stops_before_anything_is_sent_and_the_optimiser_changes_nothing(cache):
@@ -250,7 +287,7 @@ def test_one_connection_is_kept_and_closed(cache, monkeypatch):
     with DWave(cache=cache, region="eu-central-1", chip="Advantage_system9", num_reads=2) as solver:
         for _ in range(3):
             solver.solve(random_family(4, 2, 8))
-        sampler = solver._opened.sampler
+        sampler = solver.sampler_in_use
     assert made == [{"region": "eu-central-1", "solver": "Advantage_system9"}]
     assert sampler.closed == 1
     solver.solve(random_family(4, 2, 8))
@@ -281,7 +318,7 @@ def test_copies_and_pickles_open_a_connection_of_their_own(cache, monkeypatch):
     family = random_family(4, 2, 8)
     spins = solver.solve(family).spins
     for copied in (copy.deepcopy(solver), pickle.loads(pickle.dumps(solver))):
-        assert copied._opened is None
+        assert copied._open_link is None
         assert copied.qpu_seconds == solver.qpu_seconds
         assert torch.equal(copied.solve(family).spins, spins)
 

@@ -18,8 +18,8 @@ VARIANTS = {
     "virtual-qpu": ("virtual-qpu", {"size": 4}),
     "gurobi with a gap": ("gurobi", {"mip_gap": 0.1}),
 }
-# The first needs a token (its checks run on a mock chip in test_dwave.py), the second a recording.
-NEEDING_MORE = {"dwave", "replay"}
+# The first two need a token (their checks run on mocks in test_dwave.py and test_leap_hybrid.py), the last a recording.
+NEEDING_MORE = {"dwave", "leap-hybrid", "replay"}
 EVERY = {name: (name, {}) for name in SOLVERS if name not in NEEDING_MORE} | VARIANTS
 
 

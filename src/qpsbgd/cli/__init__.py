@@ -1,4 +1,4 @@
-"""The command line: `qpsbgd demo`, `run`, `report`, `data`, `solve` and `solvers`."""
+"""The command line: `qpsbgd demo`, `run`, `report`, `data`, `qpu`, `solve` and `solvers`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 import qpsbgd
-from qpsbgd.cli import data, running, solving
+from qpsbgd.cli import data, qpu, running, solving
 from qpsbgd.cli.console import console
 
 app = typer.Typer(
@@ -20,6 +20,7 @@ app = typer.Typer(
 for command in (running.demo, running.run, running.report, solving.solve, solving.solvers):
     app.command()(command)
 app.add_typer(data.app, name="data")
+app.add_typer(qpu.app, name="qpu")
 
 
 @app.callback(invoke_without_command=True)

@@ -28,7 +28,7 @@ def solve(
     number: Annotated[int, typer.Option(help="Which problem of a file that holds several, from 1.")] = 1,
 ) -> None:
     """Solve a QUBO or Ising problem, or a family recorded from training, from a file."""
-    options = dict(map(_option, option or [])) | ({} if seed is None else {"seed": seed})
+    options = read_options(option) | ({} if seed is None else {"seed": seed})
     try:
         chosen = make_solver(solver, **options)
     except TypeError as error:
@@ -73,6 +73,11 @@ def solvers() -> None:
             table.add_row(f"[bold]{name}[/bold] {variant}", state, escape(obstacle or described))
             described = ""
     console.print(table)
+
+
+def read_options(texts: list[str] | None) -> dict[str, Any]:
+    """A solver's options from `key=value` texts."""
+    return dict(map(_option, texts or []))
 
 
 def _option(text: str) -> tuple[str, Any]:

@@ -18,6 +18,7 @@ from qpsbgd.solvers import Solver, make_solver
 
 if TYPE_CHECKING:
     from qpsbgd.optim import gpu_step
+    from qpsbgd.solvers.annealer.budget import Estimate
 
 _FAMILY = ("quadratic", "linear", "offset")
 _MOST_GRAPHS = 4
@@ -159,6 +160,18 @@ class QPSBGD(LayerwiseOptimizer):
             elif state[name] is not value:
                 state[name].copy_(value)
         state["step"] = state.get("step", 0) + 1
+
+    def estimate(self, steps: int = 1) -> Estimate:
+        """What that many steps cost on the solver's chip: submissions and seconds of the chip; nothing is sent.
+
+        Raises:
+            TypeError: The solver runs on no chip.
+        """
+        if not hasattr(self.solver, "estimate"):
+            raise TypeError(f"{self.solver} asks no annealer, so steps cost no time of one; see the solver 'dwave'")
+        shapes = [(layer.weight[0].numel(), len(layer.weight)) for layer in self._layers.values()]
+        cost: Estimate = self.solver.estimate(shapes)
+        return cost * steps
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget gradients and records."""

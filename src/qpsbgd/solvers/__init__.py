@@ -26,6 +26,7 @@ SOLVERS: Mapping[str, str] = MappingProxyType(
         "gurobi": "qpsbgd.solvers.gurobi:Gurobi",
         "dimod": "qpsbgd.solvers.dimod:Dimod",
         "dwave": "qpsbgd.solvers.dwave:DWave",
+        "leap-hybrid": "qpsbgd.solvers.leap_hybrid:LeapHybrid",
         "virtual-qpu": "qpsbgd.solvers.virtual_qpu:VirtualQPU",
         "replay": "qpsbgd.solvers.replay:Replay",
     }

@@ -1,4 +1,4 @@
-"""Any dimod sampler as a solver: D-Wave's classical ones, OpenJij's and Leap's by name, or an object of your own."""
+"""Any dimod sampler as a solver: D-Wave's classical ones and OpenJij's by name, or an object of your own."""
 
 from __future__ import annotations
 
@@ -30,28 +30,6 @@ def _openjij() -> dimod.Sampler:
     return SASampler()
 
 
-def _leap_hybrid() -> dimod.Sampler:
-    _check_leap()
-    from dwave.system import LeapHybridSampler
-
-    return LeapHybridSampler()
-
-
-def _check_leap() -> None:
-    """Raises where Leap cannot be used; asks nothing of the network."""
-    try:
-        import dwave.system  # noqa: F401
-        from dwave.cloud.config import load_config
-    except ImportError as error:
-        raise ImportError("sampler 'leap-hybrid' needs dwave-system: pip install 'qpsbgd[dwave]'") from error
-    if not load_config().get("token"):
-        raise RuntimeError(
-            "sampler 'leap-hybrid' needs an API token of D-Wave Leap, and none is set; copy yours from "
-            "https://cloud.dwavesys.com/leap, then run `dwave config create` or set DWAVE_API_TOKEN, or pass "
-            "sampler=dwave.system.LeapHybridSampler(token=…)"
-        )
-
-
 SAMPLERS: Mapping[str, Callable[[], dimod.Sampler]] = MappingProxyType(
     {
         "simulated-annealing": dwave.samplers.SimulatedAnnealingSampler,
@@ -60,12 +38,11 @@ SAMPLERS: Mapping[str, Callable[[], dimod.Sampler]] = MappingProxyType(
         "path-integral-annealing": dwave.samplers.PathIntegralAnnealingSampler,
         "exact": dimod.ExactSolver,
         "openjij": _openjij,
-        "leap-hybrid": _leap_hybrid,
     }
 )
 """Name → what makes the sampler; packages beyond dwave-samplers are loaded when their sampler is asked for."""
 
-_CHECKS: Mapping[str, Callable[[], object]] = MappingProxyType({"openjij": _openjij, "leap-hybrid": _check_leap})
+_CHECKS: Mapping[str, Callable[[], object]] = MappingProxyType({"openjij": _openjij})
 
 
 @dataclass(frozen=True)
@@ -76,7 +53,7 @@ class Dimod(Solver):
         sampler: A dimod sampler object, or one of the names in `SAMPLERS`.
         parameters: Given to every `sample` call, such as `{"num_reads": 10, "seed": 0}`. Samplers that take a seed
             get `seed=0` where none is given, so that runs can be repeated; path-integral annealing ignores it
-            (dwave-samplers 1.8), and Leap has none. `"seed": None` saves OpenJij some time when there are many reads.
+            (dwave-samplers 1.8). `"seed": None` saves OpenJij some time when there are many reads.
     """
 
     sampler: Any = "simulated-annealing"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, TypeVar
 
-from qpsbgd.solvers.annealer.budget import BudgetSpent, Estimate, estimate
+from qpsbgd.solvers.annealer.budget import BudgetSpent, Estimate
 from qpsbgd.solvers.annealer.chip_solver import ChipSolver
 from qpsbgd.solvers.annealer.chips import Chip
+from qpsbgd.solvers.annealer.connected import ConnectedSolver
 
 try:
     import dwave.system
@@ -46,38 +47,45 @@ class DWave(ChipSolver):
     def variants(cls) -> dict[str, str]:
         """Whether D-Wave's chips can be used here; asks nothing of the network."""
         try:
-            _check_token()
+            check_token("dwave", "DWaveSampler")
         except RuntimeError as error:
             return {"": str(error)}
         return {"": ""}
 
     @property
-    def _name(self) -> str:
+    def name(self) -> str:
+        """The solver's name."""
         return "dwave"
 
     def _connect(self) -> tuple[Any, bool]:
         if self.sampler is not None:
             return self.sampler, False
-        _check_token()
+        check_token("dwave", "DWaveSampler")
         chosen = {"region": self.region, "solver": self.chip}
         return dwave.system.DWaveSampler(**{name: value for name, value in chosen.items() if value is not None}), True
 
     def __deepcopy__(self, memo: dict[int, Any]) -> DWave:
-        # An open sampler cannot be copied; the copy asks the same one.
-        options = {each.name: getattr(self, each.name) for each in fields(self) if each.init}
-        made = DWave(**options)
-        made.load_state_dict(copy.deepcopy(self.state_dict(), memo))
-        return made
+        return copied(self, memo)
 
 
-def _check_token() -> None:
-    """Raises where no token is set; asks nothing of the network."""
+Connected = TypeVar("Connected", bound=ConnectedSolver)
+
+
+def copied(solver: Connected, memo: dict[int, Any]) -> Connected:
+    """A copy that asks the same sampler: an open one cannot be copied."""
+    made = type(solver)(**{each.name: getattr(solver, each.name) for each in fields(solver) if each.init})
+    made.load_state_dict(copy.deepcopy(solver.state_dict(), memo))
+    return made
+
+
+def check_token(solver: str, sampler: str) -> None:
+    """Raises where no token is set, with the ways to set one; asks nothing of the network."""
     if not load_config().get("token"):
         raise RuntimeError(
-            "solver 'dwave' needs an API token of D-Wave Leap, and none is set; copy yours from "
+            f"solver {solver!r} needs an API token of D-Wave Leap, and none is set; copy yours from "
             "https://cloud.dwavesys.com/leap, then run `dwave config create`, or set the environment variable "
-            "DWAVE_API_TOKEN, or pass sampler=dwave.system.DWaveSampler(token=…); the solver 'virtual-qpu' needs none"
+            f"DWAVE_API_TOKEN, or pass sampler=dwave.system.{sampler}(token=…); the solver 'virtual-qpu' needs none"
         )
 
 
-__all__ = ["BudgetSpent", "DWave", "Estimate", "estimate"]
+__all__ = ["BudgetSpent", "DWave", "Estimate"]

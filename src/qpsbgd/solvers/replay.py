@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver
 from qpsbgd.solvers.annealer.chip_solver import DECIDING, ChipSolver
 from qpsbgd.solvers.annealer.chips import Chip
+from qpsbgd.solvers.annealer.connected import ConnectedSolver
+from qpsbgd.solvers.annealer.hybrid_solver import HybridSolver
 from qpsbgd.solvers.annealer.recordings import Recording, RecordingError
 from qpsbgd.solvers.annealer.submissions import Link
 
@@ -27,16 +30,23 @@ class Replay(Solver):
     """
 
     path: str | Path
-    _inner: _FromFile = field(init=False, repr=False)
+    _inner: ConnectedSolver = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         recording = Recording(self.path)
+        header, path = recording.header, Path(self.path)
+        inner: ConnectedSolver
         try:
-            options = {name: recording.header[name] for name in DECIDING}
-            chip = Chip.from_description(recording.header["chip"])
+            if header["solver"] == "leap-hybrid":
+                limits = dict(header["limits"])
+                inner = _HybridFromFile(time_limit=header["time_limit"], descent=header["descent"], limits=limits)
+            else:
+                chip = Chip.from_description(header["chip"])
+                inner = _ChipFromFile(**{name: header[name] for name in DECIDING}, described=chip)
         except (KeyError, TypeError, ValueError) as error:
             raise RecordingError(f"{self.path} does not tell the chip and options it was recorded with") from error
-        object.__setattr__(self, "_inner", _FromFile(**options, path=Path(self.path), described=chip))
+        inner.record = path
+        object.__setattr__(self, "_inner", inner)
 
     def solve(self, family: QuboFamily) -> Solution:
         """The recorded answer."""
@@ -55,19 +65,30 @@ class Replay(Solver):
         self._inner.load_state_dict(state)
 
 
-@dataclass(kw_only=True, eq=False)
-class _FromFile(ChipSolver):
-    """`ChipSolver` without a chip."""
-
-    path: Path
-    described: Chip = field(repr=False)
+class _FromFile(ConnectedSolver):
+    """A solver whose only link is the recording that `record` names."""
 
     @property
-    def _name(self) -> str:
+    def name(self) -> str:
+        """The solver's name."""
         return "replay"
+
+    def _made_link(self, sampler: Any, owned: bool) -> Link:
+        assert self.record is not None
+        return Recording(self.record)
+
+
+@dataclass(kw_only=True, eq=False)
+class _ChipFromFile(_FromFile, ChipSolver):
+    described: Chip = field(repr=False)
 
     def _connect(self) -> tuple[Any, bool]:
         return self.described.as_sampler(), False
 
-    def _link(self, sampler: Any, owned: bool) -> Link:
-        return Recording(self.path)
+
+@dataclass(kw_only=True, eq=False)
+class _HybridFromFile(_FromFile, HybridSolver):
+    limits: dict[str, Any] = field(repr=False)
+
+    def _connect(self) -> tuple[Any, bool]:
+        return SimpleNamespace(properties=self.limits, parameters={}), False

@@ -245,7 +245,8 @@ class VirtualQPU(ChipSolver):
     )
 
     @property
-    def _name(self) -> str:
+    def name(self) -> str:
+        """The solver's name."""
         return "virtual-qpu"
 
     def _connect(self) -> tuple[Any, bool]:

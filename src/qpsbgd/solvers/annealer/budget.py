@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from qpsbgd.qubo import QuboFamily
 from qpsbgd.solvers.annealer.chips import Chip, access_seconds
-from qpsbgd.solvers.annealer.packing import Sheet, pack
-from qpsbgd.solvers.annealer.tiles import largest_clique, tiles_of
+from qpsbgd.solvers.annealer.packing import Sheet
+from qpsbgd.solvers.annealer.tiles import largest_clique
+
+Shape = tuple[int, int]
+"""Inputs and columns of a layer."""
 
 
 class BudgetSpent(RuntimeError):
@@ -19,7 +20,7 @@ class BudgetSpent(RuntimeError):
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a step costs.
+    """What steps cost on a chip.
 
     Attributes:
         submissions: Problems sent to the chip.
@@ -29,44 +30,9 @@ class Estimate:
     submissions: int
     qpu_seconds: float
 
-
-def estimate(
-    families: Iterable[QuboFamily | tuple[int, int]],
-    *,
-    sampler: Any,
-    num_reads: int = 50,
-    annealing_time: float | None = None,
-    copies: int = 16,
-    spin_reversals: int = 1,
-    one_by_one: bool = False,
-    cache: str | Path | None = None,
-) -> Estimate:
-    """What a step with these families costs on a chip, by the chip's own account of its times.
-
-    Args:
-        families: The layers of a step: families, or their shapes (n, m).
-        sampler: The chip, as for the solver 'dwave'; nothing is sent to it.
-        num_reads: As for the solver.
-        annealing_time: As for the solver.
-        copies: As for the solver.
-        spin_reversals: As for the solver.
-        one_by_one: The paper's way, for comparison: every column is a submission of its own.
-        cache: As for the solver.
-    """
-    shapes = [
-        (each.num_spins, each.num_columns) if isinstance(each, QuboFamily) else (int(each[0]), int(each[1]))
-        for each in families
-    ]
-    chip = Chip.of(sampler)
-    sizes = [n for n, m in shapes for _ in range(m)]
-    tilings = {n: tiles_of(chip, n, folder=None if cache is None else Path(cache)) for n in set(sizes)}
-    for n, tiles in tilings.items():
-        if not tiles:
-            raise too_wide(n, chip)
-    sheets = [pack([n], tilings)[0] for n in sizes] if one_by_one else pack(sizes, tilings, copies=copies)
-    return of_sheets(
-        sheets, sampler=sampler, num_reads=num_reads, annealing_time=annealing_time, spin_reversals=spin_reversals
-    )
+    def __mul__(self, steps: int) -> Estimate:
+        """What that many such steps cost."""
+        return Estimate(self.submissions * steps, self.qpu_seconds * steps)
 
 
 def of_sheets(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,21 @@ from qpsbgd.solvers.annealer.packing import Ising, decided
 from qpsbgd.solvers.descent import improved
 
 Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """All reads of a family, not only the best; a read's columns come from one anneal where they were sent together.
+
+    Attributes:
+        spins: −1 or +1, shape (reads, n, m), in the family's floating type.
+        energies: Shape (reads, m).
+        stats: What the chip did, as in a solution.
+    """
+
+    spins: Tensor
+    energies: Tensor
+    stats: dict[str, Any]
 
 
 class Reads:
@@ -48,32 +64,40 @@ class Reads:
 
     def best(self, *, repair: str, descent: bool) -> Solution:
         """The read of least energy of every column, with what the chip did in `stats`."""
+        column, wide, every, stats = self._repaired(repair)
+        energies = wide.energies(every)
+        shift = float(self.family.offset.double().mean())
+        stats["chip_energy"] = float(energies[self._first(energies, column)].mean()) + shift
+        stats["read_energy"] = float(energies.mean()) + shift
+        if descent:
+            lowered = improved(wide, every)
+            every, energies, stats["flips"] = lowered.spins, lowered.energies, lowered.stats["flips"]
+        return Solution.of(self.family, every[:, self._first(energies, column)], **stats)
+
+    def all(self, *, repair: str, descent: bool) -> Samples:
+        """Every read, in the order of the submissions: of every column as many as the one with fewest has."""
+        column, wide, every, stats = self._repaired(repair)
+        if descent:
+            every = improved(wide, every).spins
+        rows = np.stack([np.flatnonzero(column == number)[: stats["reads"]] for number in range(column.max() + 1)])
+        spins = every[:, torch.from_numpy(rows)].permute(2, 0, 1).to(self.family.linear).contiguous()
+        return Samples(spins, self.family.energies(spins), stats)
+
+    def _repaired(self, repair: str) -> tuple[Array, QuboFamily, Tensor, dict[str, Any]]:
+        """The column of every read, all reads as columns of one family, their spins (n, reads), and what chains did."""
         column, votes, lengths = (np.concatenate(part) for part in (self._column, self._votes, self._lengths))
         linear = self._linear.T[column]
         spins = decided(votes, lengths, quadratic=self._quadratic, linear=linear, repair=repair)
         wide = QuboFamily.trusted(
             self._exact.quadratic, torch.from_numpy(linear.T.copy()), torch.zeros(len(column), dtype=torch.float64)
         )
-        every = torch.from_numpy(spins.T.copy())
-        energies = wide.energies(every)
-        chip_best, chip_mean = energies[self._first(energies, column)].mean(), energies.mean()
-        flips = 0
-        if descent:
-            lowered = improved(wide, every)
-            every, energies, flips = lowered.spins, lowered.energies, lowered.stats["flips"]
-        pick = self._first(energies, column)
-        shift = float(self.family.offset.double().mean())
         stats: dict[str, Any] = {
             "reads": int(np.bincount(column).min()),
             "chain_break_fraction": float((np.abs(votes) < lengths).mean()),
             "chain_length": float(lengths.mean()),
             "longest_chain": int(lengths.max()),
-            "chip_energy": float(chip_best) + shift,
-            "read_energy": float(chip_mean) + shift,
         }
-        if descent:
-            stats["flips"] = flips
-        return Solution.of(self.family, every[:, pick], **stats)
+        return column, wide, torch.from_numpy(spins.T.copy()), stats
 
     def _first(self, energies: Tensor, column: Array) -> Tensor:
         """Which read of every column has the least energy."""

@@ -1,0 +1,91 @@
+"""`qpsbgd qpu`: what a run costs on a quantum annealer, and what a recording holds."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from qpsbgd.cli.console import console, rich_table
+from qpsbgd.cli.solving import read_options
+from qpsbgd.solvers import make_solver
+
+if TYPE_CHECKING:
+    from qpsbgd.solvers.annealer.budget import Estimate
+
+app = typer.Typer(no_args_is_help=True, help="Quantum annealers: costs before a run, and recordings.")
+
+
+@app.command()
+def estimate(
+    widths: Annotated[str, typer.Argument(help="Of the network's layers, such as 16-4-4-2.")],
+    steps: Annotated[int, typer.Option(min=1, help="Optimiser steps of the run.")] = 1,
+    solver: Annotated[str, typer.Option(help="virtual-qpu, dwave or leap-hybrid.")] = "virtual-qpu",
+    option: Annotated[list[str] | None, typer.Option(help="Option of the solver, key=value; repeat at will.")] = None,
+) -> None:
+    """Count the submissions and seconds of the chip that training takes; sends nothing.
+
+    The solver virtual-qpu needs no token: a full Pegasus chip, or another by --option topology=zephyr and size=15, with
+    the times of D-Wave's mock. The solver dwave asks your chip for its graph and its times.
+    """
+    shapes = _shapes(widths)
+    try:
+        made: Any = make_solver(solver, **read_options(option))
+    except TypeError as error:
+        raise ValueError(str(error)) from error
+    if not hasattr(made, "estimate"):
+        raise ValueError(f"solver {solver!r} asks no annealer; choose virtual-qpu, dwave or leap-hybrid")
+    ways: dict[str, Estimate] = {"all columns together": made.estimate(shapes)}
+    if solver != "leap-hybrid":
+        ways["one column at a time"] = made.estimate(shapes, one_by_one=True)
+    body = [
+        [f"submissions, {_steps(count)}", *(str((cost * count).submissions) for cost in ways.values())]
+        for count in dict.fromkeys((1, steps))
+    ] + [
+        [f"time of the chip, {_steps(count)}", *(_time((cost * count).qpu_seconds) for cost in ways.values())]
+        for count in dict.fromkeys((1, steps))
+    ]
+    chip = made.sampler_in_use.properties.get("chip_id", solver)
+    reads = f", {made.num_reads} reads" if hasattr(made, "num_reads") else ""
+    console.print(rich_table(f"{widths} on {chip}{reads}", ["", *ways], body))
+
+
+@app.command()
+def recording(file: Annotated[Path, typer.Argument(help="What `record` of a solver wrote.")]) -> None:
+    """Check a recording, answer by answer, and say what it holds."""
+    from qpsbgd.solvers.annealer.recordings import Recording
+
+    found = Recording(file)
+    seconds = found.verify()
+    header = found.header
+    facts = {
+        "solver": header.get("solver", "?"),
+        "chip": header.get("chip", {}).get("name", "–"),
+        "answers": len(found),
+        "chip time": _time(seconds),
+        "size": f"{file.stat().st_size / 1e6:.3g} MB",
+    }
+    for name, fact in facts.items():
+        console.print(f"[bold]{name:<12}[/bold]{fact}", highlight=False)
+
+
+def _shapes(text: str) -> list[tuple[int, int]]:
+    try:
+        widths = [int(part) for part in text.replace("x", "-").split("-")]
+    except ValueError:
+        widths = []
+    if len(widths) < 2 or min(widths) < 1:
+        raise ValueError(f"widths must be at least two positive numbers joined by -, such as 16-4-4-2, got {text!r}")
+    return list(pairwise(widths))
+
+
+def _steps(count: int) -> str:
+    return "one step" if count == 1 else f"{count} steps"
+
+
+def _time(seconds: float) -> str:
+    return (
+        f"{seconds * 1e3:.4g} ms" if seconds < 1 else f"{seconds:.4g} s" if seconds < 120 else f"{seconds / 60:.4g} min"
+    )

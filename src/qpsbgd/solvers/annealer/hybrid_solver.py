@@ -1,0 +1,124 @@
+"""Families on a hybrid solver: all columns of all layers as one problem, whatever their width."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from qpsbgd.qubo import QuboFamily, Solution
+from qpsbgd.solvers.annealer.budget import Estimate, Shape
+from qpsbgd.solvers.annealer.connected import ConnectedSolver
+from qpsbgd.solvers.annealer.packing import Ising
+from qpsbgd.solvers.annealer.reads import Reads
+from qpsbgd.solvers.annealer.submissions import Problem
+
+Array = np.ndarray[Any, Any]
+
+LIMITS = ("minimum_time_limit", "maximum_number_of_variables", "maximum_number_of_biases")
+"""The service's properties that decide what is sent."""
+
+
+@dataclass(kw_only=True, eq=False)
+class HybridSolver(ConnectedSolver):
+    """Solves families on a hybrid solver; what the solvers 'leap-hybrid' and 'replay' share.
+
+    Takes the options of `ConnectedSolver` and these. A submission takes some seconds whatever its size, so all columns
+    of all layers go together, each divided by the field that a typical spin feels, since the service looks at their
+    sum.
+
+    Args:
+        time_limit: Seconds for a submission; None takes the least that the service allows for its size.
+        descent: Flip single spins of the answer, until no flip lowers the energy.
+    """
+
+    time_limit: float | None = None
+    descent: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.time_limit is not None and not self.time_limit > 0:
+            raise ValueError(f"time_limit must be positive, got {self.time_limit}")
+
+    def solve_all(self, families: Sequence[QuboFamily]) -> list[Solution]:
+        """The answer for every column of every family, from as few submissions as the service's limits allow."""
+        if self.max_qpu_seconds is not None and families:
+            self._check_budget(self.estimate([(family.num_spins, family.num_columns) for family in families]))
+        reads = [Reads(family) for family in families]
+        owners = [(each, column) for each in reads for column in range(each.family.num_columns)]
+        before = self.submissions, self.qpu_seconds
+        groups = self._groups([each.family.num_spins for each, _ in owners])
+        problems = [self._problem([owners[k][0].columns[owners[k][1]] for k in group]) for group in groups]
+        for group, answer in zip(groups, self._ask(problems), strict=True):
+            at = 0
+            for each, column in (owners[k] for k in group):
+                n = each.family.num_spins
+                each.add(column, answer.spins[:, at : at + n].astype(np.int64), np.ones(n, dtype=np.int64))
+                at += n
+        used = {
+            "solver": self.name,
+            "submissions": self.submissions - before[0],
+            "qpu_seconds": self.qpu_seconds - before[1],
+        }
+        found = [each.best(repair="majority", descent=self.descent) for each in reads]
+        return [
+            Solution(
+                s.spins, s.energies, s.proven_optimal, used | {k: v for k, v in s.stats.items() if "chain" not in k}
+            )
+            for s in found
+        ]
+
+    def estimate(self, shapes: Sequence[Shape]) -> Estimate:
+        """What a step with layers of these shapes (inputs, columns) costs: the time limits of its submissions."""
+        sizes = [n for n, m in shapes for _ in range(m)]
+        groups = self._groups(sizes)
+        return Estimate(len(groups), sum(self._seconds(sum(sizes[k] for k in group)) for group in groups))
+
+    def _groups(self, sizes: Sequence[int]) -> list[list[int]]:
+        """The columns of every submission: as many, in order, as the service takes."""
+        properties = self.sampler_in_use.properties
+        limits = np.array([properties.get(name) or np.inf for name in LIMITS[1:]])
+        groups: list[list[int]] = []
+        size = np.full(2, np.inf)
+        for column, n in enumerate(sizes):
+            own = np.array([n, n * (n + 1) / 2])
+            if (own > limits).any():
+                raise ValueError(
+                    f"a layer of {n} inputs has {n} variables and {own[1]:.0f} biases a column, but the service takes "
+                    f"at most {limits[0]:g} and {limits[1]:g}; use a classical solver"
+                )
+            if (size + own > limits).any() or not groups:
+                groups.append([])
+                size = np.zeros(2)
+            groups[-1].append(column)
+            size = size + own
+        return groups
+
+    def _seconds(self, variables: int) -> float:
+        counts, seconds = zip(*self.sampler_in_use.properties["minimum_time_limit"], strict=True)
+        least = float(np.interp(variables, counts, seconds))
+        return least if self.time_limit is None else max(least, self.time_limit)
+
+    def _problem(self, columns: Sequence[Ising]) -> Problem:
+        fields, edges, couplings, at = [], [], [], 0
+        for ising in columns:
+            unit = ising.strength(1.0)
+            n = len(ising.fields)
+            ends = np.triu_indices(n, 1)
+            fields.append(ising.fields / unit)
+            edges.append(np.stack(ends, axis=1) + at)
+            couplings.append(ising.couplings[ends] / unit)
+            at += n
+        return Problem(
+            np.arange(at),
+            np.concatenate(fields),
+            np.concatenate(edges),
+            np.concatenate(couplings),
+            {"time_limit": self._seconds(at)},
+        )
+
+    def _header(self, sampler: Any) -> dict[str, Any]:
+        limits = {name: sampler.properties[name] for name in LIMITS if name in sampler.properties}
+        return {"time_limit": self.time_limit, "descent": self.descent, "limits": limits}
