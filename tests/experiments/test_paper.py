@@ -101,7 +101,8 @@ def test_claims_speak_of_lines_and_cases_that_exist(name):
 def test_every_experiment_has_all_methods(name):
     experiment = make_experiment(name)
     lines = experiment.lines(experiment.cases()[-1])
-    assert {"qpsbgd", "qpsbgd-printed", "qpsbgd-annealed", *BASELINES} <= set(lines)
+    assert {"qpsbgd", "qpsbgd-printed", *BASELINES} <= set(lines)
+    assert {"qpsbgd-annealed", "qpsbgd-virtual"} & set(lines)
     printed = lines["qpsbgd-printed"].grid[0]
     assert (printed["scale"], printed["momentum"], printed["clip"]) == ("literal", 0.0, None)
 

@@ -81,7 +81,7 @@ def test_tiles_are_searched_once_and_kept(folder, monkeypatch):
         raise AssertionError("searched again")
 
     monkeypatch.setattr(tiles_module, "_searched", refuse)
-    again = tiles_of(chip, 10, folder=folder)
+    again = tiles_of(Chip.of(mock()), 10, folder=folder)
     assert [tile.chains() for tile in again] == [tile.chains() for tile in first]
 
 
@@ -92,6 +92,7 @@ def test_a_broken_file_of_tiles_is_written_anew(tmp_path, content):
     (file,) = tmp_path.iterdir()
     good = file.read_bytes()
     file.write_bytes(content)
+    chip = Chip.of(mock("pegasus", 2))
     assert [tile.chains() for tile in tiles_of(chip, 3, folder=tmp_path)] == [tile.chains() for tile in first]
     assert file.read_bytes() == good
 
@@ -102,6 +103,7 @@ def test_tiles_that_overlap_or_belong_to_another_size_are_not_believed(tmp_path)
     (file,) = tmp_path.iterdir()
     for wrong in ([first[0], first[0]], [tile[:2] for tile in first]):
         file.write_text(json.dumps(wrong))
+        chip = Chip.of(mock("pegasus", 2))
         assert [tile.chains() for tile in tiles_of(chip, 3, folder=tmp_path)] == first
 
 

@@ -103,6 +103,17 @@ def test_spare_tiles_are_extra_reads(cache):
         assert solution.stats["reads"] == reads
 
 
+def test_reads_can_be_shared_out_among_spare_tiles(cache):
+    """Two columns of 3 on up to 4 tiles each: a quarter of the reads in a submission, as many of a column as asked."""
+    sampler = mock(sampler=Counting)
+    solver = DWave(sampler=sampler, cache=cache, num_reads=18, copies=4, share_reads=True)
+    before = solver.estimate([(3, 2)])
+    solution = solver.solve(random_family(3, 2, 8))
+    assert sampler.told[0]["num_reads"] == 5
+    assert solution.stats["reads"] == 20
+    assert before.qpu_seconds == pytest.approx(8.5e-3 + 5 * 82e-6)
+
+
 def test_everything_sent_lies_in_the_chips_ranges_and_is_not_rescaled(cache):
     sampler = mock(sampler=Counting)
     DWave(sampler=sampler, cache=cache, num_reads=2, annealing_time=50.0, spin_reversals=2).solve_all(

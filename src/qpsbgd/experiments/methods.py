@@ -19,6 +19,14 @@ Grid = tuple[Options, ...]
 SIMULATED_ANNEALER: Mapping[str, Any] = MappingProxyType({"name": "quantum-annealing", "sweeps": 16, "slices": 4})
 """One short read of simulated quantum annealing without repair: its errors stand in for those of a chip."""
 
+VIRTUAL_CHIP: Mapping[str, Any] = MappingProxyType(
+    {"name": "virtual-qpu", "num_reads": 10, "sweeps": 32, "slices": 4, "descent": False}
+)
+"""A full Pegasus chip with control errors: ten short reads of every QUBO, broken chains by majority, no descent."""
+
+DWAVE = "qpsbgd-virtual"
+"""The line that stands for the paper's QP-SBGD (D), where it is run on a virtual chip."""
+
 
 @dataclass(frozen=True)
 class Line:
@@ -56,6 +64,19 @@ def solver_line(solver: str, grid: Grid) -> dict[str, Line]:
     """QP-SBGD with a solver that the user named, at the options of our own line."""
     options = tuple({**point, "solver": solver} for point in grid)
     return {f"qpsbgd-{solver}": Line(f"QP-SBGD ({solver})", "qpsbgd", options, "ours")}
+
+
+def virtual_line(grid: Grid) -> dict[str, Line]:
+    """QP-SBGD on a virtual chip."""
+    points = tuple({**point, "solver": dict(VIRTUAL_CHIP)} for point in grid)
+    return {DWAVE: Line("QP-SBGD (virtual QPU)", "qpsbgd", points, "ours")}
+
+
+def prepare_virtual_chip(*widths: int) -> None:
+    """Find the tiles of these widths before many processes need them; raises where a package is missing."""
+    options = dict(VIRTUAL_CHIP)
+    chip: Any = make_solver(options.pop("name"), **options)
+    chip.estimate([(width, 1) for width in widths])
 
 
 def _qpsbgd(layers: Layers, options: Options, steps: int) -> Optimizer:
@@ -99,7 +120,8 @@ def paper_lines(
     *,
     ours: Grid,
     literal: Sequence[float],
-    annealed: Grid | None,
+    annealed: Grid | None = None,
+    virtual: Grid | None = None,
     solver: str | None,
     exact: str = "exact",
     named: str | None = None,
@@ -112,6 +134,7 @@ def paper_lines(
         ours: Grid of QP-SBGD with scale and momentum.
         literal: Learning rates of the paper's form.
         annealed: Grid of QP-SBGD with simulated quantum annealing, where it is run.
+        virtual: Grid of QP-SBGD on a virtual chip, where it is run.
         solver: A solver that the user named for one more line.
         exact: The solver of the first two lines: "auto" where layers are too wide for exact answers.
         named: What tables call the solver of the first two lines, where it is not the same in all cases.
@@ -130,6 +153,8 @@ def paper_lines(
     if annealed is not None:
         points = tuple({**p, "solver": dict(SIMULATED_ANNEALER)} for p in annealed)
         lines["qpsbgd-annealed"] = Line("QP-SBGD (simulated annealer)", "qpsbgd", points, "ours")
+    if virtual is not None:
+        lines |= virtual_line(virtual)
     if solver is not None:
         lines |= solver_line(solver, ours)
     return lines | baselines(**grids)

@@ -11,7 +11,7 @@ import numpy as np
 from numba import prange
 
 from qpsbgd.solvers.annealer.chip_solver import ChipSolver
-from qpsbgd.solvers.annealer.chips import ANNEALING_TIME, PROGRAMMING_SECONDS, READOUT_SECONDS
+from qpsbgd.solvers.annealer.chips import ANNEALING_TIME, PROGRAMMING_SECONDS, READOUT_SECONDS, Chip
 from qpsbgd.solvers.kernels import LOG_UNIFORM, compiled, threads
 
 try:
@@ -93,6 +93,11 @@ class VirtualChip(dimod.Sampler, dimod.Structured):  # type: ignore[misc]
             "num_reads_range": [1, 10000],
             "default_annealing_time": ANNEALING_TIME,
         }
+
+    @functools.cached_property
+    def chip(self) -> Chip:
+        """Graph and ranges."""
+        return Chip.read(self)
 
     @property
     def nodelist(self) -> list[int]:
@@ -250,7 +255,11 @@ class VirtualQPU(ChipSolver):
         return "virtual-qpu"
 
     def _connect(self) -> tuple[Any, bool]:
-        return VirtualChip(**{name: getattr(self, name) for name in self._CHIP}), True
+        return _virtual_chip(**{name: getattr(self, name) for name in self._CHIP}), False
+
+
+# Its answers depend on nothing but what it is asked, so solvers with the same options share one.
+_virtual_chip = functools.lru_cache(maxsize=8)(VirtualChip)
 
 
 def _rows(n: int, rows: Array, columns: Array, couplings: Array) -> tuple[Array, Array, Array]:

@@ -36,25 +36,15 @@ class Estimate:
 
 
 def of_sheets(
-    sheets: Sequence[Sheet], *, sampler: Any, num_reads: int, annealing_time: float | None, spin_reversals: int
+    sheets: Sequence[Sheet], *, sampler: Any, reads: Sequence[int], annealing_time: float | None, spin_reversals: int
 ) -> Estimate:
-    """What these sheets cost."""
+    """What these sheets cost, with that many reads of each; every spin reversal is a submission of its own."""
     times = max(1, spin_reversals)
     seconds = sum(
-        access_seconds(
-            sampler,
-            num_qubits=len(sheet.qubits),
-            num_reads=reads_each(num_reads, spin_reversals),
-            annealing_time=annealing_time,
-        )
-        for sheet in sheets
+        access_seconds(sampler, num_qubits=len(sheet.qubits), num_reads=count, annealing_time=annealing_time)
+        for sheet, count in zip(sheets, reads, strict=True)
     )
     return Estimate(times * len(sheets), times * seconds)
-
-
-def reads_each(num_reads: int, spin_reversals: int) -> int:
-    """Reads of a submission, when `num_reads` are shared out among the spin reversals."""
-    return -(-num_reads // max(1, spin_reversals))
 
 
 def too_wide(spins: int, chip: Chip) -> ValueError:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from qpsbgd.qubo import QuboFamily, Solution
-from qpsbgd.solvers.annealer.budget import Estimate, Shape, of_sheets, reads_each, too_wide
+from qpsbgd.solvers.annealer.budget import Estimate, Shape, of_sheets, too_wide
 from qpsbgd.solvers.annealer.chips import Chip
 from qpsbgd.solvers.annealer.connected import ConnectedSolver
 from qpsbgd.solvers.annealer.packing import Ising, Sheet, embedded, pack, votes
@@ -28,6 +28,7 @@ DECIDING = (
     "annealing_time",
     "chain_strength",
     "copies",
+    "share_reads",
     "spin_reversals",
     "repair",
     "descent",
@@ -52,6 +53,8 @@ class ChipSolver(ConnectedSolver):
             75 to 94 % with 1, where the mean read was two to three times as far above the optimum.
         copies: Most tiles of a column. Tiles that the step leaves free serve its columns again, each with a spin
             reversal of its own: more reads at no more time of the chip, but more to work through afterwards.
+        share_reads: Share a column's reads out among its tiles instead: as many reads as without spare tiles, in less
+            time of the chip.
         spin_reversals: Submissions among which the reads are shared out, each with new random spin reversals, which
             average out a chip's constant errors. Every one costs its programming time. 0 for no reversal at all.
         repair: What broken chains become: "majority" of their qubits, or what lowers the "energy" most.
@@ -66,6 +69,7 @@ class ChipSolver(ConnectedSolver):
     annealing_time: float | None = None
     chain_strength: float = 0.5
     copies: int = 16
+    share_reads: bool = False
     spin_reversals: int = 1
     repair: str = "majority"
     descent: bool = True
@@ -153,7 +157,7 @@ class ChipSolver(ConnectedSolver):
         return of_sheets(
             sheets,
             sampler=self.sampler_in_use,
-            num_reads=self.num_reads,
+            reads=[self._reads_of(sheet) for sheet in sheets],
             annealing_time=self.annealing_time,
             spin_reversals=self.spin_reversals,
         )
@@ -245,6 +249,11 @@ class ChipSolver(ConnectedSolver):
         }
         return reads, used
 
+    def _reads_of(self, sheet: Sheet) -> int:
+        """Reads of each of a sheet's submissions: every column has `num_reads` in all, or on each of its tiles."""
+        tiles = sheet.fewest_tiles if self.share_reads else 1
+        return -(-self.num_reads // (max(1, self.spin_reversals) * tiles))
+
     def _gauge(self, generator: np.random.Generator, spins: int) -> Array:
         if not self.spin_reversals:
             return np.ones(spins, dtype=np.int64)
@@ -256,7 +265,7 @@ class ChipSolver(ConnectedSolver):
             embedded(ising.turned(gauge), tile, chip, chain_strength=self.chain_strength)
             for ising, tile, gauge in zip(columns, sheet.tiles, gauges, strict=True)
         ]
-        parameters: dict[str, Any] = {"num_reads": reads_each(self.num_reads, self.spin_reversals)}
+        parameters: dict[str, Any] = {"num_reads": self._reads_of(sheet)}
         if self.annealing_time is not None:
             parameters["annealing_time"] = self.annealing_time
         fields, couplings = (np.concatenate(part) for part in zip(*parts, strict=True))

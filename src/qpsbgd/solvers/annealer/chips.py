@@ -53,12 +53,19 @@ class Chip:
 
     @classmethod
     def of(cls, sampler: Any) -> Chip:
-        """The chip behind a structured sampler: a `DWaveSampler`, its mock, or a `VirtualChip`.
+        """The chip behind a structured sampler: a `DWaveSampler`, its mock, or a `VirtualChip`, which knows its chip.
 
         Raises:
             TypeError: The sampler has no graph or no properties.
             ValueError: The chip's topology is none of `TOPOLOGIES`.
         """
+        if isinstance(getattr(sampler, "chip", None), cls):
+            return sampler.chip  # type: ignore[no-any-return]
+        return cls.read(sampler)
+
+    @classmethod
+    def read(cls, sampler: Any) -> Chip:
+        """The chip by the sampler's own account: `of`, made anew."""
         for name in ("nodelist", "edgelist", "properties"):
             if getattr(sampler, name, None) is None:
                 raise TypeError(
@@ -116,6 +123,11 @@ class Chip:
         lists = {name: tuple(value) for name, value in description.items() if isinstance(value, list)}
         lists["couplers"] = tuple((int(a), int(b)) for a, b in description["couplers"])
         return cls(**{**description, **lists})
+
+    @functools.cached_property
+    def tilings(self) -> dict[Any, Any]:
+        """What `tiles.tiles_of` has found on the chip."""
+        return {}
 
     @functools.cached_property
     def neighbours(self) -> Mapping[int, frozenset[int]]:

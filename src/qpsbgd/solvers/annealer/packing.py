@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,11 @@ class Sheet:
 
     columns: tuple[int, ...]
     tiles: tuple[Tile, ...]
+
+    @functools.cached_property
+    def fewest_tiles(self) -> int:
+        """Tiles of the column that has fewest."""
+        return min(Counter(self.columns).values())
 
     @functools.cached_property
     def qubits(self) -> Array:

@@ -105,7 +105,14 @@ def tiles_of(chip: Chip, spins: int, *, folder: Path | None = None) -> tuple[Til
         spins: n, the chains of a tile.
         folder: Where to keep them: by default `tiles` in the folder named by `QPSBGD_CACHE`, or in the user's cache.
     """
-    path = (cache_folder() if folder is None else folder) / f"{chip.key}-v{_FORMAT}-n{spins}.json"
+    if spins not in chip.tilings:
+        path = (cache_folder() if folder is None else folder) / f"{chip.key}-v{_FORMAT}-n{spins}.json"
+        chip.tilings[spins] = _kept_or_searched(chip, spins, path)
+    tiles: tuple[Tile, ...] = chip.tilings[spins]
+    return tiles
+
+
+def _kept_or_searched(chip: Chip, spins: int, path: Path) -> tuple[Tile, ...]:
     try:
         return _checked(json.loads(path.read_text(encoding="utf-8")), chip, spins)
     except (OSError, ValueError, TypeError):
