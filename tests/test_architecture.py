@@ -17,6 +17,7 @@ LEVELS = {
     "analysis": 3,
     "testing": 3,
     "sampler": 3,
+    "checkpoint": 3,
     "binary_map": 2,
     "triton_map": 2,
     "solvers": 2,
@@ -39,15 +40,23 @@ FORBIDDEN_PAIRS = {
 OPTIONAL = {
     "dimod": {"qubo.py", "solvers/dimod.py", "sampler.py", "problems.py", "problem_files.py"}
     | {"solvers/annealer/submissions.py", "solvers/virtual_qpu.py"},
-    "dwave": {"solvers/dimod.py", "solvers/dwave.py", "solvers/annealer/chips.py", "solvers/virtual_qpu.py"},
+    "dwave": {
+        "solvers/dimod.py",
+        "solvers/dwave.py",
+        "solvers/leap_hybrid.py",
+        "solvers/annealer/chips.py",
+        "solvers/virtual_qpu.py",
+        "analysis/embedding.py",
+    },
     "gurobipy": {"solvers/gurobi.py"},
     "openjij": {"solvers/dimod.py"},
     "triton": {"triton_map.py", "solvers/triton_search.py"},
+    "scipy": {"analysis/spectrum.py"},
     "sklearn": {"experiments/digits.py", "datasets/adult.py"},
     "skimage": {"datasets/mnist_bits.py"},
     "pooch": {"datasets/files.py"},
     "torch_geometric": {"nn/graph.py", "datasets/karate.py"},
-    "matplotlib": {"report/figures.py"},
+    "matplotlib": {"report/drawings.py", "report/figures.py", "report/rendering.py"},
     "numba": {"solvers/fixing.py", "solvers/kernels.py", "solvers/sphere_decoder.py", "solvers/virtual_qpu.py"},
 }
 

@@ -73,3 +73,26 @@ def toy():
         },
     ]
     return experiment({"0/2": rows}, claims=claims)
+
+
+@pytest.fixture
+def study():
+    """A summary without cases, metrics and curves: two figures, a table and a claim."""
+    graph = {"title": "left", "nodes": [[0, 0], [1, 1]], "edges": [[0, 1]], "labels": ["a", "b"]}
+    return {
+        "experiment": "study",
+        "title": "A study",
+        "about": "What it is about.",
+        "command": "qpsbgd run study",
+        "seeds": 1,
+        "settings": {},
+        "made with": {"python": "3.11"},
+        "seconds of training": 10.0,
+        "paper": "A figure.",
+        "figures": [
+            {"name": "graph", "title": "a | graph", "caption": "Two *spins*.", "kind": "graphs", "panels": [graph]},
+            {"name": "map", "title": "A map", "kind": "matrices", "panels": [{"title": "", "values": [[1.0]]}]},
+        ],
+        "tables": [{"title": "rows", "head": ["n", "tiles"], "body": [["4", "10"]]}],
+        "claims": [{"text": "It fits", "source": "paper", "verdict": "yes", "detail": "10 tiles"}],
+    }

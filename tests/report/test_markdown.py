@@ -30,3 +30,13 @@ def test_text_is_shown_as_it_is():
 def test_the_test_is_stated_once(toy):
     toy["test"] = "two standard errors"
     assert markdown([toy, toy]).count("The test: two standard errors.") == 1
+
+
+def test_a_study_links_its_figures_and_has_no_word_of_seeds_or_methods(study, toy):
+    text = markdown([study, toy], figures="figures")
+    assert "### A \\| graph\n\n![a \\| graph](figures/study-graph.svg)\n\nTwo \\*spins\\*.\n" in text
+    assert "![A map](figures/study-map.svg)" in text
+    assert "| A study | It fits | the paper | **yes** | 10 tiles |" in text
+    assert "### Rows\n\n| n | tiles |" in text
+    assert "One seed" not in text and "10 s of computing" in text
+    assert ".svg" not in markdown([study])

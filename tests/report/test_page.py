@@ -13,7 +13,8 @@ from qpsbgd.report.page import page
 
 HOSTILE = """</script><b id="evil">&'"<!--"""
 EXTERNAL = re.compile(
-    r"""(?:(?:src|href|action)\s*=|url\()\s*(?!["']?\#)\S|@import|\bfetch\(|XMLHttpRequest""", re.IGNORECASE
+    r"""(?:(?:src|href|action)\s*=|url\()\s*(?!["']?(?:\#|data:image/png))\S|@import|\bfetch\(|XMLHttpRequest""",
+    re.IGNORECASE,
 )
 
 
@@ -94,6 +95,19 @@ def test_a_page_without_claims_or_curves_is_still_a_page(toy):
     assert "Every run" in found.text
 
 
+def test_a_study_has_its_figures_with_titles_and_captions_and_its_table(study):
+    again = {**study, "experiment": "again"}
+    text = page([study, again], title="T")
+    found = Elements(text)
+    assert text.count("<svg") == 4 and len(found.classed("drawing")) == 4
+    for part in ("a | graph", "Two *spins*.", "A map", "Rows", "It fits"):
+        assert part in found.text
+    assert "Made with python 3.11, 10 s of computing." in text
+    ids = [attributes["id"] for _, attributes in found.found if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    assert not EXTERNAL.search(re.sub(r"http://www.w3.org/\d+/\w+", "", text))
+
+
 def test_hostile_names_are_only_text(toy):
     toy.update(title=HOSTILE, about=HOSTILE, command=HOSTILE, paper=HOSTILE, test=HOSTILE, experiment=HOSTILE)
     toy["made with"] = {HOSTILE: HOSTILE}
@@ -106,6 +120,10 @@ def test_hostile_names_are_only_text(toy):
     for row in toy["cases"][0]["rows"]:
         row.update(label=HOSTILE, options={HOSTILE: HOSTILE}, reported=HOSTILE)
     toy["cases"][0]["label"] = HOSTILE
+    panel = {"title": HOSTILE, "nodes": [[0, 0]], "labels": [HOSTILE]}
+    toy["figures"] = [
+        {"name": HOSTILE, "title": HOSTILE, "caption": HOSTILE, "kind": "graphs", "panels": [panel]},
+    ]
     text = page([toy], title=HOSTILE, intro=HOSTILE)
     assert '<b id="evil">' not in text and "<!--" not in text
     assert not [attributes for _, attributes in Elements(text).found if attributes.get("id") == "evil"]

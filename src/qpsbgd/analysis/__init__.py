@@ -1,7 +1,29 @@
 """The paper's theory and statistics as tools for a trained or training model."""
 
 from qpsbgd.analysis.direction import DirectionTest, direction_test
+from qpsbgd.analysis.diversity import jaccard, lowest
 from qpsbgd.analysis.fixed_points import FixedPoints, fixed_points
 from qpsbgd.analysis.full_batch import FullBatch, full_batch
+from qpsbgd.analysis.schedules import ADVANTAGE, LINEAR, Schedule, load_schedule
+from qpsbgd.analysis.spectrum import SpectralGap, direct_sum, in_range, ising_columns, levels, spectral_gap
 
-__all__ = ["DirectionTest", "FixedPoints", "FullBatch", "direction_test", "fixed_points", "full_batch"]
+__all__ = [
+    "ADVANTAGE",
+    "LINEAR",
+    "DirectionTest",
+    "FixedPoints",
+    "FullBatch",
+    "Schedule",
+    "SpectralGap",
+    "direct_sum",
+    "direction_test",
+    "fixed_points",
+    "full_batch",
+    "in_range",
+    "ising_columns",
+    "jaccard",
+    "levels",
+    "load_schedule",
+    "lowest",
+    "spectral_gap",
+]

@@ -24,10 +24,10 @@ Summary = dict[str, Any]
 INTRO = (
     "(G) in the paper's claims is QP-SBGD with Gurobi, here with our exact solver, or with tabu search (auto) where "
     "layers are too wide for exact answers. (D) is QP-SBGD on a D-Wave annealer, here on a virtual chip (solver "
-    "virtual-qpu: a Pegasus graph with chains and control errors, ten reads, no descent) or, as simulated annealer, one "
-    "short read of quantum Monte Carlo without a chip; nothing was run on hardware. As printed means the paper's equation taken literally. Options of every "
-    "method are chosen from a small grid on training or validation data; figures are mean ± standard deviation over "
-    "seeds."
+    "virtual-qpu: a Pegasus graph with chains and control errors, ten reads, no descent) or, called simulated "
+    "annealer, one short read of quantum Monte Carlo without a chip; nothing was run on hardware. As printed means the "
+    "paper's equation taken literally. Options of every method are chosen from a small grid on training or validation "
+    "data; figures are mean ± standard deviation over seeds."
 )
 
 DEFAULT_PROCESSES = min(2, os.cpu_count() or 1)

@@ -24,9 +24,16 @@ EXPERIMENTS: Mapping[str, str] = MappingProxyType(
         "cdp": "qpsbgd.experiments.cdp:Cdp",
         "ablation": "qpsbgd.experiments.ablation:Ablation",
         "rosenbrock": "qpsbgd.experiments.rosenbrock:Rosenbrock",
+        "embedding": "qpsbgd.experiments.embedding:Embedding",
+        "evolution": "qpsbgd.experiments.evolution:Evolution",
+        "samples": "qpsbgd.experiments.samples:Samples",
+        "similarity": "qpsbgd.experiments.similarity:Similarity",
+        "quality": "qpsbgd.experiments.quality:Quality",
+        "gap": "qpsbgd.experiments.gap:Gap",
+        "gap-options": "qpsbgd.experiments.gap_options:GapOptions",
     }
 )
-"""The paper's experiments: name → "module:class"; a module is loaded when it is asked for."""
+"""The paper's experiments, and studies beyond them: name → "module:class"; modules are loaded when asked for."""
 
 
 def make_experiment(name: str) -> Experiment:

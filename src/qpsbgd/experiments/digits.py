@@ -68,7 +68,7 @@ class Digits(Comparison):
 
     def prepare(self) -> None:
         """Check that scikit-learn is there."""
-        _load("test")
+        split_digits("test")
 
     def quick(self) -> Digits:
         """Two seeds, one epoch, a narrow net."""
@@ -93,7 +93,7 @@ def train(
     *, case: str, line: str, hidden: int, epochs: int, method: str, options: Options, seed: int, choosing: bool
 ) -> Result:
     """One run: accuracy on the held-out part after every epoch."""
-    (inputs, targets), (held_inputs, held_targets) = _load("validation" if choosing else "test")
+    (inputs, targets), (held_inputs, held_targets) = split_digits("validation" if choosing else "test")
     torch.manual_seed(seed)
     model = BinaryMLP([64, hidden, 10], gain="fan_in")
     steps = len(inputs) // 32
@@ -112,7 +112,7 @@ def train(
 
 
 @cache
-def _load(score_on: str) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+def split_digits(score_on: str) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """Training and held-out part of scikit-learn's digits, pixels in [−1, 1], always split in the same way.
 
     The 360 test digits are held out for "test". For "validation", 287 others are, and the test digits are not seen.

@@ -18,10 +18,10 @@ from qpsbgd.experiments.methods import (
     Line,
     Options,
     baselines,
+    prepare_virtual_chip,
     printed,
     proxquant_grid,
     rates,
-    prepare_virtual_chip,
     solver_line,
     virtual_line,
 )

@@ -20,7 +20,7 @@ SIMULATED_ANNEALER: Mapping[str, Any] = MappingProxyType({"name": "quantum-annea
 """One short read of simulated quantum annealing without repair: its errors stand in for those of a chip."""
 
 VIRTUAL_CHIP: Mapping[str, Any] = MappingProxyType(
-    {"name": "virtual-qpu", "num_reads": 10, "sweeps": 32, "slices": 4, "descent": False}
+    {"name": "virtual-qpu", "num_reads": 10, "sweeps": 32, "slices": 4, "repair": "majority", "descent": False}
 )
 """A full Pegasus chip with control errors: ten short reads of every QUBO, broken chains by majority, no descent."""
 

@@ -128,12 +128,9 @@ def _compute(
             yield job, _timed(work, job)
         return
     waiting = {workers.submit(work, job): job for job in jobs}
-    try:
-        for done in as_completed(waiting):
-            yield waiting[done], done.result()
-    finally:
-        for future in waiting:
-            future.cancel()
+    # What is left when a job fails is stopped by `Workers`: a future that is cancelled here trips the pool's own thread.
+    for done in as_completed(waiting):
+        yield waiting[done], done.result()
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -1,57 +1,57 @@
-"""Curves of an experiment as SVG that reads on light and dark pages, and as PNG."""
+"""All figures of an experiment as files, and the curves of its methods."""
 
 from __future__ import annotations
 
-import io
-import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from qpsbgd.report.styles import INK, Style, Summary, finite, grouped, line_labels, line_styles, may_be_log, y_range
+from qpsbgd.report import drawings
+from qpsbgd.report.rendering import ink, png, svg, tidy
+from qpsbgd.report.styles import Style, Summary, finite, grouped, line_labels, line_styles, may_be_log, y_range
 
 try:
-    import matplotlib
     from matplotlib.axes import Axes
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
-    from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
+    from matplotlib.ticker import MaxNLocator
 except ImportError as error:
     raise ImportError("figures need matplotlib: pip install 'qpsbgd[experiments]'") from error
 
-_DARK_INK = "#3c434a"
-
 
 def figures(summary: Summary) -> dict[str, bytes]:
-    """Every series of an experiment as SVG and PNG, by file name.
+    """Every series and every figure of an experiment as SVG and PNG, by file name.
 
-    The first series is `<experiment>.svg`, any further `<experiment>-<series>.svg`. Bytes are the same at every call.
+    The first series is `<experiment>.svg`, any further `<experiment>-<series>.svg`, a figure `<experiment>-<name>.svg`.
+    Bytes are the same at every call.
+
+    Raises:
+        ValueError: A figure cannot be drawn, or two would have one name.
     """
     found = {}
     for number, series in enumerate(summary.get("series", ())):
         name = summary["experiment"] if number == 0 else f"{summary['experiment']}-{series['key']}"
         found[f"{name}.svg"] = series_svg(summary, series).encode()
         found[f"{name}.png"] = series_png(summary, series)
+    for figure in summary.get("figures", ()):
+        name = drawings.figure_name(summary, figure)
+        if f"{name}.svg" in found:
+            raise ValueError(f"{summary['experiment']} has two figures of the name {name!r}; give them different ones")
+        found[f"{name}.svg"] = drawings.figure_svg(figure, name=name).encode()
+        found[f"{name}.png"] = drawings.figure_png(figure)
     return found
 
 
 def series_svg(summary: Summary, series: Mapping[str, Any]) -> str:
     """One panel per case, as an `<svg>` element with a transparent background."""
-    with matplotlib.rc_context(_style(INK)):
-        return _svg(_drawn(summary, series))
+    return svg(lambda: _drawn(summary, series))
 
 
 def series_png(summary: Summary, series: Mapping[str, Any]) -> bytes:
     """One panel per case, on white."""
-    with matplotlib.rc_context(_style(_DARK_INK)):
-        figure = _drawn(summary, series)
-        FigureCanvasAgg(figure)
-        data = io.BytesIO()
-        figure.savefig(data, format="png", dpi=160, facecolor="white", metadata={"Software": None})
-    return data.getvalue()
+    return png(lambda: _drawn(summary, series))
 
 
 def _drawn(summary: Summary, series: Mapping[str, Any]) -> Figure:
@@ -80,7 +80,7 @@ def _drawn(summary: Summary, series: Mapping[str, Any]) -> Figure:
             tight = {"handlelength": 1.2, "columnspacing": 0.8}
             axes.legend(loc="upper left", bbox_to_anchor=(0, -0.2), ncols=2, frameon=False, fontsize=10, **tight)
     if columns > 1:
-        figure.supylabel(series["label"], fontsize=12, color=matplotlib.rcParams["text.color"])
+        figure.supylabel(series["label"], fontsize=12, color=ink())
     if labels and not own_legends:
         handles = [_handle(styles[line], label) for line, label in labels.items()]
         figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False, fontsize=11)
@@ -117,32 +117,10 @@ def _handle(style: Style, label: str, x: Any = (), y: Any = (), zorder: float = 
 
 
 def _finish(axes: Axes, *, x_label: str, y_label: str, y_limits: tuple[float, float], log: bool) -> None:
-    if log:
-        axes.set_yscale("log")
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.yaxis.set_minor_formatter(NullFormatter())
-    else:
+    tidy(axes, log="y" if log else "")
+    if not log:
         axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
     axes.set_ylim(*y_limits)
     axes.margins(x=0.02)
     axes.xaxis.set_major_locator(MaxNLocator(4, integer=True, steps=[1, 2, 5, 10]))
     axes.set(xlabel=x_label, ylabel=y_label)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(alpha=0.25, linewidth=0.6)
-
-
-def _style(ink: str) -> dict[Any, Any]:
-    """Settings of matplotlib; names of methods are never formulas."""
-    names = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
-    fixed = {"svg.fonttype": "none", "svg.hashsalt": "qpsbgd", "font.family": "sans-serif", "font.size": 11}
-    return {**fixed, "text.parse_math": False, "axes.formatter.use_mathtext": False, **dict.fromkeys(names, ink)}
-
-
-def _svg(figure: Figure) -> str:
-    text = io.StringIO()
-    nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-    figure.savefig(text, format="svg", transparent=True, metadata=nothing)
-    svg = text.getvalue()
-    svg = svg[svg.index("<svg") :]
-    # Hundredths of a point are enough, and halve the file.
-    return re.sub(r"(\d\.\d\d)\d+", r"\1", svg)

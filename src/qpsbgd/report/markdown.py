@@ -27,7 +27,8 @@ def markdown(summaries: Sequence[Summary], *, title: str = TITLE, intro: str = "
         summaries: Of the experiments, in the order of the document.
         title: Its heading.
         intro: Markdown below the heading.
-        figures: The folder, as seen from the document, that holds `<experiment>.svg`; without it, no figures.
+        figures: The folder, as seen from the document, that holds what `qpsbgd.report.figures` makes; without it, no
+            figures.
     """
     parts = [f"# {title}"]
     if intro:
@@ -72,6 +73,10 @@ def _experiment(summary: Summary, figures: str | None) -> list[str]:
         parts += [f"### {escaped(_sentence(table.title))}", table_text(table)]
     if figures is not None and summary.get("series"):
         parts.append(f"![{escaped(str(summary['title']))}]({figures}/{summary['experiment']}.svg)")
+    for figure in summary.get("figures", ()) if figures is not None else ():
+        title = escaped(str(figure["title"]))
+        parts += [f"### {_sentence(title)}", f"![{title}]({figures}/{summary['experiment']}-{figure['name']}.svg)"]
+        parts += [escaped(str(figure["caption"]))] if figure.get("caption") else []
     claims = [
         f"- {escaped(f.text)} ({escaped(f.source)}): {VERDICTS.get(f.verdict, f.verdict)}"
         + (f" – {escaped(f.detail)}" if f.detail else "")

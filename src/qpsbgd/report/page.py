@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
+from qpsbgd.report.drawings import figure_name, figure_svg
 from qpsbgd.report.figures import series_svg
 from qpsbgd.report.styles import Summary, finite, grouped, line_labels, line_styles, may_be_log, y_range
 from qpsbgd.report.tables import (
@@ -43,7 +44,7 @@ _THEME = """
 
 
 def page(summaries: Sequence[Summary], *, title: str, intro: str = "") -> str:
-    """The whole report: an overview of all claims, then every experiment with tables, claims and curves.
+    """The whole report: an overview of all claims, then every experiment with tables, claims, curves and figures.
 
     Args:
         summaries: Of the experiments, in the order of the page.
@@ -120,7 +121,8 @@ def _section(summary: Summary, key: str) -> str:
     made = f"<footer>Made with {_text(made_with(summary))}.</footer>" if made_with(summary) else ""
     return (
         f'<section id="{key}" aria-labelledby="{key}-title"><h2 id="{key}-title">{_text(summary["title"])}</h2>{about}'
-        f"{command}{_sides(summary, key)}{_curves(summary)}{note}{main}{more}{options}{made}</section>\n"
+        f"{command}{_sides(summary, key)}{_curves(summary)}{_figures(summary)}"
+        f"{note}{main}{more}{options}{made}</section>\n"
     )
 
 
@@ -193,6 +195,16 @@ def _curves(summary: Summary) -> str:
         '<figcaption class="quiet">Mean of the seeds, bands ± one standard deviation.<span class="hint"> '
         "Point or touch for values; drag or Ctrl + wheel to zoom, double click to reset.</span></figcaption></figure>"
     )
+
+
+def _figures(summary: Summary) -> str:
+    """What the experiment itself wants drawn."""
+    found = ""
+    for figure in summary.get("figures", ()):
+        drawn = figure_svg(figure, name=figure_name(summary, figure))
+        caption = f'<figcaption class="quiet">{_text(figure["caption"])}</figcaption>' if figure.get("caption") else ""
+        found += f'<figure><h3>{_text(figure["title"])}</h3><div class="static drawing">{drawn}</div>{caption}</figure>'
+    return found
 
 
 def _series(summary: Summary, series: Mapping[str, Any]) -> dict[str, Any]:

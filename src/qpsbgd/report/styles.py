@@ -18,6 +18,12 @@ INK = "#808790"
 RED = "#d6274a"
 """Ours. Warm colours are forms of QP-SBGD, cool ones are baselines; all have contrast on white and on black."""
 
+PALETTE = (
+    *(RED, "#1b68c4", "#17a589", "#d07d14", "#b07fdc", "#5f9a2c", "#b8479b", "#3f9bd1"),
+    *("#9a5b3c", "#5a63c8", "#a8871c", "#0f8a9d", "#e06682", "#4d7f72", "#7d8f2a", "#c76f4a"),
+)
+"""Colours of things that are no methods, such as the spins of a QUBO; the same contrast."""
+
 LOG_FROM = 30.0
 """A positive axis that spans more than this factor is logarithmic."""
 

@@ -56,6 +56,16 @@ class Replay(Solver):
         """The recorded answers."""
         return self._inner.solve_all(families)
 
+    @property
+    def submissions(self) -> int:
+        """Problems answered so far."""
+        return self._inner.submissions
+
+    @property
+    def qpu_seconds(self) -> float:
+        """Time that their answers had taken when they were recorded."""
+        return self._inner.qpu_seconds
+
     def state_dict(self) -> dict[str, Any]:
         """The place in the recording, and what the chip had been asked by then; as the recorded run's."""
         return self._inner.state_dict()

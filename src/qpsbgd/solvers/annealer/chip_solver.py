@@ -67,11 +67,11 @@ class ChipSolver(ConnectedSolver):
 
     num_reads: int = 50
     annealing_time: float | None = None
-    chain_strength: float = 0.5
+    chain_strength: float = 0.3
     copies: int = 16
     share_reads: bool = False
     spin_reversals: int = 1
-    repair: str = "majority"
+    repair: str = "energy"
     descent: bool = True
     block: int | None = None
     cache: str | Path | None = None

@@ -136,7 +136,7 @@ class ConnectedSolver(Solver):
         assert self.max_qpu_seconds is not None
         if self.qpu_seconds + cost.qpu_seconds > self.max_qpu_seconds:
             raise BudgetSpent(
-                f"{cost.submissions} submissions of about {cost.qpu_seconds:.3g} s would pass max_qpu_seconds = "
+                f"the next step's {cost.qpu_seconds:.3g} s of the chip would pass max_qpu_seconds = "
                 f"{self.max_qpu_seconds:g}, of which {self.qpu_seconds:.3g} are spent; nothing was sent or changed: "
                 "save the run, and resume it with a larger max_qpu_seconds"
             )

@@ -104,7 +104,7 @@ class HybridSolver(ConnectedSolver):
     def _problem(self, columns: Sequence[Ising]) -> Problem:
         fields, edges, couplings, at = [], [], [], 0
         for ising in columns:
-            unit = ising.strength(1.0)
+            unit = ising.typical_field
             n = len(ising.fields)
             ends = np.triu_indices(n, 1)
             fields.append(ising.fields / unit)

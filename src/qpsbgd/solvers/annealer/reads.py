@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from qpsbgd.qubo import QuboFamily, Solution
-from qpsbgd.solvers.annealer.packing import Ising, decided
+from qpsbgd.solvers.annealer.packing import Ising, decided, largest_eigenvalue
 from qpsbgd.solvers.descent import improved
 
 Array = np.ndarray[Any, Any]
@@ -46,7 +46,8 @@ class Reads:
         self._linear: Array = self._exact.linear.numpy()
         couplings = 2 * self._quadratic
         np.fill_diagonal(couplings, 0)
-        self.columns = [Ising(fields, couplings) for fields in np.ascontiguousarray(self._linear.T)]
+        norm = largest_eigenvalue(couplings)
+        self.columns = [Ising(fields, couplings, norm) for fields in np.ascontiguousarray(self._linear.T)]
         self._column: list[Array] = []
         self._votes: list[Array] = []
         self._lengths: list[Array] = []
