@@ -1,4 +1,4 @@
-"""Writes the README's tables and docs/results.md from benchmarks/results: run it after a measurement.
+"""Writes the tables of the README and of docs from benchmarks/results: run it after a measurement.
 
 python benchmarks/readme.py
 
@@ -42,11 +42,11 @@ BASELINES = ("bc-sgd", "bc-sign", "bc-adam", "proxquant")
 
 def paper():
     """One row per experiment and setting: ours, the paper's form, the simulated annealer and the best baseline."""
-    head = ["experiment", "setting", "figure", "QP-SBGD", "as printed", "simulated annealer", "best baseline"]
+    head = ["experiment", "setting", "figure", "QP-SBGD", "as printed", "annealer", "best baseline"]
     body = []
     for name in EXPERIMENTS:
         found = results(f"paper/{name}")
-        if name in ("ablation", "cdp", "rosenbrock"):
+        if not found.get("cases") or name in ("ablation", "cdp", "rosenbrock"):
             continue
         metric = found["metrics"][0]
         for setting, cases in settings(found).items():
@@ -54,8 +54,10 @@ def paper():
             rivals = [line for line in BASELINES if line in values]
             rival = (max if metric["higher"] else min)(rivals, key=lambda line: np.mean(values[line]))
             label = next(row["label"] for case in found["cases"] for row in case["rows"] if row["line"] == rival)
-            lines = ("qpsbgd", "qpsbgd-printed", "qpsbgd-annealed")
+            annealer = "qpsbgd-virtual" if "qpsbgd-virtual" in values else "qpsbgd-annealed"
+            lines = ("qpsbgd", "qpsbgd-printed", annealer)
             cells = [mean_and_deviation(values[line]) if line in values else "–" for line in lines]
+            cells[-1] += " (virtual chip)" if annealer == "qpsbgd-virtual" else ""
             body.append([name, setting, metric["label"], *cells, f"{mean_and_deviation(values[rival])} ({label})"])
     return markdown(head, body)
 
@@ -146,11 +148,58 @@ def growth():
     return f"From rows to spins, the time of descent with tabu moves on Gaussian layers grows as {text}."
 
 
-TABLES = {make.__name__: make for make in (digits, paper, layer, exact, general, growth, gpu)}
+def cost():
+    found = results("qpu_cost")
+    head = ["", "chip", "submissions", "one by one", "chip time", "reads shared", "one by one", "times less", "shared"]
+    body = []
+    for row in found["results"]:
+        ways = [row[way] for way in ("packed", "shared", "one_by_one")]
+        packed, shared, single = ways
+        times = [f"{way['chip_seconds'] * 1e3:.4g} ms" for way in ways]
+        counts = [f"{packed['submissions']}", f"{single['submissions']}"]
+        ratios = [f"{way['times_less_chip_time']:.0f}" for way in (packed, shared)]
+        body.append([row["what"], row["chip"], *counts, *times, *ratios])
+    run, whole = found["results"][0], found["experiment_mnist"]
+    minutes = {way: f"{whole[way]['chip_seconds'] / 60:.1f}" for way in ("packed", "shared", "one_by_one")}
+    table = markdown(head, body)
+    return (
+        f"{table}\n\nAll {whole['steps']} steps of `qpsbgd run mnist` on a chip, choice of options included, would "
+        f"take {minutes['packed']} minutes of it, with shared reads {minutes['shared']}, and one by one "
+        f"{minutes['one_by_one']}. Around the chip, {found['settings']['updates']} updates took this machine "
+        f"{run['packed']['host_seconds_again']:.1f} s, the first time {run['packed']['host_seconds']:.0f} s with the "
+        f"search for cliques, and one by one {run['one_by_one']['host_seconds']:.0f} s, most of them for embeddings."
+    )
+
+
+def virtual():
+    head = ["", "columns solved", "optimal reads", "mean energy gap", "broken chains"]
+    rows = [(row["way"].replace("default", "by default"), row) for row in results("virtual_qpu")["means"]]
+    return markdown(head, [[name, *_virtual_cells(row)] for name, row in rows])
+
+
+def virtual_sizes():
+    rows = [row for row in results("virtual_qpu")["results"] if row["way"] == "default"]
+    head = ["inputs", "scale κ", "columns solved", "optimal reads", "mean energy gap", "broken chains"]
+    body = []
+    for n, scale in dict.fromkeys((row["spins"], row["scale"]) for row in rows):
+        both = [row for row in rows if (row["spins"], row["scale"]) == (n, scale)]
+        keys = ("optimal", "optimal_reads", "gap", "chain_breaks")
+        body.append([f"{n}", f"{scale:g}", *_virtual_cells({key: np.mean([row[key] for row in both]) for key in keys})])
+    return markdown(head, body)
+
+
+def _virtual_cells(row):
+    reads = f"{row['optimal_reads']:.0%}" if "optimal_reads" in row else "–"
+    return [f"{row['optimal']:.0%}", reads, f"{row['gap']:.4f}", f"{row['chain_breaks']:.1%}"]
+
+
+MAKERS = (digits, paper, layer, exact, general, growth, gpu, cost, virtual, virtual_sizes)
+TABLES = {make.__name__: make for make in MAKERS}
+DOCUMENTS = ("README.md", "docs/annealers.md")
 
 
 def written(text):
-    """The README with every block between `<!-- name -->` and `<!-- end -->` made anew."""
+    """A document with every block between `<!-- name -->` and `<!-- end -->` made anew."""
 
     def block(match):
         return f"<!-- {match[1]} -->\n{TABLES[match[1]]()}\n<!-- end -->"
@@ -179,8 +228,9 @@ def keep(folder):
 if __name__ == "__main__":
     for given in sys.argv[1:]:
         keep(Path(given))
-    readme = ROOT / "README.md"
-    readme.write_text(written(readme.read_text(encoding="utf-8")), encoding="utf-8")
+    for name in DOCUMENTS:
+        text = (ROOT / name).read_text(encoding="utf-8")
+        (ROOT / name).write_text(written(text), encoding="utf-8")
     (ROOT / "docs" / "results.md").write_text(document(), encoding="utf-8")
     place = ROOT / "docs" / "figures"
     place.mkdir(exist_ok=True)

@@ -128,7 +128,7 @@ def _compute(
             yield job, _timed(work, job)
         return
     waiting = {workers.submit(work, job): job for job in jobs}
-    # What is left when a job fails is stopped by `Workers`: a future that is cancelled here trips the pool's own thread.
+    # What is left when a job fails is stopped by `Workers`: a future cancelled here would trip the pool's own thread.
     for done in as_completed(waiting):
         yield waiting[done], done.result()
 
