@@ -146,6 +146,7 @@ def _runs(pid):
     ("arguments", "message"),
     [
         (["run", "coral"], "did you mean 'cora'"),
+        (["run", "logreg", "--solver", "replay"], "cannot be used without options"),
         (["run", "logreg", "--solver", "exacct"], "did you mean 'exact'"),
         (["report", "--results", "nowhere"], "holds no results"),
     ],

@@ -67,7 +67,12 @@ def run(
     chosen = list(EXPERIMENTS) if "all" in names else list(dict.fromkeys(names))
     experiments = [_sized(make_experiment(name), quick=quick, seeds=seeds) for name in chosen]
     if solver is not None:
-        make_solver(solver)
+        try:
+            obstacle = make_solver(solver).variants().get("", "")
+        except TypeError as error:
+            raise ValueError(f"solver {solver!r} cannot be used without options: {error}") from error
+        if obstacle:
+            raise RuntimeError(obstacle)
         experiments = _with_solver(experiments, solver)
     if data is not None:
         # In the environment, so that the processes that train find it too.

@@ -251,7 +251,8 @@ def _neuron_table(
             covers = all(min(gaps[number]) <= PAPER[number] <= max(gaps[number]) for number in PAPER)
             whole = counted.get((setting, "2", unit))
             cells = [_spread(gaps[number]) for number in numbers]
-            body.append([setting, told, *cells, _spread(whole) if whole else "–", "yes" if covers else "no"])
+            named = setting.replace("literal", "as printed").replace("1.0", "scale 1")
+            body.append([named, told, *cells, _spread(whole) if whole else "–", "yes" if covers else "no"])
     columns = [f"{number} neuron{'s' * (number > 1)}" for number in numbers]
     head = ["scale and gain", "unit", *columns, "2 neurons, levels in order", "0.03 and 0.01 in range?"]
     return {"title": "Smallest gap, three inputs: median (least – greatest) over the seeds", "head": head, "body": body}
@@ -262,26 +263,35 @@ def _width_table(widths: Widths) -> dict[str, Any]:
     for batch, scale in dict.fromkeys((batch, scale) for batch, scale, _ in widths):
         for inputs in widths[batch, scale, "chip"]:
             gaps = [widths[batch, scale, unit].get(inputs) for unit in UNITS]
-            body.append([f"{batch}", str(scale), f"{inputs}", *(_spread(values) if values else "–" for values in gaps)])
+            body.append(
+                [f"{batch}", _named(scale), f"{inputs}", *(_spread(values) if values else "–" for values in gaps)]
+            )
     title = "Smallest gap of one neuron, gain 1/√n: median (least – greatest)"
     return {"title": title, "head": ["batch", "scale", "inputs", *UNITS.values()], "body": body}
 
 
 def _neuron_claims(values: Mapping[tuple[str, str, str], list[float]]) -> list[dict[str, Any]]:
-    given: Values = {(setting, f"{count} neurons", unit): gaps for (setting, count, unit), gaps in values.items()}
+    given: Values = {
+        (setting, f"{count} neuron" + "s" * (count != "1"), unit): gaps
+        for (setting, count, unit), gaps in values.items()
+    }
     settings = (
         ("literal, gain 1", "own", "as printed, gain 1, in the QUBO's own unit"),
         ("literal, gain 1", "chip", "as printed, gain 1, in the chip's ranges"),
         ("1.0, gain 1", "chip", "scale 1, gain 1, in the chip's ranges"),
     )
     return [
-        judged(
-            Claim(f"The gap shrinks from one neuron to two ({told})", "2 neurons", unit, (setting,), ("1 neurons",)),
+        _judged(
+            Claim(f"The gap shrinks from one neuron to two ({told})", "2 neurons", unit, (setting,), ("1 neuron",)),
             given,
-            dict.fromkeys(UNITS, False),
         )
         for setting, unit, told in settings
     ]
+
+
+def _judged(claim: Claim, values: Values) -> dict[str, Any]:
+    """The verdict; the claim's own words say what it is about."""
+    return {**judged(claim, values, dict.fromkeys(UNITS, False)), "cases": []}
 
 
 def _width_claims(widths: Widths) -> list[dict[str, Any]]:
@@ -292,11 +302,12 @@ def _width_claims(widths: Widths) -> list[dict[str, Any]]:
             for unit in UNITS
             for inputs, gaps in widths[batch, scale, unit].items()
         }
-        sizes = list(widths[batch, scale, "chip"])
+        gaps_by_size = widths[batch, scale, "chip"]
+        sizes = [size for size, gaps in gaps_by_size.items() if len(gaps) > 1] or list(gaps_by_size)
         named = _named(scale)
         text = (
             f"The gap shrinks with the inputs: {sizes[-1]} against {sizes[0]} (batch {batch}, {named}, chip's ranges)"
         )
         claim = Claim(text, f"{sizes[-1]} inputs", "chip", (f"{batch} {scale}",), (f"{sizes[0]} inputs",))
-        found.append(judged(claim, given, {"chip": False}))
+        found.append(_judged(claim, given))
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib
 import itertools
 import json
 import multiprocessing
@@ -69,6 +70,9 @@ class Workers:
 
 def _prepare_worker() -> None:
     torch.set_num_threads(1)
+    with contextlib.suppress(ImportError):  # of scikit-learn; numpy would take all cores in every process
+        threadpoolctl = importlib.import_module("threadpoolctl")
+        threadpoolctl.threadpool_limits(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C ends
     parent = multiprocessing.parent_process()
     assert parent is not None

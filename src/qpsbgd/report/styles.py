@@ -44,6 +44,7 @@ _KNOWN = {
     "qpsbgd": Style(RED, width=2.6),
     "qpsbgd-printed": Style("#e06682", "6 3", 1.8),
     "qpsbgd-annealed": Style("#d07d14", "9 2 2 2", 1.8),
+    "qpsbgd-virtual": Style("#d07d14", "4 2", 1.8),
     "bc-sgd": Style("#1b68c4"),
     "bc-sign": Style("#17a589"),
     "bc-adam": Style("#b07fdc"),

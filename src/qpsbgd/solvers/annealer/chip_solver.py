@@ -47,10 +47,9 @@ class ChipSolver(ConnectedSolver):
     Args:
         num_reads: Anneals of a column on each of its tiles.
         annealing_time: Microseconds of an anneal; None leaves it to the chip.
-        chain_strength: Coupling inside chains in units of the field that a spin feels: see `packing.Ising.strength`.
-            On a virtual Pegasus chip (layers of 16 and 32 inputs, 30 reads, no descent) the best read was optimal in
-            88 to 100 % of the columns with 0.5, in 69 to 100 % with 0.25, where up to 16 % of the chains broke, and in
-            75 to 94 % with 1, where the mean read was two to three times as far above the optimum.
+        chain_strength: Coupling inside chains in units of the largest eigenvalue of a column's couplings: see
+            `packing.Ising.strength`. On the virtual chip 0.2 to 0.4 are about equally good; more squeezes the problem
+            into a part of the chip's ranges, less breaks chains: `benchmarks/virtual_qpu.py`.
         copies: Most tiles of a column. Tiles that the step leaves free serve its columns again, each with a spin
             reversal of its own: more reads at no more time of the chip, but more to work through afterwards.
         share_reads: Share a column's reads out among its tiles instead: as many reads as without spare tiles, in less
