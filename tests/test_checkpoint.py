@@ -2,6 +2,7 @@ import multiprocessing
 import os
 import signal
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -139,7 +140,40 @@ def test_other_parts_are_refused(tmp_path):
         Checkpoint(tmp_path / "run.pt", model=3)
     with pytest.raises(ValueError, match="what is to be saved"):
         Checkpoint(tmp_path / "run.pt")
-    with pytest.raises(ValueError, match="every must be at least 1"):
+    with pytest.raises(ValueError, match="every must be a whole number"):
         Checkpoint(tmp_path / "run.pt", every=0, model=BinaryLinear(2, 1))
     with pytest.raises(RuntimeError, match="inside the with block"):
         next(Checkpoint(tmp_path / "other.pt", model=BinaryLinear(2, 1)).steps(3))
+
+
+def test_a_loop_that_is_left_by_break_keeps_its_last_step(tmp_path):
+    made = parts()
+    with Checkpoint(tmp_path / "run.pt", **made) as run:
+        for step in run.steps(8):
+            with torch.no_grad():
+                made["model"][0].weight.add_(0.01)
+            if step == 2:
+                break
+    resumed = parts(seed=99)
+    with Checkpoint(tmp_path / "run.pt", **resumed) as run:
+        assert list(run.steps(5)) == [3, 4]
+        assert torch.equal(weights(resumed), weights(made))
+
+
+def test_what_could_not_be_read_back_is_refused_before_training(tmp_path):
+    class Numpy:
+        def state_dict(self):
+            return {"lr": np.float64(0.1)}
+
+        def load_state_dict(self, state):
+            pass
+
+    with (
+        pytest.raises(TypeError, match="the state of schedule holds more"),
+        Checkpoint(tmp_path / "a", schedule=Numpy()),
+    ):
+        pass
+    assert not (tmp_path / "a").exists()
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(OSError), Checkpoint(tmp_path / "file" / "run.pt", model=BinaryLinear(2, 1)):
+        raise AssertionError("training began")

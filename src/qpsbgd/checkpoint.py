@@ -40,8 +40,8 @@ class Checkpoint:
     """
 
     def __init__(self, path: str | Path, *, every: int | None = None, **parts: Any) -> None:
-        if every is not None and every < 1:
-            raise ValueError(f"every must be at least 1, or None, got {every}")
+        if every is not None and (not isinstance(every, int) or every < 1):
+            raise ValueError(f"every must be a whole number, at least 1, or None, got {every}")
         if not parts:
             raise ValueError("a checkpoint needs what is to be saved: Checkpoint(path, model=model, optimizer=…)")
         for name, part in parts.items():
@@ -49,27 +49,36 @@ class Checkpoint:
                 hasattr(part, "state_dict") and hasattr(part, "load_state_dict")
             ):
                 raise TypeError(f"{name} must have state_dict and load_state_dict, got {type(part).__name__}")
-        self.path = Path(path)
+        self.path = Path(path).expanduser()
         self.step = 0
         self._every, self._parts = every, parts
         self._begun: dict[str, Any] | None = None
+        self._within = False
 
     def __enter__(self) -> Checkpoint:
         if self.path.exists():
             self._restore()
         self._begun = self._state()
+        self._check_readable(self._begun)
+        self._write(self._begun)  # now, and not after hours, it is known that it can be
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         assert self._begun is not None
+        if kind is None:
+            self.step += self._within  # the loop was left by `break`: that step is done
+            self._begun = self._state()
         self._write(self._begun)
+        self._within = False
 
     def steps(self, count: int) -> Iterator[int]:
         """The numbers of the steps that are left of `count`; what comes between two of them is one step."""
         if self._begun is None:
             raise RuntimeError("steps are counted inside the with block: with Checkpoint(…) as run: …")
         while self.step < count:
+            self._within = True
             yield self.step
+            self._within = False
             self.step += 1
             self._begun = self._state()
             if self._every is not None and self.step % self._every == 0:
@@ -85,6 +94,20 @@ class Checkpoint:
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             random |= {f"cuda {index}": state for index, state in enumerate(torch.cuda.get_rng_state_all())}
         return {"format": _FORMAT, "step": self.step, "random": random, "parts": parts}
+
+    def _check_readable(self, state: dict[str, Any]) -> None:
+        """Raise, naming the part, where a state holds what would not be read back: torch loads no foreign objects."""
+        for name, part in state["parts"].items():
+            data = io.BytesIO()
+            torch.save(part, data)
+            data.seek(0)
+            try:
+                torch.load(data, weights_only=True)
+            except pickle.UnpicklingError as error:
+                raise TypeError(
+                    f"the state of {name} holds more than tensors and plain Python values, such as numpy numbers, and "
+                    "could not be read back; convert them, for example lr=float(lr)"
+                ) from error
 
     def _write(self, state: dict[str, Any]) -> None:
         data = io.BytesIO()

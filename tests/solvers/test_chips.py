@@ -116,7 +116,8 @@ def test_chips_with_other_graphs_have_other_keys():
 def test_a_search_that_dies_is_begun_again_without_the_step_that_killed_it(monkeypatch):
     """The third step ends the process; the tiles of the others are found all the same."""
     chip = Chip.of(mock("zephyr", 3))
-    whole = tiles_module._searched(chip, 16)
+    whole, complete = tiles_module._searched(chip, 16)
+    assert complete
     deadly = (
         "import json, os, runpy, sys\n"
         "space = runpy.run_path(sys.argv[1])\n"
@@ -129,8 +130,9 @@ def test_a_search_that_dies_is_begun_again_without_the_step_that_killed_it(monke
         "print(json.dumps(search.tiles(json.loads(request)['spins'])))\n"
     )
     monkeypatch.setattr(tiles_module, "_LAUNCH", deadly)
-    found = tiles_module._searched(chip, 16)
+    found, complete = tiles_module._searched(chip, 16)
     assert found
+    assert not complete
     assert found != whole
     assert_disjoint_cliques([Tile.of(chains, chip) for chains in found], chip, 16)
 
@@ -319,3 +321,24 @@ def test_a_chip_survives_its_description():
     again = Chip.from_description(json.loads(json.dumps(chip.described())))
     assert again.key == chip.key
     assert Chip.of(again.as_sampler()).described() == chip.described()
+
+
+@pytest.mark.parametrize(("spins", "least"), [(2, 64), (3, 7), (4, 7), (5, 4), (16, 1), (17, 0)])
+def test_chimera_chips_hold_cliques_too(folder, spins, least):
+    """Of 16 spins at most on 4 × 4 cells; minorminer asked for 3 or 4 would fill the memory."""
+    options = {"topology_type": "chimera", "topology_shape": [4, 4, 4], "parameter_warnings": False}
+    chip = Chip.of(MockDWaveSampler(**options))
+    tiles = tiles_of(chip, spins, folder=folder)
+    assert len(tiles) >= least
+    assert_disjoint_cliques(tiles, chip, spins)
+    if spins == 17:
+        assert not tiles
+        assert largest_clique(chip) == 16
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", "[" * 100000])
+def test_an_empty_or_endless_file_of_tiles_is_not_believed(tmp_path, content):
+    first = tiles_of(Chip.of(mock("pegasus", 2)), 3, folder=tmp_path)
+    (file,) = tmp_path.iterdir()
+    file.write_text(content)
+    assert len(tiles_of(Chip.of(mock("pegasus", 2)), 3, folder=tmp_path)) == len(first)

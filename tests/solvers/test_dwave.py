@@ -18,6 +18,7 @@ from qpsbgd.qubo import QuboFamily
 from qpsbgd.solvers.annealer import submissions
 from qpsbgd.solvers.dwave import BudgetSpent, DWave
 from qpsbgd.solvers.exact import Exact
+from qpsbgd.solvers.virtual_qpu import VirtualQPU
 from qpsbgd.testing import SOLVER_CHECKS, random_family
 
 
@@ -230,6 +231,110 @@ def test_a_budget_stops_training_with_a_checkpoint_and_a_larger_one_goes_on(cach
     assert torch.equal(resumed, whole)
     assert (solver.submissions, solver.qpu_seconds) == (free.submissions, pytest.approx(free.qpu_seconds))
     assert len(solver.sampler.sent) == 3
+
+
+def test_a_limit_that_is_a_multiple_of_the_estimate_lasts_for_as_many_steps(cache):
+    family = random_family(4, 2, 8)
+    for reads in (1, 3, 7, 11):
+        cost = VirtualQPU(size=3, cache=cache, num_reads=reads).estimate([(4, 2)]) * 10
+        solver = VirtualQPU(size=3, cache=cache, num_reads=reads, max_qpu_seconds=cost.qpu_seconds)
+        for _ in range(10):
+            solver.solve(family)
+        with pytest.raises(BudgetSpent):
+            solver.solve(family)
+
+
+def test_a_sampler_that_tells_no_times_is_counted_by_the_estimate(cache):
+    class Silent(MockDWaveSampler):
+        def sample(self, bqm, **parameters):
+            answer = super().sample(bqm, **parameters)
+            answer.info.clear()
+            return answer
+
+    solver = DWave(sampler=mock(sampler=Silent), cache=cache, num_reads=2, max_qpu_seconds=0.02)
+    solver.solve(random_family(4, 2, 8)), solver.solve(random_family(4, 2, 8))
+    assert solver.qpu_seconds == pytest.approx(2 * (8.5e-3 + 2 * 82e-6))
+    with pytest.raises(BudgetSpent):
+        solver.solve(random_family(4, 2, 8))
+
+
+def test_what_was_sent_before_an_interrupt_is_counted(cache):
+    class Interrupted(Counting):
+        def sample(self, bqm, **parameters):
+            answer = super().sample(bqm, **parameters)
+            if len(self.sent) == 2:
+                raise KeyboardInterrupt
+            return answer
+
+    solver = DWave(sampler=mock(sampler=Interrupted), cache=cache, num_reads=2)
+    with pytest.raises(KeyboardInterrupt):
+        solver.solve(random_family(10, 30, 20))
+    assert solver.submissions == solver.estimate([(10, 30)]).submissions
+    assert solver.qpu_seconds == pytest.approx(solver.estimate([(10, 30)]).qpu_seconds)
+
+
+def test_a_refused_recording_leaves_no_connection_open(cache, monkeypatch, tmp_path):
+    made = []
+
+    def factory():
+        made.append(mock(sampler=Counting))
+        return made[-1]
+
+    monkeypatch.setattr(dwave_system, "DWaveSampler", factory)
+    monkeypatch.setenv("DWAVE_API_TOKEN", "a-token")
+    (tmp_path / "run.chip").write_bytes(b"no recording")
+    with pytest.raises(RuntimeError, match="no recording"), DWave(cache=cache, record=tmp_path / "run.chip") as solver:
+        solver.solve(random_family(4, 2, 8))
+    assert [sampler.closed for sampler in made] == [1]
+
+
+def test_numpy_numbers_are_taken_as_options(cache, tmp_path):
+    options = {"num_reads": np.int64(3), "annealing_time": np.float32(20), "chain_strength": np.float64(0.5)}
+    DWave(sampler=mock(), cache=cache, record=tmp_path / "run.chip", **options).solve(random_family(4, 2, 8))
+    assert (tmp_path / "run.chip").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"num_reads": "5"}, TypeError),
+        ({"num_reads": 5.5}, TypeError),
+        ({"num_reads": float("nan")}, TypeError),
+        ({"copies": 1.5}, TypeError),
+        ({"retries": "3"}, TypeError),
+        ({"max_qpu_seconds": "3"}, TypeError),
+        ({"annealing_time": float("inf")}, TypeError),
+        ({"descent": "False"}, TypeError),
+        ({"share_reads": 1}, TypeError),
+        ({"seed": -1}, ValueError),
+        ({"seed": None}, TypeError),
+        ({"block": 2.5}, TypeError),
+    ],
+)
+def test_options_of_the_wrong_kind_are_named(options, error):
+    with pytest.raises(error, match=f"^{next(iter(options))} must be"):
+        DWave(sampler=mock(), **options)
+
+
+def test_what_the_chip_does_not_take_is_refused_before_it_is_sent(cache):
+    sampler = mock(sampler=Counting)
+    sampler.properties.update(num_reads_range=[1, 100], annealing_time_range=[0.5, 2000])
+    for options in ({"num_reads": 101}, {"num_reads": 5, "annealing_time": 3000}):
+        with pytest.raises(ValueError, match="the chip takes"):
+            DWave(sampler=sampler, cache=cache, **options).solve(random_family(4, 2, 8))
+    with pytest.raises(ValueError, match="must be finite"):
+        broken = random_family(4, 2, 8)
+        broken.linear[0, 0] = float("nan")
+        DWave(sampler=sampler, cache=cache).solve(broken)
+    assert sampler.sent == []
+
+
+def test_a_broken_configuration_is_told(monkeypatch, tmp_path):
+    monkeypatch.delenv("DWAVE_API_TOKEN", raising=False)
+    (tmp_path / "bad.conf").write_text("[[[no ini")
+    for path in (tmp_path / "bad.conf", tmp_path / "missing.conf"):
+        monkeypatch.setenv("DWAVE_CONFIG_FILE", str(path))
+        assert "dwave config create" in DWave.variants()[""]
 
 
 def test_a_spent_budget_stops_before_anything_is_sent_and_the_optimiser_changes_nothing(cache):

@@ -163,3 +163,11 @@ def test_one_connection_is_made_and_closed_and_none_without_a_token(monkeypatch,
     monkeypatch.setenv("DWAVE_CONFIG_FILE", str(tmp_path / "none.conf"))
     with pytest.raises(RuntimeError, match=r"DWAVE_API_TOKEN.*LeapHybridSampler\(token"):
         LeapHybrid().solve(random_family(4, 2, 8))
+
+
+@pytest.mark.parametrize("size", [1e-200, 1e200])
+def test_gradients_of_any_size_are_sent(size):
+    sampler = Seeded()
+    family = random_family(6, 3, 12, dtype=torch.float64) * size
+    solution = LeapHybrid(sampler=sampler, descent=False).solve(family)
+    assert torch.equal(solution.spins, Exact().solve(random_family(6, 3, 12, dtype=torch.float64)).spins)

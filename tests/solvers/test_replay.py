@@ -1,3 +1,4 @@
+import contextlib
 import copy
 import struct
 import zlib
@@ -10,7 +11,7 @@ pytest.importorskip("minorminer")
 
 from qpsbgd import QPSBGD
 from qpsbgd.nn import BinaryLinear
-from qpsbgd.solvers.annealer import recordings, tiles
+from qpsbgd.solvers.annealer import recordings, submissions, tiles
 from qpsbgd.solvers.annealer.recordings import RecordingError
 from qpsbgd.solvers.replay import Replay
 from qpsbgd.solvers.virtual_qpu import VirtualChip, VirtualQPU
@@ -208,3 +209,88 @@ def test_a_recorded_runs_state_needs_the_recording(record, cache):
 def test_recordings_are_compact(record):
     """Three answers of 5 reads of 12 qubits, the chip's 128 qubits with their couplers, and the tiles."""
     assert record[0].stat().st_size < 12_000
+
+
+def test_a_second_writer_is_refused_and_nothing_is_lost(record, cache):
+    path, families, _ = record
+    first, second = (VirtualQPU(size=3, cache=cache, num_reads=5, record=path) for _ in range(2))
+    for solver in (first, second):
+        for family in families:
+            solver.solve(family)
+    first.solve(random_family(4, 3, 8, seed=7))
+    with pytest.raises(RecordingError, match="changed by another run"):
+        second.solve(random_family(4, 3, 8, seed=8))
+    found = recordings.Recording(path)
+    found.verify()
+    assert len(found) == 4
+
+
+def test_a_full_disk_at_the_beginning_leaves_no_file_and_the_next_try_writes_a_whole_one(tmp_path, cache, monkeypatch):
+    path = tmp_path / "run.chip"
+    solver = VirtualQPU(size=3, cache=cache, num_reads=5, record=path)
+    family = random_family(4, 3, 8)
+
+    @contextlib.contextmanager
+    def full(place):
+        raise OSError(28, "No space left on device")
+        yield
+
+    with monkeypatch.context() as patch:
+        patch.setattr(recordings, "writing", full)
+        with pytest.raises(OSError, match="No space"):
+            solver.solve(family)
+    assert not path.exists()
+    spins = solver.solve(family).spins
+    assert torch.equal(Replay(path).solve(family).spins, spins)
+
+
+def test_an_interrupted_step_that_is_repeated_is_given_its_answers_again(tmp_path, cache, monkeypatch):
+    """60 columns of 10 spins take several submissions; the interrupt comes while the third is read."""
+    path = tmp_path / "run.chip"
+    solver = VirtualQPU(size=4, cache=cache, num_reads=2, record=path)
+    family = random_family(10, 60, 20)
+    ask = submissions.Live.ask
+
+    def interrupted(self, problems):
+        for number, answer in enumerate(ask(self, problems)):
+            if number == 2:
+                raise KeyboardInterrupt
+            yield answer
+
+    with monkeypatch.context() as patch:
+        patch.setattr(submissions.Live, "ask", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            solver.solve(family)
+    sent = solver.estimate([(10, 60)]).submissions
+    assert solver.submissions == sent - 2  # lost with the interrupt; the two that came are in the file
+    spins = solver.solve(family).spins
+    assert solver.submissions == 2 * sent - 2
+    replay = Replay(path)
+    assert torch.equal(replay.solve(family).spins, spins)
+    assert replay.submissions == sent
+
+
+def test_a_refused_state_is_refused_again(record):
+    path, families, _ = record
+    replay = Replay(path)
+    replay.load_state_dict({"submissions": 9, "qpu_seconds": 1.0, "link": {"position": 9}})
+    for _ in range(2):
+        with pytest.raises(RecordingError, match="saved after answer 9"):
+            replay.solve(families[0])
+
+
+def test_a_replay_knows_no_other_widths(record):
+    path, _, _ = record
+    with pytest.raises(RecordingError, match="no layer of 5 inputs"):
+        Replay(path).solve(random_family(5, 3, 8))
+
+
+def test_an_estimate_writes_no_recording(tmp_path, cache):
+    VirtualQPU(size=3, cache=cache, record=tmp_path / "run.chip").estimate([(4, 3)])
+    assert not (tmp_path / "run.chip").exists()
+
+
+def test_a_virtual_chip_with_other_errors_is_another_chip(record, cache):
+    path, families, _ = record
+    with pytest.raises(RecordingError, match="was recorded with virtual"):
+        VirtualQPU(size=3, cache=cache, num_reads=5, record=path, h_error=0.5).solve(families[0])

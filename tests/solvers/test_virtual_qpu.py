@@ -172,3 +172,29 @@ def test_a_copied_solver_goes_on_alike(cache):
     assert copied._open_link is None
     assert copied.submissions == 1
     assert torch.equal(copied.solve(family).spins, spins)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"num_reads": 0}, "num_reads must lie"),
+        ({"num_reads": 20000}, "num_reads must lie"),
+        ({"annealing_time": -5}, "annealing_time must lie"),
+        ({"answer_mode": "xx"}, "answer_mode must be"),
+    ],
+)
+def test_the_chip_takes_what_a_chip_takes(parameters, message):
+    with pytest.raises(ValueError, match=message):
+        VirtualChip(size=2).sample_ising({VirtualChip(size=2).nodelist[0]: 1.0}, {}, **parameters)
+
+
+def test_the_chip_refuses_strange_problems():
+    chip = VirtualChip(size=2)
+    with pytest.raises(dimod.exceptions.BinaryQuadraticModelStructureError, match="no qubits"):
+        chip.sample_ising({"a": 1.0}, {})
+    with pytest.raises(ValueError, match="finite"):
+        chip.sample_ising({chip.nodelist[0]: float("nan")}, {})
+    with pytest.raises(ValueError, match="size must be a whole number, at least 2"):
+        VirtualChip(size=1)
+    with pytest.raises(ValueError, match="sweeps"):
+        VirtualChip(size=2, sweeps=2.5)

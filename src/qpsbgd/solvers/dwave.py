@@ -14,6 +14,7 @@ from qpsbgd.solvers.annealer.connected import ConnectedSolver
 try:
     import dwave.system
     from dwave.cloud.config import load_config
+    from dwave.cloud.exceptions import ConfigFileError
 except ImportError as error:
     raise ImportError("solver 'dwave' needs dwave-system: pip install 'qpsbgd[dwave]'") from error
 
@@ -80,7 +81,14 @@ def copied(solver: Connected, memo: dict[int, Any]) -> Connected:
 
 def check_token(solver: str, sampler: str) -> None:
     """Raises where no token is set, with the ways to set one; asks nothing of the network."""
-    if not load_config().get("token"):
+    try:
+        token = load_config().get("token")
+    except ConfigFileError as error:
+        raise RuntimeError(
+            f"solver {solver!r} cannot read D-Wave's configuration ({error}); mend that file, or delete it and run "
+            "`dwave config create`"
+        ) from error
+    if not token:
         raise RuntimeError(
             f"solver {solver!r} needs an API token of D-Wave Leap, and none is set; copy yours from "
             "https://cloud.dwavesys.com/leap, then run `dwave config create`, or set the environment variable "

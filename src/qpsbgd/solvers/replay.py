@@ -16,6 +16,7 @@ from qpsbgd.solvers.annealer.connected import ConnectedSolver
 from qpsbgd.solvers.annealer.hybrid_solver import HybridSolver
 from qpsbgd.solvers.annealer.recordings import Recording, RecordingError
 from qpsbgd.solvers.annealer.submissions import Link
+from qpsbgd.solvers.annealer.tiles import Tile
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +95,12 @@ class _ChipFromFile(_FromFile, ChipSolver):
 
     def _connect(self) -> tuple[Any, bool]:
         return self.described.as_sampler(), False
+
+    def _tiles(self, spins: int) -> tuple[Tile, ...]:
+        link = self._link()
+        if isinstance(link, Recording) and spins not in link.tiles:
+            raise RecordingError(f"{link.path} holds no layer of {spins} inputs; replay the model that was recorded")
+        return super()._tiles(spins)
 
 
 @dataclass(kw_only=True, eq=False)

@@ -69,11 +69,12 @@ class VirtualChip(dimod.Sampler, dimod.Structured):  # type: ignore[misc]
             raise ValueError(
                 f"broken must be a share below 1 and errors not negative, got {broken}, {h_error} and {j_error}"
             )
-        if sweeps < 1 or slices < 2 or size < 1 or not (field > 0 and temperature > 0):
-            raise ValueError(
-                "sweeps and size must be at least 1, slices at least 2, field and temperature positive, "
-                f"got {sweeps}, {size}, {slices}, {field} and {temperature}"
-            )
+        least = {"size": (size, 2 if topology == "pegasus" else 1), "sweeps": (sweeps, 1), "slices": (slices, 2)}
+        for name, (value, smallest) in least.items():
+            if not isinstance(value, int) or value < smallest:
+                raise ValueError(f"{name} must be a whole number, at least {smallest}, got {value}")
+        if not (0 < field < np.inf and 0 < temperature < np.inf):
+            raise ValueError(f"field and temperature must be positive, got {field} and {temperature}")
         self._errors = h_error, j_error
         self._method, self._sweeps, self._slices = method, sweeps, slices if method == "path-integral" else 1
         self._field, self._temperature, self._seed = field, temperature, seed
@@ -91,6 +92,7 @@ class VirtualChip(dimod.Sampler, dimod.Structured):  # type: ignore[misc]
             "extended_j_range": [-2.0, 1.0],
             "per_qubit_coupling_range": [-18.0, 15.0],
             "num_reads_range": [1, 10000],
+            "annealing_time_range": [0.5, 2000.0],
             "default_annealing_time": ANNEALING_TIME,
         }
 
@@ -144,11 +146,17 @@ class VirtualChip(dimod.Sampler, dimod.Structured):  # type: ignore[misc]
             auto_scale: Make the coefficients as large as the ranges allow; else they must lie in them.
             answer_mode: "raw" for all reads in order, "histogram" for different ones with their numbers.
         """
+        self._check_parameters(num_reads, annealing_time, answer_mode)
+        missing = [label for label in bqm.variables if label not in self._places]
+        if missing:
+            raise dimod.exceptions.BinaryQuadraticModelStructureError(f"the chip has no qubits {missing[:5]}")
         ising = bqm.change_vartype("SPIN", inplace=False)
         h, (rows, columns, couplings), _, labels = ising.to_numpy_vectors(return_labels=True)
         qubits = np.asarray(labels, dtype=np.int64)
         h, couplings = np.asarray(h, dtype=np.float64), np.asarray(couplings, dtype=np.float64)
-        self._check(qubits, rows, columns)
+        if not (np.isfinite(h).all() and np.isfinite(couplings).all()):
+            raise ValueError("fields and couplings must be finite, but hold NaN or infinite values")
+        self._check_couplers(qubits, rows, columns)
         h, couplings = self._in_range(h, couplings, auto_scale=auto_scale)
         content = (qubits, h, rows, columns, couplings, np.array([num_reads, annealing_time]))
         digest = hashlib.sha256(b"|".join(np.ascontiguousarray(part).tobytes() for part in content)).digest()
@@ -167,13 +175,20 @@ class VirtualChip(dimod.Sampler, dimod.Structured):  # type: ignore[misc]
         samples.change_vartype(bqm.vartype, inplace=True)
         return samples.aggregate() if answer_mode == "histogram" else samples
 
-    def _check(self, qubits: Array, rows: Array, columns: Array) -> None:
-        missing = [qubit for qubit in qubits.tolist() if qubit not in self._places]
+    def _check_parameters(self, num_reads: int, annealing_time: float, answer_mode: str) -> None:
+        for name, value in (("num_reads", num_reads), ("annealing_time", annealing_time)):
+            low, high = self._properties[f"{name}_range"]
+            if not low <= value <= high:
+                raise ValueError(f"{name} must lie between {low:g} and {high:g}, got {value}")
+        if answer_mode not in ("raw", "histogram"):
+            raise ValueError(f'answer_mode must be "raw" or "histogram", got {answer_mode!r}')
+
+    def _check_couplers(self, qubits: Array, rows: Array, columns: Array) -> None:
         ends = np.sort(np.stack([qubits[rows], qubits[columns]], axis=1), axis=1)
         uncoupled = [pair for pair in map(tuple, ends.tolist()) if pair not in self._coupled]
-        if missing or uncoupled:
+        if uncoupled:
             raise dimod.exceptions.BinaryQuadraticModelStructureError(
-                f"the chip has no qubits {missing[:5]} and no couplers {uncoupled[:5]} that the problem uses"
+                f"the chip has no couplers {uncoupled[:5]}, which the problem uses"
             )
 
     def _in_range(self, h: Array, couplings: Array, *, auto_scale: bool) -> tuple[Array, Array]:
@@ -253,6 +268,9 @@ class VirtualQPU(ChipSolver):
     def name(self) -> str:
         """The solver's name."""
         return "virtual-qpu"
+
+    def _header(self, sampler: Any) -> dict[str, Any]:
+        return {**super()._header(sampler), "virtual": {name: getattr(self, name) for name in self._CHIP}}
 
     def _connect(self) -> tuple[Any, bool]:
         return _virtual_chip(**{name: getattr(self, name) for name in self._CHIP}), False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +33,8 @@ class Estimate:
 
     def __mul__(self, steps: int) -> Estimate:
         """What that many such steps cost."""
+        if operator.index(steps) < 0:
+            raise ValueError(f"steps must be at least 0, got {steps}")
         return Estimate(self.submissions * steps, self.qpu_seconds * steps)
 
 
@@ -47,9 +50,10 @@ def of_sheets(
     return Estimate(times * len(sheets), times * seconds)
 
 
-def too_wide(spins: int, chip: Chip) -> ValueError:
+def too_wide(spins: int, chip: Chip, *, what: str = "layer", advice: str = "") -> ValueError:
     """The error for a layer that no clique of the chip can hold."""
+    advice = advice or "give `block` to solve wide layers block by block, or use a classical solver"
     return ValueError(
-        f"a layer of {spins} inputs needs a clique of {spins} chains, but the largest on {chip} has "
-        f"{largest_clique(chip)}; give `block` to solve wide layers block by block, or use a classical solver"
+        f"a {what} of {spins} inputs needs a clique of {spins} chains, but the largest on {chip} has "
+        f"{largest_clique(chip)}; {advice}"
     )

@@ -12,8 +12,8 @@ import torch
 
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers.annealer.budget import Estimate, Shape, of_sheets, too_wide
-from qpsbgd.solvers.annealer.chips import Chip
-from qpsbgd.solvers.annealer.connected import ConnectedSolver
+from qpsbgd.solvers.annealer.chips import Chip, access_seconds
+from qpsbgd.solvers.annealer.connected import ConnectedSolver, checked_flag, checked_number, shapes_of
 from qpsbgd.solvers.annealer.packing import Ising, Sheet, embedded, pack, votes
 from qpsbgd.solvers.annealer.reads import Reads, Samples
 from qpsbgd.solvers.annealer.recordings import Recording
@@ -81,14 +81,12 @@ class ChipSolver(ConnectedSolver):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, least in (("num_reads", 1), ("copies", 1), ("spin_reversals", 0), ("block", 2)):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise ValueError(f"{name} must be at least {least}, got {value}")
+        for name, least in (("num_reads", 1), ("copies", 1), ("spin_reversals", 0), ("block", 2), ("seed", 0)):
+            checked_number(self, name, least=least, whole=True, optional=name == "block")
         for name in ("annealing_time", "chain_strength"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ValueError(f"{name} must be positive, got {value}")
+            checked_number(self, name, least=0, optional=name == "annealing_time")
+        for name in ("share_reads", "descent"):
+            checked_flag(self, name)
         if self.repair not in ("majority", "energy"):
             raise ValueError(f'repair must be "majority" or "energy", got {self.repair!r}')
 
@@ -104,13 +102,13 @@ class ChipSolver(ConnectedSolver):
         """
         if not families:
             return []
-        if self.max_qpu_seconds is not None:
-            self._check_budget(self.estimate([(family.num_spins, family.num_columns) for family in families]))
+        self._check_budget(shapes_of(families))
         wide = [index for index, family in enumerate(families) if not self._fits(family.num_spins)]
-        found = {index: self._in_blocks(families[index]) for index in wide}
-        fitting = [index for index in range(len(families)) if index not in found]
-        if fitting:
-            found |= zip(fitting, self._together([families[index] for index in fitting]), strict=True)
+        with self._repeatable():
+            found = {index: self._in_blocks(families[index]) for index in wide}
+            fitting = [index for index in range(len(families)) if index not in found]
+            if fitting:
+                found |= zip(fitting, self._together([families[index] for index in fitting]), strict=True)
         return [found[index] for index in range(len(families))]
 
     def sample(self, family: QuboFamily) -> Samples:
@@ -121,10 +119,10 @@ class ChipSolver(ConnectedSolver):
             ValueError: The family is wider than the chip's largest clique.
         """
         if not self._tiles(family.num_spins):
-            raise too_wide(family.num_spins, self._on())
-        if self.max_qpu_seconds is not None:
-            self._check_budget(self.estimate([(family.num_spins, family.num_columns)]))
-        (reads,), used = self._read([family])
+            raise too_wide(family.num_spins, self._on(), advice="only whole columns can be sampled")
+        self._check_budget(shapes_of([family]))
+        with self._repeatable():
+            (reads,), used = self._read([family])
         found = reads.all(repair=self.repair, descent=self.descent)
         return Samples(found.spins, found.energies, used | found.stats)
 
@@ -185,7 +183,7 @@ class ChipSolver(ConnectedSolver):
             raise too_wide(spins, self._on())
         for size in {len(part) for part in self._parts(spins)}:
             if not self._tiles(size):
-                raise too_wide(size, self._on())
+                raise too_wide(size, self._on(), what="block", advice="take a smaller `block`")
         return False
 
     def _parts(self, spins: int) -> tuple[torch.Tensor, ...]:
@@ -201,7 +199,7 @@ class ChipSolver(ConnectedSolver):
             if kept is not None:
                 tiles = tuple(Tile.of(chains, chip) for chains in kept)
             else:
-                tiles = tiles_of(chip, spins, folder=None if self.cache is None else Path(self.cache))
+                tiles = tiles_of(chip, spins, folder=None if self.cache is None else Path(self.cache).expanduser())
             if isinstance(link, Recording):
                 link.keep_tiles(spins, [tile.chains() for tile in tiles])
             self._tilings[spins] = tiles
@@ -251,7 +249,25 @@ class ChipSolver(ConnectedSolver):
     def _reads_of(self, sheet: Sheet) -> int:
         """Reads of each of a sheet's submissions: every column has `num_reads` in all, or on each of its tiles."""
         tiles = sheet.fewest_tiles if self.share_reads else 1
-        return -(-self.num_reads // (max(1, self.spin_reversals) * tiles))
+        reads = -(-self.num_reads // (max(1, self.spin_reversals) * tiles))
+        self._check_range("num_reads_range", reads, "reads of a submission")
+        if self.annealing_time is not None:
+            self._check_range("annealing_time_range", self.annealing_time, "microseconds of an anneal")
+        return reads
+
+    def _check_range(self, name: str, value: float, what: str) -> None:
+        """Raise before the chip would, where it tells a range."""
+        bounds = self.sampler_in_use.properties.get(name)
+        if bounds and not bounds[0] <= value <= bounds[1]:
+            raise ValueError(f"the chip takes {bounds[0]:g} to {bounds[1]:g} {what}, but {value:g} were asked for")
+
+    def _seconds_of(self, problem: Problem) -> float:
+        return access_seconds(
+            self.sampler_in_use,
+            num_qubits=len(problem.qubits),
+            num_reads=problem.parameters["num_reads"],
+            annealing_time=self.annealing_time,
+        )
 
     def _gauge(self, generator: np.random.Generator, spins: int) -> Array:
         if not self.spin_reversals:
@@ -274,7 +290,8 @@ class ChipSolver(ConnectedSolver):
         exact = family.without_offset().to("cpu", torch.float64)
         spins = improved(exact, sign_start(exact)).spins
         parts = self._parts(family.num_spins)
-        used = {"submissions": 0, "qpu_seconds": 0.0}
+        sums = dict.fromkeys(("submissions", "qpu_seconds", "chain_break_fraction", "chain_length"), 0.0)
+        longest, reads = 0, []
         for part in parts:
             rows = exact.quadratic[part]
             others = rows @ spins - rows[:, part] @ spins[part]
@@ -282,7 +299,18 @@ class ChipSolver(ConnectedSolver):
             found = self._together([block])[0]
             better = found.energies < block.energies(spins[part])
             spins[part] = torch.where(better, found.spins, spins[part])
-            used = {name: used[name] + found.stats[name] for name in used}
-        stats: dict[str, Any] = {"solver": self.name, "chip": self._on().name, "blocks": len(parts)}
-        found = Solution.of(family, spins)
-        return Solution(found.spins, found.energies, found.proven_optimal, stats | used)
+            sums = {name: total + found.stats[name] for name, total in sums.items()}
+            longest = max(longest, found.stats["longest_chain"])
+            reads.append(found.stats["reads"])
+        stats: dict[str, Any] = {
+            "solver": self.name,
+            "chip": self._on().name,
+            "blocks": len(parts),
+            "submissions": int(sums["submissions"]),
+            "qpu_seconds": sums["qpu_seconds"],
+            "reads": min(reads),
+            "chain_break_fraction": sums["chain_break_fraction"] / len(parts),
+            "chain_length": sums["chain_length"] / len(parts),
+            "longest_chain": longest,
+        }
+        return Solution.of(family, spins, **stats)

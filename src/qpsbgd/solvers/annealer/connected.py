@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import operator
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +14,7 @@ from typing import Any
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver
 from qpsbgd.solvers.annealer.budget import BudgetSpent, Estimate, Shape
-from qpsbgd.solvers.annealer.recordings import Recording
+from qpsbgd.solvers.annealer.recordings import Recording, RecordingError
 from qpsbgd.solvers.annealer.submissions import Answer, Link, Live, Problem
 
 
@@ -24,7 +27,8 @@ class ConnectedSolver(Solver):
 
     Args:
         max_qpu_seconds: Raise `BudgetSpent` before submissions that would take more of the service's time than this,
-            counted from the solver's making, or from that of the run which it resumes.
+            counted from the solver's making, or from that of the run which it resumes. What a step had sent when it
+            was interrupted is counted, too, by its estimate; a checkpoint from before the step does not know of it.
         retries: Of a submission that met a passing fault.
         record: File to write all problems and answers to; see `recordings.Recording`.
 
@@ -41,12 +45,11 @@ class ConnectedSolver(Solver):
     _sampler: Any = field(default=None, init=False, repr=False)
     _open_link: Link | None = field(default=None, init=False, repr=False)
     _position: dict[str, Any] | None = field(default=None, init=False, repr=False)
+    _lost: tuple[int, float] = field(default=(0, 0.0), init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if self.retries < 0:
-            raise ValueError(f"retries must be at least 0, got {self.retries}")
-        if self.max_qpu_seconds is not None and not self.max_qpu_seconds > 0:
-            raise ValueError(f"max_qpu_seconds must be positive, got {self.max_qpu_seconds}")
+        checked_number(self, "retries", least=0, whole=True)
+        checked_number(self, "max_qpu_seconds", least=0, optional=True)
 
     @property
     @abstractmethod
@@ -60,6 +63,10 @@ class ConnectedSolver(Solver):
     @abstractmethod
     def _header(self, sampler: Any) -> dict[str, Any]:
         """What must be equal between a run that recorded and one that reads the recording."""
+
+    @abstractmethod
+    def _seconds_of(self, problem: Problem) -> float:
+        """What a problem will probably cost."""
 
     @abstractmethod
     def estimate(self, shapes: Sequence[Shape]) -> Estimate:
@@ -94,11 +101,12 @@ class ConnectedSolver(Solver):
         """Go on from there."""
         if state and set(state) != {"submissions", "qpu_seconds", "link"}:
             raise ValueError(f"{type(self).__name__} cannot go on from {sorted(state)}; was the solver changed?")
+        position = dict(state.get("link", {}))
+        if self._open_link is not None:
+            self._open_link.load_state_dict(position)
+        self._position = position
         self.submissions = int(state.get("submissions", 0))
         self.qpu_seconds = float(state.get("qpu_seconds", 0.0))
-        self._position = dict(state.get("link", {}))
-        if self._open_link is not None:
-            self._open_link.load_state_dict(self._position)
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
@@ -114,10 +122,15 @@ class ConnectedSolver(Solver):
 
     def _link(self) -> Link:
         if self._open_link is None:
-            self._sampler, owned = self._connect()
-            self._open_link = self._made_link(self._sampler, owned)
-            if self._position:
-                self._open_link.load_state_dict(self._position)
+            sampler, owned = self._connect()
+            try:
+                link = self._made_link(sampler, owned)
+                if self._position:
+                    link.load_state_dict(self._position)
+            except BaseException:
+                Live(sampler, owned=owned).close()
+                raise
+            self._sampler, self._open_link = sampler, link
         return self._open_link
 
     def _made_link(self, sampler: Any, owned: bool) -> Link:
@@ -126,17 +139,76 @@ class ConnectedSolver(Solver):
             return live
         return Recording(self.record, live, header={"solver": self.name, **self._header(sampler)})
 
-    def _ask(self, problems: Sequence[Problem]) -> Iterator[Answer]:
-        for answer in self._link().ask(problems):
-            self.submissions += 1
-            self.qpu_seconds += answer.seconds
-            yield answer
+    @contextmanager
+    def _repeatable(self) -> Iterator[None]:
+        """What happens inside can be done again after a failure: recorded answers are then given again, not bought."""
+        before, lost = self.state_dict(), self._lost
+        try:
+            yield
+        except BaseException:
+            if self.record is not None:
+                self.load_state_dict(before)
+                self.submissions += self._lost[0] - lost[0]
+                self.qpu_seconds += self._lost[1] - lost[1]
+            raise
 
-    def _check_budget(self, cost: Estimate) -> None:
-        assert self.max_qpu_seconds is not None
-        if self.qpu_seconds + cost.qpu_seconds > self.max_qpu_seconds:
+    def _ask(self, problems: Sequence[Problem]) -> Iterator[Answer]:
+        """The answers; what was sent is counted, also where it never came back."""
+        waiting = list(problems)
+        try:
+            for answer in self._link().ask(problems):
+                problem = waiting.pop(0)
+                self.submissions += 1
+                self.qpu_seconds += self._seconds_of(problem) if answer.seconds is None else answer.seconds
+                yield answer
+        except BaseException as error:
+            if not isinstance(error, RecordingError):
+                seconds = sum(map(self._seconds_of, waiting))
+                self.submissions += len(waiting)
+                self.qpu_seconds += seconds
+                self._lost = self._lost[0] + len(waiting), self._lost[1] + seconds
+            raise
+
+    def _check_budget(self, shapes: Sequence[Shape]) -> None:
+        """Raise where a step with layers of these shapes would pass the limit."""
+        if self.max_qpu_seconds is None or not shapes:
+            return
+        cost = self.estimate(shapes)
+        # A limit that is a multiple of the estimate must not fail by rounding.
+        if self.qpu_seconds + cost.qpu_seconds > self.max_qpu_seconds * (1 + 1e-9):
             raise BudgetSpent(
                 f"the next step's {cost.qpu_seconds:.3g} s of the chip would pass max_qpu_seconds = "
                 f"{self.max_qpu_seconds:g}, of which {self.qpu_seconds:.3g} are spent; nothing was sent or changed: "
                 "save the run, and resume it with a larger max_qpu_seconds"
             )
+
+
+def shapes_of(families: Sequence[QuboFamily]) -> list[Shape]:
+    """Inputs and columns of every family."""
+    return [(family.num_spins, family.num_columns) for family in families]
+
+
+def checked_number(solver: Any, name: str, *, least: float, whole: bool = False, optional: bool = False) -> None:
+    """Make the option a plain number, or raise, naming it: whole and at least `least`, or positive."""
+    value = getattr(solver, name)
+    if value is None and optional:
+        return
+    kind = "a whole number" if whole else "a finite number"
+    try:
+        if isinstance(value, bool | str):
+            raise TypeError
+        plain = operator.index(value) if whole else float(value)
+        if not math.isfinite(plain):
+            raise TypeError
+    except TypeError:
+        raise TypeError(f"{name} must be {kind}, got {value!r}") from None
+    if plain < least or (not whole and plain == 0):
+        wanted = f"at least {least:g}" if whole else "positive"
+        raise ValueError(f"{name} must be {wanted}, got {value}")
+    setattr(solver, name, plain)
+
+
+def checked_flag(solver: Any, name: str) -> None:
+    """Raise, naming the option, unless it is true or false."""
+    if not isinstance(getattr(solver, name), bool):
+        raise TypeError(f"{name} must be true or false, got {getattr(solver, name)!r}")

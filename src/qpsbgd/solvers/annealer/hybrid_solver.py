@@ -10,7 +10,7 @@ import numpy as np
 
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers.annealer.budget import Estimate, Shape
-from qpsbgd.solvers.annealer.connected import ConnectedSolver
+from qpsbgd.solvers.annealer.connected import ConnectedSolver, checked_flag, checked_number, shapes_of
 from qpsbgd.solvers.annealer.packing import Ising
 from qpsbgd.solvers.annealer.reads import Reads
 from qpsbgd.solvers.annealer.submissions import Problem
@@ -39,24 +39,24 @@ class HybridSolver(ConnectedSolver):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.time_limit is not None and not self.time_limit > 0:
-            raise ValueError(f"time_limit must be positive, got {self.time_limit}")
+        checked_number(self, "time_limit", least=0, optional=True)
+        checked_flag(self, "descent")
 
     def solve_all(self, families: Sequence[QuboFamily]) -> list[Solution]:
         """The answer for every column of every family, from as few submissions as the service's limits allow."""
-        if self.max_qpu_seconds is not None and families:
-            self._check_budget(self.estimate([(family.num_spins, family.num_columns) for family in families]))
+        self._check_budget(shapes_of(families))
         reads = [Reads(family) for family in families]
         owners = [(each, column) for each in reads for column in range(each.family.num_columns)]
         before = self.submissions, self.qpu_seconds
         groups = self._groups([each.family.num_spins for each, _ in owners])
         problems = [self._problem([owners[k][0].columns[owners[k][1]] for k in group]) for group in groups]
-        for group, answer in zip(groups, self._ask(problems), strict=True):
-            at = 0
-            for each, column in (owners[k] for k in group):
-                n = each.family.num_spins
-                each.add(column, answer.spins[:, at : at + n].astype(np.int64), np.ones(n, dtype=np.int64))
-                at += n
+        with self._repeatable():
+            for group, answer in zip(groups, self._ask(problems), strict=True):
+                at = 0
+                for each, column in (owners[k] for k in group):
+                    n = each.family.num_spins
+                    each.add(column, answer.spins[:, at : at + n].astype(np.int64), np.ones(n, dtype=np.int64))
+                    at += n
         used = {
             "solver": self.name,
             "submissions": self.submissions - before[0],
@@ -95,6 +95,9 @@ class HybridSolver(ConnectedSolver):
             groups[-1].append(column)
             size = size + own
         return groups
+
+    def _seconds_of(self, problem: Problem) -> float:
+        return float(problem.parameters["time_limit"])
 
     def _seconds(self, variables: int) -> float:
         counts, seconds = zip(*self.sampler_in_use.properties["minimum_time_limit"], strict=True)

@@ -118,7 +118,12 @@ class Ising:
     @property
     def typical_field(self) -> float:
         """√(meanᵢ (hᵢ² + Σⱼ Jᵢⱼ²)), what a spin feels among random others; 1 where there is nothing to feel."""
-        return float(np.sqrt(np.mean(self.fields**2 + (self.couplings**2).sum(1)))) or 1.0
+        largest = max(np.abs(self.fields).max(initial=0.0), np.abs(self.couplings).max(initial=0.0))
+        if not largest:
+            return 1.0
+        # Squares of very large or small numbers would not be numbers any more.
+        fields, couplings = self.fields / largest, self.couplings / largest
+        return float(largest * np.sqrt(np.mean(fields**2 + (couplings**2).sum(1))))
 
     def turned(self, gauge: Array) -> Ising:
         """The same after gᵢ → gaugeᵢ gᵢ, a spin-reversal transform."""

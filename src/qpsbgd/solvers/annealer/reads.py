@@ -44,6 +44,8 @@ class Reads:
         self._exact = family.without_offset().to("cpu", torch.float64)
         self._quadratic: Array = self._exact.quadratic.numpy()
         self._linear: Array = self._exact.linear.numpy()
+        if not (np.isfinite(self._quadratic).all() and np.isfinite(self._linear).all()):
+            raise ValueError("a QUBO must be finite to be sent to an annealer, but holds NaN or infinite values")
         couplings = 2 * self._quadratic
         np.fill_diagonal(couplings, 0)
         norm = largest_eigenvalue(couplings)

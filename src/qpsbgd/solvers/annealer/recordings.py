@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from qpsbgd.atomic import writing
 from qpsbgd.solvers.annealer.submissions import Answer, Link, Problem
 
 _MAGIC = b"qpsbgd-chip-record-1\n"
@@ -46,13 +47,14 @@ class Recording(Link):
     """
 
     def __init__(self, path: str | Path, live: Link | None = None, *, header: Mapping[str, Any] | None = None) -> None:
-        self.path = Path(path)
+        self.path = Path(path).expanduser()
         self._live = live
         self._answers: list[int] = []
         self._structures: dict[str, int] = {}
         self.tiles: dict[int, Chains] = {}
+        self._new_tiles: list[int] = []
         self._position = 0
-        self._end = 0
+        self._end = self._size = 0
         if self.path.exists():
             self.header = self._scan()
             self._compare(header)
@@ -85,8 +87,7 @@ class Recording(Link):
         """Remember the tiles in use, so that a replay needs neither their search nor the same version of it."""
         if spins not in self.tiles:
             self.tiles[spins] = chains
-            if self._live is not None:
-                self._append("tiles", {"spins": spins, "chains": chains})
+            self._new_tiles.append(spins)  # written with the next answer: nothing is, before something was sent
 
     def verify(self) -> float:
         """Read every answer; returns the seconds of the chip that they took.
@@ -96,7 +97,7 @@ class Recording(Link):
         """
         for at in self._structures.values():
             self._body(at)
-        return sum(Answer(np.empty(0), self._body(at)[0]["timing"]).seconds for at in self._answers)
+        return sum(Answer(np.empty(0), self._body(at)[0]["timing"]).seconds or 0.0 for at in self._answers)
 
     def close(self) -> None:
         """Close the chip's link; the file is whole after every answer."""
@@ -137,6 +138,10 @@ class Recording(Link):
         return "its fields or couplings differ"
 
     def _add(self, problem: Problem, answer: Answer) -> None:
+        while self._new_tiles:
+            spins = self._new_tiles[-1]
+            self._append("tiles", {"spins": spins, "chains": self.tiles[spins]})
+            self._new_tiles.pop()
         if problem.structure not in self._structures:
             at = self._append("graph", {"digest": problem.structure}, qubits=problem.qubits, edges=problem.edges)
             self._structures[problem.structure] = at
@@ -156,31 +161,36 @@ class Recording(Link):
 
     def _append(self, kind: str, meta: Mapping[str, Any], **arrays: Array) -> int:
         """Add a frame; returns where it begins."""
-        body = io.BytesIO()
-        packed = zlib.compress(json.dumps(meta).encode())
-        body.write(struct.pack("<I", len(packed)) + packed)
-        if arrays:
-            np.savez_compressed(body, allow_pickle=False, **arrays)
-        data = body.getvalue()
-        head = _HEAD.pack(kind.encode(), len(data), hashlib.sha256(data).digest())
         if not self._end:
             self._begin()
-        at = self._end
+        at, frame = self._end, _frame(kind, meta, arrays)
         with self.path.open("r+b") as file:
-            file.truncate(at)  # what a killed run left half-written
-            file.seek(at)
-            file.write(head + struct.pack("<I", zlib.crc32(head)) + data)
-            file.flush()
-            os.fsync(file.fileno())
-            self._end = file.tell()
+            if os.fstat(file.fileno()).st_size != self._size:
+                raise self._shared()
+            try:
+                file.truncate(at)  # what a killed run left half-written
+                file.seek(at)
+                file.write(frame)
+                file.flush()
+                os.fsync(file.fileno())
+                self._end = at + len(frame)
+            finally:
+                self._size = os.fstat(file.fileno()).st_size
         return at
 
     def _begin(self) -> None:
+        if self.path.exists():
+            raise self._shared()
+        begin = _MAGIC + _frame("header", self.header, {})
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("xb") as file:
-            file.write(_MAGIC)
-        self._end = len(_MAGIC)
-        self._append("header", self.header)
+        with writing(self.path) as file:
+            file.write(begin)
+        self._end = self._size = len(begin)
+
+    def _shared(self) -> RecordingError:
+        return RecordingError(
+            f"{self.path} was changed by another run, or by a copy of this solver; give every run a file of its own"
+        )
 
     def _scan(self) -> dict[str, Any]:
         """Find the frames; returns the header's content."""
@@ -205,7 +215,7 @@ class Recording(Link):
                     meta = self._body(at)[0]
                     self.tiles[meta["spins"]] = meta["chains"]
                 at += _HEAD_SIZE + length
-            self._end = at
+            self._end, self._size = at, size
         if header is None:
             raise RecordingError(f"{self.path} has no whole header: it was cut off before the first answer; delete it")
         return header
@@ -247,3 +257,14 @@ class Recording(Link):
                     f"{self.path} was recorded with {name} = {was}, but now {name} = {now}; go on with the same, or "
                     "record into a new file"
                 )
+
+
+def _frame(kind: str, meta: Mapping[str, Any], arrays: Mapping[str, Array]) -> bytes:
+    body = io.BytesIO()
+    packed = zlib.compress(json.dumps(meta).encode())
+    body.write(struct.pack("<I", len(packed)) + packed)
+    if arrays:
+        np.savez_compressed(body, allow_pickle=False, **arrays)
+    data = body.getvalue()
+    head = _HEAD.pack(kind.encode(), len(data), hashlib.sha256(data).digest())
+    return head + struct.pack("<I", zlib.crc32(head)) + data

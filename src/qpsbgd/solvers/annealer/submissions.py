@@ -9,6 +9,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -92,9 +93,10 @@ class Answer:
     timing: Mapping[str, float]
 
     @property
-    def seconds(self) -> float:
-        """Seconds that are paid for the answer."""
-        return float(self.timing.get("charge_time", self.timing.get("qpu_access_time", 0.0))) * 1e-6
+    def seconds(self) -> float | None:
+        """Seconds that are paid for the answer, where the service tells them."""
+        told = self.timing.get("charge_time", self.timing.get("qpu_access_time"))
+        return None if told is None else told * 1e-6
 
 
 class Link(ABC):
@@ -187,4 +189,7 @@ def _read(samples: dimod.SampleSet, problem: Problem) -> Answer:
     spins = np.repeat(spins, record.num_occurrences.astype(np.int64), axis=0)
     # A chip tells its times under "timing", the hybrid solver beside it.
     told = {**samples.info, **(samples.info.get("timing") or {})}
-    return Answer(spins, {name: float(value) for name, value in told.items() if isinstance(value, int | float)})
+    return Answer(
+        spins,
+        {name: float(value) for name, value in told.items() if isinstance(value, Real) and not isinstance(value, bool)},
+    )

@@ -1,8 +1,9 @@
 """Searches a chip for disjoint cliques; a script for a process of its own, since minorminer may take the process along.
 
-`minorminer.busclique` 0.2.22 aborts the interpreter or never returns on some Zephyr graphs, at 5 to 8 spins always. So
-`tiles` runs this file, and a window that killed the process is left out the next time. It imports nothing of ours:
-torch would take longer to load than most searches.
+`minorminer.busclique` 0.2.22 aborts the interpreter, or fills the memory, for 5 to 8 spins on Zephyr graphs and for 3
+and 4 on Chimera graphs, and now and then elsewhere. Those are never asked for (a part of a larger clique will do), and
+`tiles` runs this file: a step that killed the process is left out the next time. It imports nothing of ours: torch
+would take longer to load than most searches.
 
 stdin: JSON with `topology`, `shape`, `qubits`, `couplers`, `spins` (n, or null for the largest clique) and `skip`.
 stdout: the number of every step before it is tried, and last the tiles (or the largest n) as JSON.
@@ -10,6 +11,7 @@ stdout: the number of every step before it is tried, and last the tiles (or the 
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import json
 import sys
@@ -18,6 +20,7 @@ from importlib import import_module
 from typing import Any
 
 _PATIENCE = 120.0  # seconds for one step; good ones take at most about 1, more on a busy machine
+_MOST_MEMORY = 4 << 30  # bytes; good searches take a tenth of that
 
 Tiles = list[list[list[int]]]
 
@@ -41,6 +44,8 @@ class Search:
         missing = {frozenset(edge) for edge in self.graph.edges} - {frozenset(edge) for edge in request["couplers"]}
         self.graph.remove_edges_from([tuple(edge) for edge in missing])
         self._find: Any = import_module("minorminer.busclique").find_clique_embedding
+        # Below these sizes minorminer may not return: 2t spins on Zephyr, t on Chimera.
+        self.least = {"zephyr": 2 * options.get("t", 0), "chimera": options.get("t", 0)}.get(self.topology, 0) + 1
         self._skip = set(request["skip"])
         self._step = 0
 
@@ -50,7 +55,7 @@ class Search:
         if self._step in self._skip:
             return []
         print(self._step, flush=True)  # noqa: T201  # how the parent knows where it ended
-        asked = 9 if self.topology == "zephyr" and spins < 9 else spins
+        asked = max(spins, self.least)
         faulthandler.dump_traceback_later(_PATIENCE, exit=True)
         found = self._find(asked, graph, seed=0, use_cache=False)
         faulthandler.cancel_dump_traceback_later()
@@ -59,7 +64,7 @@ class Search:
 
     def largest(self) -> int:
         """The most spins of which the whole chip holds a clique."""
-        low, high = (1 if self.graph.number_of_nodes() else 0), 2
+        low, high = (1 if self.graph.number_of_nodes() else 0), max(2, self.least)
         while high <= len(self.graph) and self.clique(high, self.graph):
             low, high = high, 2 * high
         while high - low > 1:
@@ -86,7 +91,7 @@ class Search:
 
     def _least_size(self, spins: int) -> tuple[int, int] | None:
         """The smallest unbroken lattice that holds the clique, and the qubits that it takes there."""
-        for size in range(2, self.size + 1):
+        for size in range(1 if self.topology == "chimera" else 2, self.size + 1):
             chains = self.clique(spins, self._make(size))
             if chains:
                 return size, sum(map(len, chains))
@@ -124,6 +129,9 @@ class Search:
 
 def main() -> None:
     """Answer the request on stdin."""
+    with contextlib.suppress(ImportError, ValueError, OSError):  # there is no such limit on every system
+        resource = import_module("resource")
+        resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
     request = json.load(sys.stdin)
     search = Search(request)
     spins = request["spins"]

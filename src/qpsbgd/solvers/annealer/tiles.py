@@ -114,10 +114,17 @@ def tiles_of(chip: Chip, spins: int, *, folder: Path | None = None) -> tuple[Til
 
 def _kept_or_searched(chip: Chip, spins: int, path: Path) -> tuple[Tile, ...]:
     try:
-        return _checked(json.loads(path.read_text(encoding="utf-8")), chip, spins)
-    except (OSError, ValueError, TypeError):
-        found = _single_qubits(chip, spins) or _searched(chip, spins)
+        kept = _checked(json.loads(path.read_text(encoding="utf-8")), chip, spins)
+        if kept:
+            return kept
+    except (OSError, ValueError, TypeError, RecursionError):
+        pass  # there is no such file, or it is broken: it is written anew
+    found, whole = (_single_qubits(chip, spins), True) if spins <= _NATIVE else ([], True)
+    if not found:
+        found, whole = _searched(chip, spins)
     tiles = _checked(found, chip, spins)
+    if not (tiles and whole):
+        return tiles  # a search that was cut short may find more another time
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with writing(path) as file:
@@ -129,7 +136,10 @@ def _kept_or_searched(chip: Chip, spins: int, path: Path) -> tuple[Tile, ...]:
 
 def largest_clique(chip: Chip) -> int:
     """The most spins of which the chip holds a clique."""
-    return int(_searched(chip, None))
+    if "largest" not in chip.tilings:
+        chip.tilings["largest"] = int(_searched(chip, None)[0])
+    largest: int = chip.tilings["largest"]
+    return largest
 
 
 def cache_folder() -> Path:
@@ -143,8 +153,6 @@ def cache_folder() -> Path:
 
 def _single_qubits(chip: Chip, spins: int) -> list[list[list[int]]]:
     """Disjoint cliques whose chains are single qubits: the first that is left of every qubit in turn."""
-    if spins > _NATIVE:
-        return []
     free = set(chip.qubits)
 
     def grown(clique: list[int]) -> list[int]:
@@ -163,8 +171,8 @@ def _single_qubits(chip: Chip, spins: int) -> list[list[list[int]]]:
     return found
 
 
-def _searched(chip: Chip, spins: int | None) -> Any:
-    """What `tile_search` finds in a process of its own, without the steps that end that process."""
+def _searched(chip: Chip, spins: int | None) -> tuple[Any, bool]:
+    """What `tile_search` finds in a process of its own, without the steps that end it; and whether there were none."""
     if importlib.util.find_spec("minorminer") is None:
         raise ImportError("cliques on an annealer's chip need minorminer: pip install 'qpsbgd[dwave]'")
     skip: list[int] = []
@@ -181,7 +189,7 @@ def _searched(chip: Chip, spins: int | None) -> Any:
         done = subprocess.run(command, input=json.dumps(request), capture_output=True, text=True, check=False)
         lines = done.stdout.splitlines()
         if done.returncode == 0:
-            return json.loads(lines[-1])
+            return json.loads(lines[-1]), not skip
         last = int(lines[-1]) if lines else None
         if last is None or last in skip or len(skip) == _MOST_RESTARTS:
             raise RuntimeError(
@@ -193,6 +201,8 @@ def _searched(chip: Chip, spins: int | None) -> Any:
 
 def _checked(found: Any, chip: Chip, spins: int) -> tuple[Tile, ...]:
     """The tiles, which must be of that size and disjoint."""
+    if not isinstance(found, list):
+        raise ValueError("tiles must be a list")
     tiles = tuple(Tile.of(chains, chip) for chains in found)
     if any(len(tile.lengths) != spins for tile in tiles):
         raise ValueError(f"every tile must have {spins} chains")
