@@ -70,6 +70,7 @@ class Workers:
 
 def _prepare_worker() -> None:
     torch.set_num_threads(1)
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # for scipy's, which is loaded later
     with contextlib.suppress(ImportError):  # of scikit-learn; numpy would take all cores in every process
         threadpoolctl = importlib.import_module("threadpoolctl")
         threadpoolctl.threadpool_limits(1)
