@@ -150,12 +150,13 @@ def growth():
 
 def cost():
     found = results("qpu_cost")
-    head = ["", "chip", "submissions", "one by one", "chip time", "reads shared", "one by one", "times less", "shared"]
+    head = ["", "chip", "submissions", "submissions, one by one", "chip time", "chip time, reads shared"]
+    head += ["chip time, one by one", "times less", "times less, reads shared"]
     body = []
     for row in found["results"]:
         ways = [row[way] for way in ("packed", "shared", "one_by_one")]
         packed, shared, single = ways
-        times = [f"{way['chip_seconds'] * 1e3:.4g} ms" for way in ways]
+        times = [f"{way['chip_seconds']:.3g} s" for way in ways]
         counts = [f"{packed['submissions']}", f"{single['submissions']}"]
         ratios = [f"{way['times_less_chip_time']:.0f}" for way in (packed, shared)]
         body.append([row["what"], row["chip"], *counts, *times, *ratios])
@@ -173,7 +174,7 @@ def cost():
 
 def virtual():
     head = ["", "columns solved", "optimal reads", "mean energy gap", "broken chains"]
-    rows = [(row["way"].replace("default", "by default"), row) for row in results("virtual_qpu")["means"]]
+    rows = [("by default" if row["way"] == "default" else row["way"], row) for row in results("virtual_qpu")["means"]]
     return markdown(head, [[name, *_virtual_cells(row)] for name, row in rows])
 
 
