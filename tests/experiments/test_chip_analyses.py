@@ -1,6 +1,3 @@
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -9,7 +6,6 @@ pytest.importorskip("matplotlib")
 pytest.importorskip("dwave.graphs")
 pytest.importorskip("minorminer")
 
-from qpsbgd.datasets.files import locate
 from qpsbgd.experiments import make_experiment
 from qpsbgd.experiments.evolution import _measured as evolution_measured
 from qpsbgd.experiments.mnist_qubos import FIRST, FORMS, THIRD, live_columns, qubos, strongest_column, varying
@@ -25,18 +21,10 @@ STUDIES = ("embedding", "evolution", "samples", "similarity")
 
 
 @pytest.fixture
-def data(monkeypatch, tmp_path_factory):
+def data(published, monkeypatch, tmp_path_factory):
     """MNIST, where it is; tiles are kept for this session."""
     monkeypatch.setenv("QPSBGD_CACHE", str(tmp_path_factory.getbasetemp()))
-    beside = Path(__file__).parents[3] / "shared" / "data"
-    if "QPSBGD_DATA" not in os.environ:
-        if not beside.is_dir():
-            pytest.skip("QPSBGD_DATA names no folder with the published data")
-        monkeypatch.setenv("QPSBGD_DATA", str(beside))
-    try:
-        locate("mnist/train-images-idx3-ubyte.gz")
-    except FileNotFoundError as error:
-        pytest.skip(str(error))
+    published("mnist/train-images-idx3-ubyte.gz")
 
 
 @pytest.mark.parametrize("name", STUDIES)

@@ -1,6 +1,4 @@
 import json
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +9,6 @@ pytest.importorskip("dwave.graphs")
 pytest.importorskip("minorminer")
 
 from qpsbgd.analysis import ising_columns
-from qpsbgd.datasets.files import locate
 from qpsbgd.experiments import gap_options, make_experiment
 from qpsbgd.experiments.gap import measure
 from qpsbgd.experiments.gap_forms import BASE, COLUMNS, Sent, forms_of, minima, sampled
@@ -22,16 +19,8 @@ from qpsbgd.testing import random_family
 
 
 @pytest.fixture
-def adult(monkeypatch):
-    beside = Path(__file__).parents[3] / "shared" / "data"
-    if "QPSBGD_DATA" not in os.environ:
-        if not beside.is_dir():
-            pytest.skip("QPSBGD_DATA names no folder with the published data")
-        monkeypatch.setenv("QPSBGD_DATA", str(beside))
-    try:
-        locate("adult/a1a.t")
-    except FileNotFoundError as error:
-        pytest.skip(str(error))
+def adult(published):
+    published("adult/a1a.t")
 
 
 def records(count=3, seed=0):

@@ -1,11 +1,8 @@
 import dataclasses
-import os
-from pathlib import Path
 
 import pytest
 import torch
 
-from qpsbgd.datasets.files import locate
 from qpsbgd.experiments import EXPERIMENTS, digits, logreg, make_experiment, mnist
 from qpsbgd.experiments.comparison import Comparison
 from qpsbgd.experiments.digits import Digits
@@ -27,22 +24,9 @@ NEEDS = {
 
 
 @pytest.fixture
-def data(request, monkeypatch):
-    """The published files, where there are some."""
-    beside = Path(__file__).parents[3] / "shared" / "data"
-    if "QPSBGD_DATA" not in os.environ and beside.is_dir():
-        monkeypatch.setenv("QPSBGD_DATA", str(beside))
-    return lambda name: _present(name)
-
-
-def _present(name):
-    if name in NEEDS:
-        if "QPSBGD_DATA" not in os.environ:
-            pytest.skip("QPSBGD_DATA names no folder with the published data")
-        try:
-            locate(NEEDS[name])
-        except FileNotFoundError as error:
-            pytest.skip(str(error))
+def data(published):
+    """A function that makes sure that an experiment's data is there."""
+    return lambda name: published(NEEDS[name]) if name in NEEDS else None
 
 
 def tiny(name):

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from qpsbgd.experiments.experiment import Study
+from qpsbgd.experiments.experiment import Job, Study
 from qpsbgd.experiments.methods import BUILDERS, Options, printed, rates
 from qpsbgd.experiments.mnist import SETTINGS, split
 from qpsbgd.experiments.training import BinaryMLP, batches
@@ -34,6 +34,15 @@ ABOUT = (
 
 class QuboStudy(Study):
     """A study of these QUBOs."""
+
+    def runs(self, **settings: Any) -> list[Job]:
+        """A job per layer, form and seed, each with these settings."""
+        return [
+            {"form": form, "layer": layer, "seed": seed, **settings}
+            for layer in (THIRD, FIRST)
+            for form in FORMS
+            for seed in range(self.seeds)
+        ]
 
     def prepare(self) -> None:
         """Extract the features once, before many processes need them."""

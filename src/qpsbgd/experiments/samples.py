@@ -65,13 +65,7 @@ class Samples(QuboStudy):
 
     def jobs(self) -> Sequence[Job]:
         """A run per form, layer and seed."""
-        common = {"reads": self.reads, "size": self.size, "updates": list(self.updates)}
-        return [
-            {"form": form, "layer": layer, "seed": seed, **common}
-            for layer in (THIRD, FIRST)
-            for form in FORMS
-            for seed in range(self.seeds)
-        ]
+        return self.runs(reads=self.reads, size=self.size, updates=list(self.updates))
 
     @property
     def work(self) -> Callable[..., Result]:
