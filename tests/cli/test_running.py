@@ -146,7 +146,9 @@ def _runs(pid):
     ("arguments", "message"),
     [
         (["run", "coral"], "did you mean 'cora'"),
-        (["run", "logreg", "--solver", "replay"], "cannot be used without options"),
+        (["run", "logreg", "--solver", "replay"], "cannot be used like this"),
+        (["run", "logreg", "--solver", "dwave"], "give --option max_qpu_seconds"),
+        (["run", "logreg", "--option", "seed=1"], "for a solver that --solver names"),
         (["run", "logreg", "--solver", "exacct"], "did you mean 'exact'"),
         (["report", "--results", "nowhere"], "holds no results"),
     ],
@@ -187,3 +189,13 @@ def test_the_data_folder_of_the_command_line_reaches_the_processes(monkeypatch, 
     monkeypatch.setenv("QPSBGD_DATA", "before")
     called(monkeypatch, capsys, "run", "cora", "--data", tmp_path, "--out", tmp_path)
     assert os.environ["QPSBGD_DATA"] == str(tmp_path)
+
+
+def test_a_solver_can_be_given_options(tmp_path, monkeypatch, capsys):
+    arguments = ("--solver", "annealing", "--option", "sweeps=7", "--out", tmp_path)
+    code, _, _ = called(monkeypatch, capsys, "run", "logreg", "--quick", *arguments)
+    assert code == 0
+    summary = json.loads((tmp_path / "logreg.json").read_text(encoding="utf-8"))
+    (row,) = [row for row in summary["cases"][0]["rows"] if row["line"] == "qpsbgd-annealing"]
+    assert row["options"]["solver"] == {"name": "annealing", "sweeps": 7}
+    assert summary["about"].startswith("A quick look")

@@ -104,6 +104,11 @@ def test_spare_tiles_are_extra_reads(cache):
         assert solution.stats["reads"] == reads
 
 
+def test_reads_cannot_be_shared_out_among_one_tile():
+    with pytest.raises(ValueError, match="set copies"):
+        VirtualQPU(size=3, share_reads=True)
+
+
 def test_reads_can_be_shared_out_among_spare_tiles(cache):
     """Two columns of 3 on up to 4 tiles each: a quarter of the reads in a submission, as many of a column as asked."""
     sampler = mock(sampler=Counting)

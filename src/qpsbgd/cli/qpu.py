@@ -67,6 +67,8 @@ def recording(file: Annotated[Path, typer.Argument(help="What `record` of a solv
         "chip time": _time(seconds),
         "size": f"{file.stat().st_size / 1e6:.3g} MB",
     }
+    if found.torn:
+        facts["unfinished"] = f"{found.torn} bytes at the end: a run was killed there, or the file was cut off"
     for name, fact in facts.items():
         console.print(f"[bold]{name:<12}[/bold]{fact}", highlight=False)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from qpsbgd.cli.console import console, rich_table, show
+from qpsbgd.cli.solving import read_options
 from qpsbgd.experiments import EXPERIMENTS, make_experiment
 from qpsbgd.solvers import make_solver
 
@@ -58,6 +59,7 @@ def run(
     quick: Annotated[bool, typer.Option("--quick", help="Small: two seeds, few steps.")] = False,
     seeds: Annotated[int | None, typer.Option(min=1, help="Final runs per method, instead of the default.")] = None,
     solver: Annotated[str | None, typer.Option(help="Add a line with QP-SBGD and this solver.")] = None,
+    option: Annotated[list[str] | None, typer.Option(help="Option of that solver, key=value; repeat at will.")] = None,
     workers: PROCESSES = DEFAULT_PROCESSES,
     data: Annotated[Path | None, typer.Option(help="Folder with mnist/, adult/, planetoid/; else QPSBGD_DATA.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for results: results/paper, or results/quick.")] = None,
@@ -67,18 +69,15 @@ def run(
     chosen = list(EXPERIMENTS) if "all" in names else list(dict.fromkeys(names))
     experiments = [_sized(make_experiment(name), quick=quick, seeds=seeds) for name in chosen]
     if solver is not None:
-        try:
-            obstacle = make_solver(solver).variants().get("", "")
-        except TypeError as error:
-            raise ValueError(f"solver {solver!r} cannot be used without options: {error}") from error
-        if obstacle:
-            raise RuntimeError(obstacle)
-        experiments = _with_solver(experiments, solver)
+        experiments = _with_solver(experiments, _checked_solver(solver, read_options(option)))
+    elif option:
+        raise ValueError("--option is for a solver that --solver names")
     if data is not None:
         # In the environment, so that the processes that train find it too.
         os.environ["QPSBGD_DATA"] = str(data)
     folder = out or Path("results/quick" if quick else "results/paper")
-    _run(experiments, out=folder, workers=workers, fresh=fresh)
+    note = "A quick look with few seeds and steps: the text tells of the full run. " if quick else ""
+    _run(experiments, out=folder, workers=workers, fresh=fresh, note=note)
     place = "" if folder == Path("results/paper") else f" --results {folder}"
     console.print(f"\nOne page with all results: qpsbgd report{place}", highlight=False, soft_wrap=True)
 
@@ -114,7 +113,13 @@ def read_summaries(folder: Path) -> list[Summary]:
 
 
 def _run(
-    experiments: Sequence[Experiment], *, out: Path, workers: int, fresh: bool, command: str | None = None
+    experiments: Sequence[Experiment],
+    *,
+    out: Path,
+    workers: int,
+    fresh: bool,
+    command: str | None = None,
+    note: str = "",
 ) -> list[Summary]:
     """Run what is not done yet, write a result file for every experiment, and print its tables."""
     from qpsbgd.experiments.runs import Workers, write_result
@@ -134,6 +139,7 @@ def _run(
             console.print(f"\n[bold]{experiment.title}[/bold] ({count} of {len(experiments)})", highlight=False)
             show(experiment.run(folder=runs, workers=processes, fresh=fresh))
             summary = experiment.summary(folder=runs)
+            summary["about"] = note + summary["about"]
             if command is not None:
                 summary["command"] = command
             path = out / f"{experiment.name}.json"
@@ -174,7 +180,23 @@ def _sized(experiment: Experiment, *, quick: bool, seeds: int | None) -> Experim
     return experiment if seeds is None else experiment.with_seeds(seeds)
 
 
-def _with_solver(experiments: Sequence[Experiment], solver: str) -> list[Experiment]:
+def _checked_solver(name: str, options: dict[str, Any]) -> str | dict[str, Any]:
+    """The solver as experiments take it; raises before the first run what would stop it."""
+    if name in ("dwave", "leap-hybrid") and "max_qpu_seconds" not in options:
+        raise ValueError(
+            f"an experiment has many runs, and {name!r} is paid for: give --option max_qpu_seconds=…, the limit of "
+            "each run (`qpsbgd qpu estimate` tells what a run takes; see docs/annealers.md)"
+        )
+    try:
+        obstacle = make_solver(name, **options).variants().get("", "")
+    except TypeError as error:
+        raise ValueError(f"solver {name!r} cannot be used like this: {error}") from error
+    if obstacle:
+        raise RuntimeError(obstacle)
+    return {"name": name, **options} if options else name
+
+
+def _with_solver(experiments: Sequence[Experiment], solver: str | dict[str, Any]) -> list[Experiment]:
     found = []
     for experiment in experiments:
         if any(field.name == "solver" for field in fields(experiment)):  # type: ignore[arg-type]

@@ -20,6 +20,7 @@ from qpsbgd.experiments.methods import (
     DWAVE,
     Line,
     Options,
+    SolverChoice,
     paper_lines,
     prepare_virtual_chip,
     proxquant_grid,
@@ -50,7 +51,7 @@ class AdultAccuracy(Comparison):
     seeds: int = 5
     choosing_seeds: int = 3
     epochs: int = 4
-    solver: str | None = None
+    solver: SolverChoice | None = None
 
     def cases(self) -> Sequence[Case]:
         """The paper's gain and 1/√n."""

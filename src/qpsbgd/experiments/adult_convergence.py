@@ -13,7 +13,16 @@ import torch.nn.functional as F
 from qpsbgd.experiments.claims import Claim
 from qpsbgd.experiments.comparison import Case, Comparison, Metric, Series
 from qpsbgd.experiments.experiment import Job
-from qpsbgd.experiments.methods import BASELINES, BUILDERS, Line, Options, paper_lines, proxquant_grid, rates
+from qpsbgd.experiments.methods import (
+    BASELINES,
+    BUILDERS,
+    Line,
+    Options,
+    SolverChoice,
+    paper_lines,
+    proxquant_grid,
+    rates,
+)
 from qpsbgd.experiments.runs import Result
 from qpsbgd.experiments.training import BinaryMLP, batches
 
@@ -30,7 +39,7 @@ class AdultConvergence(Comparison):
     seeds: int
     choosing_seeds: int
     epochs: int
-    solver: str | None
+    solver: SolverChoice | None
     columns: ClassVar[str]
     hidden: ClassVar[tuple[int, ...]]
 
@@ -73,7 +82,7 @@ class Adult2(AdultConvergence):
     seeds: int = 5
     choosing_seeds: int = 3
     epochs: int = 4
-    solver: str | None = None
+    solver: SolverChoice | None = None
 
     def lines(self, case: Case) -> Mapping[str, Line]:
         """QP-SBGD in both forms, with the simulated annealer, and the baselines."""
@@ -118,7 +127,7 @@ class Adult10(AdultConvergence):
     seeds: int = 5
     choosing_seeds: int = 1
     epochs: int = 4
-    solver: str | None = None
+    solver: SolverChoice | None = None
 
     def lines(self, case: Case) -> Mapping[str, Line]:
         """As for two layers, with learning rates for the deep net."""

@@ -14,7 +14,16 @@ from torch import Tensor, nn
 from qpsbgd.experiments.claims import Claim
 from qpsbgd.experiments.comparison import Case, Comparison, Metric, Series
 from qpsbgd.experiments.experiment import Job
-from qpsbgd.experiments.methods import BASELINES, BUILDERS, Line, Options, paper_lines, proxquant_grid, rates
+from qpsbgd.experiments.methods import (
+    BASELINES,
+    BUILDERS,
+    Line,
+    Options,
+    SolverChoice,
+    paper_lines,
+    proxquant_grid,
+    rates,
+)
 from qpsbgd.experiments.runs import Result
 from qpsbgd.experiments.training import accuracy
 from qpsbgd.nn import BinaryGCNConv, BinaryLayer, Gain
@@ -38,7 +47,7 @@ class Citation(Comparison):
     seeds: int
     choosing_seeds: int
     steps: int
-    solver: str | None
+    solver: SolverChoice | None
     graph: ClassVar[str]
     decay: ClassVar[bool]
 
@@ -73,7 +82,7 @@ class Citation(Comparison):
         ]
 
 
-def _lines(case: Case, ours: tuple[Options, ...], solver: str | None) -> Mapping[str, Line]:
+def _lines(case: Case, ours: tuple[Options, ...], solver: SolverChoice | None) -> Mapping[str, Line]:
     return paper_lines(
         # Exact answers for 32 inputs would take most of the time, and change little.
         exact="exact" if WIDTHS[case.name] <= 10 else "auto",
@@ -111,7 +120,7 @@ class Cora(Citation):
     seeds: int = 5
     choosing_seeds: int = 1
     steps: int = 400
-    solver: str | None = None
+    solver: SolverChoice | None = None
 
     def lines(self, case: Case) -> Mapping[str, Line]:
         """QP-SBGD in both forms, with the simulated annealer, and the baselines."""
@@ -140,7 +149,7 @@ class PubMed(Citation):
     seeds: int = 5
     choosing_seeds: int = 1
     steps: int = 300
-    solver: str | None = None
+    solver: SolverChoice | None = None
 
     def lines(self, case: Case) -> Mapping[str, Line]:
         """QP-SBGD in both forms, with the simulated annealer, and the baselines."""

@@ -14,7 +14,16 @@ from torch import Tensor, nn
 from qpsbgd.experiments.claims import Claim
 from qpsbgd.experiments.comparison import Case, Comparison, Metric, Series
 from qpsbgd.experiments.experiment import Job
-from qpsbgd.experiments.methods import BASELINES, BUILDERS, Line, Options, paper_lines, proxquant_grid, rates
+from qpsbgd.experiments.methods import (
+    BASELINES,
+    BUILDERS,
+    Line,
+    Options,
+    SolverChoice,
+    paper_lines,
+    proxquant_grid,
+    rates,
+)
 from qpsbgd.experiments.runs import Result
 from qpsbgd.experiments.training import accuracy
 from qpsbgd.nn import BinaryGCNConv, Gain
@@ -50,7 +59,7 @@ class Karate(Comparison):
     seeds: int = 6
     choosing_seeds: int = 2
     steps: int = 150
-    solver: str | None = None
+    solver: SolverChoice | None = None
 
     def cases(self) -> Sequence[Case]:
         """A small net as in the paper, and a wider one."""

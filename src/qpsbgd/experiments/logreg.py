@@ -17,6 +17,7 @@ from qpsbgd.experiments.methods import (
     DWAVE,
     Line,
     Options,
+    SolverChoice,
     baselines,
     prepare_virtual_chip,
     printed,
@@ -53,7 +54,7 @@ class LogReg(Comparison):
     points: int = 100
     batch: int = 20
     steps: int = 150
-    solver: str | None = None
+    solver: SolverChoice | None = None
 
     def cases(self) -> Sequence[Case]:
         """The paper's learning rates, and chosen ones."""

@@ -15,6 +15,8 @@ from qpsbgd.solvers import make_solver
 
 Options = dict[str, Any]
 Grid = tuple[Options, ...]
+SolverChoice = str | Options
+"""A solver's name, or its options with the name under "name"."""
 
 SIMULATED_ANNEALER: Mapping[str, Any] = MappingProxyType({"name": "quantum-annealing", "sweeps": 16, "slices": 4})
 """One short read of simulated quantum annealing without repair: its errors stand in for those of a chip."""
@@ -60,10 +62,11 @@ def printed(*learning_rates: float, solver: Any) -> Grid:
     return rates(*learning_rates, solver=solver, scale="literal", momentum=0.0, clip=None)
 
 
-def solver_line(solver: str, grid: Grid) -> dict[str, Line]:
+def solver_line(solver: SolverChoice, grid: Grid) -> dict[str, Line]:
     """QP-SBGD with a solver that the user named, at the options of our own line."""
     options = tuple({**point, "solver": solver} for point in grid)
-    return {f"qpsbgd-{solver}": Line(f"QP-SBGD ({solver})", "qpsbgd", options, "ours")}
+    name = solver if isinstance(solver, str) else solver["name"]
+    return {f"qpsbgd-{name}": Line(f"QP-SBGD ({name})", "qpsbgd", options, "ours")}
 
 
 def virtual_line(grid: Grid) -> dict[str, Line]:
@@ -122,7 +125,7 @@ def paper_lines(
     literal: Sequence[float],
     annealed: Grid | None = None,
     virtual: Grid | None = None,
-    solver: str | None,
+    solver: SolverChoice | None = None,
     exact: str = "exact",
     named: str | None = None,
     printed_by: str | None = None,

@@ -20,6 +20,7 @@ from qpsbgd.experiments.methods import (
     DWAVE,
     Line,
     Options,
+    SolverChoice,
     paper_lines,
     prepare_virtual_chip,
     proxquant_grid,
@@ -68,7 +69,7 @@ class Mnist(Comparison):
     seeds: int = 10
     choosing_seeds: int = 2
     steps_divided_by: int = 1
-    solver: str | None = None
+    solver: SolverChoice | None = None
 
     def cases(self) -> Sequence[Case]:
         """Every pair at every setting."""

@@ -12,7 +12,7 @@ from torch import Tensor
 from qpsbgd.experiments.claims import Claim
 from qpsbgd.experiments.comparison import Case, Comparison, Metric, Series
 from qpsbgd.experiments.experiment import Job
-from qpsbgd.experiments.methods import SIMULATED_ANNEALER, Grid, Line, Options, rates
+from qpsbgd.experiments.methods import SIMULATED_ANNEALER, Grid, Line, Options, SolverChoice, rates
 from qpsbgd.experiments.runs import Result
 from qpsbgd.nn import sign
 from qpsbgd.optim import minimize
@@ -43,7 +43,7 @@ class Rosenbrock(Comparison):
     seeds: int = 5
     choosing_seeds: int = 3
     steps: int = 100
-    solver: str | None = None
+    solver: SolverChoice | None = None
 
     def cases(self) -> Sequence[Case]:
         """One bit as in a binary net, and more."""

@@ -49,7 +49,7 @@ class ChipSolver(ConnectedSolver):
         annealing_time: Microseconds of an anneal; None leaves it to the chip.
         chain_strength: Coupling inside chains in units of the largest eigenvalue of a column's couplings: see
             `packing.Ising.strength`. On the virtual chip 0.2 to 0.4 are about equally good; more squeezes the problem
-            into a part of the chip's ranges, less breaks chains: `benchmarks/virtual_qpu.py`.
+            into a part of the chip's ranges, less leaves the answer to the repair: `benchmarks/virtual_qpu.py`.
         copies: Most tiles of a column. Tiles that the step leaves free serve its columns again, each with a spin
             reversal of its own: more reads at no more time of the chip, but more to work through afterwards.
         share_reads: Share a column's reads out among its tiles instead: as many reads as without spare tiles, in less
@@ -87,6 +87,8 @@ class ChipSolver(ConnectedSolver):
             checked_number(self, name, least=0, optional=name == "annealing_time")
         for name in ("share_reads", "descent"):
             checked_flag(self, name)
+        if self.share_reads and self.copies == 1:
+            raise ValueError("share_reads shares a column's reads out among its tiles: set copies, such as 16, too")
         if self.repair not in ("majority", "energy"):
             raise ValueError(f'repair must be "majority" or "energy", got {self.repair!r}')
 

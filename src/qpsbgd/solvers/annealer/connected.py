@@ -6,7 +6,7 @@ import math
 import operator
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -85,6 +85,10 @@ class ConnectedSolver(Solver):
 
     def _forget(self) -> None:
         self._sampler = self._open_link = None
+
+    def __del__(self) -> None:
+        with suppress(Exception):  # at the end of the interpreter much is gone already
+            self.close()
 
     def __enter__(self) -> ConnectedSolver:
         return self

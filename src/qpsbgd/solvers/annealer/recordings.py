@@ -77,6 +77,7 @@ class Recording(Link):
         if rest and self._live is None:
             raise RecordingError(
                 f"{self.path} ends after {len(self)} answers, but one more was asked for; the recorded run was shorter"
+                + (f", or the file was cut off: {self.torn} bytes of an unfinished answer follow" if self.torn else "")
             )
         for problem, answer in zip(rest, self._live.ask(rest) if self._live else (), strict=True):
             self._add(problem, answer)
@@ -98,6 +99,11 @@ class Recording(Link):
         for at in self._structures.values():
             self._body(at)
         return sum(Answer(np.empty(0), self._body(at)[0]["timing"]).seconds or 0.0 for at in self._answers)
+
+    @property
+    def torn(self) -> int:
+        """Bytes of an unfinished frame at the end of the file, which a killed run left."""
+        return self._size - self._end
 
     def close(self) -> None:
         """Close the chip's link; the file is whole after every answer."""
