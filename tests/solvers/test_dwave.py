@@ -263,19 +263,36 @@ def test_a_sampler_that_tells_no_times_is_counted_by_the_estimate(cache):
         solver.solve(random_family(4, 2, 8))
 
 
-def test_what_was_sent_before_an_interrupt_is_counted(cache):
-    class Interrupted(Counting):
-        def sample(self, bqm, **parameters):
-            answer = super().sample(bqm, **parameters)
-            if len(self.sent) == 2:
-                raise KeyboardInterrupt
-            return answer
+def test_what_was_sent_before_an_interrupt_is_counted(cache, monkeypatch):
+    read, taken = submissions._read, []
 
-    solver = DWave(sampler=mock(sampler=Interrupted), cache=cache, num_reads=2)
+    def interrupted(samples, problem):
+        taken.append(problem)
+        if len(taken) == 2:
+            raise KeyboardInterrupt
+        return read(samples, problem)
+
+    monkeypatch.setattr(submissions, "_read", interrupted)
+    sampler = mock(sampler=Counting)
+    solver = DWave(sampler=sampler, cache=cache, num_reads=2)
     with pytest.raises(KeyboardInterrupt):
         solver.solve(random_family(10, 30, 20))
-    assert solver.submissions == solver.estimate([(10, 30)]).submissions
-    assert solver.qpu_seconds == pytest.approx(solver.estimate([(10, 30)]).qpu_seconds)
+    assert solver.submissions == len(sampler.sent) == solver.estimate([(10, 30)]).submissions
+    assert solver.qpu_seconds == pytest.approx(solver.estimate([(10, 30)]).qpu_seconds, rel=0.05)
+
+
+def test_what_the_sampler_did_not_take_is_not_counted(cache, monkeypatch):
+    monkeypatch.setattr(submissions.time, "sleep", lambda seconds: None)
+    sampler = mock(sampler=Counting)
+    solver = DWave(sampler=sampler, cache=cache, num_reads=2, retries=1)
+    for failures in ([PermissionError("no such token")], [ConnectionError()] * 2):
+        sampler.failures = failures
+        with pytest.raises(OSError):
+            solver.solve(random_family(4, 2, 8))
+    assert (solver.submissions, solver.qpu_seconds) == (0, 0.0)
+    sampler.failures = [ConnectionError()]
+    solver.solve(random_family(4, 2, 8))
+    assert solver.submissions == len(sampler.sent) == 1
 
 
 def test_a_refused_recording_leaves_no_connection_open(cache, monkeypatch, tmp_path):

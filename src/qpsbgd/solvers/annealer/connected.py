@@ -14,7 +14,7 @@ from typing import Any
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver
 from qpsbgd.solvers.annealer.budget import BudgetSpent, Estimate, Shape
-from qpsbgd.solvers.annealer.recordings import Recording, RecordingError
+from qpsbgd.solvers.annealer.recordings import Recording
 from qpsbgd.solvers.annealer.submissions import Answer, Link, Live, Problem
 
 
@@ -158,19 +158,19 @@ class ConnectedSolver(Solver):
 
     def _ask(self, problems: Sequence[Problem]) -> Iterator[Answer]:
         """The answers; what was sent is counted, also where it never came back."""
-        waiting = list(problems)
+        waiting, link = list(problems), self._link()
         try:
-            for answer in self._link().ask(problems):
+            for answer in link.ask(problems):
                 problem = waiting.pop(0)
                 self.submissions += 1
                 self.qpu_seconds += self._seconds_of(problem) if answer.seconds is None else answer.seconds
                 yield answer
-        except BaseException as error:
-            if not isinstance(error, RecordingError):
-                seconds = sum(map(self._seconds_of, waiting))
-                self.submissions += len(waiting)
-                self.qpu_seconds += seconds
-                self._lost = self._lost[0] + len(waiting), self._lost[1] + seconds
+        except BaseException:
+            never_came = waiting[: link.outstanding]
+            seconds = sum(map(self._seconds_of, never_came))
+            self.submissions += len(never_came)
+            self.qpu_seconds += seconds
+            self._lost = self._lost[0] + len(never_came), self._lost[1] + seconds
             raise
 
     def _check_budget(self, shapes: Sequence[Shape]) -> None:

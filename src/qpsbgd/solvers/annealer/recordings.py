@@ -63,6 +63,11 @@ class Recording(Link):
         else:
             self.header = dict(header or {})
 
+    @property
+    def outstanding(self) -> int:
+        """Of the chip's link; answers from the file are never outstanding."""
+        return 0 if self._live is None else self._live.outstanding
+
     def __len__(self) -> int:
         return len(self._answers)
 

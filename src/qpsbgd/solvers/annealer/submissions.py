@@ -102,6 +102,11 @@ class Answer:
 class Link(ABC):
     """A way to a chip."""
 
+    @property
+    def outstanding(self) -> int:
+        """Problems that were sent and whose answers have not been taken."""
+        return 0
+
     @abstractmethod
     def ask(self, problems: Sequence[Problem]) -> Iterator[Answer]:
         """The answers, one by one and in order."""
@@ -132,9 +137,16 @@ class Live(Link):
 
     def __init__(self, sampler: Any, *, retries: int = 3, owned: bool = False) -> None:
         self._sampler, self._retries, self._owned = sampler, retries, owned
+        self._outstanding = 0
+
+    @property
+    def outstanding(self) -> int:
+        """Problems that the sampler took and whose answers have not been taken."""
+        return self._outstanding
 
     def ask(self, problems: Sequence[Problem]) -> Iterator[Answer]:
         """Submits all, then waits for one after the other."""
+        self._outstanding = 0
         pending = [self._attempt(problem, 0) for problem in problems]
         for problem, sent in zip(problems, pending, strict=True):
             for attempt in range(1, self._retries + 2):
@@ -146,9 +158,11 @@ class Live(Link):
                 except Exception as error:
                     if attempt > self._retries or not transient(error):
                         raise
+                self._outstanding -= not isinstance(sent, Exception)
                 time.sleep(2.0 ** (attempt - 1))
                 sent = self._attempt(problem, attempt)
             yield answer
+            self._outstanding -= 1
 
     def _attempt(self, problem: Problem, attempt: int) -> Any:
         """The sampler's answer, which may still be on its way, or the passing error that it met at once."""
@@ -157,7 +171,9 @@ class Live(Link):
         # Both are the chip's business alone: a sampler that does not know them does nothing of the kind.
         told = {name: value for name, value in (("auto_scale", False), ("answer_mode", "raw")) if name in known}
         try:
-            return self._sampler.sample(problem.bqm(), **parameters, **told)
+            sent = self._sampler.sample(problem.bqm(), **parameters, **told)
+            self._outstanding += 1
+            return sent
         except Exception as error:
             if attempt >= self._retries or not transient(error):
                 raise
