@@ -1,4 +1,4 @@
-.PHONY: help install demo paper test check bench
+.PHONY: help install demo paper test test-all check bench
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 help: ## List the commands
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
 install: $(VENV)/.installed ## Set up .venv with everything that is used here
 
@@ -23,7 +23,10 @@ paper: install ## Run all experiments of the paper and write a report (a bit ove
 	$(BIN)/qpsbgd run all
 	$(BIN)/qpsbgd report
 
-test: install ## Run the tests
+test: install ## Run the core tests (under three minutes on two cores)
+	$(BIN)/python -m pytest -m "not slow"
+
+test-all: install ## Run all tests: also the examples, whole experiments and the page in a browser
 	$(BIN)/python -m pytest
 
 check: install ## Lint and check types

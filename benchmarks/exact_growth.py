@@ -12,9 +12,9 @@ from pathlib import Path
 
 import torch
 
-from qpsbgd.experiments.runs import environment, write_json
 from qpsbgd.solvers import make_solver
 from qpsbgd.testing import random_family
+from qpsbgd_paper.framework.runs import environment, write_json
 
 SIZES, SCALES, COLUMNS, THREADS = (16, 24, 32, 40, 48), (0.2, 1.0), 16, 2
 

@@ -17,11 +17,11 @@ import torch
 from torch import nn
 
 from qpsbgd import QPSBGD, BinaryConnect
-from qpsbgd.binary_map import binary_map
-from qpsbgd.experiments.runs import environment, write_json
 from qpsbgd.nn import BinaryLinear
+from qpsbgd.qubo.binary_map import binary_map
 from qpsbgd.solvers import make_solver
-from qpsbgd.solvers.descent import Landscape, improved, search_torch, sign_start
+from qpsbgd.solvers.search.descent import Landscape, improved, search_torch, sign_start
+from qpsbgd_paper.framework.runs import environment, write_json
 
 BATCH, REPEATS = 100, 200
 

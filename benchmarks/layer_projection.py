@@ -18,11 +18,11 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from qpsbgd import QPSBGD
-from qpsbgd.binary_map import binary_map
-from qpsbgd.experiments.runs import environment, write_json
 from qpsbgd.nn import BinaryLinear
-from qpsbgd.recording import recording
+from qpsbgd.nn.tape import taped
+from qpsbgd.qubo.binary_map import binary_map
 from qpsbgd.solvers import make_solver
+from qpsbgd_paper.framework.runs import environment, write_json
 
 WIDTH, BATCH, SEED, THREADS, REPEATS = 128, 64, 0, 2, 15
 SCALES = (0.5, 1.0, 2.0, 8.0)
@@ -46,7 +46,7 @@ def recorded_rows():
         optimizer.zero_grad()
         F.cross_entropy(model(inputs[rows]), targets[rows]).backward()
         optimizer.step()
-    with recording([layer]) as (tape,):
+    with taped([layer]) as (tape,):
         F.cross_entropy(model(inputs[rows]), targets[rows]).backward()
     record = tape.read()
     return record.inputs, record.output_grads

@@ -20,14 +20,14 @@ from dwave.system import EmbeddingComposite
 from dwave.system.testing import MockDWaveSampler
 
 from qpsbgd import QPSBGD
-from qpsbgd.experiments.mnist import SETTINGS, Mnist, split
-from qpsbgd.experiments.runs import environment, write_json
-from qpsbgd.experiments.training import BinaryMLP, batches
 from qpsbgd.qubo import Solution
 from qpsbgd.solvers import Solver
 from qpsbgd.solvers.annealer.chips import PROGRAMMING_SECONDS, READOUT_SECONDS
-from qpsbgd.solvers.dwave import DWave
+from qpsbgd.solvers.annealer.dwave import DWave
 from qpsbgd.testing import random_family
+from qpsbgd_paper.experiments.mnist import SETTINGS, MnistPairs, split
+from qpsbgd_paper.framework.runs import environment, write_json
+from qpsbgd_paper.framework.training import BinaryMLP, batches
 
 READS, UPDATES = 100, 50
 READ_SECONDS = READOUT_SECONDS + 20e-6
@@ -104,7 +104,7 @@ def measured(work, sampler, solver):
 
 def steps_of_the_experiment():
     """Steps of all runs on the virtual chip in `qpsbgd run mnist`: final ones, and those that choose options."""
-    experiment, steps = Mnist(), 0
+    experiment, steps = MnistPairs(), 0
     for case in experiment.cases():
         line = experiment.lines(case)["qpsbgd-virtual"]
         runs = experiment.seeds + len(line.grid) * experiment.choosing_seeds

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 
-from qpsbgd.cli.running import INTRO
-from qpsbgd.experiments import EXPERIMENTS
-from qpsbgd.report.figures import figures
-from qpsbgd.report.markdown import markdown as results_document
-from qpsbgd.report.markdown import table_text
-from qpsbgd.report.tables import claim_sentences, mean_and_deviation, options_tables, tables
+from qpsbgd_paper.cli.run import INTRO
+from qpsbgd_paper.experiments import EXPERIMENTS
+from qpsbgd_paper.report.figures import figures
+from qpsbgd_paper.report.markdown import markdown as results_document
+from qpsbgd_paper.report.markdown import table_text
+from qpsbgd_paper.report.tables import claim_sentences, mean_and_deviation, options_tables, tables
 
 ROOT = Path(__file__).parents[1]
 

@@ -11,9 +11,9 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from qpsbgd import QPSBGD
-from qpsbgd.datasets import load_adult, load_mnist, load_planetoid
 from qpsbgd.nn import BinaryLinear
-from qpsbgd.recording import recording
+from qpsbgd.nn.tape import taped
+from qpsbgd_paper.datasets import load_adult, load_mnist, load_planetoid
 
 
 def mnist():
@@ -50,7 +50,7 @@ def rows_of(inputs, targets, *, widths, layer, batch, steps=40):
         optimizer.zero_grad()
         F.cross_entropy(model(inputs[rows]), targets[rows]).backward()
         optimizer.step()
-    with recording([layers[layer]]) as (tape,):
+    with taped([layers[layer]]) as (tape,):
         F.cross_entropy(model(inputs[rows]), targets[rows]).backward()
     record = tape.read()
     return record.inputs, record.output_grads, layers[layer].gain

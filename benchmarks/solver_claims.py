@@ -20,11 +20,11 @@ import recorded
 import torch
 from dwave.samplers import TabuSampler
 
-from qpsbgd.binary_map import binary_map
-from qpsbgd.experiments.runs import environment, write_json
 from qpsbgd.qubo import QuboFamily
+from qpsbgd.qubo.binary_map import binary_map
 from qpsbgd.solvers import make_solver
 from qpsbgd.testing import random_family
+from qpsbgd_paper.framework.runs import environment, write_json
 
 THREADS, SAMPLED, SECONDS = 2, 16, 5.0
 AUTO = make_solver("auto")

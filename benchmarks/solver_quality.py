@@ -20,13 +20,13 @@ import recorded
 import torch
 from matplotlib.figure import Figure
 
-from qpsbgd.binary_map import binary_map
-from qpsbgd.experiments.runs import environment, write_json
 from qpsbgd.qubo import QuboFamily
-from qpsbgd.report.figures import INK
+from qpsbgd.qubo.binary_map import binary_map
 from qpsbgd.solvers import make_solver
-from qpsbgd.solvers.descent import sign_start
+from qpsbgd.solvers.search.descent import sign_start
 from qpsbgd.testing import random_family
+from qpsbgd_paper.framework.runs import environment, write_json
+from qpsbgd_paper.report.figures import INK
 
 THREADS, SAMPLED = 2, 3
 OURS = {

@@ -14,13 +14,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from qpsbgd.binary_map import binary_map
-from qpsbgd.experiments.quality import energy_gaps
-from qpsbgd.experiments.runs import environment, write_json
+from qpsbgd.qubo.binary_map import binary_map
+from qpsbgd.qubo.ising import largest_eigenvalue
 from qpsbgd.solvers import make_solver
-from qpsbgd.solvers.annealer.packing import largest_eigenvalue
 from qpsbgd.solvers.annealer.reads import Reads
-from qpsbgd.solvers.exact import Exact
+from qpsbgd.solvers.exact.exact import Exact
+from qpsbgd_paper.chip_studies.quality import energy_gaps
+from qpsbgd_paper.framework.runs import environment, write_json
 
 SIZES, SCALES, COLUMNS, READS = (4, 10, 16, 32), (0.5, 1.0, 8.0), 16, 50
 STRENGTHS = (0.1, 0.2, 0.4, 0.6, 1.0)

@@ -5,9 +5,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from qpsbgd import QPSBGD
-from qpsbgd.datasets import load_karate
 from qpsbgd.nn import BinaryGCNConv
 from qpsbgd.optim import real_optimizer
+from qpsbgd_paper.datasets import load_karate
 
 
 class Net(nn.Module):

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from qpsbgd import QPSBGD
-from qpsbgd.checkpoint import Checkpoint
 from qpsbgd.nn import BinaryLinear
+from qpsbgd.optim.checkpoint import Checkpoint
 from qpsbgd.solvers import make_solver
 from qpsbgd.solvers.annealer.budget import BudgetSpent
 

@@ -1,3 +1,8 @@
+import os
+
+# Before torch loads OpenMP: threads that wait by spinning slow down whatever else runs.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 import pytest
 import torch
 from hypothesis import settings

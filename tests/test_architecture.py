@@ -1,98 +1,179 @@
 import ast
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parents[1] / "src" / "qpsbgd"
-FILES = sorted(SOURCE.rglob("*.py"))
+SOURCE = Path(__file__).parents[1] / "src"
+FILES = {path.relative_to(SOURCE).with_suffix("").as_posix(): path for path in sorted(SOURCE.rglob("*.py"))}
 
-# A module may import from its own level's package and from lower levels; docs/architecture.md draws it.
+# A module may import from its own part and from parts of lower levels; docs/architecture.md draws it.
 LEVELS = {
-    "cli": 5,
-    "experiments": 4,
-    "report": 4,
-    "optim": 3,
-    "analysis": 3,
-    "testing": 3,
-    "sampler": 3,
-    "checkpoint": 3,
-    "binary_map": 2,
-    "triton_map": 2,
-    "solvers": 2,
-    "problem_files": 2,
-    "problems": 2,
-    "nn": 1,
-    "recording": 1,
-    "qubo": 1,
-    "atomic": 1,
-    "datasets": 1,
+    "qpsbgd_paper/cli": 9,
+    "qpsbgd_paper/chip_studies": 8,
+    "qpsbgd_paper/experiments": 7,
+    "qpsbgd_paper/report": 7,
+    "qpsbgd_paper/framework": 6,
+    "qpsbgd_paper/datasets": 6,
+    "qpsbgd/cli": 5,
+    "qpsbgd/optim": 4,
+    "qpsbgd/analysis": 4,
+    "qpsbgd/testing": 4,
+    "qpsbgd/sampler": 4,
+    "qpsbgd/solvers": 3,
+    "qpsbgd/qubo/binary_map": 2,
+    "qpsbgd/qubo/binary_map_triton": 2,
+    "qpsbgd/qubo": 2,
+    "qpsbgd/nn": 1,
+    "qpsbgd/atomic": 0,
+    "qpsbgd/cache": 0,
 }
-FORBIDDEN_PAIRS = {
-    ("binary_map", "solvers"),
-    ("solvers", "binary_map"),
-    ("solvers", "nn"),
-    ("solvers", "recording"),
-    ("report", "experiments"),
-    ("experiments", "report"),
+STRANGERS = {
+    ("qpsbgd/qubo/binary_map", "qpsbgd/solvers"),
+    ("qpsbgd/qubo", "qpsbgd/nn"),
+    ("qpsbgd/solvers", "qpsbgd/qubo/binary_map"),
+    ("qpsbgd/solvers", "qpsbgd/nn"),
+    ("qpsbgd_paper/report", "qpsbgd_paper/experiments"),
+    ("qpsbgd_paper/report", "qpsbgd_paper/framework"),
+    ("qpsbgd_paper/experiments", "qpsbgd_paper/report"),
+    ("qpsbgd_paper/framework", "qpsbgd_paper/report"),
+    ("qpsbgd_paper/chip_studies", "qpsbgd_paper/report"),
 }
 OPTIONAL = {
-    "dimod": {"qubo.py", "solvers/dimod.py", "sampler.py", "problems.py", "problem_files.py"}
-    | {"solvers/annealer/submissions.py", "solvers/virtual_qpu.py"},
-    "dwave": {
-        "solvers/dimod.py",
-        "solvers/dwave.py",
-        "solvers/leap_hybrid.py",
-        "solvers/annealer/chips.py",
-        "solvers/virtual_qpu.py",
-        "analysis/embedding.py",
+    "dimod": {
+        "qpsbgd/qubo/family",
+        "qpsbgd/qubo/problems",
+        "qpsbgd/qubo/problem_files",
+        "qpsbgd/sampler",
+        "qpsbgd/solvers/external/dimod",
+        "qpsbgd/solvers/annealer/submissions",
+        "qpsbgd/solvers/annealer/virtual_qpu",
     },
-    "gurobipy": {"solvers/gurobi.py"},
-    "openjij": {"solvers/dimod.py"},
-    "triton": {"triton_map.py", "solvers/triton_search.py"},
-    "scipy": {"analysis/spectrum.py"},
-    "sklearn": {"experiments/digits.py", "datasets/adult.py"},
-    "skimage": {"datasets/mnist_bits.py"},
-    "pooch": {"datasets/files.py"},
-    "torch_geometric": {"nn/graph.py", "datasets/karate.py"},
-    "matplotlib": {"report/drawings.py", "report/figures.py", "report/rendering.py"},
-    "numba": {"solvers/fixing.py", "solvers/kernels.py", "solvers/sphere_decoder.py", "solvers/virtual_qpu.py"},
+    "dwave": {
+        "qpsbgd/analysis/embedding",
+        "qpsbgd/solvers/external/dimod",
+        "qpsbgd/solvers/annealer/chips",
+        "qpsbgd/solvers/annealer/dwave",
+        "qpsbgd/solvers/annealer/leap_hybrid",
+        "qpsbgd/solvers/annealer/virtual_qpu",
+    },
+    "gurobipy": {"qpsbgd/solvers/external/gurobi"},
+    "matplotlib": {
+        "qpsbgd_paper/report/drawings",
+        "qpsbgd_paper/report/figures",
+        "qpsbgd_paper/report/rendering",
+    },
+    "numba": {
+        "qpsbgd/solvers/compilation",
+        "qpsbgd/solvers/annealer/virtual_qpu",
+        "qpsbgd/solvers/exact/fixing",
+        "qpsbgd/solvers/exact/sphere_decoder",
+        "qpsbgd/solvers/search/kernels",
+    },
+    "openjij": {"qpsbgd/solvers/external/dimod"},
+    "pooch": {"qpsbgd_paper/datasets/files"},
+    "rich": {"qpsbgd/cli", "qpsbgd_paper/cli"},
+    "scipy": {"qpsbgd/analysis/spectrum"},
+    "skimage": {"qpsbgd_paper/datasets/mnist_bits"},
+    "sklearn": {"qpsbgd_paper/datasets/adult", "qpsbgd_paper/experiments/digits"},
+    "torch_geometric": {"qpsbgd/nn/graph", "qpsbgd_paper/datasets/karate"},
+    "triton": {"qpsbgd/qubo/binary_map_triton", "qpsbgd/solvers/search/kernels_triton"},
+    "typer": {"qpsbgd/cli", "qpsbgd_paper/cli"},
 }
 
 
-def imports(path):
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+def imported(text):
+    """Every module that a file imports, at its top or inside functions, as `package/module`."""
+    for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            yield from (alias.name.replace(".", "/") for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            yield node.module
+            assert not node.level, "imports are absolute"
+            module = node.module.replace(".", "/")
+            for alias in node.names:  # a module, as in `from qpsbgd import cli`, or a name inside one
+                whole = f"{module}/{alias.name}"
+                yield whole if whole in FILES or f"{whole}/__init__" in FILES else module
 
 
-def part(dotted):
-    return dotted.split(".")[1] if dotted.count(".") else "__init__"
+def part(module):
+    """The longest key of `LEVELS` that a module is in; None for the packages themselves."""
+    return max((key for key in LEVELS if module == key or module.startswith(f"{key}/")), key=len, default=None)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_imports_point_one_way_and_optional_packages_have_one_home(path):
-    here = path.relative_to(SOURCE).parts[0].removesuffix(".py")
-    for name in imports(path):
-        package = name.split(".")[0]
-        if package in OPTIONAL:
-            assert str(path.relative_to(SOURCE)) in OPTIONAL[package], f"{name} does not belong here"
-        if package != "qpsbgd" or here == "__init__" or part(name) == here or part(name) == "__init__":
+def faults(module, text):
+    """What a module imports against the rules."""
+    here = part(module)
+    for other in imported(text):
+        package = other.split("/")[0]
+        if package in OPTIONAL and not any(module == f or module.startswith(f"{f}/") for f in OPTIONAL[package]):
+            yield f"{other} does not belong into {module}"
+        there = part(other)
+        if here is None or there is None or here == there:
             continue
-        assert (here, part(name)) not in FORBIDDEN_PAIRS, f"{here} must not know {name}"
-        assert LEVELS[part(name)] <= LEVELS[here], f"{here} must not import upwards from {name}"
+        if (here, there) in STRANGERS:
+            yield f"{module} must not know {other}"
+        if LEVELS[there] > LEVELS[here]:
+            yield f"{module} must not import upwards from {other}"
+
+
+@pytest.mark.parametrize("module", FILES)
+def test_imports_point_one_way_and_optional_packages_have_one_home(module):
+    assert list(faults(module, FILES[module].read_text(encoding="utf-8"))) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "text"),
+    [
+        ("qpsbgd/optim/qpsbgd", "from qpsbgd import cli"),
+        ("qpsbgd/optim/qpsbgd", "def step():\n    from qpsbgd.cli import main"),
+        ("qpsbgd/cli/solve", "from qpsbgd_paper.experiments import EXPERIMENTS"),
+        ("qpsbgd/solvers/search/descent", "from qpsbgd.nn.layers import BinaryLinear"),
+        ("qpsbgd/solvers/search/descent", "from qpsbgd.qubo import binary_map"),
+        ("qpsbgd/solvers/search/descent", "def solve():\n    import dimod"),
+        ("qpsbgd/qubo/binary_map", "from qpsbgd import solvers"),
+    ],
+)
+def test_the_rules_see_every_form_of_import(module, text):
+    assert list(faults(module, text))
 
 
 def test_every_module_has_a_level():
-    parts = {path.relative_to(SOURCE).parts[0].removesuffix(".py") for path in FILES} - {"__init__"}
-    assert parts == set(LEVELS)
+    assert [module for module in FILES if part(module) is None] == ["qpsbgd/__init__", "qpsbgd_paper/__init__"]
+
+
+def test_nothing_in_the_library_names_an_experiment():
+    from qpsbgd_paper.experiments import EXPERIMENTS
+
+    words = {name for name in EXPERIMENTS if "-" in name or name in ("logreg", "karate", "cora", "pubmed", "mnist")}
+    for module, path in FILES.items():
+        if module.startswith("qpsbgd/"):
+            text = path.read_text(encoding="utf-8").lower()
+            assert not [word for word in words if f'"{word}"' in text], module
+
+
+def test_no_two_modules_or_public_classes_have_the_same_name():
+    names = [Path(module).name for module in FILES if not Path(module).name.startswith("__")]
+    # An experiment is named after its data set, and a solver after the package that it wraps.
+    allowed = {"mnist", "karate", "embedding"}
+    assert {name for name in names if names.count(name) > 1} <= allowed
+    classes = [
+        node.name
+        for path in FILES.values()
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    ]
+    assert {name for name in classes if classes.count(name) > 1} == set()
 
 
 def test_importing_the_library_loads_no_optional_backend():
-    optional = sorted(OPTIONAL)
+    optional = sorted({*OPTIONAL, "qpsbgd_paper"})
     code = f"import sys, qpsbgd; print([p for p in {optional} if p in sys.modules])"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert loaded.strip() == "[]"
+
+
+def test_every_optional_package_of_the_rules_exists():
+    missing = [name for name in OPTIONAL if name != "triton" and importlib.util.find_spec(name) is None]
+    assert missing == []

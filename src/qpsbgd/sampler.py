@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from qpsbgd.problems import bqm_problem
 from qpsbgd.qubo import Solution
+from qpsbgd.qubo.problems import bqm_problem
 from qpsbgd.solvers import Solver, make_solver
 
 try:

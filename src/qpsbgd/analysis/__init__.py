@@ -5,7 +5,7 @@ from qpsbgd.analysis.diversity import jaccard, lowest
 from qpsbgd.analysis.fixed_points import FixedPoints, fixed_points
 from qpsbgd.analysis.full_batch import FullBatch, full_batch
 from qpsbgd.analysis.schedules import ADVANTAGE, LINEAR, Schedule, load_schedule
-from qpsbgd.analysis.spectrum import SpectralGap, direct_sum, in_range, ising_columns, levels, spectral_gap
+from qpsbgd.analysis.spectrum import SpectralGap, levels, spectral_gap
 
 __all__ = [
     "ADVANTAGE",
@@ -15,12 +15,9 @@ __all__ = [
     "FullBatch",
     "Schedule",
     "SpectralGap",
-    "direct_sum",
     "direction_test",
     "fixed_points",
     "full_batch",
-    "in_range",
-    "ising_columns",
     "jaccard",
     "levels",
     "load_schedule",

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from qpsbgd.nn import BinaryLayer
-from qpsbgd.recording import LayerRecord, recording
+from qpsbgd.nn.tape import LayerRecord, taped
 
 Batches = tuple[Tensor, Tensor] | Iterable[tuple[Tensor, Tensor]]
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -47,7 +47,7 @@ def full_batch(model: nn.Module, data: Batches, loss: Loss) -> list[FullBatch]:
     if not named:
         raise ValueError("the model has no binary layer")
     layers = [layer for _, layer in named]
-    with torch.enable_grad(), _evaluating(model, layers), recording(layers) as tapes:
+    with torch.enable_grad(), _evaluating(model, layers), taped(layers) as tapes:
         weights = [layer.weight for layer in layers]
         for inputs, targets in batches:
             value = loss(model(inputs), targets) * (len(targets) / total)

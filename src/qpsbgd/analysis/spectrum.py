@@ -10,11 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
 from qpsbgd.analysis.schedules import LINEAR, Schedule
-from qpsbgd.qubo import QuboFamily
-from qpsbgd.solvers.annealer.packing import Ising
+from qpsbgd.qubo.ising import Ising, check_finite
 
 MOST_SPINS = 16
 """Of a problem without the symmetry that `levels` speaks of: 65,536 states."""
@@ -43,39 +41,6 @@ class SpectralGap:
     final: float
     degeneracy: int
     unit: str
-
-
-def ising_columns(family: QuboFamily) -> list[Ising]:
-    """Every column of a family as fields h = s_j and couplings J = 2Q without diagonal; energies differ by a constant.
-
-    Raises:
-        ValueError: A coefficient is not finite.
-    """
-    couplings = 2 * family.quadratic.detach().to("cpu", torch.float64).numpy()
-    np.fill_diagonal(couplings, 0)
-    found = [Ising(fields, couplings) for fields in family.linear.detach().to("cpu", torch.float64).numpy().T.copy()]
-    for ising in found:
-        _check(ising)
-    return found
-
-
-def direct_sum(parts: Sequence[Ising]) -> Ising:
-    """Problems side by side as one: a layer of N neurons with n inputs is one problem of n · N spins."""
-    if not parts:
-        raise ValueError("a direct sum needs at least one problem")
-    starts = np.cumsum([0, *(len(part.fields) for part in parts)])
-    couplings = np.zeros((starts[-1], starts[-1]))
-    for (low, high), part in zip(itertools.pairwise(starts), parts, strict=True):
-        couplings[low:high, low:high] = part.couplings
-    return Ising(np.concatenate([part.fields for part in parts]), couplings)
-
-
-def in_range(ising: Ising, *, h_range: float = 4.0, j_range: float = 1.0) -> Ising:
-    """The problem multiplied so that it fills a chip's ranges: |h| ≤ h_range and |J| ≤ j_range, one of them touched."""
-    _check(ising)
-    fullest = max(np.abs(ising.fields).max() / h_range, np.abs(ising.couplings).max() / j_range)
-    factor = 1 / fullest if fullest > 0 else 1.0
-    return Ising(ising.fields * factor, ising.couplings * factor)
 
 
 def levels(ising: Ising, *, schedule: Schedule = LINEAR, points: int | Array = 101, count: int = 8) -> Array:
@@ -241,7 +206,7 @@ class _Uniform(_Spectrum):
 
 
 def _spectrum(ising: Ising) -> _Spectrum:
-    _check(ising)
+    check_finite(ising)
     uniform = _uniform(ising)
     return _General(ising) if uniform is None else _Uniform(*uniform)
 
@@ -275,7 +240,7 @@ def _sparse(diagonal: Array, half: float, count: int) -> Array:
     try:
         from scipy.sparse.linalg import LinearOperator, eigsh
     except ImportError as error:
-        raise ImportError("spectra of more than 8 spins need scipy: pip install 'qpsbgd[experiments]'") from error
+        raise ImportError("spectra of more than 8 spins need scipy: pip install 'qpsbgd[paper]'") from error
     size = len(diagonal)
     spins = size.bit_length() - 1
     generator = np.random.default_rng(0)
@@ -330,11 +295,3 @@ def _grid(points: int | Array) -> Array:
     if found.ndim != 1 or len(found) < 2 or not (np.diff(found) > 0).all() or found[0] < 0 or found[-1] > 1:
         raise ValueError("points must be a number of at least 2, or rising values of s between 0 and 1")
     return found
-
-
-def _check(ising: Ising) -> None:
-    n = len(ising.fields)
-    if ising.couplings.shape != (n, n) or not n:
-        raise ValueError(f"couplings must have shape (n, n) = ({n}, {n}), n ≥ 1, got {ising.couplings.shape}")
-    if not (np.isfinite(ising.fields).all() and np.isfinite(ising.couplings).all()):
-        raise ValueError("fields and couplings must be finite, but hold NaN or infinite values")

@@ -1,44 +1,23 @@
-"""The command line: `qpsbgd demo`, `run`, `report`, `data`, `qpu`, `solve` and `solvers`."""
+"""The command line: `qpsbgd solve`, `solvers` and `qpu`, and the commands that other installed packages add."""
 
 from __future__ import annotations
 
-import os
 import sys
-from typing import Annotated
+from importlib.metadata import entry_points
 
-import typer
-from rich.console import Console
-from rich.markup import escape
-
-import qpsbgd
-from qpsbgd.cli import data, qpu, running, solving
-from qpsbgd.cli.console import console
-
-app = typer.Typer(
-    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help="Train networks with weights ±1."
-)
-for command in (running.demo, running.run, running.report, solving.solve, solving.solvers):
-    app.command()(command)
-app.add_typer(data.app, name="data")
-app.add_typer(qpu.app, name="qpu")
-
-
-@app.callback(invoke_without_command=True)
-def _options(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
-) -> None:
-    if version:
-        console.print(qpsbgd.__version__)
-        raise typer.Exit
+COMMANDS = "qpsbgd.commands"
+"""Entry points with further commands: name → a function, or a typer app for a group of them."""
 
 
 def main() -> None:
-    """Run the command line; errors that a user can mend are one line."""
+    """Run the command line; without its packages, say how to install them."""
     try:
-        app()
-    except (ImportError, MemoryError, OSError, RuntimeError, ValueError) as error:
-        if os.environ.get("QPSBGD_DEBUG"):
-            raise
-        message = f"[red]error:[/red] {escape(str(error))} (QPSBGD_DEBUG=1 shows where)"
-        Console(stderr=True).print(message, highlight=False, soft_wrap=True)
-        sys.exit(1)
+        import rich  # noqa: F401
+        import typer  # noqa: F401
+    except ImportError:
+        added = {point.name for point in entry_points(group=COMMANDS)}
+        extra = "paper" if added.intersection(sys.argv[1:2]) else "cli"
+        sys.exit(f"error: the command line needs typer and rich: pip install 'qpsbgd[{extra}]'")
+    from qpsbgd.cli.app import run
+
+    run()

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from qpsbgd.recording import Tape
+from qpsbgd.nn.tape import Tape
 
 Gain = float | Literal["fan_in"]
 

@@ -1,6 +1,7 @@
 """Optimisers of binary layers, and P-SBGD for plain functions."""
 
 from qpsbgd.optim.binaryconnect import BinaryConnect
+from qpsbgd.optim.checkpoint import Checkpoint
 from qpsbgd.optim.layerwise import binary_layers, check_claimed, real_optimizer
 from qpsbgd.optim.minimize import Minimum, minimize
 from qpsbgd.optim.proxquant import ProxQuant
@@ -9,6 +10,7 @@ from qpsbgd.optim.qpsbgd import QPSBGD
 __all__ = [
     "QPSBGD",
     "BinaryConnect",
+    "Checkpoint",
     "Minimum",
     "ProxQuant",
     "binary_layers",

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from qpsbgd.binary_map import Scale, binary_map, check_scale
 from qpsbgd.nn import BinaryLayer
+from qpsbgd.nn.tape import LayerRecord, Tape
 from qpsbgd.optim.layerwise import Layers, LayerwiseOptimizer, check_range, clip_latent
 from qpsbgd.qubo import QuboFamily, Solution
-from qpsbgd.recording import LayerRecord, Tape
+from qpsbgd.qubo.binary_map import Scale, binary_map, check_scale
 from qpsbgd.solvers import Solver, make_solver
 
 if TYPE_CHECKING:
-    from qpsbgd.optim import gpu_step
+    from qpsbgd.optim import cuda_graph
     from qpsbgd.solvers.annealer.budget import Estimate
 
 _FAMILY = ("quadratic", "linear", "offset")
@@ -122,7 +122,7 @@ class QPSBGD(LayerwiseOptimizer):
         """The same step as one CUDA graph, where there is a GPU and the rows have come in these shapes before."""
         if not all(layer.weight.is_cuda for layer in records):
             return False
-        from qpsbgd.optim import gpu_step
+        from qpsbgd.optim import cuda_graph
 
         parts = []
         for layer, (group, record) in records.items():
@@ -130,19 +130,19 @@ class QPSBGD(LayerwiseOptimizer):
             mean = [state[name] for name in _FAMILY] if group["momentum"] and state else None
             rate = self._rate(state, group["momentum"])
             lr = float(group["lr"])
-            parts.append(gpu_step.GraphPart(layer, record, group["scale"], group["clip"], mean, rate, lr))
+            parts.append(cuda_graph.GraphPart(layer, record, group["scale"], group["clip"], mean, rate, lr))
         signature = tuple(part.signature() for part in parts)
         graph = self._graphs.get(signature)
         if graph is None:
             # The first steps run one by one: shapes that come seldom are not worth a graph.
             shapes = tuple((part.record.inputs.shape, part.layer.weight.shape) for part in parts)
             self._seen[shapes] += 1
-            descent = gpu_step.descent_of(self.solver, parts) if self._seen[shapes] > 3 else None
+            descent = cuda_graph.descent_of(self.solver, parts) if self._seen[shapes] > 3 else None
             if descent is None:
                 return False
             if len(self._graphs) >= _MOST_GRAPHS:
                 self._graphs.pop(next(iter(self._graphs)))
-            graph = self._graphs[signature] = gpu_step.GraphedStep(parts, descent)
+            graph = self._graphs[signature] = cuda_graph.GraphedStep(parts, descent)
         if not graph.replay(parts):
             return False
         self.solutions = graph.solutions
@@ -240,7 +240,7 @@ class QPSBGD(LayerwiseOptimizer):
             tape.clear()
 
     def _forget_graphs(self) -> None:
-        self._graphs: dict[tuple[object, ...], gpu_step.GraphedStep] = {}
+        self._graphs: dict[tuple[object, ...], cuda_graph.GraphedStep] = {}
         self._seen: Counter[tuple[object, ...]] = Counter()
 
     def _adopt(self, layer: BinaryLayer) -> None:

@@ -18,17 +18,17 @@ from qpsbgd.qubo import QuboFamily, Solution
 SOLVERS: Mapping[str, str] = MappingProxyType(
     {
         "auto": "qpsbgd.solvers.auto:Auto",
-        "exact": "qpsbgd.solvers.exact:Exact",
-        "descent": "qpsbgd.solvers.descent:Descent",
-        "annealing": "qpsbgd.solvers.annealing:Annealing",
-        "quantum-annealing": "qpsbgd.solvers.quantum_annealing:QuantumAnnealing",
-        "bifurcation": "qpsbgd.solvers.bifurcation:Bifurcation",
-        "gurobi": "qpsbgd.solvers.gurobi:Gurobi",
-        "dimod": "qpsbgd.solvers.dimod:Dimod",
-        "dwave": "qpsbgd.solvers.dwave:DWave",
-        "leap-hybrid": "qpsbgd.solvers.leap_hybrid:LeapHybrid",
-        "virtual-qpu": "qpsbgd.solvers.virtual_qpu:VirtualQPU",
-        "replay": "qpsbgd.solvers.replay:Replay",
+        "exact": "qpsbgd.solvers.exact.exact:Exact",
+        "descent": "qpsbgd.solvers.search.descent:Descent",
+        "annealing": "qpsbgd.solvers.search.annealing:Annealing",
+        "quantum-annealing": "qpsbgd.solvers.search.quantum_annealing:QuantumAnnealing",
+        "bifurcation": "qpsbgd.solvers.search.bifurcation:Bifurcation",
+        "gurobi": "qpsbgd.solvers.external.gurobi:Gurobi",
+        "dimod": "qpsbgd.solvers.external.dimod:Dimod",
+        "dwave": "qpsbgd.solvers.annealer.dwave:DWave",
+        "leap-hybrid": "qpsbgd.solvers.annealer.leap_hybrid:LeapHybrid",
+        "virtual-qpu": "qpsbgd.solvers.annealer.virtual_qpu:VirtualQPU",
+        "replay": "qpsbgd.solvers.annealer.replay:Replay",
     }
 )
 """Name → "module:class"; a solver's module is loaded when it is asked for."""

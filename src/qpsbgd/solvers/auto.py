@@ -8,8 +8,8 @@ import torch
 
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver
-from qpsbgd.solvers.descent import Descent
-from qpsbgd.solvers.exact import CHEAP_UP_TO, ENUMERATE_UP_TO, Exact
+from qpsbgd.solvers.exact.exact import CHEAP_UP_TO, ENUMERATE_UP_TO, Exact
+from qpsbgd.solvers.search.descent import Descent
 
 
 @dataclass(frozen=True)

@@ -11,15 +11,16 @@ import numpy as np
 import torch
 
 from qpsbgd.qubo import QuboFamily, Solution
+from qpsbgd.qubo.ising import Ising
 from qpsbgd.solvers.annealer.budget import Estimate, Shape, of_sheets, too_wide
 from qpsbgd.solvers.annealer.chips import Chip, access_seconds
 from qpsbgd.solvers.annealer.connected import ConnectedSolver, checked_flag, checked_number, shapes_of
-from qpsbgd.solvers.annealer.packing import Ising, Sheet, embedded, pack, votes
+from qpsbgd.solvers.annealer.packing import Sheet, embedded, pack, votes
 from qpsbgd.solvers.annealer.reads import Reads, Samples
 from qpsbgd.solvers.annealer.recordings import Recording
-from qpsbgd.solvers.annealer.submissions import Problem
+from qpsbgd.solvers.annealer.submissions import Submission
 from qpsbgd.solvers.annealer.tiles import Tile, tiles_of
-from qpsbgd.solvers.descent import improved, sign_start
+from qpsbgd.solvers.search.descent import improved, sign_start
 
 Array = np.ndarray[Any, Any]
 
@@ -226,7 +227,7 @@ class ChipSolver(ConnectedSolver):
         sheets = self._sheets(tuple(each.family.num_spins for each, _ in owners))
         before = self.submissions, self.qpu_seconds
         content = reads[0].digest
-        sent: list[tuple[Sheet, list[Array], Problem]] = []
+        sent: list[tuple[Sheet, list[Array], Submission]] = []
         for sheet in sheets:
             columns = [owners[number][0].columns[owners[number][1]] for number in sheet.columns]
             for _ in range(max(1, self.spin_reversals)):
@@ -263,7 +264,7 @@ class ChipSolver(ConnectedSolver):
         if bounds and not bounds[0] <= value <= bounds[1]:
             raise ValueError(f"the chip takes {bounds[0]:g} to {bounds[1]:g} {what}, but {value:g} were asked for")
 
-    def _seconds_of(self, problem: Problem) -> float:
+    def _seconds_of(self, problem: Submission) -> float:
         return access_seconds(
             self.sampler_in_use,
             num_qubits=len(problem.qubits),
@@ -276,7 +277,7 @@ class ChipSolver(ConnectedSolver):
             return np.ones(spins, dtype=np.int64)
         return 2 * generator.integers(0, 2, size=spins) - 1
 
-    def _problem(self, sheet: Sheet, columns: Sequence[Ising], gauges: Sequence[Array]) -> Problem:
+    def _problem(self, sheet: Sheet, columns: Sequence[Ising], gauges: Sequence[Array]) -> Submission:
         chip = self._on()
         parts = [
             embedded(ising.turned(gauge), tile, chip, chain_strength=self.chain_strength)
@@ -286,7 +287,7 @@ class ChipSolver(ConnectedSolver):
         if self.annealing_time is not None:
             parameters["annealing_time"] = self.annealing_time
         fields, couplings = (np.concatenate(part) for part in zip(*parts, strict=True))
-        return Problem(sheet.qubits, fields, sheet.edges, couplings, parameters)
+        return Submission(sheet.qubits, fields, sheet.edges, couplings, parameters)
 
     def _in_blocks(self, family: QuboFamily) -> Solution:
         exact = family.without_offset().to("cpu", torch.float64)

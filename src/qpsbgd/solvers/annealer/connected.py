@@ -15,7 +15,7 @@ from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver
 from qpsbgd.solvers.annealer.budget import BudgetSpent, Estimate, Shape
 from qpsbgd.solvers.annealer.recordings import Recording
-from qpsbgd.solvers.annealer.submissions import Answer, Link, Live, Problem
+from qpsbgd.solvers.annealer.submissions import Answer, Link, Live, Submission
 
 
 @dataclass(kw_only=True, eq=False)
@@ -65,7 +65,7 @@ class ConnectedSolver(Solver):
         """What must be equal between a run that recorded and one that reads the recording."""
 
     @abstractmethod
-    def _seconds_of(self, problem: Problem) -> float:
+    def _seconds_of(self, problem: Submission) -> float:
         """What a problem will probably cost."""
 
     @abstractmethod
@@ -156,7 +156,7 @@ class ConnectedSolver(Solver):
                 self.qpu_seconds += self._lost[1] - lost[1]
             raise
 
-    def _ask(self, problems: Sequence[Problem]) -> Iterator[Answer]:
+    def _ask(self, problems: Sequence[Submission]) -> Iterator[Answer]:
         """The answers; what was sent is counted, also where it never came back."""
         waiting, link = list(problems), self._link()
         try:

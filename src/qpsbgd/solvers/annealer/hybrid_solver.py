@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from qpsbgd.qubo import QuboFamily, Solution
+from qpsbgd.qubo.ising import Ising
 from qpsbgd.solvers.annealer.budget import Estimate, Shape
 from qpsbgd.solvers.annealer.connected import ConnectedSolver, checked_flag, checked_number, shapes_of
-from qpsbgd.solvers.annealer.packing import Ising
 from qpsbgd.solvers.annealer.reads import Reads
-from qpsbgd.solvers.annealer.submissions import Problem
+from qpsbgd.solvers.annealer.submissions import Submission
 
 Array = np.ndarray[Any, Any]
 
@@ -96,7 +96,7 @@ class HybridSolver(ConnectedSolver):
             size = size + own
         return groups
 
-    def _seconds_of(self, problem: Problem) -> float:
+    def _seconds_of(self, problem: Submission) -> float:
         return float(problem.parameters["time_limit"])
 
     def _seconds(self, variables: int) -> float:
@@ -104,7 +104,7 @@ class HybridSolver(ConnectedSolver):
         least = float(np.interp(variables, counts, seconds))
         return least if self.time_limit is None else max(least, self.time_limit)
 
-    def _problem(self, columns: Sequence[Ising]) -> Problem:
+    def _problem(self, columns: Sequence[Ising]) -> Submission:
         fields, edges, couplings, at = [], [], [], 0
         for ising in columns:
             unit = ising.typical_field
@@ -114,7 +114,7 @@ class HybridSolver(ConnectedSolver):
             edges.append(np.stack(ends, axis=1) + at)
             couplings.append(ising.couplings[ends] / unit)
             at += n
-        return Problem(
+        return Submission(
             np.arange(at),
             np.concatenate(fields),
             np.concatenate(edges),

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from qpsbgd.qubo.ising import Ising
 from qpsbgd.solvers.annealer.chips import Chip
 from qpsbgd.solvers.annealer.tiles import Tile
 
@@ -91,48 +92,6 @@ def _take(tiles: list[Tile], used: set[int]) -> Tile | None:
             used |= tile.members
             return tile
     return None
-
-
-@dataclass(frozen=True, eq=False)
-class Ising:
-    """One column as the energy Σ hᵢ gᵢ + Σ_{i<j} Jᵢⱼ gᵢ gⱼ.
-
-    Attributes:
-        fields: h (n,).
-        couplings: J (n, n), symmetric, its diagonal zero.
-        norm: The largest absolute eigenvalue of J, where it is known: columns of a family share it.
-    """
-
-    fields: Array
-    couplings: Array
-    norm: float | None = None
-
-    def strength(self, factor: float) -> float:
-        """The coupling inside chains, factor · ‖J‖₂: what couplings can do to a chain.
-
-        Fields do not tear a chain: they pull all of its qubits to one side. Where nothing is coupled, any chain holds.
-        """
-        norm = largest_eigenvalue(self.couplings) if self.norm is None else self.norm
-        return factor * (norm or float(np.abs(self.fields).max(initial=0.0)) or 1.0)
-
-    @property
-    def typical_field(self) -> float:
-        """√(meanᵢ (hᵢ² + Σⱼ Jᵢⱼ²)), what a spin feels among random others; 1 where there is nothing to feel."""
-        largest = max(np.abs(self.fields).max(initial=0.0), np.abs(self.couplings).max(initial=0.0))
-        if not largest:
-            return 1.0
-        # Squares of very large or small numbers would not be numbers any more.
-        fields, couplings = self.fields / largest, self.couplings / largest
-        return float(largest * np.sqrt(np.mean(fields**2 + (couplings**2).sum(1))))
-
-    def turned(self, gauge: Array) -> Ising:
-        """The same after gᵢ → gaugeᵢ gᵢ, a spin-reversal transform."""
-        return Ising(self.fields * gauge, self.couplings * np.outer(gauge, gauge), self.norm)
-
-
-def largest_eigenvalue(couplings: Array) -> float:
-    """The largest absolute eigenvalue of a symmetric matrix."""
-    return float(np.abs(np.linalg.eigvalsh(couplings)[[0, -1]]).max()) if len(couplings) else 0.0
 
 
 def embedded(ising: Ising, tile: Tile, chip: Chip, *, chain_strength: float) -> tuple[Array, Array]:

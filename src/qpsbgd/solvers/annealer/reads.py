@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from qpsbgd.qubo import QuboFamily, Solution
-from qpsbgd.solvers.annealer.packing import Ising, decided, largest_eigenvalue
-from qpsbgd.solvers.descent import improved
+from qpsbgd.qubo.ising import Ising, largest_eigenvalue
+from qpsbgd.solvers.annealer.packing import decided
+from qpsbgd.solvers.search.descent import improved
 
 Array = np.ndarray[Any, Any]
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from qpsbgd.atomic import writing
-from qpsbgd.solvers.annealer.submissions import Answer, Link, Problem
+from qpsbgd.solvers.annealer.submissions import Answer, Link, Submission
 
 _MAGIC = b"qpsbgd-chip-record-1\n"
 _HEAD = struct.Struct("<8sQ32s")  # kind, bytes of the body, their SHA-256; a CRC-32 of these three follows
@@ -71,7 +71,7 @@ class Recording(Link):
     def __len__(self) -> int:
         return len(self._answers)
 
-    def ask(self, problems: Sequence[Problem]) -> Iterator[Answer]:
+    def ask(self, problems: Sequence[Submission]) -> Iterator[Answer]:
         """Recorded answers first, then live ones."""
         known = max(0, min(len(problems), len(self) - self._position))
         for problem in problems[:known]:
@@ -129,7 +129,7 @@ class Recording(Link):
             )
         self._position = position
 
-    def _recorded(self, problem: Problem) -> Answer:
+    def _recorded(self, problem: Submission) -> Answer:
         meta, arrays = self._body(self._answers[self._position])
         if meta["digest"] != problem.digest:
             raise RecordingError(
@@ -141,14 +141,14 @@ class Recording(Link):
         bits = np.unpackbits(arrays["spins"], axis=1, count=qubits)[:reads]
         return Answer(2 * bits.astype(np.int8) - 1, meta["timing"])
 
-    def _difference(self, problem: Problem, meta: dict[str, Any]) -> str:
+    def _difference(self, problem: Submission, meta: dict[str, Any]) -> str:
         if meta["structure"] != problem.structure:
             return "it uses other qubits or couplers (another chip, other tiles or layers)"
         if meta["parameters"] != dict(problem.parameters):
             return f"it was sent with {meta['parameters']}, not {dict(problem.parameters)}"
         return "its fields or couplings differ"
 
-    def _add(self, problem: Problem, answer: Answer) -> None:
+    def _add(self, problem: Submission, answer: Answer) -> None:
         while self._new_tiles:
             spins = self._new_tiles[-1]
             self._append("tiles", {"spins": spins, "chains": self.tiles[spins]})

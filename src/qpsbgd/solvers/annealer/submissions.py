@@ -37,7 +37,7 @@ _TRANSIENT = {
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class Submission:
     """One submission: fields and couplings of qubits, in single precision, far finer than a chip sets them.
 
     Attributes:
@@ -108,7 +108,7 @@ class Link(ABC):
         return 0
 
     @abstractmethod
-    def ask(self, problems: Sequence[Problem]) -> Iterator[Answer]:
+    def ask(self, problems: Sequence[Submission]) -> Iterator[Answer]:
         """The answers, one by one and in order."""
 
     @abstractmethod
@@ -144,7 +144,7 @@ class Live(Link):
         """Problems that the sampler took and whose answers have not been taken."""
         return self._outstanding
 
-    def ask(self, problems: Sequence[Problem]) -> Iterator[Answer]:
+    def ask(self, problems: Sequence[Submission]) -> Iterator[Answer]:
         """Submits all, then waits for one after the other."""
         self._outstanding = 0
         pending = [self._attempt(problem, 0) for problem in problems]
@@ -164,7 +164,7 @@ class Live(Link):
             yield answer
             self._outstanding -= 1
 
-    def _attempt(self, problem: Problem, attempt: int) -> Any:
+    def _attempt(self, problem: Submission, attempt: int) -> Any:
         """The sampler's answer, which may still be on its way, or the passing error that it met at once."""
         known = self._sampler.parameters or {}
         parameters = {name: value for name, value in problem.parameters.items() if value is not None}
@@ -190,7 +190,7 @@ def transient(error: Exception) -> bool:
     return any(kind.__name__ in _TRANSIENT for kind in type(error).__mro__)
 
 
-def _read(samples: dimod.SampleSet, problem: Problem) -> Answer:
+def _read(samples: dimod.SampleSet, problem: Submission) -> Answer:
     """The reads in the problem's order of qubits; waits for them."""
     record = samples.record
     place = {qubit: position for position, qubit in enumerate(samples.variables)}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import importlib.util
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from qpsbgd.atomic import writing
+from qpsbgd.cache import cache_folder
 from qpsbgd.solvers.annealer.chips import Chip
 
 _FORMAT = 1  # raise it when the search finds other tiles
@@ -106,7 +106,7 @@ def tiles_of(chip: Chip, spins: int, *, folder: Path | None = None) -> tuple[Til
         folder: Where to keep them: by default `tiles` in the folder named by `QPSBGD_CACHE`, or in the user's cache.
     """
     if spins not in chip.tilings:
-        path = (cache_folder() if folder is None else folder) / f"{chip.key}-v{_FORMAT}-n{spins}.json"
+        path = (cache_folder() / "tiles" if folder is None else folder) / f"{chip.key}-v{_FORMAT}-n{spins}.json"
         chip.tilings[spins] = _kept_or_searched(chip, spins, path)
     tiles: tuple[Tile, ...] = chip.tilings[spins]
     return tiles
@@ -140,15 +140,6 @@ def largest_clique(chip: Chip) -> int:
         chip.tilings["largest"] = int(_searched(chip, None)[0])
     largest: int = chip.tilings["largest"]
     return largest
-
-
-def cache_folder() -> Path:
-    """Where tiles are kept: `tiles` in the folder named by `QPSBGD_CACHE`, or in `qpsbgd` in the user's cache."""
-    named = os.environ.get("QPSBGD_CACHE")
-    if named:
-        return Path(named).expanduser() / "tiles"
-    caches = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA")
-    return (Path(caches) if caches else Path.home() / ".cache") / "qpsbgd" / "tiles"
 
 
 def _single_qubits(chip: Chip, spins: int) -> list[list[list[int]]]:

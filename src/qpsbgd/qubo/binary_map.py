@@ -1,0 +1,114 @@
+"""The binary map: which binary vectors explain a layer's output gradients best, as a family of QUBOs."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from qpsbgd.qubo.family import QuboFamily
+
+Scale = float | Literal["literal"]
+
+
+def binary_map(inputs: Tensor, output_grads: Tensor, *, gain: float = 1.0, scale: Scale = 1.0) -> QuboFamily:
+    """The QUBO family whose minimisers are the binary gradients of a layer (Def. 1, Prop. 2).
+
+        j_i = gain · x_i,   z_i = j_i / ‖j_i‖²,   Q = Σ_i z_i z_iᵀ,   s_j = −2 Σ_i λ_j v_ij z_i,
+        so that   E_j(g) = Σ_i (λ_j v_ij − gᵀ z_i)²
+
+    With a number κ as `scale`, λ_j = κ · mean_i ‖z_i‖₁ / rms_i(v_ij): the target's size is κ times what gᵀz can
+    reach, whatever the size of the loss. Rows without any gradient are left out. `scale="literal"` is the
+    equation as printed, λ = 1 and every row counts; with a mean-reduced loss it hardly trains.
+
+    A row of zero input has z = 0. A column without gradient gets s_j = 0: it must not be updated.
+
+    Args:
+        inputs: x, one row per sample, shape (B, n).
+        output_grads: v = ∂E/∂R at the layer's output R = gain · x W, shape (B, m).
+        gain: The layer's constant output factor, positive.
+        scale: κ, positive, or "literal".
+    """
+    check_scale(scale)
+    if not (math.isfinite(gain) and gain > 0):
+        raise ValueError(f"gain must be a positive number, got {gain}")
+    inputs, output_grads = _common_type(inputs, output_grads)
+    if inputs.is_cuda and (family := _on_gpu(inputs, output_grads, gain=gain, scale=scale)):
+        return family
+    # Also rows without gradient are looked at: behind a NaN the activation's gradient is often zero.
+    if not inputs.abs().amax().isfinite():
+        raise ValueError("inputs hold NaN or infinite values; the forward pass has diverged")
+
+    if scale != "literal":
+        with_gradient = (output_grads != 0).any(1)
+        if not with_gradient.all():
+            inputs, output_grads = inputs[with_gradient], output_grads[with_gradient]
+    directions = _normalised(inputs, gain=gain)
+    targets = output_grads if scale == "literal" else _scaled(output_grads, directions, scale=float(scale))
+    quadratic = directions.T @ directions
+    linear = -2 * (directions.T @ targets)
+    offset = targets.square().sum(0)
+    if not (quadratic.abs().amax() + linear.abs().amax() + offset.amax()).isfinite():
+        cause = "hold NaN or infinite values" if not output_grads.isfinite().all() else "are too large for the inputs"
+        raise ValueError(f"output_grads {cause}; the loss or the backward pass has diverged")
+    return QuboFamily.trusted(quadratic, linear, offset)
+
+
+def check_scale(scale: Scale) -> None:
+    """Raises ValueError unless `scale` is a positive number or "literal"."""
+    valid = scale == "literal" or (isinstance(scale, int | float) and math.isfinite(scale) and scale > 0)
+    if not valid:
+        raise ValueError(f'scale must be a positive number or "literal", got {scale!r}')
+
+
+def _on_gpu(inputs: Tensor, output_grads: Tensor, *, gain: float, scale: Scale) -> QuboFamily | None:
+    """The same family from few kernels; None where they cannot be had or the rows are not sound."""
+    try:
+        from qpsbgd.qubo import binary_map_triton
+    except ImportError:
+        return None
+    if not binary_map_triton.fits(inputs, output_grads):
+        return None
+    factor = None if scale == "literal" else float(scale)
+    directions, targets, offset, health = binary_map_triton.scaled_rows(inputs, output_grads, gain=gain, scale=factor)
+    if not health.isfinite().all():
+        return None
+    return QuboFamily.trusted(directions.T @ directions, directions.T @ targets, offset)
+
+
+def _normalised(inputs: Tensor, *, gain: float) -> Tensor:
+    """z_i = j_i / ‖j_i‖² for j = gain · x; zero for rows that are zero next to the largest one."""
+    # Squares of single-precision numbers leave its range easily; those of a row's shares of its largest entry do not.
+    largest = inputs.abs().amax(1, keepdim=True)
+    shares = inputs / torch.where(largest > 0, largest, 1)
+    norms = largest * torch.linalg.vector_norm(shares, dim=1, keepdim=True)
+    # 1/‖j‖ turns rounding noise into the largest rows of Z, so rows below it count as zero.
+    floor = torch.finfo(norms.dtype).eps * norms.amax() if norms.numel() else 0.0
+    unit = torch.where(norms > floor, inputs / norms, 0)
+    return torch.where(norms > floor, unit / (gain * norms), 0)
+
+
+def _scaled(output_grads: Tensor, directions: Tensor, *, scale: float) -> Tensor:
+    """λ_j v_ij, with both means over the rows that have an input; v is divided by its maximum against underflow."""
+    largest = output_grads.abs().amax(0) if len(output_grads) else output_grads.new_zeros(output_grads.shape[1])
+    relative = output_grads / torch.where(largest > 0, largest, 1)
+    reach = directions.abs().sum(1)
+    used = (reach > 0).to(reach)
+    count = used.sum().clamp(min=1)
+    rms = ((relative.square() * used[:, None]).sum(0) / count).sqrt()
+    factor = torch.where(rms > 0, scale * (reach.sum() / count) / rms, 0)
+    return relative * factor
+
+
+def _common_type(inputs: Tensor, output_grads: Tensor) -> tuple[Tensor, Tensor]:
+    if inputs.ndim != 2 or output_grads.ndim != 2 or len(inputs) != len(output_grads):
+        raise ValueError(
+            "inputs must have shape (B, n) and output_grads (B, m) with the same number of rows, "
+            f"got {tuple(inputs.shape)} and {tuple(output_grads.shape)}"
+        )
+    if 0 in (len(inputs), inputs.shape[1], output_grads.shape[1]):
+        raise ValueError(f"the batch is empty: got shapes {tuple(inputs.shape)} and {tuple(output_grads.shape)}")
+    dtype = torch.promote_types(torch.promote_types(inputs.dtype, output_grads.dtype), torch.float32)
+    return inputs.detach().to(dtype), output_grads.detach().to(dtype)

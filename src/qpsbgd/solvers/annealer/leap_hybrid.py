@@ -1,0 +1,63 @@
+"""Families on D-Wave's hybrid solver in the Leap service: all columns of all layers as one problem."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from qpsbgd.solvers.annealer.dwave import check_token, copied
+from qpsbgd.solvers.annealer.hybrid_solver import HybridSolver
+
+import dwave.system  # isort: skip  # the module above says how to install it
+
+
+@dataclass(kw_only=True, eq=False)
+class LeapHybrid(HybridSolver):
+    """Solves families with Leap's hybrid solver for binary quadratic models; layers of any width.
+
+    Takes the options of `HybridSolver` and these. It was not run on the service yet, only on D-Wave's own mock of it.
+
+    Args:
+        sampler: A `LeapHybridSampler` or its like, which stays open; None makes one with the token of `dwave config
+            create` or the environment, and closes it in the end.
+        region: Of D-Wave's service, such as "eu-central-1".
+    """
+
+    sampler: Any = None
+    region: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.sampler is None:
+            return
+        if "minimum_time_limit" not in (getattr(self.sampler, "properties", None) or {}):
+            raise TypeError(
+                f"sampler must be a LeapHybridSampler or its like, got {type(self.sampler).__name__}; for chips use "
+                "the solver 'dwave', for other samplers 'dimod'"
+            )
+        if self.region is not None:
+            raise ValueError("region chooses where D-Wave's service is; leave it out when a sampler is given")
+
+    @classmethod
+    def variants(cls) -> dict[str, str]:
+        """Whether D-Wave's service can be used here; asks nothing of the network."""
+        try:
+            check_token("leap-hybrid", "LeapHybridSampler")
+        except RuntimeError as error:
+            return {"": str(error)}
+        return {"": ""}
+
+    @property
+    def name(self) -> str:
+        """The solver's name."""
+        return "leap-hybrid"
+
+    def _connect(self) -> tuple[Any, bool]:
+        if self.sampler is not None:
+            return self.sampler, False
+        check_token("leap-hybrid", "LeapHybridSampler")
+        chosen = {} if self.region is None else {"region": self.region}
+        return dwave.system.LeapHybridSampler(**chosen), True
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> LeapHybrid:
+        return copied(self, memo)

@@ -1,0 +1,332 @@
+"""A simulated annealer's chip with a real topology, broken qubits, control errors and broken chains; and its solver."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numba import prange
+
+from qpsbgd.solvers.annealer.chip_solver import ChipSolver
+from qpsbgd.solvers.annealer.chips import ANNEALING_TIME, PROGRAMMING_SECONDS, READOUT_SECONDS, Chip
+from qpsbgd.solvers.compilation import compiled, threads
+from qpsbgd.solvers.search.kernels import LOG_UNIFORM
+
+try:
+    import dimod
+    import dwave.graphs
+except ImportError as error:
+    raise ImportError("solver 'virtual-qpu' needs dimod and dwave-graphs: pip install 'qpsbgd[dwave]'") from error
+
+Array = np.ndarray[Any, Any]
+
+
+class VirtualChip(dimod.Sampler, dimod.Structured):  # type: ignore[misc]
+    """A structured sampler that stands in for a `DWaveSampler`: takes what a chip takes and errs as a chip errs.
+
+        H(u) = −A(u) Σ Xᵢ + B(u) ( Σ hᵢ Zᵢ + Σ Jᵢⱼ Zᵢ Zⱼ ),   A(u) = field · (1 − u),   B(u) = u,   u = 0 … 1
+
+    Method "path-integral" samples it by Monte Carlo over Trotter slices at a fixed temperature, "annealing" by
+    Metropolis sweeps of classical spins whose temperature falls. The same problem with the same options gives the same
+    answer.
+
+    Args:
+        topology: "pegasus" or "zephyr".
+        size: m of the topology: 16 is an Advantage chip (Pegasus), 12 an Advantage2 (Zephyr).
+        broken: Share of qubits that do not work, chosen by the seed.
+        h_error: Standard deviation of what is added to every field, in the units of h; fresh for every submission.
+        j_error: The same for every coupling, in the units of J.
+        method: "path-integral" or "annealing".
+        sweeps: Passes over all spins in an anneal of 20 µs; longer anneals have more.
+        slices: P, the Trotter number.
+        field: First transverse field.
+        temperature: In units of J = 1; for "annealing" the last one, reached from `field`.
+        seed: Of broken qubits, errors and reads.
+    """
+
+    def __init__(
+        self,
+        *,
+        topology: str = "pegasus",
+        size: int = 16,
+        broken: float = 0.0,
+        h_error: float = 0.02,
+        j_error: float = 0.01,
+        method: str = "path-integral",
+        sweeps: int = 64,
+        slices: int = 8,
+        field: float = 3.0,
+        temperature: float = 0.1,
+        seed: int = 0,
+    ) -> None:
+        if topology not in ("pegasus", "zephyr"):
+            raise ValueError(f'topology must be "pegasus" or "zephyr", got {topology!r}')
+        if method not in ("path-integral", "annealing"):
+            raise ValueError(f'method must be "path-integral" or "annealing", got {method!r}')
+        if not (0 <= broken < 1 and h_error >= 0 and j_error >= 0):
+            raise ValueError(
+                f"broken must be a share below 1 and errors not negative, got {broken}, {h_error} and {j_error}"
+            )
+        least = {"size": (size, 2 if topology == "pegasus" else 1), "sweeps": (sweeps, 1), "slices": (slices, 2)}
+        for name, (value, smallest) in least.items():
+            if not isinstance(value, int) or value < smallest:
+                raise ValueError(f"{name} must be a whole number, at least {smallest}, got {value}")
+        if not (0 < field < np.inf and 0 < temperature < np.inf):
+            raise ValueError(f"field and temperature must be positive, got {field} and {temperature}")
+        self._errors = h_error, j_error
+        self._method, self._sweeps, self._slices = method, sweeps, slices if method == "path-integral" else 1
+        self._field, self._temperature, self._seed = field, temperature, seed
+        graph = dwave.graphs.pegasus_graph(size) if topology == "pegasus" else dwave.graphs.zephyr_graph(size)
+        whole = sorted(graph)
+        works = np.random.default_rng([seed, 1]).random(len(whole)) >= broken
+        nodes = {qubit for qubit, good in zip(whole, works, strict=True) if good}
+        self._nodes = sorted(nodes)
+        self._edges = sorted(tuple(sorted(edge)) for edge in graph.edges if nodes.issuperset(edge))
+        self._properties: dict[str, Any] = {
+            "chip_id": f"virtual-{topology}-{size}",
+            "topology": {"type": topology, "shape": [size] if topology == "pegasus" else [size, 4]},
+            "h_range": [-4.0, 4.0],
+            "j_range": [-1.0, 1.0],
+            "extended_j_range": [-2.0, 1.0],
+            "per_qubit_coupling_range": [-18.0, 15.0],
+            "num_reads_range": [1, 10000],
+            "annealing_time_range": [0.5, 2000.0],
+            "default_annealing_time": ANNEALING_TIME,
+        }
+
+    @functools.cached_property
+    def chip(self) -> Chip:
+        """Graph and ranges."""
+        return Chip.read(self)
+
+    @property
+    def nodelist(self) -> list[int]:
+        """The working qubits."""
+        return self._nodes
+
+    @property
+    def edgelist(self) -> list[tuple[int, int]]:
+        """The working couplers."""
+        return self._edges
+
+    @property
+    def properties(self) -> dict[str, Any]:
+        """What a `DWaveSampler` tells too: topology and ranges."""
+        return self._properties
+
+    @property
+    def parameters(self) -> dict[str, list[str]]:
+        """What `sample` takes."""
+        return {"num_reads": [], "annealing_time": [], "auto_scale": [], "answer_mode": []}
+
+    @functools.cached_property
+    def _places(self) -> dict[int, int]:
+        return {qubit: position for position, qubit in enumerate(self._nodes)}
+
+    @functools.cached_property
+    def _coupled(self) -> frozenset[tuple[int, int]]:
+        return frozenset(self._edges)
+
+    def sample(
+        self,
+        bqm: dimod.BinaryQuadraticModel,
+        num_reads: int = 1,
+        annealing_time: float = ANNEALING_TIME,
+        auto_scale: bool = True,
+        answer_mode: str = "raw",
+    ) -> dimod.SampleSet:
+        """Reads of the model, with the time that a chip would have taken in `info["timing"]`.
+
+        Args:
+            bqm: Over qubits and couplers of the chip.
+            num_reads: How many.
+            annealing_time: Microseconds.
+            auto_scale: Make the coefficients as large as the ranges allow; else they must lie in them.
+            answer_mode: "raw" for all reads in order, "histogram" for different ones with their numbers.
+        """
+        self._check_parameters(num_reads, annealing_time, answer_mode)
+        missing = [label for label in bqm.variables if label not in self._places]
+        if missing:
+            raise dimod.exceptions.BinaryQuadraticModelStructureError(f"the chip has no qubits {missing[:5]}")
+        ising = bqm.change_vartype("SPIN", inplace=False)
+        h, (rows, columns, couplings), _, labels = ising.to_numpy_vectors(return_labels=True)
+        qubits = np.asarray(labels, dtype=np.int64)
+        h, couplings = np.asarray(h, dtype=np.float64), np.asarray(couplings, dtype=np.float64)
+        if not (np.isfinite(h).all() and np.isfinite(couplings).all()):
+            raise ValueError("fields and couplings must be finite, but hold NaN or infinite values")
+        self._check_couplers(qubits, rows, columns)
+        h, couplings = self._in_range(h, couplings, auto_scale=auto_scale)
+        content = (qubits, h, rows, columns, couplings, np.array([num_reads, annealing_time]))
+        digest = hashlib.sha256(b"|".join(np.ascontiguousarray(part).tobytes() for part in content)).digest()
+        generator = np.random.default_rng([self._seed, *np.frombuffer(digest, dtype=np.uint32).tolist()])
+        h = h + self._errors[0] * generator.standard_normal(len(h))
+        couplings = couplings + self._errors[1] * generator.standard_normal(len(couplings))
+        spins = self._anneal(h, (rows, columns, couplings), num_reads, annealing_time, generator)
+        programming, per_read = PROGRAMMING_SECONDS * 1e6, annealing_time + READOUT_SECONDS * 1e6
+        timing = {
+            "qpu_programming_time": programming,
+            "qpu_sampling_time": num_reads * per_read,
+            "qpu_anneal_time_per_sample": annealing_time,
+            "qpu_access_time": programming + num_reads * per_read,
+        }
+        samples = dimod.SampleSet.from_samples_bqm((spins, qubits.tolist()), ising, info={"timing": timing})
+        samples.change_vartype(bqm.vartype, inplace=True)
+        return samples.aggregate() if answer_mode == "histogram" else samples
+
+    def _check_parameters(self, num_reads: int, annealing_time: float, answer_mode: str) -> None:
+        for name, value in (("num_reads", num_reads), ("annealing_time", annealing_time)):
+            low, high = self._properties[f"{name}_range"]
+            if not low <= value <= high:
+                raise ValueError(f"{name} must lie between {low:g} and {high:g}, got {value}")
+        if answer_mode not in ("raw", "histogram"):
+            raise ValueError(f'answer_mode must be "raw" or "histogram", got {answer_mode!r}')
+
+    def _check_couplers(self, qubits: Array, rows: Array, columns: Array) -> None:
+        ends = np.sort(np.stack([qubits[rows], qubits[columns]], axis=1), axis=1)
+        uncoupled = [pair for pair in map(tuple, ends.tolist()) if pair not in self._coupled]
+        if uncoupled:
+            raise dimod.exceptions.BinaryQuadraticModelStructureError(
+                f"the chip has no couplers {uncoupled[:5]}, which the problem uses"
+            )
+
+    def _in_range(self, h: Array, couplings: Array, *, auto_scale: bool) -> tuple[Array, Array]:
+        bounds = self._properties["h_range"], self._properties["extended_j_range"]
+        tightest = np.inf
+        for values, (low, high) in zip((h, couplings), bounds, strict=True):
+            least, most = values.min(initial=0.0), values.max(initial=0.0)
+            tightest = min(tightest, low / least if least < 0 else np.inf, high / most if most > 0 else np.inf)
+        if auto_scale:
+            factor = tightest if np.isfinite(tightest) else 1.0
+            return h * factor, couplings * factor
+        if tightest < 1 - 1e-6:
+            raise ValueError(
+                f"fields must lie in {bounds[0]} and couplings in {bounds[1]}, but some are {1 / tightest:.3g} times "
+                "as large; scale the problem, or leave auto_scale on"
+            )
+        return h, couplings
+
+    def _anneal(
+        self, h: Array, couplers: tuple[Array, Array, Array], reads: int, time: float, generator: np.random.Generator
+    ) -> Array:
+        """Spins of every read, (reads, q) int8."""
+        n, slices = len(h), self._slices
+        starts, others, strengths = _rows(n, *couplers)
+        count = max(2, round(self._sweeps * time / ANNEALING_TIME))
+        u = (np.arange(count) + 0.5) / count
+        if self._method == "path-integral":
+            transverse = self._field * (1 - u)
+            ties = -0.5 * self._temperature * np.log(np.tanh(transverse / (slices * self._temperature)))
+            weights, temperatures = u / slices, np.full(count, self._temperature)
+        else:
+            ties, weights = np.zeros(count), np.ones(count)
+            temperatures = np.geomspace(self._field, self._temperature, count)
+        spins = (2 * generator.integers(0, 2, size=(reads, slices, n), dtype=np.int8) - 1).astype(np.float32)
+        states = generator.integers(1, 2**63, size=reads, dtype=np.uint64)
+        schedule = np.stack([weights, ties, temperatures], axis=1).astype(np.float32)
+        with threads():
+            _sweep(starts, others, strengths, h.astype(np.float32), spins, schedule, LOG_UNIFORM, states)
+        return spins[:, 0].astype(np.int8)
+
+
+@dataclass(kw_only=True, eq=False)
+class VirtualQPU(ChipSolver):
+    """The solver 'dwave' on a `VirtualChip`: the same tiles, chains, ranges and repair, no token and no network.
+
+    Takes the options of `ChipSolver` and of `VirtualChip`. Time of the chip is what a chip would have taken: 8.5 ms of
+    programming and 82 µs a read. Spare tiles are left free, since here they cost time.
+    """
+
+    copies: int = 1
+    topology: str = "pegasus"
+    size: int = 16
+    broken: float = 0.0
+    h_error: float = 0.02
+    j_error: float = 0.01
+    method: str = "path-integral"
+    sweeps: int = 64
+    slices: int = 8
+    field: float = 3.0
+    temperature: float = 0.1
+
+    _CHIP: ClassVar[tuple[str, ...]] = (
+        "topology",
+        "size",
+        "broken",
+        "h_error",
+        "j_error",
+        "method",
+        "sweeps",
+        "slices",
+        "field",
+        "temperature",
+        "seed",
+    )
+
+    @property
+    def name(self) -> str:
+        """The solver's name."""
+        return "virtual-qpu"
+
+    def _header(self, sampler: Any) -> dict[str, Any]:
+        return {**super()._header(sampler), "virtual": {name: getattr(self, name) for name in self._CHIP}}
+
+    def _connect(self) -> tuple[Any, bool]:
+        return _virtual_chip(**{name: getattr(self, name) for name in self._CHIP}), False
+
+
+# Its answers depend on nothing but what it is asked, so solvers with the same options share one.
+_virtual_chip = functools.lru_cache(maxsize=8)(VirtualChip)
+
+
+def _rows(n: int, rows: Array, columns: Array, couplings: Array) -> tuple[Array, Array, Array]:
+    """Every spin's neighbours, one spin after the other: where each begins (n + 1,), who they are and how coupled."""
+    ends, others = np.concatenate([rows, columns]), np.concatenate([columns, rows])
+    order = np.argsort(ends, kind="stable")
+    starts = np.concatenate([[0], np.bincount(ends, minlength=n).cumsum()])
+    return starts, others[order].astype(np.int64), np.tile(couplings, 2)[order].astype(np.float32)
+
+
+@compiled(parallel=True)
+def _sweep(
+    starts: Array,
+    others: Array,
+    strengths: Array,
+    h: Array,
+    spins: Array,
+    schedule: Array,
+    log_uniform: Array,
+    states: Array,
+) -> None:
+    """Metropolis sweeps of every read in place; `spins` is (reads, slices, n), a row of `schedule` (weight, tie, T)."""
+    reads, slices, n = spins.shape
+    for r in prange(reads):
+        state = states[r]
+        fields = np.empty((slices, n), np.float32)
+        for k in range(slices):
+            for i in range(n):
+                total = h[i]
+                for at in range(starts[i], starts[i + 1]):
+                    total += strengths[at] * spins[r, k, others[at]]
+                fields[k, i] = total
+        for t in range(schedule.shape[0]):
+            weight, tie, temperature = schedule[t, 0], schedule[t, 1], schedule[t, 2]
+            for k in range(slices):
+                before, after = (k - 1) % slices, (k + 1) % slices
+                for i in range(n):
+                    spin = spins[r, k, i]
+                    gain = 2 * spin * (weight * fields[k, i] - tie * (spins[r, before, i] + spins[r, after, i]))
+                    if gain <= -10 * temperature:
+                        continue
+                    if gain <= 0:
+                        state ^= state >> np.uint64(12)
+                        state ^= state << np.uint64(25)
+                        state ^= state >> np.uint64(27)
+                        draw = (state * np.uint64(2685821657736338717)) >> np.uint64(52)
+                        if gain <= temperature * log_uniform[draw]:
+                            continue
+                    spins[r, k, i] = -spin
+                    for at in range(starts[i], starts[i + 1]):
+                        fields[k, others[at]] -= 2 * spin * strengths[at]

@@ -1,0 +1,1 @@
+"""Proven optima: enumeration, spins that every optimum has, and a sphere decoder."""

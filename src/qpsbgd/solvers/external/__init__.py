@@ -1,0 +1,1 @@
+"""Other people's solvers: Gurobi and any dimod sampler."""

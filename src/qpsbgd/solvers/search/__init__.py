@@ -1,0 +1,1 @@
+"""Heuristic solvers: descent with tabu moves, annealing, simulated quantum annealing, bifurcation."""

@@ -1,0 +1,74 @@
+"""Simulated annealing of all columns side by side, with a schedule from each column's own energy scale."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from qpsbgd.qubo import QuboFamily, Solution
+from qpsbgd.solvers import Solver
+from qpsbgd.solvers.search.descent import Landscape, better_of, improved, random_spins, sign_start
+
+
+@dataclass(frozen=True)
+class Annealing(Solver):
+    """Metropolis sweeps from hot to cold and a final descent; the first read starts at sign(−s), others at random.
+
+    Temperatures fall geometrically from `hot` to `cold` times the size of the field that the couplings of a family
+    give a spin when the others are random. With strongly correlated inputs `descent` with tabu moves is better.
+
+    Args:
+        sweeps: Passes over all spins per read.
+        reads: Independent runs per column, the best is kept.
+        hot: First temperature, in units of the typical field.
+        cold: Last temperature, in the same units.
+        seed: Of starts and acceptances.
+    """
+
+    sweeps: int = 20
+    reads: int = 1
+    hot: float = 0.5
+    cold: float = 0.05
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.sweeps < 1 or self.reads < 1:
+            raise ValueError(f"sweeps and reads must be at least 1, got {self.sweeps} and {self.reads}")
+        if not self.hot >= self.cold > 0:
+            raise ValueError(f"temperatures must satisfy hot ≥ cold > 0, got {self.hot} and {self.cold}")
+
+    def solve(self, family: QuboFamily) -> Solution:
+        """The best local minimum of all reads and of plain descent; CUDA families are solved on the CPU."""
+        home = family.linear.device
+        offset, family = family.offset, family.without_offset().to("cpu")
+        landscape = Landscape.of(family)
+        generator = np.random.default_rng(self.seed)
+        solution = improved(family, sign_start(family))
+        for read in range(self.reads):
+            spins = sign_start(family) if read == 0 else random_spins(family, generator)
+            flips = self._anneal(landscape, spins, generator)
+            solution = better_of(solution, Solution.of(family, spins, flips=flips))
+        stats = {"solver": "annealing", "reads": self.reads, "sweeps": self.sweeps, "flips": solution.stats["flips"]}
+        found = Solution(solution.spins.to(home), solution.energies.to(home), solution.proven_optimal.to(home), stats)
+        return found.with_offset(offset)
+
+    def _anneal(self, landscape: Landscape, spins: Tensor, generator: np.random.Generator) -> int:
+        from qpsbgd.solvers.compilation import threads
+        from qpsbgd.solvers.search import kernels
+
+        couplings = landscape.couplings.numpy()
+        typical = np.sqrt((couplings.astype(np.float64) ** 2).sum(1).mean())
+        # Without couplings sign(−s) is the answer at any temperature.
+        sweeps = self.sweeps if typical > 0 else 0
+        temperatures = (typical * np.geomspace(self.hot, self.cold, sweeps)).astype(couplings.dtype)
+        states = generator.integers(1, 2**63, size=spins.shape[1], dtype=np.uint64)
+        by_column = spins.T.contiguous().numpy()
+        fields = landscape.fields(spins).T.contiguous().numpy()
+        threshold = landscape.threshold.numpy()
+        with threads():
+            flips = kernels.anneal(couplings, fields, by_column, temperatures, threshold, kernels.LOG_UNIFORM, states)
+        spins.copy_(torch.from_numpy(by_column).T)
+        return int(flips.sum())

@@ -1,0 +1,91 @@
+"""Simulated quantum annealing: path-integral Monte Carlo of a transverse-field Ising model, all columns at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from qpsbgd.qubo import QuboFamily, Solution
+from qpsbgd.solvers import Solver
+from qpsbgd.solvers.search.descent import Landscape, better_of, random_spins
+
+
+@dataclass(frozen=True)
+class QuantumAnnealing(Solver):
+    """What an annealer would do: Trotter slices of every column under a transverse field that falls to zero.
+
+        E = (1/P) Σ_k E(s^k) − J Σ_k Σ_i s_i^k s_i^(k+1),   J = −(T/2) ln tanh(Γ/(P T))
+
+    Γ falls linearly from `field` to nearly zero at a fixed temperature T, both in units of the field that a spin feels
+    when the others are random. The answer is the lowest slice of all reads, with no repair: few sweeps give the errors
+    of a chip.
+
+    Args:
+        sweeps: Passes over all spins of all slices per read.
+        slices: P, the Trotter number.
+        reads: Independent runs per column, the best slice is kept.
+        field: First transverse field.
+        temperature: T.
+        seed: Of starts and acceptances.
+    """
+
+    sweeps: int = 32
+    slices: int = 8
+    reads: int = 1
+    field: float = 3.0
+    temperature: float = 0.05
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.sweeps < 1 or self.reads < 1 or self.slices < 2:
+            raise ValueError(
+                "sweeps and reads must be at least 1 and slices at least 2, "
+                f"got {self.sweeps}, {self.reads} and {self.slices}"
+            )
+        if not (self.field > 0 and self.temperature > 0):
+            raise ValueError(f"field and temperature must be positive, got {self.field} and {self.temperature}")
+
+    def solve(self, family: QuboFamily) -> Solution:
+        """The lowest slice of every column; CUDA families are solved on the CPU."""
+        from qpsbgd.solvers.compilation import threads
+        from qpsbgd.solvers.search import kernels
+
+        home = family.linear.device
+        offset, family = family.offset, family.without_offset().to("cpu")
+        landscape = Landscape.of(family)
+        generator = np.random.default_rng(self.seed)
+        couplings = landscape.couplings.numpy()
+        linear = family.linear.double().numpy()
+        # Of every column: a column's gradient may be far larger or smaller than the couplings.
+        typical = np.sqrt((couplings.astype(np.float64) ** 2).sum(1).mean() + (linear**2).mean(0))
+        typical[typical == 0] = 1.0
+        transverse = self.field * np.linspace(1, 0, self.sweeps, endpoint=False)
+        slices = self.slices
+        ties = -0.5 * self.temperature * np.log(np.tanh(transverse / (slices * self.temperature)))
+        solution = None
+        for _ in range(self.reads):
+            spins = torch.stack([random_spins(family, generator) for _ in range(slices)], dim=2)  # (n, m, P)
+            by_column = spins.permute(1, 2, 0).contiguous().numpy()  # (m, P, n)
+            fields = torch.stack([landscape.fields(spins[:, :, k]) for k in range(slices)], 2)
+            by_slice = fields.permute(1, 2, 0).contiguous().numpy()
+            states = generator.integers(1, 2**63, size=by_column.shape[0], dtype=np.uint64)
+            with threads():
+                kernels.anneal_slices(
+                    couplings,
+                    by_slice,
+                    by_column,
+                    ties.astype(couplings.dtype),
+                    (typical * slices).astype(couplings.dtype),
+                    self.temperature,
+                    kernels.LOG_UNIFORM,
+                    states,
+                )
+            for k in range(slices):
+                found = Solution.of(family, torch.from_numpy(by_column[:, k].T.copy()))
+                solution = found if solution is None else better_of(solution, found)
+        assert solution is not None
+        stats = {"solver": "quantum-annealing", "reads": self.reads, "sweeps": self.sweeps, "slices": slices}
+        answer = Solution(solution.spins.to(home), solution.energies.to(home), solution.proven_optimal.to(home), stats)
+        return answer.with_offset(offset)

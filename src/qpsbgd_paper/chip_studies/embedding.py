@@ -1,0 +1,250 @@
+"""A layer's QUBO on an annealer's chip: the paper's picture of a minor embedding, and how many fit on a chip."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from qpsbgd.analysis.embedding import places, tiling
+from qpsbgd.solvers.annealer.chips import Chip
+from qpsbgd.solvers.annealer.packing import pack
+from qpsbgd.solvers.annealer.tiles import Tile, tiles_of
+from qpsbgd.solvers.annealer.virtual_qpu import VirtualChip
+from qpsbgd_paper.chip_studies.mnist_qubos import ABOUT, FIRST, LAYERS, THIRD, QuboStudy, claim, qubos
+from qpsbgd_paper.framework.experiment import Job
+from qpsbgd_paper.framework.runs import Result
+
+FAINT, TEXT = -1, -2
+BROKEN = 0.05
+FORM = "as printed"
+
+
+@dataclass(frozen=True)
+class Embedding(QuboStudy):
+    """Problem graphs beside their embeddings, a whole chip of columns, and a table of what fits."""
+
+    name = "embedding"
+    title = "Minor embedding on an annealer's chip"
+    about = (
+        f"{ABOUT} Pictures show the QUBO as printed at the first update. Every column of a layer is put on a clique of "
+        "chains, searched once for every chip and size, so that columns and updates need no embedding of their own."
+    )
+    paper = "Figure: the third layer's problem graph, and its embedding on Pegasus with several qubits for a spin."
+    seeds: int = 1
+    pegasus: int = 16
+    zephyr: int = 15
+    sizes: tuple[int, ...] = (4, 10, 16, 32)
+    columns: int = 84
+
+    def jobs(self) -> Sequence[Job]:
+        """Two pictures of layers, one of every whole chip, and a row of the table for every chip and size."""
+        chips = [{"topology": "pegasus", "size": self.pegasus}, {"topology": "zephyr", "size": self.zephyr}]
+        pictures: list[Job] = [{"what": "layer", **chips[0], "layer": layer} for layer in (THIRD, FIRST)]
+        pictures += [{"what": "chip", **chip, "spins": 16, "columns": self.columns} for chip in chips]
+        rows = [
+            {"what": "tiling", **chip, "broken": broken, "spins": spins}
+            for chip in chips
+            for broken in (0.0, BROKEN)
+            for spins in self.sizes
+        ]
+        return pictures + rows
+
+    @property
+    def work(self) -> Callable[..., Result]:
+        """See `embed`."""
+        return embed
+
+    def quick(self) -> Embedding:
+        """Small chips and cliques."""
+        return replace(self, pegasus=4, zephyr=2, sizes=(4,), columns=3)
+
+    def shown(self, results: Sequence[Result]) -> dict[str, Any]:
+        """The pictures as figures, and the table."""
+        layers = {result["layer"]: result for result in results if result["what"] == "layer"}
+        chips = [result for result in results if result["what"] == "chip"]
+        rows = [result for result in results if result["what"] == "tiling"]
+        head = ["chip", "broken qubits", "spins of a column", "columns at once", "qubits a spin", "longest chain"]
+        body = [
+            [
+                row["chip"],
+                f"{row['broken']:.0%}",
+                f"{row['spins']}",
+                f"{row['tiles']}",
+                f"{row['mean_chain']:.2f}",
+                f"{row['longest_chain']}",
+                f"{row['used']:.0%}",
+            ]
+            for row in rows
+        ]
+        title = "Columns that one submission holds, each on a clique of its own"
+        figures = [*(_layer_figure(layer) for layer in layers.values()), _chip_figure(chips)]
+        third, first = layers[THIRD]["lengths"], layers[FIRST]["lengths"]
+        several = f"{min(first)} to {max(first)} for a spin of the first layer"
+        claims = [
+            claim(
+                "A spin of the third layer takes several qubits",
+                min(third) > 1,
+                f"{max(third)} for each of its 4 inputs, since the chip has cliques of 4 single qubits; {several}",
+            ),
+            claim("A spin of the first layer takes several qubits", min(first) > 1, several),
+            claim(
+                f"All {self.columns} columns of a layer with 16 inputs fit one submission",
+                all(chip["submissions"] == 1 for chip in chips),
+                ", ".join(f"{chip['submissions']} on {chip['chip']}" for chip in chips),
+                source="aim",
+            ),
+        ]
+        table = {"title": title, "head": [*head, "qubits in use"], "body": body}
+        return {"figures": figures, "tables": [table], "claims": claims}
+
+
+def embed(*, what: str, topology: str, size: int, **settings: Any) -> Result:
+    """One picture ("layer" or "chip") or one row of the table ("tiling")."""
+    chip = _chip(topology, size, settings.pop("broken", 0.0))
+    made: dict[str, Callable[..., Result]] = {"layer": _layer, "chip": _whole, "tiling": _row}
+    name = f"{topology.capitalize()} {topology[0].upper()}{size}"
+    return {"what": what, "chip": name, **settings, **made[what](chip, **settings)}
+
+
+@cache
+def _chip(topology: str, size: int, broken: float) -> Chip:
+    return Chip.of(VirtualChip(topology=topology, size=size, broken=broken))
+
+
+def _row(chip: Chip, *, spins: int) -> Result:
+    whole = len(_chip(chip.topology, chip.shape[0], 0.0).qubits)
+    return {**vars(tiling(chip, spins)), "broken": 1 - len(chip.qubits) / whole}
+
+
+def _layer(chip: Chip, *, layer: int) -> Result:
+    """The problem graph of a layer, or of one column where it is wide, and its tiles in their surroundings."""
+    family = qubos(FORM, seed=0, updates=(0,))[0][layer]
+    shown = family.num_columns if layer == THIRD else 1
+    tiles = _central(tiles_of(chip, family.num_spins), chip)[:shown]
+    return {
+        "columns": shown,
+        "lengths": [int(length) for tile in tiles for length in tile.lengths],
+        "problem": _problem((family.quadratic.abs() > 1e-6 * family.quadratic.abs().max()).numpy(), shown),
+        "embedded": _window(tiles, chip),
+    }
+
+
+def _problem(coupled: np.ndarray[Any, Any], columns: int) -> Result:
+    """Spins on a circle for every column, side by side."""
+    n = len(coupled)
+    angles = np.pi / 2 - 2 * np.pi * np.arange(n) / n + (np.pi / 4 if n == 4 else 0)
+    nodes = [(2.9 * c + np.cos(angle), np.sin(angle)) for c in range(columns) for angle in angles]
+    pairs = [(i, j) for i in range(n) for j in range(i + 1, n) if coupled[i, j]]
+    edges = [(c * n + i, c * n + j) for c in range(columns) for i, j in pairs]
+    return {
+        "nodes": _rounded(nodes),
+        "edges": edges,
+        "colours": list(range(n * columns)),
+        "labels": [str(number + 1) for number in range(n * columns)],
+    }
+
+
+def _central(tiles: Sequence[Tile], chip: Chip) -> list[Tile]:
+    """The tiles, those in the middle of the chip first."""
+    at = places(chip)
+    middle = np.mean([*at.values()], axis=0)
+    return sorted(
+        tiles, key=lambda tile: float(np.linalg.norm(np.mean([at[q] for q in tile.members], axis=0) - middle))
+    )
+
+
+def _window(tiles: Sequence[Tile], chip: Chip) -> Result:
+    """Tiles, and all qubits and couplers around them in grey."""
+    at = places(chip)
+    spin_of = {
+        qubit: sum(len(before.lengths) for before in tiles[:number]) + int(spin)
+        for number, tile in enumerate(tiles)
+        for qubit, spin in zip(tile.qubits.tolist(), tile.spin, strict=True)
+    }
+    inside = np.array([at[qubit] for qubit in spin_of])
+    margin = 0.25 * float((inside.max(0) - inside.min(0)).max()) + 0.5 / chip.shape[0] / 6
+    low, high = inside.min(0) - margin, inside.max(0) + margin
+    qubits = [qubit for qubit in chip.qubits if all(low <= at[qubit]) and all(at[qubit] <= high)]
+    position = {qubit: number for number, qubit in enumerate(qubits)}
+    tile_of = {qubit: number for number, tile in enumerate(tiles) for qubit in tile.members}
+    edges, colours = [], []
+    for a, b in chip.couplers:
+        if a in position and b in position:
+            used = a in tile_of and tile_of[a] == tile_of.get(b)
+            edges.append((position[a], position[b]))
+            colours.append((spin_of[a] if spin_of[a] == spin_of[b] else TEXT) if used else FAINT)
+    return {
+        "nodes": _rounded(at[qubit] for qubit in qubits),
+        "edges": edges,
+        "colours": [spin_of.get(qubit, FAINT) for qubit in qubits],
+        "edge_colours": colours,
+        "labels": [str(spin_of[qubit] + 1) if qubit in spin_of else "" for qubit in qubits],
+    }
+
+
+def _whole(chip: Chip, *, spins: int, columns: int) -> Result:
+    """All qubits of a chip by the column of the first submission that has them."""
+    sheets = pack([spins] * columns, {spins: tiles_of(chip, spins)})
+    column_of = {
+        qubit: column for column, tile in zip(sheets[0].columns, sheets[0].tiles, strict=True) for qubit in tile.members
+    }
+    at = places(chip)
+    return {
+        "submissions": len(sheets),
+        "placed": len(sheets[0].columns),
+        "used": len(column_of) / len(chip.qubits),
+        "picture": {
+            "nodes": _rounded(at[qubit] for qubit in chip.qubits),
+            "colours": [column_of.get(qubit, FAINT) for qubit in chip.qubits],
+        },
+    }
+
+
+def _layer_figure(result: Mapping[str, Any]) -> dict[str, Any]:
+    lengths, name = result["lengths"], LAYERS[result["layer"]]
+    n = len(lengths) // result["columns"]
+    chain = f"{min(lengths)}" if min(lengths) == max(lengths) else f"{min(lengths)} to {max(lengths)}"
+    columns = f"{result['columns']} columns of {n} spins" if result["columns"] > 1 else f"one column of {n} spins"
+    problem = {"title": f"{name}: {columns}", "size": 15, **result["problem"]}
+    title = f"on {result['chip']}: {chain} qubit{'s' if max(lengths) > 1 else ''} a spin"
+    return {
+        "name": name.replace(" ", "-"),
+        "title": f"QUBO of the {name} and its embedding",
+        "caption": (
+            "Left: spins and their couplings. Right: the chip around the embedding; a chain has its spin's colour and "
+            "number, strong lines are the couplers in use between chains, all else is faint."
+        ),
+        "kind": "graphs",
+        "panels": [problem, {"title": title, "size": 9 if n > 4 else 13, **result["embedded"]}],
+    }
+
+
+def _chip_figure(chips: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    panels = [
+        {
+            "title": f"{chip['chip']}: {chip['placed']} columns",
+            "size": 2.4,
+            **chip["picture"],
+        }
+        for chip in chips
+    ]
+    spins, columns = chips[0]["spins"], chips[0]["columns"]
+    used = " and ".join(f"{chip['used']:.0%} of {chip['chip']}" for chip in chips)
+    return {
+        "name": "chip",
+        "title": f"One submission: a layer with {spins} inputs and {columns} columns",
+        "caption": (
+            f"Every point is a qubit, {used} in use; the qubits of a column have one colour, free ones are small and "
+            "grey. Colours come again."
+        ),
+        "kind": "graphs",
+        "panels": panels,
+    }
+
+
+def _rounded(points: Iterable[Sequence[float]]) -> list[tuple[float, float]]:
+    return [(round(float(x), 3), round(float(y), 3)) for x, y in points]

@@ -1,0 +1,313 @@
+"""The spectral gap of a layer's QUBO on an annealer: a figure of the paper's appendix."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from qpsbgd.analysis import full_batch, levels, spectral_gap
+from qpsbgd.analysis.schedules import ADVANTAGE, LINEAR
+from qpsbgd.nn import BinaryLinear, Gain
+from qpsbgd.optim import QPSBGD
+from qpsbgd.qubo.binary_map import binary_map
+from qpsbgd.qubo.ising import direct_sum, in_range, ising_columns
+from qpsbgd_paper.framework.claims import Claim, Values, judged
+from qpsbgd_paper.framework.experiment import Job, Study
+from qpsbgd_paper.framework.runs import Result
+
+GAINS: dict[str, Gain] = {"1": 1.0, "1/√n": "fan_in"}
+UNITS = {
+    "own": "QUBO as it is, linear schedule",
+    "chip": "QUBO filling the chip's ranges, linear schedule",
+    "GHz": "QUBO filling the chip's ranges, schedule of Advantage_system5.4, GHz",
+}
+PAPER = {1: 0.03, 2: 0.01}
+BLUE, RED = 1, 0
+"""In the palette of figures."""
+MOST_SHOWN = 16
+
+
+@dataclass(frozen=True)
+class Gap(Study):
+    """One binary linear layer on Adult, batches of one row."""
+
+    name = "gap"
+    title = "Spectral gap"
+    about = (
+        "One binary linear layer on Adult (LIBSVM's columns 6, 22 and 36), every neuron a classifier of its own with "
+        "cross entropy, batches of one row; the QUBO after ten updates. The smallest gap between the ground level and "
+        "the first level that does not end in a ground state, H = −A/2 Σ X + B/2 H_problem, linear: A = 1 − t/T, "
+        "B = t/T."
+    )
+    paper = "Figure: smallest gap 0.03 with one neuron, 0.01 with two, in a unit that is not given."
+    seeds: int = 20
+    steps: int = 10
+    neurons: tuple[int, ...] = (1, 2, 4)
+    widths: tuple[int, ...] = (4, 6, 8, 10, 12, 14)
+    wide: tuple[int, ...] = (5, 9, 15, 31, 61)
+    wide_seeds: int = 3
+
+    def jobs(self) -> Sequence[Job]:
+        """Layers of three inputs at several scales and gains; then one neuron with more inputs."""
+        same: Job = {"steps": self.steps}
+        found: list[Job] = [
+            {"inputs": 3, "neurons": neurons, "batch": 1, "scale": scale, "gain": gain, "seed": seed, **same}
+            for scale in ("literal", 1.0)
+            for gain in GAINS
+            for neurons in self.neurons
+            for seed in range(self.seeds)
+        ]
+        for widths, batch in ((self.wide, 1), (self.widths, 16)):
+            found += [
+                {"inputs": width, "neurons": 1, "batch": batch, "scale": scale, "gain": "1/√n", "seed": seed, **same}
+                for scale in ("literal", 1.0)
+                for width in widths
+                for seed in range(min(self.seeds, self.wide_seeds if width <= 12 or batch == 1 else 1))
+            ]
+        return found
+
+    @property
+    def work(self) -> Callable[..., Result]:
+        """See `measure`."""
+        return measure
+
+    def prepare(self) -> None:
+        """Find the data."""
+        _load()
+
+    def quick(self) -> Gap:
+        """Two seeds, few and small layers."""
+        return replace(self, seeds=2, steps=2, neurons=(1, 2), widths=(4, 5), wide=(5, 15), wide_seeds=1)
+
+    def shown(self, results: Sequence[Result]) -> dict[str, Any]:
+        """Levels along the anneal, gaps per number of neurons and of inputs, and the paper's claims."""
+        runs = [(job, result) for job, result in zip(self.jobs(), results, strict=True)]
+        small = [(job, result) for job, result in runs if job["inputs"] == 3]
+        values: dict[tuple[str, str, str], list[float]] = {}
+        counted: dict[tuple[str, str, str], list[float]] = {}
+        for job, result in small:
+            for unit in UNITS:
+                key = (f"{job['scale']}, gain {job['gain']}", f"{job['neurons']}", unit)
+                values.setdefault(key, []).append(result["gaps"][unit]["smallest"])
+                if "whole" in result["gaps"][unit]:
+                    counted.setdefault(key, []).append(result["gaps"][unit]["whole"])
+        widths = _by_width([run for run in runs if run[0]["neurons"] == 1 and run[0]["gain"] == "1/√n"])
+        return {
+            "figures": [_level_figure(small), _width_figure(widths)],
+            "tables": [_neuron_table(values, counted), _width_table(widths)],
+            "claims": [*_neuron_claims(values), *_width_claims(widths)],
+        }
+
+
+def measure(*, inputs: int, neurons: int, batch: int, scale: Any, gain: str, seed: int, steps: int) -> Result:
+    """The gaps of the QUBOs of one update, and for seed 0 of three inputs also the levels."""
+    rows, targets = _rows(inputs, seed)
+    torch.manual_seed(seed)
+    layer = BinaryLinear(inputs, neurons, gain=GAINS[gain])
+    optimizer = QPSBGD([layer], lr=0.03, solver="auto", scale=scale, momentum=0.0, clip=None)
+    for _ in range(steps):
+        chosen = torch.randint(len(rows), (batch,))
+        optimizer.zero_grad()
+        torch.autograd.backward(_loss(layer(rows[chosen]), targets[chosen]))
+        optimizer.step()
+    chosen = torch.randint(len(rows), (batch,))
+    record = full_batch(layer, (rows[chosen], targets[chosen]), _loss)[0].record
+    family = binary_map(record.inputs.double(), record.output_grads.double(), gain=layer.gain, scale=scale)
+    own = ising_columns(family)
+    chip = [in_range(column) for column in own]
+    gaps: dict[str, dict[str, Any]] = {}
+    # Beyond 8 spins without symmetry a gap takes seconds.
+    large = inputs > 8 and batch > 1
+    for unit, columns, schedule in (("chip", chip, LINEAR), ("own", own, LINEAR), ("GHz", chip, ADVANTAGE))[
+        : 1 if large else 3
+    ]:
+        found = spectral_gap(columns, schedule=schedule, points=15 if large else 41)
+        gaps[unit] = vars(found) | {"degeneracy": str(found.degeneracy)}
+        if unit == "own" and inputs * neurons <= 6 and neurons > 1:
+            gaps[unit]["whole"] = spectral_gap(direct_sum(columns), schedule=schedule, points=41).smallest
+    result: Result = {"gaps": gaps, "gradient": record.output_grads.abs().max().item()}
+    if inputs == 3 and neurons <= 2 and not seed:
+        whole, grid = direct_sum(own), np.linspace(0, 1, 101)
+        at = np.array([gaps["own"]["position"], 1.0])
+        ground = levels(whole, points=at, count=1)[0, 0] if at[0] < 1 else levels(whole, count=1)[-1, 0]
+        result["levels"] = levels(whole, points=grid, count=MOST_SHOWN).T.round(5).tolist()
+        result["bar"] = [float(ground), float(ground) + gaps["own"]["smallest"]]
+    return result
+
+
+def _loss(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Every neuron is a classifier of its own, so that all columns are draws from one distribution."""
+    wanted = targets[:, None].expand_as(outputs)
+    return F.binary_cross_entropy_with_logits(outputs, wanted, reduction="none").sum(1).mean()
+
+
+@cache
+def _load() -> tuple[Tensor, Tensor]:
+    from qpsbgd_paper.datasets import load_adult
+
+    adult = load_adult()
+    return adult.train_inputs, adult.train_targets
+
+
+def _rows(inputs: int, seed: int) -> tuple[Tensor, Tensor]:
+    """All rows with three chosen, up to 15 balanced, or any columns."""
+    from qpsbgd_paper.datasets.adult import BALANCED_COLUMNS, NUM_FEATURES, THREE_COLUMNS
+
+    rows, targets = _load()
+    if inputs == 3:
+        return rows[:, list(THREE_COLUMNS)], targets
+    among = torch.tensor(BALANCED_COLUMNS if inputs <= len(BALANCED_COLUMNS) else range(NUM_FEATURES))
+    order = torch.randperm(len(among), generator=torch.Generator().manual_seed(seed))
+    return rows[:, among[order[:inputs]]], targets
+
+
+def _level_figure(runs: Sequence[tuple[Job, Result]]) -> dict[str, Any]:
+    panels = []
+    for job, result in runs:
+        if "levels" not in result or job["gain"] != "1":
+            continue
+        lines: list[dict[str, Any]] = [
+            {
+                "x": np.linspace(0, 1, len(level)).round(4).tolist(),
+                "y": level,
+                "colour": BLUE,
+                "style": "line",
+                "width": 1,
+            }
+            for level in result["levels"]
+        ]
+        gap = result["gaps"]["own"]
+        label = "smallest gap to a level that does not end in a ground state"
+        bar = {
+            "x": [gap["position"]] * 2,
+            "y": result["bar"],
+            "label": label,
+            "colour": RED,
+            "style": "bar",
+            "width": 3,
+        }
+        many = f"{job['neurons']} neuron{'s' * (job['neurons'] > 1)}"
+        title = f"{_named(job['scale'])}, {many}: gap {gap['smallest']:.3g} at {gap['position']:.2f}"
+        panels.append({"title": title, "x_label": "t/T", "y_label": "eigenvalue", "lines": [*lines, bar]})
+    caption = (
+        f"The lowest {MOST_SHOWN} levels at most, QUBO in its own unit, gain 1, linear schedule, first seed. "
+        "The bar is the smallest gap between the ground level and the first level that does not end in a ground state."
+    )
+    return {"name": "levels", "title": "Levels of a layer", "caption": caption, "kind": "lines", "panels": panels}
+
+
+Widths = dict[tuple[int, Any, str], dict[int, list[float]]]
+
+
+def _by_width(runs: Sequence[tuple[Job, Result]]) -> Widths:
+    """Smallest gaps by batch, scale and unit, then by the number of inputs."""
+    found: Widths = {}
+    for job, result in runs:
+        for unit, gap in result["gaps"].items():
+            key = (job["batch"], job["scale"], unit)
+            found.setdefault(key, {}).setdefault(job["inputs"], []).append(gap["smallest"])
+    return found
+
+
+def _width_figure(widths: Widths) -> dict[str, Any]:
+    panels = []
+    for unit, title in UNITS.items():
+        lines = []
+        for colour, (batch, scale) in enumerate(dict.fromkeys((batch, scale) for batch, scale, _ in widths)):
+            gaps = widths[batch, scale, unit]
+            label = f"batch {batch}, {_named(scale)}"
+            medians = [statistics.median(values) for values in gaps.values()]
+            lines.append({"x": list(gaps), "y": medians, "label": label, "colour": colour, "style": "line"})
+        labels = {"x_label": "inputs of the neuron = spins", "y_label": "smallest gap (median)"}
+        panels.append({"title": title, **labels, "log": "xy", "lines": lines})
+    caption = "One neuron, gain 1/√n. With one row a symmetry gives the spectrum of any number of inputs exactly."
+    return {"name": "widths", "title": "Gap and inputs", "caption": caption, "kind": "lines", "panels": panels}
+
+
+def _named(scale: Any) -> str:
+    return "as printed" if scale == "literal" else f"scale {scale:g}"
+
+
+def _spread(values: Sequence[float]) -> str:
+    return f"{statistics.median(values):.3g} ({min(values):.2g} – {max(values):.2g})"
+
+
+def _neuron_table(
+    values: Mapping[tuple[str, str, str], list[float]], counted: Mapping[tuple[str, str, str], list[float]]
+) -> dict[str, Any]:
+    numbers = sorted({int(neurons) for _, neurons, _ in values})
+    body = []
+    for setting in dict.fromkeys(key[0] for key in values):
+        for unit, told in UNITS.items():
+            gaps = {number: values[setting, str(number), unit] for number in numbers}
+            covers = all(min(gaps[number]) <= PAPER[number] <= max(gaps[number]) for number in PAPER)
+            whole = counted.get((setting, "2", unit))
+            cells = [_spread(gaps[number]) for number in numbers]
+            named = setting.replace("literal", "as printed").replace("1.0", "scale 1")
+            body.append([named, told, *cells, _spread(whole) if whole else "–", "yes" if covers else "no"])
+    columns = [f"{number} neuron{'s' * (number > 1)}" for number in numbers]
+    head = ["scale and gain", "unit", *columns, "2 neurons, levels in order", "0.03 and 0.01 in range?"]
+    return {"title": "Smallest gap, three inputs: median (least – greatest) over the seeds", "head": head, "body": body}
+
+
+def _width_table(widths: Widths) -> dict[str, Any]:
+    body = []
+    for batch, scale in dict.fromkeys((batch, scale) for batch, scale, _ in widths):
+        for inputs in widths[batch, scale, "chip"]:
+            gaps = [widths[batch, scale, unit].get(inputs) for unit in UNITS]
+            body.append(
+                [f"{batch}", _named(scale), f"{inputs}", *(_spread(values) if values else "–" for values in gaps)]
+            )
+    title = "Smallest gap of one neuron, gain 1/√n: median (least – greatest)"
+    return {"title": title, "head": ["batch", "scale", "inputs", *UNITS.values()], "body": body}
+
+
+def _neuron_claims(values: Mapping[tuple[str, str, str], list[float]]) -> list[dict[str, Any]]:
+    given: Values = {
+        (setting, f"{count} neuron" + "s" * (count != "1"), unit): gaps
+        for (setting, count, unit), gaps in values.items()
+    }
+    settings = (
+        ("literal, gain 1", "own", "as printed, gain 1, in the QUBO's own unit"),
+        ("literal, gain 1", "chip", "as printed, gain 1, in the chip's ranges"),
+        ("1.0, gain 1", "chip", "scale 1, gain 1, in the chip's ranges"),
+    )
+    return [
+        _judged(
+            Claim(f"The gap shrinks from one neuron to two ({told})", "2 neurons", unit, (setting,), ("1 neuron",)),
+            given,
+        )
+        for setting, unit, told in settings
+    ]
+
+
+def _judged(claim: Claim, values: Values) -> dict[str, Any]:
+    """The verdict; the claim's own words say what it is about."""
+    return {**judged(claim, values, dict.fromkeys(UNITS, False)), "cases": []}
+
+
+def _width_claims(widths: Widths) -> list[dict[str, Any]]:
+    found = []
+    for batch, scale in dict.fromkeys((batch, scale) for batch, scale, _ in widths):
+        given: Values = {
+            (f"{batch} {scale}", f"{inputs} inputs", unit): gaps
+            for unit in UNITS
+            for inputs, gaps in widths[batch, scale, unit].items()
+        }
+        gaps_by_size = widths[batch, scale, "chip"]
+        sizes = [size for size, gaps in gaps_by_size.items() if len(gaps) > 1] or list(gaps_by_size)
+        named = _named(scale)
+        text = (
+            f"The gap shrinks with the inputs: {sizes[-1]} against {sizes[0]} (batch {batch}, {named}, chip's ranges)"
+        )
+        claim = Claim(text, f"{sizes[-1]} inputs", "chip", (f"{batch} {scale}",), (f"{sizes[0]} inputs",))
+        found.append(_judged(claim, given))
+    return found

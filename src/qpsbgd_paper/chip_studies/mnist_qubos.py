@@ -1,0 +1,115 @@
+"""The QUBOs of a training run: the experiment mnist at the paper's settings, digits 1/2, by update and layer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from qpsbgd.qubo import QuboFamily, Solution
+from qpsbgd.solvers import Solver
+from qpsbgd.solvers.exact.exact import Exact
+from qpsbgd_paper.experiments.mnist import SETTINGS, split
+from qpsbgd_paper.framework.experiment import Job, Study
+from qpsbgd_paper.framework.methods import BUILDERS, Options, printed, rates
+from qpsbgd_paper.framework.training import BinaryMLP, batches
+
+PAIR = "1/2"
+FIRST, THIRD = 0, 2
+LAYERS = MappingProxyType({FIRST: "first layer", THIRD: "third layer"})
+UPDATES = (0, 10, 20, 30, 40, 50)
+FORMS: Mapping[str, Options] = MappingProxyType(
+    # What the experiment mnist chose for this pair at the paper's settings.
+    {"as printed": printed(0.1, solver="exact")[0], "ours": rates(0.1, scale=2.0, momentum=0.9)[0]}
+)
+ABOUT = (
+    "QUBOs of the experiment mnist (16-4-4-2, digits 1/2, paper's settings, 50 updates of 10 images, exact solver), in "
+    "two forms: as printed in the paper, and ours (scale 2, momentum 0.9)."
+)
+
+
+class QuboStudy(Study):
+    """A study of these QUBOs."""
+
+    def runs(self, **settings: Any) -> list[Job]:
+        """A job per layer, form and seed, each with these settings."""
+        return [
+            {"form": form, "layer": layer, "seed": seed, **settings}
+            for layer in (THIRD, FIRST)
+            for form in FORMS
+            for seed in range(self.seeds)
+        ]
+
+    def prepare(self) -> None:
+        """Extract the features once, before many processes need them."""
+        split(PAIR, seed=0, choosing=False)
+
+
+def qubos(form: str, *, seed: int, updates: Sequence[int] = UPDATES) -> list[list[QuboFamily]]:
+    """The families of all layers at these updates (0 is the first) of a run of one of `FORMS`."""
+    settings = SETTINGS["paper"]
+    inputs, targets, _, _ = split(PAIR, seed=seed, choosing=False)
+    torch.manual_seed(seed)
+    model = BinaryMLP([16, 4, 4, 2], gain=settings["gain"], constant=settings["constant"])
+    steps = max(updates) + 1
+    keeping = _Keeping()
+    optimizer = BUILDERS["qpsbgd"](model, {**FORMS[form], "solver": keeping}, steps)
+    for rows in batches(len(inputs), settings["batch"], steps):
+        optimizer.zero_grad()
+        torch.autograd.backward(F.cross_entropy(model(inputs[rows]), targets[rows]))
+        optimizer.step()
+    return [keeping.families[update] for update in updates]
+
+
+def live_columns(family: QuboFamily) -> list[int]:
+    """The columns with a gradient: the others have no linear term and are not updated."""
+    return [number for number, live in enumerate(family.linear.any(0).tolist()) if live]
+
+
+def of_columns(family: QuboFamily, columns: Sequence[int]) -> QuboFamily:
+    """The family of these columns alone."""
+    return QuboFamily(family.quadratic, family.linear[:, list(columns)], family.offset[list(columns)])
+
+
+def strongest_column(family: QuboFamily) -> QuboFamily | None:
+    """The column of largest gradient; None where no column has any."""
+    if not live_columns(family):
+        return None
+    return of_columns(family, [int(family.linear.abs().amax(0).argmax())])
+
+
+def varying(family: QuboFamily, energies: Tensor) -> Tensor:
+    """Energies (…, m) without what is the same for all spins, as an annealer has them: less c and the trace of Q."""
+    return energies.double() - family.offset.double() - family.quadratic.double().trace()
+
+
+def whole_run(results: Sequence[Mapping[str, Any]], *, shown: str) -> Mapping[str, Any]:
+    """The first result that lacks none of the entries under `shown`, or that lacks fewest."""
+    return min(results, key=lambda result: sum(entry is None for entry in result[shown]))
+
+
+def claim(text: str, holds: bool, detail: str, *, source: str = "paper") -> dict[str, str]:
+    """A claim with its verdict."""
+    return {"text": text, "source": source, "verdict": "yes" if holds else "no", "detail": detail}
+
+
+class _Keeping(Solver):
+    """The exact solver, which keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.families: list[list[QuboFamily]] = []
+
+    def solve(self, family: QuboFamily) -> Solution:
+        """The optimum."""
+        return self.solve_all([family])[0]
+
+    def solve_all(self, families: Sequence[QuboFamily]) -> list[Solution]:
+        """The optima; the optimiser goes on to change the tensors of its momentum, so copies are kept."""
+        self.families.append(
+            [QuboFamily(each.quadratic.clone(), each.linear.clone(), each.offset.clone()) for each in families]
+        )
+        return Exact().solve_all(families)

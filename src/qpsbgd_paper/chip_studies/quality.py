@@ -1,0 +1,222 @@
+"""How accuracy falls with the quality of the solver's answers: from exact over a noisy chip to coin tosses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from qpsbgd.optim import QPSBGD
+from qpsbgd.qubo import QuboFamily, Solution
+from qpsbgd.solvers import Solver, make_solver
+from qpsbgd.solvers.exact.exact import Exact
+from qpsbgd_paper.experiments.mnist import SETTINGS, split
+from qpsbgd_paper.framework.claims import TEST, Claim, judged
+from qpsbgd_paper.framework.experiment import Job, Study
+from qpsbgd_paper.framework.methods import VIRTUAL_CHIP, prepare_virtual_chip
+from qpsbgd_paper.framework.runs import Result
+from qpsbgd_paper.framework.training import BinaryMLP, accuracy, batches
+
+PAIRS = ("1/2", "1/7")
+FLIPS = (0.1, 0.2, 0.3, 0.4, 0.5)
+ERRORS = (1, 10, 100)
+
+
+def _chip(factor: int, **others: Any) -> dict[str, Any]:
+    return {**VIRTUAL_CHIP, "h_error": 0.02 * factor, "j_error": 0.01 * factor, **others}
+
+
+SOLVERS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {
+        "exact": {"name": "exact"},
+        **{f"virtual QPU, errors × {factor}": _chip(factor) for factor in ERRORS},
+        "virtual QPU, one read": _chip(1, num_reads=1),
+        **{f"exact, {rate:.0%} of the spins flipped": {"name": "flipped", "rate": rate} for rate in FLIPS},
+    }
+)
+"""From exact answers to random ones."""
+
+FIGURES = {"train": "training accuracy", "test": "test accuracy"}
+
+
+@dataclass(frozen=True)
+class Quality(Study):
+    """16 → 4 → 4 → 2 on two pairs of digits, with the same options for every solver."""
+
+    name = "quality"
+    title = "Accuracy against the quality of the solver"
+    about = (
+        "The network and data of the experiment mnist in its long setting, digits 1/2 and 1/7, with the same options "
+        "(lr 0.01, scale 1, momentum 0.9) for every solver: exact; a virtual chip with control errors as they are by "
+        "default, and many times larger; and exact answers of which every spin is flipped with some probability. The "
+        "energy gap of an answer is (E − E₀)/(E_r − E₀), with the optimum E₀ and the mean energy E_r of random spins: "
+        "0 is exact, 1 is a coin toss. Accuracies are means over the second half of training, without any choice of "
+        "best weights."
+    )
+    paper = "Solutions of higher quality train better: (G) is ahead of (D), and larger spectral gaps would help (D)."
+    seeds: int = 6
+    steps: int = 150
+    solvers: tuple[str, ...] = tuple(SOLVERS)
+
+    def jobs(self) -> Sequence[Job]:
+        """Every solver on every pair and seed."""
+        return [
+            {"label": label, "solver": dict(SOLVERS[label]), "pair": pair, "seed": seed, "steps": self.steps}
+            for label in self.solvers
+            for pair in PAIRS
+            for seed in range(self.seeds)
+        ]
+
+    @property
+    def work(self) -> Callable[..., Result]:
+        """See `train`."""
+        return train
+
+    def prepare(self) -> None:
+        """Extract the features, and find tiles on the virtual chip."""
+        for pair in PAIRS:
+            split(pair, seed=0, choosing=False)
+        prepare_virtual_chip(17, 5)
+
+    def quick(self) -> Quality:
+        """Four solvers, two seeds, few steps."""
+        some = ("exact", "virtual QPU, errors × 100", "virtual QPU, one read", "exact, 50% of the spins flipped")
+        return replace(self, seeds=2, steps=15, solvers=some)
+
+    def shown(self, results: Sequence[Result]) -> dict[str, Any]:
+        """Accuracies over the energy gap, for all solvers."""
+        figures: dict[tuple[str, str, str], list[float]] = {}
+        for job, result in zip(self.jobs(), results, strict=True):
+            for key in ("gap", *FIGURES):
+                figures.setdefault((job["pair"], job["label"], key), []).append(result[key])
+        body = []
+        for label in self.solvers:
+            gap = np.mean([figures[pair, label, "gap"] for pair in PAIRS])
+            cells = [_mean(figures[pair, label, key]) for pair in PAIRS for key in FIGURES]
+            body.append([label, f"{gap:.4f}", *cells])
+        head = ["solver", "energy gap", *(f"{name}, {pair}" for pair in PAIRS for name in FIGURES.values())]
+        worst = self.solvers[-1]
+        claims = [
+            judged(
+                Claim(
+                    f"Exact answers train better than {other} (training accuracy)", "exact", "train", PAIRS, (other,)
+                ),
+                dict(figures),
+                {"train": True},
+            )
+            for other in self.solvers[1:]
+            if other in (worst, "virtual QPU, errors × 1", "virtual QPU, errors × 100", "virtual QPU, one read")
+        ]
+        return {
+            "figures": [self._figure(figures)],
+            "tables": [{"title": "accuracy by solver, second half of training", "head": head, "body": body}],
+            "test": TEST,
+            "claims": claims,
+        }
+
+    def _figure(self, figures: Mapping[tuple[str, str, str], list[float]]) -> dict[str, Any]:
+        kinds = {
+            "exact": [label for label in self.solvers if label == "exact"],
+            "virtual QPU": [label for label in self.solvers if label.startswith("virtual")],
+            "exact, spins flipped": [label for label in self.solvers if "flipped" in label],
+        }
+        panels = []
+        for key, name in FIGURES.items():
+            for pair in PAIRS:
+                lines = []
+                for colour, (kind, labels) in enumerate(kinds.items()):
+                    order = sorted(labels, key=lambda label: float(np.mean(figures[pair, label, "gap"])))
+                    values = [figures[pair, label, key] for label in order]
+                    lines.append(
+                        {
+                            "x": [round(float(np.mean(figures[pair, label, "gap"])), 5) for label in order],
+                            "y": [round(float(np.mean(each)), 4) for each in values],
+                            "error": [
+                                round(float(np.std(each, ddof=1)) if len(each) > 1 else 0.0, 4) for each in values
+                            ],
+                            "label": kind,
+                            "style": "points",
+                            "colour": colour,
+                        }
+                    )
+                panels.append({"title": f"{name}, {pair}", "x_label": "mean energy gap", "y_label": "", "lines": lines})
+        caption = "One point per solver, mean of the seeds with one standard deviation; gap 0: exact, 1: coin tosses."
+        return {"name": "gap", "title": self.title, "caption": caption, "kind": "lines", "panels": panels, "columns": 2}
+
+
+def train(*, label: str, solver: Mapping[str, Any], pair: str, seed: int, steps: int) -> Result:
+    """One run: the mean energy gap of all answers, and accuracies in the second half of training."""
+    settings = SETTINGS["long"]
+    inputs, targets, test_inputs, test_targets = split(pair, seed=seed, choosing=False)
+    torch.manual_seed(seed)
+    model = BinaryMLP([16, 4, 4, 2], gain=settings["gain"], constant=settings["constant"])
+    measured = _Measured(_solver(solver, seed=seed))
+    optimizer = QPSBGD(model, lr=0.01, scale=1.0, momentum=0.9, solver=measured)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.02, steps)
+    train, test = [], []
+    for rows in batches(len(inputs), settings["batch"], steps):
+        model.train()
+        optimizer.zero_grad()
+        torch.autograd.backward(F.cross_entropy(model(inputs[rows]), targets[rows]))
+        optimizer.step()
+        schedule.step()
+        model.eval()
+        with torch.no_grad():
+            train.append(accuracy(model(inputs), targets))
+            test.append(accuracy(model(test_inputs), test_targets))
+    half = steps // 2
+    means = {"train": float(np.mean(train[half:])), "test": float(np.mean(test[half:]))}
+    return {"gap": float(np.mean(measured.gaps)), **means}
+
+
+def energy_gaps(family: QuboFamily, solution: Solution, *, best: Solution) -> torch.Tensor:
+    """(E − E₀)/(E_r − E₀) of every column with a gradient: 0 for an optimum, 1 for the mean of random spins."""
+    exact = family.to("cpu", torch.float64)
+    least = exact.energies(best.spins.double())
+    above = exact.energies(solution.spins.double()) - least
+    span = exact.quadratic.trace() + exact.offset - least
+    return (above / span)[(span > 1e-12) & exact.linear.any(0)]
+
+
+class _Measured(Solver):
+    """Another solver, whose answers are compared with exact ones."""
+
+    def __init__(self, inner: Solver) -> None:
+        self._inner = inner
+        self.gaps: list[float] = []
+
+    def solve(self, family: QuboFamily) -> Solution:
+        return self.solve_all([family])[0]
+
+    def solve_all(self, families: Sequence[QuboFamily]) -> list[Solution]:
+        found = self._inner.solve_all(families)
+        for family, solution in zip(families, found, strict=True):
+            self.gaps += energy_gaps(family, solution, best=Exact().solve(family)).tolist()
+        return found
+
+
+class _Flipped(Solver):
+    """Exact answers, of which every spin is flipped with a probability."""
+
+    def __init__(self, rate: float, seed: int) -> None:
+        self._rate, self._generator = rate, torch.Generator().manual_seed(seed)
+
+    def solve(self, family: QuboFamily) -> Solution:
+        spins = Exact().solve(family).spins
+        flipped = torch.rand(spins.shape, generator=self._generator) < self._rate
+        return Solution.of(family, torch.where(flipped, -spins, spins))
+
+
+def _solver(options: Mapping[str, Any], *, seed: int) -> Solver:
+    given = dict(options)
+    name = given.pop("name")
+    return _Flipped(given["rate"], seed) if name == "flipped" else make_solver(name, **given)
+
+
+def _mean(values: Sequence[float]) -> str:
+    return f"{np.mean(values):.3f}" + (f" ± {np.std(values, ddof=1):.3f}" if len(values) > 1 else "")

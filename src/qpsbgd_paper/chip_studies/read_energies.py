@@ -1,0 +1,185 @@
+"""Energies of all reads of an annealer: the paper's histograms, on a simulated chip."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from qpsbgd.qubo import QuboFamily
+from qpsbgd.solvers.annealer.virtual_qpu import VirtualQPU
+from qpsbgd.solvers.exact.exact import Exact
+from qpsbgd_paper.chip_studies.mnist_qubos import (
+    ABOUT,
+    FIRST,
+    FORMS,
+    LAYERS,
+    THIRD,
+    UPDATES,
+    QuboStudy,
+    claim,
+    qubos,
+    strongest_column,
+    varying,
+    whole_run,
+)
+from qpsbgd_paper.framework.experiment import Job
+from qpsbgd_paper.framework.runs import Result
+
+BINS = 30
+CHIP = (
+    "The chip is the solver virtual-qpu without descent: Pegasus P16 with all qubits, path-integral Monte Carlo "
+    f"({VirtualQPU.sweeps} sweeps, {VirtualQPU.slices} slices, field {VirtualQPU.field:g} to 0, temperature "
+    f"{VirtualQPU.temperature:g} in units of the largest coupling), control errors {VirtualQPU.h_error:g} of h and "
+    f"{VirtualQPU.j_error:g} of J, one spin reversal, chain strength {VirtualQPU.chain_strength:g}, broken chains by "
+    "majority."
+)
+"""What `chip` makes."""
+
+
+def chip(*, reads: int, size: int, seed: int = 0) -> VirtualQPU:
+    """The simulated chip of the studies, `size` 16 as an Advantage chip, and its reads as they are.
+
+    Nothing that looks at the energy touches them: no descent, and broken chains by majority.
+    """
+    return VirtualQPU(num_reads=reads, size=size, seed=seed, descent=False, repair="majority")
+
+
+@dataclass(frozen=True)
+class ReadEnergies(QuboStudy):
+    """1000 reads of third-layer and first-layer QUBOs during training."""
+
+    name = "samples"
+    title = "Energies of 1000 reads"
+    about = (
+        f"{ABOUT} Reads are of one column, the one of largest gradient: third layer 4 spins, first layer 16. {CHIP} "
+        "Energies are without what is the same for all spins."
+    )
+    paper = "Histograms of the third layer at updates 0 to 50: tail-heavy, shifted towards negative numbers."
+    seeds: int = 5
+    reads: int = 1000
+    size: int = 16
+    updates: tuple[int, ...] = UPDATES
+
+    def jobs(self) -> Sequence[Job]:
+        """A run per form, layer and seed."""
+        return self.runs(reads=self.reads, size=self.size, updates=list(self.updates))
+
+    @property
+    def work(self) -> Callable[..., Result]:
+        """See `read`."""
+        return read
+
+    def quick(self) -> ReadEnergies:
+        """Two seeds, few reads, a small chip."""
+        return replace(self, seeds=2, reads=100, size=4, updates=(0, 10))
+
+    def shown(self, results: Sequence[Result]) -> dict[str, Any]:
+        """Histograms of one run per form and layer, shares and skewness of all."""
+        figures, body, claims = [], [], []
+        for layer in (THIRD, FIRST):
+            for form in FORMS:
+                runs = [run for run in results if (run["layer"], run["form"]) == (layer, form)]
+                figures.append(self._figure(whole_run(runs, shown="at")))
+                for number, update in enumerate(self.updates):
+                    found = [run["at"][number] for run in runs if run["at"][number] is not None]
+                    body.append([LAYERS[layer], form, str(update), *_cells(found)])
+                every = [at for run in runs for at in run["at"] if at is not None]
+                claims.append(_tail_claim(f"{LAYERS[layer]}, {form}", every))
+        head = ["layer", "form", "update", "runs", "optimal reads", "mean above optimum", "worst"]
+        head += ["skewness", "broken chains"]
+        title = "Reads: mean of all seeds; distances from the optimum in percent of its energy"
+        return {"figures": figures, "tables": [{"title": title, "head": head, "body": body}], "claims": claims}
+
+    def _figure(self, run: Mapping[str, Any]) -> dict[str, Any]:
+        name = f"{LAYERS[run['layer']]}, {run['form']}"
+        found = [(update, at) for update, at in zip(self.updates, run["at"], strict=True) if at is not None]
+        panels = [
+            {
+                "title": f"update {update}: {at['optimal']:.0%} optimal",
+                "x_label": "energy" if number + 3 >= len(found) else "",
+                "y_label": "reads",
+                "log": "y",
+                "edges": at["edges"],
+                "counts": at["counts"],
+                "mark": {"x": at["optimum"], "label": "optimum (exact solver)"},
+            }
+            for number, (update, at) in enumerate(found)
+        ]
+        return {
+            "name": name.replace(", ", "-").replace(" ", "-"),
+            "title": f"Energies of {self.reads} reads, {name}",
+            "caption": f"Logarithmic counts. Seed {run['seed']}.",
+            "kind": "histograms",
+            "columns": 3,
+            "panels": panels,
+        }
+
+
+def read(*, form: str, layer: int, seed: int, updates: Sequence[int], reads: int, size: int) -> Result:
+    """Histogram and figures of the reads at these updates; None where the layer has no gradient."""
+    solver = chip(reads=reads, size=size)
+    families = [strongest_column(layers[layer]) for layers in qubos(form, seed=seed, updates=updates)]
+    found = [None if family is None else _measured(solver, family) for family in families]
+    return {"form": form, "layer": layer, "seed": seed, "at": found}
+
+
+def _measured(solver: VirtualQPU, family: QuboFamily) -> dict[str, Any]:
+    exact = family.to(dtype=family.linear.double().dtype)
+    samples = solver.sample(exact)
+    energies = varying(exact, samples.energies)[:, 0].numpy()
+    optimum = float(varying(exact, Exact().solve(exact).energies)[0])
+    near = 1e-6 * abs(optimum)
+    top = max(float(energies.max()), optimum + 0.1 * abs(optimum))
+    counts, edges = np.histogram(energies, bins=BINS, range=(optimum - near, top))
+    return {
+        "edges": [float(f"{edge:.6g}") for edge in edges],
+        "counts": counts.tolist(),
+        "optimum": optimum,
+        "optimal": float((energies <= optimum + near).mean()),
+        "mean": float(energies.mean()),
+        "worst": float(energies.max()),
+        "skewness": skewness(energies),
+        "broken": samples.stats["chain_break_fraction"],
+    }
+
+
+def skewness(values: np.ndarray[Any, Any]) -> float | None:
+    """Third central moment in units of the standard deviation; None where all values are the same."""
+    centred = values - values.mean()
+    spread = float(np.sqrt((centred**2).mean()))
+    return float((centred**3).mean() / spread**3) if spread > 1e-9 * float(np.abs(values).max()) else None
+
+
+def _cells(found: Sequence[Mapping[str, Any]]) -> list[str]:
+    if not found:
+        return ["0", *["–"] * 5]
+
+    def above(name: str) -> float:
+        return float(np.mean([(at[name] - at["optimum"]) / abs(at["optimum"]) for at in found]))
+
+    skews = [at["skewness"] for at in found if at["skewness"] is not None]
+    mean = {name: float(np.mean([at[name] for at in found])) for name in ("optimal", "broken")}
+    return [
+        f"{len(found)}",
+        f"{mean['optimal']:.0%}",
+        f"{above('mean'):.1%}",
+        f"{above('worst'):.0%}",
+        f"{np.mean(skews):.1f}" if skews else "all the same",
+        f"{mean['broken']:.2%}",
+    ]
+
+
+def _tail_claim(name: str, every: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """A tail towards high energies is a positive skewness: judged by its mean and two standard errors."""
+    skews = [at["skewness"] for at in every if at["skewness"] is not None]
+    negative = float(np.mean([at["mean"] < 0 for at in every]))
+    text = f"Energies have a heavy tail upwards and are mostly negative ({name})"
+    if len(skews) < 2:
+        return claim(text, False, "the reads of a QUBO are all the same")
+    mean, error = float(np.mean(skews)), 2 * float(np.std(skews, ddof=1)) / len(skews) ** 0.5
+    detail = f"skewness {mean:.2f}, two standard errors {error:.2f}; {negative:.0%} of {len(every)} means are negative"
+    found = claim(text, mean > error and negative > 0.5, detail)
+    return {**found, "verdict": "within noise"} if abs(mean) <= error else found

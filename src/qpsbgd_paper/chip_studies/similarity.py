@@ -1,0 +1,151 @@
+"""How alike the samples of lowest energy are: the paper's matrix of Jaccard similarities, on a simulated chip."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from qpsbgd.analysis import jaccard, lowest
+from qpsbgd.qubo import QuboFamily
+from qpsbgd_paper.chip_studies.mnist_qubos import (
+    ABOUT,
+    FIRST,
+    FORMS,
+    LAYERS,
+    THIRD,
+    UPDATES,
+    QuboStudy,
+    claim,
+    live_columns,
+    of_columns,
+    qubos,
+    whole_run,
+)
+from qpsbgd_paper.chip_studies.read_energies import CHIP, chip
+from qpsbgd_paper.framework.experiment import Job
+from qpsbgd_paper.framework.runs import Result
+
+AT_MOST = 0.45
+"""What the paper's "around 0.4" is taken to allow."""
+
+
+@dataclass(frozen=True)
+class Similarity(QuboStudy):
+    """The ten different samples of lowest energy of a whole layer, every two compared."""
+
+    name = "similarity"
+    title = "Similarity of the samples of lowest energy"
+    about = (
+        f"{ABOUT} A sample is one read of all of a layer's columns that have a gradient: third layer 8 spins, first "
+        "layer up to 64. Of 1000 reads the 10 different ones of lowest energy are compared: |A ∩ B| / |A ∪ B| of "
+        "their sets of +1 spins; two empty sets count as equal, and samples of equal energy come in the order of their "
+        f"spins. Independent random spins have 1/3 on average. {CHIP}"
+    )
+    paper = "Matrix of the third layer: all fairly dissimilar, at most around 0.4."
+    seeds: int = 4
+    reads: int = 1000
+    size: int = 16
+    count: int = 10
+    updates: tuple[int, ...] = UPDATES
+
+    def jobs(self) -> Sequence[Job]:
+        """A run per form, layer and seed."""
+        return self.runs(reads=self.reads, size=self.size, count=self.count, updates=list(self.updates))
+
+    @property
+    def work(self) -> Callable[..., Result]:
+        """See `compare`."""
+        return compare
+
+    def quick(self) -> Similarity:
+        """Two seeds, few reads, a small chip."""
+        return replace(self, seeds=2, reads=100, size=4, updates=(0, 10))
+
+    def shown(self, results: Sequence[Result]) -> dict[str, Any]:
+        """Matrices of one run per form and layer, largest and mean similarities of all."""
+        figures, body, claims = [], [], []
+        for layer in (THIRD, FIRST):
+            panels = []
+            for form in FORMS:
+                runs = [run for run in results if (run["layer"], run["form"]) == (layer, form)]
+                panels.append(self._panel(form, whole_run(runs, shown="at")["at"]))
+                every = [at for run in runs for at in run["at"] if at is not None]
+                body.append([LAYERS[layer], form, str(len(every)), *_cells(every)])
+                claims += _claims(f"{LAYERS[layer]}, {form}", every)
+            figures.append(self._figure(layer, panels))
+        head = ["layer", "form", "QUBOs", "largest", "mean", "pairs at most 0.45"]
+        head += ["different samples"]
+        title = f"Jaccard similarity of the {self.count} lowest samples; mean over updates and seeds (least to most)"
+        return {"figures": figures, "tables": [{"title": title, "head": head, "body": body}], "claims": claims}
+
+    def _panel(self, form: str, run: Sequence[Mapping[str, Any] | None]) -> dict[str, Any]:
+        """The first update with as many different samples as are wanted, or with most."""
+        found = [(update, at) for update, at in zip(self.updates, run, strict=True) if at is not None]
+        update, at = max(found, key=lambda pair: len(pair[1]["matrix"]))
+        text = [[f"{value:.2f}".lstrip("0") for value in row] for row in at["matrix"]]
+        return {"title": f"{form}, update {update}, {at['spins']} spins", "values": at["matrix"], "text": text}
+
+    def _figure(self, layer: int, panels: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        return {
+            "name": LAYERS[layer].replace(" ", "-"),
+            "title": f"Similarity of the {self.count} samples of lowest energy, {LAYERS[layer]}",
+            "caption": "Samples in the order of their energies, the lowest first.",
+            "kind": "matrices",
+            "colours": "rising",
+            "limits": [0, 1],
+            "ticks": [str(number + 1) for number in range(self.count)],
+            "colour_label": "Jaccard similarity",
+            "panels": list(panels),
+        }
+
+
+def compare(*, form: str, layer: int, seed: int, updates: Sequence[int], reads: int, size: int, count: int) -> Result:
+    """Similarities of the lowest samples at these updates; None where the layer has no gradient."""
+    solver = chip(reads=reads, size=size)
+    found = []
+    for layers in qubos(form, seed=seed, updates=updates):
+        live = live_columns(layers[layer])
+        family = of_columns(layers[layer], live).to(torch.float64) if live else None
+        found.append(None if family is None else _measured(solver.sample(family).spins, family, count))
+    return {"form": form, "layer": layer, "seed": seed, "at": found}
+
+
+def _measured(spins: Tensor, family: QuboFamily, count: int) -> dict[str, Any]:
+    """Of joint reads (reads, n, m), whose energy is the sum over the columns."""
+    energies = family.energies(spins).sum(1)
+    joint = spins.transpose(1, 2).reshape(len(spins), -1)
+    kept, _ = lowest(joint, energies, count=count)
+    matrix = jaccard(kept)
+    pairs = matrix[tuple(torch.triu_indices(len(kept), len(kept), 1))]
+    return {
+        "spins": joint.shape[1],
+        "different": len(torch.unique(joint, dim=0)),
+        "matrix": [[round(value, 4) for value in row] for row in matrix.tolist()],
+        "largest": float(pairs.max()) if len(pairs) else 1.0,
+        "mean": float(pairs.mean()) if len(pairs) else 1.0,
+        "below": float((pairs <= AT_MOST).double().mean()) if len(pairs) else 0.0,
+    }
+
+
+def _cells(every: Sequence[Mapping[str, Any]]) -> list[str]:
+    def span(name: str, form: str) -> str:
+        values = [at[name] for at in every]
+        return f"{np.mean(values):{form}} ({min(values):{form}} to {max(values):{form}})"
+
+    return [span("largest", ".2f"), span("mean", ".2f"), span("below", ".0%"), span("different", ".0f")]
+
+
+def _claims(name: str, every: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    largest, mean, below = (float(np.mean([at[key] for at in every])) for key in ("largest", "mean", "below"))
+    share = f"{below:.0%} of the pairs have at most {AT_MOST:g}, on average over {len(every)} QUBOs; mean {mean:.2f}"
+    return [
+        claim(f"Most samples of lowest energy are dissimilar ({name})", below > 0.5, share),
+        claim(
+            f"No two of them have more than about 0.4 ({name})", largest <= AT_MOST, f"largest {largest:.2f} on average"
+        ),
+    ]

@@ -1,0 +1,114 @@
+"""`qpsbgd data`: which data files are here, fetching them, checking them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+from rich.table import Table
+
+from qpsbgd.cli.console import console
+from qpsbgd_paper.datasets import files
+from qpsbgd_paper.datasets.published import Published
+
+app = typer.Typer(no_args_is_help=True, help="Data files of the experiments: list, fetch and check them.")
+
+Names = Annotated[
+    list[str] | None, typer.Argument(metavar="NAME", help="Data sets, or all, which is also what no name means.")
+]
+Data = Annotated[
+    Path | None, typer.Option(help="The data folder, instead of the one in QPSBGD_DATA or the user's cache.")
+]
+
+
+@app.command("list")
+def list_(data: Data = None) -> None:
+    """List the data sets, where they come from, and whether they are here."""
+    folder, _ = files.data_folder(data)
+    table = Table(box=None, pad_edge=False)
+    for title in ("data set", "files", "bytes", "here", "origin"):
+        table.add_column(
+            title,
+            no_wrap=title != "origin",
+            overflow="fold",
+            justify="right" if title in ("files", "bytes") else "left",
+        )
+    for dataset, members in files.datasets().items():
+        states = [files.state(file.name, data=data) for file in members]
+        if "wrong" in states:
+            here = f"[red]{states.count('wrong')} wrong[/red]"
+        elif "missing" in states:
+            here = "[red]no[/red]" if set(states) == {"missing"} else f"[red]{states.count('missing')} missing[/red]"
+        else:
+            here = "[green]yes[/green]"
+        size = f"{sum(file.size for file in members):,}"
+        origin = members[0].origins[0].rpartition("/")[0] + "/"
+        table.add_row(f"[bold]{dataset}[/bold]", str(len(members)), size, here, escape(origin))
+    console.print(f"In {folder}:", highlight=False, soft_wrap=True, markup=False)
+    console.print(table)
+
+
+@app.command()
+def fetch(names: Names = None, data: Data = None) -> None:
+    """Download what is missing or wrong into the user's cache, or into the folder in --data."""
+    wanted = _chosen(names)
+    named = os.environ.get("QPSBGD_DATA")
+    if data is None and named:
+        if all(files.state(file.name) == "right" for file in wanted):
+            console.print(f"All is in QPSBGD_DATA, {named}.", highlight=False, soft_wrap=True, markup=False)
+            return
+        raise ValueError(
+            f"files are looked for in QPSBGD_DATA, {named}, which is filled on request only: add `--data {named}`, or "
+            "unset QPSBGD_DATA to use the cache"
+        )
+    folder, _ = files.data_folder(data)
+    missing = [file for file in wanted if files.state(file.name, data=data) != "right"]
+    columns = (TextColumn("{task.description:<34}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    try:
+        with Progress(*columns, console=console) as progress:
+            for file in missing:
+                files.fetch(file.name, data=data and folder, progress=_follow(progress, file))
+    except KeyboardInterrupt:
+        console.print("\nStopped. What is complete is kept; the same command goes on from here.")
+        raise typer.Exit(130) from None
+    text = f"{len(missing)} files fetched, {len(wanted) - len(missing)} were there, in {folder}."
+    console.print(text, highlight=False, soft_wrap=True, markup=False)
+
+
+@app.command()
+def check(names: Names = None, data: Data = None) -> None:
+    """Compare the checksums of the data files; the exit code is 1 when one is missing or wrong."""
+    wanted = _chosen(names)
+    folder, _ = files.data_folder(data)
+    problems = [(found, file) for file in wanted if (found := files.state(file.name, data=data)) != "right"]
+    for found, file in problems:
+        console.print(f"[red]{found:<9}[/red]{escape(str(folder / file.name))}", highlight=False, soft_wrap=True)
+    if problems:
+        sets = " ".join(dict.fromkeys(file.dataset for _, file in problems))
+        place = f" --data {folder}" if data or os.environ.get("QPSBGD_DATA") else ""
+        text = (
+            f"{len(problems)} of {len(wanted)} files are missing or wrong; `qpsbgd data fetch {sets}{place}` mends it."
+        )
+        console.print(text, highlight=False, soft_wrap=True, markup=False)
+        raise typer.Exit(1)
+    console.print(f"All {len(wanted)} files in {folder} are right.", highlight=False, soft_wrap=True, markup=False)
+
+
+def _follow(progress: Progress, file: Published) -> files.Progress:
+    """A bar for this file."""
+    task = progress.add_task(file.name, total=file.size)
+    return lambda done, total: progress.update(task, completed=done, total=total)
+
+
+def _chosen(names: list[str] | None) -> list[Published]:
+    """The files of the named data sets."""
+    known = files.datasets()
+    unknown = [name for name in names or [] if name not in (*known, "all")]
+    if unknown:
+        raise typer.BadParameter(f"there is no data set {unknown[0]!r}, only {', '.join(known)} and all")
+    chosen = known if not names or "all" in names else dict.fromkeys(names)
+    return [file for name in chosen for file in known[name]]

@@ -1,0 +1,211 @@
+"""`qpsbgd demo`, `qpsbgd run` and `qpsbgd report`."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from qpsbgd.cli.console import console, rich_table, show
+from qpsbgd.cli.solve import read_options
+from qpsbgd.solvers import make_solver
+from qpsbgd_paper.cli import require
+from qpsbgd_paper.experiments import EXPERIMENTS, make_experiment
+
+if TYPE_CHECKING:
+    from qpsbgd_paper.framework.experiment import Experiment
+
+Summary = dict[str, Any]
+
+INTRO = (
+    "(G) in the paper's claims is QP-SBGD with Gurobi, here with our exact solver, or with tabu search (auto) where "
+    "layers are too wide for exact answers. (D) is QP-SBGD on a D-Wave annealer, here on a virtual chip (solver "
+    "virtual-qpu: a Pegasus graph with chains and control errors, ten reads, no descent) or, called simulated "
+    "annealer, one short read of quantum Monte Carlo without a chip; nothing was run on hardware. As printed means the "
+    "paper's equation taken literally. Options of every method are chosen from a small grid on training or validation "
+    "data; figures are mean ± standard deviation over seeds."
+)
+
+DEFAULT_PROCESSES = min(2, os.cpu_count() or 1)
+PROCESSES = Annotated[int, typer.Option(min=1, help="Processes to use.")]
+FRESH = Annotated[bool, typer.Option("--fresh", help="Do finished runs again instead of reusing them.")]
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for results and report.")] = Path("results/demo"),
+    workers: PROCESSES = DEFAULT_PROCESSES,
+    seeds: Annotated[int, typer.Option(min=1, help="Runs per method on digits.")] = 5,
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs of the long budget.")] = 10,
+    fresh: FRESH = False,
+) -> None:
+    """Train a binary network on handwritten digits with QP-SBGD and the baselines, and write a report."""
+    require("demo")
+    from qpsbgd_paper.experiments.digits import Digits
+    from qpsbgd_paper.experiments.logreg import LogReg
+    from qpsbgd_paper.report.page import page
+
+    budgets = (epochs,) if epochs <= 2 else (2, epochs)
+    experiments = [Digits(budgets=budgets, seeds=seeds), LogReg(seeds=8, choosing_seeds=2)]
+    summaries = _run(experiments, out=out, workers=workers, fresh=fresh, command="qpsbgd demo")
+    _write_report(summaries, out, page(summaries, title="Binary networks trained with QP-SBGD"))
+
+
+def run(
+    names: Annotated[list[str], typer.Argument(help=f"{', '.join(EXPERIMENTS)}, or all.", metavar="NAME…")],
+    quick: Annotated[bool, typer.Option("--quick", help="Small: two seeds, few steps.")] = False,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Final runs per method, instead of the default.")] = None,
+    solver: Annotated[str | None, typer.Option(help="Add a line with QP-SBGD and this solver.")] = None,
+    option: Annotated[list[str] | None, typer.Option(help="Option of that solver, key=value; repeat at will.")] = None,
+    workers: PROCESSES = DEFAULT_PROCESSES,
+    data: Annotated[Path | None, typer.Option(help="Folder with mnist/, adult/, planetoid/; else QPSBGD_DATA.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for results: results/paper, or results/quick.")] = None,
+    fresh: FRESH = False,
+) -> None:
+    """Run experiments of the paper: every method at its own best options, several seeds, results as JSON."""
+    require("run")
+    chosen = list(EXPERIMENTS) if "all" in names else list(dict.fromkeys(names))
+    experiments = [_sized(make_experiment(name), quick=quick, seeds=seeds) for name in chosen]
+    if solver is not None:
+        experiments = _with_solver(experiments, _checked_solver(solver, read_options(option)))
+    elif option:
+        raise ValueError("--option is for a solver that --solver names")
+    if data is not None:
+        # In the environment, so that the processes that train find it too.
+        os.environ["QPSBGD_DATA"] = str(data)
+    folder = out or Path("results/quick" if quick else "results/paper")
+    note = "A quick look with few seeds and steps: the text tells of the full run. " if quick else ""
+    _run(experiments, out=folder, workers=workers, fresh=fresh, note=note)
+    place = "" if folder == Path("results/paper") else f" --results {folder}"
+    console.print(f"\nOne page with all results: qpsbgd report{place}", highlight=False, soft_wrap=True)
+
+
+def report(
+    results: Annotated[Path, typer.Option(help="Folder with the results of `qpsbgd run`.")] = Path("results/paper"),
+    out: Annotated[Path | None, typer.Option(help="Folder for page and figures; else that of the results.")] = None,
+) -> None:
+    """Make one HTML page and the figures from the results of `qpsbgd run`."""
+    require("report")
+    from qpsbgd_paper.report.page import page
+
+    summaries = read_summaries(results)
+    if not summaries:
+        raise ValueError(f"{results} holds no results; make some with: qpsbgd run all --quick --out {results}")
+    title = "QP-SBGD: the paper's experiments"
+    _write_report(summaries, out or results, page(summaries, title=title, intro=INTRO))
+
+
+def read_summaries(folder: Path) -> list[Summary]:
+    """The results in a folder, in the order of the paper."""
+    found = []
+    for name in EXPERIMENTS:
+        path = folder / f"{name}.json"
+        if path.exists():
+            try:
+                summary = json.loads(path.read_text(encoding="utf-8"))
+                if summary["experiment"] != name:
+                    raise ValueError(f"it is of {summary['experiment']}")
+            except (ValueError, KeyError, TypeError) as error:
+                raise ValueError(f"{path} is not a result of `qpsbgd run {name}` ({error}); delete it") from error
+            found.append(summary)
+    return found
+
+
+def _run(
+    experiments: Sequence[Experiment],
+    *,
+    out: Path,
+    workers: int,
+    fresh: bool,
+    command: str | None = None,
+    note: str = "",
+) -> list[Summary]:
+    """Run what is not done yet, write a result file for every experiment, and print its tables."""
+    from qpsbgd_paper.framework.runs import Workers, write_result
+    from qpsbgd_paper.report.tables import claim_sentences, tables
+
+    runs = out / "runs"
+    runs.mkdir(parents=True, exist_ok=True)
+    kept = len(list(runs.glob("*.json")))
+    if kept and not fresh:
+        console.print(f"{kept} finished runs in {runs} are used where they fit; --fresh starts over.", soft_wrap=True)
+    summaries = []
+    with _stoppable(), Workers(workers) as processes:
+        with console.status("Finding the data"):
+            for experiment in experiments:
+                experiment.prepare()
+        for count, experiment in enumerate(experiments, start=1):
+            console.print(f"\n[bold]{experiment.title}[/bold] ({count} of {len(experiments)})", highlight=False)
+            show(experiment.run(folder=runs, workers=processes, fresh=fresh))
+            summary = experiment.summary(folder=runs)
+            summary["about"] = note + summary["about"]
+            if command is not None:
+                summary["command"] = command
+            path = out / f"{experiment.name}.json"
+            older = write_result(path, summary)
+            if older is not None:
+                console.print(f"An earlier result with other numbers is kept as {older}", soft_wrap=True)
+            for table in tables(summary):
+                console.print(rich_table(table.title, table.head, table.body, best=table.best))
+            for sentence in claim_sentences(summary):
+                console.print(f"• {sentence}", highlight=False, soft_wrap=True)
+            summaries.append(summary)
+    return summaries
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        console.print("\nStopped. Finished runs are kept; the same command goes on from here.")
+        raise typer.Exit(130) from None
+
+
+def _write_report(summaries: Sequence[Summary], out: Path, page: str) -> None:
+    from qpsbgd_paper.framework.runs import write_bytes
+    from qpsbgd_paper.report.figures import figures
+
+    target = out / "report.html"
+    write_bytes(target, page.encode())
+    for summary in summaries:
+        for name, content in figures(summary).items():
+            write_bytes(out / "figures" / name, content)
+    console.print(f"\nReport: {target.resolve().as_uri()}", soft_wrap=True)
+
+
+def _sized(experiment: Experiment, *, quick: bool, seeds: int | None) -> Experiment:
+    experiment = experiment.quick() if quick else experiment
+    return experiment if seeds is None else experiment.with_seeds(seeds)
+
+
+def _checked_solver(name: str, options: dict[str, Any]) -> str | dict[str, Any]:
+    """The solver as experiments take it; raises before the first run what would stop it."""
+    if name in ("dwave", "leap-hybrid") and "max_qpu_seconds" not in options:
+        raise ValueError(
+            f"an experiment has many runs, and {name!r} is paid for: give --option max_qpu_seconds=…, the limit of "
+            "each run (`qpsbgd qpu estimate` tells what a run takes; see docs/annealers.md)"
+        )
+    try:
+        obstacle = make_solver(name, **options).variants().get("", "")
+    except TypeError as error:
+        raise ValueError(f"solver {name!r} cannot be used like this: {error}") from error
+    if obstacle:
+        raise RuntimeError(obstacle)
+    return {"name": name, **options} if options else name
+
+
+def _with_solver(experiments: Sequence[Experiment], solver: str | dict[str, Any]) -> list[Experiment]:
+    found = []
+    for experiment in experiments:
+        if any(field.name == "solver" for field in fields(experiment)):  # type: ignore[arg-type]
+            found.append(replace(experiment, solver=solver))  # type: ignore[type-var]
+        else:
+            console.print(f"{experiment.name} compares no solvers: --solver changes nothing there.")
+            found.append(experiment)
+    return found

@@ -1,0 +1,56 @@
+"""Adult (a1a): who earns more than 50,000 dollars a year, from 123 binary features."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from qpsbgd_paper.datasets.files import locate
+
+NUM_FEATURES = 123
+
+BALANCED_COLUMNS = (4, 5, 19, 21, 35, 36, 38, 39, 41, 62, 63, 71, 72, 79, 81)
+"""The 15 columns, from 0, whose mean over the training rows lies between 0.21 and 0.79."""
+
+THREE_COLUMNS = (5, 21, 35)
+"""The columns, from 0, of the network with three inputs: LIBSVM's features 6, 22 and 36."""
+
+
+@dataclass(frozen=True, eq=False)
+class AdultRows:
+    """Rows of ±1 and whether each stands for a person who earns more.
+
+    Attributes:
+        train_inputs: (1605, 123), -1 or +1.
+        train_targets: (1605,), 0 or 1.
+        test_inputs: (30956, 123), -1 or +1.
+        test_targets: (30956,), 0 or 1.
+    """
+
+    train_inputs: Tensor
+    train_targets: Tensor
+    test_inputs: Tensor
+    test_targets: Tensor
+
+
+def load_adult(*, data: Path | None = None) -> AdultRows:
+    """The sets a1a and a1a.t of LIBSVM, as float32.
+
+    Args:
+        data: The data folder; see `files.locate`.
+    """
+    return AdultRows(*_read(locate("adult/a1a", data=data)), *_read(locate("adult/a1a.t", data=data)))
+
+
+def _read(path: Path) -> tuple[Tensor, Tensor]:
+    try:
+        from sklearn.datasets import load_svmlight_file
+    except ImportError as error:
+        raise ImportError("the Adult data need scikit-learn: pip install 'qpsbgd[paper]'") from error
+    # The training rows never use the last features; without their number the two sets would differ in width.
+    rows, labels = load_svmlight_file(str(path), n_features=NUM_FEATURES, dtype=np.float32)
+    return torch.from_numpy(2 * rows.toarray() - 1), torch.from_numpy((labels > 0).astype(np.float32))

@@ -1,0 +1,181 @@
+"""Published files on this machine: found, checked, and fetched when they may be."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import importlib.util
+import logging
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal, cast, final
+
+from qpsbgd.cache import cache_folder
+from qpsbgd_paper.datasets.published import FILES, Published
+
+State = Literal["right", "missing", "wrong"]
+Progress = Callable[[int, int], None]
+"""Called with what is done and the total."""
+
+
+def locate(name: str, *, data: Path | None = None) -> Path:
+    """The path of a published file whose checksum is right.
+
+    A folder that was named, here or in `QPSBGD_DATA`, is only read. Otherwise the file is looked for in the user's
+    cache, and downloaded to it when it is missing or broken.
+
+    Args:
+        name: As in `published.FILES`, such as "mnist/train-images-idx3-ubyte.gz".
+        data: The data folder; None is the one in `QPSBGD_DATA`, or else the user's cache.
+
+    Raises:
+        FileNotFoundError: The named folder lacks the file.
+        ValueError: The checksum of the file in the named folder is wrong, or there is no published file of this name.
+        OSError: The download failed.
+    """
+    file = find(name)
+    folder, ours = data_folder(data)
+    found = state(name, data=data)
+    if found != "right" and ours:
+        return fetch(name)
+    path = folder / name
+    remedy = f"`qpsbgd data fetch {file.dataset} --data {folder}` brings it from {file.origins[0]}"
+    if found == "missing":
+        raise FileNotFoundError(f"{name} is not in the data folder, it was expected at {path}; {remedy}")
+    if found == "wrong":
+        raise ValueError(
+            f"{path} is not the published {name}, its sha256 must be {file.sha256}; delete it, then {remedy}"
+        )
+    return path
+
+
+def fetch(name: str, *, data: Path | None = None, progress: Progress | None = None) -> Path:
+    """Download a published file, unless it is there already; it appears whole and checked, or not at all.
+
+    Args:
+        name: As in `published.FILES`.
+        data: The folder to fill; None is the user's cache, whatever `QPSBGD_DATA` says.
+        progress: Called with bytes done and total. Without it pooch reports on stderr.
+
+    Raises:
+        OSError: No origin gave the file.
+    """
+    file = find(name)
+    path = (cache_folder() if data is None else data.expanduser()) / name
+    if _state_of(path, file) == "right":
+        return path
+    failures = []
+    for origin in file.origins:
+        failure = _download(origin, file, path, progress=progress)
+        if failure is None:
+            return path
+        failures.append(f"{origin}: {failure}")
+    raise OSError(
+        f"could not download {name} ({'; '.join(failures)}); get the file in another way and put it at {path}, or set "
+        "QPSBGD_DATA to a folder that has it under this name"
+    )
+
+
+def state(name: str, *, data: Path | None = None) -> State:
+    """Whether the published file is in the data folder, and the very one."""
+    return _state_of(data_folder(data)[0] / name, find(name))
+
+
+def find(name: str) -> Published:
+    """The published file of this name."""
+    if name not in FILES:
+        raise ValueError(f"there is no published file {name!r}, only: {', '.join(FILES)}")
+    return FILES[name]
+
+
+def datasets() -> dict[str, list[Published]]:
+    """The published files of each data set."""
+    names = dict.fromkeys(file.dataset for file in FILES.values())
+    return {name: [file for file in FILES.values() if file.dataset == name] for name in names}
+
+
+def data_folder(data: Path | None = None) -> tuple[Path, bool]:
+    """Where data files are looked for, and whether that is the user's cache, which we may fill."""
+    named = data or os.environ.get("QPSBGD_DATA")
+    return (Path(named).expanduser(), False) if named else (cache_folder(), True)
+
+
+def _pooch() -> ModuleType:
+    try:
+        import pooch
+    except ImportError as error:
+        raise ImportError(
+            "downloads need pooch: pip install 'qpsbgd[paper]', or set QPSBGD_DATA to a folder with the data files"
+        ) from error
+    return cast(ModuleType, pooch)
+
+
+def _download(origin: str, file: Published, path: Path, *, progress: Progress | None) -> Exception | None:
+    """Bring a file to its place, or tell what went wrong: no connection, no right to write, another checksum."""
+    pooch = _pooch()
+    bar: Any = _Bar(progress, file.size) if progress else importlib.util.find_spec("tqdm") is not None
+    try:
+        with _silent(pooch.get_logger()) if progress else contextlib.nullcontext():
+            # Written beside its place under another name, moved there once the checksum is right.
+            pooch.retrieve(
+                origin, known_hash=f"sha256:{file.sha256}", fname=path.name, path=path.parent, progressbar=bar
+            )
+        path.chmod(0o644)
+    except (OSError, ValueError) as error:
+        return error
+    return None
+
+
+def _state_of(path: Path, file: Published) -> State:
+    if not path.is_file():
+        return "missing"
+    stat = path.stat()
+    # The size tells a broken file from a right one before anything is read.
+    if stat.st_size != file.size or _sha256(path.resolve(), stat.st_mtime_ns, stat.st_size) != file.sha256:
+        return "wrong"
+    return "right"
+
+
+@functools.lru_cache(maxsize=256)
+def _sha256(path: Path, mtime_ns: int, size: int) -> str:
+    """The checksum, computed once as long as time and size of the file stay the same."""
+    with path.open("rb") as content:
+        digest = hashlib.sha256()
+        while block := content.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+@contextlib.contextmanager
+def _silent(logger: logging.Logger) -> Iterator[None]:
+    # Not by its level: pooch's logger remembers which levels were enabled when they were first asked for.
+    disabled, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = disabled
+
+
+@final
+class _Bar:
+    """What pooch takes for a progress bar, handing on to a function.
+
+    Pooch counts whole chunks, sets the total from the server's header and starts over at the end: neither counts here.
+    """
+
+    def __init__(self, progress: Progress, size: int) -> None:
+        self.total = size
+        self._progress, self._size, self._done = progress, size, 0
+
+    def update(self, count: int) -> None:
+        self._done = min(self._done + count, self._size)
+        self._progress(self._done, self._size)
+
+    def reset(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self._progress(self._size, self._size)

@@ -1,0 +1,153 @@
+"""Graphs whose nodes are to be classified: Cora, CiteSeer and PubMed in the splits of Planetoid."""
+
+from __future__ import annotations
+
+import pickle
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, cast, final, get_args
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from qpsbgd_paper.datasets.files import locate
+
+Planetoid = Literal["cora", "citeseer", "pubmed"]
+Integers = npt.NDArray[np.int64]
+
+NUM_VALIDATION = 500
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """An undirected graph with features and classes of its nodes.
+
+    Attributes:
+        name: The data set.
+        features: (N, F), float32.
+        edge_index: (2, E), long; every edge in both directions, sorted, without loops and repeats.
+        labels: (N,), long; -1 for a node of unknown class, which is in no split.
+        train: Nodes to train on.
+        validation: Nodes to choose options on; may be empty.
+        test: Nodes to test on.
+    """
+
+    name: str
+    features: Tensor
+    edge_index: Tensor
+    labels: Tensor
+    train: Tensor
+    validation: Tensor
+    test: Tensor
+
+    @property
+    def num_nodes(self) -> int:
+        """N."""
+        return len(self.labels)
+
+    @property
+    def num_classes(self) -> int:
+        """How many classes there are."""
+        return int(self.labels.max()) + 1
+
+
+def load_planetoid(name: Planetoid, *, normalize: bool = True, data: Path | None = None) -> Graph:
+    """A citation graph with the public split of Yang et al. (2016).
+
+    Training nodes are 20 of each class, validation nodes the 500 after them, test nodes 1000 that the authors list.
+    CiteSeer's 15 nodes without features have zeros and the label -1.
+
+    Args:
+        name: "cora", "citeseer" or "pubmed".
+        normalize: Divide the features of each node by their sum, as Kipf and Welling do.
+        data: The data folder; see `files.locate`.
+    """
+    if name not in get_args(Planetoid):
+        raise ValueError(f"a graph of Planetoid must be one of {', '.join(get_args(Planetoid))}, got {name!r}")
+    x, y, tx, ty, allx, ally, neighbours = (
+        read_pickle(locate(f"planetoid/ind.{name}.{part}", data=data))
+        for part in ("x", "y", "tx", "ty", "allx", "ally", "graph")
+    )
+    listed = locate(f"planetoid/ind.{name}.test.index", data=data).read_text(encoding="ascii")
+    test = np.array(listed.split(), dtype=np.int64)
+
+    num_nodes = int(test.max()) + 1
+    features = np.zeros((num_nodes, x.shape[1]), dtype=np.float32)
+    features[: allx.shape[0]] = allx.dense()
+    features[test] = tx.dense()
+    if normalize:
+        sums = features.sum(axis=1, keepdims=True)
+        features /= np.where(sums == 0, 1, sums)
+    labels = np.full(num_nodes, -1, dtype=np.int64)
+    labels[: len(ally)] = ally.argmax(axis=1)
+    labels[test] = ty.argmax(axis=1)
+    pairs = [(node, other) for node, others in neighbours.items() for other in others]
+    return Graph(
+        name=name,
+        features=torch.from_numpy(features),
+        edge_index=both_directions(np.array(pairs, dtype=np.int64), num_nodes=num_nodes),
+        labels=torch.from_numpy(labels),
+        train=torch.arange(len(y)),
+        validation=torch.arange(len(y), len(y) + NUM_VALIDATION),
+        test=torch.from_numpy(np.sort(test)),
+    )
+
+
+def both_directions(pairs: Integers, *, num_nodes: int) -> Tensor:
+    """Edges (2, E) in both directions, sorted, without loops and repeats, from pairs of nodes (any number, 2)."""
+    pairs = np.concatenate([pairs, pairs[:, ::-1]])
+    pairs = pairs[pairs[:, 0] != pairs[:, 1]]
+    numbers = np.unique(pairs[:, 0] * num_nodes + pairs[:, 1])
+    return torch.from_numpy(np.stack([numbers // num_nodes, numbers % num_nodes]))
+
+
+def read_pickle(path: Path) -> Any:
+    """What is in one of Planetoid's files, pickled by Python 2; one that names other classes than theirs is refused."""
+    with path.open("rb") as file:
+        try:
+            return _Unpickler(file, encoding="latin1").load()
+        except (pickle.UnpicklingError, EOFError) as error:
+            raise ValueError(f"{path} must be a file of Planetoid ({error}); delete it and fetch it again") from error
+
+
+@final
+class _SparseMatrix:
+    """The attributes of a scipy.sparse.csr_matrix; SciPy itself, whose old module name is going away, is not needed."""
+
+    data: npt.NDArray[np.float32]
+    indices: npt.NDArray[np.int32]
+    indptr: npt.NDArray[np.int32]
+    _shape: tuple[int, int]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self._shape
+
+    def dense(self) -> npt.NDArray[np.float32]:
+        """The whole matrix."""
+        full = np.zeros(self.shape, dtype=np.float32)
+        rows = np.repeat(np.arange(self.shape[0]), np.diff(self.indptr))
+        full[rows, self.indices] = self.data
+        return full
+
+
+_CLASSES: dict[tuple[str, str], Any] = {
+    ("scipy.sparse.csr", "csr_matrix"): _SparseMatrix,
+    ("numpy", "ndarray"): np.ndarray,
+    ("numpy", "dtype"): np.dtype,
+    # Its module has changed names; every array tells where it is now.
+    ("numpy.core.multiarray", "_reconstruct"): cast(tuple[Any, ...], np.empty(0).__reduce__())[0],
+    ("collections", "defaultdict"): defaultdict,
+    ("__builtin__", "list"): list,
+}
+
+
+@final
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str, /) -> Any:
+        if (module, name) not in _CLASSES:
+            raise pickle.UnpicklingError(f"it names {module}.{name}, which theirs do not: it may try to run programs")
+        return _CLASSES[module, name]

@@ -1,0 +1,55 @@
+"""The experiments: settings as frozen dataclasses, results as JSON files."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from importlib import import_module
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from qpsbgd_paper.framework.experiment import Experiment
+
+EXPERIMENTS: Mapping[str, str] = MappingProxyType(
+    {
+        "logreg": "qpsbgd_paper.experiments.logreg:LogReg",
+        "adult-2": "qpsbgd_paper.experiments.adult_convergence:Adult2",
+        "adult-10": "qpsbgd_paper.experiments.adult_convergence:Adult10",
+        "adult-acc": "qpsbgd_paper.experiments.adult_accuracy:AdultAccuracy",
+        "mnist": "qpsbgd_paper.experiments.mnist:MnistPairs",
+        "karate": "qpsbgd_paper.experiments.karate:Karate",
+        "cora": "qpsbgd_paper.experiments.citation:Cora",
+        "pubmed": "qpsbgd_paper.experiments.citation:PubMed",
+        "cdp": "qpsbgd_paper.experiments.cdp:Cdp",
+        "ablation": "qpsbgd_paper.experiments.ablation:Ablation",
+        "rosenbrock": "qpsbgd_paper.experiments.rosenbrock:Rosenbrock",
+        "embedding": "qpsbgd_paper.chip_studies.embedding:Embedding",
+        "evolution": "qpsbgd_paper.chip_studies.evolution:Evolution",
+        "samples": "qpsbgd_paper.chip_studies.read_energies:ReadEnergies",
+        "similarity": "qpsbgd_paper.chip_studies.similarity:Similarity",
+        "quality": "qpsbgd_paper.chip_studies.quality:Quality",
+        "gap": "qpsbgd_paper.chip_studies.gap:Gap",
+        "gap-options": "qpsbgd_paper.chip_studies.gap_options:GapOptions",
+    }
+)
+"""The paper's experiments, and studies beyond them: name → "module:class"; modules are loaded when asked for."""
+
+
+def make_experiment(name: str) -> Experiment:
+    """The experiment of that name at its full size.
+
+    Raises:
+        ValueError: The name is unknown.
+        ImportError: The experiment needs a package that is not installed; the message has the `pip install` line.
+    """
+    if name not in EXPERIMENTS:
+        near = difflib.get_close_matches(name, EXPERIMENTS, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else "."
+        raise ValueError(f"unknown experiment {name!r}{hint} Choose from {', '.join(EXPERIMENTS)}, or all.")
+    module, kind = EXPERIMENTS[name].split(":")
+    made: Experiment = getattr(import_module(module), kind)()
+    return made
+
+
+__all__ = ["EXPERIMENTS", "make_experiment"]

@@ -1,0 +1,158 @@
+"""The direction test: do projected gradients point where the full batch's gradient points?"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from qpsbgd.analysis import DirectionTest, direction_test, full_batch
+from qpsbgd.optim import QPSBGD
+from qpsbgd_paper.experiments.mnist import SETTINGS, MnistPairs, split
+from qpsbgd_paper.framework.claims import Claim
+from qpsbgd_paper.framework.comparison import Case, Comparison, Metric, Series
+from qpsbgd_paper.framework.experiment import Job
+from qpsbgd_paper.framework.methods import BUILDERS, Line, Options, printed, rates
+from qpsbgd_paper.framework.runs import Result
+from qpsbgd_paper.framework.training import BinaryMLP, batches
+
+PAPER = {
+    "qpsbgd-printed": (
+        (2285, 3915, 10.4),
+        (2199, 3647, 12.4),
+        (2311, 3886, 11.8),
+        (2334, 3984, 10.8),
+        (2356, 3990, 11.4),
+    ),
+    "bc-sign": ((2334, 4626, 0.61), (732, 1176, 8.39), (339, 630, 1.91), (2559, 4702, 6.06), (2103, 4683, -6.9)),
+}
+"""Same direction, compared, Z of the paper's five runs."""
+
+Z = Metric("z", "Z of the direction test")
+
+
+@dataclass(frozen=True)
+class Cdp(Comparison):
+    """MNIST 1/2 at the paper's settings; every update's directions against the gradient of all 500 images."""
+
+    name = "cdp"
+    title = "Direction test on MNIST"
+    about = (
+        "Network and data of the experiment mnist, digits 1/2, paper's settings: 50 updates of 10 images. At every "
+        "update k of n entries of the projected gradient have the sign of the full batch's gradient; Z = (k − "
+        "n/2)/√(n/4), and above 1.96 random directions are ruled out at 95 %."
+    )
+    paper = "Tables: Z of 10.4 to 12.4 for QP-SBGD, of −6.9 to 8.39 for signSGD."
+    metrics = (Z,)
+    series = (Series("share", "share of entries with the gradient's sign"),)
+    chosen_by = Z
+    extra = ("k", "n", "z_above")
+    seeds: int = 5
+    choosing_seeds: int = 0
+    steps: int = 50
+
+    def cases(self) -> Sequence[Case]:
+        """The paper's settings, and gain 1/√n with a constant input."""
+        return [Case(name, name) for name in ("paper", "gain and bias")]
+
+    def lines(self, case: Case) -> Mapping[str, Line]:
+        """QP-SBGD in both forms, and signSGD."""
+        return {
+            "qpsbgd": Line("QP-SBGD (exact)", "qpsbgd", rates(0.03, solver="exact", scale=8.0, momentum=0.0), "ours"),
+            "qpsbgd-momentum": Line(
+                "QP-SBGD (exact), scale 1, momentum",
+                "qpsbgd",
+                rates(0.01, solver="exact", scale=1.0, momentum=0.9),
+                "ours",
+            ),
+            "qpsbgd-printed": Line("QP-SBGD (exact), as printed", "qpsbgd", printed(0.03, solver="exact"), "paper"),
+            "bc-sign": Line("signSGD", "bc-sign", rates(0.03)),
+        }
+
+    def job(self, case: Case, line: Line, options: Options) -> Job:
+        """The pair, the setting and the optimiser."""
+        settings = {key: SETTINGS[case.name][key] for key in ("gain", "constant", "batch")}
+        return {"pair": "1/2", **settings, "steps": self.steps, "method": line.method, "options": options}
+
+    @property
+    def work(self) -> Callable[..., Result]:
+        """See `train`."""
+        return train
+
+    def prepare(self) -> None:
+        """As the experiment mnist."""
+        MnistPairs().prepare()
+
+    def quick(self) -> Cdp:
+        """Two seeds, few steps."""
+        return replace(self, seeds=2, steps=15)
+
+    def claims(self) -> Sequence[Claim]:
+        """Z above 1.96, and above that of signSGD."""
+        found = []
+        for case in self.cases():
+            for line, text in (("qpsbgd", "QP-SBGD"), ("qpsbgd-printed", "QP-SBGD as printed")):
+                found.append(
+                    Claim(f"{text}: Z above 1.96 in every run ({case.label})", line, "z_above", (case.name,), level=1.0)
+                )
+            found.append(
+                Claim(
+                    f"QP-SBGD has a larger Z than signSGD ({case.label})", "qpsbgd", Z.key, (case.name,), ("bc-sign",)
+                )
+            )
+        return found
+
+    def summary(self, *, folder: Path) -> dict[str, Any]:
+        """With the table of all runs beside the paper's."""
+        found = super().summary(folder=folder)
+        body = []
+        for case in found["cases"]:
+            for row in case["rows"]:
+                paper = PAPER.get(row["line"], ()) if case["case"] == "paper" else ()
+                figures = zip(row["extra"]["k"], row["extra"]["n"], row["values"][Z.key], strict=True)
+                for (k, n, z), theirs in itertools.zip_longest(figures, paper, fillvalue=("–", "–", "–")):
+                    ours = [f"{k}", f"{n}", z if isinstance(z, str) else f"{z:.1f}"]
+                    body.append([case["label"], row["label"], *ours, *(str(value) for value in theirs)])
+        head = ["setting", "method", "same direction", "compared", "Z", "paper: same", "paper: compared", "paper: Z"]
+        return {**found, "tables": [{"title": "Every run", "head": head, "body": body}]}
+
+
+def train(
+    *,
+    case: str,
+    line: str,
+    pair: str,
+    gain: Any,
+    constant: bool,
+    batch: int,
+    steps: int,
+    method: str,
+    options: Options,
+    seed: int,
+    choosing: bool,
+) -> Result:
+    """One run: every update's directions compared with the gradient of all training images before it."""
+    inputs, targets, _, _ = split(pair, seed=seed, choosing=False)
+    torch.manual_seed(seed)
+    model = BinaryMLP([16, 4, 4, 2], gain=gain, constant=constant)
+    optimizer = BUILDERS[method](model, options, steps)
+    total, shares = DirectionTest(0, 0), []
+    for rows in batches(len(inputs), batch, steps):
+        model.train()
+        seen = full_batch(model, (inputs, targets), F.cross_entropy)
+        optimizer.zero_grad()
+        torch.autograd.backward(F.cross_entropy(model(inputs[rows]), targets[rows]))
+        grads = [part.layer.weight.grad.clone() for part in seen]  # type: ignore[union-attr]
+        optimizer.step()
+        if isinstance(optimizer, QPSBGD):
+            # A column without gradient is not updated.
+            grads = [s.spins.T * grad.any(1, keepdim=True) for s, grad in zip(optimizer.solutions, grads, strict=True)]
+        test = direction_test(grads, [part.gradient for part in seen])
+        total += test
+        shares.append(test.k / test.n if test.n else 0.5)
+    return {"share": shares, "k": total.k, "n": total.n, Z.key: total.z, "z_above": float(total.z > 1.96)}

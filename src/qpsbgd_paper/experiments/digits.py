@@ -1,0 +1,132 @@
+"""Handwritten digits: a binary MLP 64-128-10 by every method at its best options, for a short and a long budget."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from qpsbgd_paper.framework.claims import Claim
+from qpsbgd_paper.framework.comparison import Case, Comparison, Metric, Series
+from qpsbgd_paper.framework.experiment import Job
+from qpsbgd_paper.framework.methods import BASELINES, BUILDERS, Line, Options, baselines, proxquant_grid, rates
+from qpsbgd_paper.framework.runs import Result
+from qpsbgd_paper.framework.training import BinaryMLP, accuracy, batches
+
+FINAL = Metric("final", "test accuracy")
+
+
+@dataclass(frozen=True)
+class Digits(Comparison):
+    """64 → 128 → 10 on scikit-learn's digits; every budget has its own choice of options."""
+
+    name = "digits"
+    title = "Handwritten digits"
+    about = (
+        "A network 64-128-10 with weights ±1. Every method gets the same number of epochs and batches of 32; its "
+        "options are chosen on validation data, separately for each budget."
+    )
+    paper = ""
+    metrics = (FINAL,)
+    series = (Series("accuracy", "test accuracy", x_label="epoch", first=1),)
+    chosen_by = Metric(FINAL.key, "validation accuracy")
+    budgets: tuple[int, ...] = (2, 10)
+    hidden: int = 128
+    seeds: int = 5
+    choosing_seeds: int = 2
+
+    def cases(self) -> Sequence[Case]:
+        """The budgets."""
+        return [Case(f"{epochs} epochs", f"{epochs} epochs") for epochs in self.budgets]
+
+    def lines(self, case: Case) -> Mapping[str, Line]:
+        """QP-SBGD and the baselines."""
+        return {
+            "qpsbgd": Line("QP-SBGD", "qpsbgd", rates(0.001, 0.003, 0.01, 0.03), "ours"),
+            **baselines(
+                sgd=rates(0.3, 1.0, 3.0) + rates(0.1, 0.3, momentum=0.9),
+                sign=rates(0.001, 0.003, 0.01) + rates(0.001, 0.003, momentum=0.9),
+                adam=rates(0.001, 0.003, 0.01, 0.03),
+                proxquant=proxquant_grid((1.0, 3.0, 10.0), (0.1, 1.0)),
+            ),
+        }
+
+    def job(self, case: Case, line: Line, options: Options) -> Job:
+        """The net, the budget and the optimiser."""
+        epochs = int(case.name.split()[0])
+        return {"hidden": self.hidden, "epochs": epochs, "method": line.method, "options": options}
+
+    @property
+    def work(self) -> Callable[..., Result]:
+        """See `train`."""
+        return train
+
+    def prepare(self) -> None:
+        """Check that scikit-learn is there."""
+        split_digits("test")
+
+    def quick(self) -> Digits:
+        """Two seeds, one epoch, a narrow net."""
+        return replace(self, budgets=(1,), hidden=16, seeds=2, choosing_seeds=0)
+
+    def claims(self) -> Sequence[Claim]:
+        """Better than every baseline."""
+        return [
+            Claim(
+                f"QP-SBGD is better than the baselines after {case.label}",
+                "qpsbgd",
+                FINAL.key,
+                (case.name,),
+                tuple(BASELINES),
+                source="aim",
+            )
+            for case in self.cases()
+        ]
+
+
+def train(
+    *, case: str, line: str, hidden: int, epochs: int, method: str, options: Options, seed: int, choosing: bool
+) -> Result:
+    """One run: accuracy on the held-out part after every epoch."""
+    (inputs, targets), (held_inputs, held_targets) = split_digits("validation" if choosing else "test")
+    torch.manual_seed(seed)
+    model = BinaryMLP([64, hidden, 10], gain="fan_in")
+    steps = len(inputs) // 32
+    optimizer = BUILDERS[method](model, options, epochs * steps)
+    curve = []
+    for _ in range(epochs):
+        model.train()
+        for rows in batches(len(inputs), 32, steps):
+            optimizer.zero_grad()
+            torch.autograd.backward(F.cross_entropy(model(inputs[rows]), targets[rows]))
+            optimizer.step()
+        model.eval()
+        with torch.no_grad():
+            curve.append(accuracy(model(held_inputs), held_targets))
+    return {"accuracy": curve, FINAL.key: curve[-1]}
+
+
+@cache
+def split_digits(score_on: str) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """Training and held-out part of scikit-learn's digits, pixels in [−1, 1], always split in the same way.
+
+    The 360 test digits are held out for "test". For "validation", 287 others are, and the test digits are not seen.
+    """
+    try:
+        from sklearn.datasets import load_digits
+        from sklearn.model_selection import train_test_split
+    except ImportError as error:
+        raise ImportError("the digits need scikit-learn: pip install 'qpsbgd[paper]'") from error
+    pixels, digits = load_digits(return_X_y=True)
+    inputs, targets = torch.tensor(pixels / 8 - 1, dtype=torch.float32), torch.tensor(digits)
+    rest, held = train_test_split(np.arange(len(digits)), test_size=360, random_state=0, stratify=digits)
+    if score_on == "validation":
+        rest, held = train_test_split(rest, test_size=287, random_state=0, stratify=digits[rest])
+    elif score_on != "test":
+        raise ValueError(f'score_on must be "validation" or "test", got {score_on!r}')
+    return (inputs[rest], targets[rest]), (inputs[held], targets[held])

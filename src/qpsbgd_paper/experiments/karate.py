@@ -1,0 +1,161 @@
+"""Zachary's karate club: four communities from node numbers in six bits, by binary graph convolutions alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from qpsbgd.nn import BinaryGCNConv, Gain
+from qpsbgd_paper.framework.claims import Claim
+from qpsbgd_paper.framework.comparison import Case, Comparison, Metric, Series
+from qpsbgd_paper.framework.experiment import Job
+from qpsbgd_paper.framework.methods import (
+    BASELINES,
+    BUILDERS,
+    Line,
+    Options,
+    SolverChoice,
+    paper_lines,
+    proxquant_grid,
+    rates,
+)
+from qpsbgd_paper.framework.runs import Result
+from qpsbgd_paper.framework.training import accuracy
+
+if TYPE_CHECKING:
+    from qpsbgd_paper.datasets import Graph
+
+LATE = Metric("late", "test accuracy, mean of the second half")
+BEST = Metric("best_train", "test accuracy, weights of lowest training loss")
+HELD = Metric("held", "accuracy on held-out training nodes, mean of the second half")
+
+SETTINGS: Mapping[str, Job] = {
+    "paper": {"gain": 1.0, "width": 6},
+    "gain 1/√n": {"gain": "fan_in", "width": 64},
+}
+
+
+@dataclass(frozen=True)
+class Karate(Comparison):
+    """6 → hidden → 4 on 34 nodes."""
+
+    name = "karate"
+    title = "Karate club: binary graph convolutions"
+    about = (
+        "Two binary graph convolutions, 6 inputs (the node's number in bits), 4 communities; five training nodes of "
+        "every community (one has only four), 14 for testing, all training nodes in every step. Settings: gain 1 with "
+        "6 hidden units, and gain 1/√n with 64. Options are chosen on training nodes that are held out for that."
+    )
+    paper = "Figure, mean of 5 runs: (G) best."
+    metrics = (LATE, BEST)
+    series = (Series("test", "test accuracy"),)
+    chosen_by = HELD
+    seeds: int = 6
+    choosing_seeds: int = 2
+    steps: int = 150
+    solver: SolverChoice | None = None
+
+    def cases(self) -> Sequence[Case]:
+        """A small net as in the paper, and a wider one."""
+        return [Case(name, name) for name in SETTINGS]
+
+    def lines(self, case: Case) -> Mapping[str, Line]:
+        """QP-SBGD in both forms, with the simulated annealer, and the baselines."""
+        return paper_lines(
+            exact="exact" if SETTINGS[case.name]["width"] <= 10 else "auto",
+            named="exact, auto at 64 hidden units",
+            ours=rates(0.003, scale=4.0, momentum=0.0) + rates(0.003, 0.01, scale=1.0, momentum=0.9),
+            literal=(0.01, 0.03),
+            annealed=rates(0.003, 0.01, scale=1.0, momentum=0.9),
+            solver=self.solver,
+            sgd=rates(0.03, 0.1, 0.3, 1.0),
+            sign=rates(0.001, 0.003, 0.01),
+            adam=rates(0.003, 0.01, 0.03),
+            proxquant=proxquant_grid((0.1, 1.0), (0.1, 1.0)),
+        )
+
+    def job(self, case: Case, line: Line, options: Options) -> Job:
+        """The net and the optimiser."""
+        return {**SETTINGS[case.name], "steps": self.steps, "method": line.method, "options": options}
+
+    @property
+    def work(self) -> Callable[..., Result]:
+        """See `train`."""
+        return train
+
+    def prepare(self) -> None:
+        """Check that torch_geometric is there."""
+        _graph(0)
+
+    def quick(self) -> Karate:
+        """Two seeds, few steps."""
+        return replace(self, seeds=2, choosing_seeds=0, steps=40)
+
+    def claims(self) -> Sequence[Claim]:
+        """(G) is best."""
+        return [
+            Claim(f"QP-SBGD (G) has the best accuracy ({case})", "qpsbgd", LATE.key, (case,), tuple(BASELINES))
+            for case in SETTINGS
+        ]
+
+
+class KarateNet(nn.Module):
+    """Two binary graph convolutions with hardtanh between them."""
+
+    def __init__(self, width: int, classes: int, *, gain: Gain) -> None:
+        super().__init__()
+        self.first = BinaryGCNConv(6, width, gain)
+        self.second = BinaryGCNConv(width, classes, gain)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        """Log-probabilities (N, classes)."""
+        return F.log_softmax(self.second(F.hardtanh(self.first(x, edge_index)), edge_index), dim=1)
+
+
+def train(
+    *,
+    case: str,
+    line: str,
+    gain: Any,
+    width: int,
+    steps: int,
+    method: str,
+    options: Options,
+    seed: int,
+    choosing: bool,
+) -> Result:
+    """One run: test accuracy after every step; where options are chosen, on a training node of every community."""
+    graph = _graph(seed)
+    torch.manual_seed(seed)
+    rows, test = graph.train, graph.test
+    if choosing:
+        held = torch.stack([rows[graph.labels[rows] == c][0] for c in range(graph.num_classes)])
+        rows, test = rows[~torch.isin(rows, held)], held
+    model = KarateNet(width, graph.num_classes, gain=gain)
+    optimizer = BUILDERS[method](model, options, steps)
+    curve, losses = [], []
+    for _ in range(steps):
+        model.train()
+        optimizer.zero_grad()
+        torch.autograd.backward(F.nll_loss(model(graph.features, graph.edge_index)[rows], graph.labels[rows]))
+        optimizer.step()
+        model.eval()
+        with torch.no_grad():
+            outputs = model(graph.features, graph.edge_index)
+            losses.append(F.nll_loss(outputs[rows], graph.labels[rows]).item())
+            curve.append(accuracy(outputs[test], graph.labels[test]))
+    late = sum(curve[steps // 2 :]) / len(curve[steps // 2 :])
+    return {"test": curve, LATE.key: late, HELD.key: late, BEST.key: curve[losses.index(min(losses))]}
+
+
+@cache
+def _graph(seed: int) -> Graph:
+    from qpsbgd_paper.datasets import load_karate
+
+    return load_karate(seed=seed)

@@ -1,0 +1,158 @@
+"""Binary logistic regression on two blobs: the paper's first figure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from qpsbgd.nn import BinaryLinear
+from qpsbgd_paper.framework.claims import Claim
+from qpsbgd_paper.framework.comparison import Case, Comparison, Metric, Series
+from qpsbgd_paper.framework.experiment import Job
+from qpsbgd_paper.framework.methods import (
+    BUILDERS,
+    DWAVE,
+    Line,
+    Options,
+    SolverChoice,
+    baselines,
+    prepare_virtual_chip,
+    printed,
+    proxquant_grid,
+    rates,
+    solver_line,
+    virtual_line,
+)
+from qpsbgd_paper.framework.runs import Result
+
+LATE = Metric("late_loss", "loss, mean of the second half", higher=False)
+PAPER = "paper's learning rates"
+TUNED = "chosen learning rates"
+
+
+@dataclass(frozen=True)
+class LogReg(Comparison):
+    """3 inputs, 1 output, `points` per blob, `batch` rows a step; every seed is another data set and start."""
+
+    name = "logreg"
+    title = "Binary logistic regression"
+    about = (
+        "Two linearly separable blobs with an intercept: three weights ±1, sigmoid, binary cross entropy on all data "
+        "before every step. At the paper's learning rates, and at rates chosen on other data sets: at the paper's "
+        "5e-5, BC (SGD) moves no weight across zero."
+    )
+    paper = "Figure: (G) best after the first phase, (D) slower."
+    metrics = (LATE,)
+    series = (Series("loss", "loss"),)
+    chosen_by = LATE
+    seeds: int = 10
+    choosing_seeds: int = 5
+    points: int = 100
+    batch: int = 20
+    steps: int = 150
+    solver: SolverChoice | None = None
+
+    def cases(self) -> Sequence[Case]:
+        """The paper's learning rates, and chosen ones."""
+        return [Case(PAPER, PAPER), Case(TUNED, TUNED)]
+
+    def lines(self, case: Case) -> Mapping[str, Line]:
+        """The paper's four methods, its equation as printed, and at chosen rates the other baselines too."""
+        fixed = case.name == PAPER
+        grid = (0.05,) if fixed else (0.01, 0.05, 0.2)
+        lines = {
+            "qpsbgd": Line("QP-SBGD (exact)", "qpsbgd", rates(*grid, solver="exact"), "ours"),
+            "qpsbgd-printed": Line("QP-SBGD (exact), as printed", "qpsbgd", printed(*grid, solver="exact"), "paper"),
+            **virtual_line(rates(*((0.01,) if fixed else grid))),
+        }
+        if self.solver is not None:
+            lines |= solver_line(self.solver, rates(*grid))
+        others = baselines(
+            sgd=rates(5e-5) if fixed else rates(0.05, 0.2, 0.5),
+            sign=rates(*grid),
+            adam=rates(*grid),
+            proxquant=proxquant_grid((0.05, 0.2, 0.5), (0.1, 1.0)),
+        )
+        return lines | {name: line for name, line in others.items() if not fixed or name in ("bc-sgd", "bc-sign")}
+
+    def job(self, case: Case, line: Line, options: Options) -> Job:
+        """The data's size and the optimiser."""
+        shape = {"points": self.points, "batch": self.batch, "steps": self.steps}
+        return {**shape, "method": line.method, "options": options}
+
+    @property
+    def work(self) -> Callable[..., Result]:
+        """See `train`."""
+        return train
+
+    def prepare(self) -> None:
+        """Find tiles on the virtual chip."""
+        prepare_virtual_chip(3)
+
+    def quick(self) -> LogReg:
+        """Few data sets and steps."""
+        return replace(self, seeds=3, choosing_seeds=0, points=30, steps=40)
+
+    def claims(self) -> Sequence[Claim]:
+        """(G) is best after the first phase; (D) is slower."""
+        others = (DWAVE, "bc-sgd", "bc-sign")
+        return [
+            *(
+                Claim(
+                    f"QP-SBGD (G) is best after the first phase ({case.label})",
+                    "qpsbgd",
+                    LATE.key,
+                    (case.name,),
+                    others,
+                )
+                for case in self.cases()
+            ),
+            Claim("QP-SBGD (D) is slower than (G)", DWAVE, LATE.key, (PAPER,), ("qpsbgd",), relation="worse"),
+        ]
+
+
+def train(
+    *,
+    case: str,
+    line: str,
+    points: int,
+    batch: int,
+    steps: int,
+    method: str,
+    options: Options,
+    seed: int,
+    choosing: bool,
+) -> Result:
+    """One run: the loss on all data before every step."""
+    inputs, targets = blobs(points, seed=seed)
+    torch.manual_seed(seed)
+    layer = BinaryLinear(3, 1, gain=1.0)
+    optimizer = BUILDERS[method](layer, options, steps)
+    losses = []
+    for _ in range(steps):
+        layer.eval()
+        with torch.no_grad():
+            losses.append(F.binary_cross_entropy_with_logits(layer(inputs)[:, 0], targets).item())
+        layer.train()
+        rows = torch.randint(0, len(inputs), (batch,))
+        optimizer.zero_grad()
+        loss = F.binary_cross_entropy_with_logits(layer(inputs[rows])[:, 0], targets[rows])
+        torch.autograd.backward(loss)
+        optimizer.step()
+    late = losses[steps // 2 :]
+    return {"loss": losses, LATE.key: sum(late) / len(late)}
+
+
+def blobs(points: int, *, seed: int) -> tuple[Tensor, Tensor]:
+    """Two linearly separable blobs in the plane with an intercept: inputs (2 · points, 3) and targets 0 or 1."""
+    generator = torch.Generator().manual_seed(seed)
+    angle = 2 * torch.pi * torch.rand((), generator=generator)
+    centre = 1.5 * torch.stack([angle.cos(), angle.sin()])
+    noise = (0.4 * torch.randn(2, points, 2, generator=generator)).clamp(-1, 1)
+    plane = torch.cat([noise[0] - centre, noise[1] + centre])
+    targets = torch.cat([torch.zeros(points), torch.ones(points)])
+    return torch.cat([plane, torch.ones(2 * points, 1)], dim=1), targets

@@ -1,0 +1,207 @@
+"""Two digits of MNIST from 16 binary features: the paper's table, at its settings and at ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from qpsbgd_paper.framework.claims import Claim
+from qpsbgd_paper.framework.comparison import Case, Comparison, Metric, Series
+from qpsbgd_paper.framework.experiment import Job
+from qpsbgd_paper.framework.methods import (
+    BASELINES,
+    BUILDERS,
+    DWAVE,
+    Line,
+    Options,
+    SolverChoice,
+    paper_lines,
+    prepare_virtual_chip,
+    proxquant_grid,
+    rates,
+)
+from qpsbgd_paper.framework.runs import Result
+from qpsbgd_paper.framework.training import BinaryMLP, accuracy, batches
+
+PAIRS = ("0/2", "1/2", "1/7")
+REPORTED = {
+    "0/2": {"proxquant": 0.65, "bc-sgd": 0.64, "bc-sign": 0.71, "qpsbgd-printed": 0.66, DWAVE: 0.62},
+    "1/2": {"proxquant": 0.67, "bc-sgd": 0.72, "bc-sign": 0.66, "qpsbgd-printed": 0.73, DWAVE: 0.70},
+    "1/7": {"proxquant": 0.64, "bc-sgd": 0.74, "bc-sign": 0.68, "qpsbgd-printed": 0.75, DWAVE: 0.74},
+}
+AIMS = {"0/2": 0.66, "1/2": 0.73, "1/7": 0.75}
+
+BEST = Metric("best_test", "test accuracy, weights of best training accuracy")
+LAST = Metric("last_test", "test accuracy, last weights")
+TRAIN = Metric("best_train", "training accuracy, best weights")
+
+SETTINGS: Mapping[str, Job] = {
+    # The paper's direction test compares 88 weights at about 45 updates: one epoch of 500 images in batches of 10.
+    "paper": {"gain": 1.0, "constant": False, "batch": 10, "steps": 50, "decay": False},
+    "gain and bias": {"gain": "fan_in", "constant": True, "batch": 10, "steps": 50, "decay": False},
+    "long": {"gain": "fan_in", "constant": True, "batch": 100, "steps": 400, "decay": True},
+}
+"""The paper's; with gain 1/√n and a constant input at the paper's length; and a longer one with a falling rate."""
+
+
+@dataclass(frozen=True)
+class MnistPairs(Comparison):
+    """16 → 4 → 4 → 2 on 500 images, scored on 3000 others."""
+
+    name = "mnist"
+    title = "MNIST, pairs of digits from 16 binary features"
+    about = (
+        "Binary network 16-4-4-2 (88 weights) on 500 images, tested on 3000 others; every seed draws another split. "
+        "Three settings: the paper's (gain 1, 50 updates of 10 images), the same with gain 1/√n and a constant input "
+        "to every layer, and a longer one (400 updates of 100 images, learning rate falling to zero). Every method "
+        "gets the same."
+    )
+    paper = "Table, beside ours: (G) best on 1/2 and 1/7, BC (signSGD) on 0/2."
+    metrics = (BEST, LAST, TRAIN)
+    series = (Series("test", "test accuracy of the best weights so far"),)
+    chosen_by = TRAIN
+    seeds: int = 10
+    choosing_seeds: int = 2
+    steps_divided_by: int = 1
+    solver: SolverChoice | None = None
+
+    def cases(self) -> Sequence[Case]:
+        """Every pair at every setting."""
+        return [
+            Case(f"{pair}, {setting}", f"{pair}, {setting}", REPORTED[pair]) for setting in SETTINGS for pair in PAIRS
+        ]
+
+    def lines(self, case: Case) -> Mapping[str, Line]:
+        """QP-SBGD in both forms, on a virtual chip, and the baselines."""
+        if case.name.endswith("long"):
+            return paper_lines(
+                ours=rates(0.003, 0.01, scale=8.0, momentum=0.9) + rates(0.01, scale=2.0, momentum=0.9),
+                literal=(0.003,),
+                virtual=rates(0.003, 0.01, scale=8.0, momentum=0.9),
+                solver=self.solver,
+                sgd=rates(0.3, 1.0, 3.0),
+                sign=rates(0.003, 0.01, 0.03),
+                adam=rates(0.003, 0.01, 0.03),
+                proxquant=proxquant_grid((1.0, 3.0), (0.1, 1.0)),
+            )
+        return paper_lines(
+            ours=rates(0.03, 0.1, scale=8.0, momentum=0.0) + rates(0.03, 0.1, scale=2.0, momentum=0.9),
+            literal=(0.01, 0.03, 0.1),
+            virtual=rates(0.03, 0.1, scale=8.0, momentum=0.0),
+            solver=self.solver,
+            sgd=rates(0.3, 1.0, 3.0),
+            sign=rates(0.01, 0.03, 0.1),
+            adam=rates(0.01, 0.03, 0.1),
+            proxquant=proxquant_grid((0.3, 1.0, 3.0), (0.1, 1.0)),
+        )
+
+    def job(self, case: Case, line: Line, options: Options) -> Job:
+        """The pair, the setting and the optimiser."""
+        pair, setting = case.name.split(", ")
+        settings = SETTINGS[setting]
+        steps = settings["steps"] // self.steps_divided_by
+        return {"pair": pair, **settings, "steps": steps, "method": line.method, "options": options}
+
+    @property
+    def work(self) -> Callable[..., Result]:
+        """See `train`."""
+        return train
+
+    def prepare(self) -> None:
+        """Extract the features, and find tiles on the virtual chip, once, before many processes need them."""
+        for pair in PAIRS:
+            _load(pair)
+        prepare_virtual_chip(16, 17, 4, 5)
+
+    def quick(self) -> MnistPairs:
+        """Two seeds, a fifth of the steps."""
+        return replace(self, seeds=2, choosing_seeds=0, steps_divided_by=5)
+
+    def claims(self) -> Sequence[Claim]:
+        """The paper's ranking, and the levels to be reached."""
+        found = []
+        for setting in SETTINGS:
+            cases = tuple(f"{pair}, {setting}" for pair in PAIRS)
+            found.append(
+                Claim(
+                    f"QP-SBGD (G) is best on average over the pairs ({setting})",
+                    "qpsbgd",
+                    BEST.key,
+                    cases,
+                    tuple(BASELINES),
+                )
+            )
+        cases = tuple(f"{pair}, paper" for pair in PAIRS)
+        text = "QP-SBGD (G) is at least as good as (D), on average over the pairs (paper)"
+        found.append(Claim(text, "qpsbgd", BEST.key, cases, (DWAVE,), relation="at least"))
+        for pair, level in AIMS.items():
+            text = f"QP-SBGD reaches {level}"
+            found.append(Claim(text, "qpsbgd", BEST.key, (f"{pair}, long",), level=level, source="aim"))
+        return found
+
+
+def train(
+    *,
+    case: str,
+    line: str,
+    pair: str,
+    gain: Any,
+    constant: bool,
+    batch: int,
+    steps: int,
+    decay: bool,
+    method: str,
+    options: Options,
+    seed: int,
+    choosing: bool,
+) -> Result:
+    """One run: test accuracy of the weights of best training accuracy so far, after every step."""
+    inputs, targets, test_inputs, test_targets = split(pair, seed=seed, choosing=choosing)
+    torch.manual_seed(seed)
+    model = BinaryMLP([16, 4, 4, 2], gain=gain, constant=constant)
+    optimizer = BUILDERS[method](model, options, steps)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.02 if decay else 1.0, steps)
+    best, curve = -1.0, []
+    for rows in batches(len(inputs), batch, steps):
+        model.train()
+        optimizer.zero_grad()
+        torch.autograd.backward(F.cross_entropy(model(inputs[rows]), targets[rows]))
+        optimizer.step()
+        schedule.step()
+        model.eval()
+        with torch.no_grad():
+            right = accuracy(model(inputs), targets)
+            if right > best:
+                best, test = right, accuracy(model(test_inputs), test_targets)
+        curve.append(test)
+    with torch.no_grad():
+        last = accuracy(model(test_inputs), test_targets)
+    return {"test": curve, BEST.key: curve[-1], LAST.key: last, TRAIN.key: best}
+
+
+def split(pair: str, *, seed: int, choosing: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """500 training images and 3000 others of the first 3500, drawn by the seed.
+
+    Options are chosen on 500 further images, which no test set holds: training and "test" are then the same rows.
+    """
+    bits, targets = _load(pair)
+    if choosing:
+        rows = test = torch.arange(3500, 4000)
+    else:
+        order = torch.randperm(3500, generator=torch.Generator().manual_seed(seed))
+        rows, test = order[:500], order[500:]
+    return bits[rows], targets[rows], bits[test], targets[test]
+
+
+@cache
+def _load(pair: str) -> tuple[Tensor, Tensor]:
+    from qpsbgd_paper.datasets import load_bits
+
+    first, second = pair.split("/")
+    return load_bits((int(first), int(second)))

@@ -1,0 +1,153 @@
+"""P-SBGD on a plain function: Rosenbrock's valley over numbers written in spins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from qpsbgd.nn import sign
+from qpsbgd.optim import minimize
+from qpsbgd.solvers import make_solver
+from qpsbgd_paper.framework.claims import Claim
+from qpsbgd_paper.framework.comparison import Case, Comparison, Metric, Series
+from qpsbgd_paper.framework.experiment import Job
+from qpsbgd_paper.framework.methods import SIMULATED_ANNEALER, Grid, Line, Options, SolverChoice, rates
+from qpsbgd_paper.framework.runs import Result
+
+FOUND = Metric("found", "lowest value found", higher=False)
+CASES: Mapping[str, Job] = {
+    "2 numbers of 1 bit": {"numbers": 2, "bits": 1},
+    "2 numbers of 6 bits": {"numbers": 2, "bits": 6},
+    "5 numbers of 6 bits": {"numbers": 5, "bits": 6},
+}
+
+
+@dataclass(frozen=True)
+class Rosenbrock(Comparison):
+    """f(x) = (1 − x₁, 10 (x₂ − x₁²), …), E(y) = ‖y‖², over every pair of neighbours."""
+
+    name = "rosenbrock"
+    title = "Rosenbrock's function: P-SBGD without a network"
+    about = (
+        "Numbers between −2 and 2 written in spins ±1 (one bit: ±1), E = Σ (1 − xᵢ)² + 100 (xᵢ₊₁ − xᵢ²)², 100 updates "
+        "from random starts; the lowest value visited. The optimum of the 6-bit numbers is what their grid allows."
+    )
+    paper = "Named only: five runs, one minute of QPU time in all."
+    metrics = (FOUND,)
+    series = (Series("value", "lowest value so far"),)
+    chosen_by = FOUND
+    seeds: int = 5
+    choosing_seeds: int = 3
+    steps: int = 100
+    solver: SolverChoice | None = None
+
+    def cases(self) -> Sequence[Case]:
+        """One bit as in a binary net, and more."""
+        return [Case(name, name) for name in CASES]
+
+    def lines(self, case: Case) -> Mapping[str, Line]:
+        """P-SBGD in both forms, with the simulated annealer, and the sign of the gradient."""
+
+        def points(solver: Any, scale: Any) -> Grid:
+            return rates(0.03, 0.1, 0.3, solver=solver, scale=scale)
+
+        lines = {
+            "qpsbgd": Line("P-SBGD (exact)", "minimize", points("auto", 1.0), "ours"),
+            "qpsbgd-printed": Line("P-SBGD (exact), as printed", "minimize", points("auto", "literal"), "paper"),
+            "qpsbgd-annealed": Line(
+                "P-SBGD (simulated annealer)", "minimize", points(dict(SIMULATED_ANNEALER), 1.0), "ours"
+            ),
+        }
+        if self.solver is not None:
+            lines["named"] = Line(f"P-SBGD ({self.solver})", "minimize", points(self.solver, 1.0), "ours")
+        return lines | {
+            "bc-sign": Line("signSGD", "sign", rates(0.03, 0.1, 0.3)),
+            "bc-sgd": Line("SGD", "sgd", rates(1e-4, 1e-3, 1e-2)),
+        }
+
+    def job(self, case: Case, line: Line, options: Options) -> Job:
+        """The size of the problem and the method."""
+        return {**CASES[case.name], "steps": self.steps, "method": line.method, "options": options}
+
+    @property
+    def work(self) -> Callable[..., Result]:
+        """See `train`."""
+        return train
+
+    def quick(self) -> Rosenbrock:
+        """Two seeds, few steps."""
+        return replace(self, seeds=2, choosing_seeds=0, steps=20)
+
+    def claims(self) -> Sequence[Claim]:
+        """At least as good as gradients."""
+        return [
+            Claim(
+                f"P-SBGD finds values at least as low as gradients do ({case})",
+                "qpsbgd",
+                FOUND.key,
+                (case,),
+                ("bc-sign", "bc-sgd"),
+                relation="at least",
+                source="aim",
+            )
+            for case in CASES
+        ]
+
+
+def valley(spins: Tensor, *, numbers: int, bits: int) -> Tensor:
+    """The terms (1 − xᵢ, 10 (xᵢ₊₁ − xᵢ²)) of numbers given by spins (numbers · bits,), most significant first."""
+    places = 2.0 ** -torch.arange(bits)
+    x = (spins.reshape(numbers, bits) * places).sum(1)
+    return torch.cat([1 - x[:-1], 10 * (x[1:] - x[:-1] ** 2)])
+
+
+def train(
+    *,
+    case: str,
+    line: str,
+    numbers: int,
+    bits: int,
+    steps: int,
+    method: str,
+    options: Options,
+    seed: int,
+    choosing: bool,
+) -> Result:
+    """One run: the lowest value visited so far, after every update."""
+    start = 0.5 * (2 * torch.rand(numbers * bits, generator=torch.Generator().manual_seed(seed)) - 1)
+
+    def terms(spins: Tensor) -> Tensor:
+        return valley(spins, numbers=numbers, bits=bits)
+
+    if method == "minimize":
+        given = dict(options)
+        solver = given.pop("solver")
+        if isinstance(solver, Mapping):
+            named = dict(solver)
+            solver = make_solver(named.pop("name"), **named)
+        found = minimize(
+            terms, lambda y: y.square().sum(), start, steps=steps, solver=solver, stop_at_fixed_point=False, **given
+        )
+        values = found.values
+    else:
+        values = _by_gradient(terms, start, steps=steps, lr=options["lr"], signs=method == "sign")
+    lowest = torch.tensor(values).cummin(0).values.tolist()
+    return {"value": lowest, FOUND.key: lowest[-1]}
+
+
+def _by_gradient(
+    terms: Callable[[Tensor], Tensor], latent: Tensor, *, steps: int, lr: float, signs: bool
+) -> list[float]:
+    """Values of BinaryConnect on a function: the gradient at the spins moves the latent numbers."""
+    values = []
+    for _ in range(steps + 1):
+        spins = sign(latent).requires_grad_()
+        value = terms(spins).square().sum()
+        (grad,) = torch.autograd.grad(value, spins)
+        values.append(value.item())
+        latent = (latent - lr * (grad.sign() if signs else grad)).clamp(-1, 1)
+    return values

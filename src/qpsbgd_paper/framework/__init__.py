@@ -1,0 +1,1 @@
+"""What experiments are made of: methods, runs over processes, comparisons, claims and their verdicts."""

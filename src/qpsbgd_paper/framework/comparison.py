@@ -1,0 +1,196 @@
+"""Methods side by side, each at its own best options, on the cases of one experiment."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from qpsbgd_paper.framework.claims import TEST, Claim, Values, judged
+from qpsbgd_paper.framework.experiment import Event, Experiment, Job, kept_results
+from qpsbgd_paper.framework.methods import Line, Options
+from qpsbgd_paper.framework.runs import Result, Workers, run_jobs
+
+MOST_POINTS = 64
+"""Of a curve in a summary; the runs' own files hold every step."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A figure of every run: its key in the run's result, its name in tables, and which way is better."""
+
+    key: str
+    label: str
+    higher: bool = True
+
+
+@dataclass(frozen=True)
+class Series:
+    """A curve of every run: its key in the run's result, the names of its axes, the steps between points, the first."""
+
+    key: str
+    label: str
+    x_label: str = "step"
+    every: int = 1
+    first: int = 0
+
+
+@dataclass(frozen=True)
+class Case:
+    """One column of a table: its name, and what the paper reports there, by line."""
+
+    name: str
+    label: str
+    reported: Mapping[str, float | str] | None = None
+
+
+class Comparison(Experiment):
+    """An experiment: lines (methods with grids of options) on cases, several seeds, and what the paper claims of it.
+
+    A subclass is a frozen dataclass of settings. Options are chosen per case and line on `chosen_by`, a figure of
+    training or validation data, in runs with other seeds than the final ones. A grid of one point needs no choice, and
+    with no seeds for it the first point of every grid is taken. `extra` names further figures that are kept.
+    """
+
+    metrics: ClassVar[tuple[Metric, ...]]
+    series: ClassVar[tuple[Series, ...]]
+    chosen_by: ClassVar[Metric]
+    extra: ClassVar[tuple[str, ...]] = ()
+    choosing_seeds: int
+
+    @abstractmethod
+    def cases(self) -> Sequence[Case]:
+        """The columns of the table."""
+
+    @abstractmethod
+    def lines(self, case: Case) -> Mapping[str, Line]:
+        """The rows of the table, by name; the first is ours."""
+
+    @abstractmethod
+    def job(self, case: Case, line: Line, options: Options) -> Job:
+        """What `work` needs beside a seed and whether the run serves the choice of options."""
+
+    @property
+    @abstractmethod
+    def work(self) -> Callable[..., Result]:
+        """One run, a function at a module's top level, of the jobs' arguments, `seed` and `choosing`."""
+
+    def claims(self) -> Sequence[Claim]:
+        """What the paper, or this project, says of the figures."""
+        return ()
+
+    def run(self, *, folder: Path, workers: Workers | None = None, fresh: bool = False) -> Iterator[Event]:
+        """First the choice of options, then the final runs."""
+        choosing = self._choosing_jobs()
+        total = len(choosing) + self.seeds * sum(len(self.lines(case)) for case in self.cases())
+        done = 0
+        yield "choosing options" if choosing else "training", done, total
+        how: dict[str, Any] = {"folder": folder, "workers": workers, "fresh": fresh}
+        for _ in run_jobs(self.work, choosing, **how):
+            done += 1
+            yield "choosing options", done, total
+        for _ in run_jobs(self.work, self._final_jobs(self._chosen(folder)), **how):
+            done += 1
+            yield "training", done, total
+
+    def summary(self, *, folder: Path) -> dict[str, Any]:
+        """All that a report shows, from finished runs: figures of every seed, mean curves, verdicts."""
+        chosen = self._chosen(folder)
+        jobs = self._final_jobs(chosen)
+        results = kept_results(self.work, jobs, folder)
+        cases = []
+        values: Values = {}
+        higher = {metric.key: metric.higher for metric in self.metrics} | dict.fromkeys(self.extra, True)
+        seconds = sum(result["seconds"] for result in kept_results(self.work, self._choosing_jobs(), folder))
+        for case in self.cases():
+            rows = []
+            for name, line in self.lines(case).items():
+                found = [
+                    result
+                    for job, result in zip(jobs, results, strict=True)
+                    if (job["case"], job["line"]) == (case.name, name)
+                ]
+                seconds += sum(result["seconds"] for result in found)
+                figures = {metric.key: [round(r[metric.key], 6) for r in found] for metric in self.metrics}
+                extra = {key: [r[key] for r in found] for key in self.extra}
+                for key, numbers in (figures | extra).items():
+                    values[case.name, name, key] = numbers
+                rows.append(
+                    {
+                        "line": name,
+                        "label": line.label,
+                        "kind": line.kind,
+                        "options": chosen[case.name, name],
+                        "reported": (case.reported or {}).get(name),
+                        "values": figures,
+                        "extra": extra,
+                        "curves": {s.key: _mean_curve([r[s.key] for r in found], s) for s in self.series},
+                    }
+                )
+            cases.append({"case": case.name, "label": case.label, "rows": rows})
+        return {
+            **self.heading(),
+            "seconds of training": round(seconds, 1),
+            "metrics": [vars(metric) for metric in self.metrics],
+            "series": [vars(series) for series in self.series],
+            "chosen by": self.chosen_by.label,
+            "cases": cases,
+            "test": TEST,
+            "claims": [judged(claim, values, higher) for claim in self.claims()],
+        }
+
+    def _jobs(self, case: Case, name: str, line: Line, options: Options, *, seeds: range, choosing: bool) -> list[Job]:
+        shared = {"case": case.name, "line": name, **self.job(case, line, options)}
+        return [{**shared, "seed": seed, "choosing": choosing} for seed in seeds]
+
+    def _choosing_jobs(self) -> list[Job]:
+        return [
+            job
+            for case in self.cases()
+            for name, line in self.lines(case).items()
+            if len(line.grid) > 1 and self.choosing_seeds
+            for options in line.grid
+            for job in self._jobs(
+                case, name, line, options, seeds=range(1000, 1000 + self.choosing_seeds), choosing=True
+            )
+        ]
+
+    def _final_jobs(self, chosen: Mapping[tuple[str, str], Options]) -> list[Job]:
+        return [
+            job
+            for case in self.cases()
+            for name, line in self.lines(case).items()
+            for job in self._jobs(case, name, line, chosen[case.name, name], seeds=range(self.seeds), choosing=False)
+        ]
+
+    def _chosen(self, folder: Path) -> dict[tuple[str, str], Options]:
+        """The options of best mean figure for every case and line; ties go to the earlier point of the grid."""
+        jobs = self._choosing_jobs()
+        scores: dict[tuple[str, str, str], list[float]] = {}
+        for job, result in zip(jobs, kept_results(self.work, jobs, folder), strict=True):
+            key = job["case"], job["line"], repr(job["options"])
+            scores.setdefault(key, []).append(result[self.chosen_by.key])
+        sign = 1 if self.chosen_by.higher else -1
+        chosen = {}
+        for case in self.cases():
+            for name, line in self.lines(case).items():
+                means = [sign * float(np.mean(scores.get((case.name, name, repr(o)), [0.0]))) for o in line.grid]
+                chosen[case.name, name] = line.grid[int(np.argmax(means))]
+        return chosen
+
+
+def _mean_curve(runs: list[list[float]], series: Series) -> dict[str, list[float]]:
+    """Mean and sample standard deviation over runs, at evenly spaced positions x of the runs' own counting."""
+    values = np.array(runs, dtype=float)
+    steps = values.shape[1]
+    x = np.unique(np.linspace(0, steps - 1, min(steps, MOST_POINTS)).round().astype(int))
+    deviation = values.std(0, ddof=1) if len(values) > 1 else np.zeros(steps)
+    return {
+        "x": (series.first + x * series.every).tolist(),
+        "mean": values.mean(0)[x].round(4).tolist(),
+        "deviation": deviation[x].round(4).tolist(),
+    }

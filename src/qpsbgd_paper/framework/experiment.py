@@ -1,0 +1,100 @@
+"""What all experiments have in common, and studies: jobs, then figures and tables of their results."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+from qpsbgd_paper.framework.runs import Result, Workers, environment, run_jobs
+
+Job = dict[str, Any]
+Event = tuple[str, int, int]
+
+
+class Experiment(ABC):
+    """A table or figure of the paper, or of ours: a frozen dataclass of settings.
+
+    `run` does the work and may be interrupted; `summary` is what a report shows, from finished work alone.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    about: ClassVar[str]
+    paper: ClassVar[str]
+    seeds: int
+
+    @abstractmethod
+    def quick(self) -> Experiment:
+        """The same experiment, small: for a look and for tests."""
+
+    @abstractmethod
+    def run(self, *, folder: Path, workers: Workers | None = None, fresh: bool = False) -> Iterator[Event]:
+        """Do all that is not done yet, or all if `fresh`; yields (phase, jobs done, jobs in all) as it goes on."""
+
+    @abstractmethod
+    def summary(self, *, folder: Path) -> dict[str, Any]:
+        """All that a report shows, from finished runs."""
+
+    def prepare(self) -> None:  # noqa: B027
+        """Find or make the data before many processes need it; raises what a user can mend."""
+
+    def with_seeds(self, seeds: int) -> Experiment:
+        """The same experiment with that many final runs."""
+        return replace(self, seeds=seeds)  # type: ignore[type-var]
+
+    def heading(self) -> dict[str, Any]:
+        """The part of a summary that tells what it is of."""
+        return {
+            "experiment": self.name,
+            "title": self.title,
+            "about": self.about,
+            "command": f"qpsbgd run {self.name}",
+            "seeds": self.seeds,
+            "settings": {key: value for key, value in vars(self).items() if value is not None},
+            "made with": environment(),
+            "paper": self.paper,
+        }
+
+
+class Study(Experiment):
+    """An experiment without rivals: independent jobs, and what their results show."""
+
+    @abstractmethod
+    def jobs(self) -> Sequence[Job]:
+        """Arguments of `work`, of plain JSON types."""
+
+    @property
+    @abstractmethod
+    def work(self) -> Callable[..., Result]:
+        """One job, a function at a module's top level."""
+
+    @abstractmethod
+    def shown(self, results: Sequence[Result]) -> dict[str, Any]:
+        """What the results of `jobs`, in their order, show: "figures", "tables" and "claims", each a list.
+
+        A figure is a mapping that `report.drawings` draws; a table has title, head and body; a claim has text, source
+        ("paper" or "aim"), verdict ("yes", "no" or "within noise") and detail.
+        """
+
+    def run(self, *, folder: Path, workers: Workers | None = None, fresh: bool = False) -> Iterator[Event]:
+        """Do all jobs that are not done yet."""
+        jobs = self.jobs()
+        yield "computing", 0, len(jobs)
+        for done, _ in enumerate(run_jobs(self.work, jobs, folder=folder, workers=workers, fresh=fresh), 1):
+            yield "computing", done, len(jobs)
+
+    def summary(self, *, folder: Path) -> dict[str, Any]:
+        """The heading and what the results show."""
+        jobs = self.jobs()
+        results = kept_results(self.work, jobs, folder)
+        seconds = round(sum(result["seconds"] for result in results), 1)
+        return {**self.heading(), "seconds of training": seconds, **self.shown(results)}
+
+
+def kept_results(work: Callable[..., Result], jobs: Sequence[Job], folder: Path) -> list[Result]:
+    """The results of jobs, in their order; computes what is missing."""
+    found = {repr(done.settings): done.result for done in run_jobs(work, jobs, folder=folder)}
+    return [found[repr(job)] for job in jobs]

@@ -1,0 +1,259 @@
+"""All results as one HTML page that needs no network, with curves to explore."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from importlib.resources import files
+from typing import Any
+
+from qpsbgd_paper.report.drawings import figure_name, figure_svg
+from qpsbgd_paper.report.figures import series_svg
+from qpsbgd_paper.report.styles import Summary, finite, grouped, line_labels, line_styles, may_be_log, y_range
+from qpsbgd_paper.report.tables import (
+    SOURCES,
+    Finding,
+    Table,
+    findings,
+    made_with,
+    options_tables,
+    other_tables,
+    tables,
+)
+
+_BADGES = {"yes": ("yes", "✓ yes"), "no": ("no", "✗ no"), "within noise": ("noise", "≈ within noise")}
+
+
+_THEME = """
+{
+  const button = document.getElementById("theme"), root = document.documentElement.dataset;
+  let kept = null;
+  try { kept = localStorage.getItem("qpsbgd-theme"); } catch { /* a page opened from a file may have no storage */ }
+  const set = (value) => { root.theme = value; button.textContent = value === "dark" ? "☀ Light" : "☾ Dark"; };
+  set(kept || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light"));
+  button.hidden = false;
+  button.addEventListener("click", () => {
+    set(root.theme === "dark" ? "light" : "dark");
+    try { localStorage.setItem("qpsbgd-theme", root.theme); } catch { /* as above */ }
+  });
+}
+"""
+
+
+def page(summaries: Sequence[Summary], *, title: str, intro: str = "") -> str:
+    """The whole report: an overview of all claims, then every experiment with tables, claims, curves and figures.
+
+    Args:
+        summaries: Of the experiments, in the order of the page.
+        title: Of the page.
+        intro: Plain text below it; an empty line begins a new paragraph.
+    """
+    ids = _ids(summaries)
+    links = "".join(
+        f'<a href="#{key}">{_text(summary["title"])}</a>' for key, summary in zip(ids, summaries, strict=True)
+    )
+    paragraphs = "".join(f"<p>{_text(part)}</p>" for part in intro.split("\n\n") if part.strip())
+    sections = "".join(_section(summary, key) for key, summary in zip(ids, summaries, strict=True))
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{_text(title)}</title><style>{_file('page.css')}</style></head><body><main>\n"
+        f'<div class="top"><h1>{_text(title)}</h1><button id="theme" type="button" hidden '
+        f'aria-label="Switch between light and dark">Dark</button></div>{paragraphs}'
+        f'<nav aria-label="Experiments">{links}</nav>\n{_overview(summaries, ids)}{sections}'
+        f"</main><script>{_file('curves.js')}{_THEME}</script></body></html>\n"
+    )
+
+
+def _overview(summaries: Sequence[Summary], ids: Sequence[str]) -> str:
+    """How many claims hold, and all of them with links to their experiments."""
+    every = [findings(summary) for summary in summaries]
+    if not any(every):
+        return ""
+    counts = ""
+    for source, words in SOURCES.items():
+        tally = Counter(finding.verdict for found in every for finding in found if finding.source == words)
+        if tally:
+            heading = "What the paper says" if source == "paper" else "What this project aims at"
+            badges = "".join(
+                f"<span>{tally[verdict]} × {_badge(verdict)}</span>" for verdict in sorted(tally, key=_order)
+            )
+            counts += f'<div class="count"><strong>{heading}: does it hold here?</strong>{badges}</div>'
+    rows = ""
+    for summary, key, found in zip(summaries, ids, every, strict=True):
+        if found:
+            rows += f'<tr><th colspan="4" scope="rowgroup"><a href="#{key}">{_text(summary["title"])}</a></th></tr>'
+        for number, finding in enumerate(found, 1):
+            rows += (
+                f"<tr><td>{_badge(finding.verdict)}</td>"
+                f'<td><a href="#{key}-claim-{number}">{_text(finding.text)}</a></td>'
+                f'<td class="quiet">{_text(finding.source)}</td><td class="quiet">{_text(finding.detail)}</td></tr>'
+            )
+    tests = dict.fromkeys(str(summary["test"]).rstrip(".") for summary in summaries if summary.get("test"))
+    notes = "".join(f'<p class="quiet">The test: {_text(test)}.</p>' for test in tests)
+    head = "".join(f'<th scope="col">{name}</th>' for name in ("holds here?", "claim", "who says so", "figures"))
+    return (
+        f'<section id="overview"><h2>Overview</h2><div class="counts">{counts}</div>{notes}'
+        f'<table class="overview"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></section>\n'
+    )
+
+
+def _section(summary: Summary, key: str) -> str:
+    seeds = summary.get("seeds")
+    many = "one seed" if seeds == 1 else f"mean ± standard deviation of {seeds} seeds"
+    about = f"<p>{_text(summary['about'])}</p>" if summary.get("about") else ""
+    command = f"<pre><code>{_text(summary['command'])}</code></pre>" if summary.get("command") else ""
+    note = f'<p class="quiet">Figures: {many}. The best of a column is marked.</p>' if summary.get("metrics") else ""
+    rows = [row for case in summary.get("cases", ()) for row in case["rows"]]
+    others = any(row.get("kind") != "ours" for row in rows)
+    ours = {row["label"] for row in rows if others and row.get("kind") == "ours"}
+    main = "".join(_table(table, ours=ours) for table in tables(summary))
+    more = "".join(_table(table, ours=ours) for table in other_tables(summary))
+    if more:
+        more = f"<details><summary>Other figures of the same runs</summary>{more}</details>"
+    options = "".join(_table(table, kind="options") for table in options_tables(summary))
+    if options:
+        chosen = f", chosen by {_text(summary['chosen by'])}" if summary.get("chosen by") else ""
+        options = f"<details><summary>Options{chosen}</summary>{options}</details>"
+    made = f"<footer>Made with {_text(made_with(summary))}.</footer>" if made_with(summary) else ""
+    return (
+        f'<section id="{key}" aria-labelledby="{key}-title"><h2 id="{key}-title">{_text(summary["title"])}</h2>{about}'
+        f"{command}{_sides(summary, key)}{_curves(summary)}{_figures(summary)}"
+        f"{note}{main}{more}{options}{made}</section>\n"
+    )
+
+
+def _sides(summary: Summary, key: str) -> str:
+    """What the paper says beside what was found here; the claims alone where the paper's figure has no words."""
+    found = findings(summary)
+    items = "".join(_claim(finding, f"{key}-claim-{number}") for number, finding in enumerate(found, 1))
+    here = f'<div class="here"><h3>Here</h3><ul class="claims">{items}</ul></div>' if items else ""
+    paper = f"<div><h3>The paper</h3><p>{_text(summary['paper'])}</p></div>" if summary.get("paper") else ""
+    return f'<div class="sides">{paper}{here}</div>' if paper or here else ""
+
+
+def _claim(finding: Finding, key: str) -> str:
+    who = "the paper's claim" if finding.source == SOURCES["paper"] else finding.source
+    why = " · ".join(part for part in (who, finding.detail) if part)
+    return f'<li id="{key}">{_badge(finding.verdict)} {_text(finding.text)}<span class="quiet">{_text(why)}</span></li>'
+
+
+def _order(verdict: str) -> int:
+    return [*_BADGES, verdict].index(verdict)
+
+
+def _badge(verdict: str) -> str:
+    kind, words = _BADGES.get(verdict, ("noise", verdict))
+    return f'<span class="badge {kind}">{_text(words)}</span>'
+
+
+def _table(table: Table, *, ours: Collection[str] = (), kind: str = "figures") -> str:
+    def cell(number: int, column: int, text: str) -> str:
+        if column == 0:
+            return f'<th scope="row"{_class("ours" if text in ours else "")}>{_text(text)}</th>'
+        name = "best" if (number, column) in table.best else "quoted" if column in table.quoted else ""
+        return f"<td{_class(name)}>{_text(text)}</td>"
+
+    head = "".join(
+        f'<th scope="col"{_class("quoted" if column in table.quoted else "")}>{_text(name)}</th>'
+        for column, name in enumerate(table.head)
+    )
+    body = "".join(
+        "<tr>" + "".join(cell(number, column, text) for column, text in enumerate(row)) + "</tr>"
+        for number, row in enumerate(table.body)
+    )
+    caption = table.title[:1].upper() + table.title[1:]
+    return (
+        f'<div class="wide" tabindex="0" role="region" aria-label="{_text(caption)}"><table class="{kind}">'
+        f"<caption>{_text(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def _class(name: str) -> str:
+    return f' class="{name}"' if name else ""
+
+
+def _curves(summary: Summary) -> str:
+    """Data for the script, and a still figure where there is none."""
+    series = [one for one in summary.get("series", ()) if _has_curves(summary, one["key"])]
+    if not series:
+        return ""
+    still = "".join(f'<div class="static">{series_svg(summary, one)}</div>' for one in series)
+    data = {
+        "lines": [
+            {"label": label, **vars(style)}
+            for label, style in zip(line_labels(summary).values(), line_styles(summary).values(), strict=True)
+        ],
+        "series": [_series(summary, one) for one in series],
+    }
+    return (
+        f'<figure aria-label="{_text("Curves: " + str(summary["title"]))}"><div class="curves">'
+        f'<script type="application/json">{_json(data)}</script><noscript>{still}</noscript></div>'
+        '<figcaption class="quiet">Mean of the seeds, bands ± one standard deviation.<span class="hint"> '
+        "Point or touch for values; drag or Ctrl + wheel to zoom, double click to reset.</span></figcaption></figure>"
+    )
+
+
+def _figures(summary: Summary) -> str:
+    """What the experiment itself wants drawn."""
+    found = ""
+    for figure in summary.get("figures", ()):
+        drawn = figure_svg(figure, name=figure_name(summary, figure))
+        caption = f'<figcaption class="quiet">{_text(figure["caption"])}</figcaption>' if figure.get("caption") else ""
+        found += f'<figure><h3>{_text(figure["title"])}</h3><div class="static drawing">{drawn}</div>{caption}</figure>'
+    return found
+
+
+def _series(summary: Summary, series: Mapping[str, Any]) -> dict[str, Any]:
+    lines = list(line_labels(summary))
+    groups = []
+    for setting, cases in grouped(summary).items():
+        panels = []
+        for short, case in cases:
+            curves = {
+                row["line"]: row["curves"][series["key"]] for row in case["rows"] if series["key"] in row["curves"]
+            }
+            limits = y_range([curve["mean"] for curve in curves.values()], may_be_log=may_be_log(series["label"]))
+            title = short if len(summary["cases"]) > 1 and short != setting else ""
+            panels.append({"title": title, "y": limits, "curves": [_clean(curves.get(line)) for line in lines]})
+        groups.append({"name": setting, "panels": panels})
+    return {"label": series["label"], "x_label": series.get("x_label", "step"), "groups": groups}
+
+
+def _clean(curve: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """A curve of numbers that JSON knows: what is not finite is null."""
+    if curve is None:
+        return None
+    return {
+        "x": list(curve["x"]),
+        **{key: [None if v != v else v for v in finite(curve[key])] for key in ("mean", "deviation")},
+    }
+
+
+def _has_curves(summary: Summary, key: str) -> bool:
+    return any(key in row["curves"] for case in summary.get("cases", ()) for row in case["rows"])
+
+
+def _json(data: Any) -> str:
+    """JSON that no text in it can end the script element."""
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def _ids(summaries: Sequence[Summary]) -> list[str]:
+    found: list[str] = []
+    for summary in summaries:
+        slug = re.sub(r"[^a-z0-9]+", "-", str(summary["experiment"]).lower()).strip("-") or "experiment"
+        found.append(slug if slug not in (*found, "overview", "theme") else f"{slug}-{len(found) + 1}")
+    return found
+
+
+def _text(value: Any) -> str:
+    return html.escape(str(value))
+
+
+def _file(name: str) -> str:
+    return (files("qpsbgd_paper.report") / name).read_text(encoding="utf-8")

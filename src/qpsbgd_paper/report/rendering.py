@@ -1,0 +1,94 @@
+"""A matplotlib figure as SVG that reads on light and dark pages, and as PNG; the same bytes at every call."""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+from collections.abc import Callable
+from typing import Any
+
+from qpsbgd_paper.report.styles import INK
+
+try:
+    import matplotlib
+    from matplotlib.axes import Axes
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+    from PIL import Image
+except ImportError as error:
+    raise ImportError("figures need matplotlib: pip install 'qpsbgd[paper]'") from error
+
+_DARK_INK = "#3c434a"
+_DPI = 160
+_DPI_INSIDE = 120  # of pictures inside an SVG
+_LARGE = 40_000
+
+
+def svg(draw: Callable[[], Figure], *, name: str = "") -> str:
+    """What `draw` makes, as an `<svg>` element with a transparent background.
+
+    Args:
+        draw: Called with our settings of matplotlib in force.
+        name: Begins all ids, so that several figures can stand on one page.
+    """
+    with matplotlib.rc_context(_style(INK)):
+        text = io.StringIO()
+        nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        draw().savefig(text, format="svg", transparent=True, dpi=_DPI_INSIDE, metadata=nothing)
+    found = text.getvalue()
+    found = found[found.index("<svg") :]
+    # Hundredths of a point are enough, and halve the file.
+    found = re.sub(r"(\d\.\d\d)\d+", r"\1", found)
+    found = re.sub(r"(?<=data:image/png;base64,)[\w+/=\s]+", lambda match: _with_few_colours(match[0]), found)
+    if not name:
+        return found
+    # Groups have names that nothing refers to.
+    found = re.sub(r'<g id="[^"]*"', "<g", found)
+    prefix = re.sub(r"\W+", "-", name)
+    return re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{prefix}-", found)
+
+
+def png(draw: Callable[[], Figure]) -> bytes:
+    """What `draw` makes, on white."""
+    with matplotlib.rc_context(_style(_DARK_INK)):
+        figure = draw()
+        FigureCanvasAgg(figure)
+        data = io.BytesIO()
+        figure.savefig(data, format="png", dpi=_DPI, facecolor="white", metadata={"Software": None})
+    return data.getvalue()
+
+
+def ink() -> str:
+    """The colour of text and axes in the figure that is being drawn."""
+    return str(matplotlib.rcParams["text.color"])
+
+
+def tidy(axes: Axes, *, log: str = "") -> None:
+    """Axes with a light grid and no frame; those named in `log` ("x", "y" or "xy") logarithmic, with plain numbers."""
+    for name in log:
+        axes.set(**{f"{name}scale": "log"})
+        axis = axes.xaxis if name == "x" else axes.yaxis
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.set_minor_formatter(NullFormatter())
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.25, linewidth=0.6)
+
+
+def _with_few_colours(picture: str) -> str:
+    """A large picture, in base64, with a palette of 256 colours: a third of the size."""
+    if len(picture) < _LARGE:
+        return picture
+    data = io.BytesIO()
+    with Image.open(io.BytesIO(base64.b64decode(picture))) as image:
+        few = image.convert("RGBA").quantize(256, method=Image.Quantize.FASTOCTREE)
+        few.save(data, format="png", optimize=True)
+    return base64.b64encode(data.getvalue()).decode()
+
+
+def _style(colour: str) -> dict[Any, Any]:
+    """Settings of matplotlib; names of methods are never formulas."""
+    names = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
+    fixed = {"svg.fonttype": "none", "svg.hashsalt": "qpsbgd", "font.family": "sans-serif", "font.size": 11}
+    return {**fixed, "text.parse_math": False, "axes.formatter.use_mathtext": False, **dict.fromkeys(names, colour)}

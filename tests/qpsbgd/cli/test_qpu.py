@@ -1,0 +1,62 @@
+import re
+
+import pytest
+from typer.testing import CliRunner
+
+from qpsbgd.cli.app import application
+from qpsbgd.testing import random_family
+
+pytest.importorskip("dwave.graphs")
+pytest.importorskip("minorminer")
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("QPSBGD_CACHE", str(tmp_path_factory.getbasetemp() / "qpu-cache"))
+
+
+def called(*arguments):
+    return CliRunner().invoke(application(), ["qpu", *map(str, arguments)], terminal_width=120)
+
+
+def test_the_cost_of_a_run_is_told_for_both_ways_of_sending():
+    out = called("estimate", "16-4-4-2", "--steps", 50, "--option", "num_reads=100", "--option", "size=6").stdout
+    assert "16-4-4-2 on virtual-pegasus-6, 100 reads" in out
+    assert re.search(r"submissions, one step +│ 1 +│ 10 ", out)
+    assert re.search(r"submissions, 50 steps +│ 50 +│ 500 ", out)
+    assert re.search(r"time of the chip, 50 steps +│ 835 ms +│ 8.35 s ", out)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["16"], "at least two positive numbers"),
+        (["16-0"], "at least two positive numbers"),
+        (["sixteen-4"], "at least two positive numbers"),
+        (["16-4", "--solver", "exact"], "asks no annealer"),
+        (["16-4", "--option", "reads=3"], "has no option reads"),
+        (["600-4", "--option", "size=3"], "needs a clique of 600 chains, but the largest"),
+    ],
+)
+def test_what_cannot_be_estimated_is_told(arguments, message):
+    result = called("estimate", *arguments)
+    assert isinstance(result.exception, ValueError)
+    assert message in str(result.exception)
+
+
+def test_a_recording_is_checked_and_described(tmp_path):
+    from qpsbgd.solvers.annealer.virtual_qpu import VirtualQPU
+
+    path = tmp_path / "run.chip"
+    solver = VirtualQPU(size=3, num_reads=10, record=path)
+    for seed in range(3):
+        solver.solve(random_family(4, 2, 8, seed=seed))
+    out = called("recording", path).stdout
+    assert re.search(r"answers +3", out)
+    assert re.search(r"chip +virtual-pegasus-3", out)
+    assert re.search(r"chip time +27.96 ms", out)  # three times 8.5 ms and 10 reads of 82 µs
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-20])
+    assert re.search(r"unfinished +\d+ bytes", called("recording", path).stdout)
+    path.write_bytes(whole[:-20] + b"x" * 20)
+    assert "broken" in str(called("recording", path).exception)

@@ -1,0 +1,300 @@
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from qpsbgd import QPSBGD
+from qpsbgd.nn import BinaryConv2d, BinaryLinear
+from qpsbgd.nn.tape import Tape, taped
+
+
+def recorded(layer, run):
+    """The record of a layer after `run`, which ends in a backward pass."""
+    with taped([layer]) as (tape,):
+        run()
+        return tape.read()
+
+
+def rows(shape=(6, 4)):
+    return torch.randn(shape)
+
+
+def assert_rows(record, inputs, output_grads):
+    torch.testing.assert_close(record.inputs, inputs)
+    torch.testing.assert_close(record.output_grads, output_grads)
+
+
+class PassesNothingBack(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return None
+
+
+def test_a_record_holds_the_inputs_and_the_gradients_at_the_output():
+    layer, x, grads = BinaryLinear(4, 3), rows(), torch.randn(6, 3)
+    record = recorded(layer, lambda: (layer(x) * grads).sum().backward())
+    assert_rows(record, x, grads)
+
+
+def test_the_gradients_are_those_after_gain_and_bias():
+    layer, x = BinaryLinear(4, 3, gain=0.1, bias=True), rows()
+    with torch.no_grad():
+        layer.bias.fill_(5.0)
+    record = recorded(layer, lambda: layer(x).square().sum().backward())
+    assert_rows(record, x, 2 * layer(x).detach())
+
+
+def test_every_layer_of_a_network_is_recorded():
+    model = nn.Sequential(BinaryLinear(4, 3), nn.Hardtanh(), BinaryLinear(3, 2))
+    x = rows()
+    with taped([model[0], model[2]]) as (first, second):
+        model(x).sum().backward()
+    hidden = model[0](x)
+    torch.testing.assert_close(second.read().inputs, nn.functional.hardtanh(hidden).detach())
+    slope = (hidden.abs() < 1).float()
+    expected = slope * (torch.ones(6, 2) @ (model[2].gain * model[2].binary_weight))
+    assert_rows(first.read(), x, expected)
+
+
+def test_an_output_used_in_several_places_is_recorded_once_with_the_whole_gradient():
+    layer, x = BinaryLinear(4, 3), rows()
+
+    def run():
+        output = layer(x)
+        (2 * output.sum() + 5 * output.sum()).backward()
+
+    assert_rows(recorded(layer, run), x, torch.full((6, 3), 7.0))
+
+
+@pytest.mark.parametrize(
+    ("in_place", "plain"),
+    [
+        (nn.Hardtanh(inplace=True), nn.Hardtanh()),
+        (torch.relu_, torch.relu),
+        (lambda x: x.mul_(3), lambda x: 3 * x),
+    ],
+    ids=["hardtanh", "relu", "mul"],
+)
+@pytest.mark.parametrize("bias", [False, True])
+def test_an_in_place_activation_after_the_layer_changes_nothing(in_place, plain, bias):
+    layer, x, weights = BinaryLinear(4, 3, bias=bias), rows(), torch.randn(6, 3)
+    expected = recorded(layer, lambda: (plain(layer(x)) * weights).sum().backward())
+    record = recorded(layer, lambda: (in_place(layer(x)) * weights).sum().backward())
+    assert_rows(record, expected.inputs, expected.output_grads)
+
+
+def test_a_layer_used_twice_records_both_uses():
+    layer, x = BinaryLinear(3, 3), torch.randn(5, 3)
+    record = recorded(layer, lambda: layer(2 * layer(x)).sum().backward())
+    ones = torch.ones(5, 3)
+    # Backward meets the second use first.
+    assert_rows(
+        record,
+        torch.cat([2 * layer(x).detach(), x]),
+        torch.cat([ones, 2 * layer.gain * ones @ layer.binary_weight]),
+    )
+
+
+def test_micro_batches_add_up_to_one_big_batch():
+    layer, x, target = BinaryLinear(4, 3), torch.randn(6, 4), torch.randn(6, 3)
+
+    def loss(part):
+        return (layer(x[part]) - target[part]).square().sum() / len(x)
+
+    def in_parts():
+        for part in (slice(0, 1), slice(1, 4), slice(4, 6)):
+            loss(part).backward()
+
+    whole = recorded(layer, lambda: loss(slice(None)).backward())
+    assert_rows(recorded(layer, in_parts), whole.inputs, whole.output_grads)
+
+
+@pytest.mark.parametrize("shape", [(4,), (2, 3, 4), (2, 1, 3, 4)])
+def test_all_leading_dimensions_become_rows(shape):
+    layer, x = BinaryLinear(4, 3), torch.randn(shape)
+    grads = torch.randn(*shape[:-1], 3)
+    record = recorded(layer, lambda: (layer(x) * grads).sum().backward())
+    assert_rows(record, x.reshape(-1, 4), grads.reshape(-1, 3))
+
+
+def test_every_patch_of_a_convolution_is_a_row():
+    layer, x = BinaryConv2d(2, 3, 3, stride=2, padding=1), torch.randn(4, 2, 5, 6)
+    record = recorded(layer, lambda: layer(x).square().sum().backward())
+    output = layer(x).detach()
+    assert_rows(record, layer.input_rows(x), 2 * output.permute(0, 2, 3, 1).reshape(-1, 3))
+    torch.testing.assert_close(record.output_grads, 2 * layer.gain * record.inputs @ layer.binary_weight.flatten(1).T)
+
+
+def test_evaluation_records_nothing():
+    layer = BinaryLinear(4, 3).eval()
+    assert recorded(layer, lambda: layer(rows()).sum().backward()) is None
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_a_pass_without_gradients_records_nothing(mode):
+    layer, x = BinaryLinear(4, 3), rows()
+
+    def run():
+        with mode():
+            layer(x + 1)
+        layer(x).sum().backward()
+
+    assert torch.equal(recorded(layer, run).inputs, x)
+
+
+def test_a_forward_pass_alone_records_nothing():
+    layer = BinaryLinear(4, 3)
+    assert recorded(layer, lambda: layer(rows())) is None
+
+
+def test_a_frozen_layer_records_nothing_but_passes_gradients_on():
+    model = nn.Sequential(BinaryLinear(4, 3), BinaryLinear(3, 2))
+    model[1].weight.requires_grad_(False)
+    with taped(model) as (first, second):
+        model(rows()).sum().backward()
+    assert first.read() is not None
+    assert second.read() is None
+
+
+def test_an_operation_that_passes_nothing_back_leaves_no_record():
+    layer = BinaryLinear(4, 3)
+    assert recorded(layer, lambda: PassesNothingBack.apply(layer(rows())).sum().backward()) is None
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_autocast_gives_single_precision_records_and_a_working_step(dtype):
+    model = nn.Sequential(
+        BinaryConv2d(2, 3, 3), nn.Hardtanh(inplace=True), BinaryConv2d(3, 2, 3), nn.Flatten(), BinaryLinear(8, 2)
+    )
+    optimizer = QPSBGD(model, lr=0.1)
+    before = [weight.detach().clone() for weight in model.parameters()]
+    with torch.autocast("cpu", dtype):
+        output = model(torch.randn(3, 2, 6, 6))
+    assert output.dtype == dtype
+    output.float().square().sum().backward()
+    for layer in (model[0], model[2], model[4]):
+        record = layer.tape.read()
+        assert record.inputs.dtype == record.output_grads.dtype == torch.float32
+    optimizer.step()
+    for old, new in zip(before, model.parameters(), strict=True):
+        torch.testing.assert_close((new - old).abs(), torch.full_like(old, 0.1))
+
+
+def test_double_precision_is_kept():
+    layer = BinaryLinear(4, 3, dtype=torch.float64)
+    record = recorded(layer, lambda: layer(rows().double()).sum().backward())
+    assert record.inputs.dtype == record.output_grads.dtype == torch.float64
+
+
+def test_parts_of_different_precision_are_joined_in_the_highest():
+    tape, layer = Tape(), BinaryLinear(4, 3)
+    layer.tape = tape
+    x = rows()
+    with torch.autocast("cpu", torch.bfloat16):
+        output = layer(x)
+    output.sum().backward()
+    layer.double()(x.double()).sum().backward()
+    assert tape.read().inputs.dtype == torch.float64
+    assert torch.equal(tape.read().inputs, torch.cat([x, x]).double())
+
+
+@pytest.mark.parametrize("use_reentrant", [False, True])
+def test_activation_checkpointing_records_once(use_reentrant):
+    layer, x = BinaryLinear(4, 4), torch.randn(6, 4, requires_grad=True)
+
+    def block(x):
+        return torch.relu_(layer(3 * x))
+
+    plain = recorded(layer, lambda: block(x).square().sum().backward())
+    run = recorded(layer, lambda: checkpoint(block, x, use_reentrant=use_reentrant).square().sum().backward())
+    assert_rows(run, plain.inputs, plain.output_grads)
+
+
+def test_two_backward_passes_through_one_graph_record_twice():
+    layer, x = BinaryLinear(4, 3), rows()
+
+    def run():
+        loss = layer(x).square().sum()
+        loss.backward(retain_graph=True)
+        loss.backward()
+
+    record = recorded(layer, run)
+    grads = 2 * layer(x).detach()
+    assert_rows(record, torch.cat([x, x]), torch.cat([grads, grads]))
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+def test_an_input_changed_in_place_before_backward_raises(autocast):
+    layer, x = BinaryLinear(4, 4), 1 * torch.randn(6, 4, requires_grad=True)
+
+    def run():
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            output = layer(x)
+        x.add_(output)
+        x.sum().backward()
+
+    with pytest.raises(RuntimeError, match=r"BinaryLinear.*x = x \+ y instead of x \+= y"):
+        recorded(layer, run)
+
+
+def test_features_of_an_encoder_in_inference_mode_are_recorded():
+    layer = BinaryLinear(4, 3)
+    with torch.inference_mode():
+        features = 1 * rows()
+
+    def run():
+        with torch.autocast("cpu", torch.bfloat16):
+            output = layer(features)
+        output.sum().backward()
+
+    assert torch.equal(recorded(layer, run).inputs, features)
+
+
+def test_a_record_does_not_hold_the_graph():
+    layer = BinaryLinear(4, 3)
+    record = recorded(layer, lambda: layer(torch.randn(6, 4, requires_grad=True)).sum().backward())
+    assert not record.inputs.requires_grad
+    assert not record.output_grads.requires_grad
+
+
+def test_clear_forgets_all_rows():
+    layer = BinaryLinear(4, 3)
+    layer.tape = Tape()
+    layer(rows()).sum().backward()
+    layer.tape.clear()
+    assert layer.tape.read() is None
+
+
+def test_recording_leaves_the_tape_of_an_optimiser_alone():
+    layer = BinaryLinear(4, 3)
+    optimizer = QPSBGD(layer)
+    own = layer.tape
+    x = rows()
+    layer(x).sum().backward()
+    assert recorded(layer, lambda: layer(x + 1).sum().backward()) is not None
+    assert layer.tape is own
+    assert torch.equal(own.read().inputs, x)
+    optimizer.step()
+
+
+def test_recording_puts_the_tapes_back_after_an_error():
+    layer = BinaryLinear(4, 3)
+    QPSBGD(layer)
+    own = layer.tape
+    with pytest.raises(ZeroDivisionError), taped([layer]):
+        raise ZeroDivisionError
+    assert layer.tape is own
+
+
+def test_an_input_that_changes_before_the_step_is_noticed():
+    layer = BinaryLinear(3, 2)
+    with taped([layer]) as (tape,):
+        buffer = torch.randn(4, 3)
+        layer(buffer).sum().backward()
+        buffer.copy_(torch.randn(4, 3))
+        with pytest.raises(RuntimeError, match="a tensor of its own"):
+            tape.read()

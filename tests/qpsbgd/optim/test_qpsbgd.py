@@ -1,0 +1,703 @@
+import copy
+import io
+import math
+import pickle
+
+import pytest
+import torch
+from torch import nn
+from torch.optim import lr_scheduler
+
+from qpsbgd import QPSBGD, BinaryConnect, ProxQuant
+from qpsbgd.nn import BinaryConv2d, BinaryLinear
+from qpsbgd.qubo import Solution
+from qpsbgd.qubo.binary_map import binary_map
+from qpsbgd.solvers import Solver, make_solver
+from qpsbgd.solvers.exact.exact import Exact
+
+
+class Interrupted(Solver):
+    def solve(self, family):
+        raise KeyboardInterrupt
+
+
+class Counting(Solver):
+    """Answers all −1 or all +1 in turn, so that a run depends on what came before."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def solve(self, family):
+        self.calls += 1
+        return Solution.of(family, torch.full_like(family.linear, (-1.0) ** (self.calls // 3)), solver="counting")
+
+    def state_dict(self):
+        return {"calls": self.calls}
+
+    def load_state_dict(self, state):
+        self.calls = state["calls"]
+
+
+def small_model(dtype=torch.float32, seed=0):
+    torch.manual_seed(seed)
+    return nn.Sequential(
+        BinaryLinear(4, 5, dtype=dtype), nn.Hardtanh(inplace=True), BinaryLinear(5, 3, gain=0.7, dtype=dtype)
+    )
+
+
+def batch(seed=0, dtype=torch.float32):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(8, 4, generator=generator).to(dtype), torch.randn(8, 3, generator=generator).to(dtype)
+
+
+def backward(model, seed=0, factor=1.0):
+    x, target = batch(seed, next(model.parameters()).dtype)
+    loss = factor * (model(x) - target).square().mean()
+    loss.backward()
+    return loss
+
+
+def train(model, optimizer, seeds):
+    for seed in seeds:
+        optimizer.zero_grad()
+        backward(model, seed)
+        optimizer.step()
+    return latent(model)
+
+
+def latent(model):
+    return [weight.detach().clone() for weight in model.parameters()]
+
+
+def assert_equal(first, second):
+    assert len(first) == len(second)
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def one_step(seed=0, **options):
+    model = small_model()
+    optimizer = QPSBGD(model, **{"lr": 0.1, "solver": "exact", **options})
+    return train(model, optimizer, [seed])
+
+
+def rows_of(model, seed=0):
+    """Inputs and output gradients of the two layers of `small_model`, by autograd and without recording."""
+    x, target = batch(seed)
+    hidden = model[0](x)
+    active = nn.functional.hardtanh(hidden)
+    output = model[2](active)
+    grads = torch.autograd.grad((output - target).square().mean(), [hidden, output])
+    return [(x, grads[0]), (active.detach(), grads[1])]
+
+
+@pytest.mark.parametrize("scale", [1.0, 4.0, "literal"])
+@pytest.mark.parametrize("lr", [0.1, 0.9])
+def test_a_step_moves_the_latent_weights_against_the_solution_and_clips_them(scale, lr):
+    model = small_model()
+    expected = [
+        (layer.weight - lr * Exact().solve(binary_map(x, grads, gain=layer.gain, scale=scale)).spins.T).clamp(-1, 1)
+        for layer, (x, grads) in zip((model[0], model[2]), rows_of(model), strict=True)
+    ]
+    assert_equal(one_step(lr=lr, scale=scale), expected)
+    assert max(weight.abs().max() for weight in expected) <= 1
+
+
+def test_a_bound_of_clip_holds_and_none_leaves_weights_free():
+    assert max(weight.abs().max() for weight in one_step(lr=3.0, clip=0.5)) == 0.5
+    assert min(weight.abs().min() for weight in one_step(lr=3.0, clip=None)) > 2
+
+
+def test_without_momentum_gain_scale_and_clip_a_step_is_algorithm_1_of_the_paper():
+    layer = BinaryLinear(3, 2, gain=1.0)
+    optimizer = QPSBGD(layer, lr=0.5, solver="exact", scale="literal", momentum=0.0, clip=None)
+    x, grads = torch.randn(7, 3), torch.randn(7, 2)
+    expected = layer.weight.detach().clone()
+    vectors = torch.cartesian_prod(*[torch.tensor([-1.0, 1.0])] * 3)
+    for _ in range(3):
+        optimizer.zero_grad()
+        (layer(x) * grads).sum().backward()
+        optimizer.step()
+        z = x / x.square().sum(1, keepdim=True)
+        for j in range(2):
+            errors = (grads[:, j] - vectors @ z.T).square().sum(1)
+            expected[j] -= 0.5 * vectors[errors.argmin()]
+        torch.testing.assert_close(layer.weight.detach(), expected)
+
+
+def test_a_convolution_takes_the_step_of_its_patches():
+    layer = BinaryConv2d(1, 2, (2, 3), stride=2)
+    before, x = layer.weight.detach().clone(), torch.randn(3, 1, 6, 7)
+    optimizer = QPSBGD(layer, lr=0.1, solver="exact")
+    layer(x).square().sum().backward()
+    family = binary_map(layer.input_rows(x), layer.grad_rows(2 * layer(x)), gain=layer.gain)
+    optimizer.step()
+    torch.testing.assert_close(layer.weight.detach(), before - 0.1 * Exact().solve(family).spins.T.reshape(2, 1, 2, 3))
+
+
+def test_a_column_without_gradient_is_not_updated():
+    layer = BinaryLinear(4, 3)
+    before = layer.weight.detach().clone()
+    optimizer = QPSBGD(layer, lr=0.1)
+    layer(batch()[0])[:, [0, 2]].sum().backward()
+    optimizer.step()
+    moved = (layer.weight != before).all(1)
+    assert moved.tolist() == [True, False, True]
+    assert torch.equal(layer.weight[1], before[1])
+
+
+def test_a_layer_that_took_no_part_is_not_updated():
+    used, unused = BinaryLinear(4, 3), BinaryLinear(4, 3)
+    before = unused.weight.detach().clone()
+    optimizer = QPSBGD([used, unused])
+    used(batch()[0]).sum().backward()
+    optimizer.step()
+    assert torch.equal(unused.weight, before)
+    assert len(optimizer.solutions) == 1
+
+
+def test_solutions_are_those_of_the_last_step_in_the_order_of_the_layers():
+    model = small_model()
+    optimizer = QPSBGD(model, solver="exact")
+    train(model, optimizer, [0])
+    assert [solution.spins.shape for solution in optimizer.solutions] == [(4, 5), (5, 3)]
+    assert all(solution.proven_optimal.all() for solution in optimizer.solutions)
+
+
+def test_momentum_solves_the_bias_corrected_mean_of_the_families():
+    momentum = 0.6
+    layer = BinaryLinear(4, 3)
+    optimizer = QPSBGD(layer, lr=0.1, solver="exact", momentum=momentum, clip=None)
+    mean = None
+    for count in range(1, 4):
+        x, grads = torch.randn(6, 4), torch.randn(6, 3)
+        family = binary_map(x, grads, gain=layer.gain) * (1 - momentum)
+        mean = family if mean is None else mean * momentum + family
+        corrected = mean * (1 / (1 - momentum**count))
+        expected = layer.weight.detach() - 0.1 * Exact().solve(corrected).spins.T
+        (layer(x) * grads).sum().backward()
+        optimizer.step()
+        torch.testing.assert_close(layer.weight.detach(), expected)
+        for name in ("quadratic", "linear", "offset"):
+            torch.testing.assert_close(optimizer.state[layer.weight][name], getattr(corrected, name))
+
+
+def test_groups_have_learning_rates_of_their_own():
+    model = small_model()
+    before = latent(model)
+    optimizer = QPSBGD([{"params": model[0], "lr": 0.3}, {"params": [model[2]]}], lr=0.2)
+    after = train(model, optimizer, [0])
+    steps = [(new - old).abs().max().item() for old, new in zip(before, after, strict=True)]
+    assert steps == pytest.approx([0.3, 0.2])
+
+
+def test_a_layer_can_be_added_as_a_group_later():
+    model = small_model()
+    before = latent(model)
+    optimizer = QPSBGD(model[0], lr=0.3)
+    optimizer.add_param_group({"params": model[2], "lr": 0.1, "momentum": 0.0})
+    after = train(model, optimizer, [0])
+    assert [(new - old).abs().max().item() for old, new in zip(before, after, strict=True)] == pytest.approx([0.3, 0.1])
+    assert list(optimizer.state) == [model[0].weight]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        lambda model: model,
+        list,
+        lambda model: iter([model[0], model[2]]),
+        lambda model: {"params": model},
+        lambda model: [model, model[0]],
+    ],
+    ids=["model", "modules", "iterator", "group", "a layer twice"],
+)
+def test_a_model_layers_or_a_group_give_the_same_optimiser(given):
+    model = small_model()
+    optimizer = QPSBGD(given(model))
+    assert [p for group in optimizer.param_groups for p in group["params"]] == [model[0].weight, model[2].weight]
+
+
+def test_step_returns_the_loss_of_its_closure():
+    model = small_model()
+    optimizer = QPSBGD(model, lr=0.1, solver="exact")
+
+    def closure():
+        optimizer.zero_grad()
+        return backward(model)
+
+    assert optimizer.step(closure) == backward(small_model())
+    assert_equal(latent(model), one_step())
+
+
+def test_step_without_a_closure_returns_nothing():
+    model = small_model()
+    optimizer = QPSBGD(model)
+    backward(model)
+    assert optimizer.step() is None
+
+
+def test_several_backward_passes_before_a_step_count_as_one_batch():
+    model, x, target = small_model(), *batch()
+    optimizer = QPSBGD(model, lr=0.1, solver="exact")
+    for part in (slice(0, 3), slice(3, 8)):
+        ((model(x[part]) - target[part]).square().sum() / target.numel()).backward()
+    optimizer.step()
+    assert_equal(latent(model), one_step())
+
+
+@pytest.mark.parametrize("set_to_none", [True, False])
+def test_zero_grad_forgets_records(set_to_none):
+    model = small_model()
+    optimizer = QPSBGD(model, lr=0.1, solver="exact")
+    backward(model, seed=5)
+    optimizer.zero_grad(set_to_none)
+    backward(model)
+    optimizer.step()
+    assert_equal(latent(model), one_step())
+
+
+def test_a_step_without_a_recorded_pass_raises_and_says_what_to_do():
+    model = small_model()
+    optimizer = QPSBGD(model)
+    with pytest.raises(RuntimeError, match=r"training mode .* loss.backward\(\) before every step"):
+        optimizer.step()
+    model.eval()
+    backward(model)
+    with pytest.raises(RuntimeError, match="no recorded pass"):
+        optimizer.step()
+
+
+def test_a_record_is_used_once():
+    model = small_model()
+    optimizer = QPSBGD(model)
+    backward(model)
+    optimizer.step()
+    with pytest.raises(RuntimeError, match="no recorded pass"):
+        optimizer.step()
+
+
+SCHEDULERS = {
+    "StepLR": lambda optimizer: lr_scheduler.StepLR(optimizer, 1, gamma=0.5),
+    "LambdaLR": lambda optimizer: lr_scheduler.LambdaLR(optimizer, lambda step: 0.5**step),
+    "ReduceLROnPlateau": lambda optimizer: lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=0),
+    "OneCycleLR": lambda optimizer: lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=8),
+    "CosineAnnealingLR": lambda optimizer: lr_scheduler.CosineAnnealingLR(optimizer, T_max=8),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_schedulers_set_the_size_of_every_step(name):
+    model = small_model()
+    optimizer = QPSBGD(model, lr=0.1, clip=None)
+    scheduler = SCHEDULERS[name](optimizer)
+    rates = set()
+    for seed in range(4):
+        before, rate = latent(model), optimizer.param_groups[0]["lr"]
+        after = train(model, optimizer, [seed])
+        rates.add(rate)
+        assert max((new - old).abs().max() for old, new in zip(before, after, strict=True)) == pytest.approx(
+            rate, rel=1e-4
+        )
+        scheduler.step(*([1.0] if name == "ReduceLROnPlateau" else []))
+    assert len(rates) >= 3
+
+
+def test_one_cycle_moves_the_momentum_too():
+    model = small_model()
+    optimizer = QPSBGD(model, momentum=0.5)
+    scheduler = lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=4)
+    seen = set()
+    for seed in range(3):
+        seen.add(optimizer.param_groups[0]["momentum"])
+        train(model, optimizer, [seed])
+        scheduler.step()
+    assert len(seen) == 3
+    assert 0.5 not in seen
+
+
+def saved_and_loaded(model, optimizer, options, dtype=torch.float32):
+    """A fresh pair that was given both state dicts through a file."""
+    file = io.BytesIO()
+    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, file)
+    file.seek(0)
+    state = torch.load(file, weights_only=True)
+    fresh = small_model(dtype, seed=99)
+    resumed = QPSBGD(fresh, **options())
+    fresh.load_state_dict(state["model"])
+    resumed.load_state_dict(state["optimizer"])
+    return fresh, resumed
+
+
+RUNS = {
+    "default": dict,
+    "no momentum": lambda: {"momentum": 0.0},
+    "literal": lambda: {"scale": "literal", "clip": None},
+    "annealing": lambda: {"solver": "annealing"},
+    "a solver with state": lambda: {"solver": Counting()},
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run_resumed_from_state_dicts_equals_an_uninterrupted_one_bit_for_bit(name, dtype):
+    options = RUNS[name]
+    model = small_model(dtype)
+    optimizer = QPSBGD(model, lr=0.05, **options())
+    train(model, optimizer, range(4))
+    resumed = saved_and_loaded(model, optimizer, options, dtype)
+    assert resumed[1].param_groups[0]["lr"] == 0.05
+    assert_equal(train(model, optimizer, range(4, 9)), train(*resumed, range(4, 9)))
+
+
+@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda pair: pickle.loads(pickle.dumps(pair))])
+def test_a_copied_pair_of_model_and_optimiser_goes_on_bit_for_bit(name, copied):
+    model = small_model()
+    optimizer = QPSBGD(model, lr=0.05, **RUNS[name]())
+    train(model, optimizer, range(4))
+    twin_model, twin = copied((model, optimizer))
+    ended = train(model, optimizer, range(4, 9))
+    assert any(not torch.equal(a, b) for a, b in zip(ended, latent(twin_model), strict=True))
+    assert_equal(ended, train(twin_model, twin, range(4, 9)))
+
+
+def test_a_schedule_is_resumed_with_the_optimiser():
+    def scheduled(model):
+        optimizer = QPSBGD(model)
+        return optimizer, lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=8)
+
+    def go_on(model, optimizer, scheduler, seeds):
+        for seed in seeds:
+            train(model, optimizer, [seed])
+            scheduler.step()
+        return latent(model)
+
+    model, fresh = small_model(), small_model(seed=99)
+    parts, resumed = (model, *scheduled(model)), (fresh, *scheduled(fresh))
+    go_on(*parts, range(3))
+    for old, new in zip(parts, resumed, strict=True):
+        new.load_state_dict(old.state_dict())
+    assert_equal(go_on(*parts, range(3, 7)), go_on(*resumed, range(3, 7)))
+
+
+def test_a_look_at_the_state_before_the_first_step_does_not_hinder_loading():
+    model = small_model()
+    optimizer = QPSBGD(model)
+    assert optimizer.state[model[0].weight] == {}
+    optimizer.load_state_dict(optimizer.state_dict())
+    train(model, optimizer, range(2))
+
+
+def test_the_state_of_a_solver_cannot_be_loaded_into_one_without():
+    model = small_model()
+    state = QPSBGD(model, solver=Counting()).state_dict()
+    with pytest.raises(ValueError, match=r"keeps no state.*was the solver changed"):
+        QPSBGD(model).load_state_dict(state)
+
+
+def test_a_copy_of_the_model_alone_is_not_recorded():
+    model = small_model()
+    optimizer = QPSBGD(model)
+    twin = copy.deepcopy(model)
+    backward(twin)
+    with pytest.raises(RuntimeError, match="no recorded pass"):
+        optimizer.step()
+    assert twin[0].tape is None
+
+
+def test_repr_shows_the_solver_and_the_options():
+    text = repr(QPSBGD(small_model(), lr=0.123, solver=make_solver("descent", tabu=7)))
+    assert "lr: 0.123" in text
+    assert "Descent(" in text
+    assert "tabu=7" in text
+
+
+def poisoned(where, model):
+    x, target = batch()
+    if where == "input":
+        x[2, 1] = math.nan
+    output = model(x)
+    if where == "gradient":
+        output.register_hook(lambda grad: grad * math.nan)
+    if where == "overflow":
+        output.register_hook(lambda grad: grad / 0)
+    (output - target).square().mean().backward()
+
+
+@pytest.mark.parametrize("where", ["input", "gradient", "overflow"])
+def test_a_pass_with_nan_raises_names_the_layer_and_changes_nothing(where):
+    model = small_model()
+    optimizer = QPSBGD(model, lr=0.05)
+    train(model, optimizer, range(2))
+    untouched = copy.deepcopy((model, optimizer))
+    optimizer.zero_grad()
+    poisoned(where, model)
+    with pytest.raises(ValueError, match=r"BinaryLinear\(.*NaN or infinite"):
+        optimizer.step()
+    assert_equal(latent(model), latent(untouched[0]))
+    assert_equal(train(model, optimizer, range(2, 6)), train(*untouched, range(2, 6)))
+
+
+def test_an_empty_batch_raises():
+    model = small_model()
+    optimizer = QPSBGD(model)
+    model(torch.zeros(0, 4)).sum().backward()
+    with pytest.raises(ValueError, match=r"BinaryLinear\(4, 5.*the batch is empty"):
+        optimizer.step()
+
+
+@pytest.mark.parametrize("steps_before", [0, 2])
+def test_a_step_interrupted_in_the_solver_can_be_repeated_with_another(steps_before):
+    model = small_model()
+    optimizer = QPSBGD(model, lr=0.05, solver="exact")
+    train(model, optimizer, range(steps_before))
+    untouched = copy.deepcopy((model, optimizer))
+    before = latent(model)
+    optimizer.zero_grad()
+    backward(model, steps_before)
+    optimizer.solver = Interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        optimizer.step()
+    assert_equal(latent(model), before)
+    assert len(optimizer.state) == (2 if steps_before else 0)
+    optimizer.solver = make_solver("exact")
+    optimizer.step()
+    assert_equal(latent(model), train(*untouched, [steps_before]))
+    assert_equal(train(model, optimizer, range(3, 6)), train(*untouched, range(3, 6)))
+
+
+@pytest.mark.parametrize("later", [QPSBGD, BinaryConnect, lambda model: ProxQuant(model, rate=0.1)])
+def test_an_optimiser_made_later_takes_over_and_the_first_raises(later):
+    model = small_model()
+    first = QPSBGD(model)
+    second = later(model)
+    train(model, second, range(3))
+    backward(model)
+    with pytest.raises(RuntimeError, match=r"BinaryLinear\(4, 5.*another optimiser that was made later"):
+        first.step()
+    second.step()
+
+
+def test_another_kind_of_optimiser_stops_the_recording():
+    model = small_model()
+    QPSBGD(model)
+    BinaryConnect(model)
+    assert model[0].tape is None
+
+
+def test_taking_over_from_proxquant_brings_the_binary_weights_back():
+    model, x = small_model(), batch()[0]
+    binary = model(x)
+    ProxQuant(model, rate=0.1)
+    assert not torch.equal(model(x), binary)
+    QPSBGD(model)
+    assert torch.equal(model(x), binary)
+
+
+def scaled_step(init_scale, *, scale, seeds=(0, 1)):
+    model = small_model()
+    optimizer = QPSBGD(model, lr=0.1, solver="exact", scale=scale)
+    scaler = torch.amp.GradScaler("cpu", init_scale=init_scale, enabled=True)
+    for seed in seeds:
+        optimizer.zero_grad()
+        x, target = batch(seed)
+        scaler.scale((model(x) - target).square().mean()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    return latent(model)
+
+
+@pytest.mark.parametrize("scale", [1.0, "literal"])
+@pytest.mark.parametrize("init_scale", [1.0, 2.0**16])
+def test_a_grad_scaler_does_not_change_the_step(scale, init_scale):
+    model = small_model()
+    plain = train(model, QPSBGD(model, lr=0.1, solver="exact", scale=scale), (0, 1))
+    assert_equal(scaled_step(init_scale, scale=scale), plain)
+
+
+def test_the_size_of_the_loss_matters_only_to_the_literal_scale():
+    def after(factor, scale):
+        model = small_model()
+        optimizer = QPSBGD(model, lr=0.1, solver="exact", scale=scale)
+        backward(model, factor=factor)
+        optimizer.step()
+        return latent(model)
+
+    assert_equal(after(1.0, 1.0), after(2.0**20, 1.0))
+    assert not torch.equal(after(1.0, "literal")[1], after(2.0**20, "literal")[1])
+
+
+def test_an_overflow_skips_the_scaled_step_and_drops_the_records():
+    model = small_model()
+    optimizer = QPSBGD(model, lr=0.1)
+    before = latent(model)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**16)
+    output = model(batch()[0])
+    output.register_hook(lambda grad: grad / 0)
+    scaler.scale(output.sum()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    assert_equal(latent(model), before)
+    assert scaler.get_scale() == 2.0**15
+    assert model[0].tape.read() is None
+    assert not optimizer.state
+
+
+def test_gradients_unscaled_beforehand_cannot_serve_the_literal_scale():
+    model = small_model()
+    optimizer = QPSBGD(model, scale="literal")
+    scaler = torch.amp.GradScaler("cpu")
+    scaler.scale(model(batch()[0]).sum()).backward()
+    scaler.unscale_(optimizer)
+    with pytest.raises(RuntimeError, match=r"does not work after GradScaler\.unscale_"):
+        scaler.step(optimizer)
+
+
+def test_gradients_unscaled_beforehand_serve_other_scales():
+    model = small_model()
+    optimizer = QPSBGD(model, lr=0.1, solver="exact")
+    scaler = torch.amp.GradScaler("cpu")
+    x, target = batch()
+    scaler.scale((model(x) - target).square().mean()).backward()
+    scaler.unscale_(optimizer)
+    scaler.step(optimizer)
+    assert_equal(latent(model), one_step())
+
+
+def test_a_scaled_step_that_was_interrupted_can_be_repeated():
+    model = small_model()
+    optimizer = QPSBGD(model, lr=0.1, solver=Interrupted(), scale="literal")
+    scaler = torch.amp.GradScaler("cpu")
+    x, target = batch()
+    scaler.scale((model(x) - target).square().mean()).backward()
+    with pytest.raises(KeyboardInterrupt):
+        scaler.step(optimizer)
+    optimizer.solver = make_solver("exact")
+    scaler.step(optimizer)
+    assert_equal(latent(model), one_step(scale="literal"))
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"solver": "exakt"}, ValueError, "unknown solver 'exakt'; did you mean 'exact'"),
+        ({"learning_rate": 0.1}, TypeError, "learning_rate"),
+        ({"lr": -0.1}, ValueError, "lr must be at least 0.*got -0.1"),
+        ({"lr": math.nan}, ValueError, "lr must be at least 0 and finite, got nan"),
+        ({"lr": math.inf}, ValueError, "lr must be at least 0 and finite, got inf"),
+        ({"momentum": 1.0}, ValueError, "momentum must be at least 0 and below 1, got 1.0"),
+        ({"momentum": -0.1}, ValueError, "momentum must be at least 0 and below 1, got -0.1"),
+        ({"scale": -1}, ValueError, 'scale must be a positive number or "literal", got -1'),
+        ({"scale": 0}, ValueError, 'scale must be a positive number or "literal", got 0'),
+        ({"scale": "foo"}, ValueError, "got 'foo'"),
+        ({"clip": 0.0}, ValueError, "clip must be above 0 and finite, got 0.0"),
+    ],
+)
+def test_bad_options_raise(options, error, message):
+    with pytest.raises(error, match=message):
+        QPSBGD(small_model(), **options)
+
+
+@pytest.mark.parametrize(
+    ("group", "error", "message"),
+    [
+        ({"lr": 0.1}, ValueError, 'needs the key "params"'),
+        ({"params": BinaryLinear(2, 2), "beta": 0.1}, TypeError, "QPSBGD has no option beta; it has lr, scale"),
+        ({"params": BinaryLinear(2, 2), "lr": -1}, ValueError, "lr must be at least 0"),
+        ({"params": BinaryLinear(2, 2), "solver": "exact"}, TypeError, "no option solver"),
+    ],
+)
+def test_bad_groups_raise(group, error, message):
+    with pytest.raises(error, match=message):
+        QPSBGD(small_model()).add_param_group(group)
+
+
+@pytest.mark.parametrize("given", [lambda m: m.parameters(), lambda m: m.named_parameters(), lambda m: m[0].weight])
+def test_parameters_raise_a_type_error_that_says_to_pass_the_model(given):
+    with pytest.raises(TypeError, match=r"pass the model where you would pass model.parameters\(\)"):
+        QPSBGD(given(small_model()))
+
+
+def test_a_model_without_binary_layers_raises():
+    with pytest.raises(ValueError, match=r"no binary layer here.*BinaryLinear"):
+        QPSBGD(nn.Linear(2, 2))
+
+
+def test_layers_that_share_a_weight_raise():
+    model = nn.Sequential(BinaryLinear(3, 3), BinaryLinear(3, 3))
+    model[1].weight = model[0].weight
+    with pytest.raises(ValueError, match="belong to more than one layer; call one layer several times"):
+        QPSBGD(model)
+
+
+def test_a_layer_in_two_groups_raises():
+    model = small_model()
+    with pytest.raises(ValueError, match="more than one parameter group"):
+        QPSBGD([{"params": model}, {"params": model[0]}])
+
+
+def test_a_solver_object_is_used_as_it_is():
+    solver = Exact(node_limit=5)
+    assert QPSBGD(small_model(), solver=solver).solver is solver
+
+
+def test_training_lowers_the_loss_of_a_learnable_task():
+    teacher, model = small_model(seed=1), small_model(seed=2)
+    optimizer = QPSBGD(model, lr=0.02)
+    x = torch.randn(256, 4)
+    target = teacher(x).detach()
+    losses = []
+    for _ in range(150):
+        optimizer.zero_grad()
+        loss = (model(x) - target).square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert min(losses[-30:]) < 0.3 * losses[0]
+
+
+class Stubborn(Solver):
+    """Answers every family with the spins of one unit too few."""
+
+    def solve(self, family):
+        return Solution(family.linear[1:], family.offset, family.offset == 0)
+
+
+def test_a_solver_with_answers_of_the_wrong_shape_is_refused_before_anything_changes():
+    model = small_model()
+    optimizer = QPSBGD(model, solver=Stubborn())
+    before = copy.deepcopy(model.state_dict())
+    model(torch.randn(8, 4)).sum().backward()
+    with pytest.raises(ValueError, match="must return spins of shapes"):
+        optimizer.step()
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize("options", [{"lr": "fast"}, {"momentum": "some"}])
+def test_options_that_are_no_numbers_are_refused(options):
+    with pytest.raises(TypeError, match="must be a number"):
+        QPSBGD(small_model(), **options)
+
+
+class Undecided(Solver):
+    """Answers with spins of zero."""
+
+    def solve(self, family):
+        return Solution.of(family, 0 * family.linear)
+
+
+def test_spins_other_than_one_and_minus_one_are_refused():
+    layer = BinaryLinear(4, 2)
+    optimizer = QPSBGD(layer, solver=Undecided())
+    layer(torch.randn(8, 4)).sum().backward()
+    with pytest.raises(ValueError, match="other than"):
+        optimizer.step()
+
+
+def test_a_replaced_parameter_is_noticed():
+    layer = BinaryLinear(4, 2)
+    optimizer = QPSBGD(layer)
+    layer.weight = nn.Parameter(torch.randn(2, 4))
+    layer(torch.randn(8, 4)).sum().backward()
+    with pytest.raises(RuntimeError, match="replaced by a new parameter"):
+        optimizer.step()

@@ -1,0 +1,241 @@
+import sys
+
+import dimod
+import numpy as np
+import pytest
+import torch
+from dimod.serialization import coo
+
+from qpsbgd.qubo.problem_files import load_family, read_problem, save_assignment, save_family
+from qpsbgd.qubo.problems import bqm_problem, ising_problem, qubo_problem
+from qpsbgd.solvers import make_solver
+from qpsbgd.testing import random_family
+
+BEASLEY = "3 4\n1 1 5\n1 2 -3\n2 2 4\n3 3 -1\n"
+COO = "# a comment\n0 0 -1\n\n0 1 2  # another\n1 1 -1\n1 1 -2\n"
+
+
+def written(folder, name, content):
+    path = folder / name
+    if isinstance(content, str):
+        path.write_text(content, encoding="utf-8")
+    elif isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        np.savez(path, **content)
+    return path
+
+
+def file_of(bqm):
+    with bqm.to_file() as file:
+        return file.read()
+
+
+def spins_of(*bits):
+    return torch.tensor(bits, dtype=torch.float64)[:, None] * 2 - 1
+
+
+def test_beasley_counts_from_one_and_takes_the_matrix_as_symmetric(tmp_path):
+    problem = read_problem(written(tmp_path, "p.txt", BEASLEY))
+    assert problem.labels == (1, 2, 3)
+    assert problem.vartype == "BINARY"
+    assert problem.energies(spins_of(1, 1, 0)).item() == 5 + 4 - 2 * 3
+    assert problem.energies(spins_of(0, 0, 1)).item() == -1
+
+
+def test_coo_counts_from_zero_adds_equal_places_and_counts_entries_once(tmp_path):
+    problem = read_problem(written(tmp_path, "p.txt", COO))
+    assert problem.labels == (0, 1)
+    assert problem.energies(spins_of(1, 1)).item() == -1 + 2 - 3
+    assert problem.energies(spins_of(0, 1)).item() == -3
+
+
+def test_coo_over_spins_is_what_dimod_writes(tmp_path):
+    bqm = dimod.BinaryQuadraticModel({0: 1.5, 1: -2.0, 2: 0.5}, {(0, 1): 3.0, (1, 2): -1.0}, 0.0, "SPIN")
+    problem = read_problem(written(tmp_path, "p.txt", coo.dumps(bqm, vartype_header=True)))
+    assert problem.vartype == "SPIN"
+    for bits in np.ndindex(2, 2, 2):
+        assert problem.energies(spins_of(*bits)).item() == pytest.approx(bqm.energy([2 * b - 1 for b in bits]))
+
+
+def test_several_problems_of_the_or_library_are_told_apart(tmp_path):
+    path = written(tmp_path, "p.txt", "2\n" + BEASLEY + "1 1\n1 1 7\n")
+    assert read_problem(path).labels == (1, 2, 3)
+    assert read_problem(path, number=2).energies(spins_of(1)).item() == 7
+    with pytest.raises(ValueError, match=r"holds 2 problem.*no number 3"):
+        read_problem(path, number=3)
+
+
+@pytest.mark.parametrize("vartype", ["SPIN", "BINARY"])
+def test_a_dimod_file_keeps_labels_vartype_and_energies(tmp_path, vartype):
+    bqm = dimod.BinaryQuadraticModel({"a": 1.0, "b c": -2.0}, {("a", "b c"): 0.5}, 3.0, vartype)
+    problem = read_problem(written(tmp_path, "p.bqm", file_of(bqm)))
+    assert problem.labels == ("a", "b c")
+    solution = make_solver("exact").solve(problem.family)
+    values = dict(zip(problem.labels, problem.values(solution.spins)[:, 0].tolist(), strict=True))
+    assert problem.energies(solution.spins).item() == pytest.approx(bqm.energy(values))
+    assert bqm.energy(values) == dimod.ExactSolver().sample(bqm).first.energy
+
+
+def test_a_maximized_problem_has_its_own_energies_and_the_highest_is_found(tmp_path):
+    problem = read_problem(written(tmp_path, "p.txt", BEASLEY)).maximized()
+    solution = make_solver("exact").solve(problem.family)
+    assert problem.energies(solution.spins).item() == 5
+    assert problem.values(solution.spins)[:, 0].tolist() == [1, 0, 0]
+    assert problem.summary(solution)["best energy"] == "5"
+
+
+@pytest.mark.parametrize("name", ["Q", "qubo"])
+def test_a_matrix_in_npz_is_a_qubo(tmp_path, name):
+    matrix = np.array([[1, -4], [1, 2]])
+    problem = read_problem(written(tmp_path, "p.npz", {name: matrix, "offset": 10}))
+    assert problem.vartype == "BINARY"
+    assert problem.energies(spins_of(1, 1)).item() == 10
+    assert problem.energies(spins_of(0, 1)).item() == 12
+
+
+def test_fields_and_couplings_in_npz_are_an_ising_model(tmp_path):
+    content = {"h": np.array([1.0, 0.0]), "J": np.array([[0.0, 3.0], [0.0, 0.0]])}
+    problem = read_problem(written(tmp_path, "p.npz", content))
+    assert problem.vartype == "SPIN"
+    assert problem.energies(spins_of(1, 0)).item() == 1 - 3
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_family_comes_back_bit_for_bit(tmp_path, dtype):
+    family = random_family(6, 3, 8, dtype=dtype)
+    save_family(tmp_path / "f.npz", family)
+    for back in (load_family(tmp_path / "f.npz"), read_problem(tmp_path / "f.npz").family):
+        for name in ("quadratic", "linear", "offset"):
+            assert torch.equal(getattr(back, name), getattr(family, name))
+            assert getattr(back, name).dtype == dtype
+
+
+def test_a_family_that_cannot_be_written_leaves_the_old_file(tmp_path, monkeypatch):
+    save_family(tmp_path / "f.npz", random_family(3, 1, 3))
+    before = (tmp_path / "f.npz").read_bytes()
+    monkeypatch.setattr(np, "savez", lambda file, **_: file.write(b"half") and 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        save_family(tmp_path / "f.npz", random_family(3, 1, 3, seed=1))
+    assert (tmp_path / "f.npz").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["f.npz"]
+
+
+def test_a_family_is_written_under_the_right_suffix_only(tmp_path):
+    with pytest.raises(ValueError, match=r"must end in \.npz"):
+        save_family(tmp_path / "f.npy", random_family(3, 1, 3))
+
+
+def test_an_assignment_has_the_problems_values_and_labels(tmp_path):
+    bqm = dimod.BinaryQuadraticModel({"a": 1.0, "b c": -2.0, ("d", 1): 1.0}, {}, 0.0, "BINARY")
+    save_assignment(tmp_path / "s.txt", bqm_problem(bqm), spins_of(0, 1, 0), comments=["energy: -2"])
+    text = (tmp_path / "s.txt").read_text(encoding="utf-8")
+    assert text == '# energy: -2\na 0\n"b c" 1\n"(\'d\', 1)" 0\n'
+
+
+def test_an_assignment_with_numbers_as_labels_is_read_by_numpy(tmp_path):
+    problem = read_problem(written(tmp_path, "p.npz", {"quadratic": np.eye(2), "linear": np.ones((2, 3))}))
+    save_assignment(tmp_path / "s.txt", problem, torch.tensor([[1.0, -1, 1], [-1, -1, 1]]))
+    assert np.loadtxt(tmp_path / "s.txt").tolist() == [[0, 1, -1, 1], [1, -1, -1, 1]]
+
+
+BAD = {
+    "unknown suffix": ("p.csv", "0 0 1\n", r"must end in \.txt, \.bqm or \.npz, got '\.csv'"),
+    "empty text": ("p.txt", "# nothing\n", "is empty"),
+    "no text": ("p.txt", b"\xff\xfe\x00\x81", "UTF-8"),
+    "words": ("p.txt", "0 0 1\n0 one 2\n", "line 2 must be `i j value`.*'0 one 2'"),
+    "too many fields": ("p.txt", "0 0 1 4\n", "line 1 must be `i j value`"),
+    "too few fields": ("p.txt", "0 0 1\n0 1\n", "line 2 must be `i j value`"),
+    "negative index": ("p.txt", "0 0 1\n-1 0 2\n", "line 2: i and j must be from 0, got -1 and 0"),
+    "index of zero": ("p.txt", "2 1\n0 1 2\n", "line 2: i and j must be from 1 to n = 2, got 0 and 1"),
+    "index above n": ("p.txt", "2 1\n1 3 2\n", "line 2: i and j must be from 1 to n = 2, got 1 and 3"),
+    "cut off": ("p.txt", "2 3\n1 1 2\n", "must hold 3 entries as its header says, but holds 1"),
+    "too long": ("p.txt", "2 1\n1 1 2\n1 2 2\n", "must hold 1 entries as its header says, but holds 2"),
+    "a place twice": ("p.txt", "2 2\n1 2 2\n2 1 2\n", "some place comes twice"),
+    "no problem left": ("p.txt", "1\n", "ends before problem 1 of 1"),
+    "bad header": ("p.txt", "1\n1 1 1\n", "line 2 must be a header"),
+    "wordy header": ("p.txt", "n 3\n", "line 1 must hold whole numbers"),
+    "no variables": ("p.txt", "0 0\n", "at least one variable"),
+    "NaN in text": ("p.txt", "0 0 nan\n", "NaN"),
+    "damaged bqm": ("p.bqm", b"DIMODBQM and then nonsense", "no whole file of a dimod model"),
+    "foreign bqm": ("p.bqm", b"PK", "no whole file of a dimod model"),
+    "empty bqm": ("p.bqm", file_of(dimod.BinaryQuadraticModel("SPIN")), "at least one variable"),
+    "damaged npz": ("p.npz", b"PK\x03\x04 and then nonsense", r"no numpy \.npz archive"),
+    "pickled npz": ("p.npz", {"Q": np.array([{}], dtype=object)}, "allow_pickle=False"),
+    "complex npz": ("p.npz", {"Q": np.eye(2) * 1j}, "'Q' must hold real numbers, got complex128"),
+    "NaN in npz": ("p.npz", {"Q": np.full((2, 2), np.nan)}, "NaN"),
+    "NaN in h": ("p.npz", {"h": np.full(2, np.nan), "J": np.eye(2)}, "h must be finite"),
+    "NaN in a family": ("p.npz", {"quadratic": np.eye(2), "linear": np.full((2, 1), np.nan)}, "linear holds NaN"),
+    "NaN offset": ("p.npz", {"Q": np.eye(2), "offset": np.nan}, "offset must be one finite number"),
+    "oblong npz": ("p.npz", {"Q": np.ones((2, 3))}, r"must have shape \(n, n\), got \(2, 3\)"),
+    "empty npz": ("p.npz", {"Q": np.ones((0, 0))}, "at least one variable"),
+    "short h": ("p.npz", {"h": np.ones(3), "J": np.eye(2)}, r"h must have shape \(n,\) = \(2,\)"),
+    "other arrays": ("p.npz", {"weights": np.eye(2)}, r"must hold arrays quadratic.*got \['weights'\]"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_file_is_named_with_what_is_wrong(tmp_path, case):
+    name, content, message = BAD[case]
+    with pytest.raises(ValueError, match=message) as caught:
+        read_problem(written(tmp_path, name, content))
+    assert str(tmp_path / name) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("cut", [40, 200, -30])
+@pytest.mark.parametrize("suffix", ["bqm", "npz"])
+def test_a_file_that_was_cut_off_is_refused(tmp_path, suffix, cut):
+    save_family(tmp_path / "whole.npz", random_family(8, 2, 8))
+    bqm = dimod.generators.gnp_random_bqm(8, 1.0, "SPIN", random_state=0)
+    (tmp_path / "whole.bqm").write_bytes(file_of(bqm))
+    (tmp_path / f"part.{suffix}").write_bytes((tmp_path / f"whole.{suffix}").read_bytes()[:cut])
+    with pytest.raises(ValueError, match=r"part\."):
+        read_problem(tmp_path / f"part.{suffix}")
+
+
+def test_a_changed_byte_in_an_archive_is_noticed(tmp_path):
+    save_family(tmp_path / "f.npz", random_family(8, 2, 8))
+    content = bytearray((tmp_path / "f.npz").read_bytes())
+    content[300] ^= 1
+    (tmp_path / "f.npz").write_bytes(content)
+    with pytest.raises(ValueError, match="CRC"):
+        load_family(tmp_path / "f.npz")
+
+
+@pytest.mark.parametrize("name", ["p.txt", "p.bqm", "p.npz"])
+def test_a_missing_file_is_an_os_error(tmp_path, name):
+    with pytest.raises(FileNotFoundError, match=name):
+        read_problem(tmp_path / name)
+
+
+@pytest.mark.parametrize("text", ["0 99999999999999999999 1\n", "20000 1\n1 1 1\n"])
+def test_a_problem_too_large_to_be_dense_is_refused(tmp_path, text):
+    with pytest.raises(MemoryError, match="up to 10000 variables"):
+        read_problem(written(tmp_path, "p.txt", text))
+
+
+@pytest.mark.parametrize("name", ["p.bqm", "p.npz"])
+def test_files_of_one_problem_have_no_second(tmp_path, name):
+    with pytest.raises(ValueError, match="single problem"):
+        read_problem(written(tmp_path, name, b""), number=2)
+
+
+def test_a_bqm_file_without_dimod_names_the_install_line(tmp_path, monkeypatch):
+    path = written(tmp_path, "p.bqm", b"")
+    monkeypatch.setitem(sys.modules, "dimod", None)
+    with pytest.raises(ImportError, match=r"pip install 'qpsbgd\[dimod\]'"):
+        read_problem(path)
+
+
+def test_qubo_and_ising_problems_agree_with_dimod():
+    generator = np.random.default_rng(0)
+    matrix, fields = generator.normal(size=(5, 5)), generator.normal(size=5)
+    qubo = dimod.BinaryQuadraticModel.from_qubo({(i, j): matrix[i, j] for i in range(5) for j in range(5)}, 0.5)
+    couplings = {(i, j): matrix[i, j] + matrix[j, i] for i in range(5) for j in range(i)}
+    ising = dimod.BinaryQuadraticModel(dict(enumerate(fields)), couplings, 0.5 + matrix.trace(), "SPIN")
+    for bits in np.ndindex(*[2] * 5):
+        spins = spins_of(*bits)
+        assert qubo_problem(matrix, offset=0.5).energies(spins).item() == pytest.approx(qubo.energy(list(bits)))
+        ours = ising_problem(fields, matrix, offset=0.5).energies(spins).item()
+        assert ours == pytest.approx(ising.energy([2 * b - 1 for b in bits]))

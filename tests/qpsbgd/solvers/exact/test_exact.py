@@ -1,0 +1,163 @@
+import numpy as np
+import pytest
+import torch
+
+from qpsbgd.qubo import QuboFamily
+from qpsbgd.qubo.binary_map import binary_map
+from qpsbgd.solvers.exact import fixing, sphere_decoder
+from qpsbgd.solvers.exact.exact import Exact
+from qpsbgd.testing import lowest_energies, random_family
+
+DECODED = 11  # the least number of spins for which the sphere decoder is used
+
+
+def assert_optimal(family):
+    solution = Exact().solve(family)
+    assert solution.stats["method"] == "sphere decoder"
+    assert solution.proven_optimal.all()
+    torch.testing.assert_close(solution.energies, lowest_energies(family), rtol=1e-9, atol=1e-9)
+
+
+def test_the_oracle_agrees_with_a_case_solved_by_hand():
+    # E = 2·2 g₁g₂ + g₁ with trace 2: (−1, +1) gives 2 − 4 − 1.
+    family = QuboFamily(torch.tensor([[1.0, 2.0], [2.0, 1.0]]), torch.tensor([[1.0], [0.0]]))
+    assert lowest_energies(family).tolist() == [-3.0]
+    solution = Exact().solve(family)
+    assert solution.spins.tolist() == [[-1.0], [1.0]]
+    assert solution.energies.tolist() == [-3.0]
+
+
+@pytest.mark.parametrize("scale", [0.05, 0.5, 1.0, 8.0])
+@pytest.mark.parametrize("rows", [1, 4, DECODED, 40])
+def test_the_decoder_equals_brute_force_on_random_families(rows, scale):
+    for seed in range(4):
+        assert_optimal(random_family(DECODED + seed, 5, rows, scale=scale, seed=seed, dtype=torch.float64))
+
+
+def test_the_decoder_equals_brute_force_on_correlated_rows():
+    generator = torch.Generator().manual_seed(0)
+    for seed in range(5):
+        inputs = torch.relu(torch.randn(30, 12, generator=generator) + 1)
+        grads = torch.randn(30, 6, generator=generator)
+        assert_optimal(binary_map(inputs, grads, scale=2.0**-seed).to(torch.float64))
+
+
+def test_the_decoder_equals_brute_force_without_couplings():
+    assert_optimal(QuboFamily(torch.zeros(12, 12).double(), torch.randn(12, 3).double()))
+
+
+def test_the_decoder_equals_brute_force_with_rank_one():
+    vector = torch.randn(12, 1, dtype=torch.float64)
+    assert_optimal(QuboFamily(vector @ vector.T, torch.randn(12, 3, dtype=torch.float64)))
+
+
+def test_the_decoder_equals_brute_force_with_ties():
+    # Whole numbers from a small set, and no field at all in one column: every optimum has a twin.
+    generator = torch.Generator().manual_seed(3)
+    half = torch.randint(-1, 2, (12, 12), generator=generator).double()
+    linear = torch.randint(-1, 2, (12, 4), generator=generator).double()
+    linear[:, 0] = 0
+    assert_optimal(QuboFamily(half + half.T, linear))
+
+
+def test_the_decoder_equals_brute_force_on_all_equal_rows():
+    inputs = torch.ones(5, 12, dtype=torch.float64)
+    assert_optimal(QuboFamily(inputs.T @ inputs, torch.zeros(12, 2).double()))
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e-12, 1.0, 1e12])
+def test_the_decoder_equals_brute_force_at_any_size_of_the_coefficients(size):
+    family = random_family(12, 4, 6, dtype=torch.float64) * size
+    solution = Exact().solve(family)
+    torch.testing.assert_close(solution.energies, lowest_energies(family), rtol=1e-9, atol=1e-9 * size)
+
+
+def test_the_decoder_equals_brute_force_where_q_is_not_positive():
+    for seed in range(5):
+        generator = torch.Generator().manual_seed(seed)
+        half = torch.randn(13, 13, generator=generator, dtype=torch.float64)
+        assert_optimal(QuboFamily(half + half.T, torch.randn(13, 3, generator=generator, dtype=torch.float64)))
+
+
+def test_a_column_that_reaches_the_node_limit_is_not_called_proven():
+    family = random_family(36, 3, 40, scale=0.2, dtype=torch.float64)
+    limited, full = Exact(node_limit=50).solve(family), Exact().solve(family)
+    assert not limited.proven_optimal.any()
+    assert limited.stats["unproven"] == 3
+    assert full.proven_optimal.all()
+    assert (full.energies <= limited.energies + 1e-9).all()
+
+
+def test_after_the_time_limit_the_best_spins_so_far_are_returned():
+    solution = Exact(time_limit=0).solve(random_family(20, 3, 20, scale=0.2))
+    assert not solution.proven_optimal.any()
+    assert (solution.spins.abs() == 1).all()
+
+
+@pytest.mark.parametrize("scale", [0.3, 0.7, 1.5, 4.0])
+def test_fixed_spins_are_those_of_the_optimum(scale):
+    # Strong and weak gradients in one family: columns of all kinds, from decided to open.
+    for seed in range(6):
+        family = random_family(13, 8, 9, scale=scale, seed=seed, dtype=torch.float64)
+        assert_optimal(family)
+        couplings = (2 * (family.quadratic - torch.diag(family.quadratic.diagonal()))).numpy()
+        fixed = torch.from_numpy(fixing.dominated(couplings, family.linear.T.contiguous().numpy())).T
+        spins = Exact().solve(family).spins
+        assert ((fixed == 0) | (fixed == spins)).all()
+
+
+def test_a_column_that_its_field_decides_needs_no_search():
+    solution = Exact().solve(random_family(60, 20, 30, scale=50.0))
+    assert solution.proven_optimal.all()
+    assert solution.stats["fixed"] == 1.0 and solution.stats["nodes"] == 0
+
+
+@pytest.mark.parametrize("factor", [1e3, 1e6, 1e12])
+def test_a_column_much_larger_than_the_others_does_not_spoil_their_proofs(factor):
+    for seed in range(5):
+        generator = torch.Generator().manual_seed(seed)
+        rows = torch.randn(7, 14, generator=generator, dtype=torch.float64)
+        linear = 0.3 * torch.randn(14, 9, generator=generator, dtype=torch.float64)
+        linear[:, -1] *= factor
+        family = QuboFamily(rows.T @ rows, linear)
+        solution = Exact().solve(family)
+        assert solution.proven_optimal.all()
+        torch.testing.assert_close(solution.energies[:-1], lowest_energies(family)[:-1], rtol=1e-9, atol=1e-9)
+
+
+def test_columns_of_very_different_size_are_all_proven():
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(80, 32, generator=generator)
+    grads = torch.randn(80, 8, generator=generator) * torch.logspace(0, 3, 8)
+    grads[:, 3] = 0
+    assert Exact().solve(binary_map(inputs, grads, scale="literal")).proven_optimal.all()
+
+
+@pytest.mark.parametrize("quadratic", [torch.zeros(40, 40), torch.eye(40)], ids=["zero", "diagonal"])
+def test_families_without_couplings_are_proven_at_once(quadratic):
+    linear = torch.zeros(40, 3)
+    linear[5, 1] = 2.0
+    solution = Exact().solve(QuboFamily(quadratic, linear))
+    assert solution.proven_optimal.all() and solution.stats["nodes"] == 0
+
+
+def test_a_matrix_that_is_symmetric_in_single_precision_is_good_enough():
+    quadratic = random_family(12, 1, 40).quadratic.clone()
+    quadratic[0, 1] *= 1 + 1e-6
+    assert Exact().solve(QuboFamily(quadratic, torch.randn(12, 2))).proven_optimal.all()
+
+
+@pytest.mark.parametrize("scale", [0.05, 0.5, 2.0])
+@pytest.mark.parametrize("rows", [1, 4, 30])
+def test_the_decoder_finds_the_optimum_from_bad_spins_too(rows, scale):
+    # Tabu search nearly always starts the decoder at the optimum, where a search that finds nothing would look right.
+    for seed in range(4):
+        family = random_family(11, 6, rows, scale=scale, seed=seed, dtype=torch.float64)
+        couplings = (2 * (family.quadratic - torch.diag(family.quadratic.diagonal()))).numpy()
+        spins = np.random.default_rng(seed).choice([-1.0, 1.0], size=(6, 11))
+        shift = sphere_decoder.least_shift(family.quadratic.numpy())
+        linear = family.linear.T.contiguous().numpy()
+        nodes = sphere_decoder.search(couplings, linear, np.zeros((6, 11)), spins, shift, 10**6)
+        assert (nodes > 0).all()
+        found = family.energies(torch.from_numpy(spins.T.copy()))
+        torch.testing.assert_close(found, lowest_energies(family), rtol=1e-9, atol=1e-9)

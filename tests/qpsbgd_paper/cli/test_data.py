@@ -1,0 +1,144 @@
+import functools
+import gc
+import hashlib
+import http.server
+import threading
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from qpsbgd_paper.cli import data as commands
+from qpsbgd_paper.datasets import files
+from qpsbgd_paper.datasets.published import Published
+
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+
+
+@pytest.fixture(autouse=True)
+def _collected():
+    """What requests leaves open after a failed download is closed here, not during a later test."""
+    yield
+    gc.collect()
+
+
+CONTENTS = {"toy/one": b"1\n", "toy/two": b"22\n", "other/three": b"333\n"}
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *arguments):
+        pass
+
+
+@pytest.fixture
+def origin(tmp_path):
+    """A folder whose files a server on this machine gives."""
+    folder = tmp_path / "origin"
+    for name, content in CONTENTS.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    handler = functools.partial(Quiet, directory=str(folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield folder, f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(autouse=True)
+def cache(monkeypatch, tmp_path, origin):
+    """An empty cache, and the toy files as the only published ones."""
+    table = {
+        name: Published(
+            name, name.split("/")[0], len(content), hashlib.sha256(content).hexdigest(), (origin[1] + name,)
+        )
+        for name, content in CONTENTS.items()
+    }
+    monkeypatch.setattr(files, "FILES", table)
+    monkeypatch.setattr(commands, "console", Console(width=300))
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("QPSBGD_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("QPSBGD_DATA", raising=False)
+    return tmp_path / "cache"
+
+
+def run(*arguments):
+    return CliRunner().invoke(commands.app, [str(argument) for argument in arguments])
+
+
+def lines(result):
+    return [line.split() for line in result.stdout.splitlines()]
+
+
+def test_data_sets_are_listed_with_whether_they_are_here(origin, tmp_path):
+    (origin[0] / "toy/two").unlink()
+    (head, _, toy, other) = lines(run("list", "--data", origin[0]))
+    assert head == ["In", f"{origin[0]}:"]
+    assert toy == ["toy", "2", "5", "1", "missing", origin[1] + "toy/"]
+    assert other == ["other", "1", "4", "yes", origin[1] + "other/"]
+    (origin[0] / "toy/one").write_bytes(b"?\n")
+    assert lines(run("list", "--data", origin[0]))[2][3:5] == ["1", "wrong"]
+    assert lines(run("list"))[2][3] == "no"
+
+
+def test_fetch_fills_the_cache_and_check_is_content(cache):
+    fetched = run("fetch")
+    assert fetched.exit_code == 0 and f"3 files fetched, 0 were there, in {cache}." in fetched.stdout
+    assert {str(path.relative_to(cache)): path.read_bytes() for path in cache.rglob("*") if path.is_file()} == CONTENTS
+    checked = run("check")
+    assert checked.exit_code == 0 and "All 3 files" in checked.stdout
+    assert "0 files fetched, 3 were there" in run("fetch", "all").stdout
+
+
+def test_fetch_brings_only_the_data_sets_that_are_named_into_the_folder_that_is_named(cache, tmp_path):
+    assert run("fetch", "other", "--data", tmp_path / "mine").exit_code == 0
+    assert [path.name for path in (tmp_path / "mine").rglob("*") if path.is_file()] == ["three"]
+    assert not cache.exists()
+
+
+def test_fetch_mends_a_wrong_file(tmp_path):
+    (tmp_path / "mine/toy").mkdir(parents=True)
+    (tmp_path / "mine/toy/one").write_bytes(b"?\n")
+    assert run("check", "toy", "--data", tmp_path / "mine").exit_code == 1
+    assert run("fetch", "toy", "--data", tmp_path / "mine").exit_code == 0
+    assert run("check", "toy", "--data", tmp_path / "mine").exit_code == 0
+
+
+def test_fetch_does_not_fill_the_folder_of_the_environment_unasked(cache, tmp_path, monkeypatch, origin):
+    monkeypatch.setenv("QPSBGD_DATA", str(tmp_path / "mine"))
+    refused = run("fetch", "toy")
+    assert isinstance(refused.exception, ValueError) and f"--data {tmp_path / 'mine'}" in str(refused.exception)
+    assert not cache.exists() and not (tmp_path / "mine").exists()
+    monkeypatch.setenv("QPSBGD_DATA", str(origin[0]))
+    assert "All is in QPSBGD_DATA" in run("fetch", "toy").stdout
+
+
+def test_check_lists_what_is_missing_or_wrong_and_fails(origin):
+    (origin[0] / "toy/one").write_bytes(b"?\n")
+    (origin[0] / "other/three").unlink()
+    result = run("check", "--data", origin[0])
+    assert result.exit_code == 1
+    assert lines(result)[:2] == [["wrong", str(origin[0] / "toy/one")], ["missing", str(origin[0] / "other/three")]]
+    assert f"2 of 3 files are missing or wrong; `qpsbgd data fetch toy other --data {origin[0]}` mends" in result.stdout
+
+
+def test_a_failed_download_is_an_error_that_names_the_file(origin, cache):
+    (origin[0] / "other/three").unlink()
+    result = run("fetch", "other")
+    assert isinstance(result.exception, OSError) and f"put it at {cache / 'other/three'}" in str(result.exception)
+
+
+def test_an_interrupted_fetch_says_how_to_go_on(monkeypatch):
+    def interrupt(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(files, "fetch", interrupt)
+    result = run("fetch")
+    assert result.exit_code == 130 and "the same command goes on" in result.stdout
+
+
+@pytest.mark.parametrize("command", ["fetch", "check"])
+def test_an_unknown_data_set_is_refused_with_the_known_ones(command):
+    result = run(command, "tyo")
+    assert result.exit_code == 2 and "'tyo'" in result.stderr and "toy" in result.stderr

@@ -1,0 +1,201 @@
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from qpsbgd import cli
+from qpsbgd_paper.cli import run as running
+from qpsbgd_paper.experiments import EXPERIMENTS
+
+
+def called(monkeypatch, capsys, *arguments):
+    """Exit code and what the command prints, on success and on failure."""
+    monkeypatch.setattr(sys, "argv", ["qpsbgd", *map(str, arguments)])
+    monkeypatch.setattr(running, "console", Console(width=200))
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    out, err = capsys.readouterr()
+    return stop.value.code, out, err
+
+
+def command(*arguments):
+    return [sys.executable, "-m", "qpsbgd.cli", *map(str, arguments)]
+
+
+def started(*arguments, until):
+    """The command, running until `until()` holds."""
+    process = subprocess.Popen(
+        command(*arguments),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        # Tests that run in the background of a shell inherit that Ctrl-C is ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    deadline = time.monotonic() + 120
+    while not until() and time.monotonic() < deadline and process.poll() is None:
+        time.sleep(0.05)
+    return process
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """The folder of a small run of two experiments, and what was printed."""
+    folder = tmp_path_factory.mktemp("run")
+    arguments = ("run", "logreg", "rosenbrock", "--quick", "--seeds", 1, "--out", folder)
+    done = subprocess.run(command(*arguments), capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder, done.stdout
+
+
+def test_a_run_prints_tables_and_verdicts_and_keeps_results(finished):
+    folder, printed = finished
+    assert "QP-SBGD (exact), as printed" in printed
+    assert re.search(r"QP-SBGD \(G\) is best .*(yes|no|within noise)", printed)
+    assert f"qpsbgd report --results {folder}" in printed.replace("\n", "")
+    for name in ("logreg", "rosenbrock"):
+        summary = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+        assert summary["command"] == f"qpsbgd run {name}"
+        assert summary["seeds"] == 1
+        assert {"torch", "qpsbgd", "machine", "cpus"} <= set(summary["made with"])
+        run = next((folder / "runs").glob(f"{name}-*.json"))
+        assert len(json.loads(run.read_text(encoding="utf-8"))["result"][summary["series"][0]["key"]]) >= 20
+
+
+def test_the_report_is_one_page_that_needs_no_network(finished, monkeypatch, capsys):
+    folder, _ = finished
+    code, out, _ = called(monkeypatch, capsys, "report", "--results", folder)
+    assert code == 0 and "report.html" in out
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert "qpsbgd run logreg" in page and "qpsbgd run rosenbrock" in page
+    assert not re.search(r"(src|href)=.?http|url\(http|@import", page)
+    for name in ("logreg.svg", "logreg.png", "rosenbrock.svg"):
+        assert (folder / "figures" / name).stat().st_size > 1000
+
+
+def test_a_second_run_reuses_and_replaces_nothing_in_silence(finished):
+    folder, _ = finished
+    before = {path: path.stat().st_mtime_ns for path in (folder / "runs").iterdir()}
+    again = command("run", "logreg", "--quick", "--seeds", 2, "--out", folder)
+    done = subprocess.run(again, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert "are used where they fit" in done.stdout
+    assert "An earlier result with other numbers is kept as" in done.stdout.replace("\n", " ")
+    assert json.loads((folder / "logreg.1.json").read_text(encoding="utf-8"))["seeds"] == 1
+    assert json.loads((folder / "logreg.json").read_text(encoding="utf-8"))["seeds"] == 2
+    assert all(path.stat().st_mtime_ns == made for path, made in before.items())
+
+
+def test_an_interrupted_run_keeps_what_is_done_and_goes_on(tmp_path):
+    arguments = ("demo", "--out", tmp_path, "--seeds", 1, "--epochs", 1)
+    process = started(*arguments, until=lambda: len(list(tmp_path.glob("runs/*.json"))) >= 3)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    kept = {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/*.json")}
+    assert process.returncode == 130, output
+    assert "Finished runs are kept" in output
+    assert "Traceback" not in output
+    assert len(kept) >= 3
+
+    done = subprocess.run(command(*arguments), capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert all(path.stat().st_mtime_ns == made for path, made in kept.items())
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "<svg" in page and "QP-SBGD" in page and "qpsbgd demo" in page
+    assert {"digits.json", "logreg.json"} <= {path.name for path in tmp_path.iterdir()}
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="children are looked up in /proc")
+def test_processes_end_with_a_parent_that_was_killed(tmp_path):
+    process = started(
+        *("demo", "--out", tmp_path, "--seeds", 1, "--epochs", 1),
+        until=lambda: list(tmp_path.glob("runs/*.json")),
+    )
+    children = [int(pid) for pid in _children(process.pid)]
+    assert children
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    deadline = time.monotonic() + 30
+    while any(_runs(pid) for pid in children) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not [pid for pid in children if _runs(pid)]
+    assert all(json.loads(path.read_text(encoding="utf-8")) for path in tmp_path.glob("runs/*.json"))
+
+
+def _children(pid):
+    return (Path("/proc") / str(pid) / "task" / str(pid) / "children").read_text(encoding="utf-8").split()
+
+
+def _runs(pid):
+    try:
+        state = (Path("/proc") / str(pid) / "stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "coral"], "did you mean 'cora'"),
+        (["run", "logreg", "--solver", "replay"], "cannot be used like this"),
+        (["run", "logreg", "--solver", "dwave"], "give --option max_qpu_seconds"),
+        (["run", "logreg", "--option", "seed=1"], "for a solver that --solver names"),
+        (["run", "logreg", "--solver", "exacct"], "did you mean 'exact'"),
+        (["report", "--results", "nowhere"], "holds no results"),
+    ],
+)
+def test_what_cannot_be_meant_is_one_line(arguments, message, monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    code, _, err = called(monkeypatch, capsys, *arguments)
+    assert code == 1
+    assert message in err
+    assert "Traceback" not in err
+
+
+def test_missing_data_is_told_before_anything_is_trained(monkeypatch, capsys, tmp_path):
+    monkeypatch.setenv("QPSBGD_DATA", str(tmp_path / "empty"))
+    code, _, err = called(monkeypatch, capsys, "run", "logreg", "adult-2", "--out", tmp_path / "out")
+    assert code == 1
+    assert "adult/a1a" in err and "qpsbgd data fetch" in err
+    assert not list((tmp_path / "out" / "runs").iterdir())
+
+
+def test_a_damaged_result_is_refused_by_the_report(monkeypatch, capsys, tmp_path):
+    (tmp_path / "logreg.json").write_text('{"experiment": "cora"}', encoding="utf-8")
+    code, _, err = called(monkeypatch, capsys, "report", "--results", tmp_path)
+    assert code == 1
+    assert "logreg.json is not a result" in err
+
+
+def test_all_means_every_experiment_of_the_paper(monkeypatch, capsys, tmp_path):
+    seen = []
+    monkeypatch.setattr(running, "_run", lambda experiments, **_: seen.extend(e.name for e in experiments))
+    code, _, _ = called(monkeypatch, capsys, "run", "all", "--quick", "--solver", "annealing", "--out", tmp_path)
+    assert code == 0
+    assert seen == list(EXPERIMENTS)
+
+
+def test_the_data_folder_of_the_command_line_reaches_the_processes(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(running, "_run", lambda *_, **__: [])
+    monkeypatch.setenv("QPSBGD_DATA", "before")
+    called(monkeypatch, capsys, "run", "cora", "--data", tmp_path, "--out", tmp_path)
+    assert os.environ["QPSBGD_DATA"] == str(tmp_path)
+
+
+def test_a_solver_can_be_given_options(tmp_path, monkeypatch, capsys):
+    arguments = ("--solver", "annealing", "--option", "sweeps=7", "--out", tmp_path)
+    code, _, _ = called(monkeypatch, capsys, "run", "logreg", "--quick", *arguments)
+    assert code == 0
+    summary = json.loads((tmp_path / "logreg.json").read_text(encoding="utf-8"))
+    (row,) = [row for row in summary["cases"][0]["rows"] if row["line"] == "qpsbgd-annealing"]
+    assert row["options"]["solver"] == {"name": "annealing", "sweeps": 7}
+    assert summary["about"].startswith("A quick look")

@@ -1,0 +1,218 @@
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from qpsbgd_paper.datasets import mnist_bits
+from qpsbgd_paper.datasets.mnist_bits import RECIPES, Recipe, bits_of, load_bits
+
+
+def squares(*corners, size=28):
+    """An image of bright squares of 3 × 3 pixels, each a superpixel or a few of its own."""
+    image = np.zeros((1, size, size), dtype=np.uint8)
+    for row, column in corners:
+        image[0, row : row + 3, column : column + 3] = 255
+    return image
+
+
+def slow_bits(image, recipe):
+    """The definition, word by word, with scikit-image's own region properties."""
+    from skimage.measure import regionprops
+    from skimage.segmentation import slic
+
+    image = image / 255
+    labels = slic(image, n_segments=recipe.segments, compactness=recipe.compactness, channel_axis=None)
+    points = [r.centroid for r in regionprops(labels, image) if r.intensity_mean > recipe.threshold]
+    if not points:
+        return [-1] * 16
+    if recipe.through == "key points":
+        row, column = sum(p[0] for p in points) / len(points), sum(p[1] for p in points) / len(points)
+    else:
+        row = sum(image[i].sum() * i for i in range(28)) / image.sum()
+        column = sum(image[:, i].sum() * i for i in range(28)) / image.sum()
+    bits = []
+    for k in range(16):
+        angle = k * np.pi / 16
+        sides = [np.cos(angle) * (p[0] - row) - np.sin(angle) * (p[1] - column) for p in points]
+        bits.append(1 if sum(s > 1e-9 for s in sides) > sum(s < -1e-9 for s in sides) else -1)
+    return bits
+
+
+@pytest.fixture
+def small(small_mnist, monkeypatch):
+    monkeypatch.setattr(mnist_bits, "NUM_SAMPLES", 20)
+    return small_mnist
+
+
+@pytest.fixture
+def worked_on(monkeypatch):
+    """How many images each call of `bits_of` was given."""
+    counts = []
+    monkeypatch.setattr(
+        mnist_bits, "bits_of", lambda images, recipe: counts.append(len(images)) or bits_of(images, recipe)
+    )
+    return counts
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_bits_are_what_the_definition_says(small_mnist, name):
+    images = small_mnist[1][:25]
+    bits = bits_of(images, RECIPES[name])
+    assert bits.dtype == np.int8 and bits.shape == (25, 16)
+    assert bits.tolist() == [slow_bits(image, RECIPES[name]) for image in images]
+
+
+def test_bit_0_is_plus_one_when_more_key_points_lie_below_the_middle():
+    recipe = Recipe(segments=49, compactness=0.01, threshold=0.5)
+    assert bits_of(squares((20, 4), (20, 12), (4, 8)), recipe)[0, 0] == 1
+    assert bits_of(squares((4, 4), (4, 12), (20, 8)), recipe)[0, 0] == -1
+
+
+def test_bit_8_is_plus_one_when_more_key_points_lie_left_of_the_middle():
+    recipe = Recipe(segments=49, compactness=0.01, threshold=0.5)
+    assert bits_of(squares((4, 4), (12, 4), (8, 20)), recipe)[0, 8] == 1
+    assert bits_of(squares((4, 20), (12, 20), (8, 4)), recipe)[0, 8] == -1
+
+
+def test_as_many_points_on_both_sides_give_minus_one():
+    assert (bits_of(squares((12, 12)), Recipe(segments=49, compactness=0.01, threshold=0.5))[0] == -1).all()
+
+
+@pytest.mark.parametrize("recipe", RECIPES.values())
+def test_an_empty_image_has_only_minus_ones(recipe):
+    assert (bits_of(np.zeros((1, 28, 28), dtype=np.uint8), recipe) == -1).all()
+
+
+def test_no_images_have_no_bits():
+    assert bits_of(np.zeros((0, 28, 28), dtype=np.uint8)).shape == (0, 16)
+
+
+@pytest.mark.parametrize("images", [np.zeros((28, 28), dtype=np.uint8), np.zeros((1, 28, 28))])
+def test_images_of_another_kind_are_refused(images):
+    with pytest.raises(ValueError, match=r"images must be .* of uint8, got"):
+        bits_of(images)
+
+
+@pytest.mark.parametrize(
+    "options", [{"segments": 0}, {"compactness": 0.0}, {"threshold": 1.0}, {"threshold": -0.1}, {"through": "corner"}]
+)
+def test_a_recipe_that_makes_no_sense_is_refused(options):
+    with pytest.raises(ValueError, match="must be"):
+        Recipe(**options)
+
+
+def test_the_first_images_of_a_pair_come_in_the_order_of_the_file(small):
+    folder, images, labels = small
+    bits, targets = load_bits((2, 0), data=folder)
+    chosen = np.flatnonzero((labels == 0) | (labels == 2))[:20]
+    assert bits.dtype == torch.float32 and targets.dtype == torch.long
+    assert targets.tolist() == (labels[chosen] == 0).astype(int).tolist()
+    assert np.array_equal(bits, bits_of(images[chosen]))
+
+
+def test_pairs_that_share_a_digit_share_work(small, worked_on, monkeypatch):
+    folder, images, labels = small
+    load_bits((0, 2), data=folder)
+    load_bits((2, 0), data=folder)
+    assert sum(worked_on) == 20
+    bits, _ = load_bits((1, 2), data=folder)
+    chosen = np.flatnonzero((labels == 1) | (labels == 2))[:20]
+    first = np.flatnonzero((labels == 0) | (labels == 2))[:20]
+    assert sum(worked_on) == len(set(first) | set(chosen))
+    assert np.array_equal(bits, bits_of(images[chosen]))
+
+
+def test_what_is_kept_needs_no_images(small, monkeypatch):
+    folder = small[0]
+    bits, targets = load_bits((0, 2), data=folder)
+    (folder / "mnist/train-images-idx3-ubyte.gz").unlink()
+    again, targets_again = load_bits((0, 2), data=folder)
+    assert torch.equal(bits, again) and torch.equal(targets, targets_again)
+
+
+@pytest.mark.parametrize("what", ["recipe", "algorithm", "source", "scikit-image"])
+def test_nothing_is_reused_after_a_change(small, worked_on, monkeypatch, publish, what):
+    folder = small[0]
+    load_bits((0, 2), data=folder)
+    recipe = Recipe()
+    if what == "recipe":
+        recipe = Recipe(threshold=0.4)
+    elif what == "algorithm":
+        monkeypatch.setattr(mnist_bits, "ALGORITHM", mnist_bits.ALGORITHM + 1)
+    elif what == "scikit-image":
+        monkeypatch.setattr(mnist_bits, "version", lambda package: "another")
+    else:
+        contents = {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*.gz")}
+        contents["mnist/train-images-idx3-ubyte.gz"] += b"\0"  # gzip allows zeros after its end
+        publish(contents)
+    load_bits((0, 2), data=folder, recipe=recipe)
+    assert sum(worked_on) == 40
+
+
+def test_whatever_byte_of_a_kept_file_is_damaged_the_bits_stay_right(small, cache):
+    folder, _, labels = small
+    expected, _ = load_bits((0, 2), data=folder)
+    path = next((cache / "mnist-bits").glob("digit-0-*"))
+    whole, indices = path.read_bytes(), np.flatnonzero(labels == 0)
+    right = mnist_bits._read(path, indices)
+    for place in range(0, len(whole), 3):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x55]) + whole[place + 1 :])
+        kept = mnist_bits._read(path, indices)
+        assert len(kept) == 0 or np.array_equal(kept, right), place
+    for length in range(0, len(whole), 40):
+        path.write_bytes(whole[:length])
+        assert len(mnist_bits._read(path, indices)) == 0
+    assert torch.equal(load_bits((0, 2), data=folder)[0], expected)
+    assert np.array_equal(mnist_bits._read(path, indices), right)
+
+
+def test_kept_bits_of_other_images_are_not_used(small, cache):
+    folder, _, labels = small
+    expected, _ = load_bits((0, 2), data=folder)
+    path = next((cache / "mnist-bits").glob("digit-0-*"))
+    mnist_bits._write(path, -np.ones((3, 16), dtype=np.int8), np.flatnonzero(labels == 0)[:3] + 1)
+    assert torch.equal(load_bits((0, 2), data=folder)[0], expected)
+
+
+def test_several_processes_give_the_same_bits_and_tell_their_progress(small, monkeypatch):
+    folder, images, labels = small
+    monkeypatch.setattr(mnist_bits, "_CHUNK", 6)
+    seen = []
+    bits, _ = load_bits((0, 2), data=folder, workers=2, progress=lambda done, total: seen.append((done, total)))
+    chosen = np.flatnonzero((labels == 0) | (labels == 2))[:20]
+    assert np.array_equal(bits, bits_of(images[chosen]))
+    assert seen == [(6, 20), (12, 20), (18, 20), (20, 20)]
+
+
+@pytest.mark.parametrize("pair", [(1, 1), (0, 10), (-1, 2), (0, 1, 2)])
+def test_what_is_no_pair_of_digits_is_refused(pair):
+    with pytest.raises(ValueError, match="two different digits"):
+        load_bits(pair)
+
+
+def test_too_few_images_are_refused(small):
+    with pytest.raises(ValueError, match=r"must have 20 training images of the digits \(8, 9\), it has 0"):
+        load_bits((8, 9), data=small[0])
+
+
+def test_without_scikit_image_its_install_line_is_given(monkeypatch):
+    monkeypatch.setitem(sys.modules, "skimage.segmentation", None)
+    with pytest.raises(ImportError, match=r"pip install 'qpsbgd\[experiments\]'"):
+        bits_of(np.zeros((1, 28, 28), dtype=np.uint8))
+
+
+def test_a_cache_that_cannot_be_written_is_named(small, cache):
+    cache.write_bytes(b"a file where the folder should be")
+    with pytest.raises(OSError, match=r"cannot be written .*set QPSBGD_CACHE"):
+        load_bits((0, 2), data=small[0])
+
+
+def test_real_digits_are_told_apart_about_as_well_as_in_the_paper(real_data, monkeypatch):
+    from sklearn.linear_model import LogisticRegression
+
+    monkeypatch.setattr(mnist_bits, "NUM_SAMPLES", 1500)
+    for pair, expected in {(0, 2): 0.69, (1, 2): 0.73, (1, 7): 0.76}.items():
+        bits, targets = load_bits(pair, data=real_data)
+        model = LogisticRegression().fit(bits[:500], targets[:500])
+        assert model.score(bits[500:], targets[500:]) == pytest.approx(expected, abs=0.03)

@@ -1,0 +1,157 @@
+import dataclasses
+
+import pytest
+import torch
+
+from qpsbgd_paper.experiments import EXPERIMENTS, digits, logreg, make_experiment, mnist
+from qpsbgd_paper.experiments.digits import Digits
+from qpsbgd_paper.experiments.rosenbrock import valley
+from qpsbgd_paper.framework.comparison import Comparison
+from qpsbgd_paper.framework.methods import BASELINES
+from qpsbgd_paper.framework.training import BinaryMLP, batches
+
+COMPARISONS = [name for name in EXPERIMENTS if isinstance(make_experiment(name), Comparison)]
+NEEDS = {
+    "adult-2": "adult/a1a.t",
+    "adult-10": "adult/a1a.t",
+    "adult-acc": "adult/a1a.t",
+    "mnist": "mnist/train-images-idx3-ubyte.gz",
+    "cdp": "mnist/train-images-idx3-ubyte.gz",
+    "cora": "planetoid/ind.cora.x",
+    "ablation": "planetoid/ind.cora.x",
+    "pubmed": "planetoid/ind.pubmed.x",
+}
+
+
+@pytest.fixture
+def data(published):
+    """A function that makes sure that an experiment's data is there."""
+    return lambda name: published(NEEDS[name]) if name in NEEDS else None
+
+
+def tiny(name):
+    """One or two runs of an experiment, a few steps long."""
+    experiment = Digits() if name == "digits" else make_experiment(name)
+    changes = {
+        "seeds": 1,
+        "choosing_seeds": 0,
+        "steps": 20,
+        "epochs": 1,
+        "steps_divided_by": 50,
+        "points": 20,
+        "hidden": 8,
+    }
+    changes["budgets"] = (1,)
+    known = {field.name for field in dataclasses.fields(experiment)}
+    return dataclasses.replace(experiment, **{key: value for key, value in changes.items() if key in known})
+
+
+@pytest.mark.parametrize("name", ["digits", *(name for name in COMPARISONS if name != "adult-10")])  # as adult-2
+def test_every_method_of_every_experiment_can_be_repeated_from_its_seed(name, data):
+    data(name)
+    experiment = tiny(name)
+    experiment.prepare()
+    case = experiment.cases()[-1]
+    for line_name, line in experiment.lines(case).items():
+        job = {"case": case.name, "line": line_name, **experiment.job(case, line, line.grid[0])}
+        torch.manual_seed(5)
+        first = experiment.work(**job, seed=1, choosing=False)
+        torch.manual_seed(6)
+        assert experiment.work(**job, seed=1, choosing=False) == first, line_name
+        for wanted in (*experiment.metrics, *experiment.series):
+            assert wanted.key in first
+        assert experiment.chosen_by.key in experiment.work(**job, seed=2, choosing=True)
+
+
+@pytest.mark.parametrize("name", ["logreg", "karate", "rosenbrock"])
+def test_experiments_without_data_run_from_end_to_end(name, tmp_path):
+    experiment = tiny(name)
+    list(experiment.run(folder=tmp_path))
+    summary = experiment.summary(folder=tmp_path)
+    assert summary["experiment"] == name
+    assert len(summary["claims"]) == len(experiment.claims())
+
+
+@pytest.mark.parametrize("name", COMPARISONS)
+def test_claims_speak_of_lines_and_cases_that_exist(name):
+    experiment = make_experiment(name)
+    cases = {case.name: case for case in experiment.cases()}
+    for claim in experiment.claims():
+        for case in claim.cases:
+            assert {claim.line, *claim.against} <= set(experiment.lines(cases[case]))
+        assert claim.metric in {m.key for m in experiment.metrics} | set(experiment.extra)
+        assert bool(claim.against) != (claim.level is not None)
+
+
+@pytest.mark.parametrize("name", sorted(set(COMPARISONS) - {"ablation", "adult-10", "cdp", "rosenbrock"}))
+def test_every_experiment_has_all_methods(name):
+    experiment = make_experiment(name)
+    lines = experiment.lines(experiment.cases()[-1])
+    assert {"qpsbgd", "qpsbgd-printed", *BASELINES} <= set(lines)
+    assert {"qpsbgd-annealed", "qpsbgd-virtual"} & set(lines)
+    printed = lines["qpsbgd-printed"].grid[0]
+    assert (printed["scale"], printed["momentum"], printed["clip"]) == ("literal", 0.0, None)
+
+
+@pytest.mark.parametrize("name", sorted(set(COMPARISONS) - {"ablation", "cdp"}))
+def test_a_solver_can_be_named(name):
+    experiment = dataclasses.replace(make_experiment(name), solver="annealing")
+    lines = experiment.lines(experiment.cases()[0])
+    assert any("annealing" in line.label and line.grid[0]["solver"] == "annealing" for line in lines.values())
+
+
+def test_an_unknown_experiment_is_refused_with_the_near_one():
+    with pytest.raises(ValueError, match="did you mean 'cora'"):
+        make_experiment("coral")
+
+
+def test_digits_are_never_chosen_on_test_data():
+    (train, _), (validation, _) = digits.split_digits("validation")
+    (_, _), (test, _) = digits.split_digits("test")
+    seen = {tuple(row) for row in torch.cat([train, validation]).tolist()}
+    assert not seen & {tuple(row) for row in test.tolist()}
+    with pytest.raises(ValueError, match="score_on"):
+        digits.split_digits("train")
+
+
+def test_mnist_test_images_are_neither_trained_nor_chosen_on(monkeypatch):
+    numbers = torch.arange(4000.0)[:, None].repeat(1, 16)
+    monkeypatch.setattr(mnist, "_load", lambda pair: (numbers, torch.zeros(4000, dtype=torch.long)))
+    chosen_on, *_ = mnist.split("1/2", seed=1000, choosing=True)
+    for seed in range(3):
+        train, _, test, _ = mnist.split("1/2", seed=seed, choosing=False)
+        assert (len(train), len(test)) == (500, 3000)
+        tested = set(test[:, 0].tolist())
+        assert not tested & set(train[:, 0].tolist())
+        assert not tested & set(chosen_on[:, 0].tolist())
+    assert (mnist.split("1/2", seed=0, choosing=False)[0] != train).any()
+
+
+def test_blobs_are_linearly_separable():
+    for seed in range(5):
+        inputs, targets = logreg.blobs(100, seed=seed)
+        assert inputs.shape == (200, 3)
+        difference = inputs[targets == 1].mean(0) - inputs[targets == 0].mean(0)
+        score = inputs @ difference
+        assert score[targets == 1].min() > score[targets == 0].max()
+
+
+def test_batches_see_every_row_once_before_any_twice():
+    rows = torch.cat(list(batches(10, 5, 4)))
+    assert sorted(rows[:10].tolist()) == sorted(rows[10:].tolist()) == list(range(10))
+
+
+def test_a_constant_input_acts_as_a_bias():
+    model = BinaryMLP([3, 4, 2], gain=1.0, constant=True)
+    assert [tuple(layer.weight.shape) for layer in model.layers] == [(4, 4), (2, 5)]
+    with torch.no_grad():
+        model.layers[0].weight[:] = 1.0
+        outputs = model.layers[0](torch.tensor([[0.0, 0.0, 0.0, 1.0]]))
+        assert model(torch.zeros(1, 3)).shape == (1, 2)
+    assert (outputs == 1).all()
+
+
+def test_the_valley_is_rosenbrocks():
+    # 1.5 = 1 + 1/2 and 0.5 = 1 − 1/2 in two bits.
+    terms = valley(torch.tensor([1.0, 1.0, 1.0, -1.0]), numbers=2, bits=2)
+    assert terms.tolist() == [1 - 1.5, 10 * (0.5 - 1.5**2)]

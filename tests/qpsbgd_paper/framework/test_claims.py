@@ -1,0 +1,60 @@
+import pytest
+
+from qpsbgd_paper.framework.claims import Claim, judged
+
+HIGHER = {"accuracy": True, "loss": False}
+
+
+def verdict(ours, *others, metric="accuracy", **options):
+    values = {("x", "ours", metric): ours} | {("x", f"other{i}", metric): v for i, v in enumerate(others)}
+    against = tuple(f"other{i}" for i in range(len(others)))
+    return judged(Claim("text", "ours", metric, ("x",), against, **options), values, HIGHER)["verdict"]
+
+
+def test_a_difference_beyond_two_standard_errors_is_a_yes_or_a_no():
+    assert verdict([0.9, 0.91], [0.8, 0.81]) == "yes"
+    assert verdict([0.8, 0.81], [0.9, 0.91]) == "no"
+
+
+def test_a_smaller_difference_is_within_noise():
+    # Means 0.85 and 0.80, standard deviations √2 · 0.05: two standard errors of the difference are 0.14.
+    assert verdict([0.8, 0.9], [0.75, 0.85]) == "within noise"
+    assert verdict([0.84, 0.86], [0.79, 0.81]) == "yes"
+
+
+def test_lower_is_better_for_a_loss():
+    assert verdict([0.1, 0.11], [0.5, 0.51], metric="loss") == "yes"
+
+
+def test_the_rival_is_the_best_of_the_others():
+    assert verdict([0.9, 0.91], [0.8, 0.81], [0.95, 0.96]) == "no"
+
+
+def test_at_least_as_good_needs_a_mean_that_is_no_worse():
+    assert verdict([0.8, 0.9], [0.75, 0.85], relation="at least") == "yes"
+    assert verdict([0.8, 0.9], [0.8, 0.9], relation="at least") == "yes"
+    assert verdict([0.75, 0.85], [0.8, 0.9], relation="at least") == "within noise"
+    assert verdict([0.9], [0.1], relation="at least") == "within noise"
+    assert verdict([0.5, 0.51], [0.8, 0.81], relation="at least") == "no"
+
+
+def test_worse_is_worse_than_the_worst():
+    assert verdict([0.1, 0.11], [0.5, 0.51], [0.8, 0.81], relation="worse") == "yes"
+    assert verdict([0.6, 0.61], [0.5, 0.51], [0.8, 0.81], relation="worse") == "no"
+
+
+@pytest.mark.parametrize(("level", "expected"), [(0.85, "yes"), (0.86, "no")])
+def test_a_level_is_reached_by_the_mean(level, expected):
+    assert verdict([0.8, 0.9], level=level) == expected
+
+
+def test_several_cases_are_averaged_seed_by_seed():
+    values = {("x", "a", "accuracy"): [0.2, 0.4], ("y", "a", "accuracy"): [0.8, 0.6]}
+    values |= {("x", "b", "accuracy"): [0.4, 0.4], ("y", "b", "accuracy"): [0.4, 0.4]}
+    found = judged(Claim("text", "a", "accuracy", ("x", "y"), ("b",)), values, HIGHER)
+    assert found["verdict"] == "yes"  # 0.5 for both seeds: no spread
+    assert found["cases"] == ["x", "y"]
+
+
+def test_one_seed_decides_nothing():
+    assert verdict([0.9], [0.1]) == "within noise"

@@ -1,0 +1,139 @@
+import json
+from dataclasses import dataclass, replace
+
+import pytest
+
+from qpsbgd_paper.framework.claims import Claim
+from qpsbgd_paper.framework.comparison import MOST_POINTS, Case, Comparison, Metric, Series
+from qpsbgd_paper.framework.methods import Line, rates
+from qpsbgd_paper.framework.runs import write_result
+
+calls = []
+
+
+def work(*, case, line, options, seed, choosing, length):
+    calls.append((case, line, options["lr"], seed, choosing))
+    # The best rate in the runs that choose is 2; in the final runs it would be 3.
+    score = -abs(options["lr"] - (2 if choosing else 3)) + 0.01 * (seed % 3)
+    return {"score": score, "curve": [score * x for x in range(length)], "note": seed}
+
+
+@dataclass(frozen=True)
+class Toy(Comparison):
+    name = "toy"
+    title = "Toy"
+    about = "A toy."
+    paper = "Figure: a is best."
+    metrics = (Metric("score", "score"),)
+    series = (Series("curve", "score"),)
+    chosen_by = metrics[0]
+    extra = ("note",)
+    seeds: int = 3
+    choosing_seeds: int = 2
+    length: int = 5
+
+    def cases(self):
+        return [Case("x", "case x", {"a": 0.5}), Case("y", "case y")]
+
+    def lines(self, case):
+        return {"a": Line("A", "none", rates(1.0, 2.0, 3.0), "ours"), "b": Line("B", "none", rates(7.0))}
+
+    def job(self, case, line, options):
+        return {"options": options, "length": self.length}
+
+    @property
+    def work(self):
+        return work
+
+    def quick(self):
+        return replace(self, choosing_seeds=0)
+
+    def claims(self):
+        return [Claim("A is best", "a", "score", ("x", "y"), ("b",))]
+
+
+@pytest.fixture
+def summary(tmp_path):
+    calls.clear()
+    list(Toy().run(folder=tmp_path))
+    return Toy().summary(folder=tmp_path)
+
+
+def rows(summary, case=0):
+    return {row["line"]: row for row in summary["cases"][case]["rows"]}
+
+
+def test_options_are_chosen_in_runs_of_their_own_with_other_seeds(summary):
+    assert rows(summary)["a"]["options"] == {"lr": 2.0}
+    chosen_on = {seed for *_, seed, choosing in calls if choosing}
+    scored_on = {seed for *_, seed, choosing in calls if not choosing}
+    assert not chosen_on & scored_on
+    assert scored_on == {0, 1, 2}
+
+
+def test_a_grid_of_one_point_is_not_searched(summary):
+    assert not [call for call in calls if call[1] == "b" and call[-1]]
+
+
+def test_all_seeds_and_the_reported_figure_are_in_the_summary(summary):
+    row = rows(summary)["a"]
+    assert row["values"]["score"] == pytest.approx([-1, -0.99, -0.98])
+    assert row["extra"]["note"] == [0, 1, 2]
+    assert row["reported"] == 0.5
+    assert rows(summary)["b"]["reported"] is None
+    assert json.loads(json.dumps(summary)) == summary | {"metrics": summary["metrics"]}
+
+
+def test_curves_are_means_over_seeds_at_few_points(tmp_path):
+    toy = Toy(length=1000)
+    list(toy.run(folder=tmp_path))
+    curve = rows(toy.summary(folder=tmp_path))["a"]["curves"]["curve"]
+    assert len(curve["x"]) == len(curve["mean"]) == len(curve["deviation"]) == MOST_POINTS
+    assert curve["x"][0] == 0 and curve["x"][-1] == 999
+    assert curve["mean"][-1] == pytest.approx(-0.99 * 999)
+    assert curve["deviation"][-1] == pytest.approx(0.01 * 999, rel=1e-3)
+
+
+def test_progress_counts_every_run_once(tmp_path):
+    events = list(Toy().run(folder=tmp_path))
+    assert [done for _, done, _ in events] == list(range(len(events)))
+    assert {total for *_, total in events} == {2 * (3 * 2) + 2 * 2 * 3}
+
+
+def test_a_second_call_does_nothing_again(tmp_path):
+    list(Toy().run(folder=tmp_path))
+    calls.clear()
+    list(Toy().run(folder=tmp_path))
+    Toy().summary(folder=tmp_path)
+    assert not calls
+
+
+def test_the_quick_form_takes_the_first_point_of_every_grid(tmp_path):
+    list(Toy().quick().run(folder=tmp_path))
+    assert rows(Toy().quick().summary(folder=tmp_path))["a"]["options"] == {"lr": 1.0}
+
+
+def test_claims_are_judged(summary):
+    (claim,) = summary["claims"]
+    assert claim["verdict"] == "yes"
+    assert claim["rival"] == "b"
+
+
+def test_an_earlier_result_with_other_numbers_is_kept(tmp_path):
+    path = tmp_path / "toy.json"
+    assert write_result(path, {"a": 1, "made with": {"torch": "1"}}) is None
+    assert write_result(path, {"a": 1, "made with": {"torch": "2"}}) is None
+    assert write_result(path, {"a": 2}) == tmp_path / "toy.1.json"
+    assert write_result(path, {"a": 3}) == tmp_path / "toy.2.json"
+    assert [json.loads((tmp_path / f"toy{n}.json").read_text(encoding="utf-8"))["a"] for n in (".1", ".2", "")] == [
+        1,
+        2,
+        3,
+    ]
+
+
+def test_a_damaged_result_is_not_overwritten_but_moved(tmp_path):
+    path = tmp_path / "toy.json"
+    path.write_text("{", encoding="utf-8")
+    assert write_result(path, {"a": 1}) == tmp_path / "toy.1.json"
+    assert (tmp_path / "toy.1.json").read_text(encoding="utf-8") == "{"

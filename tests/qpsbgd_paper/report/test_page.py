@@ -1,0 +1,220 @@
+import html
+import json
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+
+import pytest
+
+pytest.importorskip("matplotlib")
+
+from qpsbgd_paper.report.page import page
+
+HOSTILE = """</script><b id="evil">&'"<!--"""
+EXTERNAL = re.compile(
+    r"""(?:(?:src|href|action)\s*=|url\()\s*(?!["']?(?:\#|data:image/png))\S|@import|\bfetch\(|XMLHttpRequest""",
+    re.IGNORECASE,
+)
+
+
+class Elements(HTMLParser):
+    """Every element's name, attributes and own text, without what stands in <noscript>."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.found = []
+        self.text = []
+        self.still = False
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.still = self.still or tag == "noscript"
+        if not self.still:
+            self.found.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        self.still = self.still and tag != "noscript"
+
+    def handle_data(self, data):
+        if not self.still:
+            self.text.append(data)
+
+    def classed(self, name):
+        return [attributes for _, attributes in self.found if name in (attributes.get("class") or "").split()]
+
+
+def embedded(text):
+    return [json.loads(data) for data in re.findall(r'<script type="application/json">(.*?)</script>', text, re.DOTALL)]
+
+
+def test_the_page_refers_to_nothing_outside(toy):
+    text = page([toy], title="T", intro="See https://example.org/paper.")
+    scripts = re.sub(r"http://www.w3.org/\d+/\w+", "", text)
+    assert not EXTERNAL.search(scripts)
+    assert "<link" not in text and "<img" not in text and "<iframe" not in text
+
+
+def test_every_experiment_has_a_section_and_every_claim_a_badge_here_and_in_the_overview(toy):
+    other = {**toy, "experiment": "toy", "title": "The same again"}
+    found = Elements(page([toy, other], title="T"))
+    sections = [attributes["id"] for tag, attributes in found.found if tag == "section"]
+    assert sections == ["overview", "toy", "toy-2"]
+    links = [attributes["href"].removeprefix("#") for tag, attributes in found.found if tag == "a"]
+    ids = [attributes["id"] for _, attributes in found.found if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    assert set(links) <= set(ids)
+    assert {"toy-claim-1", "toy-claim-2", "toy-2-claim-1", "toy-2-claim-2"} <= set(links)
+    badges = [attributes["class"] for attributes in found.classed("badge")]
+    # Two experiments with a yes and a no each: in the overview's rows, in the sections, and once each in the counts.
+    assert badges.count("badge yes") == badges.count("badge no") == 5
+
+
+def test_what_the_paper_says_stands_beside_what_was_found_here(toy):
+    assert "<h3>The paper</h3>" not in page([toy], title="T")
+    assert "<h3>The paper</h3><p>(G) is best.</p>" in page([{**toy, "paper": "(G) is best."}], title="T")
+
+
+def test_tables_options_command_and_versions_are_there(toy):
+    text = html.unescape(page([toy], title="T"))
+    for part in (
+        'class="best">0.850 ± 0.071<',
+        'class="quoted">0.66<',
+        "lr 0.03, clip none",
+        "qpsbgd run toy",
+        "abacus",
+    ):
+        assert part in text
+    assert "2 seeds" in text
+
+
+def test_a_page_without_claims_or_curves_is_still_a_page(toy):
+    bare = {"experiment": "bare", "title": "Bare", "tables": [{"title": "Every run", "head": ["run"], "body": [["1"]]}]}
+    found = Elements(page([bare, {**toy, "claims": [], "series": []}], title="T"))
+    assert not found.classed("badge") and not found.classed("curves")
+    assert "Every run" in found.text
+
+
+def test_a_study_has_its_figures_with_titles_and_captions_and_its_table(study):
+    again = {**study, "experiment": "again"}
+    text = page([study, again], title="T")
+    found = Elements(text)
+    assert text.count("<svg") == 4 and len(found.classed("drawing")) == 4
+    for part in ("a | graph", "Two *spins*.", "A map", "Rows", "It fits"):
+        assert part in found.text
+    assert "Made with python 3.11, 10 s of computing." in text
+    ids = [attributes["id"] for _, attributes in found.found if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    assert not EXTERNAL.search(re.sub(r"http://www.w3.org/\d+/\w+", "", text))
+
+
+def test_hostile_names_are_only_text(toy):
+    toy.update(title=HOSTILE, about=HOSTILE, command=HOSTILE, paper=HOSTILE, test=HOSTILE, experiment=HOSTILE)
+    toy["made with"] = {HOSTILE: HOSTILE}
+    toy["tables"] = [{"title": HOSTILE, "head": [HOSTILE], "body": [[HOSTILE]]}]
+    toy["series"][0].update(label=HOSTILE, x_label=HOSTILE)
+    toy["metrics"][0]["label"] = HOSTILE
+    toy["chosen by"] = HOSTILE
+    for claim in toy["claims"]:
+        claim.update(text=HOSTILE, detail=HOSTILE, verdict=HOSTILE, source=HOSTILE)
+    for row in toy["cases"][0]["rows"]:
+        row.update(label=HOSTILE, options={HOSTILE: HOSTILE}, reported=HOSTILE)
+    toy["cases"][0]["label"] = HOSTILE
+    panel = {"title": HOSTILE, "nodes": [[0, 0]], "labels": [HOSTILE]}
+    toy["figures"] = [
+        {"name": HOSTILE, "title": HOSTILE, "caption": HOSTILE, "kind": "graphs", "panels": [panel]},
+    ]
+    text = page([toy], title=HOSTILE, intro=HOSTILE)
+    assert '<b id="evil">' not in text and "<!--" not in text
+    assert not [attributes for _, attributes in Elements(text).found if attributes.get("id") == "evil"]
+    assert embedded(text)[0]["lines"][0]["label"] == HOSTILE
+
+
+def test_curves_that_are_not_finite_are_embedded_as_json(toy):
+    toy["cases"][0]["rows"][0]["curves"]["curve"]["mean"] = [0.5, float("nan"), float("inf")]
+    panel = embedded(page([toy], title="T"))[0]["series"][0]["groups"][0]["panels"][0]
+    assert panel["curves"][0]["mean"] == [0.5, None, None]
+
+
+def test_without_a_script_a_still_figure_is_shown(toy):
+    still = re.search(r"<noscript>(.*?)</noscript>", page([toy], title="T"), re.DOTALL)
+    assert still and "<svg" in still[1] and "BC (SGD)" in still[1]
+
+
+PROBE = """<!doctype html><body><iframe id="frame" style="width:375px;height:800px;border:0" srcdoc="{page}"></iframe>
+<script>
+const frame = document.getElementById("frame"), found = {{}};
+const wait = (time) => new Promise((done) => setTimeout(done, time));
+frame.addEventListener("load", async () => {{
+  await wait(300);
+  const view = frame.contentWindow, inside = frame.contentDocument, svg = inside.querySelector(".plot svg");
+  const drawn = (path) => path.getAttribute("d").length > 5;
+  const lines = () => [...inside.querySelectorAll("path.line")].filter(drawn).length;
+  const box = svg.getBoundingClientRect();
+  const point = (type, place) => svg.dispatchEvent(new view.PointerEvent(type, {{ clientX: box.left + box.width * place,
+    clientY: box.top + 40, pointerType: "mouse", button: 0, bubbles: true }}));
+  const first = () => inside.querySelector("path.line").getAttribute("d");
+  const hidden = (node) => view.getComputedStyle(node).display === "none";
+  found.lines = lines();
+  found.room = inside.documentElement.clientWidth;
+  found.width = inside.documentElement.scrollWidth;
+  found.tip = [hidden(inside.querySelector(".tip"))];
+  point("pointermove", 0.99);
+  found.tip.push(hidden(inside.querySelector(".tip")), inside.querySelector(".tip").innerText.replace(/\\s+/g, " "));
+  found.widthWithTip = inside.documentElement.scrollWidth;
+  const whole = first();
+  point("pointerdown", 0.2); point("pointermove", 0.6); point("pointerup", 0.6);
+  found.zoomed = first() !== whole;
+  svg.dispatchEvent(new view.MouseEvent("dblclick", {{ bubbles: true }}));
+  found.reset = first() === whole;
+  const entry = inside.querySelector(".legend button");
+  entry.click();
+  found.hidden = [lines(), entry.getAttribute("aria-pressed")];
+  entry.click();
+  found.shown = [lines(), entry.getAttribute("aria-pressed")];
+  const back = () => view.getComputedStyle(inside.body).backgroundColor, before = back();
+  inside.getElementById("theme").click();
+  found.theme = before !== back();
+  inside.querySelectorAll(".tabs button")[1].click();
+  await wait(200);
+  found.tab = [lines(), inside.querySelector(".panel-title").textContent];
+  document.body.replaceChildren(JSON.stringify(found));
+}});
+</script></body>"""
+
+
+@pytest.fixture
+def settings_page(make_row, make_experiment):
+    """Two settings of two cases, with names too long for a phone."""
+
+    def rows(shift):
+        return [
+            make_row("qpsbgd", "QP-SBGD (a solver of a rather long name)", kind="ours", mean=[0.5, 0.7, 0.9 + shift]),
+            make_row("bc-sgd", "BC (SGD)", mean=[0.5, 0.6, 0.7]),
+            make_row("bc-adam", "BC (Adam)", mean=[0.5, None, 0.75]),
+        ]
+
+    labels = ("0/2, paper", "1/2, paper", "0/2, long", "1/2, long")
+    claim = {"text": "QP-SBGD is best " * 6, "source": "paper", "verdict": "within noise", "detail": "x" * 120}
+    return page(
+        [make_experiment({label: rows(0.01 * k) for k, label in enumerate(labels)}, claims=[claim])], title="T" * 60
+    )
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Debian's chromium to run the page's script")
+def test_in_a_browser_curves_are_drawn_explored_and_fit_a_phone(settings_page, tmp_path):
+    probe = tmp_path / "probe.html"
+    probe.write_text(PROBE.format(page=html.escape(settings_page)), encoding="utf-8")
+    command = ["chromium", "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
+    command += ["--virtual-time-budget=6000", "--window-size=800,900", "--dump-dom", probe.as_uri()]
+    dom = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    found = json.loads(html.unescape(re.search(r"<body>(\{.*\})\s*</body>", dom, re.DOTALL)[1]))
+    assert found["lines"] == 6
+    assert 350 < found["room"] <= 375  # less a scroll bar
+    assert found["width"] == found["widthWithTip"] == found["room"]
+    assert found["tip"][:2] == [True, False]
+    assert found["tip"][2].startswith("step 2 QP-SBGD (a solver of a rather long name) 0.9 ± 0.1 BC (Adam) 0.75")
+    assert found["zoomed"] and found["reset"] and found["theme"]
+    assert found["hidden"] == [4, "false"]
+    assert found["shown"] == [6, "true"]
+    assert found["tab"] == [6, "0/2"]

@@ -1,0 +1,178 @@
+import math
+
+import pytest
+
+from qpsbgd_paper.report.tables import (
+    claim_sentences,
+    claims_table,
+    findings,
+    made_with,
+    mean_and_deviation,
+    metric_tables,
+    options_tables,
+    options_text,
+    other_tables,
+    tables,
+)
+
+
+def column(table, name):
+    place = table.head.index(name)
+    return [row[place] for row in table.body]
+
+
+def test_cells_are_means_with_the_sample_deviation_over_seeds():
+    # Mean 2, squared distances 1 + 0 + 1, over n - 1 = 2.
+    assert mean_and_deviation([1.0, 2.0, 3.0]) == "2.000 ± 1.000"
+    assert mean_and_deviation([0.5]) == "0.500"
+    assert mean_and_deviation([]) == "–"
+    assert mean_and_deviation([0.5, None]) == "not finite"
+    assert mean_and_deviation([0.5, math.inf]) == "not finite"
+
+
+def test_methods_are_rows_and_the_papers_figures_stand_beside_ours(toy):
+    (table,) = tables(toy)
+    assert table.title == "test accuracy"
+    assert table.head == ["method", "0/2", "paper"]
+    assert table.body == [
+        ["QP-SBGD", "0.850 ± 0.071", "–"],
+        ["QP-SBGD, as printed", "0.650 ± 0.071", "0.66"],
+        ["BC (SGD)", "0.750 ± 0.071", "0.70"],
+    ]
+    assert table.best == {(0, 1)}
+    assert table.quoted == {2}
+
+
+def test_without_reported_figures_there_is_no_column_for_them(make_row, make_experiment):
+    (table,) = tables(make_experiment({"a": [make_row("one", "One")], "b": [make_row("one", "One")]}))
+    assert table.head == ["method", "a", "b"]
+    assert not table.quoted
+
+
+def test_a_case_that_is_called_paper_is_not_taken_for_the_papers_figures(make_row, make_experiment):
+    (table,) = tables(make_experiment({"paper": [make_row("one", "One")], "b": [make_row("one", "One")]}))
+    assert table.head == ["method", "paper", "b"]
+    assert not table.quoted
+
+
+def test_reported_words_stay_as_they_are(make_row, make_experiment):
+    (table,) = tables(make_experiment({"a": [make_row("one", "One", reported="about 0.7"), make_row("two", "Two")]}))
+    assert column(table, "paper") == ["about 0.7", "–"]
+
+
+def test_the_papers_figures_belong_to_the_first_metric_only(toy):
+    toy["metrics"].append({"key": "last", "label": "last accuracy", "higher": True})
+    for row in toy["cases"][0]["rows"]:
+        row["values"]["last"] = [0.1, 0.2]
+    (other,) = other_tables(toy)
+    assert (other.title, other.head) == ("last accuracy", ["method", "0/2"])
+
+
+def test_equal_means_as_printed_are_all_marked(make_row, make_experiment):
+    rows = [
+        make_row("one", "One", values=(0.7001, 0.7001)),
+        make_row("two", "Two", values=(0.7004, 0.7004)),
+        make_row("three", "Three", values=(0.6, 0.6)),
+    ]
+    (table,) = tables(make_experiment({"a": rows}))
+    assert table.best == {(0, 1), (1, 1)}
+
+
+def test_nothing_is_marked_where_all_are_the_same_or_alone(make_row, make_experiment):
+    same = make_experiment({"a": [make_row("one", "One"), make_row("two", "Two")], "b": [make_row("one", "One")]})
+    assert not tables(same)[0].best
+
+
+def test_the_lowest_loss_is_the_best_and_what_diverged_never_is(make_row, make_experiment):
+    rows = [
+        make_row("one", "One", values=(2.0, 3.0)),
+        make_row("two", "Two", values=(0.5, 0.6)),
+        make_row("three", "Three", values=(math.nan, 0.1)),
+    ]
+    metric = {"key": "score", "label": "loss", "higher": False}
+    (table,) = metric_tables(make_experiment({"a": rows}, metrics=[metric]), metric)
+    assert table.best == {(1, 1)}
+    assert column(table, "a")[2] == "not finite"
+
+
+def test_cases_of_one_setting_share_a_table(make_row, make_experiment):
+    labels = ("0/2, paper", "1/2, paper", "0/2, long, slow", "1/2, long, slow")
+    summary = make_experiment({label: [make_row("one", "One")] for label in labels})
+    found = tables(summary)
+    assert [table.title for table in found] == ["test accuracy (paper)", "test accuracy (long, slow)"]
+    assert all(table.head == ["method", "0/2", "1/2"] for table in found)
+
+
+def test_a_comma_alone_makes_no_settings(make_row, make_experiment):
+    summary = make_experiment({label: [make_row("one", "One")] for label in ("a, b", "c, d", "e, f")})
+    (table,) = tables(summary)
+    assert table.head == ["method", "a, b", "c, d", "e, f"]
+
+
+def test_cases_without_a_common_method_have_their_own_tables(make_row, make_experiment):
+    summary = make_experiment({"rate": [make_row("lr 1", "lr 1")], "batch": [make_row("8", "8"), make_row("9", "9")]})
+    assert [table.head for table in tables(summary)] == [["method", "rate"], ["method", "batch"]]
+    assert [len(table.body) for table in tables(summary)] == [1, 2]
+
+
+def test_a_method_that_is_missing_from_a_case_leaves_a_dash(make_row, make_experiment):
+    one, two = make_row("one", "One"), make_row("two", "Two")
+    (table,) = tables(make_experiment({"a": [one, two], "b": [one]}))
+    assert column(table, "b")[1] == "–"
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ((250.0, 260.0), "255.0 ± 7.1"),
+        ((12.5, 12.5), "12.50 ± 0.00"),
+        ((0.02, 0.03), "0.0250 ± 0.0071"),
+        ((2e-6, 4e-6), "3e-06 ± 1.41e-06"),
+    ],
+)
+def test_decimals_follow_the_size_of_the_figures(make_row, make_experiment, values, text):
+    (table,) = tables(make_experiment({"a": [make_row("one", "One", values=values)]}))
+    assert table.body[0][1] == text
+
+
+def test_an_experiments_own_tables_come_after_the_main_one(toy):
+    toy["tables"] = [{"title": "Every run", "head": ["run", "k"], "body": [["1", 412]]}]
+    assert tables(toy)[1] == ("Every run", ["run", "k"], [["1", "412"]], frozenset(), frozenset())
+    assert [table.title for table in tables({**toy, "metrics": [], "cases": []})] == ["Every run"]
+
+
+def test_options_are_words(toy):
+    (table,) = options_tables(toy)
+    assert table.body[0] == ["QP-SBGD", "lr 0.03, clip none"]
+    solver = {"name": "quantum-annealing", "sweeps": 16}
+    assert options_text({"solver": solver, "momentum": 0.0}) == "solver quantum-annealing (sweeps 16), momentum 0"
+
+
+def test_claims_name_methods_by_their_labels(toy):
+    first, second = findings(toy)
+    assert first == (
+        "Title of toy",
+        "QP-SBGD is best",
+        "the paper",
+        "yes",
+        "0.85 against 0.75 (BC (SGD)), two standard errors 0.05",
+    )
+    assert second.source == "our aim"
+    assert claim_sentences(toy)[1] == "QP-SBGD reaches 0.95 (our aim): no – 0.85 ± 0.07, to be reached: 0.95"
+
+
+def test_a_claim_on_one_case_says_which_unless_it_does_already(toy):
+    toy["claims"] = [
+        {"text": "A is best", "source": "paper", "verdict": "yes", "cases": ["gain 1"]},
+        {"text": "A is best (gain 1)", "source": "paper", "verdict": "yes", "cases": ["gain 1"]},
+    ]
+    assert [finding.text for finding in findings(toy)] == ["A is best (gain 1)", "A is best (gain 1)"]
+
+
+def test_the_overview_holds_all_claims(toy, make_row, make_experiment):
+    table = claims_table([toy, make_experiment({"a": [make_row("one", "One")]})])
+    assert [row[3] for row in table.body] == ["yes", "no"]
+
+
+def test_what_the_numbers_were_made_with_is_one_line(toy):
+    assert made_with(toy) == "python 3.11, machine abacus, 2 min of training"
