@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from qpsbgd.nn.fused import watch_fused_paths
 from qpsbgd.nn.layers import BinaryConv2d, BinaryLayer, BinaryLinear, Gain, sign
 
 if TYPE_CHECKING:
@@ -11,9 +12,11 @@ if TYPE_CHECKING:
 
 __all__ = ["BinaryConv2d", "BinaryGCNConv", "BinaryLayer", "BinaryLinear", "Gain", "sign"]
 
+watch_fused_paths()
+
 
 def __getattr__(name: str) -> Any:
-    # torch_geometric takes a second to load: only who uses it pays for it.
+    # torch_geometric takes a second to load, so it is loaded on first use.
     if name == "BinaryGCNConv":
         from qpsbgd.nn.graph import BinaryGCNConv
 

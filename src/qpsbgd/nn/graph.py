@@ -19,29 +19,29 @@ class BinaryGCNConv(BinaryLinear):
     """Graph convolution with weights ±1: R = gain · (Â x) Wᵀ + bias, for nodes x of shape (N, in_channels).
 
     Â = D^(−1/2) (A + I) D^(−1/2) as in GCNConv. Nodes are aggregated before the binary map, so that the map's rows
-    are the aggregated features; nodes that no gradient reaches are no rows of the QUBO.
+    are the aggregated features; nodes that no gradient reaches are left out of the QUBO.
 
     Args:
         in_channels: n.
         out_channels: m.
         gain: "fan_in" for 1/√n, or a number.
         bias: Add a real bias, to be trained by an ordinary optimiser.
-        normalize: Normalise the edges with self loops added. False takes edges and weights as they come, which is for
-            parts of a graph whose weights were normalised in the whole (`normalized`).
+        normalize: Add self loops and normalise the edges. False takes edges and weights as they come: for parts of a
+            graph whose weights were normalised in the whole graph (`normalized`).
     """
 
     def __init__(
         self,
         in_channels: int,
         out_channels: int,
-        gain: Gain = "fan_in",
         bias: bool = False,
         *,
+        gain: Gain = "fan_in",
         normalize: bool = True,
         device: Any = None,
         dtype: Any = None,
     ) -> None:
-        super().__init__(in_channels, out_channels, gain, bias, device=device, dtype=dtype)
+        super().__init__(in_channels, out_channels, bias, gain=gain, device=device, dtype=dtype)
         self.normalize = normalize
         self.neighbours = SimpleConv(aggr="sum")
 

@@ -16,37 +16,27 @@ from qpsbgd.nn.tape import Tape
 Gain = float | Literal["fan_in"]
 
 
-class _Sign(torch.autograd.Function):
-    @staticmethod
-    def forward(latent: Tensor) -> Tensor:
-        return torch.where(latent >= 0, 1.0, -1.0).to(latent.dtype)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        pass
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        return grad
-
-
 def sign(latent: Tensor) -> Tensor:
     """The signs ±1, with +1 for zero; the gradient passes straight through."""
-    result: Tensor = _Sign.apply(latent)  # type: ignore[no-untyped-call]
-    return result
+    fixed = latent.detach()
+    signs = torch.where(fixed >= 0, 1.0, -1.0).to(latent.dtype)
+    if not latent.requires_grad:
+        return signs
+    # Exactly ±1 + 0. Plain operations, unlike a custom autograd function, can be traced, saved and mapped over.
+    return signs + (latent - fixed)
 
 
 class BinaryLayer(nn.Module, ABC):
     """A layer R = gain · X W + bias with W = sign(`weight`), seen as rows X (B, n) and columns of W (n, m).
 
     `weight` holds the real latent weights; its first dimension is the output unit, as in torch's own layers.
-    The optimisers keep them within [−1, 1]. Bias and all else is real-valued and belongs to an ordinary optimiser.
+    The optimisers keep them within [−1, 1]. The bias is real-valued and belongs to an ordinary optimiser.
 
     Attributes:
         gain: Constant factor on the output. It folds into the threshold of the activation that follows.
         latent_forward: Train with the real weights in the forward pass, as ProxQuant does; evaluation always
             uses the binary ones.
-        tape: Where an optimiser lets the layer record its inputs and output gradients, in training mode only.
+        tape: Where the layer records its inputs and output gradients for an optimiser, in training mode only.
     """
 
     weight: nn.Parameter
@@ -56,6 +46,8 @@ class BinaryLayer(nn.Module, ABC):
         super().__init__()
         if min(weight_shape) < 1:
             raise ValueError(f"every dimension of a layer must be at least 1, got weights of shape {weight_shape}")
+        if not isinstance(bias, bool):
+            raise TypeError(f"bias must be True or False, got {bias!r}; the gain is a keyword: gain={bias!r}")
         fan_in = math.prod(weight_shape[1:])
         self.gain = _gain_value(gain, fan_in)
         self.latent_forward = False
@@ -81,7 +73,12 @@ class BinaryLayer(nn.Module, ABC):
         return sign(self.weight.detach())
 
     def forward(self, x: Tensor) -> Tensor:
-        """R for inputs x, recorded on the tape where there is one."""
+        """R for inputs x, recorded on the tape if there is one."""
+        if x.is_nested:
+            raise TypeError(
+                f"{type(self).__name__} takes no nested tensors; make nn.TransformerEncoder with "
+                "enable_nested_tensor=False"
+            )
         weight = self.weight if self.latent_forward and self.training else sign(self.weight)
         output = self.gain * self._map(x, weight)
         if self.bias is not None:
@@ -91,7 +88,7 @@ class BinaryLayer(nn.Module, ABC):
         return output
 
     def _unchanged_rows(self, x: Tensor) -> Callable[[], Tensor]:
-        """Gives `input_rows(x)` later, and raises if x was changed in between."""
+        """A function that returns `input_rows(x)`, and raises if x has been changed by then."""
         version = None if x.is_inference() else x._version
 
         def rows() -> Tensor:
@@ -138,9 +135,9 @@ class BinaryLinear(BinaryLayer):
         self,
         in_features: int,
         out_features: int,
-        gain: Gain = "fan_in",
         bias: bool = False,
         *,
+        gain: Gain = "fan_in",
         device: Any = None,
         dtype: Any = None,
     ) -> None:
@@ -236,6 +233,6 @@ def _pair(value: int | tuple[int, int], name: str, *, least: int) -> tuple[int, 
 def _gain_value(gain: Gain, fan_in: int) -> float:
     if gain == "fan_in":
         return 1 / math.sqrt(fan_in)
-    if not isinstance(gain, int | float) or not (math.isfinite(gain) and gain > 0):
+    if isinstance(gain, bool) or not isinstance(gain, int | float) or not (math.isfinite(gain) and gain > 0):
         raise ValueError(f'gain must be "fan_in" or a positive number, got {gain!r}')
     return float(gain)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle, unserializable_hook
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,9 +22,18 @@ class LayerRecord:
 
 
 class Recordable(Protocol):
-    """What the recording asks of a layer: a place for a tape."""
+    """A layer with a place for a tape."""
 
     tape: Tape | None
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """Rows of one backward pass through one output, and the version of their memory when they were recorded."""
+
+    record: LayerRecord
+    version: int
+    backward: int
 
 
 class Tape:
@@ -32,7 +43,7 @@ class Tape:
     """
 
     def __init__(self) -> None:
-        self._parts: list[tuple[LayerRecord, int]] = []
+        self._parts: list[_Part] = []
 
     def watch(self, output: Tensor, *, rows: Callable[[], Tensor], grad_rows: Callable[[Tensor], Tensor]) -> None:
         """Record when the gradient of `output` arrives.
@@ -42,7 +53,7 @@ class Tape:
 
         Args:
             output: The layer's output; nothing is recorded when no gradient will reach it.
-            rows: Gives the rows (B, n) of the layer's input, called when the gradient is there.
+            rows: Returns the rows (B, n) of the layer's input; called when the gradient arrives.
             grad_rows: Turns the output's gradient into rows (B, m).
         """
         if not output.requires_grad:
@@ -52,25 +63,27 @@ class Tape:
             if grad is None:  # an operation after the layer declared that it passes nothing back
                 return
             with torch.no_grad():
-                part = LayerRecord(rows().detach(), grad_rows(grad.detach()))
-            self._parts.append((part, _version(part.inputs)))
+                found = LayerRecord(rows().detach(), grad_rows(grad.detach()))
+            self._parts.append(_Part(found, _version(found.inputs), _backward()))
 
         output.register_hook(record)  # type: ignore[no-untyped-call]
 
     def read(self) -> LayerRecord | None:
-        """All rows recorded since the last `clear`, in single precision at least; None when there are none."""
-        if not self._parts:
+        """All rows recorded since the last `clear`, at least in single precision; None when there are none."""
+        parts = self._counting()
+        if not parts:
             return None
         dtype = torch.float32
-        for part, version in self._parts:
-            if _version(part.inputs) != version:
+        for part in parts:
+            if _version(part.record.inputs) != part.version:
                 raise RuntimeError(
                     "a layer's input was changed in place between backward and step; "
                     "give every batch a tensor of its own"
                 )
-            dtype = torch.promote_types(torch.promote_types(dtype, part.inputs.dtype), part.output_grads.dtype)
-        inputs = [part.inputs.to(dtype) for part, _ in self._parts]
-        grads = [part.output_grads.to(dtype) for part, _ in self._parts]
+            for tensor in (part.record.inputs, part.record.output_grads):
+                dtype = torch.promote_types(dtype, tensor.dtype)
+        inputs = [part.record.inputs.to(dtype) for part in parts]
+        grads = [part.record.output_grads.to(dtype) for part in parts]
         return (
             LayerRecord(inputs[0], grads[0]) if len(inputs) == 1 else LayerRecord(torch.cat(inputs), torch.cat(grads))
         )
@@ -78,6 +91,91 @@ class Tape:
     def clear(self) -> None:
         """Forget all rows."""
         self._parts = []
+
+    def _counting(self) -> list[_Part]:
+        return self._parts
+
+
+class TrainingTape(Tape):
+    """A tape whose rows count only while the layer's weight holds the gradient of the pass that made them.
+
+    `backward` calls that reach the weight count. `torch.autograd.grad` for a saliency map or a gradient penalty does
+    not, and `model.zero_grad()` makes the tape forget, as the optimiser's `zero_grad` does.
+
+    Args:
+        weight: The layer's latent weight.
+    """
+
+    def __init__(self, weight: nn.Parameter) -> None:
+        super().__init__()
+        self._weight = weight
+        self._confirmed: list[_Part] = []
+        self._grad: tuple[Tensor, int] | None = None
+        self._hooks: list[RemovableHandle] = []
+
+    def watch(self, output: Tensor, *, rows: Callable[[], Tensor], grad_rows: Callable[[Tensor], Tensor]) -> None:
+        """Record when the gradient of `output` arrives, to count once the same pass has reached the weight."""
+        if not self._hooks:
+            before, after = weakref.WeakMethod(self._before_gradient), weakref.WeakMethod(self._after_gradient)
+            weight: Any = self._weight
+            self._hooks = [
+                weight.register_hook(_calling(before)),
+                weight.register_post_accumulate_grad_hook(_calling(after)),
+            ]
+        super().watch(output, rows=rows, grad_rows=grad_rows)
+
+    def clear(self) -> None:
+        """Forget all rows."""
+        super().clear()
+        self._confirmed, self._grad = [], None
+
+    def close(self) -> None:
+        """Forget all rows and stop listening to the weight."""
+        self.clear()
+        while self._hooks:
+            self._hooks.pop().remove()
+
+    def _before_gradient(self) -> None:
+        """A backward pass is about to add to the weight's gradient: rows of a gradient that was reset are old."""
+        self._confirmed = self._counting()
+
+    def _after_gradient(self) -> None:
+        """The rows of the running backward pass are in the weight's gradient now."""
+        running = _backward()
+        self._confirmed += [part for part in self._parts if part.backward == running]
+        self._parts = []
+        grad = self._weight.grad
+        self._grad = None if grad is None else (grad, grad._version)
+
+    def _counting(self) -> list[_Part]:
+        return [] if self._confirmed and self._was_reset() else self._confirmed
+
+    def _was_reset(self) -> bool:
+        """Whether the weight's gradient was set to None or to zero since the last backward pass."""
+        grad = self._weight.grad
+        if grad is None:
+            return True
+        if self._grad is not None and grad is self._grad[0] and grad._version == self._grad[1]:
+            return False
+        # Changed since: clipped or unscaled, or zeroed, unless it was zero all along.
+        return not grad.any() and any(bool(part.record.output_grads.any()) for part in self._confirmed)
+
+
+def _calling(method: weakref.WeakMethod[Callable[[], None]]) -> Callable[[Tensor], None]:
+    """A hook that calls a tape as long as it lives and is left out when the weight is pickled."""
+
+    def hook(_: Tensor) -> None:
+        if (call := method()) is not None:
+            call()
+
+    marked: Callable[[Tensor], None] = unserializable_hook(hook)  # type: ignore[no-untyped-call]
+    return marked
+
+
+def _backward() -> int:
+    """The number of the backward pass that runs."""
+    number: int = torch._C._current_graph_task_id()
+    return number
 
 
 def _version(tensor: Tensor) -> int:
@@ -87,7 +185,7 @@ def _version(tensor: Tensor) -> int:
 
 @contextmanager
 def taped(layers: Iterable[Recordable]) -> Iterator[list[Tape]]:
-    """Fresh tapes on the layers for the time of the block; an optimiser's own tapes see nothing of it."""
+    """Fresh tapes on the layers for the duration of the block; an optimiser's own tapes see nothing of it."""
     layers = list(layers)
     before = [layer.tape for layer in layers]
     tapes = [Tape() for _ in layers]

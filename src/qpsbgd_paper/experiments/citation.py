@@ -218,8 +218,8 @@ class CitationNet(nn.Module):
         self.second = nn.Linear(64, 10)
         self.convolutions = nn.ModuleList(
             [
-                BinaryGCNConv(10, width, gain, normalize=False),
-                BinaryGCNConv(width, nodes.num_classes, gain, normalize=False),
+                BinaryGCNConv(10, width, gain=gain, normalize=False),
+                BinaryGCNConv(width, nodes.num_classes, gain=gain, normalize=False),
             ]
         )
 

@@ -110,8 +110,8 @@ class KarateNet(nn.Module):
 
     def __init__(self, width: int, classes: int, *, gain: Gain) -> None:
         super().__init__()
-        self.first = BinaryGCNConv(6, width, gain)
-        self.second = BinaryGCNConv(width, classes, gain)
+        self.first = BinaryGCNConv(6, width, gain=gain)
+        self.second = BinaryGCNConv(width, classes, gain=gain)
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Log-probabilities (N, classes)."""

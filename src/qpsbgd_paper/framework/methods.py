@@ -93,7 +93,7 @@ def _qpsbgd(layers: Layers, options: Options, steps: int) -> Optimizer:
 
 def _proxquant(layers: Layers, options: Options, steps: int) -> Optimizer:
     # Its schedule is part of the method: how much of the way to ±1 the proximal steps cover by the end.
-    return ProxQuant(layers, lr=options["lr"], rate=2 * options["pull"] / steps**2)
+    return ProxQuant(layers, lr=options["lr"], rate=2 * options["pull"] / steps**2, update="sgd")
 
 
 BUILDERS: Mapping[str, Callable[[Layers, Options, int], Optimizer]] = MappingProxyType(

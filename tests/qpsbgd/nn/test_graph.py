@@ -8,6 +8,7 @@ import qpsbgd
 from qpsbgd.nn import BinaryGCNConv
 from qpsbgd.nn.graph import normalized
 from qpsbgd.nn.tape import taped
+from qpsbgd.qubo import binary_map
 
 PATH = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])  # 0 – 1 – 2, and 3 alone
 
@@ -40,8 +41,8 @@ def test_the_recorded_rows_are_the_aggregated_features_of_nodes_with_gradient():
     edges, weights = normalized(PATH, num_nodes=4)
     dense = torch.zeros(4, 4).index_put((edges[1], edges[0]), weights)
     torch.testing.assert_close(record.inputs, dense @ x)
-    family = qpsbgd.qubo.binary_map.binary_map(record.inputs, record.output_grads, gain=layer.gain)
-    alone = qpsbgd.qubo.binary_map.binary_map(record.inputs[:1], record.output_grads[:1], gain=layer.gain)
+    family = binary_map(record.inputs, record.output_grads, gain=layer.gain)
+    alone = binary_map(record.inputs[:1], record.output_grads[:1], gain=layer.gain)
     torch.testing.assert_close(family.quadratic, alone.quadratic)
 
 

@@ -6,6 +6,7 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from qpsbgd.nn import BinaryConv2d, BinaryLinear, sign
 from qpsbgd.nn.tape import Tape
@@ -192,3 +193,63 @@ def test_a_state_dict_carries_the_latent_weights_and_the_bias_over(make):
 )
 def test_repr_shows_how_the_layer_was_made(layer, text):
     assert repr(layer) == text
+
+
+def test_the_third_argument_is_the_bias_as_in_torch():
+    assert BinaryLinear(8, 8, True).bias is not None
+    with pytest.raises(TypeError, match=r"bias must be True or False, got 0.5; .*gain=0.5"):
+        BinaryLinear(8, 8, 0.5)
+    with pytest.raises(ValueError, match="gain"):
+        BinaryLinear(8, 8, gain=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_signs_are_exactly_one_and_pass_gradients_straight_through(dtype):
+    latent = (3 * torch.randn(1000)).to(dtype).requires_grad_()
+    signs = sign(latent)
+    assert set(signs.tolist()) == {-1.0, 1.0}
+    grads = torch.randn(1000).to(dtype)
+    assert torch.equal(torch.autograd.grad(signs, latent, grads)[0], grads)
+
+
+def test_a_layer_can_be_mapped_over():
+    layer, x = BinaryLinear(4, 3), torch.randn(5, 2, 4)
+    assert torch.equal(torch.func.vmap(layer)(x), layer(x))
+    stacked = torch.randn(6, 3, 4)
+    outputs = torch.func.vmap(lambda weight: torch.func.functional_call(layer, {"weight": weight}, x))(stacked)
+    assert outputs.shape == (6, 5, 2, 3)
+    grads = torch.func.vmap(torch.func.grad(lambda weight, row: (sign(weight) @ row).sum()), in_dims=(None, 0))(
+        layer.weight, torch.randn(7, 4)
+    )
+    assert grads.shape == (7, 3, 4)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+def test_a_traced_layer_can_be_saved_and_loaded(tmp_path):
+    layer, x = BinaryLinear(4, 3, True), torch.randn(5, 4)
+    for mode in (True, False):
+        traced = torch.jit.trace(layer.train(mode), x)
+        torch.jit.save(traced, tmp_path / "layer.pt")
+        torch.testing.assert_close(torch.jit.load(tmp_path / "layer.pt")(x), layer(x))
+
+
+def test_a_transformer_layer_evaluates_with_signs():
+    encoder = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dropout=0.0)
+    encoder.linear1, encoder.linear2 = BinaryLinear(8, 16, True), BinaryLinear(16, 8, True)
+    x = torch.randn(3, 5, 8)
+    trained = encoder(x)
+    with torch.no_grad():
+        torch.testing.assert_close(encoder.eval()(x), trained)
+
+
+def test_attention_that_would_read_latent_weights_is_refused():
+    attention = nn.MultiheadAttention(8, 2)
+    with pytest.raises(TypeError, match=r"out_proj\.weight itself"):
+        attention.out_proj = BinaryLinear(8, 8)
+
+
+def test_nested_tensors_are_refused():
+    with pytest.warns(UserWarning, match="nested"):
+        nested = torch.nested.nested_tensor([torch.randn(2, 4), torch.randn(3, 4)])
+    with pytest.raises(TypeError, match="enable_nested_tensor=False"):
+        BinaryLinear(4, 3)(nested)
