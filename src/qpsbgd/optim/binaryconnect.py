@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
 from qpsbgd.nn import BinaryLayer
-from qpsbgd.optim.layerwise import Layers, LayerwiseOptimizer, check_range, clip_latent
+from qpsbgd.optim.layerwise import Layers, LayerwiseOptimizer, check_range, clipped, release
 
 Update = Literal["sgd", "sign", "adam"]
+
+LEARNING_RATES: Mapping[str, float] = MappingProxyType({"sgd": 1.0, "sign": 0.001, "adam": 0.003})
+"""Of each update where none is given: latent weights live in [−1, 1], and gradients of a mean loss are small."""
 
 
 class BinaryConnect(LayerwiseOptimizer):
@@ -22,7 +26,7 @@ class BinaryConnect(LayerwiseOptimizer):
 
     Args:
         model_or_layers: A model, binary layers, or parameter groups `{"params": layers, "lr": …}`.
-        lr: Step size of the latent weights, which live in [−1, 1].
+        lr: Step size of the latent weights; None takes that of `LEARNING_RATES`.
         update: "sgd", "sign" (signSGD) or "adam".
         momentum: Of "sgd" and "sign"; "adam" has its betas.
         betas: Decay rates of Adam's two means.
@@ -33,14 +37,15 @@ class BinaryConnect(LayerwiseOptimizer):
     def __init__(
         self,
         model_or_layers: Layers,
-        lr: float = 0.01,
-        update: Update = "sgd",
+        lr: float | None = None,
+        update: Update = "adam",
         *,
         momentum: float = 0.0,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         clip: float | None = 1.0,
     ) -> None:
+        lr = LEARNING_RATES.get(update) if lr is None else lr
         options = {"lr": lr, "update": update, "momentum": momentum, "betas": betas, "eps": eps, "clip": clip}
         super().__init__(model_or_layers, options)
 
@@ -52,25 +57,30 @@ class BinaryConnect(LayerwiseOptimizer):
         for group in self.param_groups:
             for weight in group["params"]:
                 if weight.grad is not None:
-                    weight.sub_(group["lr"] * direction(weight.grad, self.state[weight], group))
-                    clip_latent(weight, group["clip"])
+                    step = group["lr"] * direction(weight.grad, self.state[weight], group)
+                    weight.copy_(clipped(weight - step, group["clip"]))
         return loss
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on as if never stopped."""
+        self._check_state(state_dict, {"step", "mean", "square", "buffer"})
+        super().load_state_dict(state_dict)
 
     def _check_options(self, options: dict[str, Any]) -> None:
         check_descent_options(options)
 
     def _adopt(self, layer: BinaryLayer) -> None:
-        layer.latent_forward, layer.tape = False, None
+        release(layer)
 
 
 def check_descent_options(options: dict[str, Any]) -> None:
     """Raise ValueError for options that `direction` cannot take."""
+    if options["update"] not in get_args(Update):
+        raise ValueError(f"update must be one of {', '.join(get_args(Update))}, got {options['update']!r}")
     check_range(options, "lr", least=0)
     check_range(options, "momentum", least=0, below=1)
     check_range(options, "eps", above=0)
     check_range(options, "clip", above=0, optional=True)
-    if options["update"] not in get_args(Update):
-        raise ValueError(f"update must be one of {', '.join(get_args(Update))}, got {options['update']!r}")
     if options["update"] == "adam" and options["momentum"]:
         raise ValueError('update "adam" takes betas instead of momentum')
     for beta in options["betas"]:

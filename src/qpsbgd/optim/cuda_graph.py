@@ -1,22 +1,19 @@
 """A whole QP-SBGD step as one CUDA graph: rows in, weights moved, with the launches paid for once.
 
 On a GPU the step's work takes less time than launching its many small kernels. A graph replays them together. The
-arithmetic is that of `QPSBGD.step`, which launches one by one wherever a graph cannot be used.
+arithmetic is that of `optim.step`, which `QPSBGD` launches one by one wherever a graph cannot be used.
 """
 
 from __future__ import annotations
 
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from qpsbgd.nn import BinaryLayer
-from qpsbgd.nn.tape import LayerRecord
-from qpsbgd.optim.layerwise import clip_latent
+from qpsbgd.optim.step import LayerStep, averaged, moved
 from qpsbgd.qubo import QuboFamily, Solution
-from qpsbgd.qubo.binary_map import Scale
 from qpsbgd.solvers import Solver
 from qpsbgd.solvers.auto import Auto
 from qpsbgd.solvers.search.descent import Descent, sign_start
@@ -29,63 +26,97 @@ except ImportError:
 else:
     AVAILABLE = True
 
-
-@dataclass(eq=False)
-class GraphPart:
-    """One layer's share of a step: its rows, options, and the running mean of its family (None before the first)."""
-
-    layer: BinaryLayer
-    record: LayerRecord
-    scale: Scale
-    clip: float | None
-    mean: list[Tensor] | None
-    rate: float = 1.0
-    lr: float = 0.0
-
-    def signature(self) -> tuple[object, ...]:
-        """What must stay the same for a graph to be used again."""
-        mean = tuple(tensor.data_ptr() for tensor in self.mean or ())
-        shapes = self.record.inputs.shape, self.record.output_grads.shape
-        return self.layer.weight.data_ptr(), self.layer.gain, self.scale, self.clip, mean, shapes
+_MOST_GRAPHS = 8
+_WORTH_IT = 4
+"""Steps of the same shapes after which they get a graph: shapes that come seldom are not worth one."""
+_UNUSED = 100
+"""Steps after which a graph that was not used gives way to another, once there are `_MOST_GRAPHS`."""
 
 
-def descent_of(solver: Solver, parts: Sequence[GraphPart]) -> Descent | None:
-    """The descent that answers every part, where a graph can hold it; None otherwise."""
+class GraphedSteps:
+    """Captured steps, one per combination of layers, shapes, options and search."""
+
+    def __init__(self) -> None:
+        self._graphs: OrderedDict[tuple[object, ...], GraphedStep] = OrderedDict()
+        self._last_used: dict[tuple[object, ...], int] = {}
+        self._seen: Counter[tuple[object, ...]] = Counter()
+        self._steps = 0
+
+    def __len__(self) -> int:
+        return len(self._graphs)
+
+    def step(self, parts: Sequence[LayerStep], solver: Solver) -> GraphedStep | None:
+        """Make the step; None, with nothing changed, where no graph can do it or the rows hold NaN."""
+        self._steps += 1
+        descents = [descent_of(solver, part) for part in parts]
+        devices = {part.layer.weight.device for part in parts}
+        if len(devices) > 1 or None in descents:
+            return None
+        key = tuple((descent, *_signature(part)) for descent, part in zip(descents, parts, strict=True))
+        graph = self._graphs.get(key)
+        if graph is None:
+            self._seen[key] += 1
+            if self._seen[key] < _WORTH_IT or not self._room():
+                return None
+            graph = self._graphs[key] = GraphedStep(parts, [d for d in descents if d is not None])
+        self._graphs.move_to_end(key)
+        self._last_used[key] = self._steps
+        return graph if graph.replay(parts) else None
+
+    def _room(self) -> bool:
+        """Whether one more graph may be captured; where there are many, the one unused for longest goes, if it is old.
+
+        Without that condition, a few more alternating shapes than graphs would capture anew in nearly every step.
+        """
+        if len(self._graphs) < _MOST_GRAPHS:
+            return True
+        oldest = next(iter(self._graphs))
+        if self._steps - self._last_used[oldest] < _UNUSED:
+            return False
+        del self._graphs[oldest], self._last_used[oldest]
+        self._seen[oldest] = 0
+        return True
+
+
+def _signature(part: LayerStep) -> tuple[object, ...]:
+    """What must stay the same for a graph to be used again; learning rates and weights of the mean may change."""
+    mean = () if part.mean is None else tuple(tensor.data_ptr() for tensor in _tensors(part.mean))
+    shapes = part.record.inputs.shape, part.record.output_grads.shape
+    return part.layer.weight.data_ptr(), part.layer.gain, part.options.scale, part.options.clip, mean, shapes
+
+
+def descent_of(solver: Solver, part: LayerStep) -> Descent | None:
+    """The descent that answers the layer's family, where a graph can hold it; None otherwise."""
     if not AVAILABLE:
         return None
-    chosen: Solver | None = None
-    for part in parts:
-        inputs, grads = part.record.inputs, part.record.output_grads
-        weight = part.layer.weight
-        if not (weight.is_cuda and weight.dtype == torch.float32 and binary_map_triton.fits(inputs, grads)):
-            return None
-        n = inputs.shape[1]
-        chosen = solver.choose(n, inputs.device) if isinstance(solver, Auto) else solver
-        once = isinstance(chosen, Descent) and not (chosen.kicks or chosen.restarts or chosen.time_limit)
-        if not once or n > kernels_triton.LARGEST:
-            return None
-    one_device = len({part.layer.weight.device for part in parts}) == 1
-    return chosen if one_device and isinstance(chosen, Descent) else None
+    inputs, grads, weight = part.record.inputs, part.record.output_grads, part.layer.weight
+    if not (weight.is_cuda and weight.dtype == torch.float32 and binary_map_triton.fits(inputs, grads)):
+        return None
+    n = inputs.shape[1]
+    chosen = solver.choose(n, inputs.device) if isinstance(solver, Auto) else solver
+    once = isinstance(chosen, Descent) and not (chosen.kicks or chosen.restarts or chosen.time_limit)
+    return chosen if once and isinstance(chosen, Descent) and n <= kernels_triton.LARGEST else None
 
 
-@dataclass(eq=False)
 class GraphedStep:
-    """A captured step for layers and rows of one signature; `replay` takes rows of the same shapes."""
+    """A captured step for layers and rows of one signature; `replay` takes rows of the same shapes.
 
-    parts: list[GraphPart]
-    descent: Descent
-    solutions: list[Solution] = field(default_factory=list)
+    Attributes:
+        means: The families that the last replay solved, in the memory that holds the layers' means.
+    """
 
-    def __post_init__(self) -> None:
-        device = self.parts[0].layer.weight.device
-        self._inputs = [part.record.inputs.clone() for part in self.parts]
-        self._grads = [part.record.output_grads.clone() for part in self.parts]
-        self._numbers = torch.zeros(2, len(self.parts), device=device)
+    def __init__(self, parts: Sequence[LayerStep], descents: Sequence[Descent]) -> None:
+        device = parts[0].layer.weight.device
+        self._parts, self._descents = list(parts), list(descents)
+        self._inputs = [part.record.inputs.clone() for part in parts]
+        self._grads = [part.record.output_grads.clone() for part in parts]
+        self._numbers = torch.zeros(2, len(parts), device=device)
         self._rates, self._lrs = self._numbers
         self._sound = torch.zeros((), dtype=torch.bool, device=device)
-        self._streams = [torch.cuda.Stream(device) for _ in self.parts]  # type: ignore[no-untyped-call]
+        self._streams = [torch.cuda.Stream(device) for _ in parts]  # type: ignore[no-untyped-call]
+        self._solutions: list[Solution] = []
         # Before the first mean there is nothing to average with; zeros at rate 1 give the family itself.
-        self.means = [part.mean or self._zeros(part) for part in self.parts]
+        self.means = [part.mean or _zeros(part) for part in parts]
         kept = [tensor.clone() for tensor in self._changed()]
         with torch.no_grad():
             stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
@@ -94,21 +125,30 @@ class GraphedStep:
                 self._compute()  # compiles and allocates
             torch.cuda.current_stream(device).wait_stream(stream)
             self._graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self._graph):
+            # Other threads, such as a DataLoader's that pins memory, may use CUDA meanwhile.
+            with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
                 self._compute()
             for tensor, value in zip(self._changed(), kept, strict=True):
                 tensor.copy_(value)
 
-    def replay(self, parts: Sequence[GraphPart]) -> bool:
+    def replay(self, parts: Sequence[LayerStep]) -> bool:
         """Make the step for these rows; False, with nothing changed, if they hold NaN or infinite values."""
         rows = [part.record.inputs for part in parts] + [part.record.output_grads for part in parts]
         torch._foreach_copy_(self._inputs + self._grads, rows)
-        self._numbers.copy_(torch.tensor([[part.rate for part in parts], [part.lr for part in parts]]))
+        numbers = [[part.rate for part in parts], [part.options.lr for part in parts]]
+        self._numbers.copy_(torch.tensor(numbers))
         self._graph.replay()
         return bool(self._sound)
 
+    def solutions(self) -> list[Solution]:
+        """Copies of the last replay's solutions."""
+        return [
+            Solution(s.spins.clone(), s.energies.clone(), s.proven_optimal.clone(), dict(s.stats))
+            for s in self._solutions
+        ]
+
     def _compute(self) -> None:
-        # One stream a layer: the columns of one layer do not fill the GPU.
+        # One stream per layer: the columns of one layer do not fill the GPU.
         main = torch.cuda.current_stream(self._sound.device)
         answers = []
         for index, stream in enumerate(self._streams):
@@ -117,39 +157,39 @@ class GraphedStep:
                 answers.append(self._answer(index))
         for stream in self._streams:
             main.wait_stream(stream)
-        self.solutions = [solution for _, solution, _ in answers]
+        self._solutions = [solution for _, solution, _ in answers]
         self._sound.copy_(torch.stack([sound for _, _, sound in answers]).all())
         for index, (family, solution, _) in enumerate(answers):
-            weight = self.parts[index].layer.weight
-            update = (solution.spins * family.linear.any(0)).T.reshape(weight.shape)
-            moved = weight - self._lrs[index] * update
-            clip_latent(moved, self.parts[index].clip)
-            changed = [weight, *self.means[index]]
-            new = [moved, family.quadratic, family.linear, family.offset]
+            part = self._parts[index]
+            weight = moved(part.layer.weight, family, solution.spins, lr=self._lrs[index], clip=part.options.clip)
+            changed = [part.layer.weight, *_tensors(self.means[index])]
+            new = [weight, *_tensors(family)]
             torch._foreach_copy_(changed, [torch.where(self._sound, *pair) for pair in zip(new, changed, strict=True)])
 
     def _answer(self, index: int) -> tuple[QuboFamily, Solution, Tensor]:
         """A layer's averaged family, its solution, and whether the rows were sound."""
-        part = self.parts[index]
+        part = self._parts[index]
         directions, targets, offset, health = binary_map_triton.scaled_rows(
             self._inputs[index],
             self._grads[index],
             gain=part.layer.gain,
-            scale=None if part.scale == "literal" else float(part.scale),
+            scale=None if part.options.scale == "literal" else float(part.options.scale),
         )
-        fresh = directions.T @ directions, directions.T @ targets, offset
-        rate = self._rates[index]
-        family = QuboFamily.trusted(
-            *(torch.lerp(old, new, rate) for old, new in zip(self.means[index], fresh, strict=True))
-        )
-        solution = self.descent.improved(family, sign_start(family))
+        fresh = QuboFamily.trusted(directions.T @ directions, directions.T @ targets, offset)
+        family = averaged(self.means[index], fresh, self._rates[index])
+        solution = self._descents[index].improved(family, sign_start(family))
         return family, solution, health.isfinite().all()
 
     def _changed(self) -> list[Tensor]:
-        return [part.layer.weight for part in self.parts] + [tensor for mean in self.means for tensor in mean]
+        weights = [part.layer.weight for part in self._parts]
+        return weights + [tensor for mean in self.means for tensor in _tensors(mean)]
 
-    @staticmethod
-    def _zeros(part: GraphPart) -> list[Tensor]:
-        inputs, grads = part.record.inputs, part.record.output_grads
-        n, m = inputs.shape[1], grads.shape[1]
-        return [inputs.new_zeros(n, n), inputs.new_zeros(n, m), inputs.new_zeros(m)]
+
+def _tensors(family: QuboFamily) -> list[Tensor]:
+    return [family.quadratic, family.linear, family.offset]
+
+
+def _zeros(part: LayerStep) -> QuboFamily:
+    inputs, grads = part.record.inputs, part.record.output_grads
+    n, m = inputs.shape[1], grads.shape[1]
+    return QuboFamily.trusted(inputs.new_zeros(n, n), inputs.new_zeros(n, m), inputs.new_zeros(m))

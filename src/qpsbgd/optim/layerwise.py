@@ -8,11 +8,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from qpsbgd.nn import BinaryLayer
+from qpsbgd.nn.tape import TrainingTape
 
 Layers = nn.Module | Iterable[nn.Module] | Iterable[dict[str, Any]]
 
@@ -26,6 +28,7 @@ class LayerwiseOptimizer(Optimizer):
 
     def __init__(self, model_or_layers: Layers, defaults: dict[str, Any]) -> None:
         self._layers: dict[Tensor, BinaryLayer] = {}
+        defaults = {name: _plain(value) for name, value in defaults.items()}
         self._check_options(defaults)
         params = [model_or_layers] if isinstance(model_or_layers, nn.Module | dict) else list(model_or_layers)
         super().__init__(cast(Any, params), defaults)
@@ -39,6 +42,7 @@ class LayerwiseOptimizer(Optimizer):
             raise TypeError(
                 f"{type(self).__name__} has no option {', '.join(unknown)}; it has {', '.join(self.defaults)}"
             )
+        param_group = {name: _plain(value) for name, value in param_group.items()}
         self._check_options({**self.defaults, **param_group})
         layers = binary_layers(param_group["params"])
         super().add_param_group({**param_group, "params": [layer.weight for layer in layers]})
@@ -48,7 +52,7 @@ class LayerwiseOptimizer(Optimizer):
 
     @abstractmethod
     def _check_options(self, options: dict[str, Any]) -> None:
-        """Raise ValueError for options that cannot be meant."""
+        """Raise ValueError for invalid options."""
 
     @abstractmethod
     def _adopt(self, layer: BinaryLayer) -> None:
@@ -61,6 +65,22 @@ class LayerwiseOptimizer(Optimizer):
         if norms and not torch.stack([norm.to(norms[0].device) for norm in norms]).isfinite().all():
             bad = [str(layer) for layer, norm in zip(layers, norms, strict=True) if not norm.isfinite()]
             raise ValueError(f"the gradient of {', '.join(bad)} holds NaN or infinite values; nothing was changed")
+
+    def _check_state(self, state_dict: dict[str, Any], known: set[str]) -> None:
+        """Raise ValueError unless a state has this optimiser's options, and no more than the `known` entries."""
+        for group in state_dict["param_groups"]:
+            missing = sorted(set(self.defaults) - set(group) - {"differentiable"})  # which torch adds by itself
+            if missing:
+                raise ValueError(
+                    f"this is not a state of {type(self).__name__}: its groups have no {', '.join(missing)}; "
+                    "load it into the kind of optimiser that it was saved from"
+                )
+        foreign = sorted({name for saved in state_dict["state"].values() for name in saved} - known)
+        if foreign:
+            raise ValueError(
+                f"this is not a state of {type(self).__name__}: it holds {', '.join(foreign)}; "
+                "load it into the kind of optimiser that it was saved from"
+            )
 
     def _run(self, closure: Callable[[], float] | None) -> float | None:
         if closure is None:
@@ -78,6 +98,13 @@ class LayerwiseOptimizer(Optimizer):
             self._layers = {layer.weight: layer for layer in layers}
             for layer in layers:
                 self._adopt(layer)
+
+
+def release(layer: BinaryLayer) -> None:
+    """Undo what an earlier optimiser has set on a layer: its tape, and computing with latent weights."""
+    if isinstance(layer.tape, TrainingTape):
+        layer.tape.close()
+    layer.tape, layer.latent_forward = None, False
 
 
 def binary_layers(model_or_layers: nn.Module | Iterable[nn.Module]) -> list[BinaryLayer]:
@@ -106,10 +133,9 @@ def binary_layers(model_or_layers: nn.Module | Iterable[nn.Module]) -> list[Bina
     return list(found)
 
 
-def clip_latent(weight: Tensor, limit: float | None) -> None:
-    """Keep latent weights within ±limit, in place."""
-    if limit is not None:
-        weight.clamp_(-limit, limit)
+def clipped(weight: Tensor, limit: float | None) -> Tensor:
+    """The latent weights within ±limit; None sets no limit."""
+    return weight if limit is None else weight.clamp(-limit, limit)
 
 
 def check_range(
@@ -123,7 +149,7 @@ def check_range(
 ) -> None:
     """Raise ValueError unless least ≤ options[name] < below and options[name] > above, or None where `optional`."""
     value = options[name]
-    if not isinstance(value, int | float | Tensor | None):
+    if isinstance(value, bool) or not isinstance(value, int | float | Tensor | None):
         raise TypeError(f"{name} must be a number, got {value!r}")
     if (value is None and optional) or (value is not None and value >= least and above < value < below):
         return
@@ -133,10 +159,17 @@ def check_range(
     raise ValueError(f"{name} must be {wanted}, got {value}")
 
 
+def _plain(value: Any) -> Any:
+    """A numpy number as Python's own, which checkpoints can hold."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
 def real_optimizer(
     model: nn.Module, beside: Optimizer, kind: type[Optimizer] = torch.optim.Adam, **options: Any
-) -> Optimizer | None:
-    """An ordinary optimiser for all parameters that `beside` leaves: biases, norms, encoders; None if there are none.
+) -> Optimizer:
+    """An ordinary optimiser for all parameters that `beside` leaves: biases, norms, encoders.
+
+    In a model without such parameters its steps do nothing.
 
     Args:
         model: The whole model.
@@ -149,8 +182,8 @@ def real_optimizer(
     """
     claimed = {p for group in beside.param_groups for p in group["params"]}
     rest = [p for p in model.parameters() if p.requires_grad and p not in claimed]
-    optimizer = kind(rest, **options) if rest else None
-    check_claimed(model, beside, *([optimizer] if optimizer else []))
+    optimizer = kind([{"params": rest}], **options)
+    check_claimed(model, beside, optimizer)
     return optimizer
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from qpsbgd.nn import BinaryLayer, sign
 from qpsbgd.optim.binaryconnect import Update, check_descent_options, direction
-from qpsbgd.optim.layerwise import Layers, LayerwiseOptimizer, check_range, clip_latent
+from qpsbgd.optim.layerwise import Layers, LayerwiseOptimizer, check_range, clipped, release
 
 
 class ProxQuant(LayerwiseOptimizer):
@@ -18,15 +18,15 @@ class ProxQuant(LayerwiseOptimizer):
 
         θ ← θ − lr · u,   θ ← prox(θ, λ_t),   λ_t = `rate` · t
 
-    The layers compute with the real weights θ in training (`latent_forward`) and with sign(θ) in evaluation. With T
-    steps in all, the proximal steps move a weight by up to rate · T²/2 altogether: choose `rate` near 2/T², or give
-    `total_steps` = T.
+    The layers compute with the real weights θ in training (`latent_forward`) and with sign(θ) in evaluation. Over T
+    steps the proximal steps move a weight by up to rate · T²/2, so `rate` should be near 2/T²: give `total_steps` = T.
+    After T steps the weights are at ±1 and hardly change any more.
 
     Args:
         model_or_layers: A model, binary layers, or parameter groups `{"params": layers, "lr": …}`.
         lr: Step size of the weights.
-        rate: Growth of the regulariser per step.
-        total_steps: Steps that training will have; sets `rate` to 2/T² where it is not given.
+        rate: Growth of the regulariser per step, instead of `total_steps`.
+        total_steps: T, the steps that training will have; 1000 where neither is given.
         update: Of the gradient step: "sgd", "sign" or "adam".
         momentum: Of "sgd" and "sign".
         betas: Of "adam".
@@ -37,19 +37,20 @@ class ProxQuant(LayerwiseOptimizer):
     def __init__(
         self,
         model_or_layers: Layers,
-        lr: float = 0.01,
+        lr: float = 0.1,
         *,
         rate: float | None = None,
         total_steps: int | None = None,
-        update: Update = "sgd",
+        update: Update = "sign",
         momentum: float = 0.0,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         clip: float | None = 1.0,
     ) -> None:
-        if (rate is None) == (total_steps is None):
-            raise ValueError("ProxQuant needs either rate or total_steps, to know how fast weights are drawn to ±1")
-        if total_steps is not None:
+        if rate is not None and total_steps is not None:
+            raise ValueError("rate and total_steps both say how fast weights are drawn to ±1; give one of them")
+        if rate is None:
+            total_steps = 1000 if total_steps is None else total_steps
             check_range({"total_steps": total_steps}, "total_steps", least=1)
             rate = 2 / total_steps**2
         options = {"lr": lr, "rate": rate, "update": update, "momentum": momentum, "betas": betas, "eps": eps}
@@ -67,17 +68,22 @@ class ProxQuant(LayerwiseOptimizer):
                 state = self.state[weight]
                 count = state["proximal_step"] = state.get("proximal_step", 0) + 1
                 descent = state.setdefault("descent", {})
-                weight.sub_(group["lr"] * direction(weight.grad, descent, group))
-                weight.copy_(proximal_step(weight, group["rate"] * count))
-                clip_latent(weight, group["clip"])
+                stepped = weight - group["lr"] * direction(weight.grad, descent, group)
+                weight.copy_(clipped(proximal_step(stepped, group["rate"] * count), group["clip"]))
         return loss
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on as if never stopped."""
+        self._check_state(state_dict, {"proximal_step", "descent"})
+        super().load_state_dict(state_dict)
 
     def _check_options(self, options: dict[str, Any]) -> None:
         check_descent_options(options)
         check_range(options, "rate", least=0)
 
     def _adopt(self, layer: BinaryLayer) -> None:
-        layer.latent_forward, layer.tape = True, None
+        release(layer)
+        layer.latent_forward = True
 
 
 def proximal_step(weights: Tensor, strength: float) -> Tensor:

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from qpsbgd.nn import BinaryLayer
-from qpsbgd.nn.tape import LayerRecord, Tape
-from qpsbgd.optim.layerwise import Layers, LayerwiseOptimizer, check_range, clip_latent
-from qpsbgd.qubo import QuboFamily, Solution
-from qpsbgd.qubo.binary_map import Scale, binary_map, check_scale
+from qpsbgd.nn.tape import LayerRecord, TrainingTape
+from qpsbgd.optim.layerwise import Layers, LayerwiseOptimizer, check_range, release
+from qpsbgd.optim.step import LayerOptions, LayerStep, averaged, moved
+from qpsbgd.qubo import QuboFamily, Solution, binary_map
+from qpsbgd.qubo.binary_map import Scale, check_scale
 from qpsbgd.solvers import Solver, make_solver
 
 if TYPE_CHECKING:
-    from qpsbgd.optim import cuda_graph
+    from qpsbgd.optim.cuda_graph import GraphedStep, GraphedSteps
     from qpsbgd.solvers.annealer.budget import Estimate
 
 _FAMILY = ("quadratic", "linear", "offset")
-_MOST_GRAPHS = 4
-
-Records = dict[BinaryLayer, tuple[dict[str, Any], LayerRecord]]
+_SILENT_STEPS = 10
+"""Steps after which a layer that has never recorded anything is reported."""
 
 
 class QPSBGD(LayerwiseOptimizer):
@@ -32,10 +32,11 @@ class QPSBGD(LayerwiseOptimizer):
         Q̄ ← β Q̄ + (1−β) Q,   S̄ ← β S̄ + (1−β) S,   G = argmin over {−1, +1} of the family (Q̄, S̄),
         Ω ← clip(Ω − lr · G, ±clip)
 
-    where (Q, S) is the `binary_map` of the rows that the layer saw since the last step. A step takes the records:
-    call it after `backward`, as always. `zero_grad` forgets them too, and is to be called after passes that are not
-    meant for training, such as `torch.autograd.grad` for a saliency map. A column without gradient, now or in the
-    momentum, is not updated.
+    where (Q, S) is the `binary_map` of the rows that the layer saw since the last step. Use it as any optimiser:
+    `zero_grad`, `backward`, `step`. Rows are recorded by `backward` calls that reach the layer's weight, and forgotten
+    by `zero_grad` of the optimiser or the model; other passes, such as `torch.autograd.grad` for a saliency map, do
+    not count. A weight about which the rows say nothing is not moved: those of a column without gradient, and those of
+    an input that was zero in all of them.
 
     Args:
         model_or_layers: A model, binary layers, or parameter groups `{"params": layers, "lr": …}`.
@@ -46,8 +47,16 @@ class QPSBGD(LayerwiseOptimizer):
         clip: Bound of the latent weights; None leaves them free, as the paper does.
 
     Attributes:
-        solutions: The solver's answers of the last step, one per updated layer, in the order of the layers.
+        solver: The solver; another one may be set between two steps.
     """
+
+    _tapes: dict[BinaryLayer, TrainingTape]
+    _solutions: list[Solution]
+    _replayed: GraphedStep | None
+    _graphs: GraphedSteps | None
+    _steps: int
+    _heard: set[BinaryLayer]
+    _reported: set[BinaryLayer]
 
     # GradScaler then hands over its scale instead of dividing .grad, which this optimiser does not use.
     _step_supports_amp_scaling = True
@@ -63,20 +72,27 @@ class QPSBGD(LayerwiseOptimizer):
         clip: float | None = 1.0,
     ) -> None:
         self.solver = make_solver(solver)
-        self.solutions: list[Solution] = []
-        self._tapes: dict[BinaryLayer, Tape] = {}
-        self._forget_graphs()
+        self._tapes = {}
+        self._forget_runs()
         super().__init__(model_or_layers, {"lr": lr, "scale": scale, "momentum": momentum, "clip": clip})
+
+    @property
+    def solutions(self) -> list[Solution]:
+        """The solver's answers of the last step, one per updated layer, in the order of the layers."""
+        if self._replayed is not None:  # copied now: the graph's next step overwrites them
+            self._solutions, self._replayed = self._replayed.solutions(), None
+        return self._solutions
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """Solve the recorded QUBOs and move the latent weights; returns the closure's loss.
 
-        Weights, momentum and records change only after the solver has answered, so that a step whose solver failed or
-        was interrupted can be repeated.
+        Weights, momentum and records change only after the solver has answered, so a step whose solver failed or was
+        interrupted can be repeated.
 
         Raises:
-            RuntimeError: No layer has recorded a backward pass since the last step.
+            RuntimeError: No layer has recorded a backward pass since the last step, or several processes train
+                together: nothing would keep their weights equal.
             ValueError: A layer saw NaN or infinite values.
         """
         loss = self._run(closure)
@@ -86,9 +102,12 @@ class QPSBGD(LayerwiseOptimizer):
             return loss
 
         try:
-            records = self._records()
-            if not self._graphed(records):
-                self._one_by_one(records)
+            _check_single_process()
+            parts = self._parts()
+            # In an autocast block the QUBOs would be computed in half precision.
+            with torch.autocast(parts[0].layer.weight.device.type, enabled=False):
+                if not self._graphed(parts):
+                    self._launch(parts)
         except BaseException:
             # GradScaler would multiply the scale that it left here into that of the repeated step.
             for name in ("grad_scale", "found_inf"):
@@ -97,78 +116,57 @@ class QPSBGD(LayerwiseOptimizer):
         self._forget()
         return loss
 
-    def _one_by_one(self, records: Records) -> None:
+    def _launch(self, parts: Sequence[LayerStep]) -> None:
         """The step as the class describes it."""
-        families = {}
-        for layer, (group, record) in records.items():
-            try:
-                family = binary_map(record.inputs, record.output_grads, gain=layer.gain, scale=group["scale"])
-            except ValueError as error:
-                raise ValueError(f"{layer}: {error}") from error
-            families[layer] = self._average(layer, family, momentum=group["momentum"])
-        self.solutions = self._solve(list(families.values()))
-        moved = []
-        for (layer, family), solution in zip(families.items(), self.solutions, strict=True):
-            # No gradient, no update: such a column has no linear term.
-            update = (solution.spins * family.linear.any(0)).T.reshape(layer.weight.shape)
-            moved.append(layer.weight.sub(update, alpha=float(records[layer][0]["lr"])))
-            clip_latent(moved[-1], records[layer][0]["clip"])
-        for (layer, family), weight in zip(families.items(), moved, strict=True):
-            layer.weight.copy_(weight)
-            if records[layer][0]["momentum"]:
-                self._keep(layer, [getattr(family, name) for name in _FAMILY])
+        families = [averaged(part.mean, _family(part), part.rate) for part in parts]
+        solutions = self._solve(families)
+        weights = [
+            moved(part.layer.weight, family, solution.spins, lr=part.options.lr, clip=part.options.clip)
+            for part, family, solution in zip(parts, families, solutions, strict=True)
+        ]
+        for part, family, weight in zip(parts, families, weights, strict=True):
+            part.layer.weight.copy_(weight)
+            self._keep(part, family)
+        self._solutions = solutions
 
-    def _graphed(self, records: Records) -> bool:
-        """The same step as one CUDA graph, where there is a GPU and the rows have come in these shapes before."""
-        if not all(layer.weight.is_cuda for layer in records):
+    def _graphed(self, parts: Sequence[LayerStep]) -> bool:
+        """Make the step as one CUDA graph, where rows of these shapes have come before; False where that cannot be."""
+        if not all(part.layer.weight.is_cuda for part in parts):
             return False
-        from qpsbgd.optim import cuda_graph
+        from qpsbgd.optim.cuda_graph import GraphedSteps
 
-        parts = []
-        for layer, (group, record) in records.items():
-            state = self.state.get(layer.weight) or {}
-            mean = [state[name] for name in _FAMILY] if group["momentum"] and state else None
-            rate = self._rate(state, group["momentum"])
-            lr = float(group["lr"])
-            parts.append(cuda_graph.GraphPart(layer, record, group["scale"], group["clip"], mean, rate, lr))
-        signature = tuple(part.signature() for part in parts)
-        graph = self._graphs.get(signature)
+        if self._graphs is None:
+            self._graphs = GraphedSteps()
+        self._solutions, self._replayed = [], None
+        graph = self._graphs.step(parts, self.solver)
         if graph is None:
-            # The first steps run one by one: shapes that come seldom are not worth a graph.
-            shapes = tuple((part.record.inputs.shape, part.layer.weight.shape) for part in parts)
-            self._seen[shapes] += 1
-            descent = cuda_graph.descent_of(self.solver, parts) if self._seen[shapes] > 3 else None
-            if descent is None:
-                return False
-            if len(self._graphs) >= _MOST_GRAPHS:
-                self._graphs.pop(next(iter(self._graphs)))
-            graph = self._graphs[signature] = cuda_graph.GraphedStep(parts, descent)
-        if not graph.replay(parts):
             return False
-        self.solutions = graph.solutions
-        for layer, mean in zip(records, graph.means, strict=True):
-            if records[layer][0]["momentum"]:
-                self._keep(layer, mean)
+        for part, mean in zip(parts, graph.means, strict=True):
+            self._keep(part, mean)
+        self._replayed = graph
         return True
 
-    def _keep(self, layer: BinaryLayer, mean: list[Tensor]) -> None:
-        """Make `mean` the layer's, in the tensors that are there: a graph holds on to them."""
-        state = self.state[layer.weight]
-        for name, value in zip(_FAMILY, mean, strict=True):
+    def _keep(self, part: LayerStep, family: QuboFamily) -> None:
+        """Make `family` the layer's mean, in the tensors that are there: a graph holds on to them."""
+        if not part.options.momentum:
+            return
+        state = self.state[part.layer.weight]
+        for name in _FAMILY:
+            value = getattr(family, name)
             if name not in state:
                 state[name] = value
             elif state[name] is not value:
                 state[name].copy_(value)
-        state["step"] = state.get("step", 0) + 1
+        state["step"] = part.count + 1
 
     def estimate(self, steps: int = 1) -> Estimate:
-        """What that many steps cost on the solver's chip: submissions and seconds of the chip; nothing is sent.
+        """What that many steps cost on the solver's annealer: submissions and QPU seconds; nothing is sent.
 
         Raises:
-            TypeError: The solver runs on no chip.
+            TypeError: The solver uses no annealer.
         """
         if not hasattr(self.solver, "estimate"):
-            raise TypeError(f"{self.solver} asks no annealer, so steps cost no time of one; see the solver 'dwave'")
+            raise TypeError(f"{self.solver} uses no annealer, so its steps cost no QPU time; see the solver 'dwave'")
         shapes = [(layer.weight[0].numel(), len(layer.weight)) for layer in self._layers.values()]
         cost: Estimate = self.solver.estimate(shapes)
         return cost * steps
@@ -178,9 +176,11 @@ class QPSBGD(LayerwiseOptimizer):
         super().zero_grad(set_to_none)
         self._forget()
 
-    def _records(self) -> Records:
-        records: Records = {}
+    def _parts(self) -> list[LayerStep]:
+        """What the layers recorded, with their options and means."""
+        parts = []
         for group in self.param_groups:
+            options = LayerOptions.of(group)
             for weight in group["params"]:
                 layer = self._layers[weight]
                 if layer.weight is not weight:
@@ -190,17 +190,51 @@ class QPSBGD(LayerwiseOptimizer):
                         f"{layer} is trained by another optimiser that was made later; step that one, or make a new one"
                     )
                 record = self._tapes[layer].read()
-                if record is None:
-                    continue
-                if group["scale"] == "literal":
-                    record = LayerRecord(record.inputs, record.output_grads / self._grad_scale())
-                records[layer] = group, record
-        if not records:
+                if record is not None:
+                    if options.scale == "literal":
+                        record = LayerRecord(record.inputs, record.output_grads / self._grad_scale())
+                    parts.append(self._part(layer, record, options))
+        if not parts:
             raise RuntimeError(
                 "step() found no recorded pass: run the model in training mode with gradients on and call "
                 "loss.backward() before every step (zero_grad and step forget earlier passes)"
             )
-        return records
+        self._report_silent_layers({part.layer for part in parts})
+        return parts
+
+    def _part(self, layer: BinaryLayer, record: LayerRecord, options: LayerOptions) -> LayerStep:
+        state = self.state.get(layer.weight, {})
+        if not options.momentum or "step" not in state:
+            return LayerStep(layer, record, options, None, 0)
+        mean = QuboFamily.trusted(*(state[name] for name in _FAMILY))
+        for old, new in ((mean.linear.dtype, record.inputs.dtype), (mean.linear.device, record.inputs.device)):
+            if old != new:
+                raise RuntimeError(
+                    f"the momentum of {layer} is kept in {old}, but the layer now works in {new}; convert or move the "
+                    "model before the optimiser is made, or make a new optimiser"
+                )
+        return LayerStep(layer, record, options, mean, state["step"])
+
+    def _report_silent_layers(self, recorded: set[BinaryLayer]) -> None:
+        """Warn once per layer that takes no part in training though it could."""
+        self._steps += 1
+        self._heard |= recorded
+        if len(recorded) == len(self._layers):
+            return
+        for layer in self._layers.values():
+            if layer in recorded or layer in self._reported or not layer.weight.requires_grad:
+                continue
+            if not layer.training:
+                reason = "is in evaluation mode, so it records nothing; call train() on it, or freeze its weight"
+            elif layer not in self._heard and self._steps >= _SILENT_STEPS:
+                reason = (
+                    f"has recorded nothing in {self._steps} steps: either no loss depends on it, or a module reads "
+                    "its .weight instead of calling it"
+                )
+            else:
+                continue
+            self._reported.add(layer)
+            warnings.warn(f"{layer} is not trained: it {reason}", stacklevel=4)
 
     def _solve(self, families: list[QuboFamily]) -> list[Solution]:
         solutions = self.solver.solve_all(families)
@@ -212,19 +246,6 @@ class QPSBGD(LayerwiseOptimizer):
         if not all(bool((solution.spins.abs() == 1).all()) for solution in solutions):
             raise ValueError(f"{self.solver} returned spins other than −1 and +1; see qpsbgd.testing")
         return solutions
-
-    def _average(self, layer: BinaryLayer, family: QuboFamily, *, momentum: float) -> QuboFamily:
-        state = self.state.get(layer.weight)
-        if not momentum or not state:
-            return family
-        old, new = [state[name] for name in _FAMILY], [getattr(family, name) for name in _FAMILY]
-        return QuboFamily.trusted(*torch._foreach_lerp(old, new, self._rate(state, momentum)))
-
-    @staticmethod
-    def _rate(state: dict[str, Any], momentum: float) -> float:
-        """Of a mean started from zero and divided by 1 − βᵗ, so that the first batch weighs no more than others."""
-        step: int = state.get("step", 0) + 1
-        return (1 - momentum) / (1 - momentum**step)
 
     def _grad_scale(self) -> Tensor | float:
         """The loss factor of a GradScaler; only the literal equation depends on the size of the gradient."""
@@ -239,13 +260,14 @@ class QPSBGD(LayerwiseOptimizer):
         for tape in self._tapes.values():
             tape.clear()
 
-    def _forget_graphs(self) -> None:
-        self._graphs: dict[tuple[object, ...], cuda_graph.GraphedStep] = {}
-        self._seen: Counter[tuple[object, ...]] = Counter()
+    def _forget_runs(self) -> None:
+        """Set what belongs to the steps of this object alone and is neither copied nor saved."""
+        self._solutions, self._replayed, self._graphs = [], None, None
+        self._steps, self._heard, self._reported = 0, set(), set()
 
     def _adopt(self, layer: BinaryLayer) -> None:
-        layer.latent_forward = False
-        layer.tape = self._tapes[layer] = Tape()
+        release(layer)
+        layer.tape = self._tapes[layer] = TrainingTape(layer.weight)
 
     def _check_options(self, options: dict[str, Any]) -> None:
         check_range(options, "lr", least=0)
@@ -262,6 +284,7 @@ class QPSBGD(LayerwiseOptimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on as if never stopped."""
+        self._check_state(state_dict, {*_FAMILY, "step"})
         self.solver.load_state_dict(state_dict.get("solver", {}))
         super().load_state_dict({key: state_dict[key] for key in ("state", "param_groups")})
         # torch casts state to the parameter's type, but QUBOs of half-precision layers stay in single precision.
@@ -276,9 +299,26 @@ class QPSBGD(LayerwiseOptimizer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         if "_layers" in state:
-            self.solutions, self._tapes = [], {}
-            self._forget_graphs()
+            self._tapes = {}
+            self._forget_runs()
         super().__setstate__(state)
 
     def __repr__(self) -> str:
         return f"{super().__repr__().removesuffix(')')}solver: {self.solver}\n)"
+
+
+def _family(part: LayerStep) -> QuboFamily:
+    try:
+        return binary_map(part.record.inputs, part.record.output_grads, gain=part.layer.gain, scale=part.options.scale)
+    except ValueError as error:
+        raise ValueError(f"{part.layer}: {error}") from error
+
+
+def _check_single_process() -> None:
+    distributed = torch.distributed
+    if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
+        raise RuntimeError(
+            f"QPSBGD trains in one process, but torch.distributed has {distributed.get_world_size()} ranks: each would "
+            "solve the QUBOs of its own rows, and their weights would drift apart; train in one process, or use "
+            "BinaryConnect, whose gradients DistributedDataParallel averages"
+        )

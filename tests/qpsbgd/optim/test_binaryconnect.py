@@ -111,7 +111,7 @@ def test_step_returns_the_loss_of_its_closure():
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"momentum": 0.9}, {"update": "sign", "momentum": 0.9}, {"update": "adam"}],
+    [{"update": "sgd"}, {"update": "sgd", "momentum": 0.9}, {"update": "sign", "momentum": 0.9}, {}],
     ids=["sgd", "momentum", "sign", "adam"],
 )
 def test_a_run_resumed_from_state_dicts_equals_an_uninterrupted_one_bit_for_bit(options):

@@ -42,9 +42,15 @@ def test_frozen_parameters_need_no_optimiser():
     assert claimed(real_optimizer(model, QPSBGD(model))) == [model[1].weight, model[1].bias]
 
 
-def test_there_is_no_real_optimiser_where_nothing_is_left():
+def test_a_real_optimiser_with_nothing_to_train_does_nothing():
     model = nn.Sequential(BinaryLinear(4, 3), nn.ReLU(), BinaryLinear(3, 2))
-    assert real_optimizer(model, QPSBGD(model), lr=0.1) is None
+    real = real_optimizer(model, QPSBGD(model), lr=0.1)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(real, 10)
+    model(torch.randn(8, 4)).sum().backward()
+    real.step()
+    schedule.step()
+    real.zero_grad()
+    real.load_state_dict(real.state_dict())
 
 
 def test_both_optimisers_train_a_model_together():

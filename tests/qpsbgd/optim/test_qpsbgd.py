@@ -3,6 +3,7 @@ import io
 import math
 import pickle
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -701,3 +702,127 @@ def test_a_replaced_parameter_is_noticed():
     layer(torch.randn(8, 4)).sum().backward()
     with pytest.raises(RuntimeError, match="replaced by a new parameter"):
         optimizer.step()
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_a_weight_whose_input_was_always_zero_stays(momentum):
+    layer = BinaryLinear(4, 3)
+    before = layer.weight.detach().clone()
+    optimizer = QPSBGD(layer, lr=0.01, momentum=momentum)
+    for seed in range(5):
+        x = batch(seed)[0]
+        x[:, 2] = 0
+        optimizer.zero_grad()
+        layer(x).square().sum().backward()
+        optimizer.step()
+    assert torch.equal(layer.weight[:, 2], before[:, 2])
+    assert (layer.weight != before).all(0).tolist() == [True, True, False, True]
+
+
+def test_sparse_inputs_are_learnt_without_momentum():
+    torch.manual_seed(0)
+    x = (torch.rand(1000, 300) < 0.01).float()
+    targets = (x @ torch.randn(300) > 0).long()
+    layer = BinaryLinear(300, 2)
+    optimizer = QPSBGD(layer, lr=0.01, momentum=0.0, solver="descent")
+    for rows in torch.randint(0, 1000, (150, 64)):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(layer(x[rows]), targets[rows]).backward()
+        optimizer.step()
+    # Where such weights drift, all of them end at −1 and half of the answers are wrong.
+    assert (layer(x).argmax(1) == targets).float().mean() > 0.7
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_step_inside_an_autocast_block_equals_one_outside(dtype):
+    def run(inside):
+        model = small_model()
+        optimizer = QPSBGD(model, lr=0.1, solver="exact")
+        for seed in range(3):
+            optimizer.zero_grad()
+            with torch.autocast("cpu", dtype=dtype):
+                backward(model, seed)
+                if inside:
+                    optimizer.step()
+            if not inside:
+                optimizer.step()
+        momentum = [value for state in optimizer.state.values() for value in state.values()]
+        assert {value.dtype for value in momentum if isinstance(value, torch.Tensor)} == {torch.float32}
+        return latent(model)
+
+    assert_equal(run(True), run(False))
+
+
+def test_another_solver_may_be_set_between_two_steps():
+    model = small_model()
+    optimizer = QPSBGD(model, solver="descent")
+    train(model, optimizer, [0])
+    optimizer.solver = make_solver("exact")
+    train(model, optimizer, [1])
+    assert {solution.stats["solver"] for solution in optimizer.solutions} == {"exact"}
+
+
+@pytest.mark.parametrize("convert", [lambda model: model.double(), lambda model: model.to(torch.float64)])
+def test_a_model_converted_after_momentum_raises_and_says_what_to_do(convert):
+    model = small_model()
+    optimizer = QPSBGD(model)
+    train(model, optimizer, [0])
+    convert(model)
+    backward(model)
+    with pytest.raises(RuntimeError, match=r"momentum of BinaryLinear.*float32.*float64; convert or move the model"):
+        optimizer.step()
+
+
+KINDS = {
+    "QPSBGD": QPSBGD,
+    "BinaryConnect": BinaryConnect,
+    "ProxQuant": ProxQuant,
+    "Adam": lambda model: torch.optim.Adam(model.parameters()),
+}
+
+
+@pytest.mark.parametrize("saved", KINDS)
+@pytest.mark.parametrize("loaded", ["QPSBGD", "BinaryConnect", "ProxQuant"])
+def test_the_state_of_another_kind_of_optimiser_is_refused(saved, loaded):
+    if saved == loaded:
+        return
+    model = small_model()
+    optimizer = KINDS[saved](model)
+    train(model, optimizer, [0])
+    with pytest.raises(ValueError, match=f"not a state of {loaded}"):
+        KINDS[loaded](small_model()).load_state_dict(optimizer.state_dict())
+
+
+@pytest.mark.parametrize("kind", [QPSBGD, BinaryConnect, ProxQuant])
+def test_numpy_numbers_are_taken_as_options(kind):
+    optimizer = kind(small_model(), lr=np.float32(0.25))
+    assert optimizer.param_groups[0]["lr"] == 0.25
+    assert type(optimizer.param_groups[0]["lr"]) is float
+
+
+@pytest.mark.parametrize(("kind", "least"), [(QPSBGD, 0.85), (BinaryConnect, 0.85), (ProxQuant, 0.5)])
+def test_the_defaults_learn_handwritten_digits(kind, least):
+    sklearn = pytest.importorskip("sklearn.datasets", reason="the digits come from scikit-learn")
+    pixels, digits = sklearn.load_digits(return_X_y=True)
+    x, targets = torch.tensor(pixels / 8 - 1, dtype=torch.float32), torch.tensor(digits)
+    torch.manual_seed(0)
+    model = nn.Sequential(BinaryLinear(64, 64), nn.Hardtanh(), BinaryLinear(64, 10))
+    optimizer = kind(model)
+    for rows in torch.randint(0, 1400, (120, 32)):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x[rows]), targets[rows]).backward()
+        optimizer.step()
+    model.eval()
+    assert (model(x[1400:]).argmax(1) == targets[1400:]).float().mean() > least
+
+
+def test_several_ranks_are_refused_before_anything_changes(monkeypatch):
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    model = small_model()
+    before = latent(model)
+    optimizer = QPSBGD(model)
+    backward(model)
+    with pytest.raises(RuntimeError, match="2 ranks"):
+        optimizer.step()
+    assert_equal(latent(model), before)

@@ -1,0 +1,78 @@
+"""The arithmetic of a QP-SBGD step, apart from who launches it: plain calls and a CUDA graph use the same functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from qpsbgd.nn import BinaryLayer
+from qpsbgd.nn.tape import LayerRecord
+from qpsbgd.optim.layerwise import clipped
+from qpsbgd.qubo import QuboFamily
+from qpsbgd.qubo.binary_map import Scale
+
+
+@dataclass(frozen=True)
+class LayerOptions:
+    """The options of the parameter group that a layer is in, at the time of a step."""
+
+    lr: float
+    scale: Scale
+    momentum: float
+    clip: float | None
+
+    @classmethod
+    def of(cls, group: Mapping[str, Any]) -> LayerOptions:
+        """The options in a parameter group."""
+        return cls(float(group["lr"]), group["scale"], float(group["momentum"]), group["clip"])
+
+
+@dataclass(frozen=True, eq=False)
+class LayerStep:
+    """One layer's share of a step.
+
+    Attributes:
+        layer: Whose weights are moved.
+        record: The rows it saw since the last step.
+        options: Of its parameter group.
+        mean: The mean of its earlier families; None before the first step, and without momentum.
+        count: How many steps the mean holds.
+    """
+
+    layer: BinaryLayer
+    record: LayerRecord
+    options: LayerOptions
+    mean: QuboFamily | None
+    count: int
+
+    @property
+    def rate(self) -> float:
+        """The weight of the new family in the mean: (1 − β)/(1 − βᵗ), so that the first counts as much as others."""
+        beta = self.options.momentum
+        return (1 - beta) / (1 - beta ** (self.count + 1))
+
+
+def averaged(mean: QuboFamily | None, fresh: QuboFamily, rate: float | Tensor) -> QuboFamily:
+    """Mean + rate · (fresh − mean), the family that a step solves: Q̄ and S̄; `fresh` where there is no mean."""
+    if mean is None:
+        return fresh
+    old, new = ([f.quadratic, f.linear, f.offset] for f in (mean, fresh))
+    if isinstance(rate, Tensor):
+        return QuboFamily.trusted(*(torch.lerp(*pair, rate) for pair in zip(old, new, strict=True)))
+    return QuboFamily.trusted(*torch._foreach_lerp(old, new, rate))
+
+
+def moved(weight: Tensor, family: QuboFamily, spins: Tensor, *, lr: float | Tensor, clip: float | None) -> Tensor:
+    """clip(Ω − lr · G, ±clip) for the solution G = `spins` (n, m) of `family`, in the shape of `weight`.
+
+    Where the family says nothing, any spin is optimal and the weight stays: columns without a linear term, and inputs
+    with neither a quadratic nor a linear one, which were zero in every row.
+    """
+    linear = family.linear
+    seen = family.quadratic.diagonal()[:, None] + linear.abs() > 0
+    update = (spins * (seen & linear.any(0))).T.reshape(weight.shape)
+    return clipped(weight - lr * update, clip)

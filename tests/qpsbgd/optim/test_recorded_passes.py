@@ -1,0 +1,161 @@
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+from qpsbgd import QPSBGD
+from qpsbgd.nn import BinaryLinear
+
+
+def small_model():
+    return nn.Sequential(BinaryLinear(4, 5), nn.Hardtanh(), BinaryLinear(5, 3))
+
+
+def loss_of(model, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    x, target = torch.randn(8, 4, generator=generator), torch.randn(8, 3, generator=generator)
+    return (model(x) - target).square().mean()
+
+
+def latent(model):
+    return [weight.detach().clone() for weight in model.parameters()]
+
+
+def stepped(before_step, **options):
+    """The weights after a step on batch 1, with whatever `before_step` did to model and optimiser before it."""
+    torch.manual_seed(0)
+    model = small_model()
+    optimizer = QPSBGD(model, lr=0.1, solver="exact", **options)
+    before_step(model, optimizer)
+    loss_of(model, 1).backward()
+    optimizer.step()
+    return latent(model)
+
+
+def assert_like_a_step_on_the_last_batch_alone(before_step):
+    for one, other in zip(stepped(before_step), stepped(lambda *_: None), strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("set_to_none", [True, False])
+def test_zero_grad_of_the_model_forgets_earlier_passes(set_to_none):
+    def before(model, _):
+        loss_of(model, 5).backward()
+        model.zero_grad(set_to_none=set_to_none)
+
+    assert_like_a_step_on_the_last_batch_alone(before)
+
+
+def test_a_saliency_map_leaves_no_rows():
+    def before(model, _):
+        x = torch.randn(3, 4, requires_grad=True)
+        torch.autograd.grad(model(x).square().sum(), x)
+
+    assert_like_a_step_on_the_last_batch_alone(before)
+
+
+def test_a_backward_pass_to_the_inputs_alone_leaves_no_rows():
+    def before(model, _):
+        x = torch.randn(3, 4, requires_grad=True)
+        model(x).square().sum().backward(inputs=[x])
+
+    assert_like_a_step_on_the_last_batch_alone(before)
+
+
+def test_gradients_of_the_weights_that_are_not_kept_leave_no_rows():
+    def before(model, _):
+        torch.autograd.grad(loss_of(model, 7), list(model.parameters()))
+
+    assert_like_a_step_on_the_last_batch_alone(before)
+
+
+def test_the_first_pass_of_a_gradient_penalty_leaves_no_rows():
+    torch.manual_seed(0)
+    model = small_model()
+    optimizer = QPSBGD(model, lr=0.1)
+    x = torch.randn(6, 4, requires_grad=True)
+    output = model(x).square().sum()
+    (slope,) = torch.autograd.grad(output, x, create_graph=True)
+    (output + slope.square().sum()).backward()
+    assert [len(tape.read().inputs) for tape in optimizer._tapes.values()] == [6, 6]
+
+
+def test_after_zero_grad_of_the_model_a_step_has_nothing_to_do():
+    model = small_model()
+    optimizer = QPSBGD(model)
+    loss_of(model).backward()
+    model.zero_grad()
+    with pytest.raises(RuntimeError, match="no recorded pass"):
+        optimizer.step()
+
+
+def test_passes_add_up_when_gradients_are_clipped_or_kept_in_a_graph_between_them():
+    def accumulated(between, **backward):
+        torch.manual_seed(0)
+        model = small_model()
+        optimizer = QPSBGD(model, lr=0.1, solver="exact")
+        loss_of(model, 1).backward()
+        between(model)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of torch, on reference cycles
+            loss_of(model, 2).backward(**backward)
+        optimizer.step()
+        return latent(model)
+
+    plain = accumulated(lambda model: None)
+    for other in (
+        accumulated(lambda model: nn.utils.clip_grad_norm_(model.parameters(), 0.01)),
+        accumulated(lambda model: None, create_graph=True),
+    ):
+        assert all(torch.equal(a, b) for a, b in zip(plain, other, strict=True))
+
+
+def test_a_gradient_that_is_zero_by_itself_still_counts_as_a_pass():
+    model = BinaryLinear(4, 3)
+    optimizer = QPSBGD(model)
+    before = latent(model)
+    (0 * model(torch.randn(5, 4))).sum().backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    assert torch.equal(latent(model)[0], before[0])
+
+
+def test_a_layer_left_in_evaluation_mode_is_reported_once():
+    model = small_model()
+    model[2].eval()
+    optimizer = QPSBGD(model)
+    loss_of(model).backward()
+    with pytest.warns(UserWarning, match=r"BinaryLinear\(5, 3.* is in evaluation mode"):
+        optimizer.step()
+    loss_of(model).backward()
+    optimizer.step()  # warnings are errors in these tests
+
+
+def test_a_frozen_layer_is_not_reported():
+    model = small_model()
+    model[2].weight.requires_grad_(False)
+    model[2].eval()
+    optimizer = QPSBGD(model)
+    loss_of(model).backward()
+    optimizer.step()
+
+
+def test_a_layer_that_never_records_is_reported_once():
+    model, unused = small_model(), BinaryLinear(2, 2)
+    optimizer = QPSBGD([model, unused])
+    with pytest.warns(UserWarning, match=r"BinaryLinear\(2, 2.* has recorded nothing in 10 steps") as found:
+        for seed in range(15):
+            optimizer.zero_grad()
+            loss_of(model, seed).backward()
+            optimizer.step()
+    assert len(found) == 1
+
+
+def test_a_layer_that_records_now_and_then_is_not_reported():
+    first, second = small_model(), small_model()
+    optimizer = QPSBGD([first, second])
+    for seed in range(30):
+        optimizer.zero_grad()
+        loss_of(second if seed == 3 else first, seed).backward()
+        optimizer.step()
