@@ -1,7 +1,6 @@
-import os
+from qpsbgd.openmp import wait_passively
 
-# Before torch loads OpenMP: threads that wait by spinning slow down whatever else runs.
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+wait_passively()  # before torch is loaded
 
 import pytest
 import torch

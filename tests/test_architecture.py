@@ -29,6 +29,7 @@ LEVELS = {
     "qpsbgd/nn": 1,
     "qpsbgd/atomic": 0,
     "qpsbgd/cache": 0,
+    "qpsbgd/openmp": 0,
 }
 STRANGERS = {
     ("qpsbgd/qubo/binary_map", "qpsbgd/solvers"),

@@ -1,6 +1,11 @@
-"""Train neural networks with weights ±1 by QP-SBGD, on a quantum annealer or without one."""
+"""Train neural networks with weights ±1 by QP-SBGD, with or without a quantum annealer."""
 
-from qpsbgd.optim import QPSBGD, BinaryConnect, Checkpoint, ProxQuant, check_claimed, minimize, real_optimizer
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from qpsbgd.optim import QPSBGD, BinaryConnect, Checkpoint, ProxQuant, check_claimed, minimize, real_optimizer
 
 __version__ = "0.1.0"
 
@@ -14,3 +19,16 @@ __all__ = [
     "minimize",
     "real_optimizer",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # Not at the top: the command line must set OpenMP's wait policy before torch loads it.
+    if name in __all__:
+        from qpsbgd import optim
+
+        return getattr(optim, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

@@ -5,12 +5,15 @@ from __future__ import annotations
 import sys
 from importlib.metadata import entry_points
 
+from qpsbgd.openmp import wait_passively
+
 COMMANDS = "qpsbgd.commands"
 """Entry points with further commands: name → a function, or a typer app for a group of them."""
 
 
 def main() -> None:
     """Run the command line; without its packages, say how to install them."""
+    wait_passively()
     try:
         import rich  # noqa: F401
         import typer  # noqa: F401

@@ -1,0 +1,55 @@
+import os
+import subprocess
+import sys
+
+import pytest
+
+
+def qpsbgd(*arguments, hide=(), **environment):
+    """Run the command in a process that finds none of the packages in `hide`."""
+    code = (
+        f"import sys; sys.modules.update(dict.fromkeys({list(hide)!r})); sys.argv[1:] = {list(arguments)!r}; "
+        "from qpsbgd.cli import main; main()"
+    )
+    without = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=without | environment)
+
+
+@pytest.mark.parametrize(("command", "extra"), [("solvers", "cli"), ("--version", "cli"), ("run", "paper")])
+def test_without_its_packages_the_command_line_says_what_to_install(command, extra):
+    done = qpsbgd(command, hide=["typer"])
+    assert done.returncode == 1
+    assert done.stderr.strip().endswith(f"pip install 'qpsbgd[{extra}]'")
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", [["run", "logreg"], ["demo"], ["report"]])
+def test_without_the_papers_packages_its_commands_say_what_to_install(command):
+    done = qpsbgd(*command, hide=["sklearn", "matplotlib"])
+    assert done.returncode == 1
+    assert "needs sklearn, matplotlib: pip install 'qpsbgd[paper]'" in " ".join(done.stderr.split())
+
+
+def policy_when_torch_is_loaded(**environment):
+    """OMP_WAIT_POLICY at the moment when torch is first imported under the command line."""
+    code = (
+        "import os, sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'torch':\n"
+        "            print('policy', os.environ.get('OMP_WAIT_POLICY')); os._exit(0)\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "sys.argv[1:] = ['solvers']\n"
+        "from qpsbgd.cli import main; main()"
+    )
+    without = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+    done = subprocess.run([sys.executable, "-u", "-c", code], capture_output=True, text=True, env=without | environment)
+    return done.stdout.strip()
+
+
+def test_commands_set_the_wait_policy_before_torch_loads_openmp():
+    assert policy_when_torch_is_loaded() == "policy passive"
+
+
+def test_commands_leave_the_users_own_wait_policy():
+    assert policy_when_torch_is_loaded(OMP_WAIT_POLICY="active") == "policy active"
