@@ -62,6 +62,8 @@ class FamilySampler(dimod.Sampler):  # type: ignore[misc]  # dimod comes without
         if not bqm.num_variables:
             return dimod.SampleSet.from_samples_bqm(np.empty((num_reads, 0), dtype=np.int8), bqm)
         problem = bqm_problem(bqm)
+        if hasattr(self._solver, "check_budget") and self._seed is not None:
+            self._solver.check_budget([problem.family.linear.shape], steps=num_reads)
         solutions = [solver.solve(problem.family) for solver in self._reads(num_reads, seed)]
         solutions.sort(key=lambda solution: float(solution.energies[0]))
         samples = np.stack([problem.values(solution.spins)[:, 0] for solution in solutions])
@@ -80,7 +82,13 @@ class FamilySampler(dimod.Sampler):  # type: ignore[misc]  # dimod comes without
         first = self._seed if seed is None else seed
         if first is None:
             return [self._solver]
-        return [dataclasses.replace(self._solver, seed=first + read) for read in range(num_reads)]  # type: ignore[type-var]
+        return [_with_seed(self._solver, first + read) for read in range(num_reads)]
+
+
+def _with_seed(solver: Any, seed: int) -> Solver:
+    """The solver with that seed; one that counts what it spends goes on counting."""
+    made: Solver = solver.reseeded(seed) if hasattr(solver, "reseeded") else dataclasses.replace(solver, seed=seed)
+    return made
 
 
 def _info(solution: Solution) -> dict[str, Any]:

@@ -47,7 +47,7 @@ def estimate(
         [f"time of the chip, {_steps(count)}", *(_time((cost * count).qpu_seconds) for cost in ways.values())]
         for count in dict.fromkeys((1, steps))
     ]
-    chip = made.sampler_in_use.properties.get("chip_id", solver)
+    chip = made.connect().properties.get("chip_id", solver)
     reads = f", {made.num_reads} reads" if hasattr(made, "num_reads") else ""
     console.print(rich_table(f"{widths} on {chip}{reads}", ["", *ways], body))
 

@@ -59,4 +59,6 @@ def test_a_recording_is_checked_and_described(tmp_path):
     path.write_bytes(whole[:-20])
     assert re.search(r"unfinished +\d+ bytes", called("recording", path).stdout)
     path.write_bytes(whole[:-20] + b"x" * 20)
-    assert "broken" in str(called("recording", path).exception)
+    assert re.search(r"unfinished +\d+ bytes", called("recording", path).stdout)
+    path.write_bytes(whole[:2000] + b"x" * 20 + whole[2020:])
+    assert "damaged" in str(called("recording", path).exception)

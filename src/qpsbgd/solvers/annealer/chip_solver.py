@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
 from qpsbgd.qubo import QuboFamily, Solution
-from qpsbgd.qubo.ising import Ising
-from qpsbgd.solvers.annealer.budget import Estimate, Shape, of_sheets, too_wide
+from qpsbgd.solvers.annealer.budget import Estimate, Shape
 from qpsbgd.solvers.annealer.chips import Chip, access_seconds
-from qpsbgd.solvers.annealer.connected import ConnectedSolver, checked_flag, checked_number, shapes_of
-from qpsbgd.solvers.annealer.packing import Sheet, embedded, pack, votes
+from qpsbgd.solvers.annealer.packing import Sheet, pack
+from qpsbgd.solvers.annealer.plans import Job, decode, plan
 from qpsbgd.solvers.annealer.reads import Reads, Samples
 from qpsbgd.solvers.annealer.recordings import Recording
-from qpsbgd.solvers.annealer.submissions import Submission
-from qpsbgd.solvers.annealer.tiles import Tile, tiles_of
+from qpsbgd.solvers.annealer.service_solver import ServiceSolver, checked_flag, checked_number, shapes_of
+from qpsbgd.solvers.annealer.tiles import Tile, largest_clique, tiles_of
 from qpsbgd.solvers.search.descent import improved, sign_start
 
-Array = np.ndarray[Any, Any]
+Self = TypeVar("Self", bound="ChipSolver")
 
 DECIDING = (
     "num_reads",
@@ -39,30 +38,30 @@ DECIDING = (
 """The options that decide what is sent and what is made of the answer; a replay takes them from the recording."""
 
 
-@dataclass(kw_only=True, eq=False)
-class ChipSolver(ConnectedSolver):
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ChipSolver(ServiceSolver):
     """Solves families on a chip; what the solvers 'dwave', 'virtual-qpu' and 'replay' share.
 
-    Takes the options of `ConnectedSolver` and these.
+    Takes the options of `ServiceSolver` and these.
 
     Args:
-        num_reads: Anneals of a column on each of its tiles.
-        annealing_time: Microseconds of an anneal; None leaves it to the chip.
+        num_reads: Anneals per column on each of its tiles.
+        annealing_time: Microseconds per anneal; None leaves it to the chip.
         chain_strength: Coupling inside chains in units of the largest eigenvalue of a column's couplings: see
-            `packing.Ising.strength`. On the virtual chip 0.2 to 0.4 are about equally good; more squeezes the problem
-            into a part of the chip's ranges, less leaves the answer to the repair: `benchmarks/virtual_qpu.py`.
-        copies: Most tiles of a column. Tiles that the step leaves free serve its columns again, each with a spin
-            reversal of its own: more reads at no more time of the chip, but more to work through afterwards.
+            `Ising.strength`. On the virtual chip 0.2 to 0.4 are about equally good; more squeezes the problem into a
+            part of the chip's ranges, less leaves the answer to the repair: `benchmarks/virtual_qpu.py`.
+        copies: Most tiles per column. Tiles that the step leaves free serve its columns again, each with its own spin
+            reversal: more reads in the same QPU time, but more work afterwards.
         share_reads: Share a column's reads out among its tiles instead: as many reads as without spare tiles, in less
-            time of the chip.
+            QPU time.
         spin_reversals: Submissions among which the reads are shared out, each with new random spin reversals, which
-            average out a chip's constant errors. Every one costs its programming time. 0 for no reversal at all.
-        repair: What broken chains become: "majority" of their qubits, or what lowers the "energy" most.
+            average out a chip's constant errors. Each costs its programming time. 0 for no reversal at all.
+        repair: What broken chains become: the "majority" of their qubits, or what lowers the "energy" most.
         descent: Flip single spins after that, until no flip lowers the energy.
         block: Solve layers too wide for the chip in blocks of this many spins, see `solve_all`; None refuses them.
         cache: Folder for the chip's tiles; see `tiles.tiles_of`.
-        seed: Of the spin reversals and the blocks. Reversals depend on the problem too, so that every step has others
-            and yet the same problem is always sent in the same way.
+        seed: Of the spin reversals and the blocks. Reversals depend on the problem too, so they differ from step to
+            step, and yet the same problem is always sent in the same way.
     """
 
     num_reads: int = 50
@@ -76,9 +75,6 @@ class ChipSolver(ConnectedSolver):
     block: int | None = None
     cache: str | Path | None = None
     seed: int = 0
-    _chip: Chip | None = field(default=None, init=False, repr=False)
-    _tilings: dict[int, tuple[Tile, ...]] = field(default_factory=dict, init=False, repr=False)
-    _plan: tuple[tuple[int, ...], list[Sheet]] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -93,11 +89,15 @@ class ChipSolver(ConnectedSolver):
         if self.repair not in ("majority", "energy"):
             raise ValueError(f'repair must be "majority" or "energy", got {self.repair!r}')
 
+    def reseeded(self: Self, seed: int) -> Self:
+        """The same solver with another seed, on the same connection and within the same budget."""
+        return self._in_session(self._session, seed=seed)
+
     def solve_all(self, families: Sequence[QuboFamily]) -> list[Solution]:
         """The best read of every column of every family, from as few submissions as hold them all.
 
-        A family that is too wide for the chip is solved in blocks, if `block` is given: from where descent leads,
-        blocks of random spins are solved in turn, the others fixed, and changes that lower the energy are kept.
+        A family that is too wide for the chip is solved in blocks, if `block` is given: starting from where descent
+        ends, blocks of random spins are solved in turn, the others fixed, and changes that lower the energy are kept.
 
         Raises:
             BudgetSpent: The submissions would pass `max_qpu_seconds`; nothing was sent.
@@ -105,9 +105,9 @@ class ChipSolver(ConnectedSolver):
         """
         if not families:
             return []
-        self._check_budget(shapes_of(families))
-        wide = [index for index, family in enumerate(families) if not self._fits(family.num_spins)]
-        with self._repeatable():
+        with self._session.turn():
+            self.check_budget(shapes_of(families))
+            wide = [index for index, family in enumerate(families) if not self._fits(family.num_spins)]
             found = {index: self._in_blocks(families[index]) for index in wide}
             fitting = [index for index in range(len(families)) if index not in found]
             if fitting:
@@ -121,73 +121,59 @@ class ChipSolver(ConnectedSolver):
             BudgetSpent: The submissions would pass `max_qpu_seconds`; nothing was sent.
             ValueError: The family is wider than the chip's largest clique.
         """
-        if not self._tiles(family.num_spins):
-            raise too_wide(family.num_spins, self._on(), advice="only whole columns can be sampled")
-        self._check_budget(shapes_of([family]))
-        with self._repeatable():
+        with self._session.turn():
+            if not self._tiles(family.num_spins):
+                raise self._too_wide(family.num_spins, advice="only whole columns can be sampled")
+            self.check_budget(shapes_of([family]))
             (reads,), used = self._read([family])
         found = reads.all(repair=self.repair, descent=self.descent)
         return Samples(found.spins, found.energies, used | found.stats)
 
     def estimate(self, shapes: Sequence[Shape], *, one_by_one: bool = False) -> Estimate:
-        """What a step with layers of these shapes (inputs, columns) costs on the chip, by its own account of its times.
+        """What a step with layers of these shapes (inputs, columns) costs, by the chip's own figures.
 
         Args:
             shapes: (n, m) of every layer.
             one_by_one: The paper's way, for comparison: every column is a submission of its own.
         """
-        fitting = [n for n, m in shapes if self._fits(n) for _ in range(m)]
-        sheets = self._cost_sheets(fitting, one_by_one=one_by_one)
-        for n, m in shapes:
-            if not self._fits(n):
-                sheets += [
-                    sheet
-                    for part in self._parts(n)
-                    for sheet in self._cost_sheets([len(part)] * m, one_by_one=one_by_one)
-                ]
-        return self._cost(sheets)
-
-    def _cost_sheets(self, sizes: Sequence[int], *, one_by_one: bool) -> list[Sheet]:
-        tilings = {n: self._tiles(n) for n in set(sizes)}
+        groups = [[n for n, m in shapes if self._fits(n) for _ in range(m)]]
+        groups += [[len(part)] * m for n, m in shapes if not self._fits(n) for part in self._parts(n)]
         if one_by_one:
-            return [pack([n], tilings)[0] for n in sizes]
-        return pack(sizes, tilings, copies=self.copies)
-
-    def _cost(self, sheets: Sequence[Sheet]) -> Estimate:
-        return of_sheets(
-            sheets,
-            sampler=self.sampler_in_use,
-            reads=[self._reads_of(sheet) for sheet in sheets],
-            annealing_time=self.annealing_time,
-            spin_reversals=self.spin_reversals,
-        )
+            groups = [[n] for sizes in groups for n in sizes]
+        jobs = [job for sizes in groups for job in self._jobs(tuple(sizes), copies=1 if one_by_one else self.copies)]
+        times = max(1, self.spin_reversals)
+        return Estimate(times * len(jobs), times * sum(job.seconds for job in jobs))
 
     def _header(self, sampler: Any) -> dict[str, Any]:
         return {**{name: getattr(self, name) for name in DECIDING}, "chip": Chip.of(sampler).described()}
 
-    def _forget(self) -> None:
-        super()._forget()
-        self._chip, self._tilings, self._plan = None, {}, None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_chip": None, "_tilings": {}, "_plan": None}
-
-    def _on(self) -> Chip:
-        """The chip; opens the connection."""
-        if self._chip is None:
-            self._chip = Chip.of(self.sampler_in_use)
-        return self._chip
+    def _chip_in_use(self) -> Chip:
+        sampler = self.connect()
+        return self._session.once("chip", lambda: Chip.of(sampler))
 
     def _fits(self, spins: int) -> bool:
         """Whether a column is on one tile; raises where it can be solved neither so nor in blocks."""
         if self._tiles(spins):
             return True
         if self.block is None:
-            raise too_wide(spins, self._on())
+            raise self._too_wide(spins)
         for size in {len(part) for part in self._parts(spins)}:
             if not self._tiles(size):
-                raise too_wide(size, self._on(), what="block", advice="take a smaller `block`")
+                raise self._too_wide(size, what="block", advice="choose a smaller `block`")
         return False
+
+    def _too_wide(
+        self,
+        spins: int,
+        *,
+        what: str = "layer",
+        advice: str = "give `block` to solve wide layers block by block, or use a classical solver",
+    ) -> ValueError:
+        chip = self._chip_in_use()
+        return ValueError(
+            f"a {what} of {spins} inputs needs a clique of {spins} chains, but the largest on {chip} has "
+            f"{largest_clique(chip)}; {advice}"
+        )
 
     def _parts(self, spins: int) -> tuple[torch.Tensor, ...]:
         """The blocks of a column that is too wide: random spins, as many in each, at most `block`."""
@@ -196,24 +182,45 @@ class ChipSolver(ConnectedSolver):
         return order.tensor_split(-(-spins // self.block))
 
     def _tiles(self, spins: int) -> tuple[Tile, ...]:
-        if spins not in self._tilings:
-            link, chip = self._link(), self._on()
-            kept = link.tiles.get(spins) if isinstance(link, Recording) else None
-            if kept is not None:
-                tiles = tuple(Tile.of(chains, chip) for chains in kept)
-            else:
-                tiles = tiles_of(chip, spins, folder=None if self.cache is None else Path(self.cache).expanduser())
-            if isinstance(link, Recording):
-                link.keep_tiles(spins, [tile.chains() for tile in tiles])
-            self._tilings[spins] = tiles
-        return self._tilings[spins]
+        return self._session.once(("tiles", spins), lambda: self._found_tiles(spins))
 
-    def _sheets(self, sizes: tuple[int, ...]) -> list[Sheet]:
-        """The plan for columns of these sizes, which are the same in every step of a run."""
-        if self._plan is None or self._plan[0] != sizes:
-            tilings = {size: self._tiles(size) for size in set(sizes)}
-            self._plan = sizes, pack(sizes, tilings, copies=self.copies)
-        return self._plan[1]
+    def _found_tiles(self, spins: int) -> tuple[Tile, ...]:
+        link, chip = self._link(), self._chip_in_use()
+        kept = link.tiles.get(spins) if isinstance(link, Recording) else None
+        if kept is not None:
+            return tuple(Tile.of(chains, chip) for chains in kept)
+        tiles = tiles_of(chip, spins, folder=None if self.cache is None else Path(self.cache).expanduser())
+        if isinstance(link, Recording):
+            link.keep_tiles(spins, [tile.chains() for tile in tiles])
+        return tiles
+
+    def _jobs(self, sizes: tuple[int, ...], *, copies: int) -> list[Job]:
+        """What to send for columns of these sizes, which are the same in every step of a run."""
+        return self._session.once(("jobs", sizes, copies), lambda: self._new_jobs(sizes, copies))
+
+    def _new_jobs(self, sizes: tuple[int, ...], copies: int) -> list[Job]:
+        sampler = self.connect()
+        jobs = []
+        for sheet in pack(sizes, {size: self._tiles(size) for size in set(sizes)}, copies=copies):
+            parameters: dict[str, Any] = {"num_reads": self._reads_of(sheet)}
+            if self.annealing_time is not None:
+                parameters["annealing_time"] = self.annealing_time
+                self._check_range("annealing_time_range", self.annealing_time, "microseconds per anneal")
+            jobs.append(Job(sheet, parameters, access_seconds(sampler, num_qubits=len(sheet.qubits), **parameters)))
+        return jobs
+
+    def _reads_of(self, sheet: Sheet) -> int:
+        """Reads of each of a sheet's submissions: every column has `num_reads` in all, or on each of its tiles."""
+        tiles = sheet.fewest_tiles if self.share_reads else 1
+        reads = -(-self.num_reads // (max(1, self.spin_reversals) * tiles))
+        self._check_range("num_reads_range", reads, "reads per submission")
+        return reads
+
+    def _check_range(self, name: str, value: float, what: str) -> None:
+        """Raise before the chip would, where its range is known."""
+        bounds = self.connect().properties.get(name)
+        if bounds and not bounds[0] <= value <= bounds[1]:
+            raise ValueError(f"the chip takes {bounds[0]:g} to {bounds[1]:g} {what}, got {value:g}")
 
     def _together(self, families: Sequence[QuboFamily]) -> list[Solution]:
         reads, used = self._read(families)
@@ -221,73 +228,22 @@ class ChipSolver(ConnectedSolver):
         return [Solution(found.spins, found.energies, found.proven_optimal, used | found.stats) for found in solutions]
 
     def _read(self, families: Sequence[QuboFamily]) -> tuple[list[Reads], dict[str, Any]]:
-        """The reads of all families, and what they took of the chip."""
+        """The reads of all families, and what they took: plan, send, decode."""
         reads = [Reads(family) for family in families]
         owners = [(each, column) for each in reads for column in range(each.family.num_columns)]
-        sheets = self._sheets(tuple(each.family.num_spins for each, _ in owners))
-        before = self.submissions, self.qpu_seconds
-        content = reads[0].digest
-        sent: list[tuple[Sheet, list[Array], Submission]] = []
-        for sheet in sheets:
-            columns = [owners[number][0].columns[owners[number][1]] for number in sheet.columns]
-            for _ in range(max(1, self.spin_reversals)):
-                generator = np.random.default_rng([self.seed, content, len(sent)])
-                gauges = [self._gauge(generator, len(tile.lengths)) for tile in sheet.tiles]
-                sent.append((sheet, gauges, self._problem(sheet, columns, gauges)))
-        for (sheet, gauges, _), answer in zip(sent, self._ask([problem for *_, problem in sent]), strict=True):
-            at = 0
-            for number, tile, gauge in zip(sheet.columns, sheet.tiles, gauges, strict=True):
-                part = answer.spins[:, at : at + len(tile.qubits)]
-                at += len(tile.qubits)
-                each, column = owners[number]
-                each.add(column, votes(part, tile) * gauge, tile.lengths)
-        used = {
-            "solver": self.name,
-            "chip": self._on().name,
-            "submissions": self.submissions - before[0],
-            "qpu_seconds": self.qpu_seconds - before[1],
-        }
-        return reads, used
-
-    def _reads_of(self, sheet: Sheet) -> int:
-        """Reads of each of a sheet's submissions: every column has `num_reads` in all, or on each of its tiles."""
-        tiles = sheet.fewest_tiles if self.share_reads else 1
-        reads = -(-self.num_reads // (max(1, self.spin_reversals) * tiles))
-        self._check_range("num_reads_range", reads, "reads of a submission")
-        if self.annealing_time is not None:
-            self._check_range("annealing_time_range", self.annealing_time, "microseconds of an anneal")
-        return reads
-
-    def _check_range(self, name: str, value: float, what: str) -> None:
-        """Raise before the chip would, where it tells a range."""
-        bounds = self.sampler_in_use.properties.get(name)
-        if bounds and not bounds[0] <= value <= bounds[1]:
-            raise ValueError(f"the chip takes {bounds[0]:g} to {bounds[1]:g} {what}, but {value:g} were asked for")
-
-    def _seconds_of(self, problem: Submission) -> float:
-        return access_seconds(
-            self.sampler_in_use,
-            num_qubits=len(problem.qubits),
-            num_reads=problem.parameters["num_reads"],
-            annealing_time=self.annealing_time,
+        planned = plan(
+            [each.columns[column] for each, column in owners],
+            self._jobs(tuple(each.family.num_spins for each, _ in owners), copies=self.copies),
+            chip=self._chip_in_use(),
+            chain_strength=self.chain_strength,
+            spin_reversals=self.spin_reversals,
+            seed=(self.seed, reads[0].digest),
         )
-
-    def _gauge(self, generator: np.random.Generator, spins: int) -> Array:
-        if not self.spin_reversals:
-            return np.ones(spins, dtype=np.int64)
-        return 2 * generator.integers(0, 2, size=spins) - 1
-
-    def _problem(self, sheet: Sheet, columns: Sequence[Ising], gauges: Sequence[Array]) -> Submission:
-        chip = self._on()
-        parts = [
-            embedded(ising.turned(gauge), tile, chip, chain_strength=self.chain_strength)
-            for ising, tile, gauge in zip(columns, sheet.tiles, gauges, strict=True)
-        ]
-        parameters: dict[str, Any] = {"num_reads": self._reads_of(sheet)}
-        if self.annealing_time is not None:
-            parameters["annealing_time"] = self.annealing_time
-        fields, couplings = (np.concatenate(part) for part in zip(*parts, strict=True))
-        return Submission(sheet.qubits, fields, sheet.edges, couplings, parameters)
+        answers = self._send([part.submission for part in planned])
+        for number, votes, lengths in decode(planned, answers):
+            each, column = owners[number]
+            each.add(column, votes, lengths)
+        return reads, {**self._used(answers), "chip": self._chip_in_use().name}
 
     def _in_blocks(self, family: QuboFamily) -> Solution:
         exact = family.without_offset().to("cpu", torch.float64)
@@ -307,7 +263,7 @@ class ChipSolver(ConnectedSolver):
             reads.append(found.stats["reads"])
         stats: dict[str, Any] = {
             "solver": self.name,
-            "chip": self._on().name,
+            "chip": self._chip_in_use().name,
             "blocks": len(parts),
             "submissions": int(sums["submissions"]),
             "qpu_seconds": sums["qpu_seconds"],

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import copy
-from dataclasses import dataclass, fields
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 from qpsbgd.solvers.annealer.budget import BudgetSpent, Estimate
 from qpsbgd.solvers.annealer.chip_solver import ChipSolver
 from qpsbgd.solvers.annealer.chips import Chip
-from qpsbgd.solvers.annealer.connected import ConnectedSolver
+from qpsbgd.solvers.annealer.submissions import transient
 
 try:
     import dwave.system
+    from dwave.cloud.api.exceptions import ResourceAccessForbiddenError, ResourceAuthenticationError
     from dwave.cloud.config import load_config
     from dwave.cloud.exceptions import ConfigFileError
 except ImportError as error:
     raise ImportError("solver 'dwave' needs dwave-system: pip install 'qpsbgd[dwave]'") from error
 
 
-@dataclass(kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class DWave(ChipSolver):
     """Solves families on a D-Wave chip, or on any sampler with the structure of one.
 
@@ -28,7 +30,7 @@ class DWave(ChipSolver):
 
     Args:
         sampler: A structured sampler such as `DWaveSampler`, its mock or a `VirtualChip`, which stays open; None makes
-            a `DWaveSampler` with the token of `dwave config create` or the environment, and closes it in the end.
+            a `DWaveSampler` with the token from `dwave config create` or the environment, and closes it in the end.
         region: Of D-Wave's service, such as "eu-central-1".
         chip: Name of the chip, such as "Advantage_system4.1"; None takes what the service offers first.
     """
@@ -46,54 +48,90 @@ class DWave(ChipSolver):
 
     @classmethod
     def variants(cls) -> dict[str, str]:
-        """Whether D-Wave's chips can be used here; asks nothing of the network."""
-        try:
-            check_token("dwave", "DWaveSampler")
-        except RuntimeError as error:
-            return {"": str(error)}
-        return {"": ""}
+        """Whether a token is set; uses no network."""
+        return token_variants("dwave")
 
     @property
     def name(self) -> str:
         """The solver's name."""
         return "dwave"
 
-    def _connect(self) -> tuple[Any, bool]:
+    def _new_sampler(self) -> tuple[Any, bool]:
         if self.sampler is not None:
             return self.sampler, False
-        check_token("dwave", "DWaveSampler")
         chosen = {"region": self.region, "solver": self.chip}
-        return dwave.system.DWaveSampler(**{name: value for name, value in chosen.items() if value is not None}), True
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> DWave:
-        return copied(self, memo)
+        with login("dwave"):
+            return dwave.system.DWaveSampler(**{k: v for k, v in chosen.items() if v is not None}), True
 
 
-Connected = TypeVar("Connected", bound=ConnectedSolver)
+@contextmanager
+def login(solver: str) -> Iterator[None]:
+    """Around the opening of a connection to D-Wave: what stands in its way is raised with what to do.
+
+    Raises:
+        RuntimeError: No token is set, the token was refused, or the service cannot be reached.
+    """
+    check_token(solver)
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, ResourceAuthenticationError | ResourceAccessForbiddenError) or _status(error) in (
+            401,
+            403,
+        ):
+            raise RuntimeError(
+                f"D-Wave refused the API token that solver {solver!r} sent ({error}); copy yours from "
+                f"{_TOKEN_PAGE} again, then {_ways_to_set_a_token(solver)}; {_INSTEAD}"
+            ) from error
+        if transient(error):
+            raise RuntimeError(
+                f"solver {solver!r} cannot reach D-Wave's service ({error}); check the network, a proxy or firewall, "
+                f"and `dwave ping`, then try again; {_INSTEAD}"
+            ) from error
+        raise
 
 
-def copied(solver: Connected, memo: dict[int, Any]) -> Connected:
-    """A copy that asks the same sampler: an open one cannot be copied."""
-    made = type(solver)(**{each.name: getattr(solver, each.name) for each in fields(solver) if each.init})
-    made.load_state_dict(copy.deepcopy(solver.state_dict(), memo))
-    return made
-
-
-def check_token(solver: str, sampler: str) -> None:
-    """Raises where no token is set, with the ways to set one; asks nothing of the network."""
+def check_token(solver: str) -> None:
+    """Raise where no token is set, with the ways to set one; uses no network."""
     try:
         token = load_config().get("token")
     except ConfigFileError as error:
         raise RuntimeError(
-            f"solver {solver!r} cannot read D-Wave's configuration ({error}); mend that file, or delete it and run "
+            f"solver {solver!r} cannot read D-Wave's configuration ({error}); correct that file, or delete it and run "
             "`dwave config create`"
         ) from error
     if not token:
         raise RuntimeError(
-            f"solver {solver!r} needs an API token of D-Wave Leap, and none is set; copy yours from "
-            "https://cloud.dwavesys.com/leap, then run `dwave config create`, or set the environment variable "
-            f"DWAVE_API_TOKEN, or pass sampler=dwave.system.{sampler}(token=…); the solver 'virtual-qpu' needs none"
+            f"solver {solver!r} needs an API token of D-Wave Leap, and none is set; copy yours from {_TOKEN_PAGE}, "
+            f"then {_ways_to_set_a_token(solver)}; {_INSTEAD}"
         )
+
+
+def token_variants(solver: str) -> dict[str, str]:
+    """For `Solver.variants`: why the solver cannot be used here, as far as that is known without the network."""
+    try:
+        check_token(solver)
+    except RuntimeError as error:
+        return {"": str(error)}
+    return {"": ""}
+
+
+_TOKEN_PAGE = "https://cloud.dwavesys.com/leap"
+_INSTEAD = "the solver 'virtual-qpu' needs neither token nor network"
+
+
+def _ways_to_set_a_token(solver: str) -> str:
+    sampler = {"dwave": "DWaveSampler", "leap-hybrid": "LeapHybridSampler"}[solver]
+    return (
+        "run `dwave config create`, or set the environment variable DWAVE_API_TOKEN, or pass "
+        f"sampler=dwave.system.{sampler}(token=…)"
+    )
+
+
+def _status(error: Exception) -> int | None:
+    """The HTTP status of a refused request."""
+    status: int | None = getattr(getattr(error, "response", None), "status_code", None)
+    return status
 
 
 __all__ = ["BudgetSpent", "DWave", "Estimate"]

@@ -11,8 +11,8 @@ import numpy as np
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.qubo.ising import Ising
 from qpsbgd.solvers.annealer.budget import Estimate, Shape
-from qpsbgd.solvers.annealer.connected import ConnectedSolver, checked_flag, checked_number, shapes_of
 from qpsbgd.solvers.annealer.reads import Reads
+from qpsbgd.solvers.annealer.service_solver import ServiceSolver, checked_flag, checked_number, shapes_of
 from qpsbgd.solvers.annealer.submissions import Submission
 
 Array = np.ndarray[Any, Any]
@@ -21,16 +21,16 @@ LIMITS = ("minimum_time_limit", "maximum_number_of_variables", "maximum_number_o
 """The service's properties that decide what is sent."""
 
 
-@dataclass(kw_only=True, eq=False)
-class HybridSolver(ConnectedSolver):
+@dataclass(frozen=True, kw_only=True, eq=False)
+class HybridSolver(ServiceSolver):
     """Solves families on a hybrid solver; what the solvers 'leap-hybrid' and 'replay' share.
 
-    Takes the options of `ConnectedSolver` and these. A submission takes some seconds whatever its size, so all columns
-    of all layers go together, each divided by the field that a typical spin feels, since the service looks at their
+    Takes the options of `ServiceSolver` and these. A submission takes some seconds whatever its size, so all columns
+    of all layers go together, each divided by the field that a typical spin feels, since the service minimises their
     sum.
 
     Args:
-        time_limit: Seconds for a submission; None takes the least that the service allows for its size.
+        time_limit: Seconds per submission; None takes the least that the service allows for its size.
         descent: Flip single spins of the answer, until no flip lowers the energy.
     """
 
@@ -44,41 +44,37 @@ class HybridSolver(ConnectedSolver):
 
     def solve_all(self, families: Sequence[QuboFamily]) -> list[Solution]:
         """The answer for every column of every family, from as few submissions as the service's limits allow."""
-        self._check_budget(shapes_of(families))
-        reads = [Reads(family) for family in families]
-        owners = [(each, column) for each in reads for column in range(each.family.num_columns)]
-        before = self.submissions, self.qpu_seconds
-        groups = self._groups([each.family.num_spins for each, _ in owners])
-        problems = [self._problem([owners[k][0].columns[owners[k][1]] for k in group]) for group in groups]
-        with self._repeatable():
-            for group, answer in zip(groups, self._ask(problems), strict=True):
-                at = 0
-                for each, column in (owners[k] for k in group):
-                    n = each.family.num_spins
-                    each.add(column, answer.spins[:, at : at + n].astype(np.int64), np.ones(n, dtype=np.int64))
-                    at += n
-        used = {
-            "solver": self.name,
-            "submissions": self.submissions - before[0],
-            "qpu_seconds": self.qpu_seconds - before[1],
-        }
-        found = [each.best(repair="majority", descent=self.descent) for each in reads]
-        return [
-            Solution(
-                s.spins, s.energies, s.proven_optimal, used | {k: v for k, v in s.stats.items() if "chain" not in k}
-            )
-            for s in found
-        ]
+        if not families:
+            return []
+        with self._session.turn():
+            self.check_budget(shapes_of(families))
+            reads = [Reads(family) for family in families]
+            owners = [(each, column) for each in reads for column in range(each.family.num_columns)]
+            groups = self._groups([each.family.num_spins for each, _ in owners])
+            problems = [self._problem([owners[k][0].columns[owners[k][1]] for k in group]) for group in groups]
+            answers = self._send(problems)
+        for group, answer in zip(groups, answers, strict=True):
+            at = 0
+            for each, column in (owners[k] for k in group):
+                n = each.family.num_spins
+                each.add(column, answer.spins[:, at : at + n].astype(np.int64), np.ones(n, dtype=np.int64))
+                at += n
+        return [self._best(each, self._used(answers)) for each in reads]
+
+    def _best(self, reads: Reads, used: dict[str, Any]) -> Solution:
+        found = reads.best(repair="majority", descent=self.descent)
+        stats = {name: value for name, value in found.stats.items() if "chain" not in name}
+        return Solution(found.spins, found.energies, found.proven_optimal, used | stats)
 
     def estimate(self, shapes: Sequence[Shape]) -> Estimate:
-        """What a step with layers of these shapes (inputs, columns) costs: the time limits of its submissions."""
+        """What a step with layers of these shapes (inputs, columns) costs: the sum of its submissions' time limits."""
         sizes = [n for n, m in shapes for _ in range(m)]
         groups = self._groups(sizes)
         return Estimate(len(groups), sum(self._seconds(sum(sizes[k] for k in group)) for group in groups))
 
     def _groups(self, sizes: Sequence[int]) -> list[list[int]]:
         """The columns of every submission: as many, in order, as the service takes."""
-        properties = self.sampler_in_use.properties
+        properties = self.connect().properties
         limits = np.array([properties.get(name) or np.inf for name in LIMITS[1:]])
         groups: list[list[int]] = []
         size = np.full(2, np.inf)
@@ -86,8 +82,8 @@ class HybridSolver(ConnectedSolver):
             own = np.array([n, n * (n + 1) / 2])
             if (own > limits).any():
                 raise ValueError(
-                    f"a layer of {n} inputs has {n} variables and {own[1]:.0f} biases a column, but the service takes "
-                    f"at most {limits[0]:g} and {limits[1]:g}; use a classical solver"
+                    f"a layer of {n} inputs has {n} variables and {own[1]:.0f} biases per column, but the service "
+                    f"takes at most {limits[0]:g} and {limits[1]:g}; use a classical solver"
                 )
             if (size + own > limits).any() or not groups:
                 groups.append([])
@@ -96,11 +92,8 @@ class HybridSolver(ConnectedSolver):
             size = size + own
         return groups
 
-    def _seconds_of(self, problem: Submission) -> float:
-        return float(problem.parameters["time_limit"])
-
     def _seconds(self, variables: int) -> float:
-        counts, seconds = zip(*self.sampler_in_use.properties["minimum_time_limit"], strict=True)
+        counts, seconds = zip(*self.connect().properties["minimum_time_limit"], strict=True)
         least = float(np.interp(variables, counts, seconds))
         return least if self.time_limit is None else max(least, self.time_limit)
 
@@ -114,13 +107,9 @@ class HybridSolver(ConnectedSolver):
             edges.append(np.stack(ends, axis=1) + at)
             couplings.append(ising.couplings[ends] / unit)
             at += n
-        return Submission(
-            np.arange(at),
-            np.concatenate(fields),
-            np.concatenate(edges),
-            np.concatenate(couplings),
-            {"time_limit": self._seconds(at)},
-        )
+        seconds = self._seconds(at)
+        parts = np.concatenate(fields), np.concatenate(edges), np.concatenate(couplings)
+        return Submission(np.arange(at), *parts, {"time_limit": seconds}, seconds)
 
     def _header(self, sampler: Any) -> dict[str, Any]:
         limits = {name: sampler.properties[name] for name in LIMITS if name in sampler.properties}

@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from qpsbgd.solvers.annealer.dwave import check_token, copied
+from qpsbgd.solvers.annealer.dwave import login, token_variants
 from qpsbgd.solvers.annealer.hybrid_solver import HybridSolver
 
 import dwave.system  # isort: skip  # the module above says how to install it
 
 
-@dataclass(kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class LeapHybrid(HybridSolver):
     """Solves families with Leap's hybrid solver for binary quadratic models; layers of any width.
 
-    Takes the options of `HybridSolver` and these. It was not run on the service yet, only on D-Wave's own mock of it.
+    Takes the options of `HybridSolver` and these. It has not been run on the service yet, only on D-Wave's own mock.
 
     Args:
-        sampler: A `LeapHybridSampler` or its like, which stays open; None makes one with the token of `dwave config
+        sampler: A `LeapHybridSampler` or its like, which stays open; None makes one with the token from `dwave config
             create` or the environment, and closes it in the end.
         region: Of D-Wave's service, such as "eu-central-1".
     """
@@ -40,24 +40,17 @@ class LeapHybrid(HybridSolver):
 
     @classmethod
     def variants(cls) -> dict[str, str]:
-        """Whether D-Wave's service can be used here; asks nothing of the network."""
-        try:
-            check_token("leap-hybrid", "LeapHybridSampler")
-        except RuntimeError as error:
-            return {"": str(error)}
-        return {"": ""}
+        """Whether a token is set; uses no network."""
+        return token_variants("leap-hybrid")
 
     @property
     def name(self) -> str:
         """The solver's name."""
         return "leap-hybrid"
 
-    def _connect(self) -> tuple[Any, bool]:
+    def _new_sampler(self) -> tuple[Any, bool]:
         if self.sampler is not None:
             return self.sampler, False
-        check_token("leap-hybrid", "LeapHybridSampler")
         chosen = {} if self.region is None else {"region": self.region}
-        return dwave.system.LeapHybridSampler(**chosen), True
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> LeapHybrid:
-        return copied(self, memo)
+        with login("leap-hybrid"):
+            return dwave.system.LeapHybridSampler(**chosen), True

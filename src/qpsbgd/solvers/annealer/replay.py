@@ -1,4 +1,4 @@
-"""A recorded run on a chip once more: the same problems, the answers from the file, without token or network."""
+"""A recorded run once more: the same problems, the answers from the file, without token or network."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver
 from qpsbgd.solvers.annealer.chip_solver import DECIDING, ChipSolver
 from qpsbgd.solvers.annealer.chips import Chip
-from qpsbgd.solvers.annealer.connected import ConnectedSolver
 from qpsbgd.solvers.annealer.hybrid_solver import HybridSolver
 from qpsbgd.solvers.annealer.recordings import Recording, RecordingError
-from qpsbgd.solvers.annealer.submissions import Link
+from qpsbgd.solvers.annealer.service_solver import ServiceSolver
+from qpsbgd.solvers.annealer.submissions import Link, Live
 from qpsbgd.solvers.annealer.tiles import Tile
 
 
 @dataclass(frozen=True, eq=False)
 class Replay(Solver):
-    """Answers from a file that `record` of a solver on a chip wrote, one recorded answer after the other.
+    """Answers from a file that a solver's option `record` wrote, one recorded answer after the other.
 
     Options and tiles are those of the recorded run. Every problem is compared with the recorded one; the first that
     differs raises a `RecordingError`.
@@ -31,22 +31,21 @@ class Replay(Solver):
     """
 
     path: str | Path
-    _inner: ConnectedSolver = field(init=False, repr=False)
+    _inner: ServiceSolver = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         recording = Recording(self.path)
         header, path = recording.header, Path(self.path)
-        inner: ConnectedSolver
+        inner: ServiceSolver
         try:
             if header["solver"] == "leap-hybrid":
-                limits = dict(header["limits"])
-                inner = _HybridFromFile(time_limit=header["time_limit"], descent=header["descent"], limits=limits)
+                options = {name: header[name] for name in ("time_limit", "descent")}
+                inner = _HybridFromFile(**options, limits=dict(header["limits"]), record=path)
             else:
-                chip = Chip.from_description(header["chip"])
-                inner = _ChipFromFile(**{name: header[name] for name in DECIDING}, described=chip)
+                options = {name: header[name] for name in DECIDING}
+                inner = _ChipFromFile(**options, described=Chip.from_description(header["chip"]), record=path)
         except (KeyError, TypeError, ValueError) as error:
-            raise RecordingError(f"{self.path} does not tell the chip and options it was recorded with") from error
-        inner.record = path
+            raise RecordingError(f"{self.path} does not say with which chip and options it was recorded") from error
         object.__setattr__(self, "_inner", inner)
 
     def solve(self, family: QuboFamily) -> Solution:
@@ -64,11 +63,11 @@ class Replay(Solver):
 
     @property
     def qpu_seconds(self) -> float:
-        """Time that their answers had taken when they were recorded."""
+        """QPU time that was counted for their answers when they were recorded."""
         return self._inner.qpu_seconds
 
     def state_dict(self) -> dict[str, Any]:
-        """The place in the recording, and what the chip had been asked by then; as the recorded run's."""
+        """The place in the recording, and what had been sent by then; as the recorded run's."""
         return self._inner.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -76,7 +75,7 @@ class Replay(Solver):
         self._inner.load_state_dict(state)
 
 
-class _FromFile(ConnectedSolver):
+class _FromFile(ServiceSolver):
     """A solver whose only link is the recording that `record` names."""
 
     @property
@@ -84,28 +83,28 @@ class _FromFile(ConnectedSolver):
         """The solver's name."""
         return "replay"
 
-    def _made_link(self, sampler: Any, owned: bool) -> Link:
+    def _new_link(self, live: Live, sampler: Any) -> Link:
         assert self.record is not None
         return Recording(self.record)
 
 
-@dataclass(kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class _ChipFromFile(_FromFile, ChipSolver):
     described: Chip = field(repr=False)
 
-    def _connect(self) -> tuple[Any, bool]:
+    def _new_sampler(self) -> tuple[Any, bool]:
         return self.described.as_sampler(), False
 
-    def _tiles(self, spins: int) -> tuple[Tile, ...]:
+    def _found_tiles(self, spins: int) -> tuple[Tile, ...]:
         link = self._link()
         if isinstance(link, Recording) and spins not in link.tiles:
-            raise RecordingError(f"{link.path} holds no layer of {spins} inputs; replay the model that was recorded")
-        return super()._tiles(spins)
+            raise RecordingError(f"{link.path} has no layer of {spins} inputs; replay the model that was recorded")
+        return super()._found_tiles(spins)
 
 
-@dataclass(kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class _HybridFromFile(_FromFile, HybridSolver):
     limits: dict[str, Any] = field(repr=False)
 
-    def _connect(self) -> tuple[Any, bool]:
+    def _new_sampler(self) -> tuple[Any, bool]:
         return SimpleNamespace(properties=self.limits, parameters={}), False

@@ -1,4 +1,4 @@
-"""Problems as a chip takes them, answers as it gives them, and the connection that carries both."""
+"""Problems as a service takes them, answers as it gives them, and the connection that carries both."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from qpsbgd.solvers.annealer.budget import Bill, Ledger, charged
+
 try:
     import dimod
 except ImportError as error:
-    raise ImportError("solvers on an annealer's chip need dimod: pip install 'qpsbgd[dwave]'") from error
+    raise ImportError("solvers of an annealer need dimod: pip install 'qpsbgd[dwave]'") from error
 
 Array = np.ndarray[Any, Any]
 
@@ -38,14 +40,15 @@ _TRANSIENT = {
 
 @dataclass(frozen=True, eq=False)
 class Submission:
-    """One submission: fields and couplings of qubits, in single precision, far finer than a chip sets them.
+    """One problem to send: fields and couplings of qubits, in single precision, far finer than a chip sets them.
 
     Attributes:
         qubits: The qubits in use, shape (q,).
         fields: h of each, shape (q,).
         edges: The couplers in use as positions in `qubits`, shape (e, 2).
         couplings: J of each, shape (e,).
-        parameters: What else the chip is told, such as `num_reads`.
+        parameters: What else is sent, such as `num_reads`.
+        seconds: Estimated QPU time; a problem without a positive one cannot be sent.
     """
 
     qubits: Array
@@ -53,6 +56,7 @@ class Submission:
     edges: Array
     couplings: Array
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
 
     def __post_init__(self) -> None:
         for name, kind in (("qubits", "<i4"), ("fields", "<f4"), ("edges", "<i4"), ("couplings", "<f4")):
@@ -66,9 +70,9 @@ class Submission:
     @functools.cached_property
     def digest(self) -> str:
         """A digest of everything that is sent."""
-        told = json.dumps(dict(self.parameters), sort_keys=True)
+        parameters = json.dumps(dict(self.parameters), sort_keys=True)
         values = self.fields.tobytes() + b"|" + self.couplings.tobytes()
-        return hashlib.sha256(f"{self.structure}{told}".encode() + values).hexdigest()
+        return hashlib.sha256(f"{self.structure}{parameters}".encode() + values).hexdigest()
 
     def bqm(self) -> dimod.BinaryQuadraticModel:
         """The problem as a model over the chip's qubits."""
@@ -85,35 +89,26 @@ class Answer:
 
     Attributes:
         spins: ±1 of every read and qubit, in the problem's order, shape (reads, q), int8.
-        timing: The service's own account in microseconds: of a chip `qpu_access_time` is what is paid for, of the
-            hybrid solver `charge_time`.
+        timing: The service's own account in microseconds: a chip charges for `qpu_access_time`, the hybrid solver for
+            `charge_time`.
+        seconds: QPU time that is counted for it; see `budget.charged`.
     """
 
     spins: Array
     timing: Mapping[str, float]
-
-    @property
-    def seconds(self) -> float | None:
-        """Seconds that are paid for the answer, where the service tells them."""
-        told = self.timing.get("charge_time", self.timing.get("qpu_access_time"))
-        return None if told is None else told * 1e-6
+    seconds: float
 
 
 class Link(ABC):
-    """A way to a chip."""
-
-    @property
-    def outstanding(self) -> int:
-        """Problems that were sent and whose answers have not been taken."""
-        return 0
+    """Answers problems: a live connection, or a recording before one."""
 
     @abstractmethod
-    def ask(self, problems: Sequence[Submission]) -> Iterator[Answer]:
-        """The answers, one by one and in order."""
+    def ask(self, problems: Sequence[Submission], ledger: Ledger) -> Iterator[Answer]:
+        """The answers, one by one and in order; whatever may be charged is in the ledger before it is sent."""
 
     @abstractmethod
     def close(self) -> None:
-        """Give back what the link holds."""
+        """Close what the link has opened."""
 
     def state_dict(self) -> dict[str, Any]:
         """What a resumed run must restore."""
@@ -122,62 +117,62 @@ class Link(ABC):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` gave."""
         if state:
-            raise ValueError(f"this link to a chip keeps no state, but got {sorted(state)}; was `record` left out?")
+            raise ValueError(f"this connection keeps no state, but got {sorted(state)}; was `record` left out?")
 
 
 class Live(Link):
-    """A structured sampler that is asked, all problems at once, and asked again when something passing went wrong.
+    """Sends problems to a sampler, all at once, and sends one again after a passing fault.
 
     Args:
         sampler: A `DWaveSampler` or anything that samples a model over its `nodelist` and `edgelist`.
-        retries: How often a problem is submitted again after a time-out, a lost connection or a fault of the service;
-            before it a second passes, then two, four, …
+        retries: How often a problem is sent again after a time-out, a lost connection or a fault of the service; the
+            pause before is one second, then two, four, …
         owned: Whether `close` closes the sampler.
     """
 
     def __init__(self, sampler: Any, *, retries: int = 3, owned: bool = False) -> None:
         self._sampler, self._retries, self._owned = sampler, retries, owned
-        self._outstanding = 0
 
-    @property
-    def outstanding(self) -> int:
-        """Problems that the sampler took and whose answers have not been taken."""
-        return self._outstanding
+    def ask(self, problems: Sequence[Submission], ledger: Ledger) -> Iterator[Answer]:
+        """Sends all, then waits for one after the other."""
+        bills = ledger.reserve([problem.seconds for problem in problems])
+        try:
+            pending = [self._sent(problem, bill) for problem, bill in zip(problems, bills, strict=True)]
+            for at, (problem, sent) in enumerate(zip(problems, pending, strict=True)):
+                for attempt in range(self._retries + 1):
+                    try:
+                        if isinstance(sent, Exception):
+                            raise sent
+                        spins, timing = _read(sent, problem)
+                        break
+                    except Exception as error:
+                        if attempt == self._retries or not transient(error):
+                            raise
+                    ledger.give_up([bills[at]])
+                    (bills[at],) = ledger.reserve([problem.seconds])
+                    time.sleep(2.0**attempt)
+                    sent = self._sent(problem, bills[at])
+                seconds = charged(timing, estimate=problem.seconds)
+                ledger.settle(bills[at], seconds)
+                yield Answer(spins, timing, seconds)
+        finally:
+            ledger.give_up(bills)
 
-    def ask(self, problems: Sequence[Submission]) -> Iterator[Answer]:
-        """Submits all, then waits for one after the other."""
-        self._outstanding = 0
-        pending = [self._attempt(problem, 0) for problem in problems]
-        for problem, sent in zip(problems, pending, strict=True):
-            for attempt in range(1, self._retries + 2):
-                try:
-                    if isinstance(sent, Exception):
-                        raise sent
-                    answer = _read(sent, problem)
-                    break
-                except Exception as error:
-                    if attempt > self._retries or not transient(error):
-                        raise
-                self._outstanding -= not isinstance(sent, Exception)
-                time.sleep(2.0 ** (attempt - 1))
-                sent = self._attempt(problem, attempt)
-            yield answer
-            self._outstanding -= 1
-
-    def _attempt(self, problem: Submission, attempt: int) -> Any:
-        """The sampler's answer, which may still be on its way, or the passing error that it met at once."""
+    def _sent(self, problem: Submission, bill: Bill) -> Any:
+        """The sampler's answer, which may still be on its way, or the passing fault that it met at once."""
         known = self._sampler.parameters or {}
         parameters = {name: value for name, value in problem.parameters.items() if value is not None}
-        # Both are the chip's business alone: a sampler that does not know them does nothing of the kind.
-        told = {name: value for name, value in (("auto_scale", False), ("answer_mode", "raw")) if name in known}
+        # Only chips rescale problems or merge equal reads; a sampler that does not know these options does neither.
+        fixed = {name: value for name, value in (("auto_scale", False), ("answer_mode", "raw")) if name in known}
+        model = problem.bqm()
+        bill.sent = True
         try:
-            sent = self._sampler.sample(problem.bqm(), **parameters, **told)
-            self._outstanding += 1
-            return sent
+            return self._sampler.sample(model, **parameters, **fixed)
         except Exception as error:
-            if attempt >= self._retries or not transient(error):
-                raise
-            return error
+            if transient(error):
+                return error  # the service may have taken the problem before the fault
+            bill.sent = False
+            raise
 
     def close(self) -> None:
         """Close the sampler, if it was made for this link."""
@@ -190,8 +185,8 @@ def transient(error: Exception) -> bool:
     return any(kind.__name__ in _TRANSIENT for kind in type(error).__mro__)
 
 
-def _read(samples: dimod.SampleSet, problem: Submission) -> Answer:
-    """The reads in the problem's order of qubits; waits for them."""
+def _read(samples: dimod.SampleSet, problem: Submission) -> tuple[Array, dict[str, float]]:
+    """The reads in the problem's order of qubits, and the service's times; waits for them."""
     record = samples.record
     place = {qubit: position for position, qubit in enumerate(samples.variables)}
     if place.keys() != set(problem.qubits.tolist()) or not len(record):
@@ -203,9 +198,12 @@ def _read(samples: dimod.SampleSet, problem: Submission) -> Answer:
     if samples.vartype is dimod.BINARY:
         spins = 2 * spins - 1
     spins = np.repeat(spins, record.num_occurrences.astype(np.int64), axis=0)
-    # A chip tells its times under "timing", the hybrid solver beside it.
-    told = {**samples.info, **(samples.info.get("timing") or {})}
-    return Answer(
-        spins,
-        {name: float(value) for name, value in told.items() if isinstance(value, Real) and not isinstance(value, bool)},
-    )
+    # A chip reports its times under "timing", the hybrid solver beside it.
+    inner = samples.info.get("timing")
+    reported = {**samples.info, **(inner if isinstance(inner, Mapping) else {})}
+    numbers = {
+        name: float(value)
+        for name, value in reported.items()
+        if isinstance(value, Real) and not isinstance(value, bool | np.bool_)
+    }
+    return spins, numbers

@@ -231,7 +231,7 @@ class VirtualChip(dimod.Sampler, dimod.Structured):  # type: ignore[misc]
         return spins[:, 0].astype(np.int8)
 
 
-@dataclass(kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class VirtualQPU(ChipSolver):
     """The solver 'dwave' on a `VirtualChip`: the same tiles, chains, ranges and repair, no token and no network.
 
@@ -273,7 +273,7 @@ class VirtualQPU(ChipSolver):
     def _header(self, sampler: Any) -> dict[str, Any]:
         return {**super()._header(sampler), "virtual": {name: getattr(self, name) for name in self._CHIP}}
 
-    def _connect(self) -> tuple[Any, bool]:
+    def _new_sampler(self) -> tuple[Any, bool]:
         return _virtual_chip(**{name: getattr(self, name) for name in self._CHIP}), False
 
 

@@ -305,7 +305,7 @@ def test_a_refused_recording_leaves_no_connection_open(cache, monkeypatch, tmp_p
     monkeypatch.setattr(dwave_system, "DWaveSampler", factory)
     monkeypatch.setenv("DWAVE_API_TOKEN", "a-token")
     (tmp_path / "run.chip").write_bytes(b"no recording")
-    with pytest.raises(RuntimeError, match="no recording"), DWave(cache=cache, record=tmp_path / "run.chip") as solver:
+    with pytest.raises(RuntimeError, match="not a recording"), DWave(cache=cache, record=tmp_path / "run.chip") as solver:
         solver.solve(random_family(4, 2, 8))
     assert [sampler.closed for sampler in made] == [1]
 
@@ -425,7 +425,7 @@ def test_one_connection_is_kept_and_closed(cache, monkeypatch):
     with DWave(cache=cache, region="eu-central-1", chip="Advantage_system9", num_reads=2) as solver:
         for _ in range(3):
             solver.solve(random_family(4, 2, 8))
-        sampler = solver.sampler_in_use
+        sampler = solver.connect()
     assert made == [{"region": "eu-central-1", "solver": "Advantage_system9"}]
     assert sampler.closed == 1
     solver.solve(random_family(4, 2, 8))
@@ -456,8 +456,7 @@ def test_copies_and_pickles_open_a_connection_of_their_own(cache, monkeypatch):
     family = random_family(4, 2, 8)
     spins = solver.solve(family).spins
     for copied in (copy.deepcopy(solver), pickle.loads(pickle.dumps(solver))):
-        assert copied._open_link is None
-        assert copied.qpu_seconds == solver.qpu_seconds
+        assert copied.connect() is not solver.connect()
         assert torch.equal(copied.solve(family).spins, spins)
 
 
@@ -508,9 +507,9 @@ def test_a_missing_package_is_named_with_its_install_line(monkeypatch):
     from importlib import import_module
 
     for missing, module in (
-        ("dwave.system", "dwave"),
+        ("dwave.system", "annealer.dwave"),
         ("dimod", "annealer.submissions"),
-        ("dwave.graphs", "virtual_qpu"),
+        ("dwave.graphs", "annealer.virtual_qpu"),
     ):
         with monkeypatch.context() as patch:
             patch.setitem(sys.modules, missing, None)

@@ -11,7 +11,7 @@ pytest.importorskip("minorminer")
 
 from qpsbgd import QPSBGD
 from qpsbgd.nn import BinaryLinear
-from qpsbgd.solvers.annealer import recordings, submissions, tiles
+from qpsbgd.solvers.annealer import frame_file, recordings, submissions, tiles
 from qpsbgd.solvers.annealer.recordings import RecordingError
 from qpsbgd.solvers.annealer.replay import Replay
 from qpsbgd.solvers.annealer.virtual_qpu import VirtualChip, VirtualQPU
@@ -143,7 +143,7 @@ def test_a_long_torn_frame_leaves_nothing_behind(record, cache):
     path, families, _ = record
     whole = path.read_bytes()
     last = recordings.Recording(path)._answers[-1]
-    head = recordings._HEAD.pack(b"answer", 10**6, bytes(32))
+    head = frame_file._HEAD.pack(b"answer", 10**6, bytes(32))
     path.write_bytes(whole[:last] + head + struct.pack("<I", zlib.crc32(head)) + bytes(50_000))
     solver = VirtualQPU(size=3, cache=cache, num_reads=5, record=path)
     for family in families:
@@ -157,7 +157,7 @@ def test_a_broken_length_is_not_taken_for_a_torn_end(record):
     whole = bytearray(path.read_bytes())
     whole[recordings.Recording(path)._answers[0] + 14] ^= 1
     path.write_bytes(whole)
-    with pytest.raises(RecordingError, match="broken at byte"):
+    with pytest.raises(RecordingError, match="damaged at byte"):
         recordings.Recording(path)
 
 
@@ -167,7 +167,7 @@ def test_no_broken_byte_goes_unnoticed(record):
     whole = path.read_bytes()
     for at in range(0, len(whole), max(1, len(whole) // 150)):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 16]) + whole[at + 1 :])
-        with pytest.raises(RecordingError, match=r"broken|no recording|no whole header"):
+        with pytest.raises(RecordingError, match=r"damaged|not a recording|no complete header|ends after"):
             solver = Replay(path)
             for family, answer in zip(families, spins, strict=True):
                 assert torch.equal(solver.solve(family).spins, answer)
@@ -183,10 +183,10 @@ def test_a_recording_is_not_gone_on_with_under_other_options(record, cache):
 
 
 def test_what_is_no_recording_is_refused(tmp_path):
-    with pytest.raises(FileNotFoundError, match="make one with `record`"):
+    with pytest.raises(FileNotFoundError, match="option `record`"):
         Replay(tmp_path / "none")
     (tmp_path / "text").write_text("weights\n")
-    with pytest.raises(RecordingError, match="no recording"):
+    with pytest.raises(RecordingError, match="not a recording"):
         Replay(tmp_path / "text")
 
 
@@ -194,7 +194,7 @@ def test_a_state_beyond_the_recording_is_refused(record):
     path, families, _ = record
     solver = Replay(path)
     solver.solve(families[0])
-    with pytest.raises(RecordingError, match=r"saved after answer 9, but .* holds 3 answers"):
+    with pytest.raises(RecordingError, match=r"saved after answer 9, but .* has 3 answers"):
         solver.load_state_dict({"submissions": 9, "qpu_seconds": 1.0, "link": {"position": 9}})
 
 
@@ -236,7 +236,7 @@ def test_a_full_disk_at_the_beginning_leaves_no_file_and_the_next_try_writes_a_w
         yield
 
     with monkeypatch.context() as patch:
-        patch.setattr(recordings, "writing", full)
+        patch.setattr(frame_file, "writing", full)
         with pytest.raises(OSError, match="No space"):
             solver.solve(family)
     assert not path.exists()
@@ -251,8 +251,8 @@ def test_an_interrupted_step_that_is_repeated_is_given_its_answers_again(tmp_pat
     family = random_family(10, 60, 20)
     ask = submissions.Live.ask
 
-    def interrupted(self, problems):
-        for number, answer in enumerate(ask(self, problems)):
+    def interrupted(self, problems, ledger):
+        for number, answer in enumerate(ask(self, problems, ledger)):
             if number == 2:
                 raise KeyboardInterrupt
             yield answer
@@ -262,7 +262,7 @@ def test_an_interrupted_step_that_is_repeated_is_given_its_answers_again(tmp_pat
         with pytest.raises(KeyboardInterrupt):
             solver.solve(family)
     sent = solver.estimate([(10, 60)]).submissions
-    assert solver.submissions == sent - 2  # lost with the interrupt; the two that came are in the file
+    assert solver.submissions == sent  # the two answers that came are in the file, the others are lost
     spins = solver.solve(family).spins
     assert solver.submissions == 2 * sent - 2
     replay = Replay(path)

@@ -1,0 +1,201 @@
+"""Solvers that send problems to a service: frozen options, and a session with the connection, the count and the place.
+
+What counts against `max_qpu_seconds` is in `budget.Ledger`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import operator
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from qpsbgd.qubo import QuboFamily, Solution
+from qpsbgd.solvers import Solver
+from qpsbgd.solvers.annealer.budget import Estimate, Ledger, Shape
+from qpsbgd.solvers.annealer.recordings import Recording
+from qpsbgd.solvers.annealer.session import Session
+from qpsbgd.solvers.annealer.submissions import Answer, Link, Live, Submission
+
+Self = TypeVar("Self", bound="ServiceSolver")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ServiceSolver(Solver):
+    """Solves families on a service, and counts what that costs.
+
+    The connection is opened at the first family and kept open until `close`, or the end of a `with` block. Threads may
+    share a solver; they take turns. A copy opens a connection of its own but counts together with the original, so the
+    limit holds for both; a pickle takes the count along and goes on from there by itself.
+
+    Args:
+        max_qpu_seconds: Most seconds of QPU time. Submissions that would pass it raise `BudgetSpent` instead of being
+            sent. Counted are, from the making of the solver or of the run that it resumes, all submissions that were
+            charged or may have been: answered ones by the larger of the service's report and the estimate; those whose
+            answer was lost, and every retry, by the estimate. A checkpoint from before an interrupted step does not
+            know what that step had sent.
+        retries: How often to send a problem again after a passing fault.
+        record: File to write all problems and answers to; see `recordings.Recording`.
+    """
+
+    max_qpu_seconds: float | None = None
+    retries: int = 3
+    record: str | Path | None = None
+    _session: Session = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        checked_number(self, "retries", least=0, whole=True)
+        checked_number(self, "max_qpu_seconds", least=0, optional=True)
+        self._set_session(Session(Ledger(self.max_qpu_seconds)))
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The solver's name in `SOLVERS`."""
+
+    @abstractmethod
+    def _new_sampler(self) -> tuple[Any, bool]:
+        """A sampler, and whether it is ours to close."""
+
+    @abstractmethod
+    def _header(self, sampler: Any) -> dict[str, Any]:
+        """What must be equal between a run that recorded and one that reads the recording."""
+
+    @abstractmethod
+    def estimate(self, shapes: Sequence[Shape]) -> Estimate:
+        """What a step with layers of these shapes (inputs, columns) costs; sends no problem."""
+
+    @property
+    def submissions(self) -> int:
+        """Problems sent so far, retries included."""
+        return self._session.ledger.submissions
+
+    @property
+    def qpu_seconds(self) -> float:
+        """QPU time that they were or may have been charged for."""
+        return self._session.ledger.qpu_seconds
+
+    def solve(self, family: QuboFamily) -> Solution:
+        """The best read of every column."""
+        return self.solve_all([family])[0]
+
+    def check_budget(self, shapes: Sequence[Shape], *, steps: int = 1) -> None:
+        """Raise `BudgetSpent` where that many steps with layers of these shapes would pass `max_qpu_seconds`."""
+        if self.max_qpu_seconds is not None:
+            self._session.ledger.check(self.estimate(shapes) * steps)
+
+    def connect(self) -> Any:
+        """The sampler in use; opens the connection, unless it is open."""
+        return self._session.open(self._open)[0]
+
+    def close(self) -> None:
+        """Close the connection; the next family opens it again."""
+        self._session.close()
+
+    def __enter__(self: Self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def state_dict(self) -> dict[str, Any]:
+        """What was sent so far, and the place in the recording."""
+        return {"submissions": self.submissions, "qpu_seconds": self.qpu_seconds, "link": self._session.place}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there; the count of what was sent is raised to the saved one, never lowered."""
+        if state and set(state) != {"submissions", "qpu_seconds", "link"}:
+            raise ValueError(f"{type(self).__name__} cannot go on from {sorted(state)}; was the solver changed?")
+        place = dict(state.get("link", {}))
+        self._session.place = place
+        self._session.ledger.raise_to(
+            int(state.get("submissions", 0)), float(state.get("qpu_seconds", 0.0)), recorded=place.get("position", 0)
+        )
+
+    def __copy__(self: Self) -> Self:
+        return self._in_session(Session(self._session.ledger, place=self._session.place))
+
+    def __deepcopy__(self: Self, memo: dict[int, Any]) -> Self:
+        return self.__copy__()  # an open sampler cannot be copied, and all other options are immutable
+
+    def __getstate__(self) -> dict[str, Any]:
+        options = {each.name: getattr(self, each.name) for each in dataclasses.fields(self) if each.init}
+        return {"options": options, "state": self.state_dict()}
+
+    def __setstate__(self, saved: dict[str, Any]) -> None:
+        for name, value in saved["options"].items():
+            object.__setattr__(self, name, value)
+        self._set_session(Session(Ledger(self.max_qpu_seconds)))
+        self.load_state_dict(saved["state"])
+
+    def _in_session(self: Self, session: Session, **changes: Any) -> Self:
+        """The same solver in that session, with other options."""
+        made = dataclasses.replace(self, **changes)
+        made._set_session(session)
+        return made
+
+    def _set_session(self, session: Session) -> None:
+        object.__setattr__(self, "_session", session)
+
+    def _open(self) -> tuple[Any, Link]:
+        sampler, owned = self._new_sampler()
+        live = Live(sampler, retries=self.retries, owned=owned)
+        try:
+            return sampler, self._new_link(live, sampler)
+        except BaseException:
+            live.close()
+            raise
+
+    def _new_link(self, live: Live, sampler: Any) -> Link:
+        if self.record is None:
+            return live
+        return Recording(self.record, live, header={"solver": self.name, **self._header(sampler)})
+
+    def _link(self) -> Link:
+        return self._session.open(self._open)[1]
+
+    def _send(self, problems: Sequence[Submission]) -> list[Answer]:
+        """The answers; every problem is counted before it is sent."""
+        return list(self._link().ask(problems, self._session.ledger))
+
+    def _used(self, answers: Sequence[Answer]) -> dict[str, Any]:
+        """What these answers took, for the `stats` of a solution."""
+        seconds = sum(answer.seconds for answer in answers)
+        return {"solver": self.name, "submissions": len(answers), "qpu_seconds": seconds}
+
+
+def shapes_of(families: Sequence[QuboFamily]) -> list[Shape]:
+    """Inputs and columns of every family."""
+    return [(family.num_spins, family.num_columns) for family in families]
+
+
+def checked_number(solver: Any, name: str, *, least: float, whole: bool = False, optional: bool = False) -> None:
+    """Make the option a plain number, or raise, naming it: whole and at least `least`, or positive."""
+    value = getattr(solver, name)
+    if value is None and optional:
+        return
+    kind = "a whole number" if whole else "a finite number"
+    try:
+        if isinstance(value, bool | np.bool_ | str):
+            raise TypeError
+        plain = operator.index(value) if whole else float(value)
+        if not math.isfinite(plain):
+            raise TypeError
+    except (TypeError, OverflowError):
+        raise TypeError(f"{name} must be {kind}, got {value!r}") from None
+    if plain < least or (not whole and plain == 0):
+        wanted = f"at least {least:g}" if whole else "positive"
+        raise ValueError(f"{name} must be {wanted}, got {value}")
+    object.__setattr__(solver, name, plain)
+
+
+def checked_flag(solver: Any, name: str) -> None:
+    """Raise, naming the option, unless it is true or false."""
+    if not isinstance(getattr(solver, name), bool):
+        raise TypeError(f"{name} must be true or false, got {getattr(solver, name)!r}")
