@@ -15,16 +15,12 @@ from qpsbgd import QPSBGD
 from qpsbgd.nn import BinaryLinear
 from qpsbgd.optim.checkpoint import Checkpoint
 from qpsbgd.qubo import QuboFamily
+from qpsbgd.solvers import make_solver
 from qpsbgd.solvers.annealer import submissions
 from qpsbgd.solvers.annealer.dwave import BudgetSpent, DWave
 from qpsbgd.solvers.annealer.virtual_qpu import VirtualQPU
 from qpsbgd.solvers.exact.exact import Exact
 from qpsbgd.testing import SOLVER_CHECKS, random_family
-
-
-@pytest.fixture(scope="session")
-def cache(tmp_path_factory):
-    return tmp_path_factory.getbasetemp() / "tiles"
 
 
 def mock(topology="pegasus", size=4, *, broken=0.0, sampler=MockDWaveSampler):
@@ -281,16 +277,13 @@ def test_what_was_sent_before_an_interrupt_is_counted(cache, monkeypatch):
     assert solver.qpu_seconds == pytest.approx(solver.estimate([(10, 30)]).qpu_seconds, rel=0.05)
 
 
-def test_what_the_sampler_did_not_take_is_not_counted(cache, monkeypatch):
-    monkeypatch.setattr(submissions.time, "sleep", lambda seconds: None)
+def test_what_the_sampler_refused_is_not_counted(cache):
     sampler = mock(sampler=Counting)
-    solver = DWave(sampler=sampler, cache=cache, num_reads=2, retries=1)
-    for failures in ([PermissionError("no such token")], [ConnectionError()] * 2):
-        sampler.failures = failures
-        with pytest.raises(OSError):
-            solver.solve(random_family(4, 2, 8))
+    solver = DWave(sampler=sampler, cache=cache, num_reads=2)
+    sampler.failures = [PermissionError("no such token")]
+    with pytest.raises(PermissionError):
+        solver.solve(random_family(4, 2, 8))
     assert (solver.submissions, solver.qpu_seconds) == (0, 0.0)
-    sampler.failures = [ConnectionError()]
     solver.solve(random_family(4, 2, 8))
     assert solver.submissions == len(sampler.sent) == 1
 
@@ -305,7 +298,10 @@ def test_a_refused_recording_leaves_no_connection_open(cache, monkeypatch, tmp_p
     monkeypatch.setattr(dwave_system, "DWaveSampler", factory)
     monkeypatch.setenv("DWAVE_API_TOKEN", "a-token")
     (tmp_path / "run.chip").write_bytes(b"no recording")
-    with pytest.raises(RuntimeError, match="not a recording"), DWave(cache=cache, record=tmp_path / "run.chip") as solver:
+    with (
+        pytest.raises(RuntimeError, match="not a recording"),
+        DWave(cache=cache, record=tmp_path / "run.chip") as solver,
+    ):
         solver.solve(random_family(4, 2, 8))
     assert [sampler.closed for sampler in made] == [1]
 
@@ -447,6 +443,52 @@ def test_without_a_token_the_three_ways_to_set_one_are_named(cache, monkeypatch,
     with pytest.raises(RuntimeError, match=r"dwave config create.*DWAVE_API_TOKEN.*DWaveSampler\(token"):
         solver.solve(random_family(4, 2, 8))
     assert "needs an API token" in DWave.variants()[""]
+
+
+def refusals():
+    from dwave.cloud.api.exceptions import RequestTimeout, ResourceAccessForbiddenError
+    from dwave.cloud.exceptions import SolverAuthenticationError
+    from requests.exceptions import ConnectionError as NoConnection
+    from requests.exceptions import HTTPError
+    from requests.models import Response
+
+    unauthorized = Response()
+    unauthorized.status_code = 401
+    token, network = r"refused the API token.*dwave config create.*DWAVE_API_TOKEN.*\(token", "cannot reach .*network"
+    return [
+        (SolverAuthenticationError("Invalid token"), token),
+        (ResourceAccessForbiddenError("Forbidden"), token),
+        (HTTPError("401 Client Error", response=unauthorized), token),
+        (NoConnection("Name or service not known"), network),
+        (ConnectionRefusedError("refused"), network),
+        (RequestTimeout("API request timed out"), network),
+    ]
+
+
+@pytest.mark.parametrize(("fault", "message"), refusals(), ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize(("solver", "sampler"), [("dwave", "DWaveSampler"), ("leap-hybrid", "LeapHybridSampler")])
+def test_a_wrong_token_and_a_missing_network_are_explained(monkeypatch, solver, sampler, fault, message):
+    def refuse(**_):
+        raise fault
+
+    monkeypatch.setattr(dwave_system, sampler, refuse)
+    monkeypatch.setenv("DWAVE_API_TOKEN", "a-token")
+    with pytest.raises(RuntimeError, match=f"{message}.*'virtual-qpu' needs neither token nor network") as raised:
+        make_solver(solver).solve(random_family(4, 2, 8))
+    assert raised.value.__cause__ is fault
+    assert f"solver {solver!r}" in str(raised.value)
+
+
+def test_other_faults_of_the_connection_are_raised_as_they_are(monkeypatch):
+    from dwave.cloud.exceptions import SolverNotFoundError
+
+    def refuse(**_):
+        raise SolverNotFoundError("no such chip")
+
+    monkeypatch.setattr(dwave_system, "DWaveSampler", refuse)
+    monkeypatch.setenv("DWAVE_API_TOKEN", "a-token")
+    with pytest.raises(SolverNotFoundError):
+        DWave(chip="none").solve(random_family(4, 2, 8))
 
 
 def test_copies_and_pickles_open_a_connection_of_their_own(cache, monkeypatch):

@@ -105,6 +105,29 @@ def test_a_spent_budget_sends_nothing():
     assert len(sampler.sent) == 2
 
 
+@pytest.mark.parametrize("charge", [float("nan"), -1.0, "much"])
+def test_a_senseless_charge_counts_by_the_time_limit(charge):
+    class Odd(Service):
+        def sample(self, bqm, **others):
+            answer = super().sample(bqm, **others)
+            answer.info["charge_time"] = charge
+            return answer
+
+    solver = LeapHybrid(sampler=Odd(), max_qpu_seconds=1.5)
+    solver.solve(random_family(4, 2, 8))
+    assert solver.qpu_seconds == pytest.approx(1.0)
+    with pytest.raises(BudgetSpent):
+        solver.solve(random_family(4, 2, 8))
+
+
+def test_nothing_is_sent_where_the_service_states_no_sensible_time():
+    sampler = Service(minimum_time_limit=[[1, float("nan")], [1000, 5.0]])
+    for limit in (None, 10.0):
+        with pytest.raises(ValueError, match="estimated QPU time must be"):
+            LeapHybrid(sampler=sampler, max_qpu_seconds=limit).solve(random_family(4, 2, 8))
+    assert sampler.sent == []
+
+
 def test_a_recorded_run_is_replayed_without_the_service(tmp_path):
     path = tmp_path / "run.hybrid"
     families = [random_family(4, 3, 8, seed=seed) for seed in range(3)]

@@ -20,11 +20,6 @@ from qpsbgd.testing import SOLVER_CHECKS, random_family
 STEPS = 6
 
 
-@pytest.fixture(scope="session")
-def cache(tmp_path_factory):
-    return tmp_path_factory.getbasetemp() / "tiles"
-
-
 @pytest.fixture
 def record(tmp_path, cache):
     """A recording of three answers, and the families and spins in it."""
@@ -149,6 +144,46 @@ def test_a_long_torn_frame_leaves_nothing_behind(record, cache):
     for family in families:
         solver.solve(family)
     assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize("tail", [bytes(5000), bytes(20), b"\xff" * 300, b"answer\0\0" * 40], ids=str)
+def test_bytes_after_the_last_good_frame_are_dropped_and_written_over(record, cache, tail):
+    """A crashed file system leaves zeros, or what was on the disk before."""
+    path, families, spins = record
+    whole = path.read_bytes()
+    path.write_bytes(whole + tail)
+    assert (len(recordings.Recording(path)), recordings.Recording(path).torn) == (3, len(tail))
+    replay = Replay(path)
+    assert all(torch.equal(replay.solve(f).spins, s) for f, s in zip(families, spins, strict=True))
+    solver = VirtualQPU(size=3, cache=cache, num_reads=5, record=path)
+    for family in [*families, random_family(4, 3, 8, seed=7)]:
+        solver.solve(family)
+    assert path.read_bytes().startswith(whole) and len(recordings.Recording(path)) == 4
+
+
+@pytest.mark.parametrize("kept", [0, 10, 60, 100])
+def test_a_last_frame_that_is_zeros_from_some_byte_on_is_dropped(record, cache, kept):
+    """The file has its full length, but the last blocks never reached the disk."""
+    path, families, spins = record
+    whole = path.read_bytes()
+    at = recordings.Recording(path)._answers[-1] + kept
+    path.write_bytes(whole[:at] + bytes(len(whole) - at))
+    assert len(recordings.Recording(path)) == 2
+    solver = VirtualQPU(size=3, cache=cache, num_reads=5, record=path)
+    assert all(torch.equal(solver.solve(f).spins, s) for f, s in zip(families, spins, strict=True))
+    assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize("tail", [b"", bytes(500)], ids=["", "zeros"])
+def test_zeros_with_a_good_frame_after_them_are_refused(record, tail):
+    """Otherwise good answers would be written over."""
+    path, families, _ = record
+    whole = path.read_bytes()
+    first, second = recordings.Recording(path)._answers[:2]
+    for begin, end in ((first, second), (first, first + 48), (first + 60, second)):
+        path.write_bytes(whole[:begin] + bytes(end - begin) + whole[end:] + tail)
+        with pytest.raises(RecordingError, match="damaged at byte"):
+            Replay(path).solve(families[0])
 
 
 def test_a_broken_length_is_not_taken_for_a_torn_end(record):

@@ -10,11 +10,6 @@ from qpsbgd.solvers.annealer.virtual_qpu import VirtualQPU
 from qpsbgd.testing import random_family
 
 
-@pytest.fixture(scope="session")
-def cache(tmp_path_factory):
-    return tmp_path_factory.getbasetemp() / "tiles"
-
-
 def test_sampling_gives_all_reads_of_every_column_and_solving_the_best_of_them(cache):
     family = random_family(8, 3, 12)
     solver = VirtualQPU(size=4, cache=cache, num_reads=20, descent=False, sweeps=4)

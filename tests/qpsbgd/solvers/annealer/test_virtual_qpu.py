@@ -18,11 +18,6 @@ from qpsbgd.testing import SOLVER_CHECKS, random_family
 METHODS = ("path-integral", "annealing")
 
 
-@pytest.fixture(scope="session")
-def cache(tmp_path_factory):
-    return tmp_path_factory.getbasetemp() / "tiles"
-
-
 @pytest.mark.parametrize("check", SOLVER_CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
 def test_it_passes_every_check(cache, check):
     check(VirtualQPU(size=4, cache=cache))

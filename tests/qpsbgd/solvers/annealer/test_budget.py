@@ -1,0 +1,282 @@
+"""`max_qpu_seconds` is a promise about money: whatever may be charged is counted before it is sent."""
+
+import copy
+import dataclasses
+import pickle
+import threading
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+pytest.importorskip("dwave.system")
+pytest.importorskip("minorminer")
+
+from qpsbgd.sampler import FamilySampler
+from qpsbgd.solvers.annealer import submissions
+from qpsbgd.solvers.annealer.budget import BudgetSpent, Estimate, Ledger
+from qpsbgd.solvers.annealer.dwave import DWave
+from qpsbgd.solvers.annealer.recordings import Recording
+from qpsbgd.solvers.annealer.virtual_qpu import VirtualChip
+from qpsbgd.testing import random_family
+
+PRICE = 8.5e-3 + 2 * 82e-6  # of a submission with two reads
+FAMILY = random_family(4, 2, 8)
+
+
+class Service(VirtualChip):
+    """Counts what it takes; `faults` says which of its answers get lost, `report` what it says they cost."""
+
+    def __init__(self, *, faults=(), **report):
+        super().__init__(size=2)
+        self.faults, self.report, self.taken = list(faults), report, 0
+
+    def _anneal(self, h, couplers, reads, time, generator):
+        return generator.choice(np.array([-1, 1], dtype=np.int8), size=(reads, len(h)))
+
+    def sample(self, bqm, **parameters):
+        self.taken += 1
+        fault = self.faults.pop(0) if self.faults else None
+        answer = super().sample(bqm, **parameters)
+        answer.info["timing"].update(self.report)
+        return LostAnswer(fault) if fault else answer
+
+
+class LostAnswer:
+    """What a sampler returns for a problem that it took and whose answer never comes."""
+
+    def __init__(self, fault):
+        self.fault = fault
+
+    @property
+    def record(self):
+        raise self.fault
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch):
+    monkeypatch.setattr(submissions.time, "sleep", lambda seconds: None)
+
+
+@pytest.fixture
+def solver_of(cache):
+    def made(service, **options):
+        return DWave(sampler=service, cache=cache, num_reads=2, copies=1, **options)
+
+    return made
+
+
+def test_a_sampler_made_of_a_solver_counts_across_reads_and_calls(solver_of):
+    service = Service()
+    solver = solver_of(service, max_qpu_seconds=4.5 * PRICE)
+    sampler, bqm = FamilySampler(solver), FAMILY.to_bqm(0)
+    assert len(sampler.sample(bqm, num_reads=3)) == 3
+    sampler.sample(bqm)
+    with pytest.raises(BudgetSpent):
+        sampler.sample(bqm)
+    assert service.taken == solver.submissions == 4
+    assert solver.qpu_seconds == pytest.approx(4 * PRICE)
+
+
+def test_reads_that_pass_the_limit_together_are_refused_before_the_first_is_paid(solver_of):
+    service = Service()
+    with pytest.raises(BudgetSpent, match="nothing was sent"):
+        FamilySampler(solver_of(service, max_qpu_seconds=4.5 * PRICE)).sample(FAMILY.to_bqm(0), num_reads=5)
+    assert service.taken == 0
+
+
+def test_the_reads_of_a_sampler_go_into_one_recording(solver_of, tmp_path):
+    sampler = FamilySampler(solver_of(Service(), record=tmp_path / "run.chip"))
+    sampler.sample(FAMILY.to_bqm(0), num_reads=3)
+    assert len(Recording(tmp_path / "run.chip")) == 3
+
+
+def test_lost_answers_and_retries_are_counted(solver_of):
+    service = Service(faults=[ConnectionError("lost"), TimeoutError("late")])
+    solver = solver_of(service)
+    solution = solver.solve(FAMILY)
+    assert service.taken == solver.submissions == 3
+    assert solver.qpu_seconds == pytest.approx(3 * PRICE)
+    assert solution.stats["submissions"] == 1
+
+
+def test_a_retry_beyond_the_limit_is_not_sent(solver_of):
+    service = Service(faults=[ConnectionError("lost")] * 9)
+    solver = solver_of(service, max_qpu_seconds=2.5 * PRICE)
+    with pytest.raises(BudgetSpent, match=r"submissions would take .* they are not sent"):
+        solver.solve(FAMILY)
+    assert service.taken == solver.submissions == 2
+
+
+def test_a_problem_is_counted_while_it_is_being_sent(solver_of):
+    seen = []
+
+    class Watching(Service):
+        def sample(self, bqm, **parameters):
+            seen.append((solver.submissions, solver.qpu_seconds))
+            return super().sample(bqm, **parameters)
+
+    solver = solver_of(Watching())
+    solver.solve(FAMILY)
+    assert seen == [(1, pytest.approx(PRICE))]
+
+
+def test_faults_of_the_connection_count_since_the_problem_may_have_arrived(solver_of):
+    class Cut(Service):
+        def sample(self, bqm, **parameters):
+            raise ConnectionError("cut")
+
+    solver = solver_of(Cut(), retries=1)
+    with pytest.raises(ConnectionError):
+        solver.solve(FAMILY)
+    assert (solver.submissions, solver.qpu_seconds) == (2, pytest.approx(2 * PRICE))
+
+
+@pytest.mark.parametrize("report", [float("nan"), -1e9, float("inf"), 0.0, "fast", None, True, np.float32("nan")])
+def test_a_senseless_report_counts_by_the_estimate(solver_of, report):
+    service = Service(qpu_access_time=report)
+    solver = solver_of(service, max_qpu_seconds=2.5 * PRICE)
+    solver.solve(FAMILY), solver.solve(FAMILY)
+    assert solver.qpu_seconds == pytest.approx(2 * PRICE)
+    with pytest.raises(BudgetSpent):
+        solver.solve(FAMILY)
+    assert service.taken == 2
+
+
+def test_a_report_that_is_no_table_of_times_is_ignored(solver_of):
+    class Odd(Service):
+        def sample(self, bqm, **parameters):
+            answer = super().sample(bqm, **parameters)
+            answer.info["timing"] = "fast"
+            return answer
+
+    solver = solver_of(Odd())
+    solver.solve(FAMILY)
+    assert solver.qpu_seconds == pytest.approx(PRICE)
+
+
+@pytest.mark.parametrize(("microseconds", "counted"), [(50_000.0, 0.05), (10.0, PRICE)])
+def test_the_larger_of_report_and_estimate_counts(solver_of, microseconds, counted):
+    solver = solver_of(Service(qpu_access_time=microseconds))
+    assert solver.solve(FAMILY).stats["qpu_seconds"] == pytest.approx(counted)
+    assert solver.qpu_seconds == pytest.approx(counted)
+
+
+@pytest.mark.parametrize("limit", [float("nan"), float("inf"), -1.0, 0.0, True, np.True_, "3", 10**400])
+def test_a_limit_must_be_a_positive_number(limit):
+    with pytest.raises((TypeError, ValueError), match="max_qpu_seconds must be"):
+        DWave(max_qpu_seconds=limit)
+
+
+@pytest.mark.parametrize("microseconds", [float("nan"), -5.0, float("inf")])
+@pytest.mark.parametrize("limit", [None, 1.0])
+def test_nothing_is_sent_on_a_senseless_estimate(solver_of, microseconds, limit):
+    service = Service()
+    service.solver = SimpleNamespace(estimate_qpu_access_time=lambda qubits, **_: microseconds)
+    with pytest.raises(ValueError, match="estimated QPU time must be"):
+        solver_of(service, max_qpu_seconds=limit).solve(FAMILY)
+    assert service.taken == 0
+
+
+@pytest.mark.parametrize("seconds", [float("nan"), -1.0, float("inf")])
+def test_estimates_must_be_finite_and_not_negative(seconds):
+    with pytest.raises(ValueError, match="estimated QPU time must be"):
+        Estimate(1, seconds)
+
+
+def test_threads_that_share_a_solver_share_its_limit(solver_of):
+    class Slow(Service):
+        def sample(self, bqm, **parameters):
+            threading.Event().wait(0.005)
+            return super().sample(bqm, **parameters)
+
+    service = Slow()
+    solver = solver_of(service, max_qpu_seconds=5.5 * PRICE)
+    outcomes = []
+
+    def once():
+        try:
+            solver.solve(FAMILY)
+            outcomes.append("solved")
+        except BudgetSpent:
+            outcomes.append("refused")
+
+    threads = [threading.Thread(target=once) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(outcomes) == ["refused"] * 3 + ["solved"] * 5
+    assert service.taken == solver.submissions == 5
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
+def test_a_copy_counts_together_with_the_original(solver_of, copied):
+    service = Service()
+    solver = solver_of(service, max_qpu_seconds=3.5 * PRICE)
+    solver.solve(FAMILY)
+    other = copied(solver)
+    other.solve(FAMILY), solver.solve(FAMILY)
+    for each in (solver, other):
+        assert each.submissions == 3
+        with pytest.raises(BudgetSpent):
+            each.solve(FAMILY)
+    assert service.taken == 3
+
+
+def test_a_pickled_solver_goes_on_from_the_count(solver_of):
+    solver = solver_of(Service(), max_qpu_seconds=2.5 * PRICE)
+    solver.solve(FAMILY)
+    other = pickle.loads(pickle.dumps(solver))
+    assert (other.submissions, other.qpu_seconds) == (1, solver.qpu_seconds)
+    other.solve(FAMILY)
+    with pytest.raises(BudgetSpent):
+        other.solve(FAMILY)
+    assert solver.submissions == 1
+
+
+def test_an_earlier_state_does_not_lower_the_count(solver_of):
+    solver = solver_of(Service(), max_qpu_seconds=2.5 * PRICE)
+    state = solver.state_dict()
+    for _ in range(2):
+        solver.load_state_dict(state)
+        solver.solve(FAMILY)
+    solver.load_state_dict(state)
+    with pytest.raises(BudgetSpent):
+        solver.solve(FAMILY)
+
+
+def test_recorded_answers_count_once_however_often_they_are_given(solver_of, tmp_path):
+    service = Service()
+    solver = solver_of(service, record=tmp_path / "run.chip")
+    state = solver.state_dict()
+    for _ in range(3):
+        solver.load_state_dict(state)
+        solver.solve(FAMILY)
+    assert service.taken == solver.submissions == 1
+    again = solver_of(service, record=tmp_path / "run.chip")
+    again.solve(FAMILY)
+    assert (again.submissions, again.qpu_seconds) == (1, solver.qpu_seconds)
+
+
+def test_a_spent_budget_can_be_pickled():
+    error = pickle.loads(pickle.dumps(BudgetSpent("spent")))
+    assert isinstance(error, BudgetSpent) and str(error) == "spent"
+
+
+def test_options_cannot_be_changed(solver_of):
+    solver = solver_of(Service())
+    for name, value in {"max_qpu_seconds": None, "copies": 4, "num_reads": 3}.items():
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(solver, name, value)
+
+
+def test_submissions_are_reserved_all_or_none():
+    ledger = Ledger(limit=1.0)
+    bills = ledger.reserve([0.4, 0.4])
+    with pytest.raises(BudgetSpent):
+        ledger.reserve([0.1, 0.2])
+    assert (ledger.submissions, ledger.qpu_seconds) == (2, 0.8)
+    bills[0].sent = True
+    ledger.give_up(bills)
+    assert (ledger.submissions, ledger.qpu_seconds) == (1, 0.4)
