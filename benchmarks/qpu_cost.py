@@ -1,9 +1,9 @@
-"""What does training cost on a D-Wave chip, packed, beside one embedding and one submission for every column?
+"""What does training cost on a D-Wave chip, packed, compared with one embedding and one submission per column?
 
-All ways are run on D-Wave's mock of a chip, which counts submissions and reads: the solver `dwave` with one tile a
+All ways run on D-Wave's mock of a chip, with submissions and reads counted: the solver `dwave` with one tile per
 column; the same with the reads of a column shared out among spare tiles; and `EmbeddingComposite`, which embeds every
-QUBO anew, as the paper did. All take the same number of reads of every QUBO, or a few more. Time of the chip is 8.5 ms
-of programming a submission and 82 µs a read, the mock's own figures; the mock anneals nothing, so answers are not
+QUBO anew, as the paper did. All take the same number of reads of every QUBO, or a few more. QPU time is 8.5 ms of
+programming per submission and 82 µs per read, the mock's own figures; the mock does not anneal, so answers are not
 compared here. Host seconds are those of this machine, tile search included.
 
     python benchmarks/qpu_cost.py        writes benchmarks/results/qpu_cost.json (QPSBGD_DATA: folder with mnist/)

@@ -63,7 +63,7 @@ def torque_compensation(family):
 
 
 def ways(family):
-    """Options by name; what is not named is as by default."""
+    """Options by name; all others have their defaults."""
     found = {f"chain strength {strength:g}": {"chain_strength": strength} for strength in STRENGTHS}
     found["chain strength as D-Wave's default"] = {"chain_strength": torque_compensation(family)}
     found |= {f"errors × {k}": {"h_error": 0.02 * k, "j_error": 0.01 * k} for k in ERRORS}

@@ -1,6 +1,6 @@
-"""Training on a quantum annealer's budget: what it will cost, a limit, a checkpoint, a recording, a replay.
+"""Training within a budget of QPU time: an estimate, a limit, a checkpoint, a recording, a replay.
 
-Runs on a virtual chip (extra `dwave`). With a token of D-Wave Leap, `make_solver("dwave", …)` takes the same options.
+Runs on a virtual chip (extra `dwave`). With a D-Wave Leap token, `make_solver("dwave", …)` takes the same options.
 """
 
 import tempfile
@@ -32,12 +32,12 @@ def train(solver, checkpoint):
             nn.functional.cross_entropy(model(inputs[rows]), targets[rows]).backward()
             optimizer.step()
     right = (model(inputs).argmax(1) == targets).float().mean()
-    print(f"accuracy {right:.2f} after {solver.submissions} submissions, {solver.qpu_seconds:.3f} s of the chip")
+    print(f"accuracy {right:.2f} after {solver.submissions} submissions, {solver.qpu_seconds:.3f} s of QPU time")
     return model[0].weight.detach()
 
 
 cost = make_solver("virtual-qpu", num_reads=20, size=4).estimate([(8, 6), (6, 2)]) * STEPS
-print(f"{STEPS} steps will take {cost.submissions} submissions and {cost.qpu_seconds:.3f} s of the chip")
+print(f"{STEPS} steps will take {cost.submissions} submissions and {cost.qpu_seconds:.3f} s of QPU time")
 
 options = {"num_reads": 20, "size": 4, "record": folder / "run.chip"}
 try:

@@ -18,7 +18,7 @@ except ImportError as error:
 
 
 class FamilySampler(dimod.Sampler):  # type: ignore[misc]  # dimod comes without types
-    """A dimod sampler that asks a solver of this library.
+    """A dimod sampler that uses a solver of this library.
 
         FamilySampler("annealing", sweeps=100).sample(bqm, num_reads=10).first
 
@@ -49,10 +49,10 @@ class FamilySampler(dimod.Sampler):  # type: ignore[misc]  # dimod comes without
 
         Args:
             bqm: Any model, over SPIN or BINARY variables.
-            num_reads: How many answers. Read k has the seed plus k; a solver without seed is asked once, and its
-                answer has `num_occurrences=num_reads`.
+            num_reads: How many answers. Read k has the seed plus k; a solver without a seed solves once, and its
+                answer has `num_occurrences=num_reads`. Solvers on an annealer keep one connection and one budget.
             seed: Of the first read, instead of the solver's own.
-            **kwargs: Ignored with a warning, as dimod wants it.
+            **kwargs: Ignored with a warning, as dimod requires.
         """
         self.remove_unknown_kwargs(**kwargs)
         if num_reads < 1:

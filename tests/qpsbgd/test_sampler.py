@@ -54,7 +54,7 @@ def test_reads_have_seeds_one_after_the_other():
     assert len({round(s.first.energy, 9) for s in single}) > 1
 
 
-def test_a_solver_without_seed_is_asked_once():
+def test_a_solver_without_a_seed_solves_once():
     found = FamilySampler("exact").sample(random_bqm("BINARY"), num_reads=5)
     assert len(found) == 1
     assert found.record.num_occurrences.tolist() == [5]
@@ -63,7 +63,7 @@ def test_a_solver_without_seed_is_asked_once():
         FamilySampler("exact").sample(random_bqm("BINARY"), seed=1)
 
 
-def test_an_empty_model_has_one_empty_answer_a_read():
+def test_an_empty_model_has_one_empty_answer_per_read():
     found = FamilySampler().sample(dimod.BinaryQuadraticModel({}, {}, 1.5, "SPIN"), num_reads=2)
     assert found.record.energy.tolist() == [1.5, 1.5]
 

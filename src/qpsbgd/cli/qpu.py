@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from qpsbgd.cli.console import console, rich_table
 from qpsbgd.cli.solve import read_options
@@ -20,15 +21,15 @@ app = typer.Typer(no_args_is_help=True, help="Quantum annealers: costs before a 
 
 @app.command()
 def estimate(
-    widths: Annotated[str, typer.Argument(help="Of the network's layers, such as 16-4-4-2.")],
+    widths: Annotated[str, typer.Argument(help="Widths of the network's layers, such as 16-4-4-2.")],
     steps: Annotated[int, typer.Option(min=1, help="Optimiser steps of the run.")] = 1,
     solver: Annotated[str, typer.Option(help="virtual-qpu, dwave or leap-hybrid.")] = "virtual-qpu",
-    option: Annotated[list[str] | None, typer.Option(help="Option of the solver, key=value; repeat at will.")] = None,
+    option: Annotated[list[str] | None, typer.Option(help="Option of the solver, key=value; may be repeated.")] = None,
 ) -> None:
-    """Count the submissions and seconds of the chip that training takes; sends nothing.
+    """Estimate the submissions and the QPU time of a training run; sends no problem.
 
-    The solver virtual-qpu needs no token: a full Pegasus chip, or another by --option topology=zephyr and size=15, with
-    the times of D-Wave's mock. The solver dwave asks your chip for its graph and its times.
+    The solver virtual-qpu needs no token: it is a perfect Pegasus chip, or with --option topology=zephyr and --option
+    size=15 a Zephyr chip, with the times of D-Wave's mock. The solver dwave reads your chip's graph and times.
     """
     shapes = _shapes(widths)
     try:
@@ -36,24 +37,25 @@ def estimate(
     except TypeError as error:
         raise ValueError(str(error)) from error
     if not hasattr(made, "estimate"):
-        raise ValueError(f"solver {solver!r} asks no annealer; choose virtual-qpu, dwave or leap-hybrid")
-    ways: dict[str, Estimate] = {"all columns together": made.estimate(shapes)}
-    if solver != "leap-hybrid":
-        ways["one column at a time"] = made.estimate(shapes, one_by_one=True)
+        raise ValueError(f"solver {solver!r} uses no annealer; choose virtual-qpu, dwave or leap-hybrid")
+    with made:
+        ways: dict[str, Estimate] = {"all columns together": made.estimate(shapes)}
+        if solver != "leap-hybrid":
+            ways["one column at a time"] = made.estimate(shapes, one_by_one=True)
+        chip = made.connect().properties.get("chip_id", solver)
     body = [
         [f"submissions, {_steps(count)}", *(str((cost * count).submissions) for cost in ways.values())]
         for count in dict.fromkeys((1, steps))
     ] + [
-        [f"time of the chip, {_steps(count)}", *(_time((cost * count).qpu_seconds) for cost in ways.values())]
+        [f"QPU time, {_steps(count)}", *(_time((cost * count).qpu_seconds) for cost in ways.values())]
         for count in dict.fromkeys((1, steps))
     ]
-    chip = made.connect().properties.get("chip_id", solver)
     reads = f", {made.num_reads} reads" if hasattr(made, "num_reads") else ""
     console.print(rich_table(f"{widths} on {chip}{reads}", ["", *ways], body))
 
 
 @app.command()
-def recording(file: Annotated[Path, typer.Argument(help="What `record` of a solver wrote.")]) -> None:
+def recording(file: Annotated[Path, typer.Argument(help="File written by a solver's option `record`.")]) -> None:
     """Check a recording, answer by answer, and say what it holds."""
     from qpsbgd.solvers.annealer.recordings import Recording
 
@@ -64,13 +66,15 @@ def recording(file: Annotated[Path, typer.Argument(help="What `record` of a solv
         "solver": header.get("solver", "?"),
         "chip": header.get("chip", {}).get("name", "–"),
         "answers": len(found),
-        "chip time": _time(seconds),
+        "QPU time": _time(seconds),
         "size": f"{file.stat().st_size / 1e6:.3g} MB",
     }
     if found.torn:
-        facts["unfinished"] = f"{found.torn} bytes at the end: a run was killed there, or the file was cut off"
+        facts["unfinished"] = (
+            f"{found.torn} bytes at the end: a run was killed there, or the file was cut off or damaged"
+        )
     for name, fact in facts.items():
-        console.print(f"[bold]{name:<12}[/bold]{fact}", highlight=False)
+        console.print(f"[bold]{name:<12}[/bold]{escape(str(fact))}", highlight=False)
 
 
 def _shapes(text: str) -> list[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""What the solvers need to know of an annealer's chip: its graph, the ranges of its coefficients, its times."""
+"""What the solvers need to know about an annealer's chip: its graph, the ranges of its coefficients, its times."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ import numpy as np
 TOPOLOGIES = ("pegasus", "zephyr", "chimera")
 
 PROGRAMMING_SECONDS = 8.5e-3
-"""Of a submission, where a chip tells nothing of its times."""
+"""Per submission, where a chip does not state its times."""
 READOUT_SECONDS = 62e-6
-"""Of a read beside the anneal, where a chip tells nothing of its times; with an anneal of 20 µs it makes 82 µs."""
+"""Per read, beside the anneal, where a chip does not state its times; with an anneal of 20 µs a read takes 82 µs."""
 ANNEALING_TIME = 20.0
-"""Microseconds of an anneal, where neither the caller nor the chip says otherwise."""
+"""Microseconds per anneal, where neither the caller nor the chip says otherwise."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,16 +28,16 @@ class Chip:
     """A chip's working graph and ranges.
 
     Attributes:
-        name: What the chip calls itself.
+        name: The chip's own name.
         topology: One of `TOPOLOGIES`.
         shape: Of the topology: (m,) for Pegasus, (m, t) for Zephyr, (m, n, t) for Chimera.
         qubits: The working qubits, in order.
         couplers: The working couplers (a, b), a < b, in order.
-        h_range: Least and greatest field of a qubit.
-        j_range: Least and greatest coupling.
-        chain_range: The same, as far as chains may use it: the extended range where the chip has one.
-        qubit_range: Least and greatest sum of a qubit's couplings; infinite where the chip sets none.
-        group_range: The same for each of the two groups that a Zephyr chip divides a qubit's couplers into.
+        h_range: Smallest and largest field of a qubit.
+        j_range: Smallest and largest coupling.
+        chain_range: The same inside chains: the extended range where the chip has one.
+        qubit_range: Smallest and largest sum of a qubit's couplings; infinite where the chip sets no bound.
+        group_range: The same for each of the two groups into which a Zephyr chip divides a qubit's couplers.
     """
 
     name: str
@@ -65,12 +65,12 @@ class Chip:
 
     @classmethod
     def read(cls, sampler: Any) -> Chip:
-        """The chip by the sampler's own account: `of`, made anew."""
+        """The chip as the sampler's properties describe it."""
         for name in ("nodelist", "edgelist", "properties"):
             if getattr(sampler, name, None) is None:
                 raise TypeError(
-                    "sampler must be a structured one, with nodelist, edgelist and properties as DWaveSampler has "
-                    f"them, but {type(sampler).__name__} has no {name}; for other samplers use the solver 'dimod'"
+                    "sampler must be structured, with nodelist, edgelist and properties like those of DWaveSampler, "
+                    f"but {type(sampler).__name__} has no {name}; for other samplers use the solver 'dimod'"
                 )
         properties = sampler.properties
         topology = properties.get("topology", {})
@@ -93,7 +93,7 @@ class Chip:
         )
 
     def as_sampler(self) -> SimpleNamespace:
-        """Something that `Chip.of` makes the same chip of, but that samples nothing."""
+        """An object from which `Chip.of` makes the same chip again; it cannot sample."""
         properties = {
             "chip_id": self.name,
             "topology": {"type": self.topology, "shape": self.shape},
@@ -107,26 +107,26 @@ class Chip:
 
     @functools.cached_property
     def key(self) -> str:
-        """A name for files that no chip with another graph has."""
+        """A name for files, different for every name and graph."""
         graph = np.array([*self.qubits, -1, *(qubit for pair in self.couplers for qubit in pair)], dtype="<i4")
         digest = hashlib.sha256(repr((self.name, self.topology, self.shape)).encode() + graph.tobytes()).hexdigest()
         readable = "".join(letter if letter.isalnum() else "-" for letter in self.name)[:40]
         return f"{readable}-{digest[:20]}"
 
     def described(self) -> dict[str, Any]:
-        """All attributes as JSON can hold them; `Chip.from_description` undoes it."""
+        """All attributes in a form that fits into JSON; `Chip.from_description` is the way back."""
         return json.loads(json.dumps(dataclasses.asdict(self)))  # type: ignore[no-any-return]
 
     @classmethod
     def from_description(cls, description: Mapping[str, Any]) -> Chip:
-        """The chip that was described."""
+        """The chip that `described` describes."""
         lists = {name: tuple(value) for name, value in description.items() if isinstance(value, list)}
         lists["couplers"] = tuple((int(a), int(b)) for a, b in description["couplers"])
         return cls(**{**description, **lists})
 
     @functools.cached_property
     def tilings(self) -> dict[Any, Any]:
-        """What `tiles.tiles_of` has found on the chip."""
+        """What `tiles.tiles_of` has found on the chip so far."""
         return {}
 
     @functools.cached_property
@@ -144,10 +144,10 @@ class Chip:
 
 
 def access_seconds(sampler: Any, *, num_qubits: int, num_reads: int, annealing_time: float | None = None) -> float:
-    """Seconds of the chip that one submission takes, by the chip's own estimate.
+    """QPU time of one submission in seconds, by the chip's own estimate.
 
-    That is `sampler.solver.estimate_qpu_access_time` or the same from the property `problem_timing_data`; a chip with
-    neither, such as the mock, is taken to need `PROGRAMMING_SECONDS`, and per read the anneal and `READOUT_SECONDS`.
+    That is `sampler.solver.estimate_qpu_access_time`, or the same from the property `problem_timing_data`. A chip with
+    neither, such as the mock, is assumed to need `PROGRAMMING_SECONDS`, and per read the anneal and `READOUT_SECONDS`.
     """
     reads: dict[str, Any] = {"num_reads": num_reads}
     if annealing_time is not None:
@@ -158,8 +158,8 @@ def access_seconds(sampler: Any, *, num_qubits: int, num_reads: int, annealing_t
     if sampler.properties.get("problem_timing_data"):
         from dwave.cloud.solver import StructuredSolver
 
-        told = SimpleNamespace(properties=sampler.properties)
-        return float(StructuredSolver.estimate_qpu_access_time(told, num_qubits, **reads)) * 1e-6
+        described = SimpleNamespace(properties=sampler.properties)
+        return float(StructuredSolver.estimate_qpu_access_time(described, num_qubits, **reads)) * 1e-6
     if annealing_time is None:
         annealing_time = float(sampler.properties.get("default_annealing_time", ANNEALING_TIME))
     return PROGRAMMING_SECONDS + num_reads * (annealing_time * 1e-6 + READOUT_SECONDS)

@@ -53,13 +53,13 @@ def pack(sizes: Sequence[int], tilings: Mapping[int, Sequence[Tile]], *, copies:
     """As few sheets as a greedy filling needs for columns of these sizes; every column is on exactly one of them.
 
     Wide columns come first: they leave room for narrow ones, not the other way round. Tiles of different sizes come
-    from different tilings of the chip and are taken where they do not overlap. What then is free of a sheet serves its
-    columns again, in turn.
+    from different tilings of the chip and are used where they do not overlap. Tiles that are then still free serve the
+    sheet's columns again, in turn.
 
     Args:
         sizes: n of every column.
         tilings: For every n that occurs, disjoint tiles; at least one each.
-        copies: The most tiles of a column.
+        copies: The most tiles per column.
     """
     waiting = sorted(range(len(sizes)), key=lambda column: -sizes[column])
     sheets = []
@@ -97,14 +97,14 @@ def _take(tiles: list[Tile], used: set[int]) -> Tile | None:
 def embedded(ising: Ising, tile: Tile, chip: Chip, *, chain_strength: float) -> tuple[Array, Array]:
     """Fields (q,) and couplings (c + k,) of a tile, as large as the chip's ranges allow.
 
-    A spin's field is shared evenly by its chain, a coupling by all couplers between two chains. All is multiplied by
-    one factor per tile, with which the tightest of the ranges of fields, couplings, chains and a qubit's sums fits.
+    A spin's field is shared evenly by its chain, a coupling by all couplers between two chains. Everything on a tile is
+    multiplied by one factor, the largest for which fields, couplings, chains and the sums at every qubit stay in range.
     For sums over a group of couplers, all of a qubit's couplings of one sign count, whatever their groups.
 
     Args:
         ising: The column.
         tile: Where it goes.
-        chip: Whose ranges hold.
+        chip: Sets the ranges.
         chain_strength: As in `Ising.strength`.
     """
     fields = (ising.fields / tile.lengths)[tile.spin]
@@ -125,7 +125,7 @@ def embedded(ising: Ising, tile: Tile, chip: Chip, *, chain_strength: float) -> 
         _fit(negative, chip.group_range),
         _fit(positive, chip.group_range),
     )
-    # A little less than all: what rounds up past the end of a range would be refused.
+    # Slightly less than the full range: a value that rounds up past its end would be refused.
     factor = factor * (1 - 5e-7) if np.isfinite(factor) else 1.0
     return fields * factor, couplings * factor
 
@@ -137,16 +137,16 @@ def _fit(values: Array, bounds: tuple[float, float]) -> float:
 
 
 def votes(spins: Array, tile: Tile) -> Array:
-    """Sum of every chain's qubits: (reads, q) → (reads, n); a chain is whole where that is ± its length."""
+    """Sum of every chain's qubits: (reads, q) → (reads, n); a chain is unbroken where that is ± its length."""
     return np.add.reduceat(spins.astype(np.int64), tile.starts, axis=1)
 
 
 def decided(votes: Array, lengths: Array, *, quadratic: Array, linear: Array, repair: str) -> Array:
     """Spins of every read from the votes of its chains, both (reads, n).
 
-    Whole chains say their spin. With repair "majority" broken ones follow most of their qubits, and ties are left to
-    the energy; with "energy" all broken ones are. Those are set one after the other, the one that feels the strongest
-    field first, each as lowers the energy.
+    An unbroken chain gives its spin. With repair "majority" broken chains follow most of their qubits, and ties are
+    decided by the energy; with "energy" all broken chains are. These are set one after the other, the one that feels
+    the strongest field first, each to the sign that lowers the energy.
 
     Args:
         votes: Sums of the chains.

@@ -1,4 +1,4 @@
-"""A chip's reads of one family: collected tile by tile, repaired, and the best of every column picked."""
+"""A chip's reads of one family: collected tile by tile, repaired, and the best of every column chosen."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Reads:
         self._quadratic: Array = self._exact.quadratic.numpy()
         self._linear: Array = self._exact.linear.numpy()
         if not (np.isfinite(self._quadratic).all() and np.isfinite(self._linear).all()):
-            raise ValueError("a QUBO must be finite to be sent to an annealer, but holds NaN or infinite values")
+            raise ValueError("a QUBO must be finite to be sent to an annealer, but has NaN or infinite values")
         couplings = 2 * self._quadratic
         np.fill_diagonal(couplings, 0)
         norm = largest_eigenvalue(couplings)
@@ -57,7 +57,7 @@ class Reads:
 
     @property
     def digest(self) -> int:
-        """A number that another family has not."""
+        """A number that differs from family to family."""
         return zlib.crc32(self._linear.astype(np.float32).tobytes())
 
     def add(self, column: int, votes: Array, lengths: Array) -> None:
@@ -67,7 +67,7 @@ class Reads:
         self._lengths.append(np.broadcast_to(lengths, votes.shape))
 
     def best(self, *, repair: str, descent: bool) -> Solution:
-        """The read of least energy of every column, with what the chip did in `stats`."""
+        """The read of lowest energy of every column, with what the chip did in `stats`."""
         column, wide, every, stats = self._repaired(repair)
         energies = wide.energies(every)
         shift = float(self.family.offset.double().mean())
@@ -79,7 +79,7 @@ class Reads:
         return Solution.of(self.family, every[:, self._first(energies, column)], **stats)
 
     def all(self, *, repair: str, descent: bool) -> Samples:
-        """Every read, in the order of the submissions: of every column as many as the one with fewest has."""
+        """Every read, in the order of the submissions; per column as many as the column with the fewest has."""
         column, wide, every, stats = self._repaired(repair)
         if descent:
             every = improved(wide, every).spins
@@ -88,7 +88,7 @@ class Reads:
         return Samples(spins, self.family.energies(spins), stats)
 
     def _repaired(self, repair: str) -> tuple[Array, QuboFamily, Tensor, dict[str, Any]]:
-        """The column of every read, all reads as columns of one family, their spins (n, reads), and what chains did."""
+        """The column of every read, all reads as columns of one family, their spins (n, reads), and stats of chains."""
         column, votes, lengths = (np.concatenate(part) for part in (self._column, self._votes, self._lengths))
         linear = self._linear.T[column]
         spins = decided(votes, lengths, quadratic=self._quadratic, linear=linear, repair=repair)
@@ -104,6 +104,6 @@ class Reads:
         return column, wide, torch.from_numpy(spins.T.copy()), stats
 
     def _first(self, energies: Tensor, column: Array) -> Tensor:
-        """Which read of every column has the least energy."""
+        """Which read of every column has the lowest energy."""
         order = np.lexsort((energies.numpy(), column))
         return torch.from_numpy(order[np.unique(column[order], return_index=True)[1]])

@@ -48,7 +48,7 @@ class Recording(Link):
     def __len__(self) -> int:
         return len(self._answers)
 
-    def ask(self, problems: Sequence[Submission], ledger: Ledger) -> Iterator[Answer]:
+    def answers(self, problems: Sequence[Submission], ledger: Ledger) -> Iterator[Answer]:
         """Recorded answers first, then live ones; each counts once, however often it is given."""
         known = max(0, min(len(problems), len(self) - self._position))
         for problem in problems[:known]:
@@ -62,7 +62,7 @@ class Recording(Link):
                 f"{self.path} ends after {len(self)} answers, but the run needs another; the recorded run was shorter"
                 + (f", or the file was cut off: {self.torn} bytes of no complete answer follow" if self.torn else "")
             )
-        for problem, answer in zip(rest, self._live.ask(rest, ledger) if self._live else (), strict=True):
+        for problem, answer in zip(rest, self._live.answers(rest, ledger) if self._live else (), strict=True):
             self._add(problem, answer)
             self._position = ledger.recorded = len(self)
             yield answer

@@ -162,7 +162,7 @@ class ServiceSolver(Solver):
 
     def _send(self, problems: Sequence[Submission]) -> list[Answer]:
         """The answers; every problem is counted before it is sent."""
-        return list(self._link().ask(problems, self._session.ledger))
+        return list(self._link().answers(problems, self._session.ledger))
 
     def _used(self, answers: Sequence[Answer]) -> dict[str, Any]:
         """What these answers took, for the `stats` of a solution."""

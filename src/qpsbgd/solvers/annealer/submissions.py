@@ -103,7 +103,7 @@ class Link(ABC):
     """Answers problems: a live connection, or a recording before one."""
 
     @abstractmethod
-    def ask(self, problems: Sequence[Submission], ledger: Ledger) -> Iterator[Answer]:
+    def answers(self, problems: Sequence[Submission], ledger: Ledger) -> Iterator[Answer]:
         """The answers, one by one and in order; whatever may be charged is in the ledger before it is sent."""
 
     @abstractmethod
@@ -133,7 +133,7 @@ class Live(Link):
     def __init__(self, sampler: Any, *, retries: int = 3, owned: bool = False) -> None:
         self._sampler, self._retries, self._owned = sampler, retries, owned
 
-    def ask(self, problems: Sequence[Submission], ledger: Ledger) -> Iterator[Answer]:
+    def answers(self, problems: Sequence[Submission], ledger: Ledger) -> Iterator[Answer]:
         """Sends all, then waits for one after the other."""
         bills = ledger.reserve([problem.seconds for problem in problems])
         try:

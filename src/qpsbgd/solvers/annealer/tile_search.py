@@ -1,12 +1,12 @@
-"""Searches a chip for disjoint cliques; a script for a process of its own, since minorminer may take the process along.
+"""Searches a chip for disjoint cliques; a script for a separate process, since minorminer can crash its process.
 
 `minorminer.busclique` 0.2.22 aborts the interpreter, or fills the memory, for 5 to 8 spins on Zephyr graphs and for 3
-and 4 on Chimera graphs, and now and then elsewhere. Those are never asked for (a part of a larger clique will do), and
-`tiles` runs this file: a step that killed the process is left out the next time. It imports nothing of ours: torch
+and 4 on Chimera graphs, and now and then elsewhere. Those sizes are never requested (a part of a larger clique will
+do), and when a step has killed the process, `tiles` runs this file again without it. It imports nothing of ours: torch
 would take longer to load than most searches.
 
 stdin: JSON with `topology`, `shape`, `qubits`, `couplers`, `spins` (n, or null for the largest clique) and `skip`.
-stdout: the number of every step before it is tried, and last the tiles (or the largest n) as JSON.
+stdout: the number of every step before it is tried, and at the end the tiles (or the largest n) as JSON.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
-_PATIENCE = 120.0  # seconds for one step; good ones take at most about 1, more on a busy machine
-_MOST_MEMORY = 4 << 30  # bytes; good searches take a tenth of that
+_PATIENCE = 120.0  # seconds per step; one that works takes at most about 1, more on a busy machine
+_MOST_MEMORY = 4 << 30  # bytes; a search that works takes a tenth of that
 
 Tiles = list[list[list[int]]]
 
@@ -54,10 +54,9 @@ class Search:
         self._step += 1
         if self._step in self._skip:
             return []
-        print(self._step, flush=True)  # noqa: T201  # how the parent knows where it ended
-        asked = max(spins, self.least)
+        print(self._step, flush=True)  # noqa: T201  # so the parent knows where it ended
         faulthandler.dump_traceback_later(_PATIENCE, exit=True)
-        found = self._find(asked, graph, seed=0, use_cache=False)
+        found = self._find(max(spins, self.least), graph, seed=0, use_cache=False)
         faulthandler.cancel_dump_traceback_later()
         chains = sorted((sorted(map(int, chain)) for chain in found.values()), key=len)
         return chains[:spins]
@@ -73,7 +72,7 @@ class Search:
         return low
 
     def tiles(self, spins: int) -> Tiles:
-        """Disjoint cliques: as many as a scan over the chip by windows of growing size meets."""
+        """Disjoint cliques: as many as a scan over the chip with windows of growing size finds."""
         free = set(self.graph)
         found: Tiles = []
         least = self._least_size(spins)
@@ -84,13 +83,13 @@ class Search:
             before = len(found)
             for window, places in self._windows(size):
                 found += self._of_window(spins, window, places, free, need)
-            # Larger windows find what broken qubits hid from the smaller, until they find no more.
+            # Larger windows find what broken qubits hid from smaller ones, until they find nothing new.
             if found and (len(found) == before or size >= smallest + 3):
                 break
         return found
 
     def _least_size(self, spins: int) -> tuple[int, int] | None:
-        """The smallest unbroken lattice that holds the clique, and the qubits that it takes there."""
+        """The smallest perfect lattice that holds the clique, and the number of qubits that it takes there."""
         for size in range(1 if self.topology == "chimera" else 2, self.size + 1):
             chains = self.clique(spins, self._make(size))
             if chains:
@@ -98,12 +97,12 @@ class Search:
         return None
 
     def _windows(self, size: int) -> Iterator[tuple[Any, dict[int, int]]]:
-        """Every place of a lattice of that size on the chip: the lattice, and the chip's qubit of each of its nodes."""
+        """Every place for a lattice of that size on the chip: the lattice, and the chip's qubit for each node."""
         window = self._make(size)
         nodes = list(window)
         places = [dict(zip(nodes, map(int, map(at, nodes)), strict=True)) for at in self._maps(window, self.graph)]
         if self.topology == "zephyr":
-            # Row by row gives 90 tiles of 16 spins on a Z12, the order as it comes 82; on a P16 it is 88 against 93.
+            # Row by row gives 90 tiles of 16 spins on a Z12, dwave-graphs' own order 82; on a P16 it is 88 against 93.
             places.sort(key=self._row)
         return ((window, place) for place in places)
 
@@ -129,7 +128,7 @@ class Search:
 
 def main() -> None:
     """Answer the request on stdin."""
-    with contextlib.suppress(ImportError, ValueError, OSError):  # there is no such limit on every system
+    with contextlib.suppress(ImportError, ValueError, OSError):  # not every system has such a limit
         resource = import_module("resource")
         resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
     request = json.load(sys.stdin)

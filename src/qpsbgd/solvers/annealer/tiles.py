@@ -41,7 +41,7 @@ class Tile:
         lengths: Qubits of every chain, shape (n,).
         chain_edges: Positions of the couplers inside chains, shape (c, 2).
         cross_edges: Positions of the couplers between chains, shape (k, 2).
-        share: What part of its two spins' coupling each of those carries, shape (k,).
+        share: The part of its two spins' coupling that each of those carries, shape (k,).
     """
 
     qubits: Array
@@ -95,10 +95,10 @@ class Tile:
 
 
 def tiles_of(chip: Chip, spins: int, *, folder: Path | None = None) -> tuple[Tile, ...]:
-    """Disjoint tiles of `spins` chains on the chip, in the order of a scan over it; empty where not one fits.
+    """Disjoint tiles of `spins` chains on the chip, in the order of a scan over it; empty where none fits.
 
-    The first call for a chip and a size searches for some seconds; the tiles are then kept in `folder`, or in memory
-    alone where that cannot be written. A file that is broken or does not fit the chip is written anew.
+    The first call for a chip and a size searches for some seconds; the tiles are then kept in `folder`, or only in
+    memory where that cannot be written. A file that is damaged or does not fit the chip is replaced.
 
     Args:
         chip: Where to look.
@@ -118,24 +118,24 @@ def _kept_or_searched(chip: Chip, spins: int, path: Path) -> tuple[Tile, ...]:
         if kept:
             return kept
     except (OSError, ValueError, TypeError, RecursionError):
-        pass  # there is no such file, or it is broken: it is written anew
+        pass  # there is no such file, or it is damaged: search, and write a new one
     found, whole = (_single_qubits(chip, spins), True) if spins <= _NATIVE else ([], True)
     if not found:
         found, whole = _searched(chip, spins)
     tiles = _checked(found, chip, spins)
     if not (tiles and whole):
-        return tiles  # a search that was cut short may find more another time
+        return tiles  # a search that skipped steps may find more another time
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with writing(path) as file:
             file.write(json.dumps(found, separators=(",", ":")).encode())
     except OSError:
-        pass  # a read-only home costs a search per process, no more
+        pass  # a read-only home folder only costs a search per process
     return tiles
 
 
 def largest_clique(chip: Chip) -> int:
-    """The most spins of which the chip holds a clique."""
+    """The spins of the largest clique on the chip."""
     if "largest" not in chip.tilings:
         chip.tilings["largest"] = int(_searched(chip, None)[0])
     largest: int = chip.tilings["largest"]
@@ -143,7 +143,7 @@ def largest_clique(chip: Chip) -> int:
 
 
 def _single_qubits(chip: Chip, spins: int) -> list[list[list[int]]]:
-    """Disjoint cliques whose chains are single qubits: the first that is left of every qubit in turn."""
+    """Disjoint cliques whose chains are single qubits: for every qubit in turn the first that is still free."""
     free = set(chip.qubits)
 
     def grown(clique: list[int]) -> list[int]:
@@ -163,7 +163,7 @@ def _single_qubits(chip: Chip, spins: int) -> list[list[list[int]]]:
 
 
 def _searched(chip: Chip, spins: int | None) -> tuple[Any, bool]:
-    """What `tile_search` finds in a process of its own, without the steps that end it; and whether there were none."""
+    """What `tile_search` finds in a separate process, without the steps that crash it; and whether none did."""
     if importlib.util.find_spec("minorminer") is None:
         raise ImportError("cliques on an annealer's chip need minorminer: pip install 'qpsbgd[dwave]'")
     skip: list[int] = []
@@ -185,7 +185,7 @@ def _searched(chip: Chip, spins: int | None) -> tuple[Any, bool]:
         if last is None or last in skip or len(skip) == _MOST_RESTARTS:
             raise RuntimeError(
                 f"the search for cliques of {spins or 'most'} spins on {chip} ended with status {done.returncode} "
-                f"after {len(skip)} restarts; it said: {done.stderr[-500:].strip() or 'nothing'}"
+                f"after {len(skip)} restarts; it wrote: {done.stderr[-500:].strip() or 'nothing'}"
             )
         skip.append(last)
 

@@ -1,4 +1,4 @@
-"""A simulated annealer's chip with a real topology, broken qubits, control errors and broken chains; and its solver."""
+"""A simulated chip with a real topology, broken qubits, control errors and broken chains; and its solver."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Array = np.ndarray[Any, Any]
 
 
 class VirtualChip(dimod.Sampler, dimod.Structured):  # type: ignore[misc]
-    """A structured sampler that stands in for a `DWaveSampler`: takes what a chip takes and errs as a chip errs.
+    """A structured sampler that stands in for a `DWaveSampler`: it accepts what a chip accepts and has a chip's errors.
 
         H(u) = −A(u) Σ Xᵢ + B(u) ( Σ hᵢ Zᵢ + Σ Jᵢⱼ Zᵢ Zⱼ ),   A(u) = field · (1 − u),   B(u) = u,   u = 0 … 1
 
@@ -37,13 +37,13 @@ class VirtualChip(dimod.Sampler, dimod.Structured):  # type: ignore[misc]
         topology: "pegasus" or "zephyr".
         size: m of the topology: 16 is an Advantage chip (Pegasus), 12 an Advantage2 (Zephyr).
         broken: Share of qubits that do not work, chosen by the seed.
-        h_error: Standard deviation of what is added to every field, in the units of h; fresh for every submission.
+        h_error: Standard deviation of the error of every field, in the units of h; drawn anew for every submission.
         j_error: The same for every coupling, in the units of J.
         method: "path-integral" or "annealing".
-        sweeps: Passes over all spins in an anneal of 20 µs; longer anneals have more.
+        sweeps: Passes over all spins per anneal of 20 µs; longer anneals have more.
         slices: P, the Trotter number.
-        field: First transverse field.
-        temperature: In units of J = 1; for "annealing" the last one, reached from `field`.
+        field: The transverse field at the start.
+        temperature: In units of J = 1; for "annealing" the final one, reached from `field`.
         seed: Of broken qubits, errors and reads.
     """
 
@@ -68,7 +68,7 @@ class VirtualChip(dimod.Sampler, dimod.Structured):  # type: ignore[misc]
             raise ValueError(f'method must be "path-integral" or "annealing", got {method!r}')
         if not (0 <= broken < 1 and h_error >= 0 and j_error >= 0):
             raise ValueError(
-                f"broken must be a share below 1 and errors not negative, got {broken}, {h_error} and {j_error}"
+                f"broken must be at least 0 and below 1, and errors not negative, got {broken}, {h_error} and {j_error}"
             )
         least = {"size": (size, 2 if topology == "pegasus" else 1), "sweeps": (sweeps, 1), "slices": (slices, 2)}
         for name, (value, smallest) in least.items():
@@ -114,12 +114,12 @@ class VirtualChip(dimod.Sampler, dimod.Structured):  # type: ignore[misc]
 
     @property
     def properties(self) -> dict[str, Any]:
-        """What a `DWaveSampler` tells too: topology and ranges."""
+        """Topology and ranges, as a `DWaveSampler` has them."""
         return self._properties
 
     @property
     def parameters(self) -> dict[str, list[str]]:
-        """What `sample` takes."""
+        """The parameters of `sample`."""
         return {"num_reads": [], "annealing_time": [], "auto_scale": [], "answer_mode": []}
 
     @functools.cached_property
@@ -142,10 +142,10 @@ class VirtualChip(dimod.Sampler, dimod.Structured):  # type: ignore[misc]
 
         Args:
             bqm: Over qubits and couplers of the chip.
-            num_reads: How many.
+            num_reads: How many anneals.
             annealing_time: Microseconds.
-            auto_scale: Make the coefficients as large as the ranges allow; else they must lie in them.
-            answer_mode: "raw" for all reads in order, "histogram" for different ones with their numbers.
+            auto_scale: Make the coefficients as large as the ranges allow; otherwise they must lie within them.
+            answer_mode: "raw" for all reads in order, "histogram" for distinct ones with their counts.
         """
         self._check_parameters(num_reads, annealing_time, answer_mode)
         missing = [label for label in bqm.variables if label not in self._places]
@@ -156,7 +156,7 @@ class VirtualChip(dimod.Sampler, dimod.Structured):  # type: ignore[misc]
         qubits = np.asarray(labels, dtype=np.int64)
         h, couplings = np.asarray(h, dtype=np.float64), np.asarray(couplings, dtype=np.float64)
         if not (np.isfinite(h).all() and np.isfinite(couplings).all()):
-            raise ValueError("fields and couplings must be finite, but hold NaN or infinite values")
+            raise ValueError("fields and couplings must be finite, but have NaN or infinite values")
         self._check_couplers(qubits, rows, columns)
         h, couplings = self._in_range(h, couplings, auto_scale=auto_scale)
         content = (qubits, h, rows, columns, couplings, np.array([num_reads, annealing_time]))
@@ -235,8 +235,8 @@ class VirtualChip(dimod.Sampler, dimod.Structured):  # type: ignore[misc]
 class VirtualQPU(ChipSolver):
     """The solver 'dwave' on a `VirtualChip`: the same tiles, chains, ranges and repair, no token and no network.
 
-    Takes the options of `ChipSolver` and of `VirtualChip`. Time of the chip is what a chip would have taken: 8.5 ms of
-    programming and 82 µs a read. Spare tiles are left free, since here they cost time.
+    Takes the options of `ChipSolver` and of `VirtualChip`. QPU time is what a chip would have taken: 8.5 ms for
+    programming and 82 µs per read. Spare tiles stay free, since here they cost time.
     """
 
     copies: int = 1
@@ -277,7 +277,7 @@ class VirtualQPU(ChipSolver):
         return _virtual_chip(**{name: getattr(self, name) for name in self._CHIP}), False
 
 
-# Its answers depend on nothing but what it is asked, so solvers with the same options share one.
+# Its answers depend only on its options and the problem, so solvers with the same options share one.
 _virtual_chip = functools.lru_cache(maxsize=8)(VirtualChip)
 
 

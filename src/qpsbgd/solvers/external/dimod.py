@@ -1,4 +1,4 @@
-"""Any dimod sampler as a solver: D-Wave's classical ones and OpenJij's by name, or an object of your own."""
+"""Any dimod sampler as a solver: D-Wave's classical ones and OpenJij's by name, or your own object."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SAMPLERS: Mapping[str, Callable[[], dimod.Sampler]] = MappingProxyType(
         "openjij": _openjij,
     }
 )
-"""Name → what makes the sampler; packages beyond dwave-samplers are loaded when their sampler is asked for."""
+"""Name → what makes the sampler; packages beyond dwave-samplers are loaded when their sampler is used."""
 
 _CHECKS: Mapping[str, Callable[[], object]] = MappingProxyType({"openjij": _openjij})
 
@@ -51,9 +51,9 @@ class Dimod(Solver):
 
     Args:
         sampler: A dimod sampler object, or one of the names in `SAMPLERS`.
-        parameters: Given to every `sample` call, such as `{"num_reads": 10, "seed": 0}`. Samplers that take a seed
+        parameters: Passed to every `sample` call, such as `{"num_reads": 10, "seed": 0}`. Samplers that take a seed
             get `seed=0` where none is given, so that runs can be repeated; path-integral annealing ignores it
-            (dwave-samplers 1.8). `"seed": None` saves OpenJij some time when there are many reads.
+            (dwave-samplers 1.8). With OpenJij, `"seed": None` is faster for many reads.
     """
 
     sampler: Any = "simulated-annealing"
@@ -72,7 +72,7 @@ class Dimod(Solver):
 
     @classmethod
     def variants(cls) -> dict[str, str]:
-        """Every named sampler, and what it lacks here: a package or a token."""
+        """Every named sampler, and what is missing to use it here."""
         found = {}
         for name in SAMPLERS:
             try:
@@ -102,14 +102,14 @@ class Dimod(Solver):
         seed = parameters.get("seed")
         if self.sampler != "openjij" or seed is None:
             return sampler.sample(bqm, **parameters)
-        # With a seed, OpenJij 0.12 makes all reads the same, so they are made one by one, each with its own.
+        # With a seed, OpenJij 0.12 makes all reads equal, so each is made alone, with its own seed.
         seeds = range(seed, seed + parameters.get("num_reads", 1))
         return dimod.concatenate([sampler.sample(bqm, **parameters | {"num_reads": 1, "seed": each}) for each in seeds])
 
     def _lowest(self, samples: dimod.SampleSet, num_spins: int) -> np.ndarray[Any, Any]:
-        """The spins of least energy, shape (n,), in the order of the labels 0…n−1."""
+        """The spins of lowest energy, shape (n,), in the order of the labels 0…n−1."""
         if not len(samples):
-            raise RuntimeError(f"sampler {self._name} must return at least one sample for a column, but returned none")
+            raise RuntimeError(f"sampler {self._name} must return at least one sample per column, but returned none")
         if set(samples.variables) != set(range(num_spins)):
             raise RuntimeError(
                 f"sampler {self._name} must return the variables 0…{num_spins - 1} that it was given, but returned "
@@ -139,6 +139,6 @@ class Dimod(Solver):
 
 
 def _parameters(sampler: dimod.Sampler) -> set[str]:
-    """What `sample` takes; some samplers, such as OpenJij's, tell only a part of it in `parameters`."""
+    """What `sample` takes; some samplers, such as OpenJij's, list only a part of it in `parameters`."""
     named = inspect.signature(sampler.sample).parameters.values()
     return set(sampler.parameters) | {p.name for p in named if p.kind is p.KEYWORD_ONLY or p.default is not p.empty}

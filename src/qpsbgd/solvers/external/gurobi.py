@@ -22,10 +22,10 @@ except ImportError as error:
     raise ImportError("solver 'gurobi' needs gurobipy: pip install 'qpsbgd[gurobi]'") from error
 
 SIZE_LIMIT = 200
-"""Variables that the licence inside the PyPI package allows with a quadratic objective."""
+"""Variables that the licence in the PyPI package allows with a quadratic objective."""
 
 ROUNDING = 1e-9
-"""Distance between energy and bound, relative to the larger of couplings and energy, that counts as none."""
+"""Gap between energy and bound, relative to the larger of couplings and energy, below which it counts as closed."""
 
 _HOW_TO_GET_A_LICENCE = (
     "academic licences are free at https://www.gurobi.com/academia (grbgetkey puts gurobi.lic into your home folder, "
@@ -36,15 +36,15 @@ _WITHOUT_LICENCE = (GRB.Error.NO_LICENSE, GRB.Error.NETWORK, GRB.Error.CLOUD, GR
 
 @dataclass(frozen=True)
 class Gurobi(Solver):
-    """Branch and bound on the positive semidefinite form; proves every column unless time or gap end it before.
+    """Branch and bound on the positive semidefinite form; proves every column unless time or gap stops it earlier.
 
     The diagonal of Q is shifted so that the least eigenvalue is 0, which changes energies by a constant only:
     with a zero diagonal it took 4 to 15 times as long at 24 spins. Answers under a time limit depend on the machine.
 
     Args:
-        time_limit: Seconds for a family, shared out evenly among the columns that are left; None for no limit.
-        mip_gap: Stop a column when its energy is within this share of the proven bound. Only a gap of 0 proves.
-        threads: Threads of a column's search, None for as many as torch uses.
+        time_limit: Seconds per family, shared out evenly among the columns that are left; None for no limit.
+        mip_gap: Stop a column when its energy is within this share of the proven bound. Only a gap of 0 gives proofs.
+        threads: Threads per column, None for as many as torch uses.
         seed: Of Gurobi's own random choices.
     """
 
@@ -65,7 +65,7 @@ class Gurobi(Solver):
 
     @classmethod
     def variants(cls) -> dict[str, str]:
-        """Whether a licence can be had here."""
+        """Whether Gurobi finds a licence here."""
         try:
             with _licensed(), gurobipy.Env(params={"OutputFlag": 0}):
                 return {"": ""}
@@ -110,7 +110,7 @@ class Gurobi(Solver):
 
     def _settings(self) -> dict[str, Any]:
         threads = torch.get_num_threads() if self.threads is None else self.threads
-        # Bits are rounded, so they must be near 0 or 1, or else the bound would not hold for what is returned.
+        # Bits are rounded, so they must be near 0 or 1; otherwise the bound would not hold for what is returned.
         fixed = {"OutputFlag": 0, "IntFeasTol": 1e-9}
         return fixed | {"MIPGap": self.mip_gap, "Threads": threads, "Seed": self.seed}
 
@@ -151,7 +151,7 @@ def _solve_column(
 ) -> tuple[np.ndarray[Any, Any], float]:
     """The best bits for the column, shape (n,), and the proven lower bound of its energy, −inf where there is none."""
     first = (form.linear[:, column] + form.quadratic.sum(1) <= 0).astype(np.float64)  # sign(−s)
-    model.reset()  # or else a column's answer would depend on those before it
+    model.reset()  # otherwise a column's answer would depend on those before it
     bits.setAttr("Obj", form.linear[:, column])
     bits.setAttr("Start", first)
     model.ObjCon = form.offset[column]
@@ -164,14 +164,14 @@ def _solve_column(
 
 @contextmanager
 def _licensed(num_spins: int = 0) -> Iterator[None]:
-    """Turns what Gurobi says of its licence into errors that say what to do."""
+    """Turns Gurobi's errors about its licence into errors that say what to do."""
     try:
         yield
     except gurobipy.GurobiError as error:
         if error.errno == GRB.Error.SIZE_LIMIT_EXCEEDED:
             raise ValueError(
-                f"this Gurobi licence is limited in size (the one inside the PyPI package to {SIZE_LIMIT} variables "
-                f"with a quadratic objective), but the family has {num_spins} spins; take solver 'exact' or 'auto', "
+                f"this Gurobi licence is limited in size (the one in the PyPI package to {SIZE_LIMIT} variables "
+                f"with a quadratic objective), but the family has {num_spins} spins; use the solver 'exact' or 'auto', "
                 f"or a full licence: {_HOW_TO_GET_A_LICENCE}"
             ) from error
         if error.errno in _WITHOUT_LICENCE:

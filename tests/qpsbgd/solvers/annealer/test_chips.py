@@ -257,7 +257,7 @@ def test_broken_chains_follow_the_majority_and_ties_the_energy():
     assert decided(sums, lengths, repair="energy", **free).tolist() == [[-1, 1, -1]]
 
 
-def test_broken_chains_mind_the_couplings_of_those_already_set():
+def test_broken_chains_follow_the_couplings_of_those_already_set():
     """Two undecided spins that want to be equal; the second has the stronger field, so the first follows it."""
     quadratic = np.array([[0.0, -1.0], [-1.0, 0.0]])
     found = decided(
@@ -275,12 +275,12 @@ def test_votes_are_sums_over_chains(folder):
 
 
 @pytest.mark.parametrize("chains", [[[0], [0]], [[-5], [1]], [[], [1]]])
-def test_chains_that_make_no_clique_are_refused(chains):
+def test_chains_that_are_not_a_clique_are_refused(chains):
     with pytest.raises(ValueError, match="tile's"):
         Tile.of(chains, Chip.of(mock("pegasus", 2)))
 
 
-def test_a_chip_tells_its_time():
+def test_a_chip_states_its_times():
     """8.5 ms and 82 µs a read where the chip says nothing; the chip's own word where it has one."""
     sampler = mock()
     assert access_seconds(sampler, num_qubits=100, num_reads=100) == pytest.approx(8.5e-3 + 100 * 82e-6)
@@ -308,7 +308,7 @@ def test_problem_timing_data_are_used_where_the_sampler_has_them():
     assert 20e-6 < (many - one) / 100 < 1e-3
 
 
-def test_what_is_no_chip_is_refused():
+def test_a_sampler_that_is_not_a_chip_is_refused():
     with pytest.raises(TypeError, match="has no nodelist"):
         Chip.of(object())
     sampler = mock()
@@ -326,7 +326,7 @@ def test_a_chip_survives_its_description():
 
 @pytest.mark.parametrize(("spins", "least"), [(2, 64), (3, 7), (4, 7), (5, 4), (16, 1), (17, 0)])
 def test_chimera_chips_hold_cliques_too(folder, spins, least):
-    """Of 16 spins at most on 4 × 4 cells; minorminer asked for 3 or 4 would fill the memory."""
+    """Of 16 spins at most on 4 × 4 cells; a search for 3 or 4 with minorminer would fill the memory."""
     options = {"topology_type": "chimera", "topology_shape": [4, 4, 4], "parameter_warnings": False}
     chip = Chip.of(MockDWaveSampler(**options))
     tiles = tiles_of(chip, spins, folder=folder)

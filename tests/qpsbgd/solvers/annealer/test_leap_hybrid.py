@@ -90,9 +90,9 @@ def test_steps_beyond_the_services_limits_are_split_and_nothing_is_lost():
 
 def test_a_time_limit_below_the_least_is_raised_to_it():
     sampler = Service(minimum_time_limit=[[1, 3.0], [1000, 5.0]])
-    for time_limit, asked in ((None, 3.0), (0.5, 3.0), (7.0, 7.0)):
+    for time_limit, sent in ((None, 3.0), (0.5, 3.0), (7.0, 7.0)):
         LeapHybrid(sampler=sampler, time_limit=time_limit).solve(random_family(4, 1, 8))
-        assert sampler.sent[-1][1] == pytest.approx(asked, abs=0.01)
+        assert sampler.sent[-1][1] == pytest.approx(sent, abs=0.01)
 
 
 def test_a_spent_budget_sends_nothing():
@@ -139,7 +139,7 @@ def test_a_recorded_run_is_replayed_without_the_service(tmp_path):
         Replay(path).solve(families[1])
 
 
-def test_it_trains_and_the_optimiser_tells_the_cost_before():
+def test_it_trains_and_the_optimiser_gives_the_cost_before():
     torch.manual_seed(0)
     model = torch.nn.Sequential(BinaryLinear(6, 4), torch.nn.Tanh(), BinaryLinear(4, 1))
     optimizer = QPSBGD(model, lr=0.1, solver=LeapHybrid(sampler=Service()))

@@ -57,11 +57,11 @@ def test_recorder_and_replay_pass_every_check(cache, tmp_path, check):
     check(Replay(path))
 
 
-def test_a_replay_gives_the_recorded_answers_and_asks_no_chip(record, monkeypatch):
+def test_a_replay_gives_the_recorded_answers_and_uses_no_chip(record, monkeypatch):
     path, families, spins = record
 
     def refuse(*_, **__):
-        raise AssertionError("asked")
+        raise AssertionError("used")
 
     monkeypatch.setattr(VirtualChip, "__init__", refuse)
     monkeypatch.setattr(tiles, "_searched", refuse)
@@ -101,7 +101,7 @@ def test_a_run_killed_at_any_step_and_resumed_ends_with_the_same_weights(cache, 
 
 
 def test_a_recorded_run_that_was_killed_is_given_its_answers_again_and_goes_on(cache, tmp_path, monkeypatch):
-    """The chip is asked only for what is not in the file yet, also where the run starts from the beginning."""
+    """Only what is not in the file yet is sent, also where the run starts from the beginning."""
     path = tmp_path / "run.chip"
     options = {"size": 3, "cache": cache, "num_reads": 3, "record": path}
     families = [random_family(4, 3, 8, seed=seed) for seed in range(4)]
@@ -110,18 +110,18 @@ def test_a_recorded_run_that_was_killed_is_given_its_answers_again_and_goes_on(c
     state = first.state_dict()
     spins.append(first.solve(families[2]).spins)  # after the checkpoint; then it is killed
 
-    asked = []
+    sent = []
     sample = VirtualChip.sample
-    monkeypatch.setattr(VirtualChip, "sample", lambda self, *a, **k: asked.append(1) or sample(self, *a, **k))
+    monkeypatch.setattr(VirtualChip, "sample", lambda self, *a, **k: sent.append(1) or sample(self, *a, **k))
     resumed = VirtualQPU(**options)
     resumed.load_state_dict(state)
     assert torch.equal(resumed.solve(families[2]).spins, spins[2])
-    assert not asked
+    assert not sent
     resumed.solve(families[3])
-    assert len(asked) == 1
+    assert len(sent) == 1
     again = VirtualQPU(**options)
     assert all(torch.equal(again.solve(f).spins, s) for f, s in zip(families, spins, strict=False))
-    assert len(asked) == 1
+    assert len(sent) == 1
 
 
 def test_a_torn_last_frame_is_dropped_and_written_again(record, cache):
@@ -217,7 +217,7 @@ def test_a_recording_is_not_gone_on_with_under_other_options(record, cache):
         VirtualQPU(size=2, cache=cache, num_reads=5, record=path).solve(families[0])
 
 
-def test_what_is_no_recording_is_refused(tmp_path):
+def test_a_file_that_is_not_a_recording_is_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match="option `record`"):
         Replay(tmp_path / "none")
     (tmp_path / "text").write_text("weights\n")
@@ -284,16 +284,16 @@ def test_an_interrupted_step_that_is_repeated_is_given_its_answers_again(tmp_pat
     path = tmp_path / "run.chip"
     solver = VirtualQPU(size=4, cache=cache, num_reads=2, record=path)
     family = random_family(10, 60, 20)
-    ask = submissions.Live.ask
+    answers = submissions.Live.answers
 
     def interrupted(self, problems, ledger):
-        for number, answer in enumerate(ask(self, problems, ledger)):
+        for number, answer in enumerate(answers(self, problems, ledger)):
             if number == 2:
                 raise KeyboardInterrupt
             yield answer
 
     with monkeypatch.context() as patch:
-        patch.setattr(submissions.Live, "ask", interrupted)
+        patch.setattr(submissions.Live, "answers", interrupted)
         with pytest.raises(KeyboardInterrupt):
             solver.solve(family)
     sent = solver.estimate([(10, 60)]).submissions

@@ -29,7 +29,7 @@ def test_columns_with_more_tiles_give_as_many_reads_as_the_others(cache):
     assert solver.sample(family).spins.shape == (18, 8, 2)
 
 
-def test_descent_is_made_on_every_read_where_it_is_asked_for(cache):
+def test_descent_improves_every_read(cache):
     family = random_family(8, 2, 12)
     plain, lowered = (
         VirtualQPU(size=4, cache=cache, num_reads=10, sweeps=2, descent=descent).sample(family).energies
@@ -38,7 +38,7 @@ def test_descent_is_made_on_every_read_where_it_is_asked_for(cache):
     assert bool((lowered <= plain + 1e-6).all()) and bool((lowered < plain - 1e-6).any())
 
 
-def test_what_is_too_wide_or_too_dear_is_refused_before_anything_is_sent(cache):
+def test_what_is_too_wide_or_too_expensive_is_refused_before_anything_is_sent(cache):
     solver = VirtualQPU(size=2, cache=cache)
     with pytest.raises(ValueError, match="clique"):
         solver.sample(random_family(60, 1, 8))

@@ -80,7 +80,7 @@ def test_longer_anneals_come_lower(cache):
 
 
 def test_time_is_that_of_a_chip(cache):
-    """8.5 ms of programming and 82 µs a read."""
+    """8.5 ms of programming and 82 µs per read."""
     stats = VirtualQPU(size=4, cache=cache, num_reads=100).solve(random_family(4, 2, 8)).stats
     assert stats["qpu_seconds"] == pytest.approx(0.0167)
 

@@ -49,7 +49,7 @@ def test_a_composed_sampler_is_taken():
     torch.testing.assert_close(Dimod(composed).solve(family).energies, lowest_energies(family))
 
 
-def test_a_sampler_that_loses_variables_is_told():
+def test_a_sampler_that_loses_variables_is_reported():
     drop = Own(lambda samples: dimod.SampleSet.from_samples({"a": 1}, "SPIN", 0.0))
     with pytest.raises(
         RuntimeError, match=r"Own must return the variables 0…2 that it was given, but returned \['a'\]"
@@ -57,7 +57,7 @@ def test_a_sampler_that_loses_variables_is_told():
         Dimod(drop).solve(random_family(3, 1, 3))
 
 
-def test_a_sampler_without_answer_is_told():
+def test_a_sampler_without_an_answer_is_reported():
     empty = Own(lambda samples: dimod.SampleSet.from_samples(np.empty((0, 3)), "SPIN", []))
     with pytest.raises(RuntimeError, match="at least one sample"):
         Dimod(empty).solve(random_family(3, 1, 3))

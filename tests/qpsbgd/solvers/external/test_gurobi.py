@@ -96,14 +96,14 @@ def test_more_spins_than_the_licence_allows_are_refused_with_what_to_do(monkeypa
         make_solver("gurobi").solve(random_family(201, 1, 4))
 
 
-def test_a_missing_licence_file_is_told_with_what_to_do(monkeypatch, tmp_path):
+def test_a_missing_licence_file_is_reported_with_what_to_do(monkeypatch, tmp_path):
     monkeypatch.setenv("GRB_LICENSE_FILE", str(tmp_path / "none.lic"))
     with pytest.raises(RuntimeError, match=r"no valid licence.*none\.lic.*gurobi\.com/academia"):
         make_solver("gurobi").solve(random_family(4, 1, 4))
     assert "no valid licence" in gurobi.Gurobi.variants()[""]
 
 
-def test_an_expired_licence_is_told_as_such(monkeypatch, tmp_path):
+def test_an_expired_licence_is_reported_as_such(monkeypatch, tmp_path):
     licence = (
         "TYPE=ACADEMIC\nEXPIRATION=2020-01-01\nHOSTID=deadbeef\nKEY=AAAAAAAA\nVERSION=12\nUSERNAME=a\nCKEY=AAAAAAAA\n"
     )
