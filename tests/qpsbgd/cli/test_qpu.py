@@ -12,7 +12,7 @@ pytest.importorskip("minorminer")
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path_factory, monkeypatch):
-    monkeypatch.setenv("QPSBGD_CACHE", str(tmp_path_factory.getbasetemp() / "qpu-cache"))
+    monkeypatch.setenv("QPSBGD_CACHE", str(tmp_path_factory.getbasetemp()))
 
 
 def called(*arguments):

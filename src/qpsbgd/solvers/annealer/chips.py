@@ -107,11 +107,10 @@ class Chip:
 
     @functools.cached_property
     def key(self) -> str:
-        """A name for files, different for every name and graph."""
+        """A name for files, different for every graph."""
         graph = np.array([*self.qubits, -1, *(qubit for pair in self.couplers for qubit in pair)], dtype="<i4")
-        digest = hashlib.sha256(repr((self.name, self.topology, self.shape)).encode() + graph.tobytes()).hexdigest()
-        readable = "".join(letter if letter.isalnum() else "-" for letter in self.name)[:40]
-        return f"{readable}-{digest[:20]}"
+        digest = hashlib.sha256(repr((self.topology, self.shape)).encode() + graph.tobytes()).hexdigest()
+        return f"{'-'.join(map(str, (self.topology, *self.shape)))}-{digest[:20]}"
 
     def described(self) -> dict[str, Any]:
         """All attributes in a form that fits into JSON; `Chip.from_description` is the way back."""

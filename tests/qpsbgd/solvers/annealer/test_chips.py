@@ -14,11 +14,7 @@ from qpsbgd.solvers.annealer import tiles as tiles_module
 from qpsbgd.solvers.annealer.chips import Chip, access_seconds
 from qpsbgd.solvers.annealer.packing import decided, embedded, pack, votes
 from qpsbgd.solvers.annealer.tiles import Tile, largest_clique, tiles_of
-
-
-@pytest.fixture(scope="session")
-def folder(tmp_path_factory):
-    return tmp_path_factory.getbasetemp() / "tiles"
+from qpsbgd.solvers.annealer.virtual_qpu import VirtualChip
 
 
 def mock(topology="pegasus", size=4, *, broken=0.0, seed=0, **options):
@@ -55,34 +51,34 @@ def assert_disjoint_cliques(tiles, chip, spins):
 @pytest.mark.parametrize(
     ("topology", "size", "broken", "spins", "least"),
     [
-        ("pegasus", 16, 0.0, 16, 84),
-        ("pegasus", 8, 0.05, 16, 12),
+        pytest.param("pegasus", 16, 0.0, 16, 84, marks=pytest.mark.slow),
+        pytest.param("pegasus", 8, 0.05, 16, 12, marks=pytest.mark.slow),
         ("pegasus", 4, 0.0, 1, 264),
         ("pegasus", 4, 0.0, 3, 60),
         ("pegasus", 4, 0.0, 10, 8),
         ("pegasus", 4, 0.0, 36, 1),
         ("zephyr", 4, 0.0, 4, 90),
         ("zephyr", 4, 0.0, 6, 24),
-        ("zephyr", 4, 0.0, 8, 18),
-        ("zephyr", 4, 0.05, 16, 5),
+        pytest.param("zephyr", 4, 0.0, 8, 18, marks=pytest.mark.slow),
+        pytest.param("zephyr", 4, 0.05, 16, 5, marks=pytest.mark.slow),
     ],
 )
-def test_a_chip_holds_that_many_disjoint_cliques(folder, topology, size, broken, spins, least):
+def test_a_chip_holds_that_many_disjoint_cliques(cache, topology, size, broken, spins, least):
     chip = Chip.of(mock(topology, size, broken=broken))
-    tiles = tiles_of(chip, spins, folder=folder)
+    tiles = tiles_of(chip, spins, folder=cache)
     assert len(tiles) >= least
     assert_disjoint_cliques(tiles, chip, spins)
 
 
-def test_tiles_are_searched_once_and_kept(folder, monkeypatch):
+def test_tiles_are_searched_once_and_kept(cache, monkeypatch):
     chip = Chip.of(mock())
-    first = tiles_of(chip, 10, folder=folder)
+    first = tiles_of(chip, 10, folder=cache)
 
     def refuse(*_):
         raise AssertionError("searched again")
 
     monkeypatch.setattr(tiles_module, "_searched", refuse)
-    again = tiles_of(Chip.of(mock()), 10, folder=folder)
+    again = tiles_of(Chip.of(mock()), 10, folder=cache)
     assert [tile.chains() for tile in again] == [tile.chains() for tile in first]
 
 
@@ -109,6 +105,7 @@ def test_tiles_that_overlap_or_belong_to_another_size_are_not_believed(tmp_path)
 
 
 def test_chips_with_other_graphs_have_other_keys():
+    assert Chip.of(mock("pegasus", 2)).key == Chip.of(VirtualChip(size=2)).key
     keys = {Chip.of(mock("pegasus", 2)).key, Chip.of(mock("pegasus", 3)).key}
     keys |= {Chip.of(mock("pegasus", 3, broken=0.1, seed=seed)).key for seed in range(2)}
     assert len(keys) == 4
@@ -156,9 +153,9 @@ def test_the_largest_clique_is_that_of_the_literature():
     assert largest_clique(Chip.of(mock("zephyr", 3))) == 40
 
 
-def test_every_column_is_on_exactly_one_sheet_and_tiles_share_no_qubits(folder):
+def test_every_column_is_on_exactly_one_sheet_and_tiles_share_no_qubits(cache):
     chip = Chip.of(mock())
-    tilings = {n: tiles_of(chip, n, folder=folder) for n in (3, 10, 16)}
+    tilings = {n: tiles_of(chip, n, folder=cache) for n in (3, 10, 16)}
     sizes = [10] * 13 + [16] * 5 + [3] * 40
     sheets = pack(sizes, tilings)
     assert sorted(column for sheet in sheets for column in sheet.columns) == list(range(len(sizes)))
@@ -167,9 +164,9 @@ def test_every_column_is_on_exactly_one_sheet_and_tiles_share_no_qubits(folder):
         assert all(len(tile.lengths) == sizes[c] for c, tile in zip(sheet.columns, sheet.tiles, strict=True))
 
 
-def test_spare_tiles_serve_columns_again_but_not_more_often_than_allowed(folder):
+def test_spare_tiles_serve_columns_again_but_not_more_often_than_allowed(cache):
     chip = Chip.of(mock())
-    tilings = {10: tiles_of(chip, 10, folder=folder)}
+    tilings = {10: tiles_of(chip, 10, folder=cache)}
     (alone,) = pack([10, 10], tilings)
     (thrice,) = pack([10, 10], tilings, copies=3)
     (full,) = pack([10, 10], tilings, copies=1000)
@@ -182,10 +179,10 @@ def chip_energy(problem_fields, problem_couplings, edges, spins):
     return problem_fields @ spins + problem_couplings @ (spins[edges[:, 0]] * spins[edges[:, 1]])
 
 
-def test_an_embedded_column_has_the_columns_energies_times_one_factor(folder):
+def test_an_embedded_column_has_the_columns_energies_times_one_factor(cache):
     """With whole chains, differences of energies on the chip are those of the column, scaled."""
     chip = Chip.of(mock())
-    tile = tiles_of(chip, 16, folder=folder)[0]
+    tile = tiles_of(chip, 16, folder=cache)[0]
     generator = np.random.default_rng(0)
     couplings = generator.standard_normal((16, 16))
     couplings = couplings + couplings.T
@@ -204,11 +201,11 @@ def test_an_embedded_column_has_the_columns_energies_times_one_factor(folder):
 @pytest.mark.parametrize("h_size", [0.0, 1e-3, 1.0, 1e3])
 @pytest.mark.parametrize("chain_strength", [0.1, 1.0, 10.0])
 @pytest.mark.parametrize("qubit_range", [(-18.0, 15.0), (-1.0, 1.0)])
-def test_coefficients_just_fill_the_chips_ranges(folder, h_size, chain_strength, qubit_range):
+def test_coefficients_just_fill_the_chips_ranges(cache, h_size, chain_strength, qubit_range):
     sampler = mock()
     sampler.properties["per_qubit_coupling_range"] = list(qubit_range)
     chip = Chip.of(sampler)
-    tile = tiles_of(chip, 16, folder=folder)[0]
+    tile = tiles_of(chip, 16, folder=cache)[0]
     generator = np.random.default_rng(1)
     couplings = generator.standard_normal((16, 16))
     couplings = couplings + couplings.T
@@ -227,9 +224,9 @@ def test_coefficients_just_fill_the_chips_ranges(folder, h_size, chain_strength,
     assert max(shares) == pytest.approx(1)
 
 
-def test_a_column_of_zeros_can_be_embedded(folder):
+def test_a_column_of_zeros_can_be_embedded(cache):
     chip = Chip.of(mock())
-    tile = tiles_of(chip, 3, folder=folder)[0]
+    tile = tiles_of(chip, 3, folder=cache)[0]
     fields, values = embedded(Ising(np.zeros(3), np.zeros((3, 3))), tile, chip, chain_strength=1.0)
     assert not fields.any()
     assert np.isfinite(values).all()
@@ -266,9 +263,9 @@ def test_broken_chains_follow_the_couplings_of_those_already_set():
     assert found.tolist() == [[1, 1]]
 
 
-def test_votes_are_sums_over_chains(folder):
+def test_votes_are_sums_over_chains(cache):
     chip = Chip.of(mock())
-    tile = tiles_of(chip, 16, folder=folder)[0]
+    tile = tiles_of(chip, 16, folder=cache)[0]
     spins = 2 * np.random.default_rng(3).integers(0, 2, (4, len(tile.qubits))).astype(np.int8) - 1
     expected = [[row[tile.spin == i].sum() for i in range(16)] for row in spins.astype(int)]
     assert votes(spins, tile).tolist() == expected
@@ -324,12 +321,15 @@ def test_a_chip_survives_its_description():
     assert Chip.of(again.as_sampler()).described() == chip.described()
 
 
-@pytest.mark.parametrize(("spins", "least"), [(2, 64), (3, 7), (4, 7), (5, 4), (16, 1), (17, 0)])
-def test_chimera_chips_hold_cliques_too(folder, spins, least):
+@pytest.mark.parametrize(
+    ("spins", "least"),
+    [(2, 64), (3, 7), (17, 0), *(pytest.param(*each, marks=pytest.mark.slow) for each in ((4, 7), (5, 4), (16, 1)))],
+)
+def test_chimera_chips_hold_cliques_too(cache, spins, least):
     """Of 16 spins at most on 4 × 4 cells; a search for 3 or 4 with minorminer would fill the memory."""
     options = {"topology_type": "chimera", "topology_shape": [4, 4, 4], "parameter_warnings": False}
     chip = Chip.of(MockDWaveSampler(**options))
-    tiles = tiles_of(chip, spins, folder=folder)
+    tiles = tiles_of(chip, spins, folder=cache)
     assert len(tiles) >= least
     assert_disjoint_cliques(tiles, chip, spins)
     if spins == 17:

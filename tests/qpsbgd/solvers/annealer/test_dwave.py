@@ -63,6 +63,7 @@ def test_chips_with_five_percent_of_their_qubits_broken_work(cache, topology, op
         torch.testing.assert_close(solution.energies, Exact().solve(family).energies)
 
 
+@pytest.mark.slow
 def test_a_layer_of_84_columns_of_16_is_one_submission_on_an_advantage_chip(cache):
     sampler = mock("pegasus", 16, sampler=Counting)
     family = random_family(16, 84, 32)
@@ -106,7 +107,7 @@ def test_reads_cannot_be_shared_out_among_one_tile():
 
 
 def test_reads_can_be_shared_out_among_spare_tiles(cache):
-    """Two columns of 3 on up to 4 tiles each: a quarter of the reads per submission, as many per column as requested."""
+    """Two columns of 3 on up to 4 tiles each: a quarter of the reads per submission, as many per column as before."""
     sampler = mock(sampler=Counting)
     solver = DWave(sampler=sampler, cache=cache, num_reads=18, copies=4, share_reads=True)
     before = solver.estimate([(3, 2)])
@@ -204,7 +205,7 @@ def test_the_optimiser_gives_the_cost_of_a_run_before_it(cache):
     cost = QPSBGD(model, solver=DWave(sampler=sampler, cache=cache, num_reads=100)).estimate(steps=30)
     assert (cost.submissions, cost.qpu_seconds) == (30, pytest.approx(30 * 0.0167))
     assert sampler.sent == []
-    with pytest.raises(TypeError, match="(asks|uses) no annealer"):
+    with pytest.raises(TypeError, match=r"(asks|uses) no annealer"):
         QPSBGD(model, solver="exact").estimate()
 
 

@@ -27,7 +27,7 @@ def test_it_passes_every_check(cache, check):
 @pytest.mark.parametrize(("topology", "broken"), [("pegasus", 0.0), ("pegasus", 0.05), ("zephyr", 0.05)])
 def test_its_answers_are_nearly_optimal(cache, topology, broken, method):
     family = random_family(16, 8, 32)
-    options = {"topology": topology, "size": 5, "broken": broken, "method": method}
+    options = {"topology": topology, "size": 4, "broken": broken, "method": method}
     solver = VirtualQPU(**options, cache=cache, num_reads=20, descent=False)
     best = Exact().solve(family).energies
     assert (solver.solve(family).energies - best).mean() < 0.01 * best.abs().mean()
