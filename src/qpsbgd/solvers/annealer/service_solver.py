@@ -35,11 +35,10 @@ class ServiceSolver(Solver):
     limit holds for both; a pickle takes the count along and goes on from there by itself.
 
     Args:
-        max_qpu_seconds: Most seconds of QPU time. Submissions that would pass it raise `BudgetSpent` instead of being
-            sent. Counted are, from the making of the solver or of the run that it resumes, all submissions that were
-            charged or may have been: answered ones by the larger of the service's report and the estimate; those whose
-            answer was lost, and every retry, by the estimate. A checkpoint from before an interrupted step does not
-            know what that step had sent.
+        max_qpu_seconds: Most seconds of QPU time; submissions that would pass it raise `BudgetSpent` and are not sent.
+            All submissions that were charged or may have been count, from the start of the run that the solver
+            resumes: an answer by the larger of the service's report and the estimate, a lost answer and every retry by
+            the estimate. A checkpoint from before an interrupted step does not know what that step had sent.
         retries: How often to send a problem again after a passing fault.
         record: File to write all problems and answers to; see `recordings.Recording`.
     """

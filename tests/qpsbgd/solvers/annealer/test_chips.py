@@ -111,6 +111,7 @@ def test_chips_with_other_graphs_have_other_keys():
     assert len(keys) == 4
 
 
+@pytest.mark.slow
 def test_a_search_that_dies_is_begun_again_without_the_step_that_killed_it(monkeypatch):
     """The third step ends the process; the tiles of the others are found all the same."""
     chip = Chip.of(mock("zephyr", 3))
