@@ -1,27 +1,119 @@
-"""Files that are there whole or not at all."""
+"""Files that are complete or not there at all."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
-import tempfile
+import re
+import secrets
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+try:
+    import fcntl
+except ImportError:  # on Windows, where what killed writers left is not removed
+    fcntl = None  # type: ignore[assignment]
+
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[IO[bytes]]:
-    """A file that is at `path` whole when all is written, and otherwise leaves what was there."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    """A file that takes the place of `path` once it is complete; until then, and on failure, nothing changes there.
+
+    A symbolic link stays, and the file that it points to is replaced. A new file gets the permissions that the umask
+    allows; an existing one keeps its own. A device or pipe, such as /dev/stdout, is written directly.
+
+    The content goes to a temporary file in the same folder, locked as long as its writer lives: so the next writer of
+    the same path can remove those of killed writers and leave those of others at work.
+
+    Raises:
+        OSError: The file cannot be written; the message says why and names `path`.
+    """
+    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+        with path.open("wb") as device:
+            yield device
+        return
+    target = Path(os.path.realpath(path))
+    with _temporary(path, target) as (file, name):
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+        if fcntl is None:
+            file.close()  # Windows cannot rename an open file
+        name.replace(target)
+    # The file is in place. Some folders cannot be opened or synchronised, which is no reason to fail.
+    with contextlib.suppress(OSError):
+        folder = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def check_writable(path: Path) -> None:
+    """Raise the OSError that `writing` would raise; for long work, so that it fails at its beginning."""
+    if not os.path.exists(path) or os.path.isfile(path) or os.path.isdir(path):
+        with _temporary(path, Path(os.path.realpath(path))):
+            pass
+
+
+@contextlib.contextmanager
+def _temporary(path: Path, target: Path) -> Iterator[tuple[IO[bytes], Path]]:
+    """A locked file beside `target`, removed at the end if it still has its name; errors name `path`."""
+    name = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
     try:
-        with os.fdopen(handle, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            Path(name).unlink()
-        raise
+        if os.path.islink(target):  # even after `realpath`: the link leads back to itself
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        if os.path.isdir(target):
+            raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
+        _remove_leftovers(target)
+        file = _created(name)
+        try:
+            with file:
+                if target.exists():
+                    name.chmod(stat.S_IMODE(target.stat().st_mode))
+                yield file, name
+        finally:
+            with contextlib.suppress(OSError):
+                name.unlink()
+    except OSError as error:
+        if error.errno is None or error.filename not in (None, str(name)):
+            raise  # from something else that happened while the file was open
+        reason = f"{os.strerror(error.errno)}; nothing was changed; choose another path, or check that its folder exists, "
+        raise OSError(error.errno, reason + "is writable and has free space", str(path)) from error
+
+
+def _created(name: Path) -> IO[bytes]:
+    while True:
+        file = os.fdopen(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0), 0o666), "wb")
+        _lock(file, wait=True)
+        if os.fstat(file.fileno()).st_nlink:
+            return file
+        file.close()  # another writer took it for a leftover before it was locked
+
+
+def _remove_leftovers(target: Path) -> None:
+    """Remove the temporary files of writers that were killed: those that nobody has locked."""
+    pattern = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{16}}\.part")
+    try:
+        names = [name for name in os.listdir(target.parent) if pattern.fullmatch(name)]
+    except OSError:
+        return  # the folder is not there or cannot be listed; if it matters, creating the file says so
+    for name in names:
+        # Another writer may have been faster, or the leftover belongs to another user: then it stays.
+        with contextlib.suppress(OSError), target.with_name(name).open("r+b") as file:
+            if _lock(file, wait=False):
+                target.with_name(name).unlink()
+
+
+def _lock(file: IO[bytes], *, wait: bool) -> bool:
+    """Lock the file until it is closed, if the system can; False if it cannot or another process has the lock."""
+    if fcntl is None:
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
