@@ -31,7 +31,7 @@ def writing(path: Path) -> Iterator[IO[bytes]]:
     Raises:
         OSError: The file cannot be written; the message says why and names `path`.
     """
-    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+    if _is_device(path):
         with path.open("wb") as device:
             yield device
         return
@@ -54,7 +54,7 @@ def writing(path: Path) -> Iterator[IO[bytes]]:
 
 def check_writable(path: Path) -> None:
     """Raise the OSError that `writing` would raise; for long work, so that it fails at its beginning."""
-    if not os.path.exists(path) or os.path.isfile(path) or os.path.isdir(path):
+    if not _is_device(path):
         with _temporary(path, Path(os.path.realpath(path))):
             pass
 
@@ -64,9 +64,9 @@ def _temporary(path: Path, target: Path) -> Iterator[tuple[IO[bytes], Path]]:
     """A locked file beside `target`, removed at the end if it still has its name; errors name `path`."""
     name = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
     try:
-        if os.path.islink(target):  # even after `realpath`: the link leads back to itself
+        if target.is_symlink():  # even after `realpath`: the link leads back to itself
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-        if os.path.isdir(target):
+        if target.is_dir():
             raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
         _remove_leftovers(target)
         file = _created(name)
@@ -79,10 +79,10 @@ def _temporary(path: Path, target: Path) -> Iterator[tuple[IO[bytes], Path]]:
             with contextlib.suppress(OSError):
                 name.unlink()
     except OSError as error:
-        if error.errno is None or error.filename not in (None, str(name)):
+        if error.errno is None or error.filename not in (None, str(name), str(target)):
             raise  # from something else that happened while the file was open
-        reason = f"{os.strerror(error.errno)}; nothing was changed; choose another path, or check that its folder exists, "
-        raise OSError(error.errno, reason + "is writable and has free space", str(path)) from error
+        hint = "nothing was changed; choose another path, or check that its folder exists, is writable and has space"
+        raise OSError(error.errno, f"{os.strerror(error.errno)}; {hint}", str(path)) from error
 
 
 def _created(name: Path) -> IO[bytes]:
@@ -98,14 +98,14 @@ def _remove_leftovers(target: Path) -> None:
     """Remove the temporary files of writers that were killed: those that nobody has locked."""
     pattern = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{16}}\.part")
     try:
-        names = [name for name in os.listdir(target.parent) if pattern.fullmatch(name)]
+        leftovers = [path for path in target.parent.iterdir() if pattern.fullmatch(path.name)]
     except OSError:
         return  # the folder is not there or cannot be listed; if it matters, creating the file says so
-    for name in names:
-        # Another writer may have been faster, or the leftover belongs to another user: then it stays.
-        with contextlib.suppress(OSError), target.with_name(name).open("r+b") as file:
+    for leftover in leftovers:
+        # Another writer may be faster, or the file may be another user's, who then removes it.
+        with contextlib.suppress(OSError), leftover.open("r+b") as file:
             if _lock(file, wait=False):
-                target.with_name(name).unlink()
+                leftover.unlink()
 
 
 def _lock(file: IO[bytes], *, wait: bool) -> bool:
@@ -117,3 +117,11 @@ def _lock(file: IO[bytes], *, wait: bool) -> bool:
     except OSError:
         return False
     return True
+
+
+def _is_device(path: Path) -> bool:
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return False
+    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
