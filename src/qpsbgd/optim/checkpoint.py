@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import io
 import pickle
 from collections.abc import Iterator
@@ -13,7 +14,8 @@ import torch
 
 from qpsbgd.atomic import writing
 
-_FORMAT = "qpsbgd-checkpoint-1"
+_FORMAT = b"qpsbgd-checkpoint-2\n"  # then the SHA-256 of the rest, and the rest: what torch.save wrote
+_START = len(_FORMAT) + hashlib.sha256().digest_size
 
 
 class Checkpoint:
@@ -23,16 +25,19 @@ class Checkpoint:
             for step in run.steps(1000):
                 …
 
-    The file holds the state at the beginning of a step: of the step that failed, was interrupted, or found the budget
-    of a quantum annealer spent; and every `every` steps that of the next, for runs that are killed. It is written
-    whole or not at all. Torch's random state is part of it, so that a resumed run repeats the interrupted step and
-    equals an uninterrupted one bit for bit, if all else that is random takes its numbers from torch.
+    The file always holds the state at the beginning of a step. If a step raises, because it fails, is interrupted or
+    has spent the budget of a quantum annealer, that is the state before this step. For runs that are killed, the state
+    is also written every `every` steps. The file is replaced as a whole, and has a checksum over everything. Torch's
+    random state is part of it, so that a resumed run repeats the interrupted step and equals an uninterrupted one bit
+    for bit, if everything else that is random takes its numbers from torch.
+
+    A step that is left by `break` counts as finished, whether the `with` block ends there or goes on.
 
     Every step begins with a copy of the state in memory, which costs as much as a pass over all weights.
 
     Args:
-        path: The file. If it is there, the parts are restored from it at the beginning of the `with` block.
-        every: Steps between two writings; None writes only at the end and when the run is interrupted.
+        path: The file. If it exists, the parts are restored from it at the beginning of the `with` block.
+        every: Steps between two writes; None writes only at the end and when the run is interrupted.
         **parts: What has a state: models, optimisers, schedulers, and `torch.Generator`s. The same names every time.
 
     Attributes:
@@ -43,7 +48,7 @@ class Checkpoint:
         if every is not None and (not isinstance(every, int) or every < 1):
             raise ValueError(f"every must be a whole number, at least 1, or None, got {every}")
         if not parts:
-            raise ValueError("a checkpoint needs what is to be saved: Checkpoint(path, model=model, optimizer=…)")
+            raise ValueError("a checkpoint needs something to save: Checkpoint(path, model=model, optimizer=…)")
         for name, part in parts.items():
             if not isinstance(part, torch.Generator) and not (
                 hasattr(part, "state_dict") and hasattr(part, "load_state_dict")
@@ -60,29 +65,34 @@ class Checkpoint:
             self._restore()
         self._begun = self._state()
         self._check_readable(self._begun)
-        self._write(self._begun)  # now, and not after hours, it is known that it can be
+        self._write(self._begun)  # a path that cannot be written is an error now, not after hours
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         assert self._begun is not None
         if kind is None:
-            self.step += self._within  # the loop was left by `break`: that step is done
+            self.step += self._within  # the loop was left by `break`
             self._begun = self._state()
         self._write(self._begun)
-        self._within = False
+        self._begun, self._within = None, False
 
     def steps(self, count: int) -> Iterator[int]:
-        """The numbers of the steps that are left of `count`; what comes between two of them is one step."""
+        """The numbers of the steps left of `count`; the body of the loop is one step."""
         if self._begun is None:
             raise RuntimeError("steps are counted inside the with block: with Checkpoint(…) as run: …")
+        if self._within:  # an earlier loop was left by `break`
+            self._finish()
         while self.step < count:
             self._within = True
             yield self.step
-            self._within = False
-            self.step += 1
-            self._begun = self._state()
-            if self._every is not None and self.step % self._every == 0:
-                self._write(self._begun)
+            self._finish()
+
+    def _finish(self) -> None:
+        self._within = False
+        self.step += 1
+        self._begun = self._state()
+        if self._every is not None and self.step % self._every == 0:
+            self._write(self._begun)
 
     def _state(self) -> dict[str, Any]:
         """A copy of everything; later steps do not change it."""
@@ -93,10 +103,10 @@ class Checkpoint:
         random = {"cpu": torch.get_rng_state()}
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             random |= {f"cuda {index}": state for index, state in enumerate(torch.cuda.get_rng_state_all())}
-        return {"format": _FORMAT, "step": self.step, "random": random, "parts": parts}
+        return {"step": self.step, "random": random, "parts": parts}
 
     def _check_readable(self, state: dict[str, Any]) -> None:
-        """Raise, naming the part, where a state holds what would not be read back: torch loads no foreign objects."""
+        """Raise, naming the part, if a state holds objects that torch would not load again."""
         for name, part in state["parts"].items():
             data = io.BytesIO()
             torch.save(part, data)
@@ -105,31 +115,25 @@ class Checkpoint:
                 torch.load(data, weights_only=True)
             except pickle.UnpicklingError as error:
                 raise TypeError(
-                    f"the state of {name} holds more than tensors and plain Python values, such as numpy numbers, and "
-                    "could not be read back; convert them, for example lr=float(lr)"
+                    f"the state of {name} holds more than tensors and plain Python values, for example numpy numbers, "
+                    "and could not be loaded again; convert them, for example lr=float(lr)"
                 ) from error
 
     def _write(self, state: dict[str, Any]) -> None:
         data = io.BytesIO()
         torch.save(state, data)
+        content = data.getbuffer()
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with writing(self.path) as file:
-            file.write(data.getbuffer())
+            file.write(_FORMAT + hashlib.sha256(content).digest())
+            file.write(content)
 
     def _restore(self) -> None:
-        try:
-            state = torch.load(self.path, map_location="cpu", weights_only=True)
-            if state["format"] != _FORMAT:
-                raise ValueError(f"its format is {state['format']!r}")
-        except (pickle.UnpicklingError, RuntimeError, ValueError, KeyError, TypeError, EOFError) as error:
-            raise ValueError(
-                f"{self.path} is no checkpoint of qpsbgd, or it is broken ({type(error).__name__}); "
-                "use another copy, or delete it to start anew"
-            ) from error
+        state = _read(self.path)
         if state["parts"].keys() != self._parts.keys():
             raise ValueError(
                 f"{self.path} holds {', '.join(state['parts'])}, but this run has {', '.join(self._parts)}; "
-                "name the same parts, or delete it to start anew"
+                "give the same names, or delete the file to start over"
             )
         for name, part in self._parts.items():
             saved = state["parts"][name]
@@ -140,3 +144,16 @@ class Checkpoint:
                 if name.startswith("cuda") and int(name.split()[1]) < torch.cuda.device_count():
                     torch.cuda.set_rng_state(random, int(name.split()[1]))
         self.step = int(state["step"])
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """The state in a file, if its checksum is right."""
+    content = path.read_bytes()
+    advice = "restore a copy of it, or delete it to start over"
+    if not content.startswith(_FORMAT):
+        raise ValueError(f"{path} is not a checkpoint of this version of qpsbgd, or it is damaged; {advice}")
+    payload = memoryview(content)[_START:]
+    if hashlib.sha256(payload).digest() != content[len(_FORMAT) : _START]:
+        raise ValueError(f"{path} is damaged or cut off: its checksum is wrong ({len(content)} bytes); {advice}")
+    state: dict[str, Any] = torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
+    return state

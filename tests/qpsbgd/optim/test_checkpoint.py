@@ -112,20 +112,49 @@ def test_a_generator_is_restored(tmp_path):
     assert first + rest == [torch.rand((), generator=whole).item() for _ in range(4)]
 
 
-def test_broken_and_foreign_files_are_refused_and_kept(tmp_path):
-    path = tmp_path / "run.pt"
+@pytest.fixture
+def written(tmp_path):
+    """The file of a small run, and its layer."""
     layer = BinaryLinear(2, 1)
-    with Checkpoint(path, model=layer):
+    with Checkpoint(tmp_path / "run.pt", model=layer):
         pass
+    return tmp_path / "run.pt", layer
+
+
+def refused(path, layer, content):
+    path.write_bytes(content)
+    before = layer.weight.detach().clone()
+    with pytest.raises(ValueError, match=r"run\.pt is .*restore a copy of it, or delete it to start over"):
+        Checkpoint(path, model=layer).__enter__()
+    assert torch.equal(layer.weight, before)
+    assert path.read_bytes() == content
+
+
+def test_no_flipped_bit_is_accepted(written):
+    path, layer = written
     whole = path.read_bytes()
-    for content in (b"", b"no checkpoint", whole[: len(whole) // 2]):
-        path.write_bytes(content)
-        with pytest.raises(ValueError, match="delete it to start anew"), Checkpoint(path, model=layer):
-            pass
-        assert path.read_bytes() == content
+    generator = np.random.default_rng(0)
+    places = {*range(60), *range(len(whole) - 20, len(whole)), *generator.integers(len(whole), size=220).tolist()}
+    for place in places:
+        content = bytearray(whole)
+        content[place] ^= 1 << generator.integers(8)
+        refused(path, layer, bytes(content))
+
+
+def test_no_part_of_a_file_is_accepted_and_nothing_after_its_end(written):
+    path, layer = written
+    whole = path.read_bytes()
+    for length in {*range(80), *range(80, len(whole), 61), len(whole) - 1}:
+        refused(path, layer, whole[:length])
+    refused(path, layer, whole + b"\0")
+    refused(path, layer, bytes(len(whole)))
+
+
+def test_foreign_files_are_refused_and_kept(written):
+    path, layer = written
     torch.save({"weights": torch.ones(2)}, path)
-    with pytest.raises(ValueError, match="no checkpoint of qpsbgd"), Checkpoint(path, model=layer):
-        pass
+    refused(path, layer, path.read_bytes())
+    refused(path, layer, b"no checkpoint")
 
 
 def test_other_parts_are_refused(tmp_path):
@@ -138,7 +167,7 @@ def test_other_parts_are_refused(tmp_path):
         pass
     with pytest.raises(TypeError, match="must have state_dict"):
         Checkpoint(tmp_path / "run.pt", model=3)
-    with pytest.raises(ValueError, match="what is to be saved"):
+    with pytest.raises(ValueError, match="something to save"):
         Checkpoint(tmp_path / "run.pt")
     with pytest.raises(ValueError, match="every must be a whole number"):
         Checkpoint(tmp_path / "run.pt", every=0, model=BinaryLinear(2, 1))
@@ -158,6 +187,64 @@ def test_a_loop_that_is_left_by_break_keeps_its_last_step(tmp_path):
     with Checkpoint(tmp_path / "run.pt", **resumed) as run:
         assert list(run.steps(5)) == [3, 4]
         assert torch.equal(weights(resumed), weights(made))
+
+
+def test_a_loop_after_one_that_was_left_by_break_goes_on_with_the_next_step(tmp_path, uninterrupted):
+    made = parts()
+    taken = []
+
+    def train_until(run, last):
+        for step in run.steps(8):
+            taken.append(step)
+            rows = torch.randint(0, 40, (10,))
+            for name in ("binary", "real"):
+                made[name].zero_grad()
+            F.cross_entropy(made["model"](INPUTS[rows]), TARGETS[rows]).backward()
+            for name in ("binary", "real", "rate"):
+                made[name].step()
+            if step == last:
+                break
+
+    with Checkpoint(tmp_path / "run.pt", every=3, **made) as run:
+        train_until(run, 2)
+        train_until(run, 2 + 1)
+        assert run.step == 3
+        train_until(run, None)
+    assert taken == list(range(8))
+    assert torch.equal(weights(made), uninterrupted)
+
+
+def test_a_run_interrupted_in_a_second_loop_repeats_that_step_only(tmp_path):
+    layer = BinaryLinear(2, 1)
+    with pytest.raises(Stop), Checkpoint(tmp_path / "run.pt", model=layer) as run:
+        for _ in run.steps(8):
+            break
+        for _ in run.steps(8):
+            raise Stop
+    with Checkpoint(tmp_path / "run.pt", model=layer) as run:
+        assert list(run.steps(3)) == [1, 2]
+
+
+def test_no_step_is_counted_after_the_with_block(tmp_path):
+    with Checkpoint(tmp_path / "run.pt", model=BinaryLinear(2, 1)) as run:
+        assert list(run.steps(2)) == [0, 1]
+    with pytest.raises(RuntimeError, match="inside the with block"):
+        next(run.steps(3))
+
+
+def test_a_link_stays_a_link(tmp_path):
+    (tmp_path / "store").mkdir()
+    (tmp_path / "run.pt").symlink_to("store/run.pt")
+    for expected in ([0, 1], [2]):
+        with Checkpoint(tmp_path / "run.pt", model=BinaryLinear(2, 1)) as run:
+            assert list(run.steps(expected[-1] + 1)) == expected
+    assert (tmp_path / "run.pt").is_symlink()
+    assert [path.name for path in (tmp_path / "store").iterdir()] == ["run.pt"]
+
+
+def test_a_folder_in_place_of_the_file_is_an_error_before_training(tmp_path):
+    with pytest.raises(IsADirectoryError), Checkpoint(tmp_path, model=BinaryLinear(2, 1)):
+        raise AssertionError("training began")
 
 
 def test_what_could_not_be_read_back_is_refused_before_training(tmp_path):
