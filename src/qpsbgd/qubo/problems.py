@@ -37,7 +37,9 @@ class Problem:
     maximize: bool = False
 
     def maximized(self) -> Problem:
-        """The same problem, of which the highest value is wanted."""
+        """The same problem with the highest value wanted; one that is maximised already stays as it is."""
+        if self.maximize:
+            return self
         return Problem(self.family * -1, self.vartype, self.labels, maximize=True)
 
     def values(self, spins: Tensor) -> np.ndarray[Any, Any]:

@@ -85,6 +85,13 @@ def test_a_maximized_problem_has_its_own_energies_and_the_highest_is_found(tmp_p
     assert problem.summary(solution)["best energy"] == "5"
 
 
+def test_maximizing_twice_is_maximizing_once(tmp_path):
+    problem = read_problem(written(tmp_path, "p.txt", BEASLEY)).maximized().maximized()
+    solution = make_solver("exact").solve(problem.family)
+    assert problem.maximize
+    assert problem.energies(solution.spins).item() == 5
+
+
 @pytest.mark.parametrize("name", ["Q", "qubo"])
 def test_a_matrix_in_npz_is_a_qubo(tmp_path, name):
     matrix = np.array([[1, -4], [1, 2]])
