@@ -90,14 +90,18 @@ def bqm_problem(bqm: dimod.BinaryQuadraticModel) -> Problem:
     labels = tuple(bqm.variables)
     n = check_size(len(labels))
     linear, (rows, columns, biases), offset = bqm.to_numpy_vectors(variable_order=list(labels))
-    linear = linear.astype(np.float64)
     matrix = np.zeros((n, n))
     matrix[rows, columns] = biases
-    if bqm.vartype.name == "SPIN":
-        problem = ising_problem(linear, matrix, offset=float(offset))
+    return model_problem(bqm.vartype.name, linear, matrix, offset=offset, labels=labels)
+
+
+def model_problem(vartype: str, linear: Any, quadratic: Any, *, offset: Any, labels: tuple[Hashable, ...]) -> Problem:
+    """The minimum of linearᵀ v + vᵀ quadratic v + offset over v of that vartype; the diagonal of quadratic is zero."""
+    linear = np.array(linear, dtype=np.float64)
+    if vartype == "SPIN":
+        problem = ising_problem(linear, quadratic, offset=offset)
     else:
-        matrix[np.arange(n), np.arange(n)] = linear
-        problem = qubo_problem(matrix, offset=float(offset))
+        problem = qubo_problem(quadratic + np.diag(linear), offset=offset)
     return dataclasses.replace(problem, labels=labels)
 
 

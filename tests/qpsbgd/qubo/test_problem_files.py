@@ -1,4 +1,6 @@
+import io
 import sys
+import zipfile
 
 import dimod
 import numpy as np
@@ -164,11 +166,11 @@ BAD = {
     "wordy header": ("p.txt", "n 3\n", "line 1 must hold whole numbers"),
     "no variables": ("p.txt", "0 0\n", "at least one variable"),
     "NaN in text": ("p.txt", "0 0 nan\n", "NaN"),
-    "damaged bqm": ("p.bqm", b"DIMODBQM and then nonsense", "no whole file of a dimod model"),
-    "foreign bqm": ("p.bqm", b"PK", "no whole file of a dimod model"),
+    "damaged bqm": ("p.bqm", b"DIMODBQM and then nonsense", "not a complete .bqm file of dimod"),
+    "foreign bqm": ("p.bqm", b"PK", "not a complete .bqm file of dimod"),
     "empty bqm": ("p.bqm", file_of(dimod.BinaryQuadraticModel("SPIN")), "at least one variable"),
-    "damaged npz": ("p.npz", b"PK\x03\x04 and then nonsense", r"no numpy \.npz archive"),
-    "pickled npz": ("p.npz", {"Q": np.array([{}], dtype=object)}, "allow_pickle=False"),
+    "damaged npz": ("p.npz", b"PK\x03\x04 and then nonsense", r"not a complete \.npz archive of numpy"),
+    "pickled npz": ("p.npz", {"Q": np.array([{}], dtype=object)}, "'Q' must hold real numbers, got object"),
     "complex npz": ("p.npz", {"Q": np.eye(2) * 1j}, "'Q' must hold real numbers, got complex128"),
     "NaN in npz": ("p.npz", {"Q": np.full((2, 2), np.nan)}, "NaN"),
     "NaN in h": ("p.npz", {"h": np.full(2, np.nan), "J": np.eye(2)}, "h must be finite"),
@@ -228,11 +230,130 @@ def test_files_of_one_problem_have_no_second(tmp_path, name):
         read_problem(written(tmp_path, name, b""), number=2)
 
 
-def test_a_bqm_file_without_dimod_names_the_install_line(tmp_path, monkeypatch):
-    path = written(tmp_path, "p.bqm", b"")
+def test_a_bqm_file_is_read_without_dimod(tmp_path, monkeypatch):
+    path = written(tmp_path, "p.bqm", file_of(dimod.BinaryQuadraticModel({"a": 1.0}, {}, 3.0, "SPIN")))
     monkeypatch.setitem(sys.modules, "dimod", None)
-    with pytest.raises(ImportError, match=r"pip install 'qpsbgd\[dimod\]'"):
-        read_problem(path)
+    problem = read_problem(path)
+    assert problem.labels == ("a",)
+    assert problem.energies(spins_of(0)).item() == 2
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("vartype", ["SPIN", "BINARY"])
+def test_bqm_files_of_every_kind_are_read_as_dimod_reads_them(tmp_path, version, dtype, vartype):
+    whole = dimod.generators.gnp_random_bqm(7, 0.6, vartype, random_state=3)
+    labels = [0, "b c", ("d", 1), -4, 2.5, ("e", ("f",)), "ü"]
+    bqm = dimod.BinaryQuadraticModel(whole, dtype=dtype).relabel_variables(dict(enumerate(labels)), inplace=False)
+    bqm.offset = 0.25
+    with bqm.to_file(version=version) as file:
+        problem = read_problem(written(tmp_path, "p.bqm", file.read()))
+    assert problem.labels == tuple(bqm.variables)
+    assert problem.vartype == vartype
+    for bits in np.ndindex(*[2] * 7):
+        values = dict(zip(problem.labels, problem.values(spins_of(*bits))[:, 0].tolist(), strict=True))
+        assert problem.energies(spins_of(*bits)).item() == pytest.approx(bqm.energy(values), rel=1e-6)
+
+
+def damaged(whole, generator):
+    """The content with a byte changed, a bit flipped, a piece missing, doubled or zeroed."""
+    content = bytearray(whole)
+    place, other = sorted(generator.integers(len(whole), size=2).tolist())
+    kind = generator.integers(5)
+    if kind == 0:
+        content[place] = generator.integers(256)
+    elif kind == 1:
+        content[place] ^= 1 << generator.integers(8)
+    elif kind == 2:
+        del content[place:other]
+    elif kind == 3:
+        content[place:place] = content[place:other]
+    else:
+        content[place : place + 4] = bytes(len(content[place : place + 4]))
+    return bytes(content)
+
+
+@pytest.mark.parametrize("name", ["labelled.bqm", "plain.bqm", "old.bqm", "stored.npz", "packed.npz", "p.txt"])
+def test_damaged_files_are_read_or_refused_in_one_line_and_nothing_else_happens(tmp_path, name):
+    bqm = dimod.generators.gnp_random_bqm(6, 0.7, "SPIN", random_state=0)
+    named = bqm.relabel_variables(dict(enumerate("abcdef")), inplace=False)
+    family = random_family(6, 2, 8)
+    arrays = {part: getattr(family, part).numpy() for part in ("quadratic", "linear", "offset")}
+    path = tmp_path / name
+    if name == "stored.npz":
+        np.savez(path, **arrays)
+    elif name == "packed.npz":
+        np.savez_compressed(path, **arrays)
+    else:
+        written(tmp_path, name, BEASLEY if name == "p.txt" else file_of(named if name == "labelled.bqm" else bqm))
+    if name == "old.bqm":
+        with named.to_file(version=1) as file:
+            path.write_bytes(file.read())
+    whole = path.read_bytes()
+    generator = np.random.default_rng(1)
+    refused = 0
+    for _ in range(300):
+        path.write_bytes(damaged(whole, generator))
+        try:
+            read_problem(path)
+        except (ValueError, MemoryError) as error:
+            refused += 1
+            assert str(path) in str(error)
+            assert "\n" not in str(error)
+    assert refused > 50
+
+
+@pytest.mark.parametrize("name", ["p.bqm", "p.npz"])
+def test_no_beginning_of_a_file_is_taken_for_the_file(tmp_path, name):
+    save_family(tmp_path / "p.npz", random_family(3, 1, 3))
+    bqm = dimod.BinaryQuadraticModel({"a": 1.0, "b": 2.0}, {("a", "b"): 1.0}, 3.0, "SPIN")
+    written(tmp_path, "p.bqm", file_of(bqm))
+    whole = (tmp_path / name).read_bytes()
+    for length in range(0, len(whole), 7):
+        (tmp_path / name).write_bytes(whole[:length])
+        with pytest.raises(ValueError, match=name):
+            read_problem(tmp_path / name)
+
+
+def zipped(path, **members):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+
+
+def npy(shape, *, data=b"", descr="<f8"):
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(file, {"descr": descr, "fortran_order": False, "shape": shape})
+    return file.getvalue() + data
+
+
+@pytest.mark.parametrize("read", [read_problem, load_family])
+def test_a_small_archive_of_a_huge_array_is_refused_with_its_size(tmp_path, read, monkeypatch):
+    monkeypatch.setattr(np.lib.format, "read_array", lambda *_, **__: pytest.fail("it was loaded"))
+    zipped(tmp_path / "p.npz", **{"Q.npy": npy((61_000, 61_000), data=bytes(10_000_000))})
+    assert (tmp_path / "p.npz").stat().st_size < 20_000
+    with pytest.raises(MemoryError, match=r"'Q' of shape \(61000, 61000\) takes 29\.8 GB; at most 0\.8 GB"):
+        read(tmp_path / "p.npz")
+
+
+def test_an_array_that_is_not_as_large_as_its_header_says_is_refused_before_it_is_allocated(tmp_path, monkeypatch):
+    monkeypatch.setattr(np.lib.format, "read_array", lambda *_, **__: pytest.fail("it was loaded"))
+    zipped(tmp_path / "p.npz", **{"Q.npy": npy((9_000, 9_000), data=bytes(16))})
+    with pytest.raises(ValueError, match=r"'Q' has shape \(9000, 9000\).*but 144 bytes"):
+        read_problem(tmp_path / "p.npz")
+
+
+@pytest.mark.parametrize("member", ["notes.txt", "Q", "folder/"])
+def test_a_member_that_is_no_array_is_named(tmp_path, member):
+    zipped(tmp_path / "p.npz", **{"Q.npy": npy((1, 1), data=bytes(8)), member: b"text"})
+    with pytest.raises(ValueError, match=rf"p\.npz: must hold numpy arrays only.*{member!r}; remove it"):
+        read_problem(tmp_path / "p.npz")
+
+
+def test_text_in_place_of_an_array_is_refused(tmp_path):
+    zipped(tmp_path / "p.npz", **{"Q.npy": b"text"})
+    with pytest.raises(ValueError, match=r"p\.npz: is a damaged \.npz archive"):
+        read_problem(tmp_path / "p.npz")
 
 
 def test_qubo_and_ising_problems_agree_with_dimod():
