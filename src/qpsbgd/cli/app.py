@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import sys
 from importlib.metadata import entry_points
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.markup import escape
+from rich.text import Text
 
 import qpsbgd
 from qpsbgd.cli import COMMANDS, qpu, solve
-from qpsbgd.cli.console import console
+from qpsbgd.cli.console import console, degrade
+
+_UsageError: Any = typer.BadParameter.__mro__[1]  # of click, which newer versions of typer have inside them
 
 
 def application() -> typer.Typer:
@@ -22,7 +24,7 @@ def application() -> typer.Typer:
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
-        help="Train networks with weights ±1.",
+        help="Train neural networks with weights ±1, and solve the QUBOs behind their steps.",
     )
     app.callback(invoke_without_command=True)(_options)
     for point in sorted(entry_points(group=COMMANDS), key=lambda point: point.name):
@@ -46,12 +48,26 @@ def _options(
 
 
 def run() -> None:
-    """Run the command line; errors that a user can mend are one line."""
+    """Run the command line; wrong arguments and errors that a user can mend are one line."""
+    degrade()
     try:
-        application()()
+        code = application()(prog_name="qpsbgd", standalone_mode=False)
+    except _UsageError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # its message is the help
+            error.show()
+        else:
+            _complain(f"{error.format_message()} (see {error.ctx.command_path if error.ctx else 'qpsbgd'} --help)")
+        sys.exit(2)
+    except typer.Abort:
+        sys.exit(130)
     except (ImportError, MemoryError, OSError, RuntimeError, ValueError) as error:
         if os.environ.get("QPSBGD_DEBUG"):
             raise
-        message = f"[red]error:[/red] {escape(str(error))} (QPSBGD_DEBUG=1 shows where)"
-        Console(stderr=True).print(message, highlight=False, soft_wrap=True)
+        _complain(f"{error} (QPSBGD_DEBUG=1 shows where)")
         sys.exit(1)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _complain(message: str) -> None:
+    text = Text.assemble(("error:", "red"), " ", " ".join(message.split()))
+    Console(stderr=True).print(text, highlight=False, soft_wrap=True)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import codecs
+import io
+import sys
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 
-from rich.console import Console
-from rich.markup import escape
+from rich.box import HEAVY_HEAD
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -19,6 +24,34 @@ from rich.text import Text
 
 console = Console()
 
+_PLAIN = {
+    "—": "-",
+    "–": "-",
+    "−": "-",
+    "±": "+/-",
+    "→": "->",
+    "…": "...",
+    "·": "*",
+    "×": "x",
+    "•": "*",
+    "≤": "<=",
+    "≥": ">=",
+}
+
+
+def degrade() -> None:
+    """Let characters that the terminal's encoding lacks be printed as plain ones, and not raise."""
+    codecs.register_error("qpsbgd.plain", _plain)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="qpsbgd.plain")
+
+
+def _plain(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(_PLAIN.get(character, "?") for character in error.object[error.start : error.end]), error.end
+
 
 def show(events: Iterable[tuple[str, int, int]]) -> None:
     """A progress bar that follows (phase, done, total) and estimates the time left."""
@@ -31,10 +64,52 @@ def show(events: Iterable[tuple[str, int, int]]) -> None:
 
 def rich_table(
     title: str, head: Sequence[str], body: Sequence[Sequence[str]], *, best: Collection[tuple[int, int]] = ()
-) -> Table:
-    """A table for the terminal; the cells (row, column) in `best` are bold."""
-    table = Table(*map(escape, head), title=escape(title), title_justify="left", title_style="bold")
-    for number, row in enumerate(body):
-        cells = [Text(cell, style="bold green" if (number, i) in best else "") for i, cell in enumerate(row)]
-        table.add_row(*cells)
-    return table
+) -> RenderableType:
+    """A table for the terminal, whose lines break between words; the cells (row, column) in `best` are bold.
+
+    Where the terminal is too narrow for the longest words side by side, the rows come one below the other.
+    """
+    cells = [
+        [Text(cell, style="bold green" if (number, i) in best else "") for i, cell in enumerate(row)]
+        for number, row in enumerate(body)
+    ]
+    return _Table(title, [Text(cell, style="bold") for cell in head], cells)
+
+
+@dataclass(frozen=True)
+class _Table:
+    title: str
+    head: list[Text]
+    body: list[list[Text]]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Text(self.title, style="bold")
+        columns = list(zip(self.head, *self.body, strict=True))
+        # Every column needs its longest word; lines with a box around them need more than those without.
+        least = [max(cell_len(word) for cell in column for word in cell.plain.split() or [""]) for column in columns]
+        for box, between in ((HEAVY_HEAD, 3 * len(columns) + 1), (None, 2 * len(columns) - 2)):
+            spare = options.max_width - between - sum(least)
+            if spare < 0:
+                continue
+            table = Table(box=box, pad_edge=box is not None)
+            for column, width in zip(columns, _widths(columns, least, spare), strict=True):
+                table.add_column(column[0], width=width)
+            for row in self.body:
+                table.add_row(*row)
+            yield table
+            return
+        for row in self.body:
+            for name, cell in zip(self.head, row, strict=True):
+                yield Text.assemble(name, ": " if name.plain else "", cell)
+            yield ""
+
+
+def _widths(columns: list[tuple[Text, ...]], least: list[int], spare: int) -> list[int]:
+    """The width of every column: at least that of its words, and those that need little more get it first."""
+    widths = list(least)
+    wanted = [max(cell.cell_len for cell in column) for column in columns]
+    for index in sorted(range(len(columns)), key=lambda index: wanted[index] - least[index]):
+        more = min(spare, wanted[index] - widths[index])
+        widths[index] += more
+        spare -= more
+    return widths

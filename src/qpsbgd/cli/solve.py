@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import time
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
+from qpsbgd.atomic import check_writable
 from qpsbgd.cli.console import console
 from qpsbgd.qubo.problem_files import read_problem, save_assignment
 from qpsbgd.solvers import SOLVERS, make_solver
@@ -20,21 +23,20 @@ from qpsbgd.solvers import SOLVERS, make_solver
 
 def solve(
     file: Annotated[Path, typer.Argument(help="A problem: .txt (Beasley or COO), .bqm (dimod) or .npz (numpy).")],
-    solver: Annotated[str, typer.Option(help="A name that `qpsbgd solvers` lists.")] = "auto",
-    option: Annotated[list[str] | None, typer.Option(help="Option of the solver, key=value; repeat at will.")] = None,
+    solver: Annotated[str, typer.Option(help="One of those that `qpsbgd solvers` lists.")] = "auto",
+    option: Annotated[
+        list[str] | None, typer.Option(help="An option of the solver, key=value; may be repeated.")
+    ] = None,
     out: Annotated[Path, typer.Option(help="Where to write the variables' values.")] = Path("spins.txt"),
-    seed: Annotated[int | None, typer.Option(help="Short for --option seed=….")] = None,
-    maximize: Annotated[bool, typer.Option("--maximize", help="Look for the highest value, not the lowest.")] = False,
-    number: Annotated[int, typer.Option(help="Which problem of a file that holds several, from 1.")] = 1,
+    seed: Annotated[int | None, typer.Option(help="The same as --option seed=SEED.")] = None,
+    maximize: Annotated[bool, typer.Option("--maximize", help="Find the highest value instead of the lowest.")] = False,
+    number: Annotated[int, typer.Option(help="Which problem, if the file holds several; from 1.")] = 1,
 ) -> None:
     """Solve a QUBO or Ising problem, or a family recorded from training, from a file."""
     options = read_options(option) | ({} if seed is None else {"seed": seed})
-    try:
+    with options_named(solver, options):
         chosen = make_solver(solver, **options)
-    except TypeError as error:
-        raise ValueError(str(error)) from error
-    if not out.resolve().parent.is_dir() or out.is_dir() or out.resolve() == file.resolve():
-        raise ValueError(f"--out must name a file, not the problem's own, in a folder that exists, got {out}")
+    _check_out(out, file)
     problem = read_problem(file, number=number)
     problem = problem.maximized() if maximize else problem
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
@@ -42,7 +44,8 @@ def solve(
         progress.add_task(f"{solver}: {problem.family.num_spins} variables, {problem.family.num_columns} columns")
         begin = time.perf_counter()
         try:
-            solution = chosen.solve(problem.family)
+            with options_named(solver, options):
+                solution = chosen.solve(problem.family)
         except KeyboardInterrupt:
             progress.stop()
             console.print("Stopped; nothing was written.")
@@ -52,27 +55,56 @@ def solve(
     facts = problem.summary(solution) | {"time": f"{seconds:.3g} s"}
     save_assignment(out, problem, solution.spins, comments=[f"{name}: {fact}" for name, fact in facts.items()])
     for name, fact in (facts | {"written to": str(out)}).items():
-        console.print(f"[bold]{name:<15}[/bold]{escape(fact)}", highlight=False, soft_wrap=True)
+        console.print(Text.assemble((f"{name:<15}", "bold"), fact), soft_wrap=True)
 
 
 def solvers() -> None:
-    """List the solvers, whether each can be used here, and if not, what is missing."""
+    """List the solvers, whether each can be used here and, if not, what is missing."""
     table = Table(box=None, pad_edge=False)
     for title in ("solver", "usable", "what it does, or what is missing"):
-        table.add_column(title, no_wrap=title == "solver")
+        table.add_column(title, no_wrap=title != "what it does, or what is missing", overflow="fold")
     for name, place in SOLVERS.items():
         module, kind = place.split(":")
         try:
             found = getattr(import_module(module), kind)
         except ImportError as error:
-            table.add_row(f"[bold]{name}[/bold]", "[red]no[/red]", escape(str(error)))
+            table.add_row(Text(name, "bold"), _usable(False), Text(str(error)))
             continue
-        described = found.__doc__.splitlines()[0]
-        for variant, obstacle in found.variants().items():
-            state = "[red]no[/red]" if obstacle else "[green]yes[/green]"
-            table.add_row(f"[bold]{name}[/bold] {variant}", state, escape(obstacle or described))
-            described = ""
+        variants = found.variants()
+        usable = not all(variants.values())
+        missing = "" if usable or len(variants) > 1 else next(iter(variants.values()))
+        table.add_row(Text(name, "bold"), _usable(usable), Text(missing or found.__doc__.splitlines()[0]))
+        for variant, obstacle in variants.items() if len(variants) > 1 else ():
+            table.add_row("", _usable(not obstacle), Text(f"{variant}: {obstacle}" if obstacle else variant))
     console.print(table)
+
+
+def _usable(yes: bool) -> Text:
+    return Text("yes", "green") if yes else Text("no", "red")
+
+
+@contextlib.contextmanager
+def options_named(solver: str, options: dict[str, Any]) -> Iterator[None]:
+    """Turns an error that an option's value causes deep inside a library into one line that names the options."""
+    try:
+        yield
+    except (ImportError, MemoryError, OSError, RuntimeError):
+        raise  # these have a message for the user
+    except Exception as error:
+        if not options or (isinstance(error, ValueError) and any(name in str(error) for name in options)):
+            raise
+        given = ", ".join(f"{name}={value!r}" for name, value in options.items())
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise ValueError(f"--solver {solver} with {given}: {reason}") from error
+
+
+def _check_out(out: Path, file: Path) -> None:
+    if out.exists() and file.exists() and out.samefile(file):
+        raise ValueError(f"--out must not be the problem's own file, got {out}")
+    try:
+        check_writable(out)
+    except OSError as error:
+        raise ValueError(f"--out {out}: {error.strerror}") from error
 
 
 def read_options(texts: list[str] | None) -> dict[str, Any]:
@@ -90,5 +122,5 @@ def _option(text: str) -> tuple[str, Any]:
         return key, words[value.lower()]
     try:
         return key, ast.literal_eval(value)
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return key, value

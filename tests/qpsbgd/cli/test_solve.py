@@ -1,6 +1,11 @@
+import io
+import os
 import re
+import subprocess
 import sys
+from pathlib import Path
 
+import dimod
 import numpy as np
 import pytest
 from rich.console import Console
@@ -10,6 +15,7 @@ import qpsbgd
 from qpsbgd import cli
 from qpsbgd.cli import solve as solving
 from qpsbgd.cli.app import application
+from qpsbgd.cli.console import degrade, rich_table
 from qpsbgd.qubo.problem_files import save_family
 from qpsbgd.solvers import SOLVERS
 from qpsbgd.solvers.search.descent import Descent
@@ -28,7 +34,15 @@ def wide(monkeypatch):
 def test_solvers_are_listed_with_whether_they_can_be_used(wide):
     listed = CliRunner().invoke(application(), ["solvers"]).stdout
     assert all(name in listed for name in SOLVERS)
-    assert re.search(r"dimod sampler=tabu +yes", listed)
+    assert re.search(r"\ndimod +yes .*(\n +yes +sampler=[\w-]+ *)*\n +yes +sampler=tabu *\n", listed)
+
+
+def test_solvers_are_listed_at_80_columns_without_a_broken_word(monkeypatch):
+    def words(width):
+        monkeypatch.setattr(solving, "console", Console(width=width))
+        return CliRunner().invoke(application(), ["solvers"]).stdout.split()
+
+    assert sorted(words(80)) == sorted(words(400))
 
 
 @pytest.mark.parametrize(
@@ -36,13 +50,13 @@ def test_solvers_are_listed_with_whether_they_can_be_used(wide):
     [
         ("dimod", r"dimod +no +.*pip install 'qpsbgd\[dimod\]'"),
         ("gurobipy", r"gurobi +no +.*pip install 'qpsbgd\[gurobi\]'"),
-        ("openjij", r"dimod sampler=openjij +no +.*pip install 'qpsbgd\[openjij\]'"),
+        ("openjij", r"\n +no +sampler=openjij: .*pip install 'qpsbgd\[openjij\]'"),
         ("dwave.system", r"leap-hybrid +no +.*pip install 'qpsbgd\[dwave\]'"),
     ],
 )
 def test_what_lacks_a_package_is_listed_with_its_install_line(wide, monkeypatch, package, row):
     monkeypatch.setitem(sys.modules, package, None)
-    for name in ("dimod", "gurobi", "dwave", "leap_hybrid"):
+    for name in ("external.dimod", "external.gurobi", "annealer.dwave", "annealer.leap_hybrid"):
         monkeypatch.delitem(sys.modules, f"qpsbgd.solvers.{name}", raising=False)
     assert re.search(row, CliRunner().invoke(application(), ["solvers"]).stdout)
 
@@ -54,9 +68,49 @@ def test_a_solver_without_licence_is_listed_with_the_reason(wide, monkeypatch, t
     )
 
 
+@pytest.mark.parametrize("width", [40, 60, 72, 80, 100])
+def test_a_table_never_breaks_inside_a_word_and_loses_none(width, capsys):
+    head = ["method", "options", "test accuracy", "train accuracy", "steps to 90 %", "p against QP-SBGD"]
+    body = [
+        ["QP-SBGD (exact)", "lr=0.05, scale=1.0", "0.953 ± 0.012", "0.991 ± 0.002", "120", "–"],
+        ["BinaryConnect [sgd]", "lr=0.01", "0.943 ± 0.012", "0.981 ± 0.002", "1200", "< 0.001"],
+    ]
+    Console(width=width).print(rich_table("Digits, 5 seeds [quick]", head, body, best={(0, 2)}))
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= width
+    printed = set(re.sub("[^\\w\\s.,=%±–<()\\[\\]-]", " ", out).split())
+    wanted = {word for cell in [*head, *body[0], *body[1], "Digits, 5 seeds [quick]"] for word in cell.split()}
+    assert wanted <= printed | {word.removesuffix(":") for word in printed}
+
+
 @pytest.mark.parametrize("arguments", [["demo", "--seeds", "0"], ["demo", "--sedes", "1"], ["dmeo"]])
 def test_wrong_arguments_are_refused(arguments):
     assert CliRunner().invoke(application(), arguments).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["solve", "p.txt", "--seed", "abc"], r"'--seed'.*integer.*\(see qpsbgd solve --help\)"),
+        (["solve", "p.txt", "--seed", "[/x]"], r"'--seed'.*integer"),
+        (["solve", "p.txt", "--number", "1.5"], r"'--number'.*integer"),
+        (["solve"], r"Missing argument '(file|FILE)'.*\(see qpsbgd solve --help\)"),
+        (["solvres"], r"No such command 'solvres'.*\(see qpsbgd --help\)"),
+        (["--[bold]"], r"No such option.*\(see qpsbgd --help\)"),
+    ],
+)
+def test_wrong_arguments_are_one_line(monkeypatch, capsys, arguments, message):
+    code, out, err = called(monkeypatch, capsys, *arguments)
+    assert code == 2
+    assert re.fullmatch(f"error: .*{message}.*\n", err)
+    assert out == ""
+
+
+def test_without_arguments_the_help_is_shown(monkeypatch, capsys):
+    code, out, err = called(monkeypatch, capsys)
+    assert code in (0, 2)  # depends on typer's version
+    assert "Usage: qpsbgd" in out + err
+    assert "error:" not in out + err
 
 
 def test_an_error_that_a_user_can_mend_is_one_line(monkeypatch, capsys, tmp_path):
@@ -138,12 +192,21 @@ def test_solve_answers_a_family_recorded_from_training(monkeypatch, capsys, tmp_
         (["p.txt", "--option", "seed"], "--option must be key=value, got 'seed'"),
         (["p.txt", "--option", "sweeps=3"], "'auto' has no option sweeps"),
         (["p.txt", "--solver", "exact", "--seed", "1"], "'exact' has no option seed"),
-        (["p.txt", "--out", "no/folder/s.txt"], "--out must name a file"),
-        (["p.txt", "--out", "p.txt"], "--out must name a file, not the problem's own"),
+        (["p.txt", "--out", "no/folder/s.txt"], r"--out no/folder/s\.txt: No such file.*check that its folder exists"),
+        (["p.txt", "--out", "."], r"--out \.: Is a directory"),
+        (["p.txt", "--out", "p.txt"], "--out must not be the problem's own file"),
         (["p.txt", "--solver", "dimod", "--option", "sampler=crystal-ball"], "unknown sampler"),
+        (["p.txt", "--solver", "annealing", "--option", "sweeps=abc"], "sweeps.*abc"),
+        (["p.txt", "--solver", "exact", "--option", "time_limit=-1"], "time_limit.*-1"),
+        (["p.txt", "--solver", "descent", "--option", "seed=1.5"], r"seed.*1\.5"),
+        (["p.txt", "--solver", "descent", "--option", "seed=-1"], "seed"),
+        (["p.txt", "--solver", "annealing", "--option", "sweeps={[]: 1}"], "sweeps"),
+        (["p.txt", "--solver", "annealing", "--option", "sweeps=" + "(" * 300], "sweeps"),
+        (["[/bold].txt"], r"No such file.*\[/bold\]\.txt"),
+        (["p.txt", "--solver", "[/x]"], r"unknown solver '\[/x\]'"),
     ],
 )
-def test_what_solve_cannot_do_is_told_in_one_line(problem, monkeypatch, capsys, arguments, message):
+def test_what_solve_cannot_do_is_one_line(problem, monkeypatch, capsys, arguments, message):
     code, out, err = called(monkeypatch, capsys, "solve", *arguments)
     assert code == 1
     assert re.search(message, err)
@@ -152,7 +215,93 @@ def test_what_solve_cannot_do_is_told_in_one_line(problem, monkeypatch, capsys, 
     assert [path.name for path in problem.parent.iterdir()] == ["p.txt"]
 
 
-def test_an_install_line_is_told_with_its_brackets(problem, monkeypatch, capsys):
+def test_out_is_tried_before_the_problem_is_solved(problem, monkeypatch, capsys):
+    monkeypatch.setattr(Descent, "solve", lambda *_: pytest.fail("it was solved"))
+    (problem.parent / "folder").mkdir()
+    for out in ("folder", "p.txt/s.txt", "nowhere/s.txt"):
+        code, _, err = called(monkeypatch, capsys, "solve", problem, "--solver", "descent", "--out", out)
+        assert code == 1
+        assert err.startswith("error: --out")
+        assert err.count("\n") == 1
+
+
+def test_an_error_deep_inside_a_library_names_the_options_given(problem, monkeypatch, capsys):
+    def failing(self, family):
+        raise OverflowError("too large\nfor numpy")
+
+    monkeypatch.setattr(Descent, "solve", failing)
+    arguments = ["solve", problem, "--solver", "descent", "--option", "tabu=7", "--seed", 3]
+    code, _, err = called(monkeypatch, capsys, *arguments)
+    assert code == 1
+    assert "--solver descent with tabu=7, seed=3: too large (QPSBGD_DEBUG=1 shows where)" in err
+    with pytest.raises(OverflowError):  # without options it is a fault of ours, and must be seen
+        called(monkeypatch, capsys, "solve", problem, "--solver", "descent")
+
+
+def test_brackets_in_names_and_labels_are_no_markup(problem, monkeypatch, capsys):
+    labels = {"[/bold]": 1.0, "[red]b": -2.0}
+    with dimod.BinaryQuadraticModel(labels, {}, 0.0, "BINARY").to_file() as file:
+        (problem.parent / "[bold]p.bqm").write_bytes(file.read())
+    code, out, _ = called(monkeypatch, capsys, "solve", "[bold]p.bqm", "--out", "[bold]s.txt")
+    assert code == 0
+    assert re.search(r"written to +\[bold\]s\.txt\n", out)
+    written = (problem.parent / "[bold]s.txt").read_text(encoding="utf-8").splitlines()
+    assert written[-2:] == ["[/bold] 0", "[red]b 1"]
+
+
+def test_a_label_that_is_no_character_is_written(problem, monkeypatch, capsys):
+    with dimod.BinaryQuadraticModel({"\ud800": 1.0}, {}, 0.0, "BINARY").to_file() as file:
+        (problem.parent / "p.bqm").write_bytes(file.read())
+    code, _, _ = called(monkeypatch, capsys, "solve", "p.bqm")
+    assert code == 0
+    assert (problem.parent / "spins.txt").read_text(encoding="utf-8").endswith('"\\ud800" 0\n')
+
+
+@pytest.mark.parametrize(
+    ("encoding", "more"),
+    [
+        ("latin-1", []),
+        pytest.param("ascii", ["solvers"], marks=pytest.mark.slow),
+        pytest.param(None, ["solvers"], marks=pytest.mark.slow),
+    ],
+)
+def test_every_locale_can_be_printed_to(problem, encoding, more):
+    """Commands in one process with the locale C, which has not all characters of their output."""
+    commands = [["--help"], ["solve", "p.txt", "--out", "ü–.txt"], ["solve", "—±→.txt"], ["nothing", "✓"], ["−"]]
+    script = f"""if True:
+        import os, sys
+        from qpsbgd import cli
+        for words in {[*commands, *([word] for word in more)]!r}:
+            sys.argv = ["qpsbgd", *(os.fsdecode(word.encode()) for word in words)]
+            try:
+                cli.main()
+            except SystemExit as stop:
+                print("code", stop.code)
+        """
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("LC_", "PYTHON", "LANG"))}
+    environment = {**kept, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    environment["PYTHONPATH"] = str(Path(qpsbgd.__file__).parents[1])
+    if encoding:
+        environment["PYTHONIOENCODING"] = encoding
+    (problem.parent / "script.py").write_text(script, encoding="utf-8")
+    done = subprocess.run([sys.executable, "script.py"], env=environment, capture_output=True, check=False)
+    out, err = done.stdout.decode(encoding or "ascii"), done.stderr.decode(encoding or "ascii")
+    assert "Traceback" not in err
+    assert done.returncode == 0
+    assert re.findall("code (.)", out) == ["0", "0", "1", "2", "2", *("0" for _ in more)]
+    assert not more or "sign(-s)" in out  # in Unicode it is a minus sign
+
+
+def test_characters_that_an_encoding_lacks_become_plain_ones(monkeypatch):
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
+    monkeypatch.setattr(sys, "stdout", stream)
+    degrade()
+    stream.write("sign(−s) — 1 ± 2 → 3 ✓ \udcc3\n")
+    stream.flush()
+    assert stream.buffer.getvalue() == "sign(-s) - 1 ± 2 -> 3 ? ?\n".encode("latin-1")
+
+
+def test_an_install_line_keeps_its_brackets(problem, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "dwave.system", None)
     monkeypatch.delitem(sys.modules, "qpsbgd.solvers.annealer.dwave", raising=False)
     _, _, err = called(monkeypatch, capsys, "solve", problem, "--solver", "dwave")
