@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def cache_folder() -> Path:
-    """The folder named by `QPSBGD_CACHE`, or `qpsbgd` in the user's cache, as the system has it."""
+    """The folder named by `QPSBGD_CACHE`, or `qpsbgd` in the system's folder for user caches."""
     named = os.environ.get("QPSBGD_CACHE")
     if named:
         return Path(named).expanduser()

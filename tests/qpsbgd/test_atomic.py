@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from qpsbgd import atomic
 from qpsbgd.atomic import check_writable, writing
 
 
@@ -140,12 +141,15 @@ def test_an_error_while_writing_is_passed_on_and_leaves_the_old_file(tmp_path, e
 
 
 def test_what_killed_writers_left_is_removed_by_the_next(tmp_path):
+    # The module alone: the package around it loads torch.
     script = (
-        "import os, sys\nfrom pathlib import Path\nfrom qpsbgd.atomic import writing\n"
-        "with writing(Path(sys.argv[1])) as file:\n    file.write(b'half')\n    os.kill(os.getpid(), 9)\n"
+        "import os, runpy, sys\nfrom pathlib import Path\n"
+        "with runpy.run_path(sys.argv[1])['writing'](Path(sys.argv[2])) as file:\n"
+        "    file.write(b'half')\n    os.kill(os.getpid(), 9)\n"
     )
     for name in ("a", "b"):
-        killed = subprocess.run([sys.executable, "-c", script, str(tmp_path / name)], check=False)
+        command = [sys.executable, "-c", script, atomic.__file__, str(tmp_path / name)]
+        killed = subprocess.run(command, check=False)
         assert killed.returncode == -signal.SIGKILL
     (tmp_path / ".a.notes").write_bytes(b"not ours")
     assert len(names(tmp_path)) == 3
@@ -167,8 +171,6 @@ def test_the_temporary_file_of_a_writer_at_work_is_left_alone(tmp_path):
 
 
 def test_a_file_taken_for_a_leftover_before_it_was_locked_is_made_again(tmp_path, monkeypatch):
-    from qpsbgd import atomic
-
     lock, removed = atomic._lock, []
 
     def too_late(file, *, wait):

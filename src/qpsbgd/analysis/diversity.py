@@ -22,10 +22,10 @@ def jaccard(spins: Tensor) -> Tensor:
 
 
 def lowest(spins: Tensor, energies: Tensor, *, count: int) -> tuple[Tensor, Tensor]:
-    """The `count` different samples of lowest energy, (k, n) and (k,); fewer where there are not as many.
+    """The `count` different samples of lowest energy, (k, n) and (k,); fewer if there are not that many.
 
-    Samples of equal energy come in the order of their spins, −1 before +1, so that the order of the reads decides
-    nothing.
+    Samples of equal energy come in the order of their spins, −1 before +1, so that the order of the reads does
+    not matter.
 
     Args:
         spins: −1 or +1, shape (reads, n).

@@ -1,4 +1,4 @@
-"""Minor embeddings on an annealer's chip: what they take of it, and where its qubits lie in a picture."""
+"""Minor embeddings on an annealer's chip: how much of it they use, and where its qubits are drawn."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Tiling:
 
     Attributes:
         tiles: Disjoint cliques, each for one column of a layer.
-        mean_chain: Qubits of a spin on average.
-        longest_chain: Most qubits of a spin.
+        mean_chain: Qubits per spin, on average.
+        longest_chain: The most qubits that one spin takes.
         used: Share of the working qubits that the tiles take.
     """
 
@@ -44,7 +44,7 @@ def tiling(chip: Chip, spins: int) -> Tiling:
 
 
 def places(chip: Chip) -> Mapping[int, tuple[float, float]]:
-    """Where every working qubit lies in a picture of the chip whose longer side is 1.
+    """Where every working qubit is drawn in a picture of the chip whose longer side is 1.
 
     Raises:
         ValueError: The topology is neither Pegasus nor Zephyr.

@@ -18,7 +18,7 @@ class FixedPoints:
 
     Attributes:
         holds: For every layer by name, True where −Π(∇E) equals the weight, in the shape of the layer's `weight`.
-        proven: Whether the solver proved all its answers, without which a False may be the solver's.
+        proven: Whether the solver proved all its solutions optimal; if not, a False may be the solver's error.
     """
 
     holds: dict[str, Tensor]
@@ -32,7 +32,7 @@ class FixedPoints:
 
     @property
     def is_fixed_point(self) -> bool:
-        """Whether the condition holds for every weight: full-batch QP-SBGD would stay here for ever."""
+        """Whether the condition holds for every weight: full-batch QP-SBGD would stay here forever."""
         return all(bool(mask.all()) for mask in self.holds.values())
 
     def __repr__(self) -> str:

@@ -35,7 +35,7 @@ def full_batch(model: nn.Module, data: Batches, loss: Loss) -> list[FullBatch]:
 
     Args:
         model: A model with binary layers.
-        data: (inputs, targets), or batches of them such as a DataLoader gives.
+        data: (inputs, targets), or batches of them, as a DataLoader gives.
         loss: loss(model(inputs), targets), a mean over the batch.
     """
     pair = isinstance(data, tuple) and len(data) == 2 and isinstance(data[0], Tensor)
@@ -65,7 +65,7 @@ def _gradient(layer: BinaryLayer, record: LayerRecord) -> Tensor:
 
 @contextmanager
 def _evaluating(model: nn.Module, layers: list[BinaryLayer]) -> Iterator[None]:
-    """Evaluation mode, in which the binary layers still record; dropout and batch norm stand still."""
+    """Evaluation mode, in which the binary layers still record; dropout is off and batch norm keeps its statistics."""
     modes = [(module, module.training) for module in model.modules()]
     switches = [(layer, layer.latent_forward, layer.weight.requires_grad) for layer in layers]
     try:

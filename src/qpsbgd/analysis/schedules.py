@@ -20,13 +20,13 @@ class Schedule:
 
     Attributes:
         name: For tables and figures.
-        unit: Of A and B, and so of all energies: "GHz" for chips; empty where they are mere numbers.
+        unit: Of A and B, and so of all energies: "GHz" for chips; empty for plain numbers.
         s: Where A and B are given, rising from 0 to 1, shape (p,).
         transverse: A there, never rising, shape (p,).
         problem: B there, never falling, shape (p,).
 
     Raises:
-        ValueError: The shapes differ, or the values are not as said above.
+        ValueError: The shapes differ, or the values are not as described above.
     """
 
     name: str
@@ -67,13 +67,13 @@ class Schedule:
 def load_schedule(path: str | Path) -> Schedule:
     """The schedule in a chip's file as D-Wave publishes it: CSV with the columns s, A(s) (GHz), B(s) (GHz).
 
-    More columns do no harm. The unit is what stands in brackets behind A(s).
+    Other columns are ignored. The unit is what follows A(s) in parentheses.
 
     Args:
-        path: The file; D-Wave's sheets are saved as CSV first.
+        path: The file; save D-Wave's spreadsheets as CSV first.
 
     Raises:
-        ValueError: A column is missing, a value is no number, or the values are no schedule.
+        ValueError: A column is missing, a value is not a number, or the values do not form a schedule.
     """
     path = Path(path)
     with path.open(newline="", encoding="utf-8-sig") as file:
@@ -138,7 +138,7 @@ _SYSTEM_5_4 = """
 """
 
 ADVANTAGE = Schedule("Advantage_system5.4", "GHz", *np.array(_SYSTEM_5_4.split(), dtype=np.float64).reshape(-1, 3).T)
-"""Of a real chip, Advantage_system5.4 (Pegasus): 37 of the 1001 points of D-Wave's published file
+"""The schedule of a real chip, Advantage_system5.4 (Pegasus): 37 of the 1001 points of D-Wave's published file
 09-1265A-E_Advantage_system5_4_annealing_schedule.csv, read from its copies in the GitHub repositories
 JakaVodebPhysics/MinimalExampleAnalysisOfDomainConfigurations (3cbd51a) and marekrams/bias (402eb9e). At eight
 other points of the file, the line between ours was off by less than 0.6 % up to s = 0.36, for A by less than 4 % at

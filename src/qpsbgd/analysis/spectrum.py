@@ -15,10 +15,10 @@ from qpsbgd.analysis.schedules import LINEAR, Schedule
 from qpsbgd.qubo.ising import Ising, check_finite
 
 MOST_SPINS = 16
-"""Of a problem without the symmetry that `levels` speaks of: 65,536 states."""
+"""The limit for problems without the symmetry that `levels` describes: 65,536 states."""
 
-_DENSE = 8  # spins up to which a dense eigensolver is the faster one
-_MOST_DENSE, _MOST_SPARSE = 10, 96  # spins, and levels that the sparse one is asked for
+_DENSE = 8  # spins up to which a dense eigensolver is faster
+_MOST_DENSE, _MOST_SPARSE = 10, 96  # most spins for the dense one, most levels for the sparse one
 _EQUAL = 1e-6  # of the problem's spread: families are often made in single precision
 
 Array = np.ndarray[Any, Any]
@@ -29,8 +29,8 @@ class SpectralGap:
     """The gap between the ground level and the lowest level that does not end in a ground state.
 
     Attributes:
-        smallest: Its least value over the anneal.
-        position: s = t/T where it has it.
+        smallest: Its smallest value during the anneal.
+        position: s = t/T where it is smallest.
         final: Its value at the end.
         degeneracy: d, the number of ground states of the problem.
         unit: Of the gaps: that of the schedule, times the problem's own.
@@ -57,7 +57,7 @@ def levels(ising: Ising, *, schedule: Schedule = LINEAR, points: int | Array = 1
         ising: The problem; see `ising_columns`, `direct_sum` and `in_range`.
         schedule: A and B.
         points: How many s, evenly from 0 to 1, or the values of s.
-        count: How many levels; fewer come back where there are fewer.
+        count: How many levels; fewer are returned if there are fewer.
 
     Raises:
         ValueError: There are too many spins, or a coefficient is not finite.
@@ -72,14 +72,14 @@ def levels(ising: Ising, *, schedule: Schedule = LINEAR, points: int | Array = 1
 def spectral_gap(
     problem: Ising | Sequence[Ising], *, schedule: Schedule = LINEAR, points: int | Array = 101
 ) -> SpectralGap:
-    """The smallest gap of the anneal, looked for on a grid and refined between its points.
+    """The smallest gap of the anneal, searched on a grid and refined between its points.
 
         min over s of  E_d(s) − E_0(s),   d the number of ground states of the problem
 
     The d lowest levels end in ground states if levels are followed in their order. Several problems, such as a layer's
-    columns, are a direct sum: they do not act on each other, and the gap is the least of theirs at every s. (Followed
-    in their order, the levels of the whole may cross where columns have several ground states; `direct_sum` has them.)
-    A crossing that is much narrower than the grid can be missed.
+    columns, are a direct sum: they do not act on each other, and the gap is the smallest of theirs at every s. (In
+    the spectrum of the whole, which `direct_sum` gives, levels may cross if columns have several ground states.) A
+    crossing that is much narrower than the grid can be missed.
 
     Args:
         problem: One problem or several side by side.
@@ -87,7 +87,7 @@ def spectral_gap(
         points: As in `levels`.
 
     Raises:
-        ValueError: As in `levels`; or all states have the same energy; or a problem with other than the symmetry of
+        ValueError: As in `levels`; or all states have the same energy; or a problem without the symmetry of
             `levels` has more than 95 ground states and more than 10 spins.
     """
     parts = [problem] if isinstance(problem, Ising) else list(problem)
@@ -124,15 +124,15 @@ class _Spectrum(ABC):
 
 
 class _General(_Spectrum):
-    """Of any problem, in the basis of all 2ⁿ spin vectors."""
+    """The levels of any problem, in the basis of all 2ⁿ spin vectors."""
 
     def __init__(self, ising: Ising) -> None:
         n = len(ising.fields)
         if n > MOST_SPINS:
             raise ValueError(
-                f"a spectrum can be had for up to {MOST_SPINS} spins, got {n}; take fewer inputs or columns"
+                f"a spectrum can be computed for up to {MOST_SPINS} spins, got {n}; use fewer inputs or columns"
             )
-        # Spin i is bit n − 1 − i of a state's number: the first spin changes most seldom.
+        # Spin i is bit n − 1 − i of a state's number: the first spin changes least often.
         spins = 1 - 2 * ((np.arange(2**n)[:, None] >> np.arange(n)[::-1]) & 1).astype(np.float64)
         self._spins = n
         self._diagonal: Array = spins @ ising.fields + ((spins @ np.triu(ising.couplings, 1)) * spins).sum(1)
@@ -151,20 +151,22 @@ class _General(_Spectrum):
             return np.linalg.eigvalsh(np.diag(diagonal) - transverse / 2 * self._flips)[:count]
         if count > _MOST_SPARSE:
             raise ValueError(
-                f"at most {_MOST_SPARSE} levels of {self._spins} spins can be had, but {count} are asked for, or "
-                "needed to see past the problem's ground states"
+                f"at most {_MOST_SPARSE} levels of {self._spins} spins can be computed, but {count} are requested, or "
+                "needed to reach beyond the problem's ground states"
             )
         return _sparse(diagonal, transverse / 2, count)
 
     def gap(self, transverse: float, weight: float) -> float:
         if self.degeneracy == len(self._sorted):
-            raise ValueError("all spin vectors have the same energy, so that there is no gap")
+            raise ValueError("all spin vectors have the same energy, so there is no gap")
         found = self.lowest(transverse, weight, self.degeneracy + 1)
         return float(found[-1] - found[0])
 
 
 class _Uniform(_Spectrum):
-    """Of n spins with one field h and one coupling J: blocks of total spin S = n/2 − r, tridiagonal in m = −S … S.
+    """The levels of n spins with one field h and one coupling J.
+
+    They come in blocks of total spin S = n/2 − r, tridiagonal in m = −S … S:
 
     diagonal B/2 (2hm + J(2m² − n/2)),  beside it −A/2 √(S(S+1) − m(m+1)),  each block (n over r) − (n over r−1) times
     """
@@ -189,7 +191,7 @@ class _Uniform(_Spectrum):
 
     def gap(self, transverse: float, weight: float) -> float:
         if self.degeneracy == self._states:
-            raise ValueError("all spin vectors have the same energy, so that there is no gap")
+            raise ValueError("all spin vectors have the same energy, so there is no gap")
         values, times = self._levels(transverse, weight)
         below = itertools.accumulate(times)
         return next(value for value, so_far in zip(values, below, strict=True) if so_far > self.degeneracy) - values[0]
@@ -212,7 +214,7 @@ def _spectrum(ising: Ising) -> _Spectrum:
 
 
 def _uniform(ising: Ising) -> tuple[int, float, float] | None:
-    """n, h and J of the uniform problem that spin reversals make of this one; None where they cannot."""
+    """n, h and J of the uniform problem that spin reversals turn this one into; None if they cannot."""
     n = len(ising.fields)
     signs = np.sign(ising.fields if ising.fields.any() else np.concatenate([[1.0], ising.couplings[0, 1:]]))
     fields, couplings = ising.fields * signs, (ising.couplings * np.outer(signs, signs))[np.triu_indices(n, 1)]
@@ -234,13 +236,13 @@ def _flips(spins: int) -> Array:
 def _sparse(diagonal: Array, half: float, count: int) -> Array:
     """The lowest levels of diag − half · Σ Xᵢ, by Lanczos iterations.
 
-    They start from one vector, and may miss copies of a level that occurs several times. So what was found is lifted
-    out of the way, and the lowest of the rest is looked for, until that is no lower than what was found.
+    They start from one vector, and may miss copies of a level that occurs several times. So the levels found are lifted
+    out of the way and the lowest of the rest is searched, until it is no lower than those.
     """
     try:
         from scipy.sparse.linalg import LinearOperator, eigsh
     except ImportError as error:
-        raise ImportError("spectra of more than 8 spins need scipy: pip install 'qpsbgd[paper]'") from error
+        raise ImportError("spectra of more than 8 spins need scipy: pip install scipy") from error
     size = len(diagonal)
     spins = size.bit_length() - 1
     generator = np.random.default_rng(0)
@@ -270,7 +272,7 @@ def _sparse(diagonal: Array, half: float, count: int) -> Array:
 
 
 def _refined(function: Callable[[float], float], low: float, high: float) -> tuple[float, float]:
-    """Where in the interval a function with one minimum is least, and its value there, by golden sections."""
+    """Where a function with one minimum in the interval is smallest, and its value there, by golden sections."""
     ratio = (math.sqrt(5) - 1) / 2
     left, right = high - ratio * (high - low), low + ratio * (high - low)
     at_left, at_right = function(left), function(right)

@@ -48,7 +48,7 @@ def _options(
 
 
 def run() -> None:
-    """Run the command line; wrong arguments and errors that a user can mend are one line."""
+    """Run the command line; wrong arguments, and errors that a user can fix, are one line."""
     degrade()
     try:
         code = application()(prog_name="qpsbgd", standalone_mode=False)

@@ -40,7 +40,7 @@ _PLAIN = {
 
 
 def degrade() -> None:
-    """Let characters that the terminal's encoding lacks be printed as plain ones, and not raise."""
+    """Print characters that the terminal's encoding lacks as plain ones instead of raising an error."""
     codecs.register_error("qpsbgd.plain", _plain)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

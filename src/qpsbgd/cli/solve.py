@@ -53,9 +53,14 @@ def solve(
         seconds = time.perf_counter() - begin
 
     facts = problem.summary(solution) | {"time": f"{seconds:.3g} s"}
+    for name, fact in facts.items():
+        _print_fact(name, fact)
     save_assignment(out, problem, solution.spins, comments=[f"{name}: {fact}" for name, fact in facts.items()])
-    for name, fact in (facts | {"written to": str(out)}).items():
-        console.print(Text.assemble((f"{name:<15}", "bold"), fact), soft_wrap=True)
+    _print_fact("written to", str(out))
+
+
+def _print_fact(name: str, fact: str) -> None:
+    console.print(Text.assemble((f"{name:<15}", "bold"), fact), soft_wrap=True)
 
 
 def solvers() -> None:

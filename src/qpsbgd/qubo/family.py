@@ -1,4 +1,4 @@
-"""A layer's QUBOs as one family with a shared quadratic part, and the answer to them."""
+"""A layer's QUBOs as one family with a shared quadratic part, and their solution."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class QuboFamily:
     Args:
         quadratic: Q, shape (n, n), symmetric.
         linear: s, shape (n, m); column j belongs to output unit j.
-        offset: c, shape (m,); zero when left out.
+        offset: c, shape (m,); zero if left out.
 
     Arrays and lists are turned into tensors; integers become float64 and half precision float32.
 
@@ -73,7 +73,7 @@ class QuboFamily:
 
     @classmethod
     def trusted(cls, quadratic: Tensor, linear: Tensor, offset: Tensor) -> QuboFamily:
-        """The family of parts that are known to be sound: nothing is checked or converted."""
+        """A family from parts that are known to be valid: nothing is checked or converted."""
         family = object.__new__(cls)
         for name, part in (("quadratic", quadratic), ("linear", linear), ("offset", offset)):
             object.__setattr__(family, name, part)
@@ -150,7 +150,7 @@ class Solution:
         spins: The best spins found, −1 or +1, shape (n, m), in the family's floating type.
         energies: Their energies, shape (m,).
         proven_optimal: Whether no spins of lower energy exist, shape (m,), bool.
-        stats: What the solver tells of its work; `stats["solver"]` is the name of the one that answered.
+        stats: What the solver reports about its work; `stats["solver"]` is the name of the one that was used.
     """
 
     spins: Tensor
@@ -160,7 +160,7 @@ class Solution:
 
     @classmethod
     def of(cls, family: QuboFamily, spins: Tensor, *, proven_optimal: Tensor | bool = False, **stats: Any) -> Solution:
-        """The solution that these spins are for `family`, their energies computed here."""
+        """These spins as a solution of `family`; their energies are computed here."""
         spins = spins.to(family.linear)
         if isinstance(proven_optimal, bool):
             proven_optimal = torch.full((family.num_columns,), proven_optimal, device=spins.device)

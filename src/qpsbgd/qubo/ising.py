@@ -1,4 +1,4 @@
-"""Columns of a family as Ising models: fields and couplings, as annealers and their theory have them."""
+"""Columns of a family as Ising models: fields and couplings, as annealers use them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Ising:
     Attributes:
         fields: h (n,).
         couplings: J (n, n), symmetric, its diagonal zero.
-        norm: The largest absolute eigenvalue of J, where it is known: columns of a family share it.
+        norm: The largest absolute eigenvalue of J, if known: the columns of a family share it.
     """
 
     fields: Array
@@ -30,25 +30,26 @@ class Ising:
     norm: float | None = None
 
     def strength(self, factor: float) -> float:
-        """The coupling inside chains, factor · ‖J‖₂: what couplings can do to a chain.
+        """The coupling inside chains, factor · ‖J‖₂.
 
-        Fields do not tear a chain: they pull all of its qubits to one side. Where nothing is coupled, any chain holds.
+        Only couplings can break a chain: a field pulls all of its qubits to the same side. If nothing is coupled, any
+        chain holds.
         """
         norm = largest_eigenvalue(self.couplings) if self.norm is None else self.norm
         return factor * (norm or float(np.abs(self.fields).max(initial=0.0)) or 1.0)
 
     @property
     def typical_field(self) -> float:
-        """√(meanᵢ (hᵢ² + Σⱼ Jᵢⱼ²)), what a spin feels among random others; 1 where there is nothing to feel."""
+        """√(meanᵢ (hᵢ² + Σⱼ Jᵢⱼ²)), the typical field on a spin among random others; 1 if all coefficients are zero."""
         largest = max(np.abs(self.fields).max(initial=0.0), np.abs(self.couplings).max(initial=0.0))
         if not largest:
             return 1.0
-        # Squares of very large or small numbers would not be numbers any more.
+        # Squares of very large or small numbers would overflow or vanish.
         fields, couplings = self.fields / largest, self.couplings / largest
         return float(largest * np.sqrt(np.mean(fields**2 + (couplings**2).sum(1))))
 
     def turned(self, gauge: Array) -> Ising:
-        """The same after gᵢ → gaugeᵢ gᵢ, a spin-reversal transform."""
+        """The same problem after gᵢ → gaugeᵢ gᵢ, a spin-reversal transform."""
         return Ising(self.fields * gauge, self.couplings * np.outer(gauge, gauge), self.norm)
 
 
@@ -83,7 +84,7 @@ def direct_sum(parts: Sequence[Ising]) -> Ising:
 
 
 def in_range(ising: Ising, *, h_range: float = 4.0, j_range: float = 1.0) -> Ising:
-    """The problem multiplied so that it fills a chip's ranges: |h| ≤ h_range and |J| ≤ j_range, one of them touched."""
+    """The problem scaled to fill a chip's ranges: |h| ≤ h_range and |J| ≤ j_range, one of them reached."""
     check_finite(ising)
     fullest = max(np.abs(ising.fields).max() / h_range, np.abs(ising.couplings).max() / j_range)
     factor = 1 / fullest if fullest > 0 else 1.0
@@ -91,7 +92,7 @@ def in_range(ising: Ising, *, h_range: float = 4.0, j_range: float = 1.0) -> Isi
 
 
 def check_finite(ising: Ising) -> None:
-    """Raise ValueError where shapes do not fit or a coefficient is not finite."""
+    """Raise ValueError if the shapes do not match or a coefficient is not finite."""
     n = len(ising.fields)
     if ising.couplings.shape != (n, n) or not n:
         raise ValueError(f"couplings must have shape (n, n) = ({n}, {n}), n ≥ 1, got {ising.couplings.shape}")

@@ -1,4 +1,4 @@
-"""Problems and families from files and to files: `.txt` (Beasley, COO), dimod's `.bqm`, numpy's `.npz`."""
+"""Problems and families in files: `.txt` (Beasley, COO), dimod's `.bqm`, numpy's `.npz`."""
 
 from __future__ import annotations
 
@@ -22,18 +22,21 @@ from qpsbgd.qubo.text_format import read_text
 
 
 def read_problem(path: Path | str, *, number: int = 1) -> Problem:
-    """The problem in a file, of the kind that its suffix says.
+    """The problem in a file, whose suffix names the format.
 
-    `.txt`: One coefficient a line, `i j value`, over 0/1 variables. Below a line `n count`, Beasley's format: i and j
-    count from 1 and Q is symmetric, so that an entry off the diagonal stands for two; several such problems may follow
-    a line with their number, as in the OR-Library. Without it, COO: i and j count from 0, equal places add up, and
-    every entry counts once; a comment `# vartype=SPIN` says that the variables are ±1, as dimod writes it.
-    `.bqm`: What dimod's `to_file` wrote. `.npz`: Arrays `quadratic`, `linear`, `offset` of a family (`save_family`);
-    or `Q` or `qubo` over 0/1; or `h` and `J` over ±1. Every entry of a matrix counts once; an `offset` may be there.
+    `.txt`: One coefficient per line, `i j value`, over 0/1 variables. After a line `n count`, this is Beasley's format:
+    i and j count from 1 and Q is symmetric, so that an entry off the diagonal stands for two; several such problems may
+    follow a line with their number, as in the OR-Library. Otherwise it is COO: i and j count from 0, entries for the
+    same i and j add up, and each counts once; the comment `# vartype=SPIN`, which dimod writes, makes the variables ±1.
+
+    `.bqm`: What dimod's `to_file` writes.
+
+    `.npz`: The arrays `quadratic`, `linear` and `offset` of a family (see `save_family`); or `Q` or `qubo` over 0/1; or
+    `h` and `J` over ±1. Every entry of a matrix counts once; `offset` is optional.
 
     Args:
         path: The file.
-        number: Which one, where the file holds several problems; from 1.
+        number: Which problem, if the file holds several; from 1.
 
     Raises:
         OSError: The file cannot be opened.
@@ -54,7 +57,7 @@ def read_problem(path: Path | str, *, number: int = 1) -> Problem:
 
 
 def save_family(path: Path | str, family: QuboFamily) -> None:
-    """Write a family as a `.npz` file, whole or not at all; `load_family` gives it back bit for bit."""
+    """Write a family to a `.npz` file, completely or not at all; `load_family` gives it back bit for bit."""
     path = Path(path)
     if path.suffix != ".npz":
         raise ValueError(f"a family's file must end in .npz, got {path}")
@@ -68,11 +71,11 @@ def load_family(path: Path | str) -> QuboFamily:
 
     Raises:
         OSError: The file cannot be opened.
-        ValueError: It holds no family.
+        ValueError: It does not hold a family, or is damaged.
     """
     path = Path(path)
     with _reading(path):
-        # What the file holds uncompressed is taken at any size.
+        # A family that `save_family` wrote is not compressed and may be of any size.
         return _family(read_arrays(path, most=max(MAX_VARIABLES**2, path.stat().st_size)))
 
 

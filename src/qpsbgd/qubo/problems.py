@@ -1,4 +1,4 @@
-"""Any QUBO or Ising model as a family over spins, with what leads back to its own variables and energies."""
+"""Any QUBO or Ising model as a family over spins, and the way back to its own variables and energies."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     import dimod
 
 MAX_VARIABLES = 10_000
-"""Variables up to which a problem is made dense: its matrix then takes 0.8 GB, and solvers need a few of that size."""
+"""The most variables a problem may have: its dense matrix then takes 0.8 GB, and solvers need several of that size."""
 
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """A problem in its own terms, and the family over spins whose least energies answer it.
+    """A problem in its own terms, and the family over spins whose lowest energies solve it.
 
     Attributes:
-        family: To be minimised over spins; its energies are the problem's, negated where it is to be maximised.
+        family: To be minimised over spins; its energies are the problem's, negated if it is to be maximised.
         vartype: "BINARY" for variables 0 and 1, "SPIN" for −1 and +1, as in dimod.
         labels: The variables' names, in the order of the family's spins.
         maximize: Whether the highest value is wanted.
@@ -53,7 +53,7 @@ class Problem:
         return -energies if self.maximize else energies
 
     def summary(self, solution: Solution) -> dict[str, str]:
-        """What there is to say of a solution in the problem's own terms: name → text."""
+        """A solution described in the problem's own terms: name → text."""
         energies = self.energies(solution.spins)
         digits = 12 if energies.dtype == torch.float64 else 7
         m, proven = len(energies), int(solution.proven_optimal.sum())
@@ -106,7 +106,7 @@ def model_problem(vartype: str, linear: Any, quadratic: Any, *, offset: Any, lab
 
 
 def check_size(num_variables: int) -> int:
-    """The number itself, if a dense problem of that many variables is taken.
+    """The number itself, if a problem may have that many variables.
 
     Raises:
         ValueError: There is no variable.
@@ -117,7 +117,7 @@ def check_size(num_variables: int) -> int:
     if num_variables > MAX_VARIABLES:
         raise MemoryError(
             f"problems are solved as dense matrices and may have up to {MAX_VARIABLES} variables, got {num_variables} "
-            f"({8e-9 * num_variables**2:.3g} GB a matrix); take a sparse solver, such as those of dwave-samplers"
+            f"({8e-9 * num_variables**2:.3g} GB per matrix); use a sparse solver, such as those of dwave-samplers"
         )
     return num_variables
 

@@ -63,7 +63,7 @@ def _beasley_problem(lines: list[tuple[int, list[str]]], number: int) -> Problem
         rows, columns, values = _entries(entries, first=1, last=n)
         low, high = np.minimum(rows, columns), np.maximum(rows, columns)
         if len(np.unique(low * n + high)) < count:
-            raise ValueError("must list every entry of the symmetric matrix once, but some place comes twice")
+            raise ValueError("must list every entry of the symmetric matrix once, but one of them comes twice")
         matrix[low, high] = matrix[high, low] = values
     return dataclasses.replace(qubo_problem(matrix), labels=tuple(range(1, n + 1)))
 

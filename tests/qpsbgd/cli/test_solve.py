@@ -218,7 +218,7 @@ def test_what_solve_cannot_do_is_one_line(problem, monkeypatch, capsys, argument
 def test_out_is_tried_before_the_problem_is_solved(problem, monkeypatch, capsys):
     monkeypatch.setattr(Descent, "solve", lambda *_: pytest.fail("it was solved"))
     (problem.parent / "folder").mkdir()
-    for out in ("folder", "p.txt/s.txt", "nowhere/s.txt"):
+    for out in ("folder", "p.txt/s.txt", "nowhere/s.txt", "/proc/s.txt"):
         code, _, err = called(monkeypatch, capsys, "solve", problem, "--solver", "descent", "--out", out)
         assert code == 1
         assert err.startswith("error: --out")

@@ -160,7 +160,7 @@ BAD = {
     "index above n": ("p.txt", "2 1\n1 3 2\n", "line 2: i and j must be from 1 to n = 2, got 1 and 3"),
     "cut off": ("p.txt", "2 3\n1 1 2\n", "must hold 3 entries as its header says, but holds 1"),
     "too long": ("p.txt", "2 1\n1 1 2\n1 2 2\n", "must hold 1 entries as its header says, but holds 2"),
-    "a place twice": ("p.txt", "2 2\n1 2 2\n2 1 2\n", "some place comes twice"),
+    "a place twice": ("p.txt", "2 2\n1 2 2\n2 1 2\n", "one of them comes twice"),
     "no problem left": ("p.txt", "1\n", "ends before problem 1 of 1"),
     "bad header": ("p.txt", "1\n1 1 1\n", "line 2 must be a header"),
     "wordy header": ("p.txt", "n 3\n", "line 1 must hold whole numbers"),
