@@ -46,7 +46,6 @@ OPTIONAL = {
     "dimod": {
         "qpsbgd/qubo/family",
         "qpsbgd/qubo/problems",
-        "qpsbgd/qubo/problem_files",
         "qpsbgd/sampler",
         "qpsbgd/solvers/external/dimod",
         "qpsbgd/solvers/annealer/submissions",

@@ -14,6 +14,18 @@ RESULTS = ROOT / "benchmarks" / "results"
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(document):
+    """The Python in a document; what needs a token is marked ```python no-run."""
+    return re.findall(r"```python\n(.*?)```", document.read_text(encoding="utf-8"), re.DOTALL)
+
+
+SNIPPETS = [(document.name, number, block) for document in DOCUMENTS for number, block in enumerate(blocks(document))]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_every_example_runs(path):
     assert len(path.read_text(encoding="utf-8").splitlines()) < 60
@@ -29,17 +41,20 @@ def test_there_are_examples():
     assert [path.name[:2] for path in EXAMPLES] == ["01", "02", "03", "04", "05"]
 
 
-def test_the_code_in_the_readme_runs(tmp_path):
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-    assert blocks
-    for number, block in enumerate(blocks):
-        script = tmp_path / f"block{number}.py"
-        script.write_text(block, encoding="utf-8")
-        runpy.run_path(str(script))
+@pytest.mark.parametrize(("name", "number", "block"), SNIPPETS, ids=[f"{name}-{count}" for name, count, _ in SNIPPETS])
+def test_the_code_in_the_documents_runs(name, number, block, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    script = tmp_path / "block.py"
+    script.write_text(block, encoding="utf-8")
+    runpy.run_path(str(script))
+
+
+def test_the_readme_has_code():
+    assert blocks(ROOT / "README.md")
 
 
 def test_files_that_the_documents_name_exist():
-    for document in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
+    for document in DOCUMENTS:
         for target in re.findall(r"\]\(([^)#:]+)\)", document.read_text(encoding="utf-8")):
             assert (document.parent / target).exists(), f"{document.name} links to {target}"
 

@@ -242,7 +242,7 @@ def _sparse(diagonal: Array, half: float, count: int) -> Array:
     try:
         from scipy.sparse.linalg import LinearOperator, eigsh
     except ImportError as error:
-        raise ImportError("spectra of more than 8 spins need scipy: pip install scipy") from error
+        raise ImportError("spectra of more than 8 spins need scipy: pip install 'qpsbgd[analysis]'") from error
     size = len(diagonal)
     spins = size.bit_length() - 1
     generator = np.random.default_rng(0)

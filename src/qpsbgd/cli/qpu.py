@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 
 from qpsbgd.cli.console import console, rich_table
-from qpsbgd.cli.solve import read_options
+from qpsbgd.cli.solve import options_named, read_options
 from qpsbgd.solvers import make_solver
 
 if TYPE_CHECKING:
@@ -32,10 +32,9 @@ def estimate(
     size=15 a Zephyr chip, with the times of D-Wave's mock. The solver dwave reads your chip's graph and times.
     """
     shapes = _shapes(widths)
-    try:
-        made: Any = make_solver(solver, **read_options(option))
-    except TypeError as error:
-        raise ValueError(str(error)) from error
+    options = read_options(option)
+    with options_named(solver, options):
+        made: Any = make_solver(solver, **options)
     if not hasattr(made, "estimate"):
         raise ValueError(f"solver {solver!r} uses no annealer; choose virtual-qpu, dwave or leap-hybrid")
     with made:
