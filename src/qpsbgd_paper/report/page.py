@@ -12,7 +12,10 @@ from typing import Any
 
 from qpsbgd_paper.report.drawings import figure_name, figure_svg
 from qpsbgd_paper.report.figures import series_svg
-from qpsbgd_paper.report.styles import Summary, finite, grouped, line_labels, line_styles, may_be_log, y_range
+from qpsbgd_paper.report.headlines import headline
+from qpsbgd_paper.report.scales import finite, may_be_log, y_range
+from qpsbgd_paper.report.styles import grouped, line_labels, line_styles
+from qpsbgd_paper.report.summaries import Summary, check
 from qpsbgd_paper.report.tables import (
     SOURCES,
     Finding,
@@ -44,13 +47,18 @@ _THEME = """
 
 
 def page(summaries: Sequence[Summary], *, title: str, intro: str = "") -> str:
-    """The whole report: an overview of all claims, then every experiment with tables, claims, curves and figures.
+    """The whole report: who won where, all claims, then every experiment with curves, figures and tables.
 
     Args:
         summaries: Of the experiments, in the order of the page.
         title: Of the page.
         intro: Plain text below it; an empty line begins a new paragraph.
+
+    Raises:
+        ValueError: A summary is damaged, or one of its figures cannot be drawn.
     """
+    for summary in summaries:
+        check(summary)
     ids = _ids(summaries)
     links = "".join(
         f'<a href="#{key}">{_text(summary["title"])}</a>' for key, summary in zip(ids, summaries, strict=True)
@@ -69,7 +77,19 @@ def page(summaries: Sequence[Summary], *, title: str, intro: str = "") -> str:
 
 
 def _overview(summaries: Sequence[Summary], ids: Sequence[str]) -> str:
-    """How many claims hold, and all of them with links to their experiments."""
+    """Who won in every experiment, how many claims hold, and all of them with links to their experiments."""
+    found = [(summary, key, headline(summary).sentence) for summary, key in zip(summaries, ids, strict=True)]
+    rows = "".join(
+        f'<li><a href="#{key}">{_text(summary["title"])}</a>: {_text(sentence)}</li>'
+        for summary, key, sentence in found
+        if sentence
+    )
+    won = f'<ul class="won">{rows}</ul>' if rows else ""
+    claims = _claims(summaries, ids)
+    return f'<section id="overview"><h2>Overview</h2>{won}{claims}</section>\n' if won or claims else ""
+
+
+def _claims(summaries: Sequence[Summary], ids: Sequence[str]) -> str:
     every = [findings(summary) for summary in summaries]
     if not any(every):
         return ""
@@ -96,17 +116,19 @@ def _overview(summaries: Sequence[Summary], ids: Sequence[str]) -> str:
     notes = "".join(f'<p class="quiet">The test: {_text(test)}.</p>' for test in tests)
     head = "".join(f'<th scope="col">{name}</th>' for name in ("holds here?", "claim", "who says so", "figures"))
     return (
-        f'<section id="overview"><h2>Overview</h2><div class="counts">{counts}</div>{notes}'
-        f'<table class="overview"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></section>\n'
+        f'<div class="counts">{counts}</div>{notes}'
+        f'<table class="overview"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
     )
 
 
 def _section(summary: Summary, key: str) -> str:
     seeds = summary.get("seeds")
     many = "one seed" if seeds == 1 else f"mean ± standard deviation of {seeds} seeds"
+    sentence, detail = headline(summary)
+    won = f"<p><strong>{_text(sentence)}</strong> {_text(detail)}</p>" if sentence else ""
     about = f"<p>{_text(summary['about'])}</p>" if summary.get("about") else ""
     command = f"<pre><code>{_text(summary['command'])}</code></pre>" if summary.get("command") else ""
-    note = f'<p class="quiet">Figures: {many}. The best of a column is marked.</p>' if summary.get("metrics") else ""
+    note = f'<p class="quiet">Figures: {many}. The best in each column is marked.</p>' if summary.get("metrics") else ""
     rows = [row for case in summary.get("cases", ()) for row in case["rows"]]
     others = any(row.get("kind") != "ours" for row in rows)
     ours = {row["label"] for row in rows if others and row.get("kind") == "ours"}
@@ -120,8 +142,8 @@ def _section(summary: Summary, key: str) -> str:
         options = f"<details><summary>Options{chosen}</summary>{options}</details>"
     made = f"<footer>Made with {_text(made_with(summary))}.</footer>" if made_with(summary) else ""
     return (
-        f'<section id="{key}" aria-labelledby="{key}-title"><h2 id="{key}-title">{_text(summary["title"])}</h2>{about}'
-        f"{command}{_sides(summary, key)}{_curves(summary)}{_figures(summary)}"
+        f'<section id="{key}" aria-labelledby="{key}-title"><h2 id="{key}-title">{_text(summary["title"])}</h2>'
+        f"{won}{about}{command}{_sides(summary, key)}{_curves(summary)}{_figures(summary)}"
         f"{note}{main}{more}{options}{made}</section>\n"
     )
 

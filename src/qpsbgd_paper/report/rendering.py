@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from qpsbgd_paper.report.styles import INK
@@ -15,6 +15,8 @@ try:
     from matplotlib.axes import Axes
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import text_to_path
     from matplotlib.ticker import FuncFormatter, NullFormatter
     from PIL import Image
 except ImportError as error:
@@ -37,15 +39,9 @@ def svg(draw: Callable[[], Figure], *, name: str = "") -> str:
         text = io.StringIO()
         nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         draw().savefig(text, format="svg", transparent=True, dpi=_DPI_INSIDE, metadata=nothing)
-    found = text.getvalue()
-    found = found[found.index("<svg") :]
-    # Hundredths of a point are enough, and halve the file.
-    found = re.sub(r"(\d\.\d\d)\d+", r"\1", found)
-    found = re.sub(r"(?<=data:image/png;base64,)[\w+/=\s]+", lambda match: _with_few_colours(match[0]), found)
+    found = _light(text.getvalue())
     if not name:
         return found
-    # Groups have names that nothing refers to.
-    found = re.sub(r'<g id="[^"]*"', "<g", found)
     prefix = re.sub(r"\W+", "-", name)
     return re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{prefix}-", found)
 
@@ -74,6 +70,57 @@ def tidy(axes: Axes, *, log: str = "") -> None:
         axis.set_minor_formatter(NullFormatter())
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25, linewidth=0.6)
+
+
+def fit(texts: Sequence[str], inches: float, *, size: float) -> tuple[list[str], float]:
+    """Texts that are no wider than that, and the font size: a little smaller where that is enough, else wrapped."""
+    small = max(0.85 * size, 8.0)
+    widest = max((_width(text, size) for text in texts), default=0.0)
+    if widest * small / size <= inches:
+        return list(texts), min(size, size * inches / max(widest, 1e-9))
+    return [_wrapped(text, inches, small) for text in texts], small
+
+
+def legend_columns(labels: Sequence[str], inches: float, *, size: float, most: int) -> int:
+    """How many columns of a legend fit beside each other."""
+    widest = max((_width(label, size) for label in labels), default=0.0) + 5 * size / 72  # with line and gaps
+    return max(1, min(most, len(labels), int(inches / widest)))
+
+
+def _width(text: str, size: float) -> float:
+    """In inches, of a line of text in the font that matplotlib measures with, which is wider than most."""
+    return float(text_to_path.get_text_width_height_descent(text, FontProperties(size=size), False)[0]) / 72
+
+
+def _wrapped(text: str, inches: float, size: float) -> str:
+    lines: list[str] = []
+    for word in text.split():
+        if lines and _width(f"{lines[-1]} {word}", size) <= inches:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return "\n".join(lines)
+
+
+def _light(text: str) -> str:
+    """An `<svg>` element without what a browser does not need; a third of the size."""
+    found = text[text.index("<svg") :]
+    found = re.sub(r"<!--.*?-->", "", found, flags=re.DOTALL)
+    found = re.sub(r"(?<=data:image/png;base64,)[\w+/=\s]+", lambda match: _with_few_colours(match[0]), found)
+    # Tenths of a point are enough for places; hundredths for all else, such as opacities.
+    found = re.sub(r'(?<= d=")[^"]*', lambda match: _light_path(match[0]), found)
+    found = re.sub(r"(\d\.\d\d)\d+", r"\1", found)
+    # Groups have names that nothing refers to.
+    found = re.sub(r'<g id="[^"]*"', "<g", found)
+    found = re.sub(r' transform="rotate\(-0 [^"]*\)"', "", found)
+    return re.sub(r"\n\s*", "\n", found)
+
+
+def _light_path(path: str) -> str:
+    rounded = re.sub(r"-?\d+\.\d+", lambda match: f"{float(match[0]):.1f}".removesuffix(".0"), path)
+    steps = [step for step in rounded.split("\n") if step.strip()]
+    kept = [step for step, before in zip(steps, ["", *steps], strict=False) if step != before or step.startswith("M")]
+    return "".join(step.strip().replace(" ", "", 1) for step in kept)
 
 
 def _with_few_colours(picture: str) -> str:

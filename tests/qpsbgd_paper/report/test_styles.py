@@ -2,7 +2,8 @@ import math
 
 import pytest
 
-from qpsbgd_paper.report.styles import RED, line_styles, y_range
+from qpsbgd_paper.report.scales import y_range
+from qpsbgd_paper.report.styles import RED, line_styles
 
 
 def test_well_known_methods_look_the_same_in_every_experiment(toy, make_row, make_experiment):
