@@ -112,7 +112,7 @@
         const [tip, sign] = way === "up" ? [this.top, 1] : [this.bottom, -1], before = at > this.width / 2;
         make("path", { class: "exit", "data-line": i, fill: colour, d: `M${at} ${tip}l5 ${9 * sign}h-10Z` }, this.svg);
         const place = { x: at + (before ? -8 : 8), y: tip + sign * (6 + 13 * arrows[way]++) + 4, "text-anchor": before ? "end" : "start" };
-        make("text", { class: "exit", "data-line": i, fill: colour, ...place }, this.svg, `to ${shown(way === "up" ? Math.max(...values) : Math.min(...values))}`);
+        make("text", { class: "exit", "data-line": i, fill: colour, ...place }, this.svg, `to ${shown(Number((way === "up" ? Math.max(...values) : Math.min(...values)).toPrecision(2)))}`);
       }
     }
     at(event) {

@@ -60,9 +60,6 @@ def page(summaries: Sequence[Summary], *, title: str, intro: str = "") -> str:
     for summary in summaries:
         check(summary)
     ids = _ids(summaries)
-    links = "".join(
-        f'<a href="#{key}">{_text(summary["title"])}</a>' for key, summary in zip(ids, summaries, strict=True)
-    )
     paragraphs = "".join(f"<p>{_text(part)}</p>" for part in intro.split("\n\n") if part.strip())
     sections = "".join(_section(summary, key) for key, summary in zip(ids, summaries, strict=True))
     return (
@@ -71,22 +68,21 @@ def page(summaries: Sequence[Summary], *, title: str, intro: str = "") -> str:
         f"<title>{_text(title)}</title><style>{_file('page.css')}</style></head><body><main>\n"
         f'<div class="top"><h1>{_text(title)}</h1><button id="theme" type="button" hidden '
         f'aria-label="Switch between light and dark">Dark</button></div>{paragraphs}'
-        f'<nav aria-label="Experiments">{links}</nav>\n{_overview(summaries, ids)}{sections}'
+        f"{_overview(summaries, ids)}{sections}"
         f"</main><script>{_file('curves.js')}{_THEME}</script></body></html>\n"
     )
 
 
 def _overview(summaries: Sequence[Summary], ids: Sequence[str]) -> str:
-    """Who won in every experiment, how many claims hold, and all of them with links to their experiments."""
-    found = [(summary, key, headline(summary).sentence) for summary, key in zip(summaries, ids, strict=True)]
-    rows = "".join(
-        f'<li><a href="#{key}">{_text(summary["title"])}</a>: {_text(sentence)}</li>'
-        for summary, key, sentence in found
-        if sentence
+    """Links to all experiments with who won, how many claims hold, and all claims with links."""
+    items = "".join(
+        f'<li><a href="#{key}">{_text(summary["title"])}</a>: {_text(headline(summary).sentence)}</li>'
+        for summary, key in zip(summaries, ids, strict=True)
     )
-    won = f'<ul class="won">{rows}</ul>' if rows else ""
-    claims = _claims(summaries, ids)
-    return f'<section id="overview"><h2>Overview</h2>{won}{claims}</section>\n' if won or claims else ""
+    return (
+        f'<section id="overview"><h2>Overview</h2><nav aria-label="Experiments"><ul>{items}</ul></nav>'
+        f"{_claims(summaries, ids)}</section>\n"
+    )
 
 
 def _claims(summaries: Sequence[Summary], ids: Sequence[str]) -> str:
@@ -214,7 +210,8 @@ def _curves(summary: Summary) -> str:
     return (
         f'<figure aria-label="{_text("Curves: " + str(summary["title"]))}"><div class="curves">'
         f'<script type="application/json">{_json(data)}</script><noscript>{still}</noscript></div>'
-        '<figcaption class="quiet">Mean of the seeds, bands ± one standard deviation.<span class="hint"> '
+        '<figcaption class="quiet">Mean of the seeds, bands ± one standard deviation. An arrow marks where a line '
+        'leaves the scale, and how far it goes.<span class="hint"> '
         "Point or touch for values; drag or Ctrl + wheel to zoom, double click to reset.</span></figcaption></figure>"
     )
 

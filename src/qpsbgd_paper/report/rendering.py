@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 import io
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from qpsbgd_paper.report.lightening import lightened
 from qpsbgd_paper.report.styles import INK
 
 try:
@@ -18,14 +18,12 @@ try:
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import text_to_path
     from matplotlib.ticker import FuncFormatter, NullFormatter
-    from PIL import Image
 except ImportError as error:
     raise ImportError("figures need matplotlib: pip install 'qpsbgd[paper]'") from error
 
 _DARK_INK = "#3c434a"
 _DPI = 160
 _DPI_INSIDE = 120  # of pictures inside an SVG
-_LARGE = 40_000
 
 
 def svg(draw: Callable[[], Figure], *, name: str = "") -> str:
@@ -39,7 +37,7 @@ def svg(draw: Callable[[], Figure], *, name: str = "") -> str:
         text = io.StringIO()
         nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         draw().savefig(text, format="svg", transparent=True, dpi=_DPI_INSIDE, metadata=nothing)
-    found = _light(text.getvalue())
+    found = lightened(text.getvalue())
     if not name:
         return found
     prefix = re.sub(r"\W+", "-", name)
@@ -83,8 +81,12 @@ def fit(texts: Sequence[str], inches: float, *, size: float) -> tuple[list[str],
 
 def legend_columns(labels: Sequence[str], inches: float, *, size: float, most: int) -> int:
     """How many columns of a legend fit beside each other."""
-    widest = max((_width(label, size) for label in labels), default=0.0) + 5 * size / 72  # with line and gaps
-    return max(1, min(most, len(labels), int(inches / widest)))
+    widths = [_width(label, size) + 5 * size / 72 for label in labels]  # with line and gaps
+    for columns in range(min(most, len(labels)), 1, -1):
+        rows = -(-len(labels) // columns)
+        if sum(max(widths[start : start + rows]) for start in range(0, len(labels), rows)) <= inches:
+            return columns
+    return 1
 
 
 def _width(text: str, size: float) -> float:
@@ -100,38 +102,6 @@ def _wrapped(text: str, inches: float, size: float) -> str:
         else:
             lines.append(word)
     return "\n".join(lines)
-
-
-def _light(text: str) -> str:
-    """An `<svg>` element without what a browser does not need; a third of the size."""
-    found = text[text.index("<svg") :]
-    found = re.sub(r"<!--.*?-->", "", found, flags=re.DOTALL)
-    found = re.sub(r"(?<=data:image/png;base64,)[\w+/=\s]+", lambda match: _with_few_colours(match[0]), found)
-    # Tenths of a point are enough for places; hundredths for all else, such as opacities.
-    found = re.sub(r'(?<= d=")[^"]*', lambda match: _light_path(match[0]), found)
-    found = re.sub(r"(\d\.\d\d)\d+", r"\1", found)
-    # Groups have names that nothing refers to.
-    found = re.sub(r'<g id="[^"]*"', "<g", found)
-    found = re.sub(r' transform="rotate\(-0 [^"]*\)"', "", found)
-    return re.sub(r"\n\s*", "\n", found)
-
-
-def _light_path(path: str) -> str:
-    rounded = re.sub(r"-?\d+\.\d+", lambda match: f"{float(match[0]):.1f}".removesuffix(".0"), path)
-    steps = [step for step in rounded.split("\n") if step.strip()]
-    kept = [step for step, before in zip(steps, ["", *steps], strict=False) if step != before or step.startswith("M")]
-    return "".join(step.strip().replace(" ", "", 1) for step in kept)
-
-
-def _with_few_colours(picture: str) -> str:
-    """A large picture, in base64, with a palette of 256 colours: a third of the size."""
-    if len(picture) < _LARGE:
-        return picture
-    data = io.BytesIO()
-    with Image.open(io.BytesIO(base64.b64decode(picture))) as image:
-        few = image.convert("RGBA").quantize(256, method=Image.Quantize.FASTOCTREE)
-        few.save(data, format="png", optimize=True)
-    return base64.b64encode(data.getvalue()).decode()
 
 
 def _style(colour: str) -> dict[Any, Any]:

@@ -170,7 +170,7 @@ def test_a_study_has_a_file_for_every_figure(study):
 
 def test_two_figures_of_one_name_are_refused(study):
     study["figures"].append(study["figures"][0])
-    with pytest.raises(ValueError, match="two figures of the name 'study-graph'"):
+    with pytest.raises(ValueError, match="two figures named 'study-graph'"):
         figures(study)
 
 

@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
+from qpsbgd_paper.report.figures import figures
 from qpsbgd_paper.report.page import page
 
 HOSTILE = """</script><b id="evil">&'"<!--"""
@@ -109,7 +110,7 @@ def test_a_study_has_its_figures_with_titles_and_captions_and_its_table(study):
 
 
 def test_hostile_names_are_only_text(toy):
-    toy.update(title=HOSTILE, about=HOSTILE, command=HOSTILE, paper=HOSTILE, test=HOSTILE, experiment=HOSTILE)
+    toy.update(title=HOSTILE, about=HOSTILE, command=HOSTILE, paper=HOSTILE, test=HOSTILE)
     toy["made with"] = {HOSTILE: HOSTILE}
     toy["tables"] = [{"title": HOSTILE, "head": [HOSTILE], "body": [[HOSTILE]]}]
     toy["series"][0].update(label=HOSTILE, x_label=HOSTILE)
@@ -122,18 +123,40 @@ def test_hostile_names_are_only_text(toy):
     toy["cases"][0]["label"] = HOSTILE
     panel = {"title": HOSTILE, "nodes": [[0, 0]], "labels": [HOSTILE]}
     toy["figures"] = [
-        {"name": HOSTILE, "title": HOSTILE, "caption": HOSTILE, "kind": "graphs", "panels": [panel]},
+        {"name": "x", "title": HOSTILE, "caption": HOSTILE, "kind": "graphs", "panels": [panel]},
     ]
     text = page([toy], title=HOSTILE, intro=HOSTILE)
     assert '<b id="evil">' not in text and "<!--" not in text
     assert not [attributes for _, attributes in Elements(text).found if attributes.get("id") == "evil"]
-    assert embedded(text)[0]["lines"][0]["label"] == HOSTILE
+    assert embedded(text)[0]["lines"][0]["label"] == f"{HOSTILE} (qpsbgd)"
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/x", "a/b", "a\\b", "x\0", ""])
+def test_names_that_lead_out_of_the_folder_are_refused(name, toy, study):
+    study["figures"][0]["name"] = name
+    for summary in (study, {**toy, "experiment": name}, {**toy, "series": [{"key": name, "label": "x"}]}):
+        for make in (figures, lambda summary: page([summary], title="T")):
+            with pytest.raises(ValueError, match="cannot be part of a file name"):
+                make(summary)
+
+
+def test_who_won_stands_first_in_every_section_and_in_the_overview(toy, study):
+    text = page([toy, study], title="T")
+    toy_won = "QP-SBGD was level with the best baseline."
+    assert f"</h2><p><strong>{toy_won}</strong> Level, 0.850 against 0.750 for BC (SGD).</p><p>What" in text
+    assert f'<li><a href="#toy">Title of toy</a>: {toy_won}</li>' in text
+    assert '<li><a href="#study">A study</a>: The claim holds here.</li>' in text
 
 
 def test_curves_that_are_not_finite_are_embedded_as_json(toy):
     toy["cases"][0]["rows"][0]["curves"]["curve"]["mean"] = [0.5, float("nan"), float("inf")]
-    panel = embedded(page([toy], title="T"))[0]["series"][0]["groups"][0]["panels"][0]
+    toy["cases"][0]["rows"][1]["curves"]["curve"].update(mean=[None] * 3, deviation=[None] * 3)
+    toy["cases"][0]["rows"][1]["values"]["score"] = [None, None]
+    text = page([toy], title="T")
+    panel = embedded(text)[0]["series"][0]["groups"][0]["panels"][0]
     assert panel["curves"][0]["mean"] == [0.5, None, None]
+    assert panel["curves"][1]["mean"] == [None] * 3
+    assert "<td>diverged</td>" in text
 
 
 def test_without_a_script_a_still_figure_is_shown(toy):
