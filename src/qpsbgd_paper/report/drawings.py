@@ -1,11 +1,12 @@
 """Figures that are not curves of methods: drawn from the mappings under "figures" of an experiment's summary.
 
 A figure has `name` (part of its file's name), `title`, `caption`, `kind` and `panels`, each with a `title`; optional
-are `columns` (panels per row) and `legend` (false for none). What else a panel has depends on the kind:
+are `columns` (panels per row), `height` (of a row, in inches) and `legend` (false for none). What else a panel has
+depends on the kind:
 
     lines       x_label, y_label, optional log ("x", "y" or "xy"), x_limits and y_limits (low, high), and `lines`: x, y,
                 optional error (a band, or bars at points), label, style ("line", "dashes", "points", or "bar", a thick
-                stroke with ends that marks a distance), colour and width
+                stroke with ends that marks a distance), mark ("o" or "x", of points), colour and width
     histograms  x_label, y_label, edges (k + 1), counts (k), optional log ("y"), colour, and mark: {x, label}, a
                 vertical line
     matrices    values (rows of numbers, None for an empty cell), optional text (rows of texts), and of the figure
@@ -15,9 +16,10 @@ are `columns` (panels per row) and `legend` (false for none). What else a panel 
                 per edge), labels (a text per node) and size (of a node, in points)
 
 A colour is a number: the n-th of `styles.PALETTE`, from the start again after the last; −1 is a faint grey, −2 the
-colour of the text. Labels that several panels share stand in the legend once, and a y_label that is the same in all
-panels of a row stands at the first. Graphs and lines of points with more than 500 parts become pictures inside the SVG,
-which would be large otherwise; its text stays text.
+colour of the text. Lines may also have a colour of `styles` by itself, such as "#d6274a". Labels that several panels
+share stand in the legend once, and a y_label that is the same in all panels of a row stands at the first. Graphs and
+lines of points with more than 500 parts become pictures inside the SVG, which would be large otherwise; its text stays
+text.
 """
 
 from __future__ import annotations
@@ -96,7 +98,7 @@ def drawn(figure: Drawing) -> Figure:
     try:
         columns = min(figure.get("columns") or _columns(kind, len(panels)), len(panels))
         rows = -(-len(panels) // columns)
-        width, height = _WIDTH / columns - _TICKS, _row_height(kind, columns)
+        width, height = _WIDTH / columns - _TICKS, figure.get("height") or _row_height(kind, columns)
         titles, size = fit([str(panel.get("title", "")) for panel in panels], width, size=11 if columns < 3 else 10)
         more_lines = sum(max(t.count("\n") for t in titles[row * columns :][:columns]) for row in range(rows))
         made = Figure(figsize=(_WIDTH, rows * height + 0.18 * more_lines), layout="constrained")
@@ -130,7 +132,12 @@ def _lines(axes: Axes, panel: Drawing, _: Drawing) -> None:
         error = np.array(finite(line["error"])) if line.get("error") is not None else None
         colour, style, label = _colour(line.get("colour", order)), line.get("style", "line"), line.get("label")
         if style == "points":
-            marks = {"fmt": "o", "markersize": 2 * line.get("width", 2.0), "capsize": 2.5, "elinewidth": 1.0}
+            marks = {
+                "fmt": {"o": "o", "x": "x"}[line.get("mark", "o")],
+                "markersize": 2 * line.get("width", 2.0),
+                "capsize": 2.5,
+                "elinewidth": 1.0,
+            }
             shown = axes.errorbar(x, y, yerr=error, color=colour, label=label, zorder=3, **marks)
             shown[0].set_rasterized(len(x) > _MANY_PARTS)
             continue
@@ -279,5 +286,7 @@ def _ticks(axes: Axes, log: str) -> None:
             axis.set_major_locator(LogLocator(subs=(1, 2, 5)))  # powers of ten alone would be one or two
 
 
-def _colour(number: int) -> str:
+def _colour(number: int | str) -> str:
+    if isinstance(number, str):
+        return number
     return {-1: _FAINT, -2: ink()}.get(number) or PALETTE[number % len(PALETTE)]

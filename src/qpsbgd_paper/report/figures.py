@@ -28,8 +28,8 @@ _TICKS = 0.85
 """What ticks, labels and titles take of a panel's width or height, in inches."""
 
 
-def figures(summary: Summary) -> dict[str, bytes]:
-    """Every series and every figure of an experiment as SVG and PNG, by file name.
+def figures(summary: Summary, *, with_png: bool = True) -> dict[str, bytes]:
+    """Every series and every figure of an experiment as SVG, and as PNG unless told otherwise, by file name.
 
     The first series is `<experiment>.svg`, others `<experiment>-<series>.svg`, a figure `<experiment>-<name>.svg`.
     Bytes are the same at every call.
@@ -43,13 +43,15 @@ def figures(summary: Summary) -> dict[str, bytes]:
     for number, series in enumerate(summary.get("series", ())):
         name = file_name(experiment) if number == 0 else file_name(experiment, series["key"])
         found[f"{name}.svg"] = series_svg(summary, series).encode()
-        found[f"{name}.png"] = series_png(summary, series)
+        if with_png:
+            found[f"{name}.png"] = series_png(summary, series)
     for figure in summary.get("figures", ()):
         name = drawings.figure_name(summary, figure)
         if f"{name}.svg" in found:
             raise ValueError(f"{experiment} has two figures named {name!r}; give them different names")
         found[f"{name}.svg"] = drawings.figure_svg(figure, name=name).encode()
-        found[f"{name}.png"] = drawings.figure_png(figure)
+        if with_png:
+            found[f"{name}.png"] = drawings.figure_png(figure)
     return found
 
 
@@ -85,7 +87,7 @@ def drawn_series(summary: Summary, series: Mapping[str, Any]) -> Figure:
         low, high, log = y_range([curve["mean"] for curve in curves.values()], may_be_log=may_be_log(series["label"]))
         for line, curve in curves.items():
             _plot(axes, curve["x"], curve["mean"], curve["deviation"], style=styles[line], label=labels[line])
-        _finish(axes, y_limits=(low, high), log=log)
+        _finish(axes, y_limits=(low, high), log=log, ticks=4 if columns > 1 else 8)
         _mark_exits(axes, {line: (curve["x"], curve["mean"]) for line, curve in curves.items()}, styles)
         axes.set_title(titles[number], fontsize=title_size, loc="left")
         axes.set_xlabel(series.get("x_label", "step") if number + columns >= len(panels) else "")
@@ -138,13 +140,13 @@ def _handle(style: Style, label: str, x: Any = (), y: Any = (), zorder: float = 
     return line
 
 
-def _finish(axes: Axes, *, y_limits: tuple[float, float], log: bool) -> None:
+def _finish(axes: Axes, *, y_limits: tuple[float, float], log: bool, ticks: int) -> None:
     tidy(axes, log="y" if log else "")
     if not log:
         axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
     axes.set_ylim(*y_limits)
     axes.margins(x=0.02)
-    axes.xaxis.set_major_locator(MaxNLocator(4, integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
+    axes.xaxis.set_major_locator(MaxNLocator(ticks, integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
 
 
 def _mark_exits(axes: Axes, curves: Mapping[str, tuple[Any, Any]], styles: Mapping[str, Style]) -> None:

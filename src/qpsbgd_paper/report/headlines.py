@@ -29,7 +29,9 @@ class Headline(NamedTuple):
     detail: str = ""
 
 
-class _Result(NamedTuple):
+class Result(NamedTuple):
+    """How a line did in a setting, beside the best other that counts."""
+
     setting: str
     line: str
     outcome: Outcome
@@ -39,10 +41,10 @@ class _Result(NamedTuple):
 def headline(summary: Summary) -> Headline:
     """Who has the best main figure: ours or the best baseline, or neither where they differ by no more than noise.
 
-    Ours is the first line of that kind. Without baselines the best line is named, and without figures how many claims
+    Ours is the first line of that kind. Without baselines the best line is named; without figures, how many claims
     hold. Several cases of one setting count as their mean.
     """
-    results = _results(summary)
+    results = outcomes(summary)
     if not results:
         return Headline(_claims_sentence(summary))
     labels, kinds = line_labels(summary), _kinds(summary)
@@ -55,27 +57,29 @@ def headline(summary: Summary) -> Headline:
     return Headline(f"{labels[results[0].line]} {_counted(results)}.", f"{_upper(detail)}.")
 
 
-def _results(summary: Summary) -> list[_Result]:
+def outcomes(summary: Summary) -> list[Result]:
+    """Per setting, how our first line did beside the best baseline; without either, which line was best."""
     metrics = summary.get("metrics", ())
-    groups = grouped(summary)
-    if not metrics or not groups:
-        return []
-    if list(groups) == [""]:
-        cases = [("" if len(groups[""]) == 1 else short, [case]) for short, case in groups[""]]
-    else:
-        cases = [(_of_several(setting, len(found)), [case for _, case in found]) for setting, found in groups.items()]
     labels, kinds = line_labels(summary), _kinds(summary)
-    higher = bool(metrics[0].get("higher", True))
-    results = []
-    for setting, found in cases:
-        numbers = _numbers(found, metrics[0]["key"])
+    found = []
+    for setting, cases in settings(summary).items() if metrics else ():
+        numbers = _numbers(cases, metrics[0]["key"])
+        higher = bool(metrics[0].get("higher", True))
         ours = next((line for line in numbers if kinds[line] == "ours"), None)
         rivals = [line for line in numbers if kinds[line] == "baseline"]
         if ours is not None and rivals:
-            results.append(_against(setting, ours, rivals, numbers, labels, higher=higher))
+            found.append(_against(setting, ours, rivals, numbers, labels, higher=higher))
         elif len(numbers) > 1:
-            results.append(_best(setting, numbers, labels, higher=higher))
-    return results
+            found.append(_best(setting, numbers, labels, higher=higher))
+    return found
+
+
+def settings(summary: Summary) -> dict[str, list[Mapping[str, Any]]]:
+    """The cases by setting; a setting of several cases says so, and the only case of an experiment has no name."""
+    groups = grouped(summary)
+    if list(groups) == [""]:
+        return {"" if len(groups[""]) == 1 else short: [case] for short, case in groups[""]}
+    return {_of_several(setting, len(found)): [case for _, case in found] for setting, found in groups.items()}
 
 
 def _of_several(setting: str, cases: int) -> str:
@@ -84,14 +88,14 @@ def _of_several(setting: str, cases: int) -> str:
 
 def _against(
     setting: str, ours: str, rivals: Collection[str], numbers: Numbers, labels: Mapping[str, str], *, higher: bool
-) -> _Result:
+) -> Result:
     """Our line beside the best baseline."""
     outcome, rival = _compared(ours, rivals, numbers, higher=higher)
     mean, other = _means(numbers, ours, rival)
-    return _Result(setting, ours, outcome, f"{outcome}, {mean} against {other} for {labels[rival]}")
+    return Result(setting, ours, outcome, f"{outcome}, {mean} against {other} for {labels[rival]}")
 
 
-def _best(setting: str, numbers: Numbers, labels: Mapping[str, str], *, higher: bool) -> _Result:
+def _best(setting: str, numbers: Numbers, labels: Mapping[str, str], *, higher: bool) -> Result:
     """The line of best mean beside the next one."""
     sign = 1 if higher else -1
     means = {line: sign * float(np.mean(values)) for line, values in numbers.items()}
@@ -99,7 +103,7 @@ def _best(setting: str, numbers: Numbers, labels: Mapping[str, str], *, higher: 
     outcome, rival = _compared(first, [line for line in numbers if line != first], numbers, higher=higher)
     mean, other = _means(numbers, first, rival)
     noise = "" if outcome == "won" else ", within noise of the next"
-    return _Result(
+    return Result(
         setting, first, outcome, f"{labels[first]} was best{noise} ({mean} against {other} for {labels[rival]})"
     )
 
@@ -138,7 +142,7 @@ def _kinds(summary: Summary) -> dict[str, str]:
     return {row["line"]: row.get("kind", "baseline") for case in summary.get("cases", ()) for row in case["rows"]}
 
 
-def _counted(results: Sequence[_Result]) -> str:
+def _counted(results: Sequence[Result]) -> str:
     """`won in 1 of 3 cases, lost to the best baseline in 1 and was level with it in 1`."""
     tally = Counter(result.outcome for result in results)
     total = len(results)

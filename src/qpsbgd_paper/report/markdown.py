@@ -42,7 +42,7 @@ def markdown(summaries: Sequence[Summary], *, title: str = TITLE, intro: str = "
         parts += [f"The test: {escaped(test)}." for test in _tests(summaries)]
         parts.append(_rows(overview.head, [[escaped(c) if i != 3 else c for i, c in enumerate(r)] for r in body]))
     for summary in summaries:
-        parts += _experiment(summary, figures)
+        parts.append(section(summary, figures=figures))
     return "\n\n".join(parts) + "\n"
 
 
@@ -62,7 +62,8 @@ def escaped(text: str) -> str:
     return " ".join(text.split())
 
 
-def _experiment(summary: Summary, figures: str | None) -> list[str]:
+def section(summary: Summary, *, figures: str | None = None) -> str:
+    """One experiment: who won, what it is about, tables, figures and claims."""
     seeds = summary.get("seeds")
     sentence, detail = (escaped(part) for part in headline(summary))
     parts = [f"## {escaped(str(summary['title']))}", f"**{sentence}** {detail}".rstrip() if sentence else ""]
@@ -96,7 +97,7 @@ def _experiment(summary: Summary, figures: str | None) -> list[str]:
     parts += _folded(f"Options{chosen}", options_tables(summary))
     if made_with(summary):
         parts.append(f"Made with {escaped(made_with(summary))}.")
-    return [part for part in parts if part]
+    return "\n\n".join(part for part in parts if part)
 
 
 def _folded(title: str, contents: Iterable[Table]) -> list[str]:

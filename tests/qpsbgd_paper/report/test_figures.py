@@ -12,7 +12,6 @@ PIL = pytest.importorskip("PIL.Image")
 from qpsbgd_paper.report.figures import drawn_series, figures  # noqa: E402
 from qpsbgd_paper.report.styles import line_styles  # noqa: E402
 
-
 KEPT = Path(__file__).parents[3] / "docs" / "figures"
 
 

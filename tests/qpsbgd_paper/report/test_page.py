@@ -11,6 +11,7 @@ pytest.importorskip("matplotlib")
 
 from qpsbgd_paper.report.figures import figures
 from qpsbgd_paper.report.page import page
+from qpsbgd_paper.report.styles import KNOWN
 
 HOSTILE = """</script><b id="evil">&'"<!--"""
 EXTERNAL = re.compile(
@@ -224,14 +225,23 @@ def settings_page(make_row, make_experiment):
     )
 
 
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Debian's chromium to run the page's script")
-def test_in_a_browser_curves_are_drawn_explored_and_fit_a_phone(settings_page, tmp_path):
-    probe = tmp_path / "probe.html"
-    probe.write_text(PROBE.format(page=html.escape(settings_page)), encoding="utf-8")
-    command = ["chromium", "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
-    command += ["--virtual-time-budget=6000", "--window-size=800,900", "--dump-dom", probe.as_uri()]
+def in_a_browser(probe, text, folder):
+    """What a script beside the page found out about it."""
+    path = folder / "probe.html"
+    path.write_text(probe.format(page=html.escape(text)), encoding="utf-8")
+    command = ["chromium", "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder / 'profile'}"]
+    command += ["--virtual-time-budget=6000", "--window-size=800,900", "--dump-dom", path.as_uri()]
     dom = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
-    found = json.loads(html.unescape(re.search(r"<body>(\{.*\})\s*</body>", dom, re.DOTALL)[1]))
+    return json.loads(html.unescape(re.search(r"<body>(\{.*\})\s*</body>", dom, re.DOTALL)[1]))
+
+
+needs_chromium = pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium to run the page's script")
+
+
+@pytest.mark.slow
+@needs_chromium
+def test_in_a_browser_curves_are_drawn_explored_and_fit_a_phone(settings_page, tmp_path):
+    found = in_a_browser(PROBE, settings_page, tmp_path)
     assert found["lines"] == 6
     assert 350 < found["room"] <= 375  # less a scroll bar
     assert found["width"] == found["widthWithTip"] == found["room"]
@@ -241,3 +251,53 @@ def test_in_a_browser_curves_are_drawn_explored_and_fit_a_phone(settings_page, t
     assert found["hidden"] == [4, "false"]
     assert found["shown"] == [6, "true"]
     assert found["tab"] == [6, "0/2"]
+
+
+READ = """<!doctype html><body><iframe id="frame" style="width:375px;height:800px;border:0" srcdoc="{page}"></iframe>
+<script>
+const frame = document.getElementById("frame");
+frame.addEventListener("load", async () => {{
+  await new Promise((done) => setTimeout(done, 300));
+  const inside = frame.contentDocument, all = (name) => [...inside.querySelectorAll(name)];
+  const wide = inside.querySelector(".wide"), paint = frame.contentWindow.getComputedStyle(wide);
+  document.body.replaceChildren(JSON.stringify({{
+    texts: all(".plot").map((plot) => [...plot.querySelectorAll(".tick")].map((text) => text.textContent)),
+    arrows: all("path.exit").map((arrow) => [arrow.dataset.line, arrow.getAttribute("fill")]),
+    words: all("text.exit").map((text) => text.textContent),
+    parts: all("path.line").map((line) => line.getAttribute("d").split("M").length - 1),
+    dots: all(".plot circle").length,
+    scrolls: wide.scrollWidth > wide.clientWidth,
+    shadow: paint.backgroundAttachment,
+  }}));
+}});
+</script></body>"""
+
+
+@pytest.mark.slow
+@needs_chromium
+def test_in_a_browser_epochs_are_whole_lines_off_the_scale_are_marked_and_tables_show_that_they_scroll(
+    make_row, make_experiment, tmp_path
+):
+    def rows(epochs):
+        found = [
+            make_row("qpsbgd", "QP-SBGD", kind="ours", mean=[0.9001, 0.9002, 0.9003][:epochs]),
+            make_row("bc-sgd", "BC (SGD)", mean=[0.9001, None, 0.9002][:epochs]),
+            make_row("bc-adam", "BC (Adam)", mean=[0.9002, 5.0, 700.0][:epochs]),
+            make_row("bc-sign", "BC (signSGD)", mean=[0.9001, 0.9002, 0.9001][:epochs]),
+        ]
+        for row in found:
+            row["curves"]["curve"].update(x=list(range(1, epochs + 1)), deviation=[0.0] * epochs)
+        return found
+
+    cases = {f"{epochs} epochs of a long name": rows(epochs) for epochs in (1, 2, 3)}
+    summary = make_experiment(cases, series=[{"key": "curve", "label": "accuracy", "x_label": "epoch"}])
+    found = in_a_browser(READ, page([summary], title="T"), tmp_path)
+    for texts, epochs in zip(found["texts"], (1, 2, 3), strict=True):
+        end = texts.index("epoch")
+        ticks = texts[:end]
+        assert ticks[-epochs:] == [str(epoch) for epoch in range(1, epochs + 1)]
+        assert len(set(ticks[:-epochs])) == len(ticks[:-epochs]) >= 2  # of the other axis, all different
+    colour = KNOWN["bc-adam"].colour
+    assert found["arrows"] == [["2", colour]] * 2 and found["words"] == ["to 5", "to 700"]
+    assert 2 in found["parts"] and found["dots"] >= 4
+    assert found["scrolls"] and "local" in found["shadow"]
