@@ -155,12 +155,13 @@ def cost():
     run, whole = found["results"][0], found["experiment_mnist"]
     minutes = {way: f"{whole[way]['chip_seconds'] / 60:.1f}" for way in ("packed", "shared", "one_by_one")}
     table = markdown(head, body)
+    hosts = {name: f"{run['packed'][name]:.2g} s" for name in ("host_seconds", "host_seconds_again")}
     return (
         f"{table}\n\nAll {whole['steps']} steps of `qpsbgd run mnist`, choice of options included, would take "
         f"{minutes['packed']} minutes of QPU time, {minutes['shared']} with shared reads, and "
-        f"{minutes['one_by_one']} one by one. This machine spent {run['packed']['host_seconds_again']:.1f} s on "
-        f"{found['settings']['updates']} updates beside the QPU ({run['packed']['host_seconds']:.0f} s the first time, when it searched for cliques), "
-        f"and {run['one_by_one']['host_seconds']:.0f} s one by one, mostly on embeddings."
+        f"{minutes['one_by_one']} one by one. Beside the QPU, {found['settings']['updates']} updates took this machine "
+        f"{hosts['host_seconds_again']} ({hosts['host_seconds']} the first time, when it searched for cliques), and "
+        f"{run['one_by_one']['host_seconds']:.0f} s one by one, mostly for embeddings."
     )
 
 

@@ -39,7 +39,7 @@ def test_a_document_without_its_markers_is_refused(documents, change):
 
 
 def test_a_document_without_a_block_is_named_also_where_its_markers_are_odd(documents):
-    with pytest.raises(ValueError, match="docs/annealers.md must have"):
+    with pytest.raises(ValueError, match=r"docs/annealers\.md must have"):
         documents["written"]("docs/annealers.md", "<!-- cost -->\n<!-- cost -->\n")
 
 
