@@ -15,6 +15,10 @@ from qpsbgd_paper.report.styles import line_styles  # noqa: E402
 KEPT = Path(__file__).parents[3] / "docs" / "figures"
 
 
+def svg_of(summary):
+    return figures(summary, with_png=False)["toy.svg"]
+
+
 def texts(svg):
     root = ElementTree.fromstring(svg)
     return ["".join(node.itertext()).strip() for node in root.iter("{http://www.w3.org/2000/svg}text")]
@@ -32,11 +36,11 @@ def test_every_experiment_has_an_svg_with_all_methods_and_a_png_on_white(toy):
 
 def test_the_same_results_make_the_same_bytes(toy):
     assert figures(toy) == figures(toy)
-    assert b"<dc:date>" not in figures(toy)["toy.svg"]
+    assert b"<dc:date>" not in svg_of(toy)
 
 
 def test_an_svg_has_no_background_and_refers_to_nothing_outside(toy):
-    svg = figures(toy)["toy.svg"].decode()
+    svg = svg_of(toy).decode()
     assert not re.search(r'(href="|url\()(?!#)', svg)
     assert "fill: #ffffff" not in svg
 
@@ -52,7 +56,7 @@ def test_further_series_are_further_files(toy):
 
 def test_every_case_has_a_panel(make_row, make_experiment):
     labels = [f"{pair}, {setting}" for setting in ("paper", "long") for pair in ("0/2", "1/2", "1/7")]
-    svg = figures(make_experiment({label: [make_row("one", "One")] for label in labels}))["toy.svg"]
+    svg = svg_of(make_experiment({label: [make_row("one", "One")] for label in labels}))
     assert {"0/2 (paper)", "1/7 (long)"} <= set(texts(svg))
     assert texts(svg).count("One") == 1
 
@@ -61,21 +65,21 @@ def test_cases_without_a_common_method_have_their_own_legends(make_row, make_exp
     summary = make_experiment(
         {"rate": [make_row("lr", "lr", kind="ours")], "size": [make_row("8", "eight", kind="ours")]}
     )
-    found = texts(figures(summary)["toy.svg"])
+    found = texts(svg_of(summary))
     assert {"rate", "size", "lr", "eight"} <= set(found)
 
 
 def test_an_exploding_line_leaves_the_others_their_room(make_row, make_experiment):
     alike = [make_row(f"m{k}", f"Method {k}", mean=np.linspace(0.9, 0.5 + 0.01 * k, 20).tolist()) for k in range(4)]
     wild = make_row("wild", "Wild", mean=[10.0**k for k in range(19)] + [float("nan")])
-    svg = figures(make_experiment({"a": [*alike, wild]}, series=[{"key": "curve", "label": "loss"}]))["toy.svg"]
+    svg = svg_of(make_experiment({"a": [*alike, wild]}, series=[{"key": "curve", "label": "loss"}]))
     ticks = [float(text.replace("−", "-")) for text in texts(svg) if re.fullmatch(r"[−\d.]+", text)]
     assert "Wild" in texts(svg)
     assert 0.5 < max(tick for tick in ticks if tick != int(tick)) < 3
 
 
 def test_names_of_methods_are_never_formulas(make_row, make_experiment):
-    svg = figures(make_experiment({"a_$x$": [make_row("one", r"cost $\frac{1}{2}$ <b>")]}))["toy.svg"]
+    svg = svg_of(make_experiment({"a_$x$": [make_row("one", r"cost $\frac{1}{2}$ <b>")]}))
     assert r"cost $\frac{1}{2}$ <b>" in texts(svg)
 
 
@@ -141,19 +145,19 @@ def test_labels_and_titles_stay_inside(make_row, make_experiment):
 
 def test_numbers_in_a_text_keep_their_digits(make_row, make_experiment):
     rates = [make_row(f"lr {rate}", f"lr {rate}", kind="ours") for rate in (0.001, 0.003)]
-    found = texts(figures(make_experiment({"a": rates}))["toy.svg"])
+    found = texts(svg_of(make_experiment({"a": rates})))
     assert {"lr 0.001", "lr 0.003"} <= set(found)
 
 
 def test_lines_of_one_label_are_told_apart_by_their_names(make_row, make_experiment):
-    found = texts(figures(make_experiment({"a": [make_row("x", "lr 0.00"), make_row("y", "lr 0.00")]}))["toy.svg"])
+    found = texts(svg_of(make_experiment({"a": [make_row("x", "lr 0.00"), make_row("y", "lr 0.00")]})))
     assert {"lr 0.00 (x)", "lr 0.00 (y)"} <= set(found)
 
 
 def test_a_run_that_diverged_leaves_a_gap(make_row, make_experiment):
     rows = [make_row("one", "One", mean=[0.5, None, 0.7]), make_row("two", "Two", mean=[None] * 3)]
     rows[0]["curves"]["curve"]["deviation"][1] = None
-    assert "Two" in texts(figures(make_experiment({"a": rows}))["toy.svg"])
+    assert "Two" in texts(svg_of(make_experiment({"a": rows})))
 
 
 def test_figures_that_are_kept_are_light():
