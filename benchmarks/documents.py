@@ -20,6 +20,7 @@ from qpsbgd_paper.report.figures import figures, series_svg
 from qpsbgd_paper.report.headlines import outcomes, settings
 from qpsbgd_paper.report.markdown import markdown as results_document
 from qpsbgd_paper.report.markdown import section
+from qpsbgd_paper.report.scales import finite
 from qpsbgd_paper.report.styles import line_labels, styles_of
 from qpsbgd_paper.report.tables import mean_and_deviation
 
@@ -51,7 +52,11 @@ def paper():
         for result, (setting, cases) in zip(outcomes(found), settings(found).items(), strict=True):
             values = {row["line"]: over(cases, row["line"], metric["key"]) for row in cases[0]["rows"]}
             rivals = [line for line in BASELINES if line in values]
-            rival = (max if metric["higher"] else min)(rivals, key=lambda line: np.mean(values[line]))
+            sign = 1 if metric["higher"] else -1
+            rival = max(
+                rivals,
+                key=lambda line, sign=sign, values=values: np.nan_to_num(sign * np.mean(values[line]), nan=-np.inf),
+            )
             annealer = "qpsbgd-virtual" if "qpsbgd-virtual" in values else "qpsbgd-annealed"
             lines = ("qpsbgd", "qpsbgd-printed", annealer)
             cells = [mean_and_deviation(values[line]) if line in values else "–" for line in lines]
@@ -64,7 +69,7 @@ def paper():
 def over(cases, line, key):
     """The figure of every seed, mean over the cases."""
     rows = [row for case in cases for row in case["rows"] if row["line"] == line]
-    return np.mean([row["values"][key] for row in rows], axis=0).tolist()
+    return np.mean([finite(row["values"][key]) for row in rows], axis=0).tolist()
 
 
 def layer():

@@ -30,7 +30,7 @@ class Headline(NamedTuple):
 
 
 class Result(NamedTuple):
-    """How a line did in a setting, beside the best other that counts."""
+    """How a line did in a setting against the best of its rivals."""
 
     setting: str
     line: str
@@ -49,16 +49,15 @@ def headline(summary: Summary) -> Headline:
         return Headline(_claims_sentence(summary))
     labels, kinds = line_labels(summary), _kinds(summary)
     detail = "; ".join(f"{result.setting}: {result.detail}" if result.setting else result.detail for result in results)
-    one_seed = summary.get("seeds") == 1
     if "baseline" not in kinds.values() or "ours" not in kinds.values():
         return Headline(f"{_upper(detail)}.")
-    if one_seed:
+    if summary.get("seeds") == 1:
         detail += ". With one seed the noise is unknown, so nothing counts as won or lost"
     return Headline(f"{labels[results[0].line]} {_counted(results)}.", f"{_upper(detail)}.")
 
 
 def outcomes(summary: Summary) -> list[Result]:
-    """Per setting, how our first line did beside the best baseline; without either, which line was best."""
+    """Per setting, how our first line did against the best baseline; where there is none, which line was best."""
     metrics = summary.get("metrics", ())
     labels, kinds = line_labels(summary), _kinds(summary)
     found = []
@@ -89,14 +88,14 @@ def _of_several(setting: str, cases: int) -> str:
 def _against(
     setting: str, ours: str, rivals: Collection[str], numbers: Numbers, labels: Mapping[str, str], *, higher: bool
 ) -> Result:
-    """Our line beside the best baseline."""
+    """Our line against the best baseline."""
     outcome, rival = _compared(ours, rivals, numbers, higher=higher)
     mean, other = _means(numbers, ours, rival)
     return Result(setting, ours, outcome, f"{outcome}, {mean} against {other} for {labels[rival]}")
 
 
 def _best(setting: str, numbers: Numbers, labels: Mapping[str, str], *, higher: bool) -> Result:
-    """The line of best mean beside the next one."""
+    """The line with the best mean against the next one."""
     sign = 1 if higher else -1
     means = {line: sign * float(np.mean(values)) for line, values in numbers.items()}
     first = max(numbers, key=lambda line: -math.inf if math.isnan(means[line]) else means[line])
@@ -128,7 +127,7 @@ def _means(numbers: Numbers, *lines: str) -> list[str]:
 
 
 def _numbers(cases: Sequence[Mapping[str, Any]], key: str) -> Numbers:
-    """Of the lines that all these cases have."""
+    """The figures of all lines that every one of these cases has."""
     found: Numbers = {}
     for case in cases:
         for row in case["rows"]:

@@ -74,7 +74,7 @@ def page(summaries: Sequence[Summary], *, title: str, intro: str = "") -> str:
 
 
 def _overview(summaries: Sequence[Summary], ids: Sequence[str]) -> str:
-    """Links to all experiments with who won, how many claims hold, and all claims with links."""
+    """Who won in each experiment, how many claims hold, and all claims, with links to the sections."""
     items = "".join(
         f'<li><a href="#{key}">{_text(summary["title"])}</a>: {_text(headline(summary).sentence)}</li>'
         for summary, key in zip(summaries, ids, strict=True)
@@ -145,7 +145,7 @@ def _section(summary: Summary, key: str) -> str:
 
 
 def _sides(summary: Summary, key: str) -> str:
-    """What the paper says beside what was found here; the claims alone where the paper's figure has no words."""
+    """What the paper says beside what was found here."""
     found = findings(summary)
     items = "".join(_claim(finding, f"{key}-claim-{number}") for number, finding in enumerate(found, 1))
     here = f'<div class="here"><h3>Here</h3><ul class="claims">{items}</ul></div>' if items else ""
@@ -195,7 +195,7 @@ def _class(name: str) -> str:
 
 
 def _curves(summary: Summary) -> str:
-    """Data for the script, and a still figure where there is none."""
+    """Data for the script, and a still figure for browsers without scripts."""
     series = [one for one in summary.get("series", ()) if _has_curves(summary, one["key"])]
     if not series:
         return ""
@@ -217,7 +217,7 @@ def _curves(summary: Summary) -> str:
 
 
 def _figures(summary: Summary) -> str:
-    """What the experiment itself wants drawn."""
+    """The experiment's own figures, with titles and captions."""
     found = ""
     for figure in summary.get("figures", ()):
         drawn = figure_svg(figure, name=figure_name(summary, figure))
@@ -243,7 +243,7 @@ def _series(summary: Summary, series: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _clean(curve: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """A curve of numbers that JSON knows: what is not finite is null."""
+    """A curve as plain JSON: null where a value is not finite."""
     if curve is None:
         return None
     return {
@@ -257,7 +257,7 @@ def _has_curves(summary: Summary, key: str) -> bool:
 
 
 def _json(data: Any) -> str:
-    """JSON that no text in it can end the script element."""
+    """JSON in which no text can end the script element."""
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 

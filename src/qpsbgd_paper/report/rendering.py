@@ -71,7 +71,7 @@ def tidy(axes: Axes, *, log: str = "") -> None:
 
 
 def fit(texts: Sequence[str], inches: float, *, size: float) -> tuple[list[str], float]:
-    """Texts that are no wider than that, and the font size: a little smaller where that is enough, else wrapped."""
+    """Texts no wider than that, and their font size: a little smaller where that is enough, else wrapped."""
     small = max(0.85 * size, 8.0)
     widest = max((_width(text, size) for text in texts), default=0.0)
     if widest * small / size <= inches:
@@ -90,7 +90,7 @@ def legend_columns(labels: Sequence[str], inches: float, *, size: float, most: i
 
 
 def _width(text: str, size: float) -> float:
-    """In inches, of a line of text in the font that matplotlib measures with, which is wider than most."""
+    """The width of a line of text in inches, in the font that matplotlib measures with: wider than most."""
     return float(text_to_path.get_text_width_height_descent(text, FontProperties(size=size), False)[0]) / 72
 
 

@@ -89,7 +89,7 @@ def _kinds(summary: Summary) -> dict[str, str]:
 
 
 def _beside(summary: Summary, line: str) -> set[str]:
-    """All lines that share a case with that one."""
+    """All lines that share a case with this one."""
     together = [{row["line"] for row in case["rows"]} for case in summary["cases"]]
     return set().union(*(lines for lines in together if line in lines))
 

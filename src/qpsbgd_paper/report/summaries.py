@@ -33,13 +33,13 @@ def read_summary(path: Path) -> dict[str, Any]:
     """The results in a JSON file.
 
     Raises:
-        ValueError: The file is damaged or is not the result of an experiment; the message names it.
+        ValueError: The file is damaged, or is not a result of `qpsbgd run`; the message names it.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         check(content)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not the result of an experiment: {error}") from error
+        raise ValueError(f"{path} is not a result of `qpsbgd run`: {error}") from error
     found: dict[str, Any] = content
     return found
 

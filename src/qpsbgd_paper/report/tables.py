@@ -89,7 +89,7 @@ def metric_tables(summary: Summary, metric: Mapping[str, Any]) -> list[Table]:
 
 
 def options_tables(summary: Summary) -> list[Table]:
-    """The options at which every method ran, methods as rows and cases as columns; one table per setting."""
+    """The options that every method ran with, methods as rows and cases as columns; one table per setting."""
     found = []
     for setting, cases in grouped(summary).items():
         body = []
@@ -103,7 +103,7 @@ def options_tables(summary: Summary) -> list[Table]:
 
 
 def findings(summary: Summary) -> list[Finding]:
-    """All claims on an experiment with their verdicts; methods by their labels."""
+    """All claims about an experiment with their verdicts; methods by their labels."""
     labels = line_labels(summary)
     found = []
     for claim in summary.get("claims", ()):
@@ -199,7 +199,7 @@ def _option(value: Any) -> str:
 
 
 def _reported(given: Mapping[str, float | str | None]) -> dict[str, str]:
-    """The paper's figures, with as many decimals as the one that has most."""
+    """The paper's figures, all with as many decimals as the longest."""
     numbers = [value for value in given.values() if isinstance(value, int | float)]
     decimals = max((len(f"{number:g}".partition(".")[2]) for number in numbers), default=0)
     return {
@@ -213,7 +213,7 @@ def _labels_of(cases: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, str]
 
 
 def _winners(values: Mapping[str, Sequence[float | None]], *, higher: bool, decimals: int | None) -> set[str]:
-    """The lines of best mean, compared as printed; none where all are the same."""
+    """The lines with the best mean, compared as printed; none where all are the same."""
     means = {line: float(np.mean(finite(numbers))) for line, numbers in values.items() if len(numbers)}
     shown = {line: float(number_text(mean, decimals)) for line, mean in means.items() if not math.isnan(mean)}
     if len(means) < 2 or not shown or (len(set(shown.values())) == 1 and len(shown) == len(means)):

@@ -50,7 +50,7 @@ def test_a_damaged_or_foreign_file_gets_one_line_that_names_it(content, reason, 
     path.write_bytes(content)
     with pytest.raises(ValueError, match=reason) as refused:
         read_summary(path)
-    assert str(refused.value).startswith(f"{path} is not the result of an experiment: ")
+    assert str(refused.value).startswith(f"{path} is not a result of `qpsbgd run`: ")
     assert "\n" not in str(refused.value)
 
 
