@@ -169,15 +169,15 @@ def _claims_sentence(summary: Summary) -> str:
     total = tally.total()
     if not total:
         return ""
+    if total == 1:
+        words = {"yes": "holds here", "no": "does not hold here"}
+        return f"The claim {words.get(next(iter(tally)), 'is within noise')}."
     if tally["yes"] == total:
-        return {1: "The claim holds here.", 2: "Both claims hold here."}.get(total, f"All {total} claims hold here.")
-    words = {
-        "yes": ("holds", "hold"),
-        "no": ("does not", "do not"),
-        "within noise": ("is within noise", "are within noise"),
-    }
-    parts = [f"{tally[key]} {words[key][tally[key] != 1]}" for key in words if tally[key]]
-    return f"Of {total} claims, {_joined(parts)}." if parts else ""
+        return "Both claims hold here." if total == 2 else f"All {total} claims hold here."
+    verbs = {"yes": ("holds", "hold"), "no": ("does not", "do not"), "within noise": ("is", "are")}
+    parts = [f"{tally[key]} {verb[tally[key] != 1]}" for key, verb in verbs.items() if tally[key]]
+    noise = " within noise" if tally["within noise"] else ""
+    return f"Of {total} claims, {_joined(parts)}{noise}." if parts else ""
 
 
 def _joined(parts: Sequence[str]) -> str:

@@ -186,7 +186,7 @@ def _table(table: Table, *, ours: Collection[str] = (), kind: str = "figures") -
     caption = table.title[:1].upper() + table.title[1:]
     return (
         f'<div class="wide" tabindex="0" role="region" aria-label="{_text(caption)}"><table class="{kind}">'
-        f"<caption>{_text(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+        f"<caption><span>{_text(caption)}</span></caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 
 
