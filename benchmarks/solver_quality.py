@@ -6,7 +6,7 @@ since that is how they are used. The gap is that of the mean energy over the sam
 
     QPSBGD_DATA=… python benchmarks/solver_quality.py
 
-writes benchmarks/results/solver_quality.json and docs/solvers.svg.
+writes benchmarks/results/solver_quality.json; benchmarks/documents.py draws docs/solvers.svg from it.
 """
 
 import itertools
@@ -18,7 +18,6 @@ import numpy as np
 import peers
 import recorded
 import torch
-from matplotlib.figure import Figure
 
 from qpsbgd.qubo import QuboFamily
 from qpsbgd.qubo.binary_map import binary_map
@@ -26,7 +25,6 @@ from qpsbgd.solvers import make_solver
 from qpsbgd.solvers.search.descent import sign_start
 from qpsbgd.testing import random_family
 from qpsbgd_paper.framework.runs import environment, write_json
-from qpsbgd_paper.report.figures import INK
 
 THREADS, SAMPLED = 2, 3
 OURS = {
@@ -50,7 +48,7 @@ def families():
 
 
 def measured(family):
-    """Per solver: milliseconds a column and the mean energy of the sampled columns."""
+    """Per solver: milliseconds per column and the mean energy of the sampled columns."""
     columns = np.unique(np.linspace(0, family.num_columns - 1, SAMPLED).astype(int))
     bare = family.without_offset()
     sample = QuboFamily(bare.quadratic, bare.linear[:, columns]).to(torch.float64)
@@ -66,38 +64,6 @@ def measured(family):
         seconds, spins = peers.loop(solve, sample, range(len(columns)))
         points[name] = 1e3 * seconds / len(columns), sample.energies(spins).mean().item()
     return points
-
-
-def draw(results, target):
-    shown = [result for result in results if "κ=0.5" in result["family"] or "κ=1" in result["family"]]
-    figure = Figure(figsize=(11, 7), layout="constrained")
-    panels = figure.subplots(2, 3, sharex=True).T.flat
-    colours = {name: f"C{index}" for index, name in enumerate([*OURS, *PEERS])}
-    for axes, result in zip(panels, shown, strict=True):
-        for name, point in result["solvers"].items():
-            if name in colours:
-                ours = name in OURS
-                axes.scatter(
-                    point["ms_per_column"],
-                    max(point["gap"], 1e-6),
-                    color=colours[name],
-                    marker="o" if ours else "x",
-                    s=60 if ours else 45,
-                    label=f"{name}{'' if ours else ' (peer)'}",
-                )
-        axes.set(xscale="log", yscale="log", title=result["family"], ylim=(4e-7, 2))
-        axes.grid(alpha=0.25)
-        axes.title.set_color(INK)
-        axes.tick_params(colors=INK, which="both")
-        axes.spines[:].set_color(INK)
-        if "κ=1" in result["family"]:
-            axes.set_xlabel("milliseconds a column", color=INK)
-    figure.supylabel("gap to the best known energy (1 = sign vector)", color=INK)
-    handles, labels = axes.get_legend_handles_labels()
-    legend = figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
-    for text in legend.get_texts():
-        text.set_color(INK)
-    figure.savefig(target, format="svg", transparent=True, metadata=dict.fromkeys(("Date", "Creator")))
 
 
 def growth():
@@ -145,7 +111,6 @@ def main():
     here = Path(__file__).parent
     content = {"made with": environment(), "settings": {"threads": THREADS}, "results": results, "growth": growth()}
     write_json(here / "results" / "solver_quality.json", content)
-    draw(results, here.parent / "docs" / "solvers.svg")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-// Draws every <div class="curves"> from the JSON in it: tabs for series and settings, one panel a case, one legend.
+// Draws every <div class="curves"> from the JSON in it: tabs for series and settings, one panel per case, one legend.
 (() => {
   const SVG = new Set(["svg", "g", "path", "line", "rect", "circle", "text", "clipPath"]);
   const make = (name, attributes, parent, text = "") => {
@@ -9,17 +9,25 @@
   const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
   const look = ({ colour, width, dash }) => ({ stroke: colour, "stroke-width": width, "stroke-dasharray": dash });
   const sorted = (...numbers) => numbers.sort((a, b) => a - b);
-  const shown = (value) => {
+  const shown = (value, digits) => {
     const size = Math.abs(value);
-    if (size !== 0 && (size < 1e-3 || size >= 1e5)) return value.toExponential(2).replace(/\.?0+e/, "e");
-    return String(Number(value.toFixed(size >= 100 ? 1 : size >= 10 ? 2 : 4)));
+    if (size !== 0 && (size < 1e-3 || size >= 1e5)) return value.toExponential((digits || 3) - 1).replace(/\.?0+e/, "e");
+    return String(Number(digits ? value : value.toFixed(size >= 100 ? 1 : size >= 10 ? 2 : 4)));
   };
-  const ticks = (low, high, { log = false, count = 5 }, found = []) => {
+  // As few digits as keep all ticks apart.
+  const tickTexts = (ticks) => {
+    for (let digits = 3; digits < 12; digits++) {
+      const texts = ticks.map((tick) => shown(Number(tick.toPrecision(digits)), digits));
+      if (new Set(texts).size === texts.length) return texts;
+    }
+    return ticks.map(String);
+  };
+  const ticks = (low, high, { log = false, count = 5, whole = false }, found = []) => {
     if (log) {
       const decades = Math.log10(high / low), factors = decades > 3 ? [1] : decades > 1.2 ? [1, 3] : [1, 2, 5];
       for (let p = Math.floor(Math.log10(low)); 10 ** p <= high; p += Math.ceil(decades / 6)) found.push(...factors.map((f) => f * 10 ** p));
     } else {
-      const raw = (high - low) / count, power = 10 ** Math.floor(Math.log10(raw));
+      const raw = Math.max((high - low) / count, whole ? 1 : 0), power = 10 ** Math.floor(Math.log10(raw));
       const step = power * [1, 2, 5, 10].find((factor) => factor * power >= raw * 0.75);
       for (let k = Math.ceil(low / step); k * step <= high; k++) found.push(Number((k * step).toPrecision(10)));
     }
@@ -35,7 +43,9 @@
       this.svg = make("svg", { role: "img", tabindex: 0, "aria-label": about }, this.plot);
       this.tip = make("div", { class: "tip", role: "status", hidden: "" }, this.plot);
       this.grid = sorted(...new Set(data.curves.flatMap((curve) => (curve ? curve.x : []))));
-      this.full = [this.grid[0], Math.max(this.grid.at(-1), this.grid[0] + 1e-9)];
+      this.whole = this.grid.every(Number.isInteger);
+      const [first, last] = [this.grid[0], this.grid.at(-1)];
+      this.full = last > first ? [first, last] : [first - 0.5, first + 0.5];
       this.listen();
       new ResizeObserver(() => this.draw()).observe(this.plot);
     }
@@ -54,7 +64,7 @@
       const { svg, figure } = this, style = figure.lines, log = this.data.y[2], scale = log ? Math.log : Number;
       const width = Math.max(this.plot.clientWidth, 120), height = Math.round(clamp(width * 0.62, 190, 380));
       const range = this.window || this.full, [low, high] = this.yRange(...range), yTicks = ticks(low, high, { log });
-      const left = 14 + 7 * Math.max(...yTicks.map((tick) => shown(tick).length), 2), right = width - 12, top = 10, bottom = height - 40;
+      const yTexts = tickTexts(yTicks), left = 14 + 7 * Math.max(...yTexts.map((text) => text.length), 2), right = width - 12, top = 10, bottom = height - 40;
       const x = (v) => left + ((v - range[0]) / (range[1] - range[0])) * (right - left);
       const y = (v) => clamp(bottom - ((scale(Math.max(v, log ? low / 1e3 : v)) - scale(low)) / (scale(high) - scale(low))) * (bottom - top), -2e3, 4e3);
       Object.assign(this, { left, right, top, bottom, width, height, x, y, range });
@@ -62,28 +72,48 @@
       svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
       make("rect", { x: left, y: top, width: right - left, height: bottom - top }, make("clipPath", { id: this.clip }, svg));
       const label = (at, height, anchor, text) => make("text", { class: "tick", x: at, y: height, "text-anchor": anchor }, svg, text);
-      for (const tick of yTicks) {
+      yTicks.forEach((tick, k) => {
         make("line", { class: "grid", x1: left, x2: right, y1: y(tick), y2: y(tick) }, svg);
-        label(left - 6, y(tick) + 4, "end", shown(tick));
-      }
-      for (const tick of ticks(...range, { count: width < 420 ? 4 : 7 })) {
+        label(left - 6, y(tick) + 4, "end", yTexts[k]);
+      });
+      const xTicks = ticks(...range, { count: width < 420 ? 4 : 7, whole: this.whole }), xTexts = tickTexts(xTicks);
+      xTicks.forEach((tick, k) => {
         make("line", { class: "grid", x1: x(tick), x2: x(tick), y1: top, y2: bottom }, svg);
-        label(x(tick), bottom + 16, "middle", shown(tick));
-      }
+        label(x(tick), bottom + 16, "middle", xTexts[k]);
+      });
       label((left + right) / 2, height - 6, "middle", figure.series.x_label);
       const area = make("g", { "clip-path": `url(#${this.clip})` }, svg);
       const lines = this.visible().sort((a, b) => style[a[1]].width - style[b[1]].width);
       const point = (at, value) => `${x(at).toFixed(1)} ${y(value).toFixed(1)}`;
+      const arrows = { up: 0, down: 0 };
       for (const [{ x: at, mean, deviation }, i] of lines) {
-        const known = at.map((a, k) => [a, mean[k], deviation[k] || 0]).filter((p) => p[1] !== null);
-        const band = [...known.map(([a, v, d]) => point(a, v + d)), ...known.reverse().map(([a, v, d]) => point(a, v - d))];
-        if (band.length) area.prepend(make("path", { class: "band", "data-line": i, d: `M${band.join("L")}Z`, fill: style[i].colour }, area));
-        const parts = mean.map((v, k) => (v === null ? "" : (k && mean[k - 1] !== null ? "L" : "M") + point(at[k], v)));
-        make("path", { class: "line", "data-line": i, d: parts.join(""), ...look(style[i]) }, area);
+        // Where a run diverged there is no mean: line and band have gaps.
+        const parts = [[]];
+        mean.forEach((v, k) => (v === null ? parts.push([]) : parts.at(-1).push([at[k], v, deviation[k] || 0])));
+        const whole = parts.filter((part) => part.length), colour = style[i].colour;
+        const bands = whole.map((part) => [...part.map(([a, v, d]) => point(a, v + d)), ...part.toReversed().map(([a, v, d]) => point(a, v - d))]);
+        if (bands.length) area.prepend(make("path", { class: "band", "data-line": i, d: bands.map((band) => `M${band.join("L")}Z`).join(""), fill: colour }, area));
+        make("path", { class: "line", "data-line": i, d: whole.map((part) => `M${part.map(([a, v]) => point(a, v)).join("L")}`).join(""), ...look(style[i]) }, area);
+        for (const part of whole) if (part.length === 1) make("circle", { "data-line": i, cx: x(part[0][0]), cy: y(part[0][1]), r: 3, fill: colour }, area);
+        this.markExits(whole.flat().filter(([a]) => a >= range[0] && a <= range[1]), { low, high, i, arrows });
       }
       this.marks = make("g", {}, svg);
       this.brush = make("path", { class: "brush" }, svg);
       this.point(this.cursor);
+    }
+    // An arrow where a line first leaves the scale, and how far it goes; below each other, so that none is hidden.
+    markExits(points, { low, high, i, arrows }) {
+      const { colour } = this.figure.lines[i];
+      for (const [way, beyond] of [["up", (v) => v > high], ["down", (v) => v < low]]) {
+        const outside = points.filter(([, v]) => beyond(v)), first = points.indexOf(outside[0]);
+        if (!outside.length) continue;
+        const [a, v] = outside[0], [b, w] = points[first - 1] || [a, v], edge = way === "up" ? high : low;
+        const at = this.x(v === w ? a : b + ((edge - w) / (v - w)) * (a - b)), values = outside.map(([, value]) => value);
+        const [tip, sign] = way === "up" ? [this.top, 1] : [this.bottom, -1], before = at > this.width / 2;
+        make("path", { class: "exit", "data-line": i, fill: colour, d: `M${at} ${tip}l5 ${9 * sign}h-10Z` }, this.svg);
+        const place = { x: at + (before ? -8 : 8), y: tip + sign * (6 + 13 * arrows[way]++) + 4, "text-anchor": before ? "end" : "start" };
+        make("text", { class: "exit", "data-line": i, fill: colour, ...place }, this.svg, `to ${shown(Number((way === "up" ? Math.max(...values) : Math.min(...values)).toPrecision(2)))}`);
+      }
     }
     at(event) {
       const place = (event.clientX - this.svg.getBoundingClientRect().left - this.left) / (this.right - this.left);

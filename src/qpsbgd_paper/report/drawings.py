@@ -1,35 +1,38 @@
 """Figures that are not curves of methods: drawn from the mappings under "figures" of an experiment's summary.
 
-A figure has `name` (a word, part of its file's name), `title`, `caption`, `kind` and `panels`, each with a `title`;
-optional are `columns` (panels a row) and `legend` (false for none). What else a panel has depends on the kind:
+A figure has `name` (part of its file's name), `title`, `caption`, `kind` and `panels`, each with a `title`; optional
+are `columns` (panels per row), `height` (of a row, in inches) and `legend` (false for none). What else a panel has
+depends on the kind:
 
     lines       x_label, y_label, optional log ("x", "y" or "xy"), x_limits and y_limits (low, high), and `lines`: x, y,
                 optional error (a band, or bars at points), label, style ("line", "dashes", "points", or "bar", a thick
-                stroke with ends that marks a distance), colour and width
+                stroke with ends that marks a distance), mark ("o" or "x", of points), colour and width
     histograms  x_label, y_label, edges (k + 1), counts (k), optional log ("y"), colour, and mark: {x, label}, a
                 vertical line
-    matrices    values (rows of numbers, None for an empty cell), optional text (rows of strings), and of the figure
+    matrices    values (rows of numbers, None for an empty cell), optional text (rows of texts), and of the figure
                 optional limits (low, high), colours ("diverging" or "rising"), ticks (a list of labels for both axes)
                 and colour_label; values beyond the limits have the colour of the limit
     graphs      nodes (x, y), edges (pairs of positions in nodes), optional colours (one per node), edge_colours (one
-                per edge), labels (a string per node) and size (of a node, in points)
+                per edge), labels (a text per node) and size (of a node, in points)
 
 A colour is a number: the n-th of `styles.PALETTE`, from the start again after the last; −1 is a faint grey, −2 the
-colour of the text. Labels that several panels share stand in the legend once, and a y_label that is the same in all
-panels of a row stands at the first. Graphs of more than 2000 parts become pictures inside the SVG, which would be large
-otherwise; its text stays text.
+colour of the text. Lines may also have a colour of `styles` by itself, such as "#d6274a". Labels that several panels
+share stand in the legend once, and a y_label that is the same in all panels of a row stands at the first. Graphs and
+lines of points with more than 500 parts become pictures inside the SVG, which would be large otherwise; its text stays
+text.
 """
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from qpsbgd_paper.report.rendering import ink, png, svg, tidy
-from qpsbgd_paper.report.styles import PALETTE, RED, Summary, finite
+from qpsbgd_paper.report.rendering import fit, ink, legend_columns, png, svg, tidy
+from qpsbgd_paper.report.scales import finite
+from qpsbgd_paper.report.styles import PALETTE, RED
+from qpsbgd_paper.report.summaries import Summary, file_name
 
 try:
     from matplotlib.axes import Axes
@@ -45,15 +48,23 @@ Drawing = Mapping[str, Any]
 
 _FAINT = "#8b929a"
 _WIDTH = 7.2
-_MANY_PARTS = 2000
-_DIVERGING = LinearSegmentedColormap.from_list("diverging", [PALETTE[1], "#c3c8ce", RED])
-_RISING = LinearSegmentedColormap.from_list("rising", ["#edf1f5", "#86b3e3", PALETTE[1], "#0b2f5e"])
+_TICKS = 0.75
+"""What ticks, labels and titles take of a panel's width or height, in inches."""
+
+_MANY_PARTS = 500
+_BLUE = "#2463ad"
+_DIVERGING = LinearSegmentedColormap.from_list("diverging", [_BLUE, "#c3c8ce", RED])
+_RISING = LinearSegmentedColormap.from_list("rising", ["#edf1f5", "#86b3e3", _BLUE, "#0b2f5e"])
 _COLOURS = {"diverging": _DIVERGING, "rising": _RISING}
 
 
 def figure_name(summary: Summary, figure: Drawing) -> str:
-    """The figure's name on a page and, with an ending, as a file."""
-    return f"{summary['experiment']}-{figure['name']}"
+    """The figure's name on a page and, with an ending, as a file.
+
+    Raises:
+        ValueError: It cannot be a file's name.
+    """
+    return file_name(summary["experiment"], figure["name"])
 
 
 def figure_svg(figure: Drawing, *, name: str = "") -> str:
@@ -62,7 +73,7 @@ def figure_svg(figure: Drawing, *, name: str = "") -> str:
     Raises:
         ValueError: The figure is not as the module's docstring has it.
     """
-    return svg(lambda: _drawn(figure), name=name or str(figure.get("name", "")))
+    return svg(lambda: drawn(figure), name=name or str(figure.get("name", "")))
 
 
 def figure_png(figure: Drawing) -> bytes:
@@ -71,38 +82,48 @@ def figure_png(figure: Drawing) -> bytes:
     Raises:
         ValueError: The figure is not as the module's docstring has it.
     """
-    return png(lambda: _drawn(figure))
+    return png(lambda: drawn(figure))
 
 
-def _drawn(figure: Drawing) -> Figure:
+def drawn(figure: Drawing) -> Figure:
+    """The figure as matplotlib has it.
+
+    Raises:
+        ValueError: The figure is not as the module's docstring has it.
+    """
     kind, panels = figure.get("kind"), figure.get("panels", ())
     if kind not in _KINDS or not panels:
         raise ValueError(f"a figure needs panels and a kind out of {', '.join(_KINDS)}, got {len(panels)} and {kind!r}")
-    columns = figure.get("columns") or (2 if kind == "graphs" and len(panels) > 1 else {4: 2}.get(len(panels), 3))
-    columns = min(columns, len(panels))
-    rows = -(-len(panels) // columns)
-    titles = [textwrap.fill(str(panel.get("title", "")), 72 // columns) for panel in panels]
-    more_lines = sum(max(t.count("\n") for t in titles[row * columns :][:columns]) for row in range(rows))
-    height = rows * _row_height(kind, columns) + 0.18 * more_lines
-    drawn = Figure(figsize=(_WIDTH, height), layout="constrained")
-    grid = drawn.subplots(rows, columns, squeeze=False)
-    for axes in grid.flat[len(panels) :]:
-        axes.set_visible(False)
-    for number, (axes, panel) in enumerate(zip(grid.flat, panels, strict=False)):
-        axes.set_title(titles[number], fontsize=11 if columns < 3 else 10, loc="left")
-        try:
+    number = 0
+    try:
+        columns = min(figure.get("columns") or _columns(kind, len(panels)), len(panels))
+        rows = -(-len(panels) // columns)
+        width, height = _WIDTH / columns - _TICKS, figure.get("height") or _row_height(kind, columns)
+        titles, size = fit([str(panel.get("title", "")) for panel in panels], width, size=11 if columns < 3 else 10)
+        more_lines = sum(max(t.count("\n") for t in titles[row * columns :][:columns]) for row in range(rows))
+        made = Figure(figsize=(_WIDTH, rows * height + 0.18 * more_lines), layout="constrained")
+        grid = made.subplots(rows, columns, squeeze=False)
+        for axes in grid.flat[len(panels) :]:
+            axes.set_visible(False)
+        for number, (axes, panel) in enumerate(zip(grid.flat, panels, strict=False)):
             _KINDS[kind](axes, panel, figure)
-        except (KeyError, TypeError, IndexError, ValueError) as error:
-            raise ValueError(f"panel {number} of figure {figure.get('name')!r} cannot be drawn: {error!r}") from error
-        if number % columns and panel.get("y_label") == panels[number - 1].get("y_label"):
-            axes.set_ylabel("")
-        axes.set_xlabel(textwrap.fill(axes.get_xlabel(), 80 // columns))
+            axes.set_title(titles[number], fontsize=size, loc="left")
+            same = number % columns and panel.get("y_label") == panels[number - 1].get("y_label")
+            (text,), y_size = fit(["" if same else axes.get_ylabel()], height - _TICKS, size=11)
+            axes.set_ylabel(text, fontsize=y_size)
+            (text,), x_size = fit([axes.get_xlabel()], width, size=11)
+            axes.set_xlabel(text, fontsize=x_size)
+    except (KeyError, TypeError, IndexError, ValueError, AttributeError, OverflowError) as error:
+        raise ValueError(f"panel {number} of figure {figure.get('name')!r} cannot be drawn: {error!r}") from error
     if kind == "matrices":
-        shown = [axes for axes in grid.flat if axes.get_visible()]
-        _colour_bar(drawn, shown, figure)
+        _colour_bar(made, [axes for axes in grid.flat if axes.get_visible()], figure)
     elif figure.get("legend", True):
-        _legend(drawn, list(grid.flat))
-    return drawn
+        _legend(made, list(grid.flat))
+    return made
+
+
+def _columns(kind: str, panels: int) -> int:
+    return 2 if panels == 4 or (kind == "graphs" and panels > 1) else 3
 
 
 def _lines(axes: Axes, panel: Drawing, _: Drawing) -> None:
@@ -111,8 +132,14 @@ def _lines(axes: Axes, panel: Drawing, _: Drawing) -> None:
         error = np.array(finite(line["error"])) if line.get("error") is not None else None
         colour, style, label = _colour(line.get("colour", order)), line.get("style", "line"), line.get("label")
         if style == "points":
-            marks = {"fmt": "o", "markersize": 2 * line.get("width", 2.0), "capsize": 2.5, "elinewidth": 1.0}
-            axes.errorbar(x, y, yerr=error, color=colour, label=label, zorder=3, **marks)
+            marks = {
+                "fmt": {"o": "o", "x": "x"}[line.get("mark", "o")],
+                "markersize": 2 * line.get("width", 2.0),
+                "capsize": 2.5,
+                "elinewidth": 1.0,
+            }
+            shown = axes.errorbar(x, y, yerr=error, color=colour, label=label, zorder=3, **marks)
+            shown[0].set_rasterized(len(x) > _MANY_PARTS)
             continue
         if style not in ("line", "dashes", "bar"):
             raise ValueError(f'style must be "line", "dashes", "points" or "bar", got {style!r}')
@@ -218,12 +245,12 @@ def _row_height(kind: str, columns: int) -> float:
     return (0.95 if kind == "graphs" else 0.72 if columns > 1 else 0.5) * _WIDTH / columns + 0.4
 
 
-def _colour_bar(drawn: Figure, shown: Sequence[Axes], figure: Drawing) -> None:
+def _colour_bar(made: Figure, shown: Sequence[Axes], figure: Drawing) -> None:
     low, high = _limits(figure)
     values = [value for panel in figure["panels"] for row in panel["values"] for value in row if value is not None]
     below, above = min(values, default=low) < low, max(values, default=high) > high
     extend = "both" if below and above else "min" if below else "max" if above else "neither"
-    bar = drawn.colorbar(shown[0].images[0], ax=list(shown), extend=extend, shrink=0.8, aspect=30, pad=0.02)
+    bar = made.colorbar(shown[0].images[0], ax=list(shown), extend=extend, shrink=0.8, aspect=30, pad=0.02)
     bar.outline.set_visible(False)
     bar.ax.tick_params(labelsize=9, length=2)
     bar.set_label(figure.get("colour_label", ""), fontsize=10)
@@ -238,15 +265,16 @@ def _limits(figure: Drawing) -> tuple[float, float]:
     return (-most, most) if figure.get("colours", "diverging") == "diverging" else (0.0, most)
 
 
-def _legend(drawn: Figure, grid: Sequence[Axes]) -> None:
+def _legend(made: Figure, grid: Sequence[Axes]) -> None:
     found: dict[str, Any] = {}
     for axes in grid:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             found.setdefault(label, handle)
     if found:
-        look = {"ncols": min(3, len(found)), "frameon": False, "fontsize": 10}
-        drawn.legend(list(found.values()), list(found), loc="outside lower center", **look)
-        drawn.set_figheight(drawn.get_figheight() + 0.22 * -(-len(found) // 3))
+        columns = legend_columns(list(found), _WIDTH, size=10, most=3)
+        look = {"ncols": columns, "frameon": False, "fontsize": 10}
+        made.legend(list(found.values()), list(found), loc="outside lower center", **look)
+        made.set_figheight(made.get_figheight() + 0.22 * -(-len(found) // columns))
 
 
 def _ticks(axes: Axes, log: str) -> None:
@@ -258,5 +286,7 @@ def _ticks(axes: Axes, log: str) -> None:
             axis.set_major_locator(LogLocator(subs=(1, 2, 5)))  # powers of ten alone would be one or two
 
 
-def _colour(number: int) -> str:
+def _colour(number: int | str) -> str:
+    if isinstance(number, str):
+        return number
     return {-1: _FAINT, -2: ink()}.get(number) or PALETTE[number % len(PALETTE)]

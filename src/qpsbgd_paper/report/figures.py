@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from qpsbgd_paper.report import drawings
-from qpsbgd_paper.report.rendering import ink, png, svg, tidy
-from qpsbgd_paper.report.styles import Style, Summary, finite, grouped, line_labels, line_styles, may_be_log, y_range
+from qpsbgd_paper.report.rendering import fit, legend_columns, png, svg, tidy
+from qpsbgd_paper.report.scales import exits, finite, may_be_log, y_range
+from qpsbgd_paper.report.styles import Style, grouped, line_labels, line_styles
+from qpsbgd_paper.report.summaries import Summary, check, file_name
 
 try:
     from matplotlib.axes import Axes
@@ -21,69 +22,84 @@ except ImportError as error:
     raise ImportError("figures need matplotlib: pip install 'qpsbgd[paper]'") from error
 
 
-def figures(summary: Summary) -> dict[str, bytes]:
-    """Every series and every figure of an experiment as SVG and PNG, by file name.
+_WIDTHS = (6.4, 7.2, 7.2)
+_HEIGHTS = (3.6, 3.0, 2.4)
+_TICKS = 0.85
+"""What ticks, labels and titles take of a panel's width or height, in inches."""
 
-    The first series is `<experiment>.svg`, any further `<experiment>-<series>.svg`, a figure `<experiment>-<name>.svg`.
+
+def figures(summary: Summary, *, with_png: bool = True) -> dict[str, bytes]:
+    """Every series and every figure of an experiment as SVG, and as PNG unless told otherwise, by file name.
+
+    The first series is `<experiment>.svg`, others `<experiment>-<series>.svg`, a figure `<experiment>-<name>.svg`.
     Bytes are the same at every call.
 
     Raises:
-        ValueError: A figure cannot be drawn, or two would have one name.
+        ValueError: The summary is damaged, a figure cannot be drawn, or two would have one name.
     """
+    check(summary)
+    experiment = summary["experiment"]
     found = {}
     for number, series in enumerate(summary.get("series", ())):
-        name = summary["experiment"] if number == 0 else f"{summary['experiment']}-{series['key']}"
+        name = file_name(experiment) if number == 0 else file_name(experiment, series["key"])
         found[f"{name}.svg"] = series_svg(summary, series).encode()
-        found[f"{name}.png"] = series_png(summary, series)
+        if with_png:
+            found[f"{name}.png"] = series_png(summary, series)
     for figure in summary.get("figures", ()):
         name = drawings.figure_name(summary, figure)
         if f"{name}.svg" in found:
-            raise ValueError(f"{summary['experiment']} has two figures of the name {name!r}; give them different ones")
+            raise ValueError(f"{experiment} has two figures named {name!r}; give them different names")
         found[f"{name}.svg"] = drawings.figure_svg(figure, name=name).encode()
-        found[f"{name}.png"] = drawings.figure_png(figure)
+        if with_png:
+            found[f"{name}.png"] = drawings.figure_png(figure)
     return found
 
 
 def series_svg(summary: Summary, series: Mapping[str, Any]) -> str:
     """One panel per case, as an `<svg>` element with a transparent background."""
-    return svg(lambda: _drawn(summary, series))
+    return svg(lambda: drawn_series(summary, series))
 
 
 def series_png(summary: Summary, series: Mapping[str, Any]) -> bytes:
     """One panel per case, on white."""
-    return png(lambda: _drawn(summary, series))
+    return png(lambda: drawn_series(summary, series))
 
 
-def _drawn(summary: Summary, series: Mapping[str, Any]) -> Figure:
+def drawn_series(summary: Summary, series: Mapping[str, Any]) -> Figure:
+    """One panel per case. Lines that leave the scale have an arrow there, with their most extreme value."""
     styles, labels = line_styles(summary), line_labels(summary)
     groups = grouped(summary)
     panels = [(_title(short, setting), case) for setting, cases in groups.items() for short, case in cases]
     own_legends = len(panels) > 1 and sum(len(case["rows"]) for _, case in panels) == len(labels)
     columns = 2 if own_legends else _columns([len(cases) for cases in groups.values()])
     rows = max(1, -(-len(panels) // columns))
-    height = rows * (3.6, 3.0, 2.4)[columns - 1] + 0.24 * -(-len(labels) // (2 * columns if own_legends else 2))
-    figure = Figure(figsize=(7.2 if columns > 1 else 6.4, height), layout="constrained")
+    width, height = _WIDTHS[columns - 1], _HEIGHTS[columns - 1]
+    beside = legend_columns(list(labels.values()), width, size=11, most=2)
+    entries = max((len(case["rows"]) for _, case in panels), default=0) if own_legends else len(labels)
+    figure = Figure(figsize=(width, rows * height + 0.24 * -(-entries // beside)), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False)
     for axes in grid.flat[len(panels) :]:
         axes.set_visible(False)
-    for number, (axes, (title, case)) in enumerate(zip(grid.flat, panels, strict=False)):
+    titles, title_size = fit([title for title, _ in panels], width / columns - _TICKS, size=11)
+    (y_label,), y_size = fit([str(series["label"])], height - _TICKS, size=11)
+    for number, (axes, (_, case)) in enumerate(zip(grid.flat, panels, strict=False)):
         curves = {row["line"]: row["curves"][series["key"]] for row in case["rows"] if series["key"] in row["curves"]}
+        low, high, log = y_range([curve["mean"] for curve in curves.values()], may_be_log=may_be_log(series["label"]))
         for line, curve in curves.items():
             _plot(axes, curve["x"], curve["mean"], curve["deviation"], style=styles[line], label=labels[line])
-        means = [curve["mean"] for curve in curves.values()]
-        low, high, log = y_range(means, may_be_log=may_be_log(series["label"]))
-        y_label = series["label"] if columns == 1 else ""
-        x_label = series.get("x_label", "step") if number + columns >= len(panels) else ""
-        _finish(axes, x_label=x_label, y_label=y_label, y_limits=(low, high), log=log)
-        axes.set_title(textwrap.fill(title, (60, 38, 21)[columns - 1]), fontsize=11, loc="left")
+        _finish(axes, y_limits=(low, high), log=log, ticks=4 if columns > 1 else 8)
+        _mark_exits(axes, {line: (curve["x"], curve["mean"]) for line, curve in curves.items()}, styles)
+        axes.set_title(titles[number], fontsize=title_size, loc="left")
+        axes.set_xlabel(series.get("x_label", "step") if number + columns >= len(panels) else "")
+        axes.set_ylabel("" if number % columns else y_label, fontsize=y_size)
         if own_legends:
-            tight = {"handlelength": 1.2, "columnspacing": 0.8}
-            axes.legend(loc="upper left", bbox_to_anchor=(0, -0.2), ncols=2, frameon=False, fontsize=10, **tight)
-    if columns > 1:
-        figure.supylabel(series["label"], fontsize=12, color=ink())
+            names = [labels[row["line"]] for row in case["rows"]]
+            tight = {"handlelength": 1.2, "columnspacing": 0.8, "frameon": False, "fontsize": 10}
+            tight["ncols"] = legend_columns(names, width / columns, size=10, most=2)
+            axes.legend(loc="upper left", bbox_to_anchor=(0, -0.2), **tight)
     if labels and not own_legends:
         handles = [_handle(styles[line], label) for line, label in labels.items()]
-        figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False, fontsize=11)
+        figure.legend(handles=handles, loc="outside lower center", ncols=beside, frameon=False, fontsize=11)
     return figure
 
 
@@ -92,18 +108,26 @@ def _title(short: str, setting: str) -> str:
 
 
 def _columns(sizes: Sequence[int]) -> int:
-    """At most three panels a row, a row for every setting where that fits."""
+    """At most three panels per row, and a row for every setting where that fits."""
     if len(sizes) == 1:
         return {0: 1, 4: 2}.get(sizes[0], min(sizes[0], 3))
     return min(max(sizes), 3)
 
 
 def _plot(
-    axes: Axes, x: Sequence[float], mean: Sequence[float], spread: Sequence[float], *, style: Style, label: str
+    axes: Axes,
+    x: Sequence[float],
+    mean: Sequence[float | None],
+    spread: Sequence[float | None],
+    *,
+    style: Style,
+    label: str,
 ) -> None:
-    middle, around = np.array(finite(mean)), np.array(finite(spread))
-    order = 2 + style.width / 10
-    axes.add_line(_handle(style, label, np.array(x, dtype=float), middle, order))
+    middle, around = np.array(finite(mean)), np.nan_to_num(finite(spread))
+    line = _handle(style, label, np.array(x, dtype=float), middle, 2 + style.width / 10)
+    if len(x) == 1:
+        line.set(marker="o", markersize=5)
+    axes.add_line(line)
     axes.fill_between(x, middle - around, middle + around, color=style.colour, alpha=0.09, linewidth=0, zorder=1)
     axes.autoscale_view()
 
@@ -116,11 +140,34 @@ def _handle(style: Style, label: str, x: Any = (), y: Any = (), zorder: float = 
     return line
 
 
-def _finish(axes: Axes, *, x_label: str, y_label: str, y_limits: tuple[float, float], log: bool) -> None:
+def _finish(axes: Axes, *, y_limits: tuple[float, float], log: bool, ticks: int) -> None:
     tidy(axes, log="y" if log else "")
     if not log:
         axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
     axes.set_ylim(*y_limits)
     axes.margins(x=0.02)
-    axes.xaxis.set_major_locator(MaxNLocator(4, integer=True, steps=[1, 2, 5, 10]))
-    axes.set(xlabel=x_label, ylabel=y_label)
+    axes.xaxis.set_major_locator(MaxNLocator(ticks, integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
+
+
+def _mark_exits(axes: Axes, curves: Mapping[str, tuple[Any, Any]], styles: Mapping[str, Style]) -> None:
+    """An arrow where a line first leaves the scale, and how far it goes; below each other, so that none is hidden."""
+    low, high = axes.get_ylim()
+    middle = sum(axes.get_xlim()) / 2
+    edge = axes.get_xaxis_transform()
+    count = {True: 0, False: 0}
+    for line, (x, mean) in curves.items():
+        for at, upwards, extreme in exits(x, mean, low=low, high=high):
+            place, colour, right = (at, float(upwards)), styles[line].colour, at < middle
+            axes.plot(*place, "^" if upwards else "v", color=colour, markersize=6, clip_on=False, transform=edge)
+            axes.annotate(
+                f"to {extreme:.2g}",
+                place,
+                xycoords=edge,
+                xytext=(7 if right else -7, (-1 if upwards else 1) * (3 + 10 * count[upwards])),
+                textcoords="offset points",
+                ha="left" if right else "right",
+                va="top" if upwards else "bottom",
+                fontsize=9,
+                color=colour,
+            )
+            count[upwards] += 1

@@ -5,7 +5,8 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Sequence
 
-from qpsbgd_paper.report.styles import Summary
+from qpsbgd_paper.report.headlines import headline
+from qpsbgd_paper.report.summaries import Summary, check, file_name
 from qpsbgd_paper.report.tables import (
     Table,
     claims_table,
@@ -29,6 +30,8 @@ def markdown(summaries: Sequence[Summary], *, title: str = TITLE, intro: str = "
         intro: Markdown below the heading.
         figures: The folder, as seen from the document, that holds what `report.figures` makes; without it, no figures.
     """
+    for summary in summaries:
+        check(summary)
     parts = [f"# {title}"]
     if intro:
         parts.append(intro)
@@ -39,7 +42,7 @@ def markdown(summaries: Sequence[Summary], *, title: str = TITLE, intro: str = "
         parts += [f"The test: {escaped(test)}." for test in _tests(summaries)]
         parts.append(_rows(overview.head, [[escaped(c) if i != 3 else c for i, c in enumerate(r)] for r in body]))
     for summary in summaries:
-        parts += _experiment(summary, figures)
+        parts.append(section(summary, figures=figures))
     return "\n\n".join(parts) + "\n"
 
 
@@ -59,22 +62,28 @@ def escaped(text: str) -> str:
     return " ".join(text.split())
 
 
-def _experiment(summary: Summary, figures: str | None) -> list[str]:
+def section(summary: Summary, *, figures: str | None = None) -> str:
+    """One experiment: who won, what it is about, tables, figures and claims."""
     seeds = summary.get("seeds")
-    parts = [f"## {escaped(str(summary['title']))}", escaped(str(summary.get("about", "")))]
+    sentence, detail = (escaped(part) for part in headline(summary))
+    parts = [f"## {escaped(str(summary['title']))}", f"**{sentence}** {detail}".rstrip() if sentence else ""]
+    parts.append(escaped(str(summary.get("about", ""))))
     if summary.get("command"):
         parts.append(f"    {summary['command']}")
     if summary.get("paper"):
         parts.append(f"The paper: {escaped(str(summary['paper']))}")
     if seeds and summary.get("metrics"):
-        parts.append(f"{_seeds(seeds)} Bold: the best of a column.")
+        parts.append(f"{_seeds(seeds)} Bold: the best in each column.")
     for table in tables(summary):
         parts += [f"### {escaped(_sentence(table.title))}", table_text(table)]
     if figures is not None and summary.get("series"):
         parts.append(f"![{escaped(str(summary['title']))}]({figures}/{summary['experiment']}.svg)")
     for figure in summary.get("figures", ()) if figures is not None else ():
         title = escaped(str(figure["title"]))
-        parts += [f"### {_sentence(title)}", f"![{title}]({figures}/{summary['experiment']}-{figure['name']}.svg)"]
+        parts += [
+            f"### {_sentence(title)}",
+            f"![{title}]({figures}/{file_name(summary['experiment'], figure['name'])}.svg)",
+        ]
         parts += [escaped(str(figure["caption"]))] if figure.get("caption") else []
     claims = [
         f"- {escaped(f.text)} ({escaped(f.source)}): {VERDICTS.get(f.verdict, f.verdict)}"
@@ -88,7 +97,7 @@ def _experiment(summary: Summary, figures: str | None) -> list[str]:
     parts += _folded(f"Options{chosen}", options_tables(summary))
     if made_with(summary):
         parts.append(f"Made with {escaped(made_with(summary))}.")
-    return parts
+    return "\n\n".join(part for part in parts if part)
 
 
 def _folded(title: str, contents: Iterable[Table]) -> list[str]:

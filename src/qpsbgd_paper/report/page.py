@@ -12,7 +12,10 @@ from typing import Any
 
 from qpsbgd_paper.report.drawings import figure_name, figure_svg
 from qpsbgd_paper.report.figures import series_svg
-from qpsbgd_paper.report.styles import Summary, finite, grouped, line_labels, line_styles, may_be_log, y_range
+from qpsbgd_paper.report.headlines import headline
+from qpsbgd_paper.report.scales import finite, may_be_log, y_range
+from qpsbgd_paper.report.styles import grouped, line_labels, line_styles
+from qpsbgd_paper.report.summaries import Summary, check
 from qpsbgd_paper.report.tables import (
     SOURCES,
     Finding,
@@ -44,17 +47,19 @@ _THEME = """
 
 
 def page(summaries: Sequence[Summary], *, title: str, intro: str = "") -> str:
-    """The whole report: an overview of all claims, then every experiment with tables, claims, curves and figures.
+    """The whole report: who won where, all claims, then every experiment with curves, figures and tables.
 
     Args:
         summaries: Of the experiments, in the order of the page.
         title: Of the page.
         intro: Plain text below it; an empty line begins a new paragraph.
+
+    Raises:
+        ValueError: A summary is damaged, or one of its figures cannot be drawn.
     """
+    for summary in summaries:
+        check(summary)
     ids = _ids(summaries)
-    links = "".join(
-        f'<a href="#{key}">{_text(summary["title"])}</a>' for key, summary in zip(ids, summaries, strict=True)
-    )
     paragraphs = "".join(f"<p>{_text(part)}</p>" for part in intro.split("\n\n") if part.strip())
     sections = "".join(_section(summary, key) for key, summary in zip(ids, summaries, strict=True))
     return (
@@ -63,13 +68,24 @@ def page(summaries: Sequence[Summary], *, title: str, intro: str = "") -> str:
         f"<title>{_text(title)}</title><style>{_file('page.css')}</style></head><body><main>\n"
         f'<div class="top"><h1>{_text(title)}</h1><button id="theme" type="button" hidden '
         f'aria-label="Switch between light and dark">Dark</button></div>{paragraphs}'
-        f'<nav aria-label="Experiments">{links}</nav>\n{_overview(summaries, ids)}{sections}'
+        f"{_overview(summaries, ids)}{sections}"
         f"</main><script>{_file('curves.js')}{_THEME}</script></body></html>\n"
     )
 
 
 def _overview(summaries: Sequence[Summary], ids: Sequence[str]) -> str:
-    """How many claims hold, and all of them with links to their experiments."""
+    """Who won in each experiment, how many claims hold, and all claims, with links to the sections."""
+    items = "".join(
+        f'<li><a href="#{key}">{_text(summary["title"])}</a>: {_text(headline(summary).sentence)}</li>'
+        for summary, key in zip(summaries, ids, strict=True)
+    )
+    return (
+        f'<section id="overview"><h2>Overview</h2><nav aria-label="Experiments"><ul>{items}</ul></nav>'
+        f"{_claims(summaries, ids)}</section>\n"
+    )
+
+
+def _claims(summaries: Sequence[Summary], ids: Sequence[str]) -> str:
     every = [findings(summary) for summary in summaries]
     if not any(every):
         return ""
@@ -96,17 +112,19 @@ def _overview(summaries: Sequence[Summary], ids: Sequence[str]) -> str:
     notes = "".join(f'<p class="quiet">The test: {_text(test)}.</p>' for test in tests)
     head = "".join(f'<th scope="col">{name}</th>' for name in ("holds here?", "claim", "who says so", "figures"))
     return (
-        f'<section id="overview"><h2>Overview</h2><div class="counts">{counts}</div>{notes}'
-        f'<table class="overview"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></section>\n'
+        f'<div class="counts">{counts}</div>{notes}'
+        f'<table class="overview"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
     )
 
 
 def _section(summary: Summary, key: str) -> str:
     seeds = summary.get("seeds")
     many = "one seed" if seeds == 1 else f"mean ± standard deviation of {seeds} seeds"
+    sentence, detail = headline(summary)
+    won = f"<p><strong>{_text(sentence)}</strong> {_text(detail)}</p>" if sentence else ""
     about = f"<p>{_text(summary['about'])}</p>" if summary.get("about") else ""
     command = f"<pre><code>{_text(summary['command'])}</code></pre>" if summary.get("command") else ""
-    note = f'<p class="quiet">Figures: {many}. The best of a column is marked.</p>' if summary.get("metrics") else ""
+    note = f'<p class="quiet">Figures: {many}. The best in each column is marked.</p>' if summary.get("metrics") else ""
     rows = [row for case in summary.get("cases", ()) for row in case["rows"]]
     others = any(row.get("kind") != "ours" for row in rows)
     ours = {row["label"] for row in rows if others and row.get("kind") == "ours"}
@@ -120,14 +138,14 @@ def _section(summary: Summary, key: str) -> str:
         options = f"<details><summary>Options{chosen}</summary>{options}</details>"
     made = f"<footer>Made with {_text(made_with(summary))}.</footer>" if made_with(summary) else ""
     return (
-        f'<section id="{key}" aria-labelledby="{key}-title"><h2 id="{key}-title">{_text(summary["title"])}</h2>{about}'
-        f"{command}{_sides(summary, key)}{_curves(summary)}{_figures(summary)}"
+        f'<section id="{key}" aria-labelledby="{key}-title"><h2 id="{key}-title">{_text(summary["title"])}</h2>'
+        f"{won}{about}{command}{_sides(summary, key)}{_curves(summary)}{_figures(summary)}"
         f"{note}{main}{more}{options}{made}</section>\n"
     )
 
 
 def _sides(summary: Summary, key: str) -> str:
-    """What the paper says beside what was found here; the claims alone where the paper's figure has no words."""
+    """What the paper says beside what was found here."""
     found = findings(summary)
     items = "".join(_claim(finding, f"{key}-claim-{number}") for number, finding in enumerate(found, 1))
     here = f'<div class="here"><h3>Here</h3><ul class="claims">{items}</ul></div>' if items else ""
@@ -168,7 +186,7 @@ def _table(table: Table, *, ours: Collection[str] = (), kind: str = "figures") -
     caption = table.title[:1].upper() + table.title[1:]
     return (
         f'<div class="wide" tabindex="0" role="region" aria-label="{_text(caption)}"><table class="{kind}">'
-        f"<caption>{_text(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+        f"<caption><span>{_text(caption)}</span></caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 
 
@@ -177,7 +195,7 @@ def _class(name: str) -> str:
 
 
 def _curves(summary: Summary) -> str:
-    """Data for the script, and a still figure where there is none."""
+    """Data for the script, and a still figure for browsers without scripts."""
     series = [one for one in summary.get("series", ()) if _has_curves(summary, one["key"])]
     if not series:
         return ""
@@ -192,13 +210,14 @@ def _curves(summary: Summary) -> str:
     return (
         f'<figure aria-label="{_text("Curves: " + str(summary["title"]))}"><div class="curves">'
         f'<script type="application/json">{_json(data)}</script><noscript>{still}</noscript></div>'
-        '<figcaption class="quiet">Mean of the seeds, bands ± one standard deviation.<span class="hint"> '
+        '<figcaption class="quiet">Mean of the seeds, bands ± one standard deviation. An arrow marks where a line '
+        'leaves the scale, and how far it goes.<span class="hint"> '
         "Point or touch for values; drag or Ctrl + wheel to zoom, double click to reset.</span></figcaption></figure>"
     )
 
 
 def _figures(summary: Summary) -> str:
-    """What the experiment itself wants drawn."""
+    """The experiment's own figures, with titles and captions."""
     found = ""
     for figure in summary.get("figures", ()):
         drawn = figure_svg(figure, name=figure_name(summary, figure))
@@ -224,7 +243,7 @@ def _series(summary: Summary, series: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _clean(curve: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """A curve of numbers that JSON knows: what is not finite is null."""
+    """A curve as plain JSON: null where a value is not finite."""
     if curve is None:
         return None
     return {
@@ -238,7 +257,7 @@ def _has_curves(summary: Summary, key: str) -> bool:
 
 
 def _json(data: Any) -> str:
-    """JSON that no text in it can end the script element."""
+    """JSON in which no text can end the script element."""
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from qpsbgd_paper.report.lightening import lightened
 from qpsbgd_paper.report.styles import INK
 
 try:
@@ -15,15 +15,15 @@ try:
     from matplotlib.axes import Axes
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import text_to_path
     from matplotlib.ticker import FuncFormatter, NullFormatter
-    from PIL import Image
 except ImportError as error:
     raise ImportError("figures need matplotlib: pip install 'qpsbgd[paper]'") from error
 
 _DARK_INK = "#3c434a"
 _DPI = 160
 _DPI_INSIDE = 120  # of pictures inside an SVG
-_LARGE = 40_000
 
 
 def svg(draw: Callable[[], Figure], *, name: str = "") -> str:
@@ -37,15 +37,9 @@ def svg(draw: Callable[[], Figure], *, name: str = "") -> str:
         text = io.StringIO()
         nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         draw().savefig(text, format="svg", transparent=True, dpi=_DPI_INSIDE, metadata=nothing)
-    found = text.getvalue()
-    found = found[found.index("<svg") :]
-    # Hundredths of a point are enough, and halve the file.
-    found = re.sub(r"(\d\.\d\d)\d+", r"\1", found)
-    found = re.sub(r"(?<=data:image/png;base64,)[\w+/=\s]+", lambda match: _with_few_colours(match[0]), found)
+    found = lightened(text.getvalue())
     if not name:
         return found
-    # Groups have names that nothing refers to.
-    found = re.sub(r'<g id="[^"]*"', "<g", found)
     prefix = re.sub(r"\W+", "-", name)
     return re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{prefix}-", found)
 
@@ -76,15 +70,38 @@ def tidy(axes: Axes, *, log: str = "") -> None:
     axes.grid(alpha=0.25, linewidth=0.6)
 
 
-def _with_few_colours(picture: str) -> str:
-    """A large picture, in base64, with a palette of 256 colours: a third of the size."""
-    if len(picture) < _LARGE:
-        return picture
-    data = io.BytesIO()
-    with Image.open(io.BytesIO(base64.b64decode(picture))) as image:
-        few = image.convert("RGBA").quantize(256, method=Image.Quantize.FASTOCTREE)
-        few.save(data, format="png", optimize=True)
-    return base64.b64encode(data.getvalue()).decode()
+def fit(texts: Sequence[str], inches: float, *, size: float) -> tuple[list[str], float]:
+    """Texts no wider than that, and their font size: a little smaller where that is enough, else wrapped."""
+    small = max(0.85 * size, 8.0)
+    widest = max((_width(text, size) for text in texts), default=0.0)
+    if widest * small / size <= inches:
+        return list(texts), min(size, size * inches / max(widest, 1e-9))
+    return [_wrapped(text, inches, small) for text in texts], small
+
+
+def legend_columns(labels: Sequence[str], inches: float, *, size: float, most: int) -> int:
+    """How many columns of a legend fit beside each other."""
+    widths = [_width(label, size) + 5 * size / 72 for label in labels]  # with line and gaps
+    for columns in range(min(most, len(labels)), 1, -1):
+        rows = -(-len(labels) // columns)
+        if sum(max(widths[start : start + rows]) for start in range(0, len(labels), rows)) <= inches:
+            return columns
+    return 1
+
+
+def _width(text: str, size: float) -> float:
+    """The width of a line of text in inches, in the font that matplotlib measures with: wider than most."""
+    return float(text_to_path.get_text_width_height_descent(text, FontProperties(size=size), False)[0]) / 72
+
+
+def _wrapped(text: str, inches: float, size: float) -> str:
+    lines: list[str] = []
+    for word in text.split():
+        if lines and _width(f"{lines[-1]} {word}", size) <= inches:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return "\n".join(lines)
 
 
 def _style(colour: str) -> dict[Any, Any]:

@@ -1,4 +1,4 @@
-"""Results as tables and sentences: pure functions from an experiment's summary, for terminal, markdown and HTML."""
+"""Results as tables and sentences, for terminal, markdown and HTML: pure functions of an experiment's summary."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from qpsbgd_paper.report.styles import Summary, finite, grouped, line_labels
+from qpsbgd_paper.report.scales import finite
+from qpsbgd_paper.report.styles import grouped, line_labels
+from qpsbgd_paper.report.summaries import Summary
 
 SOURCES: Mapping[str, str] = {"paper": "the paper", "aim": "our aim"}
 """Who says so, in words."""
@@ -72,7 +74,7 @@ def metric_tables(summary: Summary, metric: Mapping[str, Any]) -> list[Table]:
         for short, case in cases:
             rows = {row["line"]: row for row in case["rows"]}
             values = {line: row["values"].get(metric["key"], ()) for line, row in rows.items()}
-            decimals = _decimals(values.values())
+            decimals = decimals_for(values.values())
             head.append(short)
             columns.append({line: mean_and_deviation(numbers, decimals) for line, numbers in values.items()})
             winners = _winners(values, higher=metric.get("higher", True), decimals=decimals)
@@ -87,7 +89,7 @@ def metric_tables(summary: Summary, metric: Mapping[str, Any]) -> list[Table]:
 
 
 def options_tables(summary: Summary) -> list[Table]:
-    """The options at which every method ran, methods as rows and cases as columns; one table per setting."""
+    """The options that every method ran with, methods as rows and cases as columns; one table per setting."""
     found = []
     for setting, cases in grouped(summary).items():
         body = []
@@ -101,7 +103,7 @@ def options_tables(summary: Summary) -> list[Table]:
 
 
 def findings(summary: Summary) -> list[Finding]:
-    """All claims on an experiment with their verdicts; methods by their labels."""
+    """All claims about an experiment with their verdicts; methods by their labels."""
     labels = line_labels(summary)
     found = []
     for claim in summary.get("claims", ()):
@@ -151,14 +153,27 @@ def duration(seconds: float) -> str:
 
 
 def mean_and_deviation(values: Sequence[float | None], decimals: int | None = 3) -> str:
-    """`0.952 ± 0.008`, the sample standard deviation over seeds; the number alone where there is one seed."""
+    """`0.952 ± 0.008`, the sample standard deviation over seeds; the number alone where there is one seed.
+
+    A figure that is missing or not finite is a run that diverged: then how many did is said instead.
+    """
     if not len(values):
         return NOTHING
     numbers = finite(values)
-    if any(math.isnan(number) for number in numbers):
-        return "not finite"
+    diverged = sum(math.isnan(number) for number in numbers)
+    if diverged:
+        return "diverged" if diverged == len(numbers) else f"{diverged} of {len(numbers)} diverged"
     mean = number_text(float(np.mean(numbers)), decimals)
     return mean if len(numbers) == 1 else f"{mean} ± {number_text(float(np.std(numbers, ddof=1)), decimals)}"
+
+
+def decimals_for(columns: Iterable[Sequence[float | None]]) -> int | None:
+    """Decimals for all cells of a column, by the size of its typical figure; None for three significant digits."""
+    numbers = [abs(number) for values in columns for number in finite(values) if not math.isnan(number)]
+    typical = float(np.median(numbers)) if numbers else 0.0
+    if 0 < typical < 0.005:
+        return None
+    return 1 if typical >= 100 else 2 if typical >= 10 else 3 if typical >= 0.05 or typical == 0 else 4
 
 
 def number_text(value: float, decimals: int | None) -> str:
@@ -184,7 +199,7 @@ def _option(value: Any) -> str:
 
 
 def _reported(given: Mapping[str, float | str | None]) -> dict[str, str]:
-    """The paper's figures, with as many decimals as the one that has most."""
+    """The paper's figures, all with as many decimals as the longest."""
     numbers = [value for value in given.values() if isinstance(value, int | float)]
     decimals = max((len(f"{number:g}".partition(".")[2]) for number in numbers), default=0)
     return {
@@ -197,17 +212,8 @@ def _labels_of(cases: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, str]
     return line_labels({"cases": [case for _, case in cases]})
 
 
-def _decimals(columns: Iterable[Sequence[float | None]]) -> int | None:
-    """Decimals for all cells of a column, by the size of its typical figure."""
-    numbers = [abs(number) for values in columns for number in finite(values) if not math.isnan(number)]
-    typical = float(np.median(numbers)) if numbers else 0.0
-    if 0 < typical < 0.005:
-        return None
-    return 1 if typical >= 100 else 2 if typical >= 10 else 3 if typical >= 0.05 or typical == 0 else 4
-
-
 def _winners(values: Mapping[str, Sequence[float | None]], *, higher: bool, decimals: int | None) -> set[str]:
-    """The lines of best mean, compared as printed; none where all are the same."""
+    """The lines with the best mean, compared as printed; none where all are the same."""
     means = {line: float(np.mean(finite(numbers))) for line, numbers in values.items() if len(numbers)}
     shown = {line: float(number_text(mean, decimals)) for line, mean in means.items() if not math.isnan(mean)}
     if len(means) < 2 or not shown or (len(set(shown.values())) == 1 and len(shown) == len(means)):

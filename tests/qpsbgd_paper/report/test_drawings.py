@@ -79,10 +79,11 @@ def test_every_kind_is_drawn_with_the_same_bytes_at_every_call(drawn):
     svg = figure_svg(drawn, name="x")
     assert ElementTree.fromstring(svg) is not None
     assert svg == figure_svg(drawn, name="x")
-    assert figure_png(drawn) == figure_png(drawn)
+    picture = figure_png(drawn)
+    assert picture == figure_png(drawn)
     assert not re.search(r"<path[^>]*fill: #ffffff", svg)
     assert not re.search(r'(href="|url\()(?!#|data:image/png)', svg)
-    assert PIL.open(io.BytesIO(figure_png(drawn))).convert("RGB").getpixel((2, 2)) == (255, 255, 255)
+    assert PIL.open(io.BytesIO(picture)).convert("RGB").getpixel((2, 2)) == (255, 255, 255)
 
 
 def test_all_that_is_named_is_in_the_picture():
@@ -170,7 +171,7 @@ def test_a_study_has_a_file_for_every_figure(study):
 
 def test_two_figures_of_one_name_are_refused(study):
     study["figures"].append(study["figures"][0])
-    with pytest.raises(ValueError, match="two figures of the name 'study-graph'"):
+    with pytest.raises(ValueError, match="two figures named 'study-graph'"):
         figures(study)
 
 

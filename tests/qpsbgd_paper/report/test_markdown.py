@@ -6,6 +6,7 @@ def test_every_experiment_has_its_heading_command_tables_claims_and_versions(toy
     assert text.startswith("# All\n\nHello.\n\n## What holds here\n")
     for part in ("## Title of toy", "## Another", "    qpsbgd run toy", "The paper: It is best.", "### Test accuracy"):
         assert f"\n{part}\n" in text
+    assert text.count("**QP-SBGD was level with the best baseline.** Level, 0.850 against 0.750 for BC (SGD).") == 2
     assert "| QP-SBGD | **0.850 ± 0.071** | – |" in text
     assert "| Title of toy | QP-SBGD is best | the paper | **yes** |" in text
     assert "- QP-SBGD reaches 0.95 (our aim): **no** – 0.85" in text

@@ -9,7 +9,9 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
+from qpsbgd_paper.report.figures import figures
 from qpsbgd_paper.report.page import page
+from qpsbgd_paper.report.styles import KNOWN
 
 HOSTILE = """</script><b id="evil">&'"<!--"""
 EXTERNAL = re.compile(
@@ -109,7 +111,7 @@ def test_a_study_has_its_figures_with_titles_and_captions_and_its_table(study):
 
 
 def test_hostile_names_are_only_text(toy):
-    toy.update(title=HOSTILE, about=HOSTILE, command=HOSTILE, paper=HOSTILE, test=HOSTILE, experiment=HOSTILE)
+    toy.update(title=HOSTILE, about=HOSTILE, command=HOSTILE, paper=HOSTILE, test=HOSTILE)
     toy["made with"] = {HOSTILE: HOSTILE}
     toy["tables"] = [{"title": HOSTILE, "head": [HOSTILE], "body": [[HOSTILE]]}]
     toy["series"][0].update(label=HOSTILE, x_label=HOSTILE)
@@ -122,18 +124,40 @@ def test_hostile_names_are_only_text(toy):
     toy["cases"][0]["label"] = HOSTILE
     panel = {"title": HOSTILE, "nodes": [[0, 0]], "labels": [HOSTILE]}
     toy["figures"] = [
-        {"name": HOSTILE, "title": HOSTILE, "caption": HOSTILE, "kind": "graphs", "panels": [panel]},
+        {"name": "x", "title": HOSTILE, "caption": HOSTILE, "kind": "graphs", "panels": [panel]},
     ]
     text = page([toy], title=HOSTILE, intro=HOSTILE)
     assert '<b id="evil">' not in text and "<!--" not in text
     assert not [attributes for _, attributes in Elements(text).found if attributes.get("id") == "evil"]
-    assert embedded(text)[0]["lines"][0]["label"] == HOSTILE
+    assert embedded(text)[0]["lines"][0]["label"] == f"{HOSTILE} (qpsbgd)"
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/x", "a/b", "a\\b", "x\0", ""])
+def test_names_that_lead_out_of_the_folder_are_refused(name, toy, study):
+    study["figures"][0]["name"] = name
+    for summary in (study, {**toy, "experiment": name}, {**toy, "series": [{"key": name, "label": "x"}]}):
+        for make in (figures, lambda summary: page([summary], title="T")):
+            with pytest.raises(ValueError, match="cannot be part of a file name"):
+                make(summary)
+
+
+def test_who_won_stands_first_in_every_section_and_in_the_overview(toy, study):
+    text = page([toy, study], title="T")
+    toy_won = "QP-SBGD was level with the best baseline."
+    assert f"</h2><p><strong>{toy_won}</strong> Level, 0.850 against 0.750 for BC (SGD).</p><p>What" in text
+    assert f'<li><a href="#toy">Title of toy</a>: {toy_won}</li>' in text
+    assert '<li><a href="#study">A study</a>: The claim holds here.</li>' in text
 
 
 def test_curves_that_are_not_finite_are_embedded_as_json(toy):
     toy["cases"][0]["rows"][0]["curves"]["curve"]["mean"] = [0.5, float("nan"), float("inf")]
-    panel = embedded(page([toy], title="T"))[0]["series"][0]["groups"][0]["panels"][0]
+    toy["cases"][0]["rows"][1]["curves"]["curve"].update(mean=[None] * 3, deviation=[None] * 3)
+    toy["cases"][0]["rows"][1]["values"]["score"] = [None, None]
+    text = page([toy], title="T")
+    panel = embedded(text)[0]["series"][0]["groups"][0]["panels"][0]
     assert panel["curves"][0]["mean"] == [0.5, None, None]
+    assert panel["curves"][1]["mean"] == [None] * 3
+    assert "<td>diverged</td>" in text
 
 
 def test_without_a_script_a_still_figure_is_shown(toy):
@@ -201,14 +225,23 @@ def settings_page(make_row, make_experiment):
     )
 
 
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Debian's chromium to run the page's script")
-def test_in_a_browser_curves_are_drawn_explored_and_fit_a_phone(settings_page, tmp_path):
-    probe = tmp_path / "probe.html"
-    probe.write_text(PROBE.format(page=html.escape(settings_page)), encoding="utf-8")
-    command = ["chromium", "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
-    command += ["--virtual-time-budget=6000", "--window-size=800,900", "--dump-dom", probe.as_uri()]
+def in_a_browser(probe, text, folder):
+    """What a script beside the page found out about it."""
+    path = folder / "probe.html"
+    path.write_text(probe.format(page=html.escape(text)), encoding="utf-8")
+    command = ["chromium", "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder / 'profile'}"]
+    command += ["--virtual-time-budget=6000", "--window-size=800,900", "--dump-dom", path.as_uri()]
     dom = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
-    found = json.loads(html.unescape(re.search(r"<body>(\{.*\})\s*</body>", dom, re.DOTALL)[1]))
+    return json.loads(html.unescape(re.search(r"<body>(\{.*\})\s*</body>", dom, re.DOTALL)[1]))
+
+
+needs_chromium = pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium to run the page's script")
+
+
+@pytest.mark.slow
+@needs_chromium
+def test_in_a_browser_curves_are_drawn_explored_and_fit_a_phone(settings_page, tmp_path):
+    found = in_a_browser(PROBE, settings_page, tmp_path)
     assert found["lines"] == 6
     assert 350 < found["room"] <= 375  # less a scroll bar
     assert found["width"] == found["widthWithTip"] == found["room"]
@@ -218,3 +251,53 @@ def test_in_a_browser_curves_are_drawn_explored_and_fit_a_phone(settings_page, t
     assert found["hidden"] == [4, "false"]
     assert found["shown"] == [6, "true"]
     assert found["tab"] == [6, "0/2"]
+
+
+READ = """<!doctype html><body><iframe id="frame" style="width:375px;height:800px;border:0" srcdoc="{page}"></iframe>
+<script>
+const frame = document.getElementById("frame");
+frame.addEventListener("load", async () => {{
+  await new Promise((done) => setTimeout(done, 300));
+  const inside = frame.contentDocument, all = (name) => [...inside.querySelectorAll(name)];
+  const wide = inside.querySelector(".wide"), paint = frame.contentWindow.getComputedStyle(wide);
+  document.body.replaceChildren(JSON.stringify({{
+    texts: all(".plot").map((plot) => [...plot.querySelectorAll(".tick")].map((text) => text.textContent)),
+    arrows: all("path.exit").map((arrow) => [arrow.dataset.line, arrow.getAttribute("fill")]),
+    words: all("text.exit").map((text) => text.textContent),
+    parts: all("path.line").map((line) => line.getAttribute("d").split("M").length - 1),
+    dots: all(".plot circle").length,
+    scrolls: wide.scrollWidth > wide.clientWidth,
+    shadow: paint.backgroundAttachment,
+  }}));
+}});
+</script></body>"""
+
+
+@pytest.mark.slow
+@needs_chromium
+def test_in_a_browser_epochs_are_whole_lines_off_the_scale_are_marked_and_tables_show_that_they_scroll(
+    make_row, make_experiment, tmp_path
+):
+    def rows(epochs):
+        found = [
+            make_row("qpsbgd", "QP-SBGD", kind="ours", mean=[0.9001, 0.9002, 0.9003][:epochs]),
+            make_row("bc-sgd", "BC (SGD)", mean=[0.9001, None, 0.9002][:epochs]),
+            make_row("bc-adam", "BC (Adam)", mean=[0.9002, 5.0, 700.0][:epochs]),
+            make_row("bc-sign", "BC (signSGD)", mean=[0.9001, 0.9002, 0.9001][:epochs]),
+        ]
+        for row in found:
+            row["curves"]["curve"].update(x=list(range(1, epochs + 1)), deviation=[0.0] * epochs)
+        return found
+
+    cases = {f"{epochs} epochs of a long name": rows(epochs) for epochs in (1, 2, 3)}
+    summary = make_experiment(cases, series=[{"key": "curve", "label": "accuracy", "x_label": "epoch"}])
+    found = in_a_browser(READ, page([summary], title="T"), tmp_path)
+    for texts, epochs in zip(found["texts"], (1, 2, 3), strict=True):
+        end = texts.index("epoch")
+        ticks = texts[:end]
+        assert ticks[-epochs:] == [str(epoch) for epoch in range(1, epochs + 1)]
+        assert len(set(ticks[:-epochs])) == len(ticks[:-epochs]) >= 2  # of the other axis, all different
+    colour = KNOWN["bc-adam"].colour
+    assert found["arrows"] == [["2", colour]] * 2 and found["words"] == ["to 5", "to 700"]
+    assert 2 in found["parts"] and found["dots"] >= 4
+    assert found["scrolls"] and "local" in found["shadow"]

@@ -2,7 +2,8 @@ import math
 
 import pytest
 
-from qpsbgd_paper.report.styles import RED, line_styles, y_range
+from qpsbgd_paper.report.scales import exits, y_range
+from qpsbgd_paper.report.styles import COOL, KNOWN, PALETTE, RED, WARM, line_styles, styles_of
 
 
 def test_well_known_methods_look_the_same_in_every_experiment(toy, make_row, make_experiment):
@@ -60,3 +61,24 @@ def test_what_is_not_finite_is_left_out():
 def test_a_constant_line_has_room_around_it():
     low, high, _ = y_range([[0.5, 0.5]], may_be_log=True)
     assert low < 0.5 < high
+
+
+def test_a_colour_belongs_to_one_method_and_ours_never_have_a_peers():
+    known = [style.colour for style in KNOWN.values()]
+    assert len(set(known)) == len(known)
+    assert not set(known) & {*WARM, *COOL} and not set(WARM) & set(COOL)
+    baselines = {style.colour for line, style in KNOWN.items() if not line.startswith("qpsbgd")} | {"#17a589"}
+    assert not baselines & {*PALETTE, *WARM}
+    assert len(set(PALETTE)) == len(PALETTE)
+
+
+def test_solvers_have_their_own_colours_ours_warm_and_peers_cool():
+    styles = styles_of({"auto": "ours", "descent": "ours", "tabu": "baseline", "annealing": "baseline"})
+    assert [styles[name].colour for name in ("auto", "descent")] == [RED, WARM[0]]
+    assert {styles[name].colour for name in ("tabu", "annealing")} <= set(COOL)
+
+
+def test_a_line_that_leaves_the_scale_is_found_where_it_crosses_the_edge():
+    assert exits([0, 1, 2], [1.0, 3.0, 9.0], low=0, high=2) == [(0.5, True, 9.0)]
+    assert exits([0, 1, 2], [5.0, None, -4.0], low=0, high=2) == [(0.0, True, 5.0), (2.0, False, -4.0)]
+    assert exits([0, 1, 2], [1.0, None, 2.0], low=0, high=2) == []

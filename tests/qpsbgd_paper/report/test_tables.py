@@ -26,8 +26,11 @@ def test_cells_are_means_with_the_sample_deviation_over_seeds():
     assert mean_and_deviation([1.0, 2.0, 3.0]) == "2.000 ± 1.000"
     assert mean_and_deviation([0.5]) == "0.500"
     assert mean_and_deviation([]) == "–"
-    assert mean_and_deviation([0.5, None]) == "not finite"
-    assert mean_and_deviation([0.5, math.inf]) == "not finite"
+
+
+def test_a_figure_that_is_not_finite_is_a_run_that_diverged():
+    assert mean_and_deviation([None]) == mean_and_deviation([math.nan, math.inf]) == "diverged"
+    assert mean_and_deviation([0.5, None, 0.5]) == "1 of 3 diverged"
 
 
 def test_methods_are_rows_and_the_papers_figures_stand_beside_ours(toy):
@@ -92,7 +95,7 @@ def test_the_lowest_loss_is_the_best_and_what_diverged_never_is(make_row, make_e
     metric = {"key": "score", "label": "loss", "higher": False}
     (table,) = metric_tables(make_experiment({"a": rows}, metrics=[metric]), metric)
     assert table.best == {(1, 1)}
-    assert column(table, "a")[2] == "not finite"
+    assert column(table, "a")[2] == "1 of 2 diverged"
 
 
 def test_cases_of_one_setting_share_a_table(make_row, make_experiment):

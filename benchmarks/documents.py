@@ -1,0 +1,328 @@
+"""Writes what the documents show of benchmarks/results: docs/results.md, the marked tables of other documents, figures.
+
+    python benchmarks/documents.py
+
+Run it after a measurement, or after a change to the report. To keep the results of `qpsbgd run all` and `qpsbgd demo`
+first: python benchmarks/documents.py results/paper results/demo
+"""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from qpsbgd_paper.cli.run import INTRO
+from qpsbgd_paper.experiments import EXPERIMENTS
+from qpsbgd_paper.report.drawings import figure_svg
+from qpsbgd_paper.report.figures import figures, series_svg
+from qpsbgd_paper.report.headlines import outcomes, settings
+from qpsbgd_paper.report.markdown import markdown as results_document
+from qpsbgd_paper.report.markdown import section
+from qpsbgd_paper.report.scales import finite
+from qpsbgd_paper.report.styles import line_labels, styles_of
+from qpsbgd_paper.report.tables import mean_and_deviation
+
+ROOT = Path(__file__).parents[1]
+FIGURES = ROOT / "docs" / "figures"
+BASELINES = ("bc-sgd", "bc-sign", "bc-adam", "proxquant")
+SOLVERS = ("auto", "descent", "descent, 8 kicks", "annealing", "annealing, 4 reads", "bifurcation")
+"""Ours, in solver_quality.json; the others there are peers."""
+
+
+def results(name):
+    return json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def markdown(head, body):
+    rows = [head, ["---"] * len(head), *body]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def paper():
+    """One row per experiment and setting: ours, the paper's form, the simulated annealer and the best baseline."""
+    head = ["experiment", "setting", "figure", "QP-SBGD", "as printed", "annealer", "best baseline", "outcome"]
+    body = []
+    for name in EXPERIMENTS:
+        found = results(f"paper/{name}")
+        if not found.get("cases") or name in ("ablation", "cdp", "rosenbrock"):
+            continue
+        metric, labels = found["metrics"][0], line_labels(found)
+        for result, (setting, cases) in zip(outcomes(found), settings(found).items(), strict=True):
+            values = {row["line"]: over(cases, row["line"], metric["key"]) for row in cases[0]["rows"]}
+            rivals = [line for line in BASELINES if line in values]
+            sign = 1 if metric["higher"] else -1
+            rival = max(
+                rivals,
+                key=lambda line, sign=sign, values=values: np.nan_to_num(sign * np.mean(values[line]), nan=-np.inf),
+            )
+            annealer = "qpsbgd-virtual" if "qpsbgd-virtual" in values else "qpsbgd-annealed"
+            lines = ("qpsbgd", "qpsbgd-printed", annealer)
+            cells = [mean_and_deviation(values[line]) if line in values else "–" for line in lines]
+            cells[-1] += " (virtual QPU)" if annealer == "qpsbgd-virtual" else ""
+            best = f"{mean_and_deviation(values[rival])} ({labels[rival]})"
+            body.append([name, setting, metric["label"], *cells, best, result.outcome])
+    return markdown(head, body)
+
+
+def over(cases, line, key):
+    """The figure of every seed, mean over the cases."""
+    rows = [row for case in cases for row in case["rows"] if row["line"] == line]
+    return np.mean([finite(row["values"][key]) for row in rows], axis=0).tolist()
+
+
+def layer():
+    rows = [(f"128 × 128, {row['rows']}", row) for row in results("layer_projection")["results"]]
+    rows += [("784 × 512, MNIST", row) for row in results("solver_claims")["wide_layer"]]
+    head = ["layer", "scale κ", "auto", "annealing loop", "times faster", "mean energy, auto", "mean energy, loop"]
+    body = [
+        [
+            name,
+            f"{row['scale']:g}",
+            f"{row['auto_seconds'] * 1e3:.1f} ms",
+            f"{row['annealing_loop_seconds']:.3g} s",
+            f"{row['times_faster']:.0f}",
+            f"{row['auto_mean_energy']:.3f}",
+            f"{row['annealing_loop_mean_energy']:.3f}",
+        ]
+        for name, row in rows
+    ]
+    return markdown(head, body)
+
+
+def exact():
+    head = ["spins", "rows", "scale κ", "exact, per column", "Gurobi, per column", "times faster"]
+    body = [
+        [
+            str(row["spins"]),
+            row["rows"],
+            f"{row['scale']:g}",
+            f"{row['exact_seconds_per_column'] * 1e3:.3f} ms",
+            f"{row['gurobi_seconds_per_column'] * 1e3:.1f} ms",
+            f"{row['times_faster']:.0f}",
+        ]
+        for row in results("solver_claims")["exact"]["against_gurobi"]
+    ]
+    return markdown(head, body)
+
+
+def general():
+    rows = results("solver_claims")["general"]
+    names = list(dict.fromkeys(name for row in rows for name in row["energies"]))
+    body = [
+        [str(row["spins"]), *(f"{row['energies'][name]:.0f}" if name in row["energies"] else "–" for name in names)]
+        for row in rows
+    ]
+    return markdown(["spins", *names], body)
+
+
+def gpu():
+    found = results("gpu")
+    step = found["step"]
+    body = [
+        [
+            f"64 flips from the sign vector, 784 × 512, κ = {row['scale']:g}",
+            f"{row['descent_64_flips_ms']:.2f} ms",
+            f"plain torch {row['plain_torch_64_flips_ms']:.1f} ms",
+        ]
+        for row in found["projection"]
+    ]
+    beside = (
+        f"BinaryConnect (Adam) {step['binaryconnect_adam_ms']:.2f} ms, torch.optim.Adam {step['torch_adam_ms']:.2f} ms"
+    )
+    body.append(["optimiser step, 784-512-512-10, batch 100", f"{step['qpsbgd_auto_ms']:.2f} ms", beside])
+    return markdown(["on an H200", "qpsbgd", "for comparison"], body)
+
+
+def growth():
+    fits = results("solver_quality")["growth"]
+    parts = [
+        f"{name}^{fit['exponent']:.2f} ({symbol} = {fit['values'][0]} to {fit['values'][-1]})"
+        for (name, fit), symbol in zip(fits.items(), ("n", "m", "B"), strict=True)
+    ]
+    text = ", ".join(parts).replace("rows^", "B^")
+    return f"On Gaussian layers, the time from rows to spins with tabu descent grows as {text}."
+
+
+def cost():
+    found = results("qpu_cost")
+    head = ["", "chip", "submissions", "submissions, one by one", "QPU time", "QPU time, reads shared"]
+    head += ["QPU time, one by one", "times less", "times less, reads shared"]
+    body = []
+    for row in found["results"]:
+        ways = [row[way] for way in ("packed", "shared", "one_by_one")]
+        packed, shared, single = ways
+        times = [f"{way['chip_seconds']:.3g} s" for way in ways]
+        counts = [f"{packed['submissions']}", f"{single['submissions']}"]
+        ratios = [f"{way['times_less_chip_time']:.0f}" for way in (packed, shared)]
+        body.append([row["what"], row["chip"], *counts, *times, *ratios])
+    run, whole = found["results"][0], found["experiment_mnist"]
+    minutes = {way: f"{whole[way]['chip_seconds'] / 60:.1f}" for way in ("packed", "shared", "one_by_one")}
+    table = markdown(head, body)
+    hosts = {name: f"{run['packed'][name]:.2g} s" for name in ("host_seconds", "host_seconds_again")}
+    return (
+        f"{table}\n\nAll {whole['steps']} steps of `qpsbgd run mnist`, choice of options included, would take "
+        f"{minutes['packed']} minutes of QPU time, {minutes['shared']} with shared reads, and "
+        f"{minutes['one_by_one']} one by one. Beside the QPU, {found['settings']['updates']} updates took this machine "
+        f"{hosts['host_seconds_again']} ({hosts['host_seconds']} the first time, when it searched for cliques), and "
+        f"{run['one_by_one']['host_seconds']:.0f} s one by one, mostly for embeddings."
+    )
+
+
+def virtual():
+    head = ["", "columns solved", "optimal reads", "mean energy gap", "broken chains"]
+    rows = [("by default" if row["way"] == "default" else row["way"], row) for row in results("virtual_qpu")["means"]]
+    return markdown(head, [[name, *_virtual_cells(row)] for name, row in rows])
+
+
+def virtual_sizes():
+    rows = [row for row in results("virtual_qpu")["results"] if row["way"] == "default"]
+    head = ["inputs", "scale κ", "columns solved", "optimal reads", "mean energy gap", "broken chains"]
+    body = []
+    for n, scale in dict.fromkeys((row["spins"], row["scale"]) for row in rows):
+        both = [row for row in rows if (row["spins"], row["scale"]) == (n, scale)]
+        keys = ("optimal", "optimal_reads", "gap", "chain_breaks")
+        body.append([f"{n}", f"{scale:g}", *_virtual_cells({key: np.mean([row[key] for row in both]) for key in keys})])
+    return markdown(head, body)
+
+
+def _virtual_cells(row):
+    reads = f"{row['optimal_reads']:.0%}" if "optimal_reads" in row else "–"
+    return [f"{row['optimal']:.0%}", reads, f"{row['gap']:.4f}", f"{row['chain_breaks']:.1%}"]
+
+
+DOCUMENTS = {
+    "docs/solving.md": (layer, exact, general, growth, gpu),
+    "docs/annealers.md": (cost, virtual, virtual_sizes),
+}
+"""What stands between `<!-- name -->` and `<!-- end -->` in these, by the functions that make it."""
+
+
+def written(name, text):
+    """A document with every marked block made anew.
+
+    Raises:
+        ValueError: A marker is missing, unknown or there twice, or a block has no end.
+    """
+    makers = {make.__name__: make for make in DOCUMENTS[name]}
+    marks = re.findall(r"<!-- (\w+) -->", text)
+    wanted = [mark for begin in marks[::2] for mark in (begin, "end")]
+    if sorted(marks[::2]) != sorted(makers) or marks != wanted:
+        raise ValueError(
+            f"{name} must have each of the blocks {', '.join(makers)} once, from <!-- name --> to <!-- end -->; "
+            f"its markers are {', '.join(marks)}"
+        )
+
+    def block(match):
+        return f"<!-- {match[1]} -->\n{makers[match[1]]()}\n<!-- end -->"
+
+    return re.sub(r"<!-- (\w+) -->\n.*?<!-- end -->", block, text, flags=re.DOTALL)
+
+
+RESULTS = """\
+`qpsbgd demo` and `qpsbgd run all` made these results; `python benchmarks/documents.py` makes this page from
+[benchmarks/results](../benchmarks/results). "Won" and "lost" mean that the means differ by more than two standard
+errors of their difference (Welch), "level" that they do not. Among options, `pull` is how far ProxQuant's regulariser
+has drawn a weight to ±1 by the end of training.
+
+"""
+GLANCE = """\
+## The paper's experiments at a glance
+
+The main figure of each experiment, mean ± standard deviation over seeds; in the last column, how QP-SBGD did against
+the best baseline. Every method has its own best options, chosen on training or validation data. "As printed" is the
+paper's equation taken literally; QP-SBGD stands for our form of it, with scale and momentum. The annealer is simulated:
+a virtual QPU with chains and control errors, or quantum Monte Carlo with one short read and no repair.
+
+"""
+
+
+def document():
+    """docs/results.md."""
+    summaries = [results(f"paper/{name}") for name in EXPERIMENTS]
+    intro = f"{RESULTS}{section(results('demo/digits'), figures='figures')}\n\n{GLANCE}{paper()}\n\n{INTRO}"
+    return results_document(summaries, title="Results", intro=intro, figures="figures")
+
+
+def pictures():
+    """Everything in docs/figures, by name."""
+    found = {}
+    for name in EXPERIMENTS:
+        found |= figures(results(f"paper/{name}"), with_png=False)
+    long = results("demo/digits")
+    long["cases"] = long["cases"][-1:]
+    found["digits.svg"] = series_svg(long, long["series"][0]).encode()
+    found["chip.svg"] = figure_svg(chip(), name="chip").encode()
+    return found
+
+
+def chip():
+    """The part of a Zephyr chip that holds a layer of 84 columns, large enough to see them."""
+    drawn = next(figure for figure in results("paper/embedding")["figures"] if figure["name"] == "chip")
+    panel = next(panel for panel in drawn["panels"] if panel["title"].startswith("Zephyr"))
+    used = max(y for (_, y), colour in zip(panel["nodes"], panel["colours"], strict=True) if colour >= 0)
+    shown = [k for k, (_, y) in enumerate(panel["nodes"]) if y <= used + 0.05]
+    part = {key: [panel[key][k] for k in shown] for key in ("nodes", "colours")}
+    title = "A layer of 84 columns on a Zephyr chip: one colour per column, one submission for all"
+    return {**drawn, "panels": [{**panel, **part, "size": 4.4, "title": title}], "columns": 1, "height": 5.2}
+
+
+def solvers():
+    """Gap against time, ours as dots and peers as crosses."""
+    found = [one for one in results("solver_quality")["results"] if re.search("κ=(0.5|1)$", one["family"])]
+    names = [name for name in found[0]["solvers"] if name != "sign(−s)"]
+    looks = styles_of({name: "ours" if name in SOLVERS else "baseline" for name in names})
+    panels = []
+    for scale in ("κ=0.5", "κ=1"):
+        for one in found:
+            if one["family"].endswith(scale):
+                lines = [
+                    {
+                        "x": [one["solvers"][name]["ms_per_column"]],
+                        "y": [max(one["solvers"][name]["gap"], 1e-6)],
+                        "label": name if name in SOLVERS else f"{name} (peer)",
+                        "colour": looks[name].colour,
+                        "style": "points",
+                        "mark": "o" if name in SOLVERS else "x",
+                        "width": 3.2 if name in SOLVERS else 3.8,
+                    }
+                    for name in names
+                ]
+                axes = {"x_label": "ms per column", "y_label": "gap to the best known energy"}
+                limits = {"log": "xy", "y_limits": [4e-7, 2], "x_limits": [1e-2, 2e4]}
+                panels.append(
+                    {"title": one["family"].capitalize().replace("Mnist", "MNIST"), "lines": lines, **axes, **limits}
+                )
+    return {"name": "solvers", "title": "", "kind": "lines", "panels": panels, "columns": 3, "height": 2.4}
+
+
+def keep(folder):
+    """Copy the results of a run, in compact form."""
+    target = ROOT / "benchmarks" / "results" / folder.name
+    target.mkdir(exist_ok=True)
+    for path in folder.glob("*.json"):
+        if path.stem in (*EXPERIMENTS, "digits"):
+            content = json.loads(path.read_text(encoding="utf-8"))
+            (target / path.name).write_text(json.dumps(content, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def main(folders):
+    for folder in folders:
+        keep(Path(folder))
+    for name in DOCUMENTS:
+        text = (ROOT / name).read_text(encoding="utf-8")
+        (ROOT / name).write_text(written(name, text), encoding="utf-8")
+    (ROOT / "docs" / "results.md").write_text(document(), encoding="utf-8")
+    (ROOT / "docs" / "solvers.svg").write_text(figure_svg(solvers(), name="solvers"), encoding="utf-8")
+    made = pictures()
+    FIGURES.mkdir(exist_ok=True)
+    for path in FIGURES.iterdir():
+        if path.name not in made:
+            path.unlink()
+    for file, content in made.items():
+        (FIGURES / file).write_bytes(content)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

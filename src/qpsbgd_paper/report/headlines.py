@@ -1,0 +1,188 @@
+"""Who won an experiment, in a sentence, by the test that also decides on claims."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from qpsbgd_paper.framework.claims import Claim, Values, judged
+from qpsbgd_paper.report.scales import finite
+from qpsbgd_paper.report.styles import grouped, line_labels
+from qpsbgd_paper.report.summaries import Summary
+from qpsbgd_paper.report.tables import decimals_for, number_text
+
+Outcome = Literal["won", "level", "lost"]
+Numbers = dict[str, list[list[float]]]
+"""The main figure of lines, by name: per case, that of every seed, NaN where a run diverged."""
+
+_OUTCOMES: Mapping[str, Outcome] = {"yes": "won", "within noise": "level", "no": "lost"}
+
+
+class Headline(NamedTuple):
+    """Who won in one sentence, and the figures behind it; both may be empty."""
+
+    sentence: str
+    detail: str = ""
+
+
+class Result(NamedTuple):
+    """How a line did in a setting against the best of its rivals."""
+
+    setting: str
+    line: str
+    outcome: Outcome
+    detail: str
+
+
+def headline(summary: Summary) -> Headline:
+    """Who has the best main figure: ours or the best baseline, or neither where they differ by no more than noise.
+
+    Ours is the first line of that kind. Without baselines the best line is named; without figures, how many claims
+    hold. Several cases of one setting count as their mean.
+    """
+    results = outcomes(summary)
+    if not results:
+        return Headline(_claims_sentence(summary))
+    labels, kinds = line_labels(summary), _kinds(summary)
+    detail = "; ".join(f"{result.setting}: {result.detail}" if result.setting else result.detail for result in results)
+    if "baseline" not in kinds.values() or "ours" not in kinds.values():
+        return Headline(f"{_upper(detail)}.")
+    if summary.get("seeds") == 1:
+        detail += ". With one seed the noise is unknown, so nothing counts as won or lost"
+    return Headline(f"{labels[results[0].line]} {_counted(results)}.", f"{_upper(detail)}.")
+
+
+def outcomes(summary: Summary) -> list[Result]:
+    """Per setting, how our first line did against the best baseline; where there is none, which line was best."""
+    metrics = summary.get("metrics", ())
+    labels, kinds = line_labels(summary), _kinds(summary)
+    found = []
+    for setting, cases in settings(summary).items() if metrics else ():
+        numbers = _numbers(cases, metrics[0]["key"])
+        higher = bool(metrics[0].get("higher", True))
+        ours = next((line for line in numbers if kinds[line] == "ours"), None)
+        rivals = [line for line in numbers if kinds[line] == "baseline"]
+        if ours is not None and rivals:
+            found.append(_against(setting, ours, rivals, numbers, labels, higher=higher))
+        elif len(numbers) > 1:
+            found.append(_best(setting, numbers, labels, higher=higher))
+    return found
+
+
+def settings(summary: Summary) -> dict[str, list[Mapping[str, Any]]]:
+    """The cases by setting; a setting of several cases says so, and the only case of an experiment has no name."""
+    groups = grouped(summary)
+    if list(groups) == [""]:
+        return {"" if len(groups[""]) == 1 else short: [case] for short, case in groups[""]}
+    return {_of_several(setting, len(found)): [case for _, case in found] for setting, found in groups.items()}
+
+
+def _of_several(setting: str, cases: int) -> str:
+    return setting if cases == 1 else f"{setting} (mean of {cases})"
+
+
+def _against(
+    setting: str, ours: str, rivals: Collection[str], numbers: Numbers, labels: Mapping[str, str], *, higher: bool
+) -> Result:
+    """Our line against the best baseline."""
+    outcome, rival = _compared(ours, rivals, numbers, higher=higher)
+    mean, other = _means(numbers, ours, rival)
+    return Result(setting, ours, outcome, f"{outcome}, {mean} against {other} for {labels[rival]}")
+
+
+def _best(setting: str, numbers: Numbers, labels: Mapping[str, str], *, higher: bool) -> Result:
+    """The line with the best mean against the next one."""
+    sign = 1 if higher else -1
+    means = {line: sign * float(np.mean(values)) for line, values in numbers.items()}
+    first = max(numbers, key=lambda line: -math.inf if math.isnan(means[line]) else means[line])
+    outcome, rival = _compared(first, [line for line in numbers if line != first], numbers, higher=higher)
+    mean, other = _means(numbers, first, rival)
+    noise = "" if outcome == "won" else ", within noise of the next"
+    return Result(
+        setting, first, outcome, f"{labels[first]} was best{noise} ({mean} against {other} for {labels[rival]})"
+    )
+
+
+def _compared(line: str, rivals: Collection[str], numbers: Numbers, *, higher: bool) -> tuple[Outcome, str]:
+    """Whether a line is ahead of the best of others, and which that is; a line that diverged is behind all others."""
+    trained = [rival for rival in rivals if not np.isnan(numbers[rival]).any()]
+    if not trained or np.isnan(numbers[line]).any():
+        diverged = bool(np.isnan(numbers[line]).any())
+        best = max(trained or rivals, key=lambda rival: (1 if higher else -1) * float(np.mean(numbers[rival])))
+        return ("lost" if diverged and trained else "level" if diverged else "won"), best
+    values: Values = {(str(k), name, "main"): case for name in numbers for k, case in enumerate(numbers[name])}
+    cases = tuple(str(k) for k in range(len(numbers[line])))
+    found = judged(Claim("", line, "main", cases, against=tuple(trained)), values, {"main": higher})
+    return _OUTCOMES[found["verdict"]], str(found["rival"])
+
+
+def _means(numbers: Numbers, *lines: str) -> list[str]:
+    decimals = decimals_for([seeds for line in lines for seeds in numbers[line]])
+    means = [float(np.mean(numbers[line])) for line in lines]
+    return ["diverged" if math.isnan(mean) else number_text(mean, decimals) for mean in means]
+
+
+def _numbers(cases: Sequence[Mapping[str, Any]], key: str) -> Numbers:
+    """The figures of all lines that every one of these cases has."""
+    found: Numbers = {}
+    for case in cases:
+        for row in case["rows"]:
+            values = row["values"].get(key)
+            if values:
+                found.setdefault(row["line"], []).append(finite(values))
+    return {line: values for line, values in found.items() if len(values) == len(cases)}
+
+
+def _kinds(summary: Summary) -> dict[str, str]:
+    return {row["line"]: row.get("kind", "baseline") for case in summary.get("cases", ()) for row in case["rows"]}
+
+
+def _counted(results: Sequence[Result]) -> str:
+    """`won in 1 of 3 cases, lost to the best baseline in 1 and was level with it in 1`."""
+    tally = Counter(result.outcome for result in results)
+    total = len(results)
+    words: dict[Outcome, str] = {"won": "won", "lost": "lost to", "level": "was level with"}
+    parts: list[str] = []
+    rival = "the best baseline"
+    for outcome, verb in words.items():
+        if tally[outcome]:
+            whom = "" if outcome == "won" else f" {rival}"
+            rival = "it" if whom else rival
+            parts.append(f"{verb}{whom}{_share(tally[outcome], total, first=not parts)}")
+    return _joined(parts)
+
+
+def _share(count: int, total: int, *, first: bool) -> str:
+    if count == total:
+        return {1: "", 2: " in both cases"}.get(total, f" in all {total} cases")
+    if total == 2:
+        return " in one case" if first else " in the other"
+    return f" in {count} of {total} cases" if first else f" in {count}"
+
+
+def _claims_sentence(summary: Summary) -> str:
+    tally = Counter(str(claim["verdict"]) for claim in summary.get("claims", ()))
+    total = tally.total()
+    if not total:
+        return ""
+    if total == 1:
+        words = {"yes": "holds here", "no": "does not hold here"}
+        return f"The claim {words.get(next(iter(tally)), 'is within noise')}."
+    if tally["yes"] == total:
+        return "Both claims hold here." if total == 2 else f"All {total} claims hold here."
+    verbs = {"yes": ("holds", "hold"), "no": ("does not", "do not"), "within noise": ("is", "are")}
+    parts = [f"{tally[key]} {verb[tally[key] != 1]}" for key, verb in verbs.items() if tally[key]]
+    noise = " within noise" if tally["within noise"] else ""
+    return f"Of {total} claims, {_joined(parts)}{noise}." if parts else ""
+
+
+def _joined(parts: Sequence[str]) -> str:
+    return " and ".join(part for part in (", ".join(parts[:-1]), parts[-1]) if part)
+
+
+def _upper(text: str) -> str:
+    return text[:1].upper() + text[1:]

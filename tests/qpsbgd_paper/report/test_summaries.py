@@ -1,0 +1,75 @@
+import json
+
+import pytest
+
+from qpsbgd_paper.report.summaries import check, file_name, read_summary
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../x", "/etc/x", "a/b", "a\\b", "x\0y", "", ".", "..", ".hidden", "a" * 300, "a b", "ü", "C:x", "x\n"],
+)
+def test_a_name_that_leads_out_of_the_folder_is_refused(name, study, toy, tmp_path):
+    with pytest.raises(ValueError, match="cannot be part of a file name"):
+        file_name("study", name)
+    study["figures"][0]["name"] = name
+    path = tmp_path / "study.json"
+    for summary in (study, {**toy, "experiment": name}, {**toy, "series": [{"key": name, "label": "x"}]}):
+        path.write_text(json.dumps(summary), encoding="utf-8")
+        with pytest.raises(ValueError, match="cannot be part of a file name") as refused:
+            read_summary(path)
+        assert str(path) in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_names_that_experiments_have_are_taken():
+    assert file_name("gap-options", "first_layer.v2") == "gap-options-first_layer.v2"
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "Expecting value"),
+        (b'{"experiment": "toy", "ti', "Unterminated"),
+        (b"\xff\xfe\x00", "utf-8"),
+        (b"[" * 100_000, "recursion"),
+        (b"[1, 2]", "a list, not an object"),
+        (b"null", "null, not an object"),
+        (b"3", "a number, not an object"),
+        (b"{}", "'experiment' is missing"),
+        (b'{"experiment": "toy"}', "'title' is missing"),
+        (b'{"experiment": 3, "title": "T"}', "'experiment' must be a text, not a number"),
+        (b'{"experiment": "toy", "title": "T", "cases": 7}', "'cases' must be a list, not a number"),
+        (b'{"experiment": "toy", "title": "T", "cases": [{"label": "a"}]}', r"'cases\[0\].rows' is missing"),
+        (b'{"experiment": "toy", "title": "T", "figures": [{"name": "x"}]}', r"'figures\[0\].title' is missing"),
+        (b'{"experiment": "toy", "title": "T", "claims": ["yes"]}', r"'claims\[0\]' must be an object, not a text"),
+        (b'{"experiment": "toy", "title": "T", "tables": [{"title": "", "head": [], "body": [3]}]}', "must be a list"),
+    ],
+)
+def test_a_damaged_or_foreign_file_gets_one_line_that_names_it(content, reason, tmp_path):
+    path = tmp_path / "toy.json"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=reason) as refused:
+        read_summary(path)
+    assert str(refused.value).startswith(f"{path} is not a result of `qpsbgd run`: ")
+    assert "\n" not in str(refused.value)
+
+
+def test_a_figure_that_is_no_number_is_named_by_its_place(toy):
+    toy["cases"][0]["rows"][1]["values"]["score"][1] = "much"
+    with pytest.raises(ValueError, match=r"cases\[0\]\.rows\[1\]\.values\.score\[1\]' must be a number, not a text"):
+        check(toy)
+
+
+def test_a_curve_needs_as_many_means_as_positions(toy):
+    toy["cases"][0]["rows"][0]["curves"]["curve"]["mean"].pop()
+    with pytest.raises(ValueError, match="curve 'curve' of 'qpsbgd' in '0/2' needs as many means"):
+        check(toy)
+
+
+def test_null_is_a_figure_that_is_not_finite(toy, study, tmp_path):
+    row = toy["cases"][0]["rows"][0]
+    row["values"]["score"] = [None, 0.5]
+    row["curves"]["curve"]["mean"][1] = row["curves"]["curve"]["deviation"][1] = None
+    for summary in (toy, study):
+        (tmp_path / "x.json").write_text(json.dumps(summary), encoding="utf-8")
+        assert read_summary(tmp_path / "x.json") == summary
