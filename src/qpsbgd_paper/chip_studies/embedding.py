@@ -14,9 +14,10 @@ from qpsbgd.solvers.annealer.chips import Chip
 from qpsbgd.solvers.annealer.packing import pack
 from qpsbgd.solvers.annealer.tiles import Tile, tiles_of
 from qpsbgd.solvers.annealer.virtual_qpu import VirtualChip
-from qpsbgd_paper.chip_studies.mnist_qubos import ABOUT, FIRST, LAYERS, THIRD, QuboStudy, claim, qubos
+from qpsbgd_paper.chip_studies.mnist_qubos import ABOUT, FIRST, LAYERS, THIRD, QuboStudy, qubos
+from qpsbgd_paper.framework.claims import stated
 from qpsbgd_paper.framework.experiment import Job
-from qpsbgd_paper.framework.runs import Result
+from qpsbgd_paper.framework.runs import Result, Work
 
 FAINT, TEXT = -1, -2
 BROKEN = 0.05
@@ -54,7 +55,7 @@ class Embedding(QuboStudy):
         return pictures + rows
 
     @property
-    def work(self) -> Callable[..., Result]:
+    def work(self) -> Work:
         """See `embed`."""
         return embed
 
@@ -85,13 +86,13 @@ class Embedding(QuboStudy):
         third, first = layers[THIRD]["lengths"], layers[FIRST]["lengths"]
         several = f"{min(first)} to {max(first)} for a spin of the first layer"
         claims = [
-            claim(
+            stated(
                 "A spin of the third layer takes several qubits",
                 min(third) > 1,
                 f"{max(third)} for each of its 4 inputs, since the chip has cliques of 4 single qubits; {several}",
             ),
-            claim("A spin of the first layer takes several qubits", min(first) > 1, several),
-            claim(
+            stated("A spin of the first layer takes several qubits", min(first) > 1, several),
+            stated(
                 f"All {self.columns} columns of a layer with 16 inputs fit one submission",
                 all(chip["submissions"] == 1 for chip in chips),
                 ", ".join(f"{chip['submissions']} on {chip['chip']}" for chip in chips),

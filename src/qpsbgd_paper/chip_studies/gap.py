@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -19,9 +19,10 @@ from qpsbgd.nn import BinaryLinear, Gain
 from qpsbgd.optim import QPSBGD
 from qpsbgd.qubo.binary_map import binary_map
 from qpsbgd.qubo.ising import direct_sum, in_range, ising_columns
-from qpsbgd_paper.framework.claims import Claim, Values, judged
+from qpsbgd_paper.framework.claims import Claim, Judged, Values, judged
 from qpsbgd_paper.framework.experiment import Job, Study
-from qpsbgd_paper.framework.runs import Result
+from qpsbgd_paper.framework.runs import Result, Work
+from qpsbgd_paper.framework.training import fit, random_rows
 
 GAINS: dict[str, Gain] = {"1": 1.0, "1/√n": "fan_in"}
 UNITS = {
@@ -75,7 +76,7 @@ class Gap(Study):
         return found
 
     @property
-    def work(self) -> Callable[..., Result]:
+    def work(self) -> Work:
         """See `measure`."""
         return measure
 
@@ -113,13 +114,9 @@ def measure(*, inputs: int, neurons: int, batch: int, scale: Any, gain: str, see
     torch.manual_seed(seed)
     layer = BinaryLinear(inputs, neurons, gain=GAINS[gain])
     optimizer = QPSBGD([layer], lr=0.03, solver="auto", scale=scale, momentum=0.0, clip=None)
-    for _ in range(steps):
-        chosen = torch.randint(len(rows), (batch,))
-        optimizer.zero_grad()
-        torch.autograd.backward(_loss(layer(rows[chosen]), targets[chosen]))
-        optimizer.step()
-    chosen = torch.randint(len(rows), (batch,))
-    record = full_batch(layer, (rows[chosen], targets[chosen]), _loss)[0].record
+    *before, last = random_rows(len(rows), batch, steps + 1)
+    fit(layer, lambda some: _loss(layer(rows[some]), targets[some]), rows=before, optimizers=[optimizer])
+    record = full_batch(layer, (rows[last], targets[last]), _loss)[0].record
     family = binary_map(record.inputs.double(), record.output_grads.double(), gain=layer.gain, scale=scale)
     own = ising_columns(family)
     chip = [in_range(column) for column in own]
@@ -270,7 +267,7 @@ def _width_table(widths: Widths) -> dict[str, Any]:
     return {"title": title, "head": ["batch", "scale", "inputs", *UNITS.values()], "body": body}
 
 
-def _neuron_claims(values: Mapping[tuple[str, str, str], list[float]]) -> list[dict[str, Any]]:
+def _neuron_claims(values: Mapping[tuple[str, str, str], list[float]]) -> list[Judged]:
     given: Values = {
         (setting, f"{count} neuron" + "s" * (count != "1"), unit): gaps
         for (setting, count, unit), gaps in values.items()
@@ -289,12 +286,12 @@ def _neuron_claims(values: Mapping[tuple[str, str, str], list[float]]) -> list[d
     ]
 
 
-def _judged(claim: Claim, values: Values) -> dict[str, Any]:
+def _judged(claim: Claim, values: Values) -> Judged:
     """The verdict; the claim's own words say what it is about."""
     return {**judged(claim, values, dict.fromkeys(UNITS, False)), "cases": []}
 
 
-def _width_claims(widths: Widths) -> list[dict[str, Any]]:
+def _width_claims(widths: Widths) -> list[Judged]:
     found = []
     for batch, scale in dict.fromkeys((batch, scale) for batch, scale, _ in widths):
         given: Values = {

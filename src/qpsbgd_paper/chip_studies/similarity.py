@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,15 +20,15 @@ from qpsbgd_paper.chip_studies.mnist_qubos import (
     THIRD,
     UPDATES,
     QuboStudy,
-    claim,
     live_columns,
     of_columns,
     qubos,
     whole_run,
 )
 from qpsbgd_paper.chip_studies.read_energies import CHIP, chip
+from qpsbgd_paper.framework.claims import Judged, stated
 from qpsbgd_paper.framework.experiment import Job
-from qpsbgd_paper.framework.runs import Result
+from qpsbgd_paper.framework.runs import Result, Work
 
 AT_MOST = 0.45
 """What the paper's "around 0.4" is taken to allow."""
@@ -58,7 +58,7 @@ class Similarity(QuboStudy):
         return self.runs(reads=self.reads, size=self.size, count=self.count, updates=list(self.updates))
 
     @property
-    def work(self) -> Callable[..., Result]:
+    def work(self) -> Work:
         """See `compare`."""
         return compare
 
@@ -140,12 +140,12 @@ def _cells(every: Sequence[Mapping[str, Any]]) -> list[str]:
     return [span("largest", ".2f"), span("mean", ".2f"), span("below", ".0%"), span("different", ".0f")]
 
 
-def _claims(name: str, every: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+def _claims(name: str, every: Sequence[Mapping[str, Any]]) -> list[Judged]:
     largest, mean, below = (float(np.mean([at[key] for at in every])) for key in ("largest", "mean", "below"))
     share = f"{below:.0%} of the pairs have at most {AT_MOST:g}, on average over {len(every)} QUBOs; mean {mean:.2f}"
     return [
-        claim(f"Most samples of lowest energy are dissimilar ({name})", below > 0.5, share),
-        claim(
+        stated(f"Most samples of lowest energy are dissimilar ({name})", below > 0.5, share),
+        stated(
             f"No two of them have more than about 0.4 ({name})", largest <= AT_MOST, f"largest {largest:.2f} on average"
         ),
     ]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from qpsbgd_paper.framework.claims import Claim
 from qpsbgd_paper.framework.comparison import Case, Comparison, Metric, Series
@@ -23,8 +24,8 @@ from qpsbgd_paper.framework.methods import (
     proxquant_grid,
     rates,
 )
-from qpsbgd_paper.framework.runs import Result
-from qpsbgd_paper.framework.training import BinaryMLP, batches
+from qpsbgd_paper.framework.runs import Result, Work
+from qpsbgd_paper.framework.training import BinaryMLP, batches, fit
 
 GAINS = {"gain 1": 1.0, "gain 1/√n": "fan_in"}
 FINAL = Metric("final_loss", "loss in the last epoch", higher=False)
@@ -45,15 +46,15 @@ class AdultConvergence(Comparison):
 
     def cases(self) -> Sequence[Case]:
         """The paper's gain, and the one that keeps deep nets out of saturation."""
-        return [Case(name, name) for name in GAINS]
+        return [Case(name, {"gain": gain}) for name, gain in GAINS.items()]
 
     def job(self, case: Case, line: Line, options: Options) -> Job:
         """Features, widths and length of training."""
         shape = {"columns": self.columns, "hidden": list(self.hidden), "epochs": self.epochs}
-        return {**shape, "gain": GAINS[case.name], "method": line.method, "options": options}
+        return {**shape, **case.settings, "method": line.method, "options": options}
 
     @property
-    def work(self) -> Callable[..., Result]:
+    def work(self) -> Work:
         """See `train`."""
         return train
 
@@ -131,7 +132,7 @@ class Adult10(AdultConvergence):
 
     def lines(self, case: Case) -> Mapping[str, Line]:
         """As for two layers, with learning rates for the deep net."""
-        if GAINS[case.name] == 1.0:
+        if case.settings["gain"] == 1.0:
             ours = rates(0.02, 0.05, 0.1, scale=0.5, momentum=0.0)
         else:
             ours = rates(0.0003, 0.001, scale=0.25, momentum=0.5) + rates(0.001, scale=1.0, momentum=0.9)
@@ -190,22 +191,22 @@ def train(
     inputs, targets = inputs[rows], targets[rows]
     model = BinaryMLP([inputs.shape[1], *hidden, 1], gain=gain)
     steps = 32 * epochs
-    optimizer = BUILDERS[method](model, options, steps)
-    losses = []
-    for batch in batches(512, 16, steps):
-        model.train()
-        optimizer.zero_grad()
-        loss = F.binary_cross_entropy_with_logits(model(inputs[batch])[:, 0], targets[batch])
-        torch.autograd.backward(loss)
-        optimizer.step()
-        model.eval()
-        with torch.no_grad():
-            losses.append(F.binary_cross_entropy_with_logits(model(inputs)[:, 0], targets).item())
+
+    def loss(rows: Tensor | slice) -> Tensor:
+        return F.binary_cross_entropy_with_logits(model(inputs[rows])[:, 0], targets[rows])
+
+    losses = fit(
+        model,
+        loss,
+        rows=batches(512, 16, steps),
+        optimizers=[BUILDERS[method](model, options, steps)],
+        measure=lambda: loss(slice(None)).item(),
+    )
     return {"loss": losses, FINAL.key: sum(losses[-32:]) / 32}
 
 
 @cache
-def _load(columns: str) -> tuple[torch.Tensor, torch.Tensor]:
+def _load(columns: str) -> tuple[Tensor, Tensor]:
     from qpsbgd_paper.datasets import load_adult
     from qpsbgd_paper.datasets.adult import BALANCED_COLUMNS
 
