@@ -15,7 +15,7 @@ import typer
 from qpsbgd.cli.console import console, rich_table, show
 from qpsbgd.cli.solve import read_options
 from qpsbgd.solvers import make_solver
-from qpsbgd_paper.cli import require
+from qpsbgd_paper.cli import require, say
 from qpsbgd_paper.experiments import EXPERIMENTS, make_experiment
 
 if TYPE_CHECKING:
@@ -60,12 +60,12 @@ def demo(
 def run(
     names: Annotated[
         list[str] | None,
-        typer.Argument(help=f"{', '.join(EXPERIMENTS)}, or all. Without a name they are listed.", metavar="NAME…"),
+        typer.Argument(help=f"{', '.join(EXPERIMENTS)}, or all. Without a name they are listed.", metavar="NAME..."),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Small: two seeds, few steps.")] = False,
     seeds: Annotated[int | None, typer.Option(min=1, help="Final runs per method, instead of the default.")] = None,
     solver: Annotated[str | None, typer.Option(help="Add a line with QP-SBGD and this solver.")] = None,
-    option: Annotated[list[str] | None, typer.Option(help="Option of that solver, key=value; repeat at will.")] = None,
+    option: Annotated[list[str] | None, typer.Option(help="Option of that solver, key=value; may be repeated.")] = None,
     workers: PROCESSES = DEFAULT_PROCESSES,
     data: Annotated[Path | None, typer.Option(help="Folder with mnist/, adult/, planetoid/; else QPSBGD_DATA.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for results: results/paper, or results/quick.")] = None,
@@ -89,7 +89,7 @@ def run(
     note = "A quick look with few seeds and steps; the text describes the full run. " if quick else ""
     _run(experiments, out=folder, workers=workers, fresh=fresh, note=note)
     place = "" if folder == PAPER else f" --results {folder}"
-    _say(f"\nOne page with all results: qpsbgd report{place}")
+    say(f"\nOne page with all results: qpsbgd report{place}")
 
 
 def report(
@@ -105,7 +105,7 @@ def report(
     if not summaries and results is None:
         folder, summaries = QUICK, read_summaries(QUICK)
         if summaries:
-            _say(f"There are no results in {PAPER}; these are the quick ones in {QUICK}.")
+            say(f"There are no results in {PAPER}; these are the quick ones in {QUICK}.")
     if not summaries:
         raise ValueError(
             f"there are no results in {results or f'{PAPER} or {QUICK}'}; make some with: qpsbgd run all --quick"
@@ -133,13 +133,9 @@ def read_summaries(folder: Path) -> list[Summary]:
 
 
 def _list_experiments() -> None:
-    console.print("Name one or more experiments, or all:", highlight=False)
+    say("Name one or more experiments, or all:")
     for name in EXPERIMENTS:
-        console.print(f"  {name:<12} {make_experiment(name).title}", highlight=False, markup=False, soft_wrap=True)
-
-
-def _say(text: str) -> None:
-    console.print(text, highlight=False, markup=False, soft_wrap=True)
+        say(f"  {name:<12} {make_experiment(name).title}")
 
 
 def _run(
@@ -160,7 +156,7 @@ def _run(
     runs.mkdir(parents=True, exist_ok=True)
     kept = len(list(runs.glob("*.json")))
     if kept and not fresh:
-        _say(f"{kept} finished runs in {runs} are used where they fit; --fresh starts over.")
+        say(f"{kept} finished runs in {runs} are used where they fit; --fresh starts over.")
     summaries = []
     with _stoppable(), Workers(workers) as processes:
         with console.status("Finding the data"):
@@ -176,11 +172,11 @@ def _run(
             path = out / f"{experiment.name}.json"
             older = write_result(path, summary)
             if older is not None:
-                _say(f"An earlier result with other numbers is kept as {older}")
+                say(f"An earlier result with other numbers is kept as {older}")
             for table in tables(summary):
                 console.print(rich_table(table.title, table.head, table.body, best=table.best))
             for sentence in claim_sentences(summary):
-                _say(f"• {sentence}")
+                say(f"• {sentence}")
             summaries.append(summary)
     return summaries
 
@@ -192,7 +188,7 @@ def _stoppable() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        console.print(f"\nStopped. {GO_ON}")
+        say(f"\nStopped. {GO_ON}")
         raise typer.Exit(130) from None
 
 
@@ -209,7 +205,7 @@ def _write_report(summaries: Sequence[Summary], out: Path) -> None:
     for summary in summaries:
         for name, content in figures(summary).items():
             write_bytes(out / "figures" / name, content)
-    _say(f"\nReport: {target.resolve().as_uri()}")
+    say(f"\nReport: {target.resolve().as_uri()}")
 
 
 def _sized(experiment: Experiment, *, quick: bool, seeds: int | None) -> Experiment:
@@ -221,8 +217,8 @@ def _checked_solver(name: str, options: dict[str, Any]) -> str | dict[str, Any]:
     """The solver as experiments take it; raises before the first run what would stop it."""
     if name in ("dwave", "leap-hybrid") and "max_qpu_seconds" not in options:
         raise ValueError(
-            f"an experiment has many runs, and {name!r} is paid for: give --option max_qpu_seconds=…, the limit for "
-            "each run (`qpsbgd qpu estimate` shows what a run takes; see docs/annealers.md)"
+            f"an experiment has many runs, and {name!r} is paid for: give --option max_qpu_seconds=SECONDS, the limit "
+            "for each run (`qpsbgd qpu estimate` shows what a run takes; see docs/annealers.md)"
         )
     try:
         obstacle = make_solver(name, **options).variants().get("", "")
@@ -239,6 +235,6 @@ def _with_solver(experiments: Sequence[Experiment], solver: str | dict[str, Any]
         if any(field.name == "solver" for field in fields(experiment)):  # type: ignore[arg-type]
             found.append(replace(experiment, solver=solver))  # type: ignore[type-var]
         else:
-            console.print(f"{experiment.name} compares no solvers: --solver changes nothing there.")
+            say(f"{experiment.name} compares no solvers: --solver changes nothing there.")
             found.append(experiment)
     return found

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import multiprocessing
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal, get_args
@@ -80,7 +77,6 @@ def load_bits(
     *,
     recipe: Recipe = DEFAULT_RECIPE,
     data: Path | None = None,
-    workers: int = 1,
     progress: Progress | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Bits (4000, 16), float32 ±1, and targets (4000,), long, of the first training images of two digits.
@@ -92,7 +88,6 @@ def load_bits(
         pair: The digits with target 0 and target 1.
         recipe: How an image becomes bits.
         data: The data folder; see `files.locate`.
-        workers: Processes that make bits.
         progress: Called with images done and to be done, when some are missing in the cache.
     """
     if len(pair) != 2 or pair[0] == pair[1] or not set(pair) <= set(range(10)):
@@ -109,7 +104,7 @@ def load_bits(
     todo = np.concatenate([missing[digit] for digit in pair])
     if len(todo):
         images = read_images("train", data=data)
-        made = _extract(images[todo], recipe, workers=workers, progress=progress)
+        made = _extract(images[todo], recipe, progress=progress)
         for digit, new in zip(pair, np.split(made, [len(missing[pair[0]])]), strict=True):
             kept[digit] = np.concatenate([kept[digit], new])
             if len(new):
@@ -161,27 +156,13 @@ def bits_of(images: Bytes, recipe: Recipe = DEFAULT_RECIPE) -> Bits:
     return bits
 
 
-def _extract(images: Bytes, recipe: Recipe, *, workers: int, progress: Progress | None) -> Bits:
-    chunks = [images[at : at + _CHUNK] for at in range(0, len(images), _CHUNK)]
+def _extract(images: Bytes, recipe: Recipe, *, progress: Progress | None) -> Bits:
     made: list[Bits] = []
-    for bits in _map(chunks, recipe, workers=min(workers, len(chunks))):
-        made.append(bits)
+    for at in range(0, len(images), _CHUNK):
+        made.append(bits_of(images[at : at + _CHUNK], recipe))
         if progress:
             progress(sum(map(len, made)), len(images))
     return np.concatenate(made)
-
-
-def _map(chunks: list[Bytes], recipe: Recipe, *, workers: int) -> Iterator[Bits]:
-    work = partial(bits_of, recipe=recipe)
-    if workers <= 1:
-        yield from map(work, chunks)
-        return
-    # A forked child of a process that used OpenMP hangs, so children start afresh.
-    pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
-    try:
-        yield from pool.map(work, chunks)
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 def _place(digit: int, recipe: Recipe) -> Path:

@@ -16,7 +16,7 @@ import torch
 
 from qpsbgd.atomic import writing
 
-_CHANGING = ("made with", "seconds of training")
+_NO_NUMBERS = ("made with", "seconds of training", "title", "about", "paper", "command")
 
 
 def as_json(value: Any) -> Any:
@@ -49,7 +49,7 @@ def write_result(path: Path, content: dict[str, Any]) -> Path | None:
         except ValueError:
             before = {}
         after = json.loads(json.dumps(content))
-        if any(before.get(key) != after.get(key) for key in {*before, *after} - {*_CHANGING}):
+        if any(before.get(key) != after.get(key) for key in {*before, *after} - {*_NO_NUMBERS}):
             names = (path.with_name(f"{path.stem}.{count}.json") for count in itertools.count(1))
             older = next(name for name in names if not name.exists())
             path.rename(older)

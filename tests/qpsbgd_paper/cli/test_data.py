@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from qpsbgd_paper.cli import data as commands
 from qpsbgd_paper.datasets import files
-from qpsbgd_paper.datasets.published import Published
+from qpsbgd_paper.datasets.published import FILES, Published
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 
@@ -73,13 +73,23 @@ def lines(result):
 
 def test_data_sets_are_listed_with_whether_they_are_here(origin, tmp_path):
     (origin[0] / "toy/two").unlink()
-    (head, _, toy, other) = lines(run("list", "--data", origin[0]))
+    head, _, toy, other, *origins = lines(run("list", "--data", origin[0]))
     assert head == ["In", f"{origin[0]}:"]
-    assert toy == ["toy", "2", "5", "1", "missing", origin[1] + "toy/"]
-    assert other == ["other", "1", "4", "yes", origin[1] + "other/"]
+    assert toy == ["toy", "2", "5", "1", "missing"]
+    assert other == ["other", "1", "4", "yes"]
+    assert origins == [[], ["Origins:"], ["toy", origin[1] + "toy/"], ["other", origin[1] + "other/"]]
     (origin[0] / "toy/one").write_bytes(b"?\n")
     assert lines(run("list", "--data", origin[0]))[2][3:5] == ["1", "wrong"]
     assert lines(run("list"))[2][3] == "no"
+
+
+def test_no_address_of_the_real_data_sets_is_broken_at_80_columns(monkeypatch, tmp_path):
+    monkeypatch.setattr(files, "FILES", FILES)
+    monkeypatch.setattr(commands, "console", Console(width=80))
+    shown = run("list", "--data", tmp_path).stdout
+    for file in FILES.values():
+        assert file.origins[0].rpartition("/")[0] + "/" in shown.split()
+    assert max(map(len, shown.splitlines()[1:])) <= 80
 
 
 def test_fetch_fills_the_cache_and_check_is_content(cache):
