@@ -31,10 +31,10 @@ class Embedding(QuboStudy):
     name = "embedding"
     title = "Minor embedding on an annealer's chip"
     about = (
-        f"{ABOUT} Pictures show the QUBO as printed at the first update. Every column of a layer is put on a clique of "
-        "chains, searched once for every chip and size, so that columns and updates need no embedding of their own."
+        f"{ABOUT} Pictures show the QUBO as printed at the first update. Every column of a layer goes on a clique of "
+        "chains, found once per chip and size, so that no column or update needs an embedding of its own."
     )
-    paper = "Figure: the third layer's problem graph, and its embedding on Pegasus with several qubits for a spin."
+    paper = "Figure: the third layer's problem graph, and its embedding on Pegasus with several qubits per spin."
     seeds: int = 1
     pegasus: int = 16
     zephyr: int = 15
@@ -68,7 +68,7 @@ class Embedding(QuboStudy):
         layers = {result["layer"]: result for result in results if result["what"] == "layer"}
         chips = [result for result in results if result["what"] == "chip"]
         rows = [result for result in results if result["what"] == "tiling"]
-        head = ["chip", "broken qubits", "spins of a column", "columns at once", "qubits a spin", "longest chain"]
+        head = ["chip", "broken qubits", "spins per column", "columns at once", "qubits per spin", "longest chain"]
         body = [
             [
                 row["chip"],
@@ -84,7 +84,7 @@ class Embedding(QuboStudy):
         title = "Columns that one submission holds, each on a clique of its own"
         figures = [*(_layer_figure(layer) for layer in layers.values()), _chip_figure(chips)]
         third, first = layers[THIRD]["lengths"], layers[FIRST]["lengths"]
-        several = f"{min(first)} to {max(first)} for a spin of the first layer"
+        several = f"{min(first)} to {max(first)} per spin of the first layer"
         claims = [
             stated(
                 "A spin of the third layer takes several qubits",
@@ -93,7 +93,7 @@ class Embedding(QuboStudy):
             ),
             stated("A spin of the first layer takes several qubits", min(first) > 1, several),
             stated(
-                f"All {self.columns} columns of a layer with 16 inputs fit one submission",
+                f"All {self.columns} columns of a layer with 16 inputs fit in one submission",
                 all(chip["submissions"] == 1 for chip in chips),
                 ", ".join(f"{chip['submissions']} on {chip['chip']}" for chip in chips),
                 source="aim",
@@ -211,7 +211,7 @@ def _layer_figure(result: Mapping[str, Any]) -> dict[str, Any]:
     chain = f"{min(lengths)}" if min(lengths) == max(lengths) else f"{min(lengths)} to {max(lengths)}"
     columns = f"{result['columns']} columns of {n} spins" if result["columns"] > 1 else f"one column of {n} spins"
     problem = {"title": f"{name}: {columns}", "size": 15, **result["problem"]}
-    title = f"on {result['chip']}: {chain} qubit{'s' if max(lengths) > 1 else ''} a spin"
+    title = f"on {result['chip']}: {chain} qubit{'s' if max(lengths) > 1 else ''} per spin"
     return {
         "name": name.replace(" ", "-"),
         "title": f"QUBO of the {name} and its embedding",
@@ -240,7 +240,7 @@ def _chip_figure(chips: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "title": f"One submission: a layer with {spins} inputs and {columns} columns",
         "caption": (
             f"Every point is a qubit, {used} in use; the qubits of a column have one colour, free ones are small and "
-            "grey. Colours come again."
+            "grey. Colours repeat."
         ),
         "kind": "graphs",
         "panels": panels,

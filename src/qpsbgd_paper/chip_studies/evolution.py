@@ -37,7 +37,7 @@ class Evolution(QuboStudy):
     about = (
         f"{ABOUT} The layer has 16 inputs and 4 columns, hence a QUBO of 64 spins in four blocks of 16, which share "
         "their couplings. Where no column has a gradient there is nothing to solve, and such updates are left out. "
-        "Figures are of the first run that has all updates, tables of all runs."
+        "Figures show the first run that has all updates, tables cover all runs."
     )
     paper = "Figure, every 10th update: densely connected support in an otherwise sparse graph."
     seeds: int = 5
@@ -93,7 +93,7 @@ class Evolution(QuboStudy):
             "title": f"One column of the first layer, {form}",
             "caption": (
                 "The column with the largest gradient, over 16 spins: couplings 2Q above the diagonal, fields s on it, "
-                "both in units of the matrix's largest coupling; larger fields have the last colour. Empty cells above "
+                "both in units of the matrix's largest coupling; larger fields get the last colour. Empty cells above "
                 f"the diagonal are couplings that are exactly zero. Seed {run['seed']}."
             ),
             "kind": "matrices",

@@ -44,9 +44,9 @@ class Gap(Study):
     title = "Spectral gap"
     about = (
         "One binary linear layer on Adult (LIBSVM's columns 6, 22 and 36), every neuron a classifier of its own with "
-        "cross entropy, batches of one row; the QUBO after ten updates. The smallest gap between the ground level and "
-        "the first level that does not end in a ground state, H = −A/2 Σ X + B/2 H_problem, linear: A = 1 − t/T, "
-        "B = t/T."
+        "cross entropy, batches of one row; the QUBO after ten updates. The gap is the smallest one between the "
+        "ground level and the first level that does not end in a ground state. H = −A/2 Σ X + B/2 H_problem; the "
+        "linear schedule has A = 1 − t/T, B = t/T."
     )
     paper = "Figure: smallest gap 0.03 with one neuron, 0.01 with two, in a unit that is not given."
     seeds: int = 20
@@ -243,13 +243,13 @@ def _neuron_table(
     numbers = sorted({int(neurons) for _, neurons, _ in values})
     body = []
     for setting in dict.fromkeys(key[0] for key in values):
-        for unit, told in UNITS.items():
+        for unit, words in UNITS.items():
             gaps = {number: values[setting, str(number), unit] for number in numbers}
             covers = all(min(gaps[number]) <= PAPER[number] <= max(gaps[number]) for number in PAPER)
             whole = counted.get((setting, "2", unit))
             cells = [_spread(gaps[number]) for number in numbers]
             named = setting.replace("literal", "as printed").replace("1.0", "scale 1")
-            body.append([named, told, *cells, _spread(whole) if whole else "–", "yes" if covers else "no"])
+            body.append([named, words, *cells, _spread(whole) if whole else "–", "yes" if covers else "no"])
     columns = [f"{number} neuron{'s' * (number > 1)}" for number in numbers]
     head = ["scale and gain", "unit", *columns, "2 neurons, levels in order", "0.03 and 0.01 in range?"]
     return {"title": "Smallest gap, three inputs: median (least – greatest) over the seeds", "head": head, "body": body}
@@ -279,10 +279,10 @@ def _neuron_claims(values: Mapping[tuple[str, str, str], list[float]]) -> list[J
     )
     return [
         _judged(
-            Claim(f"The gap shrinks from one neuron to two ({told})", "2 neurons", unit, (setting,), ("1 neuron",)),
+            Claim(f"The gap shrinks from one neuron to two ({words})", "2 neurons", unit, (setting,), ("1 neuron",)),
             given,
         )
-        for setting, unit, told in settings
+        for setting, unit, words in settings
     ]
 
 

@@ -295,7 +295,7 @@ def _claims(qubos: Forms, runs: Mapping[tuple[str, str], Sequence[float]]) -> li
         ("A larger scale gives more optimal reads on a chip with large errors (8 against 1)", "scale 8", BASE, "high"),
         ("Momentum gives more optimal reads", "momentum 0.9", BASE, "usual"),
         (
-            "A factor for every column gives more optimal reads than one for all",
+            "One factor per column gives more optimal reads than one for all columns",
             BASE,
             "one factor for all columns",
             "usual",
@@ -309,11 +309,11 @@ def _claims(qubos: Forms, runs: Mapping[tuple[str, str], Sequence[float]]) -> li
     ]
     for text, ours, theirs, key in tests:
         found.append(paired(text, _gathered(qubos, ours, key), _gathered(qubos, theirs, key)))
-    for level, told in (("usual", "usual"), ("high", "large")):
+    for level, words in (("usual", "usual"), ("high", "large")):
         gaps, shares = _gap_and_reads(qubos, level)
         rank = float(np.corrcoef(_ranks(gaps), _ranks(shares))[0, 1])
         noise = 2 / len(gaps) ** 0.5
-        text = f"A larger gap goes with more optimal reads ({told} errors)"
+        text = f"A larger gap goes with more optimal reads ({words} errors)"
         detail = f"rank correlation {rank:.2f} over {len(gaps)} columns in all forms, noise {noise:.2g} if all were "
         found.append(stated(text, verdict(rank, noise=noise), f"{detail}independent"))
     trained = [

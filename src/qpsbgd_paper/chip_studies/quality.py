@@ -55,8 +55,8 @@ class Quality(Study):
     title = "Accuracy against the quality of the solver"
     about = (
         "The network and data of the experiment mnist in its long setting, digits 1/2 and 1/7, with the same options "
-        "(lr 0.01, scale 1, momentum 0.9) for every solver: exact; a virtual chip with control errors as they are by "
-        "default, and many times larger; and exact answers of which every spin is flipped with some probability. The "
+        "(lr 0.01, scale 1, momentum 0.9) for every solver: exact; a virtual chip with its default control errors and "
+        "with many times larger ones; and exact answers in which every spin is flipped with some probability. The "
         "energy gap of an answer is (E − E₀)/(E_r − E₀), with the optimum E₀ and the mean energy E_r of random spins: "
         "0 is exact, 1 is a coin toss. Accuracies are means over the second half of training, without any choice of "
         "best weights."

@@ -54,8 +54,8 @@ class ReadEnergies(QuboStudy):
     name = "samples"
     title = "Energies of 1000 reads"
     about = (
-        f"{ABOUT} Reads are of one column, the one of largest gradient: third layer 4 spins, first layer 16. {CHIP} "
-        "Energies are without what is the same for all spins."
+        f"{ABOUT} Reads are of the column with the largest gradient: 4 spins in the third layer, 16 in the first. "
+        f"{CHIP} Energies leave out what is the same for all spins."
     )
     paper = "Histograms of the third layer at updates 0 to 50: tail-heavy, shifted towards negative numbers."
     seeds: int = 5
@@ -176,7 +176,7 @@ def _tail_claim(name: str, every: Sequence[Mapping[str, Any]]) -> Judged:
     """A tail towards high energies is a positive skewness: judged by its mean and two standard errors."""
     skews = [at["skewness"] for at in every if at["skewness"] is not None]
     negative = float(np.mean([at["mean"] < 0 for at in every]))
-    text = f"Energies have a heavy tail upwards and are mostly negative ({name})"
+    text = f"Energies have a heavy upper tail and are mostly negative ({name})"
     if len(skews) < 2:
         return stated(text, False, "the reads of a QUBO are all the same")
     mean, noise = float(np.mean(skews)), two_standard_errors(skews)

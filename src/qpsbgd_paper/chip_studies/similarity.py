@@ -41,10 +41,10 @@ class Similarity(QuboStudy):
     name = "similarity"
     title = "Similarity of the samples of lowest energy"
     about = (
-        f"{ABOUT} A sample is one read of all of a layer's columns that have a gradient: third layer 8 spins, first "
-        "layer up to 64. Of 1000 reads the 10 different ones of lowest energy are compared: |A ∩ B| / |A ∪ B| of "
-        "their sets of +1 spins; two empty sets count as equal, and samples of equal energy come in the order of their "
-        f"spins. Independent random spins have 1/3 on average. {CHIP}"
+        f"{ABOUT} A sample is one read of all of a layer's columns that have a gradient: 8 spins in the third layer, "
+        "up to 64 in the first. Of 1000 reads, the 10 distinct ones of lowest energy are compared by |A ∩ B| / |A ∪ "
+        "B| of their sets of +1 spins; two empty sets count as equal, and samples of equal energy are ordered by "
+        f"their spins. Independent random spins have 1/3 on average. {CHIP}"
     )
     paper = "Matrix of the third layer: all fairly dissimilar, at most around 0.4."
     seeds: int = 4
@@ -79,7 +79,7 @@ class Similarity(QuboStudy):
                 claims += _claims(f"{LAYERS[layer]}, {form}", every)
             figures.append(self._figure(layer, panels))
         head = ["layer", "form", "QUBOs", "largest", "mean", "pairs at most 0.45"]
-        head += ["different samples"]
+        head += ["distinct samples"]
         title = f"Jaccard similarity of the {self.count} lowest samples; mean over updates and seeds (least to most)"
         return {"figures": figures, "tables": [{"title": title, "head": head, "body": body}], "claims": claims}
 
@@ -146,6 +146,8 @@ def _claims(name: str, every: Sequence[Mapping[str, Any]]) -> list[Judged]:
     return [
         stated(f"Most samples of lowest energy are dissimilar ({name})", below > 0.5, share),
         stated(
-            f"No two of them have more than about 0.4 ({name})", largest <= AT_MOST, f"largest {largest:.2f} on average"
+            f"No two of them are more similar than about 0.4 ({name})",
+            largest <= AT_MOST,
+            f"largest {largest:.2f} on average",
         ),
     ]

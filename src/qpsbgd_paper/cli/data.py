@@ -18,9 +18,7 @@ from qpsbgd_paper.datasets.published import Published
 
 app = typer.Typer(no_args_is_help=True, help="Data files of the experiments: list, fetch and check them.")
 
-Names = Annotated[
-    list[str] | None, typer.Argument(metavar="NAME", help="Data sets, or all, which is also what no name means.")
-]
+Names = Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Data sets, or all; no name means all.")]
 Data = Annotated[
     Path | None, typer.Option(help="The data folder, instead of the one in QPSBGD_DATA or the user's cache.")
 ]
@@ -57,10 +55,10 @@ def fetch(names: Names = None, data: Data = None) -> None:
     named = os.environ.get("QPSBGD_DATA")
     if data is None and named:
         if all(files.state(file.name) == "right" for file in wanted):
-            say(f"All is in QPSBGD_DATA, {named}.")
+            say(f"All files are in QPSBGD_DATA, {named}.")
             return
         raise ValueError(
-            f"files are looked for in QPSBGD_DATA, {named}, which is filled on request only: add `--data {named}`, or "
+            f"files are looked for in QPSBGD_DATA, {named}, which is filled only on request: add `--data {named}`, or "
             "unset QPSBGD_DATA to use the cache"
         )
     folder, _ = files.data_folder(data)
@@ -73,7 +71,7 @@ def fetch(names: Names = None, data: Data = None) -> None:
     except KeyboardInterrupt:
         say("\nStopped. Complete files are kept; the same command goes on from here.")
         raise typer.Exit(130) from None
-    text = f"{len(missing)} files fetched, {len(wanted) - len(missing)} were there, in {folder}."
+    text = f"{len(missing)} files fetched, {len(wanted) - len(missing)} were already there, in {folder}."
     say(text)
 
 
@@ -88,12 +86,10 @@ def check(names: Names = None, data: Data = None) -> None:
     if problems:
         sets = " ".join(dict.fromkeys(file.dataset for _, file in problems))
         place = f" --data {folder}" if data or os.environ.get("QPSBGD_DATA") else ""
-        text = (
-            f"{len(problems)} of {len(wanted)} files are missing or wrong; `qpsbgd data fetch {sets}{place}` mends it."
-        )
+        text = f"{len(problems)} of {len(wanted)} files are missing or wrong; run `qpsbgd data fetch {sets}{place}`."
         say(text)
         raise typer.Exit(1)
-    say(f"All {len(wanted)} files in {folder} are right.")
+    say(f"All {len(wanted)} files in {folder} have the right checksums.")
 
 
 def _follow(progress: Progress, file: Published) -> files.Progress:

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 Summary = dict[str, Any]
 
 INTRO = (
-    "(G) in the paper's claims is QP-SBGD with Gurobi, here with our exact solver, or with tabu search (auto) where "
-    "layers are too wide for exact answers. (D) is QP-SBGD on a D-Wave annealer, here on a virtual chip (solver "
-    "virtual-qpu: a Pegasus graph with chains and control errors, ten reads, no descent) or, called simulated "
-    "annealer, one short read of quantum Monte Carlo without a chip; nothing was run on hardware. As printed means the "
-    "paper's equation taken literally. Options of every method are chosen from a small grid on training or validation "
-    "data; figures are mean ± standard deviation over seeds."
+    "In the paper's claims, (G) is QP-SBGD with Gurobi; here it is our exact solver, or tabu search (auto) where "
+    "layers are too wide for exact answers. (D) is QP-SBGD on a D-Wave annealer; here it is a virtual chip (solver "
+    "virtual-qpu: a Pegasus graph with chains and control errors, ten reads, no descent), or a simulated annealer: "
+    "one short read of quantum Monte Carlo, without a chip. Nothing has been run on hardware. The form as printed is "
+    "the paper's equation taken literally. The options of every method are chosen from a small grid on training or "
+    "validation data; figures are means ± standard deviations over seeds."
 )
 
 PAPER, QUICK = Path("results/paper"), Path("results/quick")

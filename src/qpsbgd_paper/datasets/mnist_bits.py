@@ -82,7 +82,7 @@ def load_bits(
     """Bits (4000, 16), float32 ±1, and targets (4000,), long, of the first training images of two digits.
 
     Images are in the order of MNIST's training file. Bits are kept in the cache, one file per digit, so that no image
-    is worked on twice.
+    is processed twice.
 
     Args:
         pair: The digits with target 0 and target 1.
@@ -95,7 +95,7 @@ def load_bits(
     labels = read_labels("train", data=data)
     chosen = np.flatnonzero(np.isin(labels, pair))[:NUM_SAMPLES]
     if len(chosen) < NUM_SAMPLES:
-        raise ValueError(f"MNIST must have {NUM_SAMPLES} training images of the digits {pair}, it has {len(chosen)}")
+        raise ValueError(f"MNIST must have {NUM_SAMPLES} training images of the digits {pair}, but has {len(chosen)}")
 
     needed = {digit: chosen[labels[chosen] == digit] for digit in pair}
     places = {digit: _place(digit, recipe) for digit in pair}
@@ -121,7 +121,7 @@ def bits_of(images: Bytes, recipe: Recipe = DEFAULT_RECIPE) -> Bits:
 
     Line k has the angle kπ/16 with the x axis, x to the right and y down. All lines go through a point c. Bit k is +1
     when there are more key points p with cos(kπ/16)·(p_y − c_y) − sin(kπ/16)·(p_x − c_x) > 0 than with < 0, and -1
-    otherwise: also when there are as many on both sides or none at all. (With y up, accuracies fit the paper's less
+    otherwise: also when both sides have as many, or none at all. (With y up, accuracies fit the paper's less
     well.)
 
     Args:
@@ -197,4 +197,4 @@ def _write(path: Path, bits: Bits, indices: npt.NDArray[np.int64]) -> None:
         with writing(path) as file:
             np.savez(file, bits=bits, indices=indices)
     except OSError as error:
-        raise OSError(f"{path} cannot be written ({error}); set QPSBGD_CACHE to a folder that can") from error
+        raise OSError(f"{path} cannot be written ({error}); set QPSBGD_CACHE to a folder that is writable") from error

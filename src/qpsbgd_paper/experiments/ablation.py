@@ -32,8 +32,8 @@ class Ablation(Comparison):
     title = "Cora: learning rate and batch size"
     about = (
         "QP-SBGD (exact, scale 1, momentum 0.9) on Cora with a hidden convolution of width 10, otherwise as in the "
-        "experiment cora: the learning rate at batches of 1/16 of the training nodes, and the batch at learning rate "
-        "0.01."
+        "experiment cora. The learning rate is varied at batches of 1/16 of the training nodes, the batch at learning "
+        "rate 0.01."
     )
     paper = "Figure, mean of six runs: robust to the batch size, somewhat to the step size."
     metrics = citation.Citation.metrics

@@ -41,7 +41,7 @@ class AdultAccuracy(Comparison):
     name = "adult-acc"
     title = "Adult, three features: training accuracy"
     about = (
-        "Binary network 3-5-2 on LIBSVM's columns 6, 22 and 36 of Adult, 600 rows, 30 batches of 20 an epoch, cross "
+        "Binary network 3-5-2 on LIBSVM's columns 6, 22 and 36 of Adult, 600 rows, 30 batches of 20 per epoch, cross "
         "entropy. The majority class alone has an accuracy of 0.754."
     )
     paper = "Figure: (G) best; (D) at least as good as BC (signSGD)."

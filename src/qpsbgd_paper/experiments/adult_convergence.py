@@ -32,7 +32,7 @@ FINAL = Metric("final_loss", "loss in the last epoch", higher=False)
 
 
 class AdultConvergence(Comparison):
-    """Loss on 512 rows of Adult, 32 batches of 16 an epoch, at the paper's gain and at 1/√n."""
+    """Loss on 512 rows of Adult, 32 batches of 16 per epoch, at the paper's gain and at 1/√n."""
 
     metrics = (FINAL,)
     series = (Series("loss", "loss on the training rows"),)
@@ -74,8 +74,8 @@ class Adult2(AdultConvergence):
     name = "adult-2"
     title = "Adult, two layers: convergence"
     about = (
-        "Binary network 15-10-1 on the 15 balanced columns of Adult, 512 rows, 32 batches of 16 an epoch, binary cross "
-        "entropy on all 512 rows after every step."
+        "Binary network 15-10-1 on the 15 balanced columns of Adult, 512 rows, 32 batches of 16 per epoch, binary "
+        "cross entropy on all 512 rows after every step."
     )
     paper = "Figure: close to BC; ProxQuant faster at first; BC (SGD) slightly ahead."
     columns = "balanced"
@@ -118,9 +118,9 @@ class Adult10(AdultConvergence):
     title = "Adult, ten layers: convergence"
     about = (
         "Binary network with nine hidden layers of 128 units on all 123 columns of Adult, 512 rows, 32 batches of 16 "
-        "an epoch, binary cross entropy on all 512 rows after every step. Layers of 128 inputs are too wide for exact "
-        "answers, so QP-SBGD uses tabu search from the sign vector (auto), and plain descent for the equation as "
-        "printed."
+        "per epoch, binary cross entropy on all 512 rows after every step. Layers of 128 inputs are too wide for "
+        "exact answers, so QP-SBGD uses tabu search from the sign vector (auto), and plain descent for the equation "
+        "as printed."
     )
     paper = "Figure: QP-SBGD ahead of BC; ProxQuant fails to train."
     columns = "all"
@@ -139,7 +139,7 @@ class Adult10(AdultConvergence):
         return paper_lines(
             ours=ours,
             literal=(0.003,),
-            # No annealer holds such layers; a simulated one takes minutes a run: --solver quantum-annealing adds it.
+            # No annealer holds such layers; a simulated one takes minutes per run: --solver quantum-annealing adds it.
             annealed=None,
             solver=self.solver,
             exact="auto",

@@ -44,7 +44,7 @@ class Cdp(Comparison):
     title = "Direction test on MNIST"
     about = (
         "Network and data of the experiment mnist, digits 1/2, paper's settings: 50 updates of 10 images. At every "
-        "update k of n entries of the projected gradient have the sign of the full batch's gradient; Z = (k − "
+        "update, k of n entries of the projected gradient have the sign of the full batch's gradient; Z = (k − "
         "n/2)/√(n/4), and above 1.96 random directions are ruled out at 95 %."
     )
     paper = "Tables: Z of 10.4 to 12.4 for QP-SBGD, of −6.9 to 8.39 for signSGD."

@@ -101,9 +101,9 @@ def _lines(case: Case, ours: tuple[Options, ...], solver: SolverChoice | None) -
 _ABOUT = (
     "Planetoid split. An encoder of two real layers (64 units, Adam, dropout 0.5, weight decay 5e-4) to 10 features, "
     "then two binary graph convolutions with hardtanh between them, the hidden one 10 wide as in the paper or 32; "
-    "batches of 1/16 of the training nodes, negative log likelihood. Options are chosen, and the scored weights "
-    "taken, by validation accuracy. The form as printed has gain 1, all others 1/√n; QP-SBGD has four points in its "
-    "grid, the simulated annealer the first of them, baselines two or three. "
+    "batches of 1/16 of the training nodes, negative log likelihood. Options, and the weights that are scored, "
+    "are chosen by validation accuracy. The form as printed has gain 1, all others 1/√n; QP-SBGD has four points in "
+    "its grid, the simulated annealer the first of them, baselines two or three. "
 )
 
 

@@ -49,9 +49,9 @@ class Karate(Comparison):
     name = "karate"
     title = "Karate club: binary graph convolutions"
     about = (
-        "Two binary graph convolutions, 6 inputs (the node's number in bits), 4 communities; five training nodes of "
-        "every community (one has only four), 14 for testing, all training nodes in every step. Settings: gain 1 with "
-        "6 hidden units, and gain 1/√n with 64. Options are chosen on training nodes that are held out for that."
+        "Two binary graph convolutions, 6 inputs (the node's number in bits), 4 communities; five training nodes per "
+        "community (one has only four members), 14 test nodes, all training nodes in every step. Settings: gain 1 "
+        "with 6 hidden units, and gain 1/√n with 64. Options are chosen on training nodes held out for that purpose."
     )
     paper = "Figure, mean of 5 runs: (G) best."
     metrics = (LATE, BEST)

@@ -35,14 +35,14 @@ LATE = Metric("late_loss", "loss, mean of the second half", higher=False)
 
 @dataclass(frozen=True)
 class LogReg(Comparison):
-    """3 inputs, 1 output, `points` per blob, `batch` rows a step; every seed is another data set and start."""
+    """3 inputs, 1 output, `points` per blob, `batch` rows per step; every seed has its own data set and start."""
 
     name = "logreg"
     title = "Binary logistic regression"
     about = (
         "Two linearly separable blobs with an intercept: three weights ±1, sigmoid, binary cross entropy on all data "
-        "before every step. At the paper's learning rates, and at rates chosen on other data sets: at the paper's "
-        "5e-5, BC (SGD) moves no weight across zero."
+        "before every step. Once at the paper's learning rates, once at rates chosen on other data sets: at the "
+        "paper's 5e-5, BC (SGD) moves no weight across zero."
     )
     paper = "Figure: (G) best after the first phase, (D) slower."
     metrics = (LATE,)

@@ -58,10 +58,10 @@ class MnistPairs(Comparison):
     name = "mnist"
     title = "MNIST, pairs of digits from 16 binary features"
     about = (
-        "Binary network 16-4-4-2 (88 weights) on 500 images, tested on 3000 others; every seed draws another split. "
+        "Binary network 16-4-4-2 (88 weights) on 500 images, tested on 3000 others; every seed draws its own split. "
         "Three settings: the paper's (gain 1, 50 updates of 10 images), the same with gain 1/√n and a constant input "
         "to every layer, and a longer one (400 updates of 100 images, learning rate falling to zero). Every method "
-        "gets the same."
+        "gets the same settings."
     )
     paper = "Table, beside ours: (G) best on 1/2 and 1/7, BC (signSGD) on 0/2."
     metrics = (BEST, LAST, TRAIN)

@@ -42,9 +42,10 @@ class Rosenbrock(Comparison):
     title = "Rosenbrock's function: P-SBGD without a network"
     about = (
         "Numbers between −2 and 2 written in spins ±1 (one bit: ±1), E = Σ (1 − xᵢ)² + 100 (xᵢ₊₁ − xᵢ²)², 100 updates "
-        "from random starts; the lowest value visited. The optimum of the 6-bit numbers is what their grid allows."
+        "from random starts, scored by the lowest value visited. The optimum of the 6-bit numbers is the best that "
+        "their grid allows."
     )
-    paper = "Named only: five runs, one minute of QPU time in all."
+    paper = "Mentioned only: five runs, one minute of QPU time in all."
     metrics = (FOUND,)
     series = (Series("value", "lowest value so far"),)
     chosen_by = FOUND

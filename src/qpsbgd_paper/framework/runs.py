@@ -59,7 +59,7 @@ def run_jobs(
         experiment: Its name, for error messages.
         folder: Where results are kept; made if it is not there.
         workers: Processes to use; without them jobs run here, one by one.
-        fresh: Compute all anew; what is kept is replaced, one by one.
+        fresh: Compute all again; kept results are replaced one by one.
 
     Raises:
         RunFailed: A job raised an error, spent its budget, or its process was killed.

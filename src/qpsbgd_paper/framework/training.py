@@ -87,7 +87,7 @@ class BinaryMLP(nn.Module):
 
 
 def batches(num_rows: int, batch: int, steps: int) -> Iterator[Tensor]:
-    """Row numbers of `steps` batches: every row once in random order, then all anew."""
+    """Row numbers of `steps` batches: every row once in random order, then all of them again."""
     order = torch.empty(0, dtype=torch.long)
     for _ in range(steps):
         if len(order) < batch:

@@ -94,11 +94,11 @@ def test_no_address_of_the_real_data_sets_is_broken_at_80_columns(monkeypatch, t
 
 def test_fetch_fills_the_cache_and_check_is_content(cache):
     fetched = run("fetch")
-    assert fetched.exit_code == 0 and f"3 files fetched, 0 were there, in {cache}." in fetched.stdout
+    assert fetched.exit_code == 0 and f"3 files fetched, 0 were already there, in {cache}." in fetched.stdout
     assert {str(path.relative_to(cache)): path.read_bytes() for path in cache.rglob("*") if path.is_file()} == CONTENTS
     checked = run("check")
     assert checked.exit_code == 0 and "All 3 files" in checked.stdout
-    assert "0 files fetched, 3 were there" in run("fetch", "all").stdout
+    assert "0 files fetched, 3 were already there" in run("fetch", "all").stdout
 
 
 def test_fetch_brings_only_the_data_sets_that_are_named_into_the_folder_that_is_named(cache, tmp_path):
@@ -121,7 +121,7 @@ def test_fetch_does_not_fill_the_folder_of_the_environment_unasked(cache, tmp_pa
     assert isinstance(refused.exception, ValueError) and f"--data {tmp_path / 'mine'}" in str(refused.exception)
     assert not cache.exists() and not (tmp_path / "mine").exists()
     monkeypatch.setenv("QPSBGD_DATA", str(origin[0]))
-    assert "All is in QPSBGD_DATA" in run("fetch", "toy").stdout
+    assert "All files are in QPSBGD_DATA" in run("fetch", "toy").stdout
 
 
 def test_check_lists_what_is_missing_or_wrong_and_fails(origin):
@@ -130,7 +130,7 @@ def test_check_lists_what_is_missing_or_wrong_and_fails(origin):
     result = run("check", "--data", origin[0])
     assert result.exit_code == 1
     assert lines(result)[:2] == [["wrong", str(origin[0] / "toy/one")], ["missing", str(origin[0] / "other/three")]]
-    assert f"2 of 3 files are missing or wrong; `qpsbgd data fetch toy other --data {origin[0]}` mends" in result.stdout
+    assert f"2 of 3 files are missing or wrong; run `qpsbgd data fetch toy other --data {origin[0]}`." in result.stdout
 
 
 def test_a_failed_download_is_an_error_that_names_the_file(origin, cache):

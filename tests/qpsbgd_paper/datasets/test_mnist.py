@@ -24,19 +24,19 @@ def test_an_array_is_read_as_it_was_written(written, idx):
 
 
 def test_a_truncated_gzip_file_is_refused(written, idx):
-    with pytest.raises(ValueError, match=r"file.gz must be a whole gzip file .*fetch it again"):
+    with pytest.raises(ValueError, match=r"file.gz is not a complete gzip file .*fetch it again"):
         read_idx(written(idx(np.arange(100))[:-12]), dimensions=1)
 
 
 def test_a_damaged_gzip_file_is_refused(written, idx):
     content = bytearray(idx(np.arange(100)))
     content[40] ^= 0xFF
-    with pytest.raises(ValueError, match="must be a whole gzip file"):
+    with pytest.raises(ValueError, match="is not a complete gzip file"):
         read_idx(written(bytes(content)), dimensions=1)
 
 
 def test_what_is_no_gzip_file_is_refused(written):
-    with pytest.raises(ValueError, match="must be a whole gzip file"):
+    with pytest.raises(ValueError, match="is not a complete gzip file"):
         read_idx(written(b"<html>not found</html>"), dimensions=1)
 
 
