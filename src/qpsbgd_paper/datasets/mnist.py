@@ -50,7 +50,7 @@ def load_mnist(*, data: Path | None = None) -> MnistImages:
         images, labels = read_images(part, data=data), read_labels(part, data=data)
         if len(images) != len(labels):
             raise ValueError(
-                f"MNIST must have a label for each image, but {part} has {len(images)} and {len(labels)} labels"
+                f"MNIST must have a label for each image, but {part} has {len(images)} images and {len(labels)} labels"
             )
         parts += [torch.from_numpy(images), torch.from_numpy(labels).long()]
     return MnistImages(*parts)
