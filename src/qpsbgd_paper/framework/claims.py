@@ -74,10 +74,10 @@ def stated(text: str, held: bool | Verdict, detail: str, *, source: Source = "pa
 def paired(text: str, ours: Sequence[float], theirs: Sequence[float], *, source: Source = "aim") -> Judged:
     """The claim that ours are larger than theirs, pair by pair."""
     differences = [a - b for a, b in zip(ours, theirs, strict=True)]
-    noise = two_standard_errors(differences) if len(differences) > 1 else math.inf
-    shown = two_standard_errors(differences)
-    detail = f"{np.mean(ours):.4g} against {np.mean(theirs):.4g}, two standard errors {shown:.2g} (paired)"
-    return stated(text, verdict(float(np.mean(differences)), noise=noise), detail, source=source)
+    noise = two_standard_errors(differences)
+    found = verdict(float(np.mean(differences)), noise=noise) if len(differences) > 1 else "within noise"
+    detail = f"{np.mean(ours):.4g} against {np.mean(theirs):.4g}, two standard errors {noise:.2g} (paired)"
+    return stated(text, found, detail, source=source)
 
 
 def judged(claim: Claim, values: Values, higher: Mapping[str, bool]) -> Judged:

@@ -41,7 +41,7 @@ class Experiment(ABC):
         """All that a report shows, from finished runs alone; raises FileNotFoundError where some are not done."""
 
     def prepare(self) -> None:  # noqa: B027
-        """Find or make the data before many processes need it; raises what a user can mend."""
+        """Find or make the data before many processes need it; raises errors that a user can fix."""
 
     def with_seeds(self, seeds: int) -> Experiment:
         """The same experiment with that many final runs."""
