@@ -14,9 +14,10 @@ from qpsbgd.solvers.annealer.chips import Chip
 from qpsbgd.solvers.annealer.packing import pack
 from qpsbgd.solvers.annealer.tiles import Tile, tiles_of
 from qpsbgd.solvers.annealer.virtual_qpu import VirtualChip
-from qpsbgd_paper.chip_studies.mnist_qubos import ABOUT, FIRST, LAYERS, THIRD, QuboStudy, claim, qubos
+from qpsbgd_paper.chip_studies.mnist_qubos import ABOUT, FIRST, LAYERS, THIRD, QuboStudy, qubos
+from qpsbgd_paper.framework.claims import stated
 from qpsbgd_paper.framework.experiment import Job
-from qpsbgd_paper.framework.runs import Result
+from qpsbgd_paper.framework.runs import Result, Work
 
 FAINT, TEXT = -1, -2
 BROKEN = 0.05
@@ -30,10 +31,10 @@ class Embedding(QuboStudy):
     name = "embedding"
     title = "Minor embedding on an annealer's chip"
     about = (
-        f"{ABOUT} Pictures show the QUBO as printed at the first update. Every column of a layer is put on a clique of "
-        "chains, searched once for every chip and size, so that columns and updates need no embedding of their own."
+        f"{ABOUT} Pictures show the QUBO as printed at the first update. Every column of a layer goes on a clique of "
+        "chains, found once per chip and size, so that no column or update needs an embedding of its own."
     )
-    paper = "Figure: the third layer's problem graph, and its embedding on Pegasus with several qubits for a spin."
+    paper = "Figure: the third layer's problem graph, and its embedding on Pegasus with several qubits per spin."
     seeds: int = 1
     pegasus: int = 16
     zephyr: int = 15
@@ -54,7 +55,7 @@ class Embedding(QuboStudy):
         return pictures + rows
 
     @property
-    def work(self) -> Callable[..., Result]:
+    def work(self) -> Work:
         """See `embed`."""
         return embed
 
@@ -67,7 +68,7 @@ class Embedding(QuboStudy):
         layers = {result["layer"]: result for result in results if result["what"] == "layer"}
         chips = [result for result in results if result["what"] == "chip"]
         rows = [result for result in results if result["what"] == "tiling"]
-        head = ["chip", "broken qubits", "spins of a column", "columns at once", "qubits a spin", "longest chain"]
+        head = ["chip", "broken qubits", "spins per column", "columns at once", "qubits per spin", "longest chain"]
         body = [
             [
                 row["chip"],
@@ -83,16 +84,16 @@ class Embedding(QuboStudy):
         title = "Columns that one submission holds, each on a clique of its own"
         figures = [*(_layer_figure(layer) for layer in layers.values()), _chip_figure(chips)]
         third, first = layers[THIRD]["lengths"], layers[FIRST]["lengths"]
-        several = f"{min(first)} to {max(first)} for a spin of the first layer"
+        several = f"{min(first)} to {max(first)} per spin of the first layer"
         claims = [
-            claim(
+            stated(
                 "A spin of the third layer takes several qubits",
                 min(third) > 1,
                 f"{max(third)} for each of its 4 inputs, since the chip has cliques of 4 single qubits; {several}",
             ),
-            claim("A spin of the first layer takes several qubits", min(first) > 1, several),
-            claim(
-                f"All {self.columns} columns of a layer with 16 inputs fit one submission",
+            stated("A spin of the first layer takes several qubits", min(first) > 1, several),
+            stated(
+                f"All {self.columns} columns of a layer with 16 inputs fit in one submission",
                 all(chip["submissions"] == 1 for chip in chips),
                 ", ".join(f"{chip['submissions']} on {chip['chip']}" for chip in chips),
                 source="aim",
@@ -210,7 +211,7 @@ def _layer_figure(result: Mapping[str, Any]) -> dict[str, Any]:
     chain = f"{min(lengths)}" if min(lengths) == max(lengths) else f"{min(lengths)} to {max(lengths)}"
     columns = f"{result['columns']} columns of {n} spins" if result["columns"] > 1 else f"one column of {n} spins"
     problem = {"title": f"{name}: {columns}", "size": 15, **result["problem"]}
-    title = f"on {result['chip']}: {chain} qubit{'s' if max(lengths) > 1 else ''} a spin"
+    title = f"on {result['chip']}: {chain} qubit{'s' if max(lengths) > 1 else ''} per spin"
     return {
         "name": name.replace(" ", "-"),
         "title": f"QUBO of the {name} and its embedding",
@@ -239,7 +240,7 @@ def _chip_figure(chips: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "title": f"One submission: a layer with {spins} inputs and {columns} columns",
         "caption": (
             f"Every point is a qubit, {used} in use; the qubits of a column have one colour, free ones are small and "
-            "grey. Colours come again."
+            "grey. Colours repeat."
         ),
         "kind": "graphs",
         "panels": panels,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,13 +16,13 @@ from qpsbgd_paper.chip_studies.mnist_qubos import (
     FORMS,
     UPDATES,
     QuboStudy,
-    claim,
     live_columns,
     qubos,
     whole_run,
 )
+from qpsbgd_paper.framework.claims import stated
 from qpsbgd_paper.framework.experiment import Job
-from qpsbgd_paper.framework.runs import Result
+from qpsbgd_paper.framework.runs import Result, Work
 
 DENSE, SPARSE = 0.5, 0.25
 """At least this share of a column's couplings, and at most this share of the layer's, for the paper's words to hold."""
@@ -37,7 +37,7 @@ class Evolution(QuboStudy):
     about = (
         f"{ABOUT} The layer has 16 inputs and 4 columns, hence a QUBO of 64 spins in four blocks of 16, which share "
         "their couplings. Where no column has a gradient there is nothing to solve, and such updates are left out. "
-        "Figures are of the first run that has all updates, tables of all runs."
+        "Figures show the first run that has all updates, tables cover all runs."
     )
     paper = "Figure, every 10th update: densely connected support in an otherwise sparse graph."
     seeds: int = 5
@@ -49,7 +49,7 @@ class Evolution(QuboStudy):
         return [{"form": form, "seed": seed, "updates": updates} for form in FORMS for seed in range(self.seeds)]
 
     @property
-    def work(self) -> Callable[..., Result]:
+    def work(self) -> Work:
         """See `matrices`."""
         return matrices
 
@@ -72,7 +72,7 @@ class Evolution(QuboStudy):
                 f"{min(overall):.1%} to {max(overall):.1%} of the layer's, in {len(every)} QUBOs"
             )
             holds = min(inside) >= DENSE and max(overall) <= SPARSE
-            claims.append(claim(f"Dense support in an otherwise sparse graph ({form})", holds, detail))
+            claims.append(stated(f"Dense support in an otherwise sparse graph ({form})", holds, detail))
         head = ["form", "update", "runs", "a column, 16 spins", "the layer, 64 spins"]
         head += ["columns with a gradient", "largest coupling", "largest field"]
         title = f"Density: share of pairs of spins that are coupled; mean of {self.seeds} seeds (least to most)"
@@ -93,7 +93,7 @@ class Evolution(QuboStudy):
             "title": f"One column of the first layer, {form}",
             "caption": (
                 "The column with the largest gradient, over 16 spins: couplings 2Q above the diagonal, fields s on it, "
-                "both in units of the matrix's largest coupling; larger fields have the last colour. Empty cells above "
+                "both in units of the matrix's largest coupling; larger fields get the last colour. Empty cells above "
                 f"the diagonal are couplings that are exactly zero. Seed {run['seed']}."
             ),
             "kind": "matrices",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -19,9 +19,10 @@ from qpsbgd.nn import BinaryLinear, Gain
 from qpsbgd.optim import QPSBGD
 from qpsbgd.qubo.binary_map import binary_map
 from qpsbgd.qubo.ising import direct_sum, in_range, ising_columns
-from qpsbgd_paper.framework.claims import Claim, Values, judged
+from qpsbgd_paper.framework.claims import Claim, Judged, Values, judged
 from qpsbgd_paper.framework.experiment import Job, Study
-from qpsbgd_paper.framework.runs import Result
+from qpsbgd_paper.framework.runs import Result, Work
+from qpsbgd_paper.framework.training import fit, random_rows
 
 GAINS: dict[str, Gain] = {"1": 1.0, "1/√n": "fan_in"}
 UNITS = {
@@ -43,9 +44,9 @@ class Gap(Study):
     title = "Spectral gap"
     about = (
         "One binary linear layer on Adult (LIBSVM's columns 6, 22 and 36), every neuron a classifier of its own with "
-        "cross entropy, batches of one row; the QUBO after ten updates. The smallest gap between the ground level and "
-        "the first level that does not end in a ground state, H = −A/2 Σ X + B/2 H_problem, linear: A = 1 − t/T, "
-        "B = t/T."
+        "cross entropy, batches of one row; the QUBO after ten updates. The gap is the smallest one between the "
+        "ground level and the first level that does not end in a ground state. H = −A/2 Σ X + B/2 H_problem; the "
+        "linear schedule has A = 1 − t/T, B = t/T."
     )
     paper = "Figure: smallest gap 0.03 with one neuron, 0.01 with two, in a unit that is not given."
     seeds: int = 20
@@ -75,7 +76,7 @@ class Gap(Study):
         return found
 
     @property
-    def work(self) -> Callable[..., Result]:
+    def work(self) -> Work:
         """See `measure`."""
         return measure
 
@@ -113,13 +114,9 @@ def measure(*, inputs: int, neurons: int, batch: int, scale: Any, gain: str, see
     torch.manual_seed(seed)
     layer = BinaryLinear(inputs, neurons, gain=GAINS[gain])
     optimizer = QPSBGD([layer], lr=0.03, solver="auto", scale=scale, momentum=0.0, clip=None)
-    for _ in range(steps):
-        chosen = torch.randint(len(rows), (batch,))
-        optimizer.zero_grad()
-        torch.autograd.backward(_loss(layer(rows[chosen]), targets[chosen]))
-        optimizer.step()
-    chosen = torch.randint(len(rows), (batch,))
-    record = full_batch(layer, (rows[chosen], targets[chosen]), _loss)[0].record
+    *before, last = random_rows(len(rows), batch, steps + 1)
+    fit(layer, lambda some: _loss(layer(rows[some]), targets[some]), rows=before, optimizers=[optimizer])
+    record = full_batch(layer, (rows[last], targets[last]), _loss)[0].record
     family = binary_map(record.inputs.double(), record.output_grads.double(), gain=layer.gain, scale=scale)
     own = ising_columns(family)
     chip = [in_range(column) for column in own]
@@ -246,13 +243,13 @@ def _neuron_table(
     numbers = sorted({int(neurons) for _, neurons, _ in values})
     body = []
     for setting in dict.fromkeys(key[0] for key in values):
-        for unit, told in UNITS.items():
+        for unit, words in UNITS.items():
             gaps = {number: values[setting, str(number), unit] for number in numbers}
             covers = all(min(gaps[number]) <= PAPER[number] <= max(gaps[number]) for number in PAPER)
             whole = counted.get((setting, "2", unit))
             cells = [_spread(gaps[number]) for number in numbers]
             named = setting.replace("literal", "as printed").replace("1.0", "scale 1")
-            body.append([named, told, *cells, _spread(whole) if whole else "–", "yes" if covers else "no"])
+            body.append([named, words, *cells, _spread(whole) if whole else "–", "yes" if covers else "no"])
     columns = [f"{number} neuron{'s' * (number > 1)}" for number in numbers]
     head = ["scale and gain", "unit", *columns, "2 neurons, levels in order", "0.03 and 0.01 in range?"]
     return {"title": "Smallest gap, three inputs: median (least – greatest) over the seeds", "head": head, "body": body}
@@ -270,7 +267,7 @@ def _width_table(widths: Widths) -> dict[str, Any]:
     return {"title": title, "head": ["batch", "scale", "inputs", *UNITS.values()], "body": body}
 
 
-def _neuron_claims(values: Mapping[tuple[str, str, str], list[float]]) -> list[dict[str, Any]]:
+def _neuron_claims(values: Mapping[tuple[str, str, str], list[float]]) -> list[Judged]:
     given: Values = {
         (setting, f"{count} neuron" + "s" * (count != "1"), unit): gaps
         for (setting, count, unit), gaps in values.items()
@@ -282,19 +279,19 @@ def _neuron_claims(values: Mapping[tuple[str, str, str], list[float]]) -> list[d
     )
     return [
         _judged(
-            Claim(f"The gap shrinks from one neuron to two ({told})", "2 neurons", unit, (setting,), ("1 neuron",)),
+            Claim(f"The gap shrinks from one neuron to two ({words})", "2 neurons", unit, (setting,), ("1 neuron",)),
             given,
         )
-        for setting, unit, told in settings
+        for setting, unit, words in settings
     ]
 
 
-def _judged(claim: Claim, values: Values) -> dict[str, Any]:
+def _judged(claim: Claim, values: Values) -> Judged:
     """The verdict; the claim's own words say what it is about."""
     return {**judged(claim, values, dict.fromkeys(UNITS, False)), "cases": []}
 
 
-def _width_claims(widths: Widths) -> list[dict[str, Any]]:
+def _width_claims(widths: Widths) -> list[Judged]:
     found = []
     for batch, scale in dict.fromkeys((batch, scale) for batch, scale, _ in widths):
         given: Values = {

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,9 +21,10 @@ from qpsbgd.qubo.ising import in_range, ising_columns
 from qpsbgd.solvers import make_solver
 from qpsbgd.solvers.annealer.tiles import tiles_of
 from qpsbgd_paper.chip_studies.gap_forms import BASE, COLUMNS, SCALES, forms_of, minima, sampled, shrunk, virtual_chip
+from qpsbgd_paper.framework.claims import Judged, deviation, paired, stated, verdict
 from qpsbgd_paper.framework.experiment import Job, Study
-from qpsbgd_paper.framework.runs import Result
-from qpsbgd_paper.framework.training import BinaryMLP, accuracy, batches
+from qpsbgd_paper.framework.runs import Result, Work
+from qpsbgd_paper.framework.training import BinaryMLP, accuracy, batches, fit
 
 ERRORS = {"usual": (0.02, 0.01), "high": (0.2, 0.1)}
 """Of fields and couplings: what a `VirtualChip` has by default, and ten times as much."""
@@ -40,6 +41,21 @@ TRAINING: Mapping[str, Mapping[str, Any]] = {
     "scale 4, descent after the read": {"scale": 4.0, "solver": {"descent": True}},
 }
 """Options of `QPSBGD`, and of the chip's solver, other than one read, no descent, scale 1 and momentum 0.9."""
+
+
+class Layer(NamedTuple):
+    """Whose QUBOs are taken: layer 0 of a network on Adult or layer 1 of one on digits, its inputs and all widths."""
+
+    layer: int
+    inputs: int
+    widths: tuple[int, ...]
+
+
+SOURCES: Mapping[str, Layer] = {
+    "adult 3": Layer(0, 3, (3, 5, 2)),
+    "adult 6": Layer(0, 6, (6, 5, 2)),
+    "digits 6": Layer(1, 6, (16, 6, 10)),
+}
 LIKE = ("as printed", "momentum 0.9", "pulled 0.25 towards the sign vector", "pulled 1 towards the sign vector")
 """The forms beside the scales that differ in their problem, not only in how it is sent."""
 
@@ -59,7 +75,7 @@ class GapOptions(Study):
     paper = "Conclusion: QUBOs with larger spectral gaps are future work."
     seeds: int = 3
     reads: int = 100
-    sources: tuple[str, ...] = ("adult 3", "adult 6", "digits 6")
+    sources: tuple[str, ...] = tuple(SOURCES)
     steps: int = 60
     training: tuple[str, ...] = tuple(TRAINING)
 
@@ -80,7 +96,7 @@ class GapOptions(Study):
         ]
 
     @property
-    def work(self) -> Callable[..., Result]:
+    def work(self) -> Work:
         """See `compute`."""
         return compute
 
@@ -88,7 +104,7 @@ class GapOptions(Study):
         """Find the data, and the chip's tiles."""
         _adult()
         _small_digits()
-        for width in {int(source.split()[1]) for source in self.sources} | {16}:
+        for width in {SOURCES[source].inputs for source in self.sources} | {16}:
             tiles_of(virtual_chip(ERRORS["usual"], 0)[1], width)
 
     def quick(self) -> GapOptions:
@@ -150,35 +166,35 @@ def train(*, form: str, solver: str, steps: int, seed: int) -> Result:
     options = dict(TRAINING[form])
     noisy |= options.pop("solver", {})
     chosen = make_solver(solver, **noisy) if solver == "virtual-qpu" else solver
-    optimizer = QPSBGD(model, lr=0.03, solver=chosen, **options)
-    curve = []
-    for rows in batches(len(inputs), 32, steps):
-        optimizer.zero_grad()
-        torch.autograd.backward(F.cross_entropy(model(inputs[rows]), targets[rows]))
-        optimizer.step()
-        with torch.no_grad():
-            curve.append(accuracy(model(held_inputs), held_targets))
+    curve = fit(
+        model,
+        lambda rows: F.cross_entropy(model(inputs[rows]), targets[rows]),
+        rows=batches(len(inputs), 32, steps),
+        optimizers=[QPSBGD(model, lr=0.03, solver=chosen, **options)],
+        measure=lambda: accuracy(model(held_inputs), held_targets),
+    )
     return {"accuracy": statistics.mean(curve[steps // 2 :])}
 
 
 def _updates(source: str, batch: int, seed: int) -> tuple[list[LayerRecord], float]:
     """What a layer saw in ten updates, four columns of it, and its gain."""
-    kind, width = source.split()
-    inputs, targets = _adult() if kind == "adult" else _small_digits()[0]
+    layer, width, widths = SOURCES[source]
+    inputs, targets = _adult() if layer == 0 else _small_digits()[0]
     torch.manual_seed(seed)
-    if kind == "adult":
-        inputs = inputs[:, torch.randperm(inputs.shape[1])[: int(width)]]
-    widths = [int(width), 5, 2] if kind == "adult" else [16, int(width), 10]
+    if layer == 0:
+        inputs = inputs[:, torch.randperm(inputs.shape[1])[:width]]
     model = BinaryMLP(widths, gain="fan_in")
-    optimizer = QPSBGD(model, lr=0.03, solver="exact", momentum=0.9)
     records = []
-    for rows in batches(len(inputs), batch, 10):
-        seen = full_batch(model, (inputs[rows], targets[rows]), F.cross_entropy)[kind == "digits"]
-        records.append(LayerRecord(seen.record.inputs, seen.record.output_grads[:, :COLUMNS]))
-        optimizer.zero_grad()
-        torch.autograd.backward(F.cross_entropy(model(inputs[rows]), targets[rows]))
-        optimizer.step()
-    return records, seen.layer.gain
+
+    def loss(rows: Tensor) -> Tensor:
+        seen = full_batch(model, (inputs[rows], targets[rows]), F.cross_entropy)[layer].record
+        records.append(LayerRecord(seen.inputs, seen.output_grads[:, :COLUMNS]))
+        return F.cross_entropy(model(inputs[rows]), targets[rows])
+
+    optimizer = QPSBGD(model, lr=0.03, solver="exact", momentum=0.9)
+    fit(model, loss, rows=batches(len(inputs), batch, 10), optimizers=[optimizer])
+    gain: float = model.layers[layer].gain  # type: ignore[assignment]
+    return records, gain
 
 
 @cache
@@ -231,7 +247,7 @@ def _training_table(runs: Mapping[tuple[str, str], Sequence[float]]) -> dict[str
     body = []
     for form in dict.fromkeys(form for form, _ in runs):
         both = [runs.get((form, solver)) for solver in ("exact", "virtual-qpu")]
-        body.append([form, *(f"{statistics.mean(v):.3f} ± {_deviation(v):.3f}" if v else "–" for v in both)])
+        body.append([form, *(f"{statistics.mean(v):.3f} ± {deviation(v):.3f}" if v else "–" for v in both)])
     head = ["form", "exact", "one read of a chip with large errors"]
     return {"title": "Digits of 16 pixels: accuracy, mean of the second half of training", "head": head, "body": body}
 
@@ -271,15 +287,15 @@ def _gap_figure(qubos: Forms) -> dict[str, Any]:
     return {"name": "reads", "title": "Gap and reads", "caption": caption, "kind": "lines", "panels": panels}
 
 
-def _claims(qubos: Forms, runs: Mapping[tuple[str, str], Sequence[float]]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = [_diagonal_claim(qubos)]
+def _claims(qubos: Forms, runs: Mapping[tuple[str, str], Sequence[float]]) -> list[Judged]:
+    found: list[Judged] = [_diagonal_claim(qubos)]
     tests: list[tuple[str, str, str, str]] = [
         ("A larger scale gives a larger gap in the chip's ranges (8 against 1)", "scale 8", BASE, "chip"),
         ("A larger scale gives more optimal reads (8 against 1)", "scale 8", BASE, "usual"),
         ("A larger scale gives more optimal reads on a chip with large errors (8 against 1)", "scale 8", BASE, "high"),
         ("Momentum gives more optimal reads", "momentum 0.9", BASE, "usual"),
         (
-            "A factor for every column gives more optimal reads than one for all",
+            "One factor per column gives more optimal reads than one for all columns",
             BASE,
             "one factor for all columns",
             "usual",
@@ -292,28 +308,21 @@ def _claims(qubos: Forms, runs: Mapping[tuple[str, str], Sequence[float]]) -> li
         ),
     ]
     for text, ours, theirs, key in tests:
-        found.append({"text": text, "source": "aim", **_compared(*(_gathered(qubos, n, key) for n in (ours, theirs)))})
-    for level, told in (("usual", "usual"), ("high", "large")):
+        found.append(paired(text, _gathered(qubos, ours, key), _gathered(qubos, theirs, key)))
+    for level, words in (("usual", "usual"), ("high", "large")):
         gaps, shares = _gap_and_reads(qubos, level)
         rank = float(np.corrcoef(_ranks(gaps), _ranks(shares))[0, 1])
         noise = 2 / len(gaps) ** 0.5
-        found.append(
-            {
-                "text": f"A larger gap goes with more optimal reads ({told} errors)",
-                "source": "paper",
-                "verdict": "within noise" if abs(rank) <= noise else "yes" if rank > 0 else "no",
-                "detail": f"rank correlation {rank:.2f} over {len(gaps)} columns in all forms, noise {noise:.2g} "
-                "if all were independent",
-            }
-        )
+        text = f"A larger gap goes with more optimal reads ({words} errors)"
+        detail = f"rank correlation {rank:.2f} over {len(gaps)} columns in all forms, noise {noise:.2g} if all were "
+        found.append(stated(text, verdict(rank, noise=noise), f"{detail}independent"))
     trained = [
         (form, BASE) for form in ("scale 4", "scale 8", "scale 1, chain strength 0.1", "scale 1, best of 10 reads")
     ]
     for form, against in [*trained, ("scale 4, descent after the read", "scale 1, descent after the read")]:
         if (form, "virtual-qpu") in runs:
             text = f"On a chip with large errors, {form} trains better than {against}"
-            sides = _compared(runs[form, "virtual-qpu"], runs[against, "virtual-qpu"])
-            found.append({"text": text, "source": "aim", **sides})
+            found.append(paired(text, runs[form, "virtual-qpu"], runs[against, "virtual-qpu"]))
     return found
 
 
@@ -323,31 +332,11 @@ def _ranks(values: Sequence[float]) -> np.ndarray[Any, Any]:
     return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[which])
 
 
-def _diagonal_claim(qubos: Forms) -> dict[str, Any]:
+def _diagonal_claim(qubos: Forms) -> Judged:
     def both(key: str) -> tuple[list[float], list[float]]:
         return _gathered(qubos, "with another diagonal", key), _gathered(qubos, BASE, key)
 
     furthest = max(abs(a - b) for a, b in zip(*both("chip"), strict=True))
     same = all(a == b for key in ERRORS for a, b in zip(*both(key), strict=True))
-    return {
-        "text": "A diagonal added to Q changes neither gap nor reads",
-        "source": "aim",
-        "verdict": "yes" if same and furthest < 1e-9 else "no",
-        "detail": f"gaps differ by {furthest:.1g} at most; the shares of optimal reads are the same: {same}",
-    }
-
-
-def _compared(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, str]:
-    """Whether ours are larger, pair by pair, by more than two standard errors of the mean difference."""
-    differences = [a - b for a, b in zip(ours, theirs, strict=True)]
-    mean = statistics.mean(differences)
-    error = 2 * _deviation(differences) / len(differences) ** 0.5
-    verdict = "within noise" if abs(mean) <= error or len(differences) < 2 else "yes" if mean > 0 else "no"
-    detail = (
-        f"{statistics.mean(ours):.4g} against {statistics.mean(theirs):.4g}, two standard errors {error:.2g} (paired)"
-    )
-    return {"verdict": verdict, "detail": detail}
-
-
-def _deviation(values: Sequence[float]) -> float:
-    return statistics.stdev(values) if len(values) > 1 else 0.0
+    detail = f"gaps differ by {furthest:.1g} at most; the shares of optimal reads are the same: {same}"
+    return stated("A diagonal added to Q changes neither gap nor reads", same and furthest < 1e-9, detail, source="aim")

@@ -16,7 +16,7 @@ from qpsbgd.solvers.exact.exact import Exact
 from qpsbgd_paper.experiments.mnist import SETTINGS, split
 from qpsbgd_paper.framework.experiment import Job, Study
 from qpsbgd_paper.framework.methods import BUILDERS, Options, printed, rates
-from qpsbgd_paper.framework.training import BinaryMLP, batches
+from qpsbgd_paper.framework.training import BinaryMLP, batches, fit
 
 PAIR = "1/2"
 FIRST, THIRD = 0, 2
@@ -57,11 +57,12 @@ def qubos(form: str, *, seed: int, updates: Sequence[int] = UPDATES) -> list[lis
     model = BinaryMLP([16, 4, 4, 2], gain=settings["gain"], constant=settings["constant"])
     steps = max(updates) + 1
     keeping = _Keeping()
-    optimizer = BUILDERS["qpsbgd"](model, {**FORMS[form], "solver": keeping}, steps)
-    for rows in batches(len(inputs), settings["batch"], steps):
-        optimizer.zero_grad()
-        torch.autograd.backward(F.cross_entropy(model(inputs[rows]), targets[rows]))
-        optimizer.step()
+    fit(
+        model,
+        lambda rows: F.cross_entropy(model(inputs[rows]), targets[rows]),
+        rows=batches(len(inputs), settings["batch"], steps),
+        optimizers=[BUILDERS["qpsbgd"](model, {**FORMS[form], "solver": keeping}, steps)],
+    )
     return [keeping.families[update] for update in updates]
 
 
@@ -92,13 +93,8 @@ def whole_run(results: Sequence[Mapping[str, Any]], *, shown: str) -> Mapping[st
     return min(results, key=lambda result: sum(entry is None for entry in result[shown]))
 
 
-def claim(text: str, holds: bool, detail: str, *, source: str = "paper") -> dict[str, str]:
-    """A claim with its verdict."""
-    return {"text": text, "source": source, "verdict": "yes" if holds else "no", "detail": detail}
-
-
 class _Keeping(Solver):
-    """The exact solver, which keeps what it was asked."""
+    """The exact solver, which keeps the families it was given."""
 
     def __init__(self) -> None:
         self.families: list[list[QuboFamily]] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -13,14 +13,14 @@ import torch.nn.functional as F
 
 from qpsbgd.optim import QPSBGD
 from qpsbgd.qubo import QuboFamily, Solution
-from qpsbgd.solvers import Solver, make_solver
+from qpsbgd.solvers import Solver
 from qpsbgd.solvers.exact.exact import Exact
 from qpsbgd_paper.experiments.mnist import SETTINGS, split
-from qpsbgd_paper.framework.claims import TEST, Claim, judged
+from qpsbgd_paper.framework.claims import TEST, Claim, deviation, judged
 from qpsbgd_paper.framework.experiment import Job, Study
-from qpsbgd_paper.framework.methods import VIRTUAL_CHIP, prepare_virtual_chip
-from qpsbgd_paper.framework.runs import Result
-from qpsbgd_paper.framework.training import BinaryMLP, accuracy, batches
+from qpsbgd_paper.framework.methods import VIRTUAL_CHIP, chosen_solver, prepare_virtual_chip
+from qpsbgd_paper.framework.runs import Result, Work
+from qpsbgd_paper.framework.training import BinaryMLP, accuracy, batches, fit
 
 PAIRS = ("1/2", "1/7")
 FLIPS = (0.1, 0.2, 0.3, 0.4, 0.5)
@@ -41,6 +41,9 @@ SOLVERS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 )
 """From exact answers to random ones."""
 
+KINDS = {"exact": "exact", "virtual-qpu": "virtual QPU", "flipped": "exact, spins flipped"}
+"""Solvers by name, as figures call them."""
+
 FIGURES = {"train": "training accuracy", "test": "test accuracy"}
 
 
@@ -52,8 +55,8 @@ class Quality(Study):
     title = "Accuracy against the quality of the solver"
     about = (
         "The network and data of the experiment mnist in its long setting, digits 1/2 and 1/7, with the same options "
-        "(lr 0.01, scale 1, momentum 0.9) for every solver: exact; a virtual chip with control errors as they are by "
-        "default, and many times larger; and exact answers of which every spin is flipped with some probability. The "
+        "(lr 0.01, scale 1, momentum 0.9) for every solver: exact; a virtual chip with its default control errors and "
+        "with many times larger ones; and exact answers in which every spin is flipped with some probability. The "
         "energy gap of an answer is (E − E₀)/(E_r − E₀), with the optimum E₀ and the mean energy E_r of random spins: "
         "0 is exact, 1 is a coin toss. Accuracies are means over the second half of training, without any choice of "
         "best weights."
@@ -73,7 +76,7 @@ class Quality(Study):
         ]
 
     @property
-    def work(self) -> Callable[..., Result]:
+    def work(self) -> Work:
         """See `train`."""
         return train
 
@@ -93,7 +96,9 @@ class Quality(Study):
         figures: dict[tuple[str, str, str], list[float]] = {}
         for job, result in zip(self.jobs(), results, strict=True):
             for key in ("gap", *FIGURES):
-                figures.setdefault((job["pair"], job["label"], key), []).append(result[key])
+                figures.setdefault((job["pair"], job["label"], key), []).append(
+                    np.nan if result[key] is None else result[key]
+                )
         body = []
         for label in self.solvers:
             gap = np.mean([figures[pair, label, "gap"] for pair in PAIRS])
@@ -106,7 +111,7 @@ class Quality(Study):
                 Claim(
                     f"Exact answers train better than {other} (training accuracy)", "exact", "train", PAIRS, (other,)
                 ),
-                dict(figures),
+                figures,
                 {"train": True},
             )
             for other in self.solvers[1:]
@@ -121,9 +126,7 @@ class Quality(Study):
 
     def _figure(self, figures: Mapping[tuple[str, str, str], list[float]]) -> dict[str, Any]:
         kinds = {
-            "exact": [label for label in self.solvers if label == "exact"],
-            "virtual QPU": [label for label in self.solvers if label.startswith("virtual")],
-            "exact, spins flipped": [label for label in self.solvers if "flipped" in label],
+            kind: [label for label in self.solvers if SOLVERS[label]["name"] == name] for name, kind in KINDS.items()
         }
         panels = []
         for key, name in FIGURES.items():
@@ -136,9 +139,7 @@ class Quality(Study):
                         {
                             "x": [round(float(np.mean(figures[pair, label, "gap"])), 5) for label in order],
                             "y": [round(float(np.mean(each)), 4) for each in values],
-                            "error": [
-                                round(float(np.std(each, ddof=1)) if len(each) > 1 else 0.0, 4) for each in values
-                            ],
+                            "error": [round(deviation(each), 4) for each in values],
                             "label": kind,
                             "style": "points",
                             "colour": colour,
@@ -156,22 +157,16 @@ def train(*, label: str, solver: Mapping[str, Any], pair: str, seed: int, steps:
     torch.manual_seed(seed)
     model = BinaryMLP([16, 4, 4, 2], gain=settings["gain"], constant=settings["constant"])
     measured = _Measured(_solver(solver, seed=seed))
-    optimizer = QPSBGD(model, lr=0.01, scale=1.0, momentum=0.9, solver=measured)
-    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.02, steps)
-    train, test = [], []
-    for rows in batches(len(inputs), settings["batch"], steps):
-        model.train()
-        optimizer.zero_grad()
-        torch.autograd.backward(F.cross_entropy(model(inputs[rows]), targets[rows]))
-        optimizer.step()
-        schedule.step()
-        model.eval()
-        with torch.no_grad():
-            train.append(accuracy(model(inputs), targets))
-            test.append(accuracy(model(test_inputs), test_targets))
-    half = steps // 2
-    means = {"train": float(np.mean(train[half:])), "test": float(np.mean(test[half:]))}
-    return {"gap": float(np.mean(measured.gaps)), **means}
+    found = fit(
+        model,
+        lambda rows: F.cross_entropy(model(inputs[rows]), targets[rows]),
+        rows=batches(len(inputs), settings["batch"], steps),
+        optimizers=[QPSBGD(model, lr=0.01, scale=1.0, momentum=0.9, solver=measured)],
+        measure=lambda: (accuracy(model(inputs), targets), accuracy(model(test_inputs), test_targets)),
+        falling_over=steps,
+    )
+    train, test = (float(np.mean(part)) for part in zip(*found[steps // 2 :], strict=True))
+    return {"gap": float(np.mean(measured.gaps)), "train": train, "test": test}
 
 
 def energy_gaps(family: QuboFamily, solution: Solution, *, best: Solution) -> torch.Tensor:
@@ -213,10 +208,11 @@ class _Flipped(Solver):
 
 
 def _solver(options: Mapping[str, Any], *, seed: int) -> Solver:
-    given = dict(options)
-    name = given.pop("name")
-    return _Flipped(given["rate"], seed) if name == "flipped" else make_solver(name, **given)
+    if options["name"] == "flipped":
+        return _Flipped(options["rate"], seed)
+    chosen: Solver = chosen_solver(options)
+    return chosen
 
 
 def _mean(values: Sequence[float]) -> str:
-    return f"{np.mean(values):.3f}" + (f" ± {np.std(values, ddof=1):.3f}" if len(values) > 1 else "")
+    return f"{np.mean(values):.3f}" + (f" ± {deviation(values):.3f}" if len(values) > 1 else "")

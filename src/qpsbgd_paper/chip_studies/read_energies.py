@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,14 +19,14 @@ from qpsbgd_paper.chip_studies.mnist_qubos import (
     THIRD,
     UPDATES,
     QuboStudy,
-    claim,
     qubos,
     strongest_column,
     varying,
     whole_run,
 )
+from qpsbgd_paper.framework.claims import Judged, stated, two_standard_errors, verdict
 from qpsbgd_paper.framework.experiment import Job
-from qpsbgd_paper.framework.runs import Result
+from qpsbgd_paper.framework.runs import Result, Work
 
 BINS = 30
 CHIP = (
@@ -54,8 +54,8 @@ class ReadEnergies(QuboStudy):
     name = "samples"
     title = "Energies of 1000 reads"
     about = (
-        f"{ABOUT} Reads are of one column, the one of largest gradient: third layer 4 spins, first layer 16. {CHIP} "
-        "Energies are without what is the same for all spins."
+        f"{ABOUT} Reads are of the column with the largest gradient: 4 spins in the third layer, 16 in the first. "
+        f"{CHIP} Energies leave out what is the same for all spins."
     )
     paper = "Histograms of the third layer at updates 0 to 50: tail-heavy, shifted towards negative numbers."
     seeds: int = 5
@@ -68,7 +68,7 @@ class ReadEnergies(QuboStudy):
         return self.runs(reads=self.reads, size=self.size, updates=list(self.updates))
 
     @property
-    def work(self) -> Callable[..., Result]:
+    def work(self) -> Work:
         """See `read`."""
         return read
 
@@ -172,14 +172,14 @@ def _cells(found: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
 
 
-def _tail_claim(name: str, every: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+def _tail_claim(name: str, every: Sequence[Mapping[str, Any]]) -> Judged:
     """A tail towards high energies is a positive skewness: judged by its mean and two standard errors."""
     skews = [at["skewness"] for at in every if at["skewness"] is not None]
     negative = float(np.mean([at["mean"] < 0 for at in every]))
-    text = f"Energies have a heavy tail upwards and are mostly negative ({name})"
+    text = f"Energies have a heavy upper tail and are mostly negative ({name})"
     if len(skews) < 2:
-        return claim(text, False, "the reads of a QUBO are all the same")
-    mean, error = float(np.mean(skews)), 2 * float(np.std(skews, ddof=1)) / len(skews) ** 0.5
-    detail = f"skewness {mean:.2f}, two standard errors {error:.2f}; {negative:.0%} of {len(every)} means are negative"
-    found = claim(text, mean > error and negative > 0.5, detail)
-    return {**found, "verdict": "within noise"} if abs(mean) <= error else found
+        return stated(text, False, "the reads of a QUBO are all the same")
+    mean, noise = float(np.mean(skews)), two_standard_errors(skews)
+    detail = f"skewness {mean:.2f}, two standard errors {noise:.2f}; {negative:.0%} of {len(every)} means are negative"
+    skewed = verdict(mean, noise=noise)
+    return stated(text, "no" if skewed == "yes" and negative <= 0.5 else skewed, detail)

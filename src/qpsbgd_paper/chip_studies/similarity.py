@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,15 +20,15 @@ from qpsbgd_paper.chip_studies.mnist_qubos import (
     THIRD,
     UPDATES,
     QuboStudy,
-    claim,
     live_columns,
     of_columns,
     qubos,
     whole_run,
 )
 from qpsbgd_paper.chip_studies.read_energies import CHIP, chip
+from qpsbgd_paper.framework.claims import Judged, stated
 from qpsbgd_paper.framework.experiment import Job
-from qpsbgd_paper.framework.runs import Result
+from qpsbgd_paper.framework.runs import Result, Work
 
 AT_MOST = 0.45
 """What the paper's "around 0.4" is taken to allow."""
@@ -41,10 +41,10 @@ class Similarity(QuboStudy):
     name = "similarity"
     title = "Similarity of the samples of lowest energy"
     about = (
-        f"{ABOUT} A sample is one read of all of a layer's columns that have a gradient: third layer 8 spins, first "
-        "layer up to 64. Of 1000 reads the 10 different ones of lowest energy are compared: |A ∩ B| / |A ∪ B| of "
-        "their sets of +1 spins; two empty sets count as equal, and samples of equal energy come in the order of their "
-        f"spins. Independent random spins have 1/3 on average. {CHIP}"
+        f"{ABOUT} A sample is one read of all of a layer's columns that have a gradient: 8 spins in the third layer, "
+        "up to 64 in the first. Of 1000 reads, the 10 distinct ones of lowest energy are compared by |A ∩ B| / |A ∪ "
+        "B| of their sets of +1 spins; two empty sets count as equal, and samples of equal energy are ordered by "
+        f"their spins. Independent random spins have 1/3 on average. {CHIP}"
     )
     paper = "Matrix of the third layer: all fairly dissimilar, at most around 0.4."
     seeds: int = 4
@@ -58,7 +58,7 @@ class Similarity(QuboStudy):
         return self.runs(reads=self.reads, size=self.size, count=self.count, updates=list(self.updates))
 
     @property
-    def work(self) -> Callable[..., Result]:
+    def work(self) -> Work:
         """See `compare`."""
         return compare
 
@@ -79,7 +79,7 @@ class Similarity(QuboStudy):
                 claims += _claims(f"{LAYERS[layer]}, {form}", every)
             figures.append(self._figure(layer, panels))
         head = ["layer", "form", "QUBOs", "largest", "mean", "pairs at most 0.45"]
-        head += ["different samples"]
+        head += ["distinct samples"]
         title = f"Jaccard similarity of the {self.count} lowest samples; mean over updates and seeds (least to most)"
         return {"figures": figures, "tables": [{"title": title, "head": head, "body": body}], "claims": claims}
 
@@ -140,12 +140,14 @@ def _cells(every: Sequence[Mapping[str, Any]]) -> list[str]:
     return [span("largest", ".2f"), span("mean", ".2f"), span("below", ".0%"), span("different", ".0f")]
 
 
-def _claims(name: str, every: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+def _claims(name: str, every: Sequence[Mapping[str, Any]]) -> list[Judged]:
     largest, mean, below = (float(np.mean([at[key] for at in every])) for key in ("largest", "mean", "below"))
     share = f"{below:.0%} of the pairs have at most {AT_MOST:g}, on average over {len(every)} QUBOs; mean {mean:.2f}"
     return [
-        claim(f"Most samples of lowest energy are dissimilar ({name})", below > 0.5, share),
-        claim(
-            f"No two of them have more than about 0.4 ({name})", largest <= AT_MOST, f"largest {largest:.2f} on average"
+        stated(f"Most samples of lowest energy are dissimilar ({name})", below > 0.5, share),
+        stated(
+            f"No two of them are more similar than about 0.4 ({name})",
+            largest <= AT_MOST,
+            f"largest {largest:.2f} on average",
         ),
     ]

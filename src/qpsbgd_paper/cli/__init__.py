@@ -12,7 +12,7 @@ def require(command: str) -> None:
     missing = [name for name in _NEEDED if not _installed(name)]
     if missing:
         raise ImportError(
-            f"`qpsbgd {command}` belongs to the paper's experiments and needs {', '.join(missing)}: "
+            f"`qpsbgd {command}` is part of the paper's experiments and needs {', '.join(missing)}: "
             "pip install 'qpsbgd[paper]'"
         )
 
@@ -22,3 +22,10 @@ def _installed(name: str) -> bool:
         return find_spec(name) is not None
     except ModuleNotFoundError:  # the package around it is missing
         return False
+
+
+def say(text: str) -> None:
+    """Print a line as it is; the terminal breaks it where it is long."""
+    from qpsbgd.cli.console import console
+
+    console.print(text, highlight=False, markup=False, soft_wrap=True)

@@ -12,14 +12,13 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 from rich.table import Table
 
 from qpsbgd.cli.console import console
+from qpsbgd_paper.cli import say
 from qpsbgd_paper.datasets import files
 from qpsbgd_paper.datasets.published import Published
 
 app = typer.Typer(no_args_is_help=True, help="Data files of the experiments: list, fetch and check them.")
 
-Names = Annotated[
-    list[str] | None, typer.Argument(metavar="NAME", help="Data sets, or all, which is also what no name means.")
-]
+Names = Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Data sets, or all; no name means all.")]
 Data = Annotated[
     Path | None, typer.Option(help="The data folder, instead of the one in QPSBGD_DATA or the user's cache.")
 ]
@@ -30,13 +29,8 @@ def list_(data: Data = None) -> None:
     """List the data sets, where they come from, and whether they are here."""
     folder, _ = files.data_folder(data)
     table = Table(box=None, pad_edge=False)
-    for title in ("data set", "files", "bytes", "here", "origin"):
-        table.add_column(
-            title,
-            no_wrap=title != "origin",
-            overflow="fold",
-            justify="right" if title in ("files", "bytes") else "left",
-        )
+    for title in ("data set", "files", "bytes", "here"):
+        table.add_column(title, no_wrap=True, justify="right" if title in ("files", "bytes") else "left")
     for dataset, members in files.datasets().items():
         states = [files.state(file.name, data=data) for file in members]
         if "wrong" in states:
@@ -46,10 +40,12 @@ def list_(data: Data = None) -> None:
         else:
             here = "[green]yes[/green]"
         size = f"{sum(file.size for file in members):,}"
-        origin = members[0].origins[0].rpartition("/")[0] + "/"
-        table.add_row(f"[bold]{dataset}[/bold]", str(len(members)), size, here, escape(origin))
-    console.print(f"In {folder}:", highlight=False, soft_wrap=True, markup=False)
+        table.add_row(f"[bold]{dataset}[/bold]", str(len(members)), size, here)
+    say(f"In {folder}:")
     console.print(table)
+    say("\nOrigins:")
+    for dataset, members in files.datasets().items():  # beside the table, addresses would be broken at 80 columns
+        say(f"{dataset:<9} {members[0].origins[0].rpartition('/')[0]}/")
 
 
 @app.command()
@@ -59,10 +55,10 @@ def fetch(names: Names = None, data: Data = None) -> None:
     named = os.environ.get("QPSBGD_DATA")
     if data is None and named:
         if all(files.state(file.name) == "right" for file in wanted):
-            console.print(f"All is in QPSBGD_DATA, {named}.", highlight=False, soft_wrap=True, markup=False)
+            say(f"All files are in QPSBGD_DATA, {named}.")
             return
         raise ValueError(
-            f"files are looked for in QPSBGD_DATA, {named}, which is filled on request only: add `--data {named}`, or "
+            f"files are looked for in QPSBGD_DATA, {named}, which is filled only on request: add `--data {named}`, or "
             "unset QPSBGD_DATA to use the cache"
         )
     folder, _ = files.data_folder(data)
@@ -73,10 +69,10 @@ def fetch(names: Names = None, data: Data = None) -> None:
             for file in missing:
                 files.fetch(file.name, data=data and folder, progress=_follow(progress, file))
     except KeyboardInterrupt:
-        console.print("\nStopped. What is complete is kept; the same command goes on from here.")
+        say("\nStopped. Complete files are kept; the same command goes on from here.")
         raise typer.Exit(130) from None
-    text = f"{len(missing)} files fetched, {len(wanted) - len(missing)} were there, in {folder}."
-    console.print(text, highlight=False, soft_wrap=True, markup=False)
+    text = f"{len(missing)} files fetched, {len(wanted) - len(missing)} were already there, in {folder}."
+    say(text)
 
 
 @app.command()
@@ -90,12 +86,10 @@ def check(names: Names = None, data: Data = None) -> None:
     if problems:
         sets = " ".join(dict.fromkeys(file.dataset for _, file in problems))
         place = f" --data {folder}" if data or os.environ.get("QPSBGD_DATA") else ""
-        text = (
-            f"{len(problems)} of {len(wanted)} files are missing or wrong; `qpsbgd data fetch {sets}{place}` mends it."
-        )
-        console.print(text, highlight=False, soft_wrap=True, markup=False)
+        text = f"{len(problems)} of {len(wanted)} files are missing or wrong; run `qpsbgd data fetch {sets}{place}`."
+        say(text)
         raise typer.Exit(1)
-    console.print(f"All {len(wanted)} files in {folder} are right.", highlight=False, soft_wrap=True, markup=False)
+    say(f"All {len(wanted)} files in {folder} have the right checksums.")
 
 
 def _follow(progress: Progress, file: Published) -> files.Progress:

@@ -15,7 +15,7 @@ import typer
 from qpsbgd.cli.console import console, rich_table, show
 from qpsbgd.cli.solve import read_options
 from qpsbgd.solvers import make_solver
-from qpsbgd_paper.cli import require
+from qpsbgd_paper.cli import require, say
 from qpsbgd_paper.experiments import EXPERIMENTS, make_experiment
 
 if TYPE_CHECKING:
@@ -24,13 +24,16 @@ if TYPE_CHECKING:
 Summary = dict[str, Any]
 
 INTRO = (
-    "(G) in the paper's claims is QP-SBGD with Gurobi, here with our exact solver, or with tabu search (auto) where "
-    "layers are too wide for exact answers. (D) is QP-SBGD on a D-Wave annealer, here on a virtual chip (solver "
-    "virtual-qpu: a Pegasus graph with chains and control errors, ten reads, no descent) or, called simulated "
-    "annealer, one short read of quantum Monte Carlo without a chip; nothing was run on hardware. As printed means the "
-    "paper's equation taken literally. Options of every method are chosen from a small grid on training or validation "
-    "data; figures are mean ± standard deviation over seeds."
+    "In the paper's claims, (G) is QP-SBGD with Gurobi; here it is our exact solver, or tabu search (auto) where "
+    "layers are too wide for exact answers. (D) is QP-SBGD on a D-Wave annealer; here it is a virtual chip (solver "
+    "virtual-qpu: a Pegasus graph with chains and control errors, ten reads, no descent), or a simulated annealer: "
+    "one short read of quantum Monte Carlo, without a chip. Nothing has been run on hardware. The form as printed is "
+    "the paper's equation taken literally. The options of every method are chosen from a small grid on training or "
+    "validation data; figures are means ± standard deviations over seeds."
 )
+
+PAPER, QUICK = Path("results/paper"), Path("results/quick")
+"""Where `qpsbgd run` keeps results, and where with --quick."""
 
 DEFAULT_PROCESSES = min(2, os.cpu_count() or 1)
 PROCESSES = Annotated[int, typer.Option(min=1, help="Processes to use.")]
@@ -48,20 +51,21 @@ def demo(
     require("demo")
     from qpsbgd_paper.experiments.digits import Digits
     from qpsbgd_paper.experiments.logreg import LogReg
-    from qpsbgd_paper.report.page import page
 
     budgets = (epochs,) if epochs <= 2 else (2, epochs)
     experiments = [Digits(budgets=budgets, seeds=seeds), LogReg(seeds=8, choosing_seeds=2)]
-    summaries = _run(experiments, out=out, workers=workers, fresh=fresh, command="qpsbgd demo")
-    _write_report(summaries, out, page(summaries, title="Binary networks trained with QP-SBGD"))
+    _write_report(_run(experiments, out=out, workers=workers, fresh=fresh, command="qpsbgd demo"), out)
 
 
 def run(
-    names: Annotated[list[str], typer.Argument(help=f"{', '.join(EXPERIMENTS)}, or all.", metavar="NAME…")],
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help=f"{', '.join(EXPERIMENTS)}, or all. Without a name they are listed.", metavar="NAME..."),
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Small: two seeds, few steps.")] = False,
     seeds: Annotated[int | None, typer.Option(min=1, help="Final runs per method, instead of the default.")] = None,
     solver: Annotated[str | None, typer.Option(help="Add a line with QP-SBGD and this solver.")] = None,
-    option: Annotated[list[str] | None, typer.Option(help="Option of that solver, key=value; repeat at will.")] = None,
+    option: Annotated[list[str] | None, typer.Option(help="Option of that solver, key=value; may be repeated.")] = None,
     workers: PROCESSES = DEFAULT_PROCESSES,
     data: Annotated[Path | None, typer.Option(help="Folder with mnist/, adult/, planetoid/; else QPSBGD_DATA.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for results: results/paper, or results/quick.")] = None,
@@ -69,51 +73,69 @@ def run(
 ) -> None:
     """Run experiments of the paper: every method at its own best options, several seeds, results as JSON."""
     require("run")
+    if not names:
+        _list_experiments()
+        raise typer.Exit(2)
     chosen = list(EXPERIMENTS) if "all" in names else list(dict.fromkeys(names))
     experiments = [_sized(make_experiment(name), quick=quick, seeds=seeds) for name in chosen]
     if solver is not None:
         experiments = _with_solver(experiments, _checked_solver(solver, read_options(option)))
     elif option:
-        raise ValueError("--option is for a solver that --solver names")
+        raise ValueError("--option belongs to a solver: name it with --solver")
     if data is not None:
         # In the environment, so that the processes that train find it too.
         os.environ["QPSBGD_DATA"] = str(data)
-    folder = out or Path("results/quick" if quick else "results/paper")
-    note = "A quick look with few seeds and steps: the text tells of the full run. " if quick else ""
+    folder = out or (QUICK if quick else PAPER)
+    note = "A quick look with few seeds and steps; the text describes the full run. " if quick else ""
     _run(experiments, out=folder, workers=workers, fresh=fresh, note=note)
-    place = "" if folder == Path("results/paper") else f" --results {folder}"
-    console.print(f"\nOne page with all results: qpsbgd report{place}", highlight=False, soft_wrap=True)
+    place = "" if folder == PAPER else f" --results {folder}"
+    say(f"\nOne page with all results: qpsbgd report{place}")
 
 
 def report(
-    results: Annotated[Path, typer.Option(help="Folder with the results of `qpsbgd run`.")] = Path("results/paper"),
+    results: Annotated[
+        Path | None, typer.Option(help="Folder with results: results/paper, or else results/quick.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for page and figures; else that of the results.")] = None,
 ) -> None:
     """Make one HTML page and the figures from the results of `qpsbgd run`."""
     require("report")
-    from qpsbgd_paper.report.page import page
-
-    summaries = read_summaries(results)
+    folder = results or PAPER
+    summaries = read_summaries(folder)
+    if not summaries and results is None:
+        folder, summaries = QUICK, read_summaries(QUICK)
+        if summaries:
+            say(f"There are no results in {PAPER}; these are the quick ones in {QUICK}.")
     if not summaries:
-        raise ValueError(f"{results} holds no results; make some with: qpsbgd run all --quick --out {results}")
-    title = "QP-SBGD: the paper's experiments"
-    _write_report(summaries, out or results, page(summaries, title=title, intro=INTRO))
+        raise ValueError(
+            f"there are no results in {results or f'{PAPER} or {QUICK}'}; make some with: qpsbgd run all --quick"
+            + (f" --out {results}" if results else "")
+        )
+    _write_report(summaries, out or folder)
 
 
 def read_summaries(folder: Path) -> list[Summary]:
-    """The results in a folder, in the order of the paper."""
+    """The results of all experiments in a folder: digits, then those of the paper in its order, then any others."""
+    known = ["digits", *EXPERIMENTS]
+    paths = {path.stem: path for path in sorted(folder.glob("*.json"))}
     found = []
-    for name in EXPERIMENTS:
-        path = folder / f"{name}.json"
-        if path.exists():
-            try:
-                summary = json.loads(path.read_text(encoding="utf-8"))
-                if summary["experiment"] != name:
-                    raise ValueError(f"it is of {summary['experiment']}")
-            except (ValueError, KeyError, TypeError) as error:
-                raise ValueError(f"{path} is not a result of `qpsbgd run {name}` ({error}); delete it") from error
-            found.append(summary)
+    for name in sorted(paths, key=lambda name: known.index(name) if name in known else len(known)):
+        try:
+            summary = json.loads(paths[name].read_text(encoding="utf-8"))
+            if summary["experiment"] != name:
+                raise ValueError(f"it is of {summary['experiment']}")
+        except (ValueError, KeyError, TypeError) as error:
+            if name not in known:
+                continue  # a file of the user's, or an earlier result such as logreg.1.json
+            raise ValueError(f"{paths[name]} is not a result of `qpsbgd run {name}` ({error}); delete it") from error
+        found.append(summary)
     return found
+
+
+def _list_experiments() -> None:
+    say("Name one or more experiments, or all:")
+    for name in EXPERIMENTS:
+        say(f"  {name:<12} {make_experiment(name).title}")
 
 
 def _run(
@@ -126,14 +148,15 @@ def _run(
     note: str = "",
 ) -> list[Summary]:
     """Run what is not done yet, write a result file for every experiment, and print its tables."""
-    from qpsbgd_paper.framework.runs import Workers, write_result
+    from qpsbgd_paper.framework.result_files import write_result
+    from qpsbgd_paper.framework.workers import Workers
     from qpsbgd_paper.report.tables import claim_sentences, tables
 
     runs = out / "runs"
     runs.mkdir(parents=True, exist_ok=True)
     kept = len(list(runs.glob("*.json")))
     if kept and not fresh:
-        console.print(f"{kept} finished runs in {runs} are used where they fit; --fresh starts over.", soft_wrap=True)
+        say(f"{kept} finished runs in {runs} are used where they fit; --fresh starts over.")
     summaries = []
     with _stoppable(), Workers(workers) as processes:
         with console.status("Finding the data"):
@@ -149,34 +172,40 @@ def _run(
             path = out / f"{experiment.name}.json"
             older = write_result(path, summary)
             if older is not None:
-                console.print(f"An earlier result with other numbers is kept as {older}", soft_wrap=True)
+                say(f"An earlier result with other numbers is kept as {older}")
             for table in tables(summary):
                 console.print(rich_table(table.title, table.head, table.body, best=table.best))
             for sentence in claim_sentences(summary):
-                console.print(f"• {sentence}", highlight=False, soft_wrap=True)
+                say(f"• {sentence}")
             summaries.append(summary)
     return summaries
 
 
 @contextmanager
 def _stoppable() -> Iterator[None]:
+    from qpsbgd_paper.framework.runs import GO_ON
+
     try:
         yield
     except KeyboardInterrupt:
-        console.print("\nStopped. Finished runs are kept; the same command goes on from here.")
+        say(f"\nStopped. {GO_ON}")
         raise typer.Exit(130) from None
 
 
-def _write_report(summaries: Sequence[Summary], out: Path, page: str) -> None:
-    from qpsbgd_paper.framework.runs import write_bytes
+def _write_report(summaries: Sequence[Summary], out: Path) -> None:
+    """One page, the same by `qpsbgd demo` and by `qpsbgd report` on its results, and the figures."""
+    from qpsbgd_paper.framework.result_files import write_bytes
     from qpsbgd_paper.report.figures import figures
+    from qpsbgd_paper.report.page import page
 
+    demo = any(summary["experiment"] == "digits" for summary in summaries)
+    title = "Binary networks trained with QP-SBGD" if demo else "QP-SBGD: the paper's experiments"
     target = out / "report.html"
-    write_bytes(target, page.encode())
+    write_bytes(target, page(summaries, title=title, intro=INTRO).encode())
     for summary in summaries:
         for name, content in figures(summary).items():
             write_bytes(out / "figures" / name, content)
-    console.print(f"\nReport: {target.resolve().as_uri()}", soft_wrap=True)
+    say(f"\nReport: {target.resolve().as_uri()}")
 
 
 def _sized(experiment: Experiment, *, quick: bool, seeds: int | None) -> Experiment:
@@ -188,8 +217,8 @@ def _checked_solver(name: str, options: dict[str, Any]) -> str | dict[str, Any]:
     """The solver as experiments take it; raises before the first run what would stop it."""
     if name in ("dwave", "leap-hybrid") and "max_qpu_seconds" not in options:
         raise ValueError(
-            f"an experiment has many runs, and {name!r} is paid for: give --option max_qpu_seconds=…, the limit of "
-            "each run (`qpsbgd qpu estimate` tells what a run takes; see docs/annealers.md)"
+            f"an experiment has many runs, and {name!r} is paid for: give --option max_qpu_seconds=SECONDS, the limit "
+            "for each run (`qpsbgd qpu estimate` shows what a run takes; see docs/annealers.md)"
         )
     try:
         obstacle = make_solver(name, **options).variants().get("", "")
@@ -206,6 +235,6 @@ def _with_solver(experiments: Sequence[Experiment], solver: str | dict[str, Any]
         if any(field.name == "solver" for field in fields(experiment)):  # type: ignore[arg-type]
             found.append(replace(experiment, solver=solver))  # type: ignore[type-var]
         else:
-            console.print(f"{experiment.name} compares no solvers: --solver changes nothing there.")
+            say(f"{experiment.name} compares no solvers: --solver changes nothing there.")
             found.append(experiment)
     return found

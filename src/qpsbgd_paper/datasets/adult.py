@@ -1,4 +1,4 @@
-"""Adult (a1a): who earns more than 50,000 dollars a year, from 123 binary features."""
+"""Adult (a1a): who earns more than 50,000 dollars per year, from 123 binary features."""
 
 from __future__ import annotations
 

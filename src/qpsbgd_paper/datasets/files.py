@@ -42,18 +42,18 @@ def locate(name: str, *, data: Path | None = None) -> Path:
     if found != "right" and ours:
         return fetch(name)
     path = folder / name
-    remedy = f"`qpsbgd data fetch {file.dataset} --data {folder}` brings it from {file.origins[0]}"
+    remedy = f"`qpsbgd data fetch {file.dataset} --data {folder}` downloads it from {file.origins[0]}"
     if found == "missing":
-        raise FileNotFoundError(f"{name} is not in the data folder, it was expected at {path}; {remedy}")
+        raise FileNotFoundError(f"{name} is not in the data folder; it was expected at {path}; {remedy}")
     if found == "wrong":
         raise ValueError(
-            f"{path} is not the published {name}, its sha256 must be {file.sha256}; delete it, then {remedy}"
+            f"{path} is not the published {name}: its sha256 must be {file.sha256}; delete it, then {remedy}"
         )
     return path
 
 
 def fetch(name: str, *, data: Path | None = None, progress: Progress | None = None) -> Path:
-    """Download a published file, unless it is there already; it appears whole and checked, or not at all.
+    """Download a published file, unless it is there already; it appears complete and checked, or not at all.
 
     Args:
         name: As in `published.FILES`.
@@ -74,13 +74,13 @@ def fetch(name: str, *, data: Path | None = None, progress: Progress | None = No
             return path
         failures.append(f"{origin}: {failure}")
     raise OSError(
-        f"could not download {name} ({'; '.join(failures)}); get the file in another way and put it at {path}, or set "
+        f"could not download {name} ({'; '.join(failures)}); get the file some other way and put it at {path}, or set "
         "QPSBGD_DATA to a folder that has it under this name"
     )
 
 
 def state(name: str, *, data: Path | None = None) -> State:
-    """Whether the published file is in the data folder, and the very one."""
+    """Whether the published file is in the data folder, with the right checksum."""
     return _state_of(data_folder(data)[0] / name, find(name))
 
 
@@ -114,12 +114,12 @@ def _pooch() -> ModuleType:
 
 
 def _download(origin: str, file: Published, path: Path, *, progress: Progress | None) -> Exception | None:
-    """Bring a file to its place, or tell what went wrong: no connection, no right to write, another checksum."""
+    """Download a file to its place, or return what went wrong: no connection, no permission, another checksum."""
     pooch = _pooch()
     bar: Any = _Bar(progress, file.size) if progress else importlib.util.find_spec("tqdm") is not None
     try:
         with _silent(pooch.get_logger()) if progress else contextlib.nullcontext():
-            # Written beside its place under another name, moved there once the checksum is right.
+            # Written under another name beside its place, and moved there once the checksum is right.
             pooch.retrieve(
                 origin, known_hash=f"sha256:{file.sha256}", fname=path.name, path=path.parent, progressbar=bar
             )
@@ -133,7 +133,7 @@ def _state_of(path: Path, file: Published) -> State:
     if not path.is_file():
         return "missing"
     stat = path.stat()
-    # The size tells a broken file from a right one before anything is read.
+    # A wrong size shows a broken file before anything is read.
     if stat.st_size != file.size or _sha256(path.resolve(), stat.st_mtime_ns, stat.st_size) != file.sha256:
         return "wrong"
     return "right"
@@ -151,7 +151,7 @@ def _sha256(path: Path, mtime_ns: int, size: int) -> str:
 
 @contextlib.contextmanager
 def _silent(logger: logging.Logger) -> Iterator[None]:
-    # Not by its level: pooch's logger remembers which levels were enabled when they were first asked for.
+    # Not by its level: pooch's logger remembers which levels were enabled when they were first used.
     disabled, logger.disabled = logger.disabled, True
     try:
         yield

@@ -110,7 +110,7 @@ def read_pickle(path: Path) -> Any:
         try:
             return _Unpickler(file, encoding="latin1").load()
         except (pickle.UnpicklingError, EOFError) as error:
-            raise ValueError(f"{path} must be a file of Planetoid ({error}); delete it and fetch it again") from error
+            raise ValueError(f"{path} is not a file of Planetoid ({error}); delete it and fetch it again") from error
 
 
 @final
@@ -138,7 +138,7 @@ _CLASSES: dict[tuple[str, str], Any] = {
     ("scipy.sparse.csr", "csr_matrix"): _SparseMatrix,
     ("numpy", "ndarray"): np.ndarray,
     ("numpy", "dtype"): np.dtype,
-    # Its module has changed names; every array tells where it is now.
+    # Its module has been renamed; every array knows where it is now.
     ("numpy.core.multiarray", "_reconstruct"): cast(tuple[Any, ...], np.empty(0).__reduce__())[0],
     ("collections", "defaultdict"): defaultdict,
     ("__builtin__", "list"): list,
@@ -149,5 +149,7 @@ _CLASSES: dict[tuple[str, str], Any] = {
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str, /) -> Any:
         if (module, name) not in _CLASSES:
-            raise pickle.UnpicklingError(f"it names {module}.{name}, which theirs do not: it may try to run programs")
+            raise pickle.UnpicklingError(
+                f"it names {module}.{name}, which Planetoid's files do not: it may try to run code"
+            )
         return _CLASSES[module, name]

@@ -50,7 +50,7 @@ def load_mnist(*, data: Path | None = None) -> MnistImages:
         images, labels = read_images(part, data=data), read_labels(part, data=data)
         if len(images) != len(labels):
             raise ValueError(
-                f"MNIST must have a label for each image, {part} has {len(images)} and {len(labels)} labels"
+                f"MNIST must have a label for each image, but {part} has {len(images)} images and {len(labels)} labels"
             )
         parts += [torch.from_numpy(images), torch.from_numpy(labels).long()]
     return MnistImages(*parts)
@@ -88,19 +88,19 @@ def read_idx(path: Path, *, dimensions: int) -> Bytes:
         with gzip.open(path) as file:
             content = file.read()
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise ValueError(f"{path} must be a whole gzip file ({error}); delete it and fetch it again") from error
+        raise ValueError(f"{path} is not a complete gzip file ({error}); delete it and fetch it again") from error
     magic, wanted = content[:4], bytes([0, 0, _UINT8, dimensions])
     if magic != wanted:
         raise ValueError(
             f"{path} must begin with the IDX number {int.from_bytes(wanted, 'big')} (bytes in {dimensions} "
-            f"dimensions), it begins with {int.from_bytes(magic, 'big')}"
+            f"dimensions), but begins with {int.from_bytes(magic, 'big')}"
         )
     start = 4 + 4 * dimensions
     if len(content) < start:
-        raise ValueError(f"{path} must have {start} bytes of IDX header, it ends after {len(content)}")
+        raise ValueError(f"{path} must have {start} bytes of IDX header, but ends after {len(content)}")
     shape = tuple(int.from_bytes(content[at : at + 4], "big") for at in range(4, start, 4))
     if len(content) - start != math.prod(shape):
         raise ValueError(
-            f"{path} must hold {math.prod(shape)} elements of shape {shape}, it has {len(content) - start}"
+            f"{path} must hold {math.prod(shape)} elements of shape {shape}, but has {len(content) - start}"
         )
     return np.frombuffer(content, dtype=np.uint8, offset=start).reshape(shape).copy()

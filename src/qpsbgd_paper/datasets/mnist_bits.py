@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import multiprocessing
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal, get_args
@@ -80,19 +77,17 @@ def load_bits(
     *,
     recipe: Recipe = DEFAULT_RECIPE,
     data: Path | None = None,
-    workers: int = 1,
     progress: Progress | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Bits (4000, 16), float32 ±1, and targets (4000,), long, of the first training images of two digits.
 
     Images are in the order of MNIST's training file. Bits are kept in the cache, one file per digit, so that no image
-    is worked on twice.
+    is processed twice.
 
     Args:
         pair: The digits with target 0 and target 1.
         recipe: How an image becomes bits.
         data: The data folder; see `files.locate`.
-        workers: Processes that make bits.
         progress: Called with images done and to be done, when some are missing in the cache.
     """
     if len(pair) != 2 or pair[0] == pair[1] or not set(pair) <= set(range(10)):
@@ -100,7 +95,7 @@ def load_bits(
     labels = read_labels("train", data=data)
     chosen = np.flatnonzero(np.isin(labels, pair))[:NUM_SAMPLES]
     if len(chosen) < NUM_SAMPLES:
-        raise ValueError(f"MNIST must have {NUM_SAMPLES} training images of the digits {pair}, it has {len(chosen)}")
+        raise ValueError(f"MNIST must have {NUM_SAMPLES} training images of the digits {pair}, but has {len(chosen)}")
 
     needed = {digit: chosen[labels[chosen] == digit] for digit in pair}
     places = {digit: _place(digit, recipe) for digit in pair}
@@ -109,7 +104,7 @@ def load_bits(
     todo = np.concatenate([missing[digit] for digit in pair])
     if len(todo):
         images = read_images("train", data=data)
-        made = _extract(images[todo], recipe, workers=workers, progress=progress)
+        made = _extract(images[todo], recipe, progress=progress)
         for digit, new in zip(pair, np.split(made, [len(missing[pair[0]])]), strict=True):
             kept[digit] = np.concatenate([kept[digit], new])
             if len(new):
@@ -126,7 +121,7 @@ def bits_of(images: Bytes, recipe: Recipe = DEFAULT_RECIPE) -> Bits:
 
     Line k has the angle kπ/16 with the x axis, x to the right and y down. All lines go through a point c. Bit k is +1
     when there are more key points p with cos(kπ/16)·(p_y − c_y) − sin(kπ/16)·(p_x − c_x) > 0 than with < 0, and -1
-    otherwise: also when there are as many on both sides or none at all. (With y up, accuracies fit the paper's less
+    otherwise: also when both sides have as many, or none at all. (With y up, accuracies fit the paper's less
     well.)
 
     Args:
@@ -161,27 +156,13 @@ def bits_of(images: Bytes, recipe: Recipe = DEFAULT_RECIPE) -> Bits:
     return bits
 
 
-def _extract(images: Bytes, recipe: Recipe, *, workers: int, progress: Progress | None) -> Bits:
-    chunks = [images[at : at + _CHUNK] for at in range(0, len(images), _CHUNK)]
+def _extract(images: Bytes, recipe: Recipe, *, progress: Progress | None) -> Bits:
     made: list[Bits] = []
-    for bits in _map(chunks, recipe, workers=min(workers, len(chunks))):
-        made.append(bits)
+    for at in range(0, len(images), _CHUNK):
+        made.append(bits_of(images[at : at + _CHUNK], recipe))
         if progress:
             progress(sum(map(len, made)), len(images))
     return np.concatenate(made)
-
-
-def _map(chunks: list[Bytes], recipe: Recipe, *, workers: int) -> Iterator[Bits]:
-    work = partial(bits_of, recipe=recipe)
-    if workers <= 1:
-        yield from map(work, chunks)
-        return
-    # A forked child of a process that used OpenMP hangs, so children start afresh.
-    pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
-    try:
-        yield from pool.map(work, chunks)
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 def _place(digit: int, recipe: Recipe) -> Path:
@@ -216,4 +197,4 @@ def _write(path: Path, bits: Bits, indices: npt.NDArray[np.int64]) -> None:
         with writing(path) as file:
             np.savez(file, bits=bits, indices=indices)
     except OSError as error:
-        raise OSError(f"{path} cannot be written ({error}); set QPSBGD_CACHE to a folder that can") from error
+        raise OSError(f"{path} cannot be written ({error}); set QPSBGD_CACHE to a folder that is writable") from error

@@ -33,7 +33,7 @@ EXPERIMENTS: Mapping[str, str] = MappingProxyType(
         "gap-options": "qpsbgd_paper.chip_studies.gap_options:GapOptions",
     }
 )
-"""The paper's experiments, and studies beyond them: name → "module:class"; modules are loaded when asked for."""
+"""The paper's experiments, and studies beyond them: name → "module:class"; modules are loaded when they are needed."""
 
 
 def make_experiment(name: str) -> Experiment:

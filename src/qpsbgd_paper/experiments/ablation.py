@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from qpsbgd_paper.experiments import citation
@@ -10,10 +10,18 @@ from qpsbgd_paper.framework.claims import Claim
 from qpsbgd_paper.framework.comparison import Case, Comparison
 from qpsbgd_paper.framework.experiment import Job
 from qpsbgd_paper.framework.methods import Line, Options, rates
-from qpsbgd_paper.framework.runs import Result
+from qpsbgd_paper.framework.runs import Work
 
-RATES = (0.001, 0.003, 0.01, 0.03)
-PARTS = (4, 8, 16, 32)
+
+def _line(label: str, *, lr: float = 0.01, parts: int = 16) -> Line:
+    grid = rates(lr, solver="exact", scale=1.0, momentum=0.9)
+    return Line(label, "qpsbgd", grid, "ours", {"parts": parts})
+
+
+VARIED: Mapping[str, Mapping[str, Line]] = {
+    "learning rate": {f"lr {lr:g}": _line(f"lr {lr:g}", lr=lr) for lr in (0.001, 0.003, 0.01, 0.03)},
+    "batch size": {f"1/{parts}": _line(f"1/{parts} of the nodes", parts=parts) for parts in (4, 8, 16, 32)},
+}
 
 
 @dataclass(frozen=True)
@@ -24,8 +32,8 @@ class Ablation(Comparison):
     title = "Cora: learning rate and batch size"
     about = (
         "QP-SBGD (exact, scale 1, momentum 0.9) on Cora with a hidden convolution of width 10, otherwise as in the "
-        "experiment cora: the learning rate at batches of 1/16 of the training nodes, and the batch at learning rate "
-        "0.01."
+        "experiment cora. The learning rate is varied at batches of 1/16 of the training nodes, the batch at learning "
+        "rate 0.01."
     )
     paper = "Figure, mean of six runs: robust to the batch size, somewhat to the step size."
     metrics = citation.Citation.metrics
@@ -37,25 +45,19 @@ class Ablation(Comparison):
 
     def cases(self) -> Sequence[Case]:
         """What is varied."""
-        return [Case("learning rate", "learning rate"), Case("batch size", "batch size")]
+        return [Case(name) for name in VARIED]
 
     def lines(self, case: Case) -> Mapping[str, Line]:
         """One line for every value."""
-        shared = {"solver": "exact", "scale": 1.0, "momentum": 0.9}
-        if case.name == "learning rate":
-            return {f"lr {lr:g}": Line(f"lr {lr:g}", "qpsbgd", rates(lr, **shared), "ours") for lr in RATES}
-        return {
-            f"1/{parts}": Line(f"1/{parts} of the nodes", "qpsbgd", rates(0.01, **shared), "ours") for parts in PARTS
-        }
+        return VARIED[case.name]
 
     def job(self, case: Case, line: Line, options: Options) -> Job:
         """As in the experiment cora."""
-        parts = 16 if case.name == "learning rate" else int(line.label.split("/")[1].split()[0])
-        shape = {"graph": "cora", "width": 10, "steps": self.steps, "parts": parts, "gain": "fan_in", "decay": True}
+        shape = {"graph": "cora", "width": 10, "steps": self.steps, **line.settings, "gain": "fan_in", "decay": True}
         return {**shape, "method": "qpsbgd", "options": options}
 
     @property
-    def work(self) -> Callable[..., Result]:
+    def work(self) -> Work:
         """See `citation.train`."""
         return citation.train
 
@@ -72,7 +74,7 @@ class Ablation(Comparison):
         middle = (("learning rate", "lr 0.01"), ("batch size", "1/16"))
         found = []
         for case, line in middle:
-            others = tuple(name for name in self.lines(Case(case, case)) if name != line)
+            others = tuple(name for name in VARIED[case] if name != line)
             found += [
                 Claim(
                     f"QP-SBGD is robust to the {case}: {other} is as good as {line}",

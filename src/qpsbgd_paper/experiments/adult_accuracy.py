@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -26,8 +26,8 @@ from qpsbgd_paper.framework.methods import (
     proxquant_grid,
     rates,
 )
-from qpsbgd_paper.framework.runs import Result
-from qpsbgd_paper.framework.training import BinaryMLP, accuracy, batches
+from qpsbgd_paper.framework.runs import Result, Work
+from qpsbgd_paper.framework.training import BinaryMLP, accuracy, batches, fit, second_half
 
 LATE = Metric("late_accuracy", "training accuracy, mean of the second half")
 BEST = Metric("best_accuracy", "training accuracy, best weights")
@@ -41,7 +41,7 @@ class AdultAccuracy(Comparison):
     name = "adult-acc"
     title = "Adult, three features: training accuracy"
     about = (
-        "Binary network 3-5-2 on LIBSVM's columns 6, 22 and 36 of Adult, 600 rows, 30 batches of 20 an epoch, cross "
+        "Binary network 3-5-2 on LIBSVM's columns 6, 22 and 36 of Adult, 600 rows, 30 batches of 20 per epoch, cross "
         "entropy. The majority class alone has an accuracy of 0.754."
     )
     paper = "Figure: (G) best; (D) at least as good as BC (signSGD)."
@@ -55,7 +55,7 @@ class AdultAccuracy(Comparison):
 
     def cases(self) -> Sequence[Case]:
         """The paper's gain and 1/√n."""
-        return [Case(name, name) for name in GAINS]
+        return [Case(name, {"gain": gain}) for name, gain in GAINS.items()]
 
     def lines(self, case: Case) -> Mapping[str, Line]:
         """QP-SBGD in both forms, on a virtual chip, and the baselines; the paper's rates are in the grids."""
@@ -72,10 +72,10 @@ class AdultAccuracy(Comparison):
 
     def job(self, case: Case, line: Line, options: Options) -> Job:
         """Length of training and the optimiser."""
-        return {"epochs": self.epochs, "gain": GAINS[case.name], "method": line.method, "options": options}
+        return {"epochs": self.epochs, **case.settings, "method": line.method, "options": options}
 
     @property
-    def work(self) -> Callable[..., Result]:
+    def work(self) -> Work:
         """See `train`."""
         return train
 
@@ -116,18 +116,14 @@ def train(
     inputs, targets = inputs[rows], targets[rows]
     model = BinaryMLP([3, 5, 2], gain=gain)
     steps = 30 * epochs
-    optimizer = BUILDERS[method](model, options, steps)
-    curve = []
-    for batch in batches(ROWS, 20, steps):
-        model.train()
-        optimizer.zero_grad()
-        torch.autograd.backward(F.cross_entropy(model(inputs[batch]), targets[batch]))
-        optimizer.step()
-        model.eval()
-        with torch.no_grad():
-            curve.append(accuracy(model(inputs), targets))
-    late = curve[steps // 2 :]
-    return {"accuracy": curve, LATE.key: sum(late) / len(late), BEST.key: max(curve)}
+    curve = fit(
+        model,
+        lambda batch: F.cross_entropy(model(inputs[batch]), targets[batch]),
+        rows=batches(ROWS, 20, steps),
+        optimizers=[BUILDERS[method](model, options, steps)],
+        measure=lambda: accuracy(model(inputs), targets),
+    )
+    return {"accuracy": curve, LATE.key: second_half(curve), BEST.key: max(curve)}
 
 
 @cache

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from qpsbgd_paper.framework.claims import Claim
 from qpsbgd_paper.framework.comparison import Case, Comparison, Metric, Series
@@ -23,15 +24,15 @@ from qpsbgd_paper.framework.methods import (
     proxquant_grid,
     rates,
 )
-from qpsbgd_paper.framework.runs import Result
-from qpsbgd_paper.framework.training import BinaryMLP, batches
+from qpsbgd_paper.framework.runs import Result, Work
+from qpsbgd_paper.framework.training import BinaryMLP, batches, fit
 
 GAINS = {"gain 1": 1.0, "gain 1/√n": "fan_in"}
 FINAL = Metric("final_loss", "loss in the last epoch", higher=False)
 
 
 class AdultConvergence(Comparison):
-    """Loss on 512 rows of Adult, 32 batches of 16 an epoch, at the paper's gain and at 1/√n."""
+    """Loss on 512 rows of Adult, 32 batches of 16 per epoch, at the paper's gain and at 1/√n."""
 
     metrics = (FINAL,)
     series = (Series("loss", "loss on the training rows"),)
@@ -45,15 +46,15 @@ class AdultConvergence(Comparison):
 
     def cases(self) -> Sequence[Case]:
         """The paper's gain, and the one that keeps deep nets out of saturation."""
-        return [Case(name, name) for name in GAINS]
+        return [Case(name, {"gain": gain}) for name, gain in GAINS.items()]
 
     def job(self, case: Case, line: Line, options: Options) -> Job:
         """Features, widths and length of training."""
         shape = {"columns": self.columns, "hidden": list(self.hidden), "epochs": self.epochs}
-        return {**shape, "gain": GAINS[case.name], "method": line.method, "options": options}
+        return {**shape, **case.settings, "method": line.method, "options": options}
 
     @property
-    def work(self) -> Callable[..., Result]:
+    def work(self) -> Work:
         """See `train`."""
         return train
 
@@ -73,8 +74,8 @@ class Adult2(AdultConvergence):
     name = "adult-2"
     title = "Adult, two layers: convergence"
     about = (
-        "Binary network 15-10-1 on the 15 balanced columns of Adult, 512 rows, 32 batches of 16 an epoch, binary cross "
-        "entropy on all 512 rows after every step."
+        "Binary network 15-10-1 on the 15 balanced columns of Adult, 512 rows, 32 batches of 16 per epoch, binary "
+        "cross entropy on all 512 rows after every step."
     )
     paper = "Figure: close to BC; ProxQuant faster at first; BC (SGD) slightly ahead."
     columns = "balanced"
@@ -117,9 +118,9 @@ class Adult10(AdultConvergence):
     title = "Adult, ten layers: convergence"
     about = (
         "Binary network with nine hidden layers of 128 units on all 123 columns of Adult, 512 rows, 32 batches of 16 "
-        "an epoch, binary cross entropy on all 512 rows after every step. Layers of 128 inputs are too wide for exact "
-        "answers, so QP-SBGD uses tabu search from the sign vector (auto), and plain descent for the equation as "
-        "printed."
+        "per epoch, binary cross entropy on all 512 rows after every step. Layers of 128 inputs are too wide for "
+        "exact answers, so QP-SBGD uses tabu search from the sign vector (auto), and plain descent for the equation "
+        "as printed."
     )
     paper = "Figure: QP-SBGD ahead of BC; ProxQuant fails to train."
     columns = "all"
@@ -131,14 +132,14 @@ class Adult10(AdultConvergence):
 
     def lines(self, case: Case) -> Mapping[str, Line]:
         """As for two layers, with learning rates for the deep net."""
-        if GAINS[case.name] == 1.0:
+        if case.settings["gain"] == 1.0:
             ours = rates(0.02, 0.05, 0.1, scale=0.5, momentum=0.0)
         else:
             ours = rates(0.0003, 0.001, scale=0.25, momentum=0.5) + rates(0.001, scale=1.0, momentum=0.9)
         return paper_lines(
             ours=ours,
             literal=(0.003,),
-            # No annealer holds such layers; a simulated one takes minutes a run: --solver quantum-annealing adds it.
+            # No annealer holds such layers; a simulated one takes minutes per run: --solver quantum-annealing adds it.
             annealed=None,
             solver=self.solver,
             exact="auto",
@@ -190,22 +191,22 @@ def train(
     inputs, targets = inputs[rows], targets[rows]
     model = BinaryMLP([inputs.shape[1], *hidden, 1], gain=gain)
     steps = 32 * epochs
-    optimizer = BUILDERS[method](model, options, steps)
-    losses = []
-    for batch in batches(512, 16, steps):
-        model.train()
-        optimizer.zero_grad()
-        loss = F.binary_cross_entropy_with_logits(model(inputs[batch])[:, 0], targets[batch])
-        torch.autograd.backward(loss)
-        optimizer.step()
-        model.eval()
-        with torch.no_grad():
-            losses.append(F.binary_cross_entropy_with_logits(model(inputs)[:, 0], targets).item())
+
+    def loss(rows: Tensor | slice) -> Tensor:
+        return F.binary_cross_entropy_with_logits(model(inputs[rows])[:, 0], targets[rows])
+
+    losses = fit(
+        model,
+        loss,
+        rows=batches(512, 16, steps),
+        optimizers=[BUILDERS[method](model, options, steps)],
+        measure=lambda: loss(slice(None)).item(),
+    )
     return {"loss": losses, FINAL.key: sum(losses[-32:]) / 32}
 
 
 @cache
-def _load(columns: str) -> tuple[torch.Tensor, torch.Tensor]:
+def _load(columns: str) -> tuple[Tensor, Tensor]:
     from qpsbgd_paper.datasets import load_adult
     from qpsbgd_paper.datasets.adult import BALANCED_COLUMNS
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,15 +11,15 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from qpsbgd.analysis import DirectionTest, direction_test, full_batch
+from qpsbgd.analysis import DirectionTest, FullBatch, direction_test, full_batch
 from qpsbgd.optim import QPSBGD
 from qpsbgd_paper.experiments.mnist import SETTINGS, MnistPairs, split
 from qpsbgd_paper.framework.claims import Claim
 from qpsbgd_paper.framework.comparison import Case, Comparison, Metric, Series
 from qpsbgd_paper.framework.experiment import Job
 from qpsbgd_paper.framework.methods import BUILDERS, Line, Options, printed, rates
-from qpsbgd_paper.framework.runs import Result
-from qpsbgd_paper.framework.training import BinaryMLP, batches
+from qpsbgd_paper.framework.runs import Result, Work
+from qpsbgd_paper.framework.training import BinaryMLP, batches, fit
 
 PAPER = {
     "qpsbgd-printed": (
@@ -44,7 +44,7 @@ class Cdp(Comparison):
     title = "Direction test on MNIST"
     about = (
         "Network and data of the experiment mnist, digits 1/2, paper's settings: 50 updates of 10 images. At every "
-        "update k of n entries of the projected gradient have the sign of the full batch's gradient; Z = (k − "
+        "update, k of n entries of the projected gradient have the sign of the full batch's gradient; Z = (k − "
         "n/2)/√(n/4), and above 1.96 random directions are ruled out at 95 %."
     )
     paper = "Tables: Z of 10.4 to 12.4 for QP-SBGD, of −6.9 to 8.39 for signSGD."
@@ -58,7 +58,8 @@ class Cdp(Comparison):
 
     def cases(self) -> Sequence[Case]:
         """The paper's settings, and gain 1/√n with a constant input."""
-        return [Case(name, name) for name in ("paper", "gain and bias")]
+        keys = ("gain", "constant", "batch")
+        return [Case(name, {key: SETTINGS[name][key] for key in keys}) for name in ("paper", "gain and bias")]
 
     def lines(self, case: Case) -> Mapping[str, Line]:
         """QP-SBGD in both forms, and signSGD."""
@@ -76,11 +77,10 @@ class Cdp(Comparison):
 
     def job(self, case: Case, line: Line, options: Options) -> Job:
         """The pair, the setting and the optimiser."""
-        settings = {key: SETTINGS[case.name][key] for key in ("gain", "constant", "batch")}
-        return {"pair": "1/2", **settings, "steps": self.steps, "method": line.method, "options": options}
+        return {"pair": "1/2", **case.settings, "steps": self.steps, "method": line.method, "options": options}
 
     @property
-    def work(self) -> Callable[..., Result]:
+    def work(self) -> Work:
         """See `train`."""
         return train
 
@@ -98,12 +98,10 @@ class Cdp(Comparison):
         for case in self.cases():
             for line, text in (("qpsbgd", "QP-SBGD"), ("qpsbgd-printed", "QP-SBGD as printed")):
                 found.append(
-                    Claim(f"{text}: Z above 1.96 in every run ({case.label})", line, "z_above", (case.name,), level=1.0)
+                    Claim(f"{text}: Z above 1.96 in every run ({case.name})", line, "z_above", (case.name,), level=1.0)
                 )
             found.append(
-                Claim(
-                    f"QP-SBGD has a larger Z than signSGD ({case.label})", "qpsbgd", Z.key, (case.name,), ("bc-sign",)
-                )
+                Claim(f"QP-SBGD has a larger Z than signSGD ({case.name})", "qpsbgd", Z.key, (case.name,), ("bc-sign",))
             )
         return found
 
@@ -141,18 +139,26 @@ def train(
     torch.manual_seed(seed)
     model = BinaryMLP([16, 4, 4, 2], gain=gain, constant=constant)
     optimizer = BUILDERS[method](model, options, steps)
-    total, shares = DirectionTest(0, 0), []
-    for rows in batches(len(inputs), batch, steps):
-        model.train()
-        seen = full_batch(model, (inputs, targets), F.cross_entropy)
-        optimizer.zero_grad()
-        torch.autograd.backward(F.cross_entropy(model(inputs[rows]), targets[rows]))
-        grads = [part.layer.weight.grad.clone() for part in seen]  # type: ignore[union-attr]
-        optimizer.step()
+    seen: list[FullBatch] = []
+
+    def look() -> None:
+        seen[:] = full_batch(model, (inputs, targets), F.cross_entropy)
+
+    def compare() -> DirectionTest:
+        grads: list[Any] = [part.layer.weight.grad for part in seen]
         if isinstance(optimizer, QPSBGD):
             # A column without gradient is not updated.
             grads = [s.spins.T * grad.any(1, keepdim=True) for s, grad in zip(optimizer.solutions, grads, strict=True)]
-        test = direction_test(grads, [part.gradient for part in seen])
-        total += test
-        shares.append(test.k / test.n if test.n else 0.5)
+        return direction_test(grads, [part.gradient for part in seen])
+
+    tests = fit(
+        model,
+        lambda rows: F.cross_entropy(model(inputs[rows]), targets[rows]),
+        rows=batches(len(inputs), batch, steps),
+        optimizers=[optimizer],
+        before=look,
+        measure=compare,
+    )
+    total = sum(tests, DirectionTest(0, 0))
+    shares = [test.k / test.n if test.n else 0.5 for test in tests]
     return {"share": shares, "k": total.k, "n": total.n, Z.key: total.z, "z_above": float(total.z > 1.96)}

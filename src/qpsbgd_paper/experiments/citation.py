@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, ClassVar
@@ -25,8 +25,8 @@ from qpsbgd_paper.framework.methods import (
     proxquant_grid,
     rates,
 )
-from qpsbgd_paper.framework.runs import Result
-from qpsbgd_paper.framework.training import accuracy
+from qpsbgd_paper.framework.runs import Result, Work
+from qpsbgd_paper.framework.training import accuracy, fit
 
 TEST = Metric("test", "test accuracy, weights of best validation accuracy")
 LAST = Metric("last_test", "test accuracy, last weights")
@@ -53,16 +53,16 @@ class Citation(Comparison):
 
     def cases(self) -> Sequence[Case]:
         """The paper's width of the hidden convolution, and a wider one."""
-        return [Case(name, name) for name in WIDTHS]
+        return [Case(name, {"width": width}) for name, width in WIDTHS.items()]
 
     def job(self, case: Case, line: Line, options: Options) -> Job:
         """Graph, widths, length of training and the optimiser."""
         gain = 1.0 if line.kind == "paper" else "fan_in"
-        shape = {"graph": self.graph, "width": WIDTHS[case.name], "steps": self.steps, "parts": 16, "gain": gain}
+        shape = {"graph": self.graph, **case.settings, "steps": self.steps, "parts": 16, "gain": gain}
         return {**shape, "decay": self.decay, "method": line.method, "options": options}
 
     @property
-    def work(self) -> Callable[..., Result]:
+    def work(self) -> Work:
         """See `train`."""
         return train
 
@@ -85,7 +85,7 @@ class Citation(Comparison):
 def _lines(case: Case, ours: tuple[Options, ...], solver: SolverChoice | None) -> Mapping[str, Line]:
     return paper_lines(
         # Exact answers for 32 inputs would take most of the time, and change little.
-        exact="exact" if WIDTHS[case.name] <= 10 else "auto",
+        exact="exact" if case.settings["width"] <= 10 else "auto",
         named="exact, auto at width 32",
         ours=ours,
         literal=(0.003, 0.01),
@@ -101,9 +101,9 @@ def _lines(case: Case, ours: tuple[Options, ...], solver: SolverChoice | None) -
 _ABOUT = (
     "Planetoid split. An encoder of two real layers (64 units, Adam, dropout 0.5, weight decay 5e-4) to 10 features, "
     "then two binary graph convolutions with hardtanh between them, the hidden one 10 wide as in the paper or 32; "
-    "batches of 1/16 of the training nodes, negative log likelihood. Options are chosen, and the scored weights "
-    "taken, by validation accuracy. The form as printed has gain 1, all others 1/√n; QP-SBGD has four points in its "
-    "grid, the simulated annealer the first of them, baselines two or three. "
+    "batches of 1/16 of the training nodes, negative log likelihood. Options, and the weights that are scored, "
+    "are chosen by validation accuracy. The form as printed has gain 1, all others 1/√n; QP-SBGD has four points in "
+    "its grid, the simulated annealer the first of them, baselines two or three. "
 )
 
 
@@ -266,28 +266,23 @@ def train(
     optimizer = BUILDERS[method](layers, options, steps)
     binary = {layer.weight for layer in layers}
     encoder = torch.optim.Adam((p for p in model.parameters() if p not in binary), lr=0.01, weight_decay=5e-4)
-    end = 0.02 if decay else 1.0
-    schedules = [torch.optim.lr_scheduler.LinearLR(o, 1.0, end, steps) for o in (optimizer, encoder)]
     batch = max(1, round(len(nodes.train) / parts))
     held, split = torch.cat([nodes.validation, nodes.test]), len(nodes.validation)
-    validation: list[float] = []
-    test: list[float] = []
-    for step in range(steps):
-        model.train()
-        rows = nodes.train[torch.randperm(len(nodes.train))[:batch]]
-        optimizer.zero_grad()
-        encoder.zero_grad()
-        torch.autograd.backward(F.nll_loss(model(nodes, rows), nodes.labels[rows]))
-        optimizer.step()
-        encoder.step()
-        for schedule in schedules:
-            schedule.step()
-        if (step + 1) % EVERY == 0:
-            model.eval()
-            with torch.no_grad():
-                outputs = model(nodes, held)
-            for part, curve in ((slice(None, split), validation), (slice(split, None), test)):
-                curve.append(accuracy(outputs[part], nodes.labels[held[part]]))
+
+    def scores() -> tuple[float, float]:
+        outputs, labels = model(nodes, held), nodes.labels[held]
+        return accuracy(outputs[:split], labels[:split]), accuracy(outputs[split:], labels[split:])
+
+    curve = fit(
+        model,
+        lambda rows: F.nll_loss(model(nodes, rows), nodes.labels[rows]),
+        rows=(nodes.train[torch.randperm(len(nodes.train))[:batch]] for _ in range(steps)),
+        optimizers=[optimizer, encoder],
+        measure=scores,
+        every=EVERY,
+        falling_over=steps if decay else None,
+    )
+    validation, test = (list(part) for part in zip(*curve, strict=True))
     best = validation.index(max(validation))
     return {"test_curve": test, TEST.key: test[best], LAST.key: test[-1], VALIDATION.key: validation[best]}
 

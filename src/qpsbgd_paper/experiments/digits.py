@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -15,8 +15,8 @@ from qpsbgd_paper.framework.claims import Claim
 from qpsbgd_paper.framework.comparison import Case, Comparison, Metric, Series
 from qpsbgd_paper.framework.experiment import Job
 from qpsbgd_paper.framework.methods import BASELINES, BUILDERS, Line, Options, baselines, proxquant_grid, rates
-from qpsbgd_paper.framework.runs import Result
-from qpsbgd_paper.framework.training import BinaryMLP, accuracy, batches
+from qpsbgd_paper.framework.runs import Result, Work
+from qpsbgd_paper.framework.training import BinaryMLP, accuracy, batches, fit
 
 FINAL = Metric("final", "test accuracy")
 
@@ -42,7 +42,7 @@ class Digits(Comparison):
 
     def cases(self) -> Sequence[Case]:
         """The budgets."""
-        return [Case(f"{epochs} epochs", f"{epochs} epochs") for epochs in self.budgets]
+        return [Case(f"{epochs} epochs", {"epochs": epochs}) for epochs in self.budgets]
 
     def lines(self, case: Case) -> Mapping[str, Line]:
         """QP-SBGD and the baselines."""
@@ -58,11 +58,10 @@ class Digits(Comparison):
 
     def job(self, case: Case, line: Line, options: Options) -> Job:
         """The net, the budget and the optimiser."""
-        epochs = int(case.name.split()[0])
-        return {"hidden": self.hidden, "epochs": epochs, "method": line.method, "options": options}
+        return {"hidden": self.hidden, **case.settings, "method": line.method, "options": options}
 
     @property
-    def work(self) -> Callable[..., Result]:
+    def work(self) -> Work:
         """See `train`."""
         return train
 
@@ -78,7 +77,7 @@ class Digits(Comparison):
         """Better than every baseline."""
         return [
             Claim(
-                f"QP-SBGD is better than the baselines after {case.label}",
+                f"QP-SBGD is better than the baselines after {case.name}",
                 "qpsbgd",
                 FINAL.key,
                 (case.name,),
@@ -97,17 +96,14 @@ def train(
     torch.manual_seed(seed)
     model = BinaryMLP([64, hidden, 10], gain="fan_in")
     steps = len(inputs) // 32
-    optimizer = BUILDERS[method](model, options, epochs * steps)
-    curve = []
-    for _ in range(epochs):
-        model.train()
-        for rows in batches(len(inputs), 32, steps):
-            optimizer.zero_grad()
-            torch.autograd.backward(F.cross_entropy(model(inputs[rows]), targets[rows]))
-            optimizer.step()
-        model.eval()
-        with torch.no_grad():
-            curve.append(accuracy(model(held_inputs), held_targets))
+    curve = fit(
+        model,
+        lambda rows: F.cross_entropy(model(inputs[rows]), targets[rows]),
+        rows=batches(len(inputs), 32, epochs * steps),
+        optimizers=[BUILDERS[method](model, options, epochs * steps)],
+        measure=lambda: accuracy(model(held_inputs), held_targets),
+        every=steps,
+    )
     return {"accuracy": curve, FINAL.key: curve[-1]}
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,8 +26,8 @@ from qpsbgd_paper.framework.methods import (
     proxquant_grid,
     rates,
 )
-from qpsbgd_paper.framework.runs import Result
-from qpsbgd_paper.framework.training import accuracy
+from qpsbgd_paper.framework.runs import Result, Work
+from qpsbgd_paper.framework.training import accuracy, fit, second_half
 
 if TYPE_CHECKING:
     from qpsbgd_paper.datasets import Graph
@@ -48,9 +49,9 @@ class Karate(Comparison):
     name = "karate"
     title = "Karate club: binary graph convolutions"
     about = (
-        "Two binary graph convolutions, 6 inputs (the node's number in bits), 4 communities; five training nodes of "
-        "every community (one has only four), 14 for testing, all training nodes in every step. Settings: gain 1 with "
-        "6 hidden units, and gain 1/√n with 64. Options are chosen on training nodes that are held out for that."
+        "Two binary graph convolutions, 6 inputs (the node's number in bits), 4 communities; five training nodes per "
+        "community (one has only four members), 14 test nodes, all training nodes in every step. Settings: gain 1 "
+        "with 6 hidden units, and gain 1/√n with 64. Options are chosen on training nodes held out for that purpose."
     )
     paper = "Figure, mean of 5 runs: (G) best."
     metrics = (LATE, BEST)
@@ -63,12 +64,12 @@ class Karate(Comparison):
 
     def cases(self) -> Sequence[Case]:
         """A small net as in the paper, and a wider one."""
-        return [Case(name, name) for name in SETTINGS]
+        return [Case(name, settings) for name, settings in SETTINGS.items()]
 
     def lines(self, case: Case) -> Mapping[str, Line]:
         """QP-SBGD in both forms, with the simulated annealer, and the baselines."""
         return paper_lines(
-            exact="exact" if SETTINGS[case.name]["width"] <= 10 else "auto",
+            exact="exact" if case.settings["width"] <= 10 else "auto",
             named="exact, auto at 64 hidden units",
             ours=rates(0.003, scale=4.0, momentum=0.0) + rates(0.003, 0.01, scale=1.0, momentum=0.9),
             literal=(0.01, 0.03),
@@ -82,10 +83,10 @@ class Karate(Comparison):
 
     def job(self, case: Case, line: Line, options: Options) -> Job:
         """The net and the optimiser."""
-        return {**SETTINGS[case.name], "steps": self.steps, "method": line.method, "options": options}
+        return {**case.settings, "steps": self.steps, "method": line.method, "options": options}
 
     @property
-    def work(self) -> Callable[..., Result]:
+    def work(self) -> Work:
         """See `train`."""
         return train
 
@@ -138,19 +139,20 @@ def train(
         held = torch.stack([rows[graph.labels[rows] == c][0] for c in range(graph.num_classes)])
         rows, test = rows[~torch.isin(rows, held)], held
     model = KarateNet(width, graph.num_classes, gain=gain)
-    optimizer = BUILDERS[method](model, options, steps)
-    curve, losses = [], []
-    for _ in range(steps):
-        model.train()
-        optimizer.zero_grad()
-        torch.autograd.backward(F.nll_loss(model(graph.features, graph.edge_index)[rows], graph.labels[rows]))
-        optimizer.step()
-        model.eval()
-        with torch.no_grad():
-            outputs = model(graph.features, graph.edge_index)
-            losses.append(F.nll_loss(outputs[rows], graph.labels[rows]).item())
-            curve.append(accuracy(outputs[test], graph.labels[test]))
-    late = sum(curve[steps // 2 :]) / len(curve[steps // 2 :])
+
+    def scores() -> tuple[float, float]:
+        outputs = model(graph.features, graph.edge_index)
+        return F.nll_loss(outputs[rows], graph.labels[rows]).item(), accuracy(outputs[test], graph.labels[test])
+
+    found = fit(
+        model,
+        lambda rows: F.nll_loss(model(graph.features, graph.edge_index)[rows], graph.labels[rows]),
+        rows=repeat(rows, steps),
+        optimizers=[BUILDERS[method](model, options, steps)],
+        measure=scores,
+    )
+    losses, curve = (list(part) for part in zip(*found, strict=True))
+    late = second_half(curve)
     return {"test": curve, LATE.key: late, HELD.key: late, BEST.key: curve[losses.index(min(losses))]}
 
 

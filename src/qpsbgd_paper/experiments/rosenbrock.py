@@ -11,12 +11,20 @@ from torch import Tensor
 
 from qpsbgd.nn import sign
 from qpsbgd.optim import minimize
-from qpsbgd.solvers import make_solver
 from qpsbgd_paper.framework.claims import Claim
 from qpsbgd_paper.framework.comparison import Case, Comparison, Metric, Series
 from qpsbgd_paper.framework.experiment import Job
-from qpsbgd_paper.framework.methods import SIMULATED_ANNEALER, Grid, Line, Options, SolverChoice, rates
-from qpsbgd_paper.framework.runs import Result
+from qpsbgd_paper.framework.methods import (
+    SIMULATED_ANNEALER,
+    Grid,
+    Line,
+    Options,
+    SolverChoice,
+    chosen_solver,
+    rates,
+    solver_name,
+)
+from qpsbgd_paper.framework.runs import Result, Work
 
 FOUND = Metric("found", "lowest value found", higher=False)
 CASES: Mapping[str, Job] = {
@@ -34,9 +42,10 @@ class Rosenbrock(Comparison):
     title = "Rosenbrock's function: P-SBGD without a network"
     about = (
         "Numbers between −2 and 2 written in spins ±1 (one bit: ±1), E = Σ (1 − xᵢ)² + 100 (xᵢ₊₁ − xᵢ²)², 100 updates "
-        "from random starts; the lowest value visited. The optimum of the 6-bit numbers is what their grid allows."
+        "from random starts, scored by the lowest value visited. The optimum of the 6-bit numbers is the best that "
+        "their grid allows."
     )
-    paper = "Named only: five runs, one minute of QPU time in all."
+    paper = "Mentioned only: five runs, one minute of QPU time in all."
     metrics = (FOUND,)
     series = (Series("value", "lowest value so far"),)
     chosen_by = FOUND
@@ -47,7 +56,7 @@ class Rosenbrock(Comparison):
 
     def cases(self) -> Sequence[Case]:
         """One bit as in a binary net, and more."""
-        return [Case(name, name) for name in CASES]
+        return [Case(name, settings) for name, settings in CASES.items()]
 
     def lines(self, case: Case) -> Mapping[str, Line]:
         """P-SBGD in both forms, with the simulated annealer, and the sign of the gradient."""
@@ -63,7 +72,8 @@ class Rosenbrock(Comparison):
             ),
         }
         if self.solver is not None:
-            lines["named"] = Line(f"P-SBGD ({self.solver})", "minimize", points(self.solver, 1.0), "ours")
+            label = f"P-SBGD ({solver_name(self.solver)})"
+            lines["named"] = Line(label, "minimize", points(self.solver, 1.0), "ours")
         return lines | {
             "bc-sign": Line("signSGD", "sign", rates(0.03, 0.1, 0.3)),
             "bc-sgd": Line("SGD", "sgd", rates(1e-4, 1e-3, 1e-2)),
@@ -71,10 +81,10 @@ class Rosenbrock(Comparison):
 
     def job(self, case: Case, line: Line, options: Options) -> Job:
         """The size of the problem and the method."""
-        return {**CASES[case.name], "steps": self.steps, "method": line.method, "options": options}
+        return {**case.settings, "steps": self.steps, "method": line.method, "options": options}
 
     @property
-    def work(self) -> Callable[..., Result]:
+    def work(self) -> Work:
         """See `train`."""
         return train
 
@@ -125,10 +135,7 @@ def train(
 
     if method == "minimize":
         given = dict(options)
-        solver = given.pop("solver")
-        if isinstance(solver, Mapping):
-            named = dict(solver)
-            solver = make_solver(named.pop("name"), **named)
+        solver = chosen_solver(given.pop("solver"))
         found = minimize(
             terms, lambda y: y.square().sum(), start, steps=steps, solver=solver, stop_at_fixed_point=False, **given
         )

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from qpsbgd_paper.framework.claims import TEST, Claim, Values, judged
-from qpsbgd_paper.framework.experiment import Event, Experiment, Job, kept_results
+from qpsbgd_paper.framework.claims import TEST, Claim, judged
+from qpsbgd_paper.framework.experiment import Event, Experiment, Job
 from qpsbgd_paper.framework.methods import Line, Options
-from qpsbgd_paper.framework.runs import Result, Workers, run_jobs
+from qpsbgd_paper.framework.result_files import as_json
+from qpsbgd_paper.framework.runs import Result, Work, kept_results, run_jobs
+from qpsbgd_paper.framework.workers import Workers
 
 MOST_POINTS = 64
 """Of a curve in a summary; the runs' own files hold every step."""
@@ -41,10 +43,10 @@ class Series:
 
 @dataclass(frozen=True)
 class Case:
-    """One column of a table: its name, and what the paper reports there, by line."""
+    """One column of a table: its name, the settings it stands for, and what the paper reports there, by line."""
 
     name: str
-    label: str
+    settings: Job = field(default_factory=dict)
     reported: Mapping[str, float | str] | None = None
 
 
@@ -76,7 +78,7 @@ class Comparison(Experiment):
 
     @property
     @abstractmethod
-    def work(self) -> Callable[..., Result]:
+    def work(self) -> Work:
         """One run, a function at a module's top level, of the jobs' arguments, `seed` and `choosing`."""
 
     def claims(self) -> Sequence[Claim]:
@@ -89,7 +91,7 @@ class Comparison(Experiment):
         total = len(choosing) + self.seeds * sum(len(self.lines(case)) for case in self.cases())
         done = 0
         yield "choosing options" if choosing else "training", done, total
-        how: dict[str, Any] = {"folder": folder, "workers": workers, "fresh": fresh}
+        how: dict[str, Any] = {"experiment": self.name, "folder": folder, "workers": workers, "fresh": fresh}
         for _ in run_jobs(self.work, choosing, **how):
             done += 1
             yield "choosing options", done, total
@@ -101,24 +103,20 @@ class Comparison(Experiment):
         """All that a report shows, from finished runs: figures of every seed, mean curves, verdicts."""
         chosen = self._chosen(folder)
         jobs = self._final_jobs(chosen)
-        results = kept_results(self.work, jobs, folder)
+        results = self._kept(jobs, folder)
+        seconds = sum(result["seconds"] for result in [*results, *self._kept(self._choosing_jobs(), folder)])
+        runs: dict[tuple[str, str], list[Result]] = {}
+        for job, result in zip(jobs, results, strict=True):
+            runs.setdefault((job["case"], job["line"]), []).append(result)
         cases = []
-        values: Values = {}
-        higher = {metric.key: metric.higher for metric in self.metrics} | dict.fromkeys(self.extra, True)
-        seconds = sum(result["seconds"] for result in kept_results(self.work, self._choosing_jobs(), folder))
+        values: dict[tuple[str, str, str], list[float | None]] = {}
         for case in self.cases():
             rows = []
             for name, line in self.lines(case).items():
-                found = [
-                    result
-                    for job, result in zip(jobs, results, strict=True)
-                    if (job["case"], job["line"]) == (case.name, name)
-                ]
-                seconds += sum(result["seconds"] for result in found)
-                figures = {metric.key: [round(r[metric.key], 6) for r in found] for metric in self.metrics}
+                found = runs[case.name, name]
+                figures = {metric.key: [_rounded(r[metric.key]) for r in found] for metric in self.metrics}
                 extra = {key: [r[key] for r in found] for key in self.extra}
-                for key, numbers in (figures | extra).items():
-                    values[case.name, name, key] = numbers
+                values |= {(case.name, name, key): numbers for key, numbers in (figures | extra).items()}
                 rows.append(
                     {
                         "line": name,
@@ -131,17 +129,24 @@ class Comparison(Experiment):
                         "curves": {s.key: _mean_curve([r[s.key] for r in found], s) for s in self.series},
                     }
                 )
-            cases.append({"case": case.name, "label": case.label, "rows": rows})
-        return {
-            **self.heading(),
-            "seconds of training": round(seconds, 1),
-            "metrics": [vars(metric) for metric in self.metrics],
-            "series": [vars(series) for series in self.series],
-            "chosen by": self.chosen_by.label,
-            "cases": cases,
-            "test": TEST,
-            "claims": [judged(claim, values, higher) for claim in self.claims()],
-        }
+            cases.append({"case": case.name, "label": case.name, "rows": rows})
+        higher = {metric.key: metric.higher for metric in self.metrics} | dict.fromkeys(self.extra, True)
+        summary: dict[str, Any] = as_json(
+            {
+                **self.heading(),
+                "seconds of training": round(seconds, 1),
+                "metrics": [vars(metric) for metric in self.metrics],
+                "series": [vars(series) for series in self.series],
+                "chosen by": self.chosen_by.label,
+                "cases": cases,
+                "test": TEST,
+                "claims": [judged(claim, values, higher) for claim in self.claims()],
+            }
+        )
+        return summary
+
+    def _kept(self, jobs: Sequence[Job], folder: Path) -> list[Result]:
+        return kept_results(self.work, jobs, experiment=self.name, folder=folder)
 
     def _jobs(self, case: Case, name: str, line: Line, options: Options, *, seeds: range, choosing: bool) -> list[Job]:
         shared = {"case": case.name, "line": name, **self.job(case, line, options)}
@@ -168,24 +173,32 @@ class Comparison(Experiment):
         ]
 
     def _chosen(self, folder: Path) -> dict[tuple[str, str], Options]:
-        """The options of best mean figure for every case and line; ties go to the earlier point of the grid."""
+        """The options of best mean figure for every case and line; ties go to the earlier point of the grid.
+
+        Options whose figure was not finite in some run count as worst.
+        """
         jobs = self._choosing_jobs()
-        scores: dict[tuple[str, str, str], list[float]] = {}
-        for job, result in zip(jobs, kept_results(self.work, jobs, folder), strict=True):
+        scores: dict[tuple[str, str, str], list[float | None]] = {}
+        for job, result in zip(jobs, self._kept(jobs, folder), strict=True):
             key = job["case"], job["line"], repr(job["options"])
             scores.setdefault(key, []).append(result[self.chosen_by.key])
         sign = 1 if self.chosen_by.higher else -1
         chosen = {}
         for case in self.cases():
             for name, line in self.lines(case).items():
-                means = [sign * float(np.mean(scores.get((case.name, name, repr(o)), [0.0]))) for o in line.grid]
-                chosen[case.name, name] = line.grid[int(np.argmax(means))]
+                figures = [scores.get((case.name, name, repr(options)), [0.0]) for options in line.grid]
+                means = [sign * np.mean(np.array(each, dtype=float)) for each in figures]  # NaN where there is a None
+                chosen[case.name, name] = line.grid[int(np.argmax(np.nan_to_num(means, nan=-np.inf)))]
         return chosen
 
 
-def _mean_curve(runs: list[list[float]], series: Series) -> dict[str, list[float]]:
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 6)
+
+
+def _mean_curve(runs: list[list[float | None]], series: Series) -> dict[str, list[float]]:
     """Mean and sample standard deviation over runs, at evenly spaced positions x of the runs' own counting."""
-    values = np.array(runs, dtype=float)
+    values = np.array(runs, dtype=float)  # NaN where a run has None
     steps = values.shape[1]
     x = np.unique(np.linspace(0, steps - 1, min(steps, MOST_POINTS)).round().astype(int))
     deviation = values.std(0, ddof=1) if len(values) > 1 else np.zeros(steps)

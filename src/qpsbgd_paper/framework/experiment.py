@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from qpsbgd_paper.framework.runs import Result, Workers, environment, run_jobs
+from qpsbgd_paper.framework.result_files import as_json, environment
+from qpsbgd_paper.framework.runs import Result, Work, kept_results, run_jobs
+from qpsbgd_paper.framework.workers import Workers
 
 Job = dict[str, Any]
 Event = tuple[str, int, int]
@@ -36,17 +38,17 @@ class Experiment(ABC):
 
     @abstractmethod
     def summary(self, *, folder: Path) -> dict[str, Any]:
-        """All that a report shows, from finished runs."""
+        """All that a report shows, from finished runs alone; raises FileNotFoundError where some are not done."""
 
     def prepare(self) -> None:  # noqa: B027
-        """Find or make the data before many processes need it; raises what a user can mend."""
+        """Find or make the data before many processes need it; raises errors that a user can fix."""
 
     def with_seeds(self, seeds: int) -> Experiment:
         """The same experiment with that many final runs."""
         return replace(self, seeds=seeds)  # type: ignore[type-var]
 
     def heading(self) -> dict[str, Any]:
-        """The part of a summary that tells what it is of."""
+        """The part of a summary that says what it is about."""
         return {
             "experiment": self.name,
             "title": self.title,
@@ -68,7 +70,7 @@ class Study(Experiment):
 
     @property
     @abstractmethod
-    def work(self) -> Callable[..., Result]:
+    def work(self) -> Work:
         """One job, a function at a module's top level."""
 
     @abstractmethod
@@ -83,18 +85,14 @@ class Study(Experiment):
         """Do all jobs that are not done yet."""
         jobs = self.jobs()
         yield "computing", 0, len(jobs)
-        for done, _ in enumerate(run_jobs(self.work, jobs, folder=folder, workers=workers, fresh=fresh), 1):
+        results = run_jobs(self.work, jobs, experiment=self.name, folder=folder, workers=workers, fresh=fresh)
+        for done, _ in enumerate(results, 1):
             yield "computing", done, len(jobs)
 
     def summary(self, *, folder: Path) -> dict[str, Any]:
         """The heading and what the results show."""
         jobs = self.jobs()
-        results = kept_results(self.work, jobs, folder)
+        results = kept_results(self.work, jobs, experiment=self.name, folder=folder)
         seconds = round(sum(result["seconds"] for result in results), 1)
-        return {**self.heading(), "seconds of training": seconds, **self.shown(results)}
-
-
-def kept_results(work: Callable[..., Result], jobs: Sequence[Job], folder: Path) -> list[Result]:
-    """The results of jobs, in their order; computes what is missing."""
-    found = {repr(done.settings): done.result for done in run_jobs(work, jobs, folder=folder)}
-    return [found[repr(job)] for job in jobs]
+        found: dict[str, Any] = as_json({**self.heading(), "seconds of training": seconds, **self.shown(results)})
+        return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -39,12 +39,14 @@ class Line:
         method: A key of `BUILDERS`.
         grid: The options to choose from.
         kind: "ours", "paper" for the method as printed, or "baseline".
+        settings: What else its runs differ in.
     """
 
     label: str
     method: str
     grid: Grid
     kind: Literal["ours", "paper", "baseline"] = "baseline"
+    settings: Options = field(default_factory=dict)
 
 
 def rates(*learning_rates: float, **others: Any) -> Grid:
@@ -65,7 +67,7 @@ def printed(*learning_rates: float, solver: Any) -> Grid:
 def solver_line(solver: SolverChoice, grid: Grid) -> dict[str, Line]:
     """QP-SBGD with a solver that the user named, at the options of our own line."""
     options = tuple({**point, "solver": solver} for point in grid)
-    name = solver if isinstance(solver, str) else solver["name"]
+    name = solver_name(solver)
     return {f"qpsbgd-{name}": Line(f"QP-SBGD ({name})", "qpsbgd", options, "ours")}
 
 
@@ -77,18 +79,26 @@ def virtual_line(grid: Grid) -> dict[str, Line]:
 
 def prepare_virtual_chip(*widths: int) -> None:
     """Find the tiles of these widths before many processes need them; raises where a package is missing."""
-    options = dict(VIRTUAL_CHIP)
-    chip: Any = make_solver(options.pop("name"), **options)
+    chip: Any = chosen_solver(VIRTUAL_CHIP)
     chip.estimate([(width, 1) for width in widths])
+
+
+def chosen_solver(choice: Any) -> Any:
+    """The solver of these options with its name under "name"; a name or a solver is handed through."""
+    if not isinstance(choice, Mapping):
+        return choice
+    options = dict(choice)
+    return make_solver(options.pop("name"), **options)
+
+
+def solver_name(choice: SolverChoice) -> str:
+    """The name of a chosen solver."""
+    return choice if isinstance(choice, str) else str(choice["name"])
 
 
 def _qpsbgd(layers: Layers, options: Options, steps: int) -> Optimizer:
     given = dict(options)
-    solver = given.pop("solver", "auto")
-    if isinstance(solver, Mapping):
-        named = dict(solver)
-        solver = make_solver(named.pop("name"), **named)
-    return QPSBGD(layers, solver=solver, **given)
+    return QPSBGD(layers, solver=chosen_solver(given.pop("solver", "auto")), **given)
 
 
 def _proxquant(layers: Layers, options: Options, steps: int) -> Optimizer:

@@ -1,32 +1,32 @@
-"""Runs of an experiment: many small jobs over processes, each result kept as soon as it is there."""
+"""Runs of an experiment: many small jobs, each result kept in a file as soon as it is there."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import importlib
-import itertools
 import json
-import multiprocessing
-import multiprocessing.connection
-import os
-import platform
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from qpsbgd.atomic import writing
+from qpsbgd.solvers.annealer.budget import BudgetSpent
+from qpsbgd_paper.framework.result_files import as_json, environment, write_json
+from qpsbgd_paper.framework.workers import Workers
 
 Settings = Mapping[str, Any]
 Result = dict[str, Any]
+Work = Callable[..., Result]
+
+GO_ON = "Finished runs are kept; the same command goes on from here."
+
+
+class RunFailed(RuntimeError):
+    """A run raised an error or was stopped; the message names its settings and what to do."""
 
 
 @dataclass(frozen=True)
@@ -38,64 +38,11 @@ class Finished:
     reused: bool
 
 
-class Workers:
-    """Processes for jobs, started on the first job and shared by all that follow; torch has one thread in each.
-
-    Use it in a `with` block: what still runs at its end, or when Ctrl-C ends it, is stopped.
-    """
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-        self._pool: ProcessPoolExecutor | None = None
-
-    def __enter__(self) -> Workers:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._pool is not None:
-            for process in list(self._pool._processes.values()):
-                process.terminate()
-            self._pool.shutdown(wait=False, cancel_futures=True)
-            self._pool = None
-
-    def submit(self, work: Callable[..., Result], job: Settings) -> Future[Result]:
-        """Start a job as soon as a process is free."""
-        if self._pool is None:
-            # A forked child of a process that used OpenMP hangs, so children start afresh.
-            self._pool = ProcessPoolExecutor(
-                self.count, mp_context=multiprocessing.get_context("spawn"), initializer=_prepare_worker
-            )
-        return self._pool.submit(_timed, work, job)
-
-
-def _prepare_worker() -> None:
-    torch.set_num_threads(1)
-    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # for scipy's, which is loaded later
-    with contextlib.suppress(ImportError):  # of scikit-learn; numpy would take all cores in every process
-        threadpoolctl = importlib.import_module("threadpoolctl")
-        threadpoolctl.threadpool_limits(1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C ends
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def end_with_parent() -> None:
-        multiprocessing.connection.wait([parent.sentinel])
-        os._exit(1)
-
-    # A parent that is killed cannot end its children.
-    threading.Thread(target=end_with_parent, daemon=True).start()
-
-
-def _timed(work: Callable[..., Result], job: Settings) -> Result:
-    begin = time.process_time()  # of this process alone, however busy the machine is
-    result = work(**job)
-    return {**result, "seconds": round(time.process_time() - begin, 3)}
-
-
 def run_jobs(
-    work: Callable[..., Result],
+    work: Work,
     jobs: Sequence[Settings],
     *,
+    experiment: str,
     folder: Path,
     workers: Workers | None = None,
     fresh: bool = False,
@@ -103,14 +50,19 @@ def run_jobs(
     """The results of work(**settings) for all jobs, in the order in which they are done.
 
     Every result becomes a file in `folder` at once, whole or not at all. A later call with the same settings reads
-    it instead of computing it again, so that what was interrupted goes on where it stopped.
+    it instead of computing it again, so that what was interrupted goes on where it stopped. Where a job fails, no new
+    one is started, those that are running are finished and kept, then the failure is raised.
 
     Args:
         work: A function at a module's top level.
         jobs: Keyword arguments for `work`, of plain JSON types.
+        experiment: Its name, for error messages.
         folder: Where results are kept; made if it is not there.
         workers: Processes to use; without them jobs run here, one by one.
-        fresh: Compute all anew; what is kept is replaced, one by one.
+        fresh: Compute all again; kept results are replaced one by one.
+
+    Raises:
+        RunFailed: A job raised an error, spent its budget, or its process was killed.
     """
     folder.mkdir(parents=True, exist_ok=True)
     missing = []
@@ -120,72 +72,92 @@ def run_jobs(
             missing.append(job)
         else:
             yield Finished(job, kept, True)
-    for job, result in _compute(work, missing, workers=workers):
+    for job, result in _compute(work, missing, experiment=experiment, workers=workers):
         write_json(_path(folder, work, job), {"settings": dict(job), "made with": environment(), "result": result})
         yield Finished(job, result, False)
 
 
+def kept_results(work: Work, jobs: Sequence[Settings], *, experiment: str, folder: Path) -> list[Result]:
+    """The results of jobs that are done, in their order.
+
+    Raises:
+        FileNotFoundError: Some are not done yet.
+    """
+    found = [_read(_path(folder, work, job), job) for job in jobs]
+    present = [result for result in found if result is not None]
+    if len(present) < len(jobs):
+        raise FileNotFoundError(
+            f"{len(jobs) - len(present)} of {len(jobs)} runs of {experiment} are not in {folder}: run "
+            f"`qpsbgd run {experiment}` first, with the same options"
+        )
+    return present
+
+
 def _compute(
-    work: Callable[..., Result], jobs: Sequence[Settings], *, workers: Workers | None
+    work: Work, jobs: Sequence[Settings], *, experiment: str, workers: Workers | None
 ) -> Iterator[tuple[Settings, Result]]:
     if workers is None or workers.count <= 1 or len(jobs) <= 1:
         for job in jobs:
-            yield job, _timed(work, job)
+            yield job, _timed(work, job, experiment)
         return
-    waiting = {workers.submit(work, job): job for job in jobs}
-    # What is left when a job fails is stopped by `Workers`: a future cancelled here would trip the pool's own thread.
-    for done in as_completed(waiting):
-        yield waiting[done], done.result()
+    queue = iter(jobs)
+    running: dict[Future[Result], Settings] = {}
+    failed: list[RunFailed] = []
+    killed: list[Settings] = []
+    while True:
+        if not failed and not killed:
+            # No more than there are processes: what has not begun when a job fails must not begin afterwards.
+            for job in islice(queue, workers.count - len(running)):
+                running[workers.submit(_timed, work, job, experiment)] = job
+        if not running:
+            break
+        for done in wait(running, return_when=FIRST_COMPLETED).done:
+            job = running.pop(done)
+            try:
+                result = done.result()
+            except RunFailed as failure:
+                failed.append(failure)
+            except BrokenProcessPool:
+                killed.append(job)
+            else:
+                yield job, result
+    if killed:
+        workers.stop()
+        failed.append(RunFailed(_killed(experiment, killed)))
+    if failed:
+        raise RunFailed("\n".join(map(str, failed))) from failed[0]
 
 
-def write_json(path: Path, content: Any) -> None:
-    """Write JSON so that the file is there whole or not at all, whatever happens meanwhile."""
-    write_text(path, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+def _timed(work: Work, job: Settings, experiment: str) -> Result:
+    begin = time.process_time()  # of this process alone, however busy the machine is
+    try:
+        result = work(**job)
+    except BudgetSpent as error:
+        raise RunFailed(
+            f"{experiment}: the run with {_described(job)} was stopped: {error}. It is not counted as done. Finished "
+            "runs are kept and not paid for again; the same command with a larger --option max_qpu_seconds goes on "
+            "from here"
+        ) from error
+    except Exception as error:
+        what = f"{type(error).__name__}: {error}"
+        raise RunFailed(f"{experiment}: the run with {_described(job)} failed: {what}. {GO_ON}") from error
+    return {**as_json(result), "seconds": round(time.process_time() - begin, 3)}
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write text so that the file is there whole or not at all."""
-    write_bytes(path, text.encode())
+def _killed(experiment: str, jobs: Sequence[Settings]) -> str:
+    which = "; or ".join(_described(job) for job in jobs)
+    return (
+        f"{experiment}: a process was killed, perhaps for lack of memory, during the run with {which}. "
+        f"{GO_ON} Fewer --workers need less memory"
+    )
 
 
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file that is there whole or not at all, in a folder that is made if it is not there."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with writing(path) as file:
-        file.write(content)
+def _described(job: Settings) -> str:
+    return ", ".join(f"{key} {value!r}" for key, value in job.items())
 
 
-def write_result(path: Path, content: Result) -> Path | None:
-    """Write an experiment's result; one with other numbers is moved aside first, and its new place returned."""
-    changing = ("made with", "seconds of training")
-    older: Path | None = None
-    if path.exists():
-        try:
-            before = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError:
-            before = {}
-        after = json.loads(json.dumps(content))
-        if any(before.get(key) != after.get(key) for key in {*before, *after} - {*changing}):
-            names = (path.with_name(f"{path.stem}.{count}.json") for count in itertools.count(1))
-            older = next(name for name in names if not name.exists())
-            path.rename(older)
-    write_text(path, json.dumps(content, ensure_ascii=False, allow_nan=False) + "\n")
-    return older
-
-
-def environment() -> dict[str, str]:
-    """Versions and hardware that a result was made with."""
-    found = {"python": platform.python_version(), "machine": platform.machine(), "cpus": str(os.cpu_count())}
-    for package in ("qpsbgd", "torch", "numpy", "numba"):
-        with contextlib.suppress(PackageNotFoundError):
-            found[package] = version(package)
-    if torch.cuda.is_available():
-        found["gpu"] = torch.cuda.get_device_name()
-    return found
-
-
-def _path(folder: Path, work: Callable[..., Result], job: Settings) -> Path:
-    identity = json.dumps([version("qpsbgd"), work.__module__, work.__name__, job], sort_keys=True)
+def _path(folder: Path, work: Work, job: Settings) -> Path:
+    identity = json.dumps([version("qpsbgd"), work.__module__, work.__name__, _without_limits(job)], sort_keys=True)
     return folder / f"{work.__module__.split('.')[-1]}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.json"
 
 
@@ -194,9 +166,16 @@ def _read(path: Path, job: Settings) -> Result | None:
         return None
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        if content["settings"] != json.loads(json.dumps(dict(job))):
+        if _without_limits(content["settings"]) != json.loads(json.dumps(_without_limits(job))):
             raise ValueError("it was made with other settings")
         result: Result = content["result"]
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is not a result of this job ({error}); delete it to compute it again") from error
     return result
+
+
+def _without_limits(settings: Any) -> Any:
+    """Settings without what a run may spend: a finished run is the same under any limit."""
+    if isinstance(settings, Mapping):
+        return {key: _without_limits(value) for key, value in settings.items() if key != "max_qpu_seconds"}
+    return settings

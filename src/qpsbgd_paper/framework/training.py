@@ -1,14 +1,66 @@
-"""What the training loops of the experiments share."""
+"""How the experiments train: one loop, the networks and batches that several of them share."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LinearLR
 
 from qpsbgd.nn import BinaryLinear, Gain
+
+Measured = TypeVar("Measured")
+
+
+def fit(
+    model: nn.Module,
+    loss: Callable[[Tensor], Tensor],
+    *,
+    rows: Iterable[Tensor],
+    optimizers: Sequence[Optimizer],
+    measure: Callable[[], Measured] | None = None,
+    every: int = 1,
+    before: Callable[[], object] | None = None,
+    falling_over: int | None = None,
+) -> list[Measured]:
+    """Train the model; what `measure` gave after every step, or after every few.
+
+    Args:
+        model: Trained in training mode, measured in evaluation mode without gradients.
+        loss: The loss on a batch, from its row numbers.
+        rows: The row numbers of every batch; each is drawn just before its step.
+        optimizers: Each makes a step per batch.
+        measure: Called after steps.
+        every: How many steps lie between two measurements.
+        before: Called before every step, as `measure` is after it.
+        falling_over: Over this many steps, all learning rates fall linearly to a fiftieth; None keeps them.
+    """
+    schedules = [] if falling_over is None else [LinearLR(each, 1.0, 0.02, falling_over) for each in optimizers]
+    found = []
+    for step, batch in enumerate(rows, 1):
+        if before is not None:
+            _measured(model, before)
+        model.train()
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        torch.autograd.backward(loss(batch))
+        for optimizer in optimizers:
+            optimizer.step()
+        for schedule in schedules:
+            schedule.step()
+        if measure is not None and step % every == 0:
+            found.append(_measured(model, measure))
+    return found
+
+
+def _measured(model: nn.Module, measure: Callable[[], Measured]) -> Measured:
+    model.eval()
+    with torch.no_grad():
+        return measure()
 
 
 class BinaryMLP(nn.Module):
@@ -35,7 +87,7 @@ class BinaryMLP(nn.Module):
 
 
 def batches(num_rows: int, batch: int, steps: int) -> Iterator[Tensor]:
-    """Row numbers of `steps` batches: every row once in random order, then all anew."""
+    """Row numbers of `steps` batches: every row once in random order, then all of them again."""
     order = torch.empty(0, dtype=torch.long)
     for _ in range(steps):
         if len(order) < batch:
@@ -44,6 +96,17 @@ def batches(num_rows: int, batch: int, steps: int) -> Iterator[Tensor]:
         order = order[batch:]
 
 
+def random_rows(num_rows: int, batch: int, steps: int) -> Iterator[Tensor]:
+    """Row numbers of `steps` batches, each drawn with replacement."""
+    return (torch.randint(num_rows, (batch,)) for _ in range(steps))
+
+
 def accuracy(outputs: Tensor, targets: Tensor) -> float:
     """The share of rows whose largest output is the target's."""
     return (outputs.argmax(1) == targets).double().mean().item()
+
+
+def second_half(curve: Sequence[float]) -> float:
+    """The mean over the second half of training."""
+    late = curve[len(curve) // 2 :]
+    return sum(late) / len(late)

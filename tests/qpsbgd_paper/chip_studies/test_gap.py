@@ -30,7 +30,7 @@ def records(count=3, seed=0):
     return [LayerRecord(*(torch.randn(shape, generator=generator) for shape in shapes)) for _ in range(count)]
 
 
-@pytest.mark.parametrize("name", ["gap", "gap-options"])
+@pytest.mark.parametrize("name", ["gap", pytest.param("gap-options", marks=pytest.mark.slow)])
 def test_a_small_run_shows_figures_tables_and_claims(adult, tmp_path, name):
     experiment = make_experiment(name).quick()
     experiment.prepare()

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from qpsbgd_paper.cli import data as commands
 from qpsbgd_paper.datasets import files
-from qpsbgd_paper.datasets.published import Published
+from qpsbgd_paper.datasets.published import FILES, Published
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 
@@ -73,22 +73,32 @@ def lines(result):
 
 def test_data_sets_are_listed_with_whether_they_are_here(origin, tmp_path):
     (origin[0] / "toy/two").unlink()
-    (head, _, toy, other) = lines(run("list", "--data", origin[0]))
+    head, _, toy, other, *origins = lines(run("list", "--data", origin[0]))
     assert head == ["In", f"{origin[0]}:"]
-    assert toy == ["toy", "2", "5", "1", "missing", origin[1] + "toy/"]
-    assert other == ["other", "1", "4", "yes", origin[1] + "other/"]
+    assert toy == ["toy", "2", "5", "1", "missing"]
+    assert other == ["other", "1", "4", "yes"]
+    assert origins == [[], ["Origins:"], ["toy", origin[1] + "toy/"], ["other", origin[1] + "other/"]]
     (origin[0] / "toy/one").write_bytes(b"?\n")
     assert lines(run("list", "--data", origin[0]))[2][3:5] == ["1", "wrong"]
     assert lines(run("list"))[2][3] == "no"
 
 
+def test_no_address_of_the_real_data_sets_is_broken_at_80_columns(monkeypatch, tmp_path):
+    monkeypatch.setattr(files, "FILES", FILES)
+    monkeypatch.setattr(commands, "console", Console(width=80))
+    shown = run("list", "--data", tmp_path).stdout
+    for file in FILES.values():
+        assert file.origins[0].rpartition("/")[0] + "/" in shown.split()
+    assert max(map(len, shown.splitlines()[1:])) <= 80
+
+
 def test_fetch_fills_the_cache_and_check_is_content(cache):
     fetched = run("fetch")
-    assert fetched.exit_code == 0 and f"3 files fetched, 0 were there, in {cache}." in fetched.stdout
+    assert fetched.exit_code == 0 and f"3 files fetched, 0 were already there, in {cache}." in fetched.stdout
     assert {str(path.relative_to(cache)): path.read_bytes() for path in cache.rglob("*") if path.is_file()} == CONTENTS
     checked = run("check")
     assert checked.exit_code == 0 and "All 3 files" in checked.stdout
-    assert "0 files fetched, 3 were there" in run("fetch", "all").stdout
+    assert "0 files fetched, 3 were already there" in run("fetch", "all").stdout
 
 
 def test_fetch_brings_only_the_data_sets_that_are_named_into_the_folder_that_is_named(cache, tmp_path):
@@ -111,7 +121,7 @@ def test_fetch_does_not_fill_the_folder_of_the_environment_unasked(cache, tmp_pa
     assert isinstance(refused.exception, ValueError) and f"--data {tmp_path / 'mine'}" in str(refused.exception)
     assert not cache.exists() and not (tmp_path / "mine").exists()
     monkeypatch.setenv("QPSBGD_DATA", str(origin[0]))
-    assert "All is in QPSBGD_DATA" in run("fetch", "toy").stdout
+    assert "All files are in QPSBGD_DATA" in run("fetch", "toy").stdout
 
 
 def test_check_lists_what_is_missing_or_wrong_and_fails(origin):
@@ -120,7 +130,7 @@ def test_check_lists_what_is_missing_or_wrong_and_fails(origin):
     result = run("check", "--data", origin[0])
     assert result.exit_code == 1
     assert lines(result)[:2] == [["wrong", str(origin[0] / "toy/one")], ["missing", str(origin[0] / "other/three")]]
-    assert f"2 of 3 files are missing or wrong; `qpsbgd data fetch toy other --data {origin[0]}` mends" in result.stdout
+    assert f"2 of 3 files are missing or wrong; run `qpsbgd data fetch toy other --data {origin[0]}`." in result.stdout
 
 
 def test_a_failed_download_is_an_error_that_names_the_file(origin, cache):

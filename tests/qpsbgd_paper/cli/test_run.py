@@ -1,3 +1,4 @@
+import io
 import json
 import os
 import re
@@ -5,14 +6,18 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from qpsbgd import cli
+from qpsbgd.solvers.annealer.budget import BudgetSpent
 from qpsbgd_paper.cli import run as running
-from qpsbgd_paper.experiments import EXPERIMENTS
+from qpsbgd_paper.experiments import EXPERIMENTS, logreg, make_experiment
+from qpsbgd_paper.framework.methods import DWAVE
 
 
 def called(monkeypatch, capsys, *arguments):
@@ -45,14 +50,41 @@ def started(*arguments, until):
     return process
 
 
+class Tiny(logreg.LogReg):
+    """The experiment logreg in a few short runs, none of them on a chip."""
+
+    def lines(self, case):
+        return {name: line for name, line in super().lines(case).items() if name != DWAVE}
+
+    def claims(self):
+        return [replace(claim, against=("bc-sgd",)) for claim in super().claims() if claim.line != DWAVE]
+
+    def prepare(self):
+        pass
+
+    def quick(self):
+        return self
+
+
+TINY = Tiny(seeds=2, choosing_seeds=0, points=10, steps=20)
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    """`qpsbgd run logreg` is a few short runs."""
+    monkeypatch.setattr(running, "make_experiment", lambda name: TINY)
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """The folder of a small run of two experiments, and what was printed."""
+    """The folder of a small run, and what was printed."""
     folder = tmp_path_factory.mktemp("run")
-    arguments = ("run", "logreg", "rosenbrock", "--quick", "--seeds", 1, "--out", folder)
-    done = subprocess.run(command(*arguments), capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return folder, done.stdout
+    printed = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(printed):
+        patch.setattr(running, "make_experiment", lambda name: TINY)
+        patch.setattr(running, "console", Console(width=200))
+        running.run(["logreg"], seeds=1, workers=1, out=folder)
+    return folder, printed.getvalue()
 
 
 def test_a_run_prints_tables_and_verdicts_and_keeps_results(finished):
@@ -60,13 +92,12 @@ def test_a_run_prints_tables_and_verdicts_and_keeps_results(finished):
     assert "QP-SBGD (exact), as printed" in printed
     assert re.search(r"QP-SBGD \(G\) is best .*(yes|no|within noise)", printed)
     assert f"qpsbgd report --results {folder}" in printed.replace("\n", "")
-    for name in ("logreg", "rosenbrock"):
-        summary = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
-        assert summary["command"] == f"qpsbgd run {name}"
-        assert summary["seeds"] == 1
-        assert {"torch", "qpsbgd", "machine", "cpus"} <= set(summary["made with"])
-        run = next((folder / "runs").glob(f"{name}-*.json"))
-        assert len(json.loads(run.read_text(encoding="utf-8"))["result"][summary["series"][0]["key"]]) >= 20
+    summary = json.loads((folder / "logreg.json").read_text(encoding="utf-8"))
+    assert summary["command"] == "qpsbgd run logreg"
+    assert summary["seeds"] == 1
+    assert {"torch", "qpsbgd", "machine", "cpus"} <= set(summary["made with"])
+    run = next((folder / "runs").glob("logreg-*.json"))
+    assert len(json.loads(run.read_text(encoding="utf-8"))["result"][summary["series"][0]["key"]]) >= 20
 
 
 def test_the_report_is_one_page_that_needs_no_network(finished, monkeypatch, capsys):
@@ -74,25 +105,26 @@ def test_the_report_is_one_page_that_needs_no_network(finished, monkeypatch, cap
     code, out, _ = called(monkeypatch, capsys, "report", "--results", folder)
     assert code == 0 and "report.html" in out
     page = (folder / "report.html").read_text(encoding="utf-8")
-    assert "qpsbgd run logreg" in page and "qpsbgd run rosenbrock" in page
+    assert "qpsbgd run logreg" in page
     assert not re.search(r"(src|href)=.?http|url\(http|@import", page)
-    for name in ("logreg.svg", "logreg.png", "rosenbrock.svg"):
+    for name in ("logreg.svg", "logreg.png"):
         assert (folder / "figures" / name).stat().st_size > 1000
 
 
-def test_a_second_run_reuses_and_replaces_nothing_in_silence(finished):
+def test_a_second_run_reuses_and_replaces_nothing_in_silence(tiny, finished, monkeypatch, capsys):
     folder, _ = finished
     before = {path: path.stat().st_mtime_ns for path in (folder / "runs").iterdir()}
-    again = command("run", "logreg", "--quick", "--seeds", 2, "--out", folder)
-    done = subprocess.run(again, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    assert "are used where they fit" in done.stdout
-    assert "An earlier result with other numbers is kept as" in done.stdout.replace("\n", " ")
+    arguments = ("run", "logreg", "--quick", "--seeds", 2, "--workers", 1, "--out", folder)
+    code, out, err = called(monkeypatch, capsys, *arguments)
+    assert code == 0, err
+    assert "are used where they fit" in out
+    assert "An earlier result with other numbers is kept as" in out.replace("\n", " ")
     assert json.loads((folder / "logreg.1.json").read_text(encoding="utf-8"))["seeds"] == 1
     assert json.loads((folder / "logreg.json").read_text(encoding="utf-8"))["seeds"] == 2
     assert all(path.stat().st_mtime_ns == made for path, made in before.items())
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_keeps_what_is_done_and_goes_on(tmp_path):
     arguments = ("demo", "--out", tmp_path, "--seeds", 1, "--epochs", 1)
     process = started(*arguments, until=lambda: len(list(tmp_path.glob("runs/*.json"))) >= 3)
@@ -112,6 +144,7 @@ def test_an_interrupted_run_keeps_what_is_done_and_goes_on(tmp_path):
     assert {"digits.json", "logreg.json"} <= {path.name for path in tmp_path.iterdir()}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="children are looked up in /proc")
 def test_processes_end_with_a_parent_that_was_killed(tmp_path):
     process = started(
@@ -148,12 +181,13 @@ def _runs(pid):
         (["run", "coral"], "did you mean 'cora'"),
         (["run", "logreg", "--solver", "replay"], "cannot be used like this"),
         (["run", "logreg", "--solver", "dwave"], "give --option max_qpu_seconds"),
-        (["run", "logreg", "--option", "seed=1"], "for a solver that --solver names"),
+        (["run", "logreg", "--option", "seed=1"], "belongs to a solver: name it"),
         (["run", "logreg", "--solver", "exacct"], "did you mean 'exact'"),
-        (["report", "--results", "nowhere"], "holds no results"),
+        (["report"], "there are no results in results/paper or results/quick"),
+        (["report", "--results", "nowhere"], "there are no results in nowhere"),
     ],
 )
-def test_what_cannot_be_meant_is_one_line(arguments, message, monkeypatch, capsys, tmp_path):
+def test_what_is_invalid_is_one_line(arguments, message, monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(tmp_path)
     code, _, err = called(monkeypatch, capsys, *arguments)
     assert code == 1
@@ -161,7 +195,7 @@ def test_what_cannot_be_meant_is_one_line(arguments, message, monkeypatch, capsy
     assert "Traceback" not in err
 
 
-def test_missing_data_is_told_before_anything_is_trained(monkeypatch, capsys, tmp_path):
+def test_missing_data_is_an_error_before_anything_is_trained(monkeypatch, capsys, tmp_path):
     monkeypatch.setenv("QPSBGD_DATA", str(tmp_path / "empty"))
     code, _, err = called(monkeypatch, capsys, "run", "logreg", "adult-2", "--out", tmp_path / "out")
     assert code == 1
@@ -191,11 +225,113 @@ def test_the_data_folder_of_the_command_line_reaches_the_processes(monkeypatch, 
     assert os.environ["QPSBGD_DATA"] == str(tmp_path)
 
 
-def test_a_solver_can_be_given_options(tmp_path, monkeypatch, capsys):
-    arguments = ("--solver", "annealing", "--option", "sweeps=7", "--out", tmp_path)
+def test_a_solver_can_be_given_options(tiny, tmp_path, monkeypatch, capsys):
+    arguments = ("--solver", "annealing", "--option", "sweeps=7", "--workers", 1, "--out", tmp_path)
     code, _, _ = called(monkeypatch, capsys, "run", "logreg", "--quick", *arguments)
     assert code == 0
     summary = json.loads((tmp_path / "logreg.json").read_text(encoding="utf-8"))
     (row,) = [row for row in summary["cases"][0]["rows"] if row["line"] == "qpsbgd-annealing"]
     assert row["options"]["solver"] == {"name": "annealing", "sweeps": 7}
     assert summary["about"].startswith("A quick look")
+
+
+def test_without_a_name_all_names_are_listed_with_a_line_each(monkeypatch, capsys):
+    code, out, _ = called(monkeypatch, capsys, "run")
+    assert code == 2, "nothing was run"
+    listed = dict(line.split(maxsplit=1) for line in out.splitlines()[1:])
+    assert listed == {name: make_experiment(name).title for name in EXPERIMENTS}
+
+
+def test_a_spent_budget_ends_the_command_with_one_line_and_keeps_what_is_done(tiny, tmp_path, monkeypatch, capsys):
+    trained = logreg.train
+
+    def until_it_is_spent(**job):
+        if job["line"] == "bc-sgd" and job["seed"] == 1:
+            raise BudgetSpent("the next step would pass max_qpu_seconds = 2, of which 1.9 are spent")
+        return trained(**job)
+
+    until_it_is_spent.__module__, until_it_is_spent.__name__ = trained.__module__, trained.__name__
+    monkeypatch.setattr(logreg, "train", until_it_is_spent)
+    arguments = ("run", "logreg", "--workers", 1, "--out", tmp_path)
+    code, _, err = called(monkeypatch, capsys, *arguments)
+    assert code == 1
+    assert "error: logreg: the run with case \"paper's learning rates\", line 'bc-sgd'" in err
+    assert "seed 1" in err and "1.9 are spent" in err and "goes on from here" in err
+    assert "Traceback" not in err
+    kept = {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/*.json")}
+    assert kept and not (tmp_path / "logreg.json").exists()
+    monkeypatch.setattr(logreg, "train", trained)
+    assert called(monkeypatch, capsys, *arguments)[0] == 0
+    assert all(path.stat().st_mtime_ns == made for path, made in kept.items())
+
+
+def test_a_run_that_diverges_is_shown_and_the_others_too(tiny, tmp_path, monkeypatch, capsys):
+    trained = logreg.train
+
+    def diverging(**job):
+        found = trained(**job)
+        return {**found, "late_loss": float("nan")} if job["line"] == "bc-sgd" else found
+
+    monkeypatch.setattr(logreg, "train", diverging)
+    code, out, err = called(monkeypatch, capsys, "run", "logreg", "--workers", 1, "--out", tmp_path)
+    assert code == 0, err
+    assert "not finite" in out
+    assert called(monkeypatch, capsys, "report", "--results", tmp_path)[0] == 0
+    assert "not finite" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def written(monkeypatch):
+    """What `qpsbgd report` would write: the names of the experiments, and the folder."""
+    found = []
+    monkeypatch.setattr(
+        running, "_write_report", lambda summaries, out: found.append(([s["experiment"] for s in summaries], out))
+    )
+    return found
+
+
+def stored(folder, *names):
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        (folder / f"{name}.json").write_text(json.dumps({"experiment": name.split(".")[0]}), encoding="utf-8")
+
+
+def test_after_a_quick_run_the_report_finds_its_results_and_says_so(written, monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    stored(tmp_path / "results/quick", "logreg")
+    code, out, _ = called(monkeypatch, capsys, "report")
+    assert code == 0
+    assert "There are no results in results/paper; these are the quick ones in results/quick." in out
+    stored(tmp_path / "results/paper", "cora")
+    code, out, _ = called(monkeypatch, capsys, "report")
+    assert "quick" not in out
+    assert written == [(["logreg"], Path("results/quick")), (["cora"], Path("results/paper"))]
+
+
+def test_the_report_has_every_experiment_of_the_folder_and_no_earlier_results(written, monkeypatch, capsys, tmp_path):
+    stored(tmp_path, "logreg", "logreg.1", "digits", "cora", "mine")
+    (tmp_path / "notes.json").write_text("[1]", encoding="utf-8")
+    code, *_ = called(monkeypatch, capsys, "report", "--results", tmp_path)
+    assert code == 0
+    assert written == [(["digits", "logreg", "cora", "mine"], tmp_path)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_commands_work_in_80_columns_and_locales_without_unicode(tmp_path_factory, tmp_path, encoding):
+    folder = tmp_path_factory.getbasetemp() / "locales"
+    environment = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": encoding, "COLUMNS": "80"}
+    for arguments in (
+        ("run", "logreg", "--quick", "--seeds", 1, "--workers", 1, "--out", folder),
+        ("run",),
+        ("run", "--help"),
+        ("report", "--results", folder, "--out", tmp_path),
+        ("data", "list", "--data", tmp_path),
+        ("data", "check", "--data", tmp_path),
+    ):
+        done = subprocess.run(command(*arguments), capture_output=True, timeout=300, env=environment)
+        shown = (done.stdout + done.stderr).decode(encoding)
+        assert "codec" not in shown and "Traceback" not in shown, arguments
+        assert done.returncode == (2 if arguments == ("run",) else 1 if "check" in arguments else 0), shown
+        if "logreg" in arguments:
+            assert {"(signSGD)", "ProxQuant", "learning"} <= set(shown.split()), "words of the table are not broken"

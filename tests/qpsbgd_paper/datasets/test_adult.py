@@ -38,5 +38,5 @@ def test_features_that_are_on_are_plus_one_and_all_others_minus_one(publish):
 def test_without_scikit_learn_its_install_line_is_given(publish, monkeypatch):
     folder = publish({"adult/a1a": b"-1 1:1\n", "adult/a1a.t": b"-1 1:1\n"})
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    with pytest.raises(ImportError, match=r"pip install 'qpsbgd\[experiments\]'"):
+    with pytest.raises(ImportError, match=r"pip install 'qpsbgd\[paper\]'"):
         load_adult(data=folder)

@@ -166,7 +166,7 @@ def test_without_network_it_is_said_which_file_to_put_where(publish, cache, monk
 def test_without_pooch_its_install_line_is_given(publish, monkeypatch):
     publish({NAME: CONTENT})
     monkeypatch.setitem(sys.modules, "pooch", None)
-    with pytest.raises(ImportError, match=r"pip install 'qpsbgd\[experiments\]'"):
+    with pytest.raises(ImportError, match=r"pip install 'qpsbgd\[paper\]'"):
         files.locate(NAME)
 
 

@@ -24,19 +24,19 @@ def test_an_array_is_read_as_it_was_written(written, idx):
 
 
 def test_a_truncated_gzip_file_is_refused(written, idx):
-    with pytest.raises(ValueError, match=r"file.gz must be a whole gzip file .*fetch it again"):
+    with pytest.raises(ValueError, match=r"file.gz is not a complete gzip file .*fetch it again"):
         read_idx(written(idx(np.arange(100))[:-12]), dimensions=1)
 
 
 def test_a_damaged_gzip_file_is_refused(written, idx):
     content = bytearray(idx(np.arange(100)))
     content[40] ^= 0xFF
-    with pytest.raises(ValueError, match="must be a whole gzip file"):
+    with pytest.raises(ValueError, match="is not a complete gzip file"):
         read_idx(written(bytes(content)), dimensions=1)
 
 
 def test_what_is_no_gzip_file_is_refused(written):
-    with pytest.raises(ValueError, match="must be a whole gzip file"):
+    with pytest.raises(ValueError, match="is not a complete gzip file"):
         read_idx(written(b"<html>not found</html>"), dimensions=1)
 
 
@@ -48,7 +48,7 @@ def test_a_wrong_magic_number_is_refused(written, idx, magic):
 
 @pytest.mark.parametrize("length", [1, 3])
 def test_more_or_fewer_elements_than_announced_are_refused(written, idx, length):
-    with pytest.raises(ValueError, match=rf"must hold {length} elements .* it has 2"):
+    with pytest.raises(ValueError, match=rf"must hold {length} elements .* but has 2"):
         read_idx(written(idx([1, 2], shape=(length,))), dimensions=1)
 
 
@@ -69,7 +69,7 @@ def test_both_parts_are_loaded(small_mnist):
 @pytest.mark.parametrize(
     ("images", "labels", "message"),
     [
-        (np.zeros((2, 28, 28)), [1, 2, 3], "a label for each image, train has 2 and 3 labels"),
+        (np.zeros((2, 28, 28)), [1, 2, 3], "a label for each image, but train has 2 images and 3 labels"),
         (np.zeros((2, 27, 28)), [1, 2], "must have 28 × 28 pixels"),
         (np.zeros((2, 28, 28)), [1, 10], "labels of MNIST must be 0 to 9"),
     ],

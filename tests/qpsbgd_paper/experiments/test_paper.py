@@ -8,9 +8,10 @@ from qpsbgd_paper.experiments.digits import Digits
 from qpsbgd_paper.experiments.rosenbrock import valley
 from qpsbgd_paper.framework.comparison import Comparison
 from qpsbgd_paper.framework.methods import BASELINES
-from qpsbgd_paper.framework.training import BinaryMLP, batches
+from qpsbgd_paper.framework.training import BinaryMLP
 
 COMPARISONS = [name for name in EXPERIMENTS if isinstance(make_experiment(name), Comparison)]
+ONE_EACH = [name for name in COMPARISONS if name != "adult-10"]  # it is as adult-2
 NEEDS = {
     "adult-2": "adult/a1a.t",
     "adult-10": "adult/a1a.t",
@@ -21,6 +22,11 @@ NEEDS = {
     "ablation": "planetoid/ind.cora.x",
     "pubmed": "planetoid/ind.pubmed.x",
 }
+
+
+def slow_but(core, names):
+    """All names; the core suite has only some."""
+    return [name if name in core else pytest.param(name, marks=pytest.mark.slow) for name in names]
 
 
 @pytest.fixture
@@ -46,7 +52,7 @@ def tiny(name):
     return dataclasses.replace(experiment, **{key: value for key, value in changes.items() if key in known})
 
 
-@pytest.mark.parametrize("name", ["digits", *(name for name in COMPARISONS if name != "adult-10")])  # as adult-2
+@pytest.mark.parametrize("name", slow_but({"digits", "rosenbrock"}, ["digits", *ONE_EACH]))
 def test_every_method_of_every_experiment_can_be_repeated_from_its_seed(name, data):
     data(name)
     experiment = tiny(name)
@@ -63,7 +69,7 @@ def test_every_method_of_every_experiment_can_be_repeated_from_its_seed(name, da
         assert experiment.chosen_by.key in experiment.work(**job, seed=2, choosing=True)
 
 
-@pytest.mark.parametrize("name", ["logreg", "karate", "rosenbrock"])
+@pytest.mark.parametrize("name", slow_but({"karate"}, ["logreg", "karate", "rosenbrock"]))
 def test_experiments_without_data_run_from_end_to_end(name, tmp_path):
     experiment = tiny(name)
     list(experiment.run(folder=tmp_path))
@@ -134,11 +140,6 @@ def test_blobs_are_linearly_separable():
         difference = inputs[targets == 1].mean(0) - inputs[targets == 0].mean(0)
         score = inputs @ difference
         assert score[targets == 1].min() > score[targets == 0].max()
-
-
-def test_batches_see_every_row_once_before_any_twice():
-    rows = torch.cat(list(batches(10, 5, 4)))
-    assert sorted(rows[:10].tolist()) == sorted(rows[10:].tolist()) == list(range(10))
 
 
 def test_a_constant_input_acts_as_a_bias():

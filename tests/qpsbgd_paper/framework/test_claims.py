@@ -1,6 +1,7 @@
 import pytest
 
-from qpsbgd_paper.framework.claims import Claim, judged
+from qpsbgd_paper.framework.claims import Claim, judged, paired, stated, two_standard_errors
+from qpsbgd_paper.framework.claims import verdict as verdict_on
 
 HIGHER = {"accuracy": True, "loss": False}
 
@@ -58,3 +59,45 @@ def test_several_cases_are_averaged_seed_by_seed():
 
 def test_one_seed_decides_nothing():
     assert verdict([0.9], [0.1]) == "within noise"
+
+
+@pytest.mark.parametrize(("metric", "good"), [("accuracy", 0.9), ("loss", 0.1)])
+def test_a_figure_that_is_not_finite_counts_as_worst(metric, good):
+    fine, diverged = [good, good], [good, None]
+    assert verdict(diverged, fine, metric=metric) == "no"
+    assert verdict(fine, diverged, metric=metric) == "yes"
+    assert verdict(diverged, fine, metric=metric, relation="worse") == "yes"
+    assert verdict(fine, diverged, metric=metric, relation="at least") == "yes"
+    assert verdict(diverged, fine, metric=metric, relation="at least") == "no"
+    assert verdict(diverged, diverged, metric=metric) == "within noise"
+    assert verdict(diverged, metric=metric, level=0.5) == "no"
+    # Of two rivals, the one that did not diverge is to be beaten.
+    assert verdict([good, good], diverged, fine, metric=metric) == "within noise"
+
+
+def test_a_difference_beyond_the_noise_has_a_sign():
+    assert [verdict_on(d, noise=1.0) for d in (1.5, -1.5, 0.5, 1.0, float("nan"))] == [
+        *("yes", "no", "within noise", "within noise", "within noise")
+    ]
+
+
+def test_two_standard_errors_by_hand():
+    # Deviations √2 and 2√2 of two values each: errors 1 and 2.
+    assert two_standard_errors([1.0, 3.0]) == pytest.approx(2.0)
+    assert two_standard_errors([1.0, 3.0], [0.0, 4.0]) == pytest.approx(2 * 5**0.5)
+
+
+def test_pairs_are_compared_by_their_differences():
+    # Differences 1 and 2: mean 1.5, two standard errors 1; the spread of the pairs themselves does not matter.
+    found = paired("text", [101.0, 2.0], [100.0, 0.0])
+    assert (found["verdict"], found["source"]) == ("yes", "aim")
+    assert found["detail"] == "51.5 against 50, two standard errors 1 (paired)"
+    assert paired("text", [100.0, 0.0], [101.0, 2.0])["verdict"] == "no"
+    assert paired("text", [1.0, 0.0], [0.0, 1.0])["verdict"] == "within noise"
+    assert paired("text", [1.0], [0.0])["verdict"] == "within noise"
+
+
+def test_a_statement_holds_or_not():
+    assert stated("text", True, "why") == {"text": "text", "source": "paper", "verdict": "yes", "detail": "why"}
+    assert stated("text", False, "why", source="aim")["verdict"] == "no"
+    assert stated("text", "within noise", "why")["verdict"] == "within noise"

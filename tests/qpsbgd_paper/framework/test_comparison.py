@@ -6,13 +6,14 @@ import pytest
 from qpsbgd_paper.framework.claims import Claim
 from qpsbgd_paper.framework.comparison import MOST_POINTS, Case, Comparison, Metric, Series
 from qpsbgd_paper.framework.methods import Line, rates
-from qpsbgd_paper.framework.runs import write_result
 
 calls = []
 
 
-def work(*, case, line, options, seed, choosing, length):
+def work(*, case, line, options, seed, choosing, length, diverges):
     calls.append((case, line, options["lr"], seed, choosing))
+    if options["lr"] == diverges:
+        return {"score": float("nan"), "curve": [float("inf")] * length, "note": seed}
     # The best rate in the runs that choose is 2; in the final runs it would be 3.
     score = -abs(options["lr"] - (2 if choosing else 3)) + 0.01 * (seed % 3)
     return {"score": score, "curve": [score * x for x in range(length)], "note": seed}
@@ -31,15 +32,16 @@ class Toy(Comparison):
     seeds: int = 3
     choosing_seeds: int = 2
     length: int = 5
+    diverges: float = 0.0
 
     def cases(self):
-        return [Case("x", "case x", {"a": 0.5}), Case("y", "case y")]
+        return [Case("x", reported={"a": 0.5}), Case("y")]
 
     def lines(self, case):
         return {"a": Line("A", "none", rates(1.0, 2.0, 3.0), "ours"), "b": Line("B", "none", rates(7.0))}
 
     def job(self, case, line, options):
-        return {"options": options, "length": self.length}
+        return {"options": options, "length": self.length, "diverges": self.diverges}
 
     @property
     def work(self):
@@ -119,21 +121,30 @@ def test_claims_are_judged(summary):
     assert claim["rival"] == "b"
 
 
-def test_an_earlier_result_with_other_numbers_is_kept(tmp_path):
-    path = tmp_path / "toy.json"
-    assert write_result(path, {"a": 1, "made with": {"torch": "1"}}) is None
-    assert write_result(path, {"a": 1, "made with": {"torch": "2"}}) is None
-    assert write_result(path, {"a": 2}) == tmp_path / "toy.1.json"
-    assert write_result(path, {"a": 3}) == tmp_path / "toy.2.json"
-    assert [json.loads((tmp_path / f"toy{n}.json").read_text(encoding="utf-8"))["a"] for n in (".1", ".2", "")] == [
-        1,
-        2,
-        3,
-    ]
+def test_a_summary_never_trains(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"12 of 12 runs of toy .* `qpsbgd run toy`"):
+        Toy().summary(folder=tmp_path)
+    choosing = len([phase for phase, *_ in Toy().run(folder=tmp_path / "whole") if phase == "choosing options"]) - 1
+    events = Toy().run(folder=tmp_path)
+    while next(events)[1] < choosing:
+        pass
+    calls.clear()
+    with pytest.raises(FileNotFoundError, match=r"12 of 12 runs of toy are not in"):
+        Toy().summary(folder=tmp_path)
+    assert calls == []
 
 
-def test_a_damaged_result_is_not_overwritten_but_moved(tmp_path):
-    path = tmp_path / "toy.json"
-    path.write_text("{", encoding="utf-8")
-    assert write_result(path, {"a": 1}) == tmp_path / "toy.1.json"
-    assert (tmp_path / "toy.1.json").read_text(encoding="utf-8") == "{"
+def test_a_diverged_run_is_shown_as_such_counts_as_worst_and_is_never_chosen(tmp_path):
+    toy = Toy(diverges=2.0)
+    list(toy.run(folder=tmp_path))
+    summary = json.loads(json.dumps(toy.summary(folder=tmp_path), allow_nan=False))
+    assert rows(summary)["a"]["options"] == {"lr": 1.0}, "at 2 it would be best"
+    toy = Toy(diverges=7.0)
+    list(toy.run(folder=tmp_path))
+    summary = json.loads(json.dumps(toy.summary(folder=tmp_path), allow_nan=False))
+    row = rows(summary)["b"]
+    assert row["values"]["score"] == [None] * 3
+    assert row["curves"]["curve"]["mean"] == row["curves"]["curve"]["deviation"] == [None] * 5
+    (claim,) = summary["claims"]
+    assert (claim["verdict"], claim["rival"]) == ("yes", "b")
+    assert "not finite" in claim["detail"]

@@ -1,29 +1,53 @@
 import json
+import os
+import signal
+import time
 
 import pytest
 
-from qpsbgd_paper.framework.runs import Workers, run_jobs, write_json, write_text
+from qpsbgd.solvers.annealer.budget import BudgetSpent
+from qpsbgd_paper.framework.runs import RunFailed, kept_results, run_jobs
+from qpsbgd_paper.framework.workers import Workers
 
 calls = []
 
 
-def square(*, x, fail=False):
+def square(*, x, fail=False, seconds=0.0, options=None):
     calls.append(x)
+    time.sleep(seconds)
+    if fail == "budget":
+        raise BudgetSpent("the next step would pass max_qpu_seconds = 2, of which 1.9 are spent")
+    if fail == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
     if fail:
-        raise RuntimeError("planned")
+        raise ValueError("planned")
     return {"square": x * x}
 
 
-def results(jobs, folder, **options):
-    return {done.settings["x"]: done for done in run_jobs(square, jobs, folder=folder, **options)}
+def diverged(*, x):
+    return {"loss": float("nan"), "curve": [1.0, float("inf")], "x": x}
+
+
+def results(jobs, folder, *, work=square, **options):
+    done = run_jobs(work, jobs, experiment="toy", folder=folder, **options)
+    return {one.settings["x"]: one for one in done}
+
+
+def kept(folder):
+    return sorted(json.loads(path.read_text(encoding="utf-8"))["settings"]["x"] for path in folder.glob("*.json"))
+
+
+@pytest.fixture(scope="module")
+def workers():
+    with Workers(2) as workers:
+        yield workers
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_every_job_is_done_once_and_kept(tmp_path, count):
-    jobs = [{"x": x} for x in range(4)]
-    with Workers(count) as workers:
-        first = results(jobs, tmp_path, workers=workers)
-    assert {x: done.result["square"] for x, done in first.items()} == {0: 0, 1: 1, 2: 4, 3: 9}
+def test_every_job_is_done_once_and_kept(tmp_path, count, workers):
+    jobs = [{"x": x} for x in range(5)]
+    first = results(jobs, tmp_path, workers=workers if count == 2 else None)
+    assert {x: done.result["square"] for x, done in first.items()} == {0: 0, 1: 1, 2: 4, 3: 9, 4: 16}
     assert not any(done.reused for done in first.values())
     calls.clear()
     again = results(jobs, tmp_path)
@@ -32,11 +56,49 @@ def test_every_job_is_done_once_and_kept(tmp_path, count):
 
 
 def test_what_failed_is_done_again_and_what_was_done_is_not(tmp_path):
-    with pytest.raises(RuntimeError, match="planned"):
+    with pytest.raises(RunFailed, match="planned"):
         results([{"x": 1}, {"x": 2, "fail": True}, {"x": 3}], tmp_path)
     calls.clear()
     assert set(results([{"x": 1}, {"x": 2}, {"x": 3}], tmp_path)) == {1, 2, 3}
     assert calls == [2, 3]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_failure_names_the_experiment_and_the_settings(tmp_path, count, workers):
+    jobs = [{"x": 1, "options": {"lr": 0.5}, "fail": True}, {"x": 2}]
+    with pytest.raises(RunFailed) as failure:
+        results(jobs, tmp_path, workers=workers if count == 2 else None)
+    text = str(failure.value)
+    assert text.startswith("toy: the run with x 1, options {'lr': 0.5}, fail True failed: ValueError: planned.")
+    assert "Finished runs are kept" in text
+
+
+def test_what_others_are_doing_when_one_fails_is_finished_and_kept_and_nothing_new_begins(tmp_path, workers):
+    jobs = [{"x": 1, "fail": True}, {"x": 2, "seconds": 0.5}, {"x": 3}, {"x": 4}]
+    with pytest.raises(RunFailed, match="planned"):
+        results(jobs, tmp_path, workers=workers)
+    assert kept(tmp_path) == [2]
+
+
+def test_a_run_whose_budget_is_spent_is_not_done_and_says_how_to_go_on(tmp_path):
+    options = {"solver": {"name": "dwave", "max_qpu_seconds": 2}}
+    with pytest.raises(RunFailed) as failure:
+        results([{"x": 1, "options": options}, {"x": 2, "fail": "budget"}], tmp_path)
+    text = str(failure.value)
+    assert "toy: the run with x 2" in text and "was stopped" in text
+    assert "of which 1.9 are spent" in text
+    assert "not counted as done" in text and "larger --option max_qpu_seconds" in text
+    assert kept(tmp_path) == [1]
+
+
+def test_a_finished_run_is_not_paid_for_again_under_another_limit(tmp_path):
+    jobs = [{"x": 1, "options": {"solver": {"name": "dwave", "max_qpu_seconds": limit}}} for limit in (2, 3)]
+    results(jobs[:1], tmp_path)
+    calls.clear()
+    assert results(jobs[1:], tmp_path)[1].reused
+    assert calls == []
+    results([{"x": 1, "options": {"solver": {"name": "leap-hybrid", "max_qpu_seconds": 2}}}], tmp_path)
+    assert calls == [1]
 
 
 def test_a_damaged_result_is_refused_with_its_path(tmp_path):
@@ -47,43 +109,34 @@ def test_a_damaged_result_is_refused_with_its_path(tmp_path):
         results([{"x": 1}], tmp_path)
 
 
-def test_results_tell_what_they_were_made_with(tmp_path):
-    results([{"x": 1}], tmp_path)
+def test_results_say_what_they_were_made_with_and_how_long_they_took(tmp_path):
+    (done,) = results([{"x": 1}], tmp_path).values()
+    assert done.result["seconds"] >= 0
     (path,) = tmp_path.glob("*.json")
     content = json.loads(path.read_text(encoding="utf-8"))
     assert content["settings"] == {"x": 1}
     assert {"torch", "qpsbgd", "python", "machine"} <= set(content["made with"])
 
 
-def test_a_write_that_fails_leaves_the_old_file_and_no_rubbish(tmp_path, monkeypatch):
-    target = tmp_path / "a.json"
-    write_json(target, {"old": 1})
-
-    def full_disk(_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("os.fsync", full_disk)
-    with pytest.raises(OSError, match="No space left"):
-        write_text(target, "new")
-    assert json.loads(target.read_text(encoding="utf-8")) == {"old": 1}
-    assert list(tmp_path.iterdir()) == [target]
+def test_what_is_not_finite_is_kept_as_null(tmp_path):
+    (done,) = results([{"x": 1}], tmp_path, work=diverged).values()
+    assert (done.result["loss"], done.result["curve"]) == (None, [1.0, None])
+    assert results([{"x": 1}], tmp_path, work=diverged)[1].result == done.result
 
 
-def test_what_is_no_json_is_refused_before_anything_is_written(tmp_path):
-    with pytest.raises(ValueError, match="JSON"):
-        write_json(tmp_path / "a.json", {"loss": float("nan")})
-    assert list(tmp_path.iterdir()) == []
+def test_results_that_are_not_there_are_not_computed(tmp_path):
+    results([{"x": 1}], tmp_path)
+    calls.clear()
+    with pytest.raises(FileNotFoundError, match=r"1 of 2 runs of toy are not in .* `qpsbgd run toy`"):
+        kept_results(square, [{"x": 1}, {"x": 2}], experiment="toy", folder=tmp_path)
+    assert calls == []
 
 
-def test_results_of_the_processes_are_those_of_one(tmp_path):
-    jobs = [{"x": x} for x in range(5)]
-    alone = {x: done.result["square"] for x, done in results(jobs, tmp_path / "a").items()}
-    with Workers(2) as workers:
-        shared = {x: done.result["square"] for x, done in results(jobs, tmp_path / "b", workers=workers).items()}
-        assert workers.submit(square, {"x": 9}).result()["square"] == 81, "the processes serve later jobs too"
-    assert shared == alone
-
-
-def test_results_tell_how_long_they_took(tmp_path):
-    (done,) = results([{"x": 1}], tmp_path).values()
-    assert done.result["seconds"] >= 0
+def test_a_killed_process_is_a_clear_error_and_what_was_finished_is_kept(tmp_path, workers):
+    with pytest.raises(RunFailed) as failure:
+        results([{"x": 1}, {"x": 2, "fail": "killed", "seconds": 0.3}, {"x": 3}, {"x": 4}], tmp_path, workers=workers)
+    text = str(failure.value)
+    assert "toy: a process was killed" in text and "x 2, fail 'killed'" in text
+    assert "Finished runs are kept" in text and "Fewer --workers" in text
+    assert 1 in kept(tmp_path) and 2 not in kept(tmp_path)
+    assert set(results([{"x": 5}, {"x": 6}], tmp_path, workers=workers)) == {5, 6}, "new processes do what follows"

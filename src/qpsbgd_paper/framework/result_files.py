@@ -1,0 +1,68 @@
+"""Results as files: whole or not at all, plain JSON, with what they were made with."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import math
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from qpsbgd.atomic import writing
+
+_NO_NUMBERS = ("made with", "seconds of training", "title", "about", "paper", "command")
+
+
+def as_json(value: Any) -> Any:
+    """The value in JSON's own types: tuples as lists, and None for a number that is not finite."""
+    if isinstance(value, dict):
+        return {key: as_json(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_json(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write JSON so that the file is there whole or not at all; raises where a number is not finite."""
+    write_bytes(path, (json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file so that it is there whole or not at all, in a folder that is made if it is not there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with writing(path) as file:
+        file.write(content)
+
+
+def write_result(path: Path, content: dict[str, Any]) -> Path | None:
+    """Write an experiment's result; one with other numbers is moved aside first, and its new place returned."""
+    older: Path | None = None
+    if path.exists():
+        try:
+            before = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError:
+            before = {}
+        after = json.loads(json.dumps(content))
+        if any(before.get(key) != after.get(key) for key in {*before, *after} - {*_NO_NUMBERS}):
+            names = (path.with_name(f"{path.stem}.{count}.json") for count in itertools.count(1))
+            older = next(name for name in names if not name.exists())
+            path.rename(older)
+    write_bytes(path, (json.dumps(content, ensure_ascii=False, allow_nan=False) + "\n").encode())
+    return older
+
+
+def environment() -> dict[str, str]:
+    """Versions and hardware that a result was made with."""
+    found = {"python": platform.python_version(), "machine": platform.machine(), "cpus": str(os.cpu_count())}
+    for package in ("qpsbgd", "torch", "numpy", "numba"):
+        with contextlib.suppress(PackageNotFoundError):
+            found[package] = version(package)
+    if torch.cuda.is_available():
+        found["gpu"] = torch.cuda.get_device_name()
+    return found
