@@ -37,7 +37,6 @@ STRANGERS = {
     ("qpsbgd/solvers", "qpsbgd/qubo/binary_map"),
     ("qpsbgd/solvers", "qpsbgd/nn"),
     ("qpsbgd_paper/report", "qpsbgd_paper/experiments"),
-    ("qpsbgd_paper/report", "qpsbgd_paper/framework"),
     ("qpsbgd_paper/experiments", "qpsbgd_paper/report"),
     ("qpsbgd_paper/framework", "qpsbgd_paper/report"),
     ("qpsbgd_paper/chip_studies", "qpsbgd_paper/report"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from qpsbgd.cli.solve import read_options
 from qpsbgd.solvers import make_solver
 from qpsbgd_paper.cli import require, say
 from qpsbgd_paper.experiments import EXPERIMENTS, make_experiment
+from qpsbgd_paper.report.summaries import read_summary
 
 if TYPE_CHECKING:
     from qpsbgd_paper.framework.experiment import Experiment
@@ -121,13 +121,15 @@ def read_summaries(folder: Path) -> list[Summary]:
     found = []
     for name in sorted(paths, key=lambda name: known.index(name) if name in known else len(known)):
         try:
-            summary = json.loads(paths[name].read_text(encoding="utf-8"))
+            summary = read_summary(paths[name])
             if summary["experiment"] != name:
-                raise ValueError(f"it is of {summary['experiment']}")
-        except (ValueError, KeyError, TypeError) as error:
-            if name not in known:
-                continue  # a file of the user's, or an earlier result such as logreg.1.json
-            raise ValueError(f"{paths[name]} is not a result of `qpsbgd run {name}` ({error}); delete it") from error
+                raise ValueError(
+                    f"{paths[name]} is not a result of `qpsbgd run {name}`: it is of {summary['experiment']}"
+                )
+        except ValueError:
+            if name in known:
+                raise
+            continue  # a file of the user's, or an earlier result such as logreg.1.json
         found.append(summary)
     return found
 
@@ -150,6 +152,7 @@ def _run(
     """Run what is not done yet, write a result file for every experiment, and print its tables."""
     from qpsbgd_paper.framework.result_files import write_result
     from qpsbgd_paper.framework.workers import Workers
+    from qpsbgd_paper.report.headlines import headline
     from qpsbgd_paper.report.tables import claim_sentences, tables
 
     runs = out / "runs"
@@ -175,6 +178,7 @@ def _run(
                 say(f"An earlier result with other numbers is kept as {older}")
             for table in tables(summary):
                 console.print(rich_table(table.title, table.head, table.body, best=table.best))
+            say(" ".join(headline(summary)))
             for sentence in claim_sentences(summary):
                 say(f"• {sentence}")
             summaries.append(summary)

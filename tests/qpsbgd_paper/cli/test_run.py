@@ -293,7 +293,9 @@ def written(monkeypatch):
 def stored(folder, *names):
     folder.mkdir(parents=True, exist_ok=True)
     for name in names:
-        (folder / f"{name}.json").write_text(json.dumps({"experiment": name.split(".")[0]}), encoding="utf-8")
+        (folder / f"{name}.json").write_text(
+            json.dumps({"experiment": name.split(".")[0], "title": "T"}), encoding="utf-8"
+        )
 
 
 def test_after_a_quick_run_the_report_finds_its_results_and_says_so(written, monkeypatch, capsys, tmp_path):
