@@ -24,10 +24,10 @@ paper: install ## Run all experiments of the paper and write a report (a bit ove
 	$(BIN)/qpsbgd report
 
 test: install ## Run the core tests (under three minutes on two cores)
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -n 2 -m "not slow"
 
 test-all: install ## Run all tests: also the examples, whole experiments and the page in a browser
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2
 
 check: install ## Lint and check types
 	$(BIN)/ruff check .

@@ -6,6 +6,10 @@ divided by its columns. A small family is solved first, so that nothing is compi
     python benchmarks/exact_growth.py        writes benchmarks/results/exact_growth.json
 """
 
+from qpsbgd.openmp import wait_passively
+
+wait_passively()  # before torch is loaded
+
 import itertools
 import time
 from pathlib import Path
@@ -14,7 +18,7 @@ import torch
 
 from qpsbgd.solvers import make_solver
 from qpsbgd.testing import random_family
-from qpsbgd_paper.framework.runs import environment, write_json
+from qpsbgd_paper.framework.result_files import environment, write_json
 
 SIZES, SCALES, COLUMNS, THREADS = (16, 24, 32, 40, 48), (0.2, 1.0), 16, 2
 

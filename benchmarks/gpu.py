@@ -21,7 +21,7 @@ from qpsbgd.nn import BinaryLinear
 from qpsbgd.qubo.binary_map import binary_map
 from qpsbgd.solvers import make_solver
 from qpsbgd.solvers.search.descent import Landscape, improved, search_torch, sign_start
-from qpsbgd_paper.framework.runs import environment, write_json
+from qpsbgd_paper.framework.result_files import environment, write_json
 
 BATCH, REPEATS = 100, 200
 

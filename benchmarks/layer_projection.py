@@ -7,6 +7,10 @@ in double precision. Families: Gaussian inputs, and activations recorded while a
     python benchmarks/layer_projection.py        writes benchmarks/results/layer_projection.json
 """
 
+from qpsbgd.openmp import wait_passively
+
+wait_passively()  # before torch is loaded
+
 import statistics
 import time
 from pathlib import Path
@@ -22,7 +26,7 @@ from qpsbgd.nn import BinaryLinear
 from qpsbgd.nn.tape import taped
 from qpsbgd.qubo.binary_map import binary_map
 from qpsbgd.solvers import make_solver
-from qpsbgd_paper.framework.runs import environment, write_json
+from qpsbgd_paper.framework.result_files import environment, write_json
 
 WIDTH, BATCH, SEED, THREADS, REPEATS = 128, 64, 0, 2, 15
 SCALES = (0.5, 1.0, 2.0, 8.0)

@@ -9,6 +9,10 @@ compared here. Host seconds are those of this machine, tile search included.
     python benchmarks/qpu_cost.py        writes benchmarks/results/qpu_cost.json (QPSBGD_DATA: folder with mnist/)
 """
 
+from qpsbgd.openmp import wait_passively
+
+wait_passively()  # before torch is loaded
+
 import tempfile
 import time
 from pathlib import Path
@@ -26,7 +30,7 @@ from qpsbgd.solvers.annealer.chips import PROGRAMMING_SECONDS, READOUT_SECONDS
 from qpsbgd.solvers.annealer.dwave import DWave
 from qpsbgd.testing import random_family
 from qpsbgd_paper.experiments.mnist import SETTINGS, MnistPairs, split
-from qpsbgd_paper.framework.runs import environment, write_json
+from qpsbgd_paper.framework.result_files import environment, write_json
 from qpsbgd_paper.framework.training import BinaryMLP, batches
 
 READS, UPDATES = 100, 50

@@ -10,6 +10,10 @@ Side by side in one run, on two CPU threads:
     QPSBGD_DATA=… python benchmarks/solver_claims.py        writes benchmarks/results/solver_claims.json
 """
 
+from qpsbgd.openmp import wait_passively
+
+wait_passively()  # before torch is loaded
+
 import itertools
 import time
 from pathlib import Path
@@ -24,7 +28,7 @@ from qpsbgd.qubo import QuboFamily
 from qpsbgd.qubo.binary_map import binary_map
 from qpsbgd.solvers import make_solver
 from qpsbgd.testing import random_family
-from qpsbgd_paper.framework.runs import environment, write_json
+from qpsbgd_paper.framework.result_files import environment, write_json
 
 THREADS, SAMPLED, SECONDS = 2, 16, 5.0
 AUTO = make_solver("auto")

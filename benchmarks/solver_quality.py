@@ -9,6 +9,10 @@ since that is how they are used. The gap is that of the mean energy over the sam
 writes benchmarks/results/solver_quality.json; benchmarks/documents.py draws docs/solvers.svg from it.
 """
 
+from qpsbgd.openmp import wait_passively
+
+wait_passively()  # before torch is loaded
+
 import itertools
 import sys
 import time
@@ -24,7 +28,7 @@ from qpsbgd.qubo.binary_map import binary_map
 from qpsbgd.solvers import make_solver
 from qpsbgd.solvers.search.descent import sign_start
 from qpsbgd.testing import random_family
-from qpsbgd_paper.framework.runs import environment, write_json
+from qpsbgd_paper.framework.result_files import environment, write_json
 
 THREADS, SAMPLED = 2, 3
 OURS = {

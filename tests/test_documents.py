@@ -1,3 +1,6 @@
+import ast
+import importlib
+import importlib.util
 import json
 import re
 import runpy
@@ -57,6 +60,18 @@ def test_files_that_the_documents_name_exist():
     for document in DOCUMENTS:
         for target in re.findall(r"\]\(([^)#:]+)\)", document.read_text(encoding="utf-8")):
             assert (document.parent / target).exists(), f"{document.name} links to {target}"
+
+
+SCRIPTS = sorted([*(ROOT / "benchmarks").glob("*.py"), *EXAMPLES])
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+def test_every_script_imports_what_the_packages_have(path):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module.startswith("qpsbgd"):
+            module = importlib.import_module(node.module)
+            for alias in node.names:
+                assert hasattr(module, alias.name) or importlib.util.find_spec(f"{node.module}.{alias.name}")
 
 
 def test_versions_agree():
