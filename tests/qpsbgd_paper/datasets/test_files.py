@@ -11,9 +11,9 @@ from qpsbgd_paper.datasets import files
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def _collected():
-    """What requests leaves open after a failed download is closed here, not during a later test."""
+    """What requests leaves open after failed downloads is closed here, not during the tests of another file."""
     yield
     gc.collect()
 
