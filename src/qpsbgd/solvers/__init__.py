@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from importlib import import_module
@@ -32,6 +33,9 @@ SOLVERS: Mapping[str, str] = MappingProxyType(
     }
 )
 """Name → "module:class"; a solver's module is loaded when it is asked for."""
+
+IMPORTED_IN = os.getpid()
+"""The process that loaded this package; a fork of it has another number."""
 
 
 class Solver(ABC):

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import functools
+import os
+import sys
+import threading
+import time
+import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numba
+import numpy as np
 import torch
 from numba import njit
 
+from qpsbgd.solvers import IMPORTED_IN
+
 Function = Callable[..., Any]
+Array = np.ndarray[Any, Any]
+
+_ONE_AT_A_TIME = threading.RLock()
 
 
 def compiled(**options: Any) -> Callable[[Function], Function]:
@@ -28,10 +41,82 @@ def compiled(**options: Any) -> Callable[[Function], Function]:
 
 @contextmanager
 def threads() -> Iterator[None]:
-    """Let the kernels use as many threads as torch does."""
-    before = numba.get_num_threads()
-    numba.set_num_threads(min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]
+    """Run the kernels inside it on as many threads as torch uses; torch's own setting stays as it is.
+
+    Several Python threads may be inside at once; where numba's layer cannot have that, they take turns.
+
+    Raises:
+        RuntimeError: The process is a fork of one that had already run kernels, which GNU OpenMP does not survive.
+    """
+    process, layer = _launched()
+    if layer == "omp" and process != os.getpid() and sys.platform == "linux":
+        raise RuntimeError(
+            "this process is a fork of one that had already solved on the CPU, and GNU OpenMP does not survive a fork; "
+            'start processes with multiprocessing.get_context("spawn"), or fork before the first solve'
+        )
+    # The workqueue layer aborts the process when two Python threads run kernels at the same time.
+    with _ONE_AT_A_TIME if layer == "workqueue" else nullcontext():
+        before = numba.get_num_threads()
+        numba.set_num_threads(_thread_count())
+        try:
+            yield
+        finally:
+            numba.set_num_threads(before)
+
+
+@contextmanager
+def deadline(seconds: float | None) -> Iterator[Array]:
+    """A flag, shape (1,), that turns from 0 to 1 when the seconds are over; never for None.
+
+    Kernels that release the GIL can look at it while they run.
+    """
+    passed = np.zeros(1, np.uint8)
+    if seconds is None:
+        yield passed
+        return
+    if seconds == 0:
+        passed.fill(1)
+    timer = threading.Timer(seconds, passed.fill, (1,))
+    timer.daemon = True
+    timer.start()
     try:
-        yield
+        yield passed
     finally:
-        numba.set_num_threads(before)
+        timer.cancel()
+
+
+@functools.cache
+def _launched() -> tuple[int, str]:
+    """Have numba launch its threads, once; the process that did and numba's threading layer."""
+    # Launching calls omp_set_num_threads with all cores. torch reads the same setting, but it belongs to the calling
+    # thread alone, so another thread makes the call.
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        pool.submit(numba.get_num_threads).result()
+    layer: str = numba.threading_layer()
+    if layer == "omp":
+        _warn_if_waiting_costs()
+    return os.getpid(), layer
+
+
+def _thread_count() -> int:
+    if os.getpid() != IMPORTED_IN:
+        # torch may have used OpenMP's threads before the fork, which a team of several would wait for in vain.
+        return 1
+    return min(torch.get_num_threads(), int(numba.config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]
+
+
+def _warn_if_waiting_costs() -> None:
+    """Warn where OpenMP's threads, which wait by spinning, would take the cores from other processes and be slow."""
+    count, cores = _thread_count(), os.cpu_count() or 1
+    if "OMP_WAIT_POLICY" in os.environ or count == 1 or not hasattr(os, "getloadavg"):
+        return
+    # The load of the last minute, less all that this process can have added to it.
+    others = os.getloadavg()[0] - time.process_time() / 60
+    if others + count > cores + 0.5:
+        warnings.warn(
+            f"other processes keep {others:.1f} of {cores} cores busy and the solver uses {count} threads, which spin "
+            "while they wait: training may be many times slower. Set OMP_WAIT_POLICY=passive before Python starts, or "
+            "call torch.set_num_threads with fewer threads.",
+            UserWarning,
+            stacklevel=2,
+        )
