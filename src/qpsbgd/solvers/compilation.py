@@ -14,14 +14,12 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numba
-import numpy as np
 import torch
 from numba import njit
 
 from qpsbgd.solvers import IMPORTED_IN
 
 Function = Callable[..., Any]
-Array = np.ndarray[Any, Any]
 
 _ONE_AT_A_TIME = threading.RLock()
 
@@ -62,27 +60,6 @@ def threads() -> Iterator[None]:
             yield
         finally:
             numba.set_num_threads(before)
-
-
-@contextmanager
-def deadline(seconds: float | None) -> Iterator[Array]:
-    """A flag, shape (1,), that turns from 0 to 1 when the seconds are over; never for None.
-
-    Kernels that release the GIL can look at it while they run.
-    """
-    passed = np.zeros(1, np.uint8)
-    if seconds is None:
-        yield passed
-        return
-    if seconds == 0:
-        passed.fill(1)
-    timer = threading.Timer(seconds, passed.fill, (1,))
-    timer.daemon = True
-    timer.start()
-    try:
-        yield passed
-    finally:
-        timer.cancel()
 
 
 @functools.cache

@@ -123,13 +123,3 @@ def test_only_a_busy_machine_without_a_wait_policy_gives_a_warning(monkeypatch, 
         warnings.simplefilter("always")
         compilation._warn_if_waiting_costs()
     assert [("OMP_WAIT_POLICY=passive" in str(each.message)) for each in caught] == [True] * warned
-
-
-def test_a_deadline_passes_at_once_later_or_never():
-    with compilation.deadline(None) as passed:
-        assert not passed[0]
-    with compilation.deadline(0) as passed:
-        assert passed[0]
-    with compilation.deadline(0.01) as passed:
-        while not passed[0]:
-            pass

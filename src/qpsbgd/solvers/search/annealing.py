@@ -10,7 +10,8 @@ from torch import Tensor
 
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver
-from qpsbgd.solvers.search.descent import Landscape, better_of, improved, random_spins, sign_start
+from qpsbgd.solvers.search.descent import improved
+from qpsbgd.solvers.search.landscape import Landscape, better_of, random_spins, sign_start
 
 
 @dataclass(frozen=True)

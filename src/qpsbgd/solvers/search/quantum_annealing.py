@@ -9,7 +9,7 @@ import torch
 
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver
-from qpsbgd.solvers.search.descent import Landscape, better_of, random_spins
+from qpsbgd.solvers.search.landscape import Landscape, better_of, random_spins
 
 
 @dataclass(frozen=True)
