@@ -1,4 +1,4 @@
-"""The moves of the search in plain Python: what the numba, torch and Triton kernels must do, for reading and testing."""
+"""The moves of the search in plain Python, for reading and testing; every kernel must make the same."""
 
 from __future__ import annotations
 

@@ -2,10 +2,10 @@ import pytest
 import torch
 
 from qpsbgd.qubo import QuboFamily
-from qpsbgd.solvers.search.annealing import Annealing
-from qpsbgd.solvers.search.bifurcation import Bifurcation
 from qpsbgd.solvers.deadline import deadline
 from qpsbgd.solvers.search import kernels_torch
+from qpsbgd.solvers.search.annealing import Annealing
+from qpsbgd.solvers.search.bifurcation import Bifurcation
 from qpsbgd.solvers.search.descent import Descent, improved
 from qpsbgd.solvers.search.landscape import Landscape, random_spins, sign_start
 from qpsbgd.testing import lowest_energies, random_family
