@@ -33,6 +33,7 @@ def rows(n, m, batch):
     if batch > 10:
         inputs[3], grads[5], grads[:, 1] = 0, 0, 0
         inputs[7] *= 1e-12
+        inputs[8] *= 1e9
     return inputs, grads
 
 
@@ -58,6 +59,21 @@ def test_the_kernels_of_the_map_agree_with_plain_torch(shape, scale):
         reference = getattr(expected, name)
         tolerance = 2e-6 * reference.abs().max().item()
         torch.testing.assert_close(getattr(family, name), reference, rtol=1e-5, atol=tolerance)
+
+
+@runs_kernels
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, inside the interpreter
+@pytest.mark.parametrize("size", [1e30, 1e38, 1e-30, torch.nan, torch.inf])
+def test_the_kernels_of_the_map_call_rows_that_leave_single_precision_unsound(size):
+    assert not mapped(size * torch.ones(40, 6), torch.ones(40, 2))[1]
+    assert not mapped(size * torch.ones(40, 6), torch.ones(40, 2), scale="literal")[1]
+
+
+@runs_kernels
+def test_the_kernels_of_the_map_call_rows_without_input_or_gradient_sound():
+    for inputs, grads in ((torch.zeros(3, 4), torch.ones(3, 2)), (torch.ones(3, 4), torch.zeros(3, 2))):
+        family, sound = mapped(inputs, grads)
+        assert sound and not family.quadratic.any() and not family.linear.any()
 
 
 @runs_kernels
