@@ -90,9 +90,8 @@ def _normalised(inputs: Tensor, *, gain: float) -> Tensor:
     shares = inputs / torch.where(largest > 0, largest, 1)
     norms = largest * torch.linalg.vector_norm(shares, dim=1, keepdim=True)
     if not norms.sum().isfinite():
-        raise ValueError(
-            f"inputs are too large: the norms of their rows overflow in {torch.finfo(norms.dtype).dtype}; scale them down"
-        )
+        limits = torch.finfo(norms.dtype)
+        raise ValueError(f"inputs are too large: the norms of their rows overflow in {limits.dtype}; scale them down")
     # 1/‖j‖ turns rounding noise into the largest rows of Z, so such rows count as zero. What is noise is measured by
     # the geometric mean of the others: by the largest, one huge row would turn all others into noise.
     nonzero = norms > 0

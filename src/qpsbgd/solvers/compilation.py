@@ -39,9 +39,9 @@ def compiled(**options: Any) -> Callable[[Function], Function]:
 
 @contextmanager
 def threads() -> Iterator[None]:
-    """Run the kernels inside it on as many threads as torch uses; torch's own setting stays as it is.
+    """Run the kernels inside on as many threads as torch uses; torch's own setting stays as it is.
 
-    Several Python threads may be inside at once; where numba's layer cannot have that, they take turns.
+    Several Python threads may be inside at once; where numba's threading layer does not allow that, they take turns.
 
     Raises:
         RuntimeError: The process is a fork of one that had already run kernels, which GNU OpenMP does not survive.
@@ -64,12 +64,12 @@ def threads() -> Iterator[None]:
 
 @functools.cache
 def _launched() -> tuple[int, str]:
-    """Have numba launch its threads, once; the process that did and numba's threading layer."""
+    """The process in which numba launched its threads, now if it had not yet, and its threading layer."""
     # Launching calls omp_set_num_threads with all cores. torch reads the same setting, but it belongs to the calling
     # thread alone, so another thread makes the call.
     with ThreadPoolExecutor(max_workers=1) as pool:
         pool.submit(numba.get_num_threads).result()
-    layer: str = numba.threading_layer()
+    layer: str = numba.threading_layer()  # type: ignore[attr-defined]
     if layer == "omp":
         _warn_if_waiting_costs()
     return os.getpid(), layer
@@ -77,13 +77,13 @@ def _launched() -> tuple[int, str]:
 
 def _thread_count() -> int:
     if os.getpid() != IMPORTED_IN:
-        # torch may have used OpenMP's threads before the fork, which a team of several would wait for in vain.
+        # If torch used OpenMP before the fork, a parallel region here would wait for ever for threads that are gone.
         return 1
     return min(torch.get_num_threads(), int(numba.config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]
 
 
 def _warn_if_waiting_costs() -> None:
-    """Warn where OpenMP's threads, which wait by spinning, would take the cores from other processes and be slow."""
+    """Warn if OpenMP's threads, which wait by spinning, compete with other processes for the cores."""
     count, cores = _thread_count(), os.cpu_count() or 1
     if "OMP_WAIT_POLICY" in os.environ or count == 1 or not hasattr(os, "getloadavg"):
         return

@@ -34,7 +34,7 @@ class Exact(Solver):
     """The optimum of every column, with `proven_optimal` true, to within rounding in double precision.
 
     Above 10 spins, those that every optimum must have are fixed first. Where more than 12 stay open, a depth-first
-    sphere decoder improves on what tabu search found; its time grows exponentially (`benchmarks/exact_growth.py`).
+    sphere decoder improves on the answer of a tabu search; its time grows exponentially (`benchmarks/exact_growth.py`).
 
     Args:
         node_limit: Nodes after which a column gives up and returns its best spins, `proven_optimal` false. The
@@ -53,7 +53,7 @@ class Exact(Solver):
             raise ValueError(f"time_limit must not be negative, got {self.time_limit}")
 
     def solve(self, family: QuboFamily) -> Solution:
-        """The optimum of every column that was finished within the limits."""
+        """The optimum of every column that was finished within the limits, the best spins found of the others."""
         if family.num_spins <= ENUMERATE_UP_TO:
             spins = _enumerate(family)
             return Solution.of(family, spins, proven_optimal=True, solver="exact", method="enumeration")

@@ -7,8 +7,8 @@ With any diagonal D that makes A = Q + D positive definite and its Cholesky fact
 Row k of R g − y depends on spins k…n−1 alone, so fixing spins from the last to the first adds up non-negative terms,
 and a branch ends when its sum exceeds that of the best spins known.
 
-D decides how soon. It is −λ_min(Q) everywhere, plus the multipliers of the relaxation to the box [−1, 1]ⁿ, which differ
-from column to column as the fields do: the minimum over real x is then that over the box.
+D decides how soon. It is −λ_min(Q) everywhere plus, column by column, the multipliers of the relaxation to the box
+[−1, 1]ⁿ: the minimum over real x is then the one over the box.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ def least_shift(quadratic: Array, *, seconds: float = math.inf) -> float | None:
 def search(
     couplings: Array, linear: Array, fixed: Array, spins: Array, shift: float, node_limit: int, stop: Array
 ) -> Array:
-    """Bring `spins` (m, n) of every column to the optimum, with those in `fixed` (m, n) given and 0 open.
+    """Bring `spins` (m, n) of every column to the optimum.
 
     Args:
         couplings: 2 Q with a zero diagonal, (n, n).
         linear: s, one column per row, (m, n).
-        fixed: Values that every optimum has, 0 where open.
+        fixed: The spins that every optimum must have, 0 where open, (m, n).
         spins: Good spins to start from.
         shift: From `least_shift`.
         node_limit: Nodes after which a column gives up.

@@ -15,11 +15,11 @@ from qpsbgd.solvers.compilation import compiled
 
 Array = np.ndarray[Any, Any]
 
-# NaN never gets here, so comparisons may be reordered; that lets the loops over spins use vector instructions.
+# There is no NaN here, so comparisons may be reordered, which lets the loops over spins use vector instructions.
 _fast = compiled(fastmath=True, error_model="numpy")
 
 LOG_UNIFORM = np.log(np.random.default_rng(0).permutation((np.arange(4096) + 0.5) / 4096)).astype(np.float32)
-"""log u for evenly spread u ∈ (0, 1), in random order: cheaper to look up than to compute."""
+"""log u for evenly spaced u ∈ (0, 1), in random order: cheaper to look up than to compute."""
 
 
 # Inlined before it is optimised: as a call it would slow quantum annealing down by a sixth.
@@ -206,7 +206,7 @@ def anneal_slices(
 ) -> None:
     """Path-integral sweeps of every column in place, one per tie between slices; `spins` and `fields` are (m, P, n).
 
-    Energies of column j are in units of scale[j], which holds the number of slices too.
+    Energies of column j are in units of scale[j], which includes the number of slices.
     """
     for j in prange(spins.shape[0]):
         _anneal_slices_of_column(couplings, fields[j], spins[j], ties, scale[j], temperature, log_uniform, states[j])

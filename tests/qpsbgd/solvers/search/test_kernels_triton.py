@@ -132,6 +132,7 @@ def test_double_precision_takes_the_torch_path():
     assert improved(family, sign_start(family)).stats["path"] == "torch"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(ON_GPU or INTERPRETED, reason="the tests above have run the kernels")
 def test_every_kernel_runs_in_tritons_interpreter():
     done = subprocess.run(
