@@ -63,7 +63,7 @@ def check_answers_have_the_right_form(solver: Solver) -> None:
 
 
 def check_claimed_optima_are_optimal(solver: Solver) -> None:
-    """A column that is said to be proven optimal has the energy that trying all spin vectors finds."""
+    """A column that is reported as proven optimal has the lowest energy of all spin vectors."""
     for seed, (n, rows, scale) in enumerate(((4, 9, 1.0), (10, 20, 0.5), (11, 4, 2.0), (12, 1, 1.0), (8, 30, 8.0))):
         family = random_family(n, 4, rows, scale=scale, seed=seed, dtype=torch.float64)
         solution = solver.solve(family)
@@ -81,14 +81,14 @@ def check_a_family_without_couplings_is_solved(solver: Solver) -> None:
 
 
 def check_a_family_of_zeros_is_answered(solver: Solver) -> None:
-    """Where every spin vector is optimal, any is returned."""
+    """Where every spin vector is optimal, any may be returned."""
     solution = solver.solve(QuboFamily(torch.zeros(4, 4), torch.zeros(4, 2), torch.ones(2)))
     assert (solution.spins.abs() == 1).all()
     assert torch.equal(solution.energies, torch.ones(2))
 
 
-def check_couplings_are_minded(solver: Solver) -> None:
-    """Two spins that want to differ, and a field that says how."""
+def check_couplings_are_respected(solver: Solver) -> None:
+    """Two spins that prefer to differ, and a field that decides which way."""
     quadratic = torch.tensor([[1.0, 2.0], [2.0, 1.0]])
     linear = torch.tensor([[1.0, -1.0], [0.5, -0.5]])
     solution = solver.solve(QuboFamily(quadratic, linear, torch.zeros(2)))
@@ -105,7 +105,7 @@ def check_the_family_is_left_as_it_was(solver: Solver) -> None:
 
 
 def check_several_families_are_answered_in_order(solver: Solver) -> None:
-    """`solve_all` gives one solution per family, of its shape, no worse in kind than `solve`."""
+    """`solve_all` gives one solution per family, in their order, with the energies of its spins."""
     families = [random_family(5, 3, 7, seed=1), random_family(8, 2, 4, seed=2), random_family(5, 3, 7, seed=3)]
     solutions = solver.solve_all(families)
     assert [s.spins.shape for s in solutions] == [(5, 3), (8, 2), (5, 3)]
@@ -115,7 +115,7 @@ def check_several_families_are_answered_in_order(solver: Solver) -> None:
 
 
 def check_the_state_can_be_restored(solver: Solver) -> None:
-    """After `load_state_dict` a solver answers as it did when `state_dict` was called."""
+    """After `load_state_dict`, a solver answers as it did when `state_dict` was called."""
     family = random_family(14, 6, 5, scale=0.5)
     state = solver.state_dict()
     first = solver.solve(family).spins
@@ -128,7 +128,7 @@ SOLVER_CHECKS: tuple[Callable[[Solver], None], ...] = (
     check_claimed_optima_are_optimal,
     check_a_family_without_couplings_is_solved,
     check_a_family_of_zeros_is_answered,
-    check_couplings_are_minded,
+    check_couplings_are_respected,
     check_the_family_is_left_as_it_was,
     check_several_families_are_answered_in_order,
     check_the_state_can_be_restored,
@@ -136,6 +136,6 @@ SOLVER_CHECKS: tuple[Callable[[Solver], None], ...] = (
 
 
 def check_solver(solver: Solver) -> None:
-    """Run all checks; AssertionError names what does not hold."""
+    """Run all checks; the first that fails raises AssertionError."""
     for check in SOLVER_CHECKS:
         check(solver)

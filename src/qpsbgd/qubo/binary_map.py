@@ -19,17 +19,21 @@ def binary_map(inputs: Tensor, output_grads: Tensor, *, gain: float = 1.0, scale
         j_i = gain · x_i,   z_i = j_i / ‖j_i‖²,   Q = Σ_i z_i z_iᵀ,   s_j = −2 Σ_i λ_j v_ij z_i,
         so that   E_j(g) = Σ_i (λ_j v_ij − gᵀ z_i)²
 
-    With a number κ as `scale`, λ_j = κ · mean_i ‖z_i‖₁ / rms_i(v_ij): the target's size is κ times what gᵀz can
+    With a number κ as `scale`, λ_j = κ · mean_i ‖z_i‖₁ / rms_i(v_ij): the target is κ times as large as what gᵀz can
     reach, whatever the size of the loss. Rows without any gradient are left out. `scale="literal"` is the
     equation as printed, λ = 1 and every row counts; with a mean-reduced loss it hardly trains.
 
-    A row of zero input has z = 0. A column without gradient gets s_j = 0: it must not be updated.
+    A row of zero input has z = 0, and so has a row that is rounding noise next to the others. A column without gradient
+    gets s_j = 0: it must not be updated.
 
     Args:
         inputs: x, one row per sample, shape (B, n).
         output_grads: v = ∂E/∂R at the layer's output R = gain · x W, shape (B, m).
         gain: The layer's constant output factor, positive.
         scale: κ, positive, or "literal".
+
+    Raises:
+        ValueError: Inputs or gradients are NaN, infinite, or so large or small that Q or s leave the floating type.
     """
     check_scale(scale)
     if not (math.isfinite(gain) and gain > 0):
@@ -37,7 +41,7 @@ def binary_map(inputs: Tensor, output_grads: Tensor, *, gain: float = 1.0, scale
     inputs, output_grads = _common_type(inputs, output_grads)
     if inputs.is_cuda and (family := _on_gpu(inputs, output_grads, gain=gain, scale=scale)):
         return family
-    # Also rows without gradient are looked at: behind a NaN the activation's gradient is often zero.
+    # Rows without gradient are checked too: behind a NaN the activation's gradient is often zero.
     if not inputs.abs().amax().isfinite():
         raise ValueError("inputs hold NaN or infinite values; the forward pass has diverged")
 
@@ -50,7 +54,8 @@ def binary_map(inputs: Tensor, output_grads: Tensor, *, gain: float = 1.0, scale
     quadratic = directions.T @ directions
     linear = -2 * (directions.T @ targets)
     offset = targets.square().sum(0)
-    if not (quadratic.abs().amax() + linear.abs().amax() + offset.amax()).isfinite():
+    _check_range(directions, quadratic)
+    if not (linear.abs().amax() + offset.amax()).isfinite():
         cause = "hold NaN or infinite values" if not output_grads.isfinite().all() else "are too large for the inputs"
         raise ValueError(f"output_grads {cause}; the loss or the backward pass has diverged")
     return QuboFamily.trusted(quadratic, linear, offset)
@@ -64,7 +69,7 @@ def check_scale(scale: Scale) -> None:
 
 
 def _on_gpu(inputs: Tensor, output_grads: Tensor, *, gain: float, scale: Scale) -> QuboFamily | None:
-    """The same family from few kernels; None where they cannot be had or the rows are not sound."""
+    """The same family from two kernels; None where they are missing or the rows are not sound."""
     try:
         from qpsbgd.qubo import binary_map_triton
     except ImportError:
@@ -79,19 +84,37 @@ def _on_gpu(inputs: Tensor, output_grads: Tensor, *, gain: float, scale: Scale) 
 
 
 def _normalised(inputs: Tensor, *, gain: float) -> Tensor:
-    """z_i = j_i / ‖j_i‖² for j = gain · x; zero for rows that are zero next to the largest one."""
-    # Squares of single-precision numbers leave its range easily; those of a row's shares of its largest entry do not.
+    """z_i = j_i / ‖j_i‖² for j = gain · x; zero for rows of zeros and of rounding noise."""
+    # Squares of single-precision numbers easily leave its range; those of a row's shares of its largest entry do not.
     largest = inputs.abs().amax(1, keepdim=True)
     shares = inputs / torch.where(largest > 0, largest, 1)
     norms = largest * torch.linalg.vector_norm(shares, dim=1, keepdim=True)
-    # 1/‖j‖ turns rounding noise into the largest rows of Z, so rows below it count as zero.
-    floor = torch.finfo(norms.dtype).eps * norms.amax() if norms.numel() else 0.0
-    unit = torch.where(norms > floor, inputs / norms, 0)
-    return torch.where(norms > floor, unit / (gain * norms), 0)
+    if not norms.sum().isfinite():
+        limits = torch.finfo(norms.dtype)
+        raise ValueError(f"inputs are too large: the norms of their rows overflow in {limits.dtype}; scale them down")
+    # 1/‖j‖ turns rounding noise into the largest rows of Z, so such rows count as zero. What is noise is measured by
+    # the geometric mean of the others: by the largest, one huge row would turn all others into noise.
+    nonzero = norms > 0
+    logs = torch.where(nonzero, norms, 1).log2()
+    floor = torch.finfo(norms.dtype).eps * (logs.sum() / nonzero.sum().clamp(min=1)).exp2()
+    used = nonzero & (norms > floor)
+    safe = torch.where(used, norms, 1)
+    return torch.where(used, inputs / safe / (gain * safe), 0)
+
+
+def _check_range(directions: Tensor, quadratic: Tensor) -> None:
+    """Raises ValueError if the squares of z vanish or overflow in Q."""
+    size, limits = quadratic.diagonal().sum(), torch.finfo(quadratic.dtype)
+    if directions.any() and size < limits.tiny:
+        raise ValueError(
+            f"inputs are too large: 1/‖x‖² vanishes in {limits.dtype}, so no update is left; scale them down"
+        )
+    if not size.isfinite():
+        raise ValueError(f"inputs are too small: 1/‖x‖² overflows in {limits.dtype}; scale them up")
 
 
 def _scaled(output_grads: Tensor, directions: Tensor, *, scale: float) -> Tensor:
-    """λ_j v_ij, with both means over the rows that have an input; v is divided by its maximum against underflow."""
+    """λ_j v_ij, with both means over the rows that are used; v is divided by its maximum to avoid underflow."""
     largest = output_grads.abs().amax(0) if len(output_grads) else output_grads.new_zeros(output_grads.shape[1])
     relative = output_grads / torch.where(largest > 0, largest, 1)
     reach = directions.abs().sum(1)

@@ -1,4 +1,4 @@
-"""The rows of the binary map in two GPU kernels; `binary_map` has the formulas and the same in plain torch."""
+"""The rows of the binary map in two GPU kernels; `binary_map` has the formulas and does the same in plain torch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 LARGEST_ROWS, LARGEST_WIDTH = 1024, 8192
-"""Sizes up to which a column of gradients and a row of inputs fit the registers of one program."""
+"""Largest sizes for which a column of gradients and a row of inputs fit into the registers of one program."""
 
 
 @triton.jit
@@ -53,12 +53,16 @@ def _scale(
     i = tl.arange(0, ROWS)
     every = i < rows
     norm = tl.load(norms + i, mask=every, other=0.0)
-    floor = 1.1920928955078125e-07 * tl.max(norm, axis=0)
-    used = (norm > floor) & (LITERAL | (tl.load(has_gradient + i, mask=every, other=0.0) > 0))
+    nonzero = (norm > 0) & (LITERAL | (tl.load(has_gradient + i, mask=every, other=0.0) > 0))
+    logs = tl.log2(tl.where(nonzero, norm, 1.0))
+    # Rounding noise: eps times the geometric mean of the rows.
+    mean = tl.sum(logs, axis=0) / tl.maximum(tl.sum(nonzero.to(tl.float32), axis=0), 1.0)
+    floor = 1.1920928955078125e-07 * tl.exp2(mean)
+    used = nonzero & (norm > floor)
     safe = tl.where(used, norm, 1.0)
     if program < rows:
         own = tl.load(norms + program)
-        keep = (own > floor) & (LITERAL | (tl.load(has_gradient + program) > 0))
+        keep = (own > 0) & (own > floor) & (LITERAL | (tl.load(has_gradient + program) > 0))
         k = tl.arange(0, WIDTH)
         x = tl.load(inputs + program * n + k, mask=k < n, other=0.0)
         own = tl.where(keep, own, 1.0)
@@ -79,28 +83,29 @@ def _scale(
         tl.store(targets + i[:, None] * m + j[None, :], -2 * v, mask=inside)
         tl.store(offset + j, tl.sum(v * v, axis=0), mask=j < m)
         if program == rows:
-            # Finite exactly if the inputs and the diagonal of Q are.
-            largest_z = tl.sum(tl.where(used, 1.0 / (gain * safe) / (gain * safe), 0.0), axis=0)
-            tl.store(health, tl.sum(norm, axis=0) + largest_z)
+            # Finite exactly if the inputs and the trace of Q are, and if the trace does not vanish.
+            trace = tl.sum(tl.where(used, 1.0 / (gain * safe) / (gain * safe), 0.0), axis=0)
+            vanishes = (trace < 1.1754943508222875e-38) & (tl.max(used.to(tl.int32), axis=0) > 0)
+            tl.store(health, tl.where(vanishes, float("inf"), tl.sum(norm, axis=0) + trace))
 
 
 def fits(inputs: Tensor, output_grads: Tensor) -> bool:
-    """Whether the kernels can take these rows."""
+    """Whether the kernels can take rows of this type and size."""
     rows, width = len(inputs), max(inputs.shape[1], output_grads.shape[1])
     single = inputs.dtype == output_grads.dtype == torch.float32
-    return inputs.is_cuda and single and rows <= LARGEST_ROWS and width <= LARGEST_WIDTH
+    return single and rows <= LARGEST_ROWS and width <= LARGEST_WIDTH
 
 
 def scaled_rows(
     inputs: Tensor, output_grads: Tensor, *, gain: float, scale: float | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Z (B, n), −2 λV (B, m), Σ (λV)² (m,), and numbers that are finite only if the family is.
+    """Z (B, n), −2 λV (B, m), Σ (λV)² (m,), and numbers that are all finite only if the rows are sound.
 
     Args:
         inputs: X (B, n), single precision, on the GPU.
-        output_grads: V (B, m), likewise.
+        output_grads: V (B, m), of the same type and on the same device.
         gain: As in `binary_map`.
-        scale: κ, or None for the equation as printed.
+        scale: κ, or None for "literal".
     """
     inputs, output_grads = inputs.contiguous(), output_grads.contiguous()
     (rows, n), m = inputs.shape, output_grads.shape[1]
@@ -112,7 +117,7 @@ def scaled_rows(
     block = triton.next_power_of_2(max(rows, 16))
     columns = max(1, min(16, 4096 // block))
     warps: dict[str, Any] = {"num_warps": min(8, max(1, width // 256))}
-    with torch.cuda.device(inputs.device):
+    with torch.cuda.device_of(inputs):
         _measure[(rows,)](inputs, output_grads, norms, sums, has_gradient, n, m, WIDTH=width, **warps)
         _scale[(rows + triton.cdiv(m, columns),)](
             *(inputs, output_grads, norms, sums, has_gradient, directions, targets, offset, health),

@@ -1,12 +1,13 @@
 """Solvers of QUBO families: the protocol, the table of names, and `make_solver`.
 
-A new solver is one file with a class like the ones here and one line in `SOLVERS`; `qpsbgd.testing` checks it.
+A new solver is one file with a subclass of `Solver` and one line in `SOLVERS`; `qpsbgd.testing` checks it.
 """
 
 from __future__ import annotations
 
 import difflib
 import inspect
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from importlib import import_module
@@ -31,11 +32,14 @@ SOLVERS: Mapping[str, str] = MappingProxyType(
         "replay": "qpsbgd.solvers.annealer.replay:Replay",
     }
 )
-"""Name → "module:class"; a solver's module is loaded when it is asked for."""
+"""Name → "module:class"; a solver's module is loaded when the solver is made."""
+
+IMPORTED_IN = os.getpid()
+"""The process that loaded this package; a fork of it has another number."""
 
 
 class Solver(ABC):
-    """Answers QUBO families. The same family and options give the same solution, unless a solver says otherwise."""
+    """Solves QUBO families. The same family and options give the same solution, unless a solver says otherwise."""
 
     @abstractmethod
     def solve(self, family: QuboFamily) -> Solution:
@@ -46,25 +50,25 @@ class Solver(ABC):
 
     @classmethod
     def variants(cls) -> dict[str, str]:
-        """The ways to use the solver, each with why it cannot be used here (no licence, no token), "" where it can."""
+        """The ways to use the solver, each with why it cannot be used here (no licence, no token) or "" if it can."""
         return {"": ""}
 
     def solve_all(self, families: Sequence[QuboFamily]) -> list[Solution]:
-        """One solution per family; solvers that can take all layers of a step at once override it."""
+        """One solution per family; solvers that can take all layers of a step at once override this."""
         return [self.solve(family) for family in families]
 
     def state_dict(self) -> dict[str, Any]:
-        """What a resumed run must restore, for solvers whose answers depend on earlier calls."""
+        """What a resumed run must restore; empty unless answers depend on earlier calls."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` gave."""
+        """Restore what `state_dict` returned."""
         if state:
             raise ValueError(f"{type(self).__name__} keeps no state, but got {sorted(state)}; was the solver changed?")
 
 
 def make_solver(solver: str | Solver, **options: Any) -> Solver:
-    """The solver of that name with these options; a solver object is returned as it is.
+    """The solver of this name with these options; a solver object is returned as it is.
 
     Raises:
         ValueError: The name is unknown.

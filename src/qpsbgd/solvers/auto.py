@@ -1,4 +1,4 @@
-"""The solver for every size: exact where that is cheap, otherwise the best heuristic."""
+"""A solver for every size: exact where that is cheap, otherwise the best heuristic."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Auto(Solver):
     """Picks a solver by the family's size and device; `stats["solver"]` says which.
 
     Args:
-        time_limit: Seconds to go on searching for something better, where the answer is not proven; for single hard
-            problems. None is for layers: one short search.
-        seed: Given to solvers that draw random numbers.
+        time_limit: Seconds to search for better spins where the optimum cannot be proven; for single hard problems.
+            None is for layers: one short search.
+        seed: Of the solvers that draw random numbers.
     """
 
     time_limit: float | None = None
@@ -31,13 +31,13 @@ class Auto(Solver):
 
     def choose(self, num_spins: int, device: torch.device) -> Solver:
         """The solver for families of this size on this device."""
-        # On a GPU only enumeration stays there.
+        # Of the exact methods, only enumeration runs on a GPU.
         cheap = CHEAP_UP_TO if device.type == "cpu" else ENUMERATE_UP_TO
         if num_spins <= cheap:
             return Exact()
         if self.time_limit is not None:
             tenure = 10 + num_spins // 100
             return Descent(tabu=10 * num_spins, tenure=tenure, time_limit=self.time_limit, seed=self.seed)
-        # Wide layers have several basins; a GPU's step is to stay one graph.
+        # Wide layers have several basins; on a GPU there are no kicks, so that a step fits into one CUDA graph.
         kicks = 4 if num_spins >= 256 and device.type == "cpu" else 0
         return Descent(tabu=100, kicks=kicks, seed=self.seed)

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import functools
+import os
+import sys
+import threading
+import time
+import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numba
 import torch
 from numba import njit
 
+from qpsbgd.solvers import IMPORTED_IN
+
 Function = Callable[..., Any]
+
+_ONE_AT_A_TIME = threading.RLock()
 
 
 def compiled(**options: Any) -> Callable[[Function], Function]:
@@ -28,10 +39,61 @@ def compiled(**options: Any) -> Callable[[Function], Function]:
 
 @contextmanager
 def threads() -> Iterator[None]:
-    """Let the kernels use as many threads as torch does."""
-    before = numba.get_num_threads()
-    numba.set_num_threads(min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]
-    try:
-        yield
-    finally:
-        numba.set_num_threads(before)
+    """Run the kernels inside on as many threads as torch uses; torch's own setting stays as it is.
+
+    Several Python threads may be inside at once; where numba's threading layer does not allow that, they take turns.
+
+    Raises:
+        RuntimeError: The process is a fork of one that had already run kernels, which GNU OpenMP does not survive.
+    """
+    process, layer = _launched()
+    if layer == "omp" and process != os.getpid() and sys.platform == "linux":
+        raise RuntimeError(
+            "this process is a fork of one that had already solved on the CPU, and GNU OpenMP does not survive a fork; "
+            'start processes with multiprocessing.get_context("spawn"), or fork before the first solve'
+        )
+    # The workqueue layer aborts the process when two Python threads run kernels at the same time.
+    with _ONE_AT_A_TIME if layer == "workqueue" else nullcontext():
+        before = numba.get_num_threads()
+        numba.set_num_threads(_thread_count())
+        try:
+            yield
+        finally:
+            numba.set_num_threads(before)
+
+
+@functools.cache
+def _launched() -> tuple[int, str]:
+    """The process in which numba launched its threads, now if it had not yet, and its threading layer."""
+    # Launching calls omp_set_num_threads with all cores. torch reads the same setting, but it belongs to the calling
+    # thread alone, so another thread makes the call.
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        pool.submit(numba.get_num_threads).result()
+    layer: str = numba.threading_layer()  # type: ignore[attr-defined]
+    if layer == "omp":
+        _warn_if_waiting_costs()
+    return os.getpid(), layer
+
+
+def _thread_count() -> int:
+    if os.getpid() != IMPORTED_IN:
+        # If torch used OpenMP before the fork, a parallel region here would wait for ever for threads that are gone.
+        return 1
+    return min(torch.get_num_threads(), int(numba.config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]
+
+
+def _warn_if_waiting_costs() -> None:
+    """Warn if OpenMP's threads, which wait by spinning, compete with other processes for the cores."""
+    count, cores = _thread_count(), os.cpu_count() or 1
+    if "OMP_WAIT_POLICY" in os.environ or count == 1 or not hasattr(os, "getloadavg"):
+        return
+    # The load of the last minute, less all that this process can have added to it.
+    others = os.getloadavg()[0] - time.process_time() / 60
+    if others + count > cores + 0.5:
+        warnings.warn(
+            f"other processes keep {others:.1f} of {cores} cores busy and the solver uses {count} threads, which spin "
+            "while they wait: training may be many times slower. Set OMP_WAIT_POLICY=passive before Python starts, or "
+            "call torch.set_num_threads with fewer threads.",
+            UserWarning,
+            stacklevel=2,
+        )

@@ -117,6 +117,30 @@ def test_rows_of_rounding_noise_do_not_drown_the_others():
     torch.testing.assert_close(family.quadratic, expected.quadratic)
 
 
+@pytest.mark.parametrize("factor", [1e8, 1e12, 1e18])
+@pytest.mark.parametrize("scale", [1.0, "literal"])
+def test_one_huge_row_does_not_drop_the_others(factor, scale):
+    inputs, grads, _ = rows(6, 3, 8, 0)
+    inputs[2] *= factor
+    inputs[5] = 0
+    family = binary_map(inputs.float(), grads.float(), scale=scale)
+    slopes = inputs[inputs.any(1)]
+    directions = slopes / slopes.square().sum(1, keepdim=True)
+    expected = directions.T @ directions
+    torch.testing.assert_close(family.quadratic.double(), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("scale", [1.0, "literal"])
+@pytest.mark.parametrize(
+    ("size", "message"),
+    [(1e30, "inputs are too large"), (1e38, "inputs are too large"), (1e-30, "inputs are too small")],
+)
+def test_rows_whose_squares_leave_the_floating_type_are_refused(size, message, scale):
+    with pytest.raises(ValueError, match=message):
+        binary_map(size * torch.ones(40, 6), torch.ones(40, 2), scale=scale)
+    assert binary_map(size * torch.ones(4, 6).double(), torch.ones(4, 2), scale=scale).linear.any()
+
+
 def test_half_precision_rows_give_a_single_precision_family():
     family = binary_map(torch.randn(3, 4).half(), torch.randn(3, 2).bfloat16())
     assert family.linear.dtype == torch.float32

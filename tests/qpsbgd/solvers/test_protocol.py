@@ -74,7 +74,7 @@ def test_unknown_names_and_options_are_refused():
         ("dimod", {"sampler": "crystal-ball"}),
     ],
 )
-def test_senseless_options_are_refused(name, options):
+def test_invalid_options_are_refused(name, options):
     with pytest.raises(ValueError, match=next(iter(options)) + "|temperatures"):
         make_solver(name, **options)
 
@@ -93,7 +93,7 @@ def test_a_solver_without_state_refuses_that_of_another():
         Exact().load_state_dict({"calls": 3})
 
 
-def test_dimod_refuses_what_is_no_sampler_and_unknown_parameters():
+def test_dimod_refuses_things_that_are_not_samplers_and_unknown_parameters():
     with pytest.raises(TypeError, match=r"dimod\.Sampler"):
         make_solver("dimod", sampler=3)
     with pytest.raises(TypeError, match="no parameter num_swoops"):

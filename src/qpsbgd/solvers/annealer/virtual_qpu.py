@@ -13,7 +13,7 @@ from numba import prange
 from qpsbgd.solvers.annealer.chip_solver import ChipSolver
 from qpsbgd.solvers.annealer.chips import ANNEALING_TIME, PROGRAMMING_SECONDS, READOUT_SECONDS, Chip
 from qpsbgd.solvers.compilation import compiled, threads
-from qpsbgd.solvers.search.kernels import LOG_UNIFORM
+from qpsbgd.solvers.search.kernels import LOG_UNIFORM, accepts
 
 try:
     import dimod
@@ -318,15 +318,9 @@ def _sweep(
                 for i in range(n):
                     spin = spins[r, k, i]
                     gain = 2 * spin * (weight * fields[k, i] - tie * (spins[r, before, i] + spins[r, after, i]))
-                    if gain <= -10 * temperature:
+                    accepted, state = accepts(gain, temperature, log_uniform, state)
+                    if not accepted:
                         continue
-                    if gain <= 0:
-                        state ^= state >> np.uint64(12)
-                        state ^= state << np.uint64(25)
-                        state ^= state >> np.uint64(27)
-                        draw = (state * np.uint64(2685821657736338717)) >> np.uint64(52)
-                        if gain <= temperature * log_uniform[draw]:
-                            continue
                     spins[r, k, i] = -spin
                     for at in range(starts[i], starts[i + 1]):
                         fields[k, others[at]] -= 2 * spin * strengths[at]

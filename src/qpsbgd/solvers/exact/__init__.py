@@ -1,1 +1,1 @@
-"""Proven optima: enumeration, spins that every optimum has, and a sphere decoder."""
+"""Proven optima: enumeration, spins that every optimum must have, and a sphere decoder."""

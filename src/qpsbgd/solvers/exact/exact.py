@@ -13,18 +13,20 @@ from torch import Tensor
 
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver
-from qpsbgd.solvers.search.descent import Descent
+from qpsbgd.solvers.deadline import deadline
+from qpsbgd.solvers.search.descent import improved
+from qpsbgd.solvers.search.landscape import sign_start
 
 ENUMERATE_UP_TO = 10
-"""Spins up to which all 2ⁿ vectors are tried; above, the sphere decoder is faster."""
+"""Most spins for which all 2ⁿ vectors are tried; above, the sphere decoder is faster."""
 
 Array = np.ndarray[Any, Any]
 
 TRY_OUT_UP_TO = 12
-"""Open spins up to which a column is tried out, once those that every optimum must have are fixed."""
+"""Most open spins for which all values are tried, once the spins that every optimum must have are fixed."""
 
 CHEAP_UP_TO = 16
-"""Spins up to which the optimum costs hardly more than a heuristic answer."""
+"""Most spins for which the optimum costs hardly more than a heuristic answer."""
 
 
 @dataclass(frozen=True)
@@ -32,12 +34,13 @@ class Exact(Solver):
     """The optimum of every column, with `proven_optimal` true, to within rounding in double precision.
 
     Above 10 spins, those that every optimum must have are fixed first. Where more than 12 stay open, a depth-first
-    sphere decoder improves on what tabu search found; its time grows exponentially (`benchmarks/exact_growth.py`).
+    sphere decoder improves on the answer of a tabu search; its time grows exponentially (`benchmarks/exact_growth.py`).
 
     Args:
         node_limit: Nodes after which a column gives up and returns its best spins, `proven_optimal` false. The
             limit counts work, not time, so that answers can be repeated.
-        time_limit: Seconds after which no further columns are searched, None for no limit.
+        time_limit: Seconds after which all columns give up, None for no limit. Compiling, once per installation, is not
+            interrupted.
     """
 
     node_limit: int = 50_000_000
@@ -50,7 +53,7 @@ class Exact(Solver):
             raise ValueError(f"time_limit must not be negative, got {self.time_limit}")
 
     def solve(self, family: QuboFamily) -> Solution:
-        """The optimum of every column that was finished within the limits."""
+        """The optimum of every column that was finished within the limits, the best spins found of the others."""
         if family.num_spins <= ENUMERATE_UP_TO:
             spins = _enumerate(family)
             return Solution.of(family, spins, proven_optimal=True, solver="exact", method="enumeration")
@@ -61,21 +64,23 @@ class Exact(Solver):
         from qpsbgd.solvers.exact import fixing
 
         end = math.inf if self.time_limit is None else time.monotonic() + self.time_limit
-        double = family.to("cpu", torch.float64)
-        couplings = 2 * (double.quadratic - torch.diag(double.quadratic.diagonal())).numpy()
-        linear = np.ascontiguousarray(double.linear.numpy().T)
-        with threads():
-            fixed = fixing.dominated(couplings, linear)
+        with deadline(self.time_limit) as passed, threads():
+            double = family.to("cpu", torch.float64)
+            couplings = 2 * (double.quadratic - torch.diag(double.quadratic.diagonal())).numpy()
+            linear = np.ascontiguousarray(double.linear.numpy().T)
+            fixed = fixing.dominated(couplings, linear, passed)
+            spins = np.where(fixed != 0, fixed, np.where(linear <= 0, 1.0, -1.0))
+            proven = np.zeros(len(linear), bool)
             few_open = (fixed == 0).sum(1) <= TRY_OUT_UP_TO
-            spins = np.ones_like(fixed)
-            spins[few_open] = fixing.complete(couplings, linear[few_open], fixed[few_open])
-        proven = few_open.copy()
-        nodes = 0
-        if not few_open.all():
-            hard = np.flatnonzero(~few_open)
-            part = QuboFamily.trusted(double.quadratic, double.linear[:, hard], double.offset[hard])
-            spins[hard], counts = self._decode(part, couplings, fixed[hard], end=end)
-            proven[hard], nodes = counts >= 0, int(counts.clip(min=0).sum())
+            easy, hard = np.flatnonzero(few_open), np.flatnonzero(~few_open)
+            tried = spins[easy]
+            proven[easy] = fixing.complete(couplings, linear[easy], fixed[easy], tried, passed)
+            spins[easy] = tried
+            nodes = 0
+            if len(hard):
+                part = QuboFamily.trusted(double.quadratic, double.linear[:, hard], double.offset[hard])
+                spins[hard], counts = self._decode(part, couplings, fixed[hard], end=end, stop=passed)
+                proven[hard], nodes = counts >= 0, int(counts.clip(min=0).sum())
         return Solution.of(
             family,
             torch.from_numpy(spins.T.copy()),
@@ -87,27 +92,29 @@ class Exact(Solver):
             unproven=int((~proven).sum()),
         )
 
-    def _decode(self, family: QuboFamily, couplings: Array, fixed: Array, *, end: float) -> tuple[Array, Array]:
+    def _decode(
+        self, family: QuboFamily, couplings: Array, fixed: Array, *, end: float, stop: Array
+    ) -> tuple[Array, Array]:
         """Spins (m, n), and the nodes that each column took, −1 where a limit was reached."""
-        from qpsbgd.solvers.compilation import threads
         from qpsbgd.solvers.exact import sphere_decoder
 
-        spins = Descent(tabu=2 * family.num_spins).solve(family).spins.T.numpy().copy()
+        start = improved(family, sign_start(family), patience=2 * family.num_spins, stop=stop)
+        spins = start.spins.T.numpy().copy()
         linear = np.ascontiguousarray(family.linear.numpy().T)
-        shift = sphere_decoder.least_shift(family.quadratic.numpy())
         nodes = np.full(len(linear), -1)
+        if stop[0] or (shift := sphere_decoder.least_shift(family.quadratic.numpy(), seconds=_until(end))) is None:
+            return spins, nodes
 
         def search(columns: Array, limit: int) -> None:
-            if time.monotonic() < end:
+            if not stop[0]:
                 found = spins[columns]
-                with threads():
-                    nodes[columns] = sphere_decoder.search(
-                        couplings, linear[columns], fixed[columns], found, shift, limit
-                    )
+                nodes[columns] = sphere_decoder.search(
+                    couplings, linear[columns], fixed[columns], found, shift, limit, stop
+                )
                 spins[columns] = found
 
         # All columns together as far as that takes well under a second; then the hard ones a few at a time, so that
-        # the time limit and Ctrl-C are seen to.
+        # Ctrl-C works.
         easy = min(self.node_limit, max(1, 20_000_000 // len(linear)))
         search(np.arange(len(linear)), easy)
         hard = np.flatnonzero(nodes < 0) if easy < self.node_limit else np.arange(0)
@@ -115,6 +122,10 @@ class Exact(Solver):
         for begin in range(0, len(hard), few):
             search(hard[begin : begin + few], self.node_limit)
         return spins, nodes
+
+
+def _until(end: float) -> float:
+    return end - time.monotonic()
 
 
 def _enumerate(family: QuboFamily) -> Tensor:

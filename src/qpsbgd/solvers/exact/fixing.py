@@ -1,6 +1,6 @@
 """Spins that every optimum must have, and what is left of a column when they are fixed.
 
-Strong gradients decide most spins by themselves. What they leave open is often few enough to be tried out.
+Strong gradients decide most spins by themselves. Those left open are often few enough to try all their values.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from qpsbgd.solvers.compilation import compiled
 Array = np.ndarray[Any, Any]
 
 
-@compiled(parallel=True)
-def dominated(couplings: Array, linear: Array) -> Array:
-    """The spins that every optimum must have, 0 where that is open, for the columns s_j = rows of `linear` (m, n).
+@compiled(parallel=True, nogil=True)
+def dominated(couplings: Array, linear: Array, stop: Array) -> Array:
+    """The spins that every optimum must have, 0 where open, for the columns s_j = rows of `linear` (m, n).
 
     A spin whose field outweighs all its couplings to open spins is fixed; its couplings then become fields of the
-    others. `couplings` is 2 Q with a zero diagonal.
+    others. `couplings` is 2 Q with a zero diagonal. Once `stop` is set, what is not fixed stays open.
     """
     m, n = linear.shape
     fixed = np.zeros((m, n))
@@ -32,7 +32,7 @@ def dominated(couplings: Array, linear: Array) -> Array:
             pull[i] = sizes[i].sum()
         alone = 1e-12 * pull
         changed = True
-        while changed:
+        while changed and not stop[0]:
             changed = False
             for i in range(n):
                 # The margin keeps roundings from fixing what is balanced; a spin without couplings is always decided.
@@ -45,12 +45,17 @@ def dominated(couplings: Array, linear: Array) -> Array:
     return fixed
 
 
-@compiled(parallel=True)
-def complete(couplings: Array, linear: Array, fixed: Array) -> Array:
-    """The best spins (m, n) that have the fixed ones: all values of the open ones are tried, a flip at a time."""
+@compiled(parallel=True, nogil=True)
+def complete(couplings: Array, linear: Array, fixed: Array, spins: Array, stop: Array) -> Array:
+    """Set the open spins of every column of `spins` (m, n) to their best values, trying all, one flip at a time.
+
+    Returns whether that was done, shape (m,): once `stop` is set, the other columns are left as they are.
+    """
     m, n = linear.shape
-    best = fixed.copy()
+    done = np.zeros(m, np.bool_)
     for j in prange(m):
+        if stop[0]:
+            continue
         open_spins = np.flatnonzero(fixed[j] == 0)
         count = len(open_spins)
         field = np.zeros(count)
@@ -62,24 +67,25 @@ def complete(couplings: Array, linear: Array, fixed: Array) -> Array:
                 field[a] += couplings[i, k] * fixed[j, k]
             for b in range(count):
                 local[a, b] = couplings[i, open_spins[b]]
-        spins = -np.ones(count)
+        values = -np.ones(count)
         for a in range(count):
             for b in range(count):
-                field[a] += local[a, b] * spins[b]
+                field[a] += local[a, b] * values[b]
         lowest_code, code = 0, 0
         energy, lowest = 0.0, 0.0
         for trial in range(1, 1 << count):
             a = 0
             while (trial >> a) & 1 == 0:
                 a += 1
-            energy -= 2 * spins[a] * field[a]
-            change = -2 * spins[a]
-            spins[a] = -spins[a]
+            energy -= 2 * values[a] * field[a]
+            change = -2 * values[a]
+            values[a] = -values[a]
             for b in range(count):
                 field[b] += change * local[a, b]
             code ^= 1 << a
             if energy < lowest:
                 lowest, lowest_code = energy, code
         for a in range(count):
-            best[j, open_spins[a]] = 1.0 if (lowest_code >> a) & 1 else -1.0
-    return best
+            spins[j, open_spins[a]] = 1.0 if (lowest_code >> a) & 1 else -1.0
+        done[j] = True
+    return done

@@ -7,12 +7,14 @@ With any diagonal D that makes A = Q + D positive definite and its Cholesky fact
 Row k of R g − y depends on spins k…n−1 alone, so fixing spins from the last to the first adds up non-negative terms,
 and a branch ends when its sum exceeds that of the best spins known.
 
-D decides how soon. It is −λ_min(Q) everywhere, plus the multipliers of the relaxation to the box [−1, 1]ⁿ, which differ
-from column to column as the fields do: the minimum over real x is then that over the box.
+D decides how soon. It is −λ_min(Q) everywhere plus, column by column, the multipliers of the relaxation to the box
+[−1, 1]ⁿ: the minimum over real x is then the one over the box.
 """
 
 from __future__ import annotations
 
+import math
+import time
 from typing import Any
 
 import numpy as np
@@ -23,37 +25,48 @@ from qpsbgd.solvers.compilation import compiled
 Array = np.ndarray[Any, Any]
 
 
-def least_shift(quadratic: Array) -> float:
-    """δ that makes hollow Q + δI positive definite, barely."""
+def least_shift(quadratic: Array, *, seconds: float = math.inf) -> float | None:
+    """δ that makes hollow Q + δI barely positive definite; None where that would take longer than `seconds`."""
     hollow = quadratic - np.diag(np.diag(quadratic))
+    if seconds < math.inf and len(hollow) > 500:
+        # LAPACK cannot be interrupted, but the time for a quarter of the matrix tells: it grows with the cube.
+        begin, quarter = time.monotonic(), len(hollow) // 4
+        np.linalg.eigvalsh(hollow[:quarter, :quarter])
+        if 4**3 * (time.monotonic() - begin) > seconds:
+            return None
     eigenvalues = np.linalg.eigvalsh(hollow)
     spread = eigenvalues[-1] - eigenvalues[0]
     return float(-eigenvalues[0] + 1e-6 * spread)
 
 
-@compiled(parallel=True)
-def search(couplings: Array, linear: Array, fixed: Array, spins: Array, shift: float, node_limit: int) -> Array:
-    """Bring `spins` (m, n) of every column to the optimum, with those in `fixed` (m, n) given and 0 open.
+@compiled(parallel=True, nogil=True)
+def search(
+    couplings: Array, linear: Array, fixed: Array, spins: Array, shift: float, node_limit: int, stop: Array
+) -> Array:
+    """Bring `spins` (m, n) of every column to the optimum.
 
     Args:
         couplings: 2 Q with a zero diagonal, (n, n).
         linear: s, one column per row, (m, n).
-        fixed: Values that every optimum has, 0 where open.
+        fixed: The spins that every optimum must have, 0 where open, (m, n).
         spins: Good spins to start from.
         shift: From `least_shift`.
         node_limit: Nodes after which a column gives up.
+        stop: A flag from `deadline`; when it is set, every column gives up.
 
     Returns:
         The nodes that each column took, −1 where it gave up.
     """
     nodes = np.zeros(len(linear), np.int64)
     for j in prange(len(linear)):
-        nodes[j] = _solve_column(couplings, linear[j], fixed[j], spins[j], shift, node_limit)
+        nodes[j] = _solve_column(couplings, linear[j], fixed[j], spins[j], shift, node_limit, stop)
     return nodes
 
 
 @compiled()
-def _solve_column(couplings: Array, linear: Array, fixed: Array, spins: Array, shift: float, node_limit: int) -> Any:
+def _solve_column(
+    couplings: Array, linear: Array, fixed: Array, spins: Array, shift: float, node_limit: int, stop: Array
+) -> Any:
     free = np.flatnonzero(fixed == 0)
     k = len(free)
     for i in range(len(spins)):
@@ -68,7 +81,7 @@ def _solve_column(couplings: Array, linear: Array, fixed: Array, spins: Array, s
         for b in range(k):
             matrix[a, b] = couplings[free[a], free[b]] / 2
         matrix[a, a] = shift
-    relaxed = _box_minimum(matrix, fields)
+    relaxed = _box_minimum(matrix, fields, stop)
     for a in range(k):
         if abs(relaxed[a]) > 1 - 1e-9:
             slope = fields[a]
@@ -76,32 +89,36 @@ def _solve_column(couplings: Array, linear: Array, fixed: Array, spins: Array, s
                 slope += 2 * matrix[a, b] * relaxed[b]
             # The multiplier of x² ≤ 1, which moves the minimum over all real x onto the box.
             matrix[a, a] += max(0.0, -slope * relaxed[a] / 2)
-    order, factor = _factorise(matrix)
+    order, factor = _factorise(matrix, stop)
+    if stop[0]:
+        return -1
     target = _forward_solve(factor, fields, order)
     best = np.zeros(k)
     for a in range(k):
         best[a] = spins[free[order[a]]]
     radius = _distance(factor, target, best)
-    known = _implied(factor, target, best, radius)
+    known = _implied(factor, target, best, radius, stop)
     # Sums of rounded terms: a search for strictly less must not find the start again.
     size = 0.0
     for a in range(k):
         size += target[a] * target[a]
-    nodes = _search(factor, target, known, best, radius - 1e-12 * (radius + size), node_limit)
+    nodes = _search(factor, target, known, best, radius - 1e-12 * (radius + size), node_limit, stop)
     for a in range(k):
         spins[free[order[a]]] = best[a]
     return nodes
 
 
 @compiled()
-def _box_minimum(matrix: Array, fields: Array) -> Array:
-    """X ∈ [−1, 1]ᵏ with nearly the least xᵀAx + fᵀx, by coordinate descent. Any x gives a valid bound."""
+def _box_minimum(matrix: Array, fields: Array, stop: Array) -> Array:
+    """Nearly the least xᵀAx + fᵀx over x ∈ [−1, 1]ᵏ, by coordinate descent. Any x gives a valid bound."""
     k = len(fields)
     x = np.zeros(k)
     slopes = fields.copy()
     for _ in range(100):
         largest = 0.0
         for a in range(k):
+            if stop[0]:
+                return x
             moved = min(1.0, max(-1.0, x[a] - slopes[a] / (2 * matrix[a, a])))
             change = moved - x[a]
             if change != 0:
@@ -115,8 +132,8 @@ def _box_minimum(matrix: Array, fields: Array) -> Array:
 
 
 @compiled()
-def _factorise(matrix: Array) -> tuple[Array, Array]:
-    """An order of the spins and R, upper triangular, of the matrix in that order.
+def _factorise(matrix: Array, stop: Array) -> tuple[Array, Array]:
+    """An order of the spins and R, upper triangular, of the matrix in that order; incomplete once `stop` is set.
 
     Smallest pivot first, so that the spins that are set first, the last rows of R, have the largest diagonal.
     """
@@ -126,6 +143,8 @@ def _factorise(matrix: Array) -> tuple[Array, Array]:
     done = np.zeros(k, np.bool_)
     rows = np.zeros((k, k))
     for step in range(k):
+        if stop[0]:
+            break
         pick = -1
         for a in range(k):
             if not done[a] and (pick < 0 or schur[a, a] < schur[pick, pick]):
@@ -151,7 +170,7 @@ def _factorise(matrix: Array) -> tuple[Array, Array]:
 
 @compiled()
 def _forward_solve(factor: Array, fields: Array, order: Array) -> Array:
-    """Y with Rᵀ y = −s/2."""
+    """The y of Rᵀ y = −s/2."""
     target = np.zeros(len(fields))
     for a in range(len(fields)):
         total = -0.5 * fields[order[a]]
@@ -174,8 +193,8 @@ def _distance(factor: Array, target: Array, spins: Array) -> float:
 
 
 @compiled()
-def _implied(factor: Array, target: Array, spins: Array, radius: float) -> Array:
-    """The spins that all vectors within the radius share with `spins`, 0 where that is open.
+def _implied(factor: Array, target: Array, spins: Array, radius: float, stop: Array) -> Array:
+    """The spins that all vectors within the radius share with `spins`, 0 where open and once `stop` is set.
 
     Over real x, the least ‖R x − y‖² with x_i held at the other value is (g_i + x*_i)²/(A⁻¹)_ii, x* = R⁻¹ y.
     """
@@ -183,6 +202,8 @@ def _implied(factor: Array, target: Array, spins: Array, radius: float) -> Array
     known = np.zeros(k)
     inverse = np.zeros((k, k))
     for b in range(k):
+        if stop[0]:
+            return known
         inverse[b, b] = 1 / factor[b, b]
         for a in range(b - 1, -1, -1):
             total = 0.0
@@ -217,8 +238,10 @@ def _first_value(centre: float, known: float) -> tuple[float, bool]:
 
 
 @compiled()
-def _search(factor: Array, target: Array, known: Array, best: Array, radius: float, node_limit: int) -> int:
-    """Spins strictly inside `radius` with the least ‖R g − y‖² into `best`; the nodes visited, −1 at the limit."""
+def _search(
+    factor: Array, target: Array, known: Array, best: Array, radius: float, node_limit: int, stop: Array
+) -> int:
+    """Write the spins with the least ‖R g − y‖² < `radius` to `best`; the nodes visited, −1 at a limit."""
     n = target.shape[0]
     spins = np.zeros(n)
     second = np.zeros(n, np.bool_)
@@ -230,7 +253,7 @@ def _search(factor: Array, target: Array, known: Array, best: Array, radius: flo
     spins[k], second[k] = _first_value(centre[k], known[k])
     while True:
         nodes += 1
-        if nodes > node_limit:
+        if nodes > node_limit or stop[0]:
             return -1
         residual = centre[k] - factor[k, k] * spins[k]
         cost = below[k + 1] + residual * residual

@@ -10,22 +10,23 @@ from torch import Tensor
 
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver
-from qpsbgd.solvers.search.descent import Landscape, better_of, improved, random_spins, sign_start
+from qpsbgd.solvers.search.descent import improved
+from qpsbgd.solvers.search.landscape import Landscape, better_of, random_spins, sign_start
 
 
 @dataclass(frozen=True)
 class Annealing(Solver):
     """Metropolis sweeps from hot to cold and a final descent; the first read starts at sign(−s), others at random.
 
-    Temperatures fall geometrically from `hot` to `cold` times the size of the field that the couplings of a family
-    give a spin when the others are random. With strongly correlated inputs `descent` with tabu moves is better.
+    Temperatures fall geometrically from `hot` to `cold` times the typical field: the one that a family's couplings
+    exert on a spin when the others are random. With strongly correlated inputs `descent` with tabu moves is better.
 
     Args:
         sweeps: Passes over all spins per read.
-        reads: Independent runs per column, the best is kept.
+        reads: Independent runs per column; the best is kept.
         hot: First temperature, in units of the typical field.
         cold: Last temperature, in the same units.
-        seed: Of starts and acceptances.
+        seed: Of the starts and the accepted moves.
     """
 
     sweeps: int = 20

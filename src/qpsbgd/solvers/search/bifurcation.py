@@ -10,7 +10,8 @@ from torch import Tensor
 
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver
-from qpsbgd.solvers.search.descent import Landscape, better_of, improved, random_spins, sign_start
+from qpsbgd.solvers.search.descent import improved
+from qpsbgd.solvers.search.landscape import Landscape, better_of, random_spins, sign_start
 
 
 @dataclass(frozen=True)
@@ -18,13 +19,13 @@ class Bifurcation(Solver):
     """Discrete simulated bifurcation (Goto et al., 2021) followed by descent.
 
     Positions x ∈ [−1, 1] with momenta y follow the force −(2 Q sign(x) + s) while a pump grows from 0 to 1; a position
-    that reaches a wall stops there. The first read starts near sign(−s), others near random spins.
+    that reaches ±1 stops there. The first read starts near sign(−s), others near random spins.
 
     Args:
         steps: Time steps per read.
-        reads: Independent runs per column, the best is kept.
+        reads: Independent runs per column; the best is kept.
         time_step: Length of a time step.
-        seed: Of starts.
+        seed: Of the starts.
     """
 
     steps: int = 100

@@ -1,7 +1,7 @@
-"""Descent and tabu search of all columns in one GPU kernel, one program a column, its state in registers.
+"""Descent and tabu search of all columns in one GPU kernel, one program per column, its state in registers.
 
-The moves are those of `kernels.search`: a flip adds ±2·2Q to the fields, exact up to the one rounding of the sum, so
-that the compiled, the plain torch and this path give the same answer, but for ties within the rounding at the start.
+The moves are those of `reference.search`: a flip adds ±2·2Q to the fields, exact up to the one rounding of the sum, so
+every path gives the same answer, except for ties within the rounding errors of the first fields.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 from qpsbgd.qubo import QuboFamily
 
 LARGEST = 8192
-"""Spins that fit the registers of one program."""
+"""Most spins that fit into the registers of one program."""
 
 
 @triton.jit
@@ -67,7 +67,7 @@ def _search(
     biases = tl.load(linear + k * m + column, mask=inside, other=0.0)
     diagonal = tl.load(quadratic + k * (n + 1), mask=inside, other=0.0)
     product = tl.load(products + k * m + column, mask=inside, other=0.0)
-    # 8 eps of single precision times the largest field there can be, as `Landscape.of` has it.
+    # 8 eps of single precision times the largest possible field, as in `Landscape.of`.
     reach = tl.max(2 * (tl.load(row_sums + k, mask=inside, other=0.0) - tl.abs(diagonal)), axis=0)
     threshold = 9.5367431640625e-07 * (reach + tl.max(tl.abs(biases), axis=0))
     fields = biases + 2 * (product - diagonal * spins)
@@ -81,21 +81,21 @@ def _search(
         flips += 1
         gain, best, spin = _best(spins, fields, inside, k, BLOCK)
 
-    # gᵀQg + sᵀg = ½ gᵀ(f + s) + trace Q; the gains of later flips are half of what they lower the energy by.
+    # gᵀQg + sᵀg = ½ gᵀ(f + s) + trace Q; a later flip lowers the energy by twice its gain.
     half = tl.sum((spins * (fields + biases)).to(tl.float64) / 2, axis=0) + tl.sum(diagonal.to(tl.float64), axis=0)
     total = half + tl.load(offset + column).to(tl.float64)
-    if (patience > 0) & (flips < max_flips):
+    if patience > 0:
         column_part = column.to(tl.uint32) * 2246822519 + seed_part.to(tl.uint32)
         lowest = spins
         free_from = tl.zeros([BLOCK], tl.int32)
         energy = 0 * total
         lowest_energy = 0 * total
         descending = 0
-        iteration = 0
-        deadline = patience
-        while iteration < deadline:
-            iteration += 1
-            gain, best, spin = _best(spins, fields, inside & (free_from <= iteration), k, BLOCK)
+        move = 0
+        last = patience
+        while (move < last) & (flips < max_flips):
+            move += 1
+            gain, best, spin = _best(spins, fields, inside & (free_from <= move), k, BLOCK)
             if gain > float("-inf"):
                 settled = (descending != 0) & (gain <= 0)
                 lowest = tl.where(settled, spins, lowest)
@@ -104,16 +104,16 @@ def _search(
                 fields = fields - (2 * spin) * (2 * row)
                 spins = tl.where(k == best, -spins, spins)
                 flips += 1
-                # Unsigned products wrap, which is the hash of `kernels._tenure` without its masks.
-                mixed = iteration.to(tl.uint32) * 2654435761 + column_part
+                # `reference.tenure_of`: products of unsigned numbers wrap around by themselves.
+                mixed = move.to(tl.uint32) * 2654435761 + column_part
                 mixed = (mixed ^ (mixed >> 15)) * 2246822519
                 wait = tenure + (mixed >> 13).to(tl.int32) % spread
-                free_from = tl.where(k == best, iteration + 1 + wait, free_from)
+                free_from = tl.where(k == best, move + 1 + wait, free_from)
                 energy = energy - gain.to(tl.float64)
                 lower = energy < lowest_energy - threshold
                 lowest_energy = tl.where(lower, energy, lowest_energy)
                 descending = tl.where(lower, 1, descending)
-                deadline = tl.where(lower, iteration + patience, deadline)
+                last = tl.where(lower, move + patience, last)
         spins = tl.where(descending != 0, spins, lowest)
         total += 2 * lowest_energy
 
@@ -123,16 +123,16 @@ def _search(
 
 
 def fits(family: QuboFamily) -> bool:
-    """Whether the kernels can take this family."""
+    """Whether the kernels can take a family of this type and size."""
     linear = family.linear
-    return linear.is_cuda and linear.dtype == torch.float32 and len(linear) <= LARGEST and linear.numel() < 2**31
+    return linear.dtype == torch.float32 and len(linear) <= LARGEST and linear.numel() < 2**31
 
 
 def sign_start(family: QuboFamily) -> Tensor:
     """sign(−s), with +1 for zero, shape (n, m)."""
     linear = family.linear.contiguous()
     spins = torch.empty_like(linear)
-    with torch.cuda.device(linear.device):
+    with torch.cuda.device_of(linear):
         _sign[(triton.cdiv(linear.numel(), 1024),)](linear, spins, linear.numel(), BLOCK=1024)
     return spins
 
@@ -149,7 +149,7 @@ def search(
     seed_part = (seed * 3266489917) & 0xFFFFFFFF
     block = triton.next_power_of_2(max(n, 16))
     options: dict[str, Any] = {"BLOCK": block, "num_warps": 4 if block <= 1024 else min(16, block // 256)}
-    with torch.cuda.device(linear.device):
+    with torch.cuda.device_of(linear):
         _search[(m,)](
             *(quadratic, linear, quadratic @ spins, spins, row_sums, family.offset, energies, flips, n, m),
             *(max_flips, patience, tenure, max(6, tenure // 2), seed_part),

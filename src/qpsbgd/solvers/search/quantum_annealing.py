@@ -9,26 +9,26 @@ import torch
 
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver
-from qpsbgd.solvers.search.descent import Landscape, better_of, random_spins
+from qpsbgd.solvers.search.landscape import Landscape, better_of, random_spins
 
 
 @dataclass(frozen=True)
 class QuantumAnnealing(Solver):
-    """What an annealer would do: Trotter slices of every column under a transverse field that falls to zero.
+    """A simulation of what an annealer does: Trotter slices of every column under a falling transverse field.
 
         E = (1/P) Σ_k E(s^k) − J Σ_k Σ_i s_i^k s_i^(k+1),   J = −(T/2) ln tanh(Γ/(P T))
 
     Γ falls linearly from `field` to nearly zero at a fixed temperature T, both in units of the field that a spin feels
-    when the others are random. The answer is the lowest slice of all reads, with no repair: few sweeps give the errors
-    of a chip.
+    when the others are random. The answer is the lowest slice of all reads, without repair: with few sweeps it has
+    errors like a chip's.
 
     Args:
         sweeps: Passes over all spins of all slices per read.
         slices: P, the Trotter number.
-        reads: Independent runs per column, the best slice is kept.
-        field: First transverse field.
+        reads: Independent runs per column; the best slice is kept.
+        field: The transverse field at the start.
         temperature: T.
-        seed: Of starts and acceptances.
+        seed: Of the starts and the accepted moves.
     """
 
     sweeps: int = 32
@@ -58,7 +58,7 @@ class QuantumAnnealing(Solver):
         generator = np.random.default_rng(self.seed)
         couplings = landscape.couplings.numpy()
         linear = family.linear.double().numpy()
-        # Of every column: a column's gradient may be far larger or smaller than the couplings.
+        # Per column, because a column's gradient may be far larger or smaller than the couplings.
         typical = np.sqrt((couplings.astype(np.float64) ** 2).sum(1).mean() + (linear**2).mean(0))
         typical[typical == 0] = 1.0
         transverse = self.field * np.linspace(1, 0, self.sweeps, endpoint=False)

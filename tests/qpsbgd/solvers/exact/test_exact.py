@@ -8,6 +8,7 @@ from qpsbgd.solvers.exact import fixing, sphere_decoder
 from qpsbgd.solvers.exact.exact import Exact
 from qpsbgd.testing import lowest_energies, random_family
 
+NEVER = np.zeros(1, np.uint8)
 DECODED = 11  # the least number of spins for which the sphere decoder is used
 
 
@@ -94,6 +95,46 @@ def test_after_the_time_limit_the_best_spins_so_far_are_returned():
     assert (solution.spins.abs() == 1).all()
 
 
+def test_without_time_nothing_is_decoded(monkeypatch):
+    for phase in ("least_shift", "search"):
+        monkeypatch.setattr(sphere_decoder, phase, None)
+    solution = Exact(time_limit=0).solve(random_family(20, 3, 20, scale=0.2))
+    assert solution.stats["nodes"] == 0 and solution.stats["unproven"] == 3
+
+
+@pytest.mark.parametrize("phase", ["dominated", "complete"])
+def test_fixing_ends_when_the_time_is_up(phase):
+    stop = np.ones(1, np.uint8)
+    couplings, linear, nothing = np.zeros((3, 3)), np.ones((2, 3)), np.zeros((2, 3))
+    if phase == "dominated":
+        assert not fixing.dominated(couplings, linear, stop).any()
+    else:
+        spins = np.ones((2, 3))
+        assert not fixing.complete(couplings, linear, nothing, spins, stop).any()
+        assert (spins == 1).all()
+
+
+def test_the_search_of_a_single_column_ends_when_the_time_is_up():
+    # Without a look at the clock inside the column this would go on for years.
+    Exact().solve(random_family(20, 1, 20, scale=0.2, dtype=torch.float64))  # compiles
+    solution = Exact(time_limit=0.5, node_limit=2**62).solve(random_family(150, 1, 150, scale=0.1))
+    assert not solution.proven_optimal.any()
+    assert (solution.spins.abs() == 1).all()
+
+
+def test_an_eigendecomposition_that_would_take_too_long_is_not_begun(monkeypatch):
+    sizes = []
+    monkeypatch.setattr(np.linalg, "eigvalsh", lambda matrix: sizes.append(len(matrix)) or np.array([-1.0, 1.0]))
+    ticks = iter([0.0, 0.1])
+    monkeypatch.setattr(sphere_decoder.time, "monotonic", lambda: next(ticks))
+    # A quarter took 0.1 s, so the whole would take 6.4 s.
+    assert sphere_decoder.least_shift(np.zeros((600, 600)), seconds=6.0) is None
+    assert sizes == [150]
+    ticks = iter([0.0, 0.1])
+    assert sphere_decoder.least_shift(np.zeros((600, 600)), seconds=7.0) == pytest.approx(1.0, abs=1e-5)
+    assert sizes == [150, 150, 600]
+
+
 @pytest.mark.parametrize("scale", [0.3, 0.7, 1.5, 4.0])
 def test_fixed_spins_are_those_of_the_optimum(scale):
     # Strong and weak gradients in one family: columns of all kinds, from decided to open.
@@ -101,7 +142,7 @@ def test_fixed_spins_are_those_of_the_optimum(scale):
         family = random_family(13, 8, 9, scale=scale, seed=seed, dtype=torch.float64)
         assert_optimal(family)
         couplings = (2 * (family.quadratic - torch.diag(family.quadratic.diagonal()))).numpy()
-        fixed = torch.from_numpy(fixing.dominated(couplings, family.linear.T.contiguous().numpy())).T
+        fixed = torch.from_numpy(fixing.dominated(couplings, family.linear.T.contiguous().numpy(), NEVER)).T
         spins = Exact().solve(family).spins
         assert ((fixed == 0) | (fixed == spins)).all()
 
@@ -157,7 +198,7 @@ def test_the_decoder_finds_the_optimum_from_bad_spins_too(rows, scale):
         spins = np.random.default_rng(seed).choice([-1.0, 1.0], size=(6, 11))
         shift = sphere_decoder.least_shift(family.quadratic.numpy())
         linear = family.linear.T.contiguous().numpy()
-        nodes = sphere_decoder.search(couplings, linear, np.zeros((6, 11)), spins, shift, 10**6)
+        nodes = sphere_decoder.search(couplings, linear, np.zeros((6, 11)), spins, shift, 10**6, NEVER)
         assert (nodes > 0).all()
         found = family.energies(torch.from_numpy(spins.T.copy()))
         torch.testing.assert_close(found, lowest_energies(family), rtol=1e-9, atol=1e-9)

@@ -2,9 +2,12 @@ import pytest
 import torch
 
 from qpsbgd.qubo import QuboFamily
+from qpsbgd.solvers.deadline import deadline
+from qpsbgd.solvers.search import kernels_torch
 from qpsbgd.solvers.search.annealing import Annealing
 from qpsbgd.solvers.search.bifurcation import Bifurcation
-from qpsbgd.solvers.search.descent import Descent, Landscape, improved, random_spins, search_torch, sign_start
+from qpsbgd.solvers.search.descent import Descent, improved
+from qpsbgd.solvers.search.landscape import Landscape, random_spins, sign_start
 from qpsbgd.testing import lowest_energies, random_family
 
 
@@ -39,6 +42,13 @@ def test_the_number_of_flips_is_bounded_by_count_or_by_share(max_flips, most):
     assert distance.max() == most
 
 
+@pytest.mark.parametrize("max_flips", [1, 20, 0.25])
+def test_tabu_moves_count_as_flips(max_flips):
+    family = random_family(80, 6, 40, scale=0.1)
+    most = 20 if max_flips == 0.25 else max_flips
+    assert Descent(max_flips=max_flips, tabu=50).solve(family).stats["flips"] == 6 * most
+
+
 @pytest.mark.parametrize("options", [{"restarts": 3}, {"tabu": 50}, {"restarts": 1, "tabu": 20}, {"kicks": 4}])
 def test_more_search_never_does_worse(options):
     family = random_family(40, 30, 20, scale=0.3, dtype=torch.float64)
@@ -60,7 +70,7 @@ def test_the_torch_path_makes_the_moves_of_the_compiled_one(dtype, patience, ten
     landscape = Landscape.of(family)
     compiled = improved(family, sign_start(family), patience=patience, tenure=tenure, seed=3)
     plain = sign_start(family)
-    flips = search_torch(landscape, plain, max_flips=6000, patience=patience, tenure=tenure, seed=3)
+    flips = kernels_torch.search(landscape, plain, max_flips=6000, patience=patience, tenure=tenure, seed=3)
     assert compiled.stats["path"] == "compiled"
     assert compiled.stats["flips"] == flips.sum()
     assert torch.equal(compiled.spins, plain)
@@ -101,6 +111,18 @@ def test_more_time_finds_what_one_search_does_not(columns):
     assert (long.energies <= short.energies).all()
     assert long.energies.mean() < short.energies.mean()
     assert long.stats["rounds"] > 1
+
+
+def test_a_search_that_is_stopped_keeps_its_spins():
+    family = random_family(60, 4, 30, scale=0.1)
+    with deadline(0) as passed:
+        assert torch.equal(improved(family, sign_start(family), patience=50, stop=passed).spins, sign_start(family))
+
+
+def test_a_search_is_stopped_while_it_runs():
+    # Without a look at the clock it would go on for ever.
+    solver = Descent(tabu=2**62, max_flips=2**62, time_limit=0.2)
+    assert solver.solve(random_family(20, 2, 10)).stats["rounds"] == 0
 
 
 @pytest.mark.parametrize("solver", [Descent(restarts=5), Annealing(reads=5), Bifurcation(reads=5)], ids=repr)

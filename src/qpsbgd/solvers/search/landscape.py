@@ -1,0 +1,84 @@
+"""A family prepared for single flips, where searches start, and which of two answers is better."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import ModuleType
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from qpsbgd.qubo import QuboFamily, Solution
+
+
+@dataclass(frozen=True, eq=False)
+class Landscape:
+    """A family prepared for single flips: flipping spin i changes the energy by −2 gᵢ fᵢ, f = s + couplings · g.
+
+    Attributes:
+        couplings: 2 Q with a zero diagonal, shape (n, n).
+        linear: s, shape (n, m).
+        threshold: Smallest gain gᵢ fᵢ that cannot be a rounding error, shape (m,).
+    """
+
+    couplings: Tensor
+    linear: Tensor
+    threshold: Tensor
+
+    @classmethod
+    def of(cls, family: QuboFamily) -> Landscape:
+        """The landscape of `family`."""
+        couplings = 2 * family.quadratic
+        couplings.fill_diagonal_(0)
+        size = couplings.abs().sum(1).amax() + family.linear.abs().amax(0)
+        return cls(couplings, family.linear, 8 * torch.finfo(size.dtype).eps * size)
+
+    def fields(self, spins: Tensor) -> Tensor:
+        """The local fields of `spins`, both of shape (n, m)."""
+        return self.linear + self.couplings @ spins
+
+
+def triton_kernels(family: QuboFamily) -> ModuleType | None:
+    """The Triton kernels, where they are installed and can take the family; None elsewhere."""
+    if not family.linear.is_cuda:
+        return None
+    try:
+        from qpsbgd.solvers.search import kernels_triton
+    except ImportError:
+        return None
+    return kernels_triton if kernels_triton.fits(family) else None
+
+
+def sign_start(family: QuboFamily) -> Tensor:
+    """sign(−s), the optimum when the gradient is large; shape (n, m)."""
+    if kernels := triton_kernels(family):
+        start: Tensor = kernels.sign_start(family)
+        return start
+    return torch.where(family.linear <= 0, 1.0, -1.0).to(family.linear)
+
+
+def random_spins(family: QuboFamily, generator: np.random.Generator) -> Tensor:
+    """Independent fair spins, shape (n, m); drawn on the CPU, so they are the same on every device."""
+    bits = generator.integers(0, 2, size=tuple(family.linear.shape), dtype=np.int8)
+    return torch.from_numpy(2 * bits - 1).to(family.linear)
+
+
+def kick(spins: Tensor, generator: np.random.Generator) -> Tensor:
+    """`spins` with a random tenth of them flipped."""
+    flipped = torch.from_numpy(generator.random(tuple(spins.shape), dtype=np.float32) < 0.1).to(spins.device)
+    return torch.where(flipped, -spins, spins)
+
+
+def better_of(solution: Solution, other: Solution) -> Solution:
+    """The lower energy of the two, column by column; `solution` where they are equal."""
+    wins = other.energies < solution.energies
+    stats = dict(solution.stats)
+    if "flips" in stats:
+        stats["flips"] += other.stats.get("flips", 0)
+    return Solution(
+        torch.where(wins, other.spins, solution.spins),
+        torch.where(wins, other.energies, solution.energies),
+        torch.where(wins, other.proven_optimal, solution.proven_optimal),
+        stats,
+    )
