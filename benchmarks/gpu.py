@@ -20,7 +20,9 @@ from qpsbgd import QPSBGD, BinaryConnect
 from qpsbgd.nn import BinaryLinear
 from qpsbgd.qubo.binary_map import binary_map
 from qpsbgd.solvers import make_solver
-from qpsbgd.solvers.search.descent import Landscape, improved, search_torch, sign_start
+from qpsbgd.solvers.search import kernels_torch
+from qpsbgd.solvers.search.descent import improved
+from qpsbgd.solvers.search.landscape import Landscape, sign_start
 from qpsbgd_paper.framework.result_files import environment, write_json
 
 BATCH, REPEATS = 100, 200
@@ -45,7 +47,7 @@ def rows(n, m, seed=0):
 
 def plain(family, max_flips):
     spins = sign_start(family)
-    search_torch(Landscape.of(family), spins, max_flips=max_flips, patience=0, seed=0)
+    kernels_torch.search(Landscape.of(family), spins, max_flips=max_flips, patience=0, seed=0)
     return spins
 
 

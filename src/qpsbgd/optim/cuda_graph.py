@@ -16,7 +16,8 @@ from qpsbgd.optim.step import LayerStep, averaged, moved
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver
 from qpsbgd.solvers.auto import Auto
-from qpsbgd.solvers.search.descent import Descent, sign_start
+from qpsbgd.solvers.search.descent import Descent
+from qpsbgd.solvers.search.landscape import sign_start
 
 try:
     from qpsbgd.qubo import binary_map_triton

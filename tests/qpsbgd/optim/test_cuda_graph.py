@@ -9,7 +9,7 @@ from qpsbgd.nn import BinaryLinear
 from qpsbgd.optim import cuda_graph
 from qpsbgd.qubo import QuboFamily
 from qpsbgd.solvers import Solver, make_solver
-from qpsbgd.solvers.search.descent import sign_start
+from qpsbgd.solvers.search.landscape import sign_start
 
 pytest.importorskip("triton", reason="CUDA graphs of a step need triton")
 if not torch.cuda.is_available():
