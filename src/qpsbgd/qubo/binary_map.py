@@ -97,19 +97,19 @@ def _normalised(inputs: Tensor, *, gain: float) -> Tensor:
     nonzero = norms > 0
     logs = torch.where(nonzero, norms, 1).log2()
     floor = torch.finfo(norms.dtype).eps * (logs.sum() / nonzero.sum().clamp(min=1)).exp2()
-    used = nonzero & (norms > floor)
+    used = norms > floor
     safe = torch.where(used, norms, 1)
     return torch.where(used, inputs / safe / (gain * safe), 0)
 
 
 def _check_range(directions: Tensor, quadratic: Tensor) -> None:
     """Raises ValueError if the squares of z vanish or overflow in Q."""
-    size, limits = quadratic.diagonal().sum(), torch.finfo(quadratic.dtype)
-    if directions.any() and size < limits.tiny:
+    size, limits = quadratic.diagonal().sum().item(), torch.finfo(quadratic.dtype)
+    if size < limits.tiny and directions.any():
         raise ValueError(
             f"inputs are too large: 1/‖x‖² vanishes in {limits.dtype}, so no update is left; scale them down"
         )
-    if not size.isfinite():
+    if not math.isfinite(size):
         raise ValueError(f"inputs are too small: 1/‖x‖² overflows in {limits.dtype}; scale them up")
 
 
