@@ -26,7 +26,7 @@ import torch
 from qpsbgd.qubo import QuboFamily
 from qpsbgd.qubo.binary_map import binary_map
 from qpsbgd.solvers import make_solver
-from qpsbgd.solvers.search.descent import sign_start
+from qpsbgd.solvers.search.landscape import sign_start
 from qpsbgd.testing import random_family
 from qpsbgd_paper.framework.result_files import environment, write_json
 

@@ -19,7 +19,8 @@ from qpsbgd.solvers.annealer.reads import Reads, Samples
 from qpsbgd.solvers.annealer.recordings import Recording
 from qpsbgd.solvers.annealer.service_solver import ServiceSolver, checked_flag, checked_number, shapes_of
 from qpsbgd.solvers.annealer.tiles import Tile, largest_clique, tiles_of
-from qpsbgd.solvers.search.descent import improved, sign_start
+from qpsbgd.solvers.search.descent import improved
+from qpsbgd.solvers.search.landscape import sign_start
 
 Self = TypeVar("Self", bound="ChipSolver")
 

@@ -187,6 +187,3 @@ def _search_compiled(
         )
     spins.copy_(torch.from_numpy(by_column).T)
     return torch.from_numpy(flips)
-
-
-__all__ = ["Descent", "improved", "sign_start"]
