@@ -9,9 +9,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from qpsbgd import QPSBGD
+from qpsbgd import QPSBGD, Checkpoint
 from qpsbgd.nn import BinaryLinear
-from qpsbgd.optim.checkpoint import Checkpoint
 from qpsbgd.solvers import make_solver
 from qpsbgd.solvers.annealer.budget import BudgetSpent
 
