@@ -1,7 +1,7 @@
 """Which options should BinaryConnect and ProxQuant have by default? Digits, network 64-128-10, validation accuracy.
 
-Every setting after 2, 10 and 40 epochs of batches of 32, two seeds, constant learning rate. ProxQuant is told the length of the
-run ("T"), or takes its default of 1000 steps.
+Every setting after 2, 10 and 40 epochs of batches of 32, two seeds, constant learning rate. ProxQuant is given the
+length of the run ("T"), or takes its default of 1000 steps.
 
     python benchmarks/baseline_defaults.py        writes benchmarks/results/baseline_defaults.json
 """
