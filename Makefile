@@ -1,4 +1,4 @@
-.PHONY: help install demo paper test test-all check bench
+.PHONY: help install demo paper test test-slow test-all check bench
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
-install: $(VENV)/.installed ## Set up .venv with everything that is used here
+install: $(VENV)/.installed ## Create .venv with all dependencies
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -19,21 +19,23 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 demo: install ## Train a binary network beside the baselines and write a report
 	$(BIN)/qpsbgd demo
 
-paper: install ## Run all experiments of the paper and write a report (a bit over half an hour; QPSBGD_DATA: folder with the data)
+paper: install ## Run all experiments of the paper and write a report (just over half an hour; QPSBGD_DATA: folder with the data)
 	$(BIN)/qpsbgd run all
 	$(BIN)/qpsbgd report
 
 test: install ## Run the core tests (under three minutes on two cores)
 	$(BIN)/python -m pytest -n 2 -m "not slow"
 
-test-all: install ## Run all tests: also the examples, whole experiments and the page in a browser
-	$(BIN)/python -m pytest -n 2
+test-slow: install ## Run the rest: examples, whole experiments, the page in a browser
+	$(BIN)/python -m pytest -n 2 -m slow
+
+test-all: test test-slow ## Run all tests
 
 check: install ## Lint and check types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: install ## Measure the CPU figures of the README (QPSBGD_DATA: folder with mnist/, adult/, planetoid/)
+bench: install ## Measure the CPU figures in docs/ (QPSBGD_DATA: folder with mnist/, adult/, planetoid/)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt simulated-bifurcation openjij
-	for script in layer_projection exact_growth solver_claims solver_quality qpu_cost virtual_qpu; do $(BIN)/python benchmarks/$$script.py || exit; done
+	for script in layer_projection exact_growth solver_claims solver_quality qpu_cost virtual_qpu busy_machine baseline_defaults; do $(BIN)/python benchmarks/$$script.py || exit; done

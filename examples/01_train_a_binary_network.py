@@ -1,4 +1,7 @@
-"""Train a network with weights ±1 on handwritten digits; biases stay real and get an optimiser of their own."""
+"""Train a network with weights ±1 on handwritten digits; biases stay real-valued and get their own optimiser.
+
+Needs scikit-learn for the digits.
+"""
 
 import torch
 import torch.nn.functional as F
@@ -33,4 +36,4 @@ for epoch in range(4):
 
 print("weights of the last layer:", model[2].binary_weight[0, :12].int().tolist(), "…")
 held = fixed_points(model, (inputs[train], targets[train]), F.cross_entropy, solver="auto")
-print(f"weights at which a full-batch step would hold on: {held.fraction:.1%}")
+print(f"weights that a full-batch step would leave unchanged: {held.fraction:.1%}")

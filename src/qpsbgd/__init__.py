@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -21,14 +22,17 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    # Not at the top: the command line must set OpenMP's wait policy before torch loads it.
-    if name in __all__:
-        from qpsbgd import optim
+_PACKAGES = ("analysis", "nn", "optim", "qubo", "solvers", "testing")
 
-        return getattr(optim, name)
+
+def __getattr__(name: str) -> Any:
+    # Not at the top: the command line must set OpenMP's wait policy before torch is loaded.
+    if name in __all__:
+        return getattr(import_module("qpsbgd.optim"), name)
+    if name in _PACKAGES:
+        return import_module(f"qpsbgd.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *__all__]
+    return [*globals(), *__all__, *_PACKAGES]

@@ -1,14 +1,40 @@
-"""OpenMP's wait policy, which must be set before the first library that uses OpenMP is loaded."""
+"""OpenMP: its wait policy, which must be set before the first library that uses it is loaded, and forks."""
 
 from __future__ import annotations
 
+import functools
 import os
+import sys
 
 
 def wait_passively() -> None:
     """Let waiting OpenMP threads of this process and its children sleep, unless the user has set a policy.
 
-    By default they spin for a while, against whatever else runs: beside one busy process that made small networks 40
-    times slower. It has no effect where torch or numpy are loaded already.
+    By default they spin for a while, against whatever else runs. It has no effect if torch is already loaded.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+
+def guard_fork() -> None:
+    """Raise in a fork of a process that has called this: GNU OpenMP hangs there at the next parallel loop.
+
+    Torch then uses a single thread in such forks, so that they get as far as this error.
+
+    Raises:
+        RuntimeError: The process is such a fork.
+    """
+    if _guarded() != os.getpid() and sys.platform == "linux":
+        raise RuntimeError(
+            "this process is a fork of one that had already trained or solved on the CPU, and GNU OpenMP does not "
+            'survive a fork; start processes with multiprocessing.get_context("spawn"), or fork before the first step'
+        )
+
+
+@functools.cache
+def _guarded() -> int:
+    """The process that called `guard_fork` first."""
+    import torch
+
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=lambda: torch.set_num_threads(1))
+    return os.getpid()

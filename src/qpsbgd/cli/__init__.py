@@ -20,7 +20,8 @@ def main() -> None:
     except ImportError:
         added = {point.name for point in entry_points(group=COMMANDS)}
         extra = "paper" if added.intersection(sys.argv[1:2]) else "cli"
-        sys.exit(f"error: the command line needs typer and rich: pip install 'qpsbgd[{extra}]'")
+        line = f"pip install 'qpsbgd[{extra}]' (in a clone: pip install '.[{extra}]')"
+        sys.exit(f"error: the command line needs typer and rich: {line}")
     from qpsbgd.cli.app import run
 
     run()

@@ -10,7 +10,7 @@ from qpsbgd.nn.layers import BinaryConv2d, BinaryLayer, BinaryLinear, Gain, sign
 if TYPE_CHECKING:
     from qpsbgd.nn.graph import BinaryGCNConv as BinaryGCNConv
 
-__all__ = ["BinaryConv2d", "BinaryGCNConv", "BinaryLayer", "BinaryLinear", "Gain", "sign"]
+__all__ = ["BinaryConv2d", "BinaryLayer", "BinaryLinear", "Gain", "sign"]
 
 watch_fused_paths()
 

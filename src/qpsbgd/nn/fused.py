@@ -8,7 +8,7 @@ from torch.nn.modules.module import register_module_module_registration_hook
 from qpsbgd.nn.layers import BinaryLayer
 
 
-def _mind_fused_paths(module: nn.Module, name: str, child: nn.Module | None) -> None:
+def _guard_fused_paths(module: nn.Module, name: str, child: nn.Module | None) -> None:
     """Called by torch whenever a module becomes part of another one.
 
     Raises:
@@ -18,15 +18,14 @@ def _mind_fused_paths(module: nn.Module, name: str, child: nn.Module | None) -> 
         return
     if isinstance(module, nn.MultiheadAttention):
         raise TypeError(
-            f"nn.MultiheadAttention computes with {name}.weight itself, which in a binary layer holds the real latent "
-            "weights, so it cannot hold one; compute attention with F.scaled_dot_product_attention and binary layers "
-            "before and after it"
+            f"nn.MultiheadAttention reads {name}.weight directly, which in a binary layer is the real-valued latent "
+            "weight; use F.scaled_dot_product_attention between binary layers instead"
         )
     if isinstance(module, nn.TransformerEncoderLayer):
-        # The layer's own switch for its fused evaluation, which reads weights too; what is left calls the layers.
+        # Turns off the fused evaluation path, which also reads .weight; the other path calls the layers.
         module.activation_relu_or_gelu = 0
 
 
 def watch_fused_paths() -> None:
     """Have torch report every binary layer that is put into another module."""
-    register_module_module_registration_hook(_mind_fused_paths)
+    register_module_module_registration_hook(_guard_fused_paths)

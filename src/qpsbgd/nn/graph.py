@@ -26,8 +26,8 @@ class BinaryGCNConv(BinaryLinear):
         out_channels: m.
         gain: "fan_in" for 1/√n, or a number.
         bias: Add a real bias, to be trained by an ordinary optimiser.
-        normalize: Add self loops and normalise the edges. False takes edges and weights as they come: for parts of a
-            graph whose weights were normalised in the whole graph (`normalized`).
+        normalize: Add self loops and normalise the edges. False uses edges and weights as given, such as for
+            subgraphs whose weights were normalised in the full graph (`normalized`).
     """
 
     def __init__(

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Literal
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -76,8 +77,8 @@ class BinaryLayer(nn.Module, ABC):
         """R for inputs x, recorded on the tape if there is one."""
         if x.is_nested:
             raise TypeError(
-                f"{type(self).__name__} takes no nested tensors; make nn.TransformerEncoder with "
-                "enable_nested_tensor=False"
+                f"{type(self).__name__} does not accept nested tensors; build nn.TransformerEncoder "
+                "with enable_nested_tensor=False"
             )
         weight = self.weight if self.latent_forward and self.training else sign(self.weight)
         output = self.gain * self._map(x, weight)
@@ -95,7 +96,7 @@ class BinaryLayer(nn.Module, ABC):
             # Autograd notices a changed input itself, but not under autocast, where it keeps a copy.
             if version is not None and x._version != version:
                 raise RuntimeError(
-                    f"the input of {self} must stay as it was until backward, but was changed in place; "
+                    f"the input of {self} must not change before backward, but was modified in place; "
                     "write x = x + y instead of x += y"
                 )
             return self.input_rows(x)
@@ -117,7 +118,7 @@ class BinaryLayer(nn.Module, ABC):
     def _add_bias(self, output: Tensor, bias: Tensor) -> Tensor: ...
 
     def __getstate__(self) -> dict[str, Any]:
-        # A copied or pickled layer is not recorded; a copied optimiser lays its own tapes (see optim/).
+        # A copied or pickled layer is not recorded; a copied optimiser attaches its own tapes (see optim/).
         return {**self.__dict__, "tape": None}
 
 
@@ -127,7 +128,7 @@ class BinaryLinear(BinaryLayer):
     Args:
         in_features: n.
         out_features: m.
-        gain: "fan_in" for 1/√n, which keeps deep nets out of saturation, or a number; 1 is the paper's.
+        gain: "fan_in" for 1/√n, which keeps deep nets out of saturation, or a number; the paper uses 1.
         bias: Add a real bias, to be trained by an ordinary optimiser.
     """
 
@@ -233,6 +234,7 @@ def _pair(value: int | tuple[int, int], name: str, *, least: int) -> tuple[int, 
 def _gain_value(gain: Gain, fan_in: int) -> float:
     if gain == "fan_in":
         return 1 / math.sqrt(fan_in)
-    if isinstance(gain, bool) or not isinstance(gain, int | float) or not (math.isfinite(gain) and gain > 0):
+    number = isinstance(gain, int | float | np.number) and not isinstance(gain, bool)
+    if not number or not (math.isfinite(gain) and gain > 0):
         raise ValueError(f'gain must be "fan_in" or a positive number, got {gain!r}')
     return float(gain)

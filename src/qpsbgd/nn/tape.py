@@ -22,7 +22,7 @@ class LayerRecord:
 
 
 class Recordable(Protocol):
-    """A layer with a place for a tape."""
+    """A layer that can hold a tape."""
 
     tape: Tape | None
 
@@ -39,7 +39,7 @@ class _Part:
 class Tape:
     """The records of one layer since the last `clear`, filled by hooks on the layer's output tensors.
 
-    A layer that is used twice, or several backward passes before a step, add rows: QUBOs are sums over rows.
+    Using a layer twice, or several backward passes before a step, adds rows: QUBOs are sums over rows.
     """
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class Tape:
             return
 
         def record(grad: Tensor | None) -> None:
-            if grad is None:  # an operation after the layer declared that it passes nothing back
+            if grad is None:  # an operation after the layer returned no gradient
                 return
             with torch.no_grad():
                 found = LayerRecord(rows().detach(), grad_rows(grad.detach()))
@@ -162,7 +162,7 @@ class TrainingTape(Tape):
 
 
 def _calling(method: weakref.WeakMethod[Callable[[], None]]) -> Callable[[Tensor], None]:
-    """A hook that calls a tape as long as it lives and is left out when the weight is pickled."""
+    """A hook that calls the tape while it is alive and is not pickled with the weight."""
 
     def hook(_: Tensor) -> None:
         if (call := method()) is not None:
@@ -173,13 +173,13 @@ def _calling(method: weakref.WeakMethod[Callable[[], None]]) -> Callable[[Tensor
 
 
 def _backward() -> int:
-    """The number of the backward pass that runs."""
+    """The id of the running backward pass."""
     number: int = torch._C._current_graph_task_id()
     return number
 
 
 def _version(tensor: Tensor) -> int:
-    """Grows with every change in place, also of the tensors that share its memory; inference tensors do not count."""
+    """Grows with every in-place change, including to tensors that share its memory; 0 for inference tensors."""
     return 0 if tensor.is_inference() else tensor._version
 
 

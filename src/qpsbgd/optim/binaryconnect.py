@@ -16,7 +16,7 @@ from qpsbgd.optim.layerwise import Layers, LayerwiseOptimizer, check_range, clip
 Update = Literal["sgd", "sign", "adam"]
 
 LEARNING_RATES: Mapping[str, float] = MappingProxyType({"sgd": 1.0, "sign": 0.001, "adam": 0.003})
-"""Of each update where none is given: latent weights live in [−1, 1], and gradients of a mean loss are small."""
+"""The default of each update: latent weights live in [−1, 1], and gradients of a mean loss are small."""
 
 
 class BinaryConnect(LayerwiseOptimizer):
@@ -28,7 +28,7 @@ class BinaryConnect(LayerwiseOptimizer):
         model_or_layers: A model, binary layers, or parameter groups `{"params": layers, "lr": …}`.
         lr: Step size of the latent weights; None takes that of `LEARNING_RATES`.
         update: "sgd", "sign" (signSGD) or "adam".
-        momentum: Of "sgd" and "sign"; "adam" has its betas.
+        momentum: Momentum of "sgd" and "sign"; "adam" uses `betas`.
         betas: Decay rates of Adam's two means.
         eps: Added to Adam's denominator.
         clip: Bound of the latent weights; None leaves them free.
@@ -57,12 +57,13 @@ class BinaryConnect(LayerwiseOptimizer):
         for group in self.param_groups:
             for weight in group["params"]:
                 if weight.grad is not None:
+                    self._check_kept(weight, self.state[weight])
                     step = group["lr"] * direction(weight.grad, self.state[weight], group)
                     weight.copy_(clipped(weight - step, group["clip"]))
         return loss
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on as if never stopped."""
+        """Restore a saved state; training continues as if it had never stopped."""
         self._check_state(state_dict, {"step", "mean", "square", "buffer"})
         super().load_state_dict(state_dict)
 

@@ -29,12 +29,13 @@ else:
 
 _MOST_GRAPHS = 8
 _WORTH_IT = 4
-"""Steps of the same shapes after which they get a graph: shapes that come seldom are not worth one."""
+"""Steps of the same shapes after which they get a graph: rare shapes are not worth one."""
+_MOST_SEEN = 1000
 _UNUSED = 100
 """Steps after which a graph that was not used gives way to another, once there are `_MOST_GRAPHS`."""
 
 
-class GraphedSteps:
+class GraphCache:
     """Captured steps, one per combination of layers, shapes, options and search."""
 
     def __init__(self) -> None:
@@ -47,7 +48,7 @@ class GraphedSteps:
         return len(self._graphs)
 
     def step(self, parts: Sequence[LayerStep], solver: Solver) -> GraphedStep | None:
-        """Make the step; None, with nothing changed, where no graph can do it or the rows hold NaN."""
+        """Make the step; None, with nothing changed, if no graph fits or the rows hold NaN."""
         self._steps += 1
         descents = [descent_of(solver, part) for part in parts]
         devices = {part.layer.weight.device for part in parts}
@@ -56,6 +57,8 @@ class GraphedSteps:
         key = tuple((descent, *_signature(part)) for descent, part in zip(descents, parts, strict=True))
         graph = self._graphs.get(key)
         if graph is None:
+            if len(self._seen) > _MOST_SEEN:
+                self._seen.clear()
             self._seen[key] += 1
             if self._seen[key] < _WORTH_IT or not self._room():
                 return None
@@ -65,7 +68,7 @@ class GraphedSteps:
         return graph if graph.replay(parts) else None
 
     def _room(self) -> bool:
-        """Whether one more graph may be captured; where there are many, the one unused for longest goes, if it is old.
+        """Whether one more graph may be captured; of many, the least recently used one is dropped if it is old enough.
 
         Without that condition, a few more alternating shapes than graphs would capture anew in nearly every step.
         """
@@ -94,9 +97,10 @@ def descent_of(solver: Solver, part: LayerStep) -> Descent | None:
     if not (weight.is_cuda and weight.dtype == torch.float32 and binary_map_triton.fits(inputs, grads)):
         return None
     n = inputs.shape[1]
-    chosen = solver.choose(n, inputs.device) if isinstance(solver, Auto) else solver
-    once = isinstance(chosen, Descent) and not (chosen.kicks or chosen.restarts or chosen.time_limit)
-    return chosen if once and isinstance(chosen, Descent) and n <= kernels_triton.LARGEST else None
+    chosen = solver.choose(n, inputs.device) if type(solver) is Auto else solver
+    if type(chosen) is not Descent or n > kernels_triton.LARGEST:
+        return None
+    return None if chosen.kicks or chosen.restarts or chosen.time_limit is not None else chosen
 
 
 class GraphedStep:
@@ -119,18 +123,23 @@ class GraphedStep:
         # Before the first mean there is nothing to average with; zeros at rate 1 give the family itself.
         self.means = [part.mean or _zeros(part) for part in parts]
         kept = [tensor.clone() for tensor in self._changed()]
-        with torch.no_grad():
-            stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-            stream.wait_stream(torch.cuda.current_stream(device))
-            with torch.cuda.stream(stream):
-                self._compute()  # compiles and allocates
-            torch.cuda.current_stream(device).wait_stream(stream)
-            self._graph = torch.cuda.CUDAGraph()
-            # Other threads, such as a DataLoader's that pins memory, may use CUDA meanwhile.
-            with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
-                self._compute()
-            for tensor, value in zip(self._changed(), kept, strict=True):
-                tensor.copy_(value)
+        with torch.no_grad(), torch.cuda.device(device):
+            try:
+                self._capture()
+            finally:
+                for tensor, value in zip(self._changed(), kept, strict=True):
+                    tensor.copy_(value)
+
+    def _capture(self) -> None:
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            self._compute()  # compiles and allocates
+        torch.cuda.current_stream().wait_stream(stream)
+        self._graph = torch.cuda.CUDAGraph()
+        # Other threads, such as a DataLoader's that pins memory, may use CUDA meanwhile.
+        with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
+            self._compute()
 
     def replay(self, parts: Sequence[LayerStep]) -> bool:
         """Make the step for these rows; False, with nothing changed, if they hold NaN or infinite values."""
@@ -158,17 +167,19 @@ class GraphedStep:
                 answers.append(self._answer(index))
         for stream in self._streams:
             main.wait_stream(stream)
-        self._solutions = [solution for _, solution, _ in answers]
-        self._sound.copy_(torch.stack([sound for _, _, sound in answers]).all())
-        for index, (family, solution, _) in enumerate(answers):
+        self._solutions = [solution for _, _, solution, _ in answers]
+        self._sound.copy_(torch.stack([sound for *_, sound in answers]).all())
+        for index, (fresh, family, solution, _) in enumerate(answers):
             part = self._parts[index]
-            weight = moved(part.layer.weight, family, solution.spins, lr=self._lrs[index], clip=part.options.clip)
+            weight = moved(
+                part.layer.weight, fresh, family, solution.spins, lr=self._lrs[index], clip=part.options.clip
+            )
             changed = [part.layer.weight, *_tensors(self.means[index])]
             new = [weight, *_tensors(family)]
             torch._foreach_copy_(changed, [torch.where(self._sound, *pair) for pair in zip(new, changed, strict=True)])
 
-    def _answer(self, index: int) -> tuple[QuboFamily, Solution, Tensor]:
-        """A layer's averaged family, its solution, and whether the rows were sound."""
+    def _answer(self, index: int) -> tuple[QuboFamily, QuboFamily, Solution, Tensor]:
+        """A layer's family of these rows, the averaged one, its solution, and whether the rows were sound."""
         part = self._parts[index]
         directions, targets, offset, health = binary_map_triton.scaled_rows(
             self._inputs[index],
@@ -179,7 +190,7 @@ class GraphedStep:
         fresh = QuboFamily.trusted(directions.T @ directions, directions.T @ targets, offset)
         family = averaged(self.means[index], fresh, self._rates[index])
         solution = self._descents[index].improved(family, sign_start(family))
-        return family, solution, health.isfinite().all()
+        return fresh, family, solution, health.isfinite().all()
 
     def _changed(self) -> list[Tensor]:
         weights = [part.layer.weight for part in self._parts]

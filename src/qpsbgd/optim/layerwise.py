@@ -82,6 +82,19 @@ class LayerwiseOptimizer(Optimizer):
                 "load it into the kind of optimiser that it was saved from"
             )
 
+    def _check_kept(self, weight: Tensor, state: dict[str, Any]) -> None:
+        """Raise RuntimeError where what is kept of a weight has another type, place or shape."""
+        for value in state.values():
+            if isinstance(value, dict):
+                self._check_kept(weight, value)
+            elif isinstance(value, Tensor) and value.ndim:
+                kept, wanted = ((t.dtype, t.device, tuple(t.shape)) for t in (value, weight))
+                if kept != wanted:
+                    raise RuntimeError(
+                        f"the state of {self._layers[weight]} is {kept}, but its weight is {wanted}; convert or move the "
+                        "model before the optimiser is made, load a state of the same model, or make a new optimiser"
+                    )
+
     def _run(self, closure: Callable[[], float] | None) -> float | None:
         if closure is None:
             return None
@@ -101,7 +114,7 @@ class LayerwiseOptimizer(Optimizer):
 
 
 def release(layer: BinaryLayer) -> None:
-    """Undo what an earlier optimiser has set on a layer: its tape, and computing with latent weights."""
+    """Undo what an earlier optimiser has set on a layer: its tape and its latent forward pass."""
     if isinstance(layer.tape, TrainingTape):
         layer.tape.close()
     layer.tape, layer.latent_forward = None, False
@@ -111,7 +124,7 @@ def binary_layers(model_or_layers: nn.Module | Iterable[nn.Module]) -> list[Bina
     """The binary layers in a model, a layer or several of them, in order, each once.
 
     Raises:
-        TypeError: Something else came, such as `model.parameters()`.
+        TypeError: The argument is something else, such as `model.parameters()`.
         ValueError: There is no binary layer, or two layers share one weight.
     """
     modules = [model_or_layers] if isinstance(model_or_layers, nn.Module) else list(model_or_layers)
@@ -167,15 +180,15 @@ def _plain(value: Any) -> Any:
 def real_optimizer(
     model: nn.Module, beside: Optimizer, kind: type[Optimizer] = torch.optim.Adam, **options: Any
 ) -> Optimizer:
-    """An ordinary optimiser for all parameters that `beside` leaves: biases, norms, encoders.
+    """An ordinary optimiser for all parameters that `beside` does not train: biases, norms, encoders.
 
-    In a model without such parameters its steps do nothing.
+    In a model without such parameters its steps do nothing; a GradScaler does not accept such an optimiser.
 
     Args:
         model: The whole model.
         beside: The binary optimiser of the model.
         kind: Class of the optimiser to make.
-        **options: Given to it, such as `lr=1e-3`.
+        **options: Passed on to it, such as `lr=1e-3`.
 
     Raises:
         ValueError: A binary layer's weight was left out by `beside`, or `beside` holds parameters of another model.

@@ -52,8 +52,8 @@ def minimize(
         loss: Maps y to a scalar, differentiable by torch.
         x0: Real start (n,); its signs are the first spins.
         lr: α, a number or a function of the step.
-        steps: Updates to make at most.
-        solver: Of the QUBO of every step.
+        steps: Maximum number of updates.
+        solver: Solver for the QUBO of each step.
         scale: As in `binary_map`; "literal" is the definition as printed.
         stop_at_fixed_point: End where no further step would change the spins.
     """

@@ -1,4 +1,4 @@
-"""ProxQuant: train real weights that a growing regulariser draws to ±1."""
+"""ProxQuant: train real weights that a growing regulariser pulls towards ±1."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ProxQuant(LayerwiseOptimizer):
 
     The layers compute with the real weights θ in training (`latent_forward`) and with sign(θ) in evaluation. Over T
     steps the proximal steps move a weight by up to rate · T²/2, so `rate` should be near 2/T²: give `total_steps` = T.
-    After T steps the weights are at ±1 and hardly change any more.
+    After T steps the weights are at ±1 and barely change.
 
     Args:
         model_or_layers: A model, binary layers, or parameter groups `{"params": layers, "lr": …}`.
@@ -47,6 +47,7 @@ class ProxQuant(LayerwiseOptimizer):
         eps: float = 1e-8,
         clip: float | None = 1.0,
     ) -> None:
+        total_steps = total_steps if total_steps is None else int(total_steps)
         if rate is not None and total_steps is not None:
             raise ValueError("rate and total_steps both say how fast weights are drawn to ±1; give one of them")
         if rate is None:
@@ -66,6 +67,7 @@ class ProxQuant(LayerwiseOptimizer):
                 if weight.grad is None:
                     continue
                 state = self.state[weight]
+                self._check_kept(weight, state)
                 count = state["proximal_step"] = state.get("proximal_step", 0) + 1
                 descent = state.setdefault("descent", {})
                 stepped = weight - group["lr"] * direction(weight.grad, descent, group)
@@ -73,7 +75,7 @@ class ProxQuant(LayerwiseOptimizer):
         return loss
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on as if never stopped."""
+        """Restore a saved state; training continues as if it had never stopped."""
         self._check_state(state_dict, {"proximal_step", "descent"})
         super().load_state_dict(state_dict)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.tape import LayerRecord, TrainingTape
+from qpsbgd.openmp import guard_fork
 from qpsbgd.optim.layerwise import Layers, LayerwiseOptimizer, check_range, release
 from qpsbgd.optim.step import LayerOptions, LayerStep, averaged, moved
 from qpsbgd.qubo import QuboFamily, Solution, binary_map
@@ -18,7 +20,7 @@ from qpsbgd.qubo.binary_map import Scale, check_scale
 from qpsbgd.solvers import Solver, make_solver
 
 if TYPE_CHECKING:
-    from qpsbgd.optim.cuda_graph import GraphedStep, GraphedSteps
+    from qpsbgd.optim.cuda_graph import GraphCache, GraphedStep
     from qpsbgd.solvers.annealer.budget import Estimate
 
 _FAMILY = ("quadratic", "linear", "offset")
@@ -32,11 +34,11 @@ class QPSBGD(LayerwiseOptimizer):
         Q̄ ← β Q̄ + (1−β) Q,   S̄ ← β S̄ + (1−β) S,   G = argmin over {−1, +1} of the family (Q̄, S̄),
         Ω ← clip(Ω − lr · G, ±clip)
 
-    where (Q, S) is the `binary_map` of the rows that the layer saw since the last step. Use it as any optimiser:
+    where (Q, S) is the `binary_map` of the rows that the layer saw since the last step. Use it like any optimiser:
     `zero_grad`, `backward`, `step`. Rows are recorded by `backward` calls that reach the layer's weight, and forgotten
     by `zero_grad` of the optimiser or the model; other passes, such as `torch.autograd.grad` for a saliency map, do
-    not count. A weight about which the rows say nothing is not moved: those of a column without gradient, and those of
-    an input that was zero in all of them.
+    not count. Weights that the rows say nothing about stay: all weights of a column without gradient, and those of an
+    input that was zero in every row.
 
     Args:
         model_or_layers: A model, binary layers, or parameter groups `{"params": layers, "lr": …}`.
@@ -53,7 +55,7 @@ class QPSBGD(LayerwiseOptimizer):
     _tapes: dict[BinaryLayer, TrainingTape]
     _solutions: list[Solution]
     _replayed: GraphedStep | None
-    _graphs: GraphedSteps | None
+    _graphs: GraphCache | None
     _steps: int
     _heard: set[BinaryLayer]
     _reported: set[BinaryLayer]
@@ -102,6 +104,7 @@ class QPSBGD(LayerwiseOptimizer):
             return loss
 
         try:
+            guard_fork()
             _check_single_process()
             parts = self._parts()
             # In an autocast block the QUBOs would be computed in half precision.
@@ -118,11 +121,12 @@ class QPSBGD(LayerwiseOptimizer):
 
     def _launch(self, parts: Sequence[LayerStep]) -> None:
         """The step as the class describes it."""
-        families = [averaged(part.mean, _family(part), part.rate) for part in parts]
+        fresh = [_family(part) for part in parts]
+        families = [averaged(part.mean, new, part.rate) for part, new in zip(parts, fresh, strict=True)]
         solutions = self._solve(families)
         weights = [
-            moved(part.layer.weight, family, solution.spins, lr=part.options.lr, clip=part.options.clip)
-            for part, family, solution in zip(parts, families, solutions, strict=True)
+            moved(part.layer.weight, new, family, solution.spins, lr=part.options.lr, clip=part.options.clip)
+            for part, new, family, solution in zip(parts, fresh, families, solutions, strict=True)
         ]
         for part, family, weight in zip(parts, families, weights, strict=True):
             part.layer.weight.copy_(weight)
@@ -130,13 +134,13 @@ class QPSBGD(LayerwiseOptimizer):
         self._solutions = solutions
 
     def _graphed(self, parts: Sequence[LayerStep]) -> bool:
-        """Make the step as one CUDA graph, where rows of these shapes have come before; False where that cannot be."""
+        """Make the step as one CUDA graph if these shapes have been seen before; False if that is not possible."""
         if not all(part.layer.weight.is_cuda for part in parts):
             return False
-        from qpsbgd.optim.cuda_graph import GraphedSteps
+        from qpsbgd.optim.cuda_graph import GraphCache
 
         if self._graphs is None:
-            self._graphs = GraphedSteps()
+            self._graphs = GraphCache()
         self._solutions, self._replayed = [], None
         graph = self._graphs.step(parts, self.solver)
         if graph is None:
@@ -147,7 +151,7 @@ class QPSBGD(LayerwiseOptimizer):
         return True
 
     def _keep(self, part: LayerStep, family: QuboFamily) -> None:
-        """Make `family` the layer's mean, in the tensors that are there: a graph holds on to them."""
+        """Make `family` the layer's mean, in the existing tensors, because a CUDA graph keeps their addresses."""
         if not part.options.momentum:
             return
         state = self.state[part.layer.weight]
@@ -160,7 +164,7 @@ class QPSBGD(LayerwiseOptimizer):
         state["step"] = part.count + 1
 
     def estimate(self, steps: int = 1) -> Estimate:
-        """What that many steps cost on the solver's annealer: submissions and QPU seconds; nothing is sent.
+        """The cost of that many steps on the solver's annealer: submissions and QPU seconds; nothing is sent.
 
         Raises:
             TypeError: The solver uses no annealer.
@@ -197,7 +201,8 @@ class QPSBGD(LayerwiseOptimizer):
         if not parts:
             raise RuntimeError(
                 "step() found no recorded pass: run the model in training mode with gradients on and call "
-                "loss.backward() before every step (zero_grad and step forget earlier passes)"
+                "loss.backward() before every step (zero_grad and step forget earlier passes; under torch.func nothing "
+                "is recorded)"
             )
         self._report_silent_layers({part.layer for part in parts})
         return parts
@@ -207,6 +212,10 @@ class QPSBGD(LayerwiseOptimizer):
         if not options.momentum or "step" not in state:
             return LayerStep(layer, record, options, None, 0)
         mean = QuboFamily.trusted(*(state[name] for name in _FAMILY))
+        if mean.linear.shape != (record.inputs.shape[1], record.output_grads.shape[1]):
+            raise RuntimeError(
+                f"the momentum of {layer} has the shape {tuple(mean.linear.shape)}; load a state of the same model"
+            )
         for old, new in ((mean.linear.dtype, record.inputs.dtype), (mean.linear.device, record.inputs.device)):
             if old != new:
                 raise RuntimeError(
@@ -216,7 +225,7 @@ class QPSBGD(LayerwiseOptimizer):
         return LayerStep(layer, record, options, mean, state["step"])
 
     def _report_silent_layers(self, recorded: set[BinaryLayer]) -> None:
-        """Warn once per layer that takes no part in training though it could."""
+        """Warn once about each trainable layer that is not being trained."""
         self._steps += 1
         self._heard |= recorded
         if len(recorded) == len(self._layers):
@@ -234,7 +243,7 @@ class QPSBGD(LayerwiseOptimizer):
             else:
                 continue
             self._reported.add(layer)
-            warnings.warn(f"{layer} is not trained: it {reason}", stacklevel=4)
+            warnings.warn(f"{layer} is not trained: it {reason}", stacklevel=_callers_level())
 
     def _solve(self, families: list[QuboFamily]) -> list[Solution]:
         solutions = self.solver.solve_all(families)
@@ -261,7 +270,7 @@ class QPSBGD(LayerwiseOptimizer):
             tape.clear()
 
     def _forget_runs(self) -> None:
-        """Set what belongs to the steps of this object alone and is neither copied nor saved."""
+        """Reset what belongs to this object's own steps and is neither copied nor saved."""
         self._solutions, self._replayed, self._graphs = [], None, None
         self._steps, self._heard, self._reported = 0, set(), set()
 
@@ -283,10 +292,10 @@ class QPSBGD(LayerwiseOptimizer):
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on as if never stopped."""
+        """Restore a saved state; training continues as if it had never stopped."""
         self._check_state(state_dict, {*_FAMILY, "step"})
-        self.solver.load_state_dict(state_dict.get("solver", {}))
         super().load_state_dict({key: state_dict[key] for key in ("state", "param_groups")})
+        self.solver.load_state_dict(state_dict.get("solver", {}))
         # torch casts state to the parameter's type, but QUBOs of half-precision layers stay in single precision.
         weights = [p for group in self.param_groups for p in group["params"]]
         for index, saved in state_dict["state"].items():
@@ -312,6 +321,15 @@ def _family(part: LayerStep) -> QuboFamily:
         return binary_map(part.record.inputs, part.record.output_grads, gain=part.layer.gain, scale=part.options.scale)
     except ValueError as error:
         raise ValueError(f"{part.layer}: {error}") from error
+
+
+def _callers_level() -> int:
+    """The `stacklevel` with which a warning points at the code that called the optimiser, outside torch and qpsbgd."""
+    level, frame = 1, inspect.currentframe()
+    frame = frame.f_back if frame is not None else None
+    while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] in ("torch", "qpsbgd"):
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def _check_single_process() -> None:

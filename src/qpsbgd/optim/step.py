@@ -1,4 +1,4 @@
-"""The arithmetic of a QP-SBGD step, apart from who launches it: plain calls and a CUDA graph use the same functions."""
+"""The arithmetic of a QP-SBGD step, independent of how it is launched: plain calls and a CUDA graph use it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class LayerStep:
         record: The rows it saw since the last step.
         options: Of its parameter group.
         mean: The mean of its earlier families; None before the first step, and without momentum.
-        count: How many steps the mean holds.
+        count: How many steps the mean covers.
     """
 
     layer: BinaryLayer
@@ -51,7 +51,7 @@ class LayerStep:
 
     @property
     def rate(self) -> float:
-        """The weight of the new family in the mean: (1 − β)/(1 − βᵗ), so that the first counts as much as others."""
+        """The weight of the new family in the mean: (1 − β)/(1 − βᵗ), so that the first steps are not damped."""
         beta = self.options.momentum
         return (1 - beta) / (1 - beta ** (self.count + 1))
 
@@ -66,13 +66,23 @@ def averaged(mean: QuboFamily | None, fresh: QuboFamily, rate: float | Tensor) -
     return QuboFamily.trusted(*torch._foreach_lerp(old, new, rate))
 
 
-def moved(weight: Tensor, family: QuboFamily, spins: Tensor, *, lr: float | Tensor, clip: float | None) -> Tensor:
+def moved(
+    weight: Tensor, fresh: QuboFamily, family: QuboFamily, spins: Tensor, *, lr: float | Tensor, clip: float | None
+) -> Tensor:
     """clip(Ω − lr · G, ±clip) for the solution G = `spins` (n, m) of `family`, in the shape of `weight`.
 
-    Where the family says nothing, any spin is optimal and the weight stays: columns without a linear term, and inputs
-    with neither a quadratic nor a linear one, which were zero in every row.
+    Weights that the rows say nothing about stay: those of a column without a linear term, for which every G has a
+    twin −G; and those of an input without any term in `fresh`, the family of this step's rows alone: it was zero in
+    all of them, and what the mean remembers of it would move its weight in one direction for ever.
+
+    Args:
+        weight: Ω.
+        fresh: The family of this step's rows.
+        family: The averaged family that was solved.
+        spins: Its solution.
+        lr: The learning rate.
+        clip: The bound of the latent weights; None sets no bound.
     """
-    linear = family.linear
-    seen = family.quadratic.diagonal()[:, None] + linear.abs() > 0
-    update = (spins * (seen & linear.any(0))).T.reshape(weight.shape)
+    seen = fresh.quadratic.diagonal()[:, None] + fresh.linear.abs() > 0
+    update = (spins * (seen & family.linear.any(0))).T.reshape(weight.shape)
     return clipped(weight - lr * update, clip)

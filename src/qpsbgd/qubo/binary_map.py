@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -63,7 +64,8 @@ def binary_map(inputs: Tensor, output_grads: Tensor, *, gain: float = 1.0, scale
 
 def check_scale(scale: Scale) -> None:
     """Raises ValueError unless `scale` is a positive number or "literal"."""
-    valid = scale == "literal" or (isinstance(scale, int | float) and math.isfinite(scale) and scale > 0)
+    number = isinstance(scale, int | float | np.number) and not isinstance(scale, bool)
+    valid = scale == "literal" or (number and math.isfinite(scale) and scale > 0)
     if not valid:
         raise ValueError(f'scale must be a positive number or "literal", got {scale!r}')
 

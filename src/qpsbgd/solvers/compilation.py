@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import sys
 import threading
 import time
 import warnings
@@ -17,6 +16,7 @@ import numba
 import torch
 from numba import njit
 
+from qpsbgd.openmp import guard_fork
 from qpsbgd.solvers import IMPORTED_IN
 
 Function = Callable[..., Any]
@@ -46,12 +46,9 @@ def threads() -> Iterator[None]:
     Raises:
         RuntimeError: The process is a fork of one that had already run kernels, which GNU OpenMP does not survive.
     """
-    process, layer = _launched()
-    if layer == "omp" and process != os.getpid() and sys.platform == "linux":
-        raise RuntimeError(
-            "this process is a fork of one that had already solved on the CPU, and GNU OpenMP does not survive a fork; "
-            'start processes with multiprocessing.get_context("spawn"), or fork before the first solve'
-        )
+    layer = _launched()
+    if layer == "omp":
+        guard_fork()
     # The workqueue layer aborts the process when two Python threads run kernels at the same time.
     with _ONE_AT_A_TIME if layer == "workqueue" else nullcontext():
         before = numba.get_num_threads()
@@ -63,8 +60,8 @@ def threads() -> Iterator[None]:
 
 
 @functools.cache
-def _launched() -> tuple[int, str]:
-    """The process in which numba launched its threads, now if it had not yet, and its threading layer."""
+def _launched() -> str:
+    """The threading layer of numba, whose threads are launched at the first call."""
     # Launching calls omp_set_num_threads with all cores. torch reads the same setting, but it belongs to the calling
     # thread alone, so another thread makes the call.
     with ThreadPoolExecutor(max_workers=1) as pool:
@@ -72,7 +69,7 @@ def _launched() -> tuple[int, str]:
     layer: str = numba.threading_layer()  # type: ignore[attr-defined]
     if layer == "omp":
         _warn_if_waiting_costs()
-    return os.getpid(), layer
+    return layer
 
 
 def _thread_count() -> int:

@@ -244,7 +244,7 @@ def test_a_transformer_layer_evaluates_with_signs():
 
 def test_attention_that_would_read_latent_weights_is_refused():
     attention = nn.MultiheadAttention(8, 2)
-    with pytest.raises(TypeError, match=r"out_proj\.weight itself"):
+    with pytest.raises(TypeError, match=r"reads out_proj\.weight directly"):
         attention.out_proj = BinaryLinear(8, 8)
 
 

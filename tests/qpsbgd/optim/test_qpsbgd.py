@@ -719,6 +719,20 @@ def test_a_weight_whose_input_was_always_zero_stays(momentum):
     assert (layer.weight != before).all(0).tolist() == [True, True, False, True]
 
 
+def test_a_weight_whose_input_is_zero_now_stays_though_the_momentum_remembers_it():
+    layer = BinaryLinear(4, 3)
+    optimizer = QPSBGD(layer, lr=0.01)
+    for seed in range(4):
+        x = batch(seed)[0]
+        if seed:
+            x[:, 2] = 0
+        before = layer.weight.detach().clone()
+        optimizer.zero_grad()
+        layer(x).square().sum().backward()
+        optimizer.step()
+        assert (layer.weight != before).all(0).tolist() == [True, True, seed == 0, True]
+
+
 def test_sparse_inputs_are_learnt_without_momentum():
     torch.manual_seed(0)
     x = (torch.rand(1000, 300) < 0.01).float()
@@ -773,6 +787,41 @@ def test_a_model_converted_after_momentum_raises_and_says_what_to_do(convert):
         optimizer.step()
 
 
+@pytest.mark.parametrize("kind", [BinaryConnect, lambda model: ProxQuant(model, update="adam")])
+def test_a_model_converted_after_a_step_of_another_optimiser_raises_too(kind):
+    model = small_model()
+    optimizer = kind(model)
+    train(model, optimizer, [0])
+    model.double()
+    optimizer.zero_grad()
+    backward(model)
+    with pytest.raises(RuntimeError, match=r"the state of BinaryLinear.*float32.*float64.*; convert or move the model"):
+        optimizer.step()
+
+
+@pytest.mark.parametrize("kind", [QPSBGD, BinaryConnect])
+def test_the_state_of_another_model_is_named(kind):
+    other = nn.Sequential(BinaryLinear(4, 9), nn.Hardtanh(), BinaryLinear(9, 3))
+    first = kind(other)
+    train(other, first, [0])
+    model = small_model()
+    optimizer = kind(model)
+    optimizer.load_state_dict(first.state_dict())
+    backward(model)
+    with pytest.raises(RuntimeError, match="a state of the same model"):
+        optimizer.step()
+
+
+def test_a_warning_about_a_layer_points_at_the_users_code():
+    model = small_model()
+    model[2].eval()
+    optimizer = QPSBGD(model)
+    backward(model)
+    with pytest.warns(UserWarning, match="evaluation mode") as found:
+        optimizer.step()
+    assert found[0].filename == __file__
+
+
 KINDS = {
     "QPSBGD": QPSBGD,
     "BinaryConnect": BinaryConnect,
@@ -798,6 +847,15 @@ def test_numpy_numbers_are_taken_as_options(kind):
     optimizer = kind(small_model(), lr=np.float32(0.25))
     assert optimizer.param_groups[0]["lr"] == 0.25
     assert type(optimizer.param_groups[0]["lr"]) is float
+
+
+def test_numpy_numbers_are_taken_everywhere():
+    layer = BinaryLinear(4, 3, gain=np.float32(0.5))
+    assert layer.gain == 0.5
+    ProxQuant(layer, total_steps=np.int64(10))
+    QPSBGD(layer, scale=np.float32(2.0), momentum=np.float64(0.5), clip=np.float32(1.0))
+    family = binary_map(torch.randn(5, 4), torch.randn(5, 3), scale=np.float32(2.0))
+    assert family.linear.dtype == torch.float32
 
 
 @pytest.mark.parametrize(("kind", "least"), [(QPSBGD, 0.85), (BinaryConnect, 0.85), (ProxQuant, 0.5)])

@@ -103,6 +103,32 @@ def test_a_fork_after_a_solve_is_refused_with_what_to_do_instead(life):
     assert life[4:] == ["True"]
 
 
+@LINUX
+@pytest.mark.parametrize("width", [8, 64])
+def test_a_fork_after_a_training_step_is_refused_with_what_to_do_instead(width):
+    script = f"""
+import multiprocessing, torch
+from qpsbgd import QPSBGD
+from qpsbgd.nn import BinaryLinear
+
+def train(_=None):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(BinaryLinear({width}, {width}), torch.nn.Hardtanh(), BinaryLinear({width}, 4))
+    optimizer = QPSBGD(model)
+    model(torch.randn(4096, {width})).square().mean().backward()
+    optimizer.step()
+
+torch.set_num_threads(2)
+train()
+with multiprocessing.get_context("fork").Pool(1) as pool:
+    try:
+        pool.apply_async(train).get(timeout=60)
+    except RuntimeError as error:
+        print('get_context("spawn")' in str(error))
+"""
+    assert fresh_python(script, NUMBA_THREADING_LAYER="omp") == ["True"]
+
+
 def test_three_python_threads_take_turns_where_the_layer_needs_it():
     script = THREE_THREADS + "print(*found_by_three_threads())"
     assert fresh_python(script, NUMBA_THREADING_LAYER="workqueue") == ["workqueue", "60", "1"]

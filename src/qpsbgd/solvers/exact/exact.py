@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from qpsbgd.openmp import guard_fork
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver
 from qpsbgd.solvers.deadline import deadline
@@ -54,6 +55,7 @@ class Exact(Solver):
 
     def solve(self, family: QuboFamily) -> Solution:
         """The optimum of every column that was finished within the limits, the best spins found of the others."""
+        guard_fork()
         if family.num_spins <= ENUMERATE_UP_TO:
             spins = _enumerate(family)
             return Solution.of(family, spins, proven_optimal=True, solver="exact", method="enumeration")
