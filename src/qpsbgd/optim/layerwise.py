@@ -91,7 +91,7 @@ class LayerwiseOptimizer(Optimizer):
                 kept, wanted = ((t.dtype, t.device, tuple(t.shape)) for t in (value, weight))
                 if kept != wanted:
                     raise RuntimeError(
-                        f"the state of {self._layers[weight]} is {kept}, but its weight is {wanted}; convert or move the "
+                        f"the state of {self._layers[weight]} is {kept}, but its weight {wanted}; convert or move the "
                         "model before the optimiser is made, load a state of the same model, or make a new optimiser"
                     )
 
