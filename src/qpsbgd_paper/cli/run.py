@@ -16,6 +16,7 @@ from qpsbgd.cli.solve import read_options
 from qpsbgd.solvers import make_solver
 from qpsbgd_paper.cli import require, say
 from qpsbgd_paper.experiments import EXPERIMENTS, make_experiment
+from qpsbgd_paper.framework.paid import PAID
 from qpsbgd_paper.report.summaries import read_summary
 
 if TYPE_CHECKING:
@@ -219,7 +220,7 @@ def _sized(experiment: Experiment, *, quick: bool, seeds: int | None) -> Experim
 
 def _checked_solver(name: str, options: dict[str, Any]) -> str | dict[str, Any]:
     """The solver as experiments take it; raises before the first run what would stop it."""
-    if name in ("dwave", "leap-hybrid") and "max_qpu_seconds" not in options:
+    if name in PAID and "max_qpu_seconds" not in options:
         raise ValueError(
             f"an experiment has many runs, and {name!r} is paid for: give --option max_qpu_seconds=SECONDS, the limit "
             "for each run (`qpsbgd qpu estimate` shows what a run takes; see docs/annealers.md)"

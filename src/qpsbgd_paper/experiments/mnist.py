@@ -75,7 +75,7 @@ class MnistPairs(Comparison):
     def cases(self) -> Sequence[Case]:
         """Every pair at every setting."""
         return [
-            Case(f"{pair}, {name}", {"pair": pair, **settings}, REPORTED[pair])
+            Case(f"{pair}, {name}", {"pair": pair, **settings}, REPORTED[pair], group=name, short=pair)
             for name, settings in SETTINGS.items()
             for pair in PAIRS
         ]

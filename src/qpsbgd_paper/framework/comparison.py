@@ -43,11 +43,21 @@ class Series:
 
 @dataclass(frozen=True)
 class Case:
-    """One column of a table: its name, the settings it stands for, and what the paper reports there, by line."""
+    """One column of a table.
+
+    Attributes:
+        name: Its name.
+        settings: What it stands for.
+        reported: What the paper reports there, by line.
+        group: The setting that it shares with other cases, if any: those are shown in one table.
+        short: Its name among those cases.
+    """
 
     name: str
     settings: Job = field(default_factory=dict)
     reported: Mapping[str, float | str] | None = None
+    group: str | None = None
+    short: str | None = None
 
 
 class Comparison(Experiment):
@@ -129,7 +139,8 @@ class Comparison(Experiment):
                         "curves": {s.key: _mean_curve([r[s.key] for r in found], s) for s in self.series},
                     }
                 )
-            cases.append({"case": case.name, "label": case.name, "rows": rows})
+            group = {"group": case.group or case.name, "short": case.short or case.name}
+            cases.append({"case": case.name, "label": case.name, **group, "rows": rows})
         higher = {metric.key: metric.higher for metric in self.metrics} | dict.fromkeys(self.extra, True)
         summary: dict[str, Any] = as_json(
             {

@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from qpsbgd.optim import QPSBGD, BinaryConnect, ProxQuant
 from qpsbgd.optim.layerwise import Layers
 from qpsbgd.solvers import make_solver
+from qpsbgd_paper.framework.paid import PAID, with_record
 
 Options = dict[str, Any]
 Grid = tuple[Options, ...]
@@ -84,11 +85,17 @@ def prepare_virtual_chip(*widths: int) -> None:
 
 
 def chosen_solver(choice: Any) -> Any:
-    """The solver of these options with its name under "name"; a name or a solver is handed through."""
+    """The solver of these options with its name under "name"; a solver, or the name of a free one, is handed through.
+
+    Within a run of an experiment, a solver that is paid for keeps its answers: see `paid`.
+    """
+    if isinstance(choice, str) and choice in PAID:
+        choice = {"name": choice}
     if not isinstance(choice, Mapping):
         return choice
     options = dict(choice)
-    return make_solver(options.pop("name"), **options)
+    name = options.pop("name")
+    return make_solver(name, **with_record(name, options))
 
 
 def solver_name(choice: SolverChoice) -> str:

@@ -1,4 +1,4 @@
-"""Results as files: whole or not at all, plain JSON, with what they were made with."""
+"""Results as files: complete or not at all, plain JSON, with what they were made with."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def as_json(value: Any) -> Any:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write JSON so that the file is there whole or not at all; raises where a number is not finite."""
+    """Write JSON so that the file is there complete or not at all; raises where a number is not finite."""
     write_bytes(path, (json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode())
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file so that it is there whole or not at all, in a folder that is made if it is not there."""
+    """Write a file so that it is there complete or not at all, in a folder that is made if it is not there."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with writing(path) as file:
         file.write(content)

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from qpsbgd.solvers.annealer.budget import BudgetSpent
+from qpsbgd.solvers.annealer.recordings import RecordingError
+from qpsbgd_paper.framework.paid import delete_answers, keeping_answers
 from qpsbgd_paper.framework.result_files import as_json, environment, write_json
 from qpsbgd_paper.framework.workers import Workers
 
@@ -38,6 +40,16 @@ class Finished:
     reused: bool
 
 
+@dataclass(frozen=True)
+class _Task:
+    """A job that is still to do, and the file for its result."""
+
+    work: Work
+    job: Settings
+    experiment: str
+    path: Path
+
+
 def run_jobs(
     work: Work,
     jobs: Sequence[Settings],
@@ -49,9 +61,11 @@ def run_jobs(
 ) -> Iterator[Finished]:
     """The results of work(**settings) for all jobs, in the order in which they are done.
 
-    Every result becomes a file in `folder` at once, whole or not at all. A later call with the same settings reads
+    Every result becomes a file in `folder` at once, complete or not at all. A later call with the same settings reads
     it instead of computing it again, so that what was interrupted goes on where it stopped. Where a job fails, no new
-    one is started, those that are running are finished and kept, then the failure is raised.
+    one is started, those that are running are finished and kept, then the failure is raised. Answers that a job paid
+    for are kept until its result is written: started again, even with a larger `max_qpu_seconds`, it gets them from
+    the file.
 
     Args:
         work: A function at a module's top level.
@@ -59,7 +73,7 @@ def run_jobs(
         experiment: Its name, for error messages.
         folder: Where results are kept; made if it is not there.
         workers: Processes to use; without them jobs run here, one by one.
-        fresh: Compute all again; kept results are replaced one by one.
+        fresh: Compute all again; kept results are replaced one by one, and kept answers are paid for again.
 
     Raises:
         RunFailed: A job raised an error, spent its budget, or its process was killed.
@@ -67,14 +81,18 @@ def run_jobs(
     folder.mkdir(parents=True, exist_ok=True)
     missing = []
     for job in jobs:
-        kept = None if fresh else _read(_path(folder, work, job), job)
+        path = _path(folder, work, job)
+        kept = None if fresh else _read(path, job)
+        if fresh:
+            delete_answers(path)
         if kept is None:
-            missing.append(job)
+            missing.append(_Task(work, job, experiment, path))
         else:
             yield Finished(job, kept, True)
-    for job, result in _compute(work, missing, experiment=experiment, workers=workers):
-        write_json(_path(folder, work, job), {"settings": dict(job), "made with": environment(), "result": result})
-        yield Finished(job, result, False)
+    for task, result in _compute(missing, workers=workers):
+        write_json(task.path, {"settings": dict(task.job), "made with": environment(), "result": result})
+        delete_answers(task.path)
+        yield Finished(task.job, result, False)
 
 
 def kept_results(work: Work, jobs: Sequence[Settings], *, experiment: str, folder: Path) -> list[Result]:
@@ -93,61 +111,64 @@ def kept_results(work: Work, jobs: Sequence[Settings], *, experiment: str, folde
     return present
 
 
-def _compute(
-    work: Work, jobs: Sequence[Settings], *, experiment: str, workers: Workers | None
-) -> Iterator[tuple[Settings, Result]]:
-    if workers is None or workers.count <= 1 or len(jobs) <= 1:
-        for job in jobs:
-            yield job, _timed(work, job, experiment)
+def _compute(tasks: Sequence[_Task], *, workers: Workers | None) -> Iterator[tuple[_Task, Result]]:
+    if workers is None or workers.count <= 1 or len(tasks) <= 1:
+        for task in tasks:
+            yield task, _timed(task)
         return
-    queue = iter(jobs)
-    running: dict[Future[Result], Settings] = {}
+    queue = iter(tasks)
+    running: dict[Future[Result], _Task] = {}
     failed: list[RunFailed] = []
-    killed: list[Settings] = []
+    killed: list[_Task] = []
     while True:
         if not failed and not killed:
             # No more than there are processes: what has not begun when a job fails must not begin afterwards.
-            for job in islice(queue, workers.count - len(running)):
-                running[workers.submit(_timed, work, job, experiment)] = job
+            for task in islice(queue, workers.count - len(running)):
+                running[workers.submit(_timed, task)] = task
         if not running:
             break
         for done in wait(running, return_when=FIRST_COMPLETED).done:
-            job = running.pop(done)
+            task = running.pop(done)
             try:
                 result = done.result()
             except RunFailed as failure:
                 failed.append(failure)
             except BrokenProcessPool:
-                killed.append(job)
+                killed.append(task)
             else:
-                yield job, result
+                yield task, result
     if killed:
         workers.stop()
-        failed.append(RunFailed(_killed(experiment, killed)))
+        failed.append(RunFailed(_killed(killed)))
     if failed:
         raise RunFailed("\n".join(map(str, failed))) from failed[0]
 
 
-def _timed(work: Work, job: Settings, experiment: str) -> Result:
+def _timed(task: _Task) -> Result:
     begin = time.process_time()  # of this process alone, however busy the machine is
+    which = f"{task.experiment}: the run with {_described(task.job)}"
     try:
-        result = work(**job)
+        with keeping_answers(task.path):
+            result = task.work(**task.job)
     except BudgetSpent as error:
         raise RunFailed(
-            f"{experiment}: the run with {_described(job)} was stopped: {error}. It is not counted as done. Finished "
-            "runs are kept and not paid for again; the same command with a larger --option max_qpu_seconds goes on "
-            "from here"
+            f"{which} was stopped: {error}. It is not counted as done, but what was paid is kept: raise --option "
+            "max_qpu_seconds and run the same command again, without --fresh, and it goes on from here"
+        ) from error
+    except RecordingError as error:
+        raise RunFailed(
+            f"{which} cannot go on from the answers that were paid for: {error}. To pay for them again, delete that "
+            f"file. {GO_ON}"
         ) from error
     except Exception as error:
-        what = f"{type(error).__name__}: {error}"
-        raise RunFailed(f"{experiment}: the run with {_described(job)} failed: {what}. {GO_ON}") from error
+        raise RunFailed(f"{which} failed: {type(error).__name__}: {error}. {GO_ON}") from error
     return {**as_json(result), "seconds": round(time.process_time() - begin, 3)}
 
 
-def _killed(experiment: str, jobs: Sequence[Settings]) -> str:
-    which = "; or ".join(_described(job) for job in jobs)
+def _killed(tasks: Sequence[_Task]) -> str:
+    which = "; or ".join(_described(task.job) for task in tasks)
     return (
-        f"{experiment}: a process was killed, perhaps for lack of memory, during the run with {which}. "
+        f"{tasks[0].experiment}: a process was killed, perhaps for lack of memory, during the run with {which}. "
         f"{GO_ON} Fewer --workers need less memory"
     )
 

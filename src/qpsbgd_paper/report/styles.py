@@ -105,20 +105,18 @@ def line_labels(summary: Summary) -> dict[str, str]:
 
 
 def grouped(summary: Summary) -> dict[str, list[tuple[str, Mapping[str, Any]]]]:
-    """The cases by setting: (short label, case) of all whose labels share the text after the first ", ".
+    """The cases by the setting they share: (label, case) of all, with short labels where several share one.
 
-    Labels that are all different there, or have no such text, make one group without a name. Cases that have no line in
-    common with each other are groups of their own.
+    Where no setting is shared, all cases are one group without a name. Cases that have no line in common with each
+    other are groups of their own.
     """
     cases = list(summary.get("cases", ()))
     names = [row["line"] for case in cases for row in case["rows"]]
     if len(cases) > 1 and len(names) == len(set(names)):
         return {case["label"]: [(case["label"], case)] for case in cases}
-    parts = [case["label"].partition(", ") for case in cases]
-    settings = {setting for _, _, setting in parts}
-    if len(cases) < 2 or "" in settings or len(settings) == len(cases):
-        return {"": [(case["label"], case) for case in cases]}
     groups: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
-    for (short, _, setting), case in zip(parts, cases, strict=True):
-        groups.setdefault(setting, []).append((short, case))
+    for case in cases:
+        groups.setdefault(case.get("group", case["label"]), []).append((case.get("short", case["label"]), case))
+    if len(groups) == len(cases):
+        return {"": [(case["label"], case) for case in cases]}
     return groups

@@ -20,7 +20,7 @@ _SUMMARY = {
     "title": str,
     "?metrics": [_NAMED],
     "?series": [_NAMED],
-    "?cases": [{"label": str, "rows": [_ROW]}],
+    "?cases": [{"label": str, "?group": str, "?short": str, "rows": [_ROW]}],
     "?figures": [{"name": str, "title": str, "panels": [dict]}],
     "?tables": [{"title": str, "head": [object], "body": [[object]]}],
     "?claims": [{"text": str, "verdict": str}],

@@ -35,7 +35,7 @@ class Toy(Comparison):
     diverges: float = 0.0
 
     def cases(self):
-        return [Case("x", reported={"a": 0.5}), Case("y")]
+        return [Case("x", reported={"a": 0.5}), Case("y", group="s", short="z")]
 
     def lines(self, case):
         return {"a": Line("A", "none", rates(1.0, 2.0, 3.0), "ours"), "b": Line("B", "none", rates(7.0))}
@@ -71,6 +71,11 @@ def test_options_are_chosen_in_runs_of_their_own_with_other_seeds(summary):
     scored_on = {seed for *_, seed, choosing in calls if not choosing}
     assert not chosen_on & scored_on
     assert scored_on == {0, 1, 2}
+
+
+def test_every_case_of_a_summary_says_which_setting_it_shares(summary):
+    names = [(case["label"], case["group"], case["short"]) for case in summary["cases"]]
+    assert names == [("x", "x", "x"), ("y", "s", "z")]
 
 
 def test_a_grid_of_one_point_is_not_searched(summary):

@@ -87,7 +87,7 @@ def test_a_run_whose_budget_is_spent_is_not_done_and_says_how_to_go_on(tmp_path)
     text = str(failure.value)
     assert "toy: the run with x 2" in text and "was stopped" in text
     assert "of which 1.9 are spent" in text
-    assert "not counted as done" in text and "larger --option max_qpu_seconds" in text
+    assert "not counted as done" in text and "what was paid is kept: raise --option max_qpu_seconds" in text
     assert kept(tmp_path) == [1]
 
 

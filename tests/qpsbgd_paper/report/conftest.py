@@ -13,6 +13,13 @@ def row(line, label, *, kind="baseline", values=(0.5, 0.6), reported=None, mean=
     }
 
 
+def named(key):
+    """The names of a case from its label, or from its short name and the setting that it shares with others."""
+    short, group = (key, key) if isinstance(key, str) else key
+    label = key if isinstance(key, str) else f"{short}, {group}"
+    return {"case": label, "label": label, "group": group, "short": short}
+
+
 def experiment(cases, *, name="toy", **others):
     found = {
         "experiment": name,
@@ -26,7 +33,7 @@ def experiment(cases, *, name="toy", **others):
         "metrics": [{"key": "score", "label": "test accuracy", "higher": True}],
         "series": [{"key": "curve", "label": "accuracy so far", "x_label": "step"}],
         "chosen by": "training accuracy",
-        "cases": [{"case": label, "label": label, "rows": rows} for label, rows in cases.items()],
+        "cases": [{**named(key), "rows": rows} for key, rows in cases.items()],
         "claims": [],
     }
     return {**found, **others}

@@ -55,7 +55,7 @@ def test_further_series_are_further_files(toy):
 
 
 def test_every_case_has_a_panel(make_row, make_experiment):
-    labels = [f"{pair}, {setting}" for setting in ("paper", "long") for pair in ("0/2", "1/2", "1/7")]
+    labels = [(pair, setting) for setting in ("paper", "long") for pair in ("0/2", "1/2", "1/7")]
     svg = svg_of(make_experiment({label: [make_row("one", "One")] for label in labels}))
     assert {"0/2 (paper)", "1/7 (long)"} <= set(texts(svg))
     assert texts(svg).count("One") == 1

@@ -52,7 +52,12 @@ def test_cases_of_one_setting_count_as_their_mean(make_row, make_experiment):
     def rows(ours):
         return [make_row("qpsbgd", "Ours", kind="ours", values=ours), make_row("bc-sgd", "Theirs", values=(0.7, 0.7))]
 
-    labels = {"0/2, paper": (0.9, 0.9), "1/2, paper": (0.7, 0.7), "0/2, long": (0.5, 0.5), "1/2, long": (0.6, 0.6)}
+    labels = {
+        ("0/2", "paper"): (0.9, 0.9),
+        ("1/2", "paper"): (0.7, 0.7),
+        ("0/2", "long"): (0.5, 0.5),
+        ("1/2", "long"): (0.6, 0.6),
+    }
     found = headline(make_experiment({label: rows(values) for label, values in labels.items()}))
     assert found.sentence == "Ours won in one case and lost to the best baseline in the other."
     assert found.detail.startswith("Paper (mean of 2): won, 0.800 against 0.700 for Theirs; long (mean of 2): lost")

@@ -218,7 +218,7 @@ def settings_page(make_row, make_experiment):
             make_row("bc-adam", "BC (Adam)", mean=[0.5, None, 0.75]),
         ]
 
-    labels = ("0/2, paper", "1/2, paper", "0/2, long", "1/2, long")
+    labels = [(pair, setting) for setting in ("paper", "long") for pair in ("0/2", "1/2")]
     claim = {"text": "QP-SBGD is best " * 6, "source": "paper", "verdict": "within noise", "detail": "x" * 120}
     return page(
         [make_experiment({label: rows(0.01 * k) for k, label in enumerate(labels)}, claims=[claim])], title="T" * 60

@@ -99,7 +99,7 @@ def test_the_lowest_loss_is_the_best_and_what_diverged_never_is(make_row, make_e
 
 
 def test_cases_of_one_setting_share_a_table(make_row, make_experiment):
-    labels = ("0/2, paper", "1/2, paper", "0/2, long, slow", "1/2, long, slow")
+    labels = [(pair, setting) for setting in ("paper", "long, slow") for pair in ("0/2", "1/2")]
     summary = make_experiment({label: [make_row("one", "One")] for label in labels})
     found = tables(summary)
     assert [table.title for table in found] == ["test accuracy (paper)", "test accuracy (long, slow)"]
@@ -107,9 +107,9 @@ def test_cases_of_one_setting_share_a_table(make_row, make_experiment):
 
 
 def test_a_comma_alone_makes_no_settings(make_row, make_experiment):
-    summary = make_experiment({label: [make_row("one", "One")] for label in ("a, b", "c, d", "e, f")})
+    summary = make_experiment({label: [make_row("one", "One")] for label in ("a, b", "c, b", "e, b")})
     (table,) = tables(summary)
-    assert table.head == ["method", "a, b", "c, d", "e, f"]
+    assert table.head == ["method", "a, b", "c, b", "e, b"]
 
 
 def test_cases_without_a_common_method_have_their_own_tables(make_row, make_experiment):
