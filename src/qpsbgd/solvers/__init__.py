@@ -81,7 +81,7 @@ def make_solver(solver: str | Solver, **options: Any) -> Solver:
         return solver
     if not isinstance(solver, str) or solver not in SOLVERS:
         near = difflib.get_close_matches(str(solver), SOLVERS, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = f"; did you mean {near[0]!r}?" if near else "."
         raise ValueError(
             f"unknown solver {solver!r}{hint} Choose one of {', '.join(SOLVERS)}, or pass a Solver object."
         )

@@ -9,6 +9,7 @@ import torch
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver
 from qpsbgd.solvers.exact.exact import CHEAP_UP_TO, ENUMERATE_UP_TO, Exact
+from qpsbgd.solvers.options import SECONDS, SEED, check_options
 from qpsbgd.solvers.search.descent import Descent
 
 
@@ -24,6 +25,9 @@ class Auto(Solver):
 
     time_limit: float | None = None
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_options(self, time_limit=SECONDS, seed=SEED)
 
     def solve(self, family: QuboFamily) -> Solution:
         """The answer of the solver that fits the family."""

@@ -197,6 +197,8 @@ def test_solve_answers_a_family_recorded_from_training(monkeypatch, capsys, tmp_
         (["p.txt", "--out", "p.txt"], "--out must not be the problem's own file"),
         (["p.txt", "--solver", "dimod", "--option", "sampler=crystal-ball"], "unknown sampler"),
         (["p.txt", "--solver", "annealing", "--option", "sweeps=abc"], "sweeps.*abc"),
+        (["p.txt", "--option", "time_limit=abc"], "time_limit must be None or a finite number .*, got 'abc'"),
+        (["p.txt", "--option", "time_limit=1e999"], "time_limit must be None or a finite number .*, got inf"),
         (["p.txt", "--solver", "exact", "--option", "time_limit=-1"], "time_limit.*-1"),
         (["p.txt", "--solver", "descent", "--option", "seed=1.5"], r"seed.*1\.5"),
         (["p.txt", "--solver", "descent", "--option", "seed=-1"], "seed"),

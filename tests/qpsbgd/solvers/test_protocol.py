@@ -53,7 +53,7 @@ def test_a_solver_object_is_taken_as_it_is():
 def test_unknown_names_and_options_are_refused():
     with pytest.raises(ValueError, match="did you mean 'descent'"):
         make_solver("decent")
-    with pytest.raises(ValueError, match="Choose one of auto, exact"):
+    with pytest.raises(ValueError, match=r"^unknown solver None\. Choose one of auto, exact"):
         make_solver(None)
     with pytest.raises(TypeError, match="'descent' has no option sweeps; it has max_flips"):
         make_solver("descent", sweeps=3)
@@ -75,7 +75,7 @@ def test_unknown_names_and_options_are_refused():
     ],
 )
 def test_invalid_options_are_refused(name, options):
-    with pytest.raises(ValueError, match=next(iter(options)) + "|temperatures"):
+    with pytest.raises(ValueError, match=next(iter(options))):
         make_solver(name, **options)
 
 

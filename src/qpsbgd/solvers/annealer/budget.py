@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-import operator
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from qpsbgd.solvers.options import COUNT
 
 Shape = tuple[int, int]
 """Inputs and columns of a layer."""
@@ -38,8 +39,7 @@ class Estimate:
 
     def __mul__(self, steps: int) -> Estimate:
         """What that many such steps cost."""
-        if operator.index(steps) < 0:
-            raise ValueError(f"steps must be at least 0, got {steps}")
+        steps = COUNT.checked("steps", steps)
         return Estimate(self.submissions * steps, self.qpu_seconds * steps)
 
 

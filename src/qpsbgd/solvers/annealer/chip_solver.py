@@ -17,8 +17,9 @@ from qpsbgd.solvers.annealer.packing import Sheet, pack
 from qpsbgd.solvers.annealer.plans import Job, decode, plan
 from qpsbgd.solvers.annealer.reads import Reads, Samples
 from qpsbgd.solvers.annealer.recordings import Recording
-from qpsbgd.solvers.annealer.service_solver import ServiceSolver, checked_flag, checked_number, shapes_of
+from qpsbgd.solvers.annealer.service_solver import ServiceSolver, shapes_of
 from qpsbgd.solvers.annealer.tiles import Tile, largest_clique, tiles_of
+from qpsbgd.solvers.options import AT_LEAST_ONE, COUNT, FLAG, POSITIVE, POSITIVE_OR_NONE, SEED, Number, check_options
 from qpsbgd.solvers.search.descent import improved
 from qpsbgd.solvers.search.landscape import sign_start
 
@@ -79,12 +80,9 @@ class ChipSolver(ServiceSolver):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, least in (("num_reads", 1), ("copies", 1), ("spin_reversals", 0), ("block", 2), ("seed", 0)):
-            checked_number(self, name, least=least, whole=True, optional=name == "block")
-        for name in ("annealing_time", "chain_strength"):
-            checked_number(self, name, least=0, optional=name == "annealing_time")
-        for name in ("share_reads", "descent"):
-            checked_flag(self, name)
+        check_options(self, num_reads=AT_LEAST_ONE, annealing_time=POSITIVE_OR_NONE, chain_strength=POSITIVE)
+        check_options(self, copies=AT_LEAST_ONE, share_reads=FLAG, spin_reversals=COUNT, descent=FLAG)
+        check_options(self, block=Number(whole=True, least=2, optional=True), seed=SEED)
         if self.share_reads and self.copies == 1:
             raise ValueError("share_reads shares a column's reads out among its tiles: set copies, such as 16, too")
         if self.repair not in ("majority", "energy"):

@@ -30,7 +30,8 @@ class DWave(ChipSolver):
 
     Args:
         sampler: A structured sampler such as `DWaveSampler`, its mock or a `VirtualChip`, which stays open; None makes
-            a `DWaveSampler` with the token from `dwave config create` or the environment, and closes it in the end.
+            a `DWaveSampler` with the token from `dwave config create` or the environment, and closes it with the
+            solver.
         region: Of D-Wave's service, such as "eu-central-1".
         chip: Name of the chip, such as "Advantage_system4.1"; None takes what the service offers first.
     """

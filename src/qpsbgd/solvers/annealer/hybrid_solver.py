@@ -12,8 +12,9 @@ from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.qubo.ising import Ising
 from qpsbgd.solvers.annealer.budget import Estimate, Shape
 from qpsbgd.solvers.annealer.reads import Reads
-from qpsbgd.solvers.annealer.service_solver import ServiceSolver, checked_flag, checked_number, shapes_of
+from qpsbgd.solvers.annealer.service_solver import ServiceSolver, shapes_of
 from qpsbgd.solvers.annealer.submissions import Submission
+from qpsbgd.solvers.options import FLAG, POSITIVE_OR_NONE, check_options
 
 Array = np.ndarray[Any, Any]
 
@@ -39,8 +40,7 @@ class HybridSolver(ServiceSolver):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checked_number(self, "time_limit", least=0, optional=True)
-        checked_flag(self, "descent")
+        check_options(self, time_limit=POSITIVE_OR_NONE, descent=FLAG)
 
     def solve_all(self, families: Sequence[QuboFamily]) -> list[Solution]:
         """The answer for every column of every family, from as few submissions as the service's limits allow."""

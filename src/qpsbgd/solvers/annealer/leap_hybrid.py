@@ -19,7 +19,7 @@ class LeapHybrid(HybridSolver):
 
     Args:
         sampler: A `LeapHybridSampler` or its like, which stays open; None makes one with the token from `dwave config
-            create` or the environment, and closes it in the end.
+            create` or the environment, and closes it with the solver.
         region: Of D-Wave's service, such as "eu-central-1".
     """
 

@@ -60,7 +60,11 @@ class Recording(Link):
         if rest and self._live is None:
             raise RecordingError(
                 f"{self.path} ends after {len(self)} answers, but the run needs another; the recorded run was shorter"
-                + (f", or the file was cut off: {self.torn} bytes of no complete answer follow" if self.torn else "")
+                + (
+                    f", or the file was cut off: they are followed by {self.torn} bytes of an incomplete answer"
+                    if self.torn
+                    else ""
+                )
             )
         for problem, answer in zip(rest, self._live.answers(rest, ledger) if self._live else (), strict=True):
             self._add(problem, answer)

@@ -6,15 +6,11 @@ What counts against `max_qpu_seconds` is in `budget.Ledger`.
 from __future__ import annotations
 
 import dataclasses
-import math
-import operator
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
-
-import numpy as np
 
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver
@@ -22,6 +18,7 @@ from qpsbgd.solvers.annealer.budget import Estimate, Ledger, Shape
 from qpsbgd.solvers.annealer.recordings import Recording
 from qpsbgd.solvers.annealer.session import Session
 from qpsbgd.solvers.annealer.submissions import Answer, Link, Live, Submission
+from qpsbgd.solvers.options import COUNT, POSITIVE_OR_NONE, check_options
 
 Self = TypeVar("Self", bound="ServiceSolver")
 
@@ -32,7 +29,7 @@ class ServiceSolver(Solver):
 
     The connection is opened at the first family and kept open until `close`, or the end of a `with` block. Threads may
     share a solver; they take turns. A copy opens a connection of its own but counts together with the original, so the
-    limit holds for both; a pickle takes the count along and goes on from there by itself.
+    limit holds for both; a pickled solver keeps the count so far and then counts independently.
 
     Args:
         max_qpu_seconds: Most seconds of QPU time; submissions that would pass it raise `BudgetSpent` and are not sent.
@@ -49,8 +46,7 @@ class ServiceSolver(Solver):
     _session: Session = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        checked_number(self, "retries", least=0, whole=True)
-        checked_number(self, "max_qpu_seconds", least=0, optional=True)
+        check_options(self, max_qpu_seconds=POSITIVE_OR_NONE, retries=COUNT)
         self._set_session(Session(Ledger(self.max_qpu_seconds)))
 
     @property
@@ -172,29 +168,3 @@ class ServiceSolver(Solver):
 def shapes_of(families: Sequence[QuboFamily]) -> list[Shape]:
     """Inputs and columns of every family."""
     return [(family.num_spins, family.num_columns) for family in families]
-
-
-def checked_number(solver: Any, name: str, *, least: float, whole: bool = False, optional: bool = False) -> None:
-    """Make the option a plain number, or raise, naming it: whole and at least `least`, or positive."""
-    value = getattr(solver, name)
-    if value is None and optional:
-        return
-    kind = "a whole number" if whole else "a finite number"
-    try:
-        if isinstance(value, bool | np.bool_ | str):
-            raise TypeError
-        plain = operator.index(value) if whole else float(value)
-        if not math.isfinite(plain):
-            raise TypeError
-    except (TypeError, OverflowError):
-        raise TypeError(f"{name} must be {kind}, got {value!r}") from None
-    if plain < least or (not whole and plain == 0):
-        wanted = f"at least {least:g}" if whole else "positive"
-        raise ValueError(f"{name} must be {wanted}, got {value}")
-    object.__setattr__(solver, name, plain)
-
-
-def checked_flag(solver: Any, name: str) -> None:
-    """Raise, naming the option, unless it is true or false."""
-    if not isinstance(getattr(solver, name), bool):
-        raise TypeError(f"{name} must be true or false, got {getattr(solver, name)!r}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -13,6 +14,7 @@ from numba import prange
 from qpsbgd.solvers.annealer.chip_solver import ChipSolver
 from qpsbgd.solvers.annealer.chips import ANNEALING_TIME, PROGRAMMING_SECONDS, READOUT_SECONDS, Chip
 from qpsbgd.solvers.compilation import compiled, threads
+from qpsbgd.solvers.options import AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, SEED, Number
 from qpsbgd.solvers.search.kernels import LOG_UNIFORM, accepts
 
 try:
@@ -62,23 +64,14 @@ class VirtualChip(dimod.Sampler, dimod.Structured):  # type: ignore[misc]
         temperature: float = 0.1,
         seed: int = 0,
     ) -> None:
-        if topology not in ("pegasus", "zephyr"):
-            raise ValueError(f'topology must be "pegasus" or "zephyr", got {topology!r}')
-        if method not in ("path-integral", "annealing"):
-            raise ValueError(f'method must be "path-integral" or "annealing", got {method!r}')
-        if not (0 <= broken < 1 and h_error >= 0 and j_error >= 0):
-            raise ValueError(
-                f"broken must be at least 0 and below 1, and errors not negative, got {broken}, {h_error} and {j_error}"
-            )
-        least = {"size": (size, 2 if topology == "pegasus" else 1), "sweeps": (sweeps, 1), "slices": (slices, 2)}
-        for name, (value, smallest) in least.items():
-            if not isinstance(value, int) or value < smallest:
-                raise ValueError(f"{name} must be a whole number, at least {smallest}, got {value}")
-        if not (0 < field < np.inf and 0 < temperature < np.inf):
-            raise ValueError(f"field and temperature must be positive, got {field} and {temperature}")
-        self._errors = h_error, j_error
-        self._method, self._sweeps, self._slices = method, sweeps, slices if method == "path-integral" else 1
-        self._field, self._temperature, self._seed = field, temperature, seed
+        numbers = {"size": size, "broken": broken, "h_error": h_error, "j_error": j_error, "sweeps": sweeps}
+        numbers |= {"slices": slices, "field": field, "temperature": temperature, "seed": seed}
+        plain = _checked({"topology": topology, "method": method, **numbers})
+        size, broken, seed = plain["size"], plain["broken"], plain["seed"]
+        self._errors = plain["h_error"], plain["j_error"]
+        self._method, self._sweeps = method, plain["sweeps"]
+        self._slices = plain["slices"] if method == "path-integral" else 1
+        self._field, self._temperature, self._seed = plain["field"], plain["temperature"], seed
         graph = dwave.graphs.pegasus_graph(size) if topology == "pegasus" else dwave.graphs.zephyr_graph(size)
         whole = sorted(graph)
         works = np.random.default_rng([seed, 1]).random(len(whole)) >= broken
@@ -265,6 +258,11 @@ class VirtualQPU(ChipSolver):
         "seed",
     )
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, value in _checked({name: getattr(self, name) for name in self._CHIP}).items():
+            object.__setattr__(self, name, value)
+
     @property
     def name(self) -> str:
         """The solver's name."""
@@ -275,6 +273,26 @@ class VirtualQPU(ChipSolver):
 
     def _new_sampler(self) -> tuple[Any, bool]:
         return _virtual_chip(**{name: getattr(self, name) for name in self._CHIP}), False
+
+
+def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a `VirtualChip` as plain values; raises for the first that is invalid."""
+    choices = {"topology": ("pegasus", "zephyr"), "method": ("path-integral", "annealing")}
+    for name, (one, other) in choices.items():
+        if options[name] not in (one, other):
+            raise ValueError(f'{name} must be "{one}" or "{other}", got {options[name]!r}')
+    rules = {
+        "size": Number(whole=True, least=2 if options["topology"] == "pegasus" else 1),
+        "broken": Number(least=0, below=1),
+        "h_error": NOT_NEGATIVE,
+        "j_error": NOT_NEGATIVE,
+        "sweeps": AT_LEAST_ONE,
+        "slices": Number(whole=True, least=2),
+        "field": POSITIVE,
+        "temperature": POSITIVE,
+        "seed": SEED,
+    }
+    return {**options, **{name: rule.checked(name, options[name]) for name, rule in rules.items()}}
 
 
 # Its answers depend only on its options and the problem, so solvers with the same options share one.

@@ -15,6 +15,7 @@ from qpsbgd.openmp import guard_fork
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver
 from qpsbgd.solvers.deadline import deadline
+from qpsbgd.solvers.options import AT_LEAST_ONE, SECONDS, check_options
 from qpsbgd.solvers.search.descent import improved
 from qpsbgd.solvers.search.landscape import sign_start
 
@@ -48,10 +49,7 @@ class Exact(Solver):
     time_limit: float | None = None
 
     def __post_init__(self) -> None:
-        if self.node_limit < 1:
-            raise ValueError(f"node_limit must be at least 1, got {self.node_limit}")
-        if self.time_limit is not None and self.time_limit < 0:
-            raise ValueError(f"time_limit must not be negative, got {self.time_limit}")
+        check_options(self, node_limit=AT_LEAST_ONE, time_limit=SECONDS)
 
     def solve(self, family: QuboFamily) -> Solution:
         """The optimum of every column that was finished within the limits, the best spins found of the others."""

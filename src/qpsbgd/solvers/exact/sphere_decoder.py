@@ -29,7 +29,7 @@ def least_shift(quadratic: Array, *, seconds: float = math.inf) -> float | None:
     """δ that makes hollow Q + δI barely positive definite; None where that would take longer than `seconds`."""
     hollow = quadratic - np.diag(np.diag(quadratic))
     if seconds < math.inf and len(hollow) > 500:
-        # LAPACK cannot be interrupted, but the time for a quarter of the matrix tells: it grows with the cube.
+        # LAPACK cannot be interrupted, but the time for a quarter of the matrix predicts it: it grows with the cube.
         begin, quarter = time.monotonic(), len(hollow) // 4
         np.linalg.eigvalsh(hollow[:quarter, :quarter])
         if 4**3 * (time.monotonic() - begin) > seconds:

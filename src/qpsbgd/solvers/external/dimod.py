@@ -64,6 +64,8 @@ class Dimod(Solver):
             raise ValueError(f"unknown sampler {self.sampler!r}; choose one of {', '.join(SAMPLERS)}")
         if not isinstance(self.sampler, str | dimod.Sampler):
             raise TypeError(f"sampler must be a name or a dimod.Sampler, got {type(self.sampler).__name__}")
+        if not isinstance(self.parameters, Mapping):
+            raise TypeError(f"parameters must be a dict of names and values, got {self.parameters!r}")
         with self._open() as sampler:
             known = _parameters(sampler)
         unknown = sorted(set(self.parameters) - known)

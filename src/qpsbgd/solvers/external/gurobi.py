@@ -14,6 +14,7 @@ import torch
 
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver
+from qpsbgd.solvers.options import NOT_NEGATIVE, SECONDS, Number, check_options
 
 try:
     import gurobipy
@@ -54,14 +55,9 @@ class Gurobi(Solver):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.time_limit is not None and not self.time_limit >= 0:
-            raise ValueError(f"time_limit must not be negative, got {self.time_limit}")
-        if not self.mip_gap >= 0:
-            raise ValueError(f"mip_gap must not be negative, got {self.mip_gap}")
-        if self.threads is not None and self.threads < 1:
-            raise ValueError(f"threads must be at least 1, got {self.threads}")
-        if not 0 <= self.seed <= 2_000_000_000:
-            raise ValueError(f"seed must be from 0 to 2000000000 for Gurobi, got {self.seed}")
+        check_options(self, time_limit=SECONDS, mip_gap=NOT_NEGATIVE)
+        check_options(self, threads=Number(whole=True, least=1, optional=True))
+        check_options(self, seed=Number(whole=True, least=0, most=2_000_000_000))  # Gurobi's own bound
 
     @classmethod
     def variants(cls) -> dict[str, str]:

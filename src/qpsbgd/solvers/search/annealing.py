@@ -10,6 +10,7 @@ from torch import Tensor
 
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver
+from qpsbgd.solvers.options import AT_LEAST_ONE, POSITIVE, SEED, check_options
 from qpsbgd.solvers.search.descent import improved
 from qpsbgd.solvers.search.landscape import Landscape, better_of, random_spins, sign_start
 
@@ -36,10 +37,9 @@ class Annealing(Solver):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.sweeps < 1 or self.reads < 1:
-            raise ValueError(f"sweeps and reads must be at least 1, got {self.sweeps} and {self.reads}")
-        if not self.hot >= self.cold > 0:
-            raise ValueError(f"temperatures must satisfy hot ≥ cold > 0, got {self.hot} and {self.cold}")
+        check_options(self, sweeps=AT_LEAST_ONE, reads=AT_LEAST_ONE, hot=POSITIVE, cold=POSITIVE, seed=SEED)
+        if self.hot < self.cold:
+            raise ValueError(f"hot must be at least cold, got {self.hot} and {self.cold}")
 
     def solve(self, family: QuboFamily) -> Solution:
         """The best local minimum of all reads and of plain descent; CUDA families are solved on the CPU."""

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver
+from qpsbgd.solvers.options import AT_LEAST_ONE, POSITIVE, SEED, check_options
 from qpsbgd.solvers.search.descent import improved
 from qpsbgd.solvers.search.landscape import Landscape, better_of, random_spins, sign_start
 
@@ -34,10 +35,7 @@ class Bifurcation(Solver):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.steps < 1 or self.reads < 1:
-            raise ValueError(f"steps and reads must be at least 1, got {self.steps} and {self.reads}")
-        if not self.time_step > 0:
-            raise ValueError(f"time_step must be positive, got {self.time_step}")
+        check_options(self, steps=AT_LEAST_ONE, reads=AT_LEAST_ONE, time_step=POSITIVE, seed=SEED)
 
     def solve(self, family: QuboFamily) -> Solution:
         """The best local minimum of all reads and of plain descent for every column."""

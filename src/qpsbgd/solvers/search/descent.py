@@ -12,6 +12,7 @@ from torch import Tensor
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver
 from qpsbgd.solvers.deadline import deadline
+from qpsbgd.solvers.options import COUNT, SECONDS, SEED, Number, check_options
 from qpsbgd.solvers.search import kernels_torch
 from qpsbgd.solvers.search.landscape import Landscape, better_of, kick, random_spins, sign_start, triton_kernels
 
@@ -46,10 +47,10 @@ class Descent(Solver):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("max_flips", "tabu", "tenure", "kicks", "restarts", "time_limit"):
-            value = getattr(self, name)
-            if value is not None and value < 0:
-                raise ValueError(f"{name} must not be negative, got {value}")
+        check_options(self, max_flips=Number(least=0, optional=True), tabu=COUNT, tenure=COUNT, kicks=COUNT)
+        check_options(self, restarts=COUNT, time_limit=SECONDS, seed=SEED)
+        if self.max_flips is not None and self.max_flips > 1 and self.max_flips % 1:
+            raise ValueError(f"max_flips must be a whole number or a share below 1, got {self.max_flips}")
 
     def solve(self, family: QuboFamily) -> Solution:
         """A local minimum per column, or the spins reached when the flips are used up.

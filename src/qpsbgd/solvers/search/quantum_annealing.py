@@ -9,6 +9,7 @@ import torch
 
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver
+from qpsbgd.solvers.options import AT_LEAST_ONE, POSITIVE, SEED, Number, check_options
 from qpsbgd.solvers.search.landscape import Landscape, better_of, random_spins
 
 
@@ -39,13 +40,8 @@ class QuantumAnnealing(Solver):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.sweeps < 1 or self.reads < 1 or self.slices < 2:
-            raise ValueError(
-                "sweeps and reads must be at least 1 and slices at least 2, "
-                f"got {self.sweeps}, {self.reads} and {self.slices}"
-            )
-        if not (self.field > 0 and self.temperature > 0):
-            raise ValueError(f"field and temperature must be positive, got {self.field} and {self.temperature}")
+        check_options(self, sweeps=AT_LEAST_ONE, slices=Number(whole=True, least=2), reads=AT_LEAST_ONE)
+        check_options(self, field=POSITIVE, temperature=POSITIVE, seed=SEED)
 
     def solve(self, family: QuboFamily) -> Solution:
         """The lowest slice of every column; CUDA families are solved on the CPU."""

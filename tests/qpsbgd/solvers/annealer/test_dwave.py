@@ -322,7 +322,7 @@ def test_numpy_numbers_are_taken_as_options(cache, tmp_path):
         ({"copies": 1.5}, TypeError),
         ({"retries": "3"}, TypeError),
         ({"max_qpu_seconds": "3"}, TypeError),
-        ({"annealing_time": float("inf")}, TypeError),
+        ({"annealing_time": float("inf")}, ValueError),
         ({"descent": "False"}, TypeError),
         ({"share_reads": 1}, TypeError),
         ({"seed": -1}, ValueError),

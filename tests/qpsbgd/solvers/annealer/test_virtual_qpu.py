@@ -139,7 +139,7 @@ def test_the_chip_refuses_what_it_cannot_set():
     ],
 )
 def test_senseless_chips_are_refused(options):
-    with pytest.raises(ValueError, match=next(iter(options)) if "error" not in next(iter(options)) else "errors"):
+    with pytest.raises(ValueError, match=f"^{next(iter(options))} must be"):
         VirtualChip(**options)
 
 
@@ -188,7 +188,7 @@ def test_the_chip_refuses_strange_problems():
         chip.sample_ising({"a": 1.0}, {})
     with pytest.raises(ValueError, match="finite"):
         chip.sample_ising({chip.nodelist[0]: float("nan")}, {})
-    with pytest.raises(ValueError, match="size must be a whole number, at least 2"):
+    with pytest.raises(ValueError, match="size must be a whole number of at least 2"):
         VirtualChip(size=1)
-    with pytest.raises(ValueError, match="sweeps"):
+    with pytest.raises(TypeError, match="sweeps must be a whole number"):
         VirtualChip(size=2, sweeps=2.5)

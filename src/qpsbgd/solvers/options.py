@@ -1,0 +1,89 @@
+"""What the options of solvers must be: checked where a solver is made, with messages that name the option."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Number:
+    """A number, finite and within bounds; numpy's are made plain, and booleans are not numbers.
+
+    Args:
+        whole: Whether it must be an integer.
+        least: The least value allowed; None for none.
+        positive: Whether it must be more than 0.
+        most: The largest value allowed; None for none.
+        below: What it must be smaller than; None for no such bound.
+        optional: Whether it may be None.
+    """
+
+    whole: bool = False
+    least: float | None = None
+    positive: bool = False
+    most: float | None = None
+    below: float | None = None
+    optional: bool = False
+
+    def __str__(self) -> str:
+        bounds = {"at least": self.least, "at most": self.most, "below": self.below}
+        words = " and ".join(f"{word} {bound:.12g}" for word, bound in bounds.items() if bound is not None)
+        kind = ("a positive " if self.positive else "a ") + ("whole number" if self.whole else "finite number")
+        return ("None or " if self.optional else "") + kind + (f" of {words}" if words else "")
+
+    def checked(self, name: str, value: Any) -> Any:
+        """The value as a plain int, float or None.
+
+        Raises:
+            TypeError: It is not a number, or not an integer where `whole`.
+            ValueError: It is out of bounds, infinite or NaN.
+        """
+        if value is None and self.optional:
+            return None
+        fits = isinstance(value, numbers.Integral if self.whole else numbers.Real)
+        if not fits or isinstance(value, bool):
+            raise TypeError(f"{name} must be {self}, got {value!r}")
+        try:
+            plain = int(value) if self.whole else float(value)
+        except OverflowError:  # an integer that no float can hold
+            plain = math.inf
+        if not (
+            (self.whole or math.isfinite(plain))
+            and (self.least is None or plain >= self.least)
+            and (plain > 0 or not self.positive)
+            and (self.most is None or plain <= self.most)
+            and (self.below is None or plain < self.below)
+        ):
+            raise ValueError(f"{name} must be {self}, got {value}")
+        return plain
+
+
+@dataclass(frozen=True)
+class Flag:
+    """True or False, and nothing that merely counts as such."""
+
+    def checked(self, name: str, value: Any) -> bool:
+        """The value; raises a TypeError that names the option unless it is a boolean."""
+        if not isinstance(value, bool):
+            raise TypeError(f"{name} must be true or false, got {value!r}")
+        return value
+
+
+COUNT = Number(whole=True, least=0)
+AT_LEAST_ONE = Number(whole=True, least=1)
+SEED = Number(whole=True, least=0)
+POSITIVE = Number(positive=True)
+NOT_NEGATIVE = Number(least=0)
+SECONDS = Number(least=0, optional=True)
+"""A time limit; None for no limit."""
+POSITIVE_OR_NONE = Number(positive=True, optional=True)
+FLAG = Flag()
+
+
+def check_options(solver: object, **rules: Number | Flag) -> None:
+    """Replace these options of a frozen dataclass by their plain values, or raise for the first that is invalid."""
+    for name, rule in rules.items():
+        object.__setattr__(solver, name, rule.checked(name, getattr(solver, name)))
