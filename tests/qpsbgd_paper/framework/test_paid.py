@@ -65,7 +65,7 @@ def uninterrupted(tmp_path):
     return results(folder, limit=ENOUGH, count=2), sent(folder)
 
 
-@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_run_whose_budget_was_spent_goes_on_without_paying_twice(tmp_path, limit, uninterrupted, processes):
     folder = tmp_path / "stopped"
     folder.mkdir()
