@@ -276,6 +276,10 @@ RESULTS = """\
 errors of their difference (Welch), "level" that they do not. Among options, `pull` is how far ProxQuant's regulariser
 has drawn a weight to ±1 by the end of training.
 
+Weights of inputs that are zero in a step's rows are held still; Adult's three convergence and accuracy experiments were
+made with that rule. The others have no such inputs in their first layer or were made with an earlier form of it (held
+if the input was never seen); the studies of chips, from embedding to gap-options, were made before it.
+
 """
 GLANCE = """\
 ## The paper's experiments at a glance
