@@ -161,6 +161,44 @@ class TrainingTape(Tape):
         return not grad.any() and any(bool(part.record.output_grads.any()) for part in self._confirmed)
 
 
+class InputTape(Tape):
+    """A tape of input rows alone, for optimisers that take the rest from the weight's gradient.
+
+    Rows are kept from forward passes in which the layer can be trained, whatever becomes of the pass: only their
+    second moments are wanted.
+
+    Attributes:
+        wanted: Whether to record at all.
+        most: Rows kept; the latest passes count.
+    """
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.wanted, self.most = True, most
+        self._rows: list[Tensor] = []
+
+    def watch(self, output: Tensor, *, rows: Callable[[], Tensor], grad_rows: Callable[[Tensor], Tensor]) -> None:
+        """Keep the rows of this pass if they are wanted."""
+        if not (self.wanted and output.requires_grad):
+            return
+        with torch.no_grad():
+            self._rows.append(rows().detach().clone())  # the input may change before the step
+        while len(self._rows) > 1 and sum(map(len, self._rows[1:])) >= self.most:
+            del self._rows[0]
+
+    def rows(self) -> Tensor | None:
+        """The rows since the last `clear`, at least in single precision; None when there are none."""
+        if not self._rows:
+            return None
+        joined = self._rows[0] if len(self._rows) == 1 else torch.cat(self._rows)
+        return joined[-self.most :].to(torch.promote_types(joined.dtype, torch.float32))
+
+    def clear(self) -> None:
+        """Forget all rows."""
+        super().clear()
+        self._rows = []
+
+
 def _calling(method: weakref.WeakMethod[Callable[[], None]]) -> Callable[[Tensor], None]:
     """A hook that calls the tape while it is alive and is not pickled with the weight."""
 

@@ -26,9 +26,9 @@ class LayerOptions:
     clip: float | None
 
     @classmethod
-    def of(cls, group: Mapping[str, Any]) -> LayerOptions:
-        """The options in a parameter group."""
-        return cls(float(group["lr"]), group["scale"], float(group["momentum"]), group["clip"])
+    def of(cls, group: Mapping[str, Any], *, lr: float, clip: float | None) -> LayerOptions:
+        """The options in a parameter group, with the learning rate and bound of a layer."""
+        return cls(lr, group["scale"], float(group["momentum"]), clip)
 
 
 @dataclass(frozen=True, eq=False)

@@ -131,7 +131,7 @@ def test_a_run_resumed_from_state_dicts_equals_an_uninterrupted_one_bit_for_bit(
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"update": "rmsprop"}, ValueError, "update must be one of sgd, sign, adam, got 'rmsprop'"),
+        ({"update": "rmsprop"}, ValueError, "update must be one of sgd, sign, adam, normalized, got 'rmsprop'"),
         ({"lr": -1}, ValueError, "lr must be at least 0"),
         ({"momentum": 1.0}, ValueError, "momentum must be at least 0 and below 1"),
         ({"update": "adam", "momentum": 0.9}, ValueError, '"adam" takes betas instead of momentum'),
