@@ -16,7 +16,7 @@ def initial_range(layer: BinaryLayer) -> float:
 
 
 def default_rate(factor: float, *, layers: int, steps: int | None) -> float:
-    """factor / (layers · √steps), in units of the initial range.
+    """The rate factor / (layers · √steps), in units of the initial range.
 
     Steps that point anywhere then carry a latent weight over the same share of its range in runs of any length. The
     deeper the net, the smaller that share, because the changes of all layers add up. See docs/decisions.md.

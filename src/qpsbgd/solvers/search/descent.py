@@ -61,11 +61,12 @@ class Descent(Solver):
         offset, family = family.offset, family.without_offset()
         generator = np.random.default_rng(self.seed)
         with deadline(self.time_limit) as passed:
-            solution = self.improved(family, sign_start(family), stop=passed)
+            stop = None if self.time_limit is None else passed
+            solution = self.improved(family, sign_start(family), stop=stop)
             for count in range(self.kicks):
                 solution = self._kicked(family, solution, generator, seed=self.seed + count)
             for _ in range(self.restarts):
-                found = self.improved(family, random_spins(family, generator), stop=passed)
+                found = self.improved(family, random_spins(family, generator), stop=stop)
                 solution = better_of(solution, found)
             if self.time_limit is not None:
                 solution = self._go_on(family, solution, generator, stop=passed)
@@ -146,6 +147,10 @@ def improved(
         # Out of reach in exact arithmetic on sensible data; it ends an endless exchange of rounding errors.
         max_flips = 100 * (len(spins) + patience) + 1000
     limits = {"max_flips": max_flips, "patience": patience, "tenure": tenure, "seed": seed}
+    if spins.device.type == "cpu" and not patience and stop is None:
+        from qpsbgd.solvers.search.descend import descended
+
+        return descended(family, spins, max_flips=max_flips)
     if spins.device.type == "cpu":
         flips = _search_compiled(family, spins, stop=stop, **limits)
         return Solution.of(family, spins, solver="descent", path="compiled", flips=int(flips.sum()))
