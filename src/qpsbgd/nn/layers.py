@@ -35,8 +35,8 @@ class BinaryLayer(nn.Module, ABC):
 
     With several bits the weights are Σ_b c_b · sign(Ω_b), and the planes Ω_b are the second dimension of `weight`.
     X then holds the inputs once per plane, times c_b, so that the layer is one of bits · n binary weights per column.
-    With several groups, group g is a layer of its own: it has columns g·n to (g+1)·n of X, in the order
-    (group, bit, input), and an equal share of the output units.
+    With several groups, every group is a layer of its own, with its share of the columns of X and of the output units:
+    the columns of X come in the order (group, bit, input).
 
     Attributes:
         gain: Constant factor on the output. It folds into the threshold of the activation that follows.
