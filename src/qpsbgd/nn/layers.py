@@ -165,7 +165,7 @@ class BinaryLayer(nn.Module, ABC):
         """Rows (B, groups · n) with the inputs of every group once per plane, times c_b."""
         if self.bits == 1:
             return rows
-        grouped = rows.unflatten(1, (self.groups, -1))
+        grouped = rows.reshape(len(rows), self.groups, rows.shape[1] // self.groups)
         return torch.stack([c * grouped for c in self.coefficients], dim=2).flatten(1)
 
     def __getstate__(self) -> dict[str, Any]:
