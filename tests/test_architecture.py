@@ -32,7 +32,7 @@ LEVELS = {
     "qpsbgd/nn": 1,
     "qpsbgd/atomic": 0,
     "qpsbgd/cache": 0,
-    "qpsbgd/compilation": 0,
+    "qpsbgd/compiled": 0,
     "qpsbgd/openmp": 0,
 }
 STRANGERS = {
@@ -69,7 +69,7 @@ OPTIONAL = {
         "qpsbgd_paper/report/rendering",
     },
     "numba": {
-        "qpsbgd/compilation",
+        "qpsbgd/compiled",
         "qpsbgd/solvers/search/descend",
         "qpsbgd/solvers/compilation",
         "qpsbgd/solvers/annealer/virtual_qpu",

@@ -118,7 +118,8 @@ class BinaryLayer(nn.Module, ABC):
         if self.bias is not None:
             output = self._add_bias(output, self.bias)
         if self.tape is not None and self.training and self.weight.requires_grad:
-            self.tape.watch(output, rows=self._unchanged_rows(x), grad_rows=self.grad_rows)
+            count = self.num_rows(output.shape)
+            self.tape.watch(output, rows=self._unchanged_rows(x), grad_rows=self.grad_rows, count=count)
         return output
 
     def _unchanged_rows(self, x: Tensor) -> Callable[..., Tensor]:

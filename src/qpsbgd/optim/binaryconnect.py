@@ -128,5 +128,5 @@ def direction(grad: Tensor, state: dict[str, Any], options: dict[str, Any]) -> T
 
 def normalized(step: Tensor) -> Tensor:
     """`step` divided by its root mean square; zero stays zero."""
-    norm = torch.linalg.vector_norm(step)
+    norm: Tensor = torch.linalg.vector_norm(step)
     return step * (math.sqrt(step.numel()) / norm.clamp(min=torch.finfo(step.dtype).tiny))

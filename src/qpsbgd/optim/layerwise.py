@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.tape import TrainingTape
-from qpsbgd.optim.rates import cosine, default_rate, initial_range
+from qpsbgd.optim.rates import cosine, default_rate
 
 Layers = nn.Module | Iterable[nn.Module] | Iterable[dict[str, Any]]
 
@@ -79,7 +79,7 @@ class LayerwiseOptimizer(Optimizer):
     def _rate(self, group: dict[str, Any], layer: BinaryLayer) -> float:
         """The step size of a layer's latent weights: `lr`, by the schedule of `steps`, in the layer's units."""
         share = 1.0 if group["steps"] is None else cosine(group["step"], group["steps"])
-        return float(group["lr"]) * share * (initial_range(layer) if group["relative"] else 1.0)
+        return float(group["lr"]) * share * (layer.initial_bound if group["relative"] else 1.0)
 
     def _count_step(self) -> None:
         """One more step of every group is made."""

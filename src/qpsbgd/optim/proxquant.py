@@ -48,7 +48,7 @@ class ProxQuant(LayerwiseOptimizer):
         clip: float | None = 1.0,
     ) -> None:
         if rate is None:
-            rate = 2 / (1000 if not steps else steps) ** 2
+            rate = 2 / (steps or 1000) ** 2
         options = {"lr": lr, "rate": rate, "update": update, "momentum": momentum, "betas": betas, "eps": eps}
         super().__init__(model_or_layers, {**options, "clip": clip, "steps": steps, "relative": False})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard, get_args
 
 import torch
 from torch import Tensor
@@ -16,11 +16,11 @@ from qpsbgd.optim import ridge
 from qpsbgd.optim.binaryconnect import normalized
 from qpsbgd.optim.blocks import Blocks
 from qpsbgd.optim.layerwise import Layers, LayerwiseOptimizer, callers_level, check_range, check_whole, clipped, release
-from qpsbgd.optim.rates import initial_range
 from qpsbgd.optim.step import LayerOptions, LayerStep, averaged, moved
 from qpsbgd.qubo import QuboFamily, Solution, binary_map
 from qpsbgd.qubo.binary_map import Scale, check_scale
 from qpsbgd.solvers import Solver, make_solver
+from qpsbgd.solvers.search.descent import Descent
 
 if TYPE_CHECKING:
     from qpsbgd.optim.cuda_graph import GraphCache, GraphedStep
@@ -29,13 +29,15 @@ if TYPE_CHECKING:
 Projection = Literal["spins", "ridge"]
 
 _FAMILY = ("quadratic", "linear", "offset")
+_SPINS = "spins"
+_KEPT = (*_FAMILY, _SPINS)
 _SILENT_STEPS = 10
 """Steps after which a layer that has never recorded anything is reported."""
 _RATE_FACTOR = 2.0
 _MOST_ROWS = 2048
-"""Rows that renew Q̄ of the ridge at one step."""
-TRAINING = "descent"
-"""The solver of training: a local minimum is enough, and cheap."""
+"""Rows that a layer records of one pass; of a convolution's patches, evenly spaced ones are taken."""
+TRAINING = Descent(warm=True)
+"""The solver of training: a local minimum near the last step's is enough, and cheap."""
 _RANGES = 2.0
 """clip="range": the bound of the latent weights in initial ranges."""
 
@@ -213,17 +215,19 @@ class QPSBGD(LayerwiseOptimizer):
         return tape
 
     def _launch(self, parts: Sequence[LayerStep]) -> None:
-        """The step as the class describes it."""
+        """The step of the spins as the class describes it."""
         fresh = [_family(part) for part in parts]
         families = [averaged(part.mean, new, part.rate) for part, new in zip(parts, fresh, strict=True)]
-        solutions = self._solve(families)
-        weights = [
-            moved(part.layer.weight, new, family, solution.spins, lr=part.options.lr, clip=part.options.clip)
-            for part, new, family, solution in zip(parts, fresh, families, solutions, strict=True)
-        ]
-        for part, family, weight in zip(parts, families, weights, strict=True):
-            part.layer.weight.copy_(weight)
-            self._keep(part, family)
+        solutions = self._solve(families, [part.start for part in parts])
+        moves: dict[BinaryLayer, list[Tensor]] = {}
+        for part, new, family, solution in zip(parts, fresh, families, solutions, strict=True):
+            options = part.options
+            weight = moved(part.weight, new, family, solution.spins, lr=options.lr, clip=options.clip)
+            moves.setdefault(part.layer, []).append(weight)
+        for part, family, solution in zip(parts, families, solutions, strict=True):
+            if part.index == 0:
+                part.layer.weight.copy_(part.blocks.joined(torch.stack(moves[part.layer]), part.layer.weight))
+            self._keep(part, family, solution.spins)
         self._solutions = solutions
 
     def _graphed(self, parts: Sequence[LayerStep]) -> bool:
@@ -238,19 +242,23 @@ class QPSBGD(LayerwiseOptimizer):
         graph = self._graphs.step(parts, self.solver)
         if graph is None:
             return False
-        for part, mean in zip(parts, graph.means, strict=True):
-            self._keep(part, mean)
+        for part, mean, start in zip(parts, graph.means, graph.starts, strict=True):
+            self._keep(part, mean, start)
         self._replayed = graph
         return True
 
-    def _keep(self, part: LayerStep, family: QuboFamily) -> None:
-        """Make `family` the layer's mean, in the existing tensors, because a CUDA graph keeps their addresses."""
+    def _keep(self, part: LayerStep, family: QuboFamily, spins: Tensor | None) -> None:
+        """Make `family` the block's mean, in the existing tensors, because a CUDA graph keeps their addresses."""
         if not part.options.momentum:
             return
-        state = self.state[part.layer.weight]
-        for name in _FAMILY:
-            value = getattr(family, name)
-            if name not in state:
+        state, count = self.state[part.layer.weight], part.blocks.count
+        kept = {name: getattr(family, name) for name in _FAMILY}
+        if spins is not None and starts_warm(self.solver):
+            kept[_SPINS] = spins
+        for name, value in kept.items():
+            if count > 1:
+                state.setdefault(name, value.new_zeros(count, *value.shape))[part.index] = value
+            elif name not in state:
                 state[name] = value
             elif state[name] is not value:
                 state[name].copy_(value)
@@ -264,7 +272,8 @@ class QPSBGD(LayerwiseOptimizer):
         """
         if not hasattr(self.solver, "estimate"):
             raise TypeError(f"{self.solver} uses no annealer, so its steps cost no QPU time; see the solver 'dwave'")
-        shapes = [(layer.weight[0].numel(), len(layer.weight)) for layer in self._layers.values()]
+        blocks = [Blocks.of(layer, group["block"]) for group, layer in self._members("spins")]
+        shapes = [(block.width, block.outputs) for block in blocks for _ in range(block.count)]
         cost: Estimate = self.solver.estimate(shapes)
         return cost * steps
 
@@ -289,7 +298,7 @@ class QPSBGD(LayerwiseOptimizer):
                 yield group, layer
 
     def _clip(self, group: dict[str, Any], layer: BinaryLayer) -> float | None:
-        clip: float | None = _RANGES * initial_range(layer) if group["clip"] == "range" else group["clip"]
+        clip: float | None = _RANGES * layer.initial_bound if group["clip"] == "range" else group["clip"]
         return clip
 
     def _parts(self) -> list[LayerStep]:
@@ -301,7 +310,7 @@ class QPSBGD(LayerwiseOptimizer):
             if record is not None:
                 if options.scale == "literal":
                     record = LayerRecord(record.inputs, record.output_grads / self._grad_scale())
-                parts.append(self._part(layer, record, options))
+                parts += self._blocks(layer, record, options, Blocks.of(layer, group["block"]))
         return parts
 
     def _check_heard(self, heard: set[BinaryLayer]) -> None:
@@ -313,22 +322,43 @@ class QPSBGD(LayerwiseOptimizer):
             )
         self._report_silent_layers(heard)
 
-    def _part(self, layer: BinaryLayer, record: LayerRecord, options: LayerOptions) -> LayerStep:
+    def _blocks(
+        self, layer: BinaryLayer, record: LayerRecord, options: LayerOptions, blocks: Blocks
+    ) -> list[LayerStep]:
+        """The shares of a layer's blocks in the step."""
+        rows, grads = blocks.rows(record.inputs), blocks.columns(record.output_grads)
         state = self.state.get(layer.weight, {})
-        if not options.momentum or "step" not in state:
-            return LayerStep(layer, record, options, None, 0)
-        mean = QuboFamily.trusted(*(state[name] for name in _FAMILY))
-        if mean.linear.shape != (record.inputs.shape[1], record.output_grads.shape[1]):
+        known = options.momentum and "step" in state
+        if known:
+            self._check_mean(layer, state, rows, grads)
+        parts = []
+        for index in range(blocks.count):
+            mean, start = None, None
+            if known:
+                own = {
+                    name: state[name] if blocks.count == 1 else state[name][index] for name in _KEPT if name in state
+                }
+                mean = QuboFamily.trusted(*(own[name] for name in _FAMILY))
+                start = own.get(_SPINS) if starts_warm(self.solver) else None
+            part = LayerRecord(rows[index], grads[index])
+            count = state["step"] if known else 0
+            parts.append(LayerStep(layer, part, options, mean, start, count, blocks, index))
+        return parts
+
+    def _check_mean(self, layer: BinaryLayer, state: dict[str, Any], rows: Tensor, grads: Tensor) -> None:
+        """Raise RuntimeError where the momentum does not fit what the layer recorded."""
+        linear = state["linear"]
+        wanted = (*rows.shape[:1], rows.shape[2], grads.shape[2])
+        if tuple(linear.shape) not in (wanted, wanted[1:]) or (wanted[0] > 1 and linear.ndim < 3):
             raise RuntimeError(
-                f"the momentum of {layer} has the shape {tuple(mean.linear.shape)}; load a state of the same model"
+                f"the momentum of {layer} has the shape {tuple(linear.shape)}; load a state of the same model"
             )
-        for old, new in ((mean.linear.dtype, record.inputs.dtype), (mean.linear.device, record.inputs.device)):
+        for old, new in ((linear.dtype, rows.dtype), (linear.device, rows.device)):
             if old != new:
                 raise RuntimeError(
                     f"the momentum of {layer} is kept in {old}, but the layer now works in {new}; convert or move the "
                     "model before the optimiser is made, or make a new optimiser"
                 )
-        return LayerStep(layer, record, options, mean, state["step"])
 
     def _report_silent_layers(self, recorded: set[BinaryLayer]) -> None:
         """Warn once about each trainable layer that is not being trained."""
@@ -351,8 +381,12 @@ class QPSBGD(LayerwiseOptimizer):
             self._reported.add(layer)
             warnings.warn(f"{layer} is not trained: it {reason}", stacklevel=callers_level())
 
-    def _solve(self, families: list[QuboFamily]) -> list[Solution]:
-        solutions = self.solver.solve_all(families)
+    def _solve(self, families: list[QuboFamily], starts: list[Tensor | None]) -> list[Solution]:
+        if starts_warm(self.solver):
+            pairs = zip(families, starts, strict=True)
+            solutions = [self.solver.solve(f) if s is None else self.solver.improved(f, s.clone()) for f, s in pairs]
+        else:
+            solutions = self.solver.solve_all(families)
         wanted, came = (
             [tuple(t.shape) for t in ts] for ts in ([f.linear for f in families], [s.spins for s in solutions])
         )
@@ -385,7 +419,7 @@ class QPSBGD(LayerwiseOptimizer):
         release(layer)
         group = next(g for g in self.param_groups if any(weight is layer.weight for weight in g["params"]))
         layer.tape = self._tapes[layer] = (
-            TrainingTape(layer.weight) if group["projection"] == "spins" else InputTape(_MOST_ROWS)
+            TrainingTape(layer.weight, _MOST_ROWS) if group["projection"] == "spins" else InputTape(_MOST_ROWS)
         )
 
     def _tell_tapes(self) -> None:
@@ -418,7 +452,7 @@ class QPSBGD(LayerwiseOptimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore a saved state; training continues as if it had never stopped."""
-        self._check_state(state_dict, {*_FAMILY, *ridge.STATE})
+        self._check_state(state_dict, {*_KEPT, *ridge.STATE})
         super().load_state_dict({key: state_dict[key] for key in ("state", "param_groups")})
         self.solver.load_state_dict(state_dict.get("solver", {}))
         self._inverses = {}
@@ -428,7 +462,7 @@ class QPSBGD(LayerwiseOptimizer):
         weights = [p for group in self.param_groups for p in group["params"]]
         for index, saved in state_dict["state"].items():
             weight = weights[index]
-            for name in saved.keys() & {*_FAMILY, "gradient", "gram"}:
+            for name in saved.keys() & {*_KEPT, "gradient", "gram"}:
                 self.state[weight][name] = saved[name].clone().to(weight.device)
         self._tell_tapes()
 
@@ -447,6 +481,11 @@ class QPSBGD(LayerwiseOptimizer):
     def __repr__(self) -> str:
         solver = f"solver: {self.solver}\n" if any(True for _ in self._members("spins")) else ""
         return f"{super().__repr__().removesuffix(')')}{solver})"
+
+
+def starts_warm(solver: Solver) -> TypeGuard[Descent]:
+    """Whether a solver begins with the spins of the last step."""
+    return type(solver) is Descent and solver.warm
 
 
 def _family(part: LayerStep) -> QuboFamily:

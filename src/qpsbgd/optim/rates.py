@@ -4,15 +4,8 @@ from __future__ import annotations
 
 import math
 
-from qpsbgd.nn import BinaryLayer
-
 UNKNOWN_LENGTH = 4000
 """Steps that a run is taken to have where its length is not given."""
-
-
-def initial_range(layer: BinaryLayer) -> float:
-    """The bound √(1.5/(n + m)) within which the layer's latent weights were drawn."""
-    return math.sqrt(1.5 / (layer.weight[0].numel() + len(layer.weight)))
 
 
 def default_rate(factor: float, *, layers: int, steps: int | None) -> float:

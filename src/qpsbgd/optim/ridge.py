@@ -56,7 +56,7 @@ def advance(
         options: The parameter group: momentum, ridge, memory.
     """
     grad = grad.to(torch.promote_types(grad.dtype, torch.float32))
-    new = dict(state) if state else {"step": 0, "refreshes": 0}
+    new: dict[str, Any] = dict(state) if state else {"step": 0, "refreshes": 0}
     momentum = options["momentum"]
     new["gradient"] = grad if not momentum or "gradient" not in new else torch.lerp(grad, new["gradient"], momentum)
     new["step"] += 1

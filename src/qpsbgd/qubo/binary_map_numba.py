@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qpsbgd.compilation import compiled
+from qpsbgd.compiled import compiled
 
 Array = np.ndarray[Any, Any]
 
@@ -57,7 +57,7 @@ def _scaled_rows(
         for k in range(n):
             directions[i, k] = inputs[i, k] * factor
     found = np.zeros(m + 1)
-    squares, largest = np.zeros(m), np.zeros(m)
+    sums, largest = np.zeros(m), np.zeros(m)
     for i in range(rows):
         for j in range(m):
             largest[j] = max(largest[j], abs(np.float64(grads[i, j])))
@@ -65,11 +65,11 @@ def _scaled_rows(
         for j in range(m):
             if literal or (norms[i] > 0 and largest[j] > 0):
                 v = grads[i, j] / (1.0 if literal else largest[j])
-                squares[j] += v * v
+                sums[j] += v * v
     factors = np.ones(m)
     if not literal:
         for j in range(m):
-            rms = np.sqrt(squares[j] / max(used, 1))
+            rms = np.sqrt(sums[j] / max(used, 1))
             factors[j] = scale * (reached / max(used, 1)) / rms / largest[j] if rms > 0 else 0.0
     for i in range(rows):
         for j in range(m):

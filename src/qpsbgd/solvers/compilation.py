@@ -14,7 +14,7 @@ from contextlib import contextmanager, nullcontext
 import numba
 import torch
 
-from qpsbgd.compilation import compiled
+from qpsbgd.compiled import compiled
 from qpsbgd.openmp import guard_fork
 from qpsbgd.solvers import IMPORTED_IN
 

@@ -59,7 +59,7 @@ def test_a_part_of_a_graph_gives_the_same_as_the_whole():
 def test_it_is_trained_by_the_optimiser():
     torch.manual_seed(0)
     layer = BinaryGCNConv(8, 4)
-    optimizer = qpsbgd.QPSBGD(layer, lr=0.05)
+    optimizer = qpsbgd.QPSBGD(layer, lr=0.05, solver="descent")
     x, target = torch.randn(4, 8), torch.tensor([0, 1, 2, 3])
     losses = []
     for _ in range(30):

@@ -295,8 +295,9 @@ def fitted(make, bits, steps=200):
     "make",
     [
         partial(QPSBGD, lr=0.03, solver="descent"),
+        partial(QPSBGD, steps=200),
         partial(BinaryConnect, lr=0.01),
-        partial(ProxQuant, lr=0.1, total_steps=200),
+        partial(ProxQuant, lr=0.1, steps=200),
     ],
 )
 def test_every_optimiser_trains_all_planes_of_a_layer(make):

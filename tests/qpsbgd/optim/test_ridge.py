@@ -11,7 +11,6 @@ from qpsbgd import QPSBGD
 from qpsbgd.nn import BinaryLinear
 from qpsbgd.optim import ridge
 from qpsbgd.optim.blocks import Blocks
-from qpsbgd.optim.rates import initial_range
 
 
 def small_model(dtype=torch.float32, seed=0):
@@ -247,8 +246,8 @@ def test_the_default_rate_is_relative_to_the_initial_range_of_each_layer():
     optimizer.step()
     for layer, old in zip((model[0], model[2]), before, strict=True):
         moved = (layer.weight.detach() - old).square().mean().sqrt().item()
-        assert moved == pytest.approx(lr * initial_range(layer), rel=0.2)  # some are clipped
-        assert layer.weight.abs().max() <= 2 * initial_range(layer) + 1e-6
+        assert moved == pytest.approx(lr * layer.initial_bound, rel=0.2)  # some are clipped
+        assert layer.weight.abs().max() <= 2 * layer.initial_bound + 1e-6
 
 
 def test_layers_of_both_projections_train_side_by_side():

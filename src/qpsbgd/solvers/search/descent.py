@@ -36,6 +36,8 @@ class Descent(Solver):
         time_limit: Keep flipping a tenth of the best spins and searching again, in single precision, until this many
             seconds are over. The answer then depends on the machine's speed.
         seed: Of the random starts and of how long a flip is tabu.
+        warm: In training, begin with the spins of the last step: with momentum the families change slowly, so that
+            fewer flips are needed. `solve` itself has no last step and begins with sign(−s).
     """
 
     max_flips: float | None = None
@@ -45,10 +47,15 @@ class Descent(Solver):
     restarts: int = 0
     time_limit: float | None = None
     seed: int = 0
+    warm: bool = False
 
     def __post_init__(self) -> None:
         check_options(self, max_flips=Number(least=0, optional=True), tabu=COUNT, tenure=COUNT, kicks=COUNT)
         check_options(self, restarts=COUNT, time_limit=SECONDS, seed=SEED)
+        if not isinstance(self.warm, bool):
+            raise TypeError(f"warm must be True or False, got {self.warm!r}")
+        if self.warm and (self.kicks or self.restarts or self.time_limit is not None):
+            raise ValueError("warm goes with one search per step: without kicks, restarts and time_limit")
         if self.max_flips is not None and self.max_flips > 1 and self.max_flips % 1:
             raise ValueError(f"max_flips must be a whole number or a share below 1, got {self.max_flips}")
 
