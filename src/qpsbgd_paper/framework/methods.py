@@ -55,6 +55,19 @@ def rates(*learning_rates: float, **others: Any) -> Grid:
     return tuple({"lr": rate, **others} for rate in learning_rates)
 
 
+def extended(grid: Grid, best: Options) -> Grid:
+    """The grid, with one more point where the best rate is the smallest or largest of those with its other options.
+
+    The new rate is a third of it or three times as large. Other options that come with a single rate mean that rate.
+    """
+    others = {**best, "lr": None}
+    tried = [point.get("lr") for point in grid if {**point, "lr": None} == others]
+    if len(tried) < 2 or min(tried) < best["lr"] < max(tried):
+        return grid
+    next_rate = best["lr"] / 3 if best["lr"] == min(tried) else best["lr"] * 3
+    return (*grid, {**best, "lr": float(f"{next_rate:.2g}")})
+
+
 def proxquant_grid(learning_rates: Sequence[float], pulls: Sequence[float]) -> Grid:
     """A grid over the learning rate and how far the regulariser draws a weight by the end."""
     return tuple({"lr": lr, "pull": pull} for lr in learning_rates for pull in pulls)
