@@ -298,7 +298,8 @@ def _width_claims(widths: Widths) -> list[Judged]:
         sizes = [size for size, gaps in gaps_by_size.items() if len(gaps) > 1] or list(gaps_by_size)
         common = min(len(gaps_by_size[size]) for size in (sizes[0], sizes[-1]))
         given: Values = {
-            (f"{batch} {scale}", f"{size} inputs", "chip"): gaps_by_size[size][:common] for size in (sizes[0], sizes[-1])
+            (f"{batch} {scale}", f"{size} inputs", "chip"): gaps_by_size[size][:common]
+            for size in (sizes[0], sizes[-1])
         }
         named = _named(scale)
         text = (
