@@ -83,7 +83,8 @@ class Adult2(AdultConvergence):
     paper = "Figure: close to BC; ProxQuant faster at first; BC (SGD) slightly ahead."
     chosen_in_view = (
         "The paper takes 15 random columns; ours are the 15 whose mean lies between 0.21 and 0.79, as most others are "
-        "nearly constant. These columns, and the scales in the grid of our spins, were picked in trials on the same data."
+        "nearly constant. These columns, and the scales in the grid of our spins, were picked in trials on the "
+        "same data."
     )
     columns = "balanced"
     hidden = (10,)

@@ -48,8 +48,8 @@ class Citation(Comparison):
     """A two-layer encoder (Adam) to 10 features, then two binary graph convolutions."""
 
     chosen_in_view = (
-        "The norm of the features, dropout, weight decay, falling or constant learning rates and the length of training, "
-        "the same for all methods, and the scales in the grid of our spins, were picked in trials that showed test "
+        "The norm of the features, dropout, weight decay, falling or constant learning rates and the length of "
+        "training, the same for all methods, and the scales in the grid of our spins, were picked in trials that showed test "
         "accuracies. Only the optimisers' options are chosen on validation data."
     )
     metrics = (TEST, LAST, VALIDATION)

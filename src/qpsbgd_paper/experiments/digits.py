@@ -1,4 +1,4 @@
-"""Handwritten digits: a binary MLP 64-128-10 by every method, at its defaults and tuned, for a short and a long budget."""
+"""Handwritten digits: a binary MLP 64-128-10 by every method, at defaults and tuned, for a short and a long budget."""
 
 from __future__ import annotations
 

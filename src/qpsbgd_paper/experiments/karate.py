@@ -59,8 +59,8 @@ class Karate(Comparison):
     )
     paper = "Figure, mean of 5 runs: (G) best."
     chosen_in_view = (
-        "The second setting with its 64 hidden units, and the scales in the grid of our spins, were picked in trials that "
-        "showed test accuracies."
+        "The second setting with its 64 hidden units, and the scales in the grid of our spins, were picked in trials "
+        "that showed test accuracies."
     )
     metrics = (LATE, BEST)
     series = (Series("test", "test accuracy"),)

@@ -19,8 +19,8 @@ Values = Mapping[tuple[str, str, str], Sequence[float | None]]
 
 TEST = (
     "paired t-test at 95 %: runs with the same seed share data, split, initial weights and batches, and their "
-    "differences decide; yes or no where the mean difference is larger than the ± behind it (half the width of its 95 % "
-    "confidence interval), within noise where it is not"
+    "differences decide; yes or no where the mean difference is larger than the ± behind it (half the width of its "
+    "95 % confidence interval), within noise where it is not"
 )
 
 _QUANTILES = (
@@ -71,7 +71,7 @@ def half_interval(values: Sequence[float]) -> float:
     freedom = len(values) - 1
     if freedom < 1:
         return math.inf
-    return _QUANTILES[min(freedom, len(_QUANTILES)) - 1] * deviation(values) / len(values) ** 0.5
+    return _QUANTILES[min(freedom, len(_QUANTILES)) - 1] * deviation(values) / math.sqrt(len(values))
 
 
 def deviation(values: Sequence[float]) -> float:

@@ -74,7 +74,7 @@ def extended(grid: Grid, best: Options) -> Grid:
     The new rate is a third of it or three times as large. Other options that come with a single rate mean that rate.
     """
     others = {**best, "lr": None}
-    tried = [point.get("lr") for point in grid if {**point, "lr": None} == others]
+    tried: list[Any] = [point.get("lr") for point in grid if {**point, "lr": None} == others]
     if len(tried) < 2 or min(tried) < best["lr"] < max(tried):
         return grid
     next_rate = best["lr"] / 3 if best["lr"] == min(tried) else best["lr"] * 3

@@ -25,7 +25,7 @@ def test_what_pairs_share_is_no_noise():
 
 
 def test_a_difference_smaller_than_its_interval_is_within_noise():
-    # Differences 1, 2, 3: mean 2, standard error 1/√3, times Student's 4.303 for three pairs: 2.48. With 1.5, 2, 2.5: 1.24.
+    # Differences 1, 2, 3: mean 2, standard error 1/√3, times Student's 4.303 for three pairs: 2.48. Closer: 1.24.
     assert verdict([1.0, 2.0, 3.0], [0.0, 0.0, 0.0]) == "within noise"
     assert verdict([1.5, 2.0, 2.5], [0.0, 0.0, 0.0]) == "yes"
 
