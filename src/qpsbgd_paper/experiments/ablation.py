@@ -48,8 +48,8 @@ class Ablation(Comparison):
     title = "Cora: learning rate and batch size"
     about = (
         "QP-SBGD (exact) on Cora as in the experiment cora, as printed (mean loss) and with our spins (scale 1, "
-        "momentum 0.9). The learning rate is varied at batches of 1/16 of the training nodes, the batch at learning rate 0.01. "
-        "Robust means: no significant difference, either way."
+        "momentum 0.9). The learning rate is varied at batches of 1/16 of the training nodes, the batch at learning "
+        "rate 0.01. Robust means: no significant difference, either way."
     )
     paper = "Figure, mean of six runs: robust to the batch size, somewhat to the step size."
     chosen_in_view = citation.Citation.chosen_in_view

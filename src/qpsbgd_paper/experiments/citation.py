@@ -49,8 +49,8 @@ class Citation(Comparison):
 
     chosen_in_view = (
         "The norm of the features, dropout, weight decay, falling or constant learning rates and the length of "
-        "training, the same for all methods, and the scales in the grid of our spins, were picked in trials that showed test "
-        "accuracies. Only the optimisers' options are chosen on validation data."
+        "training, the same for all methods, and the scales in the grid of our spins, were picked in trials that "
+        "showed test accuracies. Only the optimisers' options are chosen on validation data."
     )
     metrics = (TEST, LAST, VALIDATION)
     series = (Series("test_curve", "test accuracy", every=EVERY, first=EVERY),)
