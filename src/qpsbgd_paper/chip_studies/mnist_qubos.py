@@ -15,7 +15,7 @@ from qpsbgd.solvers import Solver
 from qpsbgd.solvers.exact.exact import Exact
 from qpsbgd_paper.experiments.mnist import SETTINGS, split
 from qpsbgd_paper.framework.experiment import Job, Study
-from qpsbgd_paper.framework.methods import BUILDERS, Options, printed, rates
+from qpsbgd_paper.framework.methods import BUILDERS, Options, printed, rates, summed
 from qpsbgd_paper.framework.training import BinaryMLP, batches, fit
 
 PAIR = "1/2"
@@ -62,6 +62,7 @@ def qubos(form: str, *, seed: int, updates: Sequence[int] = UPDATES) -> list[lis
         lambda rows: F.cross_entropy(model(inputs[rows]), targets[rows]),
         rows=batches(len(inputs), settings["batch"], steps),
         optimizers=[BUILDERS["qpsbgd"](model, {**FORMS[form], "solver": keeping}, steps)],
+        summed=summed(FORMS[form]),
     )
     return [keeping.families[update] for update in updates]
 
