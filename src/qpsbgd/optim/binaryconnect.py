@@ -128,5 +128,7 @@ def direction(grad: Tensor, state: dict[str, Any], options: dict[str, Any]) -> T
 
 def normalized(step: Tensor) -> Tensor:
     """`step` divided by its root mean square; zero stays zero."""
-    norm: Tensor = torch.linalg.vector_norm(step)
-    return step * (math.sqrt(step.numel()) / norm.clamp(min=torch.finfo(step.dtype).tiny))
+    largest = torch.linalg.vector_norm(step, torch.inf)
+    shares = step / torch.where(largest > 0, largest, 1)  # squares of small numbers would vanish
+    norm: Tensor = torch.linalg.vector_norm(shares)
+    return shares * (math.sqrt(step.numel()) / torch.where(norm > 0, norm, 1))
