@@ -214,19 +214,20 @@ class Citation:
         optimizer = make(layers, budget)
         encoder = torch.optim.Adam((p for p in model.parameters() if p not in binary), lr=0.01, weight_decay=5e-4)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(encoder, budget)
+        rows, around = nodes.train, nodes.around(nodes.train)
+        held = [(nodes.around(part), nodes.labels[part]) for part in (nodes.validation, nodes.test)]
         scores = []
         for step in range(budget):
             model.train()
             for each in (optimizer, encoder):
                 each.zero_grad()
-            rows = nodes.train
-            F.nll_loss(model(nodes, rows), nodes.labels[rows]).backward()
+            F.nll_loss(model(around), nodes.labels[rows]).backward()
             for each in (optimizer, encoder, schedule):
                 each.step()
             if (step + 1) % 10 == 0:
                 model.eval()
                 with torch.no_grad():
-                    parts = [(model(nodes, p).argmax(1) == nodes.labels[p]) for p in (nodes.validation, nodes.test)]
+                    parts = [model(part).argmax(1) == labels for part, labels in held]
                 scores.append([part.double().mean().item() for part in parts])
         validation, test = max(scores, key=lambda pair: pair[0])
         return {"score": validation if choosing else test, "seconds": time.perf_counter() - start}

@@ -12,7 +12,7 @@ from torch import Tensor
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver
 from qpsbgd.solvers.deadline import deadline
-from qpsbgd.solvers.options import COUNT, SECONDS, SEED, Number, check_options
+from qpsbgd.solvers.options import COUNT, FLAG, SECONDS, SEED, Number, check_options
 from qpsbgd.solvers.search import kernels_torch
 from qpsbgd.solvers.search.landscape import Landscape, better_of, kick, random_spins, sign_start, triton_kernels
 
@@ -51,9 +51,7 @@ class Descent(Solver):
 
     def __post_init__(self) -> None:
         check_options(self, max_flips=Number(least=0, optional=True), tabu=COUNT, tenure=COUNT, kicks=COUNT)
-        check_options(self, restarts=COUNT, time_limit=SECONDS, seed=SEED)
-        if not isinstance(self.warm, bool):
-            raise TypeError(f"warm must be True or False, got {self.warm!r}")
+        check_options(self, restarts=COUNT, time_limit=SECONDS, seed=SEED, warm=FLAG)
         if self.warm and (self.kicks or self.restarts or self.time_limit is not None):
             raise ValueError("warm goes with one search per step: without kicks, restarts and time_limit")
         if self.max_flips is not None and self.max_flips > 1 and self.max_flips % 1:
