@@ -30,6 +30,7 @@ METHODS = {
     "bc-adam": lambda model: BinaryConnect(model),
     "ridge": lambda model: QPSBGD(model, projection="ridge"),
     "spins": lambda model: QPSBGD(model, projection="spins"),
+    "spins, from sign": lambda model: QPSBGD(model, solver="descent"),
     "spins, auto": lambda model: QPSBGD(model, solver="auto"),
 }
 NETWORKS = {

@@ -187,15 +187,15 @@ class InputTape(Tape):
     second moments are wanted.
 
     Args:
-        most: Rows kept, of the latest passes.
+        most: Rows kept, of the latest passes; None keeps those of the last pass.
 
     Attributes:
         wanted: Whether to record at all.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int | None = None) -> None:
         super().__init__(most)
-        self.wanted, self._kept = True, most
+        self.wanted = True
         self._rows: list[Tensor] = []
 
     def watch(
@@ -207,7 +207,7 @@ class InputTape(Tape):
         with torch.no_grad():
             # A copy: the input may change before the step.
             self._rows.append(rows(self._chosen(count, output.device)).detach().clone())
-        while len(self._rows) > 1 and sum(map(len, self._rows[1:])) >= self._kept:
+        while len(self._rows) > 1 and sum(map(len, self._rows[1:])) >= (self._most or 1):
             del self._rows[0]
 
     def rows(self) -> Tensor | None:
@@ -215,7 +215,7 @@ class InputTape(Tape):
         if not self._rows:
             return None
         joined = self._rows[0] if len(self._rows) == 1 else torch.cat(self._rows)
-        return joined[-self._kept :].to(torch.promote_types(joined.dtype, torch.float32))
+        return joined[-(self._most or len(joined)) :].to(torch.promote_types(joined.dtype, torch.float32))
 
     def clear(self) -> None:
         """Forget all rows."""

@@ -35,8 +35,6 @@ _KEPT = (*_FAMILY, _SPINS)
 _SILENT_STEPS = 10
 """Steps after which a layer that has never recorded anything is reported."""
 _RATE_FACTOR = 2.8
-_MOST_ROWS = 2048
-"""Rows that a layer records of one pass; of a convolution's patches, evenly spaced ones are taken."""
 TRAINING = Descent(warm=True)
 """The solver of training: a local minimum near the last step's is enough, and cheap."""
 _RANGES = 2.0
@@ -75,6 +73,8 @@ class QPSBGD(LayerwiseOptimizer):
         refresh: Of the ridge: steps for which Q̄ and its factorisation serve.
         block: Layers with more inputs are cut into blocks of at most so many, each a problem of its own; None for no
             limit. It bounds the memory of Q̄ by `block` numbers per input.
+        rows: Rows that a layer records of one pass; of more, such as a convolution's patches, evenly spaced ones are
+            taken. None records all of them.
 
     Attributes:
         solver: The solver of the spins; another one may be set between two steps.
@@ -108,6 +108,7 @@ class QPSBGD(LayerwiseOptimizer):
         memory: float = 0.9,
         refresh: int = 20,
         block: int | None = 1024,
+        rows: int | None = 2048,
     ) -> None:
         if projection is None:
             projection = "ridge" if solver is None and scale is None else "spins"
@@ -128,6 +129,7 @@ class QPSBGD(LayerwiseOptimizer):
             "memory": memory,
             "refresh": refresh,
             "block": block,
+            "rows": rows,
         }
         super().__init__(model_or_layers, options)
 
@@ -420,7 +422,7 @@ class QPSBGD(LayerwiseOptimizer):
         release(layer)
         group = next(g for g in self.param_groups if any(weight is layer.weight for weight in g["params"]))
         layer.tape = self._tapes[layer] = (
-            TrainingTape(layer.weight, _MOST_ROWS) if group["projection"] == "spins" else InputTape(_MOST_ROWS)
+            TrainingTape(layer.weight, group["rows"]) if group["projection"] == "spins" else InputTape(group["rows"])
         )
 
     def _tell_tapes(self) -> None:
@@ -439,8 +441,9 @@ class QPSBGD(LayerwiseOptimizer):
             check_range(options, "ridge", above=0)
         check_range(options, "memory", least=0, below=1)
         check_whole(options, "refresh", least=1)
-        if options["block"] is not None:
-            check_whole(options, "block", least=1)
+        for name in ("block", "rows"):
+            if options[name] is not None:
+                check_whole(options, name, least=1)
 
     def _rate_factor(self, options: dict[str, Any]) -> float:
         return _RATE_FACTOR

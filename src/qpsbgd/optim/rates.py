@@ -14,7 +14,7 @@ def default_rate(factor: float, *, layers: int, steps: int | None) -> float:
     Steps that point anywhere then carry a latent weight over the same share of its range in runs of any length. The
     deeper the net, the smaller that share, because the changes of all layers add up. See docs/decisions.md.
     """
-    return factor / (layers**1.5 * math.sqrt(steps or UNKNOWN_LENGTH))
+    return factor / (math.pow(layers, 1.5) * math.sqrt(steps or UNKNOWN_LENGTH))
 
 
 def cosine(step: int, steps: int) -> float:

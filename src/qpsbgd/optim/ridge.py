@@ -90,7 +90,7 @@ def gram(rows: Tensor, blocks: Blocks) -> Tensor:
 def inverse(mean: Tensor, penalty: float, blocks: Blocks) -> Tensor:
     """(Q̄ + δ · mean(diag Q̄) · I)⁻¹ for Q̄ (count, width, width), up to a factor; δ⁻¹ I where all inputs are zero.
 
-    All blocks share one ridge: a group with weak inputs then takes small steps, and a layer cut into blocks takes nearly
+    All blocks share one ridge: a group with weak inputs takes small steps, and a layer cut into blocks takes nearly
     those of the whole. It bounds the condition number by 1 + n/δ, so single precision is enough unless δ is tiny; then
     Cholesky's method may fail, and double precision is tried.
 
