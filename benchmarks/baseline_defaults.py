@@ -32,7 +32,7 @@ SETTINGS = {
     "ProxQuant, default": lambda model, steps: ProxQuant(model),
     **{
         f"ProxQuant, {update} {lr:g}, T": lambda model, steps, update=update, lr=lr: ProxQuant(
-            model, lr=lr, update=update, total_steps=steps
+            model, lr=lr, update=update, steps=steps
         )
         for update, rates in {"sign": (0.03, 0.1, 0.3), "sgd": (3.0, 10.0), "adam": (0.003, 0.03)}.items()
         for lr in rates

@@ -36,6 +36,8 @@ class Descent(Solver):
         time_limit: Keep flipping a tenth of the best spins and searching again, in single precision, until this many
             seconds are over. The answer then depends on the machine's speed.
         seed: Of the random starts and of how long a flip is tabu.
+        warm: In training, begin with the spins of the last step: with momentum the families change slowly, so that
+            fewer flips are needed. `solve` itself has no last step and begins with sign(−s).
     """
 
     max_flips: float | None = None
@@ -45,10 +47,15 @@ class Descent(Solver):
     restarts: int = 0
     time_limit: float | None = None
     seed: int = 0
+    warm: bool = False
 
     def __post_init__(self) -> None:
         check_options(self, max_flips=Number(least=0, optional=True), tabu=COUNT, tenure=COUNT, kicks=COUNT)
         check_options(self, restarts=COUNT, time_limit=SECONDS, seed=SEED)
+        if not isinstance(self.warm, bool):
+            raise TypeError(f"warm must be True or False, got {self.warm!r}")
+        if self.warm and (self.kicks or self.restarts or self.time_limit is not None):
+            raise ValueError("warm goes with one search per step: without kicks, restarts and time_limit")
         if self.max_flips is not None and self.max_flips > 1 and self.max_flips % 1:
             raise ValueError(f"max_flips must be a whole number or a share below 1, got {self.max_flips}")
 
@@ -61,11 +68,12 @@ class Descent(Solver):
         offset, family = family.offset, family.without_offset()
         generator = np.random.default_rng(self.seed)
         with deadline(self.time_limit) as passed:
-            solution = self.improved(family, sign_start(family), stop=passed)
+            stop = None if self.time_limit is None else passed
+            solution = self.improved(family, sign_start(family), stop=stop)
             for count in range(self.kicks):
                 solution = self._kicked(family, solution, generator, seed=self.seed + count)
             for _ in range(self.restarts):
-                found = self.improved(family, random_spins(family, generator), stop=passed)
+                found = self.improved(family, random_spins(family, generator), stop=stop)
                 solution = better_of(solution, found)
             if self.time_limit is not None:
                 solution = self._go_on(family, solution, generator, stop=passed)
@@ -146,6 +154,10 @@ def improved(
         # Out of reach in exact arithmetic on sensible data; it ends an endless exchange of rounding errors.
         max_flips = 100 * (len(spins) + patience) + 1000
     limits = {"max_flips": max_flips, "patience": patience, "tenure": tenure, "seed": seed}
+    if spins.device.type == "cpu" and not patience and stop is None:
+        from qpsbgd.solvers.search.descend import descended
+
+        return descended(family, spins, max_flips=max_flips)
     if spins.device.type == "cpu":
         flips = _search_compiled(family, spins, stop=stop, **limits)
         return Solution.of(family, spins, solver="descent", path="compiled", flips=int(flips.sum()))

@@ -1,0 +1,23 @@
+"""Compiled loops: numba's compiler with a cache on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numba import njit
+
+Function = Callable[..., Any]
+
+
+def compiled(**options: Any) -> Callable[[Function], Function]:
+    """`numba.njit` that keeps what it compiled on disk, or only in memory where no folder can be written."""
+
+    def decorate(function: Function) -> Function:
+        try:
+            result: Function = njit(cache=True, **options)(function)
+        except RuntimeError:
+            result = njit(**options)(function)
+        return result
+
+    return decorate
