@@ -96,7 +96,9 @@ def digits(choosing):
 
 
 def accuracy(model, inputs, targets):
-    right = sum(int((model(x).argmax(1) == y).sum()) for x, y in zip(inputs.split(2000), targets.split(2000), strict=True))
+    right = sum(
+        int((model(x).argmax(1) == y).sum()) for x, y in zip(inputs.split(2000), targets.split(2000), strict=True)
+    )
     return right / len(targets)
 
 
@@ -118,7 +120,9 @@ class Images:
         steps = budget * (len(inputs) // self.batch)
         binary = make(model, steps)
         optimizers = [binary]
-        if sum(p.numel() for p in model.parameters()) > sum(p.numel() for g in binary.param_groups for p in g["params"]):
+        if sum(p.numel() for p in model.parameters()) > sum(
+            p.numel() for g in binary.param_groups for p in g["params"]
+        ):
             optimizers.append(real_optimizer(model, binary, lr=1e-3))
         schedules = [torch.optim.lr_scheduler.CosineAnnealingLR(o, steps) for o in optimizers[1:]]
         order = torch.Generator().manual_seed(seed)
@@ -327,8 +331,14 @@ def main():
     )
     for task in given.tasks:
         rows = summary(task, runs, rates, given.seeds, budgets)
-        settings = {"task": task, "seeds": given.seeds, "device": torch.cuda.get_device_name() if DEVICE == "cuda" else "CPU"}
-        write_json(given.into / f"training_{task}.json", {"made with": environment(), "settings": settings, "rows": rows})
+        settings = {
+            "task": task,
+            "seeds": given.seeds,
+            "device": torch.cuda.get_device_name() if DEVICE == "cuda" else "CPU",
+        }
+        write_json(
+            given.into / f"training_{task}.json", {"made with": environment(), "settings": settings, "rows": rows}
+        )
         for row in rows:
             mean = sum(row["scores"]) / len(row["scores"])
             ahead = f"ridge {row['ridge ahead by']:+.4f} ± {row['ridge noise']:.4f}" if "ridge ahead by" in row else ""
