@@ -2,10 +2,11 @@
 
 Test accuracy (for Adult the loss on the training rows) after 1 to 30 epochs, every run with a cosine over its own
 length. QP-SBGD takes its default rate; every baseline takes the best of a grid of learning rates, chosen per task and
-budget on validation data with other seeds than the final ones. A best rate at the edge of a grid extends it. Runs with the same seed share
-initial weights and batches, so that methods are compared in pairs.
+budget on validation data with another seed than the final ones; the longest budgets take the choice of the next
+shorter one (`chosen_up_to`). A best rate at the edge of a grid extends it. Runs with the same seed share initial
+weights and batches, so that methods are compared in pairs.
 
-    python benchmarks/training.py TASK … [--processes N] [--seeds 5] [--most-epochs 30] [--into FILE]
+    python benchmarks/training.py TASK … [--processes N] [--seeds 5] [--most-epochs 30] [--into FOLDER]
 
 Finished runs are kept beside the result, so that a stopped study goes on. Runs on CUDA where there is one. Data are
 found through QPSBGD_DATA. Writes benchmarks/results/training_TASK.json for every task.
@@ -19,8 +20,9 @@ import argparse
 import hashlib
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, partial
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -57,9 +59,9 @@ GRIDS = {
 """Learning rates of the tuned methods; of all but SGD and ProxQuant in units of the initial range."""
 
 
-def dense(widths, *, norm=False, constant=False):
+def dense(widths, *, norm=False):
     layers = []
-    for n, m in zip(widths, widths[1:], strict=False):
+    for n, m in pairwise(widths):
         layers += [BinaryLinear(n, m), *([nn.BatchNorm1d(m)] if norm else []), nn.Hardtanh()]
     return nn.Sequential(*layers[:-1])
 
@@ -72,6 +74,23 @@ def convolutional(*, norm):
         layers += [nn.MaxPool2d(2)]
     layers += [nn.Flatten(), BinaryLinear(3136, 10), *([nn.BatchNorm1d(10)] if norm else [])]
     return nn.Sequential(nn.Unflatten(1, (1, 28, 28)), *layers)
+
+
+def wide():
+    """Three layers of 1024 units with batch norm, ReLU and a little dropout, as wide as BinaryConnect's network."""
+    layers, n = [nn.Dropout(0.2)], 784
+    for m in (1024, 1024, 1024):
+        layers, n = [*layers, BinaryLinear(n, m), nn.BatchNorm1d(m), nn.ReLU(), nn.Dropout(0.2)], m
+    return nn.Sequential(*layers, BinaryLinear(n, 10), nn.BatchNorm1d(10))
+
+
+def large_convolutional():
+    """Four 3 × 3 convolutions of 64 and 128 channels and two linear layers, with batch norm."""
+    layers, n = [nn.Unflatten(1, (1, 28, 28))], 1
+    for m, pool in ((64, []), (64, [nn.MaxPool2d(2)]), (128, []), (128, [nn.MaxPool2d(2)])):
+        layers, n = [*layers, BinaryConv2d(n, m, 3, padding=1), *pool, nn.BatchNorm2d(m), nn.Hardtanh()], m
+    layers += [nn.Flatten(), BinaryLinear(6272, 256), nn.BatchNorm1d(256), nn.Hardtanh()]
+    return nn.Sequential(*layers, BinaryLinear(256, 10), nn.BatchNorm1d(10))
 
 
 @cache
@@ -111,7 +130,11 @@ class Images:
     batch: int = 100
     budgets: tuple = (1, 3, 10)
     higher: bool = True
-    label_smoothing: float = 0.0
+    chosen_up_to: int = 3
+    left_out: dict = field(
+        default_factory=lambda: {10: ("proxquant", "bc-adam, default", "spins", "bc-sign", "bc-sgd")}
+    )
+    ours_alone: bool = False
 
     def run(self, make, *, budget, seed, choosing):
         inputs, targets, test_inputs, test_targets = self.data(choosing)
@@ -133,7 +156,7 @@ class Images:
                 for optimizer in optimizers:
                     optimizer.zero_grad()
                 outputs = model(inputs[batch])
-                F.cross_entropy(outputs, targets[batch], label_smoothing=self.label_smoothing).backward()
+                F.cross_entropy(outputs, targets[batch]).backward()
                 for each in (*optimizers, *schedules):
                     each.step()
         model.eval()
@@ -209,13 +232,18 @@ class Citation:
         return {"score": validation if choosing else test, "seconds": time.perf_counter() - start}
 
 
+SLOW = {10: ("proxquant", "bc-adam, default"), 30: ("proxquant", "bc-adam, default", "spins", "bc-sgd")}
+"""Methods that are left out of long budgets, to save time."""
+
 TASKS = {
-    "mnist-dense": Images(partial(dense, [784, 512, 512, 10]), budgets=(1, 3, 10, 30)),
+    "mnist-dense": Images(partial(dense, [784, 512, 512, 10]), budgets=(1, 3, 10, 30), chosen_up_to=10, left_out=SLOW),
     "mnist-dense-bn": Images(partial(dense, [784, 512, 512, 10], norm=True)),
-    "mnist-deep": Images(partial(dense, [784, *[256] * 8, 10])),
+    "mnist-deep": Images(partial(dense, [784, *[256] * 8, 10]), budgets=(3,)),
     "mnist-cnn": Images(partial(convolutional, norm=False)),
     "mnist-cnn-bn": Images(partial(convolutional, norm=True)),
-    "digits": Images(partial(dense, [64, 128, 10]), digits, batch=32, budgets=(2, 10)),
+    "mnist-wide": Images(wide, budgets=(50,), ours_alone=True),
+    "mnist-cnn-large": Images(large_convolutional, budgets=(10,), ours_alone=True),
+    "digits": Images(partial(dense, [64, 128, 10]), digits, batch=32, budgets=(2, 10), chosen_up_to=10, left_out={}),
     "adult-10": Adult(),
     "cora": Citation("cora"),
     "pubmed": Citation("pubmed"),
@@ -257,9 +285,18 @@ class Runs:
         return [self.kept[self._key(job)] for job in jobs]
 
 
+def methods(task, budget):
+    """The methods that are run on a task at a budget."""
+    if getattr(TASKS[task], "ours_alone", False):
+        return ["ridge"]
+    out = getattr(TASKS[task], "left_out", {}).get(budget, ())
+    return [method for method in METHODS if method not in out]
+
+
 def chosen_rates(runs, tasks, budgets):
     """The best learning rate of every tuned method per task and budget, on validation data."""
-    grids = {(t, m, b): list(GRIDS[m]) for t in tasks for m in GRIDS for b in budgets(t)}
+    choices = {t: [b for b in budgets(t) if b <= getattr(TASKS[t], "chosen_up_to", b)] for t in tasks}
+    grids = {(t, m, b): list(GRIDS[m]) for t in tasks for b in choices[t] for m in methods(t, b) if m in GRIDS}
     found = {}
     while grids:
         jobs = [
@@ -278,30 +315,36 @@ def chosen_rates(runs, tasks, budgets):
                 factor = 1 / 3 if best == min(rates) else 3
                 wider[t, m, b] = [*rates, float(f"{best * factor:.1g}")]
         grids = wider
+    for t in tasks:
+        for b in budgets(t):
+            for m in methods(t, b):
+                if m in GRIDS and (t, m, b) not in found:
+                    found[t, m, b] = found[t, m, max(choices[t])]
     return found
+
+
+def final_jobs(task, budget, method, rates, seeds):
+    lr = rates.get((task, method, budget))
+    shared = {"task": task, "method": method, "lr": lr, "budget": budget}
+    return [{**shared, "seed": seed, "choosing": False} for seed in range(seeds)]
 
 
 def summary(task, runs, rates, seeds, budgets):
     """Scores of all methods and seeds, and how ours compare in pairs with each other method."""
     rows = []
+    better = 1 if TASKS[task].higher else -1
     for budget in budgets(task):
         scores = {}
-        for method in METHODS:
-            lr = rates.get((task, method, budget))
-            jobs = [
-                {"task": task, "method": method, "lr": lr, "budget": budget, "seed": s, "choosing": False}
-                for s in range(seeds)
-            ]
-            found = runs.all(jobs)
+        for method in methods(task, budget):
+            found = runs.all(final_jobs(task, budget, method, rates, seeds))
             scores[method] = [result["score"] for result in found]
             seconds = sorted(result["seconds"] for result in found)[seeds // 2]
+            lr = rates.get((task, method, budget))
             rows.append({"budget": budget, "method": method, "lr": lr, "scores": scores[method], "seconds": seconds})
-        better = 1 if TASKS[task].higher else -1
-        for row in rows:
-            if row["budget"] == budget and row["method"] not in ("ridge", "spins"):
-                for ours in ("ridge", "spins"):
-                    gap, noise = difference_of(scores[ours], row["scores"])
-                    row[f"{ours} ahead by"], row[f"{ours} noise"] = better * gap, noise
+            for ours in {"ridge", "spins"} & scores.keys():
+                if method not in ("ridge", "spins"):
+                    gap, noise = difference_of(scores[ours], scores[method])
+                    rows[-1][f"{ours} ahead by"], rows[-1][f"{ours} noise"] = better * gap, noise
     return rows
 
 
@@ -322,11 +365,11 @@ def main():
     rates = chosen_rates(runs, given.tasks, budgets)
     runs.all(  # all tasks together, so that no process waits
         [
-            {"task": t, "method": m, "lr": rates.get((t, m, b)), "budget": b, "seed": s, "choosing": False}
+            job
             for t in given.tasks
-            for m in METHODS
             for b in budgets(t)
-            for s in range(given.seeds)
+            for m in methods(t, b)
+            for job in final_jobs(t, b, m, rates, given.seeds)
         ]
     )
     for task in given.tasks:

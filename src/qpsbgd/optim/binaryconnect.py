@@ -15,7 +15,7 @@ from qpsbgd.optim.layerwise import Layers, LayerwiseOptimizer, check_range, clip
 
 Update = Literal["sgd", "sign", "adam", "normalized"]
 
-RATE_FACTORS: Mapping[str, float] = MappingProxyType({"sign": 1.0, "adam": 4.0, "normalized": 0.7})
+RATE_FACTORS: Mapping[str, float] = MappingProxyType({"sign": 1.4, "adam": 5.6, "normalized": 1.0})
 """Of `default_rate`, per update. Steps of "sgd" are as large as the gradient, so no rate fits every loss."""
 SGD_RATE = 1.0
 """The default of "sgd", absolute: gradients of a mean loss are small beside latent weights in [−1, 1]."""

@@ -16,6 +16,7 @@ from qpsbgd.optim import ridge
 from qpsbgd.optim.binaryconnect import normalized
 from qpsbgd.optim.blocks import Blocks
 from qpsbgd.optim.layerwise import Layers, LayerwiseOptimizer, callers_level, check_range, check_whole, clipped, release
+from qpsbgd.optim.ridge import Penalty
 from qpsbgd.optim.step import LayerOptions, LayerStep, averaged, moved
 from qpsbgd.qubo import QuboFamily, Solution, binary_map
 from qpsbgd.qubo.binary_map import Scale, check_scale
@@ -33,7 +34,7 @@ _SPINS = "spins"
 _KEPT = (*_FAMILY, _SPINS)
 _SILENT_STEPS = 10
 """Steps after which a layer that has never recorded anything is reported."""
-_RATE_FACTOR = 2.0
+_RATE_FACTOR = 2.8
 _MOST_ROWS = 2048
 """Rows that a layer records of one pass; of a convolution's patches, evenly spaced ones are taken."""
 TRAINING = Descent(warm=True)
@@ -46,7 +47,7 @@ class QPSBGD(LayerwiseOptimizer):
     """Quantum projected stochastic binary-gradient descent (Alg. 1), over ±1 or over the reals.
 
         spins:   Q̄ ← β Q̄ + (1−β) Q,   S̄ ← β S̄ + (1−β) S,   G = argmin over {−1, +1} of the family (Q̄, S̄)
-        ridge:   G = (Q̄ + ρ · tr(Q̄) · I)⁻¹ S̄, divided by its root mean square
+        ridge:   G = (Q̄ + δ · mean(diag Q̄) · I)⁻¹ S̄, divided by its root mean square
         both:    Ω ← clip(Ω − lr · G, ±clip)
 
     "spins" is the paper's method, for annealers and solvers of QUBOs: (Q, S) is the `binary_map` of the rows that the
@@ -69,7 +70,7 @@ class QPSBGD(LayerwiseOptimizer):
             the paper does. "auto" is "range" where no lr is given, and 1 elsewhere.
         steps: Steps of the whole training: the learning rate then falls to zero over them, by a cosine.
         relative: Whether `lr` is in units of each layer's initial range; so by default only where no lr is given.
-        ridge: ρ. The larger, the nearer G is to the gradient.
+        ridge: δ. The larger, the nearer G is to the gradient; "auto" is 10, less with few rows.
         memory: Of the ridge: how much of Q̄ is kept when new rows come in.
         refresh: Of the ridge: steps for which Q̄ and its factorisation serve.
         block: Layers with more inputs are cut into blocks of at most so many, each a problem of its own; None for no
@@ -103,7 +104,7 @@ class QPSBGD(LayerwiseOptimizer):
         clip: float | Literal["auto", "range"] | None = "auto",
         steps: int | None = None,
         relative: bool | None = None,
-        ridge: float = 0.02,
+        ridge: Penalty = "auto",
         memory: float = 0.9,
         refresh: int = 20,
         block: int | None = 1024,
@@ -434,7 +435,8 @@ class QPSBGD(LayerwiseOptimizer):
             raise ValueError(f'projection must be "ridge" or "spins", got {options["projection"]!r}')
         check_range(options, "momentum", least=0, below=1)
         check_scale(options["scale"])
-        check_range(options, "ridge", above=0)
+        if options["ridge"] != "auto":
+            check_range(options, "ridge", above=0)
         check_range(options, "memory", least=0, below=1)
         check_whole(options, "refresh", least=1)
         if options["block"] is not None:

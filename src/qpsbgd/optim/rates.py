@@ -9,12 +9,12 @@ UNKNOWN_LENGTH = 4000
 
 
 def default_rate(factor: float, *, layers: int, steps: int | None) -> float:
-    """The rate factor / (layers · √steps), in units of the initial range.
+    """The rate factor / (layers^1.5 · √steps), in units of the initial range.
 
     Steps that point anywhere then carry a latent weight over the same share of its range in runs of any length. The
     deeper the net, the smaller that share, because the changes of all layers add up. See docs/decisions.md.
     """
-    return factor / (layers * math.sqrt(steps or UNKNOWN_LENGTH))
+    return factor / (layers**1.5 * math.sqrt(steps or UNKNOWN_LENGTH))
 
 
 def cosine(step: int, steps: int) -> float:

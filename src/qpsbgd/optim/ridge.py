@@ -1,6 +1,6 @@
 """The ridge projection: a layer's least squares over the reals, solved with one factorisation for all columns.
 
-    G = (Q̄ + ρ · tr(Q̄) · I)⁻¹ S̄,   divided by its root mean square
+    G = (Q̄ + δ · mean(diag Q̄) · I)⁻¹ S̄,   divided by its root mean square
 
 Q̄ is the mean of j jᵀ over rows j = gain · x of the layer's inputs, S̄ the mean of the weight's gradient Σ v j. It is the
 least-squares problem of the paper's map over ℝⁿ instead of {−1, +1}ⁿ, with a ridge: many bits per entry of G instead
@@ -11,15 +11,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from qpsbgd.optim.blocks import Blocks
 
-STATE = ("gradient", "gram", "step", "refreshes")
-"""What is kept of a layer: S̄, Q̄, the steps made, and how many of them renewed Q̄."""
+STATE = ("gradient", "gram", "step", "refreshes", "penalty")
+"""What is kept of a layer: S̄, Q̄, the steps made, how many of them renewed Q̄, and δ."""
+
+Penalty = float | Literal["auto"]
+
+
+def penalty_of(ridge: Penalty, rows: int) -> float:
+    """δ. By default (rows/32)² within 1 and 10: the noise of few rows' gradients lies along the strong inputs."""
+    return min(10.0, max(1.0, (rows / 32) ** 2)) if ridge == "auto" else float(ridge)
 
 
 def due(step: int, refresh: int) -> bool:
@@ -67,9 +74,10 @@ def advance(
         rate = (1 - memory) / (1 - memory ** new["refreshes"])
         fresh = gram(rows.to(grad), blocks)
         new["gram"] = fresh if "gram" not in new else torch.lerp(new["gram"], fresh, rate)
+        new["penalty"] = penalty_of(options["ridge"], len(rows))
         inverses = None
     if inverses is None:
-        inverses = inverse(new["gram"], options["ridge"], blocks)
+        inverses = inverse(new["gram"], new["penalty"], blocks)
     return Advance(new, inverses, projected(new["gradient"], inverses, blocks))
 
 
@@ -79,26 +87,26 @@ def gram(rows: Tensor, blocks: Blocks) -> Tensor:
     return cut.transpose(1, 2) @ cut / len(rows)
 
 
-def inverse(mean: Tensor, ridge: float, blocks: Blocks) -> Tensor:
-    """(Q̄ + ρ · tr(Q̄) · I)⁻¹ for Q̄ (count, width, width), up to a factor; where all inputs are zero, the identity.
+def inverse(mean: Tensor, penalty: float, blocks: Blocks) -> Tensor:
+    """(Q̄ + δ · mean(diag Q̄) · I)⁻¹ for Q̄ (count, width, width), up to a factor; δ⁻¹ I where all inputs are zero.
 
-    All blocks share one ridge, by the mean trace of the groups: a group with weak inputs then takes small steps, and a
-    layer cut into blocks takes nearly those of the whole. It bounds the condition number by 1 + 1/ρ, so single
-    precision is enough unless ρ is tiny; then Cholesky's method may fail, and double precision is tried.
+    All blocks share one ridge: a group with weak inputs then takes small steps, and a layer cut into blocks takes nearly
+    those of the whole. It bounds the condition number by 1 + n/δ, so single precision is enough unless δ is tiny; then
+    Cholesky's method may fail, and double precision is tried.
 
     Raises:
         ValueError: The matrix is not positive definite in double precision either, or not finite.
     """
     for precise in (mean, mean.double()):
-        trace = precise.diagonal(dim1=-2, dim2=-1).sum() / blocks.groups
-        system = precise / torch.where(trace > 0, trace, 1)
-        system.diagonal(dim1=-2, dim2=-1).add_(ridge)
+        diagonal = precise.diagonal(dim1=-2, dim2=-1).sum() / (blocks.groups * blocks.inputs)
+        system = precise / torch.where(diagonal > 0, diagonal, 1)
+        system.diagonal(dim1=-2, dim2=-1).add_(penalty)
         factor, failed = torch.linalg.cholesky_ex(system)
         if not bool(failed.any()):
             return torch.cholesky_inverse(factor).to(mean.dtype)
     if not bool(mean.isfinite().all()):
         raise ValueError("the inputs hold NaN or infinite values; the forward pass has diverged")
-    raise ValueError(f"the inputs are too alike for a ridge of {ridge:g}; take a larger one")
+    raise ValueError(f"the inputs are too alike for a ridge of {penalty:g}; take a larger one")
 
 
 def projected(mean: Tensor, inverses: Tensor, blocks: Blocks) -> Tensor:

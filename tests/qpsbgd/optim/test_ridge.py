@@ -49,7 +49,7 @@ def assert_equal(first, second):
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
-@pytest.mark.parametrize("penalty", [0.001, 0.02, 10.0])
+@pytest.mark.parametrize("penalty", [0.01, 1.0, 30.0])
 def test_a_step_solves_the_ridge_regression_of_the_output_gradients(penalty):
     torch.manual_seed(0)
     layer = BinaryLinear(6, 3, dtype=torch.float64)
@@ -58,8 +58,8 @@ def test_a_step_solves_the_ridge_regression_of_the_output_gradients(penalty):
     optimizer = QPSBGD(layer, lr=0.01, ridge=penalty)
     (layer(x) * v).sum().backward()
     optimizer.step()
-    # The same by stacking the ridge below the rows: min ‖X g − v‖² + ρ ‖X‖² ‖g‖².
-    weight = (penalty * x.square().sum()).sqrt()
+    # The same by stacking the ridge below the rows: min ‖X g − v‖² + δ mean(diag XᵀX) ‖g‖².
+    weight = (penalty * x.square().sum(0).mean()).sqrt()
     stacked = torch.cat([x, weight * torch.eye(6, dtype=torch.float64)])
     solution = torch.linalg.lstsq(stacked, torch.cat([v, torch.zeros(6, 3, dtype=torch.float64)])).solution.T
     step = 0.01 * solution / solution.square().mean().sqrt()
@@ -120,6 +120,20 @@ def test_a_layer_cut_into_blocks_takes_nearly_the_step_of_the_whole():
         assert optimizer.state[layer.weight]["gram"].shape == ((1, 64, 64) if block is None else (2, 32, 32))
     assert torch.cosine_similarity(*directions, dim=0) > 0.95
     assert not torch.equal(*directions)
+
+
+@pytest.mark.parametrize(("rows", "penalty"), [(16, 1.0), (64, 4.0), (200, 10.0)])
+def test_the_default_ridge_is_smaller_where_a_step_has_few_rows(rows, penalty):
+    x, v = torch.randn(rows, 6), torch.randn(rows, 3)
+    ends = []
+    for given in ("auto", penalty):
+        torch.manual_seed(0)
+        layer = BinaryLinear(6, 3)
+        optimizer = QPSBGD(layer, lr=0.01, ridge=given)
+        (layer(x) * v).sum().backward()
+        optimizer.step()
+        ends.append(layer.weight.detach().clone())
+    assert torch.equal(*ends)
 
 
 def test_the_factorisation_serves_until_the_next_refresh():
@@ -240,7 +254,7 @@ def test_the_default_rate_is_relative_to_the_initial_range_of_each_layer():
     model = nn.Sequential(BinaryLinear(100, 50), nn.Hardtanh(), BinaryLinear(50, 10))
     optimizer = QPSBGD(model, steps=100)
     lr = optimizer.param_groups[0]["lr"]
-    assert lr == pytest.approx(2 / (2 * 10))
+    assert lr == pytest.approx(2.8 / (2**1.5 * 10))
     before = latent(model)
     model(torch.randn(32, 100)).square().sum().backward()
     optimizer.step()
@@ -343,7 +357,7 @@ def test_a_batch_of_zeros_changes_nothing():
 def test_inputs_that_are_all_alike_need_a_ridge_that_is_not_tiny():
     blocks = Blocks.of(BinaryLinear(3, 2), None)
     alike = torch.ones(1, 3, 3)
-    assert ridge.inverse(alike, 0.02, blocks).isfinite().all()
+    assert ridge.inverse(alike, 1.0, blocks).isfinite().all()
     assert ridge.inverse(alike, 1e-9, blocks).isfinite().all()  # in double precision
     with pytest.raises(ValueError, match="take a larger one"):
         ridge.inverse(alike - torch.eye(3), 1e-30, blocks)
