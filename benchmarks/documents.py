@@ -356,6 +356,8 @@ def keep(folder):
     for path in folder.glob("*.json"):
         if path.stem in (*EXPERIMENTS, "digits"):
             content = json.loads(path.read_text(encoding="utf-8"))
+            if "figures" in content:
+                content["figures"] = [figure for figure in content["figures"] if not figure.get("shows_data")]
             (target / path.name).write_text(json.dumps(content, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

@@ -65,7 +65,7 @@ class AdultAccuracy(Comparison):
         """QP-SBGD in both forms, on a virtual chip, and the baselines; the paper's rates are in the grids."""
         return paper_lines(
             ours=rates(0.003, 0.008, 0.03, scale=1.0, momentum=0.9),
-            literal=(0.008, 0.03, 0.1),
+            literal=(0.008, 0.03),
             virtual=True,
             solver=self.solver,
             sgd=sgd_grid(0.01, 0.1, 1.0),

@@ -52,7 +52,7 @@ class LogReg(Comparison):
     series = (Series("loss", "loss"),)
     chosen_by = LATE
     seeds: int = 10
-    choosing_seeds: int = 5
+    choosing_seeds: int = 3
     points: int = 100
     batch: int = 20
     steps: int = 150
@@ -69,7 +69,7 @@ class LogReg(Comparison):
         found = paper_lines(
             ours=rates(*grid, scale=1.0, momentum=0.9),
             literal=grid,
-            virtual=not fixed,
+            virtual=True,
             solver=self.solver,
             sgd=rates(5e-5) if fixed else sgd_grid(0.05, 0.2, 0.5),
             sign=rates(*grid),

@@ -127,6 +127,8 @@ def judged(claim: Claim, values: Values, higher: Mapping[str, bool]) -> Judged:
 
 def _difference_text(difference: float, noise: float) -> str:
     spread = f" ± {noise:.2g}" if math.isfinite(noise) else ""
+    if math.isfinite(noise) and abs(difference) < 1e-3 * noise:
+        difference = 0.0
     return f"difference {difference:+.2g}{spread} (paired)"
 
 

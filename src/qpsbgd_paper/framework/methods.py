@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -11,6 +10,7 @@ from typing import Any, Literal
 from torch.optim import Optimizer
 
 from qpsbgd.optim import QPSBGD, BinaryConnect, ProxQuant
+from qpsbgd.optim.binaryconnect import Update
 from qpsbgd.optim.layerwise import Layers
 from qpsbgd.solvers import make_solver
 from qpsbgd_paper.framework.claims import Claim
@@ -18,6 +18,7 @@ from qpsbgd_paper.framework.paid import PAID, with_record
 
 Options = dict[str, Any]
 Grid = tuple[Options, ...]
+Builder = Callable[[Layers, Options, int], Optimizer]
 SolverChoice = str | Options
 """A solver's name, or its options with the name under "name"."""
 
@@ -35,8 +36,6 @@ SPINS, RIDGE = "qpsbgd", "qpsbgd-ridge"
 GUROBI, DWAVE = "qpsbgd-printed", "qpsbgd-virtual"
 """The lines that stand for the paper's QP-SBGD (G) and (D): its equation as printed, answered by our solver and on a
 virtual chip."""
-
-HAS_RIDGE = "projection" in inspect.signature(QPSBGD).parameters
 
 
 @dataclass(frozen=True)
@@ -57,9 +56,13 @@ class Line:
     kind: Literal["ours", "paper", "variant", "baseline"] = "baseline"
     settings: Options = field(default_factory=dict)
 
+    def with_options(self, **options: Any) -> Line:
+        """The same line with further options in all points of its grid."""
+        return replace(self, grid=tuple({**point, **options} for point in self.grid))
+
     def at_defaults(self) -> Line:
-        """The same method as a user gets it who gives no options but those that make it this form."""
-        kept = {name: value for name, value in self.grid[0].items() if name == "projection"}
+        """The same method as a user gets it who gives its form, the length of training and nothing else."""
+        kept = {name: value for name, value in self.grid[0].items() if name in ("projection", "schedule")}
         return replace(self, grid=(kept,))
 
 
@@ -109,17 +112,16 @@ def summed(options: Options) -> bool:
     return bool(options.get("reduction") == "sum")
 
 
-def ridge_line(grid: Grid) -> dict[str, Line]:
-    """QP-SBGD with the projection onto the reals, at the learning rates of a grid; none where QPSBGD lacks it."""
-    points = rates(*sorted({point["lr"] for point in grid}), projection="ridge")
-    return {RIDGE: Line("QP-SBGD (ridge)", "qpsbgd", points, "ours")} if HAS_RIDGE else {}
+def ridge_line() -> dict[str, Line]:
+    """QP-SBGD with the projection onto the reals, at learning rates in units of the initial range."""
+    points = rates(0.03, 0.1, 0.3, projection="ridge", relative=True, clip="range")
+    return {RIDGE: Line("QP-SBGD (ridge)", "qpsbgd", points, "ours")}
 
 
 def virtual_line(grid: Grid) -> dict[str, Line]:
     """QP-SBGD as printed on a virtual chip."""
-    return {
-        DWAVE: Line("QP-SBGD as printed (virtual QPU)", "qpsbgd", _with_solver(grid, dict(VIRTUAL_CHIP)), "variant")
-    }
+    line = Line("QP-SBGD as printed (virtual QPU)", "qpsbgd", grid, "variant")
+    return {DWAVE: line.with_options(solver=dict(VIRTUAL_CHIP))}
 
 
 def solver_lines(solver: SolverChoice | None, *, ours: Grid, paper: Grid) -> dict[str, Line]:
@@ -127,16 +129,11 @@ def solver_lines(solver: SolverChoice | None, *, ours: Grid, paper: Grid) -> dic
     if solver is None:
         return {}
     name = solver_name(solver)
-    return {
-        f"qpsbgd-{name}": Line(f"QP-SBGD (spins, {name})", "qpsbgd", _with_solver(ours, solver), "variant"),
-        f"qpsbgd-printed-{name}": Line(
-            f"QP-SBGD as printed ({name})", "qpsbgd", _with_solver(paper, solver), "variant"
-        ),
+    found = {
+        f"qpsbgd-{name}": Line(f"QP-SBGD (spins, {name})", "qpsbgd", ours, "variant"),
+        f"qpsbgd-printed-{name}": Line(f"QP-SBGD as printed ({name})", "qpsbgd", paper, "variant"),
     }
-
-
-def _with_solver(grid: Grid, solver: Any) -> Grid:
-    return tuple({**point, "solver": solver} for point in grid)
+    return {key: line.with_options(solver=solver) for key, line in found.items()}
 
 
 def prepare_virtual_chip(*widths: int) -> None:
@@ -165,24 +162,34 @@ def solver_name(choice: SolverChoice) -> str:
 
 
 def _qpsbgd(layers: Layers, options: Options, steps: int) -> Optimizer:
-    given = {name: value for name, value in options.items() if name != "reduction"}  # which is the loss's
+    given = _given(options, steps)
     if "solver" in given:
         given["solver"] = chosen_solver(given["solver"])
     return QPSBGD(layers, **given)
 
 
+def _binaryconnect(update: Update) -> Builder:
+    return lambda layers, options, steps: BinaryConnect(layers, update=update, **_given(options, steps))
+
+
 def _proxquant(layers: Layers, options: Options, steps: int) -> Optimizer:
-    # Its schedule is part of the method: how much of the way to ±1 the proximal steps cover by the end.
-    given = dict(options)
+    # How much of the way to ±1 the proximal steps cover by the end is part of the method.
+    given = _given(options, steps)
     return ProxQuant(layers, rate=2 * given.pop("pull", 1.0) / steps**2, **given)
 
 
-BUILDERS: Mapping[str, Callable[[Layers, Options, int], Optimizer]] = MappingProxyType(
+def _given(options: Options, steps: int) -> Options:
+    """An optimiser's own options: those of the loss are left out, and a schedule is said by the number of steps."""
+    given = {name: value for name, value in options.items() if name not in ("reduction", "schedule")}
+    return {**given, "steps": steps} if options.get("schedule") == "cosine" else given
+
+
+BUILDERS: Mapping[str, Builder] = MappingProxyType(
     {
         "qpsbgd": _qpsbgd,
-        "bc-sgd": lambda layers, options, _: BinaryConnect(layers, update="sgd", **options),
-        "bc-sign": lambda layers, options, _: BinaryConnect(layers, update="sign", **options),
-        "bc-adam": lambda layers, options, _: BinaryConnect(layers, update="adam", **options),
+        "bc-sgd": _binaryconnect("sgd"),
+        "bc-sign": _binaryconnect("sign"),
+        "bc-adam": _binaryconnect("adam"),
         "proxquant": _proxquant,
     }
 )
@@ -216,7 +223,7 @@ def paper_lines(
     """All lines of an experiment of the paper.
 
     Args:
-        ours: Grid of QP-SBGD with spins, scale and momentum; its learning rates are also those of the ridge.
+        ours: Grid of QP-SBGD with spins, scale and momentum.
         literal: Learning rates of the paper's form.
         virtual: Whether the paper's form is also run on a virtual chip.
         solver: A solver that the user named, for two more lines.
@@ -226,8 +233,8 @@ def paper_lines(
     """
     paper = printed(*literal, solver=exact)
     return {
-        SPINS: Line(f"QP-SBGD (spins, {named or exact})", "qpsbgd", _with_solver(ours, exact), "ours"),
-        **ridge_line(ours),
+        SPINS: Line(f"QP-SBGD (spins, {named or exact})", "qpsbgd", ours, "ours").with_options(solver=exact),
+        **ridge_line(),
         GUROBI: Line(f"QP-SBGD as printed ({named or exact})", "qpsbgd", paper, "paper"),
         **(virtual_line(paper) if virtual else {}),
         **solver_lines(solver, ours=ours, paper=paper),
@@ -237,7 +244,7 @@ def paper_lines(
 
 def aims(metric: str, *cases: str, where: str = "") -> list[Claim]:
     """What this project wants of each of its forms: to be better than every baseline in these cases."""
-    forms = {SPINS: "spins"} | ({RIDGE: "ridge"} if HAS_RIDGE else {})
+    forms = {SPINS: "spins", RIDGE: "ridge"}
     return [
         Claim(
             f"QP-SBGD ({form}) is better than every baseline{where}",

@@ -128,8 +128,8 @@ class Exact(Solver):
         per_node = (time.monotonic() - begun) / (easy * len(linear))
         if self.time_limit is None and per_node * self.node_limit * len(hard) > LONG:
             warnings.warn(
-                f'the solver "exact" may take minutes for columns of {family.num_spins} spins: use "auto" or "descent" '
-                "instead, or give it a time_limit (seconds) or a smaller node_limit",
+                f'the solver "exact" may take minutes for columns of {family.num_spins} spins: use "auto" or '
+                '"descent", or give it a time_limit (seconds) or a smaller node_limit',
                 stacklevel=2,
             )
         few = 2 * torch.get_num_threads()
