@@ -1,7 +1,7 @@
 """How many rows of a convolution does a step need? Accuracy and time against the rows that are recorded of a pass.
 
-The small CNN of `training.py` on 10,000 images of MNIST, one epoch of batches of 100 (78,400 patches in the first layer,
-19,600 in the second), 2000 other images for the score, three seeds, ridge and spins at their defaults.
+The small CNN of `training.py` on 10,000 images of MNIST, one epoch of batches of 100 (78,400 patches in the first
+layer, 19,600 in the second), 2000 other images for the score, three seeds, ridge and spins at their defaults.
 
     python benchmarks/sampled_rows.py        writes benchmarks/results/sampled_rows.json
 """

@@ -46,7 +46,7 @@ FRESH = Annotated[bool, typer.Option("--fresh", help="Do finished runs again ins
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for results and report.")] = Path("results/demo"),
     workers: PROCESSES = DEFAULT_PROCESSES,
-    seeds: Annotated[int, typer.Option(min=1, help="Runs per method on digits.")] = 8,
+    seeds: Annotated[int, typer.Option(min=1, help="Runs per method on digits.")] = 5,
     epochs: Annotated[int, typer.Option(min=1, help="Epochs of the long budget.")] = 10,
     fresh: FRESH = False,
 ) -> None:
@@ -56,7 +56,7 @@ def demo(
     from qpsbgd_paper.experiments.logreg import LogReg
 
     budgets = (epochs,) if epochs <= 2 else (2, epochs)
-    experiments = [Digits(budgets=budgets, seeds=seeds), LogReg(seeds=8, choosing_seeds=1)]
+    experiments = [Digits(budgets=budgets, seeds=seeds, choosing_seeds=1), LogReg(seeds=5, choosing_seeds=1)]
     _write_report(_run(experiments, out=out, workers=workers, fresh=fresh, command="qpsbgd demo"), out)
 
 
