@@ -18,8 +18,8 @@ from qpsbgd.qubo.sparse import SparseIsing, TooLargeError, check_dense
 if TYPE_CHECKING:
     import dimod
 
-MAX_VARIABLES = 100_000_000
-"""The most variables a problem may have: sparse solvers need a few arrays of that length, 0.8 GB each."""
+MAX_VARIABLES = 10_000_000
+"""The most variables a problem may have: sparse solvers need a few arrays of that length, 80 MB each."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,9 +30,9 @@ def test_the_vartype_may_be_written_in_several_ways(write, comment):
         ("# vartype=TERNARY\n0 1 2\n", "line 1: the vartype must be SPIN or BINARY, got 'TERNARY'"),
         ("0 1\n", "line 1: every entry must have a value.*got '0 1'"),
         ("# nothing\n", "is empty"),
-        ("0 1 2\n0 100000000 1\n", "line 2: i and j must be from 0 to 99999999, got '0 100000000 1'"),
-        ("0 1 2\n0 99999999999999999999 1\n", "line 2: i and j must be from 0 to 99999999"),
-        ("0 1 2\n0 -99999999999999999999 1\n", "line 2: i and j must be from 0 to 99999999"),
+        ("0 1 2\n0 10000000 1\n", "line 2: i and j must be from 0 to 9999999, got '0 10000000 1'"),
+        ("0 1 2\n0 99999999999999999999 1\n", "line 2: i and j must be from 0 to 9999999"),
+        ("0 1 2\n0 -99999999999999999999 1\n", "line 2: i and j must be from 0 to 9999999"),
         ("0 1 2\n0 1.0 1\n", "line 2 must be `i j value` with whole numbers i and j, got '0 1.0 1'"),
     ],
 )
