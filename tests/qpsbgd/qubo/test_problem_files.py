@@ -521,3 +521,29 @@ def test_qubo_and_ising_problems_agree_with_dimod():
         assert qubo_problem(matrix, offset=0.5).energies(spins).item() == pytest.approx(qubo.energy(list(bits)))
         ours = ising_problem(fields, matrix, offset=0.5).energies(spins).item()
         assert ours == pytest.approx(ising.energy([2 * b - 1 for b in bits]))
+
+
+@pytest.mark.parametrize(
+    ("places", "neighbours", "biases", "message"),
+    [
+        ([0, 2, 3], [1, 2, 0, 0], [1, 2, 1, 2], None),
+        ([0, 2, 3], [1, 2, 0, 0], [1, 2, 1, 3], "the two copies of a quadratic bias differ"),
+        ([0, 2, 3], [1, 2, 0, 1], [1, 2, 1, 2], "a quadratic bias has no second copy"),
+        ([0, 2, 4], [1, 1, 0, 0], [1, 1, 1, 1], "a pair of variables has two quadratic biases"),
+        ([0, 2, 3], [1, 3, 0, 0], [1, 2, 1, 2], "belongs to no pair of variables"),
+        ([0, 2, 3], [1, 0, 0, 0], [1, 2, 1, 2], "belongs to no pair of variables"),
+        ([0, 3, 2], [1, 2, 0, 0], [1, 2, 1, 2], "out of order"),
+        ([1, 2, 3], [1, 2, 0, 0], [1, 2, 1, 2], "out of order"),
+    ],
+)
+def test_couplings_of_a_bqm_file_that_contradict_each_other_are_refused(tmp_path, places, neighbours, biases, message):
+    content = file_of(dimod.BinaryQuadraticModel({0: 0.0, 1: 0.0, 2: 0.0}, {(0, 1): 1.0, (0, 2): 2.0}, 0.0, "SPIN"))
+    entry = [("index", "<i4"), ("bias", "<f8")]
+    linear = np.array([(place, 0.0) for place in places], dtype=entry)
+    quadratic = np.array(list(zip(neighbours, biases, strict=True)), dtype=entry)
+    path = written(tmp_path, "p.bqm", content[: -7 * 12] + linear.tobytes() + quadratic.tobytes())
+    if message is None:
+        assert path.read_bytes() == content
+        return
+    with pytest.raises(ValueError, match=message):
+        read_problem(path)
