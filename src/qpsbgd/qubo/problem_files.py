@@ -126,7 +126,7 @@ def _read(path: Path, number: int | None, format: str | None) -> Problem:
 
 def _by_suffix(path: Path) -> str | None:
     """The format that the suffix names; None if the content must tell."""
-    suffix = Path(path.stem if path.suffix.lower() == ".gz" else path.name).suffix.lower()
+    suffix = Path(path.stem if path.suffix == ".gz" else path.name).suffix.lower()
     if suffix in _SUFFIXES:
         return _SUFFIXES[suffix]
     if re.fullmatch(r"\.txt|(\.[0-9]+)?", suffix):  # Biq Mac's graphs end in .0 to .9, the G-set's in nothing
@@ -209,7 +209,7 @@ def _family(arrays: dict[str, np.ndarray[Any, Any]]) -> QuboFamily:
 def _opened(path: Path) -> Iterator[IO[bytes]]:
     """The file's bytes, decompressed if its name ends in `.gz`."""
     with path.open("rb") as file:
-        yield io.BytesIO(gzip.decompress(file.read())) if path.suffix.lower() == ".gz" else file
+        yield io.BytesIO(gzip.decompress(file.read())) if path.suffix == ".gz" else file
 
 
 @contextlib.contextmanager

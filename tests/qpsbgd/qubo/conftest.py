@@ -14,7 +14,7 @@ def write(tmp_path):
             np.savez(path, **content)
             return path
         whole = content.encode() if isinstance(content, str) else content
-        path.write_bytes(gzip.compress(whole) if name.lower().endswith(".gz") else whole)
+        path.write_bytes(gzip.compress(whole) if name.endswith(".gz") else whole)
         return path
 
     return written

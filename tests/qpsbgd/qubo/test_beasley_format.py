@@ -97,7 +97,7 @@ def test_a_file_that_may_be_qubo_or_graph_is_refused_with_both_lines_to_type(wri
         ("p.mc.gz", TRIANGLE, "maxcut"),
         ("p.gset", TRIANGLE, "maxcut"),
         ("p.sparse", TRIANGLE, "biqmac"),
-        ("p.sparse.GZ", QUBO, "biqmac"),
+        ("p.sparse.gz", QUBO, "biqmac"),
     ],
 )
 def test_what_content_or_suffix_tell_is_believed(write, name, text, format):
