@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from qpsbgd.nn import BinaryLayer
-from qpsbgd.optim.figures import movement
 from qpsbgd.optim.layerwise import LayerwiseOptimizer, check_whole
 from qpsbgd.optim.qpsbgd import QPSBGD
+from qpsbgd.optim.step_figures import movement
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,6 @@ class Monitor:
         self._model, self._optimizer, self._writers, self._every = model, optimizer, writers, every
         if not self._names():
             raise ValueError("the optimiser trains no layer of this model; pass the model that it was made for")
-        self._begun: int | None = None
         self._weights: dict[BinaryLayer, Tensor] = {}
         self._heard: dict[BinaryLayer, dict[str, float]] = {}
         self._hooks = [
@@ -118,10 +117,8 @@ class Monitor:
 
     def _before(self, _: Optimizer, args: Any, kwargs: Any) -> None:
         self._forget()  # the last step may have failed
-        steps = self._steps()
-        if (steps + 1) % self._every:
+        if (self._steps() + 1) % self._every:
             return
-        self._begun = steps
         self._weights = {layer: layer.weight.detach().clone() for layer in self._names()}
         if isinstance(self._optimizer, QPSBGD):
             self._optimizer.observers.append(self._hear)
@@ -131,14 +128,12 @@ class Monitor:
 
     @torch.no_grad()
     def _after(self, _: Optimizer, args: Any, kwargs: Any) -> None:
-        begun, weights, heard, steps = self._begun, self._weights, self._heard, self._steps()
+        weights, heard, names, step = self._weights, self._heard, self._names(), self._steps()
         self._forget()
-        if begun is None or steps == begun:  # a step to leave out, or one that was skipped
-            return
         observations = [
-            Observation(steps, name, movement(layer, weights[layer]) | heard.get(layer, {}))
-            for layer, name in self._names().items()
-            if layer in weights and (layer in heard or self._moves_by_gradient(layer))
+            Observation(step, names[layer], movement(layer, before) | heard.get(layer, {}))
+            for layer, before in weights.items()
+            if layer in heard or self._moves_by_gradient(layer)
         ]
         if observations:
             for writer in self._writers:
@@ -148,7 +143,7 @@ class Monitor:
         return not isinstance(self._optimizer, QPSBGD) and layer.weight.grad is not None
 
     def _forget(self) -> None:
-        self._begun, self._weights, self._heard = None, {}, {}
+        self._weights, self._heard = {}, {}
         if isinstance(self._optimizer, QPSBGD) and self._hear in self._optimizer.observers:
             self._optimizer.observers.remove(self._hear)
 

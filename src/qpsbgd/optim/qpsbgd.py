@@ -16,10 +16,10 @@ from qpsbgd.openmp import guard_fork
 from qpsbgd.optim import ridge
 from qpsbgd.optim.binaryconnect import normalized
 from qpsbgd.optim.blocks import Blocks
-from qpsbgd.optim.figures import now, projection
 from qpsbgd.optim.layerwise import Layers, LayerwiseOptimizer, callers_level, check_range, check_whole, clipped, release
 from qpsbgd.optim.ridge import Penalty
 from qpsbgd.optim.step import LayerOptions, LayerStep, averaged, moved
+from qpsbgd.optim.step_figures import now, projection
 from qpsbgd.qubo import QuboFamily, Solution, binary_map
 from qpsbgd.qubo.binary_map import Scale, check_scale
 from qpsbgd.solvers import Solver, make_solver
