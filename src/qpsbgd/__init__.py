@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from qpsbgd.nn import summary
-    from qpsbgd.optim import QPSBGD, BinaryConnect, Checkpoint, ProxQuant, check_claimed, minimize, real_optimizer
+    from qpsbgd.optim import (
+        QPSBGD,
+        BinaryConnect,
+        Checkpoint,
+        JsonLines,
+        Monitor,
+        ProxQuant,
+        TensorBoard,
+        check_claimed,
+        minimize,
+        real_optimizer,
+    )
 
 __version__ = "0.1.0"
 
@@ -15,7 +26,10 @@ __all__ = [
     "QPSBGD",
     "BinaryConnect",
     "Checkpoint",
+    "JsonLines",
+    "Monitor",
     "ProxQuant",
+    "TensorBoard",
     "__version__",
     "check_claimed",
     "minimize",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal, TypeGuard, get_args
 
 import torch
@@ -18,6 +19,7 @@ from qpsbgd.optim.blocks import Blocks
 from qpsbgd.optim.layerwise import Layers, LayerwiseOptimizer, callers_level, check_range, check_whole, clipped, release
 from qpsbgd.optim.ridge import Penalty
 from qpsbgd.optim.step import LayerOptions, LayerStep, averaged, moved
+from qpsbgd.optim.step_figures import now, projection
 from qpsbgd.qubo import QuboFamily, Solution, binary_map
 from qpsbgd.qubo.binary_map import Scale, check_scale
 from qpsbgd.solvers import Solver, make_solver
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from qpsbgd.solvers.annealer.budget import Estimate
 
 Projection = Literal["spins", "ridge"]
+Observer = Callable[[BinaryLayer, dict[str, float]], None]
 
 _FAMILY = ("quadratic", "linear", "offset")
 _SPINS = "spins"
@@ -78,7 +81,10 @@ class QPSBGD(LayerwiseOptimizer):
 
     Attributes:
         solver: The solver of the spins; another one may be set between two steps.
+        observers: Called with every layer of a step and the figures of its projection; a `Monitor` is one.
     """
+
+    observers: list[Observer]
 
     _tapes: dict[BinaryLayer, TrainingTape | InputTape]
     _inverses: dict[BinaryLayer, Tensor]
@@ -168,7 +174,7 @@ class QPSBGD(LayerwiseOptimizer):
             # In an autocast block the QUBOs would be computed in half precision.
             with torch.autocast(next(iter(self._layers)).device.type, enabled=False):
                 advances = [self._advance(group, layer) for group, layer in ridges]
-                if parts and not self._graphed(parts):
+                if parts and (self.observers or not self._graphed(parts)):
                     self._launch(parts)
                 for (group, layer), advance in zip(ridges, advances, strict=True):
                     self._finish(group, layer, advance)
@@ -185,8 +191,9 @@ class QPSBGD(LayerwiseOptimizer):
         """A layer's step by the ridge; nothing is changed yet."""
         state, grad = self.state.get(layer.weight, {}), layer.weight.grad
         assert grad is not None
+        begun = now(grad.device) if self.observers else 0.0
         try:
-            return ridge.advance(
+            advance = ridge.advance(
                 state,
                 grad / self._grad_scale(),
                 self._input_tape(layer).rows(),
@@ -196,6 +203,9 @@ class QPSBGD(LayerwiseOptimizer):
             )
         except ValueError as error:
             raise ValueError(f"{layer}: {error}") from error
+        if self.observers:
+            self._tell(layer, {"penalty": advance.state["penalty"], "seconds": now(grad.device) - begun})
+        return advance
 
     def _has_gradient(self, layer: BinaryLayer) -> bool:
         """Whether the ridge can move a layer: it has a gradient, is in training, and its inputs are known."""
@@ -221,7 +231,8 @@ class QPSBGD(LayerwiseOptimizer):
         """The step of the spins as the class describes it."""
         fresh = [_family(part) for part in parts]
         families = [averaged(part.mean, new, part.rate) for part, new in zip(parts, fresh, strict=True)]
-        solutions = self._solve(families, [part.start for part in parts])
+        answer = self._observed if self.observers else self._solve
+        solutions = answer(parts, families)
         moves: dict[BinaryLayer, list[Tensor]] = {}
         for part, new, family, solution in zip(parts, fresh, families, solutions, strict=True):
             options = part.options
@@ -231,7 +242,7 @@ class QPSBGD(LayerwiseOptimizer):
             if part.index == 0:
                 part.layer.weight.copy_(part.blocks.joined(torch.stack(moves[part.layer]), part.layer.weight))
             self._keep(part, family, solution.spins)
-        self._solutions = solutions
+        self._solutions, self._replayed = solutions, None
 
     def _graphed(self, parts: Sequence[LayerStep]) -> bool:
         """Make the step as one CUDA graph if these shapes have been seen before; False if that is not possible."""
@@ -384,9 +395,34 @@ class QPSBGD(LayerwiseOptimizer):
             self._reported.add(layer)
             warnings.warn(f"{layer} is not trained: it {reason}", stacklevel=callers_level())
 
-    def _solve(self, families: list[QuboFamily], starts: list[Tensor | None]) -> list[Solution]:
+    def _observed(self, parts: Sequence[LayerStep], families: list[QuboFamily]) -> list[Solution]:
+        """`_solve`, layer by layer where the solver does so anyway, with what the observers are told."""
+        layers = [list(own) for _, own in groupby(range(len(parts)), lambda index: parts[index].layer)]
+        together = not starts_warm(self.solver) and type(self.solver).solve_all is not Solver.solve_all
+        solutions: list[Solution] = []
+        seconds: list[float] = []
+        for call in [list(range(len(parts)))] if together else layers:
+            begun = now(families[call[0]].linear.device)
+            solutions += self._solve([parts[index] for index in call], [families[index] for index in call])
+            seconds += [now(families[call[-1]].linear.device) - begun] * len(call)
+        for own in layers:
+            first = parts[own[0]]
+            figures = projection(
+                [families[index] for index in own],
+                [solutions[index] for index in own],
+                blocks=first.blocks,
+                like=first.layer.weight,
+            )
+            self._tell(first.layer, {**figures, "seconds": seconds[own[0]]})
+        return solutions
+
+    def _tell(self, layer: BinaryLayer, figures: dict[str, float]) -> None:
+        for observer in self.observers:
+            observer(layer, figures)
+
+    def _solve(self, parts: Sequence[LayerStep], families: list[QuboFamily]) -> list[Solution]:
         if starts_warm(self.solver):
-            pairs = zip(families, starts, strict=True)
+            pairs = [(family, part.start) for part, family in zip(parts, families, strict=True)]
             solutions = [self.solver.solve(f) if s is None else self.solver.improved(f, s.clone()) for f, s in pairs]
         else:
             solutions = self.solver.solve_all(families)
@@ -417,6 +453,7 @@ class QPSBGD(LayerwiseOptimizer):
         """Reset what belongs to this object's own steps and is neither copied nor saved."""
         self._solutions, self._replayed, self._graphs = [], None, None
         self._steps, self._heard, self._reported = 0, set(), set()
+        self.observers = []
 
     def _adopt(self, layer: BinaryLayer) -> None:
         release(layer)
