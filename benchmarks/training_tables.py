@@ -147,10 +147,10 @@ def scores():
             cells = [score(task, rows[method]["scores"]) if method in rows else "–" for rows in budgets.values()]
             marked = [f"**{cell}**" if best[b] == method else cell for b, cell in zip(budgets, cells, strict=True)]
             body.append([LABELS[method], *marked])
-        what = "test accuracy in %" if TASKS[task].higher else "training loss, lower is better"
-        table = markdown([TITLES[task], *(amount(task, budget) for budget in budgets)], body)
-        parts.append(f"{table}\n\n({what}, {results(f'training_{task}')['settings']['seeds']} seeds)")
-    return "\n\n".join(parts)
+        title = TITLES[task] if TASKS[task].higher else f"{TITLES[task]} (training loss)"
+        parts.append(markdown([title, *(amount(task, budget) for budget in budgets)], body))
+    seeds = sorted({results(f"training_{task}")["settings"]["seeds"] for task in tasks()})
+    return "\n\n".join([f"{' or '.join(map(str, seeds))} seeds; the best mean of a column in bold.", *parts])
 
 
 def alone():
