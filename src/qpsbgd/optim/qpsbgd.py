@@ -192,10 +192,13 @@ class QPSBGD(LayerwiseOptimizer):
         state, grad = self.state.get(layer.weight, {}), layer.weight.grad
         assert grad is not None
         begun = now(grad.device) if self.observers else 0.0
+        self._check_gradient_kept(layer, state, grad)
+        # A GradScaler leaves its factor here, unless unscale_() has taken it out of the gradient.
+        scale = getattr(self, "grad_scale", None)
         try:
             advance = ridge.advance(
                 state,
-                grad / self._grad_scale(),
+                grad if scale is None else grad / scale,
                 self._input_tape(layer).rows(),
                 inverses=self._inverses.get(layer),
                 blocks=Blocks.of(layer, group["block"]),
@@ -206,6 +209,18 @@ class QPSBGD(LayerwiseOptimizer):
         if self.observers:
             self._tell(layer, {"penalty": advance.state["penalty"], "seconds": now(grad.device) - begun})
         return advance
+
+    def _check_gradient_kept(self, layer: BinaryLayer, state: dict[str, Any], grad: Tensor) -> None:
+        """Raise RuntimeError where the mean gradient does not fit the new one."""
+        if "gradient" not in state:
+            return
+        kept, dtype = state["gradient"], torch.promote_types(grad.dtype, torch.float32)
+        found, wanted = (kept.dtype, kept.device, tuple(kept.shape)), (dtype, grad.device, tuple(grad.shape))
+        if found != wanted:
+            raise RuntimeError(
+                f"the momentum of {layer} is {found}, but its gradient {wanted}; convert or move the model before the "
+                "optimiser is made, load a state of the same model, or make a new optimiser"
+            )
 
     def _has_gradient(self, layer: BinaryLayer) -> bool:
         """Whether the ridge can move a layer: it has a gradient, is in training, and its inputs are known."""

@@ -65,7 +65,8 @@ def advance(
     grad = grad.to(torch.promote_types(grad.dtype, torch.float32))
     new: dict[str, Any] = dict(state) if state else {"step": 0, "refreshes": 0}
     momentum = options["momentum"]
-    new["gradient"] = grad if not momentum or "gradient" not in new else torch.lerp(grad, new["gradient"], momentum)
+    first = not momentum or "gradient" not in new
+    new["gradient"] = grad.clone() if first else torch.lerp(grad, new["gradient"], momentum)
     new["step"] += 1
     if rows is not None:
         new["refreshes"] += 1

@@ -297,6 +297,44 @@ def test_a_grad_scaler_does_not_change_the_step():
     torch.testing.assert_close(latent(scaled), latent(plain))
 
 
+@pytest.mark.parametrize("set_to_none", [True, False])
+def test_the_state_does_not_share_memory_with_the_gradient(set_to_none):
+    model = small_model()
+    optimizer = QPSBGD(model)
+    train(model, optimizer, [0])
+    kept = optimizer.state[model[0].weight]["gradient"].clone()
+    optimizer.zero_grad(set_to_none=set_to_none)
+    backward(model, 1)
+    assert torch.equal(optimizer.state[model[0].weight]["gradient"], kept)
+
+
+def test_gradients_may_be_unscaled_and_clipped_before_the_step():
+    plain, scaled = small_model(), small_model()
+    train(plain, QPSBGD(plain, lr=0.05), [0])
+    optimizer, scaler = QPSBGD(scaled, lr=0.05), torch.amp.GradScaler("cpu", init_scale=2.0**12)
+    x, target = batch(0)
+    scaler.scale((scaled(x) - target).square().mean()).backward()
+    scaler.unscale_(optimizer)
+    nn.utils.clip_grad_norm_(scaled.parameters(), 1e9)
+    scaler.step(optimizer)
+    torch.testing.assert_close(latent(scaled), latent(plain))
+
+
+@pytest.mark.parametrize("changed", [lambda model: model.double(), lambda model: None])
+def test_a_state_that_does_not_fit_raises_and_says_what_to_do(changed):
+    model = small_model()
+    optimizer = QPSBGD(model)
+    train(model, optimizer, [0])
+    if changed(model) is None:
+        state = optimizer.state_dict()
+        state["state"][0]["gradient"] = torch.zeros(2, 2)
+        optimizer.load_state_dict(state)
+    optimizer.zero_grad()
+    backward(model)
+    with pytest.raises(RuntimeError, match="make a new optimiser"):
+        optimizer.step()
+
+
 def test_an_overflow_skips_the_scaled_step():
     model = small_model()
     optimizer, scaler = QPSBGD(model, lr=0.05), torch.amp.GradScaler("cpu", init_scale=2.0**12)
