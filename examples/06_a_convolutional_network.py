@@ -31,10 +31,10 @@ model = nn.Sequential(
 )
 print(summary(model, (1, 8, 8)))
 
-binary = QPSBGD(model)
-real = real_optimizer(model, beside=binary, lr=1e-2)
 steps = EPOCHS * (len(train) // 64 + 1)
-schedules = [torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps) for optimizer in (binary, real)]
+binary = QPSBGD(model, steps=steps)
+real = real_optimizer(model, beside=binary, lr=1e-2)
+schedule = torch.optim.lr_scheduler.CosineAnnealingLR(real, steps)
 
 for epoch in range(EPOCHS):
     model.train()
@@ -43,7 +43,7 @@ for epoch in range(EPOCHS):
         real.zero_grad()
         loss = F.cross_entropy(model(images[rows]), targets[rows])
         loss.backward()
-        for part in (binary, real, *schedules):
+        for part in (binary, real, schedule):
             part.step()
     model.eval()
     with torch.no_grad():

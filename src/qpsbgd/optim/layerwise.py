@@ -29,9 +29,10 @@ class LayerwiseOptimizer(Optimizer):
     the binary layers inside become the group's `params`.
     """
 
+    _told_of_the_end = False
+
     def __init__(self, model_or_layers: Layers, defaults: dict[str, Any]) -> None:
         self._layers: dict[Tensor, BinaryLayer] = {}
-        self._told_of_the_end = False
         params = [model_or_layers] if isinstance(model_or_layers, nn.Module | dict) else list(model_or_layers)
         defaults = {name: _plain(value) for name, value in defaults.items()} | {"step": 0}
         if defaults["relative"] is None:

@@ -232,6 +232,7 @@ def test_a_cosine_takes_the_rate_to_zero_over_the_steps_and_tells_when_they_are_
         optimizer.step()
         sizes.append((layer.weight.detach() - before).square().mean().sqrt().item())
     assert sizes == pytest.approx([0.01, 0.01 * 0.853553, 0.005, 0.01 * 0.146447], rel=1e-3)
+    layer, optimizer = copy.deepcopy((layer, optimizer))
     with pytest.warns(UserWarning, match="was made for steps=4"):
         layer(batch()[0]).square().sum().backward()
         optimizer.step()
