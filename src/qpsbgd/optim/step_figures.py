@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from qpsbgd.nn import BinaryLayer, sign
+from qpsbgd.nn import BinaryLayer
 from qpsbgd.optim.blocks import Blocks
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers.search.landscape import sign_start
@@ -23,15 +24,15 @@ def movement(layer: BinaryLayer, before: Tensor) -> dict[str, float]:
     """
     after, grad = layer.weight.detach(), layer.weight.grad
     step = (after - before).to(torch.promote_types(after.dtype, torch.float32))
+    flips = torch.count_nonzero((after >= 0) != (before >= 0))  # sign(0) = +1
     figures = {
-        "flip_rate": (sign(after) != sign(before)).float().mean().item(),
-        "step_size": step.square().mean().sqrt().item() / layer.initial_bound,
+        "flip_rate": flips.item() / step.numel(),
+        "step_size": torch.linalg.vector_norm(step).item() / math.sqrt(step.numel()) / layer.initial_bound,
     }
     if grad is not None:
-        compared = int(((step != 0) & (grad != 0)).sum())
-        against = int((step.sign() * grad.sign() < 0).sum())
-        if compared:
-            figures["agreement"] = against / compared
+        signs = step.sign() * grad.sign()
+        if compared := torch.count_nonzero(signs).item():
+            figures["agreement"] = torch.count_nonzero(signs < 0).item() / compared
     return figures
 
 
