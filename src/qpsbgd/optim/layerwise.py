@@ -220,10 +220,10 @@ def check_range(
 
 def check_whole(options: dict[str, Any], name: str, *, least: int) -> None:
     """Raise TypeError or ValueError unless options[name] is a whole number of at least `least`."""
-    value = options[name]
+    value = _plain(options[name])
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be a whole number, got {value!r}")
-    check_range(options, name, least=least)
+    check_range({name: value}, name, least=least)
 
 
 def callers_level() -> int:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from qpsbgd.nn import BinaryLayer, sign
 from qpsbgd.optim.binaryconnect import Update, check_descent_options, direction
-from qpsbgd.optim.layerwise import Layers, LayerwiseOptimizer, check_range, clipped, release
+from qpsbgd.optim.layerwise import Layers, LayerwiseOptimizer, check_range, check_whole, clipped, release
 
 
 class ProxQuant(LayerwiseOptimizer):
@@ -26,7 +26,8 @@ class ProxQuant(LayerwiseOptimizer):
         model_or_layers: A model, binary layers, or parameter groups `{"params": layers, "lr": …}`.
         lr: Step size of the weights.
         rate: Growth of the regulariser per step; None takes 2/T², with T = 1000 where `steps` is not given.
-        steps: T, the steps of the whole training: the learning rate then also falls to zero over them, by a cosine.
+        steps: T, the steps of the whole training. The learning rate stays: with a cosine ProxQuant trains worse, see
+            `benchmarks/default_rates.py`.
         update: Of the gradient step: "sgd", "sign" or "adam".
         momentum: Of "sgd" and "sign".
         betas: Of "adam".
@@ -47,10 +48,12 @@ class ProxQuant(LayerwiseOptimizer):
         eps: float = 1e-8,
         clip: float | None = 1.0,
     ) -> None:
+        if steps is not None:
+            check_whole({"steps": steps}, "steps", least=1)
         if rate is None:
             rate = 2 / (steps or 1000) ** 2
         options = {"lr": lr, "rate": rate, "update": update, "momentum": momentum, "betas": betas, "eps": eps}
-        super().__init__(model_or_layers, {**options, "clip": clip, "steps": steps, "relative": False})
+        super().__init__(model_or_layers, {**options, "clip": clip, "steps": None, "relative": False})
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
