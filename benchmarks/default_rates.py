@@ -115,10 +115,10 @@ def compared(network, method, option, found):
     """The scores by factor, the best factor, and what it gains on the default."""
     better = 1 if NETWORKS[network][0].higher else -1
     best = max(found, key=lambda factor: better * sum(found[factor]))
-    gap, noise = difference_of(found[best], found[1]) if best != 1 else (0.0, 0.0)
+    gap, noise = difference_of(found[best], found[1])
     row = {"network": network, "method": method, "option": option, "higher is better": better == 1}
     row |= {"scores": {f"{factor:g}": values for factor, values in found.items()}}
-    row |= {"best factor": best, "regret": better * gap, "noise": noise}
+    row |= {"best factor": best, "regret": abs(gap), "noise": noise}
     means = " ".join(f"{factor:g}: {sum(values) / SEEDS:.4f}" for factor, values in found.items())
     print(f"{network:22} {method:24} {option:8} {means}  regret {row['regret']:.4f} ± {noise:.4f}", flush=True)
     return row

@@ -100,7 +100,7 @@ def winner():
             f"and behind in {words['behind']}"
         )
         reach = [
-            f"{TITLES[task]}, {amount(task, budget)} ({enumerated(LABELS[m] for m in others)})"
+            f"{TITLES[task]}, {amount(task, budget)}, against {enumerated(LABELS[m] for m in others)}"
             for task, budget, rows in found
             if (others := rivals_in_reach(rows, ours, best_baseline(task, rows)))
         ]
@@ -120,7 +120,7 @@ def verdicts():
     for task, budget, rows in compared():
         rival = best_baseline(task, rows)
         cells = [score(task, rows[ours]["scores"]) if ours in rows else "–" for ours in OURS]
-        cells.append(f"{score(task, rows[rival]['scores'])} ({LABELS[rival]})")
+        cells.append(f"{score(task, rows[rival]['scores'])}, {LABELS[rival]}")
         for ours in OURS:
             if ours not in rows:
                 cells.append("–")
@@ -261,7 +261,7 @@ def default_rates():
         ]
         best = factors.index(f"{row['best factor']:g}")
         cells[best] = f"**{cells[best]}**"
-        regret = f"{unit * row['regret']:.{digits}f}"
+        regret = f"{abs(unit * row['regret']):.{digits}f}"
         regret += f" ± {unit * row['noise']:.{digits}f}" if row["regret"] else ""
         varied = {"lr": "rate", "ridge": "δ"}[row["option"]]
         body.append([row["network"], labels[row["method"]], varied, *cells, regret])
