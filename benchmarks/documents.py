@@ -38,7 +38,7 @@ from qpsbgd_paper.report.figures import figures, series_svg
 from qpsbgd_paper.report.headlines import outcomes, settings
 from qpsbgd_paper.report.markdown import markdown as results_document
 from qpsbgd_paper.report.markdown import section
-from qpsbgd_paper.report.rendering import png
+from qpsbgd_paper.report.rendering import svg
 from qpsbgd_paper.report.scales import finite
 from qpsbgd_paper.report.styles import line_labels, styles_of
 from qpsbgd_paper.report.tables import mean_and_deviation
@@ -240,7 +240,8 @@ def untuned():
             costs.append(f"{ratios[0]:.2f} to {ratios[1]:.2f} times as long on {machine}")
     return (
         f"MNIST after 1 and 3 epochs, ridge at its default rate, baselines at tuned ones: {', '.join(parts)}; "
-        f"{words.count('ahead')} of {len(words)} beyond noise. Beside BinaryConnect with Adam, a training step takes {' and '.join(costs)}."
+        f"{words.count('ahead')} of {len(words)} beyond noise. Beside BinaryConnect with Adam, a training step takes "
+        f"{' and '.join(costs)}."
     )
 
 
@@ -341,7 +342,7 @@ def pictures():
     long = results("demo/digits")
     long["cases"] = long["cases"][-1:]
     found["digits.svg"] = series_svg(long, long["series"][0]).encode()
-    found["training.png"] = png(training_figure)
+    found["training.svg"] = svg(training_figure, name="training").encode()
     found["chip.svg"] = figure_svg(chip(), name="chip").encode()
     return found
 
