@@ -12,14 +12,14 @@ from qpsbgd.openmp import wait_passively
 wait_passively()  # before torch is loaded
 
 import statistics
-import subprocess
 import sys
 import time
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from busy_machine import beside_a_busy_process
 from training import convolutional, dense, digits, mnist
 
 from qpsbgd import QPSBGD, BinaryConnect
@@ -70,16 +70,6 @@ def medians(build, data, batch, steps):
             synchronize()
             times[name].append(1e3 * (time.perf_counter() - start))
     return {name: statistics.median(values[steps // 5 :]) for name, values in times.items()}
-
-
-@contextmanager
-def beside_a_busy_process():
-    spinning = subprocess.Popen([sys.executable, "-c", "while True: pass"])
-    try:
-        yield
-    finally:
-        spinning.kill()
-        spinning.wait()
 
 
 def main():
