@@ -6,6 +6,7 @@ BinaryConnect's network for 32 × 32 images (2×128C3-MP2-2×256C3-MP2-2×512C3-
     python benchmarks/size.py [FILE]        needs CUDA; writes benchmarks/results/size.json, or FILE
 """
 
+import gc
 import statistics
 import sys
 import time
@@ -59,6 +60,7 @@ def measure(build, share, make):
     binary = make(model)
     real = real_optimizer(model, binary, lr=1e-3)
     inputs, targets = torch.randn(BATCH, *shape, device="cuda"), torch.randint(10, (BATCH,), device="cuda")
+    gc.collect()  # what is left of the network before
     torch.cuda.reset_peak_memory_stats()
     times, losses = [], []
     for _ in range(STEPS):

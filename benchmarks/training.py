@@ -6,7 +6,7 @@ budget on validation data with another seed than the final ones; the longest bud
 shorter one (`chosen_up_to`). A best rate at the edge of a grid extends it. Runs with the same seed share initial
 weights and batches, so that methods are compared in pairs.
 
-    python benchmarks/training.py TASK … [--processes N] [--seeds 5] [--most-epochs 30] [--into FOLDER]
+    python benchmarks/training.py TASK … [--processes N] [--seeds 5] [--most-epochs 30] [--add] [--into FOLDER]
 
 Finished runs are kept beside the result, so that a stopped study goes on. Runs on CUDA where there is one. Data are
 found through QPSBGD_DATA. Writes benchmarks/results/training_TASK.json for every task.
@@ -76,10 +76,10 @@ def convolutional(*, norm):
     return nn.Sequential(nn.Unflatten(1, (1, 28, 28)), *layers)
 
 
-def wide():
-    """Three layers of 1024 units with batch norm, ReLU and a little dropout, as wide as BinaryConnect's network."""
+def wide(width=1024):
+    """Three layers with batch norm, ReLU and a little dropout, by default as wide as BinaryConnect's network."""
     layers, n = [nn.Dropout(0.2)], 784
-    for m in (1024, 1024, 1024):
+    for m in (width, width, width):
         layers, n = [*layers, BinaryLinear(n, m), nn.BatchNorm1d(m), nn.ReLU(), nn.Dropout(0.2)], m
     return nn.Sequential(*layers, BinaryLinear(n, 10), nn.BatchNorm1d(10))
 
@@ -131,9 +131,7 @@ class Images:
     budgets: tuple = (1, 3, 10)
     higher: bool = True
     chosen_up_to: int = 3
-    left_out: dict = field(
-        default_factory=lambda: {10: ("proxquant", "bc-adam, default", "spins", "bc-sign", "bc-sgd")}
-    )
+    left_out: dict = field(default_factory=dict)
     ours_alone: bool = False
 
     def run(self, make, *, budget, seed, choosing):
@@ -233,18 +231,21 @@ class Citation:
         return {"score": validation if choosing else test, "seconds": time.perf_counter() - start}
 
 
-SLOW = {10: ("proxquant", "bc-adam, default"), 30: ("proxquant", "bc-adam, default", "spins", "bc-sgd")}
-"""Methods that are left out of long budgets, to save time."""
-
 TASKS = {
-    "mnist-dense": Images(partial(dense, [784, 512, 512, 10]), budgets=(1, 3, 10, 30), chosen_up_to=10, left_out=SLOW),
+    "mnist-dense": Images(
+        partial(dense, [784, 512, 512, 10]),
+        budgets=(1, 3, 10, 30),
+        chosen_up_to=10,
+        left_out={10: ("proxquant",), 30: ("proxquant", "spins", "bc-adam, default")},
+    ),
     "mnist-dense-bn": Images(partial(dense, [784, 512, 512, 10], norm=True)),
     "mnist-deep": Images(partial(dense, [784, *[256] * 8, 10]), budgets=(3,)),
     "mnist-cnn": Images(partial(convolutional, norm=False)),
     "mnist-cnn-bn": Images(partial(convolutional, norm=True)),
     "mnist-wide": Images(wide, budgets=(50,), ours_alone=True),
+    "mnist-wider": Images(partial(wide, 2048), budgets=(50,), ours_alone=True),
     "mnist-cnn-large": Images(large_convolutional, budgets=(10,), ours_alone=True),
-    "digits": Images(partial(dense, [64, 128, 10]), digits, batch=32, budgets=(2, 10), chosen_up_to=10, left_out={}),
+    "digits": Images(partial(dense, [64, 128, 10]), digits, batch=32, budgets=(2, 10), chosen_up_to=10),
     "adult-10": Adult(),
     "cora": Citation("cora"),
     "pubmed": Citation("pubmed"),
@@ -294,11 +295,12 @@ def methods(task, budget):
     return [method for method in METHODS if method not in out]
 
 
-def chosen_rates(runs, tasks, budgets):
-    """The best learning rate of every tuned method per task and budget, on validation data."""
+def chosen_rates(runs, tasks, budgets, kept):
+    """The best learning rate of every tuned method per task and budget, on validation data, or that of a kept row."""
     choices = {t: [b for b in budgets(t) if b <= getattr(TASKS[t], "chosen_up_to", b)] for t in tasks}
+    found = {key: row["lr"] for key, row in kept.items()}
     grids = {(t, m, b): list(GRIDS[m]) for t in tasks for b in choices[t] for m in methods(t, b) if m in GRIDS}
-    found = {}
+    grids = {key: rates for key, rates in grids.items() if key not in found}
     while grids:
         jobs = [
             {"task": t, "method": m, "lr": lr, "budget": b, "seed": 1000, "choosing": True}
@@ -330,23 +332,34 @@ def final_jobs(task, budget, method, rates, seeds):
     return [{**shared, "seed": seed, "choosing": False} for seed in range(seeds)]
 
 
-def summary(task, runs, rates, seeds, budgets):
+def summary(task, runs, rates, seeds, budgets, kept):
     """Scores of all methods and seeds, and how ours compare in pairs with each other method."""
     rows = []
     better = 1 if TASKS[task].higher else -1
     for budget in budgets(task):
         scores = {}
         for method in methods(task, budget):
-            found = runs.all(final_jobs(task, budget, method, rates, seeds))
-            scores[method] = [result["score"] for result in found]
-            seconds = sorted(result["seconds"] for result in found)[seeds // 2]
-            lr = rates.get((task, method, budget))
-            rows.append({"budget": budget, "method": method, "lr": lr, "scores": scores[method], "seconds": seconds})
+            row = kept.get((task, method, budget)) or measured(task, budget, method, runs, rates, seeds)
+            rows.append(row)
+            scores[method] = row["scores"]
             for ours in {"ridge", "spins"} & scores.keys():
                 if method not in ("ridge", "spins"):
                     gap, noise = difference_of(scores[ours], scores[method])
-                    rows[-1][f"{ours} ahead by"], rows[-1][f"{ours} noise"] = better * gap, noise
+                    row[f"{ours} ahead by"], row[f"{ours} noise"] = better * gap, noise
     return rows
+
+
+def measured(task, budget, method, runs, rates, seeds):
+    found = runs.all(final_jobs(task, budget, method, rates, seeds))
+    seconds = sorted(result["seconds"] for result in found)[seeds // 2]
+    scores = [result["score"] for result in found]
+    return {
+        "budget": budget,
+        "method": method,
+        "lr": rates.get((task, method, budget)),
+        "scores": scores,
+        "seconds": seconds,
+    }
 
 
 def main():
@@ -355,6 +368,7 @@ def main():
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--most-epochs", type=int, default=30, help="leave longer budgets out")
+    parser.add_argument("--add", action="store_true", help="measure what the kept results lack, with the same seeds")
     parser.add_argument("--into", type=Path, default=RESULTS)
     given = parser.parse_args()
     given.into.mkdir(parents=True, exist_ok=True)
@@ -363,18 +377,25 @@ def main():
     def budgets(task):
         return [b for b in TASKS[task].budgets if not isinstance(TASKS[task], Images) or b <= given.most_epochs]
 
-    rates = chosen_rates(runs, given.tasks, budgets)
+    kept = {
+        (task, row["method"], row["budget"]): row
+        for task in given.tasks
+        if given.add
+        for row in json.loads((RESULTS / f"training_{task}.json").read_text())["rows"]
+    }
+    rates = chosen_rates(runs, given.tasks, budgets, kept)
     runs.all(  # all tasks together, so that no process waits
         [
             job
             for t in given.tasks
             for b in budgets(t)
             for m in methods(t, b)
+            if (t, m, b) not in kept
             for job in final_jobs(t, b, m, rates, given.seeds)
         ]
     )
     for task in given.tasks:
-        rows = summary(task, runs, rates, given.seeds, budgets)
+        rows = summary(task, runs, rates, given.seeds, budgets, kept)
         settings = {
             "task": task,
             "seeds": given.seeds,

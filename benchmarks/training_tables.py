@@ -19,6 +19,7 @@ TITLES = {
     "mnist-cnn": "MNIST, CNN",
     "mnist-cnn-bn": "MNIST, CNN, batch norm",
     "mnist-wide": "MNIST, three layers of 1024, batch norm, dropout",
+    "mnist-wider": "MNIST, three layers of 2048, batch norm, dropout",
     "mnist-cnn-large": "MNIST, four convolutions and two linear layers, batch norm",
     "digits": "Digits, 64-128-10",
     "adult-10": "Adult, ten layers",
