@@ -311,10 +311,6 @@ RESULTS = """\
 seed by seed; "level" means none. Among options, `pull` is how far ProxQuant's regulariser has drawn a weight to ±1 by
 the end of training, and `reduction` whether the paper's form was trained on the mean or the sum of a batch's losses.
 
-The digits were made with the present code. **The paper's experiments below were made before** the ridge projection,
-the paper's form on a summed loss, the wider grids and the paired test existed: they have no ridge lines, and the claims
-under each experiment are judged by two standard errors, as they say. Only the table at a glance judges seeds in pairs.
-
 """
 GLANCE = """\
 ## The paper's experiments at a glance
