@@ -249,8 +249,8 @@ def far():
     dense, cnn = (tasks()[task] for task in ("mnist-wide", "mnist-cnn-large"))
     scores = [f"{100 * np.mean(next(iter(found.values()))['ridge']['scores']):.1f} %" for found in (dense, cnn)]
     return (
-        f"One bit per weight, no augmentation, MNIST: {scores[0]} with three dense layers of 1024 units, {scores[1]} with "
-        "a CNN."
+        f"One bit per weight, no augmentation, MNIST: {scores[0]} with three dense layers of 1024 units, "
+        f"{scores[1]} with a CNN."
     )
 
 
