@@ -91,6 +91,8 @@ class LayerwiseOptimizer(Optimizer):
         wanted = self._real is not None or own is not None
         rest = members.given + (members.inside if wanted else [])
         real = {"steps": options.get("steps", self.defaults["steps"]), **(self._real or {}), **(own or {})}
+        if options.get("weight_decay") == 0 and not rest:
+            del options["weight_decay"]  # frameworks give one to every group
         if rest:
             for name in [name for name in options if name not in self.defaults or not members.layers]:
                 real[name] = options.pop(name)
