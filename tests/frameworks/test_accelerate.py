@@ -19,7 +19,6 @@ OPTIMIZERS = {
 @pytest.fixture(autouse=True)
 def fresh_state():
     """Accelerate keeps its settings for the whole process."""
-    yield
     AcceleratorState._reset_state(reset_partial_state=True)
     GradientState._reset_state()
 

@@ -9,12 +9,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from qpsbgd import QPSBGD, BinaryConnect, ProxQuant
 from qpsbgd.nn import BinaryLinear
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:The .*dataloader.* does not have many workers"),
-    pytest.mark.filterwarnings("ignore:The number of training batches"),
-    pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty"),
-    pytest.mark.filterwarnings("ignore:.*isinstance.treespec, LeafSpec.. is deprecated:FutureWarning"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore:The number of training batches")
 
 OPTIMIZERS = {
     "ridge": lambda model, **options: QPSBGD(model, **options),
