@@ -14,12 +14,14 @@ from qpsbgd.openmp import guard_fork
 from qpsbgd.optim import ridge, spins_steps
 from qpsbgd.optim.blocks import Blocks
 from qpsbgd.optim.layerwise import Layers, LayerwiseOptimizer, check_range, check_whole, release
+from qpsbgd.optim.ranks import Ranks
 from qpsbgd.optim.ridge import Penalty
-from qpsbgd.optim.ridge_steps import RidgeSteps, can_step, tell_tape
+from qpsbgd.optim.ridge_steps import Member, RidgeSteps, fresh_moments, tell_tape
 from qpsbgd.optim.silent_layers import SilentLayers
 from qpsbgd.optim.spins_steps import SpinsSteps, parts_of, starts_warm
 from qpsbgd.optim.step import LayerOptions, LayerStep
 from qpsbgd.optim.step_figures import Observer
+from qpsbgd.optim.together import agreed, check_whole_weight, completed
 from qpsbgd.qubo import Solution
 from qpsbgd.qubo.binary_map import Scale, check_scale
 from qpsbgd.solvers import Solver, make_solver
@@ -69,8 +71,8 @@ class QPSBGD(LayerwiseOptimizer):
         refresh: Of the ridge: steps for which Q̄ and its factorisation serve.
         block: Layers with more inputs are cut into blocks of at most so many, each a problem of its own; None for no
             limit. It bounds the memory of Q̄ by `block` numbers per input.
-        rows: Rows that a layer records of one pass; of more, such as a convolution's patches, evenly spaced ones are
-            taken. None records all of them.
+        rows: Rows that a layer records of one pass, of all ranks together; of more, such as a convolution's patches,
+            evenly spaced ones are taken. None records all of them.
 
     Attributes:
         solver: The solver of the spins; another one may be set between two steps.
@@ -83,6 +85,7 @@ class QPSBGD(LayerwiseOptimizer):
     _spins: SpinsSteps
     _ridge: RidgeSteps
     _silent: SilentLayers
+    _ranks: Ranks
 
     # GradScaler then hands over its scale instead of dividing .grad, which spins do not use.
     _step_supports_amp_scaling = True
@@ -141,49 +144,59 @@ class QPSBGD(LayerwiseOptimizer):
         interrupted can be repeated.
 
         Raises:
-            RuntimeError: No layer has recorded a backward pass since the last step, or several processes train
-                together: nothing would keep their weights equal.
+            RuntimeError: No layer has recorded a backward pass since the last step; or, of several processes, another
+                one failed or is not like this one (docs/processes.md).
             ValueError: A layer saw NaN or infinite values.
         """
         loss = self._run(closure)
-        found_inf = getattr(self, "found_inf", None)
-        if found_inf is not None and bool(found_inf):
-            self._forget()
-            return loss
-
         try:
             guard_fork()
-            _check_single_process()
-            parts = self._parts()
-            ridges = [(g, layer) for g, layer in self._members("ridge") if can_step(layer, self._state_of(layer))]
-            recorded = {part.layer for part in parts} | {layer for _, layer in ridges}
-            self._silent.report(self._layers.values(), recorded)
-            self._check_gradients([layer for _, layer in ridges])
-            # In an autocast block the QUBOs would be computed in half precision.
-            with torch.autocast(next(iter(self._layers)).device.type, enabled=False):
-                advances = [self._advance(group, layer) for group, layer in ridges]
-                if parts:
-                    self._spins.step(parts, self.solver, states=self.state, tell=self._tell if self.observers else None)
-                for (group, layer), advance in zip(ridges, advances, strict=True):
-                    self._finish(group, layer, advance)
+            work = self._work() if self._ranks.size == 1 else agreed(self._ranks, self, self._work)
+            if work is not None:
+                # In an autocast block the QUBOs would be computed in half precision.
+                with torch.autocast(next(iter(self._layers)).device.type, enabled=False):
+                    self._move(*work)
         except BaseException:
             # GradScaler would multiply the scale that it left here into that of the repeated step.
             for name in ("grad_scale", "found_inf"):
                 self.__dict__.pop(name, None)
             raise
         self._forget()
-        self._count_step()
+        if work is not None:
+            self._count_step()
         return loss
 
-    def _advance(self, group: dict[str, Any], layer: BinaryLayer) -> ridge.Advance:
-        return self._ridge.advance(
-            layer,
-            self._state_of(layer),
-            options=group,
-            # A GradScaler leaves its factor here, unless unscale_() has taken it out of the gradient.
-            loss_scale=getattr(self, "grad_scale", None),
-            tell=self._tell if self.observers else None,
-        )
+    def _work(self) -> tuple[dict[BinaryLayer, LayerRecord | None], list[Member]] | None:
+        """What the spins' layers recorded, and the ridge's layers with a gradient; None if a GradScaler skips it."""
+        found_inf = getattr(self, "found_inf", None)
+        if found_inf is not None and bool(found_inf):
+            return None
+        records = {layer: self._record(group, layer) for group, layer in self._members("spins")}
+        members = [
+            (g, layer) for g, layer in self._members("ridge") if layer.weight.grad is not None and layer.training
+        ]
+        self._check_gradients([layer for _, layer in members])
+        return records, members
+
+    def _move(self, records: dict[BinaryLayer, LayerRecord | None], members: list[Member]) -> None:
+        """Find all answers, then change weights and momentum."""
+        fresh = fresh_moments(members, states=self.state, ranks=self._ranks)
+        ridges = [(g, layer) for g, layer in members if layer in fresh or "gram" in self._state_of(layer)]
+        parts = self._parts(records if self._ranks.size == 1 else completed(records, self._ranks))
+        self._check_heard({part.layer for part in parts} | {layer for _, layer in ridges})
+        tell = self._tell if self.observers else None
+        # A GradScaler leaves its factor here, unless unscale_() has taken it out of the gradient.
+        scale = getattr(self, "grad_scale", None)
+        advances = [
+            self._ridge.advance(
+                layer, fresh.get(layer), state=self._state_of(layer), options=group, loss_scale=scale, tell=tell
+            )
+            for group, layer in ridges
+        ]
+        if parts:
+            self._spins.step(parts, self.solver, states=self.state, tell=tell, ranks=self._ranks)
+        for (group, layer), advance in zip(ridges, advances, strict=True):
+            self._finish(group, layer, advance)
 
     def _finish(self, group: dict[str, Any], layer: BinaryLayer, advance: ridge.Advance) -> None:
         state, lr, clip = self.state[layer.weight], self._rate(group, layer), self._clip(group, layer)
@@ -232,24 +245,37 @@ class QPSBGD(LayerwiseOptimizer):
         state: dict[str, Any] = self.state.get(layer.weight, {})
         return state
 
-    def _parts(self) -> list[LayerStep]:
-        """What the layers of the spins recorded, with their options and means."""
+    def _record(self, group: dict[str, Any], layer: BinaryLayer) -> LayerRecord | None:
+        """What a layer recorded since the last step, of the loss that all ranks minimise together."""
+        record = self._tapes[layer].read()
+        if record is None or group["scale"] != "literal":  # other scales do not depend on the size of the gradient
+            return record
+        # DistributedDataParallel minimises the mean of the ranks' losses.
+        return LayerRecord(record.inputs, record.output_grads / (self._ranks.size * self._grad_scale()))
+
+    def _parts(self, records: dict[BinaryLayer, LayerRecord | None]) -> list[LayerStep]:
+        """The shares of the spins' layers in a step, with their options and means."""
         parts = []
         for group, layer in self._members("spins"):
-            record = self._tapes[layer].read()
-            if record is None:
-                continue
-            if group["scale"] == "literal":
-                record = LayerRecord(record.inputs, record.output_grads / self._grad_scale())
-            parts += parts_of(
-                layer,
-                record,
-                options=LayerOptions.of(group, lr=self._rate(group, layer), clip=self._clip(group, layer)),
-                blocks=Blocks.of(layer, group["block"]),
-                state=self._state_of(layer),
-                warm=starts_warm(self.solver),
-            )
+            if (record := records[layer]) is not None:
+                parts += parts_of(
+                    layer,
+                    record,
+                    options=LayerOptions.of(group, lr=self._rate(group, layer), clip=self._clip(group, layer)),
+                    blocks=Blocks.of(layer, group["block"]),
+                    state=self._state_of(layer),
+                    warm=starts_warm(self.solver),
+                )
         return parts
+
+    def _check_heard(self, heard: set[BinaryLayer]) -> None:
+        if not heard:
+            raise RuntimeError(
+                "step() found no recorded pass: run the model in training mode with gradients on and call "
+                "loss.backward() before every step (zero_grad and step forget earlier passes; under torch.func nothing "
+                "is recorded)"
+            )
+        self._silent.report(self._layers.values(), heard)
 
     def _tell(self, layer: BinaryLayer, figures: dict[str, float]) -> None:
         for observer in self.observers:
@@ -271,14 +297,16 @@ class QPSBGD(LayerwiseOptimizer):
 
     def _forget_runs(self) -> None:
         """Reset what belongs to this object's own steps and is neither copied nor saved."""
-        self._spins, self._ridge, self._silent = SpinsSteps(), RidgeSteps(), SilentLayers()
+        self._spins, self._ridge, self._silent, self._ranks = SpinsSteps(), RidgeSteps(), SilentLayers(), Ranks()
         self.observers = []
 
     def _adopt(self, layer: BinaryLayer) -> None:
+        check_whole_weight(layer)
         release(layer)
         group = next(g for g in self.param_groups if any(weight is layer.weight for weight in g["params"]))
+        rows = group["rows"] if group["rows"] is None else -(-group["rows"] // self._ranks.size)  # of all ranks
         layer.tape = self._tapes[layer] = (
-            TrainingTape(layer.weight, group["rows"]) if group["projection"] == "spins" else InputTape(group["rows"])
+            TrainingTape(layer.weight, rows) if group["projection"] == "spins" else InputTape(rows)
         )
 
     def _tell_tapes(self) -> None:
@@ -341,13 +369,3 @@ class QPSBGD(LayerwiseOptimizer):
     def __repr__(self) -> str:
         solver = f"solver: {self.solver}\n" if any(True for _ in self._members("spins")) else ""
         return f"{super().__repr__().removesuffix(')')}{solver})"
-
-
-def _check_single_process() -> None:
-    distributed = torch.distributed
-    if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
-        raise RuntimeError(
-            f"QPSBGD trains in one process, but torch.distributed has {distributed.get_world_size()} ranks: each would "
-            "solve the QUBOs of its own rows, and their weights would drift apart; train in one process, or use "
-            "BinaryConnect, whose gradients DistributedDataParallel averages"
-        )

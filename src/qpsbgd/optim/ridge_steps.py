@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,7 +14,12 @@ from qpsbgd.optim import ridge
 from qpsbgd.optim.binaryconnect import normalized
 from qpsbgd.optim.blocks import Blocks
 from qpsbgd.optim.layerwise import clipped
+from qpsbgd.optim.ranks import Ranks
 from qpsbgd.optim.step_figures import Observer, now
+from qpsbgd.optim.together import no_rows, total_rows
+
+Member = tuple[dict[str, Any], BinaryLayer]
+"""A layer and its parameter group."""
 
 
 class RidgeSteps:
@@ -26,8 +31,9 @@ class RidgeSteps:
     def advance(
         self,
         layer: BinaryLayer,
-        state: Mapping[str, Any],
+        fresh: ridge.Moments | None,
         *,
+        state: Mapping[str, Any],
         options: Mapping[str, Any],
         loss_scale: Tensor | None,
         tell: Observer | None,
@@ -36,6 +42,7 @@ class RidgeSteps:
 
         Args:
             layer: A layer with a gradient.
+            fresh: Moments of its new input rows, if there are any.
             state: What is kept of it.
             options: Its parameter group.
             loss_scale: A GradScaler's factor in the gradient.
@@ -53,7 +60,7 @@ class RidgeSteps:
             advance = ridge.advance(
                 state,
                 grad if loss_scale is None else grad / loss_scale,
-                input_tape(layer).rows(),
+                fresh,
                 inverses=self._inverses.get(layer),
                 blocks=Blocks.of(layer, options["block"]),
                 options=options,
@@ -74,10 +81,35 @@ class RidgeSteps:
         input_tape(layer).clear()
 
 
-def can_step(layer: BinaryLayer, state: Mapping[str, Any]) -> bool:
-    """Whether the ridge can move a layer: it has a gradient, is in training, and its inputs are known."""
-    known = "gram" in state or input_tape(layer).rows() is not None
-    return layer.weight.grad is not None and layer.training and known
+def fresh_moments(
+    members: Sequence[Member], *, states: Mapping[Tensor, Any], ranks: Ranks
+) -> dict[BinaryLayer, ridge.Moments]:
+    """Moments of the new input rows of all ranks, for the layers that have some.
+
+    One process takes what was recorded; several go by the number of steps, which all of them count alike.
+    """
+    found = [(group, layer, input_tape(layer).rows()) for group, layer in members]
+    if ranks.size == 1:
+        due = [(group, layer, rows) for group, layer, rows in found if rows is not None]
+        count = {layer: len(rows) for _, layer, rows in due}
+    else:
+        steps = {layer: states.get(layer.weight, {}).get("step", 0) for _, layer, _ in found}
+        due = [
+            (group, layer, no_rows(layer) if rows is None else rows)
+            for group, layer, rows in found
+            if ridge.due(steps[layer], group["refresh"])
+        ]
+        count = total_rows({layer: len(rows) for _, layer, rows in due}, ranks)
+    due = [(group, layer, rows) for group, layer, rows in due if count[layer]]
+    sums = [ridge.moment_sum(_typed(rows, layer), Blocks.of(layer, group["block"])) for group, layer, rows in due]
+    if ranks.size > 1:
+        sums = ranks.summed(sums)
+    pairs = zip(due, sums, strict=True)
+    return {layer: ridge.Moments(total / count[layer], count[layer]) for (_, layer, _), total in pairs}
+
+
+def _typed(rows: Tensor, layer: BinaryLayer) -> Tensor:
+    return rows.to(layer.weight.device, torch.promote_types(layer.weight.dtype, torch.float32))
 
 
 def tell_tape(layer: BinaryLayer, state: Mapping[str, Any], refresh: int) -> None:

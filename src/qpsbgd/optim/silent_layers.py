@@ -21,17 +21,7 @@ class SilentLayers:
         self._reported: set[BinaryLayer] = set()
 
     def report(self, layers: Iterable[BinaryLayer], recorded: set[BinaryLayer]) -> None:
-        """Warn once about each trainable layer that is not being trained.
-
-        Raises:
-            RuntimeError: No layer has recorded anything.
-        """
-        if not recorded:
-            raise RuntimeError(
-                "step() found no recorded pass: run the model in training mode with gradients on and call "
-                "loss.backward() before every step (zero_grad and step forget earlier passes; under torch.func nothing "
-                "is recorded)"
-            )
+        """Warn once about each trainable layer that is not being trained."""
         self._steps += 1
         self._heard |= recorded
         for layer in layers:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping, Sequence
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -12,8 +13,10 @@ from torch import Tensor
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.tape import LayerRecord
 from qpsbgd.optim.blocks import Blocks
+from qpsbgd.optim.ranks import Ranks
 from qpsbgd.optim.step import LayerOptions, LayerStep, averaged, moved
 from qpsbgd.optim.step_figures import Observer, now, projection
+from qpsbgd.optim.together import shared_families, shared_solutions
 from qpsbgd.qubo import QuboFamily, Solution, binary_map
 from qpsbgd.solvers import Solver
 from qpsbgd.solvers.search.descent import Descent
@@ -47,7 +50,13 @@ class SpinsSteps:
         return self._solutions
 
     def step(
-        self, parts: Sequence[LayerStep], solver: Solver, *, states: MutableMapping[Tensor, Any], tell: Observer | None
+        self,
+        parts: Sequence[LayerStep],
+        solver: Solver,
+        *,
+        states: MutableMapping[Tensor, Any],
+        tell: Observer | None,
+        ranks: Ranks,
     ) -> None:
         """Move the weights of the parts and bring their means forward, all after the last answer has come.
 
@@ -56,9 +65,31 @@ class SpinsSteps:
             solver: Answers the families.
             states: The optimiser's state per weight.
             tell: Takes the figures of every layer; None where nobody asks for them.
+            ranks: The processes that make this step together.
         """
-        if tell is not None or not self.graphed(parts, solver, states):
-            self._launch(parts, solver, states=states, tell=tell)
+        if ranks.size > 1:
+            fresh = shared_families(parts, ranks)
+        elif tell is None and self.graphed(parts, solver, states):
+            return
+        else:
+            fresh = [_family(part) for part in parts]
+        families = [averaged(part.mean, new, part.rate) for part, new in zip(parts, fresh, strict=True)]
+        if ranks.size > 1:
+            solutions = _shared(solver, parts, families, tell=tell, ranks=ranks)
+        elif tell is not None:
+            solutions = _observed(solver, parts, families, tell=tell)
+        else:
+            solutions = _solve(solver, families, [part.start for part in parts])
+        moves: dict[BinaryLayer, list[Tensor]] = {}
+        for part, new, family, solution in zip(parts, fresh, families, solutions, strict=True):
+            options = part.options
+            weight = moved(part.weight, new, family, solution.spins, lr=options.lr, clip=options.clip)
+            moves.setdefault(part.layer, []).append(weight)
+        for part, family, solution in zip(parts, families, solutions, strict=True):
+            if part.index == 0:
+                part.layer.weight.copy_(part.blocks.joined(torch.stack(moves[part.layer]), part.layer.weight))
+            _keep(part, family, solution.spins if starts_warm(solver) else None, states)
+        self._solutions, self._replayed = solutions, None
 
     def graphed(self, parts: Sequence[LayerStep], solver: Solver, states: MutableMapping[Tensor, Any]) -> bool:
         """Make the step as one CUDA graph if these shapes have been seen before; False if that is not possible."""
@@ -76,23 +107,6 @@ class SpinsSteps:
             _keep(part, mean, start if starts_warm(solver) else None, states)
         self._replayed = graph
         return True
-
-    def _launch(
-        self, parts: Sequence[LayerStep], solver: Solver, *, states: MutableMapping[Tensor, Any], tell: Observer | None
-    ) -> None:
-        fresh = [_family(part) for part in parts]
-        families = [averaged(part.mean, new, part.rate) for part, new in zip(parts, fresh, strict=True)]
-        solutions = _solve(solver, parts, families) if tell is None else _observed(solver, parts, families, tell=tell)
-        moves: dict[BinaryLayer, list[Tensor]] = {}
-        for part, new, family, solution in zip(parts, fresh, families, solutions, strict=True):
-            options = part.options
-            weight = moved(part.weight, new, family, solution.spins, lr=options.lr, clip=options.clip)
-            moves.setdefault(part.layer, []).append(weight)
-        for part, family, solution in zip(parts, families, solutions, strict=True):
-            if part.index == 0:
-                part.layer.weight.copy_(part.blocks.joined(torch.stack(moves[part.layer]), part.layer.weight))
-            _keep(part, family, solution.spins if starts_warm(solver) else None, states)
-        self._solutions, self._replayed = solutions, None
 
 
 def parts_of(
@@ -145,9 +159,9 @@ def _family(part: LayerStep) -> QuboFamily:
         raise ValueError(f"{part.layer}: {error}") from error
 
 
-def _solve(solver: Solver, parts: Sequence[LayerStep], families: list[QuboFamily]) -> list[Solution]:
+def _solve(solver: Solver, families: list[QuboFamily], starts: Sequence[Tensor | None]) -> list[Solution]:
     if starts_warm(solver):
-        pairs = [(family, part.start) for part, family in zip(parts, families, strict=True)]
+        pairs = zip(families, starts, strict=True)
         solutions = [solver.solve(f) if s is None else solver.improved(f, s.clone()) for f, s in pairs]
     else:
         solutions = solver.solve_all(families)
@@ -163,15 +177,49 @@ def _observed(
     solver: Solver, parts: Sequence[LayerStep], families: list[QuboFamily], *, tell: Observer
 ) -> list[Solution]:
     """`_solve`, layer by layer where the solver does so anyway, with what the observers are told."""
-    layers = [list(own) for _, own in groupby(range(len(parts)), lambda index: parts[index].layer)]
     together = not starts_warm(solver) and type(solver).solve_all is not Solver.solve_all
     solutions: list[Solution] = []
     seconds: list[float] = []
-    for call in [list(range(len(parts)))] if together else layers:
+    for call in [list(range(len(parts)))] if together else _by_layer(parts):
         begun = now(families[call[0]].linear.device)
-        solutions += _solve(solver, [parts[index] for index in call], [families[index] for index in call])
+        solutions += _solve(solver, [families[index] for index in call], [parts[index].start for index in call])
         seconds += [now(families[call[-1]].linear.device) - begun] * len(call)
-    for own in layers:
+    _tell_all(parts, families, solutions, seconds=seconds, tell=tell)
+    return solutions
+
+
+def _shared(
+    solver: Solver, parts: Sequence[LayerStep], families: list[QuboFamily], *, tell: Observer | None, ranks: Ranks
+) -> list[Solution]:
+    """The answers, of which every rank finds its share; a solver with a state is asked by rank 0 alone."""
+    begun = 0.0 if tell is None else now(families[0].linear.device)
+    solutions = shared_solutions(
+        partial(_solve, solver),
+        families,
+        [part.start for part in parts],
+        ranks,
+        alone=type(solver).state_dict is not Solver.state_dict,
+    )
+    if tell is not None:
+        seconds = [now(families[0].linear.device) - begun] * len(parts)
+        _tell_all(parts, families, solutions, seconds=seconds, tell=tell)
+    return solutions
+
+
+def _by_layer(parts: Sequence[LayerStep]) -> list[list[int]]:
+    """The indices of the parts of each layer."""
+    return [list(own) for _, own in groupby(range(len(parts)), lambda index: parts[index].layer)]
+
+
+def _tell_all(
+    parts: Sequence[LayerStep],
+    families: Sequence[QuboFamily],
+    solutions: Sequence[Solution],
+    *,
+    seconds: Sequence[float],
+    tell: Observer,
+) -> None:
+    for own in _by_layer(parts):
         first = parts[own[0]]
         figures = projection(
             [families[index] for index in own],
@@ -180,7 +228,6 @@ def _observed(
             like=first.layer.weight,
         )
         tell(first.layer, {**figures, "seconds": seconds[own[0]]})
-    return solutions
 
 
 def _keep(part: LayerStep, family: QuboFamily, spins: Tensor | None, states: MutableMapping[Tensor, Any]) -> None:
