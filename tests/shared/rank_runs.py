@@ -124,9 +124,15 @@ def outcome(model, optimizer):
     return text, any(not torch.equal(old, new) for old, new in zip(before, optimizer._layers, strict=True))
 
 
-class Failing(Solver):
+class Moody(Solver):
+    """Descent that can be broken."""
+
+    broken = False
+
     def solve(self, family):
-        raise ValueError("the solver is out of order")
+        if self.broken:
+            raise ValueError("out of order")
+        return make_solver("descent").solve(family)
 
 
 class Stateful(Solver):
@@ -156,6 +162,7 @@ def faulty(rank, size, *, fault, options):
     options = {**options, **({"lr": 0.3} if fault == "option" and rank == 1 else {})}
     wrapped = model if fault in ("unwrapped", "model") else DistributedDataParallel(model)
     optimizer = QPSBGD(model, **options)
+    optimizer.solver = Moody() if fault == "solver" else optimizer.solver
     found, own = [], parts(size)[rank]
     for step in range(3):
         faulted = step == 1 and rank == 1
@@ -171,7 +178,7 @@ def faulty(rank, size, *, fault, options):
             with torch.no_grad():
                 optimizer._layers[next(iter(optimizer._layers))].weight[0, 0] += 1e-6
         if fault == "solver":
-            optimizer.solver = Failing() if faulted else make_solver("descent")
+            optimizer.solver.broken = faulted
         if faulted and fault == "lost":
             dist.destroy_process_group()
             break
@@ -260,7 +267,7 @@ def resumed(rank, size, *, options, folder, stop):
     return [weight.detach() for weight in optimizer._layers]
 
 
-def sharded(rank, size, *, way):
+def sharded(rank, size, *, way, optimizer):
     """The error of an optimiser for a model that FSDP has sharded."""
     model = nn.Sequential(BinaryLinear(12, 8), nn.Hardtanh(), BinaryLinear(8, 5))
     if way == "fully_shard":
@@ -272,7 +279,7 @@ def sharded(rank, size, *, way):
 
         model = FullyShardedDataParallel(model, device_id=torch.device("cpu"), use_orig_params=way == "original")
     try:
-        QPSBGD(model)
+        optimizer(model)
     except (TypeError, ValueError) as error:
         return f"{type(error).__name__}: {error}"
     return ""

@@ -18,6 +18,7 @@ from torch.optim import Optimizer
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.tape import TrainingTape
 from qpsbgd.optim.rates import cosine, default_rate
+from qpsbgd.optim.sharding import check_whole_weights
 
 Layers = nn.Module | Iterable[nn.Module] | Iterable[dict[str, Any]]
 
@@ -58,6 +59,7 @@ class LayerwiseOptimizer(Optimizer):
         param_group = {name: _plain(value) for name, value in param_group.items()}
         self._check_options({**self.defaults, **param_group})
         layers = binary_layers(param_group["params"])
+        check_whole_weights(layers)
         super().add_param_group({**param_group, "params": [layer.weight for layer in layers]})
         for layer in layers:
             self._layers[layer.weight] = layer

@@ -21,7 +21,7 @@ from qpsbgd.optim.silent_layers import SilentLayers
 from qpsbgd.optim.spins_steps import SpinsSteps, parts_of, starts_warm
 from qpsbgd.optim.step import LayerOptions, LayerStep
 from qpsbgd.optim.step_figures import Observer
-from qpsbgd.optim.together import agreed, check_whole_weight, completed
+from qpsbgd.optim.together import agreed, completed
 from qpsbgd.qubo import Solution
 from qpsbgd.qubo.binary_map import Scale, check_scale
 from qpsbgd.solvers import Solver, make_solver
@@ -301,7 +301,6 @@ class QPSBGD(LayerwiseOptimizer):
         self.observers = []
 
     def _adopt(self, layer: BinaryLayer) -> None:
-        check_whole_weight(layer)
         release(layer)
         group = next(g for g in self.param_groups if any(weight is layer.weight for weight in g["params"]))
         rows = group["rows"] if group["rows"] is None else -(-group["rows"] // self._ranks.size)  # of all ranks

@@ -56,17 +56,6 @@ def _description(optimizer: QPSBGD, layers: Sequence[BinaryLayer]) -> list[str]:
     return [*lines, f"the solver {type(solver).__name__} with {numbers}"]
 
 
-def check_whole_weight(layer: BinaryLayer) -> None:
-    """Raise TypeError if a layer's weight is sharded over processes: a column's QUBO needs all of its weights."""
-    weight = layer.weight
-    sharded = hasattr(weight, "placements") or getattr(weight, "_fsdp_flattened", False)
-    if sharded or not isinstance(weight, torch.nn.Parameter):
-        raise TypeError(
-            f"the weight of {layer} is not a whole parameter but, it seems, a shard of FSDP's; QPSBGD needs whole "
-            "layers on every rank: wrap the model in torch.nn.parallel.DistributedDataParallel instead"
-        )
-
-
 def total_rows(counts: Mapping[BinaryLayer, int], ranks: Ranks) -> dict[BinaryLayer, int]:
     """Rows per layer of all ranks from those of this one."""
     if not counts:
