@@ -75,7 +75,8 @@ def network(kind, dtype=torch.float64):
     if kind == "convolutional":
         layers = [BinaryConv2d(2, 4, 3, padding=1, groups=2), nn.Hardtanh(), BinaryConv2d(4, 3, 3), nn.Flatten()]
         return nn.Sequential(*layers, BinaryLinear(48, 5)).to(dtype)
-    return nn.Sequential(BinaryLinear(12, 9), nn.Hardtanh(), nn.Linear(9, 9), BinaryLinear(9, 5)).to(dtype)
+    between = nn.BatchNorm1d(9) if kind == "normed" else nn.Linear(9, 9)
+    return nn.Sequential(BinaryLinear(12, 9), nn.Hardtanh(), between, BinaryLinear(9, 5)).to(dtype)
 
 
 def batch(kind, step, dtype=torch.float64):
@@ -92,14 +93,16 @@ def parts(size, sizes=None):
 
 
 def losses(model, kind, step, slices, dtype=torch.float64):
-    inputs, targets = batch(kind, step, dtype)
+    inputs, targets = (rows.to(next(model.parameters()).device) for rows in batch(kind, step, dtype))
     return [(model(inputs[own]) - targets[own]).square().mean() for own in slices]
 
 
-def train(rank, size, *, options, kind="dense", steps=5, sizes=None, dtype=torch.float64, way="qpsbgd"):
+def train(rank, size, *, options, kind="dense", steps=5, sizes=None, dtype=torch.float64, way="qpsbgd", device="cpu"):
     """Weights after some steps, the last spins, and the bytes sent; one process takes the mean of the ranks' losses."""
-    model = network(kind, dtype)
-    trained = DistributedDataParallel(model) if size > 1 else model
+    model = network(kind, dtype).to(device)
+    trained = model
+    if size > 1:
+        trained = DistributedDataParallel(nn.SyncBatchNorm.convert_sync_batchnorm(model))
     optimizer = KINDS[way](trained, **options)
     every = parts(size, sizes)
     for step in range(steps):
@@ -107,8 +110,8 @@ def train(rank, size, *, options, kind="dense", steps=5, sizes=None, dtype=torch
         own = every if size == 1 else [every[rank]]
         torch.stack(losses(trained, kind, step, own, dtype)).mean().backward()
         optimizer.step()
-    spins = [solution.spins for solution in getattr(optimizer, "solutions", [])]
-    weights = {name: value.detach() for name, value in model.named_parameters() if value in optimizer._layers}
+    spins = [solution.spins.cpu() for solution in getattr(optimizer, "solutions", [])]
+    weights = {name: value.detach().cpu() for name, value in model.named_parameters() if value in optimizer._layers}
     sent = dict(optimizer._ranks.sent) if way == "qpsbgd" else {}
     return {"weights": weights, "spins": spins, "sent": sent}
 

@@ -1,4 +1,7 @@
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import rank_runs
@@ -39,7 +42,7 @@ CASES = {
     "ridge": (RIDGE, "dense"),
     "ridge, blocks": ({**RIDGE, "block": 5}, "dense"),
     "ridge, convolutional": (RIDGE, "convolutional"),
-    "ridge, sampled rows": ({**RIDGE, "rows": 32}, "convolutional"),
+    "ridge, sampled rows": ({**RIDGE, "rows": 64}, "convolutional"),
 }
 
 
@@ -59,6 +62,14 @@ def test_unequal_shares_take_the_step_of_the_mean_of_the_ranks_losses(options, p
     assert_same(processes.run(2, rank_runs.train, options=options, sizes=[11, 5]), expected)
     equal = rank_runs.train(0, 1, options=options)
     assert not torch.equal(equal["weights"]["0.weight"], expected["weights"]["0.weight"])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="SyncBatchNorm runs on GPUs only")
+@pytest.mark.parametrize("options", [SPINS, RIDGE], ids=["spins", "ridge"])
+def test_ranks_with_synchronised_batch_norm_take_the_steps_of_one_process(options, processes):
+    settings = {"options": options, "kind": "normed", "device": "cuda"}
+    assert_same(processes.run(2, rank_runs.train, **settings), rank_runs.train(0, 1, **settings))
 
 
 @pytest.mark.slow
@@ -168,6 +179,19 @@ def test_spins_send_sums_and_one_bit_per_spin_and_the_ridge_little_between_renew
     long, _ = processes.run(2, rank_runs.train, options={**RIDGE, "refresh": 100}, steps=7)
     assert short["sent"]["reduced"] == long["sent"]["reduced"] == 8 * 3 * (12**2 + 9**2 + 2)
     assert long["sent"]["gathered"] - short["sent"]["gathered"] == 2 * 40
+
+
+@pytest.mark.slow
+def test_the_example_runs_with_torchrun_and_learns_the_same():
+    example = str(Path(__file__).parents[3] / "examples" / "07_many_processes.py")
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", example]
+    found = [
+        subprocess.run(command, check=True, capture_output=True, text=True, timeout=300).stdout
+        for command in (torchrun, [sys.executable, example])
+    ]
+    accuracies = [[float(value) for value in re.findall(r"test accuracy ([\d.]+)", text)] for text in found]
+    assert len(accuracies[0]) == 4
+    assert accuracies[0] == pytest.approx(accuracies[1], abs=0.02)
 
 
 def test_shares_cover_everything_once():

@@ -1,0 +1,115 @@
+"""What do several processes send in a step, and how long does it take? Spins and ridge beside DDP's gradients.
+
+Batches of 100 images, shared out among 1, 2 and 4 processes on this machine (gloo, one thread each). Bytes are counted
+where they are handed over: by the optimiser's `Ranks`, and by a hook of DistributedDataParallel. They are means over
+20 steps, the cycle in which the ridge renews Q̄ once.
+
+    python benchmarks/ranks.py            writes benchmarks/results/ranks.json
+"""
+
+from qpsbgd.openmp import wait_passively
+
+wait_passively()  # before torch is loaded
+
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch.multiprocessing import get_context
+from torch.nn.parallel import DistributedDataParallel
+from training import convolutional, dense
+
+from qpsbgd import QPSBGD, BinaryConnect
+from qpsbgd_paper.framework.result_files import environment, write_json
+
+BATCH, CYCLE = 100, 20
+NETWORKS = {"784-512-512-10": lambda: dense([784, 512, 512, 10]), "cnn": lambda: convolutional(norm=False)}
+METHODS = {
+    "bc-adam": lambda model: BinaryConnect(model),
+    "ridge": lambda model: QPSBGD(model, projection="ridge"),
+    "spins": lambda model: QPSBGD(model, projection="spins"),
+}
+RANKS = (1, 2, 4)
+TIMED = (1, 2)
+"""More processes than this machine has cores take turns, so that their time says nothing."""
+
+
+def counting(sent, bucket):
+    """DDP's own hook, with its bytes counted."""
+    sent["gradients"] = sent.get("gradients", 0) + bucket.buffer().numel() * bucket.buffer().element_size()
+    return allreduce_hook(None, bucket)
+
+
+def measure(rank, size, network, method):
+    """Bytes per step of this rank, and the median milliseconds of a training step."""
+    torch.manual_seed(0)
+    model = NETWORKS[network]()
+    sent, trained = {}, model
+    if size > 1:
+        trained = DistributedDataParallel(model)
+        trained.register_comm_hook(sent, counting)
+    optimizer = METHODS[method](model)
+    # Steps 0 to 20 begin the cycle after which Q̄ is renewed every 20 steps.
+    inputs, targets = torch.randn(BATCH, 784), torch.randint(10, (BATCH,))
+    own, times = slice(BATCH * rank // size, BATCH * (rank + 1) // size), []
+    for step in range(2 * CYCLE):
+        if step == CYCLE:
+            sent.clear()
+            if isinstance(optimizer, QPSBGD):
+                optimizer._ranks.sent.clear()
+        start = time.perf_counter()
+        optimizer.zero_grad()
+        F.cross_entropy(trained(inputs[own]), targets[own]).backward()
+        optimizer.step()
+        times.append(1e3 * (time.perf_counter() - start))
+    counts = {**sent, **(optimizer._ranks.sent if isinstance(optimizer, QPSBGD) else {})}
+    return {name: count / CYCLE for name, count in counts.items()}, statistics.median(times[CYCLE:])
+
+
+def serve(rank, size, store, pipe):
+    torch.set_num_threads(1)
+    if size > 1:
+        dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=size)
+    pipe.send([measure(rank, size, network, method) for network in NETWORKS for method in METHODS])
+    if size > 1:
+        dist.destroy_process_group()
+
+
+def started(size):
+    """The measurements of every network and method by rank 0 of so many processes."""
+    context = get_context("spawn")
+    with tempfile.TemporaryDirectory() as folder:
+        pipes = [context.Pipe() for _ in range(size)]
+        jobs = [(rank, size, Path(folder) / "store", pipes[rank][1]) for rank in range(size)]
+        processes = [context.Process(target=serve, args=job) for job in jobs]
+        for process in processes:
+            process.start()
+        found = [here.recv() for here, _ in pipes]
+        for process in processes:
+            process.join()
+    return found[0]
+
+
+def main():
+    results = []
+    for size in RANKS:
+        pairs = [(network, method) for network in NETWORKS for method in METHODS]
+        for (network, method), (sent, milliseconds) in zip(pairs, started(size), strict=True):
+            row = {"network": network, "method": method, "ranks": size, "bytes per step": sent}
+            if size in TIMED:
+                row["step ms"] = milliseconds
+            results.append(row)
+            print(row, flush=True)
+    settings = {"device": "CPU", "backend": "gloo", "threads per rank": 1, "batch": BATCH, "steps": CYCLE}
+    target = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent / "results" / "ranks.json"
+    write_json(target, {"made with": environment(), "settings": settings, "results": results})
+
+
+if __name__ == "__main__":
+    main()
