@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
@@ -13,30 +13,27 @@ from qpsbgd.nn.tape import InputTape, LayerRecord, TrainingTape
 from qpsbgd.openmp import guard_fork
 from qpsbgd.optim import ridge, spins_steps
 from qpsbgd.optim.blocks import Blocks
-from qpsbgd.optim.layerwise import Layers, LayerwiseOptimizer, check_range, check_whole, release
+from qpsbgd.optim.layerwise import Layers, LayerwiseOptimizer, release
 from qpsbgd.optim.ranks import Ranks
 from qpsbgd.optim.ridge import Penalty
 from qpsbgd.optim.ridge_steps import Member, RidgeSteps, fresh_moments, tell_tape
 from qpsbgd.optim.silent_layers import SilentLayers
 from qpsbgd.optim.spins_steps import SpinsSteps, parts_of, starts_warm
-from qpsbgd.optim.step import LayerOptions, LayerStep
+from qpsbgd.optim.step import LayerOptions, LayerStep, Projection, check_step_options, clip_of
 from qpsbgd.optim.step_figures import Observer
 from qpsbgd.optim.together import agreed, completed
 from qpsbgd.qubo import Solution
-from qpsbgd.qubo.binary_map import Scale, check_scale
+from qpsbgd.qubo.binary_map import Scale
 from qpsbgd.solvers import Solver, make_solver
 from qpsbgd.solvers.search.descent import Descent
 
 if TYPE_CHECKING:
     from qpsbgd.solvers.annealer.budget import Estimate
 
-Projection = Literal["spins", "ridge"]
 
 _RATE_FACTOR = 2.8
 TRAINING = Descent(warm=True)
 """The solver of training: a local minimum near the last step's is enough, and cheap."""
-_RANGES = 2.0
-"""clip="range": the bound of the latent weights in initial ranges."""
 
 
 class QPSBGD(LayerwiseOptimizer):
@@ -199,8 +196,8 @@ class QPSBGD(LayerwiseOptimizer):
             self._finish(group, layer, advance)
 
     def _finish(self, group: dict[str, Any], layer: BinaryLayer, advance: ridge.Advance) -> None:
-        state, lr, clip = self.state[layer.weight], self._rate(group, layer), self._clip(group, layer)
-        self._ridge.finish(layer, advance, state=state, lr=lr, clip=clip)
+        state, lr = self.state[layer.weight], self._rate(group, layer)
+        self._ridge.finish(layer, advance, state=state, lr=lr, clip=clip_of(group, layer))
         tell_tape(layer, state, group["refresh"])
 
     def estimate(self, steps: int = 1) -> Estimate:
@@ -236,10 +233,6 @@ class QPSBGD(LayerwiseOptimizer):
                     )
                 yield group, layer
 
-    def _clip(self, group: dict[str, Any], layer: BinaryLayer) -> float | None:
-        clip: float | None = _RANGES * layer.initial_bound if group["clip"] == "range" else group["clip"]
-        return clip
-
     def _state_of(self, layer: BinaryLayer) -> dict[str, Any]:
         """What is kept of a layer; empty, and not created, before its first step."""
         state: dict[str, Any] = self.state.get(layer.weight, {})
@@ -261,7 +254,7 @@ class QPSBGD(LayerwiseOptimizer):
                 parts += parts_of(
                     layer,
                     record,
-                    options=LayerOptions.of(group, lr=self._rate(group, layer), clip=self._clip(group, layer)),
+                    options=LayerOptions.of(group, lr=self._rate(group, layer), layer=layer),
                     blocks=Blocks.of(layer, group["block"]),
                     state=self._state_of(layer),
                     warm=starts_warm(self.solver),
@@ -315,17 +308,7 @@ class QPSBGD(LayerwiseOptimizer):
 
     def _check_options(self, options: dict[str, Any]) -> None:
         super()._check_options(options)
-        if options["projection"] not in get_args(Projection):
-            raise ValueError(f'projection must be "ridge" or "spins", got {options["projection"]!r}')
-        check_range(options, "momentum", least=0, below=1)
-        check_scale(options["scale"])
-        if options["ridge"] != "auto":
-            check_range(options, "ridge", above=0)
-        check_range(options, "memory", least=0, below=1)
-        check_whole(options, "refresh", least=1)
-        for name in ("block", "rows"):
-            if options[name] is not None:
-                check_whole(options, name, least=1)
+        check_step_options(options)
 
     def _rate_factor(self, options: dict[str, Any]) -> float:
         return _RATE_FACTOR
