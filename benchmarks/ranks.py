@@ -11,6 +11,7 @@ from qpsbgd.openmp import wait_passively
 
 wait_passively()  # before torch is loaded
 
+import os
 import statistics
 import sys
 import tempfile
@@ -97,7 +98,7 @@ def started(size):
 
 
 def main():
-    results = []
+    results, load = [], os.getloadavg()[0]
     for size in RANKS:
         pairs = [(network, method) for network in NETWORKS for method in METHODS]
         for (network, method), (sent, milliseconds) in zip(pairs, started(size), strict=True):
@@ -107,6 +108,7 @@ def main():
             results.append(row)
             print(row, flush=True)
     settings = {"device": "CPU", "backend": "gloo", "threads per rank": 1, "batch": BATCH, "steps": CYCLE}
+    settings["load of the machine before"] = load
     target = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent / "results" / "ranks.json"
     write_json(target, {"made with": environment(), "settings": settings, "results": results})
 

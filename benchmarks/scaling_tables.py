@@ -155,4 +155,5 @@ def ranks():
                 *(f"{row['step ms']:.1f} ms" for row in (one, two)),
             ]
         )
-    return markdown(head, body)
+    cores, load = found["made with"]["cpus"], found["settings"]["load of the machine before"]
+    return f"On {cores} CPU cores with a load of {load:.1f} from other work.\n\n{markdown(head, body)}"

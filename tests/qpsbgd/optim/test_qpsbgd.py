@@ -845,15 +845,3 @@ def test_the_defaults_learn_handwritten_digits(kind, least):
         optimizer.step()
     model.eval()
     assert (model(x[1400:]).argmax(1) == targets[1400:]).float().mean() > least
-
-
-def test_several_ranks_are_refused_before_anything_changes(monkeypatch):
-    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
-    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
-    model = small_model()
-    before = latent(model)
-    optimizer = QPSBGD(model)
-    backward(model)
-    with pytest.raises(RuntimeError, match="2 ranks"):
-        optimizer.step()
-    assert_equal(latent(model), before)
