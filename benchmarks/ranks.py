@@ -1,8 +1,9 @@
 """What do several processes send in a step, and how long does it take? Spins and ridge beside DDP's gradients.
 
-Batches of 100 images, shared out among 1, 2 and 4 processes on this machine (gloo, one thread each). Bytes are counted
+Batches of 100 images, shared out among 1 and 2 processes on this machine (gloo, one thread each). Bytes are counted
 where they are handed over: by the optimiser's `Ranks`, and by a hook of DistributedDataParallel. They are means over
-20 steps, the cycle in which the ridge renews Q̄ once.
+20 steps, the cycle in which the ridge renews Q̄ once. With 4 processes, one step shows how what is gathered depends on
+their number.
 
     python benchmarks/ranks.py            writes benchmarks/results/ranks.json
 """
@@ -36,9 +37,8 @@ METHODS = {
     "ridge": lambda model: QPSBGD(model, projection="ridge"),
     "spins": lambda model: QPSBGD(model, projection="spins"),
 }
-RANKS = (1, 2, 4)
-TIMED = (1, 2)
-"""More processes than this machine has cores take turns, so that their time says nothing."""
+STEPS = {1: CYCLE, 2: CYCLE, 4: 1}
+"""Steps that count, after as many that do not."""
 
 
 def counting(sent, bucket):
@@ -56,11 +56,10 @@ def measure(rank, size, network, method):
         trained = DistributedDataParallel(model)
         trained.register_comm_hook(sent, counting)
     optimizer = METHODS[method](model)
-    # Steps 0 to 20 begin the cycle after which Q̄ is renewed every 20 steps.
     inputs, targets = torch.randn(BATCH, 784), torch.randint(10, (BATCH,))
     own, times = slice(BATCH * rank // size, BATCH * (rank + 1) // size), []
-    for step in range(2 * CYCLE):
-        if step == CYCLE:
+    for step in range(2 * STEPS[size]):
+        if step == STEPS[size]:
             sent.clear()
             if isinstance(optimizer, QPSBGD):
                 optimizer._ranks.sent.clear()
@@ -70,7 +69,7 @@ def measure(rank, size, network, method):
         optimizer.step()
         times.append(1e3 * (time.perf_counter() - start))
     counts = {**sent, **(optimizer._ranks.sent if isinstance(optimizer, QPSBGD) else {})}
-    return {name: count / CYCLE for name, count in counts.items()}, statistics.median(times[CYCLE:])
+    return {name: count / STEPS[size] for name, count in counts.items()}, statistics.median(times[STEPS[size] :])
 
 
 def serve(rank, size, store, pipe):
@@ -99,12 +98,14 @@ def started(size):
 
 def main():
     results, load = [], os.getloadavg()[0]
-    for size in RANKS:
+    for size in STEPS:
         pairs = [(network, method) for network in NETWORKS for method in METHODS]
         for (network, method), (sent, milliseconds) in zip(pairs, started(size), strict=True):
-            row = {"network": network, "method": method, "ranks": size, "bytes per step": sent}
-            if size in TIMED:
-                row["step ms"] = milliseconds
+            row = {"network": network, "method": method, "ranks": size}
+            if STEPS[size] == CYCLE:
+                row |= {"bytes per step": sent, "step ms": milliseconds}
+            else:
+                row["gathered bytes"] = sent.get("gathered", 0)
             results.append(row)
             print(row, flush=True)
     settings = {"device": "CPU", "backend": "gloo", "threads per rank": 1, "batch": BATCH, "steps": CYCLE}

@@ -143,7 +143,7 @@ def ranks():
         one, two, four = (rows[network, method, size] for size in (1, 2, 4))
         reduced, own, grads = (two["bytes per step"].get(name, 0) for name in ("reduced", "gathered", "gradients"))
         # What a rank contributes is a + b/N: measures of its rows, and answers to its share of the columns.
-        share = 4 * (own - four["bytes per step"].get("gathered", 0))
+        share = 4 * (own - four["gathered bytes"])
         many = sent(64, reduced + grads, max(own - share / 2, 0) + share / 64)
         volumes = [reduced, own, grads, sent(2, reduced + grads, own), many]
         body.append(
