@@ -48,7 +48,7 @@ def counting(sent, bucket):
 
 
 def measure(rank, size, network, method):
-    """Bytes per step of this rank, and the median milliseconds of a training step."""
+    """Per training step of this rank: bytes, median milliseconds, and mean milliseconds of CPU time."""
     torch.manual_seed(0)
     model = NETWORKS[network]()
     sent, trained = {}, model
@@ -57,10 +57,11 @@ def measure(rank, size, network, method):
         trained.register_comm_hook(sent, counting)
     optimizer = METHODS[method](model)
     inputs, targets = torch.randn(BATCH, 784), torch.randint(10, (BATCH,))
-    own, times = slice(BATCH * rank // size, BATCH * (rank + 1) // size), []
+    own, times, cpu = slice(BATCH * rank // size, BATCH * (rank + 1) // size), [], 0.0
     for step in range(2 * STEPS[size]):
         if step == STEPS[size]:
             sent.clear()
+            cpu = time.process_time()
             if isinstance(optimizer, QPSBGD):
                 optimizer._ranks.sent.clear()
         start = time.perf_counter()
@@ -69,7 +70,8 @@ def measure(rank, size, network, method):
         optimizer.step()
         times.append(1e3 * (time.perf_counter() - start))
     counts = {**sent, **(optimizer._ranks.sent if isinstance(optimizer, QPSBGD) else {})}
-    return {name: count / STEPS[size] for name, count in counts.items()}, statistics.median(times[STEPS[size] :])
+    bytes_per_step = {name: count / STEPS[size] for name, count in counts.items()}
+    return bytes_per_step, statistics.median(times[STEPS[size] :]), 1e3 * (time.process_time() - cpu) / STEPS[size]
 
 
 def serve(rank, size, store, pipe):
@@ -100,10 +102,10 @@ def main():
     results, load = [], os.getloadavg()[0]
     for size in STEPS:
         pairs = [(network, method) for network in NETWORKS for method in METHODS]
-        for (network, method), (sent, milliseconds) in zip(pairs, started(size), strict=True):
+        for (network, method), (sent, milliseconds, cpu) in zip(pairs, started(size), strict=True):
             row = {"network": network, "method": method, "ranks": size}
             if STEPS[size] == CYCLE:
-                row |= {"bytes per step": sent, "step ms": milliseconds}
+                row |= {"bytes per step": sent, "step ms": milliseconds, "cpu ms": cpu}
             else:
                 row["gathered bytes"] = sent.get("gathered", 0)
             results.append(row)

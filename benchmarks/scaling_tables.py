@@ -137,7 +137,7 @@ def ranks():
     found = results("ranks")
     rows = {(row["network"], row["method"], row["ranks"]): row for row in found["results"]}
     head = ["network", "method", "summed", "gathered", "DDP's gradients", "sent with 2 ranks", "sent with 64 ranks"]
-    head += ["time at 25 GB/s", "step, 1 rank", "step, 2 ranks"]
+    head += ["time at 25 GB/s", "step, 1 rank", "step, 2 ranks", "CPU time, 1 rank", "CPU time, each of 2 ranks"]
     body = []
     for network, method in dict.fromkeys((row["network"], row["method"]) for row in found["results"]):
         one, two, four = (rows[network, method, size] for size in (1, 2, 4))
@@ -152,8 +152,8 @@ def ranks():
                 METHODS[method],
                 *(f"{volume / 1e6:.3g} MB" for volume in volumes),
                 f"{1e3 * many / LINK:.2g} ms",
-                *(f"{row['step ms']:.1f} ms" for row in (one, two)),
+                *(f"{row[name]:.1f} ms" for name in ("step ms", "cpu ms") for row in (one, two)),
             ]
         )
     cores, load = found["made with"]["cpus"], found["settings"]["load of the machine before"]
-    return f"On {cores} CPU cores with a load of {load:.1f} from other work.\n\n{markdown(head, body)}"
+    return f"On {cores} CPU cores; other work was a load of {load:.1f} before the start.\n\n{markdown(head, body)}"
