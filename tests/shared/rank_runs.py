@@ -244,15 +244,19 @@ def observed(rank, size, *, options):
 
 
 def scaled(rank, size, *, options, overflow):
-    """Weights after a step with a GradScaler, or with one that finds the gradients of rank 1 infinite."""
+    """Weights after a step with a GradScaler that finds gradients infinite on no rank, on all, or only on rank 1."""
     model = network("dense", torch.float32)
     wrapped = DistributedDataParallel(model)
     optimizer, scaler = QPSBGD(model, **options), torch.amp.GradScaler("cpu", init_scale=2.0**8)
     before = [weight.detach().clone() for weight in optimizer._layers]
     loss = losses(wrapped, "dense", 0, [parts(size)[rank]], torch.float32)[0]
-    scaler.scale(loss * (torch.inf if overflow and rank == 1 else 1)).backward()
-    scaler.step(optimizer)
-    scaler.update()
+    scaler.scale(loss * (torch.inf if overflow == "all" and rank == 1 else 1)).backward()
+    if overflow == "one":  # as a scaler would leave it
+        optimizer.grad_scale, optimizer.found_inf = torch.tensor(2.0**8), torch.tensor(float(rank == 1))
+        optimizer.step()
+    else:
+        scaler.step(optimizer)
+        scaler.update()
     after = [weight.detach() for weight in optimizer._layers]
     return after, all(torch.equal(*pair) for pair in zip(before, after, strict=True))
 
