@@ -586,10 +586,11 @@ def test_bad_groups_raise(group, error, message):
         QPSBGD(small_model()).add_param_group(group)
 
 
-@pytest.mark.parametrize("given", [lambda m: m.parameters(), lambda m: m.named_parameters(), lambda m: m[0].weight])
-def test_parameters_raise_a_type_error_that_says_to_pass_the_model(given):
-    with pytest.raises(TypeError, match=r"pass the model where you would pass model.parameters\(\)"):
-        QPSBGD(given(small_model()))
+@pytest.mark.parametrize("given", [lambda m: m.parameters(), lambda m: m.named_parameters(), lambda m: m])
+def test_parameters_are_taken_as_the_model_is(given):
+    model = small_model()
+    weights = [weight for group in QPSBGD(given(model)).param_groups for weight in group["params"]]
+    assert weights == [model[0].weight, model[2].weight]
 
 
 def test_a_model_without_binary_layers_raises():
