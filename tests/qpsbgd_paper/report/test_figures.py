@@ -16,7 +16,7 @@ KEPT = Path(__file__).parents[3] / "docs" / "figures"
 
 
 def svg_of(summary):
-    return figures(summary, with_png=False)["toy.svg"]
+    return figures(summary, ["svg"])["toy.svg"]
 
 
 def texts(svg):
