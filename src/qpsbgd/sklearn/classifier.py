@@ -51,6 +51,8 @@ class QPSBGDClassifier(ClassifierMixin, BinaryNetworkEstimator):  # type: ignore
         feature_names_in_: Their names, if X was a data frame.
     """
 
+    classes_: Rows
+
     def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> QPSBGDClassifier:
         """One epoch on these rows; the first call needs all classes. Returns the estimator."""
         self._check_options()

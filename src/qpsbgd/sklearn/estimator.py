@@ -18,7 +18,6 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
-from torch.nn.utils import skip_init
 from torch.optim.lr_scheduler import CosineAnnealingLR
 from torch.optim.swa_utils import update_bn
 from tqdm import tqdm
@@ -74,6 +73,10 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
     """What classifier and regressor share: all but the targets, their loss and what is predicted from the outputs."""
 
     network_: nn.Sequential
+    n_iter_: int
+    loss_curve_: list[float]
+    validation_scores_: list[float]
+    _partial: _Training | None
 
     def __init__(
         self,
@@ -138,7 +141,7 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
         self._scaler = StandardScaler().fit(rows)
         self._set_norms()
         self._train(rows, values, held)
-        self._partial: _Training | None = None
+        self._partial = None
         return self
 
     def _train(self, rows: Rows, values: Rows, held: tuple[Rows, Rows] | None) -> None:
@@ -192,40 +195,40 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
 
         It takes rows as `predict` does, and returns the classes' scores in the order of `classes_`, or the targets.
         """
-        from qpsbgd.deploy import pack
+        from qpsbgd.deploy import pack  # type: ignore[import-not-found, unused-ignore]  # where it is not there yet
 
         check_is_fitted(self, "network_")
         pack(self.network_.eval(), path)
 
     def _build(self, rows: Rows) -> None:
         """A fresh network: standardisation, then the body with the weights, then what `_ending` adds."""
-        dtype = torch.float32 if rows.dtype == np.float32 else torch.float64
+        self._dtype = dtype = torch.float32 if rows.dtype == np.float32 else torch.float64
         generator = torch.Generator().manual_seed(int(self._random.randint(2**31 - 1)))
-        hidden = [self.hidden_layers] if isinstance(self.hidden_layers, Integral) else list(self.hidden_layers)
         body: list[nn.Module] = []
-        for n, m in pairwise([rows.shape[1], *map(int, hidden), self._outputs()]):
-            layer = skip_init(BinaryLinear, n, m, dtype=dtype)  # draws nothing from torch's own generator
-            nn.init.uniform_(layer.weight, -layer.initial_bound, layer.initial_bound, generator=generator)
-            body += [layer, nn.BatchNorm1d(m, dtype=dtype), nn.Hardtanh()]
+        for n, m in pairwise([rows.shape[1], *self._widths(), self._outputs()]):
+            body += [_fresh(BinaryLinear(n, m, device="meta", dtype=dtype), generator), nn.BatchNorm1d(m, dtype=dtype)]
+            body += [nn.Hardtanh()]
         self._depth = len(body) - 1
         first = nn.BatchNorm1d(rows.shape[1], eps=0.0, affine=False, dtype=dtype)
         self.network_ = nn.Sequential(first, *body[:-1], *self._ending(dtype))
 
     @property
     def _body(self) -> nn.Sequential:
-        return self.network_[1 : 1 + self._depth]
+        return nn.Sequential(*list(self.network_)[1 : 1 + self._depth])
 
     def _set_norms(self) -> None:
         """Copy what is known of the data's means and scales into the network."""
-        copied(self.network_[0].running_mean, self._scaler.mean_)
-        copied(self.network_[0].running_var, np.square(self._scaler.scale_))
+        state = self.network_[0].state_dict()  # the tensors themselves
+        state["running_mean"].copy_(torch.from_numpy(self._scaler.mean_))
+        state["running_var"].copy_(torch.from_numpy(np.square(self._scaler.scale_)))
 
     def _standardized(self, rows: Rows) -> Tensor:
         with torch.no_grad():
-            return self.network_[:1].eval()(self._tensor(rows))
+            standardized: Tensor = self.network_[0].eval()(self._tensor(rows))
+        return standardized
 
     def _tensor(self, rows: Rows) -> Tensor:
-        return torch.tensor(rows, dtype=self.network_[0].running_mean.dtype)
+        return torch.tensor(rows, dtype=self._dtype)
 
     def _outcome(self, X: ArrayLike) -> Tensor:
         """The network's outputs for rows from outside."""
@@ -237,9 +240,14 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
         with torch.no_grad():
             return torch.cat([network(self._tensor(part)) for part in np.array_split(rows, -(-len(rows) // CHUNK))])
 
+    def _widths(self) -> list[int]:
+        hidden: Any = self.hidden_layers
+        return [int(width) for width in ([hidden] if isinstance(hidden, Integral) else hidden)]
+
     def _check_options(self) -> None:
-        hidden = [self.hidden_layers] if isinstance(self.hidden_layers, Integral) else self.hidden_layers
-        if isinstance(hidden, str) or not all(isinstance(width, Integral) and width >= 1 for width in hidden):
+        hidden: Any = self.hidden_layers
+        widths = [hidden] if isinstance(hidden, Integral) else hidden
+        if isinstance(hidden, str) or not all(isinstance(width, int | np.integer) and width >= 1 for width in widths):
             raise ValueError(f"hidden_layers must be positive whole numbers, such as (128,), got {hidden!r}")
         for name, least in (("epochs", 1), ("batch_size", 2), ("n_iter_no_change", 1)):
             value = getattr(self, name)
@@ -280,6 +288,10 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
     def _scored(self, rows: Rows, values: Rows) -> float: ...
 
 
-def copied(target: Tensor, numbers: Rows) -> None:
-    """Write numbers into a tensor in place."""
-    target.copy_(torch.from_numpy(numbers))
+def _fresh(layer: BinaryLinear, generator: torch.Generator) -> BinaryLinear:
+    """A layer of the meta device, made real; its weights come from `generator` and do not depend on their type."""
+    layer.to_empty(device="cpu")
+    drawn = torch.empty(layer.weight.shape, dtype=torch.float64).uniform_(-1, 1, generator=generator)
+    with torch.no_grad():
+        layer.weight.copy_(layer.initial_bound * drawn)
+    return layer

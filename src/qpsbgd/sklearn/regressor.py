@@ -13,7 +13,7 @@ from sklearn.utils.validation import column_or_1d, validate_data
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from qpsbgd.sklearn.estimator import FLOATS, BinaryNetworkEstimator, Rows, copied
+from qpsbgd.sklearn.estimator import FLOATS, BinaryNetworkEstimator, Rows
 
 
 @final
@@ -77,8 +77,9 @@ class QPSBGDRegressor(RegressorMixin, BinaryNetworkEstimator):  # type: ignore[m
 
     def _set_norms(self) -> None:
         super()._set_norms()
-        copied(self.network_[-1].weight, self._targets.scale_)
-        copied(self.network_[-1].bias, self._targets.mean_)
+        state = self.network_[-1].state_dict()  # the tensors themselves
+        state["weight"].copy_(torch.from_numpy(self._targets.scale_))
+        state["bias"].copy_(torch.from_numpy(self._targets.mean_))
 
     def _encoded(self, values: Rows) -> Tensor:
         return self._tensor(self._targets.transform(_columns(values)))

@@ -13,12 +13,13 @@ from qpsbgd import __version__
 from qpsbgd_paper.framework.workers import Pool
 
 try:
-    from distributed import Client, get_worker
+    import distributed
     from distributed.scheduler import KilledWorker
 except ImportError as error:
     raise ImportError("--dask needs dask.distributed: pip install 'qpsbgd[dask]'") from error
 
 Answer = TypeVar("Answer")
+dask: Any = distributed  # most of it has no types
 
 CONNECT_SECONDS = 10
 _ONE_RUN = threading.Lock()
@@ -46,7 +47,7 @@ class DaskWorkers(Pool):
 
     def __init__(self, address: str) -> None:
         try:
-            self._client: Any = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
+            self._client = dask.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
         except (OSError, ValueError, TypeError) as error:
             raise ConnectionError(
                 f"there is no Dask scheduler at {address!r} ({error}): give the address that `dask scheduler` prints, "
@@ -114,4 +115,4 @@ def _prepared(work: Callable[[], None]) -> None:
         with _ONE_RUN:
             work()
     except Exception as error:
-        raise RuntimeError(f"on the Dask worker {get_worker().address}: {error}") from error
+        raise RuntimeError(f"on the Dask worker {dask.get_worker().address}: {error}") from error
