@@ -22,7 +22,7 @@ class QPSBGDClassifier(ClassifierMixin, BinaryNetworkEstimator):  # type: ignore
     """A classifier whose network has weights ±1.
 
     The network is a `torch.nn.Sequential`: inputs are standardised as in training, then come binary layers, each with a
-    batch norm, and hardtanh in between. QP-SBGD trains the weights and AdamW the norms, both with a rate that falls to
+    batch norm, and ReLU in between. QP-SBGD trains the weights and AdamW the norms, both with a rate that falls to
     zero by a cosine. The random numbers of torch and numpy outside are neither used nor changed.
 
     Args:

@@ -80,7 +80,7 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
 
     def __init__(
         self,
-        hidden_layers: int | Sequence[int] = (128,),
+        hidden_layers: int | Sequence[int] = (128, 128),
         *,
         projection: Projection = "ridge",
         solver: str | Solver | None = None,
@@ -207,7 +207,7 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
         body: list[nn.Module] = []
         for n, m in pairwise([rows.shape[1], *self._widths(), self._outputs()]):
             body += [_fresh(BinaryLinear(n, m, device="meta", dtype=dtype), generator), nn.BatchNorm1d(m, dtype=dtype)]
-            body += [nn.Hardtanh()]
+            body += [nn.ReLU()]
         self._depth = len(body) - 1
         first = nn.BatchNorm1d(rows.shape[1], eps=0.0, affine=False, dtype=dtype)
         self.network_ = nn.Sequential(first, *body[:-1], *self._ending(dtype))
@@ -248,7 +248,7 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
         hidden: Any = self.hidden_layers
         widths = [hidden] if isinstance(hidden, Integral) else hidden
         if isinstance(hidden, str) or not all(isinstance(width, int | np.integer) and width >= 1 for width in widths):
-            raise ValueError(f"hidden_layers must be positive whole numbers, such as (128,), got {hidden!r}")
+            raise ValueError(f"hidden_layers must be positive whole numbers, such as (128, 128), got {hidden!r}")
         for name, least in (("epochs", 1), ("batch_size", 2), ("n_iter_no_change", 1)):
             value = getattr(self, name)
             if not isinstance(value, Integral) or value < least:

@@ -90,16 +90,16 @@ def run(
     if not names:
         _list_experiments()
         raise typer.Exit(2)
+    if dask is not None and solver in PAID:
+        raise ValueError(f"answers of {solver!r} are kept on this machine until a run is done: leave out --dask")
+    if dask is not None and data is not None:
+        raise ValueError("--data is a folder of this machine: with --dask, set QPSBGD_DATA where the workers start")
     chosen = list(EXPERIMENTS) if "all" in names else list(dict.fromkeys(names))
     experiments = [_sized(make_experiment(name), quick=quick, seeds=seeds) for name in chosen]
     if solver is not None:
         experiments = _with_solver(experiments, _checked_solver(solver, read_options(option)))
     elif option:
         raise ValueError("--option belongs to a solver: name it with --solver")
-    if dask is not None and solver in PAID:
-        raise ValueError(f"answers of {solver!r} are kept on this machine until a run is done: leave out --dask")
-    if dask is not None and data is not None:
-        raise ValueError("--data is a folder of this machine: with --dask, set QPSBGD_DATA where the workers start")
     if csv is not None:
         check_writable(csv)
     if data is not None:

@@ -39,7 +39,7 @@ def square(*, x, log=None, seconds=0.0, fail=False):
 @pytest.fixture(scope="module")
 def cluster():
     with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50
     ) as cluster:
         yield cluster
 
@@ -129,7 +129,7 @@ def test_an_address_without_a_scheduler_is_told(address, monkeypatch):
 def test_a_scheduler_without_workers_is_told(monkeypatch):
     monkeypatch.setattr(dask_workers, "CONNECT_SECONDS", 1)
     with (
-        distributed.LocalCluster(n_workers=0, dashboard_address=None, silence_logs=50) as cluster,
+        distributed.LocalCluster(n_workers=0, dashboard_address=":0", silence_logs=50) as cluster,
         pytest.raises(ConnectionError, match=r"has no workers: start some with `dask worker"),
     ):
         DaskWorkers(cluster.scheduler_address)
