@@ -118,6 +118,7 @@ def test_copies_through_pickle_predict_the_same_and_go_on_learning_the_same(kind
     assert not hasattr(clone(model), "network_")
 
 
+@pytest.mark.slow
 def test_a_grid_is_searched_in_a_pipeline_by_two_processes():
     grid = {"qpsbgdclassifier__hidden_layers": [(4,), (8, 8)], "qpsbgdclassifier__projection": ["ridge", "spins"]}
     search = GridSearchCV(

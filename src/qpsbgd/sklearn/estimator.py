@@ -84,7 +84,7 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
         *,
         projection: Projection = "ridge",
         solver: str | Solver | None = None,
-        epochs: int = 100,
+        epochs: int = 50,
         batch_size: int = 64,
         learning_rate: float | None = None,
         real_learning_rate: float = 0.01,
