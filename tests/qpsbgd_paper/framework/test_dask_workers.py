@@ -146,3 +146,17 @@ def test_without_dask_the_line_to_install_is_told(monkeypatch):
     spec = importlib.util.find_spec("qpsbgd_paper.framework.dask_workers")
     with pytest.raises(ImportError, match=r"pip install 'qpsbgd\[dask\]'"):
         spec.loader.exec_module(importlib.util.module_from_spec(spec))
+
+
+def test_a_run_that_kills_its_workers_is_named(tmp_path):
+    import dask
+
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 0}),
+        distributed.LocalCluster(
+            n_workers=1, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50
+        ) as cluster,
+        DaskWorkers(cluster.scheduler_address) as workers,
+        pytest.raises(RunFailed, match=r"a process was killed.*x 1.*See the logs of the Dask workers"),
+    ):
+        results([{"x": 1, "fail": "killed"}], tmp_path, workers=workers)
