@@ -99,8 +99,9 @@ class DaskWorkers(Pool):
 
     def stop(self) -> None:
         """Cancel what has not begun and leave the cluster; what runs ends on its worker, and its result is dropped."""
-        self._client.cancel(list(self._open))
-        self._client.close()
+        if self._client.status != "closed":
+            self._client.cancel(list(self._open))
+            self._client.close()
 
     def _check_workers(self, address: str) -> None:
         try:
