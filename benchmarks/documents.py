@@ -344,7 +344,7 @@ def pictures():
     """Everything in docs/figures, by name."""
     found = {}
     for name in EXPERIMENTS:
-        found |= figures(results(f"paper/{name}"), with_png=False)
+        found |= figures(results(f"paper/{name}"), ["svg"])
     long = results("demo/digits")
     long["cases"] = long["cases"][-1:]
     found["digits.svg"] = series_svg(long, long["series"][0]).encode()
