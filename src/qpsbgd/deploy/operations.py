@@ -41,7 +41,8 @@ class Weights:
     @property
     def shape(self) -> Shape:
         """(units, …), without the dimension of the planes."""
-        return self.array.shape[1:] if self.binary else self.array.shape
+        shape: Shape = self.array.shape
+        return shape[1:] if self.binary else shape
 
     def values(self) -> Array:
         """The weights as float32, in `shape`."""
@@ -49,8 +50,7 @@ class Weights:
             return self.array
         pairs = zip(self.coefficients, self.array, strict=True)
         planes = [np.float32(c) * np.where(plane, np.float32(1), np.float32(-1)) for c, plane in pairs]
-        total: Array = np.sum(planes, axis=0, dtype=np.float32)
-        return total
+        return np.asarray(sum(planes[1:], planes[0]))
 
 
 @dataclass(frozen=True)
@@ -79,12 +79,11 @@ class Window:
         """
         if len(image) != len(self.size):
             raise ValueError(f"images of {len(self.size)} dimensions and channels")
-        return [
-            self._taps(size, *options)
-            for size, *options in zip(image, self.size, self.stride, self.sides, self.dilation, strict=True)
-        ]
+        return [self._taps(size, dimension) for dimension, size in enumerate(image)]
 
-    def _taps(self, size: int, window: int, stride: int, sides: tuple[int, int], dilation: int) -> Array:
+    def _taps(self, size: int, dimension: int) -> Array:
+        window, stride = self.size[dimension], self.stride[dimension]
+        sides, dilation = self.sides[dimension], self.dilation[dimension]
         count = (size + sum(sides) - dilation * (window - 1) - 1) // stride + 1
         most = {"reflect": size - 1, "circular": size}.get(self.mode, max(sides))
         if count < 1 or max(sides) > most:

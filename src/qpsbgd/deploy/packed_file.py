@@ -1,7 +1,7 @@
 """Packed models on disk: safetensors files with one bit per weight, a version and a checksum.
 
-The metadata hold the operations as JSON, in which arrays are named; the tensors are those arrays. Booleans are packed
-eight to a byte, and whole numbers take as few bytes as they need.
+The metadata hold one entry, JSON with the version, the checksum and the operations, in which arrays are named; the
+tensors are those arrays. Booleans are packed eight to a byte, and whole numbers take as few bytes as they need.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ try:
 except ImportError as error:
     raise ImportError("packed models need safetensors: pip install 'qpsbgd[deploy]'") from error
 
-FORMAT, VERSION = "qpsbgd packed model", "1"
+ENTRY, VERSION = "qpsbgd packed model", 1
 
 _PARTS: dict[str, type[Any]] = {"Weights": Weights, "Window": Window}
 
@@ -32,9 +32,9 @@ _PARTS: dict[str, type[Any]] = {"Weights": Weights, "Window": Window}
 def save(operations: tuple[Operation, ...], path: Path) -> None:
     """Write the operations; the file is complete or not there at all."""
     tensors: dict[str, Array] = {}
-    content = json.dumps([_written(operation, f"{place}", tensors) for place, operation in enumerate(operations)])
-    metadata = {"format": FORMAT, "version": VERSION, "checksum": _checksum(content, tensors), "operations": content}
-    data = safetensors.numpy.save(tensors, metadata)
+    written = [_written(operation, f"{place}", tensors) for place, operation in enumerate(operations)]
+    content = {"version": VERSION, "checksum": _checksum(written, tensors), "operations": written}
+    data = safetensors.numpy.save(tensors, {ENTRY: json.dumps(content)})
     with writing(path) as file:
         file.write(data)
 
@@ -50,31 +50,35 @@ def load(path: Path) -> tuple[Operation, ...]:
         file.read(1)
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
-            metadata = file.metadata() or {}
-            _check_format(metadata, path)
+            content = _content(file.metadata() or {}, path)
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except safetensors.SafetensorError as error:
         raise ValueError(f"{path} is not a packed model, or is damaged or cut off: {error}") from error
-    content = metadata.get("operations", "")
-    if metadata.get("checksum") != _checksum(content, tensors):
+    written = content.get("operations", [])
+    if content.get("checksum") != _checksum(written, tensors):
         raise ValueError(f"{path} is damaged: its checksum does not fit its content; copy or pack it again")
-    operations: list[Any] = [_read(one, tensors) for one in json.loads(content)]
-    return tuple(operations)
+    return tuple(_read(one, tensors) for one in written)
 
 
-def _check_format(metadata: dict[str, str], path: Path) -> None:
-    if metadata.get("format") != FORMAT:
+def _content(metadata: dict[str, str], path: Path) -> dict[str, Any]:
+    """The JSON of a packed model of this version."""
+    if ENTRY not in metadata:
         raise ValueError(f"{path} is a safetensors file, but not a packed model; make one with qpsbgd.deploy.pack")
-    if metadata.get("version") != VERSION:
+    try:
+        content: dict[str, Any] = json.loads(metadata[ENTRY])
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path} is damaged: {error}; copy or pack it again") from error
+    if content.get("version") != VERSION:
         raise ValueError(
-            f"{path} has version {metadata.get('version')!r} of the format, this qpsbgd reads {VERSION!r}; "
+            f"{path} has version {content.get('version')} of the format, this qpsbgd reads {VERSION}; "
             "pack the model again, or use the qpsbgd that packed it"
         )
+    return content
 
 
-def _checksum(content: str, tensors: dict[str, Array]) -> str:
+def _checksum(written: list[Any], tensors: dict[str, Array]) -> str:
     """SHA-256 of the operations and of every tensor with its name, type and shape."""
-    digest = hashlib.sha256(content.encode())
+    digest = hashlib.sha256(json.dumps(written).encode())
     for name, array in sorted(tensors.items()):
         digest.update(f"\n{name} {array.dtype.str} {array.shape}\n".encode())
         digest.update(np.ascontiguousarray(array).tobytes())
@@ -87,7 +91,9 @@ def _written(value: Any, name: str, tensors: dict[str, Array]) -> Any:
         if value.dtype == bool:
             tensors[name] = np.packbits(value)
             return {"packed bits": name, "shape": list(value.shape)}
-        tensors[name] = value.astype(np.min_scalar_type(min(value.min(), ~value.max()))) if value.dtype.kind == "i" else value
+        # The smallest signed type that holds the extremes: ~x is −1 − x.
+        small = np.min_scalar_type(min(value.min(), ~value.max())) if value.dtype.kind == "i" else value.dtype
+        tensors[name] = value.astype(small)
         return {"tensor": name}
     if dataclasses.is_dataclass(value):
         fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}

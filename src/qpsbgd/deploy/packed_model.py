@@ -217,7 +217,7 @@ def _patches(images: Array, rows: Array, columns: Array, added: float) -> Array:
 def _by_parts(work: Step, images: Array, *, numbers: int) -> Array:
     """`work` on a few images at a time, so that their patches of so many numbers per image fit into memory."""
     size = max(1, _AT_ONCE // max(1, numbers))
-    parts = [work(images[begin : begin + size]) for begin in range(0, max(1, len(images)), size)]
+    parts = [work(images[begin : begin + size]) for begin in range(0, len(images) or 1, size)]
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
@@ -242,8 +242,11 @@ def _convolution(operation: Convolution, shape: Shape) -> Step:
     def part(x: Array) -> Array:
         patches = _patches(x.reshape(len(x), channels, *image), rows, columns, 0)
         grouped = patches.reshape(len(x), groups, channels // groups, *positions, *window)
-        flat = grouped.transpose(0, 1, 2, 5, 6, 3, 4).reshape(len(x), groups, weights.shape[2], -1)
-        return np.matmul(weights, flat).reshape(len(x), *after)
+        flat = grouped.transpose(0, 1, 2, 5, 6, 3, 4).reshape(
+            len(x), groups, weights.shape[2], positions[0] * positions[1]
+        )
+        sums: Array = np.matmul(weights, flat)
+        return sums.reshape(len(x), *after)
 
     numbers = channels * rows.size * columns.size
     return lambda x: _by_parts(part, x, numbers=numbers)
@@ -256,7 +259,8 @@ def _max_pool(operation: MaxPool, shape: Shape) -> Step:
     def part(x: Array) -> Array:
         least = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
         patches = _patches(x.reshape(len(x), shape[0], *image), rows, columns, least)
-        return patches.max((-2, -1)).reshape(len(x), *after)
+        largest: Array = patches.max((-2, -1))
+        return largest.reshape(len(x), *after)
 
     return lambda x: _by_parts(part, x, numbers=shape[0] * rows.size * columns.size)
 
@@ -271,6 +275,7 @@ def _average_pool(operation: AveragePool, shape: Shape) -> Step:
 
     def part(x: Array) -> Array:
         patches = _patches(x.reshape(len(x), shape[0], *image), rows, columns, 0)
-        return (patches.sum((-2, -1), dtype=np.float32) / divisor).reshape(len(x), *after)
+        means: Array = patches.sum((-2, -1), dtype=np.float32) / divisor
+        return means.reshape(len(x), *after)
 
     return lambda x: _by_parts(part, x, numbers=shape[0] * rows.size * columns.size)

@@ -15,6 +15,7 @@ from qpsbgd.compiled import compiled
 from qpsbgd.deploy.operations import Array
 
 WORD = 64
+_LARGEST = np.float32(np.finfo(np.float32).max)
 
 
 def words_of(bits: Array) -> Array:
@@ -33,32 +34,36 @@ def _ctpop(typing_context: Any, value: Any) -> Any:
     return value(value), generate
 
 
-_popcount = intrinsic(_ctpop)
+_popcount: Any = intrinsic(_ctpop)
+
+
+# Slices below, because numba checks an index that it computes for being negative, and then does not vectorise the loop.
 
 
 @compiled(nogil=True)
 def _pack(row: Array, words: Array) -> bool:
     """Write the signs of a row as words; returns whether all its numbers are finite."""
-    sound = True
     for word in range((len(row) + 63) // 64):
+        part = row[word * 64 : word * 64 + 64]
         bits = np.uint64(0)
-        for k in range(word * 64, min(word * 64 + 64, len(row))):
-            bits |= np.uint64(row[k] >= 0) << np.uint64(k & 63)
-            sound &= abs(row[k]) <= 3.4028234663852886e38
+        for k in range(len(part)):
+            bits |= np.uint64(part[k] >= 0) << np.uint64(k)
         words[word] = bits
-    return sound
+    unsound = 0
+    for k in range(len(row)):
+        unsound += not (abs(row[k]) <= _LARGEST)
+    return unsound == 0
 
 
 @compiled(nogil=True)
-def _differing(inputs: Array, weights: Array, begin: int, width: int, units: int, counts: Array) -> int:
-    """Write how many signs differ, for every unit; returns where the next layer's weights (words, units) begin."""
-    counts[:units] = 0
-    for word in range(width):
-        bits = inputs[word]
+def _differing(inputs: Array, weights: Array, counts: Array) -> None:
+    """Write how many signs differ, for every unit; weights are words (words, units), one row after the other."""
+    counts[:] = 0
+    units = len(counts)
+    for word in range(len(weights) // units):
+        row, bits = weights[word * units : (word + 1) * units], inputs[word]
         for unit in range(units):
-            counts[unit] += _popcount(weights[begin + unit] ^ bits)
-        begin += units
-    return begin
+            counts[unit] += _popcount(row[unit] ^ bits)
 
 
 @compiled(nogil=True)
@@ -67,13 +72,16 @@ def _layers(inputs: Array, counts: Array, sizes: Array, weights: Array, most: Ar
     begin, first = 0, 0
     for layer in range(len(sizes) - 1):
         units = sizes[layer + 1]
-        begin = _differing(inputs, weights, begin, (sizes[layer] + 63) // 64, units, counts)
+        end = begin + (sizes[layer] + 63) // 64 * units
+        _differing(inputs, weights[begin:end], counts[:units])
         for word in range((units + 63) // 64):
+            unit, last = word * 64, min(word * 64 + 64, units)
+            found, limits = counts[unit:last], most[first + unit : first + last]
             bits = np.uint64(0)
-            for unit in range(word * 64, min(word * 64 + 64, units)):
-                bits |= np.uint64(counts[unit] <= most[first + unit]) << np.uint64(unit & 63)
+            for k in range(len(found)):
+                bits |= np.uint64(found[k] <= limits[k]) << np.uint64(k)
             inputs[word] = bits ^ flipped[word, layer]
-        first += units
+        begin, first = end, first + units
     return begin
 
 
@@ -110,7 +118,7 @@ def dense_sums(
     for row in range(len(rows)):
         sound &= _pack(rows[row], inputs)
         begin = _layers(inputs, counts, sizes, weights, most, flipped)
-        _differing(inputs, weights, begin, (last + 63) // 64, out.shape[1], counts)
+        _differing(inputs, weights[begin:], counts[: out.shape[1]])
         for unit in range(out.shape[1]):
             total = last - 2 * np.int64(counts[unit])
             out[row, unit] = factor[unit] * np.float32(total) + offset[unit]
@@ -147,15 +155,13 @@ def convolution_sums(images: Array, weights: Array, rows: Array, columns: Array,
                     counts[:] = 0
                     products = 0
                     for dy in range(high):
-                        y = rows[i, dy]
                         for dx in range(wide):
-                            x = columns[j, dx]
-                            if y < 0 or x < 0:
-                                continue
-                            products += per_group
-                            for word in range(width):
-                                bits = packed[y, x, group, word]
-                                for unit in range(units):
-                                    counts[unit] += _popcount(weights[group, dy, dx, word, unit] ^ bits)
+                            y, x = rows[i, dy], columns[j, dx]
+                            if y >= 0 and x >= 0:
+                                products += per_group
+                                for word in range(width):
+                                    row, bits = weights[group, dy, dx, word], packed[y, x, group, word]
+                                    for unit in range(units):
+                                        counts[unit] += _popcount(row[unit] ^ bits)
                     for unit in range(units):
                         out[image, group * units + unit, i, j] = products - 2 * np.int64(counts[unit])

@@ -81,17 +81,16 @@ class _Reader:
         """Read the first of these modules, and those that become one operation with it; returns the rest."""
         (name, module), *rest = modules
         if isinstance(module, BinaryLayer | nn.Linear | nn.Conv1d | nn.Conv2d):
-            integer = self.bits and isinstance(module, BinaryLayer) and module.bits == 1
-            if not integer:
+            if self.bits and isinstance(module, BinaryLayer) and module.bits == 1:
+                self._append(_weighted(name, module, integer=True))
+                folded = _folded(name, module, rest)
+                if folded is not None:
+                    self.operations += folded[0]
+                    return folded[1]
+                self.bits = False
+            else:
                 self._real(name)
-            self._append(_weighted(name, module, integer=integer))
-            folded = _folded(name, module, rest) if integer else None
-            if folded is not None:
-                for operation in folded[0]:
-                    self._append(operation)
-                self.bits = True
-                return folded[1]
-            self.bits = False
+                self._append(_weighted(name, module, integer=False))
             self._scale(name, *_gain_and_bias(module))
         elif isinstance(module, _NORMS):
             self._real(name)
@@ -186,7 +185,7 @@ def _traced(module: nn.Module, name: str) -> Iterator[Named]:
             continue
         if node.op != "output" and (not node.args or node.args[0] is not last):
             raise _refusal(name, module, f"is not a chain at {node.name}; {advice}")
-        if node.op == "call_module":
+        if node.op == "call_module" and len(node.args) == 1 and not node.kwargs:
             child_name = f"{name}.{node.target}".lstrip(".")
             yield from _chain(operator.attrgetter(str(node.target))(module), child_name)
         elif node.op in ("call_function", "call_method") and node.target in _FUNCTIONS:
@@ -230,7 +229,9 @@ def _weighted(name: str, module: nn.Module, *, integer: bool) -> Operation:
         sides = ((0, 0),) * len(kernel)
     else:
         sides = tuple((int(size), int(size)) for size in module.padding)
-    return Convolution(name, weights, Window(kernel, stride, sides, dilation, module.padding_mode), module.groups, integer)
+    return Convolution(
+        name, weights, Window(kernel, stride, sides, dilation, module.padding_mode), module.groups, integer
+    )
 
 
 def _gain_and_bias(module: nn.Module) -> tuple[Array, Array]:
@@ -291,7 +292,9 @@ def _folded(name: str, layer: BinaryLayer, rest: list[Named]) -> tuple[list[Oper
 def _reshape(name: str, module: nn.Module) -> Operation:
     if isinstance(module, nn.Flatten):
         if (module.start_dim, module.end_dim) != (1, -1):
-            raise _refusal(name, module, "must keep the batch dimension and flatten all others: start_dim=1, end_dim=-1")
+            raise _refusal(
+                name, module, "must keep the batch dimension and flatten all others: start_dim=1, end_dim=-1"
+            )
         return Reshape(name, (-1,))
     assert isinstance(module, nn.Unflatten)
     sizes: Any = module.unflattened_size

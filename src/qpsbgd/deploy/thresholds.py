@@ -34,7 +34,7 @@ def threshold(layer: BinaryLayer, between: Sequence[nn.Module], *, name: str) ->
     sums = torch.arange(-fan_in, fan_in + 1, device=layer.weight.device)
     rows = max(1, _AT_ONCE // len(layer.weight))
     with torch.no_grad():
-        signs = np.concatenate([_signs(layer, between, part) for part in sums.split(rows)])
+        signs = np.concatenate([_signs(layer, between, part) for part in torch.split(sums, rows)])
     flipped = signs[0] & ~signs[-1]
     rising = signs ^ flipped
     levels = np.count_nonzero(~rising, axis=0) - fan_in
