@@ -6,15 +6,18 @@ Torch is loaded only where a torch model is given; `load_packed` needs numpy, nu
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from qpsbgd.deploy.c_code import CSource, write_c
+from qpsbgd.deploy.operations import Shape
 from qpsbgd.deploy.packed_model import PackedModel
 
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["PackedModel", "load_packed", "pack"]
+__all__ = ["CSource", "PackedModel", "load_packed", "pack", "to_c", "to_onnx"]
 
 
 def pack(model: nn.Module | PackedModel, path: str | os.PathLike[str] | None = None) -> PackedModel:
@@ -49,6 +52,65 @@ def load_packed(path: str | os.PathLike[str]) -> PackedModel:
     from qpsbgd.deploy.packed_file import load
 
     return PackedModel(load(Path(path)))
+
+
+def to_c(
+    model: nn.Module | PackedModel,
+    folder: str | os.PathLike[str],
+    *,
+    input_shape: Sequence[int] | None = None,
+    name: str = "network",
+    word_bits: int = 32,
+) -> CSource:
+    """Write the model as plain C99: NAME.h, NAME.c, and NAME_main.c, a program that reads samples.
+
+    A fully binary network, which begins with a `SignActivation` and has one behind every layer but the last, computes
+    with whole numbers only: its inputs are int8_t, of which the signs count, and its outputs int64_t in fixed point.
+    Other networks use float.
+
+    Args:
+        model: A torch model or a packed one.
+        folder: Where to write; created where it is missing.
+        input_shape: Of one sample: (784,) or (1, 28, 28). May be left out if the first layer is linear.
+        name: Of the files and the C functions.
+        word_bits: Bits of a machine word, 32 or 64.
+
+    Returns:
+        The files, and how much flash and RAM they need.
+    """
+    packed = packed_form(model)
+    shape = _input_shape(packed, input_shape)
+    return write_c(packed.operations, Path(folder), input_shape=shape, name=name, word_bits=word_bits)
+
+
+def to_onnx(
+    model: nn.Module | PackedModel,
+    path: str | os.PathLike[str],
+    *,
+    input_shape: Sequence[int] | None = None,
+    bits: bool = True,
+) -> None:
+    """Write the model as an ONNX graph with inputs (batch, …) and outputs (batch, …) in float32.
+
+    Args:
+        model: A torch model or a packed one.
+        path: The file; by convention it ends in .onnx.
+        input_shape: Of one sample: (784,) or (1, 28, 28). May be left out if the first layer is linear.
+        bits: Store eight binary weights per byte and unpack them in the graph; False for weights in float32.
+    """
+    from qpsbgd.deploy.onnx_graph import write_onnx
+
+    packed = packed_form(model)
+    write_onnx(packed.operations, Path(path), input_shape=_input_shape(packed, input_shape), bits=bits)
+
+
+def _input_shape(packed: PackedModel, given: Sequence[int] | None) -> Shape:
+    shape = packed.input_shape if given is None else tuple(given)
+    if shape is None:
+        raise ValueError("the network does not tell the shape of its inputs; give input_shape, such as (1, 28, 28)")
+    if not shape or not all(isinstance(size, int) and size > 0 for size in shape):
+        raise ValueError(f"input_shape must be the positive sizes of one sample, without the batch, got {given}")
+    return shape
 
 
 def packed_form(model: nn.Module | PackedModel) -> PackedModel:

@@ -185,7 +185,7 @@ ROUNDED = {*REAL, *REAL_IMAGES, *LINES}
 """Networks with sums of real numbers, or a norm behind the last layer, which is folded."""
 
 
-def network_of(name):
+def made(name):
     torch.manual_seed(sum(map(ord, name)))
     shape, build = NETWORKS[name]
     model = nn.Sequential(*build())
@@ -194,10 +194,15 @@ def network_of(name):
 
 @pytest.fixture(params=NETWORKS)
 def network(request):
-    return network_of(request.param)
+    return made(request.param)
 
 
 @pytest.fixture
-def digits_net():
+def network_of():
+    return made
+
+
+@pytest.fixture
+def dense():
     """A fully binary network 70-130-9."""
-    return network_of("dense")
+    return made("dense")

@@ -73,8 +73,8 @@ def test_packing_leaves_the_model_and_its_mode_as_they_are(network):
         torch.from_numpy,
     ],
 )
-def test_rows_may_come_in_any_memory_order_and_number_type(digits_net, form):
-    digits_net.check(pack(digits_net.model)(form(digits_net.inputs)))
+def test_rows_may_come_in_any_memory_order_and_number_type(dense, form):
+    dense.check(pack(dense.model)(form(dense.inputs)))
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int64, np.float16, bool])
@@ -100,8 +100,8 @@ def test_one_network_takes_images_of_several_sizes():
         np.testing.assert_array_equal(packed(x.numpy()), model(x).detach().numpy())
 
 
-def test_wrong_inputs_are_refused_with_what_to_do(digits_net):
-    packed = pack(digits_net.model)
+def test_wrong_inputs_are_refused_with_what_to_do(dense):
+    packed = pack(dense.model)
     with pytest.raises(ValueError, match=r"takes 70 numbers, got shape \(71,\)"):
         packed(np.zeros((3, 71)))
     with pytest.raises(ValueError, match=r"pass x\[None\]"):
@@ -132,9 +132,9 @@ def test_images_of_a_wrong_shape_are_refused_with_the_layers_name():
         packed(np.zeros((1, 2, 6)))
 
 
-def test_inference_does_not_load_torch(digits_net, tmp_path):
+def test_inference_does_not_load_torch(dense, tmp_path):
     path = tmp_path / "net.safetensors"
-    pack(digits_net.model, path)
+    pack(dense.model, path)
     code = (
         "import sys; sys.modules['torch'] = None  # importing it fails\n"
         "import numpy as np; from qpsbgd.deploy import load_packed\n"
