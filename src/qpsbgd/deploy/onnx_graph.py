@@ -44,8 +44,8 @@ def write_onnx(operations: Sequence[Operation], path: Path, *, input_shape: Shap
     """Write the graph; its batch dimension is free."""
     graph = _Graph(bits=bits)
     value, shape = "input", input_shape
-    for operation, _, before, _, shape in walk(operations, input_shape):
-        value = graph.add(operation, value, before)
+    for operation, _, before, _, after in walk(operations, input_shape):
+        value, shape = graph.add(operation, value, before), after
     graph.node("Identity", [value], output="output")
     ends = [
         helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", *sizes])
@@ -154,7 +154,7 @@ class _Graph:
         options = self._window(operation.window)
         return self.node("AveragePool", [x], **options, pads=_pads(operation.window), count_include_pad=counts)
 
-    def _window(self, window: Window) -> dict[str, list[int]]:
+    def _window(self, window: Window) -> dict[str, Any]:
         return {"kernel_shape": [*window.size], "strides": [*window.stride], "dilations": [*window.dilation]}
 
 
