@@ -17,7 +17,7 @@ def deployed_classes():
             f"{row['network']}: {100 * row['test_accuracy']:.1f} % of {row['images']:,} test images, {agreement}."
         )
     lines = "\n".join(f"- {part}" for part in parts)
-    return f"Networks after one epoch on MNIST (`benchmarks/deploy.py`):\n\n{lines}"
+    return f"Networks after one pass over MNIST (`benchmarks/deploy.py`):\n\n{lines}"
 
 
 def deployed_bytes():
@@ -35,8 +35,9 @@ def deployed_times():
     first = rows[0]
     ratios = enumerated(f"{ratio:.0f} times faster than {name}" for name, ratio in first["times_faster"].items())
     loads = enumerated(f"{row['load_before']:.1f}" for row in rows if row["batch"] == 1)
+    cores = results("deploy")["settings"]["cores"]
     return (
         f'{markdown(head, body)}\n\nNetworks 784-512-512-10; "busy" is beside one more process that keeps a core busy. '
-        f"At batch 1 the fully binary network is {ratios}. The load of this machine with {results('deploy')['settings']['cores']} "
+        f"At batch 1 the fully binary network is {ratios}. The load of this machine with {cores} "
         f"cores was {loads} before the measurements; programs take turns, so that it hits all of them."
     )
