@@ -115,12 +115,12 @@ def measured(name, folder):
     folder.mkdir()
     pack(model, folder / "net.safetensors")
     source = to_c(model, folder / "c")
-    for bits in (True, False):
-        to_onnx(model, folder / f"{bits}.onnx", bits=bits)
+    for weights in ("bits", "float32"):
+        to_onnx(model, folder / f"{weights}.onnx", weights=weights)
     torch.save(model.state_dict(), folder / "model.pt")
     with torch.inference_mode():
         theirs = classes_of(lambda part: model(torch.from_numpy(part)))
-    graph = session(folder / "True.onnx")
+    graph = session(folder / "bits.onnx")
     found = {
         "packed": classes_of(load_packed(folder / "net.safetensors")),
         "C": c_classes(compiled(source), source.integer),
@@ -136,8 +136,8 @@ def measured(name, folder):
         "bytes": {
             "float32 parameters": 4 * parameters,
             "packed": (folder / "net.safetensors").stat().st_size,
-            "ONNX, bits": (folder / "True.onnx").stat().st_size,
-            "ONNX, float32": (folder / "False.onnx").stat().st_size,
+            "ONNX, bits": (folder / "bits.onnx").stat().st_size,
+            "ONNX, float32": (folder / "float32.onnx").stat().st_size,
             "C, flash": source.flash_bytes,
             "C, RAM": source.ram_bytes,
         },
@@ -159,7 +159,7 @@ def programs(folder, batch):
     }
     for name in list(NETWORKS)[:2]:
         packed = load_packed(folder / name / "net.safetensors")
-        bits = session(folder / name / "True.onnx")
+        bits = session(folder / name / "bits.onnx")
         found[f"packed, {name.split(', ')[1]}"] = lambda packed=packed: packed(rows)
         found[f"onnxruntime from bits, {name.split(', ')[1]}"] = lambda bits=bits: bits.run(None, {"input": rows})
     for word_bits in (32, 64):

@@ -18,12 +18,20 @@ if TYPE_CHECKING:
     from qpsbgd.deploy import PackedModel
 
 
-class Target(str, Enum):
+class Target(Enum):
     """What to make."""
 
     packed = "packed"
     c = "c"
     onnx = "onnx"
+
+
+class WeightForm(Enum):
+    """Binary weights in ONNX."""
+
+    bits = "bits"
+    float32 = "float32"
+    qonnx = "qonnx"
 
 
 def deploy(
@@ -39,9 +47,9 @@ def deploy(
     ] = None,
     name: Annotated[str, typer.Option(help="Of the C functions and files.")] = "network",
     word_bits: Annotated[int, typer.Option(help="Bits of a machine word in C, 32 or 64.")] = 32,
-    float_weights: Annotated[
-        bool, typer.Option("--float-weights", help="ONNX with weights in float32 instead of bits.")
-    ] = False,
+    weights: Annotated[
+        WeightForm, typer.Option(help="In ONNX: packed bits, float32, or float32 behind QONNX's BipolarQuant.")
+    ] = WeightForm.bits,
     trust_pickle: Annotated[
         bool,
         typer.Option(
@@ -60,7 +68,7 @@ def deploy(
         console.print(str(to_c(found, out, input_shape=shape, name=name, word_bits=word_bits)), soft_wrap=True)
         return
     if to is Target.onnx:
-        to_onnx(found, out, input_shape=shape, bits=not float_weights)
+        to_onnx(found, out, input_shape=shape, weights=weights.value)
     else:
         pack(found, out)
     console.print(f"{out}: {out.stat().st_size:,} bytes", soft_wrap=True)

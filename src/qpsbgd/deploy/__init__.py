@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from qpsbgd.deploy.c_code import CSource, write_c
 from qpsbgd.deploy.operations import Shape
@@ -88,7 +88,7 @@ def to_onnx(
     path: str | os.PathLike[str],
     *,
     input_shape: Sequence[int] | None = None,
-    bits: bool = True,
+    weights: Literal["bits", "float32", "qonnx"] = "bits",
 ) -> None:
     """Write the model as an ONNX graph with inputs (batch, …) and outputs (batch, …) in float32.
 
@@ -96,12 +96,14 @@ def to_onnx(
         model: A torch model or a packed one.
         path: The file; by convention it ends in .onnx.
         input_shape: Of one sample: (784,) or (1, 28, 28). May be left out if the first layer is linear.
-        bits: Store eight binary weights per byte and unpack them in the graph; False for weights in float32.
+        weights: "bits" stores eight binary weights per byte and unpacks them in the graph; "float32" stores numbers,
+            for runtimes without operators on bits; "qonnx" stores numbers and marks binary weights and activations
+            by QONNX's BipolarQuant, for hardware compilers.
     """
     from qpsbgd.deploy.onnx_graph import write_onnx
 
     packed = packed_form(model)
-    write_onnx(packed.operations, Path(path), input_shape=_input_shape(packed, input_shape), bits=bits)
+    write_onnx(packed.operations, Path(path), input_shape=_input_shape(packed, input_shape), form=weights)
 
 
 def _input_shape(packed: PackedModel, given: Sequence[int] | None) -> Shape:

@@ -37,12 +37,17 @@ except ImportError as error:
 OPSET, IR_VERSION = 19, 9
 """19: padding mode "wrap". Both are read by onnxruntime since 1.16."""
 
+QONNX = "qonnx.custom_op.general"
+"""The domain of QONNX's operators."""
+
 _PADDING = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 
 
-def write_onnx(operations: Sequence[Operation], path: Path, *, input_shape: Shape, bits: bool) -> None:
+def write_onnx(operations: Sequence[Operation], path: Path, *, input_shape: Shape, form: str) -> None:
     """Write the graph; its batch dimension is free."""
-    graph = _Graph(bits=bits)
+    if form not in ("bits", "float32", "qonnx"):
+        raise ValueError(f"weights must be bits, float32 or qonnx, got {form!r}")
+    graph = _Graph(form)
     value, shape = "input", input_shape
     for operation, _, before, _, after in walk(operations, input_shape):
         value, shape = graph.add(operation, value, before), after
@@ -52,8 +57,8 @@ def write_onnx(operations: Sequence[Operation], path: Path, *, input_shape: Shap
         for name, sizes in (("input", input_shape), ("output", shape))
     ]
     made = helper.make_graph(graph.nodes, "qpsbgd", ends[:1], ends[1:], graph.initializers)
-    opset = [helper.make_opsetid("", OPSET)]
-    model = helper.make_model(made, producer_name="qpsbgd", ir_version=IR_VERSION, opset_imports=opset)
+    opsets = [helper.make_opsetid("", OPSET), *([helper.make_opsetid(QONNX, 1)] if form == "qonnx" else [])]
+    model = helper.make_model(made, producer_name="qpsbgd", ir_version=IR_VERSION, opset_imports=opsets)
     onnx.checker.check_model(model)
     with writing(path) as file:
         file.write(model.SerializeToString())
@@ -62,8 +67,8 @@ def write_onnx(operations: Sequence[Operation], path: Path, *, input_shape: Shap
 class _Graph:
     """Nodes and constants. Bits and sums are float32 in the graph: whole numbers up to 2²⁴ are exact there."""
 
-    def __init__(self, *, bits: bool) -> None:
-        self.bits = bits
+    def __init__(self, form: str) -> None:
+        self.form = form
         self.nodes: list[Any] = []
         self.initializers: list[Any] = []
 
@@ -87,14 +92,12 @@ class _Graph:
             case Convolution():
                 return self._convolution(operation, x)
             case Threshold():
-                above = self.node("GreaterOrEqual", [x, self._per_unit(operation.levels, shape)])
-                flipped = operation.flipped
-                return self._signs(self.node("Xor", [above, self._per_unit(flipped, shape, bool)]))
+                return self._threshold(operation, x, shape)
             case Scale():
                 scaled = self.node("Mul", [x, self._per_unit(operation.factor, shape)])
                 return self.node("Add", [scaled, self._per_unit(operation.offset, shape)])
             case Sign():
-                return self._signs(self.node("GreaterOrEqual", [x, self.constant(0)]))
+                return self._bipolar(x) if self.form == "qonnx" else self._signs(x, self.constant(0))
             case Spins():
                 return x
             case Clip():
@@ -115,13 +118,28 @@ class _Graph:
     def _per_unit(self, values: Array, shape: Shape, dtype: Any = np.float32) -> str:
         return self.constant(values.reshape(-1, *(1,) * (len(shape) - 1)), dtype)
 
-    def _signs(self, condition: str) -> str:
-        return self.node("Where", [condition, self.constant(1), self.constant(-1)])
+    def _threshold(self, operation: Threshold, x: str, shape: Shape) -> str:
+        turns = self._per_unit(np.where(operation.flipped, -1, 1), shape)
+        if self.form == "qonnx":  # a whole number less a half is never zero, so that turning it keeps ties as they are
+            above = self.node("Sub", [x, self._per_unit(operation.levels - 0.5, shape)])
+            return self._bipolar(self.node("Mul", [above, turns]))
+        return self.node("Mul", [self._signs(x, self._per_unit(operation.levels, shape)), turns])
+
+    def _signs(self, x: str, level: str) -> str:
+        above = self.node("GreaterOrEqual", [x, level])
+        return self.node("Where", [above, self.constant(1), self.constant(-1)])
+
+    def _bipolar(self, x: str, scale: float = 1.0) -> str:
+        return self.node("BipolarQuant", [x, self.constant(scale)], domain=QONNX)
 
     def _weights(self, weights: Weights) -> str:
         """The weights in float32; from bits, Σ_b c_b · (2 · bit − 1)."""
-        if not (self.bits and weights.binary):
+        if self.form == "float32" or not weights.binary:
             return self.constant(weights.values())
+        if self.form == "qonnx":
+            planes = zip(np.where(weights.array, 1, -1), weights.coefficients, strict=True)
+            parts = [self._bipolar(self.constant(plane), c) for plane, c in planes]
+            return parts[0] if len(parts) == 1 else self.node("Sum", parts)
         count = weights.array.size
         packed = self.constant(np.packbits(weights.array)[:, None], np.uint8)
         shifts = self.constant(np.arange(7, -1, -1)[None], np.uint8)
@@ -133,9 +151,9 @@ class _Graph:
         signs = self.node("Sub", [self.node("Mul", [number, self.constant(2)]), self.constant(1)])
         if len(weights.coefficients) == 1:
             return self.node("Reshape", [signs, self.constant(weights.shape, np.int64)])
-        planes = self.node("Reshape", [signs, self.constant(weights.array.shape, np.int64)])
+        stacked = self.node("Reshape", [signs, self.constant(weights.array.shape, np.int64)])
         factors = np.reshape(weights.coefficients, (-1, *(1,) * len(weights.shape)))
-        scaled = self.node("Mul", [planes, self.constant(factors)])
+        scaled = self.node("Mul", [stacked, self.constant(factors)])
         return self.node("ReduceSum", [scaled, self.constant([0], np.int64)], keepdims=0)
 
     def _convolution(self, operation: Convolution, x: str) -> str:

@@ -359,8 +359,8 @@ def natural_shape(operations: Sequence[Operation]) -> Shape | None:
             units = max(len(operation.factor), len(operation.offset))
             if units > 1:
                 return None if any(isinstance(other, Convolution | MaxPool) for other in operations) else (units,)
-        elif isinstance(operation, Reshape):
+        elif isinstance(operation, Reshape) and operation.shape != (-1,):
             return None if -1 in operation.shape else (math.prod(operation.shape),)
-        elif not isinstance(operation, Sign | Clip):
+        elif not isinstance(operation, Sign | Clip | Reshape):
             return None
     return None

@@ -75,6 +75,9 @@ class PackedModel:
             raise ValueError(f"inputs must be a batch{expected}, got shape {values.shape}; for one sample pass x[None]")
         return shape, _steps(self.operations, shape)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PackedModel, (self.operations,)
+
     def __repr__(self) -> str:
         return f"PackedModel({', '.join(map(str, self.operations))})"
 

@@ -35,7 +35,7 @@ def test_a_packed_file_becomes_c_with_its_flash_and_ram_printed(packed, tmp_path
 
 def test_a_packed_file_becomes_onnx(packed, tmp_path):
     sizes = []
-    for options in ((), ("--float-weights",)):
+    for options in ((), ("--weights", "float32")):
         deploy(packed, "--to", "onnx", "-o", tmp_path / "net.onnx", *options)
         sizes.append((tmp_path / "net.onnx").stat().st_size)
     assert sizes[0] < sizes[1]

@@ -1,5 +1,8 @@
+import copy
+import pickle
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -98,6 +101,27 @@ def test_one_network_takes_images_of_several_sizes():
     for size in (5, 8, 5):
         x = torch.randn(2, 1, size, size)
         np.testing.assert_array_equal(packed(x.numpy()), model(x).detach().numpy())
+
+
+def test_a_used_model_can_be_copied_and_pickled(network):
+    packed = pack(network.model)
+    packed(network.inputs)
+    for copied in (copy.deepcopy(packed), pickle.loads(pickle.dumps(packed))):
+        network.check(copied(network.inputs))
+
+
+def test_several_threads_may_use_one_model(dense):
+    packed = pack(dense.model)
+    with ThreadPoolExecutor(4) as pool:
+        for outputs in pool.map(packed, [dense.inputs] * 50):
+            dense.check(outputs)
+
+
+def test_the_first_layer_tells_the_shape_of_a_sample():
+    assert pack(nn.Sequential(nn.Flatten(), SignActivation(), BinaryLinear(12, 2))).input_shape == (12,)
+    assert pack(nn.Sequential(nn.BatchNorm1d(12), SignActivation(), BinaryLinear(12, 2))).input_shape == (12,)
+    assert pack(nn.Sequential(nn.Unflatten(1, (3, 2, 2)), BinaryConv2d(3, 2, 1))).input_shape == (12,)
+    assert pack(nn.Sequential(BinaryConv2d(3, 2, 1))).input_shape is None
 
 
 def test_wrong_inputs_are_refused_with_what_to_do(dense):
