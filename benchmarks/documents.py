@@ -14,6 +14,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))  # for the modules beside this one, however it is run
 
 import numpy as np
+from deploy_tables import deployed_bytes, deployed_classes, deployed_times
 from scaling_tables import billion, measured_growth, ranks, sampled
 from tables import ROOT, markdown, measured, results
 from training_tables import (
@@ -290,6 +291,7 @@ DOCUMENTS = {
     "docs/annealers.md": (cost, virtual, virtual_sizes),
     "docs/training.md": (winner, verdicts, scores, alone, left_out, step_cost, bits, default_rates),
     "docs/scaling.md": (measured_growth, sampled, billion, ranks),
+    "docs/deployment.md": (deployed_classes, deployed_times, deployed_bytes),
 }
 """What stands between `<!-- name -->` and `<!-- end -->` in these, by the functions that make it."""
 

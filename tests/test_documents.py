@@ -41,7 +41,7 @@ def test_every_example_runs(path):
 
 
 def test_there_are_examples():
-    assert [path.name[:2] for path in EXAMPLES] == ["01", "02", "03", "04", "05", "06", "07"]
+    assert [path.name[:2] for path in EXAMPLES] == ["01", "02", "03", "04", "05", "06", "07", "08"]
 
 
 @pytest.mark.parametrize(("name", "number", "block"), SNIPPETS, ids=[f"{name}-{count}" for name, count, _ in SNIPPETS])
