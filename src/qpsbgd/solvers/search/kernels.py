@@ -210,3 +210,44 @@ def anneal_slices(
     """
     for j in prange(spins.shape[0]):
         _anneal_slices_of_column(couplings, fields[j], spins[j], ties, scale[j], temperature, log_uniform, states[j])
+
+
+@compiled(fastmath=True, error_model="numpy", nogil=True)
+def anneal_sites(
+    couplings: Array,
+    fields: Array,
+    spins: Array,
+    sites: Array,
+    temperatures: Array,
+    log_uniform: Array,
+    state: np.uint64,
+    stop: Array,
+) -> int:
+    """Metropolis sweeps of one column over `sites`, one per temperature, until `stop` is set; the sweeps begun."""
+    sweeps = 0
+    for temperature in temperatures:
+        for i in sites:
+            accepted, state = accepts(2 * spins[i] * fields[i], temperature, log_uniform, state)
+            if accepted:
+                if stop[0]:
+                    return sweeps
+                _flip(couplings, fields, spins, i)
+        sweeps += 1
+    return sweeps
+
+
+@compiled(nogil=True)
+def search_column(
+    couplings: Array,
+    fields: Array,
+    spins: Array,
+    threshold: float,
+    max_flips: int,
+    patience: int,
+    tenure: int,
+    seed: int,
+    stop: Array,
+) -> int:
+    """`search` of one column on the calling thread."""
+    flips: int = _search_column(couplings, fields, spins, threshold, max_flips, patience, tenure, 0, seed, stop)
+    return flips
