@@ -114,7 +114,8 @@ class SparseArena(Arena):
         else:
             chains = chains.astype(np.float32)
             where = self.sites if sites is None else sites
-            lanes.anneal(*rows, self.linear, chains, where, temperatures, lanes.EXPONENTIAL, state, stop)
+            fields = np.repeat(self.linear.astype(np.float32)[:, None], count, axis=1)
+            lanes.anneal(*rows, fields, chains, where, temperatures, lanes.EXPONENTIAL, state, stop)
         found = (chains[:, 0] if spins is None else spins).astype(np.int8)
         return found, sparse_kernels.harvest(*self.rows, self.linear, self.thresholds, chains, found, stop)
 

@@ -90,7 +90,7 @@ def anneal(
     indptr: Array,
     indices: Array,
     couplings: Array,
-    linear: Array,
+    fields: Array,
     spins: Array,
     sites: Array,
     temperatures: Array,
@@ -100,14 +100,23 @@ def anneal(
 ) -> int:
     """Metropolis sweeps over `sites` in all chains, one per temperature, until `stop` is set; the sweeps made.
 
-    `couplings` and `spins` are float32, `draws` is `EXPONENTIAL`.
+    Args:
+        indptr: Rows of the problem, as `indices` and `couplings`.
+        indices: Their columns.
+        couplings: Their values, float32.
+        fields: h for every chain, (n, 16), float32; overwritten.
+        spins: The chains, (n, 16), float32.
+        sites: The spins that are swept, int32.
+        temperatures: One per sweep.
+        draws: `EXPONENTIAL`.
+        state: Of the random numbers.
+        stop: A flag from `deadline`.
     """
     n = len(spins)
-    fields, change = np.empty((n, LANES), np.float32), np.zeros(LANES, np.float32)
+    change = np.zeros(LANES, np.float32)
     for i in range(n):
         if i & 1023 == 0 and stop[0]:
             return 0
-        fields[i] = linear[i]
         for at in range(indptr[i], indptr[i + 1]):
             _add(fields, LANES * i, spins, LANES * np.int64(indices[at]), couplings[at])
     sweeps = 0
