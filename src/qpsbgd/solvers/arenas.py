@@ -43,8 +43,8 @@ class Arena(ABC):
         return len(self.linear)
 
     def temperatures(self, hot: float, sweeps: int) -> Array:
-        """From `hot` to `COLD` times the typical field in equal steps."""
-        return self.typical * np.linspace(hot, COLD, sweeps)
+        """From `hot` to `COLD` times the typical field in equal steps; three sweeps downhill end in a local minimum."""
+        return self.typical * np.concatenate([np.linspace(hot, COLD, sweeps), np.zeros(3)])
 
     def differing(self, spins: Array, other: Array) -> Array:
         """Where two answers differ; without h, an answer and its negative are the same."""
@@ -102,21 +102,20 @@ class SparseArena(Arena):
         temperatures, state = self.temperatures(hot, sweeps), generator.integers(1, 2**63, dtype=np.uint64)
         count = 1 if self.one_by_one else lanes.LANES
         if spins is None:
-            chains = 2 * generator.integers(0, 2, (self.num_spins, count), dtype=np.int8) - 1
+            chains = 2 * generator.integers(0, 2, (count, self.num_spins), dtype=np.int8) - 1
         else:
-            chains = np.repeat(spins[:, None], count, axis=1)
+            chains = np.repeat(spins[None], count, axis=0)
         indptr, indices, _ = self.rows
         rows = (indptr, indices, self.single)
         if self.one_by_one:
-            sparse_kernels.anneal(
-                *rows, self.linear, chains[:, 0], temperatures, kernels.LOG_UNIFORM, state, stop
-            )
+            sparse_kernels.anneal(*rows, self.linear, chains[0], temperatures, kernels.LOG_UNIFORM, state, stop)
         else:
-            chains = chains.astype(np.float32)
             where = self.sites if sites is None else sites
+            by_spin = np.ascontiguousarray(chains.T, np.float32)
             fields = np.repeat(self.linear.astype(np.float32)[:, None], count, axis=1)
-            lanes.anneal(*rows, fields, chains, where, temperatures, lanes.EXPONENTIAL, state, stop)
-        found = (chains[:, 0] if spins is None else spins).astype(np.int8)
+            lanes.anneal(*rows, fields, by_spin, where, temperatures, lanes.EXPONENTIAL, state, stop)
+            chains = np.ascontiguousarray(by_spin.T, np.int8)
+        found = (chains[0] if spins is None else spins).copy()
         return found, sparse_kernels.harvest(*self.rows, self.linear, self.thresholds, chains, found, stop)
 
     def searched(self, spins: Array, *, moves: int, tenure: int, seed: int, stop: Array) -> Answer:  # noqa: D102
@@ -128,7 +127,7 @@ class SparseArena(Arena):
     def merged(self, spins: Array, other: Array) -> Answer:  # noqa: D102
         found = spins.copy()
         go_on = np.zeros(1, np.uint8)
-        return found, sparse_kernels.harvest(*self.rows, self.linear, self.thresholds, other[:, None], found, go_on)
+        return found, sparse_kernels.harvest(*self.rows, self.linear, self.thresholds, other[None].copy(), found, go_on)
 
 
 class DenseArena(Arena):

@@ -11,6 +11,7 @@ from qpsbgd.solvers import Solver
 from qpsbgd.solvers.exact.exact import CHEAP_UP_TO, ENUMERATE_UP_TO, Exact
 from qpsbgd.solvers.options import SECONDS, SEED, check_options
 from qpsbgd.solvers.search.descent import Descent
+from qpsbgd.solvers.search.layers import LayerSearch
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,5 @@ class Auto(Solver):
         if self.time_limit is not None:
             tenure = 10 + num_spins // 100
             return Descent(tabu=10 * num_spins, tenure=tenure, time_limit=self.time_limit, seed=self.seed)
-        # Wide layers have several basins; on a GPU there are no kicks, so that a step fits into one CUDA graph.
-        kicks = 4 if num_spins >= 256 and device.type == "cpu" else 0
-        return Descent(tabu=100, kicks=kicks, seed=self.seed)
+        # On a GPU there is one search and no kicks, so that a step fits into one CUDA graph.
+        return LayerSearch(seed=self.seed) if device.type == "cpu" else Descent(tabu=100, seed=self.seed)

@@ -67,14 +67,7 @@ class Reduction:
         kept = np.flatnonzero(alive)
         if not len(kept):
             return cls(None, kept, gone, neighbours, weights, fields)
-        number = np.cumsum(alive) - 1
-        rows = np.repeat(kept, degrees[kept])
-        within = np.arange(len(rows)) - np.repeat(np.cumsum(degrees[kept]) - degrees[kept], degrees[kept])
-        cols, values = indices[begins[rows] + within], couplings[begins[rows] + within]
-        once = rows < cols
-        core = SparseIsing.from_edges(
-            len(kept), number[rows[once]], number[cols[once]], values[once], linear=linear[kept]
-        )
+        core = SparseIsing._trusted(*_compact(begins, degrees, indices, couplings, alive, kept), linear[kept], 0.0)
         return cls(core, kept, gone, neighbours, weights, fields)
 
     def completed(self, core_spins: Array) -> Array:
@@ -106,7 +99,9 @@ def _eliminate(
         if not alive[v]:
             continue
         begin, degree = begins[v], degrees[v]
-        pull = np.abs(couplings[begin : begin + degree]).sum()
+        pull = 0.0
+        for k in range(degree):
+            pull += abs(couplings[begin + k])
         decided = abs(linear[v]) >= pull
         few = degree <= (2 if linear[v] != 0 else MOST)
         if not decided and not few:
@@ -136,6 +131,29 @@ def _eliminate(
         degrees[v] = 0
         count += 1
     return count, gone, neighbours, weights, fields
+
+
+@_kernel
+def _compact(
+    begins: Array, degrees: Array, indices: Array, couplings: Array, alive: Array, kept: Array
+) -> tuple[Array, Array, Array]:
+    """The rows that are left, numbered anew, with ascending columns."""
+    number = np.cumsum(alive) - 1
+    indptr = np.zeros(len(kept) + 1, np.int64)
+    for row in range(len(kept)):
+        indptr[row + 1] = indptr[row] + degrees[kept[row]]
+    columns, values = np.empty(indptr[-1], indices.dtype), np.empty(indptr[-1])
+    for row in range(len(kept)):
+        begin = begins[kept[row]]
+        for place in range(degrees[kept[row]]):
+            column, value = number[indices[begin + place]], couplings[begin + place]
+            # By insertion: all but the columns that changed are in order.
+            at = indptr[row] + place
+            while at > indptr[row] and columns[at - 1] > column:
+                columns[at], values[at] = columns[at - 1], values[at - 1]
+                at -= 1
+            columns[at], values[at] = column, value
+    return indptr, columns, values
 
 
 @_kernel

@@ -122,32 +122,29 @@ def harvest(
     spins: Array,
     stop: Array,
 ) -> float:
-    """Bring `spins` and every chain, a column of `chains`, to a local minimum and merge all into `spins`; its energy.
+    """Merge every chain, a row of `chains`, into `spins` and bring them to a local minimum; their energy.
 
-    Without fields h, an answer and its negative are the same, and the nearer of the two is merged.
+    Without fields h, an answer and its negative are the same, and the nearer of the two is merged. Once `stop` is set, the
+    first chain alone is merged.
     """
     n = len(spins)
-    other, fields, other_fields = np.empty_like(spins), np.empty(n), np.empty(n)
-    marks, queue = np.zeros(n, np.int8), np.empty(n, np.int64)
+    fields, marks, queue = np.empty(n), np.zeros(n, np.int8), np.empty(n, np.int64)
     symmetric = not linear.any()
     energy = set_fields(indptr, indices, couplings, linear, spins, fields)
     energy += descend(indptr, indices, couplings, fields, spins, thresholds, stop)
-    for chain in range(chains.shape[1]):
+    for chain in range(len(chains)):
         if stop[0] and chain:
             break
-        differing = 0
-        for i in range(n):
-            other[i] = 1 if chains[i, chain] > 0 else -1
-        set_fields(indptr, indices, couplings, linear, other, other_fields)
-        descend(indptr, indices, couplings, other_fields, other, thresholds, stop)
-        for i in range(n):
-            differing += spins[i] != other[i]
-        if symmetric and 2 * differing > n:
+        other = chains[chain]
+        if symmetric:
+            differing = 0
             for i in range(n):
-                other[i] = -other[i]
+                differing += spins[i] != other[i]
+            if 2 * differing > n:
+                for i in range(n):
+                    other[i] = -other[i]
         energy += merge(indptr, indices, couplings, fields, spins, other, marks, queue)
-    energy += descend(indptr, indices, couplings, fields, spins, thresholds, stop)
-    return energy
+    return energy + descend(indptr, indices, couplings, fields, spins, thresholds, stop)
 
 
 @_kernel
