@@ -42,6 +42,11 @@ class Arena(ABC):
         """n."""
         return len(self.linear)
 
+    @classmethod
+    @abstractmethod
+    def tiny(cls) -> Arena:
+        """A problem of two spins, for a first call of all moves, which compiles them or loads what was compiled."""
+
     def temperatures(self, hot: float, sweeps: int) -> Array:
         """From `hot` to `COLD` times the typical field in equal steps; three sweeps downhill end in a local minimum."""
         return self.typical * np.concatenate([np.linspace(hot, COLD, sweeps), np.zeros(3)])
@@ -95,6 +100,10 @@ class SparseArena(Arena):
         self.moves_per_sweep = n * (20 + 3 * degree) / (50 + (degree + 2) * self.block + n / self.block)
         self.one_by_one = n + len(problem.indices) > TOO_MANY
 
+    @classmethod
+    def tiny(cls) -> SparseArena:  # noqa: D102
+        return cls(SparseIsing.from_edges(2, [0], [1], [1.0]))
+
     def annealed(  # noqa: D102
         self, spins: Array | None, *, hot: float, sweeps: int, seed: int, stop: Array, sites: Array | None = None
     ) -> Answer:
@@ -107,10 +116,10 @@ class SparseArena(Arena):
             chains = np.repeat(spins[None], count, axis=0)
         indptr, indices, _ = self.rows
         rows = (indptr, indices, self.single)
+        where = self.sites if sites is None else sites
         if self.one_by_one:
-            sparse_kernels.anneal(*rows, self.linear, chains[0], temperatures, kernels.LOG_UNIFORM, state, stop)
+            sparse_kernels.anneal(*rows, self.linear, chains[0], where, temperatures, kernels.LOG_UNIFORM, state, stop)
         else:
-            where = self.sites if sites is None else sites
             by_spin = np.ascontiguousarray(chains.T, np.float32)
             fields = np.repeat(self.linear.astype(np.float32)[:, None], count, axis=1)
             lanes.anneal(*rows, fields, by_spin, where, temperatures, lanes.EXPONENTIAL, state, stop)
@@ -143,6 +152,10 @@ class DenseArena(Arena):
         self.threshold = float(8 * np.finfo(np.float32).eps * largest)
         self.sites = np.arange(n, dtype=np.int32)
         self.moves_per_sweep = 0.1 * n
+
+    @classmethod
+    def tiny(cls) -> DenseArena:  # noqa: D102
+        return cls(np.array([[0.0, 1.0], [1.0, 0.0]]), np.zeros(2))
 
     def annealed(  # noqa: D102
         self, spins: Array | None, *, hot: float, sweeps: int, seed: int, stop: Array, sites: Array | None = None

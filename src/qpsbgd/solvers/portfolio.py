@@ -1,147 +1,291 @@
-"""Several searches on one problem that share their best answers: for single hard problems, sparse or dense."""
+"""A search for single hard problems, sparse or dense, for a given time or number of rounds."""
 
 from __future__ import annotations
 
+import math
+import os
+import threading
+import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 
-from qpsbgd.solvers.arenas import Answer, Arena
+from qpsbgd.qubo import QuboFamily, Solution
+from qpsbgd.qubo.sparse import SparseIsing
+from qpsbgd.solvers import IMPORTED_IN, Solver
+from qpsbgd.solvers.deadline import deadline
+from qpsbgd.solvers.options import SECONDS, SEED, Number, check_options
 
 Array = np.ndarray[Any, Any]
 
+SPARSE_UP_TO = 0.2
+"""Largest share of coupled pairs for which a problem is kept in compressed rows."""
+ROUNDS = 20
+"""Rounds where neither these nor a time are given."""
+GRACE = 0.1
+"""Seconds that moves get to hand in what they have when the time is up."""
+
+
+@dataclass(frozen=True, eq=False)
+class SparseSolution:
+    """A solver's answer to a sparse problem.
+
+    Attributes:
+        spins: The best spins found, −1 or +1, int8, shape (n,).
+        energy: Their energy.
+        proven_optimal: Whether no spins of lower energy exist.
+        stats: What the solver reports about its work; `stats["solver"]` is its name.
+    """
+
+    spins: Array
+    energy: float
+    proven_optimal: bool
+    stats: dict[str, Any] = field(default_factory=dict)
+
 
 @dataclass(frozen=True)
-class Move:
-    """One way to get a better answer from those in the pool.
+class Portfolio(Solver):
+    """Annealing, reheating, tabu moves and crossings of the best answers, on all threads; what works is done more often.
 
-    Attributes:
-        name: "fresh" anneals from random spins, "reheat" from an answer; "between" anneals the spins in which an answer
-            differs from another; "tabu" makes tabu moves from an answer, a few of its spins flipped.
-        hot: The first temperature, in units of the typical field.
+    Sparse problems are first reduced by the spins that follow from others, and never made dense. The time includes
+    everything: until the compiled code is there, plain numpy searches.
+
+    Args:
+        time_limit: Seconds after which the best answer is returned; None for no limit.
+        rounds: Rounds after which it is, each of one move per thread; with a time limit, whichever ends first. None for
+            no limit, or 20 if there is no time limit either. The same rounds, seed and number of threads give the same
+            answer.
+        seed: Of all random choices.
     """
 
-    name: str
-    hot: float = 0.0
-
-
-FRESH = Move("fresh", 1.0)
-MOVES = (
-    FRESH,
-    Move("reheat", 0.8),
-    Move("reheat", 0.6),
-    Move("reheat", 0.45),
-    Move("reheat", 0.3),
-    Move("between", 0.6),
-    Move("tabu"),
-)
-POOL = 6
-"""Most answers that are kept."""
-PATIENCE = 5
-"""Rounds without a better answer after which sweeps are doubled."""
-FIRST_SWEEPS = 100
-
-
-@dataclass
-class Search:
-    """Rounds of moves on one problem; every round makes one move per worker.
-
-    A move is drawn by what moves of its kind have gained so far per second of work, so far as rounds are not limited in
-    time by their number of sweeps, which stands for it. The same seed, workers and number of rounds give the same answer.
-
-    Attributes:
-        arena: The problem.
-        workers: Moves per round.
-        seed: Of all random numbers.
-        pool: The best answers, lowest energy first.
-    """
-
-    arena: Arena
-    workers: int
-    seed: int
-    stop: Array
-    pool: list[Answer] = field(default_factory=list)
-    rounds: int = 0
-    sweeps: int = FIRST_SWEEPS
-    stale: int = 0
+    time_limit: float | None = None
+    rounds: int | None = None
+    seed: int = 0
 
     def __post_init__(self) -> None:
-        self.generator = np.random.default_rng(self.seed)
-        self.gains = np.full(len(MOVES), np.nan)
-        self.made = np.zeros(len(MOVES), int)
-        self.won = np.zeros(len(MOVES), int)
+        check_options(self, time_limit=SECONDS, rounds=Number(whole=True, least=1, optional=True), seed=SEED)
+
+    def solve(self, family: QuboFamily) -> Solution:
+        """The best spins found for every column; several columns share the time, and the threads."""
+        plain = family.without_offset()
+        found = self._solve_all(_columns(plain.to("cpu", torch.float64)))
+        spins = torch.from_numpy(np.stack([run.spins for run in found], axis=1)).to(family.linear)
+        proven = torch.tensor([run.proven for run in found])
+        rounds = sum(run.rounds for run in found)
+        solution = Solution.of(plain, spins, proven_optimal=proven, solver="portfolio", rounds=rounds)
+        return solution.with_offset(family.offset)
+
+    def solve_sparse(self, problem: SparseIsing) -> SparseSolution:
+        """The best spins found for a sparse problem."""
+        (run,) = self._solve_all([_SparseProblem(problem)])
+        stats = {"solver": "portfolio", "rounds": run.rounds}
+        return SparseSolution(run.spins, problem.energy(run.spins), run.proven, stats)
+
+    def _solve_all(self, problems: list[_Problem]) -> list[_Run]:
+        begin, count = time.monotonic(), len(problems)
+        threads = _thread_count()
+        rounds = ROUNDS if self.rounds is None and self.time_limit is None else self.rounds
+
+        def solved(place: int) -> _Run:
+            seconds = None
+            if self.time_limit is not None:
+                left = self.time_limit - (time.monotonic() - begin)
+                # Those that are still to come share what is left.
+                seconds = max(0.0, left) / math.ceil((count - place) / threads)
+            workers = max(1, threads // count)
+            run = _Run(problems[place], seed=self.seed + place, workers=workers, rounds=rounds, seconds=seconds)
+            return run.made()
+
+        if count == 1:
+            return [solved(0)]
+        with ThreadPoolExecutor(min(count, threads)) as pool:
+            return list(pool.map(solved, range(count)))
+
+
+class _Problem(ABC):
+    """A problem Σ_{i<j} J_ij g_i g_j + Σ h_i g_i as it comes, before anything is compiled."""
+
+    linear: Array
+
+    @abstractmethod
+    def row(self, i: int) -> tuple[Any, Array]:
+        """Which spins spin i is coupled to, as an index, and the couplings."""
+
+    @abstractmethod
+    def fields(self, spins: Array) -> Array:
+        """h + J · spins."""
+
+    @abstractmethod
+    def prepared(self, stop: Array) -> tuple[Any, Callable[[Array], Array]]:
+        """An arena, None if nothing is left to search, and what makes its spins those of the problem."""
+
+
+@dataclass(frozen=True)
+class _SparseProblem(_Problem):
+    problem: SparseIsing
 
     @property
-    def best(self) -> Answer:
-        """The answer with the lowest energy."""
-        return self.pool[0]
+    def linear(self) -> Array:  # type: ignore[override]
+        return self.problem.linear
 
-    def round(self, run: Callable[..., Any], most_sweeps: float = np.inf) -> None:
-        """Make one move per worker by `run`, a `map`, with at most so many sweeps, and keep what is good."""
-        sweeps = int(min(self.sweeps, most_sweeps))
-        tasks = [self._drawn() for _ in range(self.workers)]
-        before = self.best[1] if self.pool else np.inf
-        found = list(run(lambda task: self._made(*task, sweeps=sweeps), tasks))
-        for (kind, base, _, _), answer in zip(tasks, found, strict=True):
-            gain = self._taken(base, answer)
-            self.made[kind] += 1
-            self.won[kind] += gain > 0
-            if base >= 0 or np.isfinite(gain):
-                old = self.gains[kind]
-                self.gains[kind] = gain / sweeps if np.isnan(old) else 0.7 * old + 0.3 * gain / sweeps
-        self._tidy()
-        self.rounds += 1
-        self.stale = 0 if self.best[1] < before else self.stale + 1
-        if self.stale >= PATIENCE:
-            self.sweeps, self.stale = 2 * self.sweeps, 0
+    def row(self, i: int) -> tuple[Array, Array]:
+        places = slice(self.problem.indptr[i], self.problem.indptr[i + 1])
+        return self.problem.indices[places], self.problem.couplings[places]
 
-    def _drawn(self) -> tuple[int, int, int, int]:
-        """The kind of a move, the answer it begins with (−1 for none), another answer and a seed."""
-        seed = int(self.generator.integers(2**62))
-        if not self.pool:
-            return 0, -1, -1, seed
-        known = np.nan_to_num(self.gains, nan=1.5 * np.nan_to_num(self.gains).max() + 1e-30)
-        shares = 0.7 * known / max(known.sum(), 1e-300) + 0.3 / len(known)
-        kind = int(self.generator.choice(len(MOVES), p=shares / shares.sum()))
-        base = 0 if self.generator.random() < 0.6 else int(self.generator.integers(len(self.pool)))
-        other = int(self.generator.integers(len(self.pool)))
-        return kind, -1 if MOVES[kind] is FRESH else base, other, seed
+    def fields(self, spins: Array) -> Array:
+        products = np.append(self.problem.couplings * spins[self.problem.indices], 0.0)
+        sums = np.add.reduceat(products, self.problem.indptr[:-1])
+        return self.linear + np.where(np.diff(self.problem.indptr) > 0, sums, 0.0)
 
-    def _made(self, kind: int, base: int, other: int, seed: int, *, sweeps: int) -> Answer:
-        move, arena = MOVES[kind], self.arena
-        if move is FRESH:
-            return arena.annealed(None, hot=move.hot, sweeps=sweeps, seed=seed, stop=self.stop)
-        spins = self.pool[base][0]
-        if move.name == "tabu":
-            generator = np.random.default_rng(seed)
-            start = spins.copy()
-            n = len(start)
-            start[generator.integers(0, n, 1 + n // 50)] *= -1
-            moves, tenure = 1 + int(sweeps * arena.moves_per_sweep), 10 + n // 100
-            return arena.searched(start, moves=moves, tenure=tenure, seed=seed, stop=self.stop)
-        sites = arena.differing(spins, self.pool[other][0]) if move.name == "between" else None
-        if sites is not None and len(sites) < 2:
-            sites = None
-        return arena.annealed(spins, hot=move.hot, sweeps=sweeps, seed=seed, stop=self.stop, sites=sites)
+    def prepared(self, stop: Array) -> tuple[Any, Callable[[Array], Array]]:
+        from qpsbgd.solvers.arenas import SparseArena
+        from qpsbgd.solvers.reduction import Reduction
 
-    def _taken(self, base: int, answer: Answer) -> float:
-        """Put an answer into the pool; how much lower it is than the one it began with, or than the best."""
-        if not self.pool:
-            self.pool.append(answer)
-            return 0.0
-        best = self.pool[0]
-        merged = self.arena.merged(best[0], answer[0])
-        gain = max(0.0, (best if base < 0 else self.pool[base])[1] - answer[1], best[1] - merged[1])
-        if base > 0 and answer[1] < self.pool[base][1]:
-            self.pool[base] = answer
-        elif base < 0:
-            self.pool.append(answer)
-        if merged[1] < best[1]:
-            self.pool[0] = merged
-        return gain
+        _warm(SparseArena)
+        reduction = Reduction.of(self.problem, stop)
+        return SparseArena(reduction.core) if reduction.core else None, reduction.completed
 
-    def _tidy(self) -> None:
-        distinct = {energy: (spins, energy) for spins, energy in reversed(self.pool)}
-        self.pool = sorted(distinct.values(), key=lambda answer: answer[1])[:POOL]
+
+@dataclass(frozen=True)
+class _DenseProblem(_Problem):
+    couplings: Array
+    linear: Array
+
+    def row(self, i: int) -> tuple[slice, Array]:
+        return slice(None), self.couplings[i]
+
+    def fields(self, spins: Array) -> Array:
+        result: Array = self.linear + self.couplings @ spins
+        return result
+
+    def prepared(self, stop: Array) -> tuple[Any, Callable[[Array], Array]]:
+        from qpsbgd.solvers.arenas import DenseArena
+
+        _warm(DenseArena)
+        return DenseArena(self.couplings, self.linear), np.asarray
+
+
+def _columns(family: QuboFamily) -> list[_Problem]:
+    couplings = 2 * family.quadratic.numpy()
+    np.fill_diagonal(couplings, 0)
+    n, linear = family.num_spins, np.ascontiguousarray(family.linear.numpy().T)
+    if np.count_nonzero(couplings) > SPARSE_UP_TO * n * n:
+        return [_DenseProblem(couplings, column) for column in linear]
+    rows, cols = np.nonzero(np.triu(couplings))
+    return [_SparseProblem(SparseIsing.from_edges(n, rows, cols, couplings[rows, cols], linear=h)) for h in linear]
+
+
+class _Run:
+    """The search of one problem: plain numpy until compiled code is there, then rounds of moves.
+
+    Attributes:
+        spins: The best so far, int8.
+        energy: Theirs.
+        proven: Whether they are optimal.
+        rounds: How many were made.
+    """
+
+    def __init__(self, problem: _Problem, *, seed: int, workers: int, rounds: int | None, seconds: float | None) -> None:
+        self.problem, self.seed, self.workers = problem, seed, workers
+        self.most_rounds, self.seconds, self.begin = rounds, seconds, time.monotonic()
+        self.spins = np.where(problem.linear <= 0, 1, -1).astype(np.int8)
+        self.energy, self.proven, self.rounds = math.inf, False, 0
+        self._lock, self._compiled = threading.Lock(), threading.Event()
+        self._error: BaseException | None = None
+
+    def made(self) -> _Run:
+        """This run when it has ended, on time."""
+        with deadline(self.seconds) as stop:
+            if self.seconds is None:
+                self._search(stop)
+                return self
+            # What a thread compiles or computes when the time is up goes on behind the answer, and is of use later.
+            worker = threading.Thread(target=self._guarded, args=(stop,))
+            worker.start()
+            try:
+                self._search_plainly(stop)
+                worker.join(self._left() + GRACE)
+            finally:
+                stop.fill(1)
+        if self._error is not None:
+            raise self._error
+        return self
+
+    def _left(self) -> float:
+        return math.inf if self.seconds is None else self.seconds - (time.monotonic() - self.begin)
+
+    def _offer(self, spins: Array, energy: float) -> None:
+        with self._lock:
+            if energy < self.energy:
+                self.spins, self.energy = spins, energy
+
+    def _guarded(self, stop: Array) -> None:
+        try:
+            self._search(stop)
+        except BaseException as error:  # handed to the thread that waits
+            self._error = error
+        finally:
+            self._compiled.set()
+
+    def _search(self, stop: Array) -> None:
+        from qpsbgd.solvers.pool import Search
+
+        arena, completed = self.problem.prepared(stop)
+        self._compiled.set()
+        if arena is None:
+            self._offer(completed(np.zeros(0, np.int8)), -math.inf)
+            self.proven = True
+            return
+        search = Search(arena, self.workers, self.seed, stop)
+        most: float = math.inf
+        with ThreadPoolExecutor(self.workers) as pool:
+            while not stop[0] and search.rounds != self.most_rounds:
+                begin = time.monotonic()
+                search.round(pool.map, most)
+                self.rounds = search.rounds
+                spins = completed(search.best[0])
+                self._offer(spins, self._energy(spins))
+                # A round that would not end in time is made shorter.
+                most = max(1.0, 0.9 * self._left() * search.last_sweeps / (time.monotonic() - begin))
+
+    def _energy(self, spins: Array) -> float:
+        return float((self.problem.linear + self.problem.fields(spins)) @ spins) / 2
+
+    def _search_plainly(self, stop: Array) -> None:
+        """Tabu moves without compiled code, until that is there."""
+        problem, n = self.problem, len(self.problem.linear)
+        generator = np.random.default_rng(self.seed)
+        spins = self.spins.astype(np.float64)
+        fields = problem.fields(spins)
+        energy = float((problem.linear + fields) @ spins) / 2
+        self._offer(self.spins, energy)
+        free_from, move = np.zeros(n), 0
+        while not self._compiled.is_set() and not stop[0]:
+            move += 1
+            gains = np.where(free_from <= move, spins * fields, -np.inf)
+            i = int(gains.argmax())
+            if gains[i] <= 0 and energy < self.energy:
+                self._offer(spins.astype(np.int8), energy)
+            energy -= 2 * spins[i] * fields[i]
+            where, couplings = problem.row(i)
+            fields[where] -= 2 * spins[i] * couplings
+            spins[i] = -spins[i]
+            free_from[i] = move + 1 + min(n // 4, 10 + n // 100 + int(generator.integers(10)))
+        self._offer(spins.astype(np.int8), energy)
+
+
+def _warm(arena_type: Any) -> None:
+    """Call all moves once on a tiny problem, so that they are compiled."""
+    arena, go_on = arena_type.tiny(), np.zeros(1, np.uint8)
+    spins, _ = arena.annealed(None, hot=1.0, sweeps=1, seed=0, stop=go_on)
+    arena.searched(spins, moves=1, tenure=1, seed=0, stop=go_on)
+    arena.merged(spins, spins)
+
+
+def _thread_count() -> int:
+    return 1 if os.getpid() != IMPORTED_IN else torch.get_num_threads()

@@ -154,19 +154,21 @@ def anneal(
     couplings: Array,
     linear: Array,
     spins: Array,
+    sites: Array,
     temperatures: Array,
     log_uniform: Array,
     state: np.uint64,
     stop: Array,
 ) -> int:
-    """Metropolis sweeps of one chain, one per temperature, until `stop` is set; the sweeps made."""
+    """Metropolis sweeps of one chain over `sites`, one per temperature, until `stop` is set; the sweeps made."""
     fields = np.empty(len(spins), np.float32)
     set_fields(indptr, indices, couplings, linear, spins, fields)
     sweeps = 0
     for temperature in temperatures:
-        for i in range(len(spins)):
-            if i & 1023 == 0 and stop[0]:
+        for count in range(len(sites)):
+            if count & 1023 == 0 and stop[0]:
                 return sweeps
+            i = sites[count]
             accepted, state = accepts(2 * spins[i] * fields[i], temperature, log_uniform, state)
             if accepted:
                 flip(indptr, indices, couplings, fields, spins, i)
