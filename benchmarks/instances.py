@@ -4,9 +4,9 @@ Not the instances of the collections themselves: those come from the generators'
 
 - `bqp`: Beasley (1998), OR-Library: density 10 %, integers from −100 to 100, to be maximised over bits.
 - `palubeckis`: Palubeckis (2004), p3000 to p7000: density 50, 80 or 100 %, integers from −100 to 100.
-- `random_graph`, `planar_graph`, `toroidal_grid`: Rinaldi's rudy, from which the G-set was made; max-cut with weights 1 or
-  ±1. rudy's planar generator is not described; here a planar graph is a triangulation of random points, and as in the G-set two
-  of them are laid over each other.
+- `random_graph`, `planar_graph`, `toroidal_grid`: Rinaldi's rudy, from which the G-set was made; max-cut with weights 1
+  or ±1. rudy's planar generator is not described; here a planar graph is a triangulation of random points, and as in
+  the G-set two of them are laid over each other.
 """
 
 import numpy as np
@@ -56,7 +56,7 @@ def toroidal_grid(height, width, seed=0, *, signs=True):
 
 
 def planar_graph(n, seed=0, *, signs=False):
-    """Delaunay triangulations of two sets of random points over each other, each with one edge in a hundred left out."""
+    """Delaunay triangulations of two sets of random points over each other, one edge in a hundred left out."""
     generator = np.random.default_rng([n, seed, 4])
     keys = []
     for _ in range(2):

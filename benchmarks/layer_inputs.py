@@ -1,8 +1,8 @@
 """Does `auto` find energies as low as simulated annealing on every kind of layer input, and how long does it take?
 
 Families of 100 columns with Gaussian, ±1, heavy-tailed (Student, 1.5 degrees of freedom), correlated (a shared factor,
-rectified) and bag-of-words inputs (1 % ones), n from 64 to 1000, scales from 0.1 to 1, batch 64; and one of Cora's shape,
-1433 × 64. dwave-samplers' simulated annealing (100 sweeps, 4 reads) solves a sample of the columns one after the other.
+rectified) and bag-of-words inputs (1 % ones), n from 64 to 1000, scales from 0.1 to 1, batch 64; and one of Cora's
+shape, 1433 × 64. dwave-samplers' simulated annealing (100 sweeps, 4 reads) solves a sample of the columns one by one.
 
     python benchmarks/layer_inputs.py        writes benchmarks/results/layer_inputs.json
 """
@@ -97,7 +97,9 @@ def main(kinds=KINDS, widths=WIDTHS):
             flush=True,
         )
     if kinds == KINDS and widths == WIDTHS:
-        write_json(TARGET, {"made with": environment(), "settings": {"batch": BATCH, "sampled": SAMPLED}, "results": results})
+        write_json(
+            TARGET, {"made with": environment(), "settings": {"batch": BATCH, "sampled": SAMPLED}, "results": results}
+        )
 
 
 if __name__ == "__main__":

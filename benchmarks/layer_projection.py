@@ -2,8 +2,8 @@
 
 Both sides get the same QUBO family (128 inputs, 128 columns, batch 64) in the same run: `auto` on two threads, and
 dwave-samplers' SimulatedAnnealingSampler with 100 sweeps and 4 reads, one column after the other; both the time of
-the calls and that of the sampling alone, without reading models and making answers, are kept. Energies are compared in double
-precision. Families: Gaussian inputs, and activations recorded while a network trains on digits.
+the calls and that of the sampling alone, without reading models and making answers, are kept. Energies are compared in
+double precision. Families: Gaussian inputs, and activations recorded while a network trains on digits.
 
     python benchmarks/layer_projection.py        writes benchmarks/results/layer_projection.json
 """
@@ -94,7 +94,8 @@ def main():
             )
             print(
                 f"{name:9} κ={scale:<4} auto {ours * 1e3:6.1f} ms, annealing loop {theirs:5.2f} s: "
-                f"{theirs / ours:5.0f} times faster, {inside / ours:4.0f} than the sampling alone; mean energy {our_energy:.6f} against {their_energy:.6f}",
+                f"{theirs / ours:5.0f} times faster, {inside / ours:4.0f} than the sampling alone; "
+                f"mean energy {our_energy:.6f} against {their_energy:.6f}",
                 flush=True,
             )
     settings = {"width": WIDTH, "batch": BATCH, "seed": SEED, "threads": THREADS, "repeats": REPEATS}

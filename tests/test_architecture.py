@@ -69,9 +69,13 @@ OPTIONAL = {
     "numba": {
         "qpsbgd/solvers/compilation",
         "qpsbgd/solvers/annealer/virtual_qpu",
+        "qpsbgd/solvers/exact/exhaustion",
         "qpsbgd/solvers/exact/fixing",
         "qpsbgd/solvers/exact/sphere_decoder",
         "qpsbgd/solvers/search/kernels",
+        "qpsbgd/solvers/search/lanes",
+        "qpsbgd/solvers/search/layer_kernels",
+        "qpsbgd/solvers/search/rounding",
     },
     "openjij": {"qpsbgd/solvers/external/dimod"},
     "pooch": {"qpsbgd_paper/datasets/files"},

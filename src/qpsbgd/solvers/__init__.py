@@ -20,7 +20,7 @@ SOLVERS: Mapping[str, str] = MappingProxyType(
     {
         "auto": "qpsbgd.solvers.auto:Auto",
         "exact": "qpsbgd.solvers.exact.exact:Exact",
-        "portfolio": "qpsbgd.solvers.portfolio:Portfolio",
+        "portfolio": "qpsbgd.solvers.search.portfolio:Portfolio",
         "descent": "qpsbgd.solvers.search.descent:Descent",
         "annealing": "qpsbgd.solvers.search.annealing:Annealing",
         "quantum-annealing": "qpsbgd.solvers.search.quantum_annealing:QuantumAnnealing",

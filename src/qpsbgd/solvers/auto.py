@@ -11,9 +11,9 @@ from qpsbgd.qubo.sparse import SparseIsing
 from qpsbgd.solvers import Solver
 from qpsbgd.solvers.exact.exact import CHEAP_UP_TO, ENUMERATE_UP_TO, Exact
 from qpsbgd.solvers.options import SECONDS, SEED, Number, check_options
-from qpsbgd.solvers.portfolio import Portfolio, SparseSolution
 from qpsbgd.solvers.search.descent import Descent
 from qpsbgd.solvers.search.layers import LayerSearch
+from qpsbgd.solvers.search.portfolio import Portfolio, SparseSolution
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from typing import Any
 import numba
 import torch
 from numba import njit
+from numba.extending import intrinsic
 
 from qpsbgd.openmp import guard_fork
 from qpsbgd.solvers import IMPORTED_IN
@@ -35,6 +36,12 @@ def compiled(**options: Any) -> Callable[[Function], Function]:
         return result
 
     return decorate
+
+
+def instruction(function: Function) -> Function:
+    """`numba.extending.intrinsic`: a function that writes the LLVM code of calls in compiled code."""
+    result: Function = intrinsic(function)
+    return result
 
 
 @contextmanager

@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 from numba import prange
-from numba.extending import intrinsic
 
-from qpsbgd.solvers.compilation import compiled
+from qpsbgd.solvers.compilation import compiled, instruction
 
 Array = np.ndarray[Any, Any]
 
@@ -26,8 +25,8 @@ LOG_UNIFORM = np.log(np.random.default_rng(0).permutation((np.arange(4096) + 0.5
 """log u for evenly spaced u ∈ (0, 1), in random order: cheaper to look up than to compute."""
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _larger(typing: Any, a: Any, b: Any) -> Any:
+@instruction
+def larger(typing: Any, a: Any, b: Any) -> Any:
     """max(a, b) in a form that LLVM turns into vector instructions within a loop, which numba's own is not."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
@@ -53,7 +52,7 @@ def _largest(fields: Array, spins: Array, penalties: Array) -> Any:
     """The largest gain, penalties included."""
     most = spins[0] * fields[0] + penalties[0]
     for k in range(fields.shape[0]):
-        most = _larger(most, spins[k] * fields[k] + penalties[k])
+        most = larger(most, spins[k] * fields[k] + penalties[k])
     return most
 
 
@@ -63,7 +62,7 @@ def _first(fields: Array, spins: Array, penalties: Array, gain: Any) -> int:
     first = np.int32(fields.shape[0])
     for k in range(fields.shape[0]):
         first = min(first, np.int32(k) if spins[k] * fields[k] + penalties[k] >= gain else np.int32(fields.shape[0]))
-    return first
+    return int(first)
 
 
 @_fast
@@ -105,8 +104,8 @@ def lower(
 ) -> tuple[int, float]:
     """Lower one column with the moves of `reference.search`, until `stop` is set; its flips and the energy gained, ≤ 0.
 
-    `spins` end as the lowest met and `fields` as theirs. `lowest` is working space, (n,), and so is `penalties`, which is
-    zero before and after.
+    `spins` end as the lowest met and `fields` as theirs. `lowest` is working space, (n,), and so is `penalties`, which
+    is zero before and after.
     """
     n = spins.shape[0]
     flips, energy = 0, 0.0
@@ -175,9 +174,9 @@ def _search_column(
     stop: Array,
 ) -> int:
     lowest, penalties = np.empty_like(spins), np.zeros_like(spins)
-    flips, _ = lower(
+    flips: int = lower(
         couplings, fields, spins, lowest, penalties, threshold, max_flips, patience, tenure, column, seed, stop
-    )
+    )[0]
     return flips
 
 

@@ -1,7 +1,8 @@
 """Annealing of sixteen chains of one sparse problem at once: a spin's sixteen copies are one vector of the processor.
 
-Chain k is column k of `spins` and of their fields, both (n, 16). numba does not turn such loops into vector instructions by
-itself, because it cannot know that the arrays do not overlap; so the two inner operations are written in LLVM's own terms.
+Chain k is column k of `spins` and of their fields, both (n, 16). numba does not turn such loops into vector
+instructions by itself, because it cannot know that the arrays do not overlap; so both inner operations are written in
+LLVM's own terms.
 """
 
 from __future__ import annotations
@@ -11,9 +12,8 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 
-from qpsbgd.solvers.compilation import compiled
+from qpsbgd.solvers.compilation import compiled, instruction
 
 Array = np.ndarray[Any, Any]
 
@@ -40,7 +40,7 @@ def _everywhere(builder: Any, value: Any) -> Any:
     return builder.shuffle_vector(first, nothing, ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES))
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@instruction
 def _metropolis(
     typing: Any, spins: Any, fields: Any, draws: Any, change: Any, place: Any, draw: Any, half_temperature: Any
 ) -> Any:
@@ -69,7 +69,7 @@ def _metropolis(
     return signature, generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@instruction
 def _add(typing: Any, fields: Any, place: Any, change: Any, start: Any, coupling: Any) -> Any:
     """fields[place : place + 16] += coupling · change[start : start + 16], both arrays flat."""
     signature = types.void(fields, types.int64, change, types.int64, types.float32)
@@ -125,13 +125,13 @@ def anneal(
         for count in range(len(sites)):
             if count & 1023 == 0 and stop[0]:
                 return sweeps
-            i = np.int64(sites[count])
+            i = sites[count]
             # xorshift64*, one draw for all chains
             state ^= state >> np.uint64(12)
             state ^= state << np.uint64(25)
             state ^= state >> np.uint64(27)
             draw = np.int64((state * np.uint64(2685821657736338717)) >> np.uint64(48))
-            if _metropolis(spins, fields, draws, change, LANES * i, draw, half):
+            if _metropolis(spins, fields, draws, change, LANES * np.int64(i), draw, half):
                 for at in range(indptr[i], indptr[i + 1]):
                     _add(fields, LANES * np.int64(indices[at]), change, 0, couplings[at])
         sweeps += 1

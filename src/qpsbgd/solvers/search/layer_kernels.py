@@ -15,6 +15,7 @@ from qpsbgd.solvers.search.kernels import flip, lower
 
 Array = np.ndarray[Any, Any]
 
+
 @compiled(fastmath=True, error_model="numpy")
 def _fix(couplings: Array, fields: Array, pulls: Array, fixed: Array, margin: float) -> int:
     """Fix every spin whose field outweighs its couplings to open spins; how many stay open.
@@ -36,7 +37,7 @@ def _fix(couplings: Array, fields: Array, pulls: Array, fixed: Array, margin: fl
                     pulls[k] -= abs(row[k])
                 left -= 1
                 again = True
-    return left
+    return int(left)
 
 
 @compiled(parallel=True, nogil=True)
@@ -63,8 +64,8 @@ def search_layer(
         threshold: Smallest gain that cannot be a rounding error, (m,).
         patience: Tabu moves without a new lowest energy after which a search ends.
         tenure: Moves for which a flipped spin stays tabu at least.
-        kicks: How often a tenth of the best spins is flipped and the search repeated, where the best spins differ from the
-            first start in more than an eighth.
+        kicks: How often a tenth of the best spins is flipped and the search repeated, where the best spins differ from
+            the first start in more than an eighth.
         seed: Of all random choices.
     """
     m, n = linear.shape
@@ -125,9 +126,9 @@ def search_layer(
                     state ^= state >> np.uint64(12)
                     state ^= state << np.uint64(25)
                     state ^= state >> np.uint64(27)
-                    i = np.int64(((state * np.uint64(2685821657736338717)) >> np.uint64(33)) % np.uint64(k))
-                    energy -= 2 * spins[i] * local[i]
-                    flip(core, local, spins, i)
+                    pick = np.int64(((state * np.uint64(2685821657736338717)) >> np.uint64(33)) % np.uint64(k))
+                    energy -= 2 * spins[pick] * local[pick]
+                    flip(core, local, spins, pick)
                 energy += lower(
                     core, local, spins, lowest, penalties, threshold[j], most, patience, tenure, j, seed + kick, never
                 )[1]

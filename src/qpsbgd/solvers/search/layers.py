@@ -101,8 +101,8 @@ def _sparse(family: QuboFamily, seed: int) -> tuple[torch.Tensor, torch.Tensor, 
 
 def _joined(single: SparseIsing, linear: Array, seed: int) -> tuple[Array, Array]:
     """Spins (n, m) and what is proven (m,), from all columns with their couplings in `single` as one problem."""
-    from qpsbgd.solvers.arenas import SparseArena
-    from qpsbgd.solvers.reduction import Reduction
+    from qpsbgd.solvers.search.arenas import SparseArena
+    from qpsbgd.solvers.search.reduction import Reduction
 
     n, m = linear.shape
     count = len(single.indices)

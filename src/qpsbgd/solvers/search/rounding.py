@@ -1,9 +1,9 @@
 """A start that knows the couplings: the relaxation to the box [−1, 1]ⁿ, rounded one spin after the other.
 
-With A = Q + δI = RᵀR and x the least xᵀAx + sᵀx over the box, spins are set from the last row of R to the first, each to the
-sign that keeps ‖R (g − x)‖² low given those before it (Babai's nearest plane, the sphere decoder's first leaf). Spins
-with the largest diagonal are set first, so that the smaller ones can make up for what rounding them costs. Where inputs
-are of very different size, single flips from sign(−s) do not get there.
+With A = Q + δI = RᵀR and x the least xᵀAx + sᵀx over the box, spins are set from the last row of R to the first, each
+to the sign that keeps ‖R (g − x)‖² low given those before it (Babai's nearest plane, the sphere decoder's first leaf).
+Spins with the largest diagonal are set first, so that the smaller ones can make up for what rounding them costs. Where
+inputs are of very different size, single flips from sign(−s) do not get there.
 """
 
 from __future__ import annotations

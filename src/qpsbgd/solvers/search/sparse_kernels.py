@@ -62,12 +62,19 @@ def descend(
 
 @_kernel
 def merge(
-    indptr: Array, indices: Array, couplings: Array, fields: Array, spins: Array, other: Array, marks: Array, queue: Array
+    indptr: Array,
+    indices: Array,
+    couplings: Array,
+    fields: Array,
+    spins: Array,
+    other: Array,
+    marks: Array,
+    queue: Array,
 ) -> float:
     """Take over from `other` every part that does not raise the energy; the energy gained, at most 0.
 
-    The spins in which the two differ fall into clusters that no coupling connects. Each is taken over or left by itself,
-    so the result is the best of 2^clusters combinations and no higher than either.
+    The spins in which the two differ fall into clusters that no coupling connects. Each is taken over or left by
+    itself, so the result is the best of 2^clusters combinations and no higher than either.
 
     Args:
         indptr: Rows of the problem, as `indices` and `couplings`.
@@ -124,8 +131,8 @@ def harvest(
 ) -> float:
     """Merge every chain, a row of `chains`, into `spins` and bring them to a local minimum; their energy.
 
-    Without fields h, an answer and its negative are the same, and the nearer of the two is merged. Once `stop` is set, the
-    first chain alone is merged.
+    Without fields h, an answer and its negative are the same, and the nearer of the two is merged. Once `stop` is set,
+    the first chain alone is merged.
     """
     n = len(spins)
     fields, marks, queue = np.empty(n), np.zeros(n, np.int8), np.empty(n, np.int64)
@@ -144,7 +151,8 @@ def harvest(
                 for i in range(n):
                     other[i] = -other[i]
         energy += merge(indptr, indices, couplings, fields, spins, other, marks, queue)
-    return energy + descend(indptr, indices, couplings, fields, spins, thresholds, stop)
+    energy += descend(indptr, indices, couplings, fields, spins, thresholds, stop)
+    return float(energy)
 
 
 @_kernel
@@ -263,4 +271,4 @@ def tabu(
             lowest_energy, descending = energy, True
     if not descending:
         spins[:] = lowest
-    return lowest_energy
+    return float(lowest_energy)

@@ -39,7 +39,7 @@ class Arena(ABC):
 
     @property
     def num_spins(self) -> int:
-        """n."""
+        """The number of spins, n."""
         return len(self.linear)
 
     @classmethod

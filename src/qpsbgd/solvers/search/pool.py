@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from qpsbgd.solvers.arenas import Answer, Arena
+from qpsbgd.solvers.search.arenas import Answer, Arena
 
 Array = np.ndarray[Any, Any]
 

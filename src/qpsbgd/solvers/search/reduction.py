@@ -1,9 +1,9 @@
 """A sparse problem without the spins whose best value follows from others: an equivalent smaller one, and the way back.
 
-A spin with field h and couplings w to spins x has the best value −sign(h + wᵀx), at the energy −|h + wᵀx|. As a function
-of x that is again an Ising energy if there are at most two neighbours, or three and no field; then the spin is eliminated.
-A spin whose field outweighs its couplings has one best value whatever the others are. Both repeat until nothing is left to
-do: trees and series of such spins vanish, and sparse random graphs shrink to a core.
+A spin with field h and couplings w to spins x has the best value −sign(h + wᵀx), at the energy −|h + wᵀx|. As a
+function of x that is again an Ising energy if there are at most two neighbours, or three and no field; then the spin is
+eliminated. A spin whose field outweighs its couplings has one best value whatever the others are. Both repeat until
+nothing is left to do: trees and chains of such spins vanish, and sparse random graphs shrink to a core.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ class Reduction:
         kept = np.flatnonzero(alive)
         if not len(kept):
             return cls(None, kept, gone, neighbours, weights, fields)
-        core = SparseIsing._trusted(*_compact(begins, degrees, indices, couplings, alive, kept), linear[kept], 0.0)
+        indptr, columns, values = _compact(begins, degrees, indices, couplings, alive, kept)
+        core = SparseIsing._trusted(indptr, columns, values, linear[kept], 0.0)
         return cls(core, kept, gone, neighbours, weights, fields)
 
     def completed(self, core_spins: Array) -> Array:
@@ -126,7 +127,16 @@ def _eliminate(
                 size += 1
         if not decided:
             _spread(
-                begins, degrees, indices, couplings, linear, neighbours[count], weights[count], degree, linear[v], energies
+                begins,
+                degrees,
+                indices,
+                couplings,
+                linear,
+                neighbours[count],
+                weights[count],
+                degree,
+                linear[v],
+                energies,
             )
         degrees[v] = 0
         count += 1

@@ -50,7 +50,7 @@ class SparseSolution:
 
 @dataclass(frozen=True)
 class Portfolio(Solver):
-    """Annealing, reheating, tabu moves and crossings of the best answers, on all threads; what works is done more often.
+    """Annealing, reheating, tabu moves and crossings of the best answers, on all threads; more of what works.
 
     Sparse problems are first reduced by the spins that follow from others, and never made dense. The time includes
     everything: until the compiled code is there, plain numpy searches.
@@ -118,7 +118,7 @@ class _Problem(ABC):
 
     @abstractmethod
     def fields(self, spins: Array) -> Array:
-        """h + J · spins."""
+        """The field on every spin, h + J · spins."""
 
     @abstractmethod
     def prepared(self, stop: Array) -> tuple[Any, Callable[[Array], Array]]:
@@ -143,8 +143,8 @@ class _SparseProblem(_Problem):
         return self.linear + np.where(np.diff(self.problem.indptr) > 0, sums, 0.0)
 
     def prepared(self, stop: Array) -> tuple[Any, Callable[[Array], Array]]:
-        from qpsbgd.solvers.arenas import SparseArena
-        from qpsbgd.solvers.reduction import Reduction
+        from qpsbgd.solvers.search.arenas import SparseArena
+        from qpsbgd.solvers.search.reduction import Reduction
 
         _warm(SparseArena)
         reduction = Reduction.of(self.problem, stop)
@@ -164,7 +164,7 @@ class _DenseProblem(_Problem):
         return result
 
     def prepared(self, stop: Array) -> tuple[Any, Callable[[Array], Array]]:
-        from qpsbgd.solvers.arenas import DenseArena
+        from qpsbgd.solvers.search.arenas import DenseArena
 
         _warm(DenseArena)
         return DenseArena(self.couplings, self.linear), np.asarray
@@ -190,7 +190,9 @@ class _Run:
         rounds: How many were made.
     """
 
-    def __init__(self, problem: _Problem, *, seed: int, workers: int, rounds: int | None, seconds: float | None) -> None:
+    def __init__(
+        self, problem: _Problem, *, seed: int, workers: int, rounds: int | None, seconds: float | None
+    ) -> None:
         self.problem, self.seed, self.workers = problem, seed, workers
         self.most_rounds, self.seconds, self.begin = rounds, seconds, time.monotonic()
         self.spins = np.where(problem.linear <= 0, 1, -1).astype(np.int8)
@@ -233,7 +235,7 @@ class _Run:
             self._compiled.set()
 
     def _search(self, stop: Array) -> None:
-        from qpsbgd.solvers.pool import Search
+        from qpsbgd.solvers.search.pool import Search
 
         arena, completed = self.problem.prepared(stop)
         self._compiled.set()
