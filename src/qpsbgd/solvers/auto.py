@@ -12,7 +12,7 @@ from qpsbgd.solvers import Solver
 from qpsbgd.solvers.exact.exact import CHEAP_UP_TO, ENUMERATE_UP_TO, Exact
 from qpsbgd.solvers.options import SECONDS, SEED, Number, check_options
 from qpsbgd.solvers.search.descent import Descent
-from qpsbgd.solvers.search.layers import LayerSearch
+from qpsbgd.solvers.search.layer_search import LayerSearch
 from qpsbgd.solvers.search.portfolio import Portfolio, SparseSolution
 
 

@@ -1,7 +1,8 @@
 """All values of up to some thirty open spins, thousands at a time: what no bound can prune is tried out.
 
 The spins are split into an inner block b and outer ones a. With the energies of all 2¹⁰ values of b in one array, a
-flip of an outer spin adds a multiple of one precomputed array Σᵢ J_ji b_i, in vector instructions; Gray code visits all a.
+flip of an outer spin adds a multiple of one precomputed array Σᵢ J_ji b_i, in vector instructions; Gray code visits
+all a.
 """
 
 from __future__ import annotations

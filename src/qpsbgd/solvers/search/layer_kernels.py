@@ -40,6 +40,100 @@ def _fix(couplings: Array, fields: Array, pulls: Array, fixed: Array, margin: fl
     return int(left)
 
 
+@compiled()
+def _search_one(
+    couplings: Array,
+    linear: Array,
+    pulls: Array,
+    starts: Array,
+    fields: Array,
+    threshold: float,
+    patience: int,
+    tenure: int,
+    kicks: int,
+    seed: int,
+    column: int,
+    found: Array,
+) -> None:
+    """Write the best spins found for one column, linear (n,), from `starts` (k, n) into `found` (n,)."""
+    n = len(linear)
+    never, most = np.zeros(1, np.uint8), 100 * (n + patience) + 1000
+    fixed = np.zeros_like(linear)
+    left = _fix(couplings, linear.copy(), pulls.copy(), fixed, threshold)
+    # Copying what is open pays unless it is nearly all.
+    if left > 0.8 * n:
+        fixed[:] = 0
+        places = np.arange(n)
+        core = couplings
+    else:
+        places = np.flatnonzero(fixed == 0)
+        core = _part(couplings, places)
+    k = len(places)
+    penalties, lowest = np.zeros_like(linear[:k]), np.empty_like(linear[:k])
+    spins, local = np.empty_like(lowest), np.empty_like(lowest)
+    best_spins, best_fields, best_energy = np.empty_like(lowest), np.empty_like(lowest), np.inf
+    first = starts[0].copy()
+    for trial in range(len(starts) + kicks):
+        energy = best_energy
+        if trial < len(starts):
+            energy = _begun(couplings, linear, starts[trial], fields[trial], fixed)
+            for a in range(k):
+                spins[a], local[a] = starts[trial, places[a]], fields[trial, places[a]]
+        else:
+            if trial == len(starts) and 8 * (best_spins != first[places]).sum() <= n:
+                break
+            spins[:], local[:] = best_spins, best_fields
+            energy += _kick(core, local, spins, np.uint64(seed + 1000003 * column + trial))
+        if k:
+            energy += lower(
+                core, local, spins, lowest, penalties, threshold, most, patience, tenure, column, seed + trial, never
+            )[1]
+        if energy < best_energy:
+            best_energy = energy
+            best_spins[:], best_fields[:] = spins, local
+    found[:] = fixed
+    found[places] = best_spins
+
+
+@compiled()
+def _part(couplings: Array, places: Array) -> Array:
+    """The rows and columns at these places."""
+    part = np.empty((len(places), len(places)), couplings.dtype)
+    for a in range(len(places)):
+        row = couplings[places[a]]
+        for b in range(len(places)):
+            part[a, b] = row[places[b]]
+    return part
+
+
+@compiled()
+def _begun(couplings: Array, linear: Array, spins: Array, fields: Array, fixed: Array) -> float:
+    """Flip the spins that differ from those that are fixed; the energy then."""
+    energy = 0.0
+    for i in range(len(spins)):
+        energy += spins[i] * (linear[i] + fields[i]) / 2
+    for i in range(len(spins)):
+        if fixed[i] != 0 and fixed[i] != spins[i]:
+            energy -= 2 * spins[i] * fields[i]
+            flip(couplings, fields, spins, i)
+    return energy
+
+
+@compiled()
+def _kick(couplings: Array, fields: Array, spins: Array, seed: np.uint64) -> float:
+    """Flip a random tenth of the spins; the energy gained."""
+    state = seed * np.uint64(0x9E3779B97F4A7C15) | np.uint64(1)
+    energy, n = 0.0, np.uint64(len(spins))
+    for _ in range(len(spins) // 10 + 1):
+        state ^= state >> np.uint64(12)
+        state ^= state << np.uint64(25)
+        state ^= state >> np.uint64(27)
+        i = np.int64(((state * np.uint64(2685821657736338717)) >> np.uint64(33)) % n)
+        energy -= 2 * spins[i] * fields[i]
+        flip(couplings, fields, spins, i)
+    return energy
+
+
 @compiled(parallel=True, nogil=True)
 def search_layer(
     couplings: Array,
@@ -68,76 +162,20 @@ def search_layer(
             the first start in more than an eighth.
         seed: Of all random choices.
     """
-    m, n = linear.shape
     found = np.empty_like(linear)
-    never = np.zeros(1, np.uint8)
-    most = 100 * (n + patience) + 1000
-    for j in prange(m):
-        state = np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(j + 1) * np.uint64(0xBF58476D1CE4E5B9)
-        state |= np.uint64(1)
-        fixed = np.zeros_like(linear[j])
-        left = _fix(couplings, linear[j].copy(), pulls.copy(), fixed, threshold[j])
-        # Copying what is open pays unless it is nearly all.
-        whole = left > 0.8 * n
-        places = np.arange(n) if whole else np.flatnonzero(fixed == 0)
-        k = len(places)
-        if whole:
-            core = couplings
-        else:
-            core = np.empty((k, k), couplings.dtype)
-            for a in range(k):
-                row = couplings[places[a]]
-                for b in range(k):
-                    core[a, b] = row[places[b]]
-        penalties, lowest = np.zeros_like(linear[j, :k]), np.empty_like(linear[j, :k])
-        best_spins, best_fields = np.empty_like(lowest), np.empty_like(lowest)
-        spins, local = np.empty_like(lowest), np.empty_like(lowest)
-        best_energy = np.inf
-        first = starts[0, j].copy()
-        for start in range(starts.shape[0]):
-            row_spins, row_fields = starts[start, j], fields[start, j]
-            energy = 0.0
-            for i in range(n):
-                energy += row_spins[i] * (linear[j, i] + row_fields[i]) / 2
-            if not whole:
-                for i in range(n):
-                    if fixed[i] != 0 and fixed[i] != row_spins[i]:
-                        energy -= 2 * row_spins[i] * row_fields[i]
-                        flip(couplings, row_fields, row_spins, i)
-            for a in range(k):
-                spins[a], local[a] = row_spins[places[a]], row_fields[places[a]]
-            if k:
-                energy += lower(
-                    core, local, spins, lowest, penalties, threshold[j], most, patience, tenure, j, seed + start, never
-                )[1]
-            if energy < best_energy:
-                best_energy = energy
-                best_spins[:] = spins
-                best_fields[:] = local
-        distance = 0
-        for a in range(k):
-            distance += best_spins[a] != first[places[a]]
-        if 8 * distance > n:
-            for kick in range(kicks):
-                spins[:] = best_spins
-                local[:] = best_fields
-                energy = best_energy
-                for _ in range(k // 10 + 1):
-                    state ^= state >> np.uint64(12)
-                    state ^= state << np.uint64(25)
-                    state ^= state >> np.uint64(27)
-                    pick = np.int64(((state * np.uint64(2685821657736338717)) >> np.uint64(33)) % np.uint64(k))
-                    energy -= 2 * spins[pick] * local[pick]
-                    flip(core, local, spins, pick)
-                energy += lower(
-                    core, local, spins, lowest, penalties, threshold[j], most, patience, tenure, j, seed + kick, never
-                )[1]
-                if energy < best_energy:
-                    best_energy = energy
-                    best_spins[:] = spins
-                    best_fields[:] = local
-        for i in range(n):
-            found[j, i] = fixed[i]
-        for a in range(k):
-            found[j, places[a]] = best_spins[a]
+    for j in prange(len(linear)):
+        _search_one(
+            couplings,
+            linear[j],
+            pulls,
+            starts[:, j],
+            fields[:, j],
+            threshold[j],
+            patience,
+            tenure,
+            kicks,
+            seed,
+            j,
+            found[j],
+        )
     return found
