@@ -13,7 +13,7 @@ import numpy as np
 from numba import prange
 
 from qpsbgd.solvers.compilation import compiled
-from qpsbgd.solvers.search.kernels import larger
+from qpsbgd.solvers.search.kernels import copy, larger
 
 Array = np.ndarray[Any, Any]
 
@@ -67,7 +67,7 @@ def _tables(couplings: Array, fields: Array, inner: int) -> tuple[Array, Array]:
 def _rest(couplings: Array, fields: Array, inner: int, values: Array, own: Array, steps: Array, total: Array) -> float:
     """Set `total` to minus all energies for these outer values; returns the part that is the same for all, minus it."""
     outer = len(values)
-    total[:] = own
+    copy(own, total)
     shared = 0.0
     for j in range(outer):
         for code in range(len(total)):
@@ -109,7 +109,7 @@ def exhaust(couplings: Array, fields: Array, stop: Array) -> tuple[Array, bool]:
                 code = int(np.argmax(total))
                 for i in range(INNER):
                     spins[part, i] = 1.0 if (code >> i) & 1 else -1.0
-                spins[part, INNER:] = values
+                copy(values, spins[part, INNER:])
             trial += 1
             if trial == last or stop[0]:
                 break

@@ -48,6 +48,13 @@ def flip(couplings: Array, fields: Array, spins: Array, i: int) -> None:
 
 
 @_fast
+def copy(source: Array, target: Array) -> None:
+    """Write `source` into `target`; numba takes seconds to compile the same as an assignment to a slice."""
+    for k in range(source.shape[0]):
+        target[k] = source[k]
+
+
+@_fast
 def _largest(fields: Array, spins: Array, penalties: Array) -> Any:
     """The largest gain, penalties included."""
     most = spins[0] * fields[0] + penalties[0]
@@ -120,7 +127,7 @@ def lower(
         return flips, energy
 
     # Tabu: the best flip that was not made recently, even uphill. Where a new low ends, its spins are kept.
-    lowest[:] = spins
+    copy(spins, lowest)
     lowest_energy, descending = energy, False
     # Place t of the ring begins the list of spins that become free at move t, counted around it.
     length = tenure + max(6, tenure // 2) + 2
@@ -137,7 +144,7 @@ def lower(
             continue
         best = _first(fields, spins, penalties, gain)
         if descending and gain <= 0:
-            lowest[:] = spins
+            copy(spins, lowest)
             descending = False
         flip(couplings, fields, spins, best)
         energy -= 2 * gain

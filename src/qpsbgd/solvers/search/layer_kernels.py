@@ -11,7 +11,7 @@ import numpy as np
 from numba import prange
 
 from qpsbgd.solvers.compilation import compiled
-from qpsbgd.solvers.search.kernels import flip, lower
+from qpsbgd.solvers.search.kernels import copy, flip, lower
 
 Array = np.ndarray[Any, Any]
 
@@ -62,7 +62,7 @@ def _search_one(
     left = _fix(couplings, linear.copy(), pulls.copy(), fixed, threshold)
     # Copying what is open pays unless it is nearly all.
     if left > 0.8 * n:
-        fixed[:] = 0
+        fixed = np.zeros_like(linear)
         places = np.arange(n)
         core = couplings
     else:
@@ -72,7 +72,7 @@ def _search_one(
     penalties, lowest = np.zeros_like(linear[:k]), np.empty_like(linear[:k])
     spins, local = np.empty_like(lowest), np.empty_like(lowest)
     best_spins, best_fields, best_energy = np.empty_like(lowest), np.empty_like(lowest), np.inf
-    first = starts[0].copy()
+    first, distance = starts[0].copy(), 0
     for trial in range(len(starts) + kicks):
         energy = best_energy
         if trial < len(starts):
@@ -80,9 +80,10 @@ def _search_one(
             for a in range(k):
                 spins[a], local[a] = starts[trial, places[a]], fields[trial, places[a]]
         else:
-            if trial == len(starts) and 8 * (best_spins != first[places]).sum() <= n:
+            if trial == len(starts) and 8 * distance <= n:
                 break
-            spins[:], local[:] = best_spins, best_fields
+            copy(best_spins, spins)
+            copy(best_fields, local)
             energy += _kick(core, local, spins, np.uint64(seed + 1000003 * column + trial))
         if k:
             energy += lower(
@@ -90,9 +91,14 @@ def _search_one(
             )[1]
         if energy < best_energy:
             best_energy = energy
-            best_spins[:], best_fields[:] = spins, local
-    found[:] = fixed
-    found[places] = best_spins
+            copy(spins, best_spins)
+            copy(local, best_fields)
+            distance = 0
+            for a in range(k):
+                distance += spins[a] != first[places[a]]
+    copy(fixed, found)
+    for a in range(k):
+        found[places[a]] = best_spins[a]
 
 
 @compiled()

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from qpsbgd.solvers.compilation import compiled
-from qpsbgd.solvers.search.kernels import accepts
+from qpsbgd.solvers.search.kernels import accepts, copy
 
 Array = np.ndarray[Any, Any]
 
@@ -246,7 +246,7 @@ def tabu(
         if best < 0:
             continue
         if descending and gain <= 0:
-            lowest[:] = spins
+            copy(spins, lowest)
             descending = False
         flip(indptr, indices, couplings, fields, spins, best)
         energy -= 2 * gain
@@ -270,5 +270,5 @@ def tabu(
         if energy < lowest_energy - 1e-12 * abs(lowest_energy):
             lowest_energy, descending = energy, True
     if not descending:
-        spins[:] = lowest
+        copy(lowest, spins)
     return float(lowest_energy)

@@ -42,9 +42,9 @@ def test_a_problem_that_can_be_reduced_to_nothing_is_proven():
 
 def test_the_same_rounds_give_the_same_answer():
     problem = random_sparse(300, 3000, seed=4)
-    found = [Portfolio(rounds=6, seed=seed).solve_sparse(problem) for seed in (1, 1, 2)]
+    found = [Portfolio(rounds=2, seed=seed).solve_sparse(problem) for seed in (1, 1, 2)]
     assert np.array_equal(found[0].spins, found[1].spins)
-    assert found[0].stats == {"solver": "portfolio", "rounds": 6}
+    assert found[0].stats == {"solver": "portfolio", "rounds": 2}
     assert not np.array_equal(found[0].spins, found[2].spins)
 
 
@@ -65,9 +65,10 @@ def test_more_rounds_than_one_find_the_ground_state_of_a_grid():
 
 def test_until_compiled_code_is_there_plain_numpy_searches(monkeypatch):
     problem, release = random_sparse(40, 150, seed=5), threading.Event()
-    monkeypatch.setattr(portfolio._SparseProblem, "prepared", lambda self, stop: release.wait() and (None, None))
+    monkeypatch.setattr(portfolio._SparseProblem, "prepared", lambda self, stop: release.wait() and (None, np.ones))
     solution = Portfolio(time_limit=0.3).solve_sparse(problem)
     release.set()
+    monkeypatch.undo()
     assert solution.stats["rounds"] == 0 and not solution.proven_optimal
     assert solution.energy == pytest.approx(Portfolio(rounds=5).solve_sparse(problem).energy, rel=0.05)
 
@@ -105,8 +106,8 @@ def test_every_move_gives_the_energy_of_its_spins(fields):
         ]
         for spins, energy in answers:
             assert energy + problem.offset == pytest.approx(problem.energy(spins), rel=1e-4)
-            assert energy <= arena.merged(start, start)[1] + 1e-3 or spins is answers[0][0]
-        assert spins.dtype == np.int8
+            assert spins.dtype == np.int8
+        assert all(energy <= problem.energy(start) - problem.offset for _, energy in answers)
 
 
 def test_auto_takes_the_portfolio_for_a_time_or_rounds():
