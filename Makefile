@@ -38,4 +38,4 @@ check: install ## Lint and check types
 
 bench: install ## Measure the CPU figures in docs/ (QPSBGD_DATA: folder with mnist/, adult/, planetoid/)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt simulated-bifurcation openjij
-	for script in layer_projection exact_growth solver_claims solver_quality qpu_cost virtual_qpu busy_machine baseline_defaults; do $(BIN)/python benchmarks/$$script.py || exit; done
+	for script in layer_projection exact_growth solver_claims solver_quality qpu_cost virtual_qpu busy_machine bits default_rates; do $(BIN)/python benchmarks/$$script.py || exit; done

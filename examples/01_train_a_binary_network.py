@@ -19,7 +19,7 @@ order = torch.randperm(len(inputs))
 train, test = order[:1437], order[1437:]
 
 model = nn.Sequential(BinaryLinear(64, 128, bias=True), nn.Hardtanh(), BinaryLinear(128, 10, bias=True))
-binary = QPSBGD(model, lr=0.003)
+binary = QPSBGD(model, steps=4 * 45)  # four epochs of 45 batches
 real = real_optimizer(model, beside=binary, lr=1e-3)
 
 for epoch in range(4):

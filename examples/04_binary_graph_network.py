@@ -25,7 +25,7 @@ class Net(nn.Module):
 torch.manual_seed(0)
 graph = load_karate(seed=0)
 model = Net()
-optimizer = QPSBGD(model, lr=0.003)
+optimizer = QPSBGD(model, steps=201)
 adam = real_optimizer(model, beside=optimizer, lr=0.01)
 for step in range(201):
     model.train()

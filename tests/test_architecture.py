@@ -27,10 +27,12 @@ LEVELS = {
     "qpsbgd/solvers": 3,
     "qpsbgd/qubo/binary_map": 2,
     "qpsbgd/qubo/binary_map_triton": 2,
+    "qpsbgd/qubo/binary_map_numba": 2,
     "qpsbgd/qubo": 2,
     "qpsbgd/nn": 1,
     "qpsbgd/atomic": 0,
     "qpsbgd/cache": 0,
+    "qpsbgd/compiled": 0,
     "qpsbgd/openmp": 0,
 }
 STRANGERS = {
@@ -67,6 +69,7 @@ OPTIONAL = {
         "qpsbgd_paper/report/rendering",
     },
     "numba": {
+        "qpsbgd/compiled",
         "qpsbgd/solvers/compilation",
         "qpsbgd/solvers/annealer/virtual_qpu",
         "qpsbgd/solvers/exact/exhaustion",

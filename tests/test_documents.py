@@ -41,7 +41,7 @@ def test_every_example_runs(path):
 
 
 def test_there_are_examples():
-    assert [path.name[:2] for path in EXAMPLES] == ["01", "02", "03", "04", "05"]
+    assert [path.name[:2] for path in EXAMPLES] == ["01", "02", "03", "04", "05", "06"]
 
 
 @pytest.mark.parametrize(("name", "number", "block"), SNIPPETS, ids=[f"{name}-{count}" for name, count, _ in SNIPPETS])
@@ -81,11 +81,37 @@ def test_versions_agree():
     assert f"## {version}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
-def test_the_tables_of_the_documents_are_the_measured_ones():
+def test_the_tables_of_the_documents_are_the_measured_ones(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     documents = runpy.run_path(str(ROOT / "benchmarks" / "documents.py"))
     for name in documents["DOCUMENTS"]:
         text = (ROOT / name).read_text(encoding="utf-8")
         assert documents["written"](name, text) == text, "run benchmarks/documents.py"
+
+
+def test_the_differences_of_training_are_those_of_its_scores():
+    for path in RESULTS.glob("training_*.json"):
+        rows = {(row["budget"], row["method"]): row for row in json.loads(path.read_text(encoding="utf-8"))["rows"]}
+        sign = -1 if path.stem == "training_adult-10" else 1  # a loss
+        for (budget, _), row in rows.items():
+            for ours in ("ridge", "spins"):
+                if f"{ours} ahead by" in row:
+                    pairs = zip(rows[budget, ours]["scores"], row["scores"], strict=True)
+                    differences = [sign * (a - b) for a, b in pairs]
+                    assert row[f"{ours} ahead by"] == pytest.approx(sum(differences) / len(differences))
+
+
+def test_equal_baselines_count_by_the_one_that_is_harder_to_beat(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    tables = importlib.import_module("training_tables")
+
+    def row(ahead, noise):
+        return {"scores": [0.9, 0.92], "ridge ahead by": ahead, "ridge noise": noise}
+
+    rows = {"ridge": {"scores": [0.95, 0.95]}, "bc-sign": row(0.04, 0.01), "bc-adam": row(0.04, 0.05)}
+    assert tables.best_baseline("digits", rows) == "bc-adam"
+    assert tables.judged(rows, "ridge", "bc-adam") == "level"
+    assert tables.judged(rows, "ridge", "bc-sign") == "ahead"
 
 
 def test_the_solver_figures_keep_their_promises():

@@ -6,7 +6,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from qpsbgd.optim import QPSBGD, BinaryConnect, Checkpoint, ProxQuant, check_claimed, minimize, real_optimizer
+    from qpsbgd.nn import summary
+    from qpsbgd.optim import (
+        QPSBGD,
+        BinaryConnect,
+        Checkpoint,
+        JsonLines,
+        Monitor,
+        ProxQuant,
+        TensorBoard,
+        check_claimed,
+        minimize,
+        real_optimizer,
+    )
 
 __version__ = "0.1.0"
 
@@ -14,11 +26,15 @@ __all__ = [
     "QPSBGD",
     "BinaryConnect",
     "Checkpoint",
+    "JsonLines",
+    "Monitor",
     "ProxQuant",
+    "TensorBoard",
     "__version__",
     "check_claimed",
     "minimize",
     "real_optimizer",
+    "summary",
 ]
 
 
@@ -28,7 +44,7 @@ _PACKAGES = ("analysis", "nn", "optim", "qubo", "solvers", "testing")
 def __getattr__(name: str) -> Any:
     # Not at the top: the command line must set OpenMP's wait policy before torch is loaded.
     if name in __all__:
-        return getattr(import_module("qpsbgd.optim"), name)
+        return getattr(import_module("qpsbgd.nn" if name == "summary" else "qpsbgd.optim"), name)
     if name in _PACKAGES:
         return import_module(f"qpsbgd.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -46,6 +46,9 @@ def full_batch(model: nn.Module, data: Batches, loss: Loss) -> list[FullBatch]:
     named = [(name, m) for name, m in model.named_modules() if isinstance(m, BinaryLayer)]
     if not named:
         raise ValueError("the model has no binary layer")
+    grouped = [name for name, layer in named if layer.groups > 1]
+    if grouped:
+        raise ValueError(f"the analysis takes layers of one group, but {', '.join(grouped)} has several")
     layers = [layer for _, layer in named]
     with torch.enable_grad(), _evaluating(model, layers), taped(layers) as tapes:
         weights = [layer.weight for layer in layers]

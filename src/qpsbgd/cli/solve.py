@@ -17,42 +17,55 @@ from rich.text import Text
 
 from qpsbgd.atomic import check_writable
 from qpsbgd.cli.console import console
-from qpsbgd.qubo.problem_files import read_problem, save_assignment
+from qpsbgd.qubo.problem_files import FORMATS, read_problem, save_assignment
 from qpsbgd.solvers import SOLVERS, make_solver
 
 
 def solve(
-    file: Annotated[Path, typer.Argument(help="A problem: .txt (Beasley or COO), .bqm (dimod) or .npz (numpy).")],
+    file: Annotated[Path, typer.Argument(help="A problem, of one of the formats below; .gz may follow.")],
     solver: Annotated[str, typer.Option(help="One of those that `qpsbgd solvers` lists.")] = "auto",
     option: Annotated[
         list[str] | None, typer.Option(help="An option of the solver, key=value; may be repeated.")
     ] = None,
     out: Annotated[Path, typer.Option(help="Where to write the variables' values.")] = Path("spins.txt"),
     seed: Annotated[int | None, typer.Option(help="The same as --option seed=SEED.")] = None,
-    maximize: Annotated[bool, typer.Option("--maximize", help="Find the highest value instead of the lowest.")] = False,
-    number: Annotated[int, typer.Option(help="Which problem, if the file holds several; from 1.")] = 1,
+    maximize: Annotated[
+        bool | None, typer.Option("--maximize/--minimize", help="What to look for; the format's own sense if left out.")
+    ] = None,
+    instance: Annotated[
+        int | None, typer.Option("--instance", "--number", help="Which problem, if the file holds several; from 1.")
+    ] = None,
+    format: Annotated[
+        str | None,
+        typer.Option(
+            help="The file's format, if its suffix does not tell: " + "; ".join(f"{n}, {t}" for n, t in FORMATS.items())
+        ),
+    ] = None,
 ) -> None:
-    """Solve a QUBO or Ising problem, or a family recorded from training, from a file."""
+    """Solve a QUBO, an Ising problem, a graph's maximum cut, or a family recorded from training, from a file."""
     options = read_options(option) | ({} if seed is None else {"seed": seed})
     with options_named(solver, options):
         chosen = make_solver(solver, **options)
     _check_out(out, file)
-    problem = read_problem(file, number=number)
-    problem = problem.maximized() if maximize else problem
+    problem = read_problem(file, number=instance, format=format)
+    read_as = f"{problem.format}, {FORMATS[problem.format]}"
+    if maximize not in (None, problem.maximize):
+        problem = problem.maximized() if maximize else problem.minimized()
+        read_as += "; here the opposite, as asked"
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        progress.add_task(f"{solver}: {problem.family.num_spins} variables, {problem.family.num_columns} columns")
+        progress.add_task(f"{solver}: {len(problem.labels)} variables, {problem.num_columns} columns")
         begin = time.perf_counter()
         try:
             with options_named(solver, options):
-                solution = chosen.solve(problem.family)
+                solution = chosen.solve_problem(problem)
         except KeyboardInterrupt:
             progress.stop()
             console.print("Stopped; nothing was written.")
             raise typer.Exit(130) from None
         seconds = time.perf_counter() - begin
 
-    facts = problem.summary(solution) | {"time": f"{seconds:.3g} s"}
+    facts = {"read as": read_as} | problem.summary(solution) | {"time": f"{seconds:.3g} s"}
     for name, fact in facts.items():
         _print_fact(name, fact)
     save_assignment(out, problem, solution.spins, comments=[f"{name}: {fact}" for name, fact in facts.items()])

@@ -4,13 +4,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from qpsbgd.nn.activations import SignActivation
+from qpsbgd.nn.conversion import convert
+from qpsbgd.nn.convolutions import BinaryConv1d, BinaryConv2d
 from qpsbgd.nn.fused import watch_fused_paths
-from qpsbgd.nn.layers import BinaryConv2d, BinaryLayer, BinaryLinear, Gain, sign
+from qpsbgd.nn.layers import BinaryLayer, BinaryLinear, Gain, sign
+from qpsbgd.nn.model_summary import LayerSummary, ModelSummary, summary
 
 if TYPE_CHECKING:
     from qpsbgd.nn.graph import BinaryGCNConv as BinaryGCNConv
 
-__all__ = ["BinaryConv2d", "BinaryLayer", "BinaryLinear", "Gain", "sign"]
+__all__ = [
+    "BinaryConv1d",
+    "BinaryConv2d",
+    "BinaryLayer",
+    "BinaryLinear",
+    "Gain",
+    "LayerSummary",
+    "ModelSummary",
+    "SignActivation",
+    "convert",
+    "sign",
+    "summary",
+]
 
 watch_fused_paths()
 

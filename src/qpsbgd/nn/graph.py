@@ -28,6 +28,7 @@ class BinaryGCNConv(BinaryLinear):
         bias: Add a real bias, to be trained by an ordinary optimiser.
         normalize: Add self loops and normalise the edges. False uses edges and weights as given, such as for
             subgraphs whose weights were normalised in the full graph (`normalized`).
+        bits: Planes of binary weights, 1 to 8.
     """
 
     def __init__(
@@ -38,10 +39,11 @@ class BinaryGCNConv(BinaryLinear):
         *,
         gain: Gain = "fan_in",
         normalize: bool = True,
+        bits: int = 1,
         device: Any = None,
         dtype: Any = None,
     ) -> None:
-        super().__init__(in_channels, out_channels, bias, gain=gain, device=device, dtype=dtype)
+        super().__init__(in_channels, out_channels, bias, gain=gain, bits=bits, device=device, dtype=dtype)
         self.normalize = normalize
         self.neighbours = SimpleConv(aggr="sum")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -33,8 +33,16 @@ class BinaryLayer(nn.Module, ABC):
     `weight` holds the real latent weights; its first dimension is the output unit, as in torch's own layers.
     The optimisers keep them within [−1, 1]. The bias is real-valued and belongs to an ordinary optimiser.
 
+    With several bits the weights are Σ_b c_b · sign(Ω_b), and the planes Ω_b are the second dimension of `weight`.
+    X then holds the inputs once per plane, times c_b, so that the layer is one of bits · n binary weights per column.
+    With several groups, every group is a layer of its own, with its share of the columns of X and of the output units:
+    the columns of X come in the order (group, bit, input).
+
     Attributes:
         gain: Constant factor on the output. It folds into the threshold of the activation that follows.
+        groups: Parts of the inputs and outputs that are not connected to each other.
+        bits: Planes of binary weights.
+        coefficients: c_b ~ 2^(bits−1−b) with Σ c_b² = 1, so that weights have variance one at any number of bits.
         latent_forward: Train with the real weights in the forward pass, as ProxQuant does; evaluation always
             uses the binary ones.
         tape: Where the layer records its inputs and output gradients for an optimiser, in training mode only.
@@ -43,35 +51,60 @@ class BinaryLayer(nn.Module, ABC):
     weight: nn.Parameter
     bias: nn.Parameter | None
 
-    def __init__(self, weight_shape: tuple[int, ...], *, gain: Gain, bias: bool, device: Any, dtype: Any) -> None:
+    def __init__(
+        self,
+        weight_shape: tuple[int, ...],
+        *,
+        gain: Gain,
+        bias: bool,
+        device: Any,
+        dtype: Any,
+        groups: int = 1,
+        bits: int = 1,
+    ) -> None:
         super().__init__()
         if min(weight_shape) < 1:
             raise ValueError(f"every dimension of a layer must be at least 1, got weights of shape {weight_shape}")
         if not isinstance(bias, bool):
             raise TypeError(f"bias must be True or False, got {bias!r}; the gain is a keyword: gain={bias!r}")
-        fan_in = math.prod(weight_shape[1:])
-        self.gain = _gain_value(gain, fan_in)
+        if not isinstance(bits, int) or isinstance(bits, bool) or not 1 <= bits <= 8:
+            raise ValueError(f"bits must be a whole number from 1 to 8, got {bits!r}")
+        out_units, *rest = weight_shape
+        self.gain = _gain_value(gain, math.prod(rest))
+        self.groups, self.bits = groups, bits
+        powers = [2.0**power for power in reversed(range(bits))]
+        self.coefficients = tuple(power / math.hypot(*powers) for power in powers)
         self.latent_forward = False
         self.tape: Tape | None = None
-        self.weight = nn.Parameter(torch.empty(weight_shape, device=device, dtype=dtype))
+        shape = weight_shape if bits == 1 else (out_units, bits, *rest)
+        self.weight = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
         if bias:
-            self.bias = nn.Parameter(torch.zeros(weight_shape[0], device=device, dtype=dtype))
+            self.bias = nn.Parameter(torch.zeros(out_units, device=device, dtype=dtype))
         else:
             self.register_parameter("bias", None)
         self.reset_parameters()
 
+    @property
+    def initial_bound(self) -> float:
+        """√(1.5/(n + m)), the bound of fresh latent weights; n and m of one group and one bit."""
+        fan_in = self.weight[0].numel() // self.bits
+        return math.sqrt(1.5 / (fan_in + len(self.weight) // self.groups))
+
     def reset_parameters(self) -> None:
-        """Draw latent weights uniformly within ±√(1.5/(n + m)); the bias becomes zero."""
-        out_units, fan_in = self.weight.shape[0], self.weight[0].numel()
-        bound = math.sqrt(1.5 / (fan_in + out_units))
-        nn.init.uniform_(self.weight, -bound, bound)
+        """Draw latent weights uniformly within ±`initial_bound`; the bias becomes zero."""
+        nn.init.uniform_(self.weight, -self.initial_bound, self.initial_bound)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
     @property
     def binary_weight(self) -> Tensor:
-        """The weights ±1 that the layer computes with, in the shape of `weight`; sign(0) = +1."""
+        """The planes ±1 behind the weights, in the shape of `weight`; sign(0) = +1."""
         return sign(self.weight.detach())
+
+    @property
+    def quantized_weight(self) -> Tensor:
+        """The weights that the layer computes with, Σ_b c_b · sign(Ω_b), in the shape of torch's own layer."""
+        return self._combined(self.binary_weight)
 
     def forward(self, x: Tensor) -> Tensor:
         """R for inputs x, recorded on the tape if there is one."""
@@ -80,42 +113,61 @@ class BinaryLayer(nn.Module, ABC):
                 f"{type(self).__name__} does not accept nested tensors; build nn.TransformerEncoder "
                 "with enable_nested_tensor=False"
             )
-        weight = self.weight if self.latent_forward and self.training else sign(self.weight)
-        output = self.gain * self._map(x, weight)
+        planes = self.weight if self.latent_forward and self.training else sign(self.weight)
+        output = self.gain * self._map(x, self._combined(planes))
         if self.bias is not None:
             output = self._add_bias(output, self.bias)
         if self.tape is not None and self.training and self.weight.requires_grad:
-            self.tape.watch(output, rows=self._unchanged_rows(x), grad_rows=self.grad_rows)
+            count = self.num_rows(output.shape)
+            self.tape.watch(output, rows=self._unchanged_rows(x), grad_rows=self.grad_rows, count=count)
         return output
 
-    def _unchanged_rows(self, x: Tensor) -> Callable[[], Tensor]:
-        """A function that returns `input_rows(x)`, and raises if x has been changed by then."""
+    def _unchanged_rows(self, x: Tensor) -> Callable[..., Tensor]:
+        """A function that returns `input_rows(x, at)`, and raises if x has been changed by then."""
         version = None if x.is_inference() else x._version
 
-        def rows() -> Tensor:
+        def rows(at: Tensor | None = None) -> Tensor:
             # Autograd notices a changed input itself, but not under autocast, where it keeps a copy.
             if version is not None and x._version != version:
                 raise RuntimeError(
                     f"the input of {self} must not change before backward, but was modified in place; "
                     "write x = x + y instead of x += y"
                 )
-            return self.input_rows(x)
+            return self.input_rows(x, at)
 
         return rows
 
-    @abstractmethod
-    def input_rows(self, x: Tensor) -> Tensor:
-        """The rows X (B, n) that this layer's inputs stand for."""
+    def num_rows(self, output_shape: Sequence[int]) -> int:
+        """B, the number of rows that an output of this shape stands for."""
+        return math.prod(output_shape) // len(self.weight)
 
     @abstractmethod
-    def grad_rows(self, grad: Tensor) -> Tensor:
-        """The output's gradient as rows (B, m), in the order of `input_rows`."""
+    def input_rows(self, x: Tensor, at: Tensor | None = None) -> Tensor:
+        """The rows X (B, groups · bits · n) that the inputs stand for; with `at`, only the rows of these numbers."""
+
+    @abstractmethod
+    def grad_rows(self, grad: Tensor, at: Tensor | None = None) -> Tensor:
+        """The output's gradient as rows (B, m), in the order of `input_rows`; with `at`, only these."""
 
     @abstractmethod
     def _map(self, x: Tensor, weight: Tensor) -> Tensor: ...
 
     @abstractmethod
     def _add_bias(self, output: Tensor, bias: Tensor) -> Tensor: ...
+
+    def _combined(self, planes: Tensor) -> Tensor:
+        """Σ_b c_b · Ω_b, without the dimension of the bits."""
+        if self.bits == 1:
+            return planes
+        scaled = [c * plane for c, plane in zip(self.coefficients, planes.unbind(1), strict=True)]
+        return torch.stack(scaled).sum(0)
+
+    def _per_plane(self, rows: Tensor) -> Tensor:
+        """Rows (B, groups · n) with the inputs of every group once per plane, times c_b."""
+        if self.bits == 1:
+            return rows
+        grouped = rows.reshape(len(rows), self.groups, rows.shape[1] // self.groups)
+        return torch.stack([c * grouped for c in self.coefficients], dim=2).flatten(1)
 
     def __getstate__(self) -> dict[str, Any]:
         # A copied or pickled layer is not recorded; a copied optimiser attaches its own tapes (see optim/).
@@ -130,6 +182,7 @@ class BinaryLinear(BinaryLayer):
         out_features: m.
         gain: "fan_in" for 1/√n, which keeps deep nets out of saturation, or a number; the paper uses 1.
         bias: Add a real bias, to be trained by an ordinary optimiser.
+        bits: Planes of binary weights, 1 to 8.
     """
 
     def __init__(
@@ -139,19 +192,22 @@ class BinaryLinear(BinaryLayer):
         bias: bool = False,
         *,
         gain: Gain = "fan_in",
+        bits: int = 1,
         device: Any = None,
         dtype: Any = None,
     ) -> None:
-        super().__init__((out_features, in_features), gain=gain, bias=bias, device=device, dtype=dtype)
+        super().__init__((out_features, in_features), gain=gain, bias=bias, bits=bits, device=device, dtype=dtype)
         self.in_features, self.out_features = in_features, out_features
 
-    def input_rows(self, x: Tensor) -> Tensor:
-        """All leading dimensions flattened: (…, n) → (B, n)."""
-        return x.reshape(-1, self.in_features)
+    def input_rows(self, x: Tensor, at: Tensor | None = None) -> Tensor:
+        """All leading dimensions flattened: (…, n) → (B, bits · n)."""
+        rows = x.reshape(-1, self.in_features)
+        return self._per_plane(rows if at is None else rows[at])
 
-    def grad_rows(self, grad: Tensor) -> Tensor:
+    def grad_rows(self, grad: Tensor, at: Tensor | None = None) -> Tensor:
         """All leading dimensions flattened: (…, m) → (B, m)."""
-        return grad.reshape(-1, self.out_features)
+        rows = grad.reshape(-1, self.out_features)
+        return rows if at is None else rows[at]
 
     def _map(self, x: Tensor, weight: Tensor) -> Tensor:
         return F.linear(x, weight)
@@ -161,74 +217,8 @@ class BinaryLinear(BinaryLayer):
 
     def extra_repr(self) -> str:
         """The arguments that make this layer, for `repr`."""
-        return f"{self.in_features}, {self.out_features}, gain={self.gain:.4g}, bias={self.bias is not None}"
-
-
-class BinaryConv2d(BinaryLayer):
-    """2-D convolution with weights ±1; every patch is a row of n = in_channels · kernel height · kernel width.
-
-    Args:
-        in_channels: Channels of the input (N, C, H, W).
-        out_channels: m.
-        kernel_size: Height and width of the patches.
-        stride: Step between patches.
-        padding: Zeros added on each side.
-        dilation: Step between the pixels of a patch.
-        gain: "fan_in" for 1/√n, or a number.
-        bias: Add a real bias, to be trained by an ordinary optimiser.
-    """
-
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: int | tuple[int, int],
-        *,
-        stride: int | tuple[int, int] = 1,
-        padding: int | tuple[int, int] = 0,
-        dilation: int | tuple[int, int] = 1,
-        gain: Gain = "fan_in",
-        bias: bool = False,
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
-        shape = (out_channels, in_channels, *_pair(kernel_size, "kernel_size", least=1))
-        super().__init__(shape, gain=gain, bias=bias, device=device, dtype=dtype)
-        self.stride = _pair(stride, "stride", least=1)
-        self.padding = _pair(padding, "padding", least=0)
-        self.dilation = _pair(dilation, "dilation", least=1)
-
-    def input_rows(self, x: Tensor) -> Tensor:
-        """One row per patch: (N, C, H, W) → (N · L, n)."""
-        batch = x if x.ndim == 4 else x[None]
-        patches = F.unfold(batch, tuple(self.weight.shape[2:]), self.dilation, self.padding, self.stride)
-        return patches.transpose(1, 2).reshape(-1, patches.shape[1])
-
-    def grad_rows(self, grad: Tensor) -> Tensor:
-        """One row per patch: (N, m, H', W') → (N · L, m)."""
-        batch = grad if grad.ndim == 4 else grad[None]
-        return batch.flatten(2).transpose(1, 2).reshape(-1, self.weight.shape[0])
-
-    def _map(self, x: Tensor, weight: Tensor) -> Tensor:
-        return F.conv2d(x, weight, None, self.stride, self.padding, self.dilation)
-
-    def _add_bias(self, output: Tensor, bias: Tensor) -> Tensor:
-        return output + bias[:, None, None]
-
-    def extra_repr(self) -> str:
-        """The arguments that make this layer, for `repr`."""
-        out_channels, in_channels, height, width = self.weight.shape
-        return (
-            f"{in_channels}, {out_channels}, ({height}, {width}), stride={self.stride}, padding={self.padding}, "
-            f"dilation={self.dilation}, gain={self.gain:.4g}, bias={self.bias is not None}"
-        )
-
-
-def _pair(value: int | tuple[int, int], name: str, *, least: int) -> tuple[int, int]:
-    pair = tuple(value) if isinstance(value, tuple | list) else (value, value)
-    if len(pair) != 2 or not all(isinstance(number, int) and number >= least for number in pair):
-        raise ValueError(f"{name} must be a whole number of at least {least} or a pair of them, got {value!r}")
-    return pair
+        bits = "" if self.bits == 1 else f", bits={self.bits}"
+        return f"{self.in_features}, {self.out_features}, gain={self.gain:.4g}, bias={self.bias is not None}{bits}"
 
 
 def _gain_value(gain: Gain, fan_in: int) -> float:

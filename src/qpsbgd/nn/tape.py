@@ -40,12 +40,18 @@ class Tape:
     """The records of one layer since the last `clear`, filled by hooks on the layer's output tensors.
 
     Using a layer twice, or several backward passes before a step, adds rows: QUBOs are sums over rows.
+
+    Args:
+        most: Rows recorded of one pass; of more, evenly spaced ones are taken. None takes all.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most: int | None = None) -> None:
+        self._most = most
         self._parts: list[_Part] = []
 
-    def watch(self, output: Tensor, *, rows: Callable[[], Tensor], grad_rows: Callable[[Tensor], Tensor]) -> None:
+    def watch(
+        self, output: Tensor, *, rows: Callable[..., Tensor], grad_rows: Callable[..., Tensor], count: int
+    ) -> None:
         """Record when the gradient of `output` arrives.
 
         The hook sits on the tensor, not the module: a module's full backward hook does not allow the in-place
@@ -53,8 +59,10 @@ class Tape:
 
         Args:
             output: The layer's output; nothing is recorded when no gradient will reach it.
-            rows: Returns the rows (B, n) of the layer's input; called when the gradient arrives.
-            grad_rows: Turns the output's gradient into rows (B, m).
+            rows: Returns the rows (B, n) of the layer's input, or those at some indices; called when the gradient
+                arrives.
+            grad_rows: Turns the output's gradient into rows (B, m), or those at some indices.
+            count: B.
         """
         if not output.requires_grad:
             return
@@ -63,10 +71,18 @@ class Tape:
             if grad is None:  # an operation after the layer returned no gradient
                 return
             with torch.no_grad():
-                found = LayerRecord(rows().detach(), grad_rows(grad.detach()))
+                at = self._chosen(count, grad.device)
+                found = LayerRecord(rows(at).detach(), grad_rows(grad.detach(), at))
             self._parts.append(_Part(found, _version(found.inputs), _backward()))
 
         output.register_hook(record)  # type: ignore[no-untyped-call]
+
+    def _chosen(self, count: int, device: torch.device) -> Tensor | None:
+        """Which of so many rows to record; None for all of them."""
+        if self._most is None or count <= self._most:
+            return None
+        # Not a divisor of the rows of an image as a rule, so that images share their positions out among each other.
+        return torch.arange(self._most, device=device) * count // self._most
 
     def read(self) -> LayerRecord | None:
         """All rows recorded since the last `clear`, at least in single precision; None when there are none."""
@@ -104,16 +120,19 @@ class TrainingTape(Tape):
 
     Args:
         weight: The layer's latent weight.
+        most: Rows recorded of one pass.
     """
 
-    def __init__(self, weight: nn.Parameter) -> None:
-        super().__init__()
+    def __init__(self, weight: nn.Parameter, most: int | None = None) -> None:
+        super().__init__(most)
         self._weight = weight
         self._confirmed: list[_Part] = []
         self._grad: tuple[Tensor, int] | None = None
         self._hooks: list[RemovableHandle] = []
 
-    def watch(self, output: Tensor, *, rows: Callable[[], Tensor], grad_rows: Callable[[Tensor], Tensor]) -> None:
+    def watch(
+        self, output: Tensor, *, rows: Callable[..., Tensor], grad_rows: Callable[..., Tensor], count: int
+    ) -> None:
         """Record when the gradient of `output` arrives, to count once the same pass has reached the weight."""
         if not self._hooks:
             before, after = weakref.WeakMethod(self._before_gradient), weakref.WeakMethod(self._after_gradient)
@@ -122,7 +141,7 @@ class TrainingTape(Tape):
                 weight.register_hook(_calling(before)),
                 weight.register_post_accumulate_grad_hook(_calling(after)),
             ]
-        super().watch(output, rows=rows, grad_rows=grad_rows)
+        super().watch(output, rows=rows, grad_rows=grad_rows, count=count)
 
     def clear(self) -> None:
         """Forget all rows."""
@@ -159,6 +178,49 @@ class TrainingTape(Tape):
             return False
         # Changed since: clipped or unscaled, or zeroed, unless it was zero all along.
         return not grad.any() and any(bool(part.record.output_grads.any()) for part in self._confirmed)
+
+
+class InputTape(Tape):
+    """A tape of input rows alone, for optimisers that take the rest from the weight's gradient.
+
+    Rows are kept from forward passes in which the layer can be trained, whatever becomes of the pass: only their
+    second moments are wanted.
+
+    Args:
+        most: Rows kept, of the latest passes; None keeps those of the last pass.
+
+    Attributes:
+        wanted: Whether to record at all.
+    """
+
+    def __init__(self, most: int | None = None) -> None:
+        super().__init__(most)
+        self.wanted = True
+        self._rows: list[Tensor] = []
+
+    def watch(
+        self, output: Tensor, *, rows: Callable[..., Tensor], grad_rows: Callable[..., Tensor], count: int
+    ) -> None:
+        """Keep the rows of this pass if they are wanted."""
+        if not (self.wanted and output.requires_grad):
+            return
+        with torch.no_grad():
+            # A copy: the input may change before the step.
+            self._rows.append(rows(self._chosen(count, output.device)).detach().clone())
+        while len(self._rows) > 1 and sum(map(len, self._rows[1:])) >= (self._most or 1):
+            del self._rows[0]
+
+    def rows(self) -> Tensor | None:
+        """The rows since the last `clear`, at least in single precision; None when there are none."""
+        if not self._rows:
+            return None
+        joined = self._rows[0] if len(self._rows) == 1 else torch.cat(self._rows)
+        return joined[-(self._most or len(joined)) :].to(torch.promote_types(joined.dtype, torch.float32))
+
+    def clear(self) -> None:
+        """Forget all rows."""
+        super().clear()
+        self._rows = []
 
 
 def _calling(method: weakref.WeakMethod[Callable[[], None]]) -> Callable[[Tensor], None]:

@@ -4,6 +4,7 @@ from qpsbgd.optim.binaryconnect import BinaryConnect
 from qpsbgd.optim.checkpoint import Checkpoint
 from qpsbgd.optim.layerwise import binary_layers, check_claimed, real_optimizer
 from qpsbgd.optim.minimize import Minimum, minimize
+from qpsbgd.optim.monitor import JsonLines, Monitor, Observation, TensorBoard
 from qpsbgd.optim.proxquant import ProxQuant
 from qpsbgd.optim.qpsbgd import QPSBGD
 
@@ -11,8 +12,12 @@ __all__ = [
     "QPSBGD",
     "BinaryConnect",
     "Checkpoint",
+    "JsonLines",
     "Minimum",
+    "Monitor",
+    "Observation",
     "ProxQuant",
+    "TensorBoard",
     "binary_layers",
     "check_claimed",
     "minimize",

@@ -13,10 +13,12 @@ from torch import Tensor
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.optim.layerwise import Layers, LayerwiseOptimizer, check_range, clipped, release
 
-Update = Literal["sgd", "sign", "adam"]
+Update = Literal["sgd", "sign", "adam", "normalized"]
 
-LEARNING_RATES: Mapping[str, float] = MappingProxyType({"sgd": 1.0, "sign": 0.001, "adam": 0.003})
-"""The default of each update: latent weights live in [−1, 1], and gradients of a mean loss are small."""
+RATE_FACTORS: Mapping[str, float] = MappingProxyType({"sign": 1.4, "adam": 5.6, "normalized": 1.0})
+"""Of `default_rate`, per update. Steps of "sgd" are as large as the gradient, so no rate fits every loss."""
+SGD_RATE = 1.0
+"""The default of "sgd", absolute: gradients of a mean loss are small beside latent weights in [−1, 1]."""
 
 
 class BinaryConnect(LayerwiseOptimizer):
@@ -26,12 +28,14 @@ class BinaryConnect(LayerwiseOptimizer):
 
     Args:
         model_or_layers: A model, binary layers, or parameter groups `{"params": layers, "lr": …}`.
-        lr: Step size of the latent weights; None takes that of `LEARNING_RATES`.
-        update: "sgd", "sign" (signSGD) or "adam".
-        momentum: Momentum of "sgd" and "sign"; "adam" uses `betas`.
+        lr: Step size of the latent weights; None takes a relative one from depth and `steps`, for "sgd" 1.
+        update: "sgd", "sign" (signSGD), "adam", or "normalized": SGD's step divided by the layer's rms.
+        momentum: Momentum of all but "adam", which uses `betas`.
         betas: Decay rates of Adam's two means.
         eps: Added to Adam's denominator.
         clip: Bound of the latent weights; None leaves them free.
+        steps: Steps of the whole training: the learning rate then falls to zero over them, by a cosine.
+        relative: Whether `lr` is in units of each layer's initial range; so by default only where no lr is given.
     """
 
     def __init__(
@@ -44,22 +48,27 @@ class BinaryConnect(LayerwiseOptimizer):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         clip: float | None = 1.0,
+        steps: int | None = None,
+        relative: bool | None = None,
     ) -> None:
-        lr = LEARNING_RATES.get(update) if lr is None else lr
+        if lr is None and update == "sgd":
+            lr = SGD_RATE
         options = {"lr": lr, "update": update, "momentum": momentum, "betas": betas, "eps": eps, "clip": clip}
-        super().__init__(model_or_layers, options)
+        super().__init__(model_or_layers, {**options, "steps": steps, "relative": relative})
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """Move the latent weights of every layer that has a gradient; returns the closure's loss."""
         loss = self._run(closure)
-        self._check_gradients()
+        self._check_gradients(self._layers.values())
         for group in self.param_groups:
             for weight in group["params"]:
                 if weight.grad is not None:
                     self._check_kept(weight, self.state[weight])
-                    step = group["lr"] * direction(weight.grad, self.state[weight], group)
+                    rate = self._rate(group, self._layers[weight])
+                    step = rate * direction(weight.grad, self.state[weight], group)
                     weight.copy_(clipped(weight - step, group["clip"]))
+        self._count_step()
         return loss
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -69,6 +78,10 @@ class BinaryConnect(LayerwiseOptimizer):
 
     def _check_options(self, options: dict[str, Any]) -> None:
         check_descent_options(options)
+        super()._check_options(options)
+
+    def _rate_factor(self, options: dict[str, Any]) -> float:
+        return RATE_FACTORS.get(options["update"], SGD_RATE)  # an unknown update is reported by the check
 
     def _adopt(self, layer: BinaryLayer) -> None:
         release(layer)
@@ -78,10 +91,8 @@ def check_descent_options(options: dict[str, Any]) -> None:
     """Raise ValueError for options that `direction` cannot take."""
     if options["update"] not in get_args(Update):
         raise ValueError(f"update must be one of {', '.join(get_args(Update))}, got {options['update']!r}")
-    check_range(options, "lr", least=0)
     check_range(options, "momentum", least=0, below=1)
     check_range(options, "eps", above=0)
-    check_range(options, "clip", above=0, optional=True)
     if options["update"] == "adam" and options["momentum"]:
         raise ValueError('update "adam" takes betas instead of momentum')
     for beta in options["betas"]:
@@ -91,7 +102,8 @@ def check_descent_options(options: dict[str, Any]) -> None:
 def direction(grad: Tensor, state: dict[str, Any], options: dict[str, Any]) -> Tensor:
     """The step of a gradient, lr left out: SGD's or signSGD's with momentum, or Adam's; `state` is brought forward.
 
-    sgd: b ← β b + ∇, u = b;   sign: b ← β b + (1−β) ∇, u = sign(b);   adam: u = m̂ / (√v̂ + ε)
+    sgd: b ← β b + ∇, u = b;   sign: b ← β b + (1−β) ∇, u = sign(b);   adam: u = m̂ / (√v̂ + ε);
+    normalized: as sign, u = b / rms(b)
     """
     if options["update"] == "adam":
         if not state:
@@ -109,4 +121,14 @@ def direction(grad: Tensor, state: dict[str, Any], options: dict[str, Any]) -> T
         buffer = state.setdefault("buffer", torch.zeros_like(grad))
         buffer.mul_(momentum).add_(grad, alpha=1 if options["update"] == "sgd" else 1 - momentum)
         grad = buffer
+    if options["update"] == "normalized":
+        return normalized(grad)
     return grad.sign() if options["update"] == "sign" else grad
+
+
+def normalized(step: Tensor) -> Tensor:
+    """`step` divided by its root mean square; zero stays zero."""
+    largest = torch.linalg.vector_norm(step, torch.inf)
+    shares = step / torch.where(largest > 0, largest, 1)  # squares of small numbers would vanish
+    norm: Tensor = torch.linalg.vector_norm(shares)
+    return shares * (math.sqrt(step.numel()) / torch.where(norm > 0, norm, 1))

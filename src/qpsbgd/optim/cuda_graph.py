@@ -84,7 +84,9 @@ class GraphCache:
 
 def _signature(part: LayerStep) -> tuple[object, ...]:
     """What must stay the same for a graph to be used again; learning rates and weights of the mean may change."""
-    mean = () if part.mean is None else tuple(tensor.data_ptr() for tensor in _tensors(part.mean))
+    kept = [] if part.mean is None else _tensors(part.mean)
+    kept += [] if part.start is None else [part.start]
+    mean = tuple(tensor.data_ptr() for tensor in kept)
     shapes = part.record.inputs.shape, part.record.output_grads.shape
     return part.layer.weight.data_ptr(), part.layer.gain, part.options.scale, part.options.clip, mean, shapes
 
@@ -94,6 +96,8 @@ def descent_of(solver: Solver, part: LayerStep) -> Descent | None:
     if not AVAILABLE:
         return None
     inputs, grads, weight = part.record.inputs, part.record.output_grads, part.layer.weight
+    if part.blocks.count > 1:
+        return None
     if not (weight.is_cuda and weight.dtype == torch.float32 and binary_map_triton.fits(inputs, grads)):
         return None
     n = inputs.shape[1]
@@ -108,6 +112,8 @@ class GraphedStep:
 
     Attributes:
         means: The families that the last replay solved, in the memory that holds the layers' means.
+        starts: The spins that the last replay found, in the memory that holds those of the last step, where they are
+            kept to begin with.
     """
 
     def __init__(self, parts: Sequence[LayerStep], descents: Sequence[Descent]) -> None:
@@ -122,6 +128,7 @@ class GraphedStep:
         self._solutions: list[Solution] = []
         # Before the first mean there is nothing to average with; zeros at rate 1 give the family itself.
         self.means = [part.mean or _zeros(part) for part in parts]
+        self.starts = [part.start for part in parts]
         kept = [tensor.clone() for tensor in self._changed()]
         with torch.no_grad(), torch.cuda.device(device):
             try:
@@ -174,8 +181,9 @@ class GraphedStep:
             weight = moved(
                 part.layer.weight, fresh, family, solution.spins, lr=self._lrs[index], clip=part.options.clip
             )
-            changed = [part.layer.weight, *_tensors(self.means[index])]
-            new = [weight, *_tensors(family)]
+            changed, new = [part.layer.weight, *_tensors(self.means[index])], [weight, *_tensors(family)]
+            if (start := self.starts[index]) is not None:
+                changed, new = [*changed, start], [*new, solution.spins]
             torch._foreach_copy_(changed, [torch.where(self._sound, *pair) for pair in zip(new, changed, strict=True)])
 
     def _answer(self, index: int) -> tuple[QuboFamily, QuboFamily, Solution, Tensor]:
@@ -189,12 +197,14 @@ class GraphedStep:
         )
         fresh = QuboFamily.trusted(directions.T @ directions, directions.T @ targets, offset)
         family = averaged(self.means[index], fresh, self._rates[index])
-        solution = self._descents[index].improved(family, sign_start(family))
+        start = self.starts[index]
+        solution = self._descents[index].improved(family, sign_start(family) if start is None else start.clone())
         return fresh, family, solution, health.isfinite().all()
 
     def _changed(self) -> list[Tensor]:
         weights = [part.layer.weight for part in self._parts]
-        return weights + [tensor for mean in self.means for tensor in _tensors(mean)]
+        starts = [start for start in self.starts if start is not None]
+        return weights + [tensor for mean in self.means for tensor in _tensors(mean)] + starts
 
 
 def _tensors(family: QuboFamily) -> list[Tensor]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import math
+import warnings
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -15,6 +17,7 @@ from torch.optim import Optimizer
 
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.tape import TrainingTape
+from qpsbgd.optim.rates import cosine, default_rate
 
 Layers = nn.Module | Iterable[nn.Module] | Iterable[dict[str, Any]]
 
@@ -26,11 +29,20 @@ class LayerwiseOptimizer(Optimizer):
     the binary layers inside become the group's `params`.
     """
 
+    _told_of_the_end = False
+
     def __init__(self, model_or_layers: Layers, defaults: dict[str, Any]) -> None:
         self._layers: dict[Tensor, BinaryLayer] = {}
-        defaults = {name: _plain(value) for name, value in defaults.items()}
-        self._check_options(defaults)
         params = [model_or_layers] if isinstance(model_or_layers, nn.Module | dict) else list(model_or_layers)
+        defaults = {name: _plain(value) for name, value in defaults.items()} | {"step": 0}
+        if defaults["relative"] is None:
+            defaults["relative"] = defaults["lr"] is None
+        if defaults["lr"] is None:
+            if not defaults["relative"]:
+                raise ValueError("the default learning rate is relative; leave relative out, or give lr")
+            layers = len(binary_layers(_modules(params)))
+            defaults["lr"] = default_rate(self._rate_factor(defaults), layers=layers, steps=defaults["steps"])
+        self._check_options(defaults)
         super().__init__(cast(Any, params), defaults)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -40,7 +52,8 @@ class LayerwiseOptimizer(Optimizer):
         unknown = sorted(set(param_group) - set(self.defaults) - {"params"})
         if unknown:
             raise TypeError(
-                f"{type(self).__name__} has no option {', '.join(unknown)}; it has {', '.join(self.defaults)}"
+                f"{type(self).__name__} has no option {', '.join(unknown)}; "
+                f"it has {', '.join(name for name in self.defaults if name != 'step')}"
             )
         param_group = {name: _plain(value) for name, value in param_group.items()}
         self._check_options({**self.defaults, **param_group})
@@ -50,17 +63,44 @@ class LayerwiseOptimizer(Optimizer):
             self._layers[layer.weight] = layer
             self._adopt(layer)
 
-    @abstractmethod
     def _check_options(self, options: dict[str, Any]) -> None:
         """Raise ValueError for invalid options."""
+        check_range(options, "lr", least=0)
+        if options.get("clip") != "range":
+            check_range(options, "clip", above=0, optional=True)
+        if not isinstance(options["relative"], bool):
+            raise TypeError(f"relative must be True or False, got {options['relative']!r}")
+        if options["steps"] is not None:
+            check_whole(options, "steps", least=1)
+
+    @abstractmethod
+    def _rate_factor(self, options: dict[str, Any]) -> float:
+        """The factor of `default_rate` for these options, where no learning rate is given."""
+
+    def _rate(self, group: dict[str, Any], layer: BinaryLayer) -> float:
+        """The step size of a layer's latent weights: `lr`, by the schedule of `steps`, in the layer's units."""
+        share = 1.0 if group["steps"] is None else cosine(group["step"], group["steps"])
+        return float(group["lr"]) * share * (layer.initial_bound if group["relative"] else 1.0)
+
+    def _count_step(self) -> None:
+        """One more step of every group is made."""
+        for group in self.param_groups:
+            group["step"] += 1
+            if group["steps"] is not None and group["step"] > group["steps"] and not self._told_of_the_end:
+                self._told_of_the_end = True
+                warnings.warn(
+                    f"{type(self).__name__} was made for steps={group['steps']}, after which its learning rate is "
+                    "zero: further steps change nothing; give the number of steps of the whole training",
+                    stacklevel=callers_level(),
+                )
 
     @abstractmethod
     def _adopt(self, layer: BinaryLayer) -> None:
         """Prepare a layer that this optimiser now trains."""
 
-    def _check_gradients(self) -> None:
+    def _check_gradients(self, layers: Iterable[BinaryLayer]) -> None:
         """Raise ValueError, naming the layer, if a gradient holds NaN or infinite values."""
-        layers = [layer for layer in self._layers.values() if layer.weight.grad is not None]
+        layers = [layer for layer in layers if layer.weight.grad is not None]
         norms = [layer.weight.grad.abs().amax() for layer in layers if layer.weight.grad is not None]
         if norms and not torch.stack([norm.to(norms[0].device) for norm in norms]).isfinite().all():
             bad = [str(layer) for layer, norm in zip(layers, norms, strict=True) if not norm.isfinite()]
@@ -146,6 +186,12 @@ def binary_layers(model_or_layers: nn.Module | Iterable[nn.Module]) -> list[Bina
     return list(found)
 
 
+def _modules(params: list[Any]) -> list[nn.Module]:
+    """The modules in what an optimiser was given: modules, or groups of them."""
+    given = [param["params"] if isinstance(param, dict) and "params" in param else param for param in params]
+    return [module for one in given for module in ([one] if isinstance(one, nn.Module) else one)]
+
+
 def clipped(weight: Tensor, limit: float | None) -> Tensor:
     """The latent weights within ±limit; None sets no limit."""
     return weight if limit is None else weight.clamp(-limit, limit)
@@ -170,6 +216,23 @@ def check_range(
     bounds += [(f"below {below}", below < math.inf), ("finite", below == math.inf)]
     wanted = " and ".join(text for text, used in bounds if used)
     raise ValueError(f"{name} must be {wanted}, got {value}")
+
+
+def check_whole(options: dict[str, Any], name: str, *, least: int) -> None:
+    """Raise TypeError or ValueError unless options[name] is a whole number of at least `least`."""
+    value = _plain(options[name])
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be a whole number, got {value!r}")
+    check_range({name: value}, name, least=least)
+
+
+def callers_level() -> int:
+    """The `stacklevel` with which a warning points at the code that called the optimiser, outside torch and qpsbgd."""
+    level, frame = 1, inspect.currentframe()
+    frame = frame.f_back if frame is not None else None
+    while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] in ("torch", "qpsbgd"):
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def _plain(value: Any) -> Any:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from qpsbgd.nn import BinaryLayer, sign
 from qpsbgd.optim.binaryconnect import Update, check_descent_options, direction
-from qpsbgd.optim.layerwise import Layers, LayerwiseOptimizer, check_range, clipped, release
+from qpsbgd.optim.layerwise import Layers, LayerwiseOptimizer, check_range, check_whole, clipped, release
 
 
 class ProxQuant(LayerwiseOptimizer):
@@ -19,14 +19,15 @@ class ProxQuant(LayerwiseOptimizer):
         θ ← θ − lr · u,   θ ← prox(θ, λ_t),   λ_t = `rate` · t
 
     The layers compute with the real weights θ in training (`latent_forward`) and with sign(θ) in evaluation. Over T
-    steps the proximal steps move a weight by up to rate · T²/2, so `rate` should be near 2/T²: give `total_steps` = T.
+    steps the proximal steps move a weight by up to rate · T²/2, so `rate` should be near 2/T²: give `steps` = T.
     After T steps the weights are at ±1 and barely change.
 
     Args:
         model_or_layers: A model, binary layers, or parameter groups `{"params": layers, "lr": …}`.
         lr: Step size of the weights.
-        rate: Growth of the regulariser per step, instead of `total_steps`.
-        total_steps: T, the steps that training will have; 1000 where neither is given.
+        rate: Growth of the regulariser per step; None takes 2/T², with T = 1000 where `steps` is not given.
+        steps: T, the steps of the whole training. The learning rate stays: with a cosine ProxQuant trains worse, see
+            `benchmarks/default_rates.py`.
         update: Of the gradient step: "sgd", "sign" or "adam".
         momentum: Of "sgd" and "sign".
         betas: Of "adam".
@@ -40,28 +41,25 @@ class ProxQuant(LayerwiseOptimizer):
         lr: float = 0.1,
         *,
         rate: float | None = None,
-        total_steps: int | None = None,
+        steps: int | None = None,
         update: Update = "sign",
         momentum: float = 0.0,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         clip: float | None = 1.0,
     ) -> None:
-        total_steps = total_steps if total_steps is None else int(total_steps)
-        if rate is not None and total_steps is not None:
-            raise ValueError("rate and total_steps both say how fast weights are drawn to ±1; give one of them")
+        if steps is not None:
+            check_whole({"steps": steps}, "steps", least=1)
         if rate is None:
-            total_steps = 1000 if total_steps is None else total_steps
-            check_range({"total_steps": total_steps}, "total_steps", least=1)
-            rate = 2 / total_steps**2
+            rate = 2 / (steps or 1000) ** 2
         options = {"lr": lr, "rate": rate, "update": update, "momentum": momentum, "betas": betas, "eps": eps}
-        super().__init__(model_or_layers, {**options, "clip": clip})
+        super().__init__(model_or_layers, {**options, "clip": clip, "steps": None, "relative": False})
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """A gradient and a proximal step for every layer that has a gradient; returns the closure's loss."""
         loss = self._run(closure)
-        self._check_gradients()
+        self._check_gradients(self._layers.values())
         for group in self.param_groups:
             for weight in group["params"]:
                 if weight.grad is None:
@@ -70,8 +68,9 @@ class ProxQuant(LayerwiseOptimizer):
                 self._check_kept(weight, state)
                 count = state["proximal_step"] = state.get("proximal_step", 0) + 1
                 descent = state.setdefault("descent", {})
-                stepped = weight - group["lr"] * direction(weight.grad, descent, group)
+                stepped = weight - self._rate(group, self._layers[weight]) * direction(weight.grad, descent, group)
                 weight.copy_(clipped(proximal_step(stepped, group["rate"] * count), group["clip"]))
+        self._count_step()
         return loss
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -82,6 +81,10 @@ class ProxQuant(LayerwiseOptimizer):
     def _check_options(self, options: dict[str, Any]) -> None:
         check_descent_options(options)
         check_range(options, "rate", least=0)
+        super()._check_options(options)
+
+    def _rate_factor(self, options: dict[str, Any]) -> float:
+        raise ValueError("ProxQuant needs a learning rate: lr=0.1 suits sign steps")
 
     def _adopt(self, layer: BinaryLayer) -> None:
         release(layer)

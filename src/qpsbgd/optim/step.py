@@ -11,6 +11,7 @@ from torch import Tensor
 
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.tape import LayerRecord
+from qpsbgd.optim.blocks import Blocks
 from qpsbgd.optim.layerwise import clipped
 from qpsbgd.qubo import QuboFamily
 from qpsbgd.qubo.binary_map import Scale
@@ -26,28 +27,39 @@ class LayerOptions:
     clip: float | None
 
     @classmethod
-    def of(cls, group: Mapping[str, Any]) -> LayerOptions:
-        """The options in a parameter group."""
-        return cls(float(group["lr"]), group["scale"], float(group["momentum"]), group["clip"])
+    def of(cls, group: Mapping[str, Any], *, lr: float, clip: float | None) -> LayerOptions:
+        """The options in a parameter group, with the learning rate and bound of a layer."""
+        return cls(lr, group["scale"], float(group["momentum"]), clip)
 
 
 @dataclass(frozen=True, eq=False)
 class LayerStep:
-    """One layer's share of a step.
+    """A block's share of a step; most layers are one block.
 
     Attributes:
         layer: Whose weights are moved.
-        record: The rows it saw since the last step.
+        record: The rows that the block saw since the last step.
         options: Of its parameter group.
         mean: The mean of its earlier families; None before the first step, and without momentum.
+        start: The spins of the last step (n, m), where the solver begins with them.
         count: How many steps the mean covers.
+        blocks: How the layer is cut.
+        index: Which block this is.
     """
 
     layer: BinaryLayer
     record: LayerRecord
     options: LayerOptions
     mean: QuboFamily | None
+    start: Tensor | None
     count: int
+    blocks: Blocks
+    index: int
+
+    @property
+    def weight(self) -> Tensor:
+        """The block's latent weights (m, n)."""
+        return self.blocks.weights(self.layer.weight)[self.index]
 
     @property
     def rate(self) -> float:

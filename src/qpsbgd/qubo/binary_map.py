@@ -40,7 +40,7 @@ def binary_map(inputs: Tensor, output_grads: Tensor, *, gain: float = 1.0, scale
     if not (math.isfinite(gain) and gain > 0):
         raise ValueError(f"gain must be a positive number, got {gain}")
     inputs, output_grads = _common_type(inputs, output_grads)
-    if inputs.is_cuda and (family := _on_gpu(inputs, output_grads, gain=gain, scale=scale)):
+    if family := _fused(inputs, output_grads, gain=gain, scale=scale):
         return family
     # Rows without gradient are checked too: behind a NaN the activation's gradient is often zero.
     if not inputs.abs().amax().isfinite():
@@ -70,17 +70,20 @@ def check_scale(scale: Scale) -> None:
         raise ValueError(f'scale must be a positive number or "literal", got {scale!r}')
 
 
-def _on_gpu(inputs: Tensor, output_grads: Tensor, *, gain: float, scale: Scale) -> QuboFamily | None:
-    """The same family from two kernels; None where they are missing or the rows are not sound."""
-    try:
-        from qpsbgd.qubo import binary_map_triton
-    except ImportError:
-        return None
-    if not binary_map_triton.fits(inputs, output_grads):
-        return None
+def _fused(inputs: Tensor, output_grads: Tensor, *, gain: float, scale: Scale) -> QuboFamily | None:
+    """The same family from a few kernels; None where they do not fit or the rows are not sound."""
     factor = None if scale == "literal" else float(scale)
-    directions, targets, offset, health = binary_map_triton.scaled_rows(inputs, output_grads, gain=gain, scale=factor)
-    if not health.isfinite().all():
+    if inputs.is_cuda:
+        try:
+            from qpsbgd.qubo import binary_map_triton as kernels
+        except ImportError:
+            return None
+    else:
+        from qpsbgd.qubo import binary_map_numba as kernels  # type: ignore[no-redef]
+    if not kernels.fits(inputs, output_grads):
+        return None
+    directions, targets, offset, health = kernels.scaled_rows(inputs, output_grads, gain=gain, scale=factor)
+    if not bool(health.isfinite().all()):
         return None
     return QuboFamily.trusted(directions.T @ directions, directions.T @ targets, offset)
 

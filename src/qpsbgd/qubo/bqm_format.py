@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from qpsbgd.qubo.problems import Problem, check_size, model_problem
+from qpsbgd.qubo.problems import Problem, check_variables, model_problem
 
 _MAGIC = b"DIMODBQM"
 _FLOATS = ("float32", "float64")
@@ -29,7 +29,6 @@ def read_bqm(content: bytes) -> Problem:
 
     Raises:
         ValueError: Something is missing, left over or contradicts the rest.
-        MemoryError: There are too many variables.
     """
     file = io.BytesIO(content)
     if file.read(len(_MAGIC)) != _MAGIC:
@@ -56,25 +55,28 @@ def read_bqm(content: bytes) -> Problem:
 
     couplings = _couplings(linear["place"].astype(np.float64), quadratic, n)
     labels = _labels(labelled, n) if labelled else tuple(range(n))
-    return model_problem(vartype, linear["bias"], couplings / 2, offset=offset, labels=labels)
+    return model_problem(vartype, linear["bias"], couplings, offset=offset, labels=labels)
 
 
-def _couplings(places: Array, quadratic: Array, n: int) -> Array:
-    """The symmetric matrix of quadratic biases (n, n) from lists of neighbours that begin at `places` (n,)."""
+def _couplings(places: Array, quadratic: Array, n: int) -> tuple[Array, Array, Array]:
+    """Every pair of variables once, with its bias, from lists of neighbours that begin at `places` (n,)."""
     degrees = np.diff(np.append(places, len(quadratic)))
     if places[0] != 0 or degrees.min() < 0:
         raise _broken("the places of the quadratic biases are out of order")
     rows = np.repeat(np.arange(n), degrees.astype(np.int64))
-    columns = quadratic["neighbour"].astype(np.int64)
-    if len(columns) and (columns.min() < 0 or columns.max() >= n or (rows == columns).any()):
+    cols, biases = quadratic["neighbour"].astype(np.int64), quadratic["bias"]
+    if len(cols) and (cols.min() < 0 or cols.max() >= n or (rows == cols).any()):
         raise _broken("a quadratic bias belongs to no pair of variables")
-    if len(np.unique(rows * n + columns)) < len(columns):
+    upper, lower = rows < cols, rows > cols
+    there, back = (rows * n + cols)[upper], (cols * n + rows)[lower]
+    order, turned = np.argsort(there), np.argsort(back)
+    if not np.array_equal(there[order], back[turned]):
+        raise _broken("a quadratic bias has no second copy")
+    if (np.diff(there[order]) == 0).any():
         raise _broken("a pair of variables has two quadratic biases")
-    matrix = np.zeros((n, n))
-    matrix[rows, columns] = quadratic["bias"]
-    if not np.array_equal(matrix, matrix.T, equal_nan=True):
+    if not np.array_equal(biases[upper][order], biases[lower][turned], equal_nan=True):
         raise _broken("the two copies of a quadratic bias differ")
-    return matrix
+    return rows[upper], cols[upper], biases[upper]
 
 
 def _labels(found: Any, n: int) -> tuple[Hashable, ...]:
@@ -94,7 +96,7 @@ def _shape(found: Any) -> tuple[int, int]:
     if not isinstance(found, list) or [type(part) for part in found] != [int, int]:
         raise _broken(f"the shape is {found!r}")
     n, interactions = found
-    check_size(n)
+    check_variables(n)
     if not 0 <= interactions <= n * (n - 1) // 2:
         raise _broken(f"{n} variables cannot have {interactions} interactions")
     return n, interactions

@@ -1,8 +1,9 @@
-"""Any QUBO or Ising model as a family over spins, and the way back to its own variables and energies."""
+"""Any QUBO or Ising model as a model over spins, and the way back to its own variables and values."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,35 +13,59 @@ import torch
 from torch import Tensor
 
 from qpsbgd.qubo.family import QuboFamily, Solution
+from qpsbgd.qubo.sparse import SparseIsing, TooLargeError, check_dense
 
 if TYPE_CHECKING:
     import dimod
 
-MAX_VARIABLES = 10_000
-"""The most variables a problem may have: its dense matrix then takes 0.8 GB, and solvers need several of that size."""
+MAX_VARIABLES = 10_000_000
+"""The most variables a problem may have: sparse solvers need a few arrays of that length, 80 MB each."""
 
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """A problem in its own terms, and the family over spins whose lowest energies solve it.
+    """A problem in its own terms, and the model over spins whose lowest energies solve it.
 
     Attributes:
-        family: To be minimised over spins; its energies are the problem's, negated if it is to be maximised.
+        model: To be minimised over spins; its energies are the problem's values, negated if these are maximised.
         vartype: "BINARY" for variables 0 and 1, "SPIN" for −1 and +1, as in dimod.
-        labels: The variables' names, in the order of the family's spins.
+        labels: The variables' names, in the order of the model's spins.
         maximize: Whether the highest value is wanted.
+        quantity: What the value is called: "energy", "value" of an objective, or "cut" of a graph.
+        format: The format of the file that it is from; "" if from none.
     """
 
-    family: QuboFamily
+    model: SparseIsing | QuboFamily
     vartype: str
     labels: tuple[Hashable, ...]
     maximize: bool = False
+    quantity: str = "energy"
+    format: str = ""
+
+    @functools.cached_property
+    def family(self) -> QuboFamily:
+        """The model as a dense family.
+
+        Raises:
+            TooLargeError: A sparse model has too many variables for that.
+        """
+        return self.model.to_family() if isinstance(self.model, SparseIsing) else self.model
+
+    @property
+    def num_columns(self) -> int:
+        """m, how many problems there are over the same variables: more than one only in a family."""
+        return 1 if isinstance(self.model, SparseIsing) else self.model.num_columns
 
     def maximized(self) -> Problem:
         """The same problem with the highest value wanted; one that is maximised already stays as it is."""
-        if self.maximize:
-            return self
-        return Problem(self.family * -1, self.vartype, self.labels, maximize=True)
+        return self if self.maximize else self._turned()
+
+    def minimized(self) -> Problem:
+        """The same problem with the lowest value wanted; one that is minimised already stays as it is."""
+        return self._turned() if self.maximize else self
+
+    def _turned(self) -> Problem:
+        return dataclasses.replace(self, model=self.model * -1, maximize=not self.maximize)
 
     def values(self, spins: Tensor) -> np.ndarray[Any, Any]:
         """The variables' own values for spins (n, m): −1 and +1, or 0 and 1; same shape, integers."""
@@ -48,20 +73,25 @@ class Problem:
         return whole if self.vartype == "SPIN" else (whole + 1) // 2
 
     def energies(self, spins: Tensor) -> Tensor:
-        """The problem's own energies for spins (n, m), offset included; shape (m,)."""
-        energies = self.family.energies(spins)
+        """The problem's own values for spins (n, m), offset included; shape (m,)."""
+        if isinstance(self.model, SparseIsing):
+            energies = torch.from_numpy(self.model.energy(spins.cpu().numpy().T))
+        else:
+            energies = self.model.energies(spins)
         return -energies if self.maximize else energies
 
     def summary(self, solution: Solution) -> dict[str, str]:
         """A solution described in the problem's own terms: name → text."""
         energies = self.energies(solution.spins)
-        digits = 12 if energies.dtype == torch.float64 else 7
         m, proven = len(energies), int(solution.proven_optimal.sum())
-        best = float(energies.max() if self.maximize else energies.min())
+        best, wanted = (energies.max(), "maximised") if self.maximize else (energies.min(), "minimised")
+        mean = f", mean {_text(energies.mean())}" if m > 1 else ""
+        energy = {} if self.quantity == "energy" else {"energy": _text(-best if self.maximize else best)}
         solver = ", ".join(f"{key} {value}" for key, value in solution.stats.items())
         return {
-            "problem": f"n = {len(self.labels)} variables ({self.vartype}), m = {m}",
-            "best energy": f"{best:.{digits}g}" + (f", mean {float(energies.mean()):.{digits}g}" if m > 1 else ""),
+            "problem": f"n = {len(self.labels)} variables ({self.vartype}), m = {m}, {self.quantity} {wanted}",
+            f"best {self.quantity}": _text(best) + mean,
+            **energy,
             "proven optimal": f"{proven} of {m}" if m > 1 else ("yes" if proven else "no"),
             "solver": solver.removeprefix("solver "),
         }
@@ -86,47 +116,56 @@ def ising_problem(fields: Any, couplings: Any, *, offset: Any = 0.0) -> Problem:
 
 
 def bqm_problem(bqm: dimod.BinaryQuadraticModel) -> Problem:
-    """The minimum of a dimod model over its own variables."""
+    """The minimum of a dimod model over its own variables; couplings stay sparse."""
     labels = tuple(bqm.variables)
-    n = check_size(len(labels))
-    linear, (rows, columns, biases), offset = bqm.to_numpy_vectors(variable_order=list(labels))
-    matrix = np.zeros((n, n))
-    matrix[rows, columns] = biases
-    return model_problem(bqm.vartype.name, linear, matrix, offset=offset, labels=labels)
+    linear, quadratic, offset = bqm.to_numpy_vectors(variable_order=list(labels))
+    return model_problem(bqm.vartype.name, linear, quadratic, offset=offset, labels=labels)
 
 
-def model_problem(vartype: str, linear: Any, quadratic: Any, *, offset: Any, labels: tuple[Hashable, ...]) -> Problem:
-    """The minimum of linearᵀ v + vᵀ quadratic v + offset over v of that vartype; the diagonal of quadratic is zero."""
-    linear = np.array(linear, dtype=np.float64)
+def model_problem(
+    vartype: str, linear: Any, quadratic: tuple[Any, Any, Any], *, offset: Any, labels: tuple[Hashable, ...]
+) -> Problem:
+    """The minimum of Σ linear · v + Σ biases · v_rows v_cols + offset over v of that vartype.
+
+    Args:
+        vartype: "SPIN" or "BINARY".
+        linear: Biases (n,).
+        quadratic: Rows, columns and biases, each (k,), of pairs of different variables.
+        offset: A constant.
+        labels: The variables' names.
+    """
+    n, offset = check_variables(len(labels)), _number(offset)
+    rows, cols, biases = quadratic
     if vartype == "SPIN":
-        problem = ising_problem(linear, quadratic, offset=offset)
-    else:
-        problem = qubo_problem(quadratic + np.diag(linear), offset=offset)
-    return dataclasses.replace(problem, labels=labels)
+        return Problem(SparseIsing.from_edges(n, rows, cols, biases, linear, offset), vartype, labels)
+    places = np.arange(n)
+    entries = (np.concatenate([rows, places]), np.concatenate([cols, places]), np.concatenate([biases, linear]))
+    return Problem(SparseIsing.from_qubo(n, *entries, offset), vartype, labels)
 
 
-def check_size(num_variables: int) -> int:
+def check_variables(num_variables: int) -> int:
     """The number itself, if a problem may have that many variables.
 
     Raises:
         ValueError: There is no variable.
-        MemoryError: There are more than `MAX_VARIABLES`.
+        TooLargeError: There are more than `MAX_VARIABLES`.
     """
     if num_variables < 1:
         raise ValueError("a problem must have at least one variable, but this one has none")
     if num_variables > MAX_VARIABLES:
-        raise MemoryError(
-            f"problems are solved as dense matrices and may have up to {MAX_VARIABLES} variables, got {num_variables} "
-            f"({8e-9 * num_variables**2:.3g} GB per matrix); use a sparse solver, such as those of dwave-samplers"
-        )
+        raise TooLargeError(f"a problem may have up to {MAX_VARIABLES} variables, got {num_variables}")
     return num_variables
+
+
+def _text(value: Tensor) -> str:
+    return f"{float(value) + 0.0:.{12 if value.dtype == torch.float64 else 7}g}"  # + 0.0 makes 0 of −0
 
 
 def _matrix(value: Any, *, name: str) -> np.ndarray[Any, Any]:
     matrix = np.asarray(value, dtype=np.float64)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise ValueError(f"{name} must have shape (n, n), got {matrix.shape}")
-    check_size(len(matrix))
+    check_dense(check_variables(len(matrix)))
     if not np.isfinite(matrix).all():
         raise ValueError(f"{name} must be finite, but holds NaN or infinite values")
     return matrix

@@ -8,16 +8,16 @@ import torch
 
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.qubo.sparse import SparseIsing
-from qpsbgd.solvers import Solver
+from qpsbgd.solvers import Solver, SparseSolver
 from qpsbgd.solvers.exact.exact import CHEAP_UP_TO, ENUMERATE_UP_TO, Exact
 from qpsbgd.solvers.options import SECONDS, SEED, Number, check_options
 from qpsbgd.solvers.search.descent import Descent
 from qpsbgd.solvers.search.layer_search import LayerSearch
-from qpsbgd.solvers.search.portfolio import Portfolio, SparseSolution
+from qpsbgd.solvers.search.portfolio import Portfolio
 
 
 @dataclass(frozen=True)
-class Auto(Solver):
+class Auto(SparseSolver):
     """Picks a solver by the family's size and device; `stats["solver"]` says which.
 
     Args:
@@ -38,8 +38,10 @@ class Auto(Solver):
         """The answer of the solver that fits the family."""
         return self.choose(family.num_spins, family.linear.device).solve(family)
 
-    def solve_sparse(self, problem: SparseIsing) -> SparseSolution:
-        """The answer of `portfolio`, which proves the optimum where the problem can be reduced to nothing."""
+    def solve_sparse(self, problem: SparseIsing) -> Solution:
+        """The optimum of a small problem, otherwise the answer of `portfolio`."""
+        if problem.num_spins <= CHEAP_UP_TO:
+            return Exact().solve(problem.to_family())
         return Portfolio(time_limit=self.time_limit, rounds=self.rounds, seed=self.seed).solve_sparse(problem)
 
     def choose(self, num_spins: int, device: torch.device) -> Solver:

@@ -1,4 +1,4 @@
-"""Compiled loops: numba's compiler with a cache on disk, and as many threads as torch has."""
+"""Compiled loops on as many threads as torch has."""
 
 from __future__ import annotations
 
@@ -7,41 +7,18 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
-from typing import Any
 
 import numba
 import torch
-from numba import njit
-from numba.extending import intrinsic
 
+from qpsbgd.compiled import compiled, instruction
 from qpsbgd.openmp import guard_fork
 from qpsbgd.solvers import IMPORTED_IN
 
-Function = Callable[..., Any]
-
 _ONE_AT_A_TIME = threading.RLock()
-
-
-def compiled(**options: Any) -> Callable[[Function], Function]:
-    """`numba.njit` that keeps what it compiled on disk, or only in memory where no folder can be written."""
-
-    def decorate(function: Function) -> Function:
-        try:
-            result: Function = njit(cache=True, **options)(function)
-        except RuntimeError:
-            result = njit(**options)(function)
-        return result
-
-    return decorate
-
-
-def instruction(function: Function) -> Function:
-    """`numba.extending.intrinsic`: a function that writes the LLVM code of calls in compiled code."""
-    result: Function = intrinsic(function)
-    return result
 
 
 @contextmanager
@@ -102,3 +79,6 @@ def _warn_if_waiting_costs() -> None:
             UserWarning,
             stacklevel=2,
         )
+
+
+__all__ = ["compiled", "instruction", "thread_count", "threads"]

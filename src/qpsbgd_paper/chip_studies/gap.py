@@ -294,13 +294,13 @@ def _judged(claim: Claim, values: Values) -> Judged:
 def _width_claims(widths: Widths) -> list[Judged]:
     found = []
     for batch, scale in dict.fromkeys((batch, scale) for batch, scale, _ in widths):
-        given: Values = {
-            (f"{batch} {scale}", f"{inputs} inputs", unit): gaps
-            for unit in UNITS
-            for inputs, gaps in widths[batch, scale, unit].items()
-        }
         gaps_by_size = widths[batch, scale, "chip"]
         sizes = [size for size, gaps in gaps_by_size.items() if len(gaps) > 1] or list(gaps_by_size)
+        common = min(len(gaps_by_size[size]) for size in (sizes[0], sizes[-1]))
+        given: Values = {
+            (f"{batch} {scale}", f"{size} inputs", "chip"): gaps_by_size[size][:common]
+            for size in (sizes[0], sizes[-1])
+        }
         named = _named(scale)
         text = (
             f"The gap shrinks with the inputs: {sizes[-1]} against {sizes[0]} (batch {batch}, {named}, chip's ranges)"

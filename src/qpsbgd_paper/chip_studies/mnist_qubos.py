@@ -15,7 +15,7 @@ from qpsbgd.solvers import Solver
 from qpsbgd.solvers.exact.exact import Exact
 from qpsbgd_paper.experiments.mnist import SETTINGS, split
 from qpsbgd_paper.framework.experiment import Job, Study
-from qpsbgd_paper.framework.methods import BUILDERS, Options, printed, rates
+from qpsbgd_paper.framework.methods import BUILDERS, Options, printed, rates, summed
 from qpsbgd_paper.framework.training import BinaryMLP, batches, fit
 
 PAIR = "1/2"
@@ -23,12 +23,12 @@ FIRST, THIRD = 0, 2
 LAYERS = MappingProxyType({FIRST: "first layer", THIRD: "third layer"})
 UPDATES = (0, 10, 20, 30, 40, 50)
 FORMS: Mapping[str, Options] = MappingProxyType(
-    # What the experiment mnist chose for this pair at the paper's settings.
-    {"as printed": printed(0.1, solver="exact")[0], "ours": rates(0.1, scale=2.0, momentum=0.9)[0]}
+    # As printed: what the experiment mnist chooses for this pair at the paper's settings, the summed loss.
+    {"as printed": printed(0.03, solver="exact")[1], "ours": rates(0.03, scale=2.0, momentum=0.9)[0]}
 )
 ABOUT = (
     "QUBOs of the experiment mnist (16-4-4-2, digits 1/2, paper's settings, 50 updates of 10 images, exact solver), in "
-    "two forms: as printed in the paper, and ours (scale 2, momentum 0.9)."
+    "two forms: as printed in the paper (summed loss), and ours (scale 2, momentum 0.9)."
 )
 
 
@@ -62,6 +62,7 @@ def qubos(form: str, *, seed: int, updates: Sequence[int] = UPDATES) -> list[lis
         lambda rows: F.cross_entropy(model(inputs[rows]), targets[rows]),
         rows=batches(len(inputs), settings["batch"], steps),
         optimizers=[BUILDERS["qpsbgd"](model, {**FORMS[form], "solver": keeping}, steps)],
+        summed=summed(FORMS[form]),
     )
     return [keeping.families[update] for update in updates]
 

@@ -163,9 +163,10 @@ def train(*, label: str, solver: Mapping[str, Any], pair: str, seed: int, steps:
         rows=batches(len(inputs), settings["batch"], steps),
         optimizers=[QPSBGD(model, lr=0.01, scale=1.0, momentum=0.9, solver=measured)],
         measure=lambda: (accuracy(model(inputs), targets), accuracy(model(test_inputs), test_targets)),
+        every=4,
         falling_over=steps,
     )
-    train, test = (float(np.mean(part)) for part in zip(*found[steps // 2 :], strict=True))
+    train, test = (float(np.mean(part)) for part in zip(*found[len(found) // 2 :], strict=True))
     return {"gap": float(np.mean(measured.gaps)), "train": train, "test": test}
 
 

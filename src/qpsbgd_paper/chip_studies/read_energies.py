@@ -24,7 +24,7 @@ from qpsbgd_paper.chip_studies.mnist_qubos import (
     varying,
     whole_run,
 )
-from qpsbgd_paper.framework.claims import Judged, stated, two_standard_errors, verdict
+from qpsbgd_paper.framework.claims import Judged, half_interval, stated, verdict
 from qpsbgd_paper.framework.experiment import Job
 from qpsbgd_paper.framework.runs import Result, Work
 
@@ -173,13 +173,13 @@ def _cells(found: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _tail_claim(name: str, every: Sequence[Mapping[str, Any]]) -> Judged:
-    """A tail towards high energies is a positive skewness: judged by its mean and two standard errors."""
+    """A tail towards high energies is a positive skewness: judged by its mean and the 95 % interval."""
     skews = [at["skewness"] for at in every if at["skewness"] is not None]
     negative = float(np.mean([at["mean"] < 0 for at in every]))
     text = f"Energies have a heavy upper tail and are mostly negative ({name})"
     if len(skews) < 2:
         return stated(text, False, "the reads of a QUBO are all the same")
-    mean, noise = float(np.mean(skews)), two_standard_errors(skews)
-    detail = f"skewness {mean:.2f}, two standard errors {noise:.2f}; {negative:.0%} of {len(every)} means are negative"
+    mean, noise = float(np.mean(skews)), half_interval(skews)
+    detail = f"skewness {mean:.2f} ± {noise:.2f} (95 %); {negative:.0%} of {len(every)} means are negative"
     skewed = verdict(mean, noise=noise)
     return stated(text, "no" if skewed == "yes" and negative <= 0.5 else skewed, detail)

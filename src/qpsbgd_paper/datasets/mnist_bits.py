@@ -23,6 +23,7 @@ from qpsbgd_paper.datasets.files import Progress, find
 from qpsbgd_paper.datasets.mnist import Bytes, read_images, read_labels
 
 Bits = npt.NDArray[np.int8]
+Points = npt.NDArray[np.float64]
 Through = Literal["key points", "image"]
 
 NUM_BITS = 16
@@ -93,9 +94,7 @@ def load_bits(
     if len(pair) != 2 or pair[0] == pair[1] or not set(pair) <= set(range(10)):
         raise ValueError(f"a pair must be two different digits from 0 to 9, got {pair}")
     labels = read_labels("train", data=data)
-    chosen = np.flatnonzero(np.isin(labels, pair))[:NUM_SAMPLES]
-    if len(chosen) < NUM_SAMPLES:
-        raise ValueError(f"MNIST must have {NUM_SAMPLES} training images of the digits {pair}, but has {len(chosen)}")
+    chosen = _samples(pair, labels)
 
     needed = {digit: chosen[labels[chosen] == digit] for digit in pair}
     places = {digit: _place(digit, recipe) for digit in pair}
@@ -116,6 +115,34 @@ def load_bits(
     return torch.from_numpy(bits), torch.from_numpy(labels[chosen] == pair[1]).long()
 
 
+def images_of(pair: tuple[int, int], *, data: Path | None = None) -> Bytes:
+    """The images (4000, 28, 28) whose bits `load_bits` gives, in the same order."""
+    return read_images("train", data=data)[_samples(pair, read_labels("train", data=data))]
+
+
+def key_points(image: npt.NDArray[np.float64], recipe: Recipe = DEFAULT_RECIPE) -> tuple[Points, Points]:
+    """The key points (k, 2) of an image of intensities from 0 to 1, and the point (2,) that all lines go through.
+
+    Points are (y, x), in pixels. An image without any is as good as black: the point is then meaningless.
+    """
+    try:
+        from skimage.segmentation import slic
+    except ImportError as error:
+        raise ImportError(_NEEDS) from error
+    y, x = (axis.ravel().astype(np.float64) for axis in np.indices(image.shape))
+    labels = slic(
+        image, n_segments=recipe.segments, compactness=recipe.compactness, channel_axis=None, start_label=0
+    ).ravel()
+    values = image.ravel()
+    count = np.maximum(np.bincount(labels), 1)
+    belong = np.bincount(labels, values) / count > recipe.threshold
+    points = np.stack([np.bincount(labels, y) / count, np.bincount(labels, x) / count], axis=1)[belong]
+    if not len(points):
+        return points, np.zeros(2)
+    middle = points.mean(axis=0) if recipe.through == "key points" else np.stack([y, x]) @ values / values.sum()
+    return points, middle
+
+
 def bits_of(images: Bytes, recipe: Recipe = DEFAULT_RECIPE) -> Bits:
     """The bits (N, 16) of images (N, height, width) of bytes.
 
@@ -128,32 +155,26 @@ def bits_of(images: Bytes, recipe: Recipe = DEFAULT_RECIPE) -> Bits:
         images: Intensities from 0 to 255.
         recipe: What key points and c are.
     """
-    try:
-        from skimage.segmentation import slic
-    except ImportError as error:
-        raise ImportError(_NEEDS) from error
     images = np.asarray(images)
     if images.ndim != 3 or images.dtype != np.uint8:
         raise ValueError(f"images must be (N, height, width) of uint8, got {images.shape} of {images.dtype}")
-    y, x = (axis.ravel().astype(np.float64) for axis in np.indices(images.shape[1:]))
     angles = np.arange(NUM_BITS) * np.pi / NUM_BITS
     normals = np.stack([np.cos(angles), -np.sin(angles)])
 
     bits = np.full((len(images), NUM_BITS), -1, dtype=np.int8)
     for row, image in zip(bits, images / 255.0, strict=True):
-        labels = slic(
-            image, n_segments=recipe.segments, compactness=recipe.compactness, channel_axis=None, start_label=0
-        ).ravel()
-        values = image.ravel()
-        count = np.maximum(np.bincount(labels), 1)
-        belong = np.bincount(labels, values) / count > recipe.threshold
-        if not belong.any():
-            continue
-        points = np.stack([np.bincount(labels, y) / count, np.bincount(labels, x) / count], axis=1)[belong]
-        middle = points.mean(axis=0) if recipe.through == "key points" else np.stack([y, x]) @ values / values.sum()
+        points, middle = key_points(image, recipe)
         sides = (points - middle) @ normals
         row[(sides > _ON_THE_LINE).sum(axis=0) > (sides < -_ON_THE_LINE).sum(axis=0)] = 1
     return bits
+
+
+def _samples(pair: tuple[int, int], labels: Bytes) -> npt.NDArray[np.int64]:
+    """The places of the first images of these digits."""
+    chosen = np.flatnonzero(np.isin(labels, pair))[:NUM_SAMPLES]
+    if len(chosen) < NUM_SAMPLES:
+        raise ValueError(f"MNIST must have {NUM_SAMPLES} training images of the digits {pair}, but has {len(chosen)}")
+    return chosen
 
 
 def _extract(images: Bytes, recipe: Recipe, *, progress: Progress | None) -> Bits:

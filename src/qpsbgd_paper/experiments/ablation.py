@@ -9,19 +9,23 @@ from qpsbgd_paper.experiments import citation
 from qpsbgd_paper.framework.claims import Claim
 from qpsbgd_paper.framework.comparison import Case, Comparison
 from qpsbgd_paper.framework.experiment import Job
-from qpsbgd_paper.framework.methods import Line, Options, rates
+from qpsbgd_paper.framework.methods import Line, Options, printed
 from qpsbgd_paper.framework.runs import Work
 
+RATE, PARTS = 0.01, 16
+"""The middle: what the other one is varied at."""
 
-def _line(label: str, *, lr: float = 0.01, parts: int = 16) -> Line:
-    grid = rates(lr, solver="exact", scale=1.0, momentum=0.9)
-    return Line(label, "qpsbgd", grid, "ours", {"parts": parts})
+
+def _line(label: str, *, lr: float = RATE, parts: int = PARTS) -> Line:
+    (mean_loss, _) = printed(lr, solver="exact")
+    return Line(label, "qpsbgd", (mean_loss,), "ours", {"parts": parts})
 
 
 VARIED: Mapping[str, Mapping[str, Line]] = {
     "learning rate": {f"lr {lr:g}": _line(f"lr {lr:g}", lr=lr) for lr in (0.001, 0.003, 0.01, 0.03)},
     "batch size": {f"1/{parts}": _line(f"1/{parts} of the nodes", parts=parts) for parts in (4, 8, 16, 32)},
 }
+MIDDLE = {"learning rate": f"lr {RATE:g}", "batch size": f"1/{PARTS}"}
 
 
 @dataclass(frozen=True)
@@ -31,11 +35,12 @@ class Ablation(Comparison):
     name = "ablation"
     title = "Cora: learning rate and batch size"
     about = (
-        "QP-SBGD (exact, scale 1, momentum 0.9) on Cora with a hidden convolution of width 10, otherwise as in the "
-        "experiment cora. The learning rate is varied at batches of 1/16 of the training nodes, the batch at learning "
-        "rate 0.01."
+        "QP-SBGD as printed (exact, mean loss) on Cora as in the experiment cora. The learning rate is varied at "
+        "batches of 1/16 of the training nodes, the batch at learning rate 0.01. Robust means: no significant "
+        "difference, either way."
     )
     paper = "Figure, mean of six runs: robust to the batch size, somewhat to the step size."
+    chosen_in_view = citation.Citation.chosen_in_view
     metrics = citation.Citation.metrics
     series = citation.Citation.series
     chosen_by = citation.VALIDATION
@@ -53,7 +58,8 @@ class Ablation(Comparison):
 
     def job(self, case: Case, line: Line, options: Options) -> Job:
         """As in the experiment cora."""
-        shape = {"graph": "cora", "width": 10, "steps": self.steps, **line.settings, "gain": "fan_in", "decay": True}
+        gain = citation.gain(options)
+        shape = {"graph": "cora", "width": 10, "steps": self.steps, **line.settings, "gain": gain, "decay": True}
         return {**shape, "method": "qpsbgd", "options": options}
 
     @property
@@ -70,20 +76,17 @@ class Ablation(Comparison):
         return replace(self, seeds=2, steps=80)
 
     def claims(self) -> Sequence[Claim]:
-        """Robust: what is far from the middle is no worse."""
-        middle = (("learning rate", "lr 0.01"), ("batch size", "1/16"))
-        found = []
-        for case, line in middle:
-            others = tuple(name for name in VARIED[case] if name != line)
-            found += [
-                Claim(
-                    f"QP-SBGD is robust to the {case}: {other} is as good as {line}",
-                    other,
-                    citation.TEST.key,
-                    (case,),
-                    (line,),
-                    relation="at least",
-                )
-                for other in others
-            ]
-        return found
+        """Robust: what is far from the middle is neither better nor worse."""
+        return [
+            Claim(
+                f"QP-SBGD is robust to the {case}: {line} is level with {MIDDLE[case]}",
+                line,
+                citation.TEST.key,
+                (case,),
+                (MIDDLE[case],),
+                relation="level",
+            )
+            for case, lines in VARIED.items()
+            for line in lines
+            if line != MIDDLE[case]
+        ]

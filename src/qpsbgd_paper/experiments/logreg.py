@@ -16,15 +16,18 @@ from qpsbgd_paper.framework.experiment import Job
 from qpsbgd_paper.framework.methods import (
     BUILDERS,
     DWAVE,
+    GUROBI,
     Line,
     Options,
     SolverChoice,
-    baselines,
+    aims,
+    paper_lines,
     prepare_virtual_chip,
     printed,
     proxquant_grid,
     rates,
-    solver_line,
+    sgd_grid,
+    summed,
     virtual_line,
 )
 from qpsbgd_paper.framework.runs import Result, Work
@@ -49,7 +52,7 @@ class LogReg(Comparison):
     series = (Series("loss", "loss"),)
     chosen_by = LATE
     seeds: int = 10
-    choosing_seeds: int = 5
+    choosing_seeds: int = 3
     points: int = 100
     batch: int = 20
     steps: int = 150
@@ -60,23 +63,23 @@ class LogReg(Comparison):
         return [Case("paper's learning rates", {"tuned": False}), Case("chosen learning rates", {"tuned": True})]
 
     def lines(self, case: Case) -> Mapping[str, Line]:
-        """The paper's four methods, its equation as printed, and at chosen rates the other baselines too."""
+        """The paper's four methods and our forms; at chosen rates the other baselines too."""
         fixed = not case.settings["tuned"]
         grid = (0.05,) if fixed else (0.01, 0.05, 0.2)
-        lines = {
-            "qpsbgd": Line("QP-SBGD (exact)", "qpsbgd", rates(*grid, solver="exact"), "ours"),
-            "qpsbgd-printed": Line("QP-SBGD (exact), as printed", "qpsbgd", printed(*grid, solver="exact"), "paper"),
-            **virtual_line(rates(*((0.01,) if fixed else grid))),
-        }
-        if self.solver is not None:
-            lines |= solver_line(self.solver, rates(*grid))
-        others = baselines(
-            sgd=rates(5e-5) if fixed else rates(0.05, 0.2, 0.5),
+        found = paper_lines(
+            ours=rates(*grid, scale=1.0, momentum=0.9),
+            literal=grid,
+            virtual=True,
+            solver=self.solver,
+            sgd=rates(5e-5) if fixed else sgd_grid(0.05, 0.2, 0.5),
             sign=rates(*grid),
             adam=rates(*grid),
-            proxquant=proxquant_grid((0.05, 0.2, 0.5), (0.1, 1.0)),
+            proxquant=proxquant_grid((0.05, 0.2, 0.5), pulls=(0.1, 1.0)),
         )
-        return lines | {name: line for name, line in others.items() if not fixed or name in ("bc-sgd", "bc-sign")}
+        if fixed:
+            found = {name: line for name, line in found.items() if name not in ("bc-adam", "proxquant")}
+            found |= virtual_line(printed(0.01, solver="exact"))
+        return found
 
     def job(self, case: Case, line: Line, options: Options) -> Job:
         """The data's size and the optimiser."""
@@ -98,14 +101,14 @@ class LogReg(Comparison):
 
     def claims(self) -> Sequence[Claim]:
         """(G) is best after the first phase; (D) is slower."""
+        fixed, tuned = (case.name for case in self.cases())
         others = (DWAVE, "bc-sgd", "bc-sign")
-        names = [case.name for case in self.cases()]
         best = [
-            Claim(f"QP-SBGD (G) is best after the first phase ({name})", "qpsbgd", LATE.key, (name,), others)
-            for name in names
+            Claim(f"QP-SBGD (G) is best after the first phase ({name})", GUROBI, LATE.key, (name,), others)
+            for name in (fixed, tuned)
         ]
-        slower = "QP-SBGD (D) is slower than (G)"
-        return [*best, Claim(slower, DWAVE, LATE.key, (names[0],), ("qpsbgd",), relation="worse")]
+        slower = Claim("QP-SBGD (D) is slower than (G)", DWAVE, LATE.key, (fixed,), (GUROBI,), relation="worse")
+        return [*best, slower, *aims(LATE.key, tuned)]
 
 
 def train(
@@ -135,6 +138,7 @@ def train(
         rows=random_rows(len(inputs), batch, steps),
         optimizers=[BUILDERS[method](layer, options, steps)],
         before=lambda: losses.append(loss(slice(None)).item()),
+        summed=summed(options),
     )
     return {"loss": losses, LATE.key: second_half(losses)}
 

@@ -6,35 +6,42 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from qpsbgd_paper.experiments.mnist_figures import answers_figure, feature_figure
 from qpsbgd_paper.framework.claims import Claim
 from qpsbgd_paper.framework.comparison import Case, Comparison, Metric, Series
 from qpsbgd_paper.framework.experiment import Job
 from qpsbgd_paper.framework.methods import (
-    BASELINES,
     BUILDERS,
     DWAVE,
+    GUROBI,
+    PAPER_BASELINES,
+    SPINS,
     Line,
     Options,
     SolverChoice,
+    aims,
     paper_lines,
     prepare_virtual_chip,
     proxquant_grid,
     rates,
+    sgd_grid,
+    summed,
 )
 from qpsbgd_paper.framework.runs import Result, Work
 from qpsbgd_paper.framework.training import BinaryMLP, accuracy, batches, fit
 
 PAIRS = {"0/2": (0, 2), "1/2": (1, 2), "1/7": (1, 7)}
 REPORTED = {
-    "0/2": {"proxquant": 0.65, "bc-sgd": 0.64, "bc-sign": 0.71, "qpsbgd-printed": 0.66, DWAVE: 0.62},
-    "1/2": {"proxquant": 0.67, "bc-sgd": 0.72, "bc-sign": 0.66, "qpsbgd-printed": 0.73, DWAVE: 0.70},
-    "1/7": {"proxquant": 0.64, "bc-sgd": 0.74, "bc-sign": 0.68, "qpsbgd-printed": 0.75, DWAVE: 0.74},
+    "0/2": {"proxquant": 0.65, "bc-sgd": 0.64, "bc-sign": 0.71, GUROBI: 0.66, DWAVE: 0.62},
+    "1/2": {"proxquant": 0.67, "bc-sgd": 0.72, "bc-sign": 0.66, GUROBI: 0.73, DWAVE: 0.70},
+    "1/7": {"proxquant": 0.64, "bc-sgd": 0.74, "bc-sign": 0.68, GUROBI: 0.75, DWAVE: 0.74},
 }
 AIMS = {"0/2": 0.66, "1/2": 0.73, "1/7": 0.75}
 
@@ -42,11 +49,17 @@ BEST = Metric("best_test", "test accuracy, weights of best training accuracy")
 LAST = Metric("last_test", "test accuracy, last weights")
 TRAIN = Metric("best_train", "training accuracy, best weights")
 
+Scores = tuple[float, float, list[int]]
+"""Training and test accuracy, and the answers for the first test images."""
+
+SHOWN = 100
+"""Test images, from the first on, of which a run keeps its answers: some of them are drawn."""
+
 SETTINGS: Mapping[str, Job] = {
     # The paper's direction test compares 88 weights at about 45 updates: one epoch of 500 images in batches of 10.
-    "paper": {"gain": 1.0, "constant": False, "batch": 10, "steps": 50, "decay": False},
-    "gain and bias": {"gain": "fan_in", "constant": True, "batch": 10, "steps": 50, "decay": False},
-    "long": {"gain": "fan_in", "constant": True, "batch": 100, "steps": 400, "decay": True},
+    "paper": {"gain": 1.0, "constant": False, "batch": 10, "steps": 50, "every": 1, "decay": False},
+    "gain and bias": {"gain": "fan_in", "constant": True, "batch": 10, "steps": 50, "every": 1, "decay": False},
+    "long": {"gain": "fan_in", "constant": True, "batch": 100, "steps": 400, "every": 4, "decay": True},
 }
 """The paper's; with gain 1/√n and a constant input at the paper's length; and a longer one with a falling rate."""
 
@@ -64,6 +77,12 @@ class MnistPairs(Comparison):
         "gets the same settings."
     )
     paper = "Table, beside ours: (G) best on 1/2 and 1/7, BC (signSGD) on 0/2."
+    chosen_in_view = (
+        "The paper leaves the details of the features open: of four recipes, the one was taken under which logistic "
+        "regression and a random forest come closest to the paper's table, in level and order. The two settings beside "
+        "the paper's, and the scales and momenta in the grid of our spins, were picked in trials that showed test "
+        "accuracies, as were the first learning rates of the paper's form."
+    )
     metrics = (BEST, LAST, TRAIN)
     series = (Series("test", "test accuracy of the best weights so far"),)
     chosen_by = TRAIN
@@ -81,27 +100,26 @@ class MnistPairs(Comparison):
         ]
 
     def lines(self, case: Case) -> Mapping[str, Line]:
-        """QP-SBGD in both forms, on a virtual chip, and the baselines."""
+        """QP-SBGD in all forms, as printed also on a virtual chip at the paper's setting, and the baselines."""
         if case.settings["decay"]:
             return paper_lines(
-                ours=rates(0.003, 0.01, scale=8.0, momentum=0.9) + rates(0.01, scale=2.0, momentum=0.9),
-                literal=(0.003,),
-                virtual=rates(0.003, 0.01, scale=8.0, momentum=0.9),
+                ours=rates(0.003, 0.01, scale=8.0, momentum=0.9) + rates(0.003, 0.01, scale=2.0, momentum=0.9),
+                literal=(0.003, 0.01),
                 solver=self.solver,
-                sgd=rates(0.3, 1.0, 3.0),
+                sgd=sgd_grid(0.3, 1.0, 3.0),
                 sign=rates(0.003, 0.01, 0.03),
                 adam=rates(0.003, 0.01, 0.03),
-                proxquant=proxquant_grid((1.0, 3.0), (0.1, 1.0)),
+                proxquant=proxquant_grid((1.0, 3.0), pulls=(0.1, 1.0)),
             )
         return paper_lines(
             ours=rates(0.03, 0.1, scale=8.0, momentum=0.0) + rates(0.03, 0.1, scale=2.0, momentum=0.9),
-            literal=(0.01, 0.03, 0.1),
-            virtual=rates(0.03, 0.1, scale=8.0, momentum=0.0),
+            literal=(0.03, 0.1),
+            virtual=case.group == "paper",
             solver=self.solver,
-            sgd=rates(0.3, 1.0, 3.0),
+            sgd=sgd_grid(0.3, 1.0, 3.0),
             sign=rates(0.01, 0.03, 0.1),
             adam=rates(0.01, 0.03, 0.1),
-            proxquant=proxquant_grid((0.3, 1.0, 3.0), (0.1, 1.0)),
+            proxquant=proxquant_grid((0.3, 1.0, 3.0), pulls=(0.1, 1.0)),
         )
 
     def job(self, case: Case, line: Line, options: Options) -> Job:
@@ -118,32 +136,37 @@ class MnistPairs(Comparison):
         """Extract the features, and find tiles on the virtual chip, once, before many processes need them."""
         for pair in PAIRS:
             _load(pair)
-        prepare_virtual_chip(16, 17, 4, 5)
+        prepare_virtual_chip(16, 4)
 
     def quick(self) -> MnistPairs:
         """Two seeds, a fifth of the steps."""
         return replace(self, seeds=2, choosing_seeds=0, steps_divided_by=5)
+
+    def summary(self, *, folder: Path) -> dict[str, Any]:
+        """With the paper's pictures: how a digit becomes bits, and digits told apart by one of its networks."""
+        case, line = "1/2, paper", DWAVE
+        (job,) = (
+            job
+            for job in self._final_jobs(self._chosen(folder))
+            if (job["case"], job["line"], job["seed"]) == (case, line, 0)
+        )
+        (result,) = self._kept([job], folder)
+        return {**super().summary(folder=folder), "figures": pictures("1/2", seed=0, answers=result["shown"])}
 
     def claims(self) -> Sequence[Claim]:
         """The paper's ranking, and the levels to be reached."""
         found = []
         for setting in SETTINGS:
             cases = tuple(f"{pair}, {setting}" for pair in PAIRS)
-            found.append(
-                Claim(
-                    f"QP-SBGD (G) is best on average over the pairs ({setting})",
-                    "qpsbgd",
-                    BEST.key,
-                    cases,
-                    tuple(BASELINES),
-                )
-            )
+            where = f" on average over the pairs ({setting})"
+            found.append(Claim(f"QP-SBGD (G) is best{where}", GUROBI, BEST.key, cases, PAPER_BASELINES))
+            found += aims(BEST.key, *cases, where=where)
         cases = tuple(f"{pair}, paper" for pair in PAIRS)
         text = "QP-SBGD (G) is at least as good as (D), on average over the pairs (paper)"
-        found.append(Claim(text, "qpsbgd", BEST.key, cases, (DWAVE,), relation="at least"))
+        found.append(Claim(text, GUROBI, BEST.key, cases, (DWAVE,), relation="at least"))
         for pair, level in AIMS.items():
-            text = f"QP-SBGD reaches {level}"
-            found.append(Claim(text, "qpsbgd", BEST.key, (f"{pair}, long",), level=level, source="aim"))
+            text = f"QP-SBGD (spins) reaches {level}"
+            found.append(Claim(text, SPINS, BEST.key, (f"{pair}, long",), level=level, source="aim"))
         return found
 
 
@@ -156,31 +179,39 @@ def train(
     constant: bool,
     batch: int,
     steps: int,
+    every: int,
     decay: bool,
     method: str,
     options: Options,
     seed: int,
     choosing: bool,
 ) -> Result:
-    """One run: test accuracy of the weights of best training accuracy so far, after every step."""
+    """One run: test accuracy of the weights of best training accuracy so far; looked at every few steps."""
     inputs, targets, test_inputs, test_targets = split(pair, seed=seed, choosing=choosing)
     torch.manual_seed(seed)
     model = BinaryMLP([16, 4, 4, 2], gain=gain, constant=constant)
+
+    def scores() -> Scores:
+        outputs = model(test_inputs)
+        return accuracy(model(inputs), targets), accuracy(outputs, test_targets), outputs[:SHOWN].argmax(1).tolist()
+
     found = fit(
         model,
         lambda rows: F.cross_entropy(model(inputs[rows]), targets[rows]),
         rows=batches(len(inputs), batch, steps),
         optimizers=[BUILDERS[method](model, options, steps)],
-        measure=lambda: (accuracy(model(inputs), targets), accuracy(model(test_inputs), test_targets)),
+        measure=scores,
+        every=every,
         falling_over=steps if decay else None,
+        summed=summed(options),
     )
 
-    def better(best: tuple[float, float], new: tuple[float, float]) -> tuple[float, float]:
+    def better(best: Scores, new: Scores) -> Scores:
         return new if new[0] > best[0] else best
 
     best = list(accumulate(found, better))
-    test = [right for _, right in best]
-    return {"test": test, BEST.key: test[-1], LAST.key: found[-1][1], TRAIN.key: best[-1][0]}
+    test = [right for _, right, _ in best for _ in range(every)]
+    return {"test": test, BEST.key: test[-1], LAST.key: found[-1][1], TRAIN.key: best[-1][0], "shown": best[-1][2]}
 
 
 def split(pair: str, *, seed: int, choosing: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -189,12 +220,28 @@ def split(pair: str, *, seed: int, choosing: bool) -> tuple[Tensor, Tensor, Tens
     Options are chosen on 500 further images, which no test set holds: training and "test" are then the same rows.
     """
     bits, targets = _load(pair)
-    if choosing:
-        rows = test = torch.arange(3500, 4000)
-    else:
-        order = torch.randperm(3500, generator=torch.Generator().manual_seed(seed))
-        rows, test = order[:500], order[500:]
+    rows = test = torch.arange(3500, 4000)
+    if not choosing:
+        rows, test = split_rows(seed)
     return bits[rows], targets[rows], bits[test], targets[test]
+
+
+def split_rows(seed: int) -> tuple[Tensor, Tensor]:
+    """The numbers of 500 training images and of 3000 others."""
+    order = torch.randperm(3500, generator=torch.Generator().manual_seed(seed))
+    return order[:500], order[500:]
+
+
+def pictures(pair: str, *, seed: int, answers: Sequence[int]) -> list[dict[str, Any]]:
+    """How the first of the second digits becomes bits, and which test images a run of that seed told apart."""
+    from qpsbgd_paper.datasets.mnist_bits import images_of
+
+    images, (_, targets) = images_of(PAIRS[pair]), _load(pair)
+    test = split_rows(seed)[1][: len(answers)]
+    return [
+        feature_figure(images[int(targets.argmax())]),
+        answers_figure(images[test.numpy()], targets[test].tolist(), answers, names=PAIRS[pair]),
+    ]
 
 
 @cache

@@ -49,7 +49,7 @@ class Rosenbrock(Comparison):
     metrics = (FOUND,)
     series = (Series("value", "lowest value so far"),)
     chosen_by = FOUND
-    seeds: int = 5
+    seeds: int = 10
     choosing_seeds: int = 3
     steps: int = 100
     solver: SolverChoice | None = None
@@ -66,14 +66,19 @@ class Rosenbrock(Comparison):
 
         lines = {
             "qpsbgd": Line("P-SBGD (exact)", "minimize", points("auto", 1.0), "ours"),
-            "qpsbgd-printed": Line("P-SBGD (exact), as printed", "minimize", points("auto", "literal"), "paper"),
+            "qpsbgd-printed": Line("P-SBGD as printed (exact)", "minimize", points("auto", "literal"), "paper"),
             "qpsbgd-annealed": Line(
-                "P-SBGD (simulated annealer)", "minimize", points(dict(SIMULATED_ANNEALER), 1.0), "ours"
+                "P-SBGD (simulated annealer)", "minimize", points(dict(SIMULATED_ANNEALER), 1.0), "variant"
             ),
         }
         if self.solver is not None:
-            label = f"P-SBGD ({solver_name(self.solver)})"
-            lines["named"] = Line(label, "minimize", points(self.solver, 1.0), "ours")
+            name = solver_name(self.solver)
+            lines |= {
+                "named": Line(f"P-SBGD ({name})", "minimize", points(self.solver, 1.0), "variant"),
+                "named-printed": Line(
+                    f"P-SBGD as printed ({name})", "minimize", points(self.solver, "literal"), "variant"
+                ),
+            }
         return lines | {
             "bc-sign": Line("signSGD", "sign", rates(0.03, 0.1, 0.3)),
             "bc-sgd": Line("SGD", "sgd", rates(1e-4, 1e-3, 1e-2)),

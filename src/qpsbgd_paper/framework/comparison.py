@@ -12,13 +12,19 @@ import numpy as np
 
 from qpsbgd_paper.framework.claims import TEST, Claim, judged
 from qpsbgd_paper.framework.experiment import Event, Experiment, Job
-from qpsbgd_paper.framework.methods import Line, Options
+from qpsbgd_paper.framework.methods import Grid, Line, Options, extended
 from qpsbgd_paper.framework.result_files import as_json
 from qpsbgd_paper.framework.runs import Result, Work, kept_results, run_jobs
 from qpsbgd_paper.framework.workers import Workers
 
 MOST_POINTS = 64
 """Of a curve in a summary; the runs' own files hold every step."""
+
+MOST_EXTENSIONS = 2
+"""Of a grid whose best learning rate lies at its edge."""
+
+Grids = dict[tuple[str, str], Grid]
+"""The options to choose from, by case and line."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +70,13 @@ class Comparison(Experiment):
     """An experiment: lines (methods with grids of options) on cases, several seeds, and what the paper claims of it.
 
     A subclass is a frozen dataclass of settings. Options are chosen per case and line on `chosen_by`, a figure of
-    training or validation data, in runs with other seeds than the final ones. A grid of one point needs no choice, and
-    with no seeds for it the first point of every grid is taken. `extra` names further figures that are kept.
+    training or validation data, in runs with other seeds than the final ones. Where the best learning rate is the
+    smallest or largest that was tried with the same other options, the next one is tried too, up to `MOST_EXTENSIONS`
+    times, for every line alike. A grid of one point needs no choice, and with no seeds for it the first point of every
+    grid is taken. `extra` names further figures that are kept.
+
+    Claims are judged by the differences of runs with the same seed: of a run's data, split, initial weights and
+    batches, nothing may depend on the line or its options.
     """
 
     metrics: ClassVar[tuple[Metric, ...]]
@@ -96,25 +107,29 @@ class Comparison(Experiment):
         return ()
 
     def run(self, *, folder: Path, workers: Workers | None = None, fresh: bool = False) -> Iterator[Event]:
-        """First the choice of options, then the final runs."""
-        choosing = self._choosing_jobs()
-        total = len(choosing) + self.seeds * sum(len(self.lines(case)) for case in self.cases())
-        done = 0
-        yield "choosing options" if choosing else "training", done, total
+        """First the choice of options, then the final runs; the total grows where grids are extended."""
         how: dict[str, Any] = {"experiment": self.name, "folder": folder, "workers": workers, "fresh": fresh}
-        for _ in run_jobs(self.work, choosing, **how):
-            done += 1
-            yield "choosing options", done, total
+        final = self.seeds * sum(len(self.lines(case)) for case in self.cases())
+        done = 0
+        jobs: list[Job] = []
+        for grids in self._grids(folder):
+            earlier, jobs = jobs, self._choosing_jobs(grids)
+            total = len(jobs) + final
+            yield "choosing options" if jobs else "training", done, total
+            for _ in run_jobs(self.work, [job for job in jobs if job not in earlier], **how):
+                done += 1
+                yield "choosing options", done, total
         for _ in run_jobs(self.work, self._final_jobs(self._chosen(folder)), **how):
             done += 1
             yield "training", done, total
 
     def summary(self, *, folder: Path) -> dict[str, Any]:
         """All that a report shows, from finished runs: figures of every seed, mean curves, verdicts."""
-        chosen = self._chosen(folder)
+        *_, grids = self._grids(folder)
+        chosen = self._best(grids, folder)
         jobs = self._final_jobs(chosen)
         results = self._kept(jobs, folder)
-        seconds = sum(result["seconds"] for result in [*results, *self._kept(self._choosing_jobs(), folder)])
+        seconds = sum(result["seconds"] for result in [*results, *self._kept(self._choosing_jobs(grids), folder)])
         runs: dict[tuple[str, str], list[Result]] = {}
         for job, result in zip(jobs, results, strict=True):
             runs.setdefault((job["case"], job["line"]), []).append(result)
@@ -133,6 +148,7 @@ class Comparison(Experiment):
                         "label": line.label,
                         "kind": line.kind,
                         "options": chosen[case.name, name],
+                        "grid": [line.grid, grids[case.name, name][len(line.grid) :]],
                         "reported": (case.reported or {}).get(name),
                         "values": figures,
                         "extra": extra,
@@ -163,13 +179,28 @@ class Comparison(Experiment):
         shared = {"case": case.name, "line": name, **self.job(case, line, options)}
         return [{**shared, "seed": seed, "choosing": choosing} for seed in seeds]
 
-    def _choosing_jobs(self) -> list[Job]:
+    def _grids(self, folder: Path) -> Iterator[Grids]:
+        """All grids as given; then, as long as results show a best rate at an edge, with the next rate beyond it.
+
+        The runs of one form must be done before the next one is asked for.
+        """
+        grids = {(case.name, name): line.grid for case in self.cases() for name, line in self.lines(case).items()}
+        yield grids
+        for _ in range(MOST_EXTENSIONS if self.choosing_seeds else 0):
+            best = self._best(grids, folder)
+            wider = {key: extended(grid, best[key]) for key, grid in grids.items()}
+            if wider == grids:
+                return
+            grids = wider
+            yield grids
+
+    def _choosing_jobs(self, grids: Grids) -> list[Job]:
         return [
             job
             for case in self.cases()
             for name, line in self.lines(case).items()
             if len(line.grid) > 1 and self.choosing_seeds
-            for options in line.grid
+            for options in grids[case.name, name]
             for job in self._jobs(
                 case, name, line, options, seeds=range(1000, 1000 + self.choosing_seeds), choosing=True
             )
@@ -184,22 +215,25 @@ class Comparison(Experiment):
         ]
 
     def _chosen(self, folder: Path) -> dict[tuple[str, str], Options]:
+        *_, grids = self._grids(folder)
+        return self._best(grids, folder)
+
+    def _best(self, grids: Grids, folder: Path) -> dict[tuple[str, str], Options]:
         """The options of best mean figure for every case and line; ties go to the earlier point of the grid.
 
         Options whose figure was not finite in some run count as worst.
         """
-        jobs = self._choosing_jobs()
+        jobs = self._choosing_jobs(grids)
         scores: dict[tuple[str, str, str], list[float | None]] = {}
         for job, result in zip(jobs, self._kept(jobs, folder), strict=True):
             key = job["case"], job["line"], repr(job["options"])
             scores.setdefault(key, []).append(result[self.chosen_by.key])
         sign = 1 if self.chosen_by.higher else -1
         chosen = {}
-        for case in self.cases():
-            for name, line in self.lines(case).items():
-                figures = [scores.get((case.name, name, repr(options)), [0.0]) for options in line.grid]
-                means = [sign * np.mean(np.array(each, dtype=float)) for each in figures]  # NaN where there is a None
-                chosen[case.name, name] = line.grid[int(np.argmax(np.nan_to_num(means, nan=-np.inf)))]
+        for (case, line), grid in grids.items():
+            figures = [scores.get((case, line, repr(options)), [0.0]) for options in grid]
+            means = [sign * np.mean(np.array(each, dtype=float)) for each in figures]  # NaN where there is a None
+            chosen[case, line] = grid[int(np.argmax(np.nan_to_num(means, nan=-np.inf)))]
         return chosen
 
 

@@ -20,12 +20,14 @@ class Experiment(ABC):
     """A table or figure of the paper, or of ours: a frozen dataclass of settings.
 
     `run` does the work and may be interrupted; `summary` is what a report shows, from finished work alone.
+    `chosen_in_view` says which settings were picked in trials that showed the figures they are judged by.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
     about: ClassVar[str]
     paper: ClassVar[str]
+    chosen_in_view: ClassVar[str] = ""
     seeds: int
 
     @abstractmethod
@@ -53,6 +55,7 @@ class Experiment(ABC):
             "experiment": self.name,
             "title": self.title,
             "about": self.about,
+            "chosen in view": self.chosen_in_view,
             "command": f"qpsbgd run {self.name}",
             "seeds": self.seeds,
             "settings": {key: value for key, value in vars(self).items() if value is not None},

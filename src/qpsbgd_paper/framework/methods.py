@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal
 
 from torch.optim import Optimizer
 
 from qpsbgd.optim import QPSBGD, BinaryConnect, ProxQuant
+from qpsbgd.optim.binaryconnect import Update
 from qpsbgd.optim.layerwise import Layers
 from qpsbgd.solvers import make_solver
+from qpsbgd_paper.framework.claims import Claim
 from qpsbgd_paper.framework.paid import PAID, with_record
 
 Options = dict[str, Any]
 Grid = tuple[Options, ...]
+Builder = Callable[[Layers, Options, int], Optimizer]
 SolverChoice = str | Options
 """A solver's name, or its options with the name under "name"."""
 
@@ -27,8 +30,12 @@ VIRTUAL_CHIP: Mapping[str, Any] = MappingProxyType(
 )
 """A full Pegasus chip with control errors: ten short reads of every QUBO, broken chains by majority, no descent."""
 
-DWAVE = "qpsbgd-virtual"
-"""The line that stands for the paper's QP-SBGD (D), where it is run on a virtual chip."""
+SPINS, RIDGE = "qpsbgd", "qpsbgd-ridge"
+"""The lines of our two forms: the projection onto spins with scale and momentum, and that onto the reals."""
+
+GUROBI, DWAVE = "qpsbgd-printed", "qpsbgd-virtual"
+"""The lines that stand for the paper's QP-SBGD (G) and (D): its equation as printed, answered by our solver and on a
+virtual chip."""
 
 
 @dataclass(frozen=True)
@@ -39,15 +46,24 @@ class Line:
         label: Its name in tables and figures.
         method: A key of `BUILDERS`.
         grid: The options to choose from.
-        kind: "ours", "paper" for the method as printed, or "baseline".
+        kind: "ours", "paper" for the method as printed, "variant" for either with another solver, or "baseline".
         settings: What else its runs differ in.
     """
 
     label: str
     method: str
     grid: Grid
-    kind: Literal["ours", "paper", "baseline"] = "baseline"
+    kind: Literal["ours", "paper", "variant", "baseline"] = "baseline"
     settings: Options = field(default_factory=dict)
+
+    def with_options(self, **options: Any) -> Line:
+        """The same line with further options in all points of its grid."""
+        return replace(self, grid=tuple({**point, **options} for point in self.grid))
+
+    def at_defaults(self) -> Line:
+        """The same method as a user gets it who gives its form, the length of training and nothing else."""
+        kept = {name: value for name, value in self.grid[0].items() if name in ("projection", "schedule")}
+        return replace(self, grid=(kept,))
 
 
 def rates(*learning_rates: float, **others: Any) -> Grid:
@@ -55,27 +71,69 @@ def rates(*learning_rates: float, **others: Any) -> Grid:
     return tuple({"lr": rate, **others} for rate in learning_rates)
 
 
-def proxquant_grid(learning_rates: Sequence[float], pulls: Sequence[float]) -> Grid:
-    """A grid over the learning rate and how far the regulariser draws a weight by the end."""
-    return tuple({"lr": lr, "pull": pull} for lr in learning_rates for pull in pulls)
+def extended(grid: Grid, best: Options) -> Grid:
+    """The grid, with one more point where the best rate is the smallest or largest of those with its other options.
+
+    The new rate is a third of it or three times as large. Other options that come with a single rate mean that rate.
+    """
+    others = {**best, "lr": None}
+    tried: list[Any] = [point.get("lr") for point in grid if {**point, "lr": None} == others]
+    if len(tried) < 2 or min(tried) < best["lr"] < max(tried):
+        return grid
+    next_rate = best["lr"] / 3 if best["lr"] == min(tried) else best["lr"] * 3
+    return (*grid, {**best, "lr": float(f"{next_rate:.2g}")})
+
+
+def sgd_grid(*learning_rates: float) -> Grid:
+    """A grid over the learning rate, without momentum and, at a tenth of the rates, with it."""
+    return rates(*learning_rates) + rates(*(float(f"{rate / 10:.2g}") for rate in learning_rates), momentum=0.9)
+
+
+def proxquant_grid(sgd: Sequence[float], *, sign: Sequence[float] = (0.03, 0.1, 0.3), pulls: Sequence[float]) -> Grid:
+    """A grid over the learning rate of SGD or sign steps and how far the regulariser draws a weight by the end."""
+    steps = {"sgd": sgd, "sign": sign}
+    return tuple(
+        {"lr": lr, "update": update, "pull": pull} for update in steps for pull in pulls for lr in steps[update]
+    )
 
 
 def printed(*learning_rates: float, solver: Any) -> Grid:
-    """The paper's equation taken literally: no scale, no momentum, latent weights without bound."""
-    return rates(*learning_rates, solver=solver, scale="literal", momentum=0.0, clip=None)
+    """The paper's equation taken literally, with a mean and with a summed loss, which it leaves open.
+
+    No scale, no momentum, latent weights without bound. Without a scale, the sum over a batch of B rows makes v B times
+    as large in the QUBO.
+    """
+    form = {"solver": solver, "scale": "literal", "momentum": 0.0, "clip": None}
+    return tuple(point for loss in ("mean", "sum") for point in rates(*learning_rates, reduction=loss, **form))
 
 
-def solver_line(solver: SolverChoice, grid: Grid) -> dict[str, Line]:
-    """QP-SBGD with a solver that the user named, at the options of our own line."""
-    options = tuple({**point, "solver": solver} for point in grid)
-    name = solver_name(solver)
-    return {f"qpsbgd-{name}": Line(f"QP-SBGD ({name})", "qpsbgd", options, "ours")}
+def summed(options: Options) -> bool:
+    """Whether these options want the sum of a batch's losses instead of their mean."""
+    return bool(options.get("reduction") == "sum")
+
+
+def ridge_line() -> dict[str, Line]:
+    """QP-SBGD with the projection onto the reals, at learning rates in units of the initial range."""
+    points = rates(0.03, 0.1, 0.3, projection="ridge", relative=True, clip="range")
+    return {RIDGE: Line("QP-SBGD (ridge)", "qpsbgd", points, "ours")}
 
 
 def virtual_line(grid: Grid) -> dict[str, Line]:
-    """QP-SBGD on a virtual chip."""
-    points = tuple({**point, "solver": dict(VIRTUAL_CHIP)} for point in grid)
-    return {DWAVE: Line("QP-SBGD (virtual QPU)", "qpsbgd", points, "ours")}
+    """QP-SBGD as printed on a virtual chip."""
+    line = Line("QP-SBGD as printed (virtual QPU)", "qpsbgd", grid, "variant")
+    return {DWAVE: line.with_options(solver=dict(VIRTUAL_CHIP))}
+
+
+def solver_lines(solver: SolverChoice | None, *, ours: Grid, paper: Grid) -> dict[str, Line]:
+    """QP-SBGD with a solver that the user named, in our form and as printed; none without a name."""
+    if solver is None:
+        return {}
+    name = solver_name(solver)
+    found = {
+        f"qpsbgd-{name}": Line(f"QP-SBGD (spins, {name})", "qpsbgd", ours, "variant"),
+        f"qpsbgd-printed-{name}": Line(f"QP-SBGD as printed ({name})", "qpsbgd", paper, "variant"),
+    }
+    return {key: line.with_options(solver=solver) for key, line in found.items()}
 
 
 def prepare_virtual_chip(*widths: int) -> None:
@@ -104,21 +162,34 @@ def solver_name(choice: SolverChoice) -> str:
 
 
 def _qpsbgd(layers: Layers, options: Options, steps: int) -> Optimizer:
-    given = dict(options)
-    return QPSBGD(layers, solver=chosen_solver(given.pop("solver", "auto")), **given)
+    given = _given(options, steps)
+    if "solver" in given:
+        given["solver"] = chosen_solver(given["solver"])
+    return QPSBGD(layers, **given)
+
+
+def _binaryconnect(update: Update) -> Builder:
+    return lambda layers, options, steps: BinaryConnect(layers, update=update, **_given(options, steps))
 
 
 def _proxquant(layers: Layers, options: Options, steps: int) -> Optimizer:
-    # Its schedule is part of the method: how much of the way to ±1 the proximal steps cover by the end.
-    return ProxQuant(layers, lr=options["lr"], rate=2 * options["pull"] / steps**2, update="sgd")
+    # How much of the way to ±1 the proximal steps cover by the end is part of the method.
+    given = _given(options, steps)
+    return ProxQuant(layers, rate=2 * given.pop("pull", 1.0) / steps**2, **given)
 
 
-BUILDERS: Mapping[str, Callable[[Layers, Options, int], Optimizer]] = MappingProxyType(
+def _given(options: Options, steps: int) -> Options:
+    """An optimiser's own options: those of the loss are left out, and a schedule is said by the number of steps."""
+    given = {name: value for name, value in options.items() if name not in ("reduction", "schedule")}
+    return {**given, "steps": steps} if options.get("schedule") == "cosine" else given
+
+
+BUILDERS: Mapping[str, Builder] = MappingProxyType(
     {
         "qpsbgd": _qpsbgd,
-        "bc-sgd": lambda layers, options, _: BinaryConnect(layers, update="sgd", **options),
-        "bc-sign": lambda layers, options, _: BinaryConnect(layers, update="sign", **options),
-        "bc-adam": lambda layers, options, _: BinaryConnect(layers, update="adam", **options),
+        "bc-sgd": _binaryconnect("sgd"),
+        "bc-sign": _binaryconnect("sign"),
+        "bc-adam": _binaryconnect("adam"),
         "proxquant": _proxquant,
     }
 )
@@ -127,6 +198,9 @@ BUILDERS: Mapping[str, Callable[[Layers, Options, int], Optimizer]] = MappingPro
 BASELINES: Mapping[str, str] = MappingProxyType(
     {"bc-sgd": "BC (SGD)", "bc-sign": "BC (signSGD)", "bc-adam": "BC (Adam)", "proxquant": "ProxQuant"}
 )
+
+PAPER_BASELINES = ("bc-sgd", "bc-sign", "proxquant")
+"""Those that the paper compares with."""
 
 
 def baselines(**grids: Grid) -> dict[str, Line]:
@@ -140,41 +214,45 @@ def paper_lines(
     *,
     ours: Grid,
     literal: Sequence[float],
-    annealed: Grid | None = None,
-    virtual: Grid | None = None,
+    virtual: bool = False,
     solver: SolverChoice | None = None,
     exact: str = "exact",
     named: str | None = None,
-    printed_by: str | None = None,
     **grids: Grid,
 ) -> dict[str, Line]:
     """All lines of an experiment of the paper.
 
     Args:
-        ours: Grid of QP-SBGD with scale and momentum.
+        ours: Grid of QP-SBGD with spins, scale and momentum.
         literal: Learning rates of the paper's form.
-        annealed: Grid of QP-SBGD with simulated quantum annealing, where it is run.
-        virtual: Grid of QP-SBGD on a virtual chip, where it is run.
-        solver: A solver that the user named for one more line.
-        exact: The solver of the first two lines: "auto" where layers are too wide for exact answers.
-        named: What tables call the solver of the first two lines, where it is not the same in all cases.
-        printed_by: The solver of the second line, where it is another.
+        virtual: Whether the paper's form is also run on a virtual chip.
+        solver: A solver that the user named, for two more lines.
+        exact: The solver of all but the virtual chip: "descent" where layers are too wide for exact answers.
+        named: What tables call it, where it is not the same in all cases.
         **grids: Of the baselines.
     """
-    lines = {
-        "qpsbgd": Line(f"QP-SBGD ({named or exact})", "qpsbgd", tuple({**p, "solver": exact} for p in ours), "ours"),
-        "qpsbgd-printed": Line(
-            f"QP-SBGD ({printed_by or named or exact}), as printed",
-            "qpsbgd",
-            printed(*literal, solver=printed_by or exact),
-            "paper",
-        ),
+    paper = printed(*literal, solver=exact)
+    return {
+        SPINS: Line(f"QP-SBGD (spins, {named or exact})", "qpsbgd", ours, "ours").with_options(solver=exact),
+        **ridge_line(),
+        GUROBI: Line(f"QP-SBGD as printed ({named or exact})", "qpsbgd", paper, "paper"),
+        **(virtual_line(paper) if virtual else {}),
+        **solver_lines(solver, ours=ours, paper=paper),
+        **baselines(**grids),
     }
-    if annealed is not None:
-        points = tuple({**p, "solver": dict(SIMULATED_ANNEALER)} for p in annealed)
-        lines["qpsbgd-annealed"] = Line("QP-SBGD (simulated annealer)", "qpsbgd", points, "ours")
-    if virtual is not None:
-        lines |= virtual_line(virtual)
-    if solver is not None:
-        lines |= solver_line(solver, ours)
-    return lines | baselines(**grids)
+
+
+def aims(metric: str, *cases: str, where: str = "") -> list[Claim]:
+    """What this project wants of each of its forms: to be better than every baseline in these cases."""
+    forms = {SPINS: "spins", RIDGE: "ridge"}
+    return [
+        Claim(
+            f"QP-SBGD ({form}) is better than every baseline{where}",
+            line,
+            metric,
+            cases,
+            tuple(BASELINES),
+            source="aim",
+        )
+        for line, form in forms.items()
+    ]

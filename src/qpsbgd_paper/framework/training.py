@@ -26,18 +26,20 @@ def fit(
     every: int = 1,
     before: Callable[[], object] | None = None,
     falling_over: int | None = None,
+    summed: bool = False,
 ) -> list[Measured]:
     """Train the model; what `measure` gave after every step, or after every few.
 
     Args:
         model: Trained in training mode, measured in evaluation mode without gradients.
-        loss: The loss on a batch, from its row numbers.
+        loss: The mean loss on a batch, from its row numbers.
         rows: The row numbers of every batch; each is drawn just before its step.
         optimizers: Each makes a step per batch.
         measure: Called after steps.
         every: How many steps lie between two measurements.
         before: Called before every step, as `measure` is after it.
         falling_over: Over this many steps, all learning rates fall linearly to a fiftieth; None keeps them.
+        summed: Train on the sum of the batch's losses instead of their mean.
     """
     schedules = [] if falling_over is None else [LinearLR(each, 1.0, 0.02, falling_over) for each in optimizers]
     found = []
@@ -47,7 +49,7 @@ def fit(
         model.train()
         for optimizer in optimizers:
             optimizer.zero_grad()
-        torch.autograd.backward(loss(batch))
+        torch.autograd.backward(loss(batch) * (len(batch) if summed else 1))
         for optimizer in optimizers:
             optimizer.step()
         for schedule in schedules:

@@ -1,7 +1,8 @@
 """Figures that are not curves of methods: drawn from the mappings under "figures" of an experiment's summary.
 
 A figure has `name` (part of its file's name), `title`, `caption`, `kind` and `panels`, each with a `title`; optional
-are `columns` (panels per row), `height` (of a row, in inches) and `legend` (false for none). What else a panel has
+are `columns` (panels per row), `height` (of a row, in inches), `legend` (false for none) and `shows_data` (true where
+parts of a data set are seen, which the repository does not hold). What else a panel has
 depends on the kind:
 
     lines       x_label, y_label, optional log ("x", "y" or "xy"), x_limits and y_limits (low, high), and `lines`: x, y,
@@ -12,6 +13,8 @@ depends on the kind:
     matrices    values (rows of numbers, None for an empty cell), optional text (rows of texts), and of the figure
                 optional limits (low, high), colours ("diverging" or "rising"), ticks (a list of labels for both axes)
                 and colour_label; values beyond the limits have the colour of the limit
+    images      values (rows of numbers, 0 for the background), and optional `lines` over the image as above, in pixels
+                from its upper left corner
     graphs      nodes (x, y), edges (pairs of positions in nodes), optional colours (one per node), edge_colours (one
                 per edge), labels (a text per node) and size (of a node, in points)
 
@@ -127,7 +130,28 @@ def _columns(kind: str, panels: int) -> int:
 
 
 def _lines(axes: Axes, panel: Drawing, _: Drawing) -> None:
-    for order, line in enumerate(panel["lines"]):
+    _strokes(axes, panel["lines"])
+    log = panel.get("log", "")
+    tidy(axes, log=log)
+    _ticks(axes, log)
+    axes.margins(x=0.02)
+    axes.set(xlabel=panel.get("x_label", ""), ylabel=panel.get("y_label", ""))
+    for name in ("xlim", "ylim"):
+        limits = panel.get(f"{name[0]}_limits")
+        if limits is not None:
+            axes.set(**{name: tuple(limits)})
+
+
+def _images(axes: Axes, panel: Drawing, _: Drawing) -> None:
+    axes.imshow(np.array(panel["values"], dtype=float), cmap=_RISING, interpolation="none", aspect="equal")
+    limits = axes.axis()
+    _strokes(axes, panel.get("lines", ()))
+    axes.axis(limits)
+    axes.axis("off")
+
+
+def _strokes(axes: Axes, lines: Sequence[Drawing]) -> None:
+    for order, line in enumerate(lines):
         x, y = np.array(finite(line["x"])), np.array(finite(line["y"]))
         error = np.array(finite(line["error"])) if line.get("error") is not None else None
         colour, style, label = _colour(line.get("colour", order)), line.get("style", "line"), line.get("label")
@@ -150,15 +174,6 @@ def _lines(axes: Axes, panel: Drawing, _: Drawing) -> None:
         axes.plot(x, y, color=colour, label=label, zorder=4 if style == "bar" else 2, **look)
         if error is not None:
             axes.fill_between(x, y - error, y + error, color=colour, alpha=0.15, linewidth=0, zorder=1)
-    log = panel.get("log", "")
-    tidy(axes, log=log)
-    _ticks(axes, log)
-    axes.margins(x=0.02)
-    axes.set(xlabel=panel.get("x_label", ""), ylabel=panel.get("y_label", ""))
-    for name in ("xlim", "ylim"):
-        limits = panel.get(f"{name[0]}_limits")
-        if limits is not None:
-            axes.set(**{name: tuple(limits)})
 
 
 def _histograms(axes: Axes, panel: Drawing, _: Drawing) -> None:
@@ -235,12 +250,12 @@ def _graphs(axes: Axes, panel: Drawing, _: Drawing) -> None:
     axes.axis("off")
 
 
-_KINDS = {"lines": _lines, "histograms": _histograms, "matrices": _matrices, "graphs": _graphs}
+_KINDS = {"lines": _lines, "histograms": _histograms, "matrices": _matrices, "images": _images, "graphs": _graphs}
 
 
 def _row_height(kind: str, columns: int) -> float:
-    """In inches: matrices are squares beside their colour bar."""
-    if kind == "matrices":
+    """In inches: matrices are squares beside their colour bar, and images nearly are."""
+    if kind in ("matrices", "images"):
         return (_WIDTH - 0.9) / columns + 0.25
     return (0.95 if kind == "graphs" else 0.72 if columns > 1 else 0.5) * _WIDTH / columns + 0.4
 

@@ -35,41 +35,54 @@ class Result(NamedTuple):
     setting: str
     line: str
     outcome: Outcome
-    detail: str
+    mean: str
+    rival: str
+    rival_mean: str
 
 
 def headline(summary: Summary) -> Headline:
-    """Who has the best main figure: ours or the best baseline, or neither where they differ by no more than noise.
+    """Who has the best main figure: each form of QP-SBGD against the best baseline, level where noise decides.
 
-    Ours is the first line of that kind. Without baselines the best line is named; without figures, how many claims
-    hold. Several cases of one setting count as their mean.
+    Forms are the lines of the kinds "ours" and "paper"; those with other solvers are left out. Without baselines the
+    best line is named; without figures, how many claims hold. Several cases of one setting count as their mean.
     """
     results = outcomes(summary)
     if not results:
         return Headline(_claims_sentence(summary))
-    labels, kinds = line_labels(summary), _kinds(summary)
-    detail = "; ".join(f"{result.setting}: {result.detail}" if result.setting else result.detail for result in results)
-    if "baseline" not in kinds.values() or "ours" not in kinds.values():
-        return Headline(f"{_upper(detail)}.")
+    labels = line_labels(summary)
+    if "baseline" not in _kinds(summary).values():
+        return Headline(f"{_upper('; '.join(_best_text(result, labels) for result in results))}.")
+    forms = {label: [r for r in results if r.line == line] for line, label in labels.items()}
+    sentence = "; ".join(f"{label} {_counted(found)}" for label, found in forms.items() if found)
+    parts = []
+    for setting in dict.fromkeys(result.setting for result in results):
+        here = [result for result in results if result.setting == setting]
+        found = ", ".join(f"{labels[r.line]} {r.mean} ({r.outcome})" for r in here)
+        found += f", best baseline {labels[here[0].rival]} {here[0].rival_mean}"
+        parts.append(f"{setting}: {found}" if setting else found)
+    detail = "; ".join(parts)
     if summary.get("seeds") == 1:
         detail += ". With one seed the noise is unknown, so nothing counts as won or lost"
-    return Headline(f"{labels[results[0].line]} {_counted(results)}.", f"{_upper(detail)}.")
+    return Headline(f"{sentence}.", f"{_upper(detail)}.")
 
 
 def outcomes(summary: Summary) -> list[Result]:
-    """Per setting, how our first line did against the best baseline; where there is none, which line was best."""
+    """Per setting, how each form did against the best baseline; where there is none, which line was best."""
     metrics = summary.get("metrics", ())
-    labels, kinds = line_labels(summary), _kinds(summary)
+    kinds = _kinds(summary)
     found = []
     for setting, cases in settings(summary).items() if metrics else ():
         numbers = _numbers(cases, metrics[0]["key"])
         higher = bool(metrics[0].get("higher", True))
-        ours = next((line for line in numbers if kinds[line] == "ours"), None)
+        forms = [line for line in numbers if kinds[line] in ("ours", "paper")]
         rivals = [line for line in numbers if kinds[line] == "baseline"]
-        if ours is not None and rivals:
-            found.append(_against(setting, ours, rivals, numbers, labels, higher=higher))
-        elif len(numbers) > 1:
-            found.append(_best(setting, numbers, labels, higher=higher))
+        if not rivals:
+            forms = _first(numbers, higher=higher)
+            rivals = [line for line in numbers if line not in forms]
+        for line in forms if rivals else ():
+            outcome, rival = _compared(line, rivals, numbers, higher=higher)
+            mean, other = _means(numbers, line, rival)
+            found.append(Result(setting, line, outcome, mean, rival, other))
     return found
 
 
@@ -85,26 +98,18 @@ def _of_several(setting: str, cases: int) -> str:
     return setting if cases == 1 else f"{setting} (mean of {cases})"
 
 
-def _against(
-    setting: str, ours: str, rivals: Collection[str], numbers: Numbers, labels: Mapping[str, str], *, higher: bool
-) -> Result:
-    """Our line against the best baseline."""
-    outcome, rival = _compared(ours, rivals, numbers, higher=higher)
-    mean, other = _means(numbers, ours, rival)
-    return Result(setting, ours, outcome, f"{outcome}, {mean} against {other} for {labels[rival]}")
+def _best_text(result: Result, labels: Mapping[str, str]) -> str:
+    noise = "" if result.outcome == "won" else ", within noise of the next"
+    found = f"({result.mean} against {result.rival_mean} for {labels[result.rival]})"
+    where = f"{result.setting}: " if result.setting else ""
+    return f"{where}{labels[result.line]} was best{noise} {found}"
 
 
-def _best(setting: str, numbers: Numbers, labels: Mapping[str, str], *, higher: bool) -> Result:
-    """The line with the best mean against the next one."""
+def _first(numbers: Numbers, *, higher: bool) -> list[str]:
+    """The line with the best mean, if there is any."""
     sign = 1 if higher else -1
     means = {line: sign * float(np.mean(values)) for line, values in numbers.items()}
-    first = max(numbers, key=lambda line: -math.inf if math.isnan(means[line]) else means[line])
-    outcome, rival = _compared(first, [line for line in numbers if line != first], numbers, higher=higher)
-    mean, other = _means(numbers, first, rival)
-    noise = "" if outcome == "won" else ", within noise of the next"
-    return Result(
-        setting, first, outcome, f"{labels[first]} was best{noise} ({mean} against {other} for {labels[rival]})"
-    )
+    return sorted(numbers, key=lambda line: -math.inf if math.isnan(means[line]) else means[line], reverse=True)[:1]
 
 
 def _compared(line: str, rivals: Collection[str], numbers: Numbers, *, higher: bool) -> tuple[Outcome, str]:

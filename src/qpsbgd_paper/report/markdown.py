@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from qpsbgd_paper.report.headlines import headline
 from qpsbgd_paper.report.summaries import Summary, check, file_name
 from qpsbgd_paper.report.tables import (
+    IN_VIEW,
     Table,
     claims_table,
     findings,
@@ -68,6 +69,8 @@ def section(summary: Summary, *, figures: str | None = None) -> str:
     sentence, detail = (escaped(part) for part in headline(summary))
     parts = [f"## {escaped(str(summary['title']))}", f"**{sentence}** {detail}".rstrip() if sentence else ""]
     parts.append(escaped(str(summary.get("about", ""))))
+    if summary.get("chosen in view"):
+        parts.append(f"{IN_VIEW}: {escaped(str(summary['chosen in view']))}")
     if summary.get("command"):
         parts.append(f"    {summary['command']}")
     if summary.get("paper"):

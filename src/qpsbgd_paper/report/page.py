@@ -17,6 +17,7 @@ from qpsbgd_paper.report.scales import finite, may_be_log, y_range
 from qpsbgd_paper.report.styles import grouped, line_labels, line_styles
 from qpsbgd_paper.report.summaries import Summary, check
 from qpsbgd_paper.report.tables import (
+    IN_VIEW,
     SOURCES,
     Finding,
     Table,
@@ -123,6 +124,8 @@ def _section(summary: Summary, key: str) -> str:
     sentence, detail = headline(summary)
     won = f"<p><strong>{_text(sentence)}</strong> {_text(detail)}</p>" if sentence else ""
     about = f"<p>{_text(summary['about'])}</p>" if summary.get("about") else ""
+    if summary.get("chosen in view"):
+        about += f"<p>{IN_VIEW}: {_text(summary['chosen in view'])}</p>"
     command = f"<pre><code>{_text(summary['command'])}</code></pre>" if summary.get("command") else ""
     note = f'<p class="quiet">Figures: {many}. The best in each column is marked.</p>' if summary.get("metrics") else ""
     rows = [row for case in summary.get("cases", ()) for row in case["rows"]]

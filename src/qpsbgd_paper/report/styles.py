@@ -29,6 +29,7 @@ class Style:
 KNOWN: Mapping[str, Style] = MappingProxyType(
     {
         "qpsbgd": Style(RED, width=2.6),
+        "qpsbgd-ridge": Style("#b8479b", width=2.6),
         "qpsbgd-printed": Style("#e06682", "6 3", 1.8),
         "qpsbgd-annealed": Style("#9a5b3c", "9 2 2 2", 1.8),
         "qpsbgd-virtual": Style("#d07d14", "4 2", 1.8),
@@ -40,7 +41,7 @@ KNOWN: Mapping[str, Style] = MappingProxyType(
 )
 """Methods that look the same in every figure; no other method has their colours."""
 
-WARM = ("#b8479b", "#a8871c", "#5f9a2c", "#c76f4a", "#cc6fb0")
+WARM = ("#a8871c", "#5f9a2c", "#c76f4a", "#cc6fb0")
 COOL = ("#3f9bd1", "#5a63c8", "#0f8a9d", "#4d7f72", "#8f7fa8", "#7a86c9", "#2f9e6e")
 """Spare colours, for further forms of QP-SBGD and for further baselines."""
 

@@ -16,6 +16,7 @@ SOURCES: Mapping[str, str] = {"paper": "the paper", "aim": "our aim"}
 """Who says so, in words."""
 
 NOTHING = "–"
+IN_VIEW = "Chosen with results in view"
 
 
 class Table(NamedTuple):
@@ -95,7 +96,7 @@ def options_tables(summary: Summary) -> list[Table]:
         body = []
         for line, label in _labels_of(cases).items():
             rows = [next((row for row in case["rows"] if row["line"] == line), None) for _, case in cases]
-            body.append([label, *(NOTHING if row is None else options_text(row.get("options") or {}) for row in rows)])
+            body.append([label, *(NOTHING if row is None else _chosen_text(row) for row in rows)])
         if body:
             title = f"options ({setting})" if setting else "options"
             found.append(Table(title, ["method", *(short for short, _ in cases)], body))
@@ -181,6 +182,16 @@ def number_text(value: float, decimals: int | None) -> str:
     if decimals is None or abs(value) >= 1e5:
         return f"{value:.3g}"
     return f"{value:.{decimals}f}"
+
+
+def _chosen_text(row: Mapping[str, Any]) -> str:
+    """The options of a line, and by which learning rates its grid was extended."""
+    chosen = options_text(row.get("options") or {}) or "defaults"
+    added = row["grid"][1] if row.get("grid") else ()
+    if not added:
+        return chosen
+    edge = ", still at its edge" if row["options"] == added[-1] else ""
+    return f"{chosen} (grid extended by lr {', '.join(_option(point['lr']) for point in added)}{edge})"
 
 
 def options_text(options: Mapping[str, Any]) -> str:

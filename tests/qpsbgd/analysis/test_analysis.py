@@ -7,7 +7,7 @@ from torch import nn
 
 from qpsbgd import QPSBGD, ProxQuant
 from qpsbgd.analysis import DirectionTest, direction_test, fixed_points, full_batch
-from qpsbgd.nn import BinaryLinear
+from qpsbgd.nn import BinaryConv2d, BinaryLinear
 
 
 def blobs(seed=0):
@@ -45,7 +45,7 @@ def test_batches_add_up_to_the_full_batch():
 
 def test_looking_changes_nothing():
     model, loss = model_and_loss()
-    optimizer = QPSBGD(model)
+    optimizer = QPSBGD(model, solver="descent")
     loss(model(blobs()[0]), blobs()[1]).backward()
     before = copy.deepcopy(model.state_dict())
     grads = [p.grad.clone() for p in model.parameters()]
@@ -131,3 +131,9 @@ def test_bad_data_is_refused():
         direction_test(torch.ones(2), torch.ones(3))
     with pytest.raises(ValueError, match="finite"):
         direction_test(torch.ones(1), torch.tensor([torch.nan]))
+
+
+def test_layers_with_groups_are_refused_by_name():
+    model = nn.Sequential(BinaryConv2d(4, 4, 3, groups=2), nn.Flatten())
+    with pytest.raises(ValueError, match="layers of one group, but 0 has several"):
+        full_batch(model, (torch.randn(2, 4, 3, 3), torch.zeros(2, dtype=torch.long)), F.cross_entropy)

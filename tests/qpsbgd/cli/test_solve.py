@@ -93,7 +93,7 @@ def test_wrong_arguments_are_refused(arguments):
     [
         (["solve", "p.txt", "--seed", "abc"], r"'--seed'.*integer.*\(see qpsbgd solve --help\)"),
         (["solve", "p.txt", "--seed", "[/x]"], r"'--seed'.*integer"),
-        (["solve", "p.txt", "--number", "1.5"], r"'--number'.*integer"),
+        (["solve", "p.txt", "--number", "1.5"], r"'--(instance|number)'.*integer"),
         (["solve"], r"Missing argument '(file|FILE)'.*\(see qpsbgd solve --help\)"),
         (["solvres"], r"No such command 'solvres'.*\(see qpsbgd --help\)"),
         (["--[bold]"], r"No such option.*\(see qpsbgd --help\)"),
@@ -143,18 +143,67 @@ def called(monkeypatch, capsys, *arguments):
 def test_solve_prints_and_writes_the_answer_in_the_problems_own_terms(problem, monkeypatch, capsys):
     code, out, _ = called(monkeypatch, capsys, "solve", problem)
     assert code == 0
-    assert re.search(r"n = 3 variables \(BINARY\), m = 1\n", out)
-    assert re.search(r"best energy +-1\n", out)
+    assert re.search(r"read as +beasley, QUBO of the OR-Library: x'Qx is maximised\n", out)
+    assert re.search(r"n = 3 variables \(BINARY\), m = 1, value maximised\n", out)
+    assert re.search(r"best value +5\n", out)
+    assert re.search(r"energy +-5\n", out)
     assert re.search(r"proven optimal +yes\n", out)
     assert re.search(r"solver +exact", out)
     assert re.search(r"time +[\d.e-]+ s\n", out)
-    assert np.loadtxt("spins.txt").tolist() == [[1, 0], [2, 0], [3, 1]]
+    assert np.loadtxt("spins.txt").tolist() == [[1, 1], [2, 0], [3, 0]]
+    assert "# best value: 5\n" in (problem.parent / "spins.txt").read_text(encoding="utf-8")
 
 
-def test_solve_maximizes_on_demand(problem, monkeypatch, capsys):
-    _, out, _ = called(monkeypatch, capsys, "solve", problem, "--maximize", "--out", "best.txt")
+def test_solve_minimizes_and_maximizes_on_demand(problem, monkeypatch, capsys):
+    _, out, _ = called(monkeypatch, capsys, "solve", problem, "--minimize", "--out", "best.txt")
+    assert re.search(r"best value +-1\n", out)
+    assert re.search(r"read as .*maximised; here the opposite, as asked\n", out)
+    assert np.loadtxt("best.txt").tolist() == [[1, 0], [2, 0], [3, 1]]
+    _, out, _ = called(monkeypatch, capsys, "solve", problem, "--format", "biqmac", "--maximize")
     assert re.search(r"best energy +5\n", out)
-    assert np.loadtxt("best.txt").tolist() == [[1, 1], [2, 0], [3, 0]]
+    _, out, _ = called(monkeypatch, capsys, "solve", problem, "--maximize")
+    assert "the opposite" not in out
+
+
+def test_solve_tells_the_cut_of_a_graph(problem, monkeypatch, capsys):
+    (problem.parent / "t.rud").write_text("3 3\n1 2 1\n2 3 1\n1 3 1\n", encoding="utf-8")
+    code, out, _ = called(monkeypatch, capsys, "solve", "t.rud")
+    assert code == 0
+    assert re.search(r"read as +maxcut, graph of .*: the cut is maximised\n", out)
+    assert re.search(r"best cut +2\nenergy +-2\n", out)
+    assert sorted(np.loadtxt("spins.txt")[:, 1].tolist()) in ([0, 0, 1], [0, 1, 1])
+
+
+def test_solve_refuses_what_may_be_a_qubo_or_a_graph_and_the_lines_it_offers_work(problem, monkeypatch, capsys):
+    problem.write_text("3 3\n1 2 1\n2 3 1\n1 3 1\n", encoding="utf-8")
+    code, _, err = called(monkeypatch, capsys, "solve", "p.txt")
+    assert code == 1
+    lines = re.findall("`qpsbgd (.*?)`", err)
+    assert lines == ["solve p.txt --format beasley", "solve p.txt --format maxcut"]
+    outs = [called(monkeypatch, capsys, *line.split())[1] for line in lines]
+    assert re.search(r"best value +6\n", outs[0])
+    assert re.search(r"best cut +2\n", outs[1])
+
+
+@pytest.mark.parametrize("option", ["--instance", "--number"])
+def test_solve_takes_one_of_several_problems(problem, monkeypatch, capsys, option):
+    problem.write_text("2\n1 1\n1 1 7\n1 1\n1 1 8\n", encoding="utf-8")
+    _, out, _ = called(monkeypatch, capsys, "solve", "p.txt", option, "2")
+    assert re.search(r"best value +8\n", out)
+    code, _, err = called(monkeypatch, capsys, "solve", "p.txt")
+    assert code == 1
+    assert "holds 2 problems (1: n = 1, 1 entries; 2: n = 1, 1 entries); choose one: --instance K" in err
+
+
+def test_a_sparse_problem_goes_to_a_solver_that_takes_it_as_it_is(problem, monkeypatch, capsys):
+    problem.write_text("20000 2\n1 20000 1\n1 1 3\n", encoding="utf-8")
+    code, _, err = called(monkeypatch, capsys, "solve", "p.txt", "--solver", "descent")
+    assert code == 1
+    assert "up to 10000 variables, got 20000" in err
+    code, out, _ = called(monkeypatch, capsys, "solve", "p.txt")
+    assert code == 0
+    assert re.search(r"best value +5\nenergy +-5\nproven optimal +yes\nsolver +portfolio, rounds 0\n", out)
+    assert len(np.loadtxt("spins.txt")) == 20000
 
 
 def test_solve_gives_options_and_seed_to_the_solver(problem, monkeypatch, capsys):
@@ -177,7 +226,7 @@ def test_solve_answers_a_family_recorded_from_training(monkeypatch, capsys, tmp_
     monkeypatch.chdir(tmp_path)
     save_family("f.npz", random_family(6, 3, 8))
     _, out, _ = called(monkeypatch, capsys, "solve", "f.npz")
-    assert re.search(r"n = 6 variables \(SPIN\), m = 3\n", out)
+    assert re.search(r"n = 6 variables \(SPIN\), m = 3, energy minimised\n", out)
     assert re.search(r"proven optimal +3 of 3\n", out)
     assert set(np.loadtxt("spins.txt")[:, 1:].ravel()) == {-1.0, 1.0}
 
@@ -187,7 +236,8 @@ def test_solve_answers_a_family_recorded_from_training(monkeypatch, capsys, tmp_
     [
         (["nix.txt"], r"No such file.*nix\.txt"),
         (["p.csv"], r"p\.csv: a problem file must end in \.txt"),
-        (["p.txt", "--number", "2"], "no number 2"),
+        (["p.txt", "--number", "2"], "holds a single problem"),
+        (["p.txt", "--format", "gset"], "unknown format 'gset'; choose one of beasley"),
         (["p.txt", "--solver", "magic"], "unknown solver 'magic'"),
         (["p.txt", "--option", "seed"], "--option must be key=value, got 'seed'"),
         (["p.txt", "--option", "sweeps=3"], "'auto' has no option sweeps"),

@@ -8,16 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from qpsbgd import QPSBGD, BinaryConnect, ProxQuant
 from qpsbgd.nn import BinaryConv2d, BinaryLinear, sign
-from qpsbgd.nn.tape import Tape
-
-CONVOLUTIONS = [
-    {},
-    {"stride": 2},
-    {"padding": 1},
-    {"dilation": 2},
-    {"stride": (2, 1), "padding": (1, 2), "dilation": (1, 2)},
-]
+from qpsbgd.nn.tape import Tape, taped
 
 
 def linear():
@@ -104,26 +97,6 @@ def test_a_linear_layer_computes_with_binary_weights_gain_and_bias(gain, shape):
     assert torch.equal(layer.binary_weight.abs(), torch.ones(3, 5))
 
 
-@pytest.mark.parametrize("options", CONVOLUTIONS)
-def test_a_convolution_is_torchs_own_with_binary_weights(options):
-    layer = with_random_bias(BinaryConv2d(2, 3, (2, 3), gain=0.5, bias=True, **options))
-    x = torch.randn(4, 2, 8, 9)
-    expected = F.conv2d(x, 0.5 * layer.binary_weight, layer.bias, **options)
-    torch.testing.assert_close(layer(x), expected)
-    torch.testing.assert_close(layer(x[0]), expected[0])
-
-
-@pytest.mark.parametrize("batched", [True, False])
-@pytest.mark.parametrize("options", CONVOLUTIONS)
-def test_input_rows_times_weight_rows_are_the_outputs_of_a_convolution(options, batched):
-    layer = BinaryConv2d(2, 3, (2, 3), gain=1.0, **options)
-    x = torch.randn(4, 2, 8, 9) if batched else torch.randn(2, 8, 9)
-    torch.testing.assert_close(
-        layer.input_rows(x) @ layer.binary_weight.flatten(1).T,
-        layer.grad_rows(layer(x)),
-    )
-
-
 @pytest.mark.parametrize(("make", "function"), [(linear, F.linear), (convolution, partial(F.conv2d, padding=1))])
 def test_the_real_weights_are_used_in_training_only_and_where_asked_for(make, function):
     layer, x = make(), inputs()
@@ -145,12 +118,10 @@ def test_the_real_weights_are_used_in_training_only_and_where_asked_for(make, fu
         (lambda: BinaryLinear(3, 3, gain=-1.0), "positive number, got -1.0"),
         (lambda: BinaryLinear(3, 3, gain=math.nan), "positive number, got nan"),
         (lambda: BinaryLinear(3, 3, gain=math.inf), "positive number, got inf"),
-        (lambda: BinaryConv2d(1, 1, 0), "kernel_size must be a whole number of at least 1.*got 0"),
-        (lambda: BinaryConv2d(1, 1, (1, 2, 3)), "kernel_size must be .* a pair"),
-        (lambda: BinaryConv2d(1, 1, 3, stride=0), "stride must be a whole number of at least 1.*got 0"),
-        (lambda: BinaryConv2d(1, 1, 3, padding="same"), "padding must be a whole number .*got 'same'"),
-        (lambda: BinaryConv2d(1, 1, 3, padding=-1), "padding must be a whole number of at least 0.*got -1"),
-        (lambda: BinaryConv2d(1, 1, 3, dilation=1.5), "dilation must be a whole number .*got 1.5"),
+        (lambda: BinaryLinear(3, 3, bits=0), "bits must be a whole number from 1 to 8, got 0"),
+        (lambda: BinaryLinear(3, 3, bits=9), "from 1 to 8, got 9"),
+        (lambda: BinaryLinear(3, 3, bits=1.5), "from 1 to 8, got 1.5"),
+        (lambda: BinaryLinear(3, 3, bits=True), "from 1 to 8, got True"),
     ],
 )
 def test_bad_arguments_raise_and_say_what_must_hold(make, message):
@@ -185,10 +156,7 @@ def test_a_state_dict_carries_the_latent_weights_and_the_bias_over(make):
     ("layer", "text"),
     [
         (BinaryLinear(4, 3), "BinaryLinear(4, 3, gain=0.5, bias=False)"),
-        (
-            BinaryConv2d(1, 2, 2, stride=2),
-            "BinaryConv2d(1, 2, (2, 2), stride=(2, 2), padding=(0, 0), dilation=(1, 1), gain=0.5, bias=False)",
-        ),
+        (BinaryLinear(4, 3, True, bits=2), "BinaryLinear(4, 3, gain=0.5, bias=True, bits=2)"),
     ],
 )
 def test_repr_shows_how_the_layer_was_made(layer, text):
@@ -253,3 +221,112 @@ def test_nested_tensors_are_refused():
         nested = torch.nested.nested_tensor([torch.randn(2, 4), torch.randn(3, 4)])
     with pytest.raises(TypeError, match="enable_nested_tensor=False"):
         BinaryLinear(4, 3)(nested)
+
+
+@pytest.mark.parametrize("bits", [1, 2, 3, 8])
+def test_coefficients_are_halved_from_plane_to_plane_and_have_norm_one(bits):
+    coefficients = torch.tensor(BinaryLinear(4, 3, bits=bits).coefficients, dtype=torch.float64)
+    torch.testing.assert_close(coefficients.norm(), torch.ones((), dtype=torch.float64))
+    torch.testing.assert_close(coefficients[:-1], 2 * coefficients[1:])
+
+
+@pytest.mark.parametrize("bits", [2, 3])
+def test_weights_of_several_bits_are_sums_of_planes(bits):
+    layer = BinaryLinear(200, 100, bits=bits)
+    assert layer.weight.shape == layer.binary_weight.shape == (100, bits, 200)
+    assert layer.quantized_weight.shape == (100, 200)
+    expected = sum(c * layer.weight[:, b].sign() for b, c in enumerate(layer.coefficients))
+    torch.testing.assert_close(layer.quantized_weight, expected.detach())
+    assert len(layer.quantized_weight.unique()) == 2**bits
+    assert layer.quantized_weight.var() == pytest.approx(1, abs=0.02)
+
+
+def test_bits_change_neither_the_gain_nor_the_range_of_fresh_weights():
+    one, three = BinaryLinear(200, 100), BinaryLinear(200, 100, bits=3)
+    assert one.gain == three.gain
+    assert one.initial_bound == three.initial_bound == math.sqrt(1.5 / 300)
+    assert three.weight.abs().amax((0, 2)).min() > 0.99 * three.initial_bound
+
+
+@pytest.mark.parametrize("bits", [1, 3])
+@pytest.mark.parametrize("shape", [(5,), (4, 5), (2, 3, 5)])
+def test_rows_of_a_linear_layer_explain_outputs_and_gradients(bits, shape):
+    layer, x = BinaryLinear(5, 3, bits=bits).double(), torch.randn(shape, dtype=torch.float64)
+    output = layer(x)
+    rows, weights = layer.input_rows(x), layer.binary_weight.flatten(1)
+    torch.testing.assert_close(layer.gain * rows @ weights.T, layer.grad_rows(output))
+    assert layer.num_rows(output.shape) == len(rows)
+    grad = torch.randn_like(output)
+    output.backward(grad)
+    torch.testing.assert_close(layer.gain * layer.grad_rows(grad).T @ rows, layer.weight.grad.flatten(1))
+    at = torch.randint(0, len(rows), (4,))
+    assert torch.equal(layer.input_rows(x, at), rows[at])
+    assert torch.equal(layer.grad_rows(grad, at=at), layer.grad_rows(grad)[at])
+
+
+def test_real_planes_are_used_in_training_where_asked_for():
+    layer, x = BinaryLinear(5, 3, bits=2, gain=1.0), torch.randn(4, 5)
+    layer.latent_forward = True
+    real = sum(c * layer.weight[:, b] for b, c in enumerate(layer.coefficients))
+    torch.testing.assert_close(layer(x), x @ real.T)
+    torch.testing.assert_close(layer.eval()(x), x @ layer.quantized_weight.T)
+
+
+def fitted(make, bits, steps=200):
+    """A layer fitted to real weights, and its relative error before and after."""
+    layer, teacher = BinaryLinear(12, 4, bits=bits), torch.randn(4, 12) / math.sqrt(12)
+
+    def error():
+        return ((layer.gain * layer.quantized_weight - teacher).norm() / teacher.norm()).item()
+
+    before = error()
+    optimizer = make(layer)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    for _ in range(steps):
+        x = torch.randn(64, 12)
+        optimizer.zero_grad()
+        (layer(x) - x @ teacher.T).square().mean().backward()
+        optimizer.step()
+        schedule.step()
+    return layer, before, error()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        partial(QPSBGD, lr=0.03, solver="descent"),
+        partial(QPSBGD, steps=200),
+        partial(BinaryConnect, lr=0.01),
+        partial(ProxQuant, lr=0.1, steps=200),
+    ],
+)
+def test_every_optimiser_trains_all_planes_of_a_layer(make):
+    torch.manual_seed(0)
+    layer, before, after = fitted(make, bits=2)
+    assert after < before / 1.5
+    torch.manual_seed(0)
+    start = BinaryLinear(12, 4, bits=2)
+    assert (layer.binary_weight != start.binary_weight).any(2).any(0).all()
+
+
+def test_more_bits_fit_real_weights_better():
+    errors = [fitted(partial(BinaryConnect, lr=0.01), bits)[2] for bits in (1, 2, 3)]
+    assert errors[0] > 1.1 * errors[1] > 1.1**2 * errors[2]
+
+
+def test_the_rows_of_a_recorded_pass_hold_every_plane():
+    layer, x = BinaryLinear(4, 3, bits=2), torch.randn(6, 4)
+    with taped([layer]) as (tape,):
+        layer(x).sum().backward()
+        assert torch.equal(tape.read().inputs, layer.input_rows(x))
+
+
+@pytest.mark.parametrize("make", [lambda: BinaryLinear(5, 3, bits=2), lambda: BinaryConv2d(2, 3, 3, padding=1)])
+def test_layers_compute_in_half_precision_where_asked_for(make):
+    layer = make()
+    x = inputs()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert layer(x).dtype == torch.bfloat16
+        torch.testing.assert_close(layer(x).float(), layer(x.float()).float())
+    torch.testing.assert_close(layer(x), layer.bfloat16()(x.bfloat16()).float(), rtol=0.05, atol=0.05)
+    assert layer.weight.dtype == torch.bfloat16

@@ -170,7 +170,7 @@ def test_autocast_gives_single_precision_records_and_a_working_step(dtype):
     model = nn.Sequential(
         BinaryConv2d(2, 3, 3), nn.Hardtanh(inplace=True), BinaryConv2d(3, 2, 3), nn.Flatten(), BinaryLinear(8, 2)
     )
-    optimizer = QPSBGD(model, lr=0.1)
+    optimizer = QPSBGD(model, lr=0.1, solver="descent")
     before = [weight.detach().clone() for weight in model.parameters()]
     with torch.autocast("cpu", dtype):
         output = model(torch.randn(3, 2, 6, 6))
@@ -271,7 +271,7 @@ def test_clear_forgets_all_rows():
 
 def test_recording_leaves_the_tape_of_an_optimiser_alone():
     layer = BinaryLinear(4, 3)
-    optimizer = QPSBGD(layer)
+    optimizer = QPSBGD(layer, solver="descent")
     own = layer.tape
     x = rows()
     layer(x).sum().backward()
@@ -283,7 +283,7 @@ def test_recording_leaves_the_tape_of_an_optimiser_alone():
 
 def test_recording_puts_the_tapes_back_after_an_error():
     layer = BinaryLinear(4, 3)
-    QPSBGD(layer)
+    QPSBGD(layer, solver="descent")
     own = layer.tape
     with pytest.raises(ZeroDivisionError), taped([layer]):
         raise ZeroDivisionError

@@ -131,7 +131,7 @@ def test_a_run_resumed_from_state_dicts_equals_an_uninterrupted_one_bit_for_bit(
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"update": "rmsprop"}, ValueError, "update must be one of sgd, sign, adam, got 'rmsprop'"),
+        ({"update": "rmsprop"}, ValueError, "update must be one of sgd, sign, adam, normalized, got 'rmsprop'"),
         ({"lr": -1}, ValueError, "lr must be at least 0"),
         ({"momentum": 1.0}, ValueError, "momentum must be at least 0 and below 1"),
         ({"update": "adam", "momentum": 0.9}, ValueError, '"adam" takes betas instead of momentum'),
@@ -144,3 +144,21 @@ def test_a_run_resumed_from_state_dicts_equals_an_uninterrupted_one_bit_for_bit(
 def test_bad_options_raise(options, error, message):
     with pytest.raises(error, match=message):
         BinaryConnect(small_model(), **options)
+
+
+@pytest.mark.parametrize("size", [1e-30, 1.0, 1e30])
+def test_a_normalised_step_has_the_size_of_the_rate_whatever_the_gradient(size):
+    layer = BinaryLinear(40, 30)
+    optimizer = BinaryConnect(layer, lr=0.01, update="normalized", clip=None)
+    before = layer.weight.detach().clone()
+    layer.weight.grad = size * torch.randn(30, 40)
+    optimizer.step()
+    assert (layer.weight.detach() - before).square().mean().sqrt().item() == pytest.approx(0.01, rel=1e-4)
+
+
+def test_a_normalised_step_of_no_gradient_changes_nothing():
+    layer = BinaryLinear(40, 30)
+    before = layer.weight.detach().clone()
+    layer.weight.grad = torch.zeros(30, 40)
+    BinaryConnect(layer, update="normalized").step()
+    assert torch.equal(layer.weight.detach(), before)

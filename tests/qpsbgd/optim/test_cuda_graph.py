@@ -1,15 +1,18 @@
 import copy
+from functools import partial
 
 import pytest
 import torch
 from torch import nn
 
-from qpsbgd import QPSBGD
+import qpsbgd
 from qpsbgd.nn import BinaryLinear
 from qpsbgd.optim import cuda_graph
 from qpsbgd.qubo import QuboFamily
 from qpsbgd.solvers import Solver, make_solver
 from qpsbgd.solvers.search.landscape import sign_start
+
+QPSBGD = partial(qpsbgd.QPSBGD, projection="spins")
 
 pytest.importorskip("triton", reason="CUDA graphs of a step need triton")
 if not torch.cuda.is_available():

@@ -2,6 +2,7 @@ import copy
 import io
 import math
 import pickle
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,12 +10,15 @@ import torch
 from torch import nn
 from torch.optim import lr_scheduler
 
-from qpsbgd import QPSBGD, BinaryConnect, ProxQuant
+import qpsbgd
+from qpsbgd import BinaryConnect, ProxQuant
 from qpsbgd.nn import BinaryConv2d, BinaryLinear
 from qpsbgd.qubo import Solution
 from qpsbgd.qubo.binary_map import binary_map
 from qpsbgd.solvers import Solver, make_solver
 from qpsbgd.solvers.exact.exact import Exact
+
+QPSBGD = partial(qpsbgd.QPSBGD, projection="spins")
 
 
 class Interrupted(Solver):
@@ -603,7 +607,11 @@ def test_bad_options_raise(options, error, message):
     ("group", "error", "message"),
     [
         ({"lr": 0.1}, ValueError, 'needs the key "params"'),
-        ({"params": BinaryLinear(2, 2), "beta": 0.1}, TypeError, "QPSBGD has no option beta; it has lr, scale"),
+        (
+            {"params": BinaryLinear(2, 2), "beta": 0.1},
+            TypeError,
+            "QPSBGD has no option beta; it has lr, projection, scale",
+        ),
         ({"params": BinaryLinear(2, 2), "lr": -1}, ValueError, "lr must be at least 0"),
         ({"params": BinaryLinear(2, 2), "solver": "exact"}, TypeError, "no option solver"),
     ],
@@ -852,7 +860,7 @@ def test_numpy_numbers_are_taken_as_options(kind):
 def test_numpy_numbers_are_taken_everywhere():
     layer = BinaryLinear(4, 3, gain=np.float32(0.5))
     assert layer.gain == 0.5
-    ProxQuant(layer, total_steps=np.int64(10))
+    ProxQuant(layer, steps=np.int64(10))
     QPSBGD(layer, scale=np.float32(2.0), momentum=np.float64(0.5), clip=np.float32(1.0))
     family = binary_map(torch.randn(5, 4), torch.randn(5, 3), scale=np.float32(2.0))
     assert family.linear.dtype == torch.float32

@@ -1,11 +1,14 @@
 import warnings
+from functools import partial
 
 import pytest
 import torch
 from torch import nn
 
-from qpsbgd import QPSBGD
+import qpsbgd
 from qpsbgd.nn import BinaryLinear
+
+QPSBGD = partial(qpsbgd.QPSBGD, projection="spins")
 
 
 def small_model():

@@ -1,15 +1,21 @@
+import gzip
 import io
 import sys
+import tracemalloc
 import zipfile
 
 import dimod
 import numpy as np
 import pytest
+import scipy.sparse
 import torch
 from dimod.serialization import coo
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from qpsbgd.qubo.problem_files import load_family, read_problem, save_assignment, save_family
+from qpsbgd.qubo.problem_files import FORMATS, load_family, read_problem, save_assignment, save_family
 from qpsbgd.qubo.problems import bqm_problem, ising_problem, qubo_problem
+from qpsbgd.qubo.sparse import SparseIsing
 from qpsbgd.solvers import make_solver
 from qpsbgd.testing import random_family
 
@@ -60,14 +66,6 @@ def test_coo_over_spins_is_what_dimod_writes(tmp_path):
         assert problem.energies(spins_of(*bits)).item() == pytest.approx(bqm.energy([2 * b - 1 for b in bits]))
 
 
-def test_several_problems_of_the_or_library_are_told_apart(tmp_path):
-    path = written(tmp_path, "p.txt", "2\n" + BEASLEY + "1 1\n1 1 7\n")
-    assert read_problem(path).labels == (1, 2, 3)
-    assert read_problem(path, number=2).energies(spins_of(1)).item() == 7
-    with pytest.raises(ValueError, match=r"holds 2 problem.*no number 3"):
-        read_problem(path, number=3)
-
-
 @pytest.mark.parametrize("vartype", ["SPIN", "BINARY"])
 def test_a_dimod_file_keeps_labels_vartype_and_energies(tmp_path, vartype):
     bqm = dimod.BinaryQuadraticModel({"a": 1.0, "b c": -2.0}, {("a", "b c"): 0.5}, 3.0, vartype)
@@ -80,18 +78,34 @@ def test_a_dimod_file_keeps_labels_vartype_and_energies(tmp_path, vartype):
 
 
 def test_a_maximized_problem_has_its_own_energies_and_the_highest_is_found(tmp_path):
-    problem = read_problem(written(tmp_path, "p.txt", BEASLEY)).maximized()
+    problem = read_problem(written(tmp_path, "p.txt", COO)).maximized()
     solution = make_solver("exact").solve(problem.family)
-    assert problem.energies(solution.spins).item() == 5
-    assert problem.values(solution.spins)[:, 0].tolist() == [1, 0, 0]
-    assert problem.summary(solution)["best energy"] == "5"
+    assert problem.energies(solution.spins).item() == 0
+    assert problem.values(solution.spins)[:, 0].tolist() == [0, 0]
+    assert problem.summary(solution)["best energy"] == "0"
 
 
-def test_maximizing_twice_is_maximizing_once(tmp_path):
-    problem = read_problem(written(tmp_path, "p.txt", BEASLEY)).maximized().maximized()
-    solution = make_solver("exact").solve(problem.family)
-    assert problem.maximize
-    assert problem.energies(solution.spins).item() == 5
+def test_a_summary_has_the_files_own_value_and_the_energy_that_was_minimised(tmp_path):
+    problem = read_problem(written(tmp_path, "p.txt", BEASLEY))
+    summary = problem.summary(make_solver("exact").solve(problem.family))
+    assert summary["problem"] == "n = 3 variables (BINARY), m = 1, value maximised"
+    assert (summary["best value"], summary["energy"]) == ("5", "-5")
+    turned = problem.minimized()
+    summary = turned.summary(make_solver("exact").solve(turned.family))
+    assert summary["problem"] == "n = 3 variables (BINARY), m = 1, value minimised"
+    assert (summary["best value"], summary["energy"]) == ("-1", "-1")
+
+
+@pytest.mark.parametrize("name", ["p.txt", "p.npz"])
+def test_maximizing_and_minimizing_twice_is_doing_so_once(tmp_path, name):
+    problem = read_problem(written(tmp_path, name, BEASLEY if name == "p.txt" else {"Q": -np.eye(3)}))
+    highest, lowest = problem.maximized().maximized(), problem.minimized().minimized()
+    assert highest.maximize and not lowest.maximize
+    for bits in np.ndindex(2, 2, 2):
+        assert (
+            highest.energies(spins_of(*bits)) == lowest.energies(spins_of(*bits)) == problem.energies(spins_of(*bits))
+        )
+        assert highest.family.energies(spins_of(*bits)) == -lowest.family.energies(spins_of(*bits))
 
 
 @pytest.mark.parametrize("name", ["Q", "qubo"])
@@ -149,23 +163,24 @@ def test_an_assignment_with_numbers_as_labels_is_read_by_numpy(tmp_path):
 
 
 BAD = {
-    "unknown suffix": ("p.csv", "0 0 1\n", r"must end in \.txt, \.bqm or \.npz, got '\.csv'"),
+    "unknown suffix": ("p.csv", "0 0 1\n", r"must end in \.txt, .*got '\.csv'; .*--format NAME"),
     "empty text": ("p.txt", "# nothing\n", "is empty"),
     "no text": ("p.txt", b"\xff\xfe\x00\x81", "UTF-8"),
     "words": ("p.txt", "0 0 1\n0 one 2\n", "line 2 must be `i j value`.*'0 one 2'"),
     "too many fields": ("p.txt", "0 0 1 4\n", "line 1 must be `i j value`"),
     "too few fields": ("p.txt", "0 0 1\n0 1\n", "line 2 must be `i j value`"),
-    "negative index": ("p.txt", "0 0 1\n-1 0 2\n", "line 2: i and j must be from 0, got -1 and 0"),
-    "index of zero": ("p.txt", "2 1\n0 1 2\n", "line 2: i and j must be from 1 to n = 2, got 0 and 1"),
-    "index above n": ("p.txt", "2 1\n1 3 2\n", "line 2: i and j must be from 1 to n = 2, got 1 and 3"),
+    "negative index": ("p.txt", "0 0 1\n-1 0 2\n", "line 2: i and j must be from 0 to 9999999, got '-1 0 2'"),
+    "index of zero": ("p.txt", "2 1\n0 1 2\n", "line 2: i and j must be from 1 to 2, got '0 1 2'"),
+    "index above n": ("p.txt", "2 1\n1 3 2\n", "line 2: i and j must be from 1 to 2, got '1 3 2'"),
     "cut off": ("p.txt", "2 3\n1 1 2\n", "must hold 3 entries as its header says, but holds 1"),
     "too long": ("p.txt", "2 1\n1 1 2\n1 2 2\n", "must hold 1 entries as its header says, but holds 2"),
-    "a place twice": ("p.txt", "2 2\n1 2 2\n2 1 2\n", "one of them comes twice"),
+    "a place twice": ("p.txt", "2 3\n1 2 2\n1 1 1\n2 1 2\n", "line 4: .* this one comes twice, got '2 1 2'"),
     "no problem left": ("p.txt", "1\n", "ends before problem 1 of 1"),
-    "bad header": ("p.txt", "1\n1 1 1\n", "line 2 must be a header"),
+    "bad header": ("p.txt", "1\n1 1 1\n", "line 2 must hold whole numbers `n count`, got '1 1 1'"),
     "wordy header": ("p.txt", "n 3\n", "line 1 must hold whole numbers"),
     "no variables": ("p.txt", "0 0\n", "at least one variable"),
     "NaN in text": ("p.txt", "0 0 nan\n", "NaN"),
+    "packed damage": ("p.txt.gz", b"not packed", r"not a complete \.gz file"),
     "damaged bqm": ("p.bqm", b"DIMODBQM and then nonsense", "not a complete .bqm file of dimod"),
     "foreign bqm": ("p.bqm", b"PK", "not a complete .bqm file of dimod"),
     "empty bqm": ("p.bqm", file_of(dimod.BinaryQuadraticModel("SPIN")), "at least one variable"),
@@ -218,10 +233,110 @@ def test_a_missing_file_is_an_os_error(tmp_path, name):
         read_problem(tmp_path / name)
 
 
-@pytest.mark.parametrize("text", ["0 99999999999999999999 1\n", "20000 1\n1 1 1\n"])
-def test_a_problem_too_large_to_be_dense_is_refused(tmp_path, text):
+def test_a_problem_too_large_to_be_dense_is_read_and_only_then_refused(tmp_path):
+    problem = read_problem(written(tmp_path, "p.txt", "20000 1\n1 1 1\n"))
+    assert problem.energies(torch.ones(20000, 1)).item() == 1
     with pytest.raises(MemoryError, match="up to 10000 variables"):
-        read_problem(written(tmp_path, "p.txt", text))
+        problem.family  # noqa: B018
+
+
+@pytest.mark.parametrize("name", ["p.rud", "p.mtx", "p.coo", "p.qubo", "p.bqm", "p.npz"])
+def test_a_large_sparse_file_takes_memory_by_its_couplings(tmp_path, name):
+    n = 30_000
+    rows = np.tile(np.arange(n), 3)
+    cols = (rows + np.repeat([1, 10, 100], n)) % n
+    if name == "p.bqm":
+        content = file_of(
+            dimod.BinaryQuadraticModel.from_numpy_vectors(np.ones(n), (rows, cols, np.ones(3 * n)), 0, "SPIN")
+        )
+    elif name == "p.npz":
+        content = None
+        scipy.sparse.save_npz(tmp_path / name, scipy.sparse.csr_array((np.ones(3 * n), (rows, cols)), (n, n)))
+    else:
+        first = 1 if name in ("p.rud", "p.mtx") else 0
+        header = {"p.rud": f"{n} {3 * n}\n", "p.coo": "", "p.qubo": f"p qubo 0 {n} 0 {3 * n}\n"}.get(
+            name, f"%%MatrixMarket matrix coordinate integer symmetric\n{n} {n} {3 * n}\n"
+        )
+        pairs = zip((rows + first).tolist(), (cols + first).tolist(), strict=True)
+        content = header + "".join(f"{row} {col} 1\n" for row, col in pairs)
+    path = tmp_path / name if content is None else written(tmp_path, name, content)
+    del content
+    tracemalloc.start()
+    problem = read_problem(path, format="mtx" if name == "p.mtx" else None)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert isinstance(problem.model, SparseIsing)
+    assert problem.model.num_couplings == 3 * n
+    assert peak < 400 * 3 * n  # bytes; a dense matrix would take 7.2 GB
+
+
+@pytest.mark.parametrize("form", ["csr", "csc", "coo"])
+@pytest.mark.parametrize("name", ["p.npz", "p.npz.gz"])
+def test_a_sparse_matrix_of_scipy_is_a_qubo(tmp_path, form, name):
+    matrix = np.array([[1, -4, 0], [1, 2, 0], [0, 0, 0]])
+    scipy.sparse.save_npz(tmp_path / "p.npz", scipy.sparse.coo_array(matrix).asformat(form))
+    if name.endswith(".gz"):
+        (tmp_path / name).write_bytes(gzip.compress((tmp_path / "p.npz").read_bytes()))
+    problem = read_problem(tmp_path / name)
+    assert isinstance(problem.model, SparseIsing)
+    assert (problem.format, problem.vartype, problem.labels) == ("npz", "BINARY", (0, 1, 2))
+    for bits in np.ndindex(2, 2, 2):
+        assert problem.energies(spins_of(*bits)).item() == np.array(bits) @ matrix @ np.array(bits)
+
+
+SPARSE = {"format": np.array(b"csr"), "shape": [2, 2], "data": [1.0], "indices": [1], "indptr": [0, 1, 1]}
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"format": np.array(b"dia")}, r"csr, csc or coo, got 'dia'; convert it with \.tocsr\(\)"),
+        ({"format": np.array(b"coo")}, r"must have arrays \['col', 'row'\]"),
+        ({"shape": [2, 3]}, r"shape \(n, n\), got \(2, 3\)"),
+        ({"shape": [0, 0], "indptr": [0], "indices": [], "data": []}, "at least one variable"),
+        ({"indptr": [0, 1]}, "indptr must ascend"),
+        ({"indptr": [0, 2, 1]}, "indptr must ascend"),
+        ({"indptr": []}, "indptr must ascend"),
+        ({"indices": [2]}, "must be from 0 to n - 1 = 1, got 2"),
+        ({"indices": [0.5]}, "indices must be a list of whole numbers"),
+        ({"indices": [np.nan]}, "indices must be a list of whole numbers"),
+        ({"data": [np.inf]}, "must be finite"),
+        ({"data": [1.0, 2.0]}, "of one length"),
+        ({"format": np.array("csr")}, "'format' must hold real numbers"),
+    ],
+)
+def test_a_sparse_matrix_whose_parts_do_not_fit_is_refused(tmp_path, changed, message):
+    assert read_problem(written(tmp_path, "p.npz", SPARSE)).energies(spins_of(1, 1)).item() == 1
+    with pytest.raises(ValueError, match=message):
+        read_problem(written(tmp_path, "p.npz", SPARSE | changed))
+
+
+@pytest.mark.parametrize("name", ["p.bqm.gz", "p.npz.gz", "p.txt.gz"])
+def test_a_compressed_file_is_read_like_the_one_inside_it(tmp_path, name):
+    inner = tmp_path / name.removesuffix(".gz")
+    written(
+        tmp_path,
+        inner.name,
+        {"p.bqm": file_of(dimod.BinaryQuadraticModel({"a": 1.0, "b": 0.0}, {"ab": 2.0}, 3.0, "SPIN"))}.get(
+            inner.name, {"Q": np.eye(2)} if inner.name == "p.npz" else COO
+        ),
+    )
+    (tmp_path / name).write_bytes(gzip.compress(inner.read_bytes()))
+    for bits in np.ndindex(2, 2):
+        assert read_problem(tmp_path / name).energies(spins_of(*bits)) == read_problem(inner).energies(spins_of(*bits))
+    for part in (0, 5, -1, -9):
+        (tmp_path / name).write_bytes(gzip.compress(inner.read_bytes())[:part])
+        with pytest.raises(ValueError, match="p\\."):
+            read_problem(tmp_path / name)
+
+
+def test_the_format_given_wins_over_the_suffix(tmp_path):
+    assert read_problem(written(tmp_path, "p.csv", COO), format="coo").labels == (0, 1)
+    assert read_problem(written(tmp_path, "p.txt", file_of(dimod.BQM({"a": 1}, {}, "SPIN"))), format="bqm").labels == (
+        "a",
+    )
+    with pytest.raises(ValueError, match="unknown format 'gset'; choose one of beasley, biqmac, maxcut"):
+        read_problem(tmp_path / "p.csv", format="gset")
 
 
 @pytest.mark.parametrize("name", ["p.bqm", "p.npz"])
@@ -255,6 +370,41 @@ def test_bqm_files_of_every_kind_are_read_as_dimod_reads_them(tmp_path, version,
         assert problem.energies(spins_of(*bits)).item() == pytest.approx(bqm.energy(values), rel=1e-6)
 
 
+TEXTS = {
+    "p.txt": BEASLEY,
+    "p.coo": COO,
+    "p.rud": "4 3\n1 2 1\n2 3 -1\n3 4 1\n",
+    "p.sparse": BEASLEY,
+    "p.qubo": "c a\np qubo 0 2 2 1\n0 0 1\n1 1 -1\n0 1 2\n",
+    "p.mtx": "%%MatrixMarket matrix coordinate real symmetric\n% a\n2 2 2\n1 1 1\n2 1 -3\n",
+    "several.txt": f"2\n{BEASLEY}1 1\n1 1 7\n",
+}
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.sampled_from([*TEXTS, "p.bqm", "p.npz", "p", "p.1.gz"]),
+    st.one_of(
+        st.binary(max_size=60),
+        st.text(max_size=60).map(lambda text: text.encode("utf-8", "surrogatepass")),
+        st.lists(
+            st.sampled_from([*"0123 4-9\n\n\t#%cp.e_", " 1 2", "\n1 2 3", "99999999999999999999", "nan", "2 1\n"])
+        ).map(lambda parts: "".join(parts).encode()),
+    ),
+    st.sampled_from([None, *FORMATS]),
+    st.sampled_from([None, 0, 1, 2]),
+)
+def test_any_content_is_read_or_refused_in_one_line(tmp_path, name, content, format, number):
+    path = written(tmp_path, name, gzip.compress(content) if name.endswith(".gz") else content)
+    try:
+        problem = read_problem(path, format=format, number=number)
+    except ValueError as error:
+        assert str(error).startswith(f"{path}: ")
+        assert "\n" not in str(error)
+    else:
+        assert problem.format in FORMATS
+
+
 def damaged(whole, generator):
     """The content with a byte changed, a bit flipped, a piece missing, doubled or zeroed."""
     content = bytearray(whole)
@@ -273,7 +423,9 @@ def damaged(whole, generator):
     return bytes(content)
 
 
-@pytest.mark.parametrize("name", ["labelled.bqm", "plain.bqm", "old.bqm", "stored.npz", "packed.npz", "p.txt"])
+@pytest.mark.parametrize(
+    "name", ["labelled.bqm", "plain.bqm", "old.bqm", "stored.npz", "packed.npz", "sparse.npz", *TEXTS]
+)
 def test_damaged_files_are_read_or_refused_in_one_line_and_nothing_else_happens(tmp_path, name):
     bqm = dimod.generators.gnp_random_bqm(6, 0.7, "SPIN", random_state=0)
     named = bqm.relabel_variables(dict(enumerate("abcdef")), inplace=False)
@@ -282,10 +434,12 @@ def test_damaged_files_are_read_or_refused_in_one_line_and_nothing_else_happens(
     path = tmp_path / name
     if name == "stored.npz":
         np.savez(path, **arrays)
+    elif name == "sparse.npz":
+        np.savez(path, **SPARSE)
     elif name == "packed.npz":
         np.savez_compressed(path, **arrays)
     else:
-        written(tmp_path, name, BEASLEY if name == "p.txt" else file_of(named if name == "labelled.bqm" else bqm))
+        written(tmp_path, name, TEXTS.get(name) or file_of(named if name == "labelled.bqm" else bqm))
     if name == "old.bqm":
         with named.to_file(version=1) as file:
             path.write_bytes(file.read())
@@ -297,7 +451,7 @@ def test_damaged_files_are_read_or_refused_in_one_line_and_nothing_else_happens(
         try:
             read_problem(path)
         except (ValueError, MemoryError) as error:
-            refused += 1
+            refused += 1  # MemoryError: an archive of a huge array
             assert str(path) in str(error)
             assert "\n" not in str(error)
     assert refused > 50
@@ -367,3 +521,29 @@ def test_qubo_and_ising_problems_agree_with_dimod():
         assert qubo_problem(matrix, offset=0.5).energies(spins).item() == pytest.approx(qubo.energy(list(bits)))
         ours = ising_problem(fields, matrix, offset=0.5).energies(spins).item()
         assert ours == pytest.approx(ising.energy([2 * b - 1 for b in bits]))
+
+
+@pytest.mark.parametrize(
+    ("places", "neighbours", "biases", "message"),
+    [
+        ([0, 2, 3], [1, 2, 0, 0], [1, 2, 1, 2], None),
+        ([0, 2, 3], [1, 2, 0, 0], [1, 2, 1, 3], "the two copies of a quadratic bias differ"),
+        ([0, 2, 3], [1, 2, 0, 1], [1, 2, 1, 2], "a quadratic bias has no second copy"),
+        ([0, 2, 4], [1, 1, 0, 0], [1, 1, 1, 1], "a pair of variables has two quadratic biases"),
+        ([0, 2, 3], [1, 3, 0, 0], [1, 2, 1, 2], "belongs to no pair of variables"),
+        ([0, 2, 3], [1, 0, 0, 0], [1, 2, 1, 2], "belongs to no pair of variables"),
+        ([0, 3, 2], [1, 2, 0, 0], [1, 2, 1, 2], "out of order"),
+        ([1, 2, 3], [1, 2, 0, 0], [1, 2, 1, 2], "out of order"),
+    ],
+)
+def test_couplings_of_a_bqm_file_that_contradict_each_other_are_refused(tmp_path, places, neighbours, biases, message):
+    content = file_of(dimod.BinaryQuadraticModel({0: 0.0, 1: 0.0, 2: 0.0}, {(0, 1): 1.0, (0, 2): 2.0}, 0.0, "SPIN"))
+    entry = [("index", "<i4"), ("bias", "<f8")]
+    linear = np.array([(place, 0.0) for place in places], dtype=entry)
+    quadratic = np.array(list(zip(neighbours, biases, strict=True)), dtype=entry)
+    path = written(tmp_path, "p.bqm", content[: -7 * 12] + linear.tobytes() + quadratic.tobytes())
+    if message is None:
+        assert path.read_bytes() == content
+        return
+    with pytest.raises(ValueError, match=message):
+        read_problem(path)

@@ -22,6 +22,7 @@ OPTIONS = {
     "descent": {
         "whole": {"tabu": 0, "tenure": 0, "kicks": 0, "restarts": 0, "seed": 0},
         "not negative or None": {"max_flips", "time_limit"},
+        "flag": {"warm"},
     },
     "annealing": {"whole": {"sweeps": 1, "reads": 1, "seed": 0}, "positive": {"hot", "cold"}},
     "quantum-annealing": {

@@ -1,6 +1,6 @@
 import pytest
 
-from qpsbgd_paper.framework.claims import Claim, judged, paired, stated, two_standard_errors
+from qpsbgd_paper.framework.claims import Claim, half_interval, judged, paired, stated
 from qpsbgd_paper.framework.claims import verdict as verdict_on
 
 HIGHER = {"accuracy": True, "loss": False}
@@ -12,15 +12,26 @@ def verdict(ours, *others, metric="accuracy", **options):
     return judged(Claim("text", "ours", metric, ("x",), against, **options), values, HIGHER)["verdict"]
 
 
-def test_a_difference_beyond_two_standard_errors_is_a_yes_or_a_no():
+def test_a_difference_in_all_pairs_is_a_yes_or_a_no():
     assert verdict([0.9, 0.91], [0.8, 0.81]) == "yes"
     assert verdict([0.8, 0.81], [0.9, 0.91]) == "no"
 
 
-def test_a_smaller_difference_is_within_noise():
-    # Means 0.85 and 0.80, standard deviations √2 · 0.05: two standard errors of the difference are 0.14.
-    assert verdict([0.8, 0.9], [0.75, 0.85]) == "within noise"
-    assert verdict([0.84, 0.86], [0.79, 0.81]) == "yes"
+def test_what_pairs_share_is_no_noise():
+    # The seeds differ by far more than the lines.
+    ours, theirs = [0.51, 0.71, 0.90], [0.50, 0.70, 0.89]
+    assert verdict(ours, theirs) == "yes"
+    assert verdict(ours, theirs[::-1]) == "within noise"
+
+
+def test_a_difference_smaller_than_its_interval_is_within_noise():
+    # Differences 1, 2, 3: mean 2, standard error 1/√3, times Student's 4.303 for three pairs: 2.48. Closer: 1.24.
+    assert verdict([1.0, 2.0, 3.0], [0.0, 0.0, 0.0]) == "within noise"
+    assert verdict([1.5, 2.0, 2.5], [0.0, 0.0, 0.0]) == "yes"
+
+
+def test_a_difference_of_rounding_errors_is_within_noise():
+    assert verdict([0.3, 0.3], [0.1 + 0.2, 0.1 + 0.2]) == "within noise"
 
 
 def test_lower_is_better_for_a_loss():
@@ -34,9 +45,17 @@ def test_the_rival_is_the_best_of_the_others():
 def test_at_least_as_good_needs_a_mean_that_is_no_worse():
     assert verdict([0.8, 0.9], [0.75, 0.85], relation="at least") == "yes"
     assert verdict([0.8, 0.9], [0.8, 0.9], relation="at least") == "yes"
-    assert verdict([0.75, 0.85], [0.8, 0.9], relation="at least") == "within noise"
+    assert verdict([0.75, 0.85], [0.8, 0.81], relation="at least") == "within noise"
     assert verdict([0.9], [0.1], relation="at least") == "within noise"
     assert verdict([0.5, 0.51], [0.8, 0.81], relation="at least") == "no"
+
+
+def test_level_means_no_difference_either_way():
+    assert verdict([0.8, 0.9], [0.85, 0.86], relation="level") == "yes"
+    assert verdict([0.8, 0.9], [0.7, 0.8], relation="level") == "no"
+    assert verdict([0.8, 0.9], [0.9, 1.0], relation="level") == "no"
+    assert verdict([0.9], [0.9], relation="level") == "within noise"
+    assert verdict([0.9, None], [0.9, 0.9], relation="level") == "no"
 
 
 def test_worse_is_worse_than_the_worst():
@@ -81,18 +100,28 @@ def test_a_difference_beyond_the_noise_has_a_sign():
     ]
 
 
-def test_two_standard_errors_by_hand():
-    # Deviations √2 and 2√2 of two values each: errors 1 and 2.
-    assert two_standard_errors([1.0, 3.0]) == pytest.approx(2.0)
-    assert two_standard_errors([1.0, 3.0], [0.0, 4.0]) == pytest.approx(2 * 5**0.5)
+def test_half_of_the_interval_by_hand():
+    # Deviation √2 of two values: standard error 1, Student's t for one degree of freedom.
+    assert half_interval([1.0, 3.0]) == pytest.approx(12.71)
+    # Deviation 1 of three values: standard error 1/√3, two degrees of freedom.
+    assert half_interval([1.0, 2.0, 3.0]) == pytest.approx(4.303 / 3**0.5)
+    many = [0.0, 2.0] * 50
+    assert half_interval(many) == pytest.approx(2.042 * (100 / 99) ** 0.5 / 10)
+    assert half_interval([1.0]) == float("inf")
+
+
+def test_the_quantiles_are_students():
+    stats = pytest.importorskip("scipy.stats")
+    deviations = {n: [0.0] * (n - 1) + [float(n)] for n in range(2, 40)}  # their standard error is 1
+    for n, values in deviations.items():
+        assert half_interval(values) == pytest.approx(stats.t.ppf(0.975, min(n - 1, 30)), rel=1e-3)
 
 
 def test_pairs_are_compared_by_their_differences():
-    # Differences 1 and 2: mean 1.5, two standard errors 1; the spread of the pairs themselves does not matter.
-    found = paired("text", [101.0, 2.0], [100.0, 0.0])
+    found = paired("text", [101.0, 2.0, 1.5], [100.0, 1.0, 0.0])
     assert (found["verdict"], found["source"]) == ("yes", "aim")
-    assert found["detail"] == "51.5 against 50, two standard errors 1 (paired)"
-    assert paired("text", [100.0, 0.0], [101.0, 2.0])["verdict"] == "no"
+    assert found["detail"] == "34.83 against 33.67, difference +1.2 ± 0.72 (paired)"
+    assert paired("text", [100.0, 0.0], [101.0, 1.0])["verdict"] == "no"
     assert paired("text", [1.0, 0.0], [0.0, 1.0])["verdict"] == "within noise"
     assert paired("text", [1.0], [0.0])["verdict"] == "within noise"
 

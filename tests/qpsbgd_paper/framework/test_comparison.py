@@ -5,7 +5,7 @@ import pytest
 
 from qpsbgd_paper.framework.claims import Claim
 from qpsbgd_paper.framework.comparison import MOST_POINTS, Case, Comparison, Metric, Series
-from qpsbgd_paper.framework.methods import Line, rates
+from qpsbgd_paper.framework.methods import Line, extended, rates
 
 calls = []
 
@@ -33,12 +33,13 @@ class Toy(Comparison):
     choosing_seeds: int = 2
     length: int = 5
     diverges: float = 0.0
+    rates: tuple[float, ...] = (1.0, 2.0, 3.0)
 
     def cases(self):
         return [Case("x", reported={"a": 0.5}), Case("y", group="s", short="z")]
 
     def lines(self, case):
-        return {"a": Line("A", "none", rates(1.0, 2.0, 3.0), "ours"), "b": Line("B", "none", rates(7.0))}
+        return {"a": Line("A", "none", rates(*self.rates), "ours"), "b": Line("B", "none", rates(7.0))}
 
     def job(self, case, line, options):
         return {"options": options, "length": self.length, "diverges": self.diverges}
@@ -105,6 +106,40 @@ def test_progress_counts_every_run_once(tmp_path):
     events = list(Toy().run(folder=tmp_path))
     assert [done for _, done, _ in events] == list(range(len(events)))
     assert {total for *_, total in events} == {2 * (3 * 2) + 2 * 2 * 3}
+
+
+def test_a_grid_whose_best_rate_is_at_its_edge_is_extended_until_it_is_not(tmp_path):
+    toy = Toy(rates=(0.1, 0.3))
+    calls.clear()
+    events = list(toy.run(folder=tmp_path))
+    row = rows(toy.summary(folder=tmp_path))["a"]
+    # The best rate in the runs that choose is 2; of those tried, 2.7 is nearest.
+    assert row["grid"] == [[{"lr": 0.1}, {"lr": 0.3}], [{"lr": 0.9}, {"lr": 2.7}]]
+    assert row["options"] == {"lr": 2.7}
+    assert events[-1][1] == events[-1][2] == 2 * (4 * 2) + 2 * 2 * 3
+    done = [done for _, done, _ in events]
+    assert done == sorted(done)
+    calls.clear()
+    list(toy.run(folder=tmp_path))
+    assert not calls, "an extended grid is found again"
+
+
+def test_a_grid_is_extended_a_few_times_at_most(tmp_path):
+    toy = Toy(rates=(0.001, 0.003))
+    list(toy.run(folder=tmp_path))
+    row = rows(toy.summary(folder=tmp_path))["a"]
+    assert row["grid"][1] == [{"lr": 0.009}, {"lr": 0.027}]
+    assert row["options"] == {"lr": 0.027}
+
+
+def test_the_next_rate_lies_beyond_the_edge_of_the_same_other_options():
+    grid = rates(0.1, 0.3, momentum=0.9) + rates(1.0, momentum=0.0)
+    assert extended(grid, grid[0]) == (*grid, {"lr": 0.033, "momentum": 0.9})
+    assert extended(grid, grid[1]) == (*grid, {"lr": 0.9, "momentum": 0.9})
+    assert extended(grid, grid[2]) == grid, "a rate that stands alone is meant"
+    three = rates(1.0, 2.0, 3.0)
+    assert extended(three, three[1]) == three
+    assert extended(({},), {}) == ({},)
 
 
 def test_a_second_call_does_nothing_again(tmp_path):

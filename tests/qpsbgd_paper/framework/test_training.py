@@ -49,6 +49,19 @@ def test_learning_rates_fall_linearly_to_a_fiftieth_or_stay():
     assert [entry[4] for entry in traced()[0] if entry[0] == "loss"] == [1.0] * 3
 
 
+def test_the_sum_of_the_losses_moves_as_many_times_further_as_a_batch_has_rows():
+    start, mean, total = (traced_weight(**options) for options in ({"lr": 0.0}, {}, {"summed": True}))
+    torch.testing.assert_close(total - start, 3 * (mean - start))
+
+
+def traced_weight(*, lr=0.1, **options):
+    torch.manual_seed(0)
+    model, inputs = nn.Linear(2, 1), torch.randn(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+    fit(model, lambda rows: model(inputs[rows]).mean(), rows=[torch.arange(3)], optimizers=[optimizer], **options)
+    return model.weight.detach()
+
+
 def test_every_optimizer_makes_a_step_per_batch():
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
     start = [parameter.clone() for parameter in model.parameters()]

@@ -55,6 +55,11 @@ MATRICES = figure(
     ticks=["first", "second", "third"],
     colour_label="similarity",
 )
+IMAGES = figure(
+    "images",
+    {"title": "two", "values": [[0, 255], [128, 0]], "lines": [{"x": [0, 9], "y": [0, 9], "label": "a line beyond"}]},
+    {"title": "three", "values": [[0, 255, 1]], "lines": [{"x": [1], "y": [0], "style": "points"}]},
+)
 GRAPHS = figure(
     "graphs",
     {
@@ -66,7 +71,7 @@ GRAPHS = figure(
         "labels": ["u", "", "w"],
     },
 )
-ALL = [LINES, HISTOGRAMS, MATRICES, GRAPHS]
+ALL = [LINES, HISTOGRAMS, MATRICES, IMAGES, GRAPHS]
 
 
 def texts(svg):
@@ -93,6 +98,7 @@ def test_all_that_is_named_is_in_the_picture():
     assert {"update 0", "energy", "optimum", "100"} <= set(texts(figure_svg(HISTOGRAMS)))
     assert {"one", "a", "b", "c", "d", "first", "second", "similarity"} <= set(texts(figure_svg(MATRICES)))
     assert "third" not in texts(figure_svg(MATRICES))
+    assert set(texts(figure_svg(IMAGES))) == {"two", "three", "a line beyond"}
     assert {"triangle", "u", "w"} <= set(texts(figure_svg(GRAPHS)))
 
 

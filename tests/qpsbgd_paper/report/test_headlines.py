@@ -11,7 +11,7 @@ def duel(make_row, make_experiment):
         def rows(ours, baseline):
             return [
                 make_row("qpsbgd", "Ours", kind="ours", values=ours),
-                make_row("qpsbgd-annealed", "Ours (annealed)", kind="ours", values=(0.99, 0.99, 0.99)[: len(ours)]),
+                make_row("qpsbgd-annealed", "Ours (annealed)", kind="variant", values=(0.99, 0.99, 0.99)[: len(ours)]),
                 make_row("bc-sgd", "Theirs", values=baseline),
                 make_row("bc-adam", "Weak", values=(0.1, 0.1, 0.1)[: len(ours)]),
             ]
@@ -26,22 +26,41 @@ HIGH, LOW, NOISY = (0.80, 0.81, 0.82), (0.60, 0.61, 0.62), (0.5, 0.8, 1.1)
 
 
 def test_the_sentence_says_who_won(duel):
-    assert duel((HIGH, LOW)) == ("Ours won.", "Won, 0.810 against 0.610 for Theirs.")
-    assert duel((LOW, HIGH)) == ("Ours lost to the best baseline.", "Lost, 0.610 against 0.810 for Theirs.")
+    assert duel((HIGH, LOW)) == ("Ours won.", "Ours 0.810 (won), best baseline Theirs 0.610.")
+    assert duel((LOW, HIGH)) == ("Ours lost to the best baseline.", "Ours 0.610 (lost), best baseline Theirs 0.810.")
     assert duel((HIGH, NOISY))[0] == "Ours was level with the best baseline."
+
+
+def test_every_form_has_its_say_but_no_other_solver(make_row, make_experiment):
+    rows = [
+        make_row("qpsbgd", "Spins", kind="ours", values=HIGH),
+        make_row("qpsbgd-ridge", "Ridge", kind="ours", values=LOW),
+        make_row("qpsbgd-printed", "As printed", kind="paper", values=(0.1, 0.1, 0.1)),
+        make_row("qpsbgd-virtual", "As printed (chip)", kind="variant", values=(0.9, 0.9, 0.9)),
+        make_row("bc-sgd", "Theirs", values=LOW),
+    ]
+    found = headline(make_experiment({"a": rows}, seeds=3))
+    assert found.sentence == (
+        "Spins won; Ridge was level with the best baseline; As printed lost to the best baseline."
+    )
+    assert (
+        found.detail == "Spins 0.810 (won), Ridge 0.610 (level), As printed 0.100 (lost), best baseline Theirs 0.610."
+    )
 
 
 def test_a_lower_loss_wins(duel):
     metric = {"key": "score", "label": "loss", "higher": False}
     # The weak line has the lowest figure.
     found = duel((HIGH, LOW), metrics=[metric])
-    assert found == ("Ours lost to the best baseline.", "Lost, 0.810 against 0.100 for Weak.")
+    assert found == ("Ours lost to the best baseline.", "Ours 0.810 (lost), best baseline Weak 0.100.")
 
 
 def test_several_cases_are_counted_and_listed(duel):
     sentence, detail = duel((HIGH, LOW), (LOW, HIGH))
     assert sentence == "Ours won in one case and lost to the best baseline in the other."
-    assert detail == "Case 1: won, 0.810 against 0.610 for Theirs; case 2: lost, 0.610 against 0.810 for Theirs."
+    assert detail == (
+        "Case 1: Ours 0.810 (won), best baseline Theirs 0.610; case 2: Ours 0.610 (lost), best baseline Theirs 0.810."
+    )
     three = duel((HIGH, LOW), (LOW, HIGH), (HIGH, NOISY))
     assert three[0] == "Ours won in 1 of 3 cases, lost to the best baseline in 1 and was level with it in 1."
     assert duel((HIGH, LOW), (HIGH, LOW))[0] == "Ours won in both cases."
@@ -60,7 +79,9 @@ def test_cases_of_one_setting_count_as_their_mean(make_row, make_experiment):
     }
     found = headline(make_experiment({label: rows(values) for label, values in labels.items()}))
     assert found.sentence == "Ours won in one case and lost to the best baseline in the other."
-    assert found.detail.startswith("Paper (mean of 2): won, 0.800 against 0.700 for Theirs; long (mean of 2): lost")
+    assert found.detail.startswith(
+        "Paper (mean of 2): Ours 0.800 (won), best baseline Theirs 0.700; long (mean of 2): Ours"
+    )
 
 
 def test_with_one_seed_nothing_is_won(duel):
@@ -70,8 +91,8 @@ def test_with_one_seed_nothing_is_won(duel):
 
 
 def test_what_diverged_has_lost(duel):
-    assert duel(((0.9, None, 0.9), LOW))[1] == "Lost, diverged against 0.610 for Theirs."
-    assert duel((LOW, (None, 0.9, 0.9)))[1] == "Won, 0.610 against 0.100 for Weak."
+    assert duel(((0.9, None, 0.9), LOW))[1] == "Ours diverged (lost), best baseline Theirs 0.610."
+    assert duel((LOW, (None, 0.9, 0.9)))[1] == "Ours 0.610 (won), best baseline Weak 0.100."
 
 
 def test_ours_wins_where_every_baseline_diverged_and_nobody_where_all_did(make_row, make_experiment):
@@ -79,7 +100,7 @@ def test_ours_wins_where_every_baseline_diverged_and_nobody_where_all_did(make_r
         rows = [make_row("qpsbgd", "Ours", kind="ours", values=ours), make_row("bc-sgd", "Theirs", values=(None, None))]
         return headline(make_experiment({"a": rows}))
 
-    assert found((0.5, 0.5)) == ("Ours won.", "Won, 0.500 against diverged for Theirs.")
+    assert found((0.5, 0.5)) == ("Ours won.", "Ours 0.500 (won), best baseline Theirs diverged.")
     assert found((0.5, None)).sentence == "Ours was level with the best baseline."
 
 

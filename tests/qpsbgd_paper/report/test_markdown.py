@@ -6,13 +6,21 @@ def test_every_experiment_has_its_heading_command_tables_claims_and_versions(toy
     assert text.startswith("# All\n\nHello.\n\n## What holds here\n")
     for part in ("## Title of toy", "## Another", "    qpsbgd run toy", "The paper: It is best.", "### Test accuracy"):
         assert f"\n{part}\n" in text
-    assert text.count("**QP-SBGD was level with the best baseline.** Level, 0.850 against 0.750 for BC (SGD).") == 2
+    won = (
+        "**QP-SBGD won; QP-SBGD, as printed lost to the best baseline.** QP-SBGD 0.850 (won), QP-SBGD, as printed 0.650"
+    )
+    assert text.count(won) == 2
     assert "| QP-SBGD | **0.850 ± 0.071** | – |" in text
     assert "| Title of toy | QP-SBGD is best | the paper | **yes** |" in text
     assert "- QP-SBGD reaches 0.95 (our aim): **no** – 0.85" in text
     assert "Mean ± standard deviation of 2 seeds." in text
     assert "Made with python 3.11, machine abacus, 2 min of training." in text
     assert ".svg" not in text
+
+
+def test_what_was_chosen_with_results_in_view_is_said(toy):
+    toy["chosen in view"] = "The *recipe*."
+    assert "\n\nWhat it is about.\n\nChosen with results in view: The \\*recipe\\*.\n" in markdown([toy])
 
 
 def test_a_bar_in_a_name_does_not_make_another_cell(toy):

@@ -143,10 +143,16 @@ def test_names_that_lead_out_of_the_folder_are_refused(name, toy, study):
 
 def test_who_won_stands_first_in_every_section_and_in_the_overview(toy, study):
     text = page([toy, study], title="T")
-    toy_won = "QP-SBGD was level with the best baseline."
-    assert f"</h2><p><strong>{toy_won}</strong> Level, 0.850 against 0.750 for BC (SGD).</p><p>What" in text
+    toy_won = "QP-SBGD won; QP-SBGD, as printed lost to the best baseline."
+    figures = "QP-SBGD 0.850 (won), QP-SBGD, as printed 0.650 (lost), best baseline BC (SGD) 0.750."
+    assert f"</h2><p><strong>{toy_won}</strong> {figures}</p><p>What" in text
     assert f'<li><a href="#toy">Title of toy</a>: {toy_won}</li>' in text
     assert '<li><a href="#study">A study</a>: The claim holds here.</li>' in text
+
+
+def test_what_was_chosen_with_results_in_view_is_said(toy):
+    toy["chosen in view"] = "The <recipe>."
+    assert "<p>Chosen with results in view: The &lt;recipe&gt;.</p>" in page([toy], title="T")
 
 
 def test_curves_that_are_not_finite_are_embedded_as_json(toy):

@@ -151,6 +151,16 @@ def test_options_are_words(toy):
     assert options_text({"solver": solver, "momentum": 0.0}) == "solver quantum-annealing (sweeps 16), momentum 0"
 
 
+def test_options_say_by_which_rates_a_grid_was_extended(toy):
+    row = toy["cases"][0]["rows"][0]
+    row["grid"] = [[{"lr": 0.01}, {"lr": 0.03}], [{"lr": 0.09}, {"lr": 0.27}]]
+    assert options_tables(toy)[0].body[0][1] == "lr 0.03, clip none (grid extended by lr 0.09, 0.27)"
+    row["options"] = {"lr": 0.27}
+    assert options_tables(toy)[0].body[0][1] == "lr 0.27 (grid extended by lr 0.09, 0.27, still at its edge)"
+    row |= {"grid": [[{}], []], "options": {}}
+    assert options_tables(toy)[0].body[0][1] == "defaults"
+
+
 def test_claims_name_methods_by_their_labels(toy):
     first, second = findings(toy)
     assert first == (

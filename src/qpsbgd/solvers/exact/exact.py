@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,12 @@ from qpsbgd.solvers.search.landscape import sign_start
 
 ENUMERATE_UP_TO = 10
 """Most spins for which all 2ⁿ vectors are tried; above, the sphere decoder is faster."""
+
+TOGETHER = 20_000_000
+"""Nodes for all columns together at first, which take well under a second."""
+
+LONG = 5.0
+"""Seconds of work ahead, at most, from which on the solver says so."""
 
 Array = np.ndarray[Any, Any]
 
@@ -117,8 +124,10 @@ class Exact(Solver):
 
         # All columns together as far as that takes well under a second, and less than trying all values of open spins.
         open_spins = (fixed == 0).sum(1)
-        easy = min(self.node_limit, max(1, 20_000_000 // len(linear)), _work(int(open_spins.max())) // 4 or 1)
+        easy = min(self.node_limit, max(1, TOGETHER // len(linear)), _work(int(open_spins.max())) // 4 or 1)
+        begun = time.monotonic()
         search(np.arange(len(linear)), easy)
+        per_node = (time.monotonic() - begun) / (easy * len(linear))
         # Then the hard ones a few at a time, so that Ctrl-C works.
         hard = np.flatnonzero(nodes < 0)
         for column in hard[[_work(int(count)) <= self.node_limit for count in open_spins[hard]]]:
@@ -129,6 +138,12 @@ class Exact(Solver):
                 spins[column] = fixed[column]
                 spins[column, places], nodes[column] = found, _work(len(places))
         hard = np.flatnonzero(nodes < 0) if easy < self.node_limit else np.arange(0)
+        if self.time_limit is None and per_node * self.node_limit * len(hard) > LONG:
+            warnings.warn(
+                f'the solver "exact" may take minutes for columns of {family.num_spins} spins: use "auto" or '
+                '"descent", or give it a time_limit (seconds) or a smaller node_limit',
+                stacklevel=2,
+            )
         few = 2 * torch.get_num_threads()
         for begin in range(0, len(hard), few):
             search(hard[begin : begin + few], self.node_limit)

@@ -12,7 +12,7 @@ from torch import Tensor
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver
 from qpsbgd.solvers.deadline import deadline
-from qpsbgd.solvers.options import COUNT, SECONDS, SEED, Number, check_options
+from qpsbgd.solvers.options import COUNT, FLAG, SECONDS, SEED, Number, check_options
 from qpsbgd.solvers.search import kernels_torch
 from qpsbgd.solvers.search.landscape import Landscape, better_of, kick, random_spins, sign_start, triton_kernels
 
@@ -36,6 +36,8 @@ class Descent(Solver):
         time_limit: Keep flipping a tenth of the best spins and searching again, in single precision, until this many
             seconds are over. The answer then depends on the machine's speed.
         seed: Of the random starts and of how long a flip is tabu.
+        warm: In training, begin with the spins of the last step: with momentum the families change slowly, so that
+            fewer flips are needed. `solve` itself has no last step and begins with sign(−s).
     """
 
     max_flips: float | None = None
@@ -45,10 +47,13 @@ class Descent(Solver):
     restarts: int = 0
     time_limit: float | None = None
     seed: int = 0
+    warm: bool = False
 
     def __post_init__(self) -> None:
         check_options(self, max_flips=Number(least=0, optional=True), tabu=COUNT, tenure=COUNT, kicks=COUNT)
-        check_options(self, restarts=COUNT, time_limit=SECONDS, seed=SEED)
+        check_options(self, restarts=COUNT, time_limit=SECONDS, seed=SEED, warm=FLAG)
+        if self.warm and (self.kicks or self.restarts or self.time_limit is not None):
+            raise ValueError("warm goes with one search per step: without kicks, restarts and time_limit")
         if self.max_flips is not None and self.max_flips > 1 and self.max_flips % 1:
             raise ValueError(f"max_flips must be a whole number or a share below 1, got {self.max_flips}")
 
@@ -61,11 +66,12 @@ class Descent(Solver):
         offset, family = family.offset, family.without_offset()
         generator = np.random.default_rng(self.seed)
         with deadline(self.time_limit) as passed:
-            solution = self.improved(family, sign_start(family), stop=passed)
+            stop = None if self.time_limit is None else passed
+            solution = self.improved(family, sign_start(family), stop=stop)
             for count in range(self.kicks):
                 solution = self._kicked(family, solution, generator, seed=self.seed + count)
             for _ in range(self.restarts):
-                found = self.improved(family, random_spins(family, generator), stop=passed)
+                found = self.improved(family, random_spins(family, generator), stop=stop)
                 solution = better_of(solution, found)
             if self.time_limit is not None:
                 solution = self._go_on(family, solution, generator, stop=passed)
@@ -147,8 +153,7 @@ def improved(
         max_flips = 100 * (len(spins) + patience) + 1000
     limits = {"max_flips": max_flips, "patience": patience, "tenure": tenure, "seed": seed}
     if spins.device.type == "cpu":
-        flips = _search_compiled(family, spins, stop=stop, **limits)
-        return Solution.of(family, spins, solver="descent", path="compiled", flips=int(flips.sum()))
+        return _search_compiled(family, spins, stop=stop, **limits)
     if kernels := triton_kernels(family):
         spins, energies, _ = kernels.search(family, spins, **limits)
         unproven = torch.zeros(family.num_columns, dtype=torch.bool, device=spins.device)
@@ -166,19 +171,19 @@ def _search_compiled(
     tenure: int = 2,
     seed: int = 0,
     stop: Array | None = None,
-) -> Tensor:
-    """Lower `spins` in place with the compiled kernel; returns the flips of every column."""
+) -> Solution:
+    """What the compiled kernel makes of `spins`, on the CPU."""
     from qpsbgd.solvers.compilation import threads
     from qpsbgd.solvers.search import kernels
 
     with threads():
         landscape = Landscape.of(family)
         # The kernels want one column's spins side by side in memory.
-        by_column = spins.T.contiguous().numpy()
+        fields, spins = landscape.fields(spins).T.contiguous(), spins.T.contiguous()
         flips = kernels.search(
             landscape.couplings.numpy(),
-            landscape.fields(spins).T.contiguous().numpy(),
-            by_column,
+            fields.numpy(),
+            spins.numpy(),
             landscape.threshold.numpy(),
             max_flips,
             patience,
@@ -186,5 +191,9 @@ def _search_compiled(
             seed,
             np.zeros(1, np.uint8) if stop is None else stop,
         )
-    spins.copy_(torch.from_numpy(by_column).T)
-    return torch.from_numpy(flips)
+    stats = {"solver": "descent", "path": "compiled", "flips": int(flips.sum())}
+    if patience:
+        return Solution.of(family, spins.T, **stats)
+    # Few flips leave the fields exact enough: Σ gₖ (sₖ + fₖ) / 2 is the energy without the diagonal of Q.
+    energies = 0.5 * (spins * (fields + family.linear.T)).sum(1) + family.quadratic.diagonal().sum() + family.offset
+    return Solution(spins.T, energies, torch.zeros(family.num_columns, dtype=torch.bool), stats)

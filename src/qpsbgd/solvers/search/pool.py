@@ -46,7 +46,7 @@ TRIAL_SWEEPS, FIRST_SWEEPS = 4, 100
 
 
 @dataclass
-class Search:
+class PoolSearch:
     """Rounds of moves on one problem; every round makes one move per worker.
 
     The kind of a move is drawn by what its kind has gained so far, later moves counting more. Sweeps are doubled when

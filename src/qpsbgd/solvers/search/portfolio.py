@@ -9,7 +9,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ import torch
 
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.qubo.sparse import SparseIsing
-from qpsbgd.solvers import IMPORTED_IN, Solver
+from qpsbgd.solvers import IMPORTED_IN, SparseSolver
 from qpsbgd.solvers.deadline import deadline
 from qpsbgd.solvers.options import SECONDS, SEED, Number, check_options
 
@@ -31,25 +31,8 @@ GRACE = 0.1
 """Seconds that moves get to hand in what they have when the time is up."""
 
 
-@dataclass(frozen=True, eq=False)
-class SparseSolution:
-    """A solver's answer to a sparse problem.
-
-    Attributes:
-        spins: The best spins found, −1 or +1, int8, shape (n,).
-        energy: Their energy.
-        proven_optimal: Whether no spins of lower energy exist.
-        stats: What the solver reports about its work; `stats["solver"]` is its name.
-    """
-
-    spins: Array
-    energy: float
-    proven_optimal: bool
-    stats: dict[str, Any] = field(default_factory=dict)
-
-
 @dataclass(frozen=True)
-class Portfolio(Solver):
+class Portfolio(SparseSolver):
     """Annealing, reheating, tabu moves and crossings of the best answers, on all threads; more of what works.
 
     Sparse problems are first reduced by the spins that follow from others, and never made dense. The time includes
@@ -80,11 +63,14 @@ class Portfolio(Solver):
         solution = Solution.of(plain, spins, proven_optimal=proven, solver="portfolio", rounds=rounds)
         return solution.with_offset(family.offset)
 
-    def solve_sparse(self, problem: SparseIsing) -> SparseSolution:
-        """The best spins found for a sparse problem."""
+    def solve_sparse(self, problem: SparseIsing) -> Solution:
+        """The best spins found for a sparse problem; proven where it can be reduced to nothing."""
+        if len(problem.indices) > SPARSE_UP_TO * problem.num_spins**2:
+            return self.solve(problem.to_family())
         (run,) = self._solve_all([_SparseProblem(problem)])
-        stats = {"solver": "portfolio", "rounds": run.rounds}
-        return SparseSolution(run.spins, problem.energy(run.spins), run.proven, stats)
+        energy = torch.tensor([float(problem.energy(run.spins))], dtype=torch.float64)
+        spins = torch.from_numpy(run.spins).double()[:, None]
+        return Solution(spins, energy, torch.tensor([run.proven]), {"solver": "portfolio", "rounds": run.rounds})
 
     def _solve_all(self, problems: list[_Problem]) -> list[_Run]:
         begin, count = time.monotonic(), len(problems)
@@ -235,7 +221,7 @@ class _Run:
             self._compiled.set()
 
     def _search(self, stop: Array) -> None:
-        from qpsbgd.solvers.search.pool import Search
+        from qpsbgd.solvers.search.pool import PoolSearch
 
         arena, completed = self.problem.prepared(stop)
         self._compiled.set()
@@ -243,7 +229,7 @@ class _Run:
             self._offer(completed(np.zeros(0, np.int8)), -math.inf)
             self.proven = True
             return
-        search = Search(arena, self.workers, self.seed, stop)
+        search = PoolSearch(arena, self.workers, self.seed, stop)
         most: float = math.inf
         with ThreadPoolExecutor(self.workers) as pool:
             while not stop[0] and search.rounds != self.most_rounds:

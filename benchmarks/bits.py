@@ -1,0 +1,76 @@
+"""What do more bits per weight bring? Test accuracy on MNIST of a 784-64-10 network with 1 to 4 bits per weight.
+
+The ridge and BinaryConnect with Adam at their default rates, and the same network with float weights, trained by Adam
+at the best of three rates on validation data with another seed. Batches of 100, a cosine to zero for all. Runs with the
+same seed share batches.
+
+    python benchmarks/bits.py [FILE]        writes benchmarks/results/bits.json, or FILE; data through QPSBGD_DATA
+"""
+
+from qpsbgd.openmp import wait_passively
+
+wait_passively()  # before torch is loaded
+
+import sys
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import nn
+from training import Images
+
+from qpsbgd import QPSBGD, BinaryConnect
+from qpsbgd.nn import BinaryLinear
+from qpsbgd_paper.framework.result_files import environment, write_json
+
+BITS, SEEDS, EPOCHS = (1, 2, 3, 4), 3, 2
+FLOAT_RATES = (0.001, 0.003, 0.01)
+METHODS = {"ridge": QPSBGD, "bc-adam": BinaryConnect}
+
+
+def binary(bits):
+    return nn.Sequential(BinaryLinear(784, 64, bits=bits), nn.Hardtanh(), BinaryLinear(64, 10, bits=bits))
+
+
+def real():
+    return nn.Sequential(nn.Linear(784, 64, bias=False), nn.Hardtanh(), nn.Linear(64, 10, bias=False))
+
+
+class Adam(torch.optim.Adam):
+    """With a cosine over `steps`, as the binary optimisers have it."""
+
+    def __init__(self, model, lr, steps):
+        super().__init__(model.parameters(), lr=lr)
+        self.schedule = torch.optim.lr_scheduler.CosineAnnealingLR(self, steps)
+        self.register_step_post_hook(lambda *_: self.schedule.step())
+
+
+def score(build, make, seed, *, choosing=False):
+    return Images(build).run(make, budget=EPOCHS, seed=seed, choosing=choosing)["score"]
+
+
+def main():
+    torch.set_num_threads(1)
+    rows = []
+
+    def add(method, bits, scores, **more):
+        rows.append({"method": method, "bits": bits, "scores": scores, **more})
+        print(f"{method:8} {bits} bits: {sum(scores) / len(scores):.4f}", flush=True)
+
+    for method, optimizer in METHODS.items():
+        for bits in BITS:
+            make = partial(lambda model, steps, kind: kind(model, steps=steps), kind=optimizer)
+            add(method, bits, [score(partial(binary, bits), make, seed) for seed in range(SEEDS)])
+
+    def adam(lr):
+        return lambda model, steps: Adam(model, lr, steps)
+
+    best = max(FLOAT_RATES, key=lambda lr: score(real, adam(lr), 1000, choosing=True))
+    add("adam", 32, [score(real, adam(best), seed) for seed in range(SEEDS)], lr=best)
+    settings = {"network": "784-64-10", "epochs": EPOCHS, "batch": 100, "seeds": SEEDS, "float rates": FLOAT_RATES}
+    target = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent / "results" / "bits.json"
+    write_json(target, {"made with": environment(), "settings": settings, "rows": rows})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,350 @@
+"""The measured parts of docs/training.md: who won, all scores, the figure, costs, bits and default rates."""
+
+from collections import Counter
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
+from tables import enumerated, markdown, measured, results
+from training import GRIDS, METHODS, TASKS
+
+from qpsbgd_paper.framework.claims import deviation, verdict
+from qpsbgd_paper.report.rendering import ink, tidy
+from qpsbgd_paper.report.styles import KNOWN, RED
+
+TITLES = {
+    "mnist-dense": "MNIST, 784-512-512-10",
+    "mnist-dense-bn": "MNIST, 784-512-512-10, batch norm",
+    "mnist-deep": "MNIST, eight layers of 256",
+    "mnist-cnn": "MNIST, CNN",
+    "mnist-cnn-bn": "MNIST, CNN, batch norm",
+    "mnist-wide": "MNIST, three layers of 1024, batch norm, dropout",
+    "mnist-cnn-large": "MNIST, four convolutions and two linear layers, batch norm",
+    "digits": "Digits, 64-128-10",
+    "adult-10": "Adult, ten layers",
+    "cora": "Cora, graph network",
+    "pubmed": "PubMed, graph network",
+}
+LABELS = {
+    "ridge": "QP-SBGD (ridge)",
+    "spins": "QP-SBGD (spins)",
+    "bc-adam": "BC (Adam)",
+    "bc-sign": "BC (sign)",
+    "bc-sgd": "BC (SGD)",
+    "bc-normalized": "BC (normalised SGD)",
+    "proxquant": "ProxQuant",
+    "bc-adam, default": "BC (Adam, default)",
+}
+OURS = ("ridge", "spins")
+WORDS = {"yes": "ahead", "no": "behind", "within noise": "level"}
+
+
+def tasks():
+    """The measured tasks' rows by budget and method, in the order of training.py."""
+    found = {}
+    for name, result in measured([f"training_{task}" for task in TASKS]).items():
+        by_budget = found[name.removeprefix("training_")] = {}
+        for row in result["rows"]:
+            by_budget.setdefault(row["budget"], {})[row["method"]] = row
+    return found
+
+
+def compared():
+    """One entry per task and budget with baselines: the rows by method."""
+    return [
+        (task, budget, rows) for task, budgets in tasks().items() for budget, rows in budgets.items() if baselines(rows)
+    ]
+
+
+def baselines(rows):
+    return [method for method in rows if method not in OURS]
+
+
+def amount(task, budget):
+    unit = "step" if task in ("cora", "pubmed") else "epoch"
+    return f"{budget} {unit}{'s' if budget > 1 else ''}"
+
+
+def score(task, values):
+    """Mean ± standard deviation: accuracy in percent, or a loss."""
+    mean, spread = np.mean(values), deviation(values)
+    return f"{100 * mean:.2f} ± {100 * spread:.2f}" if TASKS[task].higher else f"{mean:.3f} ± {spread:.3f}"
+
+
+def best_baseline(task, rows):
+    """The baseline with the best mean; of equal ones that with the larger noise, which is harder to beat."""
+    sign = 1 if TASKS[task].higher else -1
+    return max(baselines(rows), key=lambda m: (round(sign * np.mean(rows[m]["scores"]), 9), rows[m]["ridge noise"]))
+
+
+def judged(rows, ours, rival):
+    """ "ahead", "level" or "behind" a baseline, in pairs."""
+    return WORDS[verdict(rows[rival][f"{ours} ahead by"], noise=rows[rival][f"{ours} noise"])]
+
+
+def rivals_in_reach(rows, ours, rival):
+    """Baselines that `ours` is not ahead of, although it is ahead of the one with the best mean."""
+    if judged(rows, ours, rival) != "ahead":
+        return []
+    return [m for m in baselines(rows) if judged(rows, ours, m) != "ahead"]
+
+
+def winner():
+    """Who won, counted."""
+    counts, remarks = [], []
+    for ours in OURS:
+        found = [(task, budget, rows) for task, budget, rows in compared() if ours in rows]
+        words = Counter(judged(rows, ours, best_baseline(task, rows)) for task, _, rows in found)
+        counts.append(
+            f"ahead of the best baseline in {words['ahead']} of {len(found)} settings, level in {words['level']} "
+            f"and behind in {words['behind']}"
+        )
+        reach = [
+            f"{TITLES[task]}, {amount(task, budget)}, against {enumerated(LABELS[m] for m in others)}"
+            for task, budget, rows in found
+            if (others := rivals_in_reach(rows, ours, best_baseline(task, rows)))
+        ]
+        if reach:
+            remarks.append(
+                f"In {len(reach)} of the {words['ahead']} settings in which {ours} is ahead, its difference to another "
+                f"baseline, with a lower mean, is within noise: {'; '.join(reach)}."
+            )
+    first = f"**With the ridge, QP-SBGD at its default rate is {counts[0]}; with spins it is {counts[1]}.**"
+    return " ".join([first, *remarks])
+
+
+def verdicts():
+    """Per task and budget: ours, the best baseline, and the differences in pairs."""
+    head = ["task", "length", "ridge", "spins", "best baseline", "ridge, difference", "spins, difference"]
+    body = []
+    for task, budget, rows in compared():
+        rival = best_baseline(task, rows)
+        cells = [score(task, rows[ours]["scores"]) if ours in rows else "–" for ours in OURS]
+        cells.append(f"{score(task, rows[rival]['scores'])}, {LABELS[rival]}")
+        for ours in OURS:
+            if ours not in rows:
+                cells.append("–")
+                continue
+            gap, noise = (rows[rival][f"{ours} {name}"] for name in ("ahead by", "noise"))
+            figures = f"{100 * gap:+.2f} ± {100 * noise:.2f}" if TASKS[task].higher else f"{gap:+.3f} ± {noise:.3f}"
+            figures = figures.replace("-", "−")
+            word = judged(rows, ours, rival)
+            cells.append(f"{figures} {word if word == 'level' else f'**{word}**'}")
+        body.append([TITLES[task], amount(task, budget), *cells])
+    return markdown(head, body)
+
+
+def scores():
+    """One table per task: all methods and budgets; the best mean of a column in bold."""
+    parts = []
+    for task, budgets in tasks().items():
+        if not any(map(baselines, budgets.values())):
+            continue
+        sign = 1 if TASKS[task].higher else -1
+        best = {b: max(rows, key=lambda m: sign * np.mean(rows[m]["scores"])) for b, rows in budgets.items()}
+        body = []
+        for method in METHODS:
+            cells = [score(task, rows[method]["scores"]) if method in rows else "–" for rows in budgets.values()]
+            marked = [f"**{cell}**" if best[b] == method else cell for b, cell in zip(budgets, cells, strict=True)]
+            body.append([LABELS[method], *marked])
+        title = TITLES[task] if TASKS[task].higher else f"{TITLES[task]} (training loss)"
+        parts.append(markdown([title, *(amount(task, budget) for budget in budgets)], body))
+    seeds = sorted({results(f"training_{task}")["settings"]["seeds"] for task in tasks()})
+    return "\n\n".join([f"{' or '.join(map(str, seeds))} seeds; the best mean of a column in bold.", *parts])
+
+
+def alone():
+    """Networks that only the ridge was trained on."""
+    body = [
+        [TITLES[task], amount(task, budget), score(task, rows["ridge"]["scores"])]
+        for task, budgets in tasks().items()
+        for budget, rows in budgets.items()
+        if not baselines(rows)
+    ]
+    return markdown(["network", "length", "ridge, test accuracy in %"], body)
+
+
+def left_out():
+    """What was not run, whose rates were taken from shorter runs, and rates at the end of a grid."""
+    gone, inherited, edges = {}, {}, {}
+    for task, budget, rows in compared():
+        where = task, budget
+        missing = [LABELS[method] for method in METHODS if method not in rows]
+        if missing:
+            gone.setdefault(enumerated(missing), []).append(where)
+        chosen = getattr(TASKS[task], "chosen_up_to", budget)
+        if budget > chosen:
+            shorter = max(b for b in tasks()[task] if b <= chosen)
+            inherited.setdefault(f"from {amount(task, shorter)}", []).append(where)
+            continue
+        ended = [LABELS[m] for m in GRIDS if m in rows and rows[m]["lr"] in ends(GRIDS[m])]
+        if ended:
+            edges.setdefault(enumerated(ended), []).append(where)
+    parts = {
+        "Not run, for lack of time": gone,
+        "Learning rates taken from shorter runs": inherited,
+        "Best rate at the end of a grid that had been extended three times": edges,
+    }
+    lines = []
+    for name, found in parts.items():
+        lines += [f"- {name}:"] * bool(found)
+        lines += [f"  - {what}: {settings(places)}" for what, places in found.items()]
+    return "\n".join(lines)
+
+
+def settings(places):
+    """Tasks and budgets in words."""
+    budgets = {}
+    for task, budget in places:
+        budgets.setdefault(task, []).append(budget)
+    return "; ".join(
+        f"{TITLES[task]}, {enumerated([*map(str, found[:-1]), amount(task, found[-1])])}"
+        for task, found in budgets.items()
+    )
+
+
+def ends(grid):
+    """The lowest and the highest rate that `training.chosen_rates` extends a grid to."""
+    low, high = min(grid), max(grid)
+    for _ in range(3):
+        low, high = float(f"{low / 3:.1g}"), float(f"{high * 3:.1g}")
+    return low, high
+
+
+def step_cost():
+    """Milliseconds per training step, and times those of BinaryConnect."""
+    names = ("bc-adam", "ridge", "spins", "spins, auto")
+    head = ["network", "machine", "BC (Adam)", "ridge", "spins", "spins, solver `auto`"]
+    body = []
+    for found in measured(("step_cost_cpu", "step_cost_cuda")).values():
+        for row in found["results"]:
+            device = found["settings"]["device"]
+            if device == "CPU":
+                device = f"{found['settings']['threads']} CPU threads, {'one core busy' if row['busy'] else 'idle'}"
+            times = row["milliseconds"]
+            cells = [
+                "–" if name not in times else f"{times[name]:.2f} ms{'' if name == 'bc-adam' else ratio(row, name)}"
+                for name in names
+            ]
+            body.append([row["network"].replace("cnn", "CNN"), device, *cells])
+    return markdown(head, body)
+
+
+def ratio(row, name):
+    return f" ({row[f'{name}, times bc-adam']:.2f} ×)"
+
+
+def bits():
+    found = results("bits")
+    by_bits = {}
+    for row in found["rows"]:
+        by_bits.setdefault(row["bits"], {})[row["method"]] = row["scores"]
+    reference = by_bits.pop(32)["adam"]
+    body = [
+        [f"{count}", *(_percent(rows[method]) for method in ("ridge", "bc-adam"))] for count, rows in by_bits.items()
+    ]
+    table = markdown(["bits per weight", LABELS["ridge"], LABELS["bc-adam, default"]], body)
+    settings = found["settings"]
+    return (
+        f"{table}\n\nMNIST, network {settings['network']}, {settings['epochs']} epochs, {settings['seeds']} seeds, "
+        f"test accuracy in %. The same network with float weights, Adam at the best of {len(settings['float rates'])} "
+        f"rates: {_percent(reference)}."
+    )
+
+
+def _percent(values):
+    return f"{100 * np.mean(values):.2f} ± {100 * deviation(values):.2f}"
+
+
+def default_rates():
+    """Scores by factor on the default, and the regret of the default."""
+    rows = results("default_rates")["rows"]
+    factors = list(rows[0]["scores"])
+    names = {"0.25": "¼", "0.5": "½"}
+    head = ["network", "method", "varied", *(f"{names.get(f, f)} ×" for f in factors), "regret of the default"]
+    labels = {**LABELS, "proxquant, cosine": "ProxQuant, cosine"}
+    body, wrong, chosen = [], [], 0
+    for row in rows:
+        unit, digits = (100, 2) if row["higher is better"] else (1, 3)
+        cells = [
+            f"{unit * np.mean(row['scores'][factor]):.{digits}f}" if factor in row["scores"] else "–"
+            for factor in factors
+        ]
+        best = row["best factor"] if row["regret"] > 1e-9 else 1  # of equal ones the default
+        chosen += best == 1
+        place = factors.index(f"{best:g}")
+        cells[place] = f"**{cells[place]}**"
+        regret = f"{abs(unit * row['regret']):.{digits}f}"
+        regret += f" ± {unit * row['noise']:.{digits}f}" if best != 1 else ""
+        varied = {"lr": "rate", "ridge": "δ"}[row["option"]]
+        body.append([row["network"], labels[row["method"]], varied, *cells, regret])
+        if row["regret"] > row["noise"]:
+            wrong.append(f"{labels[row['method']]} on {row['network']} ({varied} × {row['best factor']:g})")
+    beyond = f" In {len(wrong)}, another is better beyond noise: {'; '.join(wrong)}." if wrong else ""
+    seeds = results("default_rates")["settings"]["seeds"]
+    text = (
+        f"The default is the best factor in {chosen} of {len(rows)} rows, and within noise of the best in "
+        f"{len(rows) - len(wrong)}; with {seeds} seeds that test is weak.{beyond}"
+    )
+    return f"{markdown(head, body)}\n\n{text}"
+
+
+LOOKS = {
+    "ridge": {"color": RED, "marker": "o", "linewidth": 2.4, "zorder": 5},
+    "spins": {"color": RED, "marker": "o", "linestyle": (0, (4, 2)), "markerfacecolor": "white", "zorder": 4},
+    "bc-adam": {"color": KNOWN["bc-adam"].colour, "marker": "s"},
+    "bc-sign": {"color": KNOWN["bc-sign"].colour, "marker": "^"},
+    "bc-sgd": {"color": KNOWN["bc-sgd"].colour, "marker": "D"},
+    "bc-normalized": {"color": "#3c434a", "marker": "x"},
+    "proxquant": {"color": KNOWN["proxquant"].colour, "marker": "+", "linestyle": (0, (1, 2))},
+}
+"""Every method has a marker of its own, so that grey prints can be read."""
+
+
+def training_figure():
+    """Scores against the length of training, one panel per task with several lengths; bars are standard deviations."""
+    shown = {task: budgets for task, budgets in tasks().items() if len(budgets) > 1}
+    columns = 2 if len(shown) in (2, 4) else 3
+    rows = -(-len(shown) // columns)
+    figure = Figure(figsize=(3.1 * columns, 2.5 * rows + 0.7), layout="constrained")
+    grid = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for axes in grid[len(shown) :]:
+        axes.set_visible(False)
+    for axes, (task, budgets) in zip(grid, shown.items(), strict=False):
+        panel(axes, task, budgets)
+    handles = {label: handle for axes in grid for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    look = {"ncols": 4 if columns > 2 else 3, "frameon": False, "fontsize": 9}
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", **look)
+    return figure
+
+
+def panel(axes, task, budgets):
+    unit = 100 if TASKS[task].higher else 1
+    lows, highs = [], []
+    for place, (method, look) in enumerate(LOOKS.items()):
+        points = [(b, rows[method]["scores"]) for b, rows in budgets.items() if method in rows]
+        if not points:
+            continue
+        beside = (max(budgets) / min(budgets)) ** (0.011 * (place - len(LOOKS) // 2))
+        x = [budget * beside for budget, _ in points]
+        means, spreads = ([unit * f(values) for _, values in points] for f in (np.mean, deviation))
+        settings = {"linewidth": 1.3, "markersize": 5, "capsize": 2, "elinewidth": 0.8, **look}
+        far = method == "proxquant"  # and its bars are longer than the panel
+        axes.errorbar(x, means, None if far else spreads, label=LABELS[method], **settings)
+        if not far:
+            lows += [mean - spread for mean, spread in zip(means, spreads, strict=True)]
+            highs += [mean + spread for mean, spread in zip(means, spreads, strict=True)]
+    tidy(axes, log="x")
+    if TASKS[task].higher:  # by the logarithm of the error, so that differences near 100 % can be seen
+        axes.set_yscale(
+            "function", functions=(lambda y: -np.log(np.maximum(100.5 - y, 0.1)), lambda y: 100.5 - np.exp(-y))
+        )
+    axes.xaxis.set_major_locator(FixedLocator(list(budgets)))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_locator(MaxNLocator(5))
+    margin = 0.05 * (max(highs) - min(lows))
+    axes.set_ylim(min(lows) - margin, max(highs) + margin)
+    axes.set_title(TITLES[task], fontsize=9, loc="left", color=ink())
+    axes.set_xlabel("steps" if task in ("cora", "pubmed") else "epochs", fontsize=10)
+    axes.set_ylabel("test accuracy, %" if TASKS[task].higher else "training loss", fontsize=10)
+    axes.tick_params(labelsize=9)

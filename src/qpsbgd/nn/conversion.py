@@ -1,0 +1,145 @@
+"""Networks of torch's own layers as binary networks."""
+
+from __future__ import annotations
+
+import copy
+import math
+import warnings
+from collections import Counter
+from collections.abc import Collection
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
+from torch.nn.modules.lazy import LazyModuleMixin
+from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
+
+from qpsbgd.nn.convolutions import BinaryConv1d, BinaryConv2d
+from qpsbgd.nn.layers import BinaryLayer, BinaryLinear, Gain, sign
+
+_CONVERTED = (nn.Linear, nn.Conv1d, nn.Conv2d)
+_WEIGHTED = (nn.Linear, _ConvNd, nn.Bilinear, nn.MultiheadAttention, nn.RNNBase, nn.RNNCellBase)
+
+
+def convert(
+    model: nn.Module,
+    *,
+    first: bool = True,
+    last: bool = True,
+    bits: int = 1,
+    gain: Gain = "fan_in",
+    skip: Collection[str] = (),
+) -> nn.Module:
+    """A copy of a model with binary layers for nn.Linear, nn.Conv1d and nn.Conv2d; the model itself stays as it is.
+
+    Biases are kept. The weights become latent weights with the same signs and the root mean square of fresh ones;
+    with several bits they are rounded to the nearest level. Where all weights are zero, fresh ones are drawn. The copy
+    computes something else than the model: it has to be trained.
+
+    Layers that cannot be converted stay real-valued, and one warning names them with the reason: other kinds of
+    layers with weight matrices, layers that share their weight, have hooks, or compute their weight, as under weight
+    norm.
+
+    Args:
+        model: The model, or a single layer.
+        first: Convert also the first of these layers, in the order of `model.modules()`.
+        last: Convert also the last of them.
+        bits: Planes of binary weights, 1 to 8.
+        gain: "fan_in" for 1/√n, or a number.
+        skip: Names of modules, as in `model.named_modules()`, that stay real-valued with all layers inside.
+
+    Raises:
+        ValueError: The model has lazy layers without shapes, `skip` names a module that it does not have, a weight is
+            not finite, or nothing would be converted.
+    """
+    model = copy.deepcopy(model)
+    named = dict(model.named_modules())
+    lazy = [name for name, module in named.items() if _is_lazy(module)]
+    if lazy:
+        raise ValueError(f"lazy layers have no shape yet: {', '.join(lazy)}; run a batch through the model first")
+    if unknown := sorted(set(skip) - set(named)):
+        raise ValueError(f"skip names modules that the model does not have: {', '.join(unknown)}")
+    candidates = [name for name, module in named.items() if type(module) in _CONVERTED]
+    left = {name for name in named if any(name == out or name.startswith(f"{out}.") for out in skip)}
+    left |= {*(candidates[:1] if not first else ()), *(candidates[-1:] if not last else ())}
+    sharing = Counter(p for m in named.values() for p in m._parameters.values() if p is not None)
+    refused = {name: _refusal(module, sharing) for name, module in named.items() if name not in left}
+    binary = {
+        named[name]: _binary(named[name], name, bits=bits, gain=gain)
+        for name in candidates
+        if name not in left and not refused[name]
+    }
+    if not binary:
+        raise ValueError("there is nothing to convert: no nn.Linear, nn.Conv1d or nn.Conv2d that is not left out")
+    if reasons := [f"{name} ({reason})" for name, reason in refused.items() if reason]:
+        listed = ", ".join(reasons)
+        warnings.warn(f"these layers stay real-valued: {listed}; name them in skip if that is meant", stacklevel=2)
+    for parent in named.values():
+        for name, child in list(parent._modules.items()):
+            if child is not None and child in binary:
+                setattr(parent, name, binary[child])
+    return binary.get(model, model)
+
+
+def _is_lazy(module: nn.Module) -> bool:
+    return isinstance(module, LazyModuleMixin) and module.has_uninitialized_params()
+
+
+def _refusal(module: nn.Module, sharing: Counter[nn.Parameter]) -> str:
+    """Why a layer with weights stays real-valued; empty for layers that are converted, and those without weights."""
+    if not isinstance(module, _WEIGHTED) or isinstance(module, NonDynamicallyQuantizableLinear):
+        return ""  # the latter belongs to nn.MultiheadAttention, which is named itself
+    if type(module) not in _CONVERTED:
+        return f"{type(module).__name__} has no binary form"
+    weight = module._parameters.get("weight")
+    if weight is None:
+        return "its weight is computed from other parameters"
+    if sharing[weight] > 1:
+        return "it shares its weight with another layer"
+    if any((module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)):
+        return "it has hooks, which would be lost"
+    return ""
+
+
+def _binary(layer: nn.Module, name: str, *, bits: int, gain: Gain) -> BinaryLayer:
+    """The binary layer of the same shape, with the signs and the bias of `layer`."""
+    assert isinstance(layer, nn.Linear | nn.Conv1d | nn.Conv2d)
+    weight, bias = layer.weight, layer.bias
+    if not weight.isfinite().all():
+        raise ValueError(f"the weight of {name or 'the model'} holds NaN or infinite values")
+    options: dict[str, Any] = {"gain": gain, "bits": bits, "device": weight.device, "dtype": weight.dtype}
+    binary: BinaryLayer
+    if isinstance(layer, nn.Linear):
+        binary = BinaryLinear(layer.in_features, layer.out_features, bias is not None, **options)
+    else:
+        kind = BinaryConv1d if isinstance(layer, nn.Conv1d) else BinaryConv2d
+        sizes = (layer.kernel_size, layer.stride, layer.padding, layer.dilation)
+        binary = kind(
+            layer.in_channels, layer.out_channels, *sizes, layer.groups, bias is not None, layer.padding_mode, **options
+        )
+    with torch.no_grad():
+        if weight.any():
+            binary.weight.copy_(_latent(weight, binary))
+        if bias is not None and binary.bias is not None:
+            binary.bias.copy_(bias)
+            binary.bias.requires_grad_(bias.requires_grad)
+    binary.weight.requires_grad_(weight.requires_grad)
+    return binary.train(layer.training)
+
+
+def _latent(weight: Tensor, binary: BinaryLayer) -> Tensor:
+    """Latent weights for real ones: what the planes before have left of them, with the rms of fresh latent weights."""
+    rms = binary.initial_bound / math.sqrt(3)
+    rest, planes = _normalized(weight.to(torch.promote_types(weight.dtype, torch.float32))), []
+    for coefficient in binary.coefficients:
+        planes.append((rms * _normalized(rest)).clamp(-1, 1))
+        rest = rest - coefficient * sign(rest)
+    return torch.stack(planes, 1).reshape(binary.weight.shape)
+
+
+def _normalized(weight: Tensor) -> Tensor:
+    """With root mean square one; zeros stay zeros."""
+    largest = weight.abs().amax().clamp(min=torch.finfo(weight.dtype).tiny)  # squares of small weights underflow
+    weight = weight / largest
+    return weight / weight.square().mean().sqrt().clamp(min=torch.finfo(weight.dtype).tiny)

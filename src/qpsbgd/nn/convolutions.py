@@ -1,0 +1,166 @@
+"""Convolutions with weights ±1: every patch of the input is a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal, get_args
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from qpsbgd.nn.layers import BinaryLayer, Gain
+
+PaddingMode = Literal["zeros", "reflect", "replicate", "circular"]
+
+
+class BinaryConvNd(BinaryLayer):
+    """Convolution over N dimensions with weights ±1, arguments and attributes as those of torch's.
+
+    Row i of the map is patch i of the input, counted image by image and position by position: in every group
+    n = in_channels / groups · (size of the kernel) numbers.
+
+    Args:
+        in_channels: Channels of the input (batch, channels, …); the batch dimension may be missing, as in torch.
+        out_channels: m.
+        kernel_size: Size of the patches.
+        stride: Step between patches.
+        padding: What is added on each side, "valid" for nothing, or "same" for an output as large as the input.
+        dilation: Step between the pixels of a patch.
+        groups: Parts of the channels that are not connected to each other; `in_channels` for a depthwise convolution.
+        bias: Add a real bias, to be trained by an ordinary optimiser.
+        padding_mode: "zeros", "reflect", "replicate" or "circular".
+        gain: "fan_in" for 1/√n, or a number.
+        bits: Planes of binary weights, 1 to 8.
+    """
+
+    dimensions: ClassVar[int]
+    _convolve: ClassVar[Callable[..., Tensor]]
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | tuple[int, ...],
+        stride: int | tuple[int, ...] = 1,
+        padding: int | tuple[int, ...] | str = 0,
+        dilation: int | tuple[int, ...] = 1,
+        groups: int = 1,
+        bias: bool = False,
+        padding_mode: PaddingMode = "zeros",
+        *,
+        gain: Gain = "fan_in",
+        bits: int = 1,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        if not isinstance(groups, int) or groups < 1:
+            raise ValueError(f"groups must be a positive integer, got {groups!r}")
+        for name, channels in (("in_channels", in_channels), ("out_channels", out_channels)):
+            if channels % groups:
+                raise ValueError(f"{name} must be divisible by groups, got {channels} channels and {groups} groups")
+        if padding_mode not in get_args(PaddingMode):
+            raise ValueError(f"padding_mode must be one of {', '.join(get_args(PaddingMode))}, got {padding_mode!r}")
+        kernel = self._sizes(kernel_size, "kernel_size", least=1)
+        shape = (out_channels, in_channels // groups, *kernel)
+        super().__init__(shape, gain=gain, bias=bias, groups=groups, bits=bits, device=device, dtype=dtype)
+        self.in_channels, self.out_channels, self.kernel_size = in_channels, out_channels, kernel
+        self.stride = self._sizes(stride, "stride", least=1)
+        self.dilation = self._sizes(dilation, "dilation", least=1)
+        self.padding = padding if isinstance(padding, str) else self._sizes(padding, "padding", least=0)
+        self.padding_mode = padding_mode
+        self._sides = self._padded_sides()
+
+    def _sizes(self, value: int | tuple[int, ...], name: str, *, least: int) -> tuple[int, ...]:
+        """One whole number per dimension."""
+        sizes = tuple(value) if isinstance(value, tuple | list) else (value,) * self.dimensions
+        if len(sizes) != self.dimensions or not all(isinstance(size, int) and size >= least for size in sizes):
+            raise ValueError(
+                f"{name} must be a whole number of at least {least} or a tuple of {self.dimensions}, got {value!r}"
+            )
+        return sizes
+
+    def _padded_sides(self) -> list[tuple[int, int]]:
+        """What is added before and after every dimension; "same" puts the larger half after, as torch does."""
+        if self.padding == "same":
+            if any(step != 1 for step in self.stride):
+                raise ValueError(f"padding='same' is not supported for strided convolutions, got stride {self.stride}")
+            totals = [gap * (size - 1) for gap, size in zip(self.dilation, self.kernel_size, strict=True)]
+            return [(total // 2, total - total // 2) for total in totals]
+        if self.padding == "valid":
+            return [(0, 0)] * self.dimensions
+        if isinstance(self.padding, str):
+            raise ValueError(f"padding must be numbers, 'same' or 'valid', got {self.padding!r}")
+        return [(size, size) for size in self.padding]
+
+    def _pad(self, x: Tensor) -> Tensor:
+        sides = [size for before_after in reversed(self._sides) for size in before_after]
+        if not any(sides):
+            return x
+        return F.pad(x, sides, mode="constant" if self.padding_mode == "zeros" else self.padding_mode)
+
+    def input_rows(self, x: Tensor, at: Tensor | None = None) -> Tensor:
+        """One row per patch: (N, C, …) → (N · positions, groups · bits · n)."""
+        # Channels last, then a view of all patches (N, …positions, C, …kernel); only the patches at `at` are copied.
+        patches = self._channels_last(self._pad(x)).contiguous()
+        for dim, (size, step, gap) in enumerate(zip(self.kernel_size, self.stride, self.dilation, strict=True), 1):
+            patches = patches.unfold(dim, gap * (size - 1) + 1, step)[..., ::gap]
+        return self._per_plane(self._rows(patches, at))
+
+    def grad_rows(self, grad: Tensor, at: Tensor | None = None) -> Tensor:
+        """One row per patch: (N, m, …) → (N · positions, m)."""
+        return self._rows(self._channels_last(grad), at)
+
+    def _channels_last(self, images: Tensor) -> Tensor:
+        """(N, C, …) or (C, …) → (N, …, C)."""
+        return (images if images.ndim == self.dimensions + 2 else images[None]).movedim(1, -1)
+
+    def _rows(self, images: Tensor, at: Tensor | None) -> Tensor:
+        """(N, …positions, …rest) → (N · positions, rest), or the rows with the numbers `at`."""
+        positions, rest = images.shape[1 : self.dimensions + 1], images.shape[self.dimensions + 1 :]
+        if at is None:
+            return images.reshape(-1, rest.numel())
+        index: list[Tensor] = []
+        for size in reversed(positions):
+            index.insert(0, at % size)
+            at = at // size
+        return images[(at, *index)].flatten(1)
+
+    def _map(self, x: Tensor, weight: Tensor) -> Tensor:
+        zeros = tuple(before for before, _ in self._sides)
+        if self.padding_mode != "zeros" or any(before != after for before, after in self._sides):
+            x, zeros = self._pad(x), (0,) * self.dimensions
+        return type(self)._convolve(x, weight, None, self.stride, zeros, self.dilation, self.groups)
+
+    def _add_bias(self, output: Tensor, bias: Tensor) -> Tensor:
+        return output + bias.reshape(-1, *(1,) * self.dimensions)
+
+    def extra_repr(self) -> str:
+        """The arguments that make this layer, for `repr`."""
+        unusual = {
+            name: value
+            for name, value, usual in (
+                ("groups", self.groups, 1),
+                ("padding_mode", self.padding_mode, "zeros"),
+                ("bits", self.bits, 1),
+            )
+            if value != usual
+        }
+        return (
+            f"{self.in_channels}, {self.out_channels}, {self.kernel_size}, stride={self.stride}, "
+            f"padding={self.padding!r}, dilation={self.dilation}, gain={self.gain:.4g}, bias={self.bias is not None}"
+            + "".join(f", {name}={value!r}" for name, value in unusual.items())
+        )
+
+
+class BinaryConv1d(BinaryConvNd):
+    """1-D convolution with weights ±1, of (N, C, L) or (C, L); see `BinaryConvNd` for the arguments."""
+
+    dimensions = 1
+    _convolve = staticmethod(F.conv1d)
+
+
+class BinaryConv2d(BinaryConvNd):
+    """2-D convolution with weights ±1, of (N, C, H, W) or (C, H, W); see `BinaryConvNd` for the arguments."""
+
+    dimensions = 2
+    _convolve = staticmethod(F.conv2d)

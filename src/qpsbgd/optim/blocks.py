@@ -1,0 +1,81 @@
+"""A layer's weights as independent problems: one per group of a convolution, and several where it has many inputs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from torch import Tensor
+from torch.nn.functional import pad
+
+from qpsbgd.nn import BinaryLayer
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """How a layer with `groups` groups of n inputs and m outputs each is cut into blocks of at most `limit` inputs.
+
+    Every block is a problem of its own: its inputs explain the gradients of its group's outputs. All blocks have the
+    same width; the last one of a group is filled up with inputs that are always zero.
+
+    Attributes:
+        groups: Groups of the layer, 1 but for grouped convolutions.
+        inputs: n.
+        outputs: m.
+        parts: Blocks per group.
+    """
+
+    groups: int
+    inputs: int
+    outputs: int
+    parts: int
+
+    @classmethod
+    def of(cls, layer: BinaryLayer, limit: int | None) -> Blocks:
+        """The blocks of a layer; no limit leaves every group in one piece."""
+        groups = getattr(layer, "groups", 1)
+        inputs, outputs = layer.weight[0].numel(), len(layer.weight) // groups
+        return cls(groups, inputs, outputs, 1 if limit is None else math.ceil(inputs / limit))
+
+    @property
+    def width(self) -> int:
+        """Inputs of a block."""
+        return math.ceil(self.inputs / self.parts)
+
+    @property
+    def count(self) -> int:
+        """Blocks of the layer."""
+        return self.groups * self.parts
+
+    def rows(self, rows: Tensor) -> Tensor:
+        """The layer's input rows (B, groups · n) by block: (count, B, width)."""
+        if self.count == 1:
+            return rows[None]
+        cut = self._padded(rows.reshape(len(rows), self.groups, self.inputs))
+        return cut.reshape(len(rows), self.count, self.width).transpose(0, 1)
+
+    def columns(self, columns: Tensor) -> Tensor:
+        """Rows of the outputs (B, groups · m) by block: (count, B, m)."""
+        if self.count == 1:
+            return columns[None]
+        cut = columns.reshape(len(columns), self.groups, 1, self.outputs).expand(-1, -1, self.parts, -1)
+        return cut.reshape(len(columns), self.count, self.outputs).transpose(0, 1)
+
+    def weights(self, weight: Tensor) -> Tensor:
+        """A tensor of the weight's shape by block: (count, m, width)."""
+        if self.parts == 1:
+            return weight.reshape(self.groups, self.outputs, self.inputs)
+        cut = self._padded(weight.reshape(self.groups, self.outputs, self.inputs))
+        cut = cut.reshape(self.groups, self.outputs, self.parts, self.width).transpose(1, 2)
+        return cut.reshape(self.count, self.outputs, self.width)
+
+    def joined(self, blocks: Tensor, like: Tensor) -> Tensor:
+        """The inverse of `weights`: (count, m, width) in the shape of `like`."""
+        if self.parts == 1:
+            return blocks.reshape(like.shape)
+        whole = blocks.reshape(self.groups, self.parts, self.outputs, self.width).transpose(1, 2)
+        return whole.reshape(self.groups, self.outputs, -1)[..., : self.inputs].reshape(like.shape)
+
+    def _padded(self, tensor: Tensor) -> Tensor:
+        missing = self.parts * self.width - self.inputs
+        return pad(tensor, (0, missing)) if missing else tensor

@@ -1,0 +1,223 @@
+"""What the user sees of a training run: figures of every layer and step, handed to writers."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from qpsbgd.nn import BinaryLayer
+from qpsbgd.optim.layerwise import LayerwiseOptimizer, check_whole
+from qpsbgd.optim.qpsbgd import QPSBGD
+from qpsbgd.optim.step_figures import movement
+
+
+@dataclass(frozen=True)
+class Observation:
+    """The figures of one layer in one step; see `Monitor`.
+
+    Attributes:
+        step: Number of the step, from 1; a resumed run goes on counting.
+        layer: Name of the layer in the model.
+        figures: Name → number.
+    """
+
+    step: int
+    layer: str
+    figures: Mapping[str, float]
+
+
+Writer = Callable[[Sequence[Observation]], object]
+"""Takes the observations of one step; `list.extend` of a list of your own is one."""
+
+
+class Monitor:
+    """Tells writers how every layer moved, at each step of a binary optimiser, until it is closed.
+
+        with Monitor(model, optimizer, JsonLines("run.jsonl"), every=10):
+            …
+
+    Per layer that the step moved:
+
+        flip_rate           share of the binary weights whose sign changed
+        step_size           root mean square of the latent weights' change, in units of `initial_bound`
+        agreement           share of the latent weights that moved against their gradient `.grad`, of those that moved
+                            and have one; left out if there are none. 0.5 is a random direction.
+        energy              of spins: mean energy of the solution, over the columns
+        energy_minus_sign   of spins: the same, minus that of the sign vector sign(−s); negative where the solver
+                            found better spins
+        spins_off_sign      of spins: share of the spins that differ from the sign vector
+        penalty             of the ridge: δ
+        seconds             of both: time that the solver, or the ridge's factorisation and solution, took. Annealers
+                            answer all layers in one call, and each layer then has the time of this call.
+
+    Training is the same with and without a monitor, bit for bit. Steps that a GradScaler skips are not reported. On a
+    GPU, a step that is reported waits for the device and is not replayed as a CUDA graph, so choose `every` above 1
+    where speed matters. The monitor is not part of a copied or pickled optimiser.
+
+    Args:
+        model: Whose binary layers are reported, by their names in it; a part of the trained model will do.
+        optimizer: `QPSBGD`, `BinaryConnect` or `ProxQuant`.
+        *writers: Called with a list of `Observation`s after each reported step.
+        every: Report the steps whose number, as counted by the optimiser, is a multiple of it.
+    """
+
+    def __init__(self, model: nn.Module, optimizer: LayerwiseOptimizer, *writers: Writer, every: int = 1) -> None:
+        if not isinstance(optimizer, LayerwiseOptimizer):
+            raise TypeError(f"a monitor watches QPSBGD, BinaryConnect or ProxQuant, got {type(optimizer).__name__}")
+        check_whole({"every": every}, "every", least=1)
+        if not writers:
+            raise ValueError("a monitor needs a writer: Monitor(model, optimizer, JsonLines(path))")
+        for writer in writers:
+            if not callable(writer):
+                raise TypeError(f"a writer is called with a list of observations, but {writer!r} cannot be called")
+        self._model, self._optimizer, self._writers, self._every = model, optimizer, writers, every
+        if not self._names():
+            raise ValueError("the optimiser trains no layer of this model; pass the model that it was made for")
+        self._weights: dict[BinaryLayer, Tensor] = {}
+        self._heard: dict[BinaryLayer, dict[str, float]] = {}
+        self._hooks = [
+            optimizer.register_step_pre_hook(self._before),
+            optimizer.register_step_post_hook(self._after),
+        ]
+
+    def close(self) -> None:
+        """Stop watching, and close the writers that can be closed."""
+        for hook in self._hooks:
+            hook.remove()
+        self._forget()
+        for writer in self._writers:
+            if hasattr(writer, "close"):
+                writer.close()
+
+    def __enter__(self) -> Monitor:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _names(self) -> dict[BinaryLayer, str]:
+        trained = {weight for group in self._optimizer.param_groups for weight in group["params"]}
+        return {
+            layer: name or type(layer).__name__
+            for name, layer in self._model.named_modules()
+            if isinstance(layer, BinaryLayer) and layer.weight in trained
+        }
+
+    def _steps(self) -> int:
+        """Steps that the optimiser has made, also before a resume."""
+        return max(int(group["step"]) for group in self._optimizer.param_groups)
+
+    def _before(self, _: Optimizer, args: Any, kwargs: Any) -> None:
+        self._forget()  # the last step may have failed
+        if (self._steps() + 1) % self._every:
+            return
+        self._weights = {layer: layer.weight.detach().clone() for layer in self._names()}
+        if isinstance(self._optimizer, QPSBGD):
+            self._optimizer.observers.append(self._hear)
+
+    def _hear(self, layer: BinaryLayer, figures: dict[str, float]) -> None:
+        self._heard[layer] = figures
+
+    @torch.no_grad()
+    def _after(self, _: Optimizer, args: Any, kwargs: Any) -> None:
+        weights, heard, names, step = self._weights, self._heard, self._names(), self._steps()
+        self._forget()
+        observations = [
+            Observation(step, names[layer], movement(layer, before) | heard.get(layer, {}))
+            for layer, before in weights.items()
+            if layer in heard or self._moves_by_gradient(layer)
+        ]
+        if observations:
+            for writer in self._writers:
+                writer(observations)
+
+    def _moves_by_gradient(self, layer: BinaryLayer) -> bool:
+        return not isinstance(self._optimizer, QPSBGD) and layer.weight.grad is not None
+
+    def _forget(self) -> None:
+        self._weights, self._heard = {}, {}
+        if isinstance(self._optimizer, QPSBGD) and self._hear in self._optimizer.observers:
+            self._optimizer.observers.remove(self._hear)
+
+
+class JsonLines:
+    """Appends observations to a file, one line of JSON each: `{"step": 1, "layer": "0", "flip_rate": 0.02, …}`.
+
+    The lines are with the system when the step ends. A process that is killed while writing leaves at most one
+    incomplete line, the last, which the next writer of the file removes. A run that resumes from an older checkpoint
+    writes the steps since then once more: of equal steps, the last line holds. Numbers that are not finite become null.
+
+    Args:
+        path: The file; its folder must exist. Made at once, so that a path that cannot be written fails at the start.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path).expanduser().absolute()
+        self([])
+
+    def __call__(self, observations: Sequence[Observation]) -> None:
+        """Append the observations of a step."""
+        lines = "".join(f"{json.dumps(_plain(observation))}\n" for observation in observations)
+        with self.path.open("a+b") as file:
+            _remove_incomplete_line(file, self.path)
+            file.write(lines.encode())
+
+
+_START = b'{"step": '
+
+
+def _plain(observation: Observation) -> dict[str, object]:
+    figures = {name: value if math.isfinite(value) else None for name, value in observation.figures.items()}
+    return {"step": observation.step, "layer": observation.layer, **figures}
+
+
+def _remove_incomplete_line(file: IO[bytes], path: Path) -> None:
+    """Cut off what follows the last end of a line; raise ValueError where that is not the beginning of one of ours."""
+    size = file.seek(0, 2)
+    tail, at = b"", size
+    while at and b"\n" not in tail:
+        at = max(0, at - 4096)
+        file.seek(at)
+        tail = file.read(size - at)
+    tail = tail[tail.rfind(b"\n") + 1 :]
+    if not _START.startswith(tail[: len(_START)]):
+        raise ValueError(f"{path} does not end like a file of observations; choose another path")
+    if tail:
+        file.truncate(size - len(tail))
+
+
+class TensorBoard:
+    """Writes observations for TensorBoard, one chart per figure and layer: `flip_rate/0`.
+
+    Args:
+        folder: Of the event files, as in `tensorboard --logdir folder`.
+
+    Raises:
+        ImportError: The package is missing.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise ImportError("TensorBoard needs tensorboard: pip install 'qpsbgd[tensorboard]'") from error
+        self._events = SummaryWriter(str(Path(folder).expanduser()))
+
+    def __call__(self, observations: Sequence[Observation]) -> None:
+        """Write the observations of a step."""
+        for observation in observations:
+            for name, value in observation.figures.items():
+                self._events.add_scalar(f"{name}/{observation.layer}", value, observation.step)
+        self._events.flush()
+
+    def close(self) -> None:
+        """Close the event file."""
+        self._events.close()

@@ -1,0 +1,222 @@
+import copy
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from qpsbgd import QPSBGD
+from qpsbgd.nn import BinaryConv1d, BinaryConv2d, BinaryLayer, BinaryLinear, convert, sign
+
+
+def network():
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3, padding="same", padding_mode="circular"),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.Sequential(nn.Conv2d(4, 8, 3, 2, 1, groups=2, bias=False), nn.ReLU()),
+        nn.Flatten(),
+        nn.Linear(8 * 16, 10),
+    )
+
+
+def binary_names(model):
+    return [name for name, module in model.named_modules() if isinstance(module, BinaryLayer)]
+
+
+def test_every_layer_keeps_its_arguments_signs_and_bias():
+    model = network()
+    converted = convert(model)
+    assert binary_names(converted) == ["0", "3.0", "5"]
+    for name in ("0", "3.0", "5"):
+        before, after = model.get_submodule(name), converted.get_submodule(name)
+        assert torch.equal(after.binary_weight, sign(before.weight.detach()))
+        assert (after.bias is None) == (before.bias is None)
+        assert before.bias is None or torch.equal(after.bias, before.bias)
+    conv = converted[0]
+    assert (conv.padding, conv.padding_mode) == ("same", "circular")
+    assert converted[3][0].stride == (2, 2)
+    assert converted[3][0].groups == 2
+    x = torch.randn(2, 1, 8, 8)
+    assert converted(x).shape == model(x).shape
+    assert isinstance(convert(nn.Conv1d(2, 3, 3)), BinaryConv1d)
+    assert isinstance(conv, BinaryConv2d)
+
+
+def test_the_model_itself_stays_as_it_is():
+    model = network()
+    before = copy.deepcopy(model.state_dict())
+    converted = convert(model)
+    assert binary_names(model) == []
+    with torch.no_grad():
+        for parameter in converted.parameters():
+            parameter.zero_()
+    assert all(torch.equal(model.state_dict()[name], value) for name, value in before.items())
+
+
+def test_a_converted_layer_computes_with_the_signs_of_the_real_one():
+    layer, x = nn.Linear(8, 3), torch.randn(5, 8)
+    binary = convert(layer, gain=0.5)
+    assert isinstance(binary, BinaryLinear)
+    torch.testing.assert_close(binary(x), 0.5 * x @ sign(layer.weight.detach()).T + layer.bias)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("size", [1e-30, 1.0, 1e30])
+def test_latent_weights_get_the_size_of_fresh_ones(size, dtype):
+    layer = nn.Linear(100, 50, dtype=dtype)
+    with torch.no_grad():
+        layer.weight.copy_(size * torch.randn(50, 100))
+    binary = convert(layer)
+    assert binary.weight.dtype == dtype
+    rms = binary.weight.detach().double().square().mean().sqrt()
+    assert rms == pytest.approx(binary.initial_bound / math.sqrt(3), rel=0.01)
+    assert torch.equal(binary.binary_weight, sign(layer.weight.detach()))
+
+
+def test_latent_weights_stay_in_the_range_of_the_optimisers():
+    layer = nn.Linear(1000, 1)
+    with torch.no_grad():
+        layer.weight.fill_(1e-6)
+        layer.weight[0, 0] = -1.0
+    binary = convert(layer)
+    assert binary.weight.min() >= -1
+    assert torch.equal(binary.binary_weight, sign(layer.weight.detach()))
+
+
+def test_weights_of_several_bits_are_rounded_to_the_nearest_level():
+    layer = nn.Linear(200, 100)
+    binary = convert(layer, bits=3)
+    assert binary.weight.shape == (100, 3, 200)
+    unit = layer.weight.detach() / layer.weight.detach().square().mean().sqrt()
+    levels = binary.quantized_weight.unique()
+    assert len(levels) == 8
+    nearest = levels[(unit[..., None] - levels).abs().argmin(-1)]
+    torch.testing.assert_close(binary.quantized_weight, nearest)
+    planes = binary.weight.detach().square().mean((0, 2)).sqrt()
+    torch.testing.assert_close(planes, torch.full((3,), binary.initial_bound / math.sqrt(3)))
+
+
+def test_weights_that_are_all_zero_are_drawn_anew():
+    layer = nn.Linear(20, 10)
+    nn.init.zeros_(layer.weight)
+    assert set(convert(layer).binary_weight.flatten().tolist()) == {-1.0, 1.0}
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        ({"first": False}, ["3.0", "5"]),
+        ({"last": False}, ["0", "3.0"]),
+        ({"first": False, "last": False}, ["3.0"]),
+        ({"skip": ["3.0"]}, ["0", "5"]),
+        ({"skip": ["3"]}, ["0", "5"]),
+        ({"skip": ["3"], "last": False}, ["0"]),
+    ],
+)
+def test_layers_can_be_left_out(options, names):
+    assert binary_names(convert(network(), **options)) == names
+
+
+def test_frozen_weights_and_evaluation_mode_are_kept():
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2)).eval()
+    model[0].weight.requires_grad_(False)
+    model[1].bias.requires_grad_(False)
+    converted = convert(model)
+    assert not any(module.training for module in converted.modules())
+    assert [p.requires_grad for p in converted.parameters()] == [False, True, True, False]
+
+
+def test_a_module_used_in_two_places_is_converted_once():
+    layer = nn.Linear(4, 4)
+    converted = convert(nn.ModuleDict({"a": layer, "b": nn.Sequential(layer)}))
+    assert isinstance(converted["a"], BinaryLinear)
+    assert converted["a"] is converted["b"][0]
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.hidden, self.head = nn.Embedding(7, 4), nn.Linear(4, 4), nn.Linear(4, 7)
+        self.head.weight = self.embedding.weight
+
+
+def hooked():
+    layer = nn.Linear(4, 4)
+    layer.register_forward_hook(lambda *_: None)
+    return layer
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (nn.ConvTranspose2d(1, 1, 3), r"other \(ConvTranspose2d has no binary form\)"),
+        (nn.Conv3d(1, 1, 3), r"other \(Conv3d has no binary form\)"),
+        (nn.LSTM(4, 4), r"other \(LSTM has no binary form\)"),
+        (nn.MultiheadAttention(4, 2), r"real-valued: other \(MultiheadAttention has no binary form\); "),
+        (nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)), r"other \(ParametrizedLinear has no binary form\)"),
+        (nn.utils.spectral_norm(nn.Linear(4, 4)), r"other \(its weight is computed from other parameters\)"),
+        (hooked(), r"other \(it has hooks, which would be lost\)"),
+        (Tied(), r"other\.head \(it shares its weight with another layer\)"),
+    ],
+)
+def test_what_cannot_be_converted_stays_and_is_named_unless_skipped(module, message):
+    model = nn.ModuleDict({"linear": nn.Linear(4, 4), "other": module})
+    with pytest.warns(UserWarning, match=message):
+        converted = convert(model)
+    assert isinstance(converted["linear"], BinaryLinear)
+    assert not any(name in ("other", "other.head") for name in binary_names(converted))
+    assert binary_names(convert(model, skip=["other"])) == ["linear"]
+
+
+def test_lazy_layers_are_refused_until_they_have_a_shape():
+    model = nn.Sequential(nn.LazyLinear(4), nn.Linear(4, 2))
+    with pytest.raises(ValueError, match=r"no shape yet: 0; run a batch through the model first"):
+        convert(model)
+    model(torch.randn(2, 3))
+    assert binary_names(convert(model)) == ["0", "1"]
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "message"),
+    [
+        (nn.Sequential(nn.ReLU()), {}, "nothing to convert"),
+        (nn.Linear(2, 2), {"first": False}, "nothing to convert"),
+        (nn.Linear(2, 2), {"skip": ["head"]}, "skip names modules that the model does not have: head"),
+        (nn.Linear(2, 2), {"bits": 0}, "bits must be"),
+        (nn.Linear(2, 2), {"gain": -1}, "gain must be"),
+    ],
+)
+def test_bad_arguments_raise_and_say_what_must_hold(model, options, message):
+    with pytest.raises(ValueError, match=message):
+        convert(model, **options)
+
+
+def test_weights_that_are_not_finite_are_refused():
+    model = nn.Sequential(nn.Linear(2, 2))
+    with torch.no_grad():
+        model[0].weight[0, 0] = math.nan
+    with pytest.raises(ValueError, match="the weight of 0 holds NaN"):
+        convert(model)
+
+
+def test_a_transformer_layer_computes_with_signs_after_conversion():
+    with pytest.warns(UserWarning, match=r"self_attn \(MultiheadAttention"):
+        encoder = convert(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dropout=0.0))
+    assert binary_names(encoder) == ["linear1", "linear2"]
+    x = torch.randn(3, 5, 8)
+    trained = encoder(x)
+    with torch.no_grad():
+        torch.testing.assert_close(encoder.eval()(x), trained)
+
+
+def test_a_converted_network_is_trained():
+    x = torch.randn(256, 16)
+    target = (x[:, :8].sum(1) > x[:, 8:].sum(1)).long()
+    model = convert(nn.Sequential(nn.Linear(16, 32), nn.Hardtanh(), nn.Linear(32, 2)))
+    optimizer = QPSBGD(model, lr=0.01)
+    for _ in range(30):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), target).backward()
+        optimizer.step()
+    assert (model(x).argmax(1) == target).float().mean() > 0.9

@@ -1,0 +1,498 @@
+import copy
+import json
+import pickle
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from qpsbgd import QPSBGD, BinaryConnect, Checkpoint, JsonLines, Monitor, ProxQuant, TensorBoard
+from qpsbgd.nn import BinaryConv2d, BinaryLinear
+from qpsbgd.optim import Observation
+from qpsbgd.qubo import Solution
+from qpsbgd.solvers import Solver, make_solver
+from qpsbgd.solvers.search.landscape import sign_start
+
+
+class Together(Solver):
+    """The sign vector with the first spin of every column turned round, all layers in one call."""
+
+    calls = 0
+
+    def solve(self, family):
+        spins = sign_start(family)
+        spins[0] *= -1
+        return Solution.of(family, spins)
+
+    def solve_all(self, families):
+        self.calls += 1
+        return [self.solve(family) for family in families]
+
+
+class Failing(Solver):
+    def solve(self, family):
+        raise KeyboardInterrupt
+
+
+MAKERS = {
+    "spins": lambda model: QPSBGD(model, projection="spins"),
+    "auto": lambda model: QPSBGD(model, solver="auto", momentum=0.0),
+    "together": lambda model: QPSBGD(model, solver=Together()),
+    "blocks": lambda model: QPSBGD(model, projection="spins", block=3),
+    "ridge": QPSBGD,
+    "both": lambda model: QPSBGD([{"params": model[0]}, {"params": model[2], "projection": "spins"}]),
+    "binaryconnect": BinaryConnect,
+    "proxquant": ProxQuant,
+}
+OF_ALL = {"flip_rate", "step_size", "agreement"}
+OF_SPINS = OF_ALL | {"energy", "energy_minus_sign", "spins_off_sign", "seconds"}
+OF_RIDGE = OF_ALL | {"penalty", "seconds"}
+
+
+def small_model(dtype=torch.float32):
+    torch.manual_seed(0)
+    return nn.Sequential(BinaryLinear(8, 6, dtype=dtype), nn.Hardtanh(), BinaryLinear(6, 3, dtype=dtype))
+
+
+def backward(model, seed, factor=1.0):
+    generator = torch.Generator().manual_seed(seed)
+    x, target = torch.randn(16, 8, generator=generator), torch.randn(16, 3, generator=generator)
+    (factor * (model(x) - target).square().mean()).backward()
+
+
+def train(model, optimizer, seeds):
+    for seed in seeds:
+        optimizer.zero_grad()
+        backward(model, seed)
+        optimizer.step()
+
+
+def assert_equal_state(one, other):
+    pairs = zip(one.parameters(), other.parameters(), strict=True)
+    assert all(torch.equal(a, b) for a, b in pairs)
+
+
+def observed(kind, steps=3, **options):
+    model, seen = small_model(), []
+    optimizer = MAKERS[kind](model)
+    with Monitor(model, optimizer, seen.extend, **options):
+        train(model, optimizer, range(steps))
+    return seen
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_training_is_the_same_with_and_without_a_monitor(kind):
+    plain, watched = small_model(), small_model()
+    optimizers = [MAKERS[kind](plain), MAKERS[kind](watched)]
+    train(plain, optimizers[0], range(8))
+    random = torch.get_rng_state()
+    with Monitor(watched, optimizers[1], lambda observations: None, every=2):
+        train(watched, optimizers[1], range(8))
+    assert torch.equal(torch.get_rng_state(), random)
+    assert_equal_state(plain, watched)
+    states = [optimizer.state_dict()["state"] for optimizer in optimizers]
+    torch.testing.assert_close(*states, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_every_named_layer_is_reported_in_every_step(kind):
+    seen = observed(kind)
+    assert [(one.step, one.layer) for one in seen] == [(step, name) for step in (1, 2, 3) for name in ("0", "2")]
+    for one in seen:
+        spins = kind in ("spins", "auto", "together", "blocks") or (kind == "both" and one.layer == "2")
+        assert set(one.figures) == (OF_SPINS if spins else OF_RIDGE if kind in ("ridge", "both") else OF_ALL)
+        assert all(type(value) is float for value in one.figures.values())
+        assert one.figures.get("seconds", 1) > 0
+
+
+def test_a_figure_of_a_step_has_the_value_that_its_name_says():
+    layer = BinaryLinear(2, 2, gain=1.0)
+    layer.weight.data = torch.tensor([[0.25, -0.5], [0.5, 1.0]])
+    optimizer, seen = BinaryConnect(layer, lr=1.0, update="sgd", momentum=0.5), []
+    with Monitor(layer, optimizer, seen.extend):
+        layer.weight.grad = torch.tensor([[0.5, 0.0], [0.0, -1.0]])  # −0.25, then −0.5, 0.5, and 1.0 at the bound
+        optimizer.step()
+        layer.weight.grad = torch.tensor([[-0.125, 0.0], [0.25, 1.0]])  # moves by −0.125, 0, −0.25, −0.5
+        optimizer.step()
+    bound = layer.initial_bound
+    first, second = (one.figures for one in seen)
+    assert seen[0].layer == "BinaryLinear"
+    assert first == {"flip_rate": 0.25, "step_size": pytest.approx(0.25 / bound), "agreement": 1.0}
+    size = ((0.125**2 + 0.25**2 + 0.5**2) / 4) ** 0.5 / bound
+    assert second == {"flip_rate": 0.0, "step_size": pytest.approx(size), "agreement": pytest.approx(2 / 3)}
+
+
+def test_agreement_is_left_out_where_nothing_moved():
+    layer = BinaryLinear(2, 2)
+    optimizer, seen = BinaryConnect(layer, lr=0.0), []
+    with Monitor(layer, optimizer, seen.extend):
+        layer(torch.randn(3, 2)).sum().backward()
+        optimizer.step()
+    assert seen[0].figures == {"flip_rate": 0.0, "step_size": 0.0}
+
+
+@pytest.mark.parametrize("block", [None, 5])
+def test_spins_are_compared_with_the_sign_vector_of_the_family_that_was_solved(block):
+    torch.manual_seed(0)
+    layer, seen = BinaryConv2d(2, 4, 3, groups=2), []
+    optimizer = QPSBGD(layer, solver=Together(), block=block)
+    parts = 1 if block is None else 2  # of 9 inputs, so that the last one is padded
+    with Monitor(layer, optimizer, seen.extend):
+        layer(torch.randn(2, 2, 5, 5)).square().sum().backward()
+        optimizer.step()
+    figures, state = seen[0].figures, optimizer.state[layer.weight]
+    assert figures["spins_off_sign"] == pytest.approx(parts / 9)
+    flipped = []
+    for quadratic, linear in zip(state["quadratic"].double(), state["linear"].double(), strict=True):
+        signs = torch.where(linear <= 0, 1.0, -1.0).double()
+        fields = linear + 2 * (quadratic - quadratic.diagonal().diag()) @ signs
+        flipped.append(-2 * signs[0] * fields[0])  # the energy that flipping the first spin costs
+    assert len(flipped) == 2 * parts
+    assert figures["energy_minus_sign"] == pytest.approx(torch.stack(flipped).mean().item(), rel=1e-4)
+    energies = torch.stack([solution.energies for solution in optimizer.solutions])
+    assert figures["energy"] == pytest.approx(energies.mean().item())
+
+
+def test_a_solver_lowers_the_energy_of_the_sign_vector_and_one_without_flips_does_not():
+    model, seen = small_model(), []
+    optimizer = QPSBGD(model, solver="exact")
+    with Monitor(model, optimizer, seen.extend):
+        train(model, optimizer, range(3))
+        optimizer.solver = make_solver("descent", max_flips=0)
+        train(model, optimizer, range(1))
+    assert min(one.figures["energy_minus_sign"] for one in seen[:-2]) < 0
+    assert [one.figures["energy_minus_sign"] for one in seen[-2:]] == [0, 0]
+    assert [one.figures["spins_off_sign"] for one in seen[-2:]] == [0, 0]
+
+
+def test_layers_that_are_solved_in_one_call_stay_in_one_call_and_share_its_time():
+    model, seen = small_model(), []
+    optimizer = QPSBGD(model, solver=Together())
+    with Monitor(model, optimizer, seen.extend):
+        train(model, optimizer, range(2))
+    assert optimizer.solver.calls == 2
+    assert seen[0].figures["seconds"] == seen[1].figures["seconds"]
+    separate = observed("auto", steps=1)
+    assert separate[0].figures["seconds"] != separate[1].figures["seconds"]
+
+
+def test_the_ridge_reports_its_penalty():
+    model, seen = small_model(), []
+    optimizer = QPSBGD([{"params": model[0], "ridge": 3.0}, {"params": model[2], "ridge": 7.0}])
+    with Monitor(model, optimizer, seen.extend):
+        train(model, optimizer, range(1))
+    assert [one.figures["penalty"] for one in seen] == [3.0, 7.0]
+
+
+@pytest.mark.parametrize("kind", ["spins", "ridge"])
+def test_only_reported_steps_pay(kind, monkeypatch):
+    model, told = small_model(), []
+    optimizer = MAKERS[kind](model)
+    tell, graphed, tried = optimizer._tell, optimizer._graphed, []
+    monkeypatch.setattr(optimizer, "_tell", lambda *what: (told.append(optimizer.param_groups[0]["step"]), tell(*what)))
+    monkeypatch.setattr(optimizer, "_graphed", lambda parts: tried.append(len(told)) or graphed(parts))
+    with Monitor(model, optimizer, lambda observations: None, every=3):
+        train(model, optimizer, range(7))
+    train(model, optimizer, range(3))
+    assert told == [2, 2, 5, 5]  # counted before the step
+    assert optimizer.observers == []
+    # Reported steps of spins are not replayed as a graph, all others may be.
+    assert tried == ([0, 0, 2, 2, 4, 4, 4, 4] if kind == "spins" else [])
+
+
+def test_the_solutions_of_a_reported_step_replace_those_of_an_earlier_graph():
+    model = small_model()
+    optimizer = MAKERS["spins"](model)
+    optimizer._replayed = object()  # a graph whose solutions nobody has asked for
+    with Monitor(model, optimizer, lambda observations: None):
+        train(model, optimizer, range(1))
+    assert [solution.spins.shape for solution in optimizer.solutions] == [(8, 6), (6, 3)]
+
+
+def test_every_counts_the_steps_of_the_optimiser_also_after_a_resume():
+    assert [one.step for one in observed("ridge", steps=7, every=3)] == [3, 3, 6, 6]
+    model, seen = small_model(), []
+    optimizer = QPSBGD(model)
+    train(model, optimizer, range(4))
+    state = copy.deepcopy(optimizer.state_dict())
+    resumed = QPSBGD(model)
+    with Monitor(model, resumed, seen.extend, every=3):
+        resumed.load_state_dict(state)
+        train(model, resumed, range(4, 7))
+    assert [one.step for one in seen] == [6, 6]
+
+
+@pytest.mark.parametrize("kind", ["spins", "ridge", "binaryconnect"])
+def test_a_resumed_and_watched_run_equals_an_uninterrupted_one_without_a_monitor(kind, tmp_path):
+    plain, model = small_model(), small_model()
+    train(plain, MAKERS[kind](plain), range(6))
+    path, log = tmp_path / "run.pt", JsonLines(tmp_path / "run.jsonl")
+    for count in (3, 6):
+        torch.manual_seed(5)
+        model = nn.Sequential(BinaryLinear(8, 6), nn.Hardtanh(), BinaryLinear(6, 3)) if count == 6 else model
+        optimizer = MAKERS[kind](model)
+        with Monitor(model, optimizer, log), Checkpoint(path, model=model, optimizer=optimizer) as run:
+            for step in run.steps(count):
+                train(model, optimizer, [step])
+    assert_equal_state(plain, model)
+    lines = [json.loads(line) for line in log.path.read_text().splitlines()]
+    assert [line["step"] for line in lines] == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6]
+
+
+@pytest.mark.parametrize("kind", ["spins", "ridge", "binaryconnect"])
+def test_steps_that_a_grad_scaler_skips_are_not_reported(kind):
+    model, seen = small_model(), []
+    optimizer, scaler = MAKERS[kind](model), torch.amp.GradScaler("cpu", init_scale=2.0**10)
+    with Monitor(model, optimizer, seen.extend):
+        for step in range(4):
+            optimizer.zero_grad()
+            output = model(torch.randn(16, 8))
+            if step == 1:
+                output.register_hook(lambda grad: grad / 0)
+            scaler.scale(output.square().mean()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+    assert [one.step for one in seen] == [1, 1, 2, 2, 3, 3]
+
+
+def test_a_scaled_loss_gives_the_same_figures():
+    def figures(scale):
+        model, seen = small_model(), []
+        optimizer, scaler = QPSBGD(model), torch.amp.GradScaler("cpu", init_scale=scale)
+        with Monitor(model, optimizer, seen.extend):
+            for seed in range(2):
+                optimizer.zero_grad()
+                backward(model, seed, scaler.scale(torch.ones(())))
+                scaler.step(optimizer)
+                scaler.update()
+        return [{**one.figures, "seconds": 0} for one in seen]
+
+    assert figures(1.0) == figures(2.0**12)
+
+
+@pytest.mark.parametrize("kind", ["spins", "ridge", "binaryconnect", "proxquant"])
+def test_several_backward_passes_and_closures_are_one_step(kind):
+    accumulated, closed = [], []
+    for seen in (accumulated, closed):
+        model = small_model()
+        optimizer = MAKERS[kind](model)
+
+        def passes(model=model, optimizer=optimizer):
+            optimizer.zero_grad()
+            backward(model, 0)
+            backward(model, 1)
+            return 0.0
+
+        with Monitor(model, optimizer, seen.extend):
+            if seen is closed:
+                optimizer.step(passes)
+            else:
+                passes()
+                optimizer.step()
+    assert [one.layer for one in accumulated] == ["0", "2"]
+    for one, other in zip(accumulated, closed, strict=True):
+        assert {**one.figures, "seconds": 0} == {**other.figures, "seconds": 0}
+
+
+@pytest.mark.parametrize("kind", ["spins", "ridge", "binaryconnect", "proxquant"])
+def test_layers_without_a_gradient_are_not_reported(kind):
+    model, seen = small_model(), []
+    optimizer = MAKERS[kind](model)
+    with Monitor(model, optimizer, seen.extend):
+        model[0].weight.requires_grad_(False)
+        train(model, optimizer, range(1))
+    assert [one.layer for one in seen] == ["2"]
+
+
+@pytest.mark.parametrize("kind", ["spins", "ridge", "proxquant"])
+def test_copies_of_a_watched_optimiser_are_not_watched(kind):
+    model, seen = small_model(), []
+    optimizer = MAKERS[kind](model)
+    with Monitor(model, optimizer, seen.extend):
+        train(model, optimizer, range(1))
+        for copied, other in (copy.deepcopy((model, optimizer)), pickle.loads(pickle.dumps((model, optimizer)))):
+            train(copied, other, range(1, 3))
+        assert len(seen) == 2
+        train(model, optimizer, range(1, 3))
+    assert len(seen) == 6
+    assert_equal_state(model, copied)
+
+
+def test_groups_that_come_later_are_reported_and_a_part_of_a_model_can_be_watched():
+    model, seen, head = small_model(), [], []
+    optimizer = QPSBGD(model[0])
+    with Monitor(model, optimizer, seen.extend):
+        train(model, optimizer, range(1))
+        optimizer.add_param_group({"params": model[2]})
+        with Monitor(model[2], optimizer, head.extend):
+            train(model, optimizer, range(1))
+    assert [(one.step, one.layer) for one in seen] == [(1, "0"), (2, "0"), (2, "2")]
+    assert [(one.step, one.layer) for one in head] == [(2, "BinaryLinear")]
+
+
+def test_two_monitors_do_not_disturb_each_other():
+    model, often, seldom = small_model(), [], []
+    optimizer = MAKERS["spins"](model)
+    with Monitor(model, optimizer, often.extend), Monitor(model, optimizer, seldom.extend, every=2):
+        train(model, optimizer, range(3))
+    assert all(set(one.figures) == OF_SPINS for one in often + seldom)
+    assert [one.step for one in often] == [1, 1, 2, 2, 3, 3]
+    assert [one.step for one in seldom] == [2, 2]
+
+
+def test_a_failed_step_is_not_reported_and_can_be_repeated():
+    model, seen = small_model(), []
+    optimizer = QPSBGD(model, solver=Failing())
+    monitor = Monitor(model, optimizer, seen.extend)
+    backward(model, 0)
+    with pytest.raises(KeyboardInterrupt):
+        optimizer.step()
+    optimizer.solver = make_solver("descent")
+    optimizer.step()
+    assert [one.step for one in seen] == [1, 1]
+    optimizer.solver = Failing()
+    backward(model, 1)
+    with pytest.raises(KeyboardInterrupt):
+        optimizer.step()
+    monitor.close()
+    assert optimizer.observers == []
+
+
+def test_half_precision_layers_are_reported():
+    model, seen = small_model(torch.bfloat16), []
+    optimizer = BinaryConnect(model)
+    with Monitor(model, optimizer, seen.extend):
+        model(torch.randn(16, 8, dtype=torch.bfloat16)).square().mean().backward()
+        optimizer.step()
+    assert all(0 < one.figures["step_size"] < 1 for one in seen)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "match"),
+    [
+        (lambda model, optimizer: (model, torch.optim.SGD(model.parameters()), print), TypeError, "got SGD"),
+        (lambda model, optimizer: (model, optimizer), ValueError, "needs a writer"),
+        (lambda model, optimizer: (model, optimizer, "run.jsonl"), TypeError, "cannot be called"),
+        (lambda model, optimizer: (small_model(), optimizer, print), ValueError, "trains no layer of this model"),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments, error, match):
+    model = small_model()
+    with pytest.raises(error, match=match):
+        Monitor(*arguments(model, QPSBGD(model)))
+
+
+@pytest.mark.parametrize(("every", "error"), [(0, ValueError), (1.5, TypeError), (True, TypeError)])
+def test_every_is_a_whole_number(every, error):
+    model = small_model()
+    with pytest.raises(error, match="every must be"):
+        Monitor(model, QPSBGD(model), print, every=every)
+
+
+LINES = [Observation(1, "0", {"flip_rate": 0.5}), Observation(1, "2", {"flip_rate": float("nan"), "agreement": 1.0})]
+TEXT = '{"step": 1, "layer": "0", "flip_rate": 0.5}\n{"step": 1, "layer": "2", "flip_rate": null, "agreement": 1.0}\n'
+
+
+def test_json_lines_hold_one_observation_each_and_go_on_when_reopened(tmp_path):
+    path = tmp_path / "run.jsonl"
+    JsonLines(path)(LINES)
+    assert path.read_text() == TEXT
+    JsonLines(str(path))(LINES)
+    assert path.read_text() == TEXT * 2
+
+
+@pytest.mark.parametrize("left", [1, 5, 9, 30, len(TEXT) - 1])
+def test_what_a_killed_writer_left_of_a_line_is_removed(left, tmp_path):
+    path = tmp_path / "run.jsonl"
+    path.write_text(TEXT + TEXT[:left])
+    whole = TEXT[: TEXT[:left].rfind("\n") + 1]
+    JsonLines(path)
+    assert path.read_text() == TEXT + whole
+    path.write_text('{"step": 1, ' + "x" * 10_000)
+    JsonLines(path)(LINES)
+    assert path.read_text() == TEXT
+
+
+@pytest.mark.parametrize("content", ["notes", '{"other": 1}', TEXT + "notes"])
+def test_a_file_that_holds_something_else_is_left_alone(content, tmp_path):
+    path = tmp_path / "notes.txt"
+    path.write_text(content)
+    with pytest.raises(ValueError, match="choose another path"):
+        JsonLines(path)
+    assert path.read_text() == content
+
+
+def test_a_path_that_cannot_be_written_fails_at_the_start(tmp_path):
+    with pytest.raises(OSError, match="missing"):
+        JsonLines(tmp_path / "missing" / "run.jsonl")
+
+
+def test_a_relative_path_stays_where_it_was(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    writer = JsonLines("run.jsonl")
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    writer(LINES)
+    assert (tmp_path / "run.jsonl").read_text() == TEXT
+
+
+def test_tensorboard_gets_one_chart_per_figure_and_layer(tmp_path):
+    pytest.importorskip("tensorboard", reason="pip install 'qpsbgd[tensorboard]'")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    model, seen = small_model(), []
+    optimizer = QPSBGD(model)
+    with Monitor(model, optimizer, TensorBoard(tmp_path / "events"), seen.extend):
+        train(model, optimizer, range(3))
+    events = EventAccumulator(str(tmp_path / "events"))
+    events.Reload()
+    assert set(events.Tags()["scalars"]) == {f"{figure}/{layer}" for figure in OF_RIDGE for layer in ("0", "2")}
+    written = [(event.step, event.value) for event in events.Scalars("agreement/2")]
+    assert written == [(one.step, pytest.approx(one.figures["agreement"])) for one in seen if one.layer == "2"]
+
+
+def test_without_the_package_tensorboard_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(ImportError, match=r"pip install 'qpsbgd\[tensorboard\]'"):
+        TensorBoard(tmp_path)
+
+
+def test_closing_closes_the_writers_that_can_be_closed():
+    class Closable:
+        closed = False
+
+        def __call__(self, observations):
+            assert not self.closed
+
+        def close(self):
+            self.closed = True
+
+    model, writer = small_model(), Closable()
+    optimizer = QPSBGD(model)
+    with Monitor(model, optimizer, writer, [].extend):
+        train(model, optimizer, range(1))
+    assert writer.closed
+    train(model, optimizer, range(1))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a GPU")
+def test_a_graphed_run_is_the_same_with_a_monitor():
+    pytest.importorskip("triton", reason="CUDA graphs of a step need triton")
+    models = []
+    for every in (None, 1, 3):
+        torch.manual_seed(0)
+        model, seen = nn.Sequential(BinaryLinear(40, 64), nn.Hardtanh(), BinaryLinear(64, 20)).cuda(), []
+        optimizer = MAKERS["spins"](model)
+        monitor = None if every is None else Monitor(model, optimizer, seen.extend, every=every)
+        for _ in range(20):
+            optimizer.zero_grad()
+            model(torch.randn(32, 40, device="cuda")).square().mean().backward()
+            optimizer.step()
+        if monitor is not None:
+            monitor.close()
+            assert [one.step for one in seen[::2]] == list(range(every, 21, every))
+        assert bool(optimizer._graphs) == (every != 1)
+        models.append(model)
+    for model in models[1:]:
+        assert_equal_state(models[0], model)

@@ -1,0 +1,421 @@
+import copy
+import io
+import pickle
+
+import pytest
+import torch
+from torch import nn
+from torch.optim import lr_scheduler
+
+from qpsbgd import QPSBGD
+from qpsbgd.nn import BinaryLinear
+from qpsbgd.optim import ridge
+from qpsbgd.optim.blocks import Blocks
+
+
+def small_model(dtype=torch.float32, seed=0):
+    torch.manual_seed(seed)
+    return nn.Sequential(
+        BinaryLinear(4, 5, dtype=dtype), nn.Hardtanh(inplace=True), BinaryLinear(5, 3, gain=0.7, dtype=dtype)
+    )
+
+
+def batch(seed=0, dtype=torch.float32):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(8, 4, generator=generator).to(dtype), torch.randn(8, 3, generator=generator).to(dtype)
+
+
+def backward(model, seed=0, factor=1.0):
+    x, target = batch(seed, next(model.parameters()).dtype)
+    loss = factor * (model(x) - target).square().mean()
+    loss.backward()
+    return loss
+
+
+def train(model, optimizer, seeds):
+    for seed in seeds:
+        optimizer.zero_grad()
+        backward(model, seed)
+        optimizer.step()
+    return latent(model)
+
+
+def latent(model):
+    return [weight.detach().clone() for weight in model.parameters()]
+
+
+def assert_equal(first, second):
+    assert len(first) == len(second)
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+@pytest.mark.parametrize("penalty", [0.01, 1.0, 30.0])
+def test_a_step_solves_the_ridge_regression_of_the_output_gradients(penalty):
+    torch.manual_seed(0)
+    layer = BinaryLinear(6, 3, dtype=torch.float64)
+    x, v = torch.randn(20, 6, dtype=torch.float64), torch.randn(20, 3, dtype=torch.float64)
+    before = layer.weight.detach().clone()
+    optimizer = QPSBGD(layer, lr=0.01, ridge=penalty)
+    (layer(x) * v).sum().backward()
+    optimizer.step()
+    # The same by stacking the ridge below the rows: min ‖X g − v‖² + δ mean(diag XᵀX) ‖g‖².
+    weight = (penalty * x.square().sum(0).mean()).sqrt()
+    stacked = torch.cat([x, weight * torch.eye(6, dtype=torch.float64)])
+    solution = torch.linalg.lstsq(stacked, torch.cat([v, torch.zeros(6, 3, dtype=torch.float64)])).solution.T
+    step = 0.01 * solution / solution.square().mean().sqrt()
+    torch.testing.assert_close(layer.weight.detach(), before - step)
+
+
+def test_a_large_ridge_gives_the_normalised_gradient():
+    layer = BinaryLinear(6, 3)
+    optimizer = QPSBGD(layer, lr=0.01, ridge=1e6)
+    before = layer.weight.detach().clone()
+    (layer(torch.randn(20, 6)) * torch.randn(20, 3)).sum().backward()
+    grad = layer.weight.grad.clone()
+    optimizer.step()
+    torch.testing.assert_close(layer.weight.detach(), before - 0.01 * grad / grad.square().mean().sqrt())
+
+
+def test_the_size_and_shift_of_the_loss_do_not_matter():
+    ends = []
+    for factor in (1.0, 1e-6, 1e6):
+        model = small_model()
+        optimizer = QPSBGD(model, lr=0.1)
+        backward(model, factor=factor)
+        optimizer.step()
+        ends.append(torch.cat([weight.flatten() for weight in latent(model)]))
+    torch.testing.assert_close(ends[1], ends[0], rtol=0, atol=1e-5)
+    torch.testing.assert_close(ends[2], ends[0], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("limit", [None, 6, 4, 3, 1])
+def test_blocks_cut_rows_and_weights_alike_and_join_again(groups, limit):
+    torch.manual_seed(0)
+    layer = BinaryLinear(6, 4, dtype=torch.float64)
+    layer.groups = groups
+    blocks = Blocks.of(layer, limit)
+    rows, weight = torch.randn(7, groups * 6, dtype=torch.float64), layer.weight.detach()
+    assert torch.equal(blocks.joined(blocks.weights(weight), weight), weight)
+    outputs = blocks.rows(rows) @ blocks.weights(weight).transpose(1, 2)  # every block's share of its group's outputs
+    shares = outputs.reshape(groups, blocks.parts, 7, 4 // groups).sum(1)
+    whole = [
+        rows[:, g * 6 : (g + 1) * 6] @ weight[g * (4 // groups) : (g + 1) * (4 // groups)].T for g in range(groups)
+    ]
+    torch.testing.assert_close(shares, torch.stack(whole))
+    columns = torch.randn(7, 4)
+    assert torch.equal(blocks.columns(columns)[-1], columns[:, -(4 // groups) :])
+
+
+def test_a_layer_cut_into_blocks_takes_nearly_the_step_of_the_whole():
+    directions = []
+    for block in (None, 32):
+        torch.manual_seed(0)
+        layer = BinaryLinear(64, 16)
+        optimizer = QPSBGD(layer, lr=0.01, block=block)
+        before = layer.weight.detach().clone()
+        (layer(torch.randn(200, 64)) * torch.randn(200, 16)).sum().backward()
+        optimizer.step()
+        directions.append((before - layer.weight.detach()).flatten())
+        assert optimizer.state[layer.weight]["gram"].shape == ((1, 64, 64) if block is None else (2, 32, 32))
+    assert torch.cosine_similarity(*directions, dim=0) > 0.95
+    assert not torch.equal(*directions)
+
+
+@pytest.mark.parametrize(("rows", "penalty"), [(16, 1.0), (64, 4.0), (200, 10.0)])
+def test_the_default_ridge_is_smaller_where_a_step_has_few_rows(rows, penalty):
+    x, v = torch.randn(rows, 6), torch.randn(rows, 3)
+    ends = []
+    for given in ("auto", penalty):
+        torch.manual_seed(0)
+        layer = BinaryLinear(6, 3)
+        optimizer = QPSBGD(layer, lr=0.01, ridge=given)
+        (layer(x) * v).sum().backward()
+        optimizer.step()
+        ends.append(layer.weight.detach().clone())
+    assert torch.equal(*ends)
+
+
+def test_the_factorisation_serves_until_the_next_refresh():
+    model = small_model()
+    optimizer = QPSBGD(model, lr=0.01, refresh=10)
+    renewed = []
+    for step in range(25):
+        before = optimizer.state.get(model[0].weight, {}).get("refreshes", 0)
+        train(model, optimizer, [step])
+        if optimizer.state[model[0].weight]["refreshes"] > before:
+            renewed.append(step)
+    assert renewed == [0, 1, 3, 7, 10, 20]
+
+
+def test_the_mean_of_the_inputs_second_moments_is_bias_corrected():
+    layer = BinaryLinear(4, 3)
+    optimizer = QPSBGD(layer, lr=0.01, memory=0.5, refresh=1)
+    inputs = [torch.randn(8, 4) for _ in range(3)]
+    for x in inputs:
+        optimizer.zero_grad()
+        layer(x).square().sum().backward()
+        optimizer.step()
+    shares = torch.tensor([0.25, 0.5, 1.0])
+    expected = sum(share * x.T @ x / 8 for share, x in zip(shares / shares.sum(), inputs, strict=True))
+    torch.testing.assert_close(optimizer.state[layer.weight]["gram"][0], expected)
+
+
+def test_inputs_that_change_before_the_step_do_not_matter():
+    ends = []
+    for change in (False, True):
+        torch.manual_seed(0)
+        layer, x = BinaryLinear(4, 3), torch.randn(8, 4)
+        optimizer = QPSBGD(layer, lr=0.1)
+        layer(x).square().sum().backward()
+        if change:
+            x.zero_()
+        optimizer.step()
+        ends.append(layer.weight.detach().clone())
+    assert torch.equal(*ends)
+
+
+def test_the_order_of_forward_zero_grad_and_backward_does_not_matter():
+    first, second = small_model(), small_model()
+    optimizers = [QPSBGD(first, lr=0.05), QPSBGD(second, lr=0.05)]
+    for seed in range(4):
+        x, target = batch(seed)
+        optimizers[0].zero_grad()
+        (first(x) - target).square().mean().backward()
+        loss = (second(x) - target).square().mean()
+        optimizers[1].zero_grad()
+        loss.backward()
+        for optimizer in optimizers:
+            optimizer.step()
+    assert_equal(latent(first), latent(second))
+
+
+RUNS = {"default": {}, "no momentum": {"momentum": 0.0}, "schedule": {"steps": 9}, "blocks": {"block": 2, "refresh": 3}}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run_resumed_from_state_dicts_equals_an_uninterrupted_one_bit_for_bit(name, dtype):
+    model = small_model(dtype)
+    optimizer = QPSBGD(model, **RUNS[name])
+    train(model, optimizer, range(4))
+    file = io.BytesIO()
+    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, file)
+    file.seek(0)
+    state = torch.load(file, weights_only=True)
+    fresh = small_model(dtype, seed=99)
+    resumed = QPSBGD(fresh, **RUNS[name])
+    fresh.load_state_dict(state["model"])
+    resumed.load_state_dict(state["optimizer"])
+    assert_equal(train(model, optimizer, range(4, 9)), train(fresh, resumed, range(4, 9)))
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda pair: pickle.loads(pickle.dumps(pair))])
+@pytest.mark.parametrize("name", RUNS)
+def test_a_copied_pair_of_model_and_optimiser_goes_on_bit_for_bit(name, copied):
+    model = small_model()
+    optimizer = QPSBGD(model, **RUNS[name])
+    train(model, optimizer, range(4))
+    twin_model, twin = copied((model, optimizer))
+    ended = train(model, optimizer, range(4, 9))
+    assert_equal(ended, train(twin_model, twin, range(4, 9)))
+
+
+def test_a_cosine_takes_the_rate_to_zero_over_the_steps_and_tells_when_they_are_over():
+    layer = BinaryLinear(4, 3)
+    optimizer = QPSBGD(layer, lr=0.01, steps=4, momentum=0.0)
+    sizes = []
+    for seed in range(4):
+        before = layer.weight.detach().clone()
+        optimizer.zero_grad()
+        layer(batch(seed)[0]).square().sum().backward()
+        optimizer.step()
+        sizes.append((layer.weight.detach() - before).square().mean().sqrt().item())
+    assert sizes == pytest.approx([0.01, 0.01 * 0.853553, 0.005, 0.01 * 0.146447], rel=1e-3)
+    layer, optimizer = copy.deepcopy((layer, optimizer))
+    with pytest.warns(UserWarning, match="was made for steps=4"):
+        layer(batch()[0]).square().sum().backward()
+        optimizer.step()
+
+
+def test_a_scheduler_multiplies_the_rate():
+    layer = BinaryLinear(4, 3)
+    optimizer = QPSBGD(layer, lr=0.01)
+    scheduler = lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.5)
+    for seed, size in enumerate((0.01, 0.005, 0.0025)):
+        before = layer.weight.detach().clone()
+        optimizer.zero_grad()
+        layer(batch(seed)[0]).square().sum().backward()
+        optimizer.step()
+        scheduler.step()
+        assert (layer.weight.detach() - before).square().mean().sqrt().item() == pytest.approx(size, rel=1e-3)
+
+
+def test_the_default_rate_is_relative_to_the_initial_range_of_each_layer():
+    model = nn.Sequential(BinaryLinear(100, 50), nn.Hardtanh(), BinaryLinear(50, 10))
+    optimizer = QPSBGD(model, steps=100)
+    lr = optimizer.param_groups[0]["lr"]
+    assert lr == pytest.approx(2.8 / (2**1.5 * 10))
+    before = latent(model)
+    model(torch.randn(32, 100)).square().sum().backward()
+    optimizer.step()
+    for layer, old in zip((model[0], model[2]), before, strict=True):
+        moved = (layer.weight.detach() - old).square().mean().sqrt().item()
+        assert moved == pytest.approx(lr * layer.initial_bound, rel=0.2)  # some are clipped
+        assert layer.weight.abs().max() <= 2 * layer.initial_bound + 1e-6
+
+
+def test_layers_of_both_projections_train_side_by_side():
+    model = small_model()
+    groups = [{"params": model[0], "projection": "spins"}, {"params": model[2], "projection": "ridge"}]
+    optimizer = QPSBGD(groups, lr=0.05, projection="ridge")
+    train(model, optimizer, [0])
+    alone = [small_model(), small_model()]
+    for twin, projection in zip(alone, ("spins", "ridge"), strict=True):
+        train(twin, QPSBGD(twin, lr=0.05, projection=projection), [0])
+    assert_equal(latent(model), [alone[0][0].weight.detach(), alone[1][2].weight.detach()])
+
+
+def test_a_solver_or_scale_asks_for_spins_and_does_not_go_with_the_ridge():
+    layer = BinaryLinear(4, 3)
+    assert QPSBGD(layer).param_groups[0]["projection"] == "ridge"
+    assert QPSBGD(layer, solver="exact").param_groups[0]["projection"] == "spins"
+    assert QPSBGD(layer, scale="literal").param_groups[0]["projection"] == "spins"
+    with pytest.raises(ValueError, match='belong to projection="spins"'):
+        QPSBGD(layer, projection="ridge", solver="exact")
+
+
+def test_a_grad_scaler_does_not_change_the_step():
+    plain, scaled = small_model(), small_model()
+    train(plain, QPSBGD(plain, lr=0.05), [0, 1])
+    optimizer, scaler = QPSBGD(scaled, lr=0.05), torch.amp.GradScaler("cpu", init_scale=2.0**12)
+    for seed in (0, 1):
+        optimizer.zero_grad()
+        x, target = batch(seed)
+        scaler.scale((scaled(x) - target).square().mean()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    torch.testing.assert_close(latent(scaled), latent(plain))
+
+
+@pytest.mark.parametrize("set_to_none", [True, False])
+def test_the_state_does_not_share_memory_with_the_gradient(set_to_none):
+    model = small_model()
+    optimizer = QPSBGD(model)
+    train(model, optimizer, [0])
+    kept = optimizer.state[model[0].weight]["gradient"].clone()
+    optimizer.zero_grad(set_to_none=set_to_none)
+    backward(model, 1)
+    assert torch.equal(optimizer.state[model[0].weight]["gradient"], kept)
+
+
+def test_gradients_may_be_unscaled_and_clipped_before_the_step():
+    plain, scaled = small_model(), small_model()
+    train(plain, QPSBGD(plain, lr=0.05), [0])
+    optimizer, scaler = QPSBGD(scaled, lr=0.05), torch.amp.GradScaler("cpu", init_scale=2.0**12)
+    x, target = batch(0)
+    scaler.scale((scaled(x) - target).square().mean()).backward()
+    scaler.unscale_(optimizer)
+    nn.utils.clip_grad_norm_(scaled.parameters(), 1e9)
+    scaler.step(optimizer)
+    torch.testing.assert_close(latent(scaled), latent(plain))
+
+
+@pytest.mark.parametrize("changed", [lambda model: model.double(), lambda model: None])
+def test_a_state_that_does_not_fit_raises_and_says_what_to_do(changed):
+    model = small_model()
+    optimizer = QPSBGD(model)
+    train(model, optimizer, [0])
+    if changed(model) is None:
+        state = optimizer.state_dict()
+        state["state"][0]["gradient"] = torch.zeros(2, 2)
+        optimizer.load_state_dict(state)
+    optimizer.zero_grad()
+    backward(model)
+    with pytest.raises(RuntimeError, match="make a new optimiser"):
+        optimizer.step()
+
+
+def test_an_overflow_skips_the_scaled_step():
+    model = small_model()
+    optimizer, scaler = QPSBGD(model, lr=0.05), torch.amp.GradScaler("cpu", init_scale=2.0**12)
+    before = latent(model)
+    scaler.scale(model(batch()[0]).sum() * float("inf")).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    assert_equal(latent(model), before)
+
+
+@pytest.mark.parametrize("where", ["input", "gradient"])
+def test_a_pass_with_nan_raises_names_the_layer_and_changes_nothing(where):
+    model = small_model()
+    optimizer = QPSBGD(model)
+    train(model, optimizer, [0])
+    before, state = latent(model), copy.deepcopy(optimizer.state_dict())
+    optimizer.zero_grad()
+    x, target = batch(1)
+    if where == "input":
+        x[0, 0] = float("nan")
+    loss = (model(x) - target).square().mean() * (float("inf") if where == "gradient" else 1)
+    loss.backward()
+    with pytest.raises(ValueError, match=r"BinaryLinear\(4, 5.*NaN or infinite"):
+        optimizer.step()
+    assert_equal(latent(model), before)
+    assert optimizer.state_dict()["state"][0]["step"] == state["state"][0]["step"]
+    assert torch.equal(optimizer.state_dict()["state"][0]["gram"], state["state"][0]["gram"])
+
+
+def test_a_layer_left_in_evaluation_mode_is_reported_and_stays():
+    model = small_model()
+    model[2].eval()
+    optimizer = QPSBGD(model)
+    before = latent(model)
+    backward(model)
+    with pytest.warns(UserWarning, match=r"BinaryLinear\(5, 3.* is in evaluation mode"):
+        optimizer.step()
+    assert torch.equal(model[2].weight.detach(), before[1])
+    assert not torch.equal(model[0].weight.detach(), before[0])
+
+
+def test_a_step_without_a_gradient_raises_and_says_what_to_do():
+    model = small_model()
+    optimizer = QPSBGD(model)
+    with pytest.raises(RuntimeError, match=r"loss.backward\(\) before every step"):
+        optimizer.step()
+
+
+def test_a_batch_of_zeros_changes_nothing():
+    layer = BinaryLinear(4, 3)
+    optimizer = QPSBGD(layer)
+    before = layer.weight.detach().clone()
+    layer(torch.zeros(8, 4)).sum().backward()
+    optimizer.step()
+    assert torch.equal(layer.weight.detach(), before)
+
+
+def test_inputs_that_are_all_alike_need_a_ridge_that_is_not_tiny():
+    blocks = Blocks.of(BinaryLinear(3, 2), None)
+    alike = torch.ones(1, 3, 3)
+    assert ridge.inverse(alike, 1.0, blocks).isfinite().all()
+    assert ridge.inverse(alike, 1e-9, blocks).isfinite().all()  # in double precision
+    with pytest.raises(ValueError, match="take a larger one"):
+        ridge.inverse(alike - torch.eye(3), 1e-30, blocks)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"projection": "real"}, ValueError, 'projection must be "ridge" or "spins"'),
+        ({"ridge": 0.0}, ValueError, "ridge must be above 0"),
+        ({"memory": 1.0}, ValueError, "memory must be"),
+        ({"refresh": 0}, ValueError, "refresh must be at least 1"),
+        ({"refresh": 2.5}, TypeError, "refresh must be a whole number"),
+        ({"block": 0}, ValueError, "block must be at least 1"),
+        ({"steps": 0}, ValueError, "steps must be at least 1"),
+        ({"relative": 1}, TypeError, "relative must be True or False"),
+        ({"relative": False}, ValueError, "give lr"),
+    ],
+)
+def test_bad_options_raise(options, error, message):
+    with pytest.raises(error, match=message):
+        QPSBGD(small_model(), **options)
