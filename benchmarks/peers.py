@@ -24,13 +24,13 @@ class sampled:
         return np.array([best[v] for v in model.variables], dtype=np.float64)
 
 
-def bifurcation(**parameters):
+def bifurcation(seed=0, **parameters):
     def solve(model):
         order = list(model.variables)
         h, (rows, columns, values), _ = model.to_numpy_vectors(variable_order=order)
         matrix = torch.zeros(len(h), len(h))
         matrix[torch.tensor(rows), torch.tensor(columns)] = torch.tensor(values, dtype=torch.float32)
-        torch.manual_seed(0)
+        torch.manual_seed(seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             spins, _ = simulated_bifurcation.minimize(
