@@ -10,7 +10,6 @@ Not the instances of the collections themselves: those come from the generators'
 """
 
 import numpy as np
-from scipy.spatial import Delaunay
 
 from qpsbgd.qubo.sparse import SparseIsing
 
@@ -57,6 +56,8 @@ def toroidal_grid(height, width, seed=0, *, signs=True):
 
 def planar_graph(n, seed=0, *, signs=False):
     """Delaunay triangulations of two sets of random points over each other, one edge in a hundred left out."""
+    from scipy.spatial import Delaunay  # all others do without scipy
+
     generator = np.random.default_rng([n, seed, 4])
     keys = []
     for _ in range(2):

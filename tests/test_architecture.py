@@ -87,7 +87,11 @@ OPTIONAL = {
     "skimage": {"qpsbgd_paper/datasets/mnist_bits"},
     "sklearn": {"qpsbgd_paper/datasets/adult", "qpsbgd_paper/experiments/digits"},
     "torch_geometric": {"qpsbgd/nn/graph", "qpsbgd_paper/datasets/karate"},
-    "triton": {"qpsbgd/qubo/binary_map_triton", "qpsbgd/solvers/search/kernels_triton"},
+    "triton": {
+        "qpsbgd/qubo/binary_map_triton",
+        "qpsbgd/solvers/search/chains_triton",
+        "qpsbgd/solvers/search/kernels_triton",
+    },
     "typer": {"qpsbgd/cli", "qpsbgd_paper/cli"},
 }
 

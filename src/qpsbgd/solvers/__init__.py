@@ -26,6 +26,7 @@ SOLVERS: Mapping[str, str] = MappingProxyType(
         "descent": "qpsbgd.solvers.search.descent:Descent",
         "annealing": "qpsbgd.solvers.search.annealing:Annealing",
         "quantum-annealing": "qpsbgd.solvers.search.quantum_annealing:QuantumAnnealing",
+        "gpu-annealing": "qpsbgd.solvers.search.gpu_annealing:GpuAnnealing",
         "bifurcation": "qpsbgd.solvers.search.bifurcation:Bifurcation",
         "gurobi": "qpsbgd.solvers.external.gurobi:Gurobi",
         "dimod": "qpsbgd.solvers.external.dimod:Dimod",

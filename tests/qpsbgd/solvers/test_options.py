@@ -29,6 +29,7 @@ OPTIONS = {
         "whole": {"sweeps": 1, "slices": 2, "reads": 1, "seed": 0},
         "positive": {"field", "temperature"},
     },
+    "gpu-annealing": {"whole": {"chains": 1, "sweeps": 1, "seed": 0}},
     "bifurcation": {"whole": {"steps": 1, "reads": 1, "seed": 0}, "positive": {"time_step"}},
     "gurobi": {
         "whole": {"seed": 0},

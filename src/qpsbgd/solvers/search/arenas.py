@@ -14,12 +14,11 @@ import numpy as np
 
 from qpsbgd.qubo.sparse import SparseIsing
 from qpsbgd.solvers.search import kernels, lanes, sparse_kernels
+from qpsbgd.solvers.search.landscape import cooling
 
 Array = np.ndarray[Any, Any]
 Answer = tuple[Array, float]
 
-COLD = 0.08
-"""The last temperature of every annealing, in units of the typical field."""
 TOO_MANY = 2_000_000
 """Spins and couplings above which one chain is annealed at a time instead of sixteen."""
 
@@ -46,10 +45,6 @@ class Arena(ABC):
     @abstractmethod
     def tiny(cls) -> Arena:
         """A problem of two spins, for a first call of all moves, which compiles them or loads what was compiled."""
-
-    def temperatures(self, hot: float, sweeps: int) -> Array:
-        """From `hot` to `COLD` times the typical field in equal steps; three sweeps downhill end in a local minimum."""
-        return self.typical * np.concatenate([np.linspace(hot, COLD, sweeps), np.zeros(3)])
 
     def differing(self, spins: Array, other: Array) -> Array:
         """Where two answers differ; without h, an answer and its negative are the same."""
@@ -108,7 +103,10 @@ class SparseArena(Arena):
         self, spins: Array | None, *, hot: float, sweeps: int, seed: int, stop: Array, sites: Array | None = None
     ) -> Answer:
         generator = np.random.default_rng(seed)
-        temperatures, state = self.temperatures(hot, sweeps), generator.integers(1, 2**63, dtype=np.uint64)
+        temperatures, state = (
+            cooling(self.typical, hot=hot, sweeps=sweeps),
+            generator.integers(1, 2**63, dtype=np.uint64),
+        )
         count = 1 if self.one_by_one else lanes.LANES
         if spins is None:
             chains = 2 * generator.integers(0, 2, (count, self.num_spins), dtype=np.int8) - 1
@@ -168,7 +166,7 @@ class DenseArena(Arena):
             fields,
             found,
             self.sites if sites is None else sites,
-            self.temperatures(hot, sweeps).astype(np.float32),
+            cooling(self.typical, hot=hot, sweeps=sweeps).astype(np.float32),
             kernels.LOG_UNIFORM,
             generator.integers(1, 2**63, dtype=np.uint64),
             stop,

@@ -191,7 +191,7 @@ def _search_compiled(
             seed,
             np.zeros(1, np.uint8) if stop is None else stop,
         )
-    stats = {"solver": "descent", "path": "compiled", "flips": int(flips.sum())}
+    stats: dict[str, Any] = {"solver": "descent", "path": "compiled", "flips": int(flips.sum())}
     if patience:
         return Solution.of(family, spins.T, **stats)
     # Few flips leave the fields exact enough: Σ gₖ (sₖ + fₖ) / 2 is the energy without the diagonal of Q.
