@@ -245,13 +245,22 @@ class _Run:
         return float((self.problem.linear + self.problem.fields(spins)) @ spins) / 2
 
     def _search_plainly(self, stop: Array) -> None:
-        """Tabu moves without compiled code, until that is there."""
+        """Descent and tabu moves without compiled code, until that is there."""
         problem, n = self.problem, len(self.problem.linear)
         generator = np.random.default_rng(self.seed)
         spins = self.spins.astype(np.float64)
         fields = problem.fields(spins)
         energy = float((problem.linear + fields) @ spins) / 2
         self._offer(self.spins, energy)
+        # Of the spins that gain, a random half at a time, as long as that helps; then one by one.
+        while not self._compiled.is_set() and not stop[0]:
+            trial = np.where((spins * fields > 0) & (generator.random(n) < 0.5), -spins, spins)
+            trial_fields = problem.fields(trial)
+            trial_energy = float((problem.linear + trial_fields) @ trial) / 2
+            if trial_energy >= energy:
+                break
+            spins, fields, energy = trial, trial_fields, trial_energy
+            self._offer(spins.astype(np.int8), energy)
         free_from, move = np.zeros(n), 0
         while not self._compiled.is_set() and not stop[0]:
             move += 1

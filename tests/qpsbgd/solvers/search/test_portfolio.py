@@ -75,6 +75,14 @@ def test_until_compiled_code_is_there_plain_numpy_searches(monkeypatch):
     )
 
 
+def test_plain_numpy_gets_far_on_a_large_graph(monkeypatch):
+    problem, release = random_sparse(20_000, 60_000, seed=5, fields=False), threading.Event()
+    monkeypatch.setattr(portfolio._SparseProblem, "prepared", lambda self, stop: release.wait() and (None, np.ones))
+    solution = Portfolio(time_limit=0.5).solve_sparse(problem)
+    release.set()
+    assert solution.energies.item() < -0.5 * np.abs(problem.couplings).sum() / 2
+
+
 def test_no_time_at_all_gives_the_sign_vector():
     problem = random_sparse(40, 150, seed=5)
     solution = Portfolio(time_limit=0).solve_sparse(problem)
