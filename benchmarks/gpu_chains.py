@@ -6,6 +6,7 @@ of one call, from the problem in compressed rows to its best spins, colouring an
 that compiles. Needs torch and Triton with a CUDA GPU, no other packages than the library's own.
 
     PYTHONPATH=src python benchmarks/gpu_chains.py [FILE]     writes benchmarks/results/gpu_chains.json, or FILE
+    PYTHONPATH=src python benchmarks/gpu_chains.py tune       seconds by tile and warps, not kept
     PYTHONPATH=src TRITON_INTERPRET=1 python benchmarks/gpu_chains.py tiny     a tiny problem without a GPU, not kept
 """
 
@@ -15,6 +16,7 @@ import time
 from pathlib import Path
 
 import instances
+import numpy as np
 
 from qpsbgd.solvers import make_solver
 from qpsbgd_paper.framework.result_files import environment, write_json
@@ -43,6 +45,23 @@ def measured(name, problem, chains, sweeps):
     return row
 
 
+def tune(sweeps=100, chains=8192):
+    """Seconds of `annealed` alone by the size of a tile and the number of warps."""
+    from qpsbgd.solvers.search.chains_triton import Chains
+
+    for name, make in INSTANCES.items():
+        problem = make()
+        for tile in (64, 128, 256, 512, 1024):
+            for warps in (4, 8, 16):
+                ready = Chains(problem, tile=tile, warps=warps)
+                for _ in range(2):  # the first compiles
+                    begin = time.perf_counter()
+                    ready.annealed(np.linspace(50, 1, sweeps), chains=chains, seed=0)
+                    seconds = time.perf_counter() - begin
+                shape = f"{ready.tiles.height} × {ready.tiles.width}"
+                print(f"{name:24} tile {tile:4} ({shape}), {warps:2} warps: {seconds:.3f} s", flush=True)
+
+
 def main(target):
     found = []
     for name, make in INSTANCES.items():
@@ -55,5 +74,7 @@ def main(target):
 if __name__ == "__main__":
     if sys.argv[1:] == ["tiny"]:
         measured("tiny", instances.bqp(20), 64, 5)
+    elif sys.argv[1:] == ["tune"]:
+        tune()
     else:
         main(Path(sys.argv[1]) if sys.argv[1:] else RESULTS / "gpu_chains.json")

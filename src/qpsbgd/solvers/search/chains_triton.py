@@ -22,8 +22,8 @@ Array = np.ndarray[Any, Any]
 
 LANES = 32
 """Chains per program, the bits of a word."""
-TILE = 256
-"""Couplings that a program reads in one step."""
+TILE, WARPS = 256, 8
+"""Couplings that a program reads in one step, and its threads in units of 32."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,10 +161,15 @@ class Chains:
     Args:
         problem: Couplings are kept in single precision.
         device: Of torch; the CPU only where Triton interprets its kernels.
+        tile: Couplings that a program reads in one step, a power of two.
+        warps: Its threads, in units of 32.
     """
 
-    def __init__(self, problem: SparseIsing, device: torch.device | str = "cuda") -> None:
-        self.tiles, self.num_spins, self.device = Tiles.of(problem), problem.num_spins, torch.device(device)
+    def __init__(
+        self, problem: SparseIsing, device: torch.device | str = "cuda", *, tile: int = TILE, warps: int = WARPS
+    ) -> None:
+        self.tiles, self.num_spins, self.device = Tiles.of(problem, tile), problem.num_spins, torch.device(device)
+        self.warps = warps
         parts = (self.tiles.spins, self.tiles.begins, self.tiles.steps, self.tiles.indices, self.tiles.couplings)
         linear = np.append(problem.linear, 0).astype(np.float32)
         self.arrays = [torch.from_numpy(part).to(self.device) for part in (linear, *parts)]
@@ -186,10 +191,10 @@ class Chains:
         with torch.cuda.device_of(words):
             _anneal[(programs,)](
                 *(words, *self.arrays, schedule, energies, n, len(self.tiles.begins), len(schedule)),
-                int(generator.integers(2**31)),
+                2 * int(generator.integers(2**30)) + 1,  # never a multiple of 16, for which Triton would compile anew
                 HEIGHT=self.tiles.height,
                 WIDTH=self.tiles.width,
-                num_warps=8,
+                num_warps=self.warps,
             )
         best = int(energies.argmin())
         bits = (words[best // LANES, :n].cpu().numpy() >> (best % LANES)) & 1
