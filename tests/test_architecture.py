@@ -74,12 +74,15 @@ OPTIONAL = {
     "numba": {
         "qpsbgd/compiled",
         "qpsbgd/deploy/popcount",
-        "qpsbgd/solvers/search/descend",
         "qpsbgd/solvers/compilation",
         "qpsbgd/solvers/annealer/virtual_qpu",
+        "qpsbgd/solvers/exact/exhaustion",
         "qpsbgd/solvers/exact/fixing",
         "qpsbgd/solvers/exact/sphere_decoder",
         "qpsbgd/solvers/search/kernels",
+        "qpsbgd/solvers/search/lanes",
+        "qpsbgd/solvers/search/layer_kernels",
+        "qpsbgd/solvers/search/rounding",
     },
     "onnx": {"qpsbgd/deploy/onnx_graph"},
     "openjij": {"qpsbgd/solvers/external/dimod"},
@@ -90,7 +93,11 @@ OPTIONAL = {
     "skimage": {"qpsbgd_paper/datasets/mnist_bits"},
     "sklearn": {"qpsbgd/sklearn", "qpsbgd_paper/datasets/adult", "qpsbgd_paper/experiments/digits"},
     "torch_geometric": {"qpsbgd/nn/graph", "qpsbgd_paper/datasets/karate"},
-    "triton": {"qpsbgd/qubo/binary_map_triton", "qpsbgd/solvers/search/kernels_triton"},
+    "triton": {
+        "qpsbgd/qubo/binary_map_triton",
+        "qpsbgd/solvers/search/chains_triton",
+        "qpsbgd/solvers/search/kernels_triton",
+    },
     "typer": {"qpsbgd/cli", "qpsbgd_paper/cli"},
 }
 
