@@ -93,6 +93,25 @@ def measured_growth():
     return f"On an {results('size')['device']}, batch {BATCH}.\n\n{markdown(head, body)}"
 
 
+def sampled():
+    """Accuracy and time against the rows that are recorded of a pass."""
+    found = results("sampled_rows")
+    names = ("ridge", "spins")
+    head = ["rows per pass", *(f"{name}, {what}" for name in names for what in ("test accuracy in %", "step"))]
+    by_rows = {}
+    for row in found["results"]:
+        by_rows.setdefault(row["rows"], {})[row["projection"]] = row
+    body = []
+    for rows, own in by_rows.items():
+        cells = []
+        for name in names:
+            values = [100 * score for score in own[name]["scores"]]
+            cells += [f"{np.mean(values):.2f} ± {np.std(values, ddof=1):.2f}", f"{own[name]['ms per step']:.1f} ms"]
+        body.append(["all" if rows is None else str(rows), *cells])
+    settings = found["settings"]
+    return f"{settings['device']}, {settings['seeds']} seeds.\n\n{markdown(head, body)}"
+
+
 def billion():
     """What 10⁹ weights would take: memory and time between a count by the formulas and what was measured, scaled."""
     width = round((math.sqrt(784**2 + 8 * BILLION) - 784) / 4)
