@@ -29,6 +29,7 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
     if page.file.abs_src_path:
         markdown = linked(markdown, Path(page.file.abs_src_path).parent, config.repo_url)
     markdown = markdown.replace("<details>", '<details markdown="1">').replace("```python no-run", "```python")
+    markdown = markdown.replace(" ± ", "\u00a0±\u00a0")  # no line break inside
     return re.sub(r"^<!--.*-->$", "", markdown, flags=re.MULTILINE)
 
 
