@@ -1,4 +1,4 @@
-"""Train a network with weights ±1 on handwritten digits; biases stay real-valued and get their own optimiser.
+"""Train a network with weights ±1 on handwritten digits; biases stay real-valued.
 
 Needs scikit-learn for the digits.
 """
@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from sklearn.datasets import load_digits
 from torch import nn
 
-from qpsbgd import QPSBGD, real_optimizer
+from qpsbgd import QPSBGD
 from qpsbgd.analysis import fixed_points
 from qpsbgd.nn import BinaryLinear
 
@@ -19,17 +19,14 @@ order = torch.randperm(len(inputs))
 train, test = order[:1437], order[1437:]
 
 model = nn.Sequential(BinaryLinear(64, 128, bias=True), nn.Hardtanh(), BinaryLinear(128, 10, bias=True))
-binary = QPSBGD(model, steps=4 * 45)  # four epochs of 45 batches
-real = real_optimizer(model, beside=binary, lr=1e-3)
+optimizer = QPSBGD(model, steps=4 * 45, real={"lr": 1e-3})  # four epochs of 45 batches; AdamW for the biases
 
 for epoch in range(4):
     for rows in train[torch.randperm(len(train))].split(32):
-        binary.zero_grad()
-        real.zero_grad()
+        optimizer.zero_grad()
         loss = F.cross_entropy(model(inputs[rows]), targets[rows])
         loss.backward()
-        binary.step()
-        real.step()
+        optimizer.step()
     with torch.no_grad():
         accuracy = (model(inputs[test]).argmax(1) == targets[test]).float().mean()
     print(f"epoch {epoch + 1}: loss {loss.item():.3f}, test accuracy {accuracy:.3f}")

@@ -6,14 +6,13 @@ from torch import nn
 
 from qpsbgd import QPSBGD
 from qpsbgd.nn import BinaryGCNConv
-from qpsbgd.optim import real_optimizer
 from qpsbgd_paper.datasets import load_karate
 
 
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
-        self.encoder = nn.Linear(6, 16)  # real weights, trained by Adam
+        self.encoder = nn.Linear(6, 16)  # real weights, trained by AdamW
         self.first = BinaryGCNConv(16, 32)
         self.second = BinaryGCNConv(32, 4)
 
@@ -25,16 +24,13 @@ class Net(nn.Module):
 torch.manual_seed(0)
 graph = load_karate(seed=0)
 model = Net()
-optimizer = QPSBGD(model, steps=201)
-adam = real_optimizer(model, beside=optimizer, lr=0.01)
+optimizer = QPSBGD(model, steps=201, real={"lr": 0.01})  # `real` trains the encoder
 for step in range(201):
     model.train()
     optimizer.zero_grad()
-    adam.zero_grad()
     loss = F.cross_entropy(model(graph.features, graph.edge_index)[graph.train], graph.labels[graph.train])
     loss.backward()
     optimizer.step()
-    adam.step()
     if step % 50 == 0:
         model.eval()
         with torch.no_grad():

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from sklearn.datasets import load_digits
 from torch import nn
 
-from qpsbgd import QPSBGD, real_optimizer, summary
+from qpsbgd import QPSBGD, summary
 from qpsbgd.nn import BinaryConv2d, BinaryLinear
 
 EPOCHS = 4
@@ -32,19 +32,15 @@ model = nn.Sequential(
 print(summary(model, (1, 8, 8)))
 
 steps = EPOCHS * (len(train) // 64 + 1)
-binary = QPSBGD(model, steps=steps)
-real = real_optimizer(model, beside=binary, lr=1e-2)
-schedule = torch.optim.lr_scheduler.CosineAnnealingLR(real, steps)
+optimizer = QPSBGD(model, steps=steps, real={"lr": 1e-2})  # `real` trains batch norms and biases
 
 for epoch in range(EPOCHS):
     model.train()
     for rows in train[torch.randperm(len(train))].split(64):
-        binary.zero_grad()
-        real.zero_grad()
+        optimizer.zero_grad()
         loss = F.cross_entropy(model(images[rows]), targets[rows])
         loss.backward()
-        for part in (binary, real, schedule):
-            part.step()
+        optimizer.step()
     model.eval()
     with torch.no_grad():
         accuracy = (model(images[test]).argmax(1) == targets[test]).float().mean()

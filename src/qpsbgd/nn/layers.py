@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -84,6 +86,7 @@ class BinaryLayer(nn.Module, ABC):
         else:
             self.register_parameter("bias", None)
         self.reset_parameters()
+        _LAYERS.add(self)
 
     @property
     def initial_bound(self) -> float:
@@ -173,6 +176,39 @@ class BinaryLayer(nn.Module, ABC):
     def __getstate__(self) -> dict[str, Any]:
         # A copied or pickled layer is not recorded; a copied optimiser attaches its own tapes (see optim/).
         return {**self.__dict__, "tape": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        _LAYERS.add(self)
+
+
+_LAYERS: weakref.WeakSet[BinaryLayer] = weakref.WeakSet()
+"""The binary layers that exist: what `layers_of` searches. A weight may be replaced, so the layers are kept."""
+
+
+def layers_of(parameters: Iterable[Tensor]) -> dict[Tensor, BinaryLayer]:
+    """The binary layers whose weights are among the parameters, by weight and in the order of the parameters.
+
+    Raises:
+        ValueError: A weight belongs to several layers.
+    """
+    found: dict[Tensor, list[BinaryLayer]] = {parameter: [] for parameter in parameters}
+    for layer in list(_LAYERS):
+        weight = layer._parameters.get("weight")
+        if weight is not None and weight in found:
+            found[weight].append(layer)
+    check_unshared([layer for layers in found.values() for layer in layers])
+    return {weight: layers[0] for weight, layers in found.items() if layers}
+
+
+def check_unshared(layers: Iterable[BinaryLayer]) -> None:
+    """Raise ValueError if two layers share one weight."""
+    shared = [p for p, count in Counter(layer.weight for layer in layers).items() if count > 1]
+    if shared:
+        raise ValueError(
+            f"{len(shared)} weight(s) belong to more than one layer; call one layer several times instead of sharing "
+            "its weight"
+        )
 
 
 class BinaryLinear(BinaryLayer):

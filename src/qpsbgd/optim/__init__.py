@@ -2,7 +2,8 @@
 
 from qpsbgd.optim.binaryconnect import BinaryConnect
 from qpsbgd.optim.checkpoint import Checkpoint
-from qpsbgd.optim.layerwise import binary_layers, check_claimed, real_optimizer
+from qpsbgd.optim.layerwise import check_claimed, real_optimizer
+from qpsbgd.optim.members import binary_layers
 from qpsbgd.optim.minimize import Minimum, minimize
 from qpsbgd.optim.monitor import JsonLines, Monitor, Observation, TensorBoard
 from qpsbgd.optim.proxquant import ProxQuant

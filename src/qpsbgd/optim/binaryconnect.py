@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from qpsbgd.nn import BinaryLayer
-from qpsbgd.optim.layerwise import Layers, LayerwiseOptimizer, check_range, clipped, release
+from qpsbgd.optim.layerwise import LayerwiseOptimizer, check_range, clipped, release
+from qpsbgd.optim.members import Layers
 
 Update = Literal["sgd", "sign", "adam", "normalized"]
 
@@ -27,7 +28,7 @@ class BinaryConnect(LayerwiseOptimizer):
         Ω ← clip(Ω − lr · u, ±clip),   with u from the gradient ∂E/∂W by `direction`
 
     Args:
-        model_or_layers: A model, binary layers, or parameter groups `{"params": layers, "lr": …}`.
+        params: A model, binary layers, parameters, or parameter groups `{"params": layers, "lr": …}`.
         lr: Step size of the latent weights; None takes a relative one from depth and `steps`, for "sgd" 1.
         update: "sgd", "sign" (signSGD), "adam", or "normalized": SGD's step divided by the layer's rms.
         momentum: Momentum of all but "adam", which uses `betas`.
@@ -36,11 +37,15 @@ class BinaryConnect(LayerwiseOptimizer):
         clip: Bound of the latent weights; None leaves them free.
         steps: Steps of the whole training: the learning rate then falls to zero over them, by a cosine.
         relative: Whether `lr` is in units of each layer's initial range; so by default only where no lr is given.
+        real: Also train everything else in the model: options of a torch optimiser, `dict(lr=1e-3)`, its class as
+            `kind` (AdamW by default), `max_norm` to clip the gradient of these parameters, and `steps` (by default
+            those of this optimiser). None leaves them to another optimiser; parameters that are given one by one, as
+            `model.parameters()`, are always trained.
     """
 
     def __init__(
         self,
-        model_or_layers: Layers,
+        params: Layers,
         lr: float | None = None,
         update: Update = "adam",
         *,
@@ -50,24 +55,26 @@ class BinaryConnect(LayerwiseOptimizer):
         clip: float | None = 1.0,
         steps: int | None = None,
         relative: bool | None = None,
+        real: Mapping[str, Any] | None = None,
     ) -> None:
         if lr is None and update == "sgd":
             lr = SGD_RATE
         options = {"lr": lr, "update": update, "momentum": momentum, "betas": betas, "eps": eps, "clip": clip}
-        super().__init__(model_or_layers, {**options, "steps": steps, "relative": relative})
+        super().__init__(params, {**options, "steps": steps, "relative": relative}, real)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """Move the latent weights of every layer that has a gradient; returns the closure's loss."""
         loss = self._run(closure)
         self._check_gradients(self._layers.values())
-        for group in self.param_groups:
+        for group in self.binary_groups:
             for weight in group["params"]:
                 if weight.grad is not None:
                     self._check_kept(weight, self.state[weight])
                     rate = self._rate(group, self._layers[weight])
                     step = rate * direction(weight.grad, self.state[weight], group)
                     weight.copy_(clipped(weight - step, group["clip"]))
+        self._step_real()
         self._count_step()
         return loss
 

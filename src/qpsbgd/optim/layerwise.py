@@ -1,4 +1,4 @@
-"""What the binary optimisers share: they take binary layers, and every parameter has exactly one optimiser."""
+"""What the binary optimisers share: they take models, layers or parameters, and can train all of a model."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import warnings
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
 import numpy as np
@@ -17,51 +17,112 @@ from torch.optim import Optimizer
 
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.tape import TrainingTape
+from qpsbgd.optim.members import NO_LAYER, Layers, Members, param_groups
 from qpsbgd.optim.rates import cosine, default_rate
-
-Layers = nn.Module | Iterable[nn.Module] | Iterable[dict[str, Any]]
+from qpsbgd.optim.real_part import NamedTensor, RealPart, nonfinite, real_options
 
 
 class LayerwiseOptimizer(Optimizer):
-    """A torch optimiser of the latent weights of binary layers.
+    """A torch optimiser of the latent weights of binary layers, and of the other parameters if asked to.
 
-    Wherever torch optimisers take parameters, these take a model, a layer, or several of them; the latent weights of
-    the binary layers inside become the group's `params`.
+    Wherever torch optimisers take parameters, these take also a model, a layer, or several of them. The latent weights
+    of the binary layers inside become a parameter group. With `real`, all other parameters become a second group,
+    which an optimiser of torch steps. Parameters that are given one by one, as `model.parameters()`, are all trained:
+    without `real`, those that are not binary weights by AdamW with torch's defaults.
+
+    In a parameter group `{"params": …, "lr": …}` that has binary weights, options that the binary optimiser has are
+    theirs; all others, and those under `"real"`, are for its other parameters. In a group without binary weights, all
+    options are the torch optimiser's.
     """
 
     _told_of_the_end = False
 
-    def __init__(self, model_or_layers: Layers, defaults: dict[str, Any]) -> None:
+    def __init__(self, params: Layers, defaults: dict[str, Any], real: Mapping[str, Any] | None) -> None:
         self._layers: dict[Tensor, BinaryLayer] = {}
-        params = [model_or_layers] if isinstance(model_or_layers, nn.Module | dict) else list(model_or_layers)
+        self._real_parts: list[RealPart] = []
+        self._real = real_options(real)
+        groups = param_groups(params)
         defaults = {name: _plain(value) for name, value in defaults.items()} | {"step": 0}
         if defaults["relative"] is None:
             defaults["relative"] = defaults["lr"] is None
         if defaults["lr"] is None:
             if not defaults["relative"]:
                 raise ValueError("the default learning rate is relative; leave relative out, or give lr")
-            layers = len(binary_layers(_modules(params)))
-            defaults["lr"] = default_rate(self._rate_factor(defaults), layers=layers, steps=defaults["steps"])
+            layers = {layer for group in groups if "params" in group for layer in Members.of(group["params"]).layers}
+            if not layers:
+                raise ValueError(NO_LAYER)
+            defaults["lr"] = default_rate(self._rate_factor(defaults), layers=len(layers), steps=defaults["steps"])
         self._check_options(defaults)
-        super().__init__(cast(Any, params), defaults)
+        super().__init__(cast(Any, groups), defaults)
+        if not self._layers:
+            raise ValueError(NO_LAYER)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add layers with options of their own: `{"params": model.head, "lr": 0.1}`."""
+        """Add layers or parameters with options of their own: `{"params": model.head, "lr": 0.1}`."""
         if "params" not in param_group:
-            raise ValueError('a parameter group needs the key "params" with a model, a layer or a list of layers')
-        unknown = sorted(set(param_group) - set(self.defaults) - {"params"})
+            raise ValueError('a parameter group needs the key "params" with a model, layers or parameters')
+        options = {name: _plain(value) for name, value in param_group.items() if name != "params"}
+        members = Members.of(param_group["params"])
+        real, rest = self._real_share(members, options)
+        if not members.layers and not rest:
+            raise ValueError(NO_LAYER)
+        unknown = sorted(set(options) - set(self.defaults)) if members.layers else []
         if unknown:
             raise TypeError(
                 f"{type(self).__name__} has no option {', '.join(unknown)}; "
                 f"it has {', '.join(name for name in self.defaults if name != 'step')}"
             )
-        param_group = {name: _plain(value) for name, value in param_group.items()}
-        self._check_options({**self.defaults, **param_group})
-        layers = binary_layers(param_group["params"])
-        super().add_param_group({**param_group, "params": [layer.weight for layer in layers]})
-        for layer in layers:
-            self._layers[layer.weight] = layer
-            self._adopt(layer)
+        part = self._new_real_part(members.named(rest), real) if rest else None
+        if members.layers:
+            self._check_options({**self.defaults, **options})
+            weights = members.named([layer.weight for layer in members.layers])
+            super().add_param_group({**options, "params": weights})
+            for layer in members.layers:
+                self._layers[layer.weight] = layer
+                self._adopt(layer)
+        if part is not None:
+            self._real_parts.append(part)
+            self.param_groups.append(part.group)
+            self.state.update(part.state)
+
+    def _real_share(self, members: Members, options: dict[str, Any]) -> tuple[dict[str, Any], list[Tensor]]:
+        """The options of a group's real parameters, taken out of `options`, and these parameters, if it trains them."""
+        own = real_options(options.pop("real", None))
+        wanted = self._real is not None or own is not None
+        rest = members.given + (members.inside if wanted else [])
+        real = {"steps": options.get("steps", self.defaults["steps"]), **(self._real or {}), **(own or {})}
+        if options.get("weight_decay") == 0 and not rest:
+            del options["weight_decay"]  # frameworks give one to every group
+        if rest:
+            for name in [name for name in options if name not in self.defaults or not members.layers]:
+                real[name] = options.pop(name)
+        return real, rest
+
+    def _new_real_part(self, parameters: list[NamedTensor], options: dict[str, Any]) -> RealPart:
+        check_range({"max_norm": None, **options}, "max_norm", above=0, optional=True)
+        if options["steps"] is not None:
+            check_whole(options, "steps", least=1)
+        claimed = {p for group in self.param_groups for p in group["params"]}
+        if any((p[1] if isinstance(p, tuple) else p) in claimed for p in parameters):
+            raise ValueError("some parameters appear in more than one parameter group")
+        return RealPart(parameters, options)
+
+    @property
+    def binary_groups(self) -> list[dict[str, Any]]:
+        """The parameter groups of latent weights."""
+        return [group for group in self.param_groups if group["params"][0] in self._layers]
+
+    @property
+    def real_groups(self) -> list[dict[str, Any]]:
+        """The parameter groups of real-valued parameters."""
+        return [group for group in self.param_groups if group["params"][0] not in self._layers]
+
+    def _step_real(self) -> None:
+        """Step the real-valued parameters: the last part of a step, when nothing else can fail."""
+        made = max(group["step"] for group in self.binary_groups)
+        for part, group in zip(self._real_parts, self.real_groups, strict=True):
+            share = 1.0 if group["steps"] is None else cosine(made, group["steps"])
+            part.step(group, self.state, share=share, grad_scale=getattr(self, "grad_scale", None))
 
     def _check_options(self, options: dict[str, Any]) -> None:
         """Raise ValueError for invalid options."""
@@ -84,7 +145,7 @@ class LayerwiseOptimizer(Optimizer):
 
     def _count_step(self) -> None:
         """One more step of every group is made."""
-        for group in self.param_groups:
+        for group in self.binary_groups:
             group["step"] += 1
             if group["steps"] is not None and group["step"] > group["steps"] and not self._told_of_the_end:
                 self._told_of_the_end = True
@@ -99,23 +160,40 @@ class LayerwiseOptimizer(Optimizer):
         """Prepare a layer that this optimiser now trains."""
 
     def _check_gradients(self, layers: Iterable[BinaryLayer]) -> None:
-        """Raise ValueError, naming the layer, if a gradient holds NaN or infinite values."""
+        """Raise ValueError, naming the layer, if a gradient holds NaN or infinite values; also a real parameter's."""
         layers = [layer for layer in layers if layer.weight.grad is not None]
         norms = [layer.weight.grad.abs().amax() for layer in layers if layer.weight.grad is not None]
         if norms and not torch.stack([norm.to(norms[0].device) for norm in norms]).isfinite().all():
             bad = [str(layer) for layer, norm in zip(layers, norms, strict=True) if not norm.isfinite()]
             raise ValueError(f"the gradient of {', '.join(bad)} holds NaN or infinite values; nothing was changed")
+        if wrong := nonfinite(p for group in self.real_groups for p in group["params"]):
+            shapes = ", ".join(str(tuple(p.shape)) for p in wrong)
+            raise ValueError(
+                f"the gradients of real parameters of the shapes {shapes} hold NaN or infinite values; "
+                "nothing was changed"
+            )
 
     def _check_state(self, state_dict: dict[str, Any], known: set[str]) -> None:
         """Raise ValueError unless a state has this optimiser's options, and no more than the `known` entries."""
-        for group in state_dict["param_groups"]:
-            missing = sorted(set(self.defaults) - set(group) - {"differentiable"})  # which torch adds by itself
+        groups = state_dict["param_groups"]
+        if len(groups) != len(self.param_groups):
+            raise ValueError(
+                f"the state has {len(groups)} parameter groups, but this {type(self).__name__} has "
+                f"{len(self.param_groups)}; make it with the same groups, and with `real` where the other had it"
+            )
+        parts, members = iter(self._real_parts), set()
+        for own, group in zip(self.param_groups, groups, strict=True):
+            binary = own["params"][0] in self._layers
+            members |= set(group["params"]) if binary else set()
+            # "differentiable" is added by torch itself.
+            missing = set(self.defaults) - {*group, "differentiable"} if binary else next(parts).missing(group)
             if missing:
                 raise ValueError(
-                    f"this is not a state of {type(self).__name__}: its groups have no {', '.join(missing)}; "
+                    f"this is not a state of {type(self).__name__}: its groups have no {', '.join(sorted(missing))}; "
                     "load it into the kind of optimiser that it was saved from"
                 )
-        foreign = sorted({name for saved in state_dict["state"].values() for name in saved} - known)
+        binary_state = [saved for number, saved in state_dict["state"].items() if number in members]
+        foreign = sorted({name for saved in binary_state for name in saved} - known)
         if foreign:
             raise ValueError(
                 f"this is not a state of {type(self).__name__}: it holds {', '.join(foreign)}; "
@@ -142,7 +220,8 @@ class LayerwiseOptimizer(Optimizer):
             return closure()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_layers": list(self._layers.values())}
+        real = {"_real": self._real, "_real_parts": self._real_parts}
+        return {**super().__getstate__(), **real, "_layers": list(self._layers.values())}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         layers = state.pop("_layers", None) if "_layers" in state else None
@@ -151,6 +230,8 @@ class LayerwiseOptimizer(Optimizer):
             self._layers = {layer.weight: layer for layer in layers}
             for layer in layers:
                 self._adopt(layer)
+        for part, group in zip(self._real_parts, self.real_groups, strict=True):
+            part.restore(group, self.state)
 
 
 def release(layer: BinaryLayer) -> None:
@@ -158,38 +239,6 @@ def release(layer: BinaryLayer) -> None:
     if isinstance(layer.tape, TrainingTape):
         layer.tape.close()
     layer.tape, layer.latent_forward = None, False
-
-
-def binary_layers(model_or_layers: nn.Module | Iterable[nn.Module]) -> list[BinaryLayer]:
-    """The binary layers in a model, a layer or several of them, in order, each once.
-
-    Raises:
-        TypeError: The argument is something else, such as `model.parameters()`.
-        ValueError: There is no binary layer, or two layers share one weight.
-    """
-    modules = [model_or_layers] if isinstance(model_or_layers, nn.Module) else list(model_or_layers)
-    for module in modules:
-        if not isinstance(module, nn.Module):
-            raise TypeError(
-                f"a binary optimiser takes a model or binary layers, got {type(module).__name__}: it has to record "
-                "what the layers see, so pass the model where you would pass model.parameters()"
-            )
-    found = dict.fromkeys(m for module in modules for m in module.modules() if isinstance(m, BinaryLayer))
-    if not found:
-        raise ValueError("there is no binary layer here; build the model with qpsbgd.nn.BinaryLinear")
-    twice = [p for p, count in Counter(layer.weight for layer in found).items() if count > 1]
-    if twice:
-        raise ValueError(
-            f"{len(twice)} weight(s) belong to more than one layer; call one layer several times instead of sharing "
-            "its weight"
-        )
-    return list(found)
-
-
-def _modules(params: list[Any]) -> list[nn.Module]:
-    """The modules in what an optimiser was given: modules, or groups of them."""
-    given = [param["params"] if isinstance(param, dict) and "params" in param else param for param in params]
-    return [module for one in given for module in ([one] if isinstance(one, nn.Module) else one)]
 
 
 def clipped(weight: Tensor, limit: float | None) -> Tensor:

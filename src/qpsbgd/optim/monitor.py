@@ -113,7 +113,7 @@ class Monitor:
 
     def _steps(self) -> int:
         """Steps that the optimiser has made, also before a resume."""
-        return max(int(group["step"]) for group in self._optimizer.param_groups)
+        return max(int(group["step"]) for group in self._optimizer.binary_groups)
 
     def _before(self, _: Optimizer, args: Any, kwargs: Any) -> None:
         self._forget()  # the last step may have failed

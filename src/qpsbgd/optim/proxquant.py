@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -10,7 +10,8 @@ from torch import Tensor
 
 from qpsbgd.nn import BinaryLayer, sign
 from qpsbgd.optim.binaryconnect import Update, check_descent_options, direction
-from qpsbgd.optim.layerwise import Layers, LayerwiseOptimizer, check_range, check_whole, clipped, release
+from qpsbgd.optim.layerwise import LayerwiseOptimizer, check_range, check_whole, clipped, release
+from qpsbgd.optim.members import Layers
 
 
 class ProxQuant(LayerwiseOptimizer):
@@ -23,7 +24,7 @@ class ProxQuant(LayerwiseOptimizer):
     After T steps the weights are at ±1 and barely change.
 
     Args:
-        model_or_layers: A model, binary layers, or parameter groups `{"params": layers, "lr": …}`.
+        params: A model, binary layers, parameters, or parameter groups `{"params": layers, "lr": …}`.
         lr: Step size of the weights.
         rate: Growth of the regulariser per step; None takes 2/T², with T = 1000 where `steps` is not given.
         steps: T, the steps of the whole training. The learning rate stays: with a cosine ProxQuant trains worse, see
@@ -33,11 +34,15 @@ class ProxQuant(LayerwiseOptimizer):
         betas: Of "adam".
         eps: Of "adam".
         clip: Bound of the weights; None leaves them free.
+        real: Also train everything else in the model: options of a torch optimiser, `dict(lr=1e-3)`, its class as
+            `kind` (AdamW by default), `max_norm` to clip the gradient of these parameters, and `steps` for a cosine to
+            zero over them. None leaves them to another optimiser; parameters that are given one by one, as
+            `model.parameters()`, are always trained.
     """
 
     def __init__(
         self,
-        model_or_layers: Layers,
+        params: Layers,
         lr: float = 0.1,
         *,
         rate: float | None = None,
@@ -47,20 +52,21 @@ class ProxQuant(LayerwiseOptimizer):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         clip: float | None = 1.0,
+        real: Mapping[str, Any] | None = None,
     ) -> None:
         if steps is not None:
             check_whole({"steps": steps}, "steps", least=1)
         if rate is None:
             rate = 2 / (steps or 1000) ** 2
         options = {"lr": lr, "rate": rate, "update": update, "momentum": momentum, "betas": betas, "eps": eps}
-        super().__init__(model_or_layers, {**options, "clip": clip, "steps": None, "relative": False})
+        super().__init__(params, {**options, "clip": clip, "steps": None, "relative": False}, real)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """A gradient and a proximal step for every layer that has a gradient; returns the closure's loss."""
         loss = self._run(closure)
         self._check_gradients(self._layers.values())
-        for group in self.param_groups:
+        for group in self.binary_groups:
             for weight in group["params"]:
                 if weight.grad is None:
                     continue
@@ -70,6 +76,7 @@ class ProxQuant(LayerwiseOptimizer):
                 descent = state.setdefault("descent", {})
                 stepped = weight - self._rate(group, self._layers[weight]) * direction(weight.grad, descent, group)
                 weight.copy_(clipped(proximal_step(stepped, group["rate"] * count), group["clip"]))
+        self._step_real()
         self._count_step()
         return loss
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal, TypeGuard, get_args
 
@@ -16,7 +16,8 @@ from qpsbgd.openmp import guard_fork
 from qpsbgd.optim import ridge
 from qpsbgd.optim.binaryconnect import normalized
 from qpsbgd.optim.blocks import Blocks
-from qpsbgd.optim.layerwise import Layers, LayerwiseOptimizer, callers_level, check_range, check_whole, clipped, release
+from qpsbgd.optim.layerwise import LayerwiseOptimizer, callers_level, check_range, check_whole, clipped, release
+from qpsbgd.optim.members import Layers
 from qpsbgd.optim.ridge import Penalty
 from qpsbgd.optim.step import LayerOptions, LayerStep, averaged, moved
 from qpsbgd.optim.step_figures import now, projection
@@ -61,7 +62,7 @@ class QPSBGD(LayerwiseOptimizer):
     in every row.
 
     Args:
-        model_or_layers: A model, binary layers, or parameter groups `{"params": layers, "lr": …}`.
+        params: A model, binary layers, parameters, or parameter groups `{"params": layers, "lr": …}`.
         lr: Step size of the latent weights; None takes one from depth and `steps`, relative to their initial range.
         projection: "ridge" or "spins"; None takes "spins" where a solver or a scale is given, and "ridge" elsewhere.
         solver: Of the spins: the name of a solver or a solver object; see `qpsbgd.solvers`. None takes `TRAINING`.
@@ -78,6 +79,10 @@ class QPSBGD(LayerwiseOptimizer):
             limit. It bounds the memory of Q̄ by `block` numbers per input.
         rows: Rows that a layer records of one pass; of more, such as a convolution's patches, evenly spaced ones are
             taken. None records all of them.
+        real: Also train everything else in the model: options of a torch optimiser, `dict(lr=1e-3)`, its class as
+            `kind` (AdamW by default), `max_norm` to clip the gradient of these parameters, and `steps` (by default
+            those of this optimiser). None leaves them to another optimiser; parameters that are given one by one, as
+            `model.parameters()`, are always trained.
 
     Attributes:
         solver: The solver of the spins; another one may be set between two steps.
@@ -100,7 +105,7 @@ class QPSBGD(LayerwiseOptimizer):
 
     def __init__(
         self,
-        model_or_layers: Layers,
+        params: Layers,
         lr: float | None = None,
         projection: Projection | None = None,
         solver: str | Solver | None = None,
@@ -115,6 +120,7 @@ class QPSBGD(LayerwiseOptimizer):
         refresh: int = 20,
         block: int | None = 1024,
         rows: int | None = 2048,
+        real: Mapping[str, Any] | None = None,
     ) -> None:
         if projection is None:
             projection = "ridge" if solver is None and scale is None else "spins"
@@ -137,7 +143,7 @@ class QPSBGD(LayerwiseOptimizer):
             "block": block,
             "rows": rows,
         }
-        super().__init__(model_or_layers, options)
+        super().__init__(params, options, real)
 
     @property
     def solutions(self) -> list[Solution]:
@@ -178,6 +184,7 @@ class QPSBGD(LayerwiseOptimizer):
                     self._launch(parts)
                 for (group, layer), advance in zip(ridges, advances, strict=True):
                     self._finish(group, layer, advance)
+            self._step_real()
         except BaseException:
             # GradScaler would multiply the scale that it left here into that of the repeated step.
             for name in ("grad_scale", "found_inf"):
@@ -313,7 +320,7 @@ class QPSBGD(LayerwiseOptimizer):
 
     def _members(self, projection: Projection) -> Iterator[tuple[dict[str, Any], BinaryLayer]]:
         """Groups and layers of a projection."""
-        for group in self.param_groups:
+        for group in self.binary_groups:
             if group["projection"] != projection:
                 continue
             for weight in group["params"]:
@@ -343,7 +350,7 @@ class QPSBGD(LayerwiseOptimizer):
         return parts
 
     def _check_heard(self, heard: set[BinaryLayer]) -> None:
-        if not heard:
+        if not heard and not any(p.grad is not None for group in self.real_groups for p in group["params"]):
             raise RuntimeError(
                 "step() found no recorded pass: run the model in training mode with gradients on and call "
                 "loss.backward() before every step (zero_grad and step forget earlier passes; under torch.func nothing "
@@ -472,7 +479,7 @@ class QPSBGD(LayerwiseOptimizer):
 
     def _adopt(self, layer: BinaryLayer) -> None:
         release(layer)
-        group = next(g for g in self.param_groups if any(weight is layer.weight for weight in g["params"]))
+        group = next(g for g in self.binary_groups if any(weight is layer.weight for weight in g["params"]))
         layer.tape = self._tapes[layer] = (
             TrainingTape(layer.weight, group["rows"]) if group["projection"] == "spins" else InputTape(group["rows"])
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import os
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from importlib import import_module
@@ -33,6 +34,23 @@ SOLVERS: Mapping[str, str] = MappingProxyType(
     }
 )
 """Name → "module:class"; a solver's module is loaded when the solver is made."""
+
+SPELLINGS: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(("sa", "simulated-annealing", "neal", "dwave-neal", "dwave-sa", "metropolis"), "annealing"),
+        **dict.fromkeys(("sqa", "pimc", "path-integral-annealing", "simulated-quantum-annealing"), "quantum-annealing"),
+        **dict.fromkeys(("tabu", "tabu-search", "greedy", "steepest-descent", "local-search", "icm"), "descent"),
+        **dict.fromkeys(("brute-force", "bruteforce", "exhaustive", "enumeration", "exact-solver"), "exact"),
+        **dict.fromkeys(("sb", "dsb", "simulated-bifurcation", "ballistic-bifurcation"), "bifurcation"),
+        **dict.fromkeys(("qpu", "d-wave", "advantage", "dwave-qpu", "dwave-sampler", "quantum", "annealer"), "dwave"),
+        **dict.fromkeys(("leap", "hybrid", "dwave-hybrid", "leap-hybrid-sampler", "kerberos"), "leap-hybrid"),
+        **dict.fromkeys(("gurobi-optimizer", "gurobipy", "grb", "mip", "miqp"), "gurobi"),
+        **dict.fromkeys(("mock", "mock-dwave", "simulator", "virtual", "vqpu"), "virtual-qpu"),
+        **dict.fromkeys(("openjij", "dwave-samplers", "sampler", "ocean"), "dimod"),
+        **dict.fromkeys(("default", "best", "automatic"), "auto"),
+    }
+)
+"""Other people's names → ours, for the message about an unknown name."""
 
 IMPORTED_IN = os.getpid()
 """The process that loaded this package; a fork of it has another number."""
@@ -67,23 +85,29 @@ class Solver(ABC):
             raise ValueError(f"{type(self).__name__} keeps no state, but got {sorted(state)}; was the solver changed?")
 
 
-def make_solver(solver: str | Solver, **options: Any) -> Solver:
+def make_solver(solver: Any, **options: Any) -> Solver:
     """The solver of this name with these options; a solver object is returned as it is.
+
+    A dimod sampler object becomes the solver 'dimod', which samples one column after the other; one of Leap's hybrid
+    solver becomes 'leap-hybrid'.
 
     Raises:
         ValueError: The name is unknown.
-        TypeError: An option is unknown to the solver.
+        TypeError: An option is unknown to the solver, or a sampler is a bare chip.
         ImportError: The solver needs a package that is not installed; the message has the `pip install` line.
+        RuntimeError: The solver needs a token of D-Wave, and none is set.
     """
     if isinstance(solver, Solver):
         if options:
             raise TypeError(f"options {sorted(options)} cannot be given to a solver object; set them where it is made")
         return solver
+    if _is_sampler(solver):
+        hybrid = "minimum_time_limit" in (getattr(solver, "properties", None) or {})
+        return make_solver("leap-hybrid" if hybrid else "dimod", sampler=solver, **options)
     if not isinstance(solver, str) or solver not in SOLVERS:
-        near = difflib.get_close_matches(str(solver), SOLVERS, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else "."
         raise ValueError(
-            f"unknown solver {solver!r}{hint} Choose one of {', '.join(SOLVERS)}, or pass a Solver object."
+            f"unknown solver {solver!r}{_hint(solver)} Choose one of {', '.join(SOLVERS)}, or pass a Solver object or "
+            "a dimod sampler."
         )
     module, name = SOLVERS[solver].split(":")
     factory = getattr(import_module(module), name)
@@ -93,6 +117,17 @@ def make_solver(solver: str | Solver, **options: Any) -> Solver:
         raise TypeError(f"solver {solver!r} has no option {', '.join(unknown)}; it has {', '.join(known) or 'none'}")
     made: Solver = factory(**options)
     return made
+
+
+def _is_sampler(solver: object) -> bool:
+    dimod = sys.modules.get("dimod")  # whoever has made a sampler has loaded it
+    return dimod is not None and isinstance(solver, dimod.Sampler)
+
+
+def _hint(solver: object) -> str:
+    name = "-".join(str(solver).lower().replace("_", " ").replace("-", " ").split())
+    near = [name] if name in SOLVERS else difflib.get_close_matches(name, [*SOLVERS, *SPELLINGS], n=1)
+    return f"; did you mean {SPELLINGS.get(near[0], near[0])!r}?" if near else "."
 
 
 __all__ = ["SOLVERS", "Solver", "make_solver"]

@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 from qpsbgd.optim import QPSBGD, BinaryConnect, ProxQuant
 from qpsbgd.optim.binaryconnect import Update
-from qpsbgd.optim.layerwise import Layers
+from qpsbgd.optim.members import Layers
 from qpsbgd.solvers import make_solver
 from qpsbgd_paper.framework.claims import Claim
 from qpsbgd_paper.framework.paid import PAID, with_record

@@ -53,6 +53,11 @@ OTHERS = {"record", "cache", "repair", "sampler", "region", "chip", "topology", 
 NAN, INFINITE = float("nan"), float("inf")
 
 
+@pytest.fixture(autouse=True)
+def token(monkeypatch):
+    monkeypatch.setenv("DWAVE_API_TOKEN", "a-token")
+
+
 def bad_values(kind, least=None):
     """(value, error) for an option of this kind."""
     yield from (("abc", TypeError), ("3", TypeError), ([1], TypeError), (b"3", TypeError))

@@ -3,7 +3,7 @@ import sys
 import pytest
 import torch
 
-from qpsbgd.solvers import SOLVERS, Solver, make_solver
+from qpsbgd.solvers import SOLVERS, SPELLINGS, Solver, make_solver
 from qpsbgd.solvers.exact.exact import Exact
 from qpsbgd.testing import SOLVER_CHECKS, check_solver, random_family
 
@@ -57,6 +57,36 @@ def test_unknown_names_and_options_are_refused():
         make_solver(None)
     with pytest.raises(TypeError, match="'descent' has no option sweeps; it has max_flips"):
         make_solver("descent", sweeps=3)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("simulated-annealing", "annealing"),
+        ("simulated_annealing", "annealing"),
+        ("SA", "annealing"),
+        ("neal", "annealing"),
+        ("dwave-sa", "annealing"),
+        ("tabu", "descent"),
+        ("qpu", "dwave"),
+        ("D-Wave", "dwave"),
+        ("leap", "leap-hybrid"),
+        ("hybrid", "leap-hybrid"),
+        ("brute force", "exact"),
+        ("gurobi-optimizer", "gurobi"),
+        ("sqa", "quantum-annealing"),
+        ("Exact", "exact"),
+        ("simulated-anealing", "annealing"),
+    ],
+)
+def test_common_spellings_suggest_the_right_name(name, meant):
+    with pytest.raises(ValueError, match=f"did you mean '{meant}'"):
+        make_solver(name)
+
+
+def test_every_spelling_leads_to_a_solver_and_hides_none():
+    assert set(SPELLINGS.values()) <= set(SOLVERS)
+    assert not set(SPELLINGS) & set(SOLVERS)
 
 
 @pytest.mark.parametrize(

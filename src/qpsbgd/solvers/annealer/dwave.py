@@ -42,7 +42,9 @@ class DWave(ChipSolver):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.sampler is not None:
+        if self.sampler is None:
+            check_token("dwave")
+        else:
             Chip.of(self.sampler)
             if self.region is not None or self.chip is not None:
                 raise ValueError("region and chip choose among D-Wave's chips; leave them out when a sampler is given")
@@ -118,7 +120,10 @@ def token_variants(solver: str) -> dict[str, str]:
 
 
 _TOKEN_PAGE = "https://cloud.dwavesys.com/leap"
-_INSTEAD = "the solver 'virtual-qpu' needs neither token nor network"
+_INSTEAD = (
+    "the solver 'virtual-qpu' needs neither token nor network, nor do 'quantum-annealing' and 'annealing', and "
+    "`qpsbgd qpu estimate 16-4-2` tells what a run would cost"
+)
 
 
 def _ways_to_set_a_token(solver: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from qpsbgd.solvers.annealer.dwave import login, token_variants
+from qpsbgd.solvers.annealer.dwave import check_token, login, token_variants
 from qpsbgd.solvers.annealer.hybrid_solver import HybridSolver
 
 import dwave.system  # isort: skip  # the module above says how to install it
@@ -29,6 +29,7 @@ class LeapHybrid(HybridSolver):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.sampler is None:
+            check_token("leap-hybrid")
             return
         if "minimum_time_limit" not in (getattr(self.sampler, "properties", None) or {}):
             raise TypeError(

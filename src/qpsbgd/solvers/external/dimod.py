@@ -64,6 +64,12 @@ class Dimod(Solver):
             raise ValueError(f"unknown sampler {self.sampler!r}; choose one of {', '.join(SAMPLERS)}")
         if not isinstance(self.sampler, str | dimod.Sampler):
             raise TypeError(f"sampler must be a name or a dimod.Sampler, got {type(self.sampler).__name__}")
+        if isinstance(self.sampler, dimod.Structured) and not isinstance(self.sampler, dimod.Composite):
+            raise TypeError(
+                f"{self._name} couples only neighbouring qubits of a chip, but every spin of a layer is coupled to "
+                "every other: make_solver('dwave', sampler=sampler) puts all columns on the chip at once; to have them "
+                "embedded one by one, wrap it in EmbeddingComposite(sampler)"
+            )
         if not isinstance(self.parameters, Mapping):
             raise TypeError(f"parameters must be a dict of names and values, got {self.parameters!r}")
         with self._open() as sampler:
@@ -71,6 +77,9 @@ class Dimod(Solver):
         unknown = sorted(set(self.parameters) - known)
         if unknown:
             raise TypeError(f"sampler {self._name} has no parameter {', '.join(unknown)}; it has {sorted(known)}")
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Dimod:
+        return self  # immutable, and a sampler with an open connection cannot be copied
 
     @classmethod
     def variants(cls) -> dict[str, str]:

@@ -440,8 +440,15 @@ def test_without_a_token_the_three_ways_to_set_one_are_named(cache, monkeypatch,
     monkeypatch.delenv("DWAVE_API_TOKEN", raising=False)
     monkeypatch.setenv("DWAVE_CONFIG_FILE", str(tmp_path / "none.conf"))
     (tmp_path / "none.conf").write_text("[defaults]\n")
+    ways = (
+        r"dwave config create.*DWAVE_API_TOKEN.*DWaveSampler\(token.*'virtual-qpu' needs neither.*qpsbgd qpu estimate"
+    )
+    with pytest.raises(RuntimeError, match=ways):
+        make_solver("dwave", cache=cache)
+    monkeypatch.setenv("DWAVE_API_TOKEN", "a-token")
     solver = DWave(cache=cache)
-    with pytest.raises(RuntimeError, match=r"dwave config create.*DWAVE_API_TOKEN.*DWaveSampler\(token"):
+    monkeypatch.delenv("DWAVE_API_TOKEN")
+    with pytest.raises(RuntimeError, match=ways):
         solver.solve(random_family(4, 2, 8))
     assert "needs an API token" in DWave.variants()[""]
 

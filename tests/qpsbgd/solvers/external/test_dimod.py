@@ -1,3 +1,4 @@
+import copy
 import sys
 from itertools import combinations
 
@@ -5,7 +6,11 @@ import dimod
 import numpy as np
 import pytest
 import torch
+from dwave.system import EmbeddingComposite
+from dwave.system.testing import MockDWaveSampler
 
+from qpsbgd import QPSBGD
+from qpsbgd.nn import BinaryLinear
 from qpsbgd.solvers import make_solver
 from qpsbgd.solvers.external.dimod import SAMPLERS, Dimod
 from qpsbgd.testing import check_solver, lowest_energies, random_family
@@ -94,3 +99,42 @@ def test_without_openjij_only_its_own_name_fails(monkeypatch):
 
 def test_every_named_sampler_is_listed():
     assert set(Dimod.variants()) == {f"sampler={name}" for name in SAMPLERS}
+
+
+def test_a_sampler_object_is_a_solver():
+    family = random_family(5, 2, 8, dtype=torch.float64)
+    solver = make_solver(Own(), parameters={"shout": True})
+    assert solver == Dimod(solver.sampler, {"shout": True})
+    torch.testing.assert_close(solver.solve(family).energies, lowest_energies(family))
+    layer = BinaryLinear(5, 2)
+    optimizer = QPSBGD(layer, lr=0.1, solver=dimod.ExactSolver())
+    before = layer.weight.detach().clone()
+    layer(torch.randn(8, 5)).square().sum().backward()
+    optimizer.step()
+    assert optimizer.param_groups[0]["projection"] == "spins"
+    assert not torch.equal(layer.weight, before)
+
+
+def test_a_copied_optimiser_shares_the_sampler_object():
+    class Open(Own):
+        def __deepcopy__(self, memo):
+            raise TypeError("an open connection cannot be copied")
+
+    optimizer = QPSBGD(BinaryLinear(5, 2), solver=Open())
+    assert copy.deepcopy(optimizer).solver is optimizer.solver
+
+
+def test_a_bare_chip_is_refused_and_an_embedded_one_is_taken():
+    chip = MockDWaveSampler(topology_type="zephyr", topology_shape=[2])
+    with pytest.raises(TypeError, match=r"'dwave', sampler=sampler\).*wrap it in EmbeddingComposite\(sampler\)"):
+        make_solver(chip)
+    family = random_family(3, 1, 8, dtype=torch.float64)
+    embedded = make_solver(EmbeddingComposite(chip), parameters={"num_reads": 50})
+    torch.testing.assert_close(embedded.solve(family).energies, lowest_energies(family))
+
+
+def test_a_sampler_of_the_hybrid_service_becomes_its_solver():
+    class Hybrid(Own):
+        properties = {"minimum_time_limit": [[1, 3.0]]}  # noqa: RUF012
+
+    assert type(make_solver(Hybrid())).__name__ == "LeapHybrid"

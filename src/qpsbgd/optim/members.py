@@ -1,0 +1,105 @@
+"""What an optimiser is given to train: models, layers or parameters, sorted into binary layers and the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from qpsbgd.nn import BinaryLayer
+from qpsbgd.nn.layers import check_unshared, layers_of
+from qpsbgd.optim.real_part import NamedTensor
+
+Layers = nn.Module | Iterable[nn.Module] | Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[dict[str, Any]]
+
+NO_LAYER = "there is no binary layer here; build the model with qpsbgd.nn.BinaryLinear"
+
+
+@dataclass(frozen=True)
+class Members:
+    """What a parameter group was given.
+
+    Attributes:
+        layers: The binary layers of the given modules and weights, in order, each once.
+        given: Parameters that were given themselves and are not binary weights.
+        inside: Parameters of the given modules that are not binary weights.
+        names: Names of parameters that were given with them.
+    """
+
+    layers: list[BinaryLayer]
+    given: list[Tensor]
+    inside: list[Tensor]
+    names: dict[Tensor, str]
+
+    @classmethod
+    def of(cls, params: Layers) -> Members:
+        """The members of a model, layers, parameters, or parameters with names.
+
+        Raises:
+            TypeError: Something else was given.
+            ValueError: Two layers share one weight.
+        """
+        names: dict[Tensor, str] = {}
+        modules: list[nn.Module] = []
+        parameters: list[Tensor] = []
+        for item in _listed(params):
+            member = item
+            if isinstance(item, tuple) and len(item) == 2 and isinstance(item[1], Tensor):
+                names[item[1]], member = item
+            if isinstance(member, nn.Module):
+                modules.append(member)
+            elif isinstance(member, Tensor):
+                parameters.append(member)
+            else:
+                raise TypeError(
+                    f"a binary optimiser takes a model, layers or parameters, got {type(member).__name__}; "
+                    "pass the model or model.parameters()"
+                )
+        owners = layers_of(parameters)
+        layers = list(dict.fromkeys([*_layers_in(modules), *owners.values()]))
+        check_unshared(layers)
+        binary = {layer.weight for layer in layers}
+        inside = dict.fromkeys(p for module in modules for p in module.parameters() if p not in binary)
+        given = [p for p in dict.fromkeys(parameters) if p not in owners]
+        return cls(layers, given, [p for p in inside if p not in set(given)], names)
+
+    def named(self, parameters: list[Tensor]) -> list[NamedTensor]:
+        """The parameters, with their names where they have some."""
+        return [(self.names[p], p) if p in self.names else p for p in parameters]
+
+
+def binary_layers(model_or_layers: nn.Module | Iterable[nn.Module]) -> list[BinaryLayer]:
+    """The binary layers in a model, a layer or several of them, in order, each once.
+
+    Raises:
+        TypeError: The argument is something else.
+        ValueError: There is no binary layer, or two layers share one weight.
+    """
+    layers = Members.of(model_or_layers).layers
+    if not layers:
+        raise ValueError(NO_LAYER)
+    return layers
+
+
+def _layers_in(modules: Iterable[nn.Module]) -> Iterator[BinaryLayer]:
+    for module in modules:
+        for inner in module.modules():
+            if isinstance(inner, BinaryLayer):
+                yield inner
+
+
+def _listed(params: Any) -> list[Any]:
+    """One thing, or several in order, as a list."""
+    if isinstance(params, set | frozenset):
+        raise TypeError("parameters must come in an order that does not change between runs; give a list, not a set")
+    return [params] if isinstance(params, nn.Module | Tensor | dict) else list(params)
+
+
+def param_groups(params: Layers) -> list[dict[str, Any]]:
+    """Parameter groups, each with a list of members, because iterators can be read only once."""
+    items = _listed(params)
+    if items and all(isinstance(item, dict) for item in items):
+        return [{**item, "params": _listed(item["params"])} if "params" in item else item for item in items]
+    return [{"params": items}]

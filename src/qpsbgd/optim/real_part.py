@@ -1,0 +1,134 @@
+"""The real-valued parameters of a model: one of torch's own optimisers at work inside a binary one."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+NamedTensor = Tensor | tuple[str, Tensor]
+
+_OURS = ("kind", "max_norm", "steps")
+"""Options of `real` that are not the torch optimiser's."""
+
+
+class RealPart:
+    """Steps one parameter group of another optimiser as a torch optimiser would.
+
+    The other optimiser owns the group, with the learning rate, and the state; they are lent for a step. So there is one
+    `param_groups` for schedulers and one `state_dict`, and every kind of optimiser keeps its own state apart.
+
+    Args:
+        params: The parameters, or names and parameters.
+        options: Options of the torch optimiser, such as `lr`; its class as `kind`, AdamW by default; the largest norm
+            of the group's gradient as `max_norm`, and the steps after which the learning rate is zero as `steps`.
+
+    Raises:
+        TypeError: The kind is not an optimiser's class or needs a closure, or it has no such option.
+    """
+
+    def __init__(self, params: Sequence[NamedTensor], options: Mapping[str, Any]) -> None:
+        kind = options.get("kind", torch.optim.AdamW)
+        if not callable(kind):
+            raise TypeError(f"kind must be a class of optimisers such as torch.optim.SGD, got {kind!r}")
+        own = {name: value for name, value in options.items() if name not in _OURS}
+        _check_known(kind, own)
+        optimizer = kind([{"params": list(params)}], **own)
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(f"kind must make a torch.optim.Optimizer, got {type(optimizer).__name__}")
+        closure = inspect.signature(optimizer.step).parameters.get("closure")
+        if closure is not None and closure.default is closure.empty:
+            raise TypeError(
+                f"{type(optimizer).__name__} evaluates the loss several times per step, which a binary optimiser "
+                "cannot do; choose another kind for the real parameters, such as torch.optim.AdamW"
+            )
+        optimizer.param_groups[0].update({name: options.get(name) for name in ("max_norm", "steps")})
+        self._optimizer: Optimizer = optimizer
+
+    @property
+    def group(self) -> dict[str, Any]:
+        """The parameter group, with all options of the torch optimiser."""
+        group: dict[str, Any] = self._optimizer.param_groups[0]
+        return group
+
+    @property
+    def state(self) -> dict[Tensor, Any]:
+        """What the optimiser keeps from its beginning; most keep nothing yet."""
+        return self._optimizer.state
+
+    def missing(self, group: Mapping[str, Any]) -> set[str]:
+        """The options that a saved group of this kind should have, but has not."""
+        return {*self._optimizer.defaults, "max_norm", "steps"} - {*group, "differentiable"}
+
+    def restore(self, group: dict[str, Any], state: dict[Tensor, Any]) -> None:
+        """Take on a loaded group, and bring what an older torch has saved up to date."""
+        self._optimizer.__setstate__({"state": _of(group, state), "param_groups": [group]})
+        self._give_back(state)
+
+    def step(self, group: dict[str, Any], state: dict[Tensor, Any], *, share: float, grad_scale: Tensor | None) -> None:
+        """Move the parameters that have a gradient.
+
+        Args:
+            group: The parameter group.
+            state: Of all parameters; the group's part is brought forward.
+            share: Factor on the learning rate.
+            grad_scale: A GradScaler's factor that is still in the gradients.
+        """
+        moving = [p for p in group["params"] if p.grad is not None]
+        if not moving:
+            return
+        if grad_scale is not None:
+            for p in moving:
+                p.grad.div_(grad_scale.to(p.grad.device))
+        if group["max_norm"] is not None:
+            nn.utils.clip_grad_norm_(moving, group["max_norm"])
+        self._optimizer.param_groups, self._optimizer.state = [group], _of(group, state)
+        rate = group["lr"]
+        try:
+            group["lr"] = rate if share == 1 else rate * share
+            self._optimizer.step()
+        finally:
+            group["lr"] = rate
+            self._give_back(state)
+
+    def _give_back(self, state: dict[Tensor, Any]) -> None:
+        state.update(self._optimizer.state)
+        self._optimizer.state = defaultdict(dict)
+
+
+def real_options(real: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """The option `real` of a binary optimiser, checked; None for none."""
+    if real is not None and not isinstance(real, Mapping):
+        raise TypeError(f"real must be a dict of options such as dict(lr=1e-3), or None, got {real!r}")
+    return None if real is None else dict(real)
+
+
+def nonfinite(parameters: Iterable[Tensor]) -> list[Tensor]:
+    """The parameters whose gradients hold NaN or infinite values."""
+    moving = [p for p in parameters if p.grad is not None and p.grad.numel()]
+    if not moving:
+        return []
+    grads = [p.grad.coalesce().values() if p.grad.is_sparse else p.grad for p in moving if p.grad is not None]
+    norms = torch._foreach_norm(grads, math.inf)
+    if torch.stack([norm.to(norms[0].device) for norm in norms]).isfinite().all():
+        return []
+    return [p for p, norm in zip(moving, norms, strict=True) if not norm.isfinite()]
+
+
+def _of(group: dict[str, Any], state: dict[Tensor, Any]) -> defaultdict[Tensor, Any]:
+    return defaultdict(dict, {p: state[p] for p in group["params"] if p in state})
+
+
+def _check_known(kind: Any, options: Mapping[str, Any]) -> None:
+    known = inspect.signature(kind).parameters
+    if any(each.kind is each.VAR_KEYWORD for each in known.values()):
+        return
+    if unknown := sorted(set(options) - set(known)):
+        has = ", ".join([*list(known)[1:], "max_norm", "steps"])
+        raise TypeError(f"{getattr(kind, '__name__', kind)} has no option {', '.join(unknown)}; it has {has}")

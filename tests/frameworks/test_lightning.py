@@ -1,0 +1,98 @@
+import copy
+
+import lightning
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from qpsbgd import QPSBGD, BinaryConnect, ProxQuant
+from qpsbgd.nn import BinaryLinear
+
+pytestmark = pytest.mark.filterwarnings("ignore:The number of training batches")
+
+OPTIMIZERS = {
+    "ridge": lambda model, **options: QPSBGD(model, **options),
+    "spins": lambda model, **options: QPSBGD(model, projection="spins", **options),
+    "BinaryConnect": lambda model, **options: BinaryConnect(model, **options),
+    "ProxQuant": lambda model, **options: ProxQuant(model, **options),
+}
+
+
+class Network(lightning.LightningModule):
+    def __init__(self, optimizer="ridge", by="model"):
+        super().__init__()
+        self.layers = nn.Sequential(
+            BinaryLinear(8, 32, bias=True), nn.BatchNorm1d(32), nn.Hardtanh(), BinaryLinear(32, 2, bias=True)
+        )
+        self.optimizer, self.by = optimizer, by
+
+    def training_step(self, batch, index):
+        inputs, targets = batch
+        return nn.functional.cross_entropy(self.layers(inputs), targets)
+
+    def configure_optimizers(self):
+        given = {"model": self, "parameters": self.parameters(), "named": self.named_parameters()}[self.by]
+        optimizer = OPTIMIZERS[self.optimizer](given, real={"lr": 1e-2})
+        schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+
+@pytest.fixture
+def batches():
+    torch.manual_seed(0)
+    inputs = torch.randn(256, 8)
+    return DataLoader(TensorDataset(inputs, (inputs[:, :4].sum(1) > 0).long()), batch_size=32)
+
+
+def trained(model, batches, tmp_path, *, epochs, resume=None, **options):
+    trainer = lightning.Trainer(
+        max_epochs=epochs,
+        accelerator="cpu",
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        enable_checkpointing=False,
+        default_root_dir=tmp_path,
+        **options,
+    )
+    trainer.fit(model, batches, ckpt_path=resume)
+    return trainer
+
+
+@pytest.mark.parametrize("by", ["model", "parameters", "named"])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_automatic_optimisation_trains_everything(optimizer, by, batches, tmp_path):
+    model = Network(optimizer, by)
+    before = copy.deepcopy(model)
+    trainer = trained(model, batches, tmp_path, epochs=2, gradient_clip_val=1.0)
+    for (name, old), new in zip(before.named_parameters(), model.parameters(), strict=True):
+        assert not torch.equal(old, new), name
+    fractions = [group["lr"] / group["initial_lr"] for group in trainer.optimizers[0].param_groups]
+    assert fractions == pytest.approx([0.9**16] * 2)
+
+
+def test_the_network_learns(batches, tmp_path):
+    torch.manual_seed(0)
+    model = Network()
+    trained(model, batches, tmp_path, epochs=5)
+    inputs, targets = batches.dataset.tensors
+    assert (model.eval().layers(inputs).argmax(1) == targets).float().mean() > 0.8
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_a_resumed_run_equals_an_uninterrupted_one(optimizer, batches, tmp_path):
+    torch.manual_seed(0)
+    whole = Network(optimizer)
+    first, second = copy.deepcopy(whole), copy.deepcopy(whole)
+    trained(whole, batches, tmp_path, epochs=2)
+    trained(first, batches, tmp_path, epochs=1).save_checkpoint(tmp_path / "half.ckpt")
+    trained(second, batches, tmp_path, epochs=2, resume=tmp_path / "half.ckpt")
+    for one, other in zip(whole.parameters(), second.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_gradients_of_several_batches_are_one_step(batches, tmp_path):
+    model = Network("spins")
+    trainer = trained(model, batches, tmp_path, epochs=1, accumulate_grad_batches=4)
+    assert trainer.optimizers[0].param_groups[0]["step"] == 2
