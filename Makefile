@@ -1,4 +1,4 @@
-.PHONY: help install demo paper test test-slow test-all check bench
+.PHONY: help install demo paper test test-slow test-all check docs bench release
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
@@ -36,6 +36,13 @@ check: install ## Lint and check types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+docs: install ## Build the documentation into site/; any warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
 bench: install ## Measure the CPU figures in docs/ (QPSBGD_DATA: folder with mnist/, adult/, planetoid/)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt simulated-bifurcation openjij
 	for script in layer_projection exact_growth solver_claims solver_quality qpu_cost virtual_qpu busy_machine bits default_rates; do $(BIN)/python benchmarks/$$script.py || exit; done
+
+release: check docs test-all ## Build what a release uploads into dist/; CONTRIBUTING.md has the steps around it
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation

@@ -17,7 +17,8 @@ RESULTS = ROOT / "benchmarks" / "results"
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+TUTORIAL = ROOT / "docs" / "tutorial.md"
 
 
 def blocks(document):
@@ -25,7 +26,12 @@ def blocks(document):
     return re.findall(r"```python\n(.*?)```", document.read_text(encoding="utf-8"), re.DOTALL)
 
 
-SNIPPETS = [(document.name, number, block) for document in DOCUMENTS for number, block in enumerate(blocks(document))]
+SNIPPETS = [
+    (document.name, number, block)
+    for document in DOCUMENTS
+    if document != TUTORIAL
+    for number, block in enumerate(blocks(document))
+]
 
 
 @pytest.mark.slow
@@ -50,6 +56,59 @@ def test_the_code_in_the_documents_runs(name, number, block, tmp_path, monkeypat
     script = tmp_path / "block.py"
     script.write_text(block, encoding="utf-8")
     runpy.run_path(str(script))
+
+
+@pytest.mark.slow
+def test_the_tutorial_runs_from_top_to_bottom(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for language, block in re.findall(r"```(\w+)\n(.*?)```", TUTORIAL.read_text(encoding="utf-8"), re.DOTALL):
+        if language == "python":
+            exec(compile(block, TUTORIAL.name, "exec"), names)
+        else:
+            assert language == "sh"
+            subprocess.run(["sh", "-eux", "-c", block], check=True)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The site, built as `make docs` builds it."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", folder]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", sorted((ROOT / "docs" / "reference").glob("*.md")), ids=lambda path: path.stem)
+def test_the_reference_has_every_public_name(path, site):
+    name = "qpsbgd" if path.stem == "index" else f"qpsbgd.{path.stem}"
+    pages = [site / "reference" / "index.html", site / "reference" / path.stem / "index.html"]
+    text = "".join(page.read_text(encoding="utf-8") for page in pages if page.exists())
+    package = importlib.import_module(name)
+    own = [key for key, value in vars(package).items() if getattr(value, "__module__", None) == name and key[0] != "_"]
+    for public in getattr(package, "__all__", own):
+        value = getattr(package, public)
+        homes = {f"{name}.{public}", f"qpsbgd.{public}", f"{getattr(value, '__module__', '')}.{public}"}
+        assert public == "__version__" or any(f'id="{home}"' in text for home in homes), public
+
+
+@pytest.mark.slow
+def test_pages_of_the_site_load_nothing_from_elsewhere(site):
+    for page in site.rglob("*.html"):
+        loaded = re.findall(r'(?:src|<link[^>]* href)="(https?:[^"]+)"', page.read_text(encoding="utf-8"))
+        assert loaded == [], page
+
+
+def test_links_out_of_the_documents_lead_to_pages_or_to_the_repository():
+    linked = runpy.run_path(str(ROOT / "docs" / "outside.py"))["linked"]
+    docs = ROOT / "docs"
+    text = "[a](../README.md) [b](../examples/01_train_a_binary_network.py) [c](../benchmarks/results) [d](guide.md#x)"
+    pages = "[a](index.md) [b](examples.md#01_train_a_binary_network) {} [d](guide.md#x)"
+    assert linked(text, docs, None) == pages.format("c")
+    assert linked(text, docs, "https://host/it") == pages.format("[c](https://host/it/benchmarks/results)")
+    assert linked("![x](docs/figures/chip.svg)", ROOT, None) == "![x](figures/chip.svg)"
+    assert linked("[x](../guide.md)", docs / "reference", None) == "[x](../guide.md)"
 
 
 def test_the_readme_has_code():

@@ -133,6 +133,7 @@ SOLVER_CHECKS: tuple[Callable[[Solver], None], ...] = (
     check_several_families_are_answered_in_order,
     check_the_state_can_be_restored,
 )
+"""All checks, for one test each."""
 
 
 def check_solver(solver: Solver) -> None:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from qpsbgd.nn.tape import Tape
 
 Gain = float | Literal["fan_in"]
+"""Constant factor on a layer's output; "fan_in" is 1/√n for n inputs."""
 
 
 def sign(latent: Tensor) -> Tensor:
