@@ -24,7 +24,8 @@ from tqdm import tqdm
 
 from qpsbgd.nn import BinaryLinear
 from qpsbgd.optim.layerwise import real_optimizer
-from qpsbgd.optim.qpsbgd import QPSBGD, Projection
+from qpsbgd.optim.qpsbgd import QPSBGD
+from qpsbgd.optim.step import Projection
 from qpsbgd.solvers import Solver
 
 Rows = NDArray[Any]
