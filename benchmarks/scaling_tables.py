@@ -169,7 +169,7 @@ def ranks():
             [
                 network,
                 METHODS[method],
-                *(f"{volume / 1e6:.3g} MB" for volume in volumes),
+                *(f"{volume / 1e3:,.0f} kB" for volume in volumes),
                 f"{1e3 * many / LINK:.2g} ms",
                 *(f"{row[name]:.1f} ms" for name in ("step ms", "cpu ms") for row in (one, two)),
             ]
