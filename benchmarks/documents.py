@@ -14,7 +14,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))  # for the modules beside this one, however it is run
 
 import numpy as np
-from scaling_tables import billion, measured_growth, sampled
+from deploy_tables import deployed_bytes, deployed_classes, deployed_times
+from problem_tables import dense_problems, gpu_chains, graph_problems, problem_sizes
+from scaling_tables import billion, measured_growth, ranks, sampled
 from tables import ROOT, markdown, measured, results
 from training_tables import (
     alone,
@@ -82,7 +84,8 @@ def over(cases, line, key):
 def layer():
     rows = [(f"128 × 128, {row['rows']}", row) for row in results("layer_projection")["results"]]
     rows += [("784 × 512, MNIST", row) for row in results("solver_claims")["wide_layer"]]
-    head = ["layer", "scale κ", "auto", "annealing loop", "times faster", "mean energy, auto", "mean energy, loop"]
+    head = ["layer", "scale κ", "auto", "annealing loop", "times faster", "sampling alone", "times faster"]
+    head += ["mean energy, auto", "mean energy, loop"]
     body = [
         [
             name,
@@ -90,12 +93,18 @@ def layer():
             f"{row['auto_seconds'] * 1e3:.1f} ms",
             f"{row['annealing_loop_seconds']:.3g} s",
             f"{row['times_faster']:.0f}",
+            *_alone(row.get("annealing_loop_seconds_in_sampler"), row["auto_seconds"]),
             f"{row['auto_mean_energy']:.3f}",
             f"{row['annealing_loop_mean_energy']:.3f}",
         ]
         for name, row in rows
     ]
     return markdown(head, body)
+
+
+def _alone(inside, ours, unit=1):
+    """The time inside the sampler and how many times longer it is than ours; dashes where it was not measured."""
+    return ["–", "–"] if inside is None else [f"{inside / unit:.3g} s", f"{inside / ours:.0f}"]
 
 
 def exact():
@@ -112,16 +121,6 @@ def exact():
         for row in results("solver_claims")["exact"]["against_gurobi"]
     ]
     return markdown(head, body)
-
-
-def general():
-    rows = results("solver_claims")["general"]
-    names = list(dict.fromkeys(name for row in rows for name in row["energies"]))
-    body = [
-        [str(row["spins"]), *(f"{row['energies'][name]:.0f}" if name in row["energies"] else "–" for name in names)]
-        for row in rows
-    ]
-    return markdown(["spins", *names], body)
 
 
 def gpu():
@@ -201,7 +200,8 @@ def _virtual_cells(row):
 
 def busy():
     head = ["OMP_WAIT_POLICY", "other core", "passes of 64-128-10", "step", "auto, 128 × 128", "annealing loop"]
-    head += ["times faster", "exact, per column", "Gurobi, per column", "times faster"]
+    head += ["times faster", "sampling alone", "times faster"]
+    head += ["exact, per column", "Gurobi, per column", "times faster"]
     body = [
         [
             row["policy"],
@@ -211,6 +211,7 @@ def busy():
             f"{row['auto_ms']:.1f} ms",
             f"{row['annealing_loop_ms'] / 1e3:.2f} s",
             f"{row['annealing_loop_ms'] / row['auto_ms']:.0f}",
+            *_alone(row.get("annealing_loop_ms_in_sampler"), row["auto_ms"], unit=1e3),
             f"{row['exact_ms_per_column']:.3f} ms",
             f"{row['gurobi_ms_per_column']:.1f} ms",
             f"{row['gurobi_ms_per_column'] / row['exact_ms_per_column']:.0f}",
@@ -286,10 +287,11 @@ def headline():
 
 DOCUMENTS = {
     "README.md": (headline,),
-    "docs/solving.md": (layer, exact, general, growth, busy, gpu),
+    "docs/solving.md": (layer, exact, dense_problems, graph_problems, problem_sizes, growth, busy, gpu, gpu_chains),
     "docs/annealers.md": (cost, virtual, virtual_sizes),
     "docs/training.md": (winner, verdicts, scores, alone, left_out, step_cost, bits, default_rates),
-    "docs/scaling.md": (measured_growth, sampled, billion),
+    "docs/scaling.md": (measured_growth, sampled, billion, ranks),
+    "docs/deployment.md": (deployed_classes, deployed_times, deployed_bytes),
 }
 """What stands between `<!-- name -->` and `<!-- end -->` in these, by the functions that make it."""
 
@@ -344,7 +346,7 @@ def pictures():
     """Everything in docs/figures, by name."""
     found = {}
     for name in EXPERIMENTS:
-        found |= figures(results(f"paper/{name}"), with_png=False)
+        found |= figures(results(f"paper/{name}"), ["svg"])
     long = results("demo/digits")
     long["cases"] = long["cases"][-1:]
     found["digits.svg"] = series_svg(long, long["series"][0]).encode()

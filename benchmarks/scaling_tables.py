@@ -12,6 +12,8 @@ BATCH, ROWS, REFRESH, BLOCK = 100, 2048, 20, 1024
 BILLION = 10**9
 PEAK_FLOPS = 67e12
 """Single-precision operations per second of an H200, by its data sheet."""
+LINK = 25e9
+"""Bytes per second that a GPU can send, as assumed for 64 of them: half of a 400 Gbit/s network link."""
 METHODS = {
     "bc-adam": "BC (Adam)",
     "ridge": "ridge",
@@ -142,3 +144,35 @@ def billion():
             ]
         )
     return f"Network 784-{width}-{width}-{width}-10, batch {BATCH}.\n\n{markdown(head, body)}"
+
+
+def sent(size, reduced, gathered):
+    """Bytes that a rank sends in a step: ring all-reduce of sums, ring all-gather of what each one contributes."""
+    return 2 * (size - 1) / size * reduced + (size - 1) * gathered
+
+
+def ranks():
+    """Bytes per step as counted with 2 ranks, the same for 64, and the time of a step with 1 and 2."""
+    found = results("ranks")
+    rows = {(row["network"], row["method"], row["ranks"]): row for row in found["results"]}
+    head = ["network", "method", "summed", "gathered", "DDP's gradients", "sent with 2 ranks", "sent with 64 ranks"]
+    head += ["time at 25 GB/s", "step, 1 rank", "step, 2 ranks", "CPU time, 1 rank", "CPU time, each of 2 ranks"]
+    body = []
+    for network, method in dict.fromkeys((row["network"], row["method"]) for row in found["results"]):
+        one, two, four = (rows[network, method, size] for size in (1, 2, 4))
+        reduced, own, grads = (two["bytes per step"].get(name, 0) for name in ("reduced", "gathered", "gradients"))
+        # What a rank contributes is a + b/N: measures of its rows, and answers to its share of the columns.
+        share = 4 * (own - four["gathered bytes"])
+        many = sent(64, reduced + grads, max(own - share / 2, 0) + share / 64)
+        volumes = [reduced, own, grads, sent(2, reduced + grads, own), many]
+        body.append(
+            [
+                network,
+                METHODS[method],
+                *(f"{volume / 1e6:.3g} MB" for volume in volumes),
+                f"{1e3 * many / LINK:.2g} ms",
+                *(f"{row[name]:.1f} ms" for name in ("step ms", "cpu ms") for row in (one, two)),
+            ]
+        )
+    cores, load = found["made with"]["cpus"], found["settings"]["load of the machine before"]
+    return f"On {cores} CPU cores; other work was a load of {load:.1f} before the start.\n\n{markdown(head, body)}"

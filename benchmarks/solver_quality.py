@@ -65,7 +65,7 @@ def measured(family):
         energy = sample.energies(solution.spins[:, columns]).mean().item()
         points[name] = 1e3 * seconds / family.num_columns, energy
     for name, solve in PEERS.items():
-        seconds, spins = peers.loop(solve, sample, range(len(columns)))
+        seconds, _, spins = peers.loop(solve, sample, range(len(columns)))
         points[name] = 1e3 * seconds / len(columns), sample.energies(spins).mean().item()
     return points
 

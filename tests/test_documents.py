@@ -47,7 +47,7 @@ def test_every_example_runs(path):
 
 
 def test_there_are_examples():
-    assert [path.name[:2] for path in EXAMPLES] == ["01", "02", "03", "04", "05", "06"]
+    assert [path.name[:2] for path in EXAMPLES] == ["01", "02", "03", "04", "05", "06", "07", "08"]
 
 
 @pytest.mark.parametrize(("name", "number", "block"), SNIPPETS, ids=[f"{name}-{count}" for name, count, _ in SNIPPETS])
@@ -91,6 +91,8 @@ def test_the_reference_has_every_public_name(path, site):
         value = getattr(package, public)
         homes = {f"{name}.{public}", f"qpsbgd.{public}", f"{getattr(value, '__module__', '')}.{public}"}
         assert public == "__version__" or any(f'id="{home}"' in text for home in homes), public
+    for solver in getattr(package, "SOLVERS", ()):
+        assert f'id="{solver}"' in text, solver
 
 
 @pytest.mark.slow

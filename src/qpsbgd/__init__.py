@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 
-_PACKAGES = ("analysis", "nn", "optim", "qubo", "solvers", "testing")
+_PACKAGES = ("analysis", "deploy", "nn", "optim", "qubo", "solvers", "testing")
 
 
 def __getattr__(name: str) -> Any:

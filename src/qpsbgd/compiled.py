@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from numba import njit
+from numba.extending import intrinsic
 
 Function = Callable[..., Any]
 
@@ -21,3 +22,9 @@ def compiled(**options: Any) -> Callable[[Function], Function]:
         return result
 
     return decorate
+
+
+def instruction(function: Function) -> Function:
+    """`numba.extending.intrinsic`: a function that writes the LLVM code of calls in compiled code."""
+    result: Function = intrinsic(function)
+    return result

@@ -22,7 +22,8 @@ class FamilySampler(dimod.Sampler):  # type: ignore[misc]  # dimod comes without
 
         FamilySampler("annealing", sweeps=100).sample(bqm, num_reads=10).first
 
-    The model is made dense, which allows up to 10000 variables. `sample_ising` and `sample_qubo` work too.
+    Models stay sparse with "auto" and "portfolio"; for others they are made dense, which allows up to 10000 variables.
+    `sample_ising` and `sample_qubo` work too.
 
     Args:
         solver: A solver's name or a `Solver`.
@@ -64,7 +65,7 @@ class FamilySampler(dimod.Sampler):  # type: ignore[misc]  # dimod comes without
         problem = bqm_problem(bqm)
         if hasattr(self._solver, "check_budget") and self._seed is not None:
             self._solver.check_budget([problem.family.linear.shape], steps=num_reads)
-        solutions = [solver.solve(problem.family) for solver in self._reads(num_reads, seed)]
+        solutions = [solver.solve_problem(problem) for solver in self._reads(num_reads, seed)]
         solutions.sort(key=lambda solution: float(solution.energies[0]))
         samples = np.stack([problem.values(solution.spins)[:, 0] for solution in solutions])
         return dimod.SampleSet.from_samples_bqm(

@@ -83,10 +83,12 @@ def test_wrong_arguments_are_refused():
         FamilySampler().sample(random_bqm("SPIN"), beta_range=3)
 
 
-def test_a_model_too_large_to_be_dense_is_refused():
+def test_a_model_too_large_to_be_dense_is_refused_by_solvers_that_need_it_dense():
     bqm = dimod.BinaryQuadraticModel(10_001, "SPIN")
     with pytest.raises(MemoryError, match="up to 10000 variables, got 10001"):
-        FamilySampler().sample(bqm)
+        FamilySampler("descent").sample(bqm)
+    bqm.add_quadratic(0, 10_000, -1.0)
+    assert FamilySampler().sample(bqm).first.energy == -1.0
 
 
 def test_a_missing_package_is_named_with_its_install_line(monkeypatch):

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 import qpsbgd
-from qpsbgd.cli import COMMANDS, qpu, solve
+from qpsbgd.cli import COMMANDS, deploy, qpu, solve
 from qpsbgd.cli.console import console, degrade
 
 _UsageError: Any = typer.BadParameter.__mro__[1]  # of click, which newer versions of typer have inside them
@@ -33,7 +33,7 @@ def application() -> typer.Typer:
             app.add_typer(added, name=point.name)
         else:
             app.command(point.name)(added)
-    for command in (solve.solve, solve.solvers):
+    for command in (solve.solve, solve.solvers, deploy.deploy):
         app.command()(command)
     app.add_typer(qpu.app, name="qpu")
     return app

@@ -10,7 +10,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
-import torch
 import typer
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -18,11 +17,8 @@ from rich.text import Text
 
 from qpsbgd.atomic import check_writable
 from qpsbgd.cli.console import console
-from qpsbgd.qubo import Solution
 from qpsbgd.qubo.problem_files import FORMATS, read_problem, save_assignment
-from qpsbgd.qubo.problems import Problem
-from qpsbgd.qubo.sparse import SparseIsing
-from qpsbgd.solvers import SOLVERS, Solver, make_solver
+from qpsbgd.solvers import SOLVERS, make_solver
 
 
 def solve(
@@ -62,7 +58,7 @@ def solve(
         begin = time.perf_counter()
         try:
             with options_named(solver, options):
-                solution = solve_problem(problem, chosen)
+                solution = chosen.solve_problem(problem)
         except KeyboardInterrupt:
             progress.stop()
             console.print("Stopped; nothing was written.")
@@ -74,19 +70,6 @@ def solve(
         _print_fact(name, fact)
     save_assignment(out, problem, solution.spins, comments=[f"{name}: {fact}" for name, fact in facts.items()])
     _print_fact("written to", str(out))
-
-
-def solve_problem(problem: Problem, solver: Solver) -> Solution:
-    """The solver's answer; a sparse problem stays sparse if the solver can take it, and is made dense if not."""
-    if isinstance(problem.model, SparseIsing) and hasattr(solver, "solve_sparse"):
-        spins, energy, stats = solver.solve_sparse(problem.model)
-        return Solution(
-            torch.as_tensor(spins, dtype=torch.float64)[:, None],
-            torch.tensor([energy], dtype=torch.float64),
-            torch.tensor([bool(stats.get("proven_optimal", False))]),
-            {name: value for name, value in stats.items() if name != "proven_optimal"},
-        )
-    return solver.solve(problem.family)
 
 
 def _print_fact(name: str, fact: str) -> None:

@@ -20,6 +20,7 @@ from qpsbgd.nn.tape import TrainingTape
 from qpsbgd.optim.members import NO_LAYER, Layers, Members, param_groups
 from qpsbgd.optim.rates import cosine, default_rate
 from qpsbgd.optim.real_part import NamedTensor, RealPart, nonfinite, real_options
+from qpsbgd.optim.sharding import check_whole_weights
 
 
 class LayerwiseOptimizer(Optimizer):
@@ -74,6 +75,7 @@ class LayerwiseOptimizer(Optimizer):
             )
         part = self._new_real_part(members.named(rest), real) if rest else None
         if members.layers:
+            check_whole_weights(members.layers)
             self._check_options({**self.defaults, **options})
             weights = members.named([layer.weight for layer in members.layers])
             super().add_param_group({**options, "params": weights})

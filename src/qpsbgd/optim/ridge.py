@@ -35,6 +35,14 @@ def due(step: int, refresh: int) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
+class Moments:
+    """The mean of x xᵀ over input rows, per block (count, width, width), and the number of these rows."""
+
+    gram: Tensor
+    rows: int
+
+
+@dataclass(frozen=True, eq=False)
 class Advance:
     """A layer's state after one more step, its factorised system, and the direction against which its weights move."""
 
@@ -46,7 +54,7 @@ class Advance:
 def advance(
     state: Mapping[str, Any],
     grad: Tensor,
-    rows: Tensor | None,
+    fresh: Moments | None,
     *,
     inverses: Tensor | None,
     blocks: Blocks,
@@ -57,7 +65,7 @@ def advance(
     Args:
         state: The layer's `STATE`, empty before the first step.
         grad: The weight's gradient.
-        rows: Input rows (B, groups · n) to renew Q̄ with, if there are any.
+        fresh: Moments of new input rows, to renew Q̄ with, if there are any.
         inverses: The factorised system of the last step, if it is known.
         blocks: Of the layer.
         options: The parameter group: momentum, ridge, memory.
@@ -68,24 +76,23 @@ def advance(
     first = not momentum or "gradient" not in new
     new["gradient"] = grad.clone() if first else torch.lerp(grad, new["gradient"], momentum)
     new["step"] += 1
-    if rows is not None:
+    if fresh is not None:
         new["refreshes"] += 1
         memory = options["memory"]
         # The weight of new rows is (1 − β)/(1 − βᵏ), so that the first ones are not damped.
         rate = (1 - memory) / (1 - memory ** new["refreshes"])
-        fresh = gram(rows.to(grad), blocks)
-        new["gram"] = fresh if "gram" not in new else torch.lerp(new["gram"], fresh, rate)
-        new["penalty"] = penalty_of(options["ridge"], len(rows))
+        new["gram"] = fresh.gram if "gram" not in new else torch.lerp(new["gram"], fresh.gram, rate)
+        new["penalty"] = penalty_of(options["ridge"], fresh.rows)
         inverses = None
     if inverses is None:
         inverses = inverse(new["gram"], new["penalty"], blocks)
     return Advance(new, inverses, projected(new["gradient"], inverses, blocks))
 
 
-def gram(rows: Tensor, blocks: Blocks) -> Tensor:
-    """The mean of x xᵀ over input rows (B, groups · n), per block: (count, width, width)."""
+def moment_sum(rows: Tensor, blocks: Blocks) -> Tensor:
+    """Σ x xᵀ over input rows (B, groups · n), per block: (count, width, width)."""
     cut = blocks.rows(rows)
-    return cut.transpose(1, 2) @ cut / len(rows)
+    return cut.transpose(1, 2) @ cut
 
 
 def inverse(mean: Tensor, penalty: float, blocks: Blocks) -> Tensor:

@@ -1,10 +1,10 @@
-"""The arithmetic of a QP-SBGD step, independent of how it is launched: plain calls and a CUDA graph use it."""
+"""A QP-SBGD step: its options and its arithmetic, independent of how it is launched, plainly or as a CUDA graph."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -12,9 +12,34 @@ from torch import Tensor
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.tape import LayerRecord
 from qpsbgd.optim.blocks import Blocks
-from qpsbgd.optim.layerwise import clipped
+from qpsbgd.optim.layerwise import check_range, check_whole, clipped
 from qpsbgd.qubo import QuboFamily
-from qpsbgd.qubo.binary_map import Scale
+from qpsbgd.qubo.binary_map import Scale, check_scale
+
+Projection = Literal["spins", "ridge"]
+_RANGES = 2.0
+"""clip="range": the bound of the latent weights in initial ranges."""
+
+
+def check_step_options(options: dict[str, Any]) -> None:
+    """Raise TypeError or ValueError for options that a step of spins or ridge cannot take."""
+    if options["projection"] not in get_args(Projection):
+        raise ValueError(f'projection must be "ridge" or "spins", got {options["projection"]!r}')
+    check_range(options, "momentum", least=0, below=1)
+    check_scale(options["scale"])
+    if options["ridge"] != "auto":
+        check_range(options, "ridge", above=0)
+    check_range(options, "memory", least=0, below=1)
+    check_whole(options, "refresh", least=1)
+    for name in ("block", "rows"):
+        if options[name] is not None:
+            check_whole(options, name, least=1)
+
+
+def clip_of(group: Mapping[str, Any], layer: BinaryLayer) -> float | None:
+    """The bound of a layer's latent weights; None for no bound."""
+    clip: float | None = _RANGES * layer.initial_bound if group["clip"] == "range" else group["clip"]
+    return clip
 
 
 @dataclass(frozen=True)
@@ -27,9 +52,9 @@ class LayerOptions:
     clip: float | None
 
     @classmethod
-    def of(cls, group: Mapping[str, Any], *, lr: float, clip: float | None) -> LayerOptions:
+    def of(cls, group: Mapping[str, Any], *, lr: float, layer: BinaryLayer) -> LayerOptions:
         """The options in a parameter group, with the learning rate and bound of a layer."""
-        return cls(lr, group["scale"], float(group["momentum"]), clip)
+        return cls(lr, group["scale"], float(group["momentum"]), clip_of(group, layer))
 
 
 @dataclass(frozen=True, eq=False)

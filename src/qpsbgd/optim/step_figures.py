@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -13,6 +13,9 @@ from qpsbgd.nn import BinaryLayer
 from qpsbgd.optim.blocks import Blocks
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers.search.landscape import sign_start
+
+Observer = Callable[[BinaryLayer, dict[str, float]], None]
+"""Takes a layer and the figures of its projection."""
 
 
 def movement(layer: BinaryLayer, before: Tensor) -> dict[str, float]:

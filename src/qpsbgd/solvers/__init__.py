@@ -16,14 +16,18 @@ from types import MappingProxyType
 from typing import Any
 
 from qpsbgd.qubo import QuboFamily, Solution
+from qpsbgd.qubo.problems import Problem
+from qpsbgd.qubo.sparse import SparseIsing
 
 SOLVERS: Mapping[str, str] = MappingProxyType(
     {
         "auto": "qpsbgd.solvers.auto:Auto",
         "exact": "qpsbgd.solvers.exact.exact:Exact",
+        "portfolio": "qpsbgd.solvers.search.portfolio:Portfolio",
         "descent": "qpsbgd.solvers.search.descent:Descent",
         "annealing": "qpsbgd.solvers.search.annealing:Annealing",
         "quantum-annealing": "qpsbgd.solvers.search.quantum_annealing:QuantumAnnealing",
+        "gpu-annealing": "qpsbgd.solvers.search.gpu_annealing:GpuAnnealing",
         "bifurcation": "qpsbgd.solvers.search.bifurcation:Bifurcation",
         "gurobi": "qpsbgd.solvers.external.gurobi:Gurobi",
         "dimod": "qpsbgd.solvers.external.dimod:Dimod",
@@ -75,6 +79,14 @@ class Solver(ABC):
         """One solution per family; solvers that can take all layers of a step at once override this."""
         return [self.solve(family) for family in families]
 
+    def solve_problem(self, problem: Problem) -> Solution:
+        """The best spins found for a problem, which is made dense for most solvers.
+
+        Raises:
+            TooLargeError: It has too many variables for that.
+        """
+        return self.solve(problem.family)
+
     def state_dict(self) -> dict[str, Any]:
         """What a resumed run must restore; empty unless answers depend on earlier calls."""
         return {}
@@ -83,6 +95,18 @@ class Solver(ABC):
         """Restore what `state_dict` returned."""
         if state:
             raise ValueError(f"{type(self).__name__} keeps no state, but got {sorted(state)}; was the solver changed?")
+
+
+class SparseSolver(Solver):
+    """Solves sparse problems as they are, too."""
+
+    @abstractmethod
+    def solve_sparse(self, problem: SparseIsing) -> Solution:
+        """The best spins found, (n, 1)."""
+
+    def solve_problem(self, problem: Problem) -> Solution:
+        """The best spins found for a problem; one that is sparse stays so."""
+        return self.solve_sparse(problem.model) if isinstance(problem.model, SparseIsing) else self.solve(problem.model)
 
 
 def make_solver(solver: Any, **options: Any) -> Solver:
@@ -130,4 +154,4 @@ def _hint(solver: object) -> str:
     return f"; did you mean {SPELLINGS.get(near[0], near[0])!r}?" if near else "."
 
 
-__all__ = ["SOLVERS", "Solver", "make_solver"]
+__all__ = ["SOLVERS", "Solver", "SparseSolver", "make_solver"]

@@ -7,31 +7,42 @@ from dataclasses import dataclass
 import torch
 
 from qpsbgd.qubo import QuboFamily, Solution
-from qpsbgd.solvers import Solver
+from qpsbgd.qubo.sparse import SparseIsing
+from qpsbgd.solvers import Solver, SparseSolver
 from qpsbgd.solvers.exact.exact import CHEAP_UP_TO, ENUMERATE_UP_TO, Exact
-from qpsbgd.solvers.options import SECONDS, SEED, check_options
+from qpsbgd.solvers.options import SECONDS, SEED, Number, check_options
 from qpsbgd.solvers.search.descent import Descent
+from qpsbgd.solvers.search.layer_search import LayerSearch
+from qpsbgd.solvers.search.portfolio import Portfolio
 
 
 @dataclass(frozen=True)
-class Auto(Solver):
+class Auto(SparseSolver):
     """Picks a solver by the family's size and device; `stats["solver"]` says which.
 
     Args:
         time_limit: Seconds to search for better spins where the optimum cannot be proven; for single hard problems.
             None is for layers: one short search.
+        rounds: The same, for a number of rounds of `portfolio` instead of a time, so that the answer can be repeated.
         seed: Of the solvers that draw random numbers.
     """
 
     time_limit: float | None = None
+    rounds: int | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_options(self, time_limit=SECONDS, seed=SEED)
+        check_options(self, time_limit=SECONDS, rounds=Number(whole=True, least=1, optional=True), seed=SEED)
 
     def solve(self, family: QuboFamily) -> Solution:
         """The answer of the solver that fits the family."""
         return self.choose(family.num_spins, family.linear.device).solve(family)
+
+    def solve_sparse(self, problem: SparseIsing) -> Solution:
+        """The optimum of a small problem, otherwise the answer of `portfolio`."""
+        if problem.num_spins <= CHEAP_UP_TO:
+            return Exact().solve(problem.to_family())
+        return Portfolio(time_limit=self.time_limit, rounds=self.rounds, seed=self.seed).solve_sparse(problem)
 
     def choose(self, num_spins: int, device: torch.device) -> Solver:
         """The solver for families of this size on this device."""
@@ -39,9 +50,7 @@ class Auto(Solver):
         cheap = CHEAP_UP_TO if device.type == "cpu" else ENUMERATE_UP_TO
         if num_spins <= cheap:
             return Exact()
-        if self.time_limit is not None:
-            tenure = 10 + num_spins // 100
-            return Descent(tabu=10 * num_spins, tenure=tenure, time_limit=self.time_limit, seed=self.seed)
-        # Wide layers have several basins; on a GPU there are no kicks, so that a step fits into one CUDA graph.
-        kicks = 4 if num_spins >= 256 and device.type == "cpu" else 0
-        return Descent(tabu=100, kicks=kicks, seed=self.seed)
+        if self.time_limit is not None or self.rounds is not None:
+            return Portfolio(time_limit=self.time_limit, rounds=self.rounds, seed=self.seed)
+        # On a GPU there is one search and no kicks, so that a step fits into one CUDA graph.
+        return LayerSearch(seed=self.seed) if device.type == "cpu" else Descent(tabu=100, seed=self.seed)

@@ -14,7 +14,7 @@ from contextlib import contextmanager, nullcontext
 import numba
 import torch
 
-from qpsbgd.compiled import compiled
+from qpsbgd.compiled import compiled, instruction
 from qpsbgd.openmp import guard_fork
 from qpsbgd.solvers import IMPORTED_IN
 
@@ -36,7 +36,7 @@ def threads() -> Iterator[None]:
     # The workqueue layer aborts the process when two Python threads run kernels at the same time.
     with _ONE_AT_A_TIME if layer == "workqueue" else nullcontext():
         before = numba.get_num_threads()
-        numba.set_num_threads(_thread_count())
+        numba.set_num_threads(thread_count())
         try:
             yield
         finally:
@@ -56,7 +56,8 @@ def _launched() -> str:
     return layer
 
 
-def _thread_count() -> int:
+def thread_count() -> int:
+    """How many threads kernels run on: as many as torch uses, one in a fork."""
     if os.getpid() != IMPORTED_IN:
         # If torch used OpenMP before the fork, a parallel region here would wait for ever for threads that are gone.
         return 1
@@ -65,7 +66,7 @@ def _thread_count() -> int:
 
 def _warn_if_waiting_costs() -> None:
     """Warn if OpenMP's threads, which wait by spinning, compete with other processes for the cores."""
-    count, cores = _thread_count(), os.cpu_count() or 1
+    count, cores = thread_count(), os.cpu_count() or 1
     if "OMP_WAIT_POLICY" in os.environ or count == 1 or not hasattr(os, "getloadavg"):
         return
     # The load of the last minute, less all that this process can have added to it.
@@ -80,4 +81,4 @@ def _warn_if_waiting_costs() -> None:
         )
 
 
-__all__ = ["compiled", "threads"]
+__all__ = ["compiled", "instruction", "thread_count", "threads"]

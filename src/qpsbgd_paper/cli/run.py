@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from qpsbgd.atomic import check_writable
 from qpsbgd.cli.console import console, rich_table, show
 from qpsbgd.cli.solve import read_options
 from qpsbgd.solvers import make_solver
@@ -21,6 +22,7 @@ from qpsbgd_paper.report.summaries import read_summary
 
 if TYPE_CHECKING:
     from qpsbgd_paper.framework.experiment import Experiment
+    from qpsbgd_paper.framework.workers import Pool
 
 Summary = dict[str, Any]
 
@@ -57,7 +59,9 @@ def demo(
 
     budgets = (epochs,) if epochs <= 2 else (2, epochs)
     experiments = [Digits(budgets=budgets, seeds=seeds, choosing_seeds=1), LogReg(seeds=5, choosing_seeds=1)]
-    _write_report(_run(experiments, out=out, workers=workers, fresh=fresh, command="qpsbgd demo"), out)
+    with _stoppable(), _pool(workers) as pool:
+        summaries = _run(experiments, out=out, pool=pool, fresh=fresh, command="qpsbgd demo")
+    _write_report(summaries, out)
 
 
 def run(
@@ -74,6 +78,11 @@ def run(
     workers: PROCESSES = DEFAULT_PROCESSES,
     data: Annotated[Path | None, typer.Option(help="Folder with mnist/, adult/, planetoid/; else QPSBGD_DATA.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for results: results/paper, or results/quick.")] = None,
+    csv: Annotated[Path | None, typer.Option(help="Also write the figures of every run to this CSV file.")] = None,
+    dask: Annotated[
+        str | None,
+        typer.Option(help="Run on the Dask cluster of this scheduler, such as tcp://host:8786, instead of --workers."),
+    ] = None,
     fresh: FRESH = False,
 ) -> None:
     """Run experiments of the paper: every method at its own best options, several seeds, results as JSON."""
@@ -81,18 +90,25 @@ def run(
     if not names:
         _list_experiments()
         raise typer.Exit(2)
+    if dask is not None and solver in PAID:
+        raise ValueError(f"answers of {solver!r} are kept on this machine until a run is done: leave out --dask")
+    if dask is not None and data is not None:
+        raise ValueError("--data is a folder of this machine: with --dask, set QPSBGD_DATA where the workers start")
     chosen = list(EXPERIMENTS) if "all" in names else list(dict.fromkeys(names))
     experiments = [_sized(make_experiment(name), quick=quick, seeds=seeds) for name in chosen]
     if solver is not None:
         experiments = _with_solver(experiments, _checked_solver(solver, read_options(option)))
     elif option:
         raise ValueError("--option belongs to a solver: name it with --solver")
+    if csv is not None:
+        check_writable(csv)
     if data is not None:
         # In the environment, so that the processes that train find it too.
         os.environ["QPSBGD_DATA"] = str(data)
     folder = out or (QUICK if quick else PAPER)
     note = "A quick look with few seeds and steps; the text describes the full run. " if quick else ""
-    _run(experiments, out=folder, workers=workers, fresh=fresh, note=note)
+    with _stoppable(), _pool(workers, dask) as pool:
+        _run(experiments, out=folder, pool=pool, fresh=fresh, note=note, csv=csv)
     place = "" if folder == PAPER else f" --results {folder}"
     say(f"\nOne page with all results: qpsbgd report{place}")
 
@@ -102,6 +118,7 @@ def report(
         Path | None, typer.Option(help="Folder with results: results/paper, or else results/quick.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for page and figures; else that of the results.")] = None,
+    figures: Annotated[str, typer.Option(help="Files to make of every figure: svg, png, pdf, or several.")] = "svg,png",
 ) -> None:
     """Make one HTML page and the figures from the results of `qpsbgd run`."""
     require("report")
@@ -116,7 +133,7 @@ def report(
             f"there are no results in {results or f'{PAPER} or {QUICK}'}; make some with: qpsbgd run all --quick"
             + (f" --out {results}" if results else "")
         )
-    _write_report(summaries, out or folder)
+    _write_report(summaries, out or folder, kinds=[kind.strip().lower() for kind in figures.split(",")])
 
 
 def read_summaries(folder: Path) -> list[Summary]:
@@ -149,14 +166,15 @@ def _run(
     experiments: Sequence[Experiment],
     *,
     out: Path,
-    workers: int,
+    pool: Pool,
     fresh: bool,
     command: str | None = None,
     note: str = "",
+    csv: Path | None = None,
 ) -> list[Summary]:
     """Run what is not done yet, write a result file for every experiment, and print its tables."""
+    from qpsbgd_paper.framework.csv_files import write_csv
     from qpsbgd_paper.framework.result_files import write_result
-    from qpsbgd_paper.framework.workers import Workers
     from qpsbgd_paper.report.headlines import headline
     from qpsbgd_paper.report.tables import claim_sentences, tables
 
@@ -166,27 +184,28 @@ def _run(
     if kept and not fresh:
         say(f"{kept} finished runs in {runs} are used where they fit; --fresh starts over.")
     summaries = []
-    with _stoppable(), Workers(workers) as processes:
-        with console.status("Finding the data"):
-            for experiment in experiments:
-                experiment.prepare()
-        for count, experiment in enumerate(experiments, start=1):
-            console.print(f"\n[bold]{experiment.title}[/bold] ({count} of {len(experiments)})", highlight=False)
-            show(experiment.run(folder=runs, workers=processes, fresh=fresh))
-            summary = experiment.summary(folder=runs)
-            summary["about"] = note + summary["about"]
-            if command is not None:
-                summary["command"] = command
-            path = out / f"{experiment.name}.json"
-            older = write_result(path, summary)
-            if older is not None:
-                say(f"An earlier result with other numbers is kept as {older}")
-            for table in tables(summary):
-                console.print(rich_table(table.title, table.head, table.body, best=table.best))
-            say(" ".join(headline(summary)))
-            for sentence in claim_sentences(summary):
-                say(f"• {sentence}")
-            summaries.append(summary)
+    with console.status("Finding the data"):
+        for experiment in experiments:
+            pool.everywhere(experiment.prepare)
+    for count, experiment in enumerate(experiments, start=1):
+        console.print(f"\n[bold]{experiment.title}[/bold] ({count} of {len(experiments)})", highlight=False)
+        show(experiment.run(folder=runs, workers=pool, fresh=fresh))
+        summary = experiment.summary(folder=runs)
+        summary["about"] = note + summary["about"]
+        if command is not None:
+            summary["command"] = command
+        path = out / f"{experiment.name}.json"
+        older = write_result(path, summary)
+        if older is not None:
+            say(f"An earlier result with other numbers is kept as {older}")
+        for table in tables(summary):
+            console.print(rich_table(table.title, table.head, table.body, best=table.best))
+        say(" ".join(headline(summary)))
+        for sentence in claim_sentences(summary):
+            say(f"• {sentence}")
+        summaries.append(summary)
+        if csv is not None:
+            write_csv(csv, experiments[:count], folder=runs)
     return summaries
 
 
@@ -201,7 +220,17 @@ def _stoppable() -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
-def _write_report(summaries: Sequence[Summary], out: Path) -> None:
+def _pool(workers: int, dask: str | None = None) -> Pool:
+    if dask is None:
+        from qpsbgd_paper.framework.workers import Workers
+
+        return Workers(workers)
+    from qpsbgd_paper.framework.dask_workers import DaskWorkers
+
+    return DaskWorkers(dask)
+
+
+def _write_report(summaries: Sequence[Summary], out: Path, *, kinds: Sequence[str] = ("svg", "png")) -> None:
     """One page, the same by `qpsbgd demo` and by `qpsbgd report` on its results, and the figures."""
     from qpsbgd_paper.framework.result_files import write_bytes
     from qpsbgd_paper.report.figures import figures
@@ -209,11 +238,11 @@ def _write_report(summaries: Sequence[Summary], out: Path) -> None:
 
     demo = any(summary["experiment"] == "digits" for summary in summaries)
     title = "Binary networks trained with QP-SBGD" if demo else "QP-SBGD: the paper's experiments"
+    for summary in summaries:
+        for name, content in figures(summary, kinds).items():
+            write_bytes(out / "figures" / name, content)
     target = out / "report.html"
     write_bytes(target, page(summaries, title=title, intro=INTRO).encode())
-    for summary in summaries:
-        for name, content in figures(summary).items():
-            write_bytes(out / "figures" / name, content)
     say(f"\nReport: {target.resolve().as_uri()}")
 
 

@@ -15,7 +15,7 @@ from qpsbgd_paper.framework.experiment import Event, Experiment, Job
 from qpsbgd_paper.framework.methods import Grid, Line, Options, extended
 from qpsbgd_paper.framework.result_files import as_json
 from qpsbgd_paper.framework.runs import Result, Work, kept_results, run_jobs
-from qpsbgd_paper.framework.workers import Workers
+from qpsbgd_paper.framework.workers import Pool
 
 MOST_POINTS = 64
 """Of a curve in a summary; the runs' own files hold every step."""
@@ -106,7 +106,7 @@ class Comparison(Experiment):
         """What the paper, or this project, says of the figures."""
         return ()
 
-    def run(self, *, folder: Path, workers: Workers | None = None, fresh: bool = False) -> Iterator[Event]:
+    def run(self, *, folder: Path, workers: Pool | None = None, fresh: bool = False) -> Iterator[Event]:
         """First the choice of options, then the final runs; the total grows where grids are extended."""
         how: dict[str, Any] = {"experiment": self.name, "folder": folder, "workers": workers, "fresh": fresh}
         final = self.seeds * sum(len(self.lines(case)) for case in self.cases())
@@ -171,6 +171,11 @@ class Comparison(Experiment):
             }
         )
         return summary
+
+    def finished(self, *, folder: Path) -> Iterator[tuple[Job, Result]]:
+        """The runs at the chosen options with their results."""
+        jobs = self._final_jobs(self._chosen(folder))
+        yield from zip(jobs, self._kept(jobs, folder), strict=True)
 
     def _kept(self, jobs: Sequence[Job], folder: Path) -> list[Result]:
         return kept_results(self.work, jobs, experiment=self.name, folder=folder)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from qpsbgd_paper.framework.result_files import as_json, environment
 from qpsbgd_paper.framework.runs import Result, Work, kept_results, run_jobs
-from qpsbgd_paper.framework.workers import Workers
+from qpsbgd_paper.framework.workers import Pool
 
 Job = dict[str, Any]
 Event = tuple[str, int, int]
@@ -35,12 +35,16 @@ class Experiment(ABC):
         """The same experiment, small: for a look and for tests."""
 
     @abstractmethod
-    def run(self, *, folder: Path, workers: Workers | None = None, fresh: bool = False) -> Iterator[Event]:
+    def run(self, *, folder: Path, workers: Pool | None = None, fresh: bool = False) -> Iterator[Event]:
         """Do all that is not done yet, or all if `fresh`; yields (phase, jobs done, jobs in all) as it goes on."""
 
     @abstractmethod
     def summary(self, *, folder: Path) -> dict[str, Any]:
         """All that a report shows, from finished runs alone; raises FileNotFoundError where some are not done."""
+
+    @abstractmethod
+    def finished(self, *, folder: Path) -> Iterator[tuple[Job, Result]]:
+        """Settings and results of all final runs; raises FileNotFoundError where some are not done."""
 
     def prepare(self) -> None:  # noqa: B027
         """Find or make the data before many processes need it; raises errors that a user can fix."""
@@ -84,13 +88,18 @@ class Study(Experiment):
         ("paper" or "aim"), verdict ("yes", "no" or "within noise") and detail.
         """
 
-    def run(self, *, folder: Path, workers: Workers | None = None, fresh: bool = False) -> Iterator[Event]:
+    def run(self, *, folder: Path, workers: Pool | None = None, fresh: bool = False) -> Iterator[Event]:
         """Do all jobs that are not done yet."""
         jobs = self.jobs()
         yield "computing", 0, len(jobs)
         results = run_jobs(self.work, jobs, experiment=self.name, folder=folder, workers=workers, fresh=fresh)
         for done, _ in enumerate(results, 1):
             yield "computing", done, len(jobs)
+
+    def finished(self, *, folder: Path) -> Iterator[tuple[Job, Result]]:
+        """All jobs with their results."""
+        jobs = self.jobs()
+        yield from zip(jobs, kept_results(self.work, jobs, experiment=self.name, folder=folder), strict=True)
 
     def summary(self, *, folder: Path) -> dict[str, Any]:
         """The heading and what the results show."""

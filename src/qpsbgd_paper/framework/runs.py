@@ -7,22 +7,24 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from qpsbgd.solvers.annealer.budget import BudgetSpent
 from qpsbgd.solvers.annealer.recordings import RecordingError
 from qpsbgd_paper.framework.paid import delete_answers, keeping_answers
 from qpsbgd_paper.framework.result_files import as_json, environment, write_json
-from qpsbgd_paper.framework.workers import Workers
+from qpsbgd_paper.framework.workers import Pool
 
 Settings = Mapping[str, Any]
 Result = dict[str, Any]
 Work = Callable[..., Result]
+_Outcome = tuple[Result, dict[str, str]]
+"""A result, and what it was made with."""
 
 GO_ON = "Finished runs are kept; the same command goes on from here."
 
@@ -56,7 +58,7 @@ def run_jobs(
     *,
     experiment: str,
     folder: Path,
-    workers: Workers | None = None,
+    workers: Pool | None = None,
     fresh: bool = False,
 ) -> Iterator[Finished]:
     """The results of work(**settings) for all jobs, in the order in which they are done.
@@ -72,7 +74,7 @@ def run_jobs(
         jobs: Keyword arguments for `work`, of plain JSON types.
         experiment: Its name, for error messages.
         folder: Where results are kept; made if it is not there.
-        workers: Processes to use; without them jobs run here, one by one.
+        workers: Processes or a cluster to use; without them jobs run here, one by one.
         fresh: Compute all again; kept results are replaced one by one, and kept answers are paid for again.
 
     Raises:
@@ -89,8 +91,8 @@ def run_jobs(
             missing.append(_Task(work, job, experiment, path))
         else:
             yield Finished(job, kept, True)
-    for task, result in _compute(missing, workers=workers):
-        write_json(task.path, {"settings": dict(task.job), "made with": environment(), "result": result})
+    for task, (result, made_with) in _compute(missing, workers=workers):
+        write_json(task.path, {"settings": dict(task.job), "made with": made_with, "result": result})
         delete_answers(task.path)
         yield Finished(task.job, result, False)
 
@@ -111,20 +113,21 @@ def kept_results(work: Work, jobs: Sequence[Settings], *, experiment: str, folde
     return present
 
 
-def _compute(tasks: Sequence[_Task], *, workers: Workers | None) -> Iterator[tuple[_Task, Result]]:
-    if workers is None or workers.count <= 1 or len(tasks) <= 1:
+def _compute(tasks: Sequence[_Task], *, workers: Pool | None) -> Iterator[tuple[_Task, _Outcome]]:
+    if workers is None or not workers.takes(len(tasks)):
         for task in tasks:
             yield task, _timed(task)
         return
+    do = _timed if workers.shares_disk else _timed_elsewhere
     queue = iter(tasks)
-    running: dict[Future[Result], _Task] = {}
+    running: dict[Future[_Outcome], _Task] = {}
     failed: list[RunFailed] = []
     killed: list[_Task] = []
     while True:
         if not failed and not killed:
             # No more than there are processes: what has not begun when a job fails must not begin afterwards.
-            for task in islice(queue, workers.count - len(running)):
-                running[workers.submit(_timed, task)] = task
+            for task in islice(queue, max(0, workers.count - len(running))):
+                running[workers.submit(do, task)] = task
         if not running:
             break
         for done in wait(running, return_when=FIRST_COMPLETED).done:
@@ -133,18 +136,18 @@ def _compute(tasks: Sequence[_Task], *, workers: Workers | None) -> Iterator[tup
                 result = done.result()
             except RunFailed as failure:
                 failed.append(failure)
-            except BrokenProcessPool:
+            except workers.lost:
                 killed.append(task)
             else:
                 yield task, result
     if killed:
         workers.stop()
-        failed.append(RunFailed(_killed(killed)))
+        failed.append(RunFailed(_killed(killed, workers.advice)))
     if failed:
         raise RunFailed("\n".join(map(str, failed))) from failed[0]
 
 
-def _timed(task: _Task) -> Result:
+def _timed(task: _Task) -> _Outcome:
     begin = time.process_time()  # of this process alone, however busy the machine is
     which = f"{task.experiment}: the run with {_described(task.job)}"
     try:
@@ -162,14 +165,20 @@ def _timed(task: _Task) -> Result:
         ) from error
     except Exception as error:
         raise RunFailed(f"{which} failed: {type(error).__name__}: {error}. {GO_ON}") from error
-    return {**as_json(result), "seconds": round(time.process_time() - begin, 3)}
+    return {**as_json(result), "seconds": round(time.process_time() - begin, 3)}, environment()
 
 
-def _killed(tasks: Sequence[_Task]) -> str:
+def _timed_elsewhere(task: _Task) -> _Outcome:
+    """The same on a machine without the folder of results: recordings of solvers last as long as the run."""
+    with TemporaryDirectory() as folder:
+        return _timed(replace(task, path=Path(folder) / task.path.name))
+
+
+def _killed(tasks: Sequence[_Task], advice: str) -> str:
     which = "; or ".join(_described(task.job) for task in tasks)
     return (
         f"{tasks[0].experiment}: a process was killed, perhaps for lack of memory, during the run with {which}. "
-        f"{GO_ON} Fewer --workers need less memory"
+        f"{GO_ON} {advice}"
     )
 
 

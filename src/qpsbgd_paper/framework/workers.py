@@ -7,14 +7,18 @@ import multiprocessing.connection
 import os
 import signal
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from types import MappingProxyType
-from typing import Any, TypeVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, final
 
 import torch
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 Answer = TypeVar("Answer")
 
@@ -25,22 +29,68 @@ ENVIRONMENT: Mapping[str, str] = MappingProxyType(
 """What processes are started with, where the user has not set it."""
 
 
-@final
-class Workers:
-    """Processes for jobs, started with the first job and shared by all that follow; torch has one thread in each.
+class Pool(ABC):
+    """Something that does jobs; use it in a `with` block, at whose end it is stopped.
 
-    Use it in a `with` block: what is still running at its end, or when Ctrl-C ends it, is stopped.
+    `lost` are the errors of a job whose process was killed, `advice` says what to do then, and `shares_disk` whether
+    jobs see the files of this machine.
     """
 
-    def __init__(self, count: int) -> None:
-        self.count = count
-        self._pool: ProcessPoolExecutor | None = None
+    lost: ClassVar[tuple[type[BaseException], ...]]
+    advice: ClassVar[str]
+    shares_disk: ClassVar[bool]
 
-    def __enter__(self) -> Workers:
+    @property
+    @abstractmethod
+    def count(self) -> int:
+        """How many jobs run at the same time, at least one."""
+
+    @abstractmethod
+    def takes(self, jobs: int) -> bool:
+        """Whether so many jobs are worth submitting; else the caller does them, one by one."""
+
+    @abstractmethod
+    def submit(self, work: Callable[..., Answer], *arguments: Any) -> Future[Answer]:
+        """Start work(*arguments) as soon as a process is free."""
+
+    @abstractmethod
+    def everywhere(self, work: Callable[[], None]) -> None:
+        """Call work() wherever jobs will look for what it leaves on disk."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """End what is running."""
+
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+@final
+class Workers(Pool):
+    """Processes for jobs, started with the first job and shared by all that follow; torch has one thread in each.
+
+    What is still running at the end of the `with` block, or when Ctrl-C ends it, is stopped.
+    """
+
+    lost = (BrokenProcessPool,)
+    advice = "Fewer --workers need less memory"
+    shares_disk = True
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._pool: ProcessPoolExecutor | None = None
+
+    @property
+    def count(self) -> int:
+        """The number of processes."""
+        return self._count
+
+    def takes(self, jobs: int) -> bool:
+        """Several jobs, if there are several processes."""
+        return min(jobs, self.count) > 1
 
     def submit(self, work: Callable[..., Answer], *arguments: Any) -> Future[Answer]:
         """Start work(*arguments) as soon as a process is free; where one was killed, the answer is that error."""
@@ -48,7 +98,7 @@ class Workers:
             if self._pool is None:
                 # A forked child of a process that used OpenMP hangs, so children start afresh.
                 self._pool = ProcessPoolExecutor(
-                    self.count, mp_context=multiprocessing.get_context("spawn"), initializer=_prepare
+                    self._count, mp_context=multiprocessing.get_context("spawn"), initializer=_prepare
                 )
             try:
                 return self._pool.submit(work, *arguments)
@@ -56,6 +106,10 @@ class Workers:
                 lost: Future[Answer] = Future()
                 lost.set_exception(error)
                 return lost
+
+    def everywhere(self, work: Callable[[], None]) -> None:
+        """Call work() here: the processes see the same disk."""
+        work()
 
     def stop(self) -> None:
         """End all processes; the next job starts new ones."""

@@ -32,7 +32,7 @@ from typing import Any
 
 import numpy as np
 
-from qpsbgd_paper.report.rendering import fit, ink, legend_columns, png, svg, tidy
+from qpsbgd_paper.report.rendering import fit, ink, legend_columns, on_white, svg, tidy
 from qpsbgd_paper.report.scales import finite
 from qpsbgd_paper.report.styles import PALETTE, RED
 from qpsbgd_paper.report.summaries import Summary, file_name
@@ -85,7 +85,7 @@ def figure_png(figure: Drawing) -> bytes:
     Raises:
         ValueError: The figure is not as the module's docstring has it.
     """
-    return png(lambda: drawn(figure))
+    return on_white(lambda: drawn(figure), "png")
 
 
 def drawn(figure: Drawing) -> Figure:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from qpsbgd_paper.report import drawings
-from qpsbgd_paper.report.rendering import fit, legend_columns, png, svg, tidy
+from qpsbgd_paper.report.rendering import fit, legend_columns, on_white, svg, tidy
 from qpsbgd_paper.report.scales import exits, finite, may_be_log, y_range
 from qpsbgd_paper.report.styles import Style, grouped, line_labels, line_styles
 from qpsbgd_paper.report.summaries import Summary, check, file_name
@@ -22,47 +23,49 @@ except ImportError as error:
     raise ImportError("figures need matplotlib: pip install 'qpsbgd[paper]'") from error
 
 
+KINDS = ("svg", "png", "pdf")
+
 _WIDTHS = (6.4, 7.2, 7.2)
 _HEIGHTS = (3.6, 3.0, 2.4)
 _TICKS = 0.85
 """What ticks, labels and titles take of a panel's width or height, in inches."""
 
 
-def figures(summary: Summary, *, with_png: bool = True) -> dict[str, bytes]:
-    """Every series and every figure of an experiment as SVG, and as PNG unless told otherwise, by file name.
+def figures(summary: Summary, kinds: Sequence[str] = ("svg", "png")) -> dict[str, bytes]:
+    """Every series and every figure of an experiment in every one of these `KINDS`, by file name.
 
     The first series is `<experiment>.svg`, others `<experiment>-<series>.svg`, a figure `<experiment>-<name>.svg`.
     Bytes are the same at every call.
 
     Raises:
-        ValueError: The summary is damaged, a figure cannot be drawn, or two would have one name.
+        ValueError: The summary is damaged, a figure cannot be drawn, two would have one name, or a kind is unknown.
     """
     check(summary)
+    unknown = [kind for kind in kinds if kind not in KINDS]
+    if unknown:
+        raise ValueError(f"figures are drawn as {', '.join(KINDS)}, not as {', '.join(map(repr, unknown))}")
     experiment = summary["experiment"]
-    found = {}
+    found: dict[str, Callable[[], Figure]] = {}
     for number, series in enumerate(summary.get("series", ())):
         name = file_name(experiment) if number == 0 else file_name(experiment, series["key"])
-        found[f"{name}.svg"] = series_svg(summary, series).encode()
-        if with_png:
-            found[f"{name}.png"] = series_png(summary, series)
+        found[name] = partial(drawn_series, summary, series)
+    own = {}
     for figure in summary.get("figures", ()):
         name = drawings.figure_name(summary, figure)
-        if f"{name}.svg" in found:
+        if name in found:
             raise ValueError(f"{experiment} has two figures named {name!r}; give them different names")
-        found[f"{name}.svg"] = drawings.figure_svg(figure, name=name).encode()
-        if with_png:
-            found[f"{name}.png"] = drawings.figure_png(figure)
-    return found
+        found[name] = partial(drawings.drawn, figure)
+        own[name] = name
+    return {
+        f"{name}.{kind}": svg(draw, name=own.get(name, "")).encode() if kind == "svg" else on_white(draw, kind)
+        for name, draw in found.items()
+        for kind in kinds
+    }
 
 
 def series_svg(summary: Summary, series: Mapping[str, Any]) -> str:
     """One panel per case, as an `<svg>` element with a transparent background."""
     return svg(lambda: drawn_series(summary, series))
-
-
-def series_png(summary: Summary, series: Mapping[str, Any]) -> bytes:
-    """One panel per case, on white."""
-    return png(lambda: drawn_series(summary, series))
 
 
 def drawn_series(summary: Summary, series: Mapping[str, Any]) -> Figure:

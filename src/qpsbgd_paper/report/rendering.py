@@ -1,4 +1,4 @@
-"""A matplotlib figure as SVG that reads on light and dark pages, and as PNG; the same bytes at every call."""
+"""A matplotlib figure as SVG that reads on light and dark pages, as PNG and as PDF; the same bytes at every call."""
 
 from __future__ import annotations
 
@@ -24,6 +24,11 @@ except ImportError as error:
 _DARK_INK = "#3c434a"
 _DPI = 160
 _DPI_INSIDE = 120  # of pictures inside an SVG
+_NOTHING: dict[str, dict[str, Any]] = {
+    "png": {"Software": None},
+    "pdf": dict.fromkeys(("CreationDate", "Creator", "Producer")),
+}
+"""Metadata that would differ from call to call, or between versions, by format."""
 
 
 def svg(draw: Callable[[], Figure], *, name: str = "") -> str:
@@ -44,13 +49,13 @@ def svg(draw: Callable[[], Figure], *, name: str = "") -> str:
     return re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{prefix}-", found)
 
 
-def png(draw: Callable[[], Figure]) -> bytes:
-    """What `draw` makes, on white."""
+def on_white(draw: Callable[[], Figure], kind: str) -> bytes:
+    """What `draw` makes, on white, as "png" or "pdf"."""
     with matplotlib.rc_context(_style(_DARK_INK)):
         figure = draw()
         FigureCanvasAgg(figure)
         data = io.BytesIO()
-        figure.savefig(data, format="png", dpi=_DPI, facecolor="white", metadata={"Software": None})
+        figure.savefig(data, format=kind, dpi=_DPI, facecolor="white", metadata=_NOTHING[kind])
     return data.getvalue()
 
 
@@ -107,5 +112,11 @@ def _wrapped(text: str, inches: float, size: float) -> str:
 def _style(colour: str) -> dict[Any, Any]:
     """Settings of matplotlib; names of methods are never formulas."""
     names = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
-    fixed = {"svg.fonttype": "none", "svg.hashsalt": "qpsbgd", "font.family": "sans-serif", "font.size": 11}
+    fixed = {
+        "svg.fonttype": "none",
+        "svg.hashsalt": "qpsbgd",
+        "pdf.fonttype": 42,
+        "font.family": "sans-serif",
+        "font.size": 11,
+    }
     return {**fixed, "text.parse_math": False, "axes.formatter.use_mathtext": False, **dict.fromkeys(names, colour)}

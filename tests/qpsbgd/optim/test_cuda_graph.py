@@ -46,7 +46,7 @@ def run(steps, *, graphs, batches=(32,), nan_at=None, model=None, optimizer=None
         model = nn.Sequential(BinaryLinear(40, 64), nn.Hardtanh(), BinaryLinear(64, 20)).cuda()
         optimizer = QPSBGD(model, **options)
     if not graphs:
-        optimizer._graphed = lambda parts: False
+        optimizer._spins.graphed = lambda *step: False
     for step in range(steps):
         inputs = torch.randn(batches[step % len(batches)], 40, device="cuda")
         if step == nan_at:
@@ -77,14 +77,14 @@ def assert_equal(one, other):
 def test_a_graphed_run_equals_one_that_launches_one_by_one(options, batches):
     graphed, optimizer = run(25, graphs=True, batches=batches, **options)
     plain, _ = run(25, graphs=False, batches=batches, **options)
-    assert optimizer._graphs
+    assert optimizer._spins.graphs
     assert_equal(graphed, plain)
 
 
 def test_rows_with_nan_change_nothing_in_a_graphed_step():
     graphed, optimizer = run(12, graphs=True, nan_at=9)
     plain, _ = run(12, graphs=False, nan_at=9)
-    assert optimizer._graphs
+    assert optimizer._spins.graphs
     assert_equal(graphed, plain)
 
 
@@ -109,7 +109,7 @@ def test_a_copied_optimiser_does_not_share_the_graph():
 
 def test_another_solver_reaches_a_run_that_has_a_graph():
     model, optimizer = run(10, graphs=True, solver="descent")
-    assert optimizer._graphs
+    assert optimizer._spins.graphs
     optimizer.solver = Recording()
     run(1, graphs=True, model=model, optimizer=optimizer)
     assert optimizer.solver.asked == 1
@@ -124,7 +124,7 @@ def test_solutions_stay_as_they_were_when_the_next_step_is_made():
     kept = optimizer.solutions
     before = [solution.spins.clone() for solution in kept]
     run(3, graphs=True, model=model, optimizer=optimizer, seed=5)
-    assert optimizer._graphs
+    assert optimizer._spins.graphs
     assert all(torch.equal(solution.spins, spins) for solution, spins in zip(kept, before, strict=True))
     assert not torch.equal(optimizer.solutions[0].spins, before[0])
 
@@ -134,7 +134,7 @@ def test_more_alternating_shapes_than_graphs_are_not_captured_over_and_over(monk
     monkeypatch.setattr(cuda_graph.GraphedStep, "__init__", counted(cuda_graph.GraphedStep.__init__, captured))
     sizes = tuple(range(10, 10 + cuda_graph._MOST_GRAPHS + 3))
     _, optimizer = run(12 * len(sizes), graphs=True, batches=sizes)
-    assert len(captured) == len(optimizer._graphs) == cuda_graph._MOST_GRAPHS
+    assert len(captured) == len(optimizer._spins.graphs) == cuda_graph._MOST_GRAPHS
 
 
 def test_a_loader_that_pins_memory_does_not_disturb_the_capture():
@@ -147,7 +147,7 @@ def test_a_loader_that_pins_memory_does_not_disturb_the_capture():
         optimizer.zero_grad()
         model(x.cuda(non_blocking=True)).square().mean().backward()
         optimizer.step()
-    assert optimizer._graphs
+    assert optimizer._spins.graphs
 
 
 def test_a_weight_whose_input_was_always_zero_stays_in_a_graphed_step():
@@ -161,7 +161,7 @@ def test_a_weight_whose_input_was_always_zero_stays_in_a_graphed_step():
         optimizer.zero_grad()
         model(x).square().mean().backward()
         optimizer.step()
-    assert optimizer._graphs
+    assert optimizer._spins.graphs
     assert torch.equal(model.weight[:, 7], before[:, 7])
     assert (model.weight[:, 8] != before[:, 8]).any()
 
@@ -176,5 +176,5 @@ def test_a_step_inside_an_autocast_block_keeps_single_precision(dtype):
         with torch.autocast("cuda", dtype=dtype):
             model(torch.randn(32, 40, device="cuda")).float().square().mean().backward()
             optimizer.step()
-    assert optimizer._graphs
+    assert optimizer._spins.graphs
     assert all(state["quadratic"].dtype == torch.float32 for state in optimizer.state.values())

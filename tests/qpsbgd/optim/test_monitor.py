@@ -189,9 +189,9 @@ def test_the_ridge_reports_its_penalty():
 def test_only_reported_steps_pay(kind, monkeypatch):
     model, told = small_model(), []
     optimizer = MAKERS[kind](model)
-    tell, graphed, tried = optimizer._tell, optimizer._graphed, []
+    tell, graphed, tried = optimizer._tell, optimizer._spins.graphed, []
     monkeypatch.setattr(optimizer, "_tell", lambda *what: (told.append(optimizer.param_groups[0]["step"]), tell(*what)))
-    monkeypatch.setattr(optimizer, "_graphed", lambda parts: tried.append(len(told)) or graphed(parts))
+    monkeypatch.setattr(optimizer._spins, "graphed", lambda *step: tried.append(len(told)) or graphed(*step))
     with Monitor(model, optimizer, lambda observations: None, every=3):
         train(model, optimizer, range(7))
     train(model, optimizer, range(3))
@@ -204,7 +204,7 @@ def test_only_reported_steps_pay(kind, monkeypatch):
 def test_the_solutions_of_a_reported_step_replace_those_of_an_earlier_graph():
     model = small_model()
     optimizer = MAKERS["spins"](model)
-    optimizer._replayed = object()  # a graph whose solutions nobody has asked for
+    optimizer._spins._replayed = object()  # a graph whose solutions nobody has asked for
     with Monitor(model, optimizer, lambda observations: None):
         train(model, optimizer, range(1))
     assert [solution.spins.shape for solution in optimizer.solutions] == [(8, 6), (6, 3)]
@@ -492,7 +492,7 @@ def test_a_graphed_run_is_the_same_with_a_monitor():
         if monitor is not None:
             monitor.close()
             assert [one.step for one in seen[::2]] == list(range(every, 21, every))
-        assert bool(optimizer._graphs) == (every != 1)
+        assert bool(optimizer._spins.graphs) == (every != 1)
         models.append(model)
     for model in models[1:]:
         assert_equal_state(models[0], model)

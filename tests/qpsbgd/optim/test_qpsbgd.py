@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from small_networks import assert_equal, backward, batch, latent, small_model, train
 from torch import nn
 from torch.optim import lr_scheduler
 
@@ -41,42 +42,6 @@ class Counting(Solver):
 
     def load_state_dict(self, state):
         self.calls = state["calls"]
-
-
-def small_model(dtype=torch.float32, seed=0):
-    torch.manual_seed(seed)
-    return nn.Sequential(
-        BinaryLinear(4, 5, dtype=dtype), nn.Hardtanh(inplace=True), BinaryLinear(5, 3, gain=0.7, dtype=dtype)
-    )
-
-
-def batch(seed=0, dtype=torch.float32):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(8, 4, generator=generator).to(dtype), torch.randn(8, 3, generator=generator).to(dtype)
-
-
-def backward(model, seed=0, factor=1.0):
-    x, target = batch(seed, next(model.parameters()).dtype)
-    loss = factor * (model(x) - target).square().mean()
-    loss.backward()
-    return loss
-
-
-def train(model, optimizer, seeds):
-    for seed in seeds:
-        optimizer.zero_grad()
-        backward(model, seed)
-        optimizer.step()
-    return latent(model)
-
-
-def latent(model):
-    return [weight.detach().clone() for weight in model.parameters()]
-
-
-def assert_equal(first, second):
-    assert len(first) == len(second)
-    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
 def one_step(seed=0, **options):
@@ -621,10 +586,11 @@ def test_bad_groups_raise(group, error, message):
         QPSBGD(small_model()).add_param_group(group)
 
 
-@pytest.mark.parametrize("given", [lambda m: m.parameters(), lambda m: m.named_parameters(), lambda m: m[0].weight])
-def test_parameters_raise_a_type_error_that_says_to_pass_the_model(given):
-    with pytest.raises(TypeError, match=r"pass the model where you would pass model.parameters\(\)"):
-        QPSBGD(given(small_model()))
+@pytest.mark.parametrize("given", [lambda m: m.parameters(), lambda m: m.named_parameters(), lambda m: m])
+def test_parameters_are_taken_as_the_model_is(given):
+    model = small_model()
+    weights = [weight for group in QPSBGD(given(model)).param_groups for weight in group["params"]]
+    assert weights == [model[0].weight, model[2].weight]
 
 
 def test_a_model_without_binary_layers_raises():
@@ -880,15 +846,3 @@ def test_the_defaults_learn_handwritten_digits(kind, least):
         optimizer.step()
     model.eval()
     assert (model(x[1400:]).argmax(1) == targets[1400:]).float().mean() > least
-
-
-def test_several_ranks_are_refused_before_anything_changes(monkeypatch):
-    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
-    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
-    model = small_model()
-    before = latent(model)
-    optimizer = QPSBGD(model)
-    backward(model)
-    with pytest.raises(RuntimeError, match="2 ranks"):
-        optimizer.step()
-    assert_equal(latent(model), before)

@@ -4,6 +4,7 @@ import pickle
 
 import pytest
 import torch
+from small_networks import assert_equal, backward, batch, latent, small_model, train
 from torch import nn
 from torch.optim import lr_scheduler
 
@@ -11,42 +12,6 @@ from qpsbgd import QPSBGD
 from qpsbgd.nn import BinaryLinear
 from qpsbgd.optim import ridge
 from qpsbgd.optim.blocks import Blocks
-
-
-def small_model(dtype=torch.float32, seed=0):
-    torch.manual_seed(seed)
-    return nn.Sequential(
-        BinaryLinear(4, 5, dtype=dtype), nn.Hardtanh(inplace=True), BinaryLinear(5, 3, gain=0.7, dtype=dtype)
-    )
-
-
-def batch(seed=0, dtype=torch.float32):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(8, 4, generator=generator).to(dtype), torch.randn(8, 3, generator=generator).to(dtype)
-
-
-def backward(model, seed=0, factor=1.0):
-    x, target = batch(seed, next(model.parameters()).dtype)
-    loss = factor * (model(x) - target).square().mean()
-    loss.backward()
-    return loss
-
-
-def train(model, optimizer, seeds):
-    for seed in seeds:
-        optimizer.zero_grad()
-        backward(model, seed)
-        optimizer.step()
-    return latent(model)
-
-
-def latent(model):
-    return [weight.detach().clone() for weight in model.parameters()]
-
-
-def assert_equal(first, second):
-    assert len(first) == len(second)
-    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
 @pytest.mark.parametrize("penalty", [0.01, 1.0, 30.0])

@@ -143,7 +143,7 @@ def test_only_a_busy_machine_without_a_wait_policy_gives_a_warning(monkeypatch, 
         monkeypatch.setenv("OMP_WAIT_POLICY", policy)
     monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0), raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: 64)
-    monkeypatch.setattr(compilation, "_thread_count", lambda: 2)
+    monkeypatch.setattr(compilation, "thread_count", lambda: 2)
     monkeypatch.setattr(compilation.time, "process_time", lambda: 30.0)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -16,7 +16,8 @@ CHIP = {
     "flag": {"share_reads", "descent"},
 }
 OPTIONS = {
-    "auto": {"whole": {"seed": 0}, "not negative or None": {"time_limit"}},
+    "auto": {"whole": {"seed": 0}, "whole or None": {"rounds": 1}, "not negative or None": {"time_limit"}},
+    "portfolio": {"whole": {"seed": 0}, "whole or None": {"rounds": 1}, "not negative or None": {"time_limit"}},
     "exact": {"whole": {"node_limit": 1}, "not negative or None": {"time_limit"}},
     "descent": {
         "whole": {"tabu": 0, "tenure": 0, "kicks": 0, "restarts": 0, "seed": 0},
@@ -28,6 +29,7 @@ OPTIONS = {
         "whole": {"sweeps": 1, "slices": 2, "reads": 1, "seed": 0},
         "positive": {"field", "temperature"},
     },
+    "gpu-annealing": {"whole": {"chains": 1, "sweeps": 1, "seed": 0}},
     "bifurcation": {"whole": {"steps": 1, "reads": 1, "seed": 0}, "positive": {"time_step"}},
     "gurobi": {
         "whole": {"seed": 0},

@@ -18,8 +18,9 @@ VARIANTS = {
     "virtual-qpu": ("virtual-qpu", {"size": 4}),
     "gurobi with a gap": ("gurobi", {"mip_gap": 0.1}),
 }
-# The first two need a token (their checks run on mocks in test_dwave.py and test_leap_hybrid.py), the last a recording.
-NEEDING_MORE = {"dwave", "leap-hybrid", "replay"}
+# The first two need a token (their checks run on mocks in test_dwave.py and test_leap_hybrid.py), the third a
+# recording, the last a GPU or Triton's interpreter (test_chains_triton.py).
+NEEDING_MORE = {"dwave", "leap-hybrid", "replay", "gpu-annealing"}
 EVERY = {name: (name, {}) for name in SOLVERS if name not in NEEDING_MORE} | VARIANTS
 
 

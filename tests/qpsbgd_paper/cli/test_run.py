@@ -1,3 +1,4 @@
+import csv
 import io
 import json
 import os
@@ -183,6 +184,12 @@ def _runs(pid):
         (["run", "logreg", "--solver", "dwave"], "give --option max_qpu_seconds"),
         (["run", "logreg", "--option", "seed=1"], "belongs to a solver: name it"),
         (["run", "logreg", "--solver", "exacct"], "did you mean 'exact'"),
+        (["run", "logreg", "--dask", "tcp://127.0.0.1:9", "--data", "."], "--data is a folder of this machine"),
+        (
+            ["run", "logreg", "--dask", "x:1", "--solver", "dwave", "--option", "max_qpu_seconds=1"],
+            "answers of 'dwave' are kept on this machine",
+        ),
+        (["run", "logreg", "--csv", "nowhere/runs.csv"], "nowhere/runs.csv"),
         (["report"], "there are no results in results/paper or results/quick"),
         (["report", "--results", "nowhere"], "there are no results in nowhere"),
     ],
@@ -280,12 +287,87 @@ def test_a_run_that_diverges_is_shown_and_the_others_too(tiny, tmp_path, monkeyp
     assert "not finite" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
+def test_the_figures_of_all_runs_come_as_csv(tiny, tmp_path, monkeypatch, capsys):
+    target = tmp_path / "runs.csv"
+    code, _, err = called(
+        monkeypatch, capsys, "run", "logreg", "--workers", 1, "--out", tmp_path / "out", "--csv", target
+    )
+    assert code == 0, err
+    rows = list(csv.DictReader(target.read_text(encoding="utf-8").splitlines()))
+    runs = [json.loads(path.read_text(encoding="utf-8")) for path in (tmp_path / "out" / "runs").glob("*.json")]
+    assert {row["experiment"] for row in rows} == {"logreg"}
+    wanted = {
+        (run["settings"]["case"], run["settings"]["line"], str(run["settings"]["seed"]), metric): value
+        for run in runs
+        for metric, value in run["result"].items()
+        if isinstance(value, float)
+    }
+    found = {(row["case"], row["line"], row["seed"], row["metric"]): float(row["value"]) for row in rows}
+    assert found == wanted and len(rows) == len(wanted)
+    assert all(isinstance(json.loads(row["options"]), dict) for row in rows)
+
+
+def test_figures_come_in_the_formats_that_are_wanted(finished, monkeypatch, capsys, tmp_path):
+    folder, _ = finished
+    arguments = ("report", "--results", folder, "--out", tmp_path, "--figures")
+    assert called(monkeypatch, capsys, *arguments, "pdf, PNG")[0] == 0
+    assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == ["logreg.pdf", "logreg.png"]
+    assert (tmp_path / "figures" / "logreg.pdf").read_bytes().startswith(b"%PDF")
+    code, _, err = called(monkeypatch, capsys, *arguments, "gif")
+    assert code == 1
+    assert "drawn as svg, png, pdf, not as 'gif'" in err
+
+
+@pytest.fixture(scope="module")
+def scheduler():
+    """The address of a Dask cluster with two worker processes on this machine."""
+    distributed = pytest.importorskip("distributed")
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50
+    ) as cluster:
+        yield cluster.scheduler_address
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")  # of Dask's own threads
+def test_a_run_on_a_dask_cluster_gives_the_numbers_of_a_run_here(scheduler, tiny, tmp_path, monkeypatch, capsys):
+    for place, options in (("here", ("--workers", 2)), ("there", ("--dask", scheduler))):
+        code, _, err = called(monkeypatch, capsys, "run", "logreg", *options, "--out", tmp_path / place)
+        assert code == 0, err
+    here, there = (
+        json.loads((tmp_path / place / "logreg.json").read_text(encoding="utf-8")) for place in ("here", "there")
+    )
+    assert (here["cases"], here["claims"]) == (there["cases"], there["claims"])
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+def test_an_interrupted_run_on_a_dask_cluster_leaves_nothing_there_and_goes_on(scheduler, tmp_path):
+    import distributed
+
+    arguments = ("run", "logreg", "--quick", "--dask", scheduler, "--out", tmp_path)
+    process = started(*arguments, until=lambda: len(list(tmp_path.glob("runs/*.json"))) >= 2)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    kept = {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/*.json")}
+    assert process.returncode == 130, output
+    assert "Finished runs are kept" in output and "Traceback" not in output
+    with distributed.Client(scheduler, set_as_default=False) as client:
+        deadline = time.monotonic() + 60
+        while any(client.processing().values()) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert not any(client.processing().values())
+    done = subprocess.run(command(*arguments), capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert kept and all(path.stat().st_mtime_ns == made for path, made in kept.items())
+
+
 @pytest.fixture
 def written(monkeypatch):
     """What `qpsbgd report` would write: the names of the experiments, and the folder."""
     found = []
     monkeypatch.setattr(
-        running, "_write_report", lambda summaries, out: found.append(([s["experiment"] for s in summaries], out))
+        running, "_write_report", lambda summaries, out, **_: found.append(([s["experiment"] for s in summaries], out))
     )
     return found
 

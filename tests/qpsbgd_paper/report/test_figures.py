@@ -16,7 +16,7 @@ KEPT = Path(__file__).parents[3] / "docs" / "figures"
 
 
 def svg_of(summary):
-    return figures(summary, with_png=False)["toy.svg"]
+    return figures(summary, ["svg"])["toy.svg"]
 
 
 def texts(svg):
@@ -32,6 +32,18 @@ def test_every_experiment_has_an_svg_with_all_methods_and_a_png_on_white(toy):
         assert label in labels
     image = PIL.open(io.BytesIO(found["toy.png"])).convert("RGB")
     assert image.getpixel((2, 2)) == (255, 255, 255)
+
+
+def test_a_pdf_holds_text_as_text_and_the_same_bytes_at_every_call(toy):
+    found = figures(toy, ["pdf"])
+    assert list(found) == ["toy.pdf"]
+    assert found["toy.pdf"].startswith(b"%PDF") and b"CreationDate" not in found["toy.pdf"]
+    assert found == figures(toy, ["pdf"])
+
+
+def test_an_unknown_format_is_refused(toy):
+    with pytest.raises(ValueError, match="drawn as svg, png, pdf, not as 'gif'"):
+        figures(toy, ["svg", "gif"])
 
 
 def test_the_same_results_make_the_same_bytes(toy):

@@ -1,4 +1,4 @@
-"""Proven optima: enumeration for few spins, above that a sphere decoder."""
+"""Proven optima: enumeration for few spins, above that a sphere decoder, and exhaustion where that fails."""
 
 from __future__ import annotations
 
@@ -44,6 +44,7 @@ class Exact(Solver):
 
     Above 10 spins, those that every optimum must have are fixed first. Where more than 12 stay open, a depth-first
     sphere decoder improves on the answer of a tabu search; its time grows exponentially (`benchmarks/exact_growth.py`).
+    Where its bounds are too weak, all values of up to 32 open spins are tried, which takes about a second for 32.
 
     Args:
         node_limit: Nodes after which a column gives up and returns its best spins, `proven_optimal` false. The
@@ -104,6 +105,7 @@ class Exact(Solver):
     ) -> tuple[Array, Array]:
         """Spins (m, n), and the nodes that each column took, −1 where a limit was reached."""
         from qpsbgd.solvers.exact import sphere_decoder
+        from qpsbgd.solvers.exact.exhaustion import exhaust
 
         start = improved(family, sign_start(family), patience=2 * family.num_spins, stop=stop)
         spins = start.spins.T.numpy().copy()
@@ -120,12 +122,22 @@ class Exact(Solver):
                 )
                 spins[columns] = found
 
-        # First all columns together; then the hard ones a few at a time, so that Ctrl-C works.
-        easy = min(self.node_limit, max(1, TOGETHER // len(linear)))
+        # All columns together as far as that takes well under a second, and less than trying all values of open spins.
+        open_spins = (fixed == 0).sum(1)
+        easy = min(self.node_limit, max(1, TOGETHER // len(linear)), _work(int(open_spins.max())) // 4 or 1)
         begun = time.monotonic()
         search(np.arange(len(linear)), easy)
-        hard = np.flatnonzero(nodes < 0) if easy < self.node_limit else np.arange(0)
         per_node = (time.monotonic() - begun) / (easy * len(linear))
+        # Then the hard ones a few at a time, so that Ctrl-C works.
+        hard = np.flatnonzero(nodes < 0)
+        for column in hard[[_work(int(count)) <= self.node_limit for count in open_spins[hard]]]:
+            places = np.flatnonzero(fixed[column] == 0)
+            inside = np.ascontiguousarray(couplings[np.ix_(places, places)])
+            found, done = exhaust(inside, (linear[column] + couplings @ fixed[column])[places], stop)
+            if done:
+                spins[column] = fixed[column]
+                spins[column, places], nodes[column] = found, _work(len(places))
+        hard = np.flatnonzero(nodes < 0) if easy < self.node_limit else np.arange(0)
         if self.time_limit is None and per_node * self.node_limit * len(hard) > LONG:
             warnings.warn(
                 f'the solver "exact" may take minutes for columns of {family.num_spins} spins: use "auto" or '
@@ -136,6 +148,11 @@ class Exact(Solver):
         for begin in range(0, len(hard), few):
             search(hard[begin : begin + few], self.node_limit)
         return spins, nodes
+
+
+def _work(open_spins: int) -> int:
+    """The nodes of the sphere decoder that take as long as trying all values of so many spins."""
+    return 1 << max(0, open_spins - 7)
 
 
 def _until(end: float) -> float:

@@ -21,6 +21,7 @@ import numpy as np
 from numba import prange
 
 from qpsbgd.solvers.compilation import compiled
+from qpsbgd.solvers.search.kernels import copy
 
 Array = np.ndarray[Any, Any]
 
@@ -265,7 +266,7 @@ def _search(
                 spins[k], second[k] = _first_value(centre[k], known[k])
                 continue
             radius = cost
-            best[:] = spins
+            copy(spins, best)
         # A spin's first value is the cheaper one: where it is too far, so is the other, and a leaf has no better twin.
         k += 1
         while k < n and second[k]:

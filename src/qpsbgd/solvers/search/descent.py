@@ -152,13 +152,8 @@ def improved(
         # Out of reach in exact arithmetic on sensible data; it ends an endless exchange of rounding errors.
         max_flips = 100 * (len(spins) + patience) + 1000
     limits = {"max_flips": max_flips, "patience": patience, "tenure": tenure, "seed": seed}
-    if spins.device.type == "cpu" and not patience and stop is None:
-        from qpsbgd.solvers.search.descend import descended
-
-        return descended(family, spins, max_flips=max_flips)
     if spins.device.type == "cpu":
-        flips = _search_compiled(family, spins, stop=stop, **limits)
-        return Solution.of(family, spins, solver="descent", path="compiled", flips=int(flips.sum()))
+        return _search_compiled(family, spins, stop=stop, **limits)
     if kernels := triton_kernels(family):
         spins, energies, _ = kernels.search(family, spins, **limits)
         unproven = torch.zeros(family.num_columns, dtype=torch.bool, device=spins.device)
@@ -176,19 +171,19 @@ def _search_compiled(
     tenure: int = 2,
     seed: int = 0,
     stop: Array | None = None,
-) -> Tensor:
-    """Lower `spins` in place with the compiled kernel; returns the flips of every column."""
+) -> Solution:
+    """What the compiled kernel makes of `spins`, on the CPU."""
     from qpsbgd.solvers.compilation import threads
     from qpsbgd.solvers.search import kernels
 
     with threads():
         landscape = Landscape.of(family)
         # The kernels want one column's spins side by side in memory.
-        by_column = spins.T.contiguous().numpy()
+        fields, spins = landscape.fields(spins).T.contiguous(), spins.T.contiguous()
         flips = kernels.search(
             landscape.couplings.numpy(),
-            landscape.fields(spins).T.contiguous().numpy(),
-            by_column,
+            fields.numpy(),
+            spins.numpy(),
             landscape.threshold.numpy(),
             max_flips,
             patience,
@@ -196,5 +191,9 @@ def _search_compiled(
             seed,
             np.zeros(1, np.uint8) if stop is None else stop,
         )
-    spins.copy_(torch.from_numpy(by_column).T)
-    return torch.from_numpy(flips)
+    stats: dict[str, Any] = {"solver": "descent", "path": "compiled", "flips": int(flips.sum())}
+    if patience:
+        return Solution.of(family, spins.T, **stats)
+    # Few flips leave the fields exact enough: Σ gₖ (sₖ + fₖ) / 2 is the energy without the diagonal of Q.
+    energies = 0.5 * (spins * (fields + family.linear.T)).sum(1) + family.quadratic.diagonal().sum() + family.offset
+    return Solution(spins.T, energies, torch.zeros(family.num_columns, dtype=torch.bool), stats)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from qpsbgd.qubo import QuboFamily, Solution
+
+COLD = 0.08
+"""The last temperature of `cooling`, in units of the typical field."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +41,11 @@ class Landscape:
     def fields(self, spins: Tensor) -> Tensor:
         """The local fields of `spins`, both of shape (n, m)."""
         return self.linear + self.couplings @ spins
+
+
+def cooling(typical: float, *, hot: float, sweeps: int) -> np.ndarray[Any, Any]:
+    """Temperatures from `hot` to `COLD` times a typical field in equal steps; three sweeps downhill follow."""
+    return typical * np.concatenate([np.linspace(hot, COLD, sweeps), np.zeros(3)])
 
 
 def triton_kernels(family: QuboFamily) -> ModuleType | None:

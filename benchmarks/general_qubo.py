@@ -1,0 +1,203 @@
+"""Does `auto` find values as good as other people's heuristics on single QUBOs and graphs, in the same time?
+
+Instances of `instances.py`: QUBOs after Beasley and Palubeckis, and graphs like those of the G-set. Every solver has
+one thread and the same time, its own reading of the problem included. On graphs `auto` also gets a tenth of that time.
+Annealers make reads as long as fit four times into the time, of at most 10,000 sweeps, and repeat them while there is
+time. What a solver cannot take within its time or its licence is left out.
+
+Seconds are those of the processor, which on an idle machine are those of the clock. Where other processes take their
+share, solvers that look at the clock get a limit that is longer by the share just measured, and `auto` is run again
+with a shorter one if it had more than a tenth too much.
+
+    python benchmarks/general_qubo.py             writes benchmarks/results/general_qubo.json; goes on where it stopped
+    python benchmarks/general_qubo.py size 1000000    one graph of degree 6 in this process: its time and memory
+"""
+
+from qpsbgd.openmp import wait_passively
+
+wait_passively()  # before torch is loaded
+
+import functools
+import json
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import dimod
+import instances
+import numpy as np
+import openjij
+import peers
+import torch
+from dwave.samplers import SimulatedAnnealingSampler, TabuSampler
+
+from qpsbgd.solvers import make_solver
+from qpsbgd_paper.framework.result_files import environment, write_json
+
+TARGET = Path(__file__).parent / "results" / "general_qubo.json"
+SECONDS, QUICK_SECONDS = 2.0, 0.5
+"""Of every solver; of those up to 500 variables."""
+SIZES = (1_000, 10_000, 100_000, 1_000_000)
+
+DENSE = {
+    "bqp 50, 10 %": functools.partial(instances.bqp, 50),
+    "bqp 100, 10 %": functools.partial(instances.bqp, 100),
+    "bqp 250, 10 %": functools.partial(instances.bqp, 250),
+    "bqp 500, 10 %": functools.partial(instances.bqp, 500),
+    "bqp 1000, 10 %": functools.partial(instances.bqp, 1000),
+    "bqp 1000, 100 %": functools.partial(instances.bqp, 1000, density=1.0),
+    "bqp 2500, 10 %": functools.partial(instances.bqp, 2500),
+    "bqp 2500, 10 %, second": functools.partial(instances.bqp, 2500, 1),
+    "p 3000, 50 %": functools.partial(instances.palubeckis, 3000),
+    "p 3000, 100 %": functools.partial(instances.palubeckis, 3000, density=1.0),
+}
+GRAPHS = {
+    "random 800, degree 48": functools.partial(instances.random_graph, 800, 47.94),
+    "random ±1 800, degree 48": functools.partial(instances.random_graph, 800, 47.94, signs=True),
+    "torus ±1 800": functools.partial(instances.toroidal_grid, 100, 8),
+    "planar ±1 800": functools.partial(instances.planar_graph, 800, signs=True),
+    "random 2000, degree 20": functools.partial(instances.random_graph, 2000, 19.99),
+    "torus ±1 2000": functools.partial(instances.toroidal_grid, 100, 20),
+    "planar 2000": functools.partial(instances.planar_graph, 2000),
+    "random 5000, degree 5": functools.partial(instances.random_graph, 5000, 5),
+    "torus ±1 5000": functools.partial(instances.toroidal_grid, 100, 50),
+    "planar ±1 7000": functools.partial(instances.planar_graph, 7000, signs=True),
+    "torus ±1 10000": functools.partial(instances.toroidal_grid, 100, 100),
+    "random 10000, degree 2": functools.partial(instances.random_graph, 10000, 2),
+}
+
+
+def model_of(problem):
+    """The problem as a dimod model; made before the clock starts, as a user of dimod has it."""
+    return dimod.BinaryQuadraticModel.from_numpy_vectors(problem.linear, problem.edges(), 0.0, dimod.SPIN)
+
+
+def stretch(work=0.1):
+    """Seconds by the clock per second of the processor, just now."""
+    cpu, begin = time.process_time(), time.perf_counter()
+    while time.process_time() - cpu < work:
+        pass
+    return (time.perf_counter() - begin) / work
+
+
+def auto(problem, model, seconds):
+    limit = seconds * stretch()
+    while True:
+        begin = time.process_time()
+        found = make_solver("auto", time_limit=limit).solve_sparse(problem).spins[:, 0].numpy()
+        taken = time.process_time() - begin
+        if taken <= 1.1 * seconds:
+            return found, taken
+        limit *= seconds / taken
+
+
+def annealer(sampler, problem, model, seconds):
+    """Reads of as many sweeps as fit four times, while there is time; the first, short one shows how long they take."""
+    begin = time.process_time()
+    best, sweeps, count = sampled(sampler, model, 10, 0), 10, 1
+    per_sweep = (time.process_time() - begin) / 10
+    while True:
+        left = seconds - (time.process_time() - begin)
+        if count == 1:
+            sweeps = int(np.clip(left / 4 / per_sweep, 10, 10_000))
+        if left < 0.9 * per_sweep * sweeps:
+            return best, time.process_time() - begin
+        start = time.process_time()
+        found = sampled(sampler, model, sweeps, count)
+        per_sweep, count = (time.process_time() - start) / sweeps, count + 1
+        best = min(best, found, key=problem.energy)
+
+
+def sampled(sampler, model, sweeps, seed):
+    found = sampler.sample(model, num_sweeps=sweeps, num_reads=1, seed=seed).first.sample
+    return np.array([found[v] for v in range(len(found))])
+
+
+def tabu(problem, model, seconds):
+    timeout, begin = int(1000 * seconds * stretch()), time.process_time()
+    found = TabuSampler().sample(model, timeout=timeout, num_reads=1, seed=0).first.sample
+    return np.array([found[v] for v in range(len(found))]), time.process_time() - begin
+
+
+def bifurcation(problem, model, seconds):
+    longer, begin, found = stretch(), time.process_time(), []
+    while (left := seconds - (time.process_time() - begin)) > 0.1 * seconds or not found:
+        found.append(peers.bifurcation(seed=len(found), agents=32, max_steps=1000, timeout=longer * left)(model))
+    return min(found, key=problem.energy), time.process_time() - begin
+
+
+def gurobi(problem, model, seconds):
+    limit, begin = seconds * stretch(), time.process_time()
+    return peers.gurobi(limit)(model), time.process_time() - begin
+
+
+PEERS = {
+    "dwave SA": functools.partial(annealer, SimulatedAnnealingSampler()),
+    "dwave tabu": tabu,
+    "OpenJij SA": functools.partial(annealer, openjij.SASampler()),
+    "simulated-bifurcation": bifurcation,
+    "gurobi": gurobi,
+}
+LARGEST = {"dwave tabu": 5000, "simulated-bifurcation": 3000, "gurobi": 200}
+"""Most variables: the size-limited licence of Gurobi, and dense matrices of the others, which take most of the time."""
+
+
+def measured(kind, name, problem):
+    """One result per solver: the lowest energy, and the seconds that it took."""
+    n = problem.num_spins
+    seconds = QUICK_SECONDS if n <= 500 else SECONDS
+    model = model_of(problem)
+    solvers = {("auto", seconds): auto} | {
+        (peer, seconds): solve for peer, solve in PEERS.items() if n <= LARGEST.get(peer, n)
+    }
+    if kind == "graph":
+        solvers = {("auto", seconds / 10): auto} | solvers
+    for (solver, limit), solve in solvers.items():
+        spins, taken = solve(problem, model, limit)
+        row = {"kind": kind, "instance": name, "variables": n, "couplings": len(problem.indices) // 2}
+        row |= {"solver": solver, "limit": limit, "seconds": taken, "energy": float(problem.energy(np.round(spins)))}
+        print(f"{name:26} {solver:22} {limit:4.1f} s: {row['energy']:.0f} in {row['seconds']:.2f} s", flush=True)
+        yield row
+
+
+def size(n):
+    """Time and memory of two rounds of `auto` on a random graph of degree 6, its own making aside."""
+    torch.set_num_threads(1)
+    problem = instances.random_graph(n, 6)
+    solver = make_solver("auto", rounds=2)
+    make_solver("auto", rounds=1).solve_sparse(instances.random_graph(100, 6))  # compiled, or loaded
+    before, begin = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+    solution = solver.solve_sparse(problem)
+    row = {"variables": n, "couplings": len(problem.indices) // 2, "seconds": time.process_time() - begin}
+    row |= {"cut": -float(solution.energies), "megabytes_before": before / 1024}
+    row |= {"megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
+    print(json.dumps(row))
+
+
+def main():
+    torch.set_num_threads(1)
+    found = json.loads(TARGET.read_text()) if TARGET.exists() else {"results": [], "sizes": []}
+    found = {"made with": environment(), "settings": {"threads": 1, "seconds": SECONDS, "quick": QUICK_SECONDS}} | found
+    for n in SIZES:
+        if n not in [row["variables"] for row in found["sizes"]]:
+            command = [sys.executable, __file__, "size", str(n)]
+            found["sizes"].append(json.loads(subprocess.run(command, check=True, capture_output=True).stdout))
+            print(found["sizes"][-1], flush=True)
+            write_json(TARGET, found)
+    # Everything is compiled, or loaded, before the clock starts.
+    for tiny in (instances.bqp(60, density=0.05), instances.bqp(60, density=1.0)):
+        make_solver("auto", rounds=3).solve_sparse(tiny)
+    for kind, named in (("dense", DENSE), ("graph", GRAPHS)):
+        for name, make in named.items():
+            if name not in [row["instance"] for row in found["results"]]:
+                found["results"] += measured(kind, name, make())
+                write_json(TARGET, found)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["size"]:
+        size(int(sys.argv[2]))
+    else:
+        main()

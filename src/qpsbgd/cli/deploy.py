@@ -1,0 +1,109 @@
+"""`qpsbgd deploy`: a trained network as a packed file, C99 or ONNX."""
+
+from __future__ import annotations
+
+import pickle
+import zipfile
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from qpsbgd.cli.console import console
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from qpsbgd.deploy import PackedModel
+
+
+class Target(Enum):
+    """What to make."""
+
+    packed = "packed"
+    c = "c"
+    onnx = "onnx"
+
+
+class WeightForm(Enum):
+    """Binary weights in ONNX."""
+
+    bits = "bits"
+    float32 = "float32"
+    qonnx = "qonnx"
+
+
+def deploy(
+    model: Annotated[
+        Path,
+        typer.Argument(help="A packed file, or a whole model that torch.save wrote (with --trust-pickle)."),
+    ],
+    to: Annotated[Target, typer.Option(help="What to make.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The file to write; for C a folder.")],
+    input_shape: Annotated[
+        str | None,
+        typer.Option(help="Of one sample: 784 or 1,28,28; for networks that begin with a convolution."),
+    ] = None,
+    name: Annotated[str, typer.Option(help="Of the C functions and files.")] = "network",
+    word_bits: Annotated[int, typer.Option(help="Bits of a machine word in C, 32 or 64.")] = 32,
+    weights: Annotated[
+        WeightForm, typer.Option(help="In ONNX: packed bits, float32, or float32 behind QONNX's BipolarQuant.")
+    ] = WeightForm.bits,
+    trust_pickle: Annotated[
+        bool,
+        typer.Option(
+            "--trust-pickle", help="Load a model that torch.save wrote: this runs code that the file contains."
+        ),
+    ] = False,
+) -> None:
+    """Make a packed file (one bit per weight), C99 or ONNX of a trained network."""
+    from qpsbgd.deploy import pack, to_c, to_onnx
+
+    shape = _shape(input_shape)
+    if out.exists() and out.samefile(model):
+        raise ValueError(f"--out must not be the model's own file, got {out}")
+    found = _load(model, trust_pickle=trust_pickle)
+    if to is Target.c:
+        console.print(str(to_c(found, out, input_shape=shape, name=name, word_bits=word_bits)), soft_wrap=True)
+        return
+    if to is Target.onnx:
+        to_onnx(found, out, input_shape=shape, weights=weights.value)
+    else:
+        pack(found, out)
+    console.print(f"{out}: {out.stat().st_size:,} bytes", soft_wrap=True)
+
+
+def _shape(text: str | None) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    sizes = text.replace("x", ",").split(",")
+    if not all(size.strip().isdigit() and int(size) > 0 for size in sizes):
+        raise ValueError(f"--input-shape must be positive numbers such as 784 or 1,28,28, got {text!r}")
+    return tuple(int(size) for size in sizes)
+
+
+def _load(path: Path, *, trust_pickle: bool) -> PackedModel | nn.Module:
+    """The packed model in a file, or the torch model if it may be unpickled."""
+    from qpsbgd.deploy import load_packed
+
+    if not path.is_file() or not zipfile.is_zipfile(path):  # torch.save writes zip archives
+        return load_packed(path)
+    if not trust_pickle:
+        raise ValueError(
+            f"{path} is a file of torch.save, and loading a whole model runs code that it contains: add --trust-pickle "
+            "if you trust its origin, or write a packed file with qpsbgd.deploy.pack(model, path)"
+        )
+    import torch
+    from torch import nn
+
+    try:
+        model = torch.load(path, map_location="cpu", weights_only=False)
+    except (pickle.UnpicklingError, AttributeError, EOFError) as error:
+        raise ValueError(f"{path} cannot be loaded: {error}; are the model's own classes importable here?") from error
+    if not isinstance(model, nn.Module):
+        raise ValueError(
+            f"{path} holds a {type(model).__name__}, not a whole model; write one with torch.save(model, path), "
+            "or a packed file with qpsbgd.deploy.pack(model, path)"
+        )
+    return model

@@ -1,0 +1,124 @@
+"""Trained networks for use: one bit per weight, inference without torch, C99 and ONNX.
+
+Torch is loaded only where a torch model is given; `load_packed` needs numpy, numba and safetensors (extra `deploy`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from qpsbgd.deploy.c_code import CSource, write_c
+from qpsbgd.deploy.operations import Shape
+from qpsbgd.deploy.packed_model import PackedModel
+
+if TYPE_CHECKING:
+    from torch import nn
+
+__all__ = ["CSource", "PackedModel", "load_packed", "pack", "to_c", "to_onnx"]
+
+
+def pack(model: nn.Module | PackedModel, path: str | os.PathLike[str] | None = None) -> PackedModel:
+    """The model with one bit per binary weight, ready to run without torch; written to `path` where one is given.
+
+    What it computes is what the model computes in evaluation mode. Between a layer whose inputs are ±1 and the next
+    sign, gain, bias and batch norm become one whole number per unit, and all signs are exactly torch's. Elsewhere they
+    become one factor and one offset per unit.
+
+    Args:
+        model: A chain of layers, in any mode, on any device; it stays as it is.
+        path: A file for `load_packed`; by convention it ends in .safetensors.
+
+    Raises:
+        ValueError: The model has a layer that cannot be expressed; the message names it.
+    """
+    packed = packed_form(model)
+    if path is not None:
+        from qpsbgd.deploy.packed_file import save
+
+        save(packed.operations, Path(path))
+    return packed
+
+
+def load_packed(path: str | os.PathLike[str]) -> PackedModel:
+    """The model that `pack` wrote: a function of numpy rows (B, …) that returns outputs (B, …) in float32.
+
+    Raises:
+        ValueError: The file is not a packed model, of another version, or damaged.
+        OSError: It cannot be read.
+    """
+    from qpsbgd.deploy.packed_file import load
+
+    return PackedModel(load(Path(path)))
+
+
+def to_c(
+    model: nn.Module | PackedModel,
+    folder: str | os.PathLike[str],
+    *,
+    input_shape: Sequence[int] | None = None,
+    name: str = "network",
+    word_bits: int = 32,
+) -> CSource:
+    """Write the model as plain C99: NAME.h, NAME.c, and NAME_main.c, a program that reads samples.
+
+    A fully binary network, which begins with a `SignActivation` and has one behind every layer but the last, computes
+    with whole numbers only: its inputs are int8_t, of which the signs count, and its outputs int64_t in fixed point.
+    Other networks use float.
+
+    Args:
+        model: A torch model or a packed one.
+        folder: Where to write; created where it is missing.
+        input_shape: Of one sample: (784,) or (1, 28, 28). May be left out if the first layer is linear.
+        name: Of the files and the C functions.
+        word_bits: Bits of a machine word, 32 or 64.
+
+    Returns:
+        The files, and how much flash and RAM they need.
+    """
+    packed = packed_form(model)
+    shape = _input_shape(packed, input_shape)
+    return write_c(packed.operations, Path(folder), input_shape=shape, name=name, word_bits=word_bits)
+
+
+def to_onnx(
+    model: nn.Module | PackedModel,
+    path: str | os.PathLike[str],
+    *,
+    input_shape: Sequence[int] | None = None,
+    weights: Literal["bits", "float32", "qonnx"] = "bits",
+) -> None:
+    """Write the model as an ONNX graph with inputs (batch, …) and outputs (batch, …) in float32.
+
+    Args:
+        model: A torch model or a packed one.
+        path: The file; by convention it ends in .onnx.
+        input_shape: Of one sample: (784,) or (1, 28, 28). May be left out if the first layer is linear.
+        weights: "bits" stores eight binary weights per byte and unpacks them in the graph; "float32" stores numbers,
+            for runtimes without operators on bits; "qonnx" stores numbers and marks binary weights and activations
+            by QONNX's BipolarQuant, for hardware compilers.
+    """
+    from qpsbgd.deploy.onnx_graph import write_onnx
+
+    packed = packed_form(model)
+    write_onnx(packed.operations, Path(path), input_shape=_input_shape(packed, input_shape), form=weights)
+
+
+def _input_shape(packed: PackedModel, given: Sequence[int] | None) -> Shape:
+    shape = packed.input_shape if given is None else tuple(given)
+    if shape is None:
+        raise ValueError("the network does not tell the shape of its inputs; give input_shape, such as (1, 28, 28)")
+    if not shape or not all(isinstance(size, int) and size > 0 for size in shape):
+        raise ValueError(f"input_shape must be the positive sizes of one sample, without the batch, got {given}")
+    return shape
+
+
+def packed_form(model: nn.Module | PackedModel) -> PackedModel:
+    """The packed model of a torch model; a packed model as it is."""
+    if isinstance(model, PackedModel):
+        return model
+    from qpsbgd.deploy.reading import read
+
+    return PackedModel(read(model))

@@ -1,0 +1,386 @@
+"""The bodies of the C functions, one per operation, and the constants that they read.
+
+Between steps, real numbers stand as (channels, positions); sums as (positions, channels); bits as (positions, words),
+where the channels of a position are the bits of its words. Flattened bits stay where they are: the weights behind them
+are put into their order instead.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from qpsbgd.deploy.operations import (
+    Array,
+    AveragePool,
+    Clip,
+    Convolution,
+    Dense,
+    Kind,
+    MaxPool,
+    Operation,
+    Scale,
+    Shape,
+    Sign,
+    Spins,
+    Threshold,
+    Weights,
+    Window,
+)
+
+C_TYPES = {"int8": "int8_t", "int16": "int16_t", "int32": "int32_t", "int64": "int64_t", "float32": "float"}
+
+
+@dataclass(frozen=True)
+class Values:
+    """What stands between two steps.
+
+    Attributes:
+        kind: Real numbers, bits or sums.
+        channels: C of the layout.
+        image: Height and width of the layout, which flattening does not change.
+        name: Of the C variable.
+        type: In C.
+    """
+
+    kind: Kind
+    channels: int
+    image: tuple[int, int]
+    name: str = ""
+    type: str = "float"
+
+    @classmethod
+    def of(cls, kind: Kind, shape: Shape) -> Values:
+        """Values of a shape, of one to three dimensions."""
+        height, width = (1, 1, *shape[1:])[-2:]
+        return cls(kind, shape[0], (height, width))
+
+    @property
+    def positions(self) -> int:
+        """Pixels of the image."""
+        return math.prod(self.image)
+
+    def count(self, word: int) -> int:
+        """Numbers, or words for bits."""
+        return self.positions * (-(-self.channels // word) if self.kind == "bits" else self.channels)
+
+
+@dataclass
+class Constants:
+    """The constant arrays of a network.
+
+    Attributes:
+        word: Bits of a word, 32 or 64.
+        bytes: Of all arrays.
+        texts: Their definitions.
+    """
+
+    word: int
+    bytes: int = 0
+    texts: list[str] = field(default_factory=list)
+
+    def array(self, name: str, values: Array) -> str:
+        """Define an array; booleans (…, n) are packed into words along their last dimension. Returns its name."""
+        values = np.asarray(values)
+        if values.dtype == bool:
+            values, kind, items = self._words(values)
+        else:
+            if values.dtype.kind == "i" and values.dtype != np.int64:
+                values = values.astype(np.min_scalar_type(min(values.min(), ~values.max())))
+            kind = C_TYPES[values.dtype.name]
+            items = [_float(v) if kind == "float" else _integer(int(v)) for v in values.ravel().tolist()]
+        self.bytes += values.nbytes
+        lines = [", ".join(items[at : at + 8]) for at in range(0, len(items), 8)]
+        body = ",\n    ".join(lines)
+        self.texts.append(f"static const {kind} {name}[{len(items)}] = {{\n    {body}\n}};\n")
+        return name
+
+    def _words(self, bits: Array) -> tuple[Array, str, list[str]]:
+        count = -(-bits.shape[-1] // self.word) * self.word
+        padded = np.zeros((*bits.shape[:-1], count), bool)
+        padded[..., : bits.shape[-1]] = bits
+        words = np.packbits(padded, axis=-1, bitorder="little").view(f"<u{self.word // 8}")
+        suffix = "u" if self.word == 32 else "ull"
+        return words, "word", [f"0x{value:0{self.word // 4}x}{suffix}" for value in words.ravel().tolist()]
+
+
+def _float(value: float) -> str:
+    text = f"{value:.9g}"
+    return (text if set(text) & set(".e") else f"{text}.0") + "f"
+
+
+def _integer(value: int) -> str:
+    if value == -(2**63):
+        return "INT64_MIN"
+    return f"INT64_C({value})" if abs(value) >= 2**31 else str(value)
+
+
+def step(operation: Operation, number: int, before: Values, after: Values, constants: Constants) -> str:
+    """The statements that compute `out` from `in`."""
+    match operation:
+        case Sign():
+            return _sign(before, constants.word)
+        case Spins():
+            return _spins(before, constants.word)
+        case Scale():
+            return _scale(operation, number, before, constants)
+        case Clip():
+            return _clip(operation, before)
+        case Threshold():
+            setup, store, finish = _store(operation, number, after, constants)
+            loops = [f"for (int32_t at = 0; at < {after.positions}; at++)", _over_units(after)]
+            value = f"const int32_t sum = in[at * {after.channels} + unit];"
+            return _nested(loops, [value, *store], before=setup, after=finish)
+        case MaxPool():
+            return _max_pool(operation, number, before, after, constants)
+        case AveragePool():
+            return _average_pool(operation, number, before, after, constants)
+        case Dense() | Convolution():
+            return weighted(operation, None, number, before, after, constants)
+    raise TypeError(f"{operation} is not an operation")
+
+
+def weighted(
+    operation: Dense | Convolution,
+    threshold: Threshold | None,
+    number: int,
+    before: Values,
+    after: Values,
+    constants: Constants,
+) -> str:
+    """The statements of a layer, and of the threshold behind it where there is one."""
+    if isinstance(operation, Dense):
+        if operation.integer:
+            return _dense_bits(operation, threshold, number, before, after, constants)
+        inputs = operation.weights.shape[1]
+        products = _real_products(operation.weights, f"weights{number}", "k", constants)
+        body = ["float sum = 0.0f;", f"for (int32_t k = 0; k < {inputs}; k++) {{", "const float value = in[k];"]
+        return _nested([_over_units(after)], [*body, *products, "}", "out[unit] = sum;"])
+    inputs, units = before.channels // operation.groups, after.channels // operation.groups
+    size, loops, at = _window(operation.window, number, before, constants)
+    channel = f"unit / {units} * {inputs} + k" if operation.groups > 1 else "k"
+    if not operation.integer:
+        place = f"(k * {size[0]} + dy) * {size[1]} + dx"
+        products = _real_products(operation.weights, f"weights{number}", place, constants)
+        body = ["float sum = 0.0f;", *loops, f"for (int32_t k = 0; k < {inputs}; k++) {{"]
+        body += [f"const float value = in[({channel}) * {before.positions} + {at}];", *products, "}", "}"]
+        return _nested(
+            [*_over_positions(after), _over_units(after)], [*body, f"out[unit * {after.positions} + at] = sum;"]
+        )
+    setup, store, finish = _store(threshold, number, after, constants)
+    signs = operation.weights.array[0].reshape(after.channels, inputs, *size)
+    name = constants.array(f"weights{number}", signs.transpose(0, 2, 3, 1))
+    width, words = -(-inputs // constants.word), -(-before.channels // constants.word)
+    body = [
+        *("int32_t differing = 0, products = 0;", *loops),
+        f"const word *row = {name} + ((unit * {size[0]} + dy) * {size[1]} + dx) * {width};",
+        f"const word *pixel = in + ({at}) * {words};",
+        f"for (int32_t k = 0; k < {width if operation.groups == 1 else inputs}; k++)",
+        "    differing += popcount(pixel[k] ^ row[k]);"
+        if operation.groups == 1
+        else f"    differing += bit(pixel, {channel}) != bit(row, k);",
+        *(f"products += {inputs};", "}", "const int32_t sum = products - 2 * differing;"),
+    ]
+    return _nested([*_over_positions(after), _over_units(after)], [*body, *store], before=setup, after=finish)
+
+
+def _over_positions(values: Values) -> list[str]:
+    rows, columns = values.image
+    loops = [f"for (int32_t i = 0; i < {rows}; i++)", f"for (int32_t j = 0; j < {columns}; j++, at++)"]
+    return ["int32_t at = 0;", *loops]
+
+
+def _over_units(values: Values) -> str:
+    return f"for (int32_t unit = 0; unit < {values.channels}; unit++) {{"
+
+
+Store = tuple[list[str], list[str], list[str]]
+
+
+def _store(threshold: Threshold | None, number: int, after: Values, constants: Constants, at: str = "at") -> Store:
+    """Statements before a loop over positions `at` and units, in it, where `sum` is known, and after it."""
+    words, total = -(-after.channels // constants.word), after.count(constants.word)
+    if threshold is None:
+        return [], [f"out[{f'{at} * {after.channels} + ' if at else ''}unit] = sum;"], []
+    levels = constants.array(f"levels{number}", threshold.levels)
+    place = f"{f'{at} * {words} + ' if at else ''}unit / {constants.word}"
+    store = [f"out[{place}] |= (word)(sum >= {levels}[unit]) << (unit % {constants.word});"]
+    finish = []
+    if threshold.flipped.any():
+        flipped = constants.array(f"flipped{number}", threshold.flipped)
+        finish = [f"for (int32_t k = 0; k < {total}; k++)", f"    out[k] ^= {flipped}[k % {words}];"]
+    return _cleared(total), store, finish
+
+
+def _cleared(words: int) -> list[str]:
+    return [f"for (int32_t k = 0; k < {words}; k++)", "    out[k] = 0;"]
+
+
+def _dense_bits(
+    operation: Dense, threshold: Threshold | None, number: int, before: Values, after: Values, constants: Constants
+) -> str:
+    signs = operation.weights.array[0]
+    ordered = signs.reshape(len(signs), before.channels, before.positions).transpose(0, 2, 1)
+    name, words = constants.array(f"weights{number}", ordered), before.count(constants.word)
+    setup, store, finish = _store(threshold, number, after, constants, at="")
+    body = [
+        f"const word *row = {name} + unit * {words};",
+        "int32_t differing = 0;",
+        f"for (int32_t k = 0; k < {words}; k++)",
+        "    differing += popcount(in[k] ^ row[k]);",
+        f"const int32_t sum = {signs.shape[1]} - 2 * differing;",
+        *store,
+    ]
+    return _nested([_over_units(after)], body, before=setup, after=finish)
+
+
+def _real_products(weights: Weights, name: str, place: str, constants: Constants) -> list[str]:
+    """Statements that add weight · `value` to `sum`, for unit `unit` and the input at `place`."""
+    units, inputs = weights.shape[0], math.prod(weights.shape[1:])
+    if not weights.binary:
+        constants.array(name, weights.array.reshape(units, inputs))
+        return [f"sum += {name}[unit * {inputs} + {place}] * value;"]
+    planes = weights.array.reshape(len(weights.array), units, inputs)
+    constants.array(name, planes)
+    words = -(-inputs // constants.word)
+    if len(planes) == 1:
+        return [f"sum += bit({name} + unit * {words}, {place}) ? value : -value;"]
+    factors = constants.array(f"coefficients_of_{name}", np.array(weights.coefficients, np.float32))
+    return [
+        f"for (int32_t plane = 0; plane < {len(planes)}; plane++) {{",
+        f"const float part = {factors}[plane] * value;",
+        f"sum += bit({name} + (plane * {units} + unit) * {words}, {place}) ? part : -part;",
+        "}",
+    ]
+
+
+def _window(window: Window, number: int, before: Values, constants: Constants) -> tuple[Shape, list[str], str]:
+    """Size of a window, loops over its pixels (one brace open), and the pixel's position in the image."""
+    taps = window.taps(before.image[-len(window.size) :])
+    rows, columns = (taps[0], taps[1]) if len(taps) == 2 else (np.zeros((1, 1), int), taps[0])
+    names = [
+        constants.array(f"{what}{number}", table.astype(np.int32))
+        for what, table in (("rows", rows), ("columns", columns))
+    ]
+    size = (rows.shape[1], columns.shape[1])
+    loops = [
+        f"for (int32_t dy = 0; dy < {size[0]}; dy++)",
+        f"for (int32_t dx = 0; dx < {size[1]}; dx++) {{",
+        f"const int32_t y = {names[0]}[i * {size[0]} + dy], x = {names[1]}[j * {size[1]} + dx];",
+    ]
+    if (rows < 0).any() or (columns < 0).any():
+        loops += ["if (y < 0 || x < 0)", "    continue;"]
+    return size, loops, f"y * {before.image[1]} + x"
+
+
+def _sign(before: Values, word: int) -> str:
+    words, total = -(-before.channels // word), replace(before, kind="bits").count(word)
+    loops = [f"for (int32_t at = 0; at < {before.positions}; at++)", _over_units(before)]
+    value = f"in[unit * {before.positions} + at]"
+    body = [f"out[at * {words} + unit / {word}] |= (word)({value} >= 0) << (unit % {word});"]
+    return _nested(loops, body, before=_cleared(total))
+
+
+def _spins(before: Values, word: int) -> str:
+    words = -(-before.channels // word)
+    loops = [f"for (int32_t at = 0; at < {before.positions}; at++)", _over_units(before)]
+    return _nested(loops, [f"out[unit * {before.positions} + at] = bit(in + at * {words}, unit) ? 1 : -1;"])
+
+
+def repacked(before: Values, after: Values, word: int) -> str:
+    """The statements that put bits of one layout into another one."""
+    old, new = (-(-one.channels // word) for one in (before, after))
+    body = [
+        f"const int32_t from = k / {before.positions}, at = k % {before.positions};",
+        f"const int32_t to = k / {after.positions}, place = k % {after.positions};",
+        f"out[place * {new} + to / {word}] |= (word)bit(in + at * {old}, from) << (to % {word});",
+    ]
+    loop = f"for (int32_t k = 0; k < {before.channels * before.positions}; k++) {{"
+    return _nested([loop], body, before=_cleared(after.count(word)))
+
+
+def _scale(operation: Scale, number: int, before: Values, constants: Constants) -> str:
+    factor, offset = (
+        constants.array(f"{what}{number}", values) + ("[unit]" if len(values) > 1 else "[0]")
+        for what, values in (("factors", operation.factor), ("offsets", operation.offset))
+    )
+    value = f"in[unit * {before.positions} + at]"
+    if before.kind == "ints":
+        value = f"(float)in[at * {before.channels} + unit]"
+    loops = [f"for (int32_t at = 0; at < {before.positions}; at++)", _over_units(before)]
+    return _nested(loops, [f"out[unit * {before.positions} + at] = {factor} * {value} + {offset};"])
+
+
+def fixed_point(operation: Scale, number: int, before: Values, constants: Constants) -> tuple[str, float]:
+    """The statements of a scale at the end of a network of whole numbers, and the step that its outputs count."""
+    factor, offset = (values.astype(np.float64) for values in (operation.factor, operation.offset))
+    value, place = f"in[at * {before.channels} + unit]", f"out[unit * {before.positions} + at]"
+    loops = [f"for (int32_t at = 0; at < {before.positions}; at++)", _over_units(before)]
+    if len(factor) == 1 and factor[0] > 0 and not offset.any():
+        return _nested(loops, [f"{place} = {value};"]), float(factor[0])
+    # Factors get 31 bits, more than float32 has; sums have at most 31, so that all fits into 64.
+    room = [
+        bits - math.floor(math.log2(largest)) - 1
+        for bits, largest in ((31, abs(factor).max()), (61, abs(offset).max()))
+        if largest > 0
+    ]
+    shift = min(room, default=0)
+    names = [
+        constants.array(f"{what}{number}", np.rint(np.ldexp(values, shift)).clip(*limits).astype(kind))
+        + ("[unit]" if len(values) > 1 else "[0]")
+        for what, values, kind, limits in (
+            ("factors", factor, np.int32, (1 - 2**31, 2**31 - 1)),
+            ("offsets", offset, np.int64, (1 - 2**62, 2**62)),
+        )
+    ]
+    return _nested(loops, [f"{place} = (int64_t){names[0]} * {value} + {names[1]};"]), math.ldexp(1.0, -shift)
+
+
+def _clip(operation: Clip, before: Values) -> str:
+    body = ["float value = in[k];"]
+    for bound, sign in ((operation.low, "<"), (operation.high, ">")):
+        if math.isfinite(bound):
+            body += [f"if (value {sign} {_float(bound)})", f"    value = {_float(bound)};"]
+    loop = f"for (int32_t k = 0; k < {before.channels * before.positions}; k++) {{"
+    return _nested([loop], [*body, "out[k] = value;"])
+
+
+def _max_pool(operation: MaxPool, number: int, before: Values, after: Values, constants: Constants) -> str:
+    _, loops, at = _window(operation.window, number, before, constants)
+    if before.kind == "bits":  # the largest of several signs is the OR of their bits
+        words = -(-before.channels // constants.word)
+        body = ["word largest = 0;", *loops, f"largest |= in[({at}) * {words} + k];", "}"]
+        loop = f"for (int32_t k = 0; k < {words}; k++) {{"
+        return _nested([*_over_positions(after), loop], [*body, f"out[at * {words} + k] = largest;"])
+    if before.kind == "ints":
+        kind, least, value = "int32_t", "INT32_MIN", f"in[({at}) * {before.channels} + unit]"
+        place = f"at * {after.channels} + unit"
+    else:
+        kind, least, value = "float", "-FLT_MAX", f"in[unit * {before.positions} + {at}]"
+        place = f"unit * {after.positions} + at"
+    body = [f"{kind} largest = {least};", *loops, f"if ({value} > largest)", f"    largest = {value};", "}"]
+    return _nested([*_over_positions(after), _over_units(before)], [*body, f"out[{place}] = largest;"])
+
+
+def _average_pool(operation: AveragePool, number: int, before: Values, after: Values, constants: Constants) -> str:
+    window = operation.window_for((before.channels, *before.image[-operation.dimensions :]))
+    size, loops, at = _window(window, number, before, constants)
+    value = f"in[unit * {before.positions} + {at}]"
+    body = ["float sum = 0.0f;", "int32_t count = 0;", *loops, f"sum += {value};", "count++;", "}"]
+    if operation.counts_padding:
+        body += [f"count = {math.prod(size)};"]
+    body += [f"out[unit * {after.positions} + at] = sum / (float)count;"]
+    return _nested([*_over_positions(after), _over_units(before)], body)
+
+
+def _nested(loops: list[str], body: list[str], *, before: Sequence[str] = (), after: Sequence[str] = ()) -> str:
+    """Statements with the indentation that their braces ask for; the last loop opens one."""
+    lines, depth = [], 1
+    for line in [*before, *loops, *body, "}", *after]:
+        depth -= line == "}"
+        lines.append("    " * depth + line)
+        depth += line.endswith("{")
+    return "\n".join(lines)

@@ -1,0 +1,180 @@
+"""Networks as ONNX graphs; binary weights are stored as bits and unpacked by the graph itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from qpsbgd.atomic import writing
+from qpsbgd.deploy.operations import (
+    Array,
+    AveragePool,
+    Clip,
+    Convolution,
+    Dense,
+    MaxPool,
+    Operation,
+    Reshape,
+    Scale,
+    Shape,
+    Sign,
+    Spins,
+    Threshold,
+    Weights,
+    Window,
+    walk,
+)
+
+try:
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+except ImportError as error:
+    raise ImportError("ONNX files need onnx: pip install 'qpsbgd[onnx]'") from error
+
+OPSET, IR_VERSION = 19, 9
+"""19: padding mode "wrap". Both are read by onnxruntime since 1.16."""
+
+QONNX = "qonnx.custom_op.general"
+"""The domain of QONNX's operators."""
+
+_PADDING = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+
+
+def write_onnx(operations: Sequence[Operation], path: Path, *, input_shape: Shape, form: str) -> None:
+    """Write the graph; its batch dimension is free."""
+    if form not in ("bits", "float32", "qonnx"):
+        raise ValueError(f"weights must be bits, float32 or qonnx, got {form!r}")
+    graph = _Graph(form)
+    value, shape = "input", input_shape
+    for operation, _, before, _, after in walk(operations, input_shape):
+        value, shape = graph.add(operation, value, before), after
+    graph.node("Identity", [value], output="output")
+    ends = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", *sizes])
+        for name, sizes in (("input", input_shape), ("output", shape))
+    ]
+    made = helper.make_graph(graph.nodes, "qpsbgd", ends[:1], ends[1:], graph.initializers)
+    opsets = [helper.make_opsetid("", OPSET), *([helper.make_opsetid(QONNX, 1)] if form == "qonnx" else [])]
+    model = helper.make_model(made, producer_name="qpsbgd", ir_version=IR_VERSION, opset_imports=opsets)
+    onnx.checker.check_model(model)
+    with writing(path) as file:
+        file.write(model.SerializeToString())
+
+
+class _Graph:
+    """Nodes and constants. Bits and sums are float32 in the graph: whole numbers up to 2²⁴ are exact there."""
+
+    def __init__(self, form: str) -> None:
+        self.form = form
+        self.nodes: list[Any] = []
+        self.initializers: list[Any] = []
+
+    def node(self, kind: str, inputs: list[str], output: str | None = None, **options: Any) -> str:
+        """Add a node with one output; returns its name."""
+        output = output or f"{kind.lower()}_{len(self.nodes)}"
+        self.nodes.append(helper.make_node(kind, inputs, [output], **options))
+        return output
+
+    def constant(self, values: Any, dtype: Any = np.float32) -> str:
+        """Add a constant; returns its name."""
+        name = f"constant_{len(self.initializers)}"
+        self.initializers.append(numpy_helper.from_array(np.asarray(values, dtype), name))
+        return name
+
+    def add(self, operation: Operation, x: str, shape: Shape) -> str:
+        """Add the nodes of an operation on samples of this shape; returns the name of the result."""
+        match operation:
+            case Dense():
+                return self.node("Gemm", [x, self._weights(operation.weights)], transB=1)
+            case Convolution():
+                return self._convolution(operation, x)
+            case Threshold():
+                return self._threshold(operation, x, shape)
+            case Scale():
+                scaled = self.node("Mul", [x, self._per_unit(operation.factor, shape)])
+                return self.node("Add", [scaled, self._per_unit(operation.offset, shape)])
+            case Sign():
+                return self._bipolar(x) if self.form == "qonnx" else self._signs(x, self.constant(0))
+            case Spins():
+                return x
+            case Clip():
+                bounds = [
+                    self.constant(bound) if np.isfinite(bound) else "" for bound in (operation.low, operation.high)
+                ]
+                return self.node("Clip", [x, *bounds])
+            case MaxPool():
+                options = self._window(operation.window)
+                return self.node("MaxPool", [x], **options, pads=_pads(operation.window))
+            case AveragePool():
+                return self._average_pool(operation, x)
+            case Reshape():
+                sizes = [0, *operation.shape_after(shape)]  # 0 keeps the batch dimension
+                return self.node("Reshape", [x, self.constant(sizes, np.int64)])
+        raise TypeError(f"{operation} is not an operation")
+
+    def _per_unit(self, values: Array, shape: Shape, dtype: Any = np.float32) -> str:
+        return self.constant(values.reshape(-1, *(1,) * (len(shape) - 1)), dtype)
+
+    def _threshold(self, operation: Threshold, x: str, shape: Shape) -> str:
+        turns = self._per_unit(np.where(operation.flipped, -1, 1), shape)
+        if self.form == "qonnx":  # a whole number less a half is never zero, so that turning it keeps ties as they are
+            above = self.node("Sub", [x, self._per_unit(operation.levels - 0.5, shape)])
+            return self._bipolar(self.node("Mul", [above, turns]))
+        return self.node("Mul", [self._signs(x, self._per_unit(operation.levels, shape)), turns])
+
+    def _signs(self, x: str, level: str) -> str:
+        above = self.node("GreaterOrEqual", [x, level])
+        return self.node("Where", [above, self.constant(1), self.constant(-1)])
+
+    def _bipolar(self, x: str, scale: float = 1.0) -> str:
+        return self.node("BipolarQuant", [x, self.constant(scale)], domain=QONNX)
+
+    def _weights(self, weights: Weights) -> str:
+        """The weights in float32; from bits, Σ_b c_b · (2 · bit − 1)."""
+        if self.form == "float32" or not weights.binary:
+            return self.constant(weights.values())
+        if self.form == "qonnx":
+            planes = zip(np.where(weights.array, 1, -1), weights.coefficients, strict=True)
+            parts = [self._bipolar(self.constant(plane), c) for plane, c in planes]
+            return parts[0] if len(parts) == 1 else self.node("Sum", parts)
+        count = weights.array.size
+        packed = self.constant(np.packbits(weights.array)[:, None], np.uint8)
+        shifts = self.constant(np.arange(7, -1, -1)[None], np.uint8)
+        shifted = self.node("BitShift", [packed, shifts], direction="RIGHT")
+        bits = self.node("BitwiseAnd", [shifted, self.constant(1, np.uint8)])
+        flat = self.node("Reshape", [bits, self.constant([-1], np.int64)])
+        ends = [self.constant([end], np.int64) for end in (0, count)]
+        number = self.node("Cast", [self.node("Slice", [flat, *ends])], to=TensorProto.FLOAT)
+        signs = self.node("Sub", [self.node("Mul", [number, self.constant(2)]), self.constant(1)])
+        if len(weights.coefficients) == 1:
+            return self.node("Reshape", [signs, self.constant(weights.shape, np.int64)])
+        stacked = self.node("Reshape", [signs, self.constant(weights.array.shape, np.int64)])
+        factors = np.reshape(weights.coefficients, (-1, *(1,) * len(weights.shape)))
+        scaled = self.node("Mul", [stacked, self.constant(factors)])
+        return self.node("ReduceSum", [scaled, self.constant([0], np.int64)], keepdims=0)
+
+    def _convolution(self, operation: Convolution, x: str) -> str:
+        window, pads = operation.window, _pads(operation.window)
+        if window.mode != "zeros" and any(pads):
+            half = len(window.size)
+            sizes = self.constant([0, 0, *pads[:half], 0, 0, *pads[half:]], np.int64)
+            x, pads = self.node("Pad", [x, sizes], mode=_PADDING[window.mode]), [0] * len(pads)
+        weights = self._weights(operation.weights)
+        return self.node("Conv", [x, weights], **self._window(window), pads=pads, group=operation.groups)
+
+    def _average_pool(self, operation: AveragePool, x: str) -> str:
+        if operation.window is None:
+            return self.node("GlobalAveragePool", [x])
+        counts = int(operation.counts_padding)
+        options = self._window(operation.window)
+        return self.node("AveragePool", [x], **options, pads=_pads(operation.window), count_include_pad=counts)
+
+    def _window(self, window: Window) -> dict[str, Any]:
+        return {"kernel_shape": [*window.size], "strides": [*window.stride], "dilations": [*window.dilation]}
+
+
+def _pads(window: Window) -> list[int]:
+    return [side[end] for end in (0, 1) for side in window.sides]

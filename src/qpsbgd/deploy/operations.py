@@ -1,0 +1,366 @@
+"""A trained network as a list of simple operations: what every target, from packed files to C, is made from.
+
+Between operations stand one sample's values (features,) or (channels, …), of one of three kinds:
+
+    real    float32
+    bits    ±1
+    ints    sums of ±1 · ±1, as whole numbers
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+Shape = tuple[int, ...]
+Kind = Literal["real", "bits", "ints"]
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """Real weights, or planes of signs.
+
+    Attributes:
+        array: Real weights (units, …) in float32, or planes (bits, units, …) of booleans, where True is +1.
+        coefficients: c_b of every plane: the weights are Σ_b c_b · (±1). Without meaning for real weights.
+    """
+
+    array: Array
+    coefficients: tuple[float, ...] = (1.0,)
+
+    @property
+    def binary(self) -> bool:
+        """Whether the weights are signs."""
+        return bool(self.array.dtype == bool)
+
+    @property
+    def shape(self) -> Shape:
+        """(units, …), without the dimension of the planes."""
+        shape: Shape = self.array.shape
+        return shape[1:] if self.binary else shape
+
+    def values(self) -> Array:
+        """The weights as float32, in `shape`."""
+        if not self.binary:
+            return self.array
+        pairs = zip(self.coefficients, self.array, strict=True)
+        planes = [np.float32(c) * np.where(plane, np.float32(1), np.float32(-1)) for c, plane in pairs]
+        return np.asarray(sum(planes[1:], planes[0]))
+
+
+@dataclass(frozen=True)
+class Window:
+    """A window that moves over the dimensions of an image.
+
+    Attributes:
+        size: Of the window, one number per dimension.
+        stride: Steps between windows.
+        sides: What is added before and after every dimension.
+        dilation: Steps between the pixels of a window.
+        mode: What is added: "zeros", "reflect", "replicate" or "circular". Pools leave out what is added.
+    """
+
+    size: Shape
+    stride: Shape
+    sides: tuple[tuple[int, int], ...]
+    dilation: Shape
+    mode: str = "zeros"
+
+    def taps(self, image: Shape) -> list[Array]:
+        """For each dimension the index (positions, window) of the image's pixel, or −1 where zeros are added.
+
+        Raises:
+            ValueError: The window does not fit the image.
+        """
+        if len(image) != len(self.size):
+            raise ValueError(f"images of {len(self.size)} dimensions and channels")
+        return [self._taps(size, dimension) for dimension, size in enumerate(image)]
+
+    def _taps(self, size: int, dimension: int) -> Array:
+        window, stride = self.size[dimension], self.stride[dimension]
+        sides, dilation = self.sides[dimension], self.dilation[dimension]
+        count = (size + sum(sides) - dilation * (window - 1) - 1) // stride + 1
+        most = {"reflect": size - 1, "circular": size}.get(self.mode, max(sides))
+        if count < 1 or max(sides) > most:
+            raise ValueError("larger images")
+        taps = np.arange(count)[:, None] * stride + np.arange(window) * dilation - sides[0]
+        if self.mode == "replicate":
+            return taps.clip(0, size - 1)
+        if self.mode == "circular":
+            return taps % size
+        if self.mode == "reflect":
+            return (size - 1) - abs((size - 1) - abs(taps))
+        return np.where((taps >= 0) & (taps < size), taps, -1)
+
+
+@dataclass(frozen=True, eq=False)
+class Operation:
+    """One step of the computation.
+
+    Attributes:
+        name: Of the module that it comes from, for messages.
+        takes: The kinds of values that go in.
+        gives: The kind that comes out; empty for the same.
+    """
+
+    name: str
+
+    takes: ClassVar[tuple[Kind, ...]] = ("real",)
+    gives: ClassVar[Kind | Literal[""]] = ""
+
+    def kind_after(self, kind: Kind) -> Kind:
+        """The kind of values that come out.
+
+        Raises:
+            ValueError: Values of this kind cannot go in.
+        """
+        if kind not in self.takes:
+            raise ValueError(f"{self} takes values of kind {' or '.join(self.takes)}, got {kind}")
+        return self.gives or kind
+
+    def shape_after(self, shape: Shape) -> Shape:
+        """The shape of what comes out for one sample of this shape.
+
+        Raises:
+            ValueError: The operation does not take this shape.
+        """
+        return shape
+
+    def _refusal(self, wanted: object, shape: Shape) -> ValueError:
+        return ValueError(f"{self} takes {wanted}, got shape {shape} per sample")
+
+    def __str__(self) -> str:
+        return f"{self.name} ({type(self).__name__})"
+
+
+@dataclass(frozen=True, eq=False)
+class Dense(Operation):
+    """Sums of weights (m, n) times inputs (n,); of bits in, whole numbers come out.
+
+    Attributes:
+        weights: Of one plane of signs if bits go in.
+        integer: Whether bits go in.
+    """
+
+    weights: Weights
+    integer: bool = False
+
+    takes = ("real", "bits")
+
+    def kind_after(self, kind: Kind) -> Kind:
+        """Ints of bits, reals of reals."""
+        return _sum_kind(self, kind)
+
+    def shape_after(self, shape: Shape) -> Shape:
+        """(n,) → (m,)."""
+        units, inputs = self.weights.shape
+        if shape != (inputs,):
+            hint = " (is nn.Flatten() missing before it?)" if len(shape) > 1 else ""
+            raise self._refusal(f"{inputs} numbers{hint}", shape)
+        return (units,)
+
+
+@dataclass(frozen=True, eq=False)
+class Convolution(Operation):
+    """Sums of weights (m, C / groups, …window) times patches; of bits in, whole numbers come out.
+
+    Attributes:
+        weights: Of one plane of signs if bits go in.
+        window: Which patches.
+        groups: Parts of the channels that are not connected to each other.
+        integer: Whether bits go in.
+    """
+
+    weights: Weights
+    window: Window
+    groups: int = 1
+    integer: bool = False
+
+    takes = ("real", "bits")
+
+    def kind_after(self, kind: Kind) -> Kind:
+        """Ints of bits, reals of reals."""
+        return _sum_kind(self, kind)
+
+    def shape_after(self, shape: Shape) -> Shape:
+        """(C, …) → (m, …)."""
+        units, channels = self.weights.shape[:2]
+        if not shape or shape[0] != channels * self.groups:
+            raise self._refusal(f"{channels * self.groups} channels", shape)
+        return (units, *_image_after(self, self.window, shape))
+
+
+def _sum_kind(operation: Dense | Convolution, kind: Kind) -> Kind:
+    if operation.integer != (kind == "bits"):
+        raise ValueError(f"{operation} takes values of kind {'bits' if operation.integer else 'real'}, got {kind}")
+    return "ints" if operation.integer else "real"
+
+
+def _image_after(operation: Operation, window: Window, shape: Shape) -> Shape:
+    try:
+        return tuple(len(taps) for taps in window.taps(shape[1:]))
+    except ValueError as error:
+        raise operation._refusal(error, shape) from None
+
+
+@dataclass(frozen=True, eq=False)
+class Threshold(Operation):
+    """+1 where a unit's sum is at least its level, −1 elsewhere; the other way round where `flipped`.
+
+    Attributes:
+        levels: One whole number per unit (m,).
+        flipped: One boolean per unit (m,).
+    """
+
+    levels: Array
+    flipped: Array
+
+    takes = ("ints",)
+    gives = "bits"
+
+    def shape_after(self, shape: Shape) -> Shape:
+        """The same shape."""
+        if not shape or not shape[0] == len(self.levels) == len(self.flipped):
+            raise self._refusal(f"{len(self.levels)} units", shape)
+        return shape
+
+
+@dataclass(frozen=True, eq=False)
+class Scale(Operation):
+    """factor · x + offset, per unit.
+
+    Attributes:
+        factor: One number per unit (m,), or one for all (1,), in float32.
+        offset: Likewise.
+    """
+
+    factor: Array
+    offset: Array
+
+    takes = ("real", "ints")
+    gives = "real"
+
+    def shape_after(self, shape: Shape) -> Shape:
+        """The same shape."""
+        if not shape or not {len(self.factor), len(self.offset)} <= {1, shape[0]}:
+            raise self._refusal(f"{max(len(self.factor), len(self.offset))} units", shape)
+        return shape
+
+
+@dataclass(frozen=True, eq=False)
+class Sign(Operation):
+    """+1 where x ≥ 0, −1 elsewhere."""
+
+    gives = "bits"
+
+
+@dataclass(frozen=True, eq=False)
+class Spins(Operation):
+    """Bits as real numbers ±1."""
+
+    takes = ("bits",)
+    gives = "real"
+
+
+@dataclass(frozen=True, eq=False)
+class Clip(Operation):
+    """x within [low, high]."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, eq=False)
+class MaxPool(Operation):
+    """The largest value of each window, of every channel."""
+
+    window: Window
+
+    takes = ("real", "bits", "ints")
+
+    def shape_after(self, shape: Shape) -> Shape:
+        """(C, …) → (C, …)."""
+        return (*shape[:1], *_image_after(self, self.window, shape))
+
+
+@dataclass(frozen=True, eq=False)
+class AveragePool(Operation):
+    """The mean of each window, of every channel.
+
+    Attributes:
+        window: Which windows; None for one window, the whole image.
+        counts_padding: Whether zeros that were added count as values.
+        dimensions: Of the image; those of a whole-image average become 1 each.
+    """
+
+    window: Window | None
+    counts_padding: bool
+    dimensions: int
+
+    def window_for(self, shape: Shape) -> Window:
+        """The window for images of this shape."""
+        ones = (1,) * self.dimensions
+        return self.window or Window(shape[1:], ones, ((0, 0),) * self.dimensions, ones)
+
+    def shape_after(self, shape: Shape) -> Shape:
+        """(C, …) → (C, …)."""
+        if len(shape) != self.dimensions + 1:
+            raise self._refusal(f"images of {self.dimensions} dimensions and channels", shape)
+        return (shape[0], *_image_after(self, self.window_for(shape), shape))
+
+
+@dataclass(frozen=True, eq=False)
+class Reshape(Operation):
+    """The same values in another shape; one number may be −1, for what is left."""
+
+    shape: Shape
+
+    takes = ("real", "bits", "ints")
+
+    def shape_after(self, shape: Shape) -> Shape:
+        """The new shape."""
+        count, known = math.prod(shape), math.prod(size for size in self.shape if size != -1)
+        if count % known or (-1 not in self.shape and count != known):
+            raise self._refusal(f"what can have the shape {self.shape}", shape)
+        return tuple(count // known if size == -1 else size for size in self.shape)
+
+
+KINDS: dict[str, type[Operation]] = {
+    kind.__name__: kind
+    for kind in (Dense, Convolution, Threshold, Scale, Sign, Spins, Clip, MaxPool, AveragePool, Reshape)
+}
+"""All operations, by name."""
+
+
+def walk(operations: Sequence[Operation], shape: Shape) -> Iterator[tuple[Operation, Kind, Shape, Kind, Shape]]:
+    """Every operation with the kind and shape of what goes in and what comes out.
+
+    Raises:
+        ValueError: An operation does not fit the one before it, or the first one the input.
+    """
+    kind: Kind = "real"
+    for operation in operations:
+        kind_after, shape_after = operation.kind_after(kind), operation.shape_after(shape)
+        yield operation, kind, shape, kind_after, shape_after
+        kind, shape = kind_after, shape_after
+
+
+def natural_shape(operations: Sequence[Operation]) -> Shape | None:
+    """The shape of a sample where the operations themselves tell it: if a dense layer comes first."""
+    for operation in operations:
+        if isinstance(operation, Dense):
+            return (operation.weights.shape[1],)
+        if isinstance(operation, Scale):
+            units = max(len(operation.factor), len(operation.offset))
+            if units > 1:
+                return None if any(isinstance(other, Convolution | MaxPool) for other in operations) else (units,)
+        elif isinstance(operation, Reshape) and operation.shape != (-1,):
+            return None if -1 in operation.shape else (math.prod(operation.shape),)
+        elif not isinstance(operation, Sign | Clip | Reshape):
+            return None
+    return None

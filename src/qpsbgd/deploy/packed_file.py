@@ -1,0 +1,119 @@
+"""Packed models on disk: safetensors files with one bit per weight, a version and a checksum.
+
+The metadata hold one entry, JSON with the version, the checksum and the operations, in which arrays are named; the
+tensors are those arrays. Booleans are packed eight to a byte, and whole numbers take as few bytes as they need.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from qpsbgd.atomic import writing
+from qpsbgd.deploy.operations import KINDS, Array, Operation, Weights, Window
+
+try:
+    import safetensors
+    import safetensors.numpy
+except ImportError as error:
+    raise ImportError("packed models need safetensors: pip install 'qpsbgd[deploy]'") from error
+
+ENTRY, VERSION = "qpsbgd packed model", 1
+
+_PARTS: dict[str, type[Any]] = {"Weights": Weights, "Window": Window}
+
+
+def save(operations: tuple[Operation, ...], path: Path) -> None:
+    """Write the operations; the file is complete or not there at all."""
+    tensors: dict[str, Array] = {}
+    written = [_written(operation, f"{place}", tensors) for place, operation in enumerate(operations)]
+    content = {"version": VERSION, "checksum": _checksum(written, tensors), "operations": written}
+    data = safetensors.numpy.save(tensors, {ENTRY: json.dumps(content)})
+    with writing(path) as file:
+        file.write(data)
+
+
+def load(path: Path) -> tuple[Operation, ...]:
+    """The operations in a file.
+
+    Raises:
+        ValueError: It is not a packed model, of another version, or damaged.
+        OSError: It cannot be read.
+    """
+    with path.open("rb") as file:  # an OSError that names the file
+        file.read(1)
+    try:
+        with safetensors.safe_open(path, framework="numpy") as file:
+            content = _content(file.metadata() or {}, path)
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except safetensors.SafetensorError as error:
+        raise ValueError(f"{path} is not a packed model, or is damaged or cut off: {error}") from error
+    written = content.get("operations", [])
+    if content.get("checksum") != _checksum(written, tensors):
+        raise ValueError(f"{path} is damaged: its checksum does not fit its content; copy or pack it again")
+    return tuple(_read(one, tensors) for one in written)
+
+
+def _content(metadata: dict[str, str], path: Path) -> dict[str, Any]:
+    """The JSON of a packed model of this version."""
+    if ENTRY not in metadata:
+        raise ValueError(f"{path} is a safetensors file, but not a packed model; make one with qpsbgd.deploy.pack")
+    try:
+        content: dict[str, Any] = json.loads(metadata[ENTRY])
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path} is damaged: {error}; copy or pack it again") from error
+    if content.get("version") != VERSION:
+        raise ValueError(
+            f"{path} has version {content.get('version')} of the format, this qpsbgd reads {VERSION}; "
+            "pack the model again, or use the qpsbgd that packed it"
+        )
+    return content
+
+
+def _checksum(written: list[Any], tensors: dict[str, Array]) -> str:
+    """SHA-256 of the operations and of every tensor with its name, type and shape."""
+    digest = hashlib.sha256(json.dumps(written).encode())
+    for name, array in sorted(tensors.items()):
+        digest.update(f"\n{name} {array.dtype.str} {array.shape}\n".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def _written(value: Any, name: str, tensors: dict[str, Array]) -> Any:
+    """A value as JSON; its arrays go to `tensors`, under names that begin with `name`."""
+    if isinstance(value, np.ndarray):
+        if value.dtype == bool:
+            tensors[name] = np.packbits(value)
+            return {"packed bits": name, "shape": list(value.shape)}
+        # The smallest signed type that holds the extremes: ~x is −1 − x.
+        small = np.min_scalar_type(min(value.min(), ~value.max())) if value.dtype.kind == "i" else value.dtype
+        tensors[name] = value.astype(small)
+        return {"tensor": name}
+    if dataclasses.is_dataclass(value):
+        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        return {"is": type(value).__name__} | {k: _written(v, f"{name}.{k}", tensors) for k, v in fields.items()}
+    if isinstance(value, tuple):
+        return [_written(one, name, tensors) for one in value]
+    return value
+
+
+def _read(value: Any, tensors: dict[str, Array]) -> Any:
+    """The inverse of `_written`."""
+    if isinstance(value, list):
+        return tuple(_read(one, tensors) for one in value)
+    if not isinstance(value, dict):
+        return value
+    if "packed bits" in value:
+        count = math.prod(value["shape"])
+        return np.unpackbits(tensors[value["packed bits"]], count=count).astype(bool).reshape(value["shape"])
+    if "tensor" in value:
+        array = tensors[value["tensor"]]
+        return array.astype(np.int32) if array.dtype.kind == "i" else array
+    kind = (KINDS | _PARTS)[value["is"]]
+    return kind(**{name: _read(one, tensors) for name, one in value.items() if name != "is"})

@@ -1,0 +1,183 @@
+"""The processes that train one model together: what they exchange, and that they agree."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+Work = TypeVar("Work")
+
+COMPARED_EVERY = 100
+"""Steps between two comparisons of the ranks' weights and gradients."""
+
+
+class Ranks:
+    """The ranks of torch.distributed's default group; a single one where that is not used.
+
+    Every method is a collective: all ranks call it, in the same order.
+
+    Attributes:
+        sent: Bytes that this rank has handed over: "reduced" in sums over the ranks, and "gathered".
+    """
+
+    def __init__(self) -> None:
+        self.sent: Counter[str] = Counter()
+        self._agreements = 0
+
+    @property
+    def size(self) -> int:
+        """How many ranks there are."""
+        return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+    @property
+    def rank(self) -> int:
+        """Which of them this is."""
+        return dist.get_rank() if self.size > 1 else 0
+
+    def gathered(self, values: Tensor) -> Tensor:
+        """The vectors (k,) of all ranks, in their order: (size, k)."""
+        own = values.to(_place(values.device)).contiguous()
+        found = [torch.empty_like(own) for _ in range(self.size)]
+        with self._exchange("gathered", own):
+            dist.all_gather(found, own)
+        return torch.stack(found).to(values.device)
+
+    def summed(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """The sums over all ranks, one tensor per given one; those of one type travel together."""
+        sums: dict[int, Tensor] = {}
+        for dtype in sorted({tensor.dtype for tensor in tensors}, key=str):
+            own = {index: tensor for index, tensor in enumerate(tensors) if tensor.dtype == dtype}
+            place = _place(next(iter(own.values())).device)
+            joined = torch.cat([tensor.flatten().to(place) for tensor in own.values()])
+            with self._exchange("reduced", joined):
+                dist.all_reduce(joined)
+            parts = joined.split_with_sizes([tensor.numel() for tensor in own.values()])
+            for (index, tensor), part in zip(own.items(), parts, strict=True):
+                sums[index] = part.reshape(tensor.shape).to(tensor.device)
+        return [sums[index] for index in range(len(tensors))]
+
+    def told(self, what: Any) -> list[Any]:
+        """What every rank has to say, in their order; for the text of errors."""
+        found = [None] * self.size
+        with self._exchange("gathered", torch.empty(0)):
+            dist.all_gather_object(found, what)
+        return found
+
+    def agreed(
+        self,
+        work: Callable[[], Work | None],
+        description: Sequence[str],
+        compared: Callable[[], dict[str, list[tuple[str, Tensor]]]],
+    ) -> Work | None:
+        """This rank's work, once all ranks have theirs; None where one of them has none.
+
+        Args:
+            work: Prepares the step without a word to the others.
+            description: What must be the same on all ranks: layers, options, steps made.
+            compared: Returns "gradients" and "weights" with their layers' names: at some steps, equal bit for bit.
+
+        Raises:
+            RuntimeError: The work of another rank failed, the descriptions differ, or the tensors do.
+        """
+        result, error = None, None
+        try:
+            result = work()
+        except BaseException as caught:
+            error = caught
+        sums: dict[str, list[tuple[str, int]]] = {}
+        if result is not None and self._agreements % COMPARED_EVERY == 0:
+            sums = {kind: checksums(named) for kind, named in compared().items()}
+        digests = [_digest([str(number) for _, number in found]) for found in sums.values()] or [0, 0]
+        digests.insert(0, _digest(description))
+        statuses = self.gathered(torch.tensor([error is not None, result is None, *digests], dtype=torch.int64))
+        failed, empty, described, *digested = statuses.T.tolist()
+        if any(failed):
+            messages = self.told(None if error is None else f"{type(error).__name__}: {error}")
+            if error is not None:
+                raise error
+            first = failed.index(1)
+            raise RuntimeError(f"rank {first} failed, so that no rank takes this step: {messages[first]}")
+        if len(set(described)) > 1:
+            raise RuntimeError(_difference(self.told(list(description))))
+        if any(empty):
+            return None
+        for kind, digest in zip(sums, digested, strict=False):
+            if len(set(digest)) > 1:
+                raise RuntimeError(_drift(kind, self.told(sums[kind])))
+        self._agreements += 1
+        return result
+
+    @contextmanager
+    def _exchange(self, kind: str, own: Tensor) -> Iterator[None]:
+        try:
+            yield
+        except RuntimeError as error:
+            raise RuntimeError(
+                f"rank {self.rank} of {self.size} could not exchange its share of a step with the others; nothing was "
+                f"changed. A process has stopped, or waits elsewhere: look at the first error of all ranks, and start "
+                f"them again from the last checkpoint ({error})"
+            ) from error
+        self.sent[kind] += own.numel() * own.element_size()
+
+
+def checksums(named: Sequence[tuple[str, Tensor]]) -> list[tuple[str, int]]:
+    """Name → the sum of a tensor's bits, read as whole numbers: the same on every device and in every order."""
+    kinds = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+    sums = [tensor.detach().contiguous().view(kinds[tensor.element_size()]).sum() for _, tensor in named]
+    numbers = (
+        torch.stack([one.cpu() if one.is_cpu else one.to(sums[0].device) for one in sums]).tolist() if sums else []
+    )
+    return [(name, number) for (name, _), number in zip(named, numbers, strict=True)]
+
+
+def share(count: int, *, rank: int, size: int) -> slice:
+    """A rank's share of so many things among `size` ranks, as equal as can be; nothing for a rank beyond them."""
+    return slice(count, count) if rank >= size else slice(count * rank // size, count * (rank + 1) // size)
+
+
+def _place(device: torch.device) -> torch.device:
+    """Where a tensor must be for the group's backend: NCCL takes those of a GPU, gloo those of the CPU."""
+    backends = str(dist.get_backend_config())
+    if device.type == "cuda":
+        return device if "nccl" in backends else torch.device("cpu")
+    if "nccl" in backends and "gloo" not in backends:
+        return torch.device("cuda", torch.cuda.current_device())
+    return device
+
+
+def _digest(texts: Sequence[str]) -> int:
+    return int.from_bytes(hashlib.blake2b("\n".join(texts).encode(), digest_size=8).digest(), "big", signed=True)
+
+
+def _difference(descriptions: Sequence[Sequence[str]]) -> str:
+    for rank, other in enumerate(descriptions):
+        for index in range(max(len(descriptions[0]), len(other))):
+            first, second = (lines[index] if index < len(lines) else "nothing" for lines in (descriptions[0], other))
+            if first != second:
+                return (
+                    f"the ranks train different models, or with different options: rank 0 has {first}, and rank {rank} "
+                    f"has {second}; make the same model and the same optimiser on every rank"
+                )
+    return "the ranks train different models, or with different options"
+
+
+def _drift(kind: str, sums: Sequence[Sequence[tuple[str, int]]]) -> str:
+    names = [name for index, (name, _) in enumerate(sums[0]) if len({found[index][1] for found in sums}) > 1]
+    if kind == "gradients":
+        return (
+            f"the ranks have different gradients of {', '.join(names)}: wrap the model in "
+            "torch.nn.parallel.DistributedDataParallel, which averages them, call the wrapped model, and make the last "
+            "backward pass before step() outside no_sync()"
+        )
+    return (
+        f"the ranks have different weights of {', '.join(names)}: wrap the model in DistributedDataParallel, which "
+        "starts all ranks with those of rank 0; load the same checkpoint on all ranks; and change weights outside the "
+        "optimiser on all ranks alike"
+    )

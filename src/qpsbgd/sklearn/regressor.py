@@ -1,0 +1,98 @@
+"""A regressor whose network has weights ±1."""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+import torch
+from numpy.typing import ArrayLike
+from sklearn.base import RegressorMixin
+from sklearn.metrics import r2_score
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.validation import column_or_1d, validate_data
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from qpsbgd.sklearn.estimator import FLOATS, BinaryNetworkEstimator, Rows
+
+
+@final
+class QPSBGDRegressor(RegressorMixin, BinaryNetworkEstimator):  # type: ignore[misc]
+    """A regressor whose network has weights ±1, trained on the mean squared error.
+
+    Network, training and options are those of `QPSBGDClassifier`. Targets are standardised for training, and the
+    network's last module gives its outputs their scale back. y may have several columns.
+
+    Attributes:
+        network_: The network; its outputs are the predicted targets.
+        n_iter_: Epochs trained.
+        loss_curve_: Mean squared error of every epoch, of standardised targets.
+        validation_scores_: R² on the rows held out, after every epoch of `fit`.
+        n_features_in_: Columns of X.
+        feature_names_in_: Their names, if X was a data frame.
+    """
+
+    def partial_fit(self, X: ArrayLike, y: ArrayLike) -> QPSBGDRegressor:
+        """One epoch on these rows; means and scales are those of all rows so far. Returns the estimator."""
+        self._check_options()
+        first = not hasattr(self, "network_")
+        rows, values = self._validated(X, y, reset=first)
+        if first:
+            self._flat, self._targets = values.ndim == 1, StandardScaler()
+        self._targets.partial_fit(_columns(values))
+        self._fit_partly(rows, values)
+        return self
+
+    def predict(self, X: ArrayLike) -> Rows:
+        """The targets of every row, in the shape of the y of training."""
+        return self._shaped(self._outcome(X))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    def _validated(self, X: ArrayLike, y: ArrayLike, *, reset: bool) -> tuple[Rows, Rows]:
+        rows, values = validate_data(
+            self, X, y, reset=reset, dtype=FLOATS, ensure_min_samples=2, multi_output=True, y_numeric=True
+        )
+        if values.ndim == 2 and values.shape[1] == 1:
+            values = column_or_1d(values, warn=True)
+        return rows, values
+
+    def _learn_targets(self, values: Rows, *, again: bool) -> None:
+        columns = _columns(values)
+        if again and columns.shape[1] != self._outputs():
+            raise ValueError(f"with warm_start y must keep its {self._outputs()} columns, got {columns.shape[1]}")
+        self._flat, self._targets = values.ndim == 1, StandardScaler().fit(columns)
+
+    def _strata(self, values: Rows) -> Rows | None:
+        return None
+
+    def _outputs(self) -> int:
+        return len(self._targets.mean_)
+
+    def _ending(self, dtype: torch.dtype) -> list[nn.Module]:
+        return [nn.BatchNorm1d(self._outputs(), eps=0.0, dtype=dtype).requires_grad_(False)]
+
+    def _set_norms(self) -> None:
+        super()._set_norms()
+        state = self.network_[-1].state_dict()  # the tensors themselves
+        state["weight"].copy_(torch.from_numpy(self._targets.scale_))
+        state["bias"].copy_(torch.from_numpy(self._targets.mean_))
+
+    def _encoded(self, values: Rows) -> Tensor:
+        return self._tensor(self._targets.transform(_columns(values)))
+
+    def _loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return F.mse_loss(outputs, targets)
+
+    def _scored(self, rows: Rows, values: Rows) -> float:
+        return float(r2_score(values, self._shaped(self._forward(rows))))
+
+    def _shaped(self, outputs: Tensor) -> Rows:
+        return outputs.squeeze(1).numpy() if self._flat else outputs.numpy()
+
+
+def _columns(values: Rows) -> Rows:
+    return values.reshape(len(values), -1)

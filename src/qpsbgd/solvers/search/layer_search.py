@@ -1,0 +1,125 @@
+"""One short search of all columns of a layer on the CPU, with what suits the layer's inputs.
+
+- Few couplings (bags of words): all columns become one sparse problem, which is reduced, annealed in sixteen chains and
+  put together from the best parts of each.
+- Inputs of very different size: tabu search from sign(−s) and from the rounded relaxation, the better of both.
+- All others: tabu search from sign(−s).
+
+Wide layers have several basins, so that kicks follow in the columns whose answer is far from the sign vector.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from qpsbgd.qubo import QuboFamily, Solution
+from qpsbgd.qubo.sparse import SparseIsing
+from qpsbgd.solvers import Solver
+from qpsbgd.solvers.options import SEED, check_options
+from qpsbgd.solvers.search.landscape import Landscape, sign_start
+
+Array = np.ndarray[Any, Any]
+
+SPARSE_UP_TO = 0.1
+"""Largest share of couplings that are not zero for a sparse search."""
+UNEVEN_FROM = 4.0
+"""Least ratio of the largest to the median diagonal of Q at which inputs count as of very different size."""
+WIDE_FROM = 256
+"""Least number of spins for which kicks pay."""
+
+
+@dataclass(frozen=True)
+class LayerSearch(Solver):
+    """The search of `auto` on layers.
+
+    Args:
+        seed: Of all random choices.
+    """
+
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_options(self, seed=SEED)
+
+    def solve(self, family: QuboFamily) -> Solution:
+        """The best spins found for every column; `stats["search"]` says how they were searched."""
+        home, offset = family.linear.device, family.offset
+        family = family.without_offset().to("cpu")
+        density = float(torch.count_nonzero(family.quadratic)) / family.num_spins**2
+        spins, proven, search = (_sparse if density <= SPARSE_UP_TO else _dense)(family, self.seed)
+        solution = Solution.of(family, spins, proven_optimal=proven, solver="descent", search=search)
+        found = Solution(solution.spins.to(home), solution.energies.to(home), proven.to(home), solution.stats)
+        return found.with_offset(offset)
+
+
+def _dense(family: QuboFamily, seed: int) -> tuple[torch.Tensor, torch.Tensor, str]:
+    from qpsbgd.solvers.compilation import threads
+    from qpsbgd.solvers.search import layer_kernels
+    from qpsbgd.solvers.search.rounding import rounded
+
+    with threads():
+        landscape = Landscape.of(family)
+        starts = [sign_start(family)]
+        diagonal = family.quadratic.diagonal()
+        if diagonal.max() > UNEVEN_FROM * diagonal.median() and (start := rounded(family)) is not None:
+            starts.append(start)
+        found = layer_kernels.search_layer(
+            landscape.couplings.numpy(),
+            landscape.linear.T.contiguous().numpy(),
+            landscape.couplings.abs().sum(1).numpy(),
+            torch.stack([start.T for start in starts]).contiguous().numpy(),
+            torch.stack([landscape.fields(start).T for start in starts]).contiguous().numpy(),
+            landscape.threshold.numpy(),
+            100 if len(starts) == 1 else 60,
+            2,
+            4 if family.num_spins >= WIDE_FROM else 0,
+            seed,
+        )
+    unproven = torch.zeros(family.num_columns, dtype=torch.bool)
+    return torch.from_numpy(found).T.contiguous(), unproven, "tabu" if len(starts) == 1 else "tabu and rounding"
+
+
+def _sparse(family: QuboFamily, seed: int) -> tuple[torch.Tensor, torch.Tensor, str]:
+    from qpsbgd.solvers.compilation import thread_count
+
+    n, m = family.num_spins, family.num_columns
+    quadratic, linear = family.quadratic.double().numpy(), family.linear.double().numpy()
+    rows, cols = np.nonzero(np.triu(quadratic, 1))
+    single = SparseIsing.from_edges(n, rows, cols, 2 * quadratic[rows, cols])
+    groups = np.array_split(np.arange(m), min(m, thread_count()))
+    with ThreadPoolExecutor(len(groups)) as pool:
+        found = list(pool.map(lambda group: _joined(single, linear[:, group], seed), groups))
+    spins = np.concatenate([spins for spins, _ in found], axis=1)
+    proven = np.concatenate([proven for _, proven in found])
+    return torch.from_numpy(spins).to(family.linear.dtype), torch.from_numpy(proven), "sparse annealing"
+
+
+def _joined(single: SparseIsing, linear: Array, seed: int) -> tuple[Array, Array]:
+    """Spins (n, m) and what is proven (m,), from all columns with their couplings in `single` as one problem."""
+    from qpsbgd.solvers.search.arenas import SparseArena
+    from qpsbgd.solvers.search.reduction import Reduction
+
+    n, m = linear.shape
+    count = len(single.indices)
+    ends = (single.indptr[1:] + count * np.arange(m)[:, None]).ravel()
+    indices = (single.indices + n * np.arange(m, dtype=single.indices.dtype)[:, None]).ravel()
+    problem = SparseIsing._trusted(np.append(0, ends), indices, np.tile(single.couplings, m), linear.T.ravel(), 0.0)
+    go_on = np.zeros(1, np.uint8)
+    reduction = Reduction.of(problem, go_on)
+    core_spins, open_columns = np.zeros(0, np.int8), np.zeros(0, int)
+    if reduction.core is not None:
+        arena = SparseArena(reduction.core)
+        core_spins, _ = arena.annealed(None, hot=1.0, sweeps=SWEEPS, seed=seed, stop=go_on)
+        open_columns = reduction.kept // n
+    proven = np.ones(m, bool)
+    proven[open_columns] = False
+    return reduction.completed(core_spins).reshape(m, n).T, proven
+
+
+SWEEPS = 12
+"""Of the annealing of a sparse layer; its sixteen chains put together are worth many more."""

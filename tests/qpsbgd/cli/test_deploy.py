@@ -1,0 +1,79 @@
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from typer.testing import CliRunner
+
+from qpsbgd.cli.app import application
+from qpsbgd.deploy import load_packed, pack
+from qpsbgd.nn import BinaryConv2d, BinaryLinear, SignActivation
+
+
+@pytest.fixture
+def model():
+    return nn.Sequential(SignActivation(), BinaryLinear(20, 30), SignActivation(), BinaryLinear(30, 3))
+
+
+@pytest.fixture
+def packed(model, tmp_path):
+    pack(model, tmp_path / "net.safetensors")
+    return tmp_path / "net.safetensors"
+
+
+def deploy(*arguments):
+    done = CliRunner().invoke(application(), ["deploy", *map(str, arguments)])
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return " ".join(done.output.split())
+
+
+def test_a_packed_file_becomes_c_with_its_flash_and_ram_printed(packed, tmp_path):
+    text = deploy(packed, "--to", "c", "-o", tmp_path / "c", "--name", "digits")
+    assert "bytes of constants (flash)" in text and "bytes of buffers (RAM)" in text
+    assert sorted(path.name for path in (tmp_path / "c").iterdir()) == ["digits.c", "digits.h", "digits_main.c"]
+
+
+def test_a_packed_file_becomes_onnx(packed, tmp_path):
+    sizes = []
+    for options in ((), ("--weights", "float32")):
+        deploy(packed, "--to", "onnx", "-o", tmp_path / "net.onnx", *options)
+        sizes.append((tmp_path / "net.onnx").stat().st_size)
+    assert sizes[0] < sizes[1]
+
+
+def test_a_whole_model_is_loaded_only_if_trusted(model, tmp_path):
+    torch.save(model, tmp_path / "model.pt")
+    with pytest.raises(ValueError, match="--trust-pickle"):
+        deploy(tmp_path / "model.pt", "--to", "packed", "-o", tmp_path / "net.safetensors")
+    assert not (tmp_path / "net.safetensors").exists()
+    deploy(tmp_path / "model.pt", "--to", "packed", "-o", tmp_path / "net.safetensors", "--trust-pickle")
+    x = torch.randn(5, 20)
+    np.testing.assert_array_equal(load_packed(tmp_path / "net.safetensors")(x.numpy()), model(x).detach().numpy())
+
+
+def test_a_state_dict_is_refused_with_what_to_write(model, tmp_path):
+    torch.save(model.state_dict(), tmp_path / "model.pt")
+    with pytest.raises(ValueError, match=r"holds a OrderedDict, not a whole model"):
+        deploy(tmp_path / "model.pt", "--to", "c", "-o", tmp_path / "c", "--trust-pickle")
+
+
+def test_images_need_their_shape(tmp_path):
+    pack(nn.Sequential(SignActivation(), BinaryConv2d(1, 2, 3)), tmp_path / "net.safetensors")
+    with pytest.raises(ValueError, match="give input_shape"):
+        deploy(tmp_path / "net.safetensors", "--to", "onnx", "-o", tmp_path / "net.onnx")
+    deploy(tmp_path / "net.safetensors", "--to", "onnx", "-o", tmp_path / "net.onnx", "--input-shape", "1,5,5")
+    with pytest.raises(ValueError, match="positive numbers"):
+        deploy(tmp_path / "net.safetensors", "--to", "onnx", "-o", tmp_path / "net.onnx", "--input-shape", "1,-5")
+
+
+def test_the_models_own_file_is_not_overwritten(packed):
+    with pytest.raises(ValueError, match="own file"):
+        deploy(packed, "--to", "onnx", "-o", packed)
+
+
+def test_other_files_are_refused(tmp_path):
+    (tmp_path / "text.txt").write_text("hello")
+    with pytest.raises(ValueError, match="not a packed model"):
+        deploy(tmp_path / "text.txt", "--to", "c", "-o", tmp_path / "c")
+    with pytest.raises(FileNotFoundError):
+        deploy(tmp_path / "nothing", "--to", "c", "-o", tmp_path / "c")

@@ -1,0 +1,208 @@
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from qpsbgd.nn import BinaryConv1d, BinaryConv2d, BinaryLinear, SignActivation
+
+
+def norm(units, *, dimensions=1):
+    """A batch norm as after training, with negative and zero weights."""
+    made = (nn.BatchNorm1d if dimensions == 1 else nn.BatchNorm2d)(units)
+    with torch.no_grad():
+        made.weight.normal_()
+        made.weight[::5] = 0
+        made.bias.normal_(std=0.3)
+        made.running_mean.normal_(std=0.3)
+        made.running_var.uniform_(0.3, 3)
+    return made
+
+
+def biased(layer):
+    nn.init.normal_(layer.bias, std=0.2)
+    return layer
+
+
+class Chain(nn.Module):
+    """Not an nn.Sequential, but a chain all the same."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(BinaryConv2d(2, 5, 3), norm(5, dimensions=2), SignActivation())
+        self.head = BinaryLinear(5 * 4 * 4, 3)
+
+    def forward(self, x):
+        x = torch.relu(self.body(x))
+        return self.head(torch.flatten(x, 1))
+
+
+@dataclass
+class Network:
+    """A model with random parameters, inputs (B, …) and what torch computes of them."""
+
+    model: nn.Module
+    inputs: np.ndarray
+    exact: bool
+
+    @property
+    def input_shape(self):
+        return self.inputs.shape[1:]
+
+    @property
+    def outputs(self):
+        modes = [(module, module.training) for module in self.model.modules()]
+        try:
+            with torch.no_grad():
+                return self.model.eval()(torch.from_numpy(self.inputs)).numpy()
+        finally:
+            for module, mode in modes:
+                module.training = mode
+
+    def check(self, outputs):
+        assert outputs.dtype == np.float32 and outputs.shape == self.outputs.shape
+        if self.exact:
+            np.testing.assert_array_equal(outputs, self.outputs)
+        else:
+            np.testing.assert_allclose(outputs, self.outputs, rtol=1e-4, atol=1e-5)
+
+
+BINARY = {
+    "dense": lambda: [SignActivation(), BinaryLinear(70, 130), norm(130), SignActivation(), BinaryLinear(130, 9)],
+    "one unit": lambda: [SignActivation(), BinaryLinear(70, 1, gain=1), SignActivation(), BinaryLinear(1, 2)],
+    "sign at the end": lambda: [SignActivation(), BinaryLinear(70, 64), norm(64), SignActivation()],
+    "bias and activations": lambda: [
+        *(SignActivation(), biased(BinaryLinear(70, 65, True)), nn.Hardtanh(), norm(65), nn.Hardtanh()),
+        *(nn.Dropout(0.5), SignActivation(), biased(BinaryLinear(65, 7, True, gain=0.3))),
+    ],
+    "nested": lambda: [
+        nn.Sequential(SignActivation(), BinaryLinear(70, 33)),
+        nn.Sequential(nn.Sequential(norm(33), SignActivation()), nn.Identity(), BinaryLinear(33, 3)),
+    ],
+    "always the same sign": lambda: [
+        SignActivation(),
+        BinaryLinear(70, 8),
+        nn.ReLU(),
+        SignActivation(),
+        BinaryLinear(8, 2),
+    ],
+}
+REAL = {
+    "real inputs": lambda: [BinaryLinear(70, 90), norm(90), SignActivation(), BinaryLinear(90, 9)],
+    "real layers at both ends": lambda: [
+        *(nn.Linear(70, 40), norm(40), SignActivation(), BinaryLinear(40, 66), norm(66), SignActivation()),
+        nn.Linear(66, 5),
+    ],
+    "hardtanh": lambda: [biased(BinaryLinear(70, 50, True)), norm(50), nn.Hardtanh(), BinaryLinear(50, 9), norm(9)],
+    "relu": lambda: [norm(70), BinaryLinear(70, 50), norm(50), nn.ReLU(), BinaryLinear(50, 9), nn.ReLU6()],
+    "several bits": lambda: [BinaryLinear(70, 30, bits=3), norm(30), SignActivation(), BinaryLinear(30, 9, bits=2)],
+    "norm of bits": lambda: [SignActivation(), norm(70), BinaryLinear(70, 5), norm(5)],
+}
+BINARY_IMAGES = {
+    "convolutions": lambda: [
+        *(SignActivation(), BinaryConv2d(2, 70, 3, padding=1), norm(70, dimensions=2), SignActivation()),
+        *(BinaryConv2d(70, 6, (3, 2), stride=(2, 1)), norm(6, dimensions=2), SignActivation(), nn.Flatten()),
+        BinaryLinear(60, 4),
+    ],
+    "groups and dilation": lambda: [
+        *(SignActivation(), BinaryConv2d(2, 12, 2, groups=2), SignActivation()),
+        *(BinaryConv2d(12, 12, 3, groups=12, padding=2, dilation=2), norm(12, dimensions=2), SignActivation()),
+        biased(BinaryConv2d(12, 3, 1, bias=True)),
+    ],
+    "same padding": lambda: [SignActivation(), BinaryConv2d(2, 3, 4, padding="same"), SignActivation()],
+    "pool, norm": lambda: [
+        *(SignActivation(), BinaryConv2d(2, 20, 3, padding=1), nn.MaxPool2d(2), norm(20, dimensions=2)),
+        *(SignActivation(), nn.Flatten(), BinaryLinear(180, 3)),
+    ],
+    "norm, pool": lambda: [
+        *(SignActivation(), BinaryConv2d(2, 20, 3, padding=1), norm(20, dimensions=2), nn.Hardtanh()),
+        *(nn.MaxPool2d(3, 2, padding=1), SignActivation(), nn.Flatten(), BinaryLinear(180, 3)),
+    ],
+    "sign, pool": lambda: [
+        *(SignActivation(), BinaryConv2d(2, 20, 3), norm(20, dimensions=2), SignActivation(), nn.MaxPool2d(2)),
+        *(nn.Flatten(), BinaryLinear(80, 3)),
+    ],
+    **{
+        mode: lambda mode=mode: [
+            *(SignActivation(), BinaryConv2d(2, 6, 3, padding=(2, 1), padding_mode=mode), SignActivation()),
+            BinaryConv2d(6, 3, 4, padding="same", padding_mode=mode),
+        ]
+        for mode in ("reflect", "replicate", "circular")
+    },
+}
+REAL_IMAGES = {
+    "real images": lambda: [
+        *(BinaryConv2d(2, 8, 3, padding=1), norm(8, dimensions=2), nn.Hardtanh(), nn.MaxPool2d(2)),
+        *(
+            nn.Conv2d(8, 4, 2, groups=2, padding="same", padding_mode="replicate"),
+            nn.ReLU(),
+            nn.AvgPool2d(2, padding=1),
+        ),
+        *(nn.Flatten(), BinaryLinear(16, 3)),
+    ],
+    "norm, pool, norm": lambda: [
+        *(SignActivation(), BinaryConv2d(2, 6, 3), norm(6, dimensions=2), nn.MaxPool2d(2), norm(6, dimensions=2)),
+        *(SignActivation(), BinaryConv2d(6, 3, 2)),
+    ],
+    "averages": lambda: [
+        *(BinaryConv2d(2, 8, 3), SignActivation(), nn.AvgPool2d(3, 2, padding=1, count_include_pad=False)),
+        *(BinaryConv2d(8, 3, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten()),
+    ],
+    "several bits of images": lambda: [
+        *(BinaryConv2d(2, 4, 3, bits=2, groups=2), SignActivation(), BinaryConv2d(4, 3, 2, bits=4), nn.Flatten()),
+        nn.Linear(27, 2),
+    ],
+    "a chain": lambda: [Chain()],
+}
+LINES = {
+    "one dimension": lambda: [
+        *(SignActivation(), BinaryConv1d(3, 9, 3, padding=1, dilation=2), norm(9), nn.MaxPool1d(2), SignActivation()),
+        *(BinaryConv1d(9, 4, 2, stride=2), norm(4)),
+    ],
+    "one real dimension": lambda: [
+        *(nn.Conv1d(3, 5, 3, padding=1), nn.ReLU(), nn.AvgPool1d(2), BinaryConv1d(5, 4, 2), nn.AdaptiveAvgPool1d(1)),
+        *(nn.Flatten(), nn.Linear(4, 2)),
+    ],
+}
+ROWS_AS_IMAGES = {
+    "unflattened": lambda: [
+        *(SignActivation(), nn.Unflatten(1, (2, 5, 7)), BinaryConv2d(2, 3, 3), SignActivation(), nn.Flatten()),
+        BinaryLinear(45, 2),
+    ],
+    "unflattened bits": lambda: [
+        *(SignActivation(), BinaryLinear(70, 72), SignActivation(), nn.Unflatten(1, (2, 6, 6))),
+        *(BinaryConv2d(2, 4, 3), SignActivation()),
+    ],
+}
+SHAPES = {
+    (70,): BINARY | REAL | ROWS_AS_IMAGES,
+    (2, 6, 6): BINARY_IMAGES | REAL_IMAGES,
+    (3, 12): LINES,
+}
+NETWORKS = {name: (shape, build) for shape, builds in SHAPES.items() for name, build in builds.items()}
+ROUNDED = {*REAL, *REAL_IMAGES, *LINES}
+"""Networks with sums of real numbers, or a norm behind the last layer, which is folded."""
+
+
+def made(name):
+    torch.manual_seed(sum(map(ord, name)))
+    shape, build = NETWORKS[name]
+    model = nn.Sequential(*build())
+    return Network(model, torch.randn(17, *shape).numpy(), name not in ROUNDED)
+
+
+@pytest.fixture(params=NETWORKS)
+def network(request):
+    return made(request.param)
+
+
+@pytest.fixture
+def network_of():
+    return made
+
+
+@pytest.fixture
+def dense():
+    """A fully binary network 70-130-9."""
+    return made("dense")

@@ -1,0 +1,139 @@
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from qpsbgd.deploy import load_packed, pack, to_c
+from qpsbgd.nn import BinaryConv2d, BinaryLinear, SignActivation
+
+COMPILERS = [path for path in map(shutil.which, ("gcc", "clang")) if path]
+STRICT = ("-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic")
+
+needs_compiler = pytest.mark.skipif(not COMPILERS, reason="no C compiler: neither gcc nor clang is installed")
+
+
+def built(source, *flags, compiler=0):
+    program = source.files[0].parent / "program"
+    files = [str(path) for path in source.files if path.suffix == ".c"]
+    subprocess.run([COMPILERS[compiler], *STRICT, *flags, *files, "-o", str(program)], check=True)
+    return program
+
+
+def results(program, inputs):
+    """Classes and outputs (B, m) that a program prints."""
+    text = "\n".join(" ".join(f"{value:.9g}" for value in row.ravel()) for row in inputs)
+    done = subprocess.run([str(program)], input=text, capture_output=True, text=True, check=True)
+    lines = [line.split(": ") for line in done.stdout.splitlines()]
+    return [int(line[0]) for line in lines], np.array([line[1].split() for line in lines], np.float64)
+
+
+def output_step(source):
+    found = re.search(r"define \w+_OUTPUT_STEP (\S+)", source.files[0].read_text())
+    return float(found[1]) if found else 1.0
+
+
+@needs_compiler
+def test_compiled_code_computes_what_torch_computes(network, tmp_path):
+    source = to_c(network.model, tmp_path, input_shape=network.input_shape)
+    classes, outputs = results(built(source), network.inputs)
+    expected = network.outputs.reshape(len(outputs), -1)
+    np.testing.assert_allclose(outputs * output_step(source), expected, rtol=1e-4, atol=1e-5)
+    if source.integer:
+        np.testing.assert_array_equal(classes, expected.argmax(1))
+
+
+@needs_compiler
+@pytest.mark.parametrize("flags", [(), ("-DQPSBGD_PORTABLE",), ("-O3",), ("-O1", "-fsanitize=undefined,address")])
+@pytest.mark.parametrize("word_bits", [32, 64])
+def test_the_sums_are_the_same_whole_numbers_in_every_build(dense, tmp_path, word_bits, flags):
+    source = to_c(dense.model, tmp_path, word_bits=word_bits)
+    _, outputs = results(built(source, *flags), dense.inputs)
+    gain = dense.model[-1].gain
+    np.testing.assert_array_equal(outputs, np.rint(dense.outputs / np.float32(gain)))
+
+
+@needs_compiler
+@pytest.mark.parametrize("flags", [("-O1", "-fsanitize=undefined,address"), ("-O2", "-DQPSBGD_PORTABLE")])
+def test_images_stay_within_their_buffers(tmp_path, flags):
+    layers = [
+        SignActivation(),
+        BinaryConv2d(3, 40, 3, padding=1),
+        nn.MaxPool2d(2),
+        nn.BatchNorm2d(40),
+        SignActivation(),
+    ]
+    layers += [
+        BinaryConv2d(40, 40, 3, padding=2, groups=4),
+        nn.BatchNorm2d(40),
+        SignActivation(),
+        nn.MaxPool2d(3, 2, 1),
+    ]
+    model = nn.Sequential(*layers, nn.Flatten(), BinaryLinear(40 * 9, 5, bias=True)).eval()
+    inputs = torch.randn(4, 3, 7, 7)
+    for word_bits in (32, 64):
+        source = to_c(model, tmp_path, input_shape=(3, 7, 7), word_bits=word_bits)
+        classes, _ = results(built(source, *flags), inputs.numpy())
+        assert classes == model(inputs).argmax(1).tolist()
+
+
+@pytest.mark.parametrize(("name", "integer"), [("dense", True), ("pool, norm", True), ("real inputs", False)])
+def test_fully_binary_networks_have_no_floating_point(name, integer, tmp_path, network_of):
+    network = network_of(name)
+    source = to_c(network.model, tmp_path, input_shape=network.input_shape)
+    assert source.integer == integer
+    code = source.files[1].read_text()
+    assert ("float" in code or "double" in code) != integer
+    assert "malloc" not in code
+
+
+@needs_compiler
+def test_flash_and_ram_are_those_of_the_object_file(dense, tmp_path):
+    size = shutil.which("size")
+    if size is None:
+        pytest.skip("the program `size` of binutils is not installed")
+    source = to_c(dense.model, tmp_path)
+    target = tmp_path / "network.o"
+    subprocess.run([COMPILERS[0], *STRICT, "-Os", "-c", str(source.files[1]), "-o", str(target)], check=True)
+    listed = subprocess.run([size, "-A", str(target)], capture_output=True, text=True, check=True).stdout
+    sections = {line.split()[0]: int(line.split()[1]) for line in listed.splitlines() if line.startswith(".")}
+    constants = sum(count for name, count in sections.items() if name.startswith(".rodata"))
+    assert source.flash_bytes <= constants <= source.flash_bytes + 64
+    assert source.ram_bytes <= sections[".bss"] <= source.ram_bytes + 64  # buffers are aligned
+    assert sections[".data"] == 0
+    assert f"{source.flash_bytes:,} bytes of constants (flash), {source.ram_bytes:,} bytes of buffers (RAM)" in str(
+        source
+    )
+
+
+def test_weights_take_one_bit_each(tmp_path):
+    model = nn.Sequential(SignActivation(), BinaryLinear(784, 512), SignActivation(), BinaryLinear(512, 10))
+    source = to_c(model, tmp_path)
+    assert source.flash_bytes <= 1.05 * (784 * 512 + 512 * 10) / 8 + 2 * 512
+
+
+def test_a_packed_file_becomes_the_same_code(dense, tmp_path):
+    pack(dense.model, tmp_path / "net.safetensors")
+    first = to_c(dense.model, tmp_path / "one")
+    second = to_c(load_packed(tmp_path / "net.safetensors"), tmp_path / "two")
+    for one, two in zip(first.files, second.files, strict=True):
+        assert one.read_text() == two.read_text()
+
+
+def test_options_that_cannot_be_meant_are_refused(dense, tmp_path):
+    with pytest.raises(ValueError, match="C identifier"):
+        to_c(dense.model, tmp_path, name="my net")
+    with pytest.raises(ValueError, match="32 or 64"):
+        to_c(dense.model, tmp_path, word_bits=16)
+    with pytest.raises(ValueError, match="takes 70 numbers"):
+        to_c(dense.model, tmp_path, input_shape=(71,))
+    with pytest.raises(ValueError, match="positive sizes"):
+        to_c(dense.model, tmp_path, input_shape=(-1, 70))
+    with pytest.raises(ValueError, match="give input_shape"):
+        to_c(nn.Sequential(BinaryConv2d(1, 2, 3)), tmp_path)
+    with pytest.raises(ValueError, match="no layers"):
+        to_c(nn.Sequential(nn.Flatten()), tmp_path, input_shape=(4,))
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,82 @@
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from torch import nn
+
+from qpsbgd.deploy import load_packed, pack, to_onnx
+from qpsbgd.nn import BinaryConv2d, BinaryLayer, BinaryLinear, SignActivation
+
+
+def outputs(path, inputs):
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    return session.run(None, {"input": inputs})[0]
+
+
+@pytest.mark.parametrize("weights", ["bits", "float32"])
+def test_onnxruntime_computes_what_torch_computes(network, tmp_path, weights):
+    to_onnx(network.model, tmp_path / "net.onnx", input_shape=network.input_shape, weights=weights)
+    network.check(outputs(tmp_path / "net.onnx", network.inputs))
+
+
+def test_qonnx_computes_what_torch_computes(network, tmp_path, monkeypatch):
+    pytest.importorskip("qonnx", reason="needs qonnx, which the extras do not install")
+    from qonnx.core.modelwrapper import ModelWrapper
+    from qonnx.core.onnx_exec import execute_onnx
+    from qonnx.transformation.infer_shapes import InferShapes
+
+    # Its executor hands single nodes to onnxruntime, in onnx's newest format, which onnxruntime may not read yet.
+    monkeypatch.setattr(onnx, "IR_VERSION", 9)
+    to_onnx(network.model, tmp_path / "net.onnx", input_shape=network.input_shape, weights="qonnx")
+    model = onnx.load(tmp_path / "net.onnx")
+    kinds = {(node.domain, node.op_type) for node in model.graph.node}
+    binary = any(isinstance(module, BinaryLayer | SignActivation) for module in network.model.modules())
+    assert (("qonnx.custom_op.general", "BipolarQuant") in kinds) == binary
+    for end in (*model.graph.input, *model.graph.output):  # its executor wants a fixed batch
+        end.type.tensor_type.shape.dim[0].dim_value = len(network.inputs)
+    shaped = ModelWrapper(model).transform(InferShapes())
+    network.check(execute_onnx(shaped, {"input": network.inputs})["output"])
+
+
+def test_the_batch_may_have_any_size(dense, tmp_path):
+    to_onnx(dense.model, tmp_path / "net.onnx")
+    for size in (1, 5):
+        np.testing.assert_array_equal(outputs(tmp_path / "net.onnx", dense.inputs[:size]), dense.outputs[:size])
+
+
+def test_weights_as_bits_take_at_most_a_tenth_of_the_float_file(tmp_path):
+    layers = []
+    for n, m in ((784, 512), (512, 512)):
+        layers += [BinaryLinear(n, m), nn.BatchNorm1d(m), SignActivation()]
+    model = nn.Sequential(*layers, BinaryLinear(512, 10))
+    for weights in ("bits", "float32"):
+        to_onnx(model, tmp_path / f"{weights}.onnx", weights=weights)
+    assert 10 * (tmp_path / "bits.onnx").stat().st_size < (tmp_path / "float32.onnx").stat().st_size
+
+
+def test_a_packed_file_becomes_the_same_graph(dense, tmp_path):
+    pack(dense.model, tmp_path / "net.safetensors")
+    to_onnx(dense.model, tmp_path / "one.onnx")
+    to_onnx(load_packed(tmp_path / "net.safetensors"), tmp_path / "two.onnx")
+    assert (tmp_path / "one.onnx").read_bytes() == (tmp_path / "two.onnx").read_bytes()
+
+
+def test_the_graph_has_named_ends_and_a_free_batch(dense, tmp_path):
+    to_onnx(dense.model, tmp_path / "net.onnx")
+    graph = onnx.load(tmp_path / "net.onnx").graph
+    sizes = [
+        [d.dim_param or d.dim_value for d in end.type.tensor_type.shape.dim] for end in (*graph.input, *graph.output)
+    ]
+    assert sizes == [["batch", 70], ["batch", 9]]
+
+
+def test_shapes_that_do_not_fit_are_refused_and_nothing_is_written(dense, tmp_path):
+    with pytest.raises(ValueError, match="takes 70 numbers"):
+        to_onnx(dense.model, tmp_path / "net.onnx", input_shape=(7, 10))
+    with pytest.raises(ValueError, match="give input_shape"):
+        to_onnx(nn.Sequential(BinaryConv2d(1, 2, 3)), tmp_path / "net.onnx")
+    with pytest.raises(ValueError, match="bits, float32 or qonnx"):
+        to_onnx(dense.model, tmp_path / "net.onnx", weights="int8")
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,105 @@
+import json
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import torch
+from torch import nn
+
+from qpsbgd.deploy import load_packed, pack
+from qpsbgd.nn import BinaryLinear, SignActivation
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "net.safetensors"
+    model = nn.Sequential(SignActivation(), BinaryLinear(9, 6), nn.BatchNorm1d(6), SignActivation(), BinaryLinear(6, 2))
+    pack(model, path)
+    return path
+
+
+def test_weights_take_one_bit_each(tmp_path):
+    layers = []
+    for n, m in ((784, 512), (512, 512)):
+        layers += [BinaryLinear(n, m), nn.BatchNorm1d(m), SignActivation()]
+    pack(nn.Sequential(SignActivation(), *layers, BinaryLinear(512, 10)), tmp_path / "net.safetensors")
+    assert (tmp_path / "net.safetensors").stat().st_size <= 90_000
+
+
+def test_every_flipped_bit_is_noticed(file):
+    sound = file.read_bytes()
+    for place in range(len(sound)):
+        damaged = bytearray(sound)
+        damaged[place] ^= 1 << place % 8
+        file.write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"damaged|not a packed model|version"):
+            load_packed(file)
+    file.write_bytes(sound)
+    load_packed(file)
+
+
+@pytest.mark.parametrize("length", [0, 1, 7, 8, 100, -1])
+def test_a_file_that_is_cut_off_is_refused(file, length):
+    file.write_bytes(file.read_bytes()[:length])
+    with pytest.raises(ValueError, match="cut off"):
+        load_packed(file)
+
+
+def test_bytes_behind_the_end_are_refused(file):
+    file.write_bytes(file.read_bytes() + b"\0")
+    with pytest.raises(ValueError, match="damaged"):
+        load_packed(file)
+
+
+def test_another_version_is_refused_and_named(file):
+    sound = file.read_bytes()
+    file.write_bytes(sound.replace(rb"\"version\": 1", rb"\"version\": 2"))
+    with pytest.raises(ValueError, match="has version 2 of the format, this qpsbgd reads 1"):
+        load_packed(file)
+
+
+def test_another_safetensors_file_is_refused(tmp_path):
+    path = tmp_path / "other.safetensors"
+    path.write_bytes(safetensors.numpy.save({"x": np.zeros(3)}))
+    with pytest.raises(ValueError, match="not a packed model"):
+        load_packed(path)
+
+
+def test_any_other_file_is_refused(tmp_path):
+    path = tmp_path / "model.pt"
+    torch.save(nn.Linear(2, 2).state_dict(), path)
+    with pytest.raises(ValueError, match="not a packed model"):
+        load_packed(path)
+
+
+def test_a_missing_file_and_a_folder_are_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="nothing"):
+        load_packed(tmp_path / "nothing.safetensors")
+    with pytest.raises(IsADirectoryError):
+        load_packed(tmp_path)
+
+
+def test_a_refused_model_leaves_the_old_file(file):
+    before = file.read_bytes()
+    with pytest.raises(ValueError, match="GELU"):
+        pack(nn.Sequential(BinaryLinear(3, 2), nn.GELU()), file)
+    assert file.read_bytes() == before
+    assert [path.name for path in file.parent.iterdir()] == [file.name]
+
+
+def test_the_same_model_gives_the_same_file(file, tmp_path):
+    loaded = load_packed(file)
+    pack(loaded, tmp_path / "again.safetensors")
+    assert (tmp_path / "again.safetensors").read_bytes() == file.read_bytes()
+
+
+def test_the_file_can_be_read_by_its_description(file):
+    """The format as docs/deployment.md describes it."""
+    with safetensors.safe_open(file, framework="numpy") as opened:
+        operations = json.loads(opened.metadata()["qpsbgd packed model"])["operations"]
+        dense = operations[1]
+        bits = opened.get_tensor(dense["weights"]["array"]["packed bits"])
+    assert [one["is"] for one in operations] == ["Sign", "Dense", "Threshold", "Dense", "Scale"]
+    shape = dense["weights"]["array"]["shape"]
+    signs = np.unpackbits(bits)[: np.prod(shape)].reshape(shape)
+    np.testing.assert_array_equal(signs.astype(bool), load_packed(file).operations[1].weights.array)

@@ -1,0 +1,222 @@
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import rank_runs
+import torch
+
+from qpsbgd import QPSBGD, BinaryConnect
+from qpsbgd.optim.ranks import checksums, share
+from qpsbgd.optim.together import _as_bits, _as_bytes
+
+SPINS = {"projection": "spins", "lr": 0.05, "clip": None}
+RIDGE = {"projection": "ridge", "lr": 0.05, "refresh": 2}
+
+
+@pytest.fixture(scope="module")
+def processes():
+    made = rank_runs.Processes()
+    yield made
+    made.close()
+
+
+def assert_same(found, expected):
+    """Every rank has the weights of the first, bit for bit, and those are as expected, up to rounding."""
+    for other in found[1:]:
+        for name, weight in found[0]["weights"].items():
+            assert torch.equal(weight, other["weights"][name])
+    torch.testing.assert_close(found[0]["weights"], expected["weights"], rtol=1e-9, atol=1e-9)
+    for one, other in zip(found[0]["spins"], expected["spins"], strict=True):
+        assert torch.equal(one, other)
+
+
+CASES = {
+    "spins": (SPINS, "dense"),
+    "spins, exact": ({**SPINS, "solver": "exact", "momentum": 0.0}, "dense"),
+    "spins, literal": ({**SPINS, "scale": "literal"}, "dense"),
+    "spins, blocks": ({**SPINS, "block": 5}, "dense"),
+    "spins, convolutional": (SPINS, "convolutional"),
+    "spins, sampled rows": ({**SPINS, "rows": 32}, "convolutional"),
+    "ridge": (RIDGE, "dense"),
+    "ridge, blocks": ({**RIDGE, "block": 5}, "dense"),
+    "ridge, convolutional": (RIDGE, "convolutional"),
+    "ridge, sampled rows": ({**RIDGE, "rows": 64}, "convolutional"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("name", CASES)
+def test_ranks_with_shares_of_a_batch_take_the_steps_of_one_process_with_all_of_it(name, size, processes):
+    options, kind = CASES[name]
+    expected = rank_runs.train(0, 1, options=options, kind=kind)
+    assert_same(processes.run(size, rank_runs.train, options=options, kind=kind), expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [SPINS, {**SPINS, "scale": "literal"}, RIDGE], ids=["spins", "literal", "ridge"])
+def test_unequal_shares_take_the_step_of_the_mean_of_the_ranks_losses(options, processes):
+    expected = rank_runs.train(0, 1, options=options, sizes=[11, 5])
+    assert_same(processes.run(2, rank_runs.train, options=options, sizes=[11, 5]), expected)
+    equal = rank_runs.train(0, 1, options=options)
+    assert not torch.equal(equal["weights"]["0.weight"], expected["weights"]["0.weight"])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="SyncBatchNorm runs on GPUs only")
+@pytest.mark.parametrize("options", [SPINS, RIDGE], ids=["spins", "ridge"])
+def test_ranks_with_synchronised_batch_norm_take_the_steps_of_one_process(options, processes):
+    settings = {"options": options, "kind": "normed", "device": "cuda"}
+    assert_same(processes.run(2, rank_runs.train, **settings), rank_runs.train(0, 1, **settings))
+
+
+@pytest.mark.slow
+def test_ranks_in_single_precision_stay_equal_bit_for_bit(processes):
+    for options in (SPINS, RIDGE):
+        found = processes.run(2, rank_runs.train, options=options, dtype=torch.float32, steps=12)
+        for name, weight in found[0]["weights"].items():
+            assert torch.equal(weight, found[1]["weights"][name])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["binaryconnect", "proxquant"])
+def test_the_baselines_take_the_steps_of_one_process_too(way, processes):
+    options = {"lr": 0.05} if way == "proxquant" else {"lr": 0.05, "update": "adam"}
+    expected = rank_runs.train(0, 1, options=options, way=way)
+    assert_same(processes.run(2, rank_runs.train, options=options, way=way), expected)
+
+
+FAULTS = {
+    "unwrapped": r"different gradients of BinaryLinear\(12, 9.*wrap the model in .*DistributedDataParallel",
+    "option": r"different options: rank 0 has .*'lr': 0.05.*rank 1 has .*'lr': 0.3",
+    "model": r"different models.*rank 0 has the solver.*rank 1 has layer 2",
+    "weights": r"different weights of BinaryLinear\(12, 9",
+    "nan": r"BinaryLinear\(12, 9.*hold.* NaN or infinite|rank 1.*NaN or infinite",
+    "solver": r"solver of rank 1 failed.*ValueError: out of order|ValueError: out of order",
+    "lost": r"rank 0 of 2 could not exchange.*start them again from the last checkpoint",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [SPINS, RIDGE], ids=["spins", "ridge"])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_of_one_rank_stops_all_of_them_and_changes_nothing(fault, options, processes):
+    if fault == "solver" and options is RIDGE:
+        pytest.skip("the ridge has no solver")
+    found = processes.run(2, rank_runs.faulty, fault=fault, options=options)
+    at = 0 if fault in ("unwrapped", "option", "model") else 1
+    for outcomes in found[: 1 if fault == "lost" else 2]:
+        text, changed = outcomes[at]
+        assert re.search(FAULTS[fault], text), text
+        assert not changed
+        if fault in ("nan", "solver") and options is SPINS:  # the next step is sound again
+            assert outcomes[2] == ("", True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [SPINS, RIDGE], ids=["spins", "ridge"])
+def test_a_layer_that_only_some_ranks_use_takes_the_step_of_their_rows(options, processes):
+    expected = rank_runs.unused_on_some_ranks(0, 1, options=options)
+    first, second = processes.run(2, rank_runs.unused_on_some_ranks, options=options)
+    for name, weight in first.items():
+        assert torch.equal(weight, second[name])
+    torch.testing.assert_close(first, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.slow
+def test_a_solver_with_a_state_is_asked_by_the_first_rank_alone(processes):
+    (first, weights), (second, others) = processes.run(2, rank_runs.asked)
+    assert (first, second) == (2, 0)
+    assert all(torch.equal(*pair) for pair in zip(weights, others, strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [SPINS, RIDGE], ids=["spins", "ridge"])
+def test_one_rank_alone_may_have_a_monitor(options, processes):
+    (seen, weights), (none, others) = processes.run(2, rank_runs.observed, options=options)
+    assert len(seen) == 4
+    assert "seconds" in seen[0]
+    assert none == []
+    assert all(torch.equal(*pair) for pair in zip(weights, others, strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [SPINS, RIDGE], ids=["spins", "ridge"])
+@pytest.mark.parametrize("overflow", ["none", "all", "one"])
+def test_a_grad_scaler_skips_on_all_ranks_or_on_none(options, overflow, processes):
+    (weights, still), (others, also) = processes.run(2, rank_runs.scaled, options=options, overflow=overflow)
+    assert still == also == (overflow != "none")
+    assert all(torch.equal(*pair) for pair in zip(weights, others, strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [SPINS, RIDGE], ids=["spins", "ridge"])
+def test_a_run_with_a_checkpoint_per_rank_goes_on_bit_for_bit(options, processes, tmp_path):
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    expected = processes.run(2, rank_runs.resumed, options=options, folder=str(whole), stop=6)
+    processes.run(2, rank_runs.resumed, options=options, folder=str(parts), stop=3)
+    found = processes.run(2, rank_runs.resumed, options=options, folder=str(parts), stop=6)
+    for one, other in zip(found, expected, strict=True):
+        assert all(torch.equal(*pair) for pair in zip(one, other, strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("optimizer", [QPSBGD, BinaryConnect])
+@pytest.mark.parametrize("way", ["fully_shard", "original", "flat"])
+def test_fsdp_is_refused_and_ddp_named(way, optimizer, processes):
+    for text in processes.run(2, rank_runs.sharded, way=way, optimizer=optimizer):
+        assert re.search(r"TypeError: the weight of BinaryLinear\(12, 8.*DistributedDataParallel", text)
+
+
+@pytest.mark.slow
+def test_spins_send_sums_and_one_bit_per_spin_and_the_ridge_little_between_renewals(processes):
+    spins, _ = processes.run(2, rank_runs.train, options=SPINS, steps=1)
+    numbers = 12**2 + 12 * 9 + 2 * 9 + 2 + 9**2 + 9 * 5 + 2 * 5 + 2
+    assert spins["sent"]["reduced"] == 8 * numbers + 8 * 2  # in double precision; rows per layer
+    short, _ = processes.run(2, rank_runs.train, options={**RIDGE, "refresh": 100}, steps=5)
+    long, _ = processes.run(2, rank_runs.train, options={**RIDGE, "refresh": 100}, steps=7)
+    assert short["sent"]["reduced"] == long["sent"]["reduced"] == 8 * 3 * (12**2 + 9**2 + 2)
+    assert long["sent"]["gathered"] - short["sent"]["gathered"] == 2 * 40
+
+
+@pytest.mark.slow
+def test_the_example_runs_with_torchrun_and_learns_the_same():
+    example = str(Path(__file__).parents[3] / "examples" / "07_many_processes.py")
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", example]
+    found = [
+        subprocess.run(command, check=True, capture_output=True, text=True, timeout=300).stdout
+        for command in (torchrun, [sys.executable, example])
+    ]
+    accuracies = [[float(value) for value in re.findall(r"test accuracy ([\d.]+)", text)] for text in found]
+    assert len(accuracies[0]) == 4
+    assert accuracies[0] == pytest.approx(accuracies[1], abs=0.02)
+
+
+def test_shares_cover_everything_once():
+    for size in (1, 2, 3, 7):
+        found = [range(10)[share(10, rank=rank, size=size)] for rank in range(size)]
+        assert [number for own in found for number in own] == list(range(10))
+        assert max(map(len, found)) - min(map(len, found)) <= 1
+    assert share(10, rank=1, size=1) == slice(10, 10)
+
+
+def test_bits_survive_packing():
+    for count in (0, 1, 8, 21):
+        flags = torch.rand(count) < 0.5
+        assert torch.equal(_as_bits(_as_bytes(flags), count), flags)
+        assert len(_as_bytes(flags)) == -(-count // 8)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_a_checksum_sees_the_smallest_change(dtype):
+    tensor = torch.randn(50).to(dtype)
+    changed = tensor.clone()
+    changed[7] = (
+        torch.nextafter(changed[7].float(), torch.tensor(9.0)).to(dtype)
+        if dtype == torch.float32
+        else changed[7] * 1.01
+    )
+    assert checksums([("a", tensor)]) == checksums([("a", tensor.clone())])
+    assert checksums([("a", tensor)]) != checksums([("a", changed)])

@@ -1,0 +1,66 @@
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from qpsbgd.qubo import QuboFamily
+from qpsbgd.solvers.exact import exhaustion, sphere_decoder
+from qpsbgd.solvers.exact.exact import Exact
+
+NEVER = np.zeros(1, np.uint8)
+
+
+def random_couplings(k, seed=0):
+    half = np.random.default_rng(seed).normal(size=(k, k))
+    couplings = half + half.T
+    np.fill_diagonal(couplings, 0)
+    return couplings
+
+
+@pytest.mark.parametrize("strength", [0.0, 1.0])
+@pytest.mark.parametrize("k", [10, 11, 12, 15, 17])
+def test_all_values_are_tried(k, strength):
+    for seed in range(3):
+        couplings, fields = random_couplings(k, seed), strength * np.random.default_rng(seed + 9).normal(size=k)
+        every = np.array(list(itertools.product([-1.0, 1.0], repeat=k)))
+        least = (((every @ couplings) * every).sum(1) / 2 + every @ fields).min()
+        spins, done = exhaustion.exhaust(couplings, fields, NEVER)
+        assert done
+        assert spins @ couplings @ spins / 2 + fields @ spins == pytest.approx(least)
+
+
+def test_sums_are_computed_anew_without_a_change(monkeypatch):
+    # More flips than REFRESH in one part, against a bound on the ground state by another solver.
+    couplings, fields = random_couplings(29, 5), np.random.default_rng(6).normal(size=29)
+    spins, done = exhaustion.exhaust(couplings, fields, NEVER)
+    energy = spins @ couplings @ spins / 2 + fields @ spins
+    exact = Exact().solve(QuboFamily(couplings / 2, fields[:, None]))
+    assert done and exact.proven_optimal.all()
+    assert energy == pytest.approx(exact.energies.item())
+
+
+def test_it_ends_when_the_time_is_up():
+    spins, done = exhaustion.exhaust(random_couplings(30), np.ones(30), np.ones(1, np.uint8))
+    assert not done and (np.abs(spins) == 1).all()
+
+
+@pytest.mark.parametrize("kind", ["heavy-tailed", "partition"])
+def test_what_the_decoder_cannot_prune_is_tried_out(kind, monkeypatch):
+    generator = np.random.default_rng(3)
+    if kind == "partition":
+        weights = generator.integers(1, 10**6, 24).astype(float)
+        quadratic = np.outer(weights, weights)
+    else:
+        half = generator.standard_cauchy((24, 24))
+        quadratic = half + half.T
+    family = QuboFamily(quadratic, np.zeros((24, 1)))
+    solution = Exact().solve(family)
+    assert solution.proven_optimal.all()
+    # The decoder alone, with time enough, finds nothing better.
+    monkeypatch.setattr("qpsbgd.solvers.exact.exact._work", lambda count: 2**62)
+    assert sphere_decoder  # the rest is its own
+    alone = Exact().solve(family)
+    if alone.proven_optimal.all():
+        torch.testing.assert_close(alone.energies, solution.energies)
+    assert (solution.energies <= alone.energies + 1e-9 * alone.energies.abs()).all()

@@ -1,0 +1,140 @@
+import threading
+
+import numpy as np
+import pytest
+import torch
+
+from qpsbgd.qubo import QuboFamily
+from qpsbgd.qubo.sparse import SparseIsing
+from qpsbgd.solvers import make_solver
+from qpsbgd.solvers.search import portfolio
+from qpsbgd.solvers.search.arenas import DenseArena, SparseArena
+from qpsbgd.solvers.search.portfolio import Portfolio
+from qpsbgd.testing import lowest_energies, random_family
+
+from .sparse_problems import least_energy, random_sparse, torus
+
+NEVER = np.zeros(1, np.uint8)
+
+
+def dense(problem):
+    return problem.to_family().quadratic.numpy() * 2
+
+
+@pytest.mark.parametrize("fields", [True, False])
+def test_small_problems_are_solved_sparse_and_dense(fields):
+    problem = random_sparse(15, 60, seed=2, fields=fields)
+    least = least_energy(problem)
+    sparse = Portfolio(rounds=3).solve_sparse(problem)
+    assert sparse.energies.item() == pytest.approx(least)
+    assert sparse.energies.item() == pytest.approx(problem.energy(sparse.spins[:, 0].numpy()))
+    family = Portfolio(rounds=3).solve(problem.to_family())
+    assert family.energies.item() == pytest.approx(least)
+
+
+def test_a_problem_that_can_be_reduced_to_nothing_is_proven():
+    ends = np.arange(1, 5000)
+    tree = SparseIsing.from_edges(5000, ends, ends // 2, np.ones(4999))
+    solution = make_solver("auto").solve_sparse(tree)
+    assert solution.proven_optimal and solution.energies.item() == -4999
+    assert not Portfolio(rounds=2).solve_sparse(torus(5, 5)).proven_optimal
+
+
+def test_the_same_rounds_give_the_same_answer():
+    problem = random_sparse(300, 3000, seed=4)
+    found = [Portfolio(rounds=2, seed=seed).solve_sparse(problem) for seed in (1, 1, 2)]
+    assert torch.equal(found[0].spins, found[1].spins)
+    assert found[0].stats == {"solver": "portfolio", "rounds": 2}
+    assert not torch.equal(found[0].spins, found[2].spins)
+
+
+def test_all_columns_of_a_family_are_solved():
+    family = random_family(14, 5, 20, scale=0.3, dtype=torch.float64)
+    solution = Portfolio(rounds=3).solve(family)
+    torch.testing.assert_close(solution.energies, lowest_energies(family))
+    limited = Portfolio(time_limit=1.0).solve(family)
+    torch.testing.assert_close(limited.energies, lowest_energies(family))
+
+
+def test_more_rounds_than_one_find_the_ground_state_of_a_grid():
+    problem = torus(20, 20, seed=1)
+    energies = [Portfolio(rounds=12, seed=seed).solve_sparse(problem).energies.item() for seed in range(3)]
+    assert len(set(energies)) == 1
+    assert energies[0] <= Portfolio(rounds=1).solve_sparse(problem).energies.item()
+
+
+def test_until_compiled_code_is_there_plain_numpy_searches(monkeypatch):
+    problem, release = random_sparse(40, 150, seed=5), threading.Event()
+    monkeypatch.setattr(portfolio._SparseProblem, "prepared", lambda self, stop: release.wait() and (None, np.ones))
+    solution = Portfolio(time_limit=0.3).solve_sparse(problem)
+    release.set()
+    monkeypatch.undo()
+    assert solution.stats["rounds"] == 0 and not solution.proven_optimal
+    assert solution.energies.item() == pytest.approx(
+        Portfolio(rounds=5).solve_sparse(problem).energies.item(), rel=0.05
+    )
+
+
+def test_plain_numpy_gets_far_on_a_large_graph(monkeypatch):
+    problem, release = random_sparse(20_000, 60_000, seed=5, fields=False), threading.Event()
+    monkeypatch.setattr(portfolio._SparseProblem, "prepared", lambda self, stop: release.wait() and (None, np.ones))
+    solution = Portfolio(time_limit=0.5).solve_sparse(problem)
+    release.set()
+    assert solution.energies.item() < -0.5 * np.abs(problem.couplings).sum() / 2
+
+
+def test_no_time_at_all_gives_the_sign_vector():
+    problem = random_sparse(40, 150, seed=5)
+    solution = Portfolio(time_limit=0).solve_sparse(problem)
+    assert (solution.spins.abs() == 1).all()
+    assert solution.energies.item() == pytest.approx(problem.energy(solution.spins[:, 0].numpy()))
+
+
+def test_an_error_behind_the_answer_is_raised(monkeypatch):
+    def fail(self, stop):
+        raise RuntimeError("no arena")
+
+    monkeypatch.setattr(portfolio._SparseProblem, "prepared", fail)
+    with pytest.raises(RuntimeError, match="no arena"):
+        Portfolio(time_limit=5.0).solve_sparse(torus(5, 5))
+
+
+@pytest.mark.parametrize("fields", [True, False])
+def test_every_move_gives_the_energy_of_its_spins(fields):
+    problem = random_sparse(60, 400, seed=6, fields=fields)
+    sparse = SparseArena(problem)
+    one = SparseArena(problem)
+    one.one_by_one = True
+    start = np.where(np.random.default_rng(0).random(60) < 0.5, 1, -1).astype(np.int8)
+    for arena in (sparse, one, DenseArena(dense(problem), problem.linear)):
+        answers = [
+            arena.annealed(None, hot=1.0, sweeps=20, seed=1, stop=NEVER),
+            arena.annealed(start, hot=0.5, sweeps=20, seed=1, stop=NEVER),
+            arena.annealed(start, hot=0.5, sweeps=20, seed=1, stop=NEVER, sites=np.arange(9, dtype=np.int32)),
+            arena.searched(start, moves=50, tenure=4, seed=1, stop=NEVER),
+            arena.merged(start, -start),
+        ]
+        for spins, energy in answers:
+            assert energy + problem.offset == pytest.approx(problem.energy(spins), rel=1e-4)
+            assert spins.dtype == np.int8
+        assert all(energy <= problem.energy(start) - problem.offset for _, energy in answers)
+
+
+def test_auto_takes_the_portfolio_for_a_time_or_rounds():
+    family = random_family(40, 2, 30)
+    assert make_solver("auto", rounds=2).solve(family).stats["solver"] == "portfolio"
+    assert make_solver("auto", time_limit=0.2).solve(family).stats["solver"] == "portfolio"
+
+
+def test_a_family_of_single_precision_keeps_its_type():
+    family = random_family(20, 2, 30, dtype=torch.float32)
+    solution = Portfolio(rounds=2).solve(family)
+    assert solution.spins.dtype == torch.float32
+    torch.testing.assert_close(solution.energies, family.energies(solution.spins))
+
+
+def test_a_sparse_family_is_not_made_dense():
+    matrix = np.zeros((30, 30))
+    matrix[0, 1] = matrix[1, 0] = 1.0
+    solution = Portfolio(rounds=1).solve(QuboFamily(matrix, np.linspace(-1, 1, 60).reshape(30, 2)))
+    assert solution.proven_optimal.all()

@@ -1,0 +1,263 @@
+import os
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("sklearn")
+
+from sklearn.base import clone
+from sklearn.datasets import load_iris, make_friedman1, make_regression
+from sklearn.exceptions import DataConversionWarning, NotFittedError
+from sklearn.model_selection import GridSearchCV, train_test_split
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MinMaxScaler
+
+from qpsbgd.nn import BinaryLinear
+from qpsbgd.sklearn import QPSBGDClassifier, QPSBGDRegressor
+
+IRIS = load_iris(return_X_y=True)
+FRIEDMAN = make_friedman1(300, 5, noise=0.1, random_state=0)
+SMALL = {"hidden_layers": 16, "epochs": 3, "random_state": 0}
+CASES = [(QPSBGDClassifier, IRIS), (QPSBGDRegressor, FRIEDMAN)]
+both = pytest.mark.parametrize(("kind", "data"), CASES, ids=["classifier", "regressor"])
+
+CHECKS = """
+import sys
+from sklearn.utils.estimator_checks import check_estimator
+import qpsbgd.sklearn
+
+results = check_estimator(getattr(qpsbgd.sklearn, sys.argv[1])(), on_skip=None, on_fail=None)
+bad = [(one["check_name"], one["status"], repr(one["exception"])) for one in results if one["status"] != "passed"]
+print(len(results), "checks;", bad or "all passed")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["QPSBGDClassifier", "QPSBGDRegressor"])
+def test_every_check_of_scikit_learn_passes_at_the_defaults(kind):
+    environment = os.environ | {"SCIPY_ARRAY_API": "1"}  # or else a check is skipped
+    done = subprocess.run(
+        [sys.executable, "-c", CHECKS, kind], env=environment, capture_output=True, text=True, timeout=900
+    )
+    assert "all passed" in done.stdout, done.stdout + done.stderr
+    assert int(done.stdout.split()[0]) > 40
+
+
+@both
+def test_the_names_of_columns_are_kept_and_compared(kind, data):
+    from sklearn.utils.estimator_checks import check_dataframe_column_names_consistency
+
+    pytest.importorskip("pandas")
+    check_dataframe_column_names_consistency(kind.__name__, kind(**SMALL))
+
+
+def test_a_classifier_learns_unscaled_data_and_gives_probabilities():
+    X, y = IRIS
+    scales = np.array([1e-6, 1.0, 1e3, 1e6])
+    names = np.array(["setosa", "versicolor", "virginica"])[y]
+    rows, others, labels, wanted = train_test_split(X * scales + 5 * scales, names, random_state=0, stratify=names)
+    model = QPSBGDClassifier(epochs=30, random_state=0).fit(rows, labels)
+    assert model.score(others, wanted) > 0.85
+    shares = model.predict_proba(others)
+    assert shares.shape == (len(others), 3)
+    np.testing.assert_allclose(shares.sum(1), 1)
+    assert (model.classes_[shares.argmax(1)] == model.predict(others)).all()
+
+
+def test_a_regressor_learns_targets_of_any_scale():
+    X, y = FRIEDMAN
+    rows, others, targets, wanted = train_test_split(X, 1e5 * y + 1e6, random_state=0)
+    model = QPSBGDRegressor(epochs=40, random_state=0).fit(rows, targets)
+    assert model.score(others, wanted) > 0.75
+    assert abs(model.predict(others).mean() / wanted.mean() - 1) < 0.1
+
+
+def test_a_regressor_learns_several_targets_at_once():
+    X, y = make_regression(200, 5, n_targets=3, random_state=0)
+    model = QPSBGDRegressor(epochs=20, random_state=0).fit(X, y)
+    assert model.predict(X).shape == (200, 3)
+    assert model.score(X, y) > 0.5
+
+
+@both
+def test_the_weights_are_binary_and_the_network_makes_the_predictions(kind, data):
+    model = kind(**SMALL).fit(*data)
+    layers = [module for module in model.network_ if isinstance(module, BinaryLinear)]
+    assert [layer.out_features for layer in layers] == [16, 3 if kind is QPSBGDClassifier else 1]
+    assert not any(isinstance(module, torch.nn.Linear) for module in model.network_)
+    with torch.no_grad():
+        outputs = model.network_.eval()(torch.tensor(data[0])).numpy()
+    predicted = model.classes_[outputs.argmax(1)] if kind is QPSBGDClassifier else outputs[:, 0]
+    np.testing.assert_array_equal(predicted, model.predict(data[0]))
+
+
+@both
+def test_the_same_seed_gives_the_same_and_the_generators_outside_stay_as_they_are(kind, data):
+    X, y = data
+    torch_before, numpy_before = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+    first, second = (kind(**SMALL).fit(X, y).predict(X) for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+    assert torch.equal(torch.get_rng_state(), torch_before)
+    assert (np.random.get_state()[1] == numpy_before).all()  # noqa: NPY002
+    other = kind(**SMALL | {"random_state": 1}).fit(X, y)
+    weights = [model.network_[1].weight.detach() for model in (kind(**SMALL).fit(X, y), other)]
+    assert not torch.equal(*weights)
+
+
+@both
+def test_copies_through_pickle_predict_the_same_and_go_on_learning_the_same(kind, data):
+    X, y = data
+    model = kind(**SMALL).fit(X, y).partial_fit(X, y)
+    copied = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(copied.predict(X), model.predict(X))
+    np.testing.assert_array_equal(copied.partial_fit(X, y).predict(X), model.partial_fit(X, y).predict(X))
+    assert not hasattr(clone(model), "network_")
+
+
+@pytest.mark.slow
+def test_a_grid_is_searched_in_a_pipeline_by_two_processes():
+    grid = {"qpsbgdclassifier__hidden_layers": [(4,), (8, 8)], "qpsbgdclassifier__projection": ["ridge", "spins"]}
+    search = GridSearchCV(
+        make_pipeline(MinMaxScaler(), QPSBGDClassifier(epochs=2, random_state=0)), grid, n_jobs=2, cv=2
+    )
+    search.fit(*IRIS)
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+    assert search.best_estimator_.score(*IRIS) > 0.5
+
+
+@pytest.mark.parametrize("options", [{"projection": "spins"}, {"projection": "spins", "solver": "annealing"}])
+def test_the_spins_of_any_solver_train_it(options):
+    model = QPSBGDClassifier(**SMALL | {"epochs": 10}, **options).fit(*IRIS)
+    assert model.score(*IRIS) > 0.75
+
+
+@both
+def test_single_precision_comes_with_float32(kind, data):
+    X, y = data
+    single, double = (kind(**SMALL).fit(X.astype(dtype), y) for dtype in (np.float32, np.float64))
+    assert (single.network_[1].weight.dtype, double.network_[1].weight.dtype) == (torch.float32, torch.float64)
+    assert abs(single.score(X, y) - double.score(X, y)) < 0.1
+
+
+@both
+def test_early_stopping_keeps_the_best_epoch(kind, data):
+    model = kind(hidden_layers=16, epochs=60, early_stopping=True, n_iter_no_change=3, random_state=0).fit(*data)
+    scores = model.validation_scores_
+    assert len(scores) == model.n_iter_ == len(model.loss_curve_)
+    assert model.n_iter_ == 60 or (model.n_iter_ < 60 and max(scores[-3:]) <= max(scores[:-3]))
+    split = {"stratify": data[1]} if kind is QPSBGDClassifier else {}
+    _, held, _, wanted = train_test_split(*data, test_size=0.1, random_state=np.random.RandomState(0), **split)
+    assert model.score(held, wanted) == pytest.approx(max(scores))
+
+
+@both
+def test_partial_fits_learn_from_parts(kind, data):
+    X, y = data
+    model = kind(hidden_layers=32, random_state=0)
+    order = np.random.default_rng(0).permutation(len(X))
+    more = {"classes": [0, 1, 2]} if kind is QPSBGDClassifier else {}
+    for _ in range(15):
+        for part in np.array_split(order, 3):
+            model.partial_fit(X[part], y[part], **more)
+            more = {}
+    assert model.n_iter_ == len(model.loss_curve_) == 45
+    assert model.score(X, y) > (0.85 if kind is QPSBGDClassifier else 0.6)
+    np.testing.assert_allclose(model.network_[0].running_mean, X.mean(0))
+
+
+@both
+def test_a_warm_start_goes_on_where_fit_ended(kind, data):
+    X, y = data
+    model = kind(**SMALL, warm_start=True).fit(X, y)
+    network, loss = model.network_, model.loss_curve_[-1]
+    model.fit(X, y)
+    assert model.network_ is network
+    assert model.loss_curve_[-1] < loss
+    assert kind(**SMALL).fit(X, y).loss_curve_[-1] == pytest.approx(loss)
+
+
+def test_a_progress_bar_is_shown_only_where_wanted(capsys):
+    QPSBGDClassifier(**SMALL).fit(*IRIS)
+    assert capsys.readouterr() == ("", "")
+    QPSBGDClassifier(**SMALL, verbose=True).fit(*IRIS)
+    assert "QPSBGDClassifier: 100%" in (shown := capsys.readouterr().err) and "loss=" in shown
+
+
+def test_a_single_class_and_two_rows_are_enough():
+    X = np.array([[0.0, 1.0], [2.0, 1.0]])
+    model = QPSBGDClassifier(**SMALL).fit(X, ["only", "only"])
+    assert model.predict(X).tolist() == ["only", "only"]
+    assert np.isfinite(QPSBGDRegressor(**SMALL).fit(X, [3.0, 3.0]).predict(X)).all()
+    with pytest.raises(ValueError, match="1 sample"):
+        QPSBGDClassifier(**SMALL).fit(X[:1], [0])
+
+
+def test_a_column_of_targets_is_taken_with_a_warning():
+    X, y = IRIS
+    with pytest.warns(DataConversionWarning):
+        model = QPSBGDRegressor(**SMALL).fit(X, y[:, None])
+    assert model.predict(X).shape == (150,)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"hidden_layers": (0,)}, "hidden_layers must be positive whole numbers"),
+        ({"hidden_layers": "128"}, "hidden_layers must be positive whole numbers"),
+        ({"epochs": 0}, "epochs must be a whole number of at least 1, got 0"),
+        ({"batch_size": 1}, "batch_size must be a whole number of at least 2"),
+        ({"validation_fraction": 1.5}, "validation_fraction must be between 0 and 1"),
+        ({"projection": "both"}, 'projection must be "ridge" or "spins"'),
+        ({"solver": "exact"}, 'solver and scale belong to projection="spins"'),
+        ({"projection": "spins", "solver": "exacct"}, "did you mean 'exact'"),
+        ({"early_stopping": True, "validation_fraction": 0.99}, "least populated|train_size"),
+    ],
+)
+def test_invalid_options_are_told_at_fit(options, message):
+    with pytest.raises(ValueError, match=message):
+        QPSBGDClassifier(**options).fit(*IRIS)
+
+
+def test_classes_of_partial_fits_must_be_known_and_stay():
+    X, y = IRIS
+    model = QPSBGDClassifier(**SMALL)
+    with pytest.raises(ValueError, match="first call of partial_fit needs classes"):
+        model.partial_fit(X, y)
+    with pytest.raises(ValueError, match=r"not in classes: \[2\]"):
+        model.partial_fit(X, y, classes=[0, 1])
+    with pytest.raises(NotFittedError):
+        model.predict(X)
+    model.partial_fit(X, y, classes=[0, 1, 2])
+    with pytest.raises(ValueError, match="classes must stay as they were"):
+        model.partial_fit(X, y, classes=[0, 1, 2, 3])
+    with pytest.raises(ValueError, match="with warm_start the classes must stay"):
+        model.set_params(warm_start=True).fit(X[:100], y[:100])
+
+
+def test_sparse_rows_are_refused():
+    sparse = pytest.importorskip("scipy.sparse")
+    with pytest.raises(TypeError, match="dense data is required"):
+        QPSBGDClassifier(**SMALL).fit(sparse.csr_matrix(IRIS[0]), IRIS[1])
+
+
+def test_without_scikit_learn_the_line_to_install_is_told():
+    code = "import sys; sys.modules['sklearn'] = None; import qpsbgd.sklearn"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert 'pip install "qpsbgd[sklearn]"' in done.stderr.splitlines()[-1]
+
+
+@both
+def test_a_packed_network_predicts_the_same(kind, data, tmp_path):
+    deploy = pytest.importorskip("qpsbgd.deploy")
+    X, y = data
+    model = kind(**SMALL).fit(X, y)
+    model.to_packed(tmp_path / "model.qpsbgd")
+    outputs = np.asarray(deploy.load_packed(tmp_path / "model.qpsbgd")(X.astype(np.float32)))
+    if kind is QPSBGDClassifier:
+        assert (model.classes_[outputs.argmax(1)] == model.predict(X)).mean() > 0.99
+    else:
+        np.testing.assert_allclose(outputs.ravel(), model.predict(X), rtol=1e-4)

@@ -1,0 +1,292 @@
+"""What the ranks of the distributed tests do: each function is run by every rank, with its number and their count."""
+
+import tempfile
+import traceback
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.multiprocessing import get_context
+from torch.nn.parallel import DistributedDataParallel
+
+from qpsbgd import QPSBGD, BinaryConnect, Checkpoint, Monitor, ProxQuant
+from qpsbgd.nn import BinaryConv2d, BinaryLinear
+from qpsbgd.optim import ranks
+from qpsbgd.solvers import Solver, make_solver
+
+MOST = 4
+KINDS = {"qpsbgd": QPSBGD, "binaryconnect": BinaryConnect, "proxquant": ProxQuant}
+
+
+class Processes:
+    """Processes that wait for work; `run` gives it to the first so many of them, as ranks of one group."""
+
+    def __init__(self):
+        context = get_context("spawn")
+        self._pipes, self._processes = [], []
+        for _ in range(MOST):
+            here, there = context.Pipe()
+            process = context.Process(target=_serve, args=(there,), daemon=True)
+            process.start()
+            self._pipes.append(here)
+            self._processes.append(process)
+
+    def run(self, size, function, **arguments):
+        """What the function returned on every rank, or the exception's type and text."""
+        with tempfile.TemporaryDirectory() as folder:
+            for rank, pipe in enumerate(self._pipes[:size]):
+                pipe.send((function, rank, size, Path(folder) / "store", arguments))
+            answers = []
+            for pipe in self._pipes[:size]:
+                assert pipe.poll(120), "a rank did not answer"
+                answers.append(pipe.recv())
+        for answer in answers:
+            assert answer[0] != "failed", answer[1]
+        return [answer[1] for answer in answers]
+
+    def close(self):
+        for pipe in self._pipes:
+            pipe.send(None)
+        for process in self._processes:
+            process.join(30)
+
+
+def _serve(pipe):
+    torch.set_num_threads(1)
+    while (job := pipe.recv()) is not None:
+        function, rank, size, store, arguments = job
+        try:
+            if size > 1:
+                dist.init_process_group(
+                    "gloo", init_method=f"file://{store}", rank=rank, world_size=size, timeout=timedelta(seconds=60)
+                )
+            pipe.send(("done", function(rank, size, **arguments)))
+        except BaseException:
+            pipe.send(("failed", traceback.format_exc()))
+        finally:
+            if dist.is_initialized():
+                dist.destroy_process_group()
+
+
+def network(kind, dtype=torch.float64):
+    torch.manual_seed(0)
+    if kind == "convolutional":
+        layers = [BinaryConv2d(2, 4, 3, padding=1, groups=2), nn.Hardtanh(), BinaryConv2d(4, 3, 3), nn.Flatten()]
+        return nn.Sequential(*layers, BinaryLinear(48, 5)).to(dtype)
+    between = nn.BatchNorm1d(9) if kind == "normed" else nn.Linear(9, 9)
+    return nn.Sequential(BinaryLinear(12, 9), nn.Hardtanh(), between, BinaryLinear(9, 5)).to(dtype)
+
+
+def batch(kind, step, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(step)
+    shape = (16, 2, 6, 6) if kind == "convolutional" else (16, 12)
+    inputs = torch.randn(shape, generator=generator, dtype=torch.float64)
+    return inputs.to(dtype), torch.randn(16, 5, generator=generator, dtype=torch.float64).to(dtype)
+
+
+def parts(size, sizes=None):
+    """The rows of every rank."""
+    ends = torch.tensor(sizes or [16 // size] * size).cumsum(0).tolist()
+    return [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def losses(model, kind, step, slices, dtype=torch.float64):
+    inputs, targets = (rows.to(next(model.parameters()).device) for rows in batch(kind, step, dtype))
+    return [(model(inputs[own]) - targets[own]).square().mean() for own in slices]
+
+
+def train(rank, size, *, options, kind="dense", steps=5, sizes=None, dtype=torch.float64, way="qpsbgd", device="cpu"):
+    """Weights after some steps, the last spins, and the bytes sent; one process takes the mean of the ranks' losses."""
+    model = network(kind, dtype).to(device)
+    trained = model
+    if size > 1:
+        trained = DistributedDataParallel(nn.SyncBatchNorm.convert_sync_batchnorm(model))
+    optimizer = KINDS[way](trained, **options)
+    every = parts(size, sizes)
+    for step in range(steps):
+        optimizer.zero_grad()
+        own = every if size == 1 else [every[rank]]
+        torch.stack(losses(trained, kind, step, own, dtype)).mean().backward()
+        optimizer.step()
+    spins = [solution.spins.cpu() for solution in getattr(optimizer, "solutions", [])]
+    weights = {name: value.detach().cpu() for name, value in model.named_parameters() if value in optimizer._layers}
+    sent = dict(optimizer._ranks.sent) if way == "qpsbgd" else {}
+    return {"weights": weights, "spins": spins, "sent": sent}
+
+
+def outcome(model, optimizer):
+    """What a step does: the exception's type and text, or "", and whether weights have changed."""
+    before = [value.detach().clone() for value in optimizer._layers]
+    text = ""
+    try:
+        optimizer.step()
+    except (RuntimeError, ValueError) as error:
+        text = f"{type(error).__name__}: {error}"
+    return text, any(not torch.equal(old, new) for old, new in zip(before, optimizer._layers, strict=True))
+
+
+class Moody(Solver):
+    """Descent that can be broken."""
+
+    broken = False
+
+    def solve(self, family):
+        if self.broken:
+            raise ValueError("out of order")
+        return make_solver("descent").solve(family)
+
+
+class Stateful(Solver):
+    """Counts how often it was asked."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def solve(self, family):
+        self.calls += 1
+        return make_solver("descent").solve(family)
+
+    def state_dict(self):
+        return {"calls": self.calls}
+
+    def load_state_dict(self, state):
+        self.calls = state["calls"]
+
+
+def faulty(rank, size, *, fault, options):
+    """The outcomes of three steps on this rank, the second of them with a fault on rank 1."""
+    ranks.COMPARED_EVERY = 1
+    kind = "dense"
+    model = network(kind)
+    if fault == "model" and rank == 1:
+        model = nn.Sequential(model, BinaryLinear(5, 5).double())
+    options = {**options, **({"lr": 0.3} if fault == "option" and rank == 1 else {})}
+    wrapped = model if fault in ("unwrapped", "model") else DistributedDataParallel(model)
+    optimizer = QPSBGD(model, **options)
+    optimizer.solver = Moody() if fault == "solver" else optimizer.solver
+    found, own = [], parts(size)[rank]
+    for step in range(3):
+        faulted = step == 1 and rank == 1
+        inputs, targets = batch(kind, step)
+        if faulted and fault == "nan":
+            inputs[own.start, 0] = torch.nan
+        optimizer.zero_grad()
+        loss = (wrapped(inputs[own]) - targets[own]).square().mean()
+        if fault == "nan" and options["projection"] == "spins":
+            loss = loss.nan_to_num()
+        loss.backward()
+        if faulted and fault == "weights":
+            with torch.no_grad():
+                optimizer._layers[next(iter(optimizer._layers))].weight[0, 0] += 1e-6
+        if fault == "solver":
+            optimizer.solver.broken = faulted
+        if faulted and fault == "lost":
+            dist.destroy_process_group()
+            break
+        found.append(outcome(model, optimizer))
+        if fault == "lost" and found[-1][0]:
+            break
+    return found
+
+
+def unused_on_some_ranks(rank, size, *, options):
+    """Weights of two layers of which rank 0 uses one more than the others, or of one process that does the same."""
+    torch.manual_seed(0)
+    model = Branches().double()
+    wrapped = DistributedDataParallel(model, find_unused_parameters=True) if size > 1 else model
+    optimizer = QPSBGD(model, **options)
+    for step in range(3):
+        optimizer.zero_grad()
+        inputs, targets = batch("dense", step)
+        own = parts(2)
+        found = [
+            (wrapped(inputs[own[one]], both=one == 0) - targets[own[one]]).square().mean()
+            for one in ([rank] if size > 1 else range(2))
+        ]
+        torch.stack(found).mean().backward()
+        optimizer.step()
+    return {name: value.detach() for name, value in model.named_parameters()}
+
+
+class Branches(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = BinaryLinear(12, 5), BinaryLinear(12, 5)
+
+    def forward(self, x, both):
+        return self.first(x) + self.second(x) if both else self.first(x)
+
+
+def asked(rank, size):
+    """How often this rank asked a solver that keeps a state."""
+    model = network("dense")
+    wrapped, optimizer = DistributedDataParallel(model), QPSBGD(model, solver=Stateful())
+    losses(wrapped, "dense", 0, [parts(size)[rank]])[0].backward()
+    optimizer.step()
+    return optimizer.solver.calls, [weight.detach() for weight in optimizer._layers]
+
+
+def observed(rank, size, *, options):
+    """The figures of a monitor that only rank 0 has."""
+    model = network("dense")
+    wrapped, seen = DistributedDataParallel(model), []
+    optimizer = QPSBGD(model, **options)
+    monitor = Monitor(model, optimizer, seen.extend) if rank == 0 else None
+    for step in range(2):
+        optimizer.zero_grad()
+        losses(wrapped, "dense", step, [parts(size)[rank]])[0].backward()
+        optimizer.step()
+    if monitor is not None:
+        monitor.close()
+    return [sorted(one.figures) for one in seen], [weight.detach() for weight in optimizer._layers]
+
+
+def scaled(rank, size, *, options, overflow):
+    """Weights after a step with a GradScaler that finds gradients infinite on no rank, on all, or only on rank 1."""
+    model = network("dense", torch.float32)
+    wrapped = DistributedDataParallel(model)
+    optimizer, scaler = QPSBGD(model, **options), torch.amp.GradScaler("cpu", init_scale=2.0**8)
+    before = [weight.detach().clone() for weight in optimizer._layers]
+    loss = losses(wrapped, "dense", 0, [parts(size)[rank]], torch.float32)[0]
+    scaler.scale(loss * (torch.inf if overflow == "all" and rank == 1 else 1)).backward()
+    if overflow == "one":  # as a scaler would leave it
+        optimizer.grad_scale, optimizer.found_inf = torch.tensor(2.0**8), torch.tensor(float(rank == 1))
+        optimizer.step()
+    else:
+        scaler.step(optimizer)
+        scaler.update()
+    after = [weight.detach() for weight in optimizer._layers]
+    return after, all(torch.equal(*pair) for pair in zip(before, after, strict=True))
+
+
+def resumed(rank, size, *, options, folder, stop):
+    """Weights of a run that saves itself on every rank, stopped after some steps or not."""
+    model = network("dense")
+    optimizer = QPSBGD(model, **options)
+    with Checkpoint(f"{folder}/rank{rank}.pt", model=model, optimizer=optimizer) as run:
+        wrapped = DistributedDataParallel(model)
+        for step in run.steps(stop):
+            optimizer.zero_grad()
+            losses(wrapped, "dense", step, [parts(size)[rank]])[0].backward()
+            optimizer.step()
+    return [weight.detach() for weight in optimizer._layers]
+
+
+def sharded(rank, size, *, way, optimizer):
+    """The error of an optimiser for a model that FSDP has sharded."""
+    model = nn.Sequential(BinaryLinear(12, 8), nn.Hardtanh(), BinaryLinear(8, 5))
+    if way == "fully_shard":
+        from torch.distributed.fsdp import fully_shard
+
+        fully_shard(model, mesh=dist.init_device_mesh("cpu", (size,)))
+    else:
+        from torch.distributed.fsdp import FullyShardedDataParallel
+
+        model = FullyShardedDataParallel(model, device_id=torch.device("cpu"), use_orig_params=way == "original")
+    try:
+        optimizer(model)
+    except (TypeError, ValueError) as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
