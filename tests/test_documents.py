@@ -91,6 +91,8 @@ def test_the_reference_has_every_public_name(path, site):
         value = getattr(package, public)
         homes = {f"{name}.{public}", f"qpsbgd.{public}", f"{getattr(value, '__module__', '')}.{public}"}
         assert public == "__version__" or any(f'id="{home}"' in text for home in homes), public
+    for solver in getattr(package, "SOLVERS", ()):
+        assert f'id="{solver}"' in text, solver
 
 
 @pytest.mark.slow
