@@ -18,12 +18,10 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
-from torch.optim.lr_scheduler import CosineAnnealingLR
 from torch.optim.swa_utils import update_bn
 from tqdm import tqdm
 
 from qpsbgd.nn import BinaryLinear
-from qpsbgd.optim.layerwise import real_optimizer
 from qpsbgd.optim.qpsbgd import QPSBGD
 from qpsbgd.optim.step import Projection
 from qpsbgd.solvers import Solver
@@ -37,11 +35,11 @@ CHUNK = 8192
 
 @final
 class _Training:
-    """The optimisers of a network: QP-SBGD for its binary weights, AdamW for its batch norms."""
+    """The optimiser of a network: QP-SBGD for its binary weights, AdamW for its batch norms."""
 
     def __init__(self, body: nn.Sequential, estimator: BinaryNetworkEstimator, steps: int | None) -> None:
         self._body = body
-        self._binary = QPSBGD(
+        self._optimizer = QPSBGD(
             body,
             lr=estimator.learning_rate,
             projection=estimator.projection,
@@ -49,23 +47,18 @@ class _Training:
             clip="range",
             steps=steps,
             relative=True,
+            real={"lr": estimator.real_learning_rate},
         )
-        self._real = real_optimizer(body, beside=self._binary, kind=torch.optim.AdamW, lr=estimator.real_learning_rate)
-        self._schedule = None if steps is None else CosineAnnealingLR(self._real, steps)
 
     def epoch(self, inputs: Tensor, targets: Tensor, batches: Sequence[Rows], loss: Any) -> float:
         """One step per batch of row numbers; returns the mean loss."""
         self._body.train()
         total = 0.0
         for rows in map(torch.from_numpy, batches):
-            self._binary.zero_grad()
-            self._real.zero_grad()
+            self._optimizer.zero_grad()
             value = loss(self._body(inputs[rows]), targets[rows])
             value.backward()
-            self._binary.step()
-            self._real.step()
-            if self._schedule is not None:
-                self._schedule.step()
+            self._optimizer.step()
             total += value.item() * len(rows)
         return total / sum(map(len, batches))
 
@@ -196,7 +189,7 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
 
         It takes rows as `predict` does, and returns the classes' scores in the order of `classes_`, or the targets.
         """
-        from qpsbgd.deploy import pack  # type: ignore[import-not-found, unused-ignore]  # where it is not there yet
+        from qpsbgd.deploy import pack
 
         check_is_fitted(self, "network_")
         pack(self.network_.eval(), path)
