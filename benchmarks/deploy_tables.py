@@ -40,6 +40,6 @@ def deployed_times():
         f'{markdown(head, body)}\n\nNetworks 784-512-512-10; "busy" is beside one more process that keeps a core busy. '
         f"At batch 1 the fully binary network is {ratios}. The load of this machine with {cores} "
         f"cores was {loads} before the measurements; programs take turns, so that it hits all of them. "
-        "All run on one thread, except the products of real numbers in a packed model, which numpy's BLAS may spread over "
-        "several: on a machine as loaded as this one its threads get in each other's way."
+        "All run on one thread, except the products of real numbers in a packed model, which numpy's BLAS may spread "
+        "over several: on a machine as loaded as this one its threads get in each other's way."
     )
