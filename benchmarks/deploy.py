@@ -4,9 +4,10 @@ Three networks: 784-512-512-10 with binary inputs and activations, the same with
 for one epoch, and a CNN with binary inputs and activations, trained on 10,000 images. Each is packed, compiled from C
 and exported to ONNX; sizes are those of the files, classes are compared image by image.
 
-Times are medians of single calls on one thread, all programs taking turns in one process, so that a slow moment hits
-all of them; float32 networks have the same widths, with ReLU. Everything is timed twice: without, and beside one more
-process that keeps a core busy. The load of the machine before each is recorded.
+Times are medians of single calls on one thread; only products of real numbers in packed models use as many as numpy
+takes. All programs take turns in one process, so that a slow moment hits all of them; float32 networks have the same
+widths, with ReLU. Everything is timed twice: without, and beside one more process that keeps a core busy. The load of
+the machine before each is recorded.
 
     python benchmarks/deploy.py        writes benchmarks/results/deploy.json; needs gcc or clang, MNIST and onnxruntime
 """

@@ -30,7 +30,7 @@ def deployed_bytes():
 def deployed_times():
     """Medians of one call, in columns of batch and load."""
     rows = results("deploy")["times"]
-    head = ["µs per call, one thread", *(f"batch {row['batch']}{', busy' if row['busy'] else ''}" for row in rows)]
+    head = ["µs per call", *(f"batch {row['batch']}{', busy' if row['busy'] else ''}" for row in rows)]
     body = [[name, *(f"{row['microseconds'][name]:.0f}" for row in rows)] for name in rows[0]["microseconds"]]
     first = rows[0]
     ratios = enumerated(f"{ratio:.0f} times faster than {name}" for name, ratio in first["times_faster"].items())
@@ -39,5 +39,7 @@ def deployed_times():
     return (
         f'{markdown(head, body)}\n\nNetworks 784-512-512-10; "busy" is beside one more process that keeps a core busy. '
         f"At batch 1 the fully binary network is {ratios}. The load of this machine with {cores} "
-        f"cores was {loads} before the measurements; programs take turns, so that it hits all of them."
+        f"cores was {loads} before the measurements; programs take turns, so that it hits all of them. "
+        "All run on one thread, except the products of real numbers in a packed model, which numpy's BLAS may spread "
+        "over several: on a machine as loaded as this one its threads get in each other's way."
     )

@@ -34,9 +34,10 @@ _AT_ONCE = 2**22  # numbers of patches
 
 @final
 class PackedModel:
-    """A trained network that runs without torch, on one core; other Python threads may run meanwhile.
+    """A trained network that runs without torch.
 
-    Layers whose inputs are ±1 compute with XOR and population counts, the others in float32.
+    Layers whose inputs are ±1 compute with XOR and population counts, on one core, and other Python threads may run
+    meanwhile. The others compute in float32, with numpy's matrix products and as many threads as those use.
 
     Attributes:
         operations: What it computes, one after the other.
