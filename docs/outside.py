@@ -58,11 +58,10 @@ def linked(text: str, folder: Path, repository: str | None) -> str:
 
 def examples() -> str:
     """All examples on one page: what each does, and its code."""
-    parts = ["# Examples\n\nScripts in the folder `examples`; each takes seconds and needs no token."]
+    parts = ["# Examples\n\nScripts in the folder `examples`. Each takes seconds and needs no licence or token."]
     for path in EXAMPLES:
         code = path.read_text(encoding="utf-8")
         purpose = ast.get_docstring(ast.parse(code)) or ""
-        title = path.stem[3:].replace("_", " ").capitalize()
         body = code.split('"""', 2)[2].strip()
-        parts.append(f'## {title} {{#{path.stem}}}\n\n{purpose}\n\n```python title="{path.name}"\n{body}\n```')
+        parts.append(f"## {path.name} {{#{path.stem}}}\n\n{purpose}\n\n```python\n{body}\n```")
     return "\n\n".join(parts)
