@@ -253,6 +253,7 @@ def test_without_scikit_learn_the_line_to_install_is_told():
 @both
 def test_a_packed_network_predicts_the_same(kind, data, tmp_path):
     from qpsbgd import deploy
+
     X, y = data
     model = kind(**SMALL).fit(X, y)
     model.to_packed(tmp_path / "model.qpsbgd")
