@@ -139,13 +139,19 @@ LARGEST = {"dwave tabu": 5000, "simulated-bifurcation": 3000, "gurobi": 200}
 """Most variables: the size-limited licence of Gurobi, and dense matrices of the others, which take most of the time."""
 
 
+MOST_COUPLINGS = {"dwave SA": 1_000_000, "OpenJij SA": 300_000}
+"""Reading more takes them longer than the time."""
+
+
 def measured(kind, name, problem, known=()):
     """One result per solver and limit that is not known yet: the lowest energy, and the seconds that it took."""
     n = problem.num_spins
     seconds = QUICK_SECONDS if n <= 500 else SECONDS
     model = model_of(problem)
     solvers = {("auto", seconds): auto} | {
-        (peer, seconds): solve for peer, solve in PEERS.items() if n <= LARGEST.get(peer, n)
+        (peer, seconds): solve
+        for peer, solve in PEERS.items()
+        if n <= LARGEST.get(peer, n) and problem.num_couplings <= MOST_COUPLINGS.get(peer, np.inf)
     }
     if kind == "graph":
         solvers = {("auto", seconds / 10): auto} | solvers
