@@ -2,8 +2,9 @@
 
 Instances of `instances.py`: QUBOs after Beasley and Palubeckis, and graphs like those of the G-set. Every solver has
 one thread and the same time, its own reading of the problem included. On graphs `auto` also gets a tenth of that time.
-Annealers make reads as long as fit four times into the time, of at most 10,000 sweeps, and repeat them while there is
-time. What a solver cannot take within its time or its licence is left out.
+Annealers make four reads of as many sweeps as fit into the time, or more reads of 10,000 sweeps (OpenJij: 1,000, its
+default; more do not help), in one call, without a seed: with one, all reads of OpenJij are the same. What a solver
+cannot take within its time or its licence is left out.
 
 Seconds are those of the processor, which on an idle machine are those of the clock. Where other processes take their
 share, solvers that look at the clock get a limit that is longer by the share just measured, and `auto` is run again
@@ -93,26 +94,20 @@ def auto(problem, model, seconds):
         limit *= seconds / taken
 
 
-def annealer(sampler, problem, model, seconds):
-    """Reads of as many sweeps as fit four times, while there is time; the first, short one shows how long they take."""
+def annealer(sampler, most, problem, model, seconds):
+    """One call of four reads or more, with as many sweeps as shorter calls before the clock starts show to fit."""
+    sweeps, short = 10, sampled(sampler, model, 1, 1)[1]
+    while (longer := sampled(sampler, model, sweeps, 1)[1] - short) < 0.1 * seconds and sweeps < 10_000:
+        sweeps *= 4
+    per_sweep, left = max(longer, 1e-6) / sweeps, max(seconds - short, 0.1 * seconds)
+    sweeps = int(np.clip(left / 4 / per_sweep, 1, most))
+    return sampled(sampler, model, sweeps, max(1, round(left / (sweeps * per_sweep))))
+
+
+def sampled(sampler, model, sweeps, reads):
     begin = time.process_time()
-    best, sweeps, count = sampled(sampler, model, 10, 0), 10, 1
-    per_sweep = (time.process_time() - begin) / 10
-    while True:
-        left = seconds - (time.process_time() - begin)
-        if count == 1:
-            sweeps = int(np.clip(left / 4 / per_sweep, 10, 10_000))
-        if left < 0.9 * per_sweep * sweeps:
-            return best, time.process_time() - begin
-        start = time.process_time()
-        found = sampled(sampler, model, sweeps, count)
-        per_sweep, count = (time.process_time() - start) / sweeps, count + 1
-        best = min(best, found, key=problem.energy)
-
-
-def sampled(sampler, model, sweeps, seed):
-    found = sampler.sample(model, num_sweeps=sweeps, num_reads=1, seed=seed).first.sample
-    return np.array([found[v] for v in range(len(found))])
+    found = sampler.sample(model, num_sweeps=sweeps, num_reads=reads).first.sample
+    return np.array([found[v] for v in range(len(found))]), time.process_time() - begin
 
 
 def tabu(problem, model, seconds):
@@ -134,9 +129,9 @@ def gurobi(problem, model, seconds):
 
 
 PEERS = {
-    "dwave SA": functools.partial(annealer, SimulatedAnnealingSampler()),
+    "dwave SA": functools.partial(annealer, SimulatedAnnealingSampler(), 10_000),
     "dwave tabu": tabu,
-    "OpenJij SA": functools.partial(annealer, openjij.SASampler()),
+    "OpenJij SA": functools.partial(annealer, openjij.SASampler(), 1_000),
     "simulated-bifurcation": bifurcation,
     "gurobi": gurobi,
 }
@@ -144,17 +139,25 @@ LARGEST = {"dwave tabu": 5000, "simulated-bifurcation": 3000, "gurobi": 200}
 """Most variables: the size-limited licence of Gurobi, and dense matrices of the others, which take most of the time."""
 
 
-def measured(kind, name, problem):
-    """One result per solver: the lowest energy, and the seconds that it took."""
+MOST_COUPLINGS = {"dwave SA": 1_000_000, "OpenJij SA": 300_000}
+"""Reading more takes them longer than the time."""
+
+
+def measured(kind, name, problem, known=()):
+    """One result per solver and limit that is not known yet: the lowest energy, and the seconds that it took."""
     n = problem.num_spins
     seconds = QUICK_SECONDS if n <= 500 else SECONDS
     model = model_of(problem)
     solvers = {("auto", seconds): auto} | {
-        (peer, seconds): solve for peer, solve in PEERS.items() if n <= LARGEST.get(peer, n)
+        (peer, seconds): solve
+        for peer, solve in PEERS.items()
+        if n <= LARGEST.get(peer, n) and problem.num_couplings <= MOST_COUPLINGS.get(peer, np.inf)
     }
     if kind == "graph":
         solvers = {("auto", seconds / 10): auto} | solvers
     for (solver, limit), solve in solvers.items():
+        if (name, solver, limit) in known:
+            continue
         spins, taken = solve(problem, model, limit)
         row = {"kind": kind, "instance": name, "variables": n, "couplings": len(problem.indices) // 2}
         row |= {"solver": solver, "limit": limit, "seconds": taken, "energy": float(problem.energy(np.round(spins)))}
@@ -191,9 +194,9 @@ def main():
         make_solver("auto", rounds=3).solve_sparse(tiny)
     for kind, named in (("dense", DENSE), ("graph", GRAPHS)):
         for name, make in named.items():
-            if name not in [row["instance"] for row in found["results"]]:
-                found["results"] += measured(kind, name, make())
-                write_json(TARGET, found)
+            known = {(row["instance"], row["solver"], row["limit"]) for row in found["results"]}
+            found["results"] += measured(kind, name, make(), known)
+            write_json(TARGET, found)
 
 
 if __name__ == "__main__":

@@ -4,36 +4,44 @@ import numpy as np
 from tables import markdown, measured, results
 
 
-def _gaps(kind):
-    """Of every instance: solver and time → how far its energy is above the best of all, in per mille of that."""
-    rows = [row for row in results("general_qubo")["results"] if row["kind"] == kind]
+def _found(kind):
+    """Of every instance: solver and time → how far its energy is above the best of all, in ‰ of that, and seconds."""
     named = {}
-    for row in rows:
-        named.setdefault(row["instance"], {})[row["solver"], row["limit"]] = row["energy"]
-    best = {name: min(found.values()) for name, found in named.items()}
-    return {
-        name: {key: 1000 * (energy - best[name]) / abs(best[name]) for key, energy in found.items()}
-        for name, found in named.items()
-    }
+    for row in results("general_qubo")["results"]:
+        if row["kind"] == kind:
+            named.setdefault(row["instance"], {})[row["solver"], row["limit"]] = row["energy"], row["seconds"]
+    for found in named.values():
+        best = min(energy for energy, _ in found.values())
+        found |= {key: (1000 * (energy - best) / abs(best), seconds) for key, (energy, seconds) in found.items()}
+    return named
 
 
-def _cells(gaps, keys):
-    return ["–" if key not in gaps else "best" if gaps[key] == 0 else f"{gaps[key]:.2f}" for key in keys]
+def _cell(gap, seconds, limit):
+    """The gap, and the time where that was far longer or shorter than it should be."""
+    text = "best" if gap == 0 else f"{gap:.2f}"
+    return text if 0.5 * limit <= seconds <= 1.5 * limit else f"{text} ({seconds:.1f} s)"
 
 
 def dense_problems():
-    gaps = {name: {solver: gap for (solver, _), gap in found.items()} for name, found in _gaps("dense").items()}
-    solvers = list(dict.fromkeys(solver for found in gaps.values() for solver in found))
-    return markdown(["instance", *solvers], [[name, *_cells(found, solvers)] for name, found in gaps.items()])
+    named = _found("dense")
+    solvers = list(dict.fromkeys(solver for found in named.values() for solver, _ in found))
+    body = []
+    for name, found in named.items():
+        cells = {solver: _cell(*outcome, limit) for (solver, limit), outcome in found.items()}
+        body.append([name, *(cells.get(solver, "–") for solver in solvers)])
+    return markdown(["instance", *solvers], body)
 
 
 def graph_problems():
-    gaps = _gaps("graph")
-    keys = list(dict.fromkeys(key for found in gaps.values() for key in found))
-    body = [[name, *_cells(found, keys)] for name, found in gaps.items()]
-    means = [f"{np.mean([found[key] for found in gaps.values() if key in found]):.2f}" for key in keys]
-    count = [sum(key in found for found in gaps.values()) for key in keys]
-    means = [mean if many == len(gaps) else f"{mean} (of {many})" for mean, many in zip(means, count, strict=True)]
+    named = _found("graph")
+    keys = list(dict.fromkeys(key for found in named.values() for key in found))
+    body = [
+        [name, *(_cell(*found[key], key[1]) if key in found else "–" for key in keys)] for name, found in named.items()
+    ]
+    means = []
+    for key in keys:
+        gaps = [found[key][0] for found in named.values() if key in found]
+        means.append(f"{np.mean(gaps):.2f}" + (f" (of {len(gaps)})" if len(gaps) < len(named) else ""))
     return markdown(["graph", *(f"{solver}, {limit:g} s" for solver, limit in keys)], [*body, ["mean", *means]])
 
 

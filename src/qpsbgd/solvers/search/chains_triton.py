@@ -17,6 +17,7 @@ import triton
 import triton.language as tl
 
 from qpsbgd.qubo.sparse import SparseIsing
+from qpsbgd.solvers.search.sparse_kernels import coloured
 
 Array = np.ndarray[Any, Any]
 
@@ -52,7 +53,7 @@ class Tiles:
     def of(cls, problem: SparseIsing, tile: int = TILE) -> Tiles:
         """The tiles of `problem`, each as high as a typical colour has spins."""
         n, indptr = problem.num_spins, problem.indptr
-        degrees, colours = np.diff(indptr), coloured(problem)
+        degrees, colours = np.diff(indptr), coloured(indptr, problem.indices)
         sizes = np.bincount(colours)
         height = min(tile, 1 << (n // len(sizes)).bit_length() - 1)
         width = max(1, min(tile // height, 1 << int(degrees.max()).bit_length() - 1 if degrees.any() else 1))
@@ -74,17 +75,6 @@ class Tiles:
         indices, couplings = np.zeros(begins[-1], np.int32), np.zeros(begins[-1], np.float32)
         indices[at], couplings[at] = problem.indices, problem.couplings
         return cls(spins, begins[:-1], steps, indices, couplings, height, width)
-
-
-def coloured(problem: SparseIsing) -> Array:
-    """A colour per spin, from 0 on, each the first that no coupled spin before it has."""
-    colours = np.full(problem.num_spins, -1)
-    for i in range(problem.num_spins):
-        near = colours[problem.indices[problem.indptr[i] : problem.indptr[i + 1]]]
-        taken = np.zeros(len(near) + 1, bool)
-        taken[near[(near >= 0) & (near < len(taken))]] = True
-        colours[i] = taken.argmin()
-    return colours
 
 
 @triton.jit

@@ -32,6 +32,23 @@ def set_fields(indptr: Array, indices: Array, couplings: Array, linear: Array, s
 
 
 @_kernel
+def coloured(indptr: Array, indices: Array) -> Array:
+    """A colour per spin, from 0 on, each the first that no coupled spin before it has."""
+    n = len(indptr) - 1
+    colours = np.full(n, -1)
+    seen = np.full(n + 1, -1)  # which spin last saw a colour beside it
+    for i in range(n):
+        for at in range(indptr[i], indptr[i + 1]):
+            if colours[indices[at]] >= 0:
+                seen[colours[indices[at]]] = i
+        colour = 0
+        while seen[colour] == i:
+            colour += 1
+        colours[i] = colour
+    return colours
+
+
+@_kernel
 def flip(indptr: Array, indices: Array, couplings: Array, fields: Array, spins: Array, i: int) -> None:
     """Flip spin i and bring the fields of its neighbours up to date."""
     change = -2 * spins[i]
