@@ -36,8 +36,9 @@ check: install ## Lint and check types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# Not --quiet: it hides the warnings from --strict as well.
 docs: install ## Build the documentation into site/; any warning is an error
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: install ## Measure the CPU figures in docs/ (QPSBGD_DATA: folder with mnist/, adult/, planetoid/)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt simulated-bifurcation openjij

@@ -74,7 +74,7 @@ def test_the_tutorial_runs_from_top_to_bottom(tmp_path, monkeypatch):
 def site(tmp_path_factory):
     """The site, built as `make docs` builds it."""
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", folder]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", folder]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     return folder
 
