@@ -17,6 +17,7 @@ from pathlib import Path
 
 import instances
 import numpy as np
+import torch
 
 from qpsbgd.solvers import make_solver
 from qpsbgd_paper.framework.result_files import environment, write_json
@@ -26,7 +27,8 @@ INSTANCES = {
     "bqp 2500, 10 %": lambda: instances.bqp(2500),
     "random 2000, degree 20": lambda: instances.random_graph(2000, 19.99),
 }
-RUNS = [(chains, sweeps) for chains in (4096, 16384) for sweeps in (100, 300, 1000, 3000)]
+RUNS = [(chains, sweeps) for chains in (4096, 8192) for sweeps in (100, 200, 400, 800)]
+SEEDS = 3
 
 
 def cpu_energy(name):
@@ -36,11 +38,16 @@ def cpu_energy(name):
     return min((row["energy"] for row in rows if row["instance"] == name), default=None)
 
 
-def measured(name, problem, chains, sweeps):
-    begin = time.perf_counter()
-    solution = make_solver("gpu-annealing", chains=chains, sweeps=sweeps).solve_sparse(problem)
-    row = {"instance": name, "chains": chains, "sweeps": sweeps, "seconds": time.perf_counter() - begin}
-    row |= {"energy": float(solution.energies), "cpu_energy": cpu_energy(name)}
+def measured(name, problem, chains, sweeps, seeds=SEEDS):
+    """Seconds and energies of some calls with different seeds."""
+    seconds, energies = [], []
+    for seed in range(seeds):
+        begin = time.perf_counter()
+        solution = make_solver("gpu-annealing", chains=chains, sweeps=sweeps, seed=seed).solve_sparse(problem)
+        seconds.append(time.perf_counter() - begin)
+        energies.append(float(solution.energies))
+    row = {"instance": name, "chains": chains, "sweeps": sweeps, "seconds": seconds, "energies": energies}
+    row["cpu_energy"] = cpu_energy(name)
     print(row, flush=True)
     return row
 
@@ -66,9 +73,10 @@ def main(target):
     found = []
     for name, make in INSTANCES.items():
         problem = make()
-        measured(name, problem, 32, 1)
+        measured(name, problem, 32, 1, seeds=1)
         found += [measured(name, problem, chains, sweeps) for chains, sweeps in RUNS]
-    write_json(target, {"made with": environment(), "results": found})
+    device = torch.cuda.get_device_name()
+    write_json(target, {"made with": environment(), "settings": {"device": device, "seeds": SEEDS}, "results": found})
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """Tables of single problems: QUBOs, graphs, a million variables, and chains on a GPU."""
 
+import statistics
+
 import numpy as np
 from tables import markdown, measured, results
 
@@ -62,15 +64,24 @@ def problem_sizes():
 def gpu_chains():
     if not (found := measured(["gpu_chains"])):
         return "Not measured yet."
+    rows = found["gpu_chains"]["results"]
+    best = {}
+    for row in rows:
+        best[row["instance"]] = min([best.get(row["instance"], 0), *row["energies"], row["cpu_energy"] or 0])
     body = [
         [
             row["instance"],
             f"{row['chains']:,}",
             f"{row['sweeps']:,}",
-            f"{row['seconds']:.2f} s",
-            f"{row['energy']:.0f}",
-            "–" if row["cpu_energy"] is None else f"{row['cpu_energy']:.0f}",
+            f"{statistics.median(row['seconds']):.2f} s",
+            f"{sum(energy <= best[row['instance']] for energy in row['energies'])} of {len(row['energies'])}",
+            f"{100 * (1 - statistics.mean(row['energies']) / best[row['instance']]):.3f} %",
         ]
-        for row in found["gpu_chains"]["results"]
+        for row in rows
     ]
-    return markdown(["instance", "chains", "sweeps", "time", "lowest energy", "lowest on a CPU"], body)
+    head = ["instance", "chains", "sweeps", "time", "lowest known energy found", "mean gap to it"]
+    known = "; ".join(
+        f"{name}: {energy:.0f} (on a CPU {next(row['cpu_energy'] for row in rows if row['instance'] == name):.0f})"
+        for name, energy in best.items()
+    )
+    return f"{found['gpu_chains']['settings']['device']}. Lowest energies: {known}.\n\n{markdown(head, body)}"

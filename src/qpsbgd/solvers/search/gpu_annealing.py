@@ -59,7 +59,7 @@ class GpuAnnealing(SparseSolver):
             raise ImportError('the solver "gpu-annealing" needs Triton: pip install triton') from error
         device = "cpu" if _interpreted() else "cuda"
         typical = math.sqrt(float(problem.couplings @ problem.couplings) / problem.num_spins)
-        temperatures = cooling(typical, hot=1.0, sweeps=self.sweeps)
+        temperatures = cooling(typical, hot=0.6, sweeps=self.sweeps)
         spins, _ = Chains(problem, device).annealed(temperatures, chains=self.chains, seed=self.seed)
         energy = torch.tensor([float(problem.energy(spins))], dtype=torch.float64)
         stats = {"solver": "gpu-annealing", "chains": self.chains}
