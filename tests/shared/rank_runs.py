@@ -24,6 +24,9 @@ class Processes:
     """Processes that wait for work; `run` gives it to the first so many of them, as ranks of one group."""
 
     def __init__(self):
+        self._start()
+
+    def _start(self):
         context = get_context("spawn")
         self._pipes, self._processes = [], []
         for _ in range(MOST):
@@ -39,18 +42,19 @@ class Processes:
             for rank, pipe in enumerate(self._pipes[:size]):
                 pipe.send((function, rank, size, Path(folder) / "store", arguments))
             answers = []
-            for pipe in self._pipes[:size]:
-                assert pipe.poll(120), "a rank did not answer"
+            for rank, pipe in enumerate(self._pipes[:size]):
+                if not pipe.poll(120):
+                    self.close()
+                    self._start()
+                    raise AssertionError(f"rank {rank} did not answer")
                 answers.append(pipe.recv())
         for answer in answers:
             assert answer[0] != "failed", answer[1]
         return [answer[1] for answer in answers]
 
     def close(self):
-        for pipe in self._pipes:
-            pipe.send(None)
         for process in self._processes:
-            process.join(30)
+            process.kill()
 
 
 def _serve(pipe):
