@@ -239,7 +239,8 @@ class _Run:
                 spins = completed(search.best[0])
                 self._offer(spins, self._energy(spins))
                 # A round that would not end in time is made shorter.
-                most = max(1.0, 0.9 * self._left() * search.last_sweeps / (time.monotonic() - begin))
+                per_sweep = (time.monotonic() - begin) / (search.last_sweeps + arena.fixed_sweeps)
+                most = max(1.0, 0.9 * self._left() / per_sweep - arena.fixed_sweeps)
 
     def _energy(self, spins: Array) -> float:
         return float((self.problem.linear + self.problem.fields(spins)) @ spins) / 2
