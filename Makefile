@@ -23,11 +23,11 @@ paper: install ## Run all experiments of the paper and write a report (about 40 
 	$(BIN)/qpsbgd run all
 	$(BIN)/qpsbgd report
 
-test: install ## Run the core tests (under three minutes on two cores)
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+test: install ## Run the core tests (about five minutes on two cores)
+	$(BIN)/python -m pytest -n 2 --durations 15 -m "not slow"
 
 test-slow: install ## Run the rest: examples, whole experiments, the page in a browser
-	$(BIN)/python -m pytest -n 2 -m slow
+	$(BIN)/python -m pytest -n 2 --durations 15 -m slow
 
 test-all: test test-slow ## Run all tests
 

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # for the modules beside this on
 
 import numpy as np
 from deploy_tables import deployed_bytes, deployed_classes, deployed_times
-from problem_tables import dense_problems, gpu_chains, graph_problems, problem_sizes
+from problem_tables import dense_problems, gpu_chains, graph_problems, problem_sizes, time_figure
 from scaling_tables import billion, measured_growth, ranks, sampled
 from tables import ROOT, markdown, measured, results
 from training_tables import (
@@ -364,6 +364,7 @@ def pictures():
     long["cases"] = long["cases"][-1:]
     found["digits.svg"] = series_svg(long, long["series"][0]).encode()
     found["training.svg"] = svg(training_figure, name="training").encode()
+    found["time_to_target.svg"] = svg(time_figure, name="time_to_target").encode()
     found["chip.svg"] = figure_svg(chip(), name="chip").encode()
     return found
 

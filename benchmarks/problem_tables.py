@@ -3,7 +3,11 @@
 import statistics
 
 import numpy as np
+from matplotlib.figure import Figure
 from tables import markdown, measured, results
+
+from qpsbgd_paper.report.rendering import ink, tidy
+from qpsbgd_paper.report.styles import KNOWN, RED
 
 
 def _found(kind):
@@ -85,3 +89,37 @@ def gpu_chains():
         for name, energy in best.items()
     )
     return f"{found['gpu_chains']['settings']['device']}. Lowest energies: {known}.\n\n{markdown(head, body)}"
+
+
+LOOKS = {
+    "auto": {"color": RED, "marker": "o", "linewidth": 2.4, "zorder": 5},
+    "dwave SA": {"color": KNOWN["bc-adam"].colour, "marker": "s"},
+    "dwave tabu": {"color": KNOWN["bc-sgd"].colour, "marker": "^"},
+}
+
+
+def time_figure():
+    """The gap to the lowest known energy against time, one panel per instance."""
+    rows = results("time_to_target")["results"]
+    known = [row for name in ("general_qubo", "time_to_target") for row in results(name)["results"]]
+    names = list(dict.fromkeys(row["instance"] for row in rows))
+    figure = Figure(figsize=(9.3, 2.9), layout="constrained")
+    for axes, name in zip(figure.subplots(1, len(names)), names, strict=True):
+        best = min(row["energy"] for row in known if row["instance"] == name)
+        for solver, look in LOOKS.items():
+            own = {}
+            for row in rows:
+                if (row["instance"], row["solver"]) == (name, solver):
+                    own.setdefault(row["limit"], []).append((row["seconds"], 100 * (1 - row["energy"] / best)))
+            if own:
+                x, y = zip(*(np.mean(points, axis=0) for points in own.values()), strict=True)
+                axes.plot(x, np.maximum(y, 1e-3), label=solver, **{"linewidth": 1.3, "markersize": 5, **look})
+        tidy(axes, log="xy")
+        axes.set_title(name, fontsize=9, loc="left", color=ink())
+        axes.set_xlabel("seconds", fontsize=9)
+        axes.set_ylim(8e-4, None)
+        axes.tick_params(labelsize=8)
+    first = figure.axes[0]
+    first.set_ylabel("gap to the lowest known energy, %", fontsize=9)
+    figure.legend(*first.get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    return figure
