@@ -27,7 +27,7 @@ test: install ## Run the core tests (about five minutes on two cores)
 	$(BIN)/python -m pytest -n 2 --durations 15 -m "not slow"
 
 test-slow: install ## Run the rest: examples, whole experiments, the page in a browser
-	$(BIN)/python -m pytest -n 2 --durations 15 -m slow
+	$(BIN)/python -m pytest -n 2 --durations 15 -m slow $(TESTS)
 
 test-all: test test-slow ## Run all tests
 
