@@ -1,7 +1,8 @@
 """One problem made ready for the moves of the portfolio: anneal, reheat, tabu moves, the best parts of two answers.
 
 Every move takes spins (n,) int8 and gives spins and their energy, without a constant. Couplings are searched in single
-precision; sparse answers are brought to a local minimum in double precision.
+precision, numbers beyond its range times a power of two; sparse answers are brought to a local minimum in double
+precision.
 """
 
 from __future__ import annotations
@@ -84,6 +85,9 @@ class SparseArena(Arena):
 
     def __init__(self, problem: SparseIsing) -> None:
         n = problem.num_spins
+        factor = _factor(problem.couplings, problem.linear)
+        if factor != 1:
+            problem = problem * factor
         self.linear = problem.linear
         self.typical = math.sqrt(float(problem.couplings @ problem.couplings) / n)
         self.rows = (problem.indptr, problem.indices, problem.couplings)
@@ -144,6 +148,9 @@ class DenseArena(Arena):
     """A problem with a full matrix of couplings in single precision, (n, n), zero on the diagonal."""
 
     def __init__(self, couplings: Array, linear: Array) -> None:
+        factor = _factor(couplings, linear)
+        if factor != 1:
+            couplings, linear = couplings * factor, linear * factor
         self.couplings = np.ascontiguousarray(couplings, np.float32)
         self.linear = linear
         n = len(linear)
@@ -196,3 +203,11 @@ class DenseArena(Arena):
 
     def _energy(self, spins: Array) -> float:
         return float((self.linear + self._fields(spins).astype(np.float64)) @ spins.astype(np.float64)) / 2
+
+
+def _factor(couplings: Array, linear: Array) -> float:
+    """1 for numbers that single precision can hold; otherwise the power of two that makes the largest about 1."""
+    largest = max(float(np.abs([part.min(), part.max()]).max()) for part in (couplings, linear) if part.size)
+    if largest == 0 or 1e-20 < largest < 1e30:
+        return 1.0
+    return math.ldexp(1.0, max(-1000, min(1000, -math.frexp(largest)[1])))

@@ -185,6 +185,7 @@ class _Run:
         self.energy, self.proven, self.rounds = math.inf, False, 0
         self._lock, self._compiled = threading.Lock(), threading.Event()
         self._error: BaseException | None = None
+        self._ended = False
 
     def made(self) -> _Run:
         """This run when it has ended, on time."""
@@ -192,7 +193,8 @@ class _Run:
             if self.seconds is None:
                 self._search(stop)
                 return self
-            # What a thread compiles or computes when the time is up goes on behind the answer, and is of use later.
+            # What a thread compiles when the time is up goes on behind the answer, and is of use later; what it finds
+            # then no longer changes the answer.
             worker = threading.Thread(target=self._guarded, args=(stop,))
             worker.start()
             try:
@@ -200,6 +202,8 @@ class _Run:
                 worker.join(self._left() + GRACE)
             finally:
                 stop.fill(1)
+                with self._lock:
+                    self._ended = True
         if self._error is not None:
             raise self._error
         return self
@@ -207,10 +211,10 @@ class _Run:
     def _left(self) -> float:
         return math.inf if self.seconds is None else self.seconds - (time.monotonic() - self.begin)
 
-    def _offer(self, spins: Array, energy: float) -> None:
+    def _offer(self, spins: Array, energy: float, *, proven: bool = False) -> None:
         with self._lock:
-            if energy < self.energy:
-                self.spins, self.energy = spins, energy
+            if energy < self.energy and not self._ended:
+                self.spins, self.energy, self.proven = spins, energy, proven
 
     def _guarded(self, stop: Array) -> None:
         try:
@@ -226,8 +230,7 @@ class _Run:
         arena, completed = self.problem.prepared(stop)
         self._compiled.set()
         if arena is None:
-            self._offer(completed(np.zeros(0, np.int8)), -math.inf)
-            self.proven = True
+            self._offer(completed(np.zeros(0, np.int8)), -math.inf, proven=True)
             return
         search = PoolSearch(arena, self.workers, self.seed, stop)
         most: float = math.inf

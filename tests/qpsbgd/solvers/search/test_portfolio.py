@@ -138,3 +138,32 @@ def test_a_sparse_family_is_not_made_dense():
     matrix[0, 1] = matrix[1, 0] = 1.0
     solution = Portfolio(rounds=1).solve(QuboFamily(matrix, np.linspace(-1, 1, 60).reshape(30, 2)))
     assert solution.proven_optimal.all()
+
+
+@pytest.mark.parametrize("exponent", [-900, -450, 450, 900])
+def test_numbers_beyond_single_precision_are_searched_like_others(exponent):
+    problem = random_sparse(40, 150, seed=2)
+    factor = 2.0**exponent
+    expected = Portfolio(rounds=3).solve_sparse(problem)
+    assert torch.equal(Portfolio(rounds=3).solve_sparse(problem * factor).spins, expected.spins)
+    family = random_sparse(30, 300, seed=1).to_family()
+    scaled = QuboFamily(family.quadratic * factor, family.linear * factor, family.offset * factor)
+    assert torch.equal(Portfolio(rounds=3).solve(scaled).spins, Portfolio(rounds=3).solve(family).spins)
+
+
+def test_what_is_found_after_the_time_no_longer_changes_the_answer(monkeypatch):
+    tree = SparseIsing.from_edges(9, np.arange(1, 9), np.arange(1, 9) // 2, np.ones(8))
+    go_on, prepared = threading.Event(), portfolio._SparseProblem.prepared
+
+    def late(self, stop):
+        go_on.wait()
+        return prepared(self, NEVER)
+
+    monkeypatch.setattr(portfolio._SparseProblem, "prepared", late)
+    before = set(threading.enumerate())
+    run = portfolio._Run(portfolio._SparseProblem(tree), seed=0, workers=1, rounds=None, seconds=0.0).made()
+    spins = run.spins.copy()
+    go_on.set()
+    for thread in set(threading.enumerate()) - before:
+        thread.join()
+    assert np.array_equal(run.spins, spins) and not run.proven
