@@ -41,5 +41,5 @@ def deployed_times():
         f"At batch 1 the fully binary network is {ratios}. The load of this machine with {cores} "
         f"cores was {loads} before the measurements; programs take turns, so that it hits all of them. "
         "All run on one thread, except the products of real numbers in a packed model, which numpy's BLAS may spread "
-        "over several: on a machine as loaded as this one its threads get in each other's way."
+        "over several: on a loaded machine its threads get in each other's way."
     )
