@@ -53,7 +53,7 @@ class AdultAccuracy(Comparison):
     series = (Series("accuracy", "training accuracy"),)
     chosen_by = LATE
     seeds: int = 10
-    choosing_seeds: int = 3
+    choosing_seeds: int = 2
     epochs: int = 4
     solver: SolverChoice | None = None
 

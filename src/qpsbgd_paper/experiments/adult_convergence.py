@@ -92,7 +92,7 @@ class Adult2(AdultConvergence):
     columns = "balanced"
     hidden = (10,)
     seeds: int = 10
-    choosing_seeds: int = 3
+    choosing_seeds: int = 2
     epochs: int = 4
     solver: SolverChoice | None = None
 

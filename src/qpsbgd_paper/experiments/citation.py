@@ -280,7 +280,8 @@ def train(
     layers = [module for module in model.modules() if isinstance(module, BinaryLayer)]
     optimizer = BUILDERS[method](layers, options, steps)
     binary = {layer.weight for layer in layers}
-    encoder = torch.optim.Adam((p for p in model.parameters() if p not in binary), lr=0.01, weight_decay=5e-4)
+    real = [parameter for parameter in model.parameters() if parameter not in binary]
+    encoder = torch.optim.Adam(real, lr=0.01, weight_decay=5e-4, fused=True)
     batch = max(1, round(len(nodes.train) / parts))
     held, split = torch.cat([nodes.validation, nodes.test]), len(nodes.validation)
     around_held = nodes.around(held)

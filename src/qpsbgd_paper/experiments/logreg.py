@@ -52,7 +52,7 @@ class LogReg(Comparison):
     series = (Series("loss", "loss"),)
     chosen_by = LATE
     seeds: int = 10
-    choosing_seeds: int = 3
+    choosing_seeds: int = 2
     points: int = 100
     batch: int = 20
     steps: int = 150

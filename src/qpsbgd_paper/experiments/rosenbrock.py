@@ -50,7 +50,7 @@ class Rosenbrock(Comparison):
     series = (Series("value", "lowest value so far"),)
     chosen_by = FOUND
     seeds: int = 10
-    choosing_seeds: int = 3
+    choosing_seeds: int = 2
     steps: int = 100
     solver: SolverChoice | None = None
 

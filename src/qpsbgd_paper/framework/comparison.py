@@ -55,7 +55,8 @@ class Case:
         name: Its name.
         settings: What it stands for.
         reported: What the paper reports there, by line.
-        group: The setting that it shares with other cases, if any: those are shown in one table.
+        group: The setting that it shares with other cases, if any: those are shown in one table, and every line has the
+            same options in all of them.
         short: Its name among those cases.
     """
 
@@ -69,11 +70,11 @@ class Case:
 class Comparison(Experiment):
     """An experiment: lines (methods with grids of options) on cases, several seeds, and what the paper claims of it.
 
-    A subclass is a frozen dataclass of settings. Options are chosen per case and line on `chosen_by`, a figure of
-    training or validation data, in runs with other seeds than the final ones. Where the best learning rate is the
-    smallest or largest that was tried with the same other options, the next one is tried too, up to `MOST_EXTENSIONS`
-    times, for every line alike. A grid of one point needs no choice, and with no seeds for it the first point of every
-    grid is taken. `extra` names further figures that are kept.
+    A subclass is a frozen dataclass of settings. Options are chosen per line and case, or group of cases, on
+    `chosen_by`, a figure of training or validation data, in runs with other seeds than the final ones. Where the best
+    learning rate is the smallest or largest that was tried with the same other options, the next one is tried too, up
+    to `MOST_EXTENSIONS` times, for every line alike. A grid of one point needs no choice, and with no seeds for it the
+    first point of every grid is taken. `extra` names further figures that are kept.
 
     Claims are judged by the differences of runs with the same seed: of a run's data, split, initial weights and
     batches, nothing may depend on the line or its options.
@@ -226,17 +227,18 @@ class Comparison(Experiment):
     def _best(self, grids: Grids, folder: Path) -> dict[tuple[str, str], Options]:
         """The options of best mean figure for every case and line; ties go to the earlier point of the grid.
 
-        Options whose figure was not finite in some run count as worst.
+        The mean is over all cases of a group. Options whose figure was not finite in some run count as worst.
         """
         jobs = self._choosing_jobs(grids)
+        group = {case.name: case.group or case.name for case in self.cases()}
         scores: dict[tuple[str, str, str], list[float | None]] = {}
         for job, result in zip(jobs, self._kept(jobs, folder), strict=True):
-            key = job["case"], job["line"], repr(job["options"])
+            key = group[job["case"]], job["line"], repr(job["options"])
             scores.setdefault(key, []).append(result[self.chosen_by.key])
         sign = 1 if self.chosen_by.higher else -1
         chosen = {}
         for (case, line), grid in grids.items():
-            figures = [scores.get((case, line, repr(options)), [0.0]) for options in grid]
+            figures = [scores.get((group[case], line, repr(options)), [0.0]) for options in grid]
             means = [sign * np.mean(np.array(each, dtype=float)) for each in figures]  # NaN where there is a None
             chosen[case, line] = grid[int(np.argmax(np.nan_to_num(means, nan=-np.inf)))]
         return chosen

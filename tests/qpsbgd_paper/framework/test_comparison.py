@@ -79,6 +79,31 @@ def test_every_case_of_a_summary_says_which_setting_it_shares(summary):
     assert names == [("x", "x", "x"), ("y", "s", "z")]
 
 
+def work_of_two_halves(*, case, line, options, seed, choosing, length, diverges):
+    # The first half of a setting is best at 1, the second at 2.5; their mean is best at 2.
+    best = {"first": 1.0, "second": 2.5}[case]
+    return {"score": -((options["lr"] - best) ** 2), "curve": [0.0], "note": seed}
+
+
+@dataclass(frozen=True)
+class Halves(Toy):
+    def cases(self):
+        return [Case("first", group="both"), Case("second", group="both")]
+
+    @property
+    def work(self):
+        return work_of_two_halves
+
+    def claims(self):
+        return []
+
+
+def test_the_cases_of_a_group_have_the_same_options_chosen_on_their_mean(tmp_path):
+    list(Halves().run(folder=tmp_path))
+    summary = Halves().summary(folder=tmp_path)
+    assert [rows(summary, case)["a"]["options"] for case in (0, 1)] == [{"lr": 2.0}] * 2
+
+
 def test_a_grid_of_one_point_is_not_searched(summary):
     assert not [call for call in calls if call[1] == "b" and call[-1]]
 

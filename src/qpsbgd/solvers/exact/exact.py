@@ -31,8 +31,8 @@ LONG = 5.0
 
 Array = np.ndarray[Any, Any]
 
-TRY_OUT_UP_TO = 12
-"""Most open spins for which all values are tried, once the spins that every optimum must have are fixed."""
+TRY_OUT_UP_TO = 16
+"""Most open spins for which all values are tried at once, when the spins that every optimum must have are fixed."""
 
 CHEAP_UP_TO = 16
 """Most spins for which the optimum costs hardly more than a heuristic answer."""
@@ -42,7 +42,7 @@ CHEAP_UP_TO = 16
 class Exact(Solver):
     """The optimum of every column, with `proven_optimal` true, to within rounding in double precision.
 
-    Above 10 spins, those that every optimum must have are fixed first. Where more than 12 stay open, a depth-first
+    Above 10 spins, those that every optimum must have are fixed first. Where more than 16 stay open, a depth-first
     sphere decoder improves on the answer of a tabu search; its time grows exponentially (`benchmarks/exact_growth.py`).
     Where its bounds are too weak, all values of up to 32 open spins are tried, which takes about a second for 32.
 
@@ -69,7 +69,7 @@ class Exact(Solver):
 
     def _fix_and_decode(self, family: QuboFamily) -> Solution:
         from qpsbgd.solvers.compilation import threads
-        from qpsbgd.solvers.exact import fixing
+        from qpsbgd.solvers.exact import exhaustion, fixing
 
         end = math.inf if self.time_limit is None else time.monotonic() + self.time_limit
         with deadline(self.time_limit) as passed, threads():
@@ -82,7 +82,7 @@ class Exact(Solver):
             few_open = (fixed == 0).sum(1) <= TRY_OUT_UP_TO
             easy, hard = np.flatnonzero(few_open), np.flatnonzero(~few_open)
             tried = spins[easy]
-            proven[easy] = fixing.complete(couplings, linear[easy], fixed[easy], tried, passed)
+            proven[easy] = exhaustion.complete(couplings, linear[easy], fixed[easy], tried, passed)
             spins[easy] = tried
             nodes = 0
             if len(hard):

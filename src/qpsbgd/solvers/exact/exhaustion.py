@@ -20,7 +20,9 @@ Array = np.ndarray[Any, Any]
 INNER = 10
 """Spins of the inner block: its arrays stay in the processor's first cache."""
 SPLIT = 5
-"""Outer spins whose values are tried in parallel."""
+"""Most outer spins whose values are tried in parallel."""
+ALONE = 5
+"""Least outer spins that each of these parallel parts goes through, so that its beginning is a small share."""
 REFRESH = 4096
 """Flips after which sums are computed anew, so that rounding errors do not add up."""
 
@@ -78,6 +80,46 @@ def _rest(couplings: Array, fields: Array, inner: int, values: Array, own: Array
     return shared
 
 
+@compiled(nogil=True)
+def _try(
+    couplings: Array, fields: Array, own: Array, steps: Array, values: Array, free: int, spins: Array, stop: Array
+) -> tuple[float, bool]:
+    """Write the best spins over all values of the inner block and of the first `free` outer spins into `spins` (k,).
+
+    Returns minus their energy, and whether all were tried before `stop` was set. The other outer spins keep `values`.
+    """
+    outer = len(values)
+    inner = len(fields) - outer
+    total = np.empty(len(own))
+    shared = _rest(couplings, fields, inner, values, own, steps, total)
+    most, best = total.max(), -np.inf
+    last = 1 << free
+    trial = 0
+    while True:
+        if most + shared > best:
+            best = most + shared
+            code = int(np.argmax(total))
+            for i in range(inner):
+                spins[i] = 1.0 if (code >> i) & 1 else -1.0
+            copy(values, spins[inner:])
+        trial += 1
+        if trial == last or stop[0]:
+            return best, trial == last
+        j = 0
+        while (trial >> j) & 1 == 0:
+            j += 1
+        values[j] = -values[j]
+        if trial % REFRESH == 0:
+            shared = _rest(couplings, fields, inner, values, own, steps, total)
+            most = total.max()
+        else:
+            field = fields[inner + j]
+            for i in range(outer):
+                field += couplings[inner + j, inner + i] * values[i]
+            shared -= 2 * values[j] * field
+            most = _add(total, steps[j], -2 * values[j])
+
+
 @compiled(parallel=True, nogil=True)
 def exhaust(couplings: Array, fields: Array, stop: Array) -> tuple[Array, bool]:
     """The best of all spins (k,), and whether all were tried before `stop` was set.
@@ -89,42 +131,45 @@ def exhaust(couplings: Array, fields: Array, stop: Array) -> tuple[Array, bool]:
     outer = k - INNER
     # Without fields, an answer and its negative are the same.
     free = outer - 1 if outer > 0 and not fields.any() else outer
-    split = min(SPLIT, free)
+    split = min(SPLIT, max(0, free - ALONE))
     parts = 1 << split
-    best = np.full(parts, -np.inf)
+    best = np.empty(parts)
     spins = np.ones((parts, k))
     done = np.zeros(parts, np.bool_)
     for part in prange(parts):
         values = np.ones(outer)
         for j in range(split):
             values[free - 1 - j] = 1.0 if (part >> j) & 1 else -1.0
-        total = np.empty(len(own))
-        shared = _rest(couplings, fields, INNER, values, own, steps, total)
-        most = total.max()
-        last = 1 << (free - split)
-        trial = 0
-        while True:
-            if most + shared > best[part]:
-                best[part] = most + shared
-                code = int(np.argmax(total))
-                for i in range(INNER):
-                    spins[part, i] = 1.0 if (code >> i) & 1 else -1.0
-                copy(values, spins[part, INNER:])
-            trial += 1
-            if trial == last or stop[0]:
-                break
-            j = 0
-            while (trial >> j) & 1 == 0:
-                j += 1
-            values[j] = -values[j]
-            if trial % REFRESH == 0:
-                shared = _rest(couplings, fields, INNER, values, own, steps, total)
-                most = total.max()
-            else:
-                field = fields[INNER + j]
-                for i in range(outer):
-                    field += couplings[INNER + j, INNER + i] * values[i]
-                shared -= 2 * values[j] * field
-                most = _add(total, steps[j], -2 * values[j])
-        done[part] = trial == last
+        best[part], done[part] = _try(couplings, fields, own, steps, values, free - split, spins[part], stop)
     return spins[np.argmax(best)], bool(done.all())
+
+
+@compiled(parallel=True, nogil=True)
+def complete(couplings: Array, linear: Array, fixed: Array, spins: Array, stop: Array) -> Array:
+    """Set the open spins, 0 in `fixed`, of every column of `spins` (m, n) to their best values.
+
+    Returns whether that was done, shape (m,): once `stop` is set, the other columns are left as they are.
+    """
+    m, n = linear.shape
+    done = np.zeros(m, np.bool_)
+    for column in prange(m):
+        if stop[0]:
+            continue
+        places = np.flatnonzero(fixed[column] == 0)
+        k = len(places)
+        fields, inside, best = np.empty(k), np.empty((k, k)), np.empty(k)
+        for a in range(k):
+            row = couplings[places[a]]
+            fields[a] = linear[column, places[a]]
+            for i in range(n):
+                fields[a] += row[i] * fixed[column, i]
+            for b in range(k):
+                inside[a, b] = row[places[b]]
+        inner = min(k, INNER)
+        own, steps = _tables(inside, fields, inner)
+        outer = np.ones(k - inner)
+        done[column] = _try(inside, fields, own, steps, outer, k - inner, best, stop)[1]
+        if done[column]:
+            for a in range(k):
+                spins[column, places[a]] = best[a]
+    return done

@@ -4,7 +4,7 @@ import torch
 
 from qpsbgd.qubo import QuboFamily
 from qpsbgd.qubo.binary_map import binary_map
-from qpsbgd.solvers.exact import exact, fixing, sphere_decoder
+from qpsbgd.solvers.exact import exact, exhaustion, fixing, sphere_decoder
 from qpsbgd.solvers.exact.exact import Exact
 from qpsbgd.testing import lowest_energies, random_family
 
@@ -119,7 +119,7 @@ def test_fixing_ends_when_the_time_is_up(phase):
         assert not fixing.dominated(couplings, linear, stop).any()
     else:
         spins = np.ones((2, 3))
-        assert not fixing.complete(couplings, linear, nothing, spins, stop).any()
+        assert not exhaustion.complete(couplings, linear, nothing, spins, stop).any()
         assert (spins == 1).all()
 
 

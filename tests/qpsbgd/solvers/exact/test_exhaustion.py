@@ -30,6 +30,26 @@ def test_all_values_are_tried(k, strength):
         assert spins @ couplings @ spins / 2 + fields @ spins == pytest.approx(least)
 
 
+@pytest.mark.parametrize("opened", [0, 1, 7, 10, 13, 16])
+def test_the_open_spins_of_every_column_are_completed(opened):
+    n = 18
+    generator = np.random.default_rng(opened)
+    couplings, linear = random_couplings(n, 1), generator.normal(size=(3, n))
+    fixed = generator.choice([-1.0, 1.0], size=(3, n))
+    for row in fixed:
+        row[generator.permutation(n)[:opened]] = 0
+    spins = np.where(fixed != 0, fixed, 1.0)
+    assert exhaustion.complete(couplings, linear, fixed, spins, NEVER).all()
+    values = np.array(list(itertools.product([-1.0, 1.0], repeat=opened)))
+    for column in range(3):
+        every = np.tile(fixed[column], (2**opened, 1))
+        every[:, fixed[column] == 0] = values
+        least = (((every @ couplings) * every).sum(1) / 2 + every @ linear[column]).min()
+        found = spins[column]
+        assert (found == fixed[column])[fixed[column] != 0].all()
+        assert found @ couplings @ found / 2 + linear[column] @ found == pytest.approx(least)
+
+
 def test_sums_are_computed_anew_without_a_change(monkeypatch):
     # More flips than REFRESH in one part, against a bound on the ground state by another solver.
     couplings, fields = random_couplings(29, 5), np.random.default_rng(6).normal(size=29)
