@@ -98,7 +98,8 @@ def _remove_leftovers(target: Path) -> None:
     """Remove the temporary files of writers that were killed: those that nobody has locked."""
     pattern = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{16}}\.part")
     try:
-        leftovers = [path for path in target.parent.iterdir() if pattern.fullmatch(path.name)]
+        with os.scandir(target.parent) as entries:  # far faster than `iterdir` in a folder of thousands
+            leftovers = [Path(entry.path) for entry in entries if pattern.fullmatch(entry.name)]
     except OSError:
         return  # the folder is not there or cannot be listed; if it matters, creating the file says so
     for leftover in leftovers:

@@ -52,7 +52,7 @@ class Gap(Study):
     seeds: int = 20
     steps: int = 10
     neurons: tuple[int, ...] = (1, 2, 4)
-    widths: tuple[int, ...] = (4, 6, 8, 10, 12, 14)
+    widths: tuple[int, ...] = (4, 6, 8, 10, 12)
     wide: tuple[int, ...] = (5, 9, 15, 31, 61)
     wide_seeds: int = 3
 
@@ -71,7 +71,7 @@ class Gap(Study):
                 {"inputs": width, "neurons": 1, "batch": batch, "scale": scale, "gain": "1/√n", "seed": seed, **same}
                 for scale in ("literal", 1.0)
                 for width in widths
-                for seed in range(min(self.seeds, self.wide_seeds if width <= 12 or batch == 1 else 1))
+                for seed in range(min(self.seeds, self.wide_seeds))
             ]
         return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -39,5 +40,8 @@ def with_record(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
 def delete_answers(result: Path) -> None:
     """Delete the recordings beside that result file."""
-    for path in result.parent.glob(f"{result.stem}*.chip"):
-        path.unlink()
+    with os.scandir(result.parent) as entries:
+        names = [entry.name for entry in entries if entry.name.startswith(result.stem)]
+    for name in names:
+        if name.endswith(".chip"):
+            result.with_name(name).unlink()

@@ -28,9 +28,9 @@ def as_json(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def write_json(path: Path, content: Any) -> None:
+def write_json(path: Path, content: Any, *, indent: int | None = 1) -> None:
     """Write JSON so that the file is there complete or not at all; raises where a number is not finite."""
-    write_bytes(path, (json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode())
+    write_bytes(path, (json.dumps(content, indent=indent, ensure_ascii=False, allow_nan=False) + "\n").encode())
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -53,7 +53,7 @@ def write_result(path: Path, content: dict[str, Any]) -> Path | None:
             names = (path.with_name(f"{path.stem}.{count}.json") for count in itertools.count(1))
             older = next(name for name in names if not name.exists())
             path.rename(older)
-    write_bytes(path, (json.dumps(content, ensure_ascii=False, allow_nan=False) + "\n").encode())
+    write_json(path, content, indent=None)
     return older
 
 

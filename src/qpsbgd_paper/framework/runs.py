@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
@@ -92,7 +93,7 @@ def run_jobs(
         else:
             yield Finished(job, kept, True)
     for task, (result, made_with) in _compute(missing, workers=workers):
-        write_json(task.path, {"settings": dict(task.job), "made with": made_with, "result": result})
+        write_json(task.path, {"settings": dict(task.job), "made with": made_with, "result": result}, indent=None)
         delete_answers(task.path)
         yield Finished(task.job, result, False)
 
@@ -123,23 +124,26 @@ def _compute(tasks: Sequence[_Task], *, workers: Pool | None) -> Iterator[tuple[
     running: dict[Future[_Outcome], _Task] = {}
     failed: list[RunFailed] = []
     killed: list[_Task] = []
-    while True:
+
+    def begin() -> None:
         if not failed and not killed:
             # No more than there are processes: what has not begun when a job fails must not begin afterwards.
             for task in islice(queue, max(0, workers.count - len(running))):
                 running[workers.submit(do, task)] = task
-        if not running:
-            break
+
+    begin()
+    while running:
+        finished: list[tuple[_Task, _Outcome]] = []
         for done in wait(running, return_when=FIRST_COMPLETED).done:
             task = running.pop(done)
             try:
-                result = done.result()
+                finished.append((task, done.result()))
             except RunFailed as failure:
                 failed.append(failure)
             except workers.lost:
                 killed.append(task)
-            else:
-                yield task, result
+        begin()  # first, so that no process waits while results are written
+        yield from finished
     if killed:
         workers.stop()
         failed.append(RunFailed(_killed(killed, workers.advice)))
@@ -187,8 +191,13 @@ def _described(job: Settings) -> str:
 
 
 def _path(folder: Path, work: Work, job: Settings) -> Path:
-    identity = json.dumps([version("qpsbgd"), work.__module__, work.__name__, _without_limits(job)], sort_keys=True)
+    identity = json.dumps([_version(), work.__module__, work.__name__, _without_limits(job)], sort_keys=True)
     return folder / f"{work.__module__.split('.')[-1]}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.json"
+
+
+@cache
+def _version() -> str:
+    return version("qpsbgd")
 
 
 def _read(path: Path, job: Settings) -> Result | None:

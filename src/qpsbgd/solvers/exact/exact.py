@@ -31,7 +31,7 @@ LONG = 5.0
 
 Array = np.ndarray[Any, Any]
 
-TRY_OUT_UP_TO = 16
+TRY_OUT_UP_TO = 18
 """Most open spins for which all values are tried at once, when the spins that every optimum must have are fixed."""
 
 CHEAP_UP_TO = 16
@@ -42,7 +42,7 @@ CHEAP_UP_TO = 16
 class Exact(Solver):
     """The optimum of every column, with `proven_optimal` true, to within rounding in double precision.
 
-    Above 10 spins, those that every optimum must have are fixed first. Where more than 16 stay open, a depth-first
+    Above 10 spins, those that every optimum must have are fixed first. Where more than 18 stay open, a depth-first
     sphere decoder improves on the answer of a tabu search; its time grows exponentially (`benchmarks/exact_growth.py`).
     Where its bounds are too weak, all values of up to 32 open spins are tried, which takes about a second for 32.
 
