@@ -19,7 +19,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 demo: install ## Train a binary network beside the baselines and write a report
 	$(BIN)/qpsbgd demo
 
-paper: install ## Run all experiments of the paper and write a report (about 40 minutes on two cores; QPSBGD_DATA: folder with the data)
+paper: install ## Run all experiments of the paper and write a report (about half an hour on two cores; QPSBGD_DATA: folder with the data)
 	$(BIN)/qpsbgd run all
 	$(BIN)/qpsbgd report
 

@@ -49,6 +49,8 @@ FIGURES = ROOT / "docs" / "figures"
 BASELINES = ("bc-sgd", "bc-sign", "bc-adam", "proxquant")
 SOLVERS = ("auto", "descent", "descent, 8 kicks", "annealing", "annealing, 4 reads", "bifurcation")
 """Ours, in solver_quality.json; the others there are peers."""
+LEVEL = 1e-6
+"""Differences of energies, in parts of what a search can win, up to which two are level."""
 
 
 def paper():
@@ -105,6 +107,25 @@ def layer():
 def _alone(inside, ours, unit=1):
     """The time inside the sampler and how many times longer it is than ours; dashes where it was not measured."""
     return ["–", "–"] if inside is None else [f"{inside / unit:.3g} s", f"{inside / ours:.0f}"]
+
+
+def layer_inputs():
+    """Who has the lower mean energy on every kind of inputs and at every scale, and how long it takes."""
+    found = {}
+    for row in results("layer_inputs")["results"]:
+        found.setdefault((row["kind"], row["scale"]), []).append(row)
+    head = ["inputs", "scale κ", "auto lower", "level", "loop lower", "difference", "times faster", "sampling alone"]
+    body = []
+    for (kind, scale), rows in found.items():
+        differences = [row["difference"] for row in rows]
+        lower, higher = (sum(sign * gap > LEVEL for gap in differences) for sign in (-1, 1))
+        ratios = [
+            [row[key] / row["auto_seconds"] for row in rows] for key in ("loop_seconds", "loop_seconds_in_sampler")
+        ]
+        spans = [f"{min(values):.0f} to {max(values):.0f}" for values in ratios]
+        counts = [f"{count}" for count in (lower, len(rows) - lower - higher, higher)]
+        body.append([kind, f"{scale:g}", *counts, f"{100 * np.mean(differences):+.3f} %", *spans])
+    return markdown(head, body)
 
 
 def exact():
@@ -300,7 +321,10 @@ def headline():
 
 DOCUMENTS = {
     "README.md": (headline,),
-    "docs/solving.md": (layer, exact, dense_problems, graph_problems, problem_sizes, growth, busy, gpu, gpu_chains),
+    "docs/solving.md": (
+        *(layer, layer_inputs, exact, growth, busy, gpu),
+        *(dense_problems, graph_problems, problem_sizes, gpu_chains),
+    ),
     "docs/annealers.md": (cost, virtual, virtual_sizes),
     "docs/training.md": (winner, verdicts, scores, alone, left_out, step_cost, bits, default_rates),
     "docs/scaling.md": (measured_growth, sampled, billion, ranks),
@@ -412,7 +436,8 @@ def solvers():
 def keep(folder):
     """Copy the results of a run, in compact form."""
     target = ROOT / "benchmarks" / "results" / folder.name
-    target.mkdir(exist_ok=True)
+    if not (folder.is_dir() and target.is_dir()):
+        raise SystemExit(f"{folder} is not a folder of results named paper or demo")
     for path in folder.glob("*.json"):
         if path.stem in (*EXPERIMENTS, "digits"):
             content = json.loads(path.read_text(encoding="utf-8"))

@@ -7,8 +7,10 @@ default; more do not help), in one call, without a seed: with one, all reads of 
 cannot take within its time or its licence is left out.
 
 Seconds are those of the processor, which on an idle machine are those of the clock. Where other processes take their
-share, solvers that look at the clock get a limit that is longer by the share just measured, and `auto` is run again
-with a shorter one if it had more than a tenth too much.
+share, solvers that look at the clock get a limit that is longer by the share just measured, and `auto` and MQLib are
+run again, up to four times, with another one if they had more than a tenth too much or too little.
+
+MQLib is measured where the environment variable MQLIB names its program.
 
     python benchmarks/general_qubo.py             writes benchmarks/results/general_qubo.json; goes on where it stopped
     python benchmarks/general_qubo.py size 1000000    one graph of degree 6 in this process: its time and memory
@@ -20,9 +22,11 @@ wait_passively()  # before torch is loaded
 
 import functools
 import json
+import os
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -83,15 +87,24 @@ def stretch(work=0.1):
     return (time.perf_counter() - begin) / work
 
 
-def auto(problem, model, seconds):
+def by_clock(solve, seconds, tries=5):
+    """The answer of solve(limit) and its seconds of the processor, once these are the given ones up to a tenth."""
     limit = seconds * stretch()
-    while True:
+    for _ in range(tries):
+        found, taken = solve(limit)
+        if 0.9 * seconds <= taken <= 1.1 * seconds:
+            break
+        limit *= np.clip(seconds / taken, 0.5, 2)
+    return found, taken
+
+
+def auto(problem, model, seconds):
+    def solve(limit):
         begin = time.process_time()
-        found = make_solver("auto", time_limit=limit).solve_sparse(problem).spins[:, 0].numpy()
-        taken = time.process_time() - begin
-        if taken <= 1.1 * seconds:
-            return found, taken
-        limit *= seconds / taken
+        found = make_solver("auto", time_limit=float(limit)).solve_sparse(problem).spins[:, 0].numpy()
+        return found, time.process_time() - begin
+
+    return by_clock(solve, seconds)
 
 
 def annealer(sampler, most, problem, model, seconds):
@@ -132,6 +145,27 @@ def gurobi(problem, model, seconds):
     return peers.gurobi(limit)(model), time.process_time() - begin
 
 
+def mqlib(heuristic, problem, model, seconds):
+    """One run of a heuristic of MQLib's program, which the variable MQLIB names; it counts its time after reading."""
+    n, (rows, columns, couplings) = problem.num_spins, problem.edges()
+    sums = np.bincount(rows, couplings, n) + np.bincount(columns, couplings, n)
+    # Maximise Σ q_ii x_i + 2 Σ_{i<j} q_ij x_i x_j with spins 2 x − 1.
+    entries = [(i + 1, i + 1, value) for i, value in enumerate(2 * sums - 2 * problem.linear)]
+    entries += zip((rows + 1).tolist(), (columns + 1).tolist(), (-2 * couplings).tolist(), strict=True)
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+        file.write(f"{n} {len(entries)}\n" + "".join(f"{i} {j} {value:g}\n" for i, j, value in entries))
+        file.flush()
+
+        def solve(limit):
+            begin = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+            options = ["-h", heuristic, "-fQ", file.name, "-r", f"{limit}", "-s", "0", "-ps", "-nv"]
+            text = subprocess.run([os.environ["MQLIB"], *options], check=True, capture_output=True, text=True).stdout
+            taken = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - begin
+            return 2 * np.array(text.split("Solution:")[1].split(), dtype=float) - 1, taken
+
+        return by_clock(solve, seconds)
+
+
 PEERS = {
     "dwave SA": functools.partial(annealer, SimulatedAnnealingSampler(), 10_000),
     "dwave tabu": tabu,
@@ -139,6 +173,8 @@ PEERS = {
     "simulated-bifurcation": bifurcation,
     "gurobi": gurobi,
 }
+if "MQLIB" in os.environ:
+    PEERS |= {f"MQLib {name}": functools.partial(mqlib, name) for name in ("BURER2002", "PALUBECKIS2004bMST2")}
 LARGEST = {"dwave tabu": 5000, "simulated-bifurcation": 3000, "gurobi": 200}
 """Most variables: the size-limited licence of Gurobi, and dense matrices of the others, which take most of the time."""
 

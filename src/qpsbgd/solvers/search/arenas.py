@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -32,12 +32,14 @@ class Arena(ABC):
         typical: √(meanᵢ Σⱼ J_ij²), the field of the couplings on a spin among random others.
         moves_per_sweep: Tabu moves that take about as long as a sweep of `annealed`.
         fixed_sweeps: Sweeps that take about as long as all else in `annealed`.
+        begins_long: Whether a long first anneal pays where time is limited.
     """
 
     linear: Array
     typical: float
     moves_per_sweep: float
     fixed_sweeps: float = 0.0
+    begins_long: ClassVar[bool] = False
 
     @property
     def num_spins(self) -> int:
@@ -82,6 +84,8 @@ class Arena(ABC):
 
 class SparseArena(Arena):
     """A problem in compressed rows: a flip costs as much as a spin has neighbours."""
+
+    begins_long = True
 
     def __init__(self, problem: SparseIsing) -> None:
         n = problem.num_spins

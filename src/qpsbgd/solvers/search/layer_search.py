@@ -2,7 +2,7 @@
 
 - Few couplings (bags of words): all columns become one sparse problem, which is reduced, annealed in sixteen chains and
   put together from the best parts of each.
-- Inputs of very different size: tabu search from sign(−s) and from the rounded relaxation, the better of both.
+- Inputs of different size: tabu search from sign(−s) and from the rounded relaxation, the better of both.
 - All others: tabu search from sign(−s).
 
 Wide layers have several basins, so that kicks follow in the columns whose answer is far from the sign vector.
@@ -27,8 +27,8 @@ Array = np.ndarray[Any, Any]
 
 SPARSE_UP_TO = 0.1
 """Largest share of couplings that are not zero for a sparse search."""
-UNEVEN_FROM = 4.0
-"""Least ratio of the largest to the median diagonal of Q at which inputs count as of very different size."""
+UNEVEN_FROM = 2.0
+"""Least ratio of the largest to the median diagonal of Q at which inputs count as of different size."""
 WIDE_FROM = 256
 """Least number of spins for which kicks pay."""
 

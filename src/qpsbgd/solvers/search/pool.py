@@ -43,6 +43,8 @@ PATIENCE = 5
 """Rounds without a better answer after which sweeps are doubled."""
 TRIAL_SWEEPS, FIRST_SWEEPS = 4, 100
 """Of the first round, which also shows how long a sweep takes, and of the next ones."""
+LONG_SWEEPS = 500
+"""Of the second round, on sparse problems with a time limit: large ones with little time want one long anneal."""
 
 
 @dataclass
@@ -82,7 +84,10 @@ class PoolSearch:
 
     def round(self, run: Callable[..., Any], most_sweeps: float = np.inf) -> None:
         """Make one move per worker by `run`, a `map`, with at most so many sweeps, and keep what is good."""
-        sweeps = int(min(self.sweeps if self.rounds else TRIAL_SWEEPS, most_sweeps))
+        planned = self.sweeps if self.rounds else TRIAL_SWEEPS
+        if self.rounds == 1 and self.arena.begins_long and np.isfinite(most_sweeps):
+            planned = LONG_SWEEPS
+        sweeps = int(min(planned, most_sweeps))
         self.last_sweeps = sweeps
         tasks = [self._drawn() for _ in range(self.workers)]
         before = self.best[1] if self.pool else np.inf

@@ -4,6 +4,9 @@ With A = Q + δI = RᵀR and x the least xᵀAx + sᵀx over the box, spins are 
 to the sign that keeps ‖R (g − x)‖² low given those before it (Babai's nearest plane, the sphere decoder's first leaf).
 Spins with the largest diagonal are set first, so that the smaller ones can make up for what rounding them costs. Where
 inputs are of very different size, single flips from sign(−s) do not get there.
+
+δ changes the energies of all spins by the same and can be chosen: small ones are best where the relaxation without the
+box lies inside it, and larger ones the farther it lies outside.
 """
 
 from __future__ import annotations
@@ -20,9 +23,11 @@ from qpsbgd.solvers.compilation import compiled
 
 Array = np.ndarray[Any, Any]
 
-RIDGE = 0.1
-"""δ in units of the mean diagonal of Q."""
-PASSES = 5
+LEAST_RIDGE, MOST_RIDGE = 0.1, 4.0
+"""Bounds of δ, in units of the mean diagonal of Q."""
+INSIDE, GROWTH = 0.5, 1.2
+"""δ is the least one times (r / INSIDE) ** GROWTH, with r the root mean square of the relaxation there without box."""
+PASSES = 20
 """Most passes of coordinate descent in the box."""
 
 
@@ -30,13 +35,19 @@ def rounded(family: QuboFamily) -> Tensor | None:
     """Spins (n, m) of a family on the CPU; None if Q + δI is not positive definite."""
     diagonal = family.quadratic.diagonal()
     order = torch.argsort(diagonal, stable=True)
-    matrix = family.quadratic[order][:, order]
-    matrix.diagonal().add_(RIDGE * diagonal.mean())
+    matrix, linear = family.quadratic[order][:, order], family.linear[order]
+    unit = diagonal.mean()
+    matrix.diagonal().add_(LEAST_RIDGE * unit)
     factor, failed = torch.linalg.cholesky_ex(matrix)
     if failed:
         return None
-    linear = family.linear[order]
-    relaxed = (-0.5 * torch.cholesky_solve(linear, factor)).clamp_(-1, 1)
+    relaxed = -0.5 * torch.cholesky_solve(linear, factor)
+    ridge = min(MOST_RIDGE, LEAST_RIDGE * (relaxed.square().mean().sqrt().item() / INSIDE) ** GROWTH)
+    if ridge > LEAST_RIDGE:
+        matrix.diagonal().add_((ridge - LEAST_RIDGE) * unit)
+        factor = torch.linalg.cholesky(matrix)
+        relaxed = -0.5 * torch.cholesky_solve(linear, factor)
+    relaxed.clamp_(-1, 1)
     slopes = (linear + 2 * (matrix @ relaxed)).T.contiguous()
     relaxed = relaxed.T.contiguous()
     _relax((2 * matrix).numpy(), slopes.numpy(), relaxed.numpy(), PASSES)
