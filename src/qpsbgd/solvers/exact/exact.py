@@ -128,7 +128,18 @@ class Exact(Solver):
         begun = time.monotonic()
         search(np.arange(len(linear)), easy)
         per_node = (time.monotonic() - begun) / (easy * len(linear))
-        # Then the hard ones a few at a time, so that Ctrl-C works.
+        # Then the hard ones a few at a time, so that Ctrl-C works: as long as trying all values would take, then that,
+        # and as long as it may take where there are too many to try.
+        few = 2 * torch.get_num_threads()
+
+        def search_few(columns: Array, limit: int) -> None:
+            for begin in range(0, len(columns), few):
+                search(columns[begin : begin + few], limit)
+
+        hard = np.flatnonzero(nodes < 0)
+        for count in np.unique(open_spins[hard]):
+            if easy < _work(int(count)) <= self.node_limit:
+                search_few(hard[open_spins[hard] == count], _work(int(count)))
         hard = np.flatnonzero(nodes < 0)
         for column in hard[[_work(int(count)) <= self.node_limit for count in open_spins[hard]]]:
             places = np.flatnonzero(fixed[column] == 0)
@@ -144,9 +155,7 @@ class Exact(Solver):
                 '"descent", or give it a time_limit (seconds) or a smaller node_limit',
                 stacklevel=2,
             )
-        few = 2 * torch.get_num_threads()
-        for begin in range(0, len(hard), few):
-            search(hard[begin : begin + few], self.node_limit)
+        search_few(hard, self.node_limit)
         return spins, nodes
 
 

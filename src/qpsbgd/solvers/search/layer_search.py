@@ -29,6 +29,8 @@ SPARSE_UP_TO = 0.1
 """Largest share of couplings that are not zero for a sparse search."""
 UNEVEN_FROM = 2.0
 """Least ratio of the largest to the median diagonal of Q at which inputs count as of different size."""
+DECIDED_FROM = 0.2
+"""Least share of spins that the gradient alone decides at which sign(−s) is start enough."""
 WIDE_FROM = 256
 """Least number of spins for which kicks pay."""
 
@@ -64,14 +66,16 @@ def _dense(family: QuboFamily, seed: int) -> tuple[torch.Tensor, torch.Tensor, s
 
     with threads():
         landscape = Landscape.of(family)
-        starts = [sign_start(family)]
+        starts, pulls = [sign_start(family)], landscape.couplings.abs().sum(1)
         diagonal = family.quadratic.diagonal()
-        if diagonal.max() > UNEVEN_FROM * diagonal.median() and (start := rounded(family)) is not None:
+        uneven = bool(diagonal.max() > UNEVEN_FROM * diagonal.median())
+        decided = (landscape.linear.abs() > pulls[:, None]).float().mean().item()
+        if uneven and decided < DECIDED_FROM and (start := rounded(family)) is not None:
             starts.append(start)
         found = layer_kernels.search_layer(
             landscape.couplings.numpy(),
             landscape.linear.T.contiguous().numpy(),
-            landscape.couplings.abs().sum(1).numpy(),
+            pulls.numpy(),
             torch.stack([start.T for start in starts]).contiguous().numpy(),
             torch.stack([landscape.fields(start).T for start in starts]).contiguous().numpy(),
             landscape.threshold.numpy(),

@@ -27,7 +27,7 @@ LEAST_RIDGE, MOST_RIDGE = 0.1, 4.0
 """Bounds of δ, in units of the mean diagonal of Q."""
 INSIDE, GROWTH = 0.5, 1.2
 """δ is the least one times (r / INSIDE) ** GROWTH, with r the root mean square of the relaxation there without box."""
-PASSES = 20
+PASSES = 6
 """Most passes of coordinate descent in the box."""
 
 
