@@ -111,8 +111,10 @@ def _alone(inside, ours, unit=1):
 
 def layer_inputs():
     """Who has the lower mean energy on every kind of inputs and at every scale, and how long it takes."""
+    if not (kept := measured(["layer_inputs"])):
+        return "Not measured yet."
     found = {}
-    for row in results("layer_inputs")["results"]:
+    for row in kept["layer_inputs"]["results"]:
         found.setdefault((row["kind"], row["scale"]), []).append(row)
     head = ["inputs", "scale κ", "auto lower", "level", "loop lower", "difference", "times faster", "sampling alone"]
     body = []
