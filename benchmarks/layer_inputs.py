@@ -4,7 +4,9 @@ Families of 100 columns with Gaussian, ±1, heavy-tailed (Student, 1.5 degrees o
 rectified) and bag-of-words inputs (1 % ones), n from 64 to 1000, scales from 0.1 to 1, batch 64; and one of Cora's
 shape, 1433 × 64. dwave-samplers' simulated annealing (100 sweeps, 4 reads) solves a sample of the columns one by one.
 
-    python benchmarks/layer_inputs.py        writes benchmarks/results/layer_inputs.json
+    python benchmarks/layer_inputs.py                writes benchmarks/results/layer_inputs.json
+    python benchmarks/layer_inputs.py all 64,128     the same for these widths, and Cora's shape
+    python benchmarks/layer_inputs.py signs 64       shows one kind, and writes nothing
 """
 
 from qpsbgd.openmp import wait_passively
@@ -100,12 +102,13 @@ def main(kinds=KINDS, widths=WIDTHS):
             f"proven {row['proven']:.0%}",
             flush=True,
         )
-    if kinds == KINDS and widths == WIDTHS:
+    if tuple(kinds) == KINDS:
         write_json(TARGET, {"made with": environment(), "settings": {"batch": BATCH}, "results": results})
 
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
-        main(sys.argv[1].split(","), tuple(int(width) for width in sys.argv[2].split(",")))
+        chosen = KINDS if sys.argv[1] == "all" else sys.argv[1].split(",")
+        main(chosen, tuple(int(width) for width in sys.argv[2].split(",")))
     else:
         main()
