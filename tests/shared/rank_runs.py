@@ -1,10 +1,12 @@
 """What the ranks of the distributed tests do: each function is run by every rank, with its number and their count."""
 
+import os
 import tempfile
 import traceback
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -33,11 +35,12 @@ class Processes:
             here, there = context.Pipe()
             process = context.Process(target=_serve, args=(there,), daemon=True)
             process.start()
+            there.close()  # so that the end of the process ends the pipe
             self._pipes.append(here)
             self._processes.append(process)
 
-    def run(self, size, function, **arguments):
-        """What the function returned on every rank, or the exception's type and text."""
+    def run(self, size, function, *, dies=(), **arguments):
+        """What the function returned on every rank, None of those that die, or the exception's type and text."""
         with tempfile.TemporaryDirectory() as folder:
             for rank, pipe in enumerate(self._pipes[:size]):
                 pipe.send((function, rank, size, Path(folder) / "store", arguments))
@@ -47,7 +50,15 @@ class Processes:
                     self.close()
                     self._start()
                     raise AssertionError(f"rank {rank} did not answer")
-                answers.append(pipe.recv())
+                if rank in dies:
+                    with pytest.raises(EOFError):
+                        pipe.recv()
+                    answers.append(("done", None))
+                else:
+                    answers.append(pipe.recv())
+        if dies:
+            self.close()
+            self._start()
         for answer in answers:
             assert answer[0] != "failed", answer[1]
         return [answer[1] for answer in answers]
@@ -186,9 +197,12 @@ def faulty(rank, size, *, fault, options):
                 optimizer._layers[next(iter(optimizer._layers))].weight[0, 0] += 1e-6
         if fault == "solver":
             optimizer.solver.broken = faulted
-        if faulted and fault == "lost":
-            dist.destroy_process_group()
-            break
+        if step == 1 and fault == "lost":
+            store = dist.distributed_c10d._get_default_store()
+            if faulted:
+                store.wait(["in its step"])  # the other rank has done with the backward pass
+                os._exit(1)
+            store.set("in its step", "")
         found.append(outcome(model, optimizer))
         if fault == "lost" and found[-1][0]:
             break
