@@ -2,10 +2,12 @@
 
 - Few couplings (bags of words): all columns become one sparse problem, which is reduced, annealed in sixteen chains and
   put together from the best parts of each.
-- Inputs of different size: tabu search from sign(−s) and from the rounded relaxation, the better of both.
+- Inputs of different size, where a search of some columns ends far from sign(−s): tabu search from sign(−s) and from
+  the rounded relaxation, the better of both.
 - All others: tabu search from sign(−s).
 
-Wide layers have several basins, so that kicks follow in the columns whose answer is far from the sign vector.
+Wide layers and those with two starts have several basins, so that kicks follow in the columns whose answer is far from
+the sign vector.
 """
 
 from __future__ import annotations
@@ -29,10 +31,10 @@ SPARSE_UP_TO = 0.1
 """Largest share of couplings that are not zero for a sparse search."""
 UNEVEN_FROM = 2.0
 """Least ratio of the largest to the median diagonal of Q at which inputs count as of different size."""
-DECIDED_FROM = 0.2
-"""Least share of spins that the gradient alone decides at which sign(−s) is start enough."""
+FAR = 0.15
+"""Share of spins that differ from sign(−s) from which another start pays."""
 WIDE_FROM = 256
-"""Least number of spins for which kicks pay."""
+"""Least number of spins for which kicks pay after one start."""
 
 
 @dataclass(frozen=True)
@@ -61,31 +63,43 @@ class LayerSearch(Solver):
 
 def _dense(family: QuboFamily, seed: int) -> tuple[torch.Tensor, torch.Tensor, str]:
     from qpsbgd.solvers.compilation import threads
-    from qpsbgd.solvers.search import layer_kernels
-    from qpsbgd.solvers.search.rounding import rounded
+    from qpsbgd.solvers.search.rounding import rounded, sampled
 
     with threads():
-        landscape = Landscape.of(family)
-        starts, pulls = [sign_start(family)], landscape.couplings.abs().sum(1)
-        diagonal = family.quadratic.diagonal()
-        uneven = bool(diagonal.max() > UNEVEN_FROM * diagonal.median())
-        decided = (landscape.linear.abs() > pulls[:, None]).float().mean().item()
-        if uneven and decided < DECIDED_FROM and (start := rounded(family)) is not None:
-            starts.append(start)
-        found = layer_kernels.search_layer(
-            landscape.couplings.numpy(),
-            landscape.linear.T.contiguous().numpy(),
-            pulls.numpy(),
-            torch.stack([start.T for start in starts]).contiguous().numpy(),
-            torch.stack([landscape.fields(start).T for start in starts]).contiguous().numpy(),
-            landscape.threshold.numpy(),
-            100 if len(starts) == 1 else 60,
-            2,
-            4 if family.num_spins >= WIDE_FROM else 0,
-            seed,
-        )
+        landscape, starts = Landscape.of(family), [sign_start(family)]
+        pulls, diagonal = landscape.couplings.abs().sum(1), family.quadratic.diagonal()
+        if diagonal.max() > UNEVEN_FROM * diagonal.median():
+            sample = sampled(family.num_columns)
+            part = Landscape(landscape.couplings, landscape.linear[:, sample], landscape.threshold[sample])
+            signs = starts[0][:, sample]
+            far = (_searched(part, pulls, [signs], seed, kicks=0) != signs).float().mean() > FAR
+            if far and (start := rounded(family)) is not None:
+                starts.append(start)
+        kicks = 8 if len(starts) > 1 else 4 if family.num_spins >= WIDE_FROM else 0
+        found = _searched(landscape, pulls, starts, seed, kicks=kicks)
     unproven = torch.zeros(family.num_columns, dtype=torch.bool)
-    return torch.from_numpy(found).T.contiguous(), unproven, "tabu" if len(starts) == 1 else "tabu and rounding"
+    return found, unproven, "tabu" if len(starts) == 1 else "tabu and rounding"
+
+
+def _searched(
+    landscape: Landscape, pulls: torch.Tensor, starts: list[torch.Tensor], seed: int, *, kicks: int
+) -> torch.Tensor:
+    """The best spins found for every column (n, m) from each of the starts (n, m)."""
+    from qpsbgd.solvers.search import layer_kernels
+
+    found = layer_kernels.search_layer(
+        landscape.couplings.numpy(),
+        landscape.linear.T.contiguous().numpy(),
+        pulls.numpy(),
+        torch.stack([start.T for start in starts]).contiguous().numpy(),
+        torch.stack([landscape.fields(start).T for start in starts]).contiguous().numpy(),
+        landscape.threshold.numpy(),
+        100 if len(starts) == 1 else 30,
+        2,
+        kicks,
+        seed,
+    )
+    return torch.from_numpy(found).T.contiguous()
 
 
 def _sparse(family: QuboFamily, seed: int) -> tuple[torch.Tensor, torch.Tensor, str]:

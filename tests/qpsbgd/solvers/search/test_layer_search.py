@@ -4,6 +4,7 @@ import torch
 from qpsbgd.qubo import QuboFamily
 from qpsbgd.qubo.binary_map import binary_map
 from qpsbgd.solvers.exact.exact import Exact
+from qpsbgd.solvers.search import rounding
 from qpsbgd.solvers.search.descent import Descent
 from qpsbgd.solvers.search.layer_search import LayerSearch
 from qpsbgd.solvers.search.rounding import rounded
@@ -83,3 +84,20 @@ def test_the_same_seed_gives_the_same_answer():
     for family in (random_family(260, 6, 60, scale=0.2), words(80, 6), uneven(40, 6)):
         first, second = (LayerSearch(seed=3).solve(family).spins for _ in range(2))
         assert torch.equal(first, second)
+
+
+def test_no_other_start_where_the_answer_lies_near_the_sign_vector():
+    solution = LayerSearch().solve(uneven(24, 20, scale=20.0))
+    assert solution.stats["search"] == "tabu"
+
+
+def test_a_ridge_that_fits_rounds_correlated_inputs_better(monkeypatch):
+    generator = torch.Generator().manual_seed(3)
+    shared = torch.randn(64, 1, generator=generator, dtype=torch.float64)
+    own = torch.randn(64, 64, generator=generator, dtype=torch.float64)
+    family = binary_map(
+        torch.relu(shared + 0.5 * own + 1), torch.randn(64, 30, generator=generator).double(), gain=1 / 8, scale=1.0
+    )
+    fitting = family.energies(rounded(family)).mean()
+    monkeypatch.setattr(rounding, "MOST_RIDGE", rounding.LEAST_RIDGE)
+    assert fitting < family.energies(rounded(family)).mean()
