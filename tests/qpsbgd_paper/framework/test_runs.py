@@ -2,12 +2,13 @@ import json
 import os
 import signal
 import time
+from concurrent.futures import Future
 
 import pytest
 
 from qpsbgd.solvers.annealer.budget import BudgetSpent
 from qpsbgd_paper.framework.runs import RunFailed, kept_results, run_jobs
-from qpsbgd_paper.framework.workers import Workers
+from qpsbgd_paper.framework.workers import Pool, Workers
 
 calls = []
 
@@ -140,3 +141,33 @@ def test_a_killed_process_is_a_clear_error_and_what_was_finished_is_kept(tmp_pat
     assert "Finished runs are kept" in text and "Fewer --workers" in text
     assert 1 in kept(tmp_path) and 2 not in kept(tmp_path)
     assert set(results([{"x": 5}, {"x": 6}], tmp_path, workers=workers)) == {5, 6}, "new processes do what follows"
+
+
+class AtOnce(Pool):
+    """One process that has done a job as soon as it is submitted; it counts what is kept by then."""
+
+    lost, advice, shares_disk, count = (), "", True, 1
+
+    def __init__(self, folder):
+        self.folder, self.kept = folder, []
+
+    def takes(self, jobs):
+        return True
+
+    def submit(self, work, *arguments):
+        self.kept.append(len(kept(self.folder)))
+        future = Future()
+        future.set_result(work(*arguments))
+        return future
+
+    def everywhere(self, work):
+        work()
+
+    def stop(self):
+        pass
+
+
+def test_no_process_waits_while_a_result_is_written(tmp_path):
+    pool = AtOnce(tmp_path)
+    assert set(results([{"x": x} for x in range(4)], tmp_path, workers=pool)) == {0, 1, 2, 3}
+    assert pool.kept == [0, 0, 1, 2]

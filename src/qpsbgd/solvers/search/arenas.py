@@ -113,26 +113,23 @@ class SparseArena(Arena):
     def annealed(  # noqa: D102
         self, spins: Array | None, *, hot: float, sweeps: int, seed: int, stop: Array, sites: Array | None = None
     ) -> Answer:
-        generator = np.random.default_rng(seed)
-        temperatures, state = (
-            cooling(self.typical, hot=hot, sweeps=sweeps),
-            generator.integers(1, 2**63, dtype=np.uint64),
-        )
-        count = 1 if self.one_by_one else lanes.LANES
-        if spins is None:
-            chains = 2 * generator.integers(0, 2, (count, self.num_spins), dtype=np.int8) - 1
-        else:
-            chains = np.repeat(spins[None], count, axis=0)
+        generator, n = np.random.default_rng(seed), self.num_spins
+        temperatures = cooling(self.typical, hot=hot, sweeps=sweeps)
+        state = generator.integers(1, 2**63, dtype=np.uint64)
         indptr, indices, _ = self.rows
         rows = (indptr, indices, self.single)
         where = self.sites if sites is None else sites
         if self.one_by_one:
-            sparse_kernels.anneal(*rows, self.linear, chains[0], where, temperatures, kernels.LOG_UNIFORM, state, stop)
+            chain = 2 * generator.integers(0, 2, n, dtype=np.int8) - 1 if spins is None else spins.copy()
+            sparse_kernels.anneal(*rows, self.linear, chain, where, temperatures, kernels.LOG_UNIFORM, state, stop)
+            chains = chain[None]
         else:
-            by_spin = np.ascontiguousarray(chains.T, np.float32)
-            fields = np.repeat(self.linear.astype(np.float32)[:, None], count, axis=1)
-            lanes.anneal(*rows, fields, by_spin, where, temperatures, lanes.EXPONENTIAL, state, stop)
-            chains = np.ascontiguousarray(by_spin.T, np.int8)
+            bits = (
+                generator.integers(0, 1 << lanes.LANES, n, dtype=np.uint16) if spins is None else lanes.bits_of(spins)
+            )
+            fields = lanes.fields_of(self.linear)
+            lanes.anneal(*rows, fields, bits, where, temperatures, lanes.EXPONENTIAL, state, stop)
+            chains = lanes.chains_of(bits)
         found = (chains[0] if spins is None else spins).copy()
         return found, sparse_kernels.harvest(*self.rows, self.linear, self.thresholds, chains, found, stop)
 

@@ -11,9 +11,12 @@ import numpy as np
 from numba import prange
 
 from qpsbgd.solvers.compilation import compiled
-from qpsbgd.solvers.search.kernels import copy, flip, lower
+from qpsbgd.solvers.search.kernels import TABU, copy, flip, lower
 
 Array = np.ndarray[Any, Any]
+
+WON_BACK = 4.0
+"""Largest cost of a flip, in units of its diagonal, that others may win back."""
 
 
 @compiled(fastmath=True, error_model="numpy")
@@ -43,6 +46,7 @@ def _fix(couplings: Array, fields: Array, pulls: Array, fixed: Array, margin: fl
 @compiled()
 def _search_one(
     couplings: Array,
+    diagonal: Array,
     linear: Array,
     pulls: Array,
     starts: Array,
@@ -51,6 +55,7 @@ def _search_one(
     patience: int,
     tenure: int,
     kicks: int,
+    forced: int,
     seed: int,
     column: int,
     found: Array,
@@ -96,9 +101,40 @@ def _search_one(
             distance = 0
             for a in range(k):
                 distance += spins[a] != first[places[a]]
+    tried = np.zeros(k, np.bool_)
+    for _ in range(forced):
+        site = _worth_forcing(diagonal, places, best_fields, best_spins, tried)
+        if site < 0:
+            break
+        tried[site] = True
+        penalties[site] = TABU
+        copy(best_spins, spins)
+        copy(best_fields, local)
+        energy = best_energy - 2.0 * float(spins[site] * local[site])
+        flip(core, local, spins, site)
+        energy += lower(core, local, spins, lowest, penalties, threshold, most, 0, tenure, column, seed, never)[1]
+        penalties[site] = 0
+        if energy < best_energy - threshold:
+            energy += lower(
+                core, local, spins, lowest, penalties, threshold, most, patience, tenure, column, seed, never
+            )[1]
+            best_energy = energy
+            copy(spins, best_spins)
+            copy(local, best_fields)
     copy(fixed, found)
     for a in range(k):
         found[places[a]] = best_spins[a]
+
+
+@compiled()
+def _worth_forcing(diagonal: Array, places: Array, fields: Array, spins: Array, tried: Array) -> int:
+    """The spin whose flip costs least beside what others may win back, which grows with its diagonal; −1 for none."""
+    site, least = -1, 0.0
+    for a in range(len(places)):
+        worth = -2 * spins[a] * fields[a] - WON_BACK * diagonal[places[a]]
+        if not tried[a] and worth < least:
+            site, least = a, worth
+    return site
 
 
 @compiled()
@@ -143,6 +179,7 @@ def _kick(couplings: Array, fields: Array, spins: Array, seed: np.uint64) -> flo
 @compiled(parallel=True, nogil=True)
 def search_layer(
     couplings: Array,
+    diagonal: Array,
     linear: Array,
     pulls: Array,
     starts: Array,
@@ -151,12 +188,14 @@ def search_layer(
     patience: int,
     tenure: int,
     kicks: int,
+    forced: int,
     seed: int,
 ) -> Array:
     """The best spins found for every column, (m, n), from several starts.
 
     Args:
         couplings: 2 Q with a zero diagonal, (n, n).
+        diagonal: That of Q, (n,).
         linear: s, (m, n).
         pulls: Sums of the rows of |couplings|, (n,).
         starts: Spins to start from, (k, m, n); overwritten.
@@ -166,12 +205,14 @@ def search_layer(
         tenure: Moves for which a flipped spin stays tabu at least.
         kicks: How often a tenth of the best spins is flipped and the search repeated, where the best spins differ from
             the first start in more than an eighth.
+        forced: How often a spin of the best is then flipped and held while the others follow.
         seed: Of all random choices.
     """
     found = np.empty_like(linear)
     for j in prange(len(linear)):
         _search_one(
             couplings,
+            diagonal,
             linear[j],
             pulls,
             starts[:, j],
@@ -180,6 +221,7 @@ def search_layer(
             patience,
             tenure,
             kicks,
+            forced,
             seed,
             j,
             found[j],

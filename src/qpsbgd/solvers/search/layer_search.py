@@ -7,7 +7,8 @@
 - All others: tabu search from sign(−s).
 
 Wide layers and those with two starts have several basins, so that kicks follow in the columns whose answer is far from
-the sign vector.
+the sign vector. Where inputs differ in size, large spins whose flip costs little are then flipped and held while all
+others follow: single flips do not get there, since they would flip such a spin back first.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ UNEVEN_FROM = 2.0
 """Least ratio of the largest to the median diagonal of Q at which inputs count as of different size."""
 FAR = 0.15
 """Share of spins that differ from sign(−s) from which another start pays."""
+KICKS, FORCED = 4, 8
+"""Random kicks of the best answer, and flips of single spins that are held while others follow."""
 WIDE_FROM = 256
 """Least number of spins for which kicks pay after one start."""
 
@@ -68,27 +71,36 @@ def _dense(family: QuboFamily, seed: int) -> tuple[torch.Tensor, torch.Tensor, s
     with threads():
         landscape, starts = Landscape.of(family), [sign_start(family)]
         pulls, diagonal = landscape.couplings.abs().sum(1), family.quadratic.diagonal()
-        if diagonal.max() > UNEVEN_FROM * diagonal.median():
+        uneven = bool(diagonal.max() > UNEVEN_FROM * diagonal.median())
+        if uneven:
             sample = sampled(family.num_columns)
             part = Landscape(landscape.couplings, landscape.linear[:, sample], landscape.threshold[sample])
             signs = starts[0][:, sample]
-            far = (_searched(part, pulls, [signs], seed, kicks=0) != signs).float().mean() > FAR
+            far = (_searched(part, diagonal, pulls, [signs], seed) != signs).float().mean() > FAR
             if far and (start := rounded(family)) is not None:
                 starts.append(start)
-        kicks = 8 if len(starts) > 1 else 4 if family.num_spins >= WIDE_FROM else 0
-        found = _searched(landscape, pulls, starts, seed, kicks=kicks)
+        kicks = KICKS if len(starts) > 1 or family.num_spins >= WIDE_FROM else 0
+        found = _searched(landscape, diagonal, pulls, starts, seed, kicks=kicks, forced=FORCED if uneven else 0)
     unproven = torch.zeros(family.num_columns, dtype=torch.bool)
     return found, unproven, "tabu" if len(starts) == 1 else "tabu and rounding"
 
 
 def _searched(
-    landscape: Landscape, pulls: torch.Tensor, starts: list[torch.Tensor], seed: int, *, kicks: int
+    landscape: Landscape,
+    diagonal: torch.Tensor,
+    pulls: torch.Tensor,
+    starts: list[torch.Tensor],
+    seed: int,
+    *,
+    kicks: int = 0,
+    forced: int = 0,
 ) -> torch.Tensor:
     """The best spins found for every column (n, m) from each of the starts (n, m)."""
     from qpsbgd.solvers.search import layer_kernels
 
     found = layer_kernels.search_layer(
         landscape.couplings.numpy(),
+        diagonal.contiguous().numpy(),
         landscape.linear.T.contiguous().numpy(),
         pulls.numpy(),
         torch.stack([start.T for start in starts]).contiguous().numpy(),
@@ -97,6 +109,7 @@ def _searched(
         100 if len(starts) == 1 else 30,
         2,
         kicks,
+        forced,
         seed,
     )
     return torch.from_numpy(found).T.contiguous()

@@ -5,8 +5,9 @@ import pytest
 import torch
 
 from qpsbgd.qubo import QuboFamily
-from qpsbgd.solvers.exact import exhaustion, sphere_decoder
+from qpsbgd.solvers.exact import exact, exhaustion
 from qpsbgd.solvers.exact.exact import Exact
+from qpsbgd.testing import random_family
 
 NEVER = np.zeros(1, np.uint8)
 
@@ -79,8 +80,21 @@ def test_what_the_decoder_cannot_prune_is_tried_out(kind, monkeypatch):
     assert solution.proven_optimal.all()
     # The decoder alone, with time enough, finds nothing better.
     monkeypatch.setattr("qpsbgd.solvers.exact.exact._work", lambda count: 2**62)
-    assert sphere_decoder  # the rest is its own
     alone = Exact().solve(family)
     if alone.proven_optimal.all():
         torch.testing.assert_close(alone.energies, solution.energies)
     assert (solution.energies <= alone.energies + 1e-9 * alone.energies.abs()).all()
+
+
+def test_nothing_is_tried_out_that_the_decoder_proves_sooner(monkeypatch):
+    family = random_family(24, 6, 60, scale=0.3, dtype=torch.float64)
+    expected = Exact().solve(family).energies
+
+    def tried(*_):
+        raise AssertionError("tried out")
+
+    monkeypatch.setattr(exact, "TOGETHER", 1)  # so that no column is proven at first
+    monkeypatch.setattr(exhaustion, "exhaust", tried)
+    found = Exact().solve(family)
+    assert found.proven_optimal.all()
+    torch.testing.assert_close(found.energies, expected)

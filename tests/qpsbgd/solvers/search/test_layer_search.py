@@ -4,7 +4,7 @@ import torch
 from qpsbgd.qubo import QuboFamily
 from qpsbgd.qubo.binary_map import binary_map
 from qpsbgd.solvers.exact.exact import Exact
-from qpsbgd.solvers.search import rounding
+from qpsbgd.solvers.search import layer_search, rounding
 from qpsbgd.solvers.search.descent import Descent
 from qpsbgd.solvers.search.layer_search import LayerSearch
 from qpsbgd.solvers.search.rounding import rounded
@@ -91,13 +91,26 @@ def test_no_other_start_where_the_answer_lies_near_the_sign_vector():
     assert solution.stats["search"] == "tabu"
 
 
-def test_a_ridge_that_fits_rounds_correlated_inputs_better(monkeypatch):
+def correlated(width, columns):
     generator = torch.Generator().manual_seed(3)
     shared = torch.randn(64, 1, generator=generator, dtype=torch.float64)
-    own = torch.randn(64, 64, generator=generator, dtype=torch.float64)
-    family = binary_map(
-        torch.relu(shared + 0.5 * own + 1), torch.randn(64, 30, generator=generator).double(), gain=1 / 8, scale=1.0
-    )
+    factors = torch.randn(1, width, generator=generator, dtype=torch.float64)
+    own = torch.randn(64, width, generator=generator, dtype=torch.float64)
+    grads = torch.randn(64, columns, generator=generator).double()
+    return binary_map(torch.relu(shared + 0.5 * factors + 0.5 * own + 1), grads, gain=width**-0.5, scale=1.0)
+
+
+def test_a_ridge_that_fits_rounds_correlated_inputs_better(monkeypatch):
+    family = correlated(64, 30)
     fitting = family.energies(rounded(family)).mean()
     monkeypatch.setattr(rounding, "MOST_RIDGE", rounding.LEAST_RIDGE)
     assert fitting < family.energies(rounded(family)).mean()
+
+
+def test_spins_that_are_held_while_others_follow_lower_some_columns_and_raise_none(monkeypatch):
+    family = correlated(100, 60)
+    found = LayerSearch().solve(family).energies
+    monkeypatch.setattr(layer_search, "FORCED", 0)
+    without = LayerSearch().solve(family).energies
+    assert (found <= without).all()
+    assert (found < without).any()

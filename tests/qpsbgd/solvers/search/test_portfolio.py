@@ -9,6 +9,7 @@ from qpsbgd.qubo.sparse import SparseIsing
 from qpsbgd.solvers import make_solver
 from qpsbgd.solvers.search import portfolio
 from qpsbgd.solvers.search.arenas import DenseArena, SparseArena
+from qpsbgd.solvers.search.pool import FIRST_SWEEPS, LONG_SWEEPS, TRIAL_SWEEPS, PoolSearch
 from qpsbgd.solvers.search.portfolio import Portfolio
 from qpsbgd.testing import lowest_energies, random_family
 
@@ -167,3 +168,20 @@ def test_what_is_found_after_the_time_no_longer_changes_the_answer(monkeypatch):
     for thread in set(threading.enumerate()) - before:
         thread.join()
     assert np.array_equal(run.spins, spins) and not run.proven
+
+
+def test_the_first_anneal_of_a_sparse_problem_is_long_where_time_is_limited():
+    problem = torus(6, 6)
+    long, short = [TRIAL_SWEEPS, LONG_SWEEPS, FIRST_SWEEPS], [TRIAL_SWEEPS, FIRST_SWEEPS, FIRST_SWEEPS]
+    sparse, full = SparseArena(problem), DenseArena(dense(problem), problem.linear)
+    for arena, most, planned in (
+        (sparse, 1e6, long),
+        (sparse, np.inf, short),
+        (full, 1e6, short),
+        (sparse, 7, [4, 7, 7]),
+    ):
+        search, made = PoolSearch(arena, 1, 0, NEVER), []
+        for _ in range(3):
+            search.round(map, most)
+            made.append(search.last_sweeps)
+        assert made == planned

@@ -13,6 +13,10 @@ def rows(problem):
     return problem.indptr, problem.indices, problem.couplings
 
 
+def random_bits(n, seed=0):
+    return np.random.default_rng(seed).integers(0, 1 << lanes.LANES, n, dtype=np.uint16)
+
+
 def random_spins(count, n, seed=0):
     return np.random.default_rng(seed).choice([-1, 1], (count, n)).astype(np.int8)
 
@@ -75,21 +79,15 @@ def test_annealed_chains_reach_the_optimum_of_small_problems():
     for seed in range(5):
         problem = random_sparse(14, 40, seed=seed)
         single, temperatures = problem.couplings.astype(np.float32), np.linspace(3, 0.1, 100)
-        chains = random_spins(14, 16, seed).astype(np.float32)
-        fields = np.repeat(problem.linear.astype(np.float32)[:, None], 16, axis=1)
+        bits, fields = random_bits(14, seed), lanes.fields_of(problem.linear)
         sites = np.arange(14, dtype=np.int32)
         made = lanes.anneal(
-            *rows(problem)[:2], single, fields, chains, sites, temperatures, lanes.EXPONENTIAL, np.uint64(9), NEVER
+            *rows(problem)[:2], single, fields, bits, sites, temperatures, lanes.EXPONENTIAL, np.uint64(9), NEVER
         )
         assert made == 100
-        assert (np.abs(chains) == 1).all()
-        expected = (
-            problem.linear[:, None]
-            + np.stack([fields_of(problem, c)[0] for c in chains.T], 1)
-            - problem.linear[:, None]
-        )
-        np.testing.assert_allclose(fields, expected, atol=1e-4)
-        assert problem.energy(chains.T).min() == pytest.approx(least_energy(problem), abs=1e-6)
+        chains = lanes.chains_of(bits)
+        np.testing.assert_allclose(fields, np.stack([fields_of(problem, c)[0] for c in chains], 1), atol=1e-4)
+        assert problem.energy(chains).min() == pytest.approx(least_energy(problem), abs=1e-6)
         (one,) = random_spins(1, 14, seed)
         sparse_kernels.anneal(
             *rows(problem)[:2], single, problem.linear, one, sites, temperatures, LOG_UNIFORM, np.uint64(5), NEVER
@@ -99,15 +97,33 @@ def test_annealed_chains_reach_the_optimum_of_small_problems():
 
 def test_spins_that_are_not_swept_stay():
     problem = torus(6, 6)
-    chains = random_spins(36, 16).astype(np.float32)
-    before, fields = chains.copy(), np.zeros((36, 16), np.float32)
+    bits, fields = random_bits(36), lanes.fields_of(problem.linear)
+    before = bits.copy()
     few = np.array([3, 8], np.int32)
     single = problem.couplings.astype(np.float32)
     lanes.anneal(
-        *rows(problem)[:2], single, fields, chains, few, np.full(20, 9.0), lanes.EXPONENTIAL, np.uint64(1), NEVER
+        *rows(problem)[:2], single, fields, bits, few, np.full(20, 9.0), lanes.EXPONENTIAL, np.uint64(1), NEVER
     )
-    assert np.array_equal(np.delete(chains, few, 0), np.delete(before, few, 0))
-    assert not np.array_equal(chains[few], before[few])
+    assert np.array_equal(np.delete(bits, few), np.delete(before, few))
+    assert not np.array_equal(bits[few], before[few])
+
+
+def test_bits_are_chains():
+    bits, (spins,) = np.array([0b1, 0b110, 0xFFFF, 0], np.uint16), random_spins(1, 50)
+    chains = lanes.chains_of(bits)
+    assert chains.shape == (lanes.LANES, 4) and (np.abs(chains) == 1).all()
+    assert chains[:, 0].tolist() == [1] + 15 * [-1]
+    assert chains[:3, 1].tolist() == [-1, 1, 1]
+    assert (chains[:, 2] == 1).all() and (chains[:, 3] == -1).all()
+    assert (lanes.chains_of(lanes.bits_of(spins)) == spins).all()
+
+
+@pytest.mark.parametrize("n", [1, 7, 1000])
+def test_every_row_of_fields_is_one_line_of_the_cache(n):
+    linear = np.arange(n) - 3.0
+    fields = lanes.fields_of(linear)
+    assert fields.ctypes.data % 64 == 0 and fields.flags.c_contiguous
+    assert (fields == linear[:, None]).all() and fields.shape == (n, lanes.LANES)
 
 
 @pytest.mark.parametrize("block", [1, 4, 100])
@@ -135,11 +151,12 @@ def test_blocks_do_not_change_the_moves():
 
 def test_every_search_ends_at_once_when_the_time_is_up():
     problem, now = random_sparse(30, 80), np.ones(1, np.uint8)
-    spins = random_spins(30, 16).astype(np.float32)
     single, sites = problem.couplings.astype(np.float32), np.arange(30, dtype=np.int32)
-    fields, temperatures = np.zeros((30, 16), np.float32), np.ones(5)
+    fields, temperatures = lanes.fields_of(problem.linear), np.ones(5)
     arrays = (*rows(problem)[:2], single)
-    assert lanes.anneal(*arrays, fields, spins, sites, temperatures, lanes.EXPONENTIAL, np.uint64(1), now) == 0
+    assert (
+        lanes.anneal(*arrays, fields, random_bits(30), sites, temperatures, lanes.EXPONENTIAL, np.uint64(1), now) == 0
+    )
     (one,) = random_spins(1, 30)
     assert sparse_kernels.anneal(*arrays, problem.linear, one, sites, temperatures, LOG_UNIFORM, np.uint64(1), now) == 0
     before = one.copy()
