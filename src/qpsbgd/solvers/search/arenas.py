@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from qpsbgd.qubo.sparse import SparseIsing
+from qpsbgd.qubo.sparse import SparseIsing, dot
 from qpsbgd.solvers.search import kernels, lanes, sparse_kernels
 from qpsbgd.solvers.search.landscape import cooling
 
@@ -93,7 +93,7 @@ class SparseArena(Arena):
         if factor != 1:
             problem = problem * factor
         self.linear = problem.linear
-        self.typical = math.sqrt(float(problem.couplings @ problem.couplings) / n)
+        self.typical = math.sqrt(dot(problem.couplings, problem.couplings) / n)
         self.rows = (problem.indptr, problem.indices, problem.couplings)
         self.single = problem.couplings.astype(np.float32)
         sizes = np.concatenate([[0.0], np.cumsum(np.abs(problem.couplings))])
@@ -200,10 +200,11 @@ class DenseArena(Arena):
         return found, self._energy(found)
 
     def _fields(self, spins: Array) -> Array:
-        return (self.linear + self.couplings @ spins.astype(np.float32)).astype(np.float32)
+        fields: Array = kernels.fields_of(self.couplings, self.linear, spins.astype(np.float32))
+        return fields
 
     def _energy(self, spins: Array) -> float:
-        return float((self.linear + self._fields(spins).astype(np.float64)) @ spins.astype(np.float64)) / 2
+        return dot(self.linear + self._fields(spins), spins.astype(np.float64)) / 2
 
 
 def _factor(couplings: Array, linear: Array) -> float:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from qpsbgd.qubo import QuboFamily, Solution
-from qpsbgd.qubo.sparse import SparseIsing
+from qpsbgd.qubo.sparse import SparseIsing, dot
 from qpsbgd.solvers import SparseSolver
 from qpsbgd.solvers.options import AT_LEAST_ONE, SEED, check_options
 from qpsbgd.solvers.search.landscape import cooling
@@ -58,7 +58,7 @@ class GpuAnnealing(SparseSolver):
         except ImportError as error:
             raise ImportError('the solver "gpu-annealing" needs Triton: pip install triton') from error
         device = "cpu" if _interpreted() else "cuda"
-        typical = math.sqrt(float(problem.couplings @ problem.couplings) / problem.num_spins)
+        typical = math.sqrt(dot(problem.couplings, problem.couplings) / problem.num_spins)
         temperatures = cooling(typical, hot=0.6, sweeps=self.sweeps)
         spins, _ = Chains(problem, device).annealed(temperatures, chains=self.chains, seed=self.seed)
         energy = torch.tensor([float(problem.energy(spins))], dtype=torch.float64)

@@ -1,4 +1,5 @@
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -185,3 +186,22 @@ def test_the_first_anneal_of_a_sparse_problem_is_long_where_time_is_limited():
             search.round(map, most)
             made.append(search.last_sweeps)
         assert made == planned
+
+
+@pytest.fixture
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("density", [0.1, 1.0])
+def test_one_thread_means_one(density, one_thread):
+    problem = random_sparse(800, int(density * 800**2), seed=8)
+    Portfolio(rounds=1).solve_sparse(problem)  # compiles
+    time.sleep(0.3)  # until threads of others have ended to wait
+    begin, used = time.perf_counter(), time.process_time()
+    Portfolio(time_limit=0.4).solve_sparse(problem)
+    # However busy the machine is, one thread cannot use more of the processor than passes by the clock.
+    assert time.process_time() - used < 1.1 * (time.perf_counter() - begin)
