@@ -20,7 +20,7 @@ from qpsbgd.solvers.search.landscape import cooling
 Array = np.ndarray[Any, Any]
 Answer = tuple[Array, float]
 
-TOO_MANY = 2_000_000
+TOO_MANY = 1_500_000
 """Spins and couplings above which one chain is annealed at a time instead of sixteen."""
 
 
