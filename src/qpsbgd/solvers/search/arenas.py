@@ -15,7 +15,6 @@ import numpy as np
 
 from qpsbgd.qubo.sparse import SparseIsing, dot
 from qpsbgd.solvers.search import kernels, lanes, sparse_kernels
-from qpsbgd.solvers.search.landscape import cooling
 
 Array = np.ndarray[Any, Any]
 Answer = tuple[Array, float]
@@ -60,14 +59,13 @@ class Arena(ABC):
 
     @abstractmethod
     def annealed(
-        self, spins: Array | None, *, hot: float, sweeps: int, seed: int, stop: Array, sites: Array | None = None
+        self, spins: Array | None, *, temperatures: Array, seed: int, stop: Array, sites: Array | None = None
     ) -> Answer:
         """Anneal from `spins` or, if None, from random ones; never above the energy of `spins`.
 
         Args:
             spins: The start.
-            hot: The first temperature, in units of the typical field.
-            sweeps: Passes over all spins, or over `sites` alone.
+            temperatures: One for every pass over all spins, or over `sites` alone.
             seed: Of the random numbers.
             stop: A flag from `deadline`.
             sites: The spins that are annealed; None for all.
@@ -111,10 +109,9 @@ class SparseArena(Arena):
         return cls(SparseIsing.from_edges(2, [0], [1], [1.0]))
 
     def annealed(  # noqa: D102
-        self, spins: Array | None, *, hot: float, sweeps: int, seed: int, stop: Array, sites: Array | None = None
+        self, spins: Array | None, *, temperatures: Array, seed: int, stop: Array, sites: Array | None = None
     ) -> Answer:
         generator, n = np.random.default_rng(seed), self.num_spins
-        temperatures = cooling(self.typical, hot=hot, sweeps=sweeps)
         state = generator.integers(1, 2**63, dtype=np.uint64)
         indptr, indices, _ = self.rows
         rows = (indptr, indices, self.single)
@@ -167,7 +164,7 @@ class DenseArena(Arena):
         return cls(np.array([[0.0, 1.0], [1.0, 0.0]]), np.zeros(2))
 
     def annealed(  # noqa: D102
-        self, spins: Array | None, *, hot: float, sweeps: int, seed: int, stop: Array, sites: Array | None = None
+        self, spins: Array | None, *, temperatures: Array, seed: int, stop: Array, sites: Array | None = None
     ) -> Answer:
         generator = np.random.default_rng(seed)
         begin = 2 * generator.integers(0, 2, self.num_spins, dtype=np.int8) - 1 if spins is None else spins
@@ -177,7 +174,7 @@ class DenseArena(Arena):
             fields,
             found,
             self.sites if sites is None else sites,
-            cooling(self.typical, hot=hot, sweeps=sweeps).astype(np.float32),
+            temperatures.astype(np.float32),
             kernels.LOG_UNIFORM,
             generator.integers(1, 2**63, dtype=np.uint64),
             stop,

@@ -13,6 +13,7 @@ others follow: single flips do not get there, since they would flip such a spin 
 
 from __future__ import annotations
 
+import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -36,6 +37,11 @@ FAR = 0.15
 """Share of spins that differ from sign(−s) from which another start pays."""
 KICKS, FORCED = 4, 8
 """Random kicks of the best answer, and flips of single spins that are held while others follow."""
+TOGETHER = 16384
+"""Spins of the columns that are annealed as one sparse problem: more would not stay in the processor's cache."""
+SWEEPS, HOT, COLD = 32, 2.0, 0.02
+"""Of their annealing, in units of the typical field, by equal ratios: rare words have small fields. Its sixteen chains
+put together are worth many more sweeps."""
 WIDE_FROM = 256
 """Least number of spins for which kicks pay after one start."""
 
@@ -122,8 +128,9 @@ def _sparse(family: QuboFamily, seed: int) -> tuple[torch.Tensor, torch.Tensor, 
     quadratic, linear = family.quadratic.double().numpy(), family.linear.double().numpy()
     rows, cols = np.nonzero(np.triu(quadratic, 1))
     single = SparseIsing.from_edges(n, rows, cols, 2 * quadratic[rows, cols])
-    groups = np.array_split(np.arange(m), min(m, thread_count()))
-    with ThreadPoolExecutor(len(groups)) as pool:
+    threads = min(m, thread_count())
+    groups = np.array_split(np.arange(m), min(m, threads * math.ceil(m * n / TOGETHER / threads)))
+    with ThreadPoolExecutor(threads) as pool:
         found = list(pool.map(lambda group: _joined(single, linear[:, group], seed), groups))
     spins = np.concatenate([spins for spins, _ in found], axis=1)
     proven = np.concatenate([proven for _, proven in found])
@@ -145,12 +152,9 @@ def _joined(single: SparseIsing, linear: Array, seed: int) -> tuple[Array, Array
     core_spins, open_columns = np.zeros(0, np.int8), np.zeros(0, int)
     if reduction.core is not None:
         arena = SparseArena(reduction.core)
-        core_spins, _ = arena.annealed(None, hot=1.0, sweeps=SWEEPS, seed=seed, stop=go_on)
+        temperatures = np.append(arena.typical * np.geomspace(HOT, COLD, SWEEPS), np.zeros(3))
+        core_spins, _ = arena.annealed(None, temperatures=temperatures, seed=seed, stop=go_on)
         open_columns = reduction.kept // n
     proven = np.ones(m, bool)
     proven[open_columns] = False
     return reduction.completed(core_spins).reshape(m, n).T, proven
-
-
-SWEEPS = 12
-"""Of the annealing of a sparse layer; its sixteen chains put together are worth many more."""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from qpsbgd.solvers.search.arenas import Answer, Arena
+from qpsbgd.solvers.search.landscape import cooling
 
 Array = np.ndarray[Any, Any]
 
@@ -119,8 +120,9 @@ class PoolSearch:
 
     def _made(self, kind: int, base: int, other: int, seed: int, *, sweeps: int) -> Answer:
         move, arena = MOVES[kind], self.arena
+        temperatures = cooling(arena.typical, hot=move.hot, sweeps=sweeps)
         if move is FRESH:
-            return arena.annealed(None, hot=move.hot, sweeps=sweeps, seed=seed, stop=self.stop)
+            return arena.annealed(None, temperatures=temperatures, seed=seed, stop=self.stop)
         spins = self.pool[base][0]
         if move.name == "tabu":
             generator = np.random.default_rng(seed)
@@ -132,7 +134,7 @@ class PoolSearch:
         sites = arena.differing(spins, self.pool[other][0]) if move.name == "between" else None
         if sites is not None and len(sites) < 2:
             sites = None
-        return arena.annealed(spins, hot=move.hot, sweeps=sweeps, seed=seed, stop=self.stop, sites=sites)
+        return arena.annealed(spins, temperatures=temperatures, seed=seed, stop=self.stop, sites=sites)
 
     def _taken(self, base: int, answer: Answer) -> float:
         """Put an answer into the pool; how much lower it is than the one it began with, or than the best."""

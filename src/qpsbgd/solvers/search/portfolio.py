@@ -290,7 +290,7 @@ class _Run:
 def _warm(arena_type: Any) -> None:
     """Call all moves once on a tiny problem, so that they are compiled."""
     arena, go_on = arena_type.tiny(), np.zeros(1, np.uint8)
-    spins, _ = arena.annealed(None, hot=1.0, sweeps=1, seed=0, stop=go_on)
+    spins, _ = arena.annealed(None, temperatures=np.ones(1), seed=0, stop=go_on)
     arena.searched(spins, moves=1, tenure=1, seed=0, stop=go_on)
     arena.merged(spins, spins)
 

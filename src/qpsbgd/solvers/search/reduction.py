@@ -51,12 +51,8 @@ class Reduction:
         """`problem` reduced as far as the rules go, or until `stop` is set."""
         n = problem.num_spins
         degrees = np.diff(problem.indptr)
-        begins = np.concatenate([[0], np.cumsum(degrees + SLACK)])
-        indices = np.empty(begins[-1], problem.indices.dtype)
-        couplings = np.empty(begins[-1])
-        places = np.arange(len(problem.indices)) + np.repeat(SLACK * np.arange(n), degrees)
-        indices[places], couplings[places] = problem.indices, problem.couplings
-        del places
+        begins = problem.indptr + SLACK * np.arange(n + 1)
+        indices, couplings = _with_slack(problem.indptr, problem.indices, problem.couplings)
         linear = problem.linear.copy()
         count, gone, neighbours, weights, fields = _eliminate(begins, degrees, indices, couplings, linear, stop)
         gone, neighbours, weights, fields = (part[:count] for part in (gone, neighbours, weights, fields))
@@ -77,6 +73,17 @@ class Reduction:
         spins[self.kept] = core_spins
         _complete(spins, self.gone, self.neighbours, self.weights, self.fields)
         return spins
+
+
+@_kernel
+def _with_slack(indptr: Array, indices: Array, couplings: Array) -> tuple[Array, Array]:
+    """The same rows, each with room for `SLACK` more."""
+    size = len(indices) + SLACK * (len(indptr) - 1)
+    columns, values = np.empty(size, indices.dtype), np.empty(size)
+    for row in range(len(indptr) - 1):
+        for at in range(indptr[row], indptr[row + 1]):
+            columns[at + SLACK * row], values[at + SLACK * row] = indices[at], couplings[at]
+    return columns, values
 
 
 @_kernel

@@ -114,3 +114,9 @@ def test_spins_that_are_held_while_others_follow_lower_some_columns_and_raise_no
     without = LayerSearch().solve(family).energies
     assert (found <= without).all()
     assert (found < without).any()
+
+
+def test_columns_of_bags_of_words_are_put_back_where_they_were(monkeypatch):
+    family = words(32, 11, scale=0.1)
+    monkeypatch.setattr(layer_search, "TOGETHER", 70)  # so that the columns go in several groups
+    torch.testing.assert_close(LayerSearch().solve(family).energies, Exact().solve(family).energies)

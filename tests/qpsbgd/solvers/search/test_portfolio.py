@@ -108,11 +108,12 @@ def test_every_move_gives_the_energy_of_its_spins(fields):
     one = SparseArena(problem)
     one.one_by_one = True
     start = np.where(np.random.default_rng(0).random(60) < 0.5, 1, -1).astype(np.int8)
+    cold = sparse.typical * np.linspace(0.5, 0, 20)
     for arena in (sparse, one, DenseArena(dense(problem), problem.linear)):
         answers = [
-            arena.annealed(None, hot=1.0, sweeps=20, seed=1, stop=NEVER),
-            arena.annealed(start, hot=0.5, sweeps=20, seed=1, stop=NEVER),
-            arena.annealed(start, hot=0.5, sweeps=20, seed=1, stop=NEVER, sites=np.arange(9, dtype=np.int32)),
+            arena.annealed(None, temperatures=cold, seed=1, stop=NEVER),
+            arena.annealed(start, temperatures=cold, seed=1, stop=NEVER),
+            arena.annealed(start, temperatures=cold, seed=1, stop=NEVER, sites=np.arange(9, dtype=np.int32)),
             arena.searched(start, moves=50, tenure=4, seed=1, stop=NEVER),
             arena.merged(start, -start),
         ]
