@@ -41,7 +41,7 @@ KNOWN: Mapping[str, Style] = MappingProxyType(
 )
 """Methods that look the same in every figure; no other method has their colours."""
 
-WARM = ("#a8871c", "#5f9a2c", "#c76f4a", "#cc6fb0")
+WARM = ("#a8871c", "#5f9a2c", "#c76f4a", "#cc6fb0", "#6e4a1f")
 COOL = ("#3f9bd1", "#5a63c8", "#0f8a9d", "#4d7f72", "#8f7fa8", "#7a86c9", "#2f9e6e")
 """Spare colours, for further forms of QP-SBGD and for further baselines."""
 

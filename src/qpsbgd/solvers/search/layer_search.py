@@ -39,7 +39,7 @@ KICKS, FORCED = 4, 8
 """Random kicks of the best answer, and flips of single spins that are held while others follow."""
 TOGETHER = 16384
 """Spins of the columns that are annealed as one sparse problem: more would not stay in the processor's cache."""
-SWEEPS, HOT, COLD = 32, 2.0, 0.02
+SWEEPS, HOT, COLD = 48, 2.0, 0.02
 """Of their annealing, in units of the typical field, by equal ratios: rare words have small fields. Its sixteen chains
 put together are worth many more sweeps."""
 WIDE_FROM = 256
