@@ -39,9 +39,11 @@ KICKS, FORCED = 4, 8
 """Random kicks of the best answer, and flips of single spins that are held while others follow."""
 TOGETHER = 16384
 """Spins of the columns that are annealed as one sparse problem: more would not stay in the processor's cache."""
-SWEEPS, HOT, COLD = 48, 2.0, 0.02
-"""Of their annealing, in units of the typical field, by equal ratios: rare words have small fields. Its sixteen chains
-put together are worth many more sweeps."""
+SWEEPS = (12, 48)
+"""Of their annealing: as many as a spin has neighbours, within these bounds. Its sixteen chains put together are worth
+many more."""
+HOT, COLD = 2.0, 0.02
+"""First and last temperature, in units of the typical field, by equal ratios: rare words have small fields."""
 WIDE_FROM = 256
 """Least number of spins for which kicks pay after one start."""
 
@@ -152,7 +154,8 @@ def _joined(single: SparseIsing, linear: Array, seed: int) -> tuple[Array, Array
     core_spins, open_columns = np.zeros(0, np.int8), np.zeros(0, int)
     if reduction.core is not None:
         arena = SparseArena(reduction.core)
-        temperatures = np.append(arena.typical * np.geomspace(HOT, COLD, SWEEPS), np.zeros(3))
+        sweeps = int(np.clip(len(reduction.core.indices) / arena.num_spins, *SWEEPS))
+        temperatures = np.append(arena.typical * np.geomspace(HOT, COLD, sweeps), np.zeros(3))
         core_spins, _ = arena.annealed(None, temperatures=temperatures, seed=seed, stop=go_on)
         open_columns = reduction.kept // n
     proven = np.ones(m, bool)
