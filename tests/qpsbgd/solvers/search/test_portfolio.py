@@ -201,8 +201,11 @@ def one_thread():
 def test_one_thread_means_one(density, one_thread):
     problem = random_sparse(800, int(density * 800**2), seed=8)
     Portfolio(rounds=1).solve_sparse(problem)  # compiles
-    time.sleep(0.3)  # until threads of others have ended to wait
-    begin, used = time.perf_counter(), time.process_time()
-    Portfolio(time_limit=0.4).solve_sparse(problem)
+    shares = []
+    for _ in range(3):  # what tests before have left behind may still run
+        time.sleep(0.3)
+        begin, used = time.perf_counter(), time.process_time()
+        Portfolio(time_limit=0.4).solve_sparse(problem)
+        shares.append((time.process_time() - used) / (time.perf_counter() - begin))
     # However busy the machine is, one thread cannot use more of the processor than passes by the clock.
-    assert time.process_time() - used < 1.1 * (time.perf_counter() - begin)
+    assert sorted(shares)[1] < 1.1
