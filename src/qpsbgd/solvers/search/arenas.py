@@ -124,7 +124,7 @@ class SparseArena(Arena):
             bits = (
                 generator.integers(0, 1 << lanes.LANES, n, dtype=np.uint16) if spins is None else lanes.bits_of(spins)
             )
-            fields = lanes.fields_of(self.linear)
+            fields = lanes.first_fields(self.linear)
             lanes.anneal(*rows, fields, bits, where, temperatures, lanes.EXPONENTIAL, state, stop)
             chains = lanes.chains_of(bits)
         found = (chains[0] if spins is None else spins).copy()

@@ -28,8 +28,8 @@ EXPONENTIAL = np.concatenate([_DRAWS, _DRAWS[:LANES]])
 """Exponential variates −log u in random order; sixteen in a row from a random place on are the draws of one step."""
 
 
-def fields_of(linear: Array) -> Array:
-    """The fields h for every chain, (n, 16), float32, each row one line of the processor's cache."""
+def first_fields(linear: Array) -> Array:
+    """The fields h of every chain, to which `anneal` adds the couplings: (n, 16), float32, a row per cache line."""
     room = np.empty(LANES * len(linear) * 4 + _CACHE_LINE, np.uint8)
     begin = -room.ctypes.data % _CACHE_LINE
     fields = room[begin : begin + LANES * len(linear) * 4].view(np.float32).reshape(-1, LANES)
@@ -136,7 +136,7 @@ def anneal(
         indptr: Rows of the problem, as `indices` and `couplings`.
         indices: Their columns.
         couplings: Their values, float32.
-        fields: From `fields_of`; overwritten.
+        fields: From `first_fields`; overwritten.
         spins: The chains, (n,), uint16; overwritten.
         sites: The spins that are swept, int32.
         temperatures: One per sweep.

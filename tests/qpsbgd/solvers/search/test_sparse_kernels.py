@@ -79,7 +79,7 @@ def test_annealed_chains_reach_the_optimum_of_small_problems():
     for seed in range(5):
         problem = random_sparse(14, 40, seed=seed)
         single, temperatures = problem.couplings.astype(np.float32), np.linspace(3, 0.1, 100)
-        bits, fields = random_bits(14, seed), lanes.fields_of(problem.linear)
+        bits, fields = random_bits(14, seed), lanes.first_fields(problem.linear)
         sites = np.arange(14, dtype=np.int32)
         made = lanes.anneal(
             *rows(problem)[:2], single, fields, bits, sites, temperatures, lanes.EXPONENTIAL, np.uint64(9), NEVER
@@ -97,7 +97,7 @@ def test_annealed_chains_reach_the_optimum_of_small_problems():
 
 def test_spins_that_are_not_swept_stay():
     problem = torus(6, 6)
-    bits, fields = random_bits(36), lanes.fields_of(problem.linear)
+    bits, fields = random_bits(36), lanes.first_fields(problem.linear)
     before = bits.copy()
     few = np.array([3, 8], np.int32)
     single = problem.couplings.astype(np.float32)
@@ -121,7 +121,7 @@ def test_bits_are_chains():
 @pytest.mark.parametrize("n", [1, 7, 1000])
 def test_every_row_of_fields_is_one_line_of_the_cache(n):
     linear = np.arange(n) - 3.0
-    fields = lanes.fields_of(linear)
+    fields = lanes.first_fields(linear)
     assert fields.ctypes.data % 64 == 0 and fields.flags.c_contiguous
     assert (fields == linear[:, None]).all() and fields.shape == (n, lanes.LANES)
 
@@ -152,7 +152,7 @@ def test_blocks_do_not_change_the_moves():
 def test_every_search_ends_at_once_when_the_time_is_up():
     problem, now = random_sparse(30, 80), np.ones(1, np.uint8)
     single, sites = problem.couplings.astype(np.float32), np.arange(30, dtype=np.int32)
-    fields, temperatures = lanes.fields_of(problem.linear), np.ones(5)
+    fields, temperatures = lanes.first_fields(problem.linear), np.ones(5)
     arrays = (*rows(problem)[:2], single)
     assert (
         lanes.anneal(*arrays, fields, random_bits(30), sites, temperatures, lanes.EXPONENTIAL, np.uint64(1), now) == 0
