@@ -140,6 +140,6 @@ def _check_mean(state: Mapping[str, Any], family: QuboFamily, *, layer: str) -> 
         )
     if (linear.dtype, linear.device) != (new.dtype, new.device):
         raise RuntimeError(
-            f"the momentum of {layer} is {linear.dtype} on {linear.device}, but its rows are {new.dtype} on {new.device}; "
-            "convert or move the model before the optimiser is made, or make a new optimiser"
+            f"the momentum of {layer} is {linear.dtype} on {linear.device}, but its rows are {new.dtype} on "
+            f"{new.device}; convert or move the model before the optimiser is made, or make a new optimiser"
         )
