@@ -216,5 +216,6 @@ def _read(path: Path, job: Settings) -> Result | None:
 def _without_limits(settings: Any) -> Any:
     """Settings without what a run may spend: a finished run is the same under any limit."""
     if isinstance(settings, Mapping):
-        return {key: _without_limits(value) for key, value in settings.items() if key != "max_qpu_seconds"}
+        limits = ("max_qpu_seconds", "ledger")
+        return {key: _without_limits(value) for key, value in settings.items() if key not in limits}
     return settings
