@@ -6,7 +6,6 @@ Run it after a measurement, or after a change to the report. To keep the results
 first: python benchmarks/documents.py results/paper results/demo
 """
 
-import json
 import re
 import sys
 from pathlib import Path
@@ -33,6 +32,7 @@ from training_tables import (
     winner,
 )
 
+from qpsbgd.atomic import sealed, unsealed
 from qpsbgd_paper.cli.run import INTRO
 from qpsbgd_paper.experiments import EXPERIMENTS
 from qpsbgd_paper.report.drawings import figure_svg
@@ -442,10 +442,10 @@ def keep(folder):
         raise SystemExit(f"{folder} is not a folder of results named paper or demo")
     for path in folder.glob("*.json"):
         if path.stem in (*EXPERIMENTS, "digits"):
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = unsealed(path.read_bytes())
             if "figures" in content:
                 content["figures"] = [figure for figure in content["figures"] if not figure.get("shows_data")]
-            (target / path.name).write_text(json.dumps(content, ensure_ascii=False) + "\n", encoding="utf-8")
+            (target / path.name).write_bytes(sealed(content))
 
 
 def main(folders):

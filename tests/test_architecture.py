@@ -35,6 +35,7 @@ LEVELS = {
     "qpsbgd/atomic": 0,
     "qpsbgd/cache": 0,
     "qpsbgd/compiled": 0,
+    "qpsbgd/compressed": 0,
     "qpsbgd/openmp": 0,
 }
 STRANGERS = {

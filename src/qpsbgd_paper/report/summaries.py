@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from qpsbgd.atomic import unsealed
 
 Summary = Mapping[str, Any]
 """An experiment's results. A figure that is null is not finite: the run diverged."""
@@ -36,12 +37,13 @@ def read_summary(path: Path) -> dict[str, Any]:
         ValueError: The file is damaged, or is not a result of `qpsbgd run`; the message names it.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = unsealed(path.read_bytes())
         check(content)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not a result of `qpsbgd run`: {error}") from error
-    found: dict[str, Any] = content
-    return found
+    except ValueError as error:
+        raise ValueError(
+            f"{path} is not a result of `qpsbgd run`: {error}; the same `qpsbgd run` makes it again from finished runs"
+        ) from error
+    return content
 
 
 def check(summary: Any) -> None:
