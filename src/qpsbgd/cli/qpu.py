@@ -61,9 +61,10 @@ def recording(file: Annotated[Path, typer.Argument(help="File written by a solve
     found = Recording(file)
     seconds = found.verify()
     header = found.header
+    chip = header.get("chip")
     facts = {
         "solver": header.get("solver", "?"),
-        "chip": header.get("chip", {}).get("name", "–"),
+        "chip": chip.get("name", "–") if isinstance(chip, dict) else "–",
         "answers": len(found),
         "QPU time": _time(seconds),
         "size": f"{file.stat().st_size / 1e6:.3g} MB",
