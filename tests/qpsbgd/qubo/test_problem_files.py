@@ -88,11 +88,11 @@ def test_a_maximized_problem_has_its_own_energies_and_the_highest_is_found(tmp_p
 def test_a_summary_has_the_files_own_value_and_the_energy_that_was_minimised(tmp_path):
     problem = read_problem(written(tmp_path, "p.txt", BEASLEY))
     summary = problem.summary(make_solver("exact").solve(problem.family))
-    assert summary["problem"] == "n = 3 variables (BINARY), m = 1, value maximised"
+    assert summary["problem"] == "n = 3 variables (BINARY), couplings 1, m = 1, value maximised"
     assert (summary["best value"], summary["energy"]) == ("5", "-5")
     turned = problem.minimized()
     summary = turned.summary(make_solver("exact").solve(turned.family))
-    assert summary["problem"] == "n = 3 variables (BINARY), m = 1, value minimised"
+    assert summary["problem"] == "n = 3 variables (BINARY), couplings 1, m = 1, value minimised"
     assert (summary["best value"], summary["energy"]) == ("-1", "-1")
 
 
@@ -467,6 +467,30 @@ def test_no_beginning_of_a_file_is_taken_for_the_file(tmp_path, name):
         (tmp_path / name).write_bytes(whole[:length])
         with pytest.raises(ValueError, match=name):
             read_problem(tmp_path / name)
+
+
+def test_no_flipped_bit_of_the_header_of_a_bqm_file_changes_the_problem(tmp_path):
+    content = file_of(dimod.BQM({"a": 1.0, "b": 2.0}, {"ab": 3.0}, "SPIN"))
+    for bit in range(8 * content.index(b"\n")):
+        path = written(tmp_path, "p.bqm", content[: bit // 8] + bytes([content[bit // 8] ^ 1 << bit % 8]))
+        path.write_bytes(path.read_bytes() + content[bit // 8 + 1 :])
+        with pytest.raises((ValueError, MemoryError), match=r"p\.bqm"):
+            read_problem(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "couplings"),
+    [("0 0 1\n0 1 2\n1 2 3\n", 2), ("0 0 1\n0 1 2\n", 1)],
+    ids=["whole", "cut"],
+)
+def test_a_summary_tells_how_much_was_read(tmp_path, text, couplings):
+    problem = read_problem(written(tmp_path, "p.coo", text))
+    solution = make_solver("exact").solve_problem(problem)
+    assert (
+        f"n = {couplings + 1} variables (BINARY), couplings {couplings}, m = 1" in problem.summary(solution)["problem"]
+    )
+    dense = qubo_problem(np.array([[1.0, 2.0, 0.0], [0.0, 0.0, 0.0], [0.0, 3.0, 0.0]]))
+    assert dense.num_couplings == 2
 
 
 def zipped(path, **members):
