@@ -37,6 +37,7 @@ LEVELS = {
     "qpsbgd/compiled": 0,
     "qpsbgd/compressed": 0,
     "qpsbgd/openmp": 0,
+    "qpsbgd/visible": 0,
 }
 STRANGERS = {
     ("qpsbgd/qubo/binary_map", "qpsbgd/solvers"),

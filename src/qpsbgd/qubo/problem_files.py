@@ -30,6 +30,7 @@ from qpsbgd.qubo.problems import Problem, check_variables, ising_problem, qubo_p
 from qpsbgd.qubo.qbsolv_format import read_qbsolv
 from qpsbgd.qubo.sparse import SparseIsing, check_dense
 from qpsbgd.qubo.text_format import TextFile
+from qpsbgd.visible import visible
 
 FORMATS: Mapping[str, str] = MappingProxyType(
     {
@@ -174,7 +175,7 @@ def save_assignment(path: Path | str, problem: Problem, spins: Tensor, *, commen
     lines = [f"# {comment}\n" for comment in comments]
     for label, row in zip(problem.labels, problem.values(spins).tolist(), strict=True):
         name = str(label)
-        if not re.fullmatch(r"[^\s\"#\ud800-\udfff]+", name):
+        if not re.fullmatch(r"[^\s\"#]+", name) or visible(name) != name:
             name = json.dumps(name)
         lines.append(f"{name} {' '.join(map(str, row))}\n")
     with writing(Path(path)) as file:
