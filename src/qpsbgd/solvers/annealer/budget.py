@@ -59,12 +59,10 @@ class Bill:
     Attributes:
         seconds: Its estimated QPU time.
         sent: Whether the service may have taken it, and so may charge for it.
-        closed: Whether it was settled or given up.
     """
 
     seconds: float
     sent: bool = False
-    closed: bool = False
 
 
 class Budget:
@@ -121,18 +119,14 @@ class Budget:
         """The answer came, and this is what it cost."""
         with self._ledger.changing() as counts:
             counts.qpu_seconds += seconds - bill.seconds
-        bill.closed = True
 
     def give_up(self, bills: Iterable[Bill]) -> None:
-        """No more answers will come: what was sent stays counted by its estimate, the rest is not counted."""
-        left = [bill for bill in bills if not bill.closed]
-        unsent = [bill.seconds for bill in left if not bill.sent]
+        """No more answers will come: what was sent stays counted, the rest is not counted; once per bill."""
+        unsent = [bill.seconds for bill in bills if not bill.sent]
         if unsent:
             with self._ledger.changing() as counts:
                 counts.submissions -= len(unsent)
                 counts.qpu_seconds = max(0.0, counts.qpu_seconds - sum(unsent))
-        for bill in left:
-            bill.closed = True
 
     def count_recorded(self, recording: Path, number: int, seconds: float) -> None:
         """Count a recording's answer of that number, from 1, unless it is counted already."""
