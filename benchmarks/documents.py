@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # for the modules beside this on
 import numpy as np
 from deploy_tables import deployed_bytes, deployed_classes, deployed_times
 from problem_tables import dense_problems, gpu_chains, graph_problems, problem_sizes, time_figure
+from reliability_tables import killed, noticed
 from scaling_tables import billion, measured_growth, ranks, sampled
 from tables import ROOT, markdown, measured, results
 from training_tables import (
@@ -331,6 +332,7 @@ DOCUMENTS = {
     "docs/training.md": (winner, verdicts, scores, alone, left_out, step_cost, bits, default_rates),
     "docs/scaling.md": (measured_growth, sampled, billion, ranks),
     "docs/deployment.md": (deployed_classes, deployed_times, deployed_bytes),
+    "docs/reliability.md": (killed, noticed),
 }
 """What stands between `<!-- name -->` and `<!-- end -->` in these, by the functions that make it."""
 
