@@ -39,7 +39,7 @@ def estimators(trials, source):
     labels = (rows[:, 0] + rows[:, 1] * rows[:, 2] > 0).astype(int)
 
     def made():
-        return QPSBGDClassifier(epochs=15, random_state=0)
+        return QPSBGDClassifier(16, epochs=15, random_state=0)
 
     made().fit(rows, labels)  # what is compiled or loaded once
     begin = time.perf_counter()
@@ -135,15 +135,15 @@ def main():
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "kills.json")
     options = parser.parse_args()
     found = {"seed": options.seed, "made with": environment()}
-    for kind in (estimators, experiments, dask_workers):
-        trials = []
+    trials = []
+    for kind in (estimators, dask_workers, experiments):
+        found[kind.__name__] = []
         for trial in kind(options.trials, random.Random(options.seed)):
+            found[kind.__name__].append(trial)
             trials.append(trial)
             print(kind.__name__, json.dumps(trial), flush=True)
-        found[kind.__name__] = trials
-        write_json(options.out, found)
-    wrong = [trial for kind in (estimators, experiments, dask_workers) for trial in found[kind.__name__]]
-    print(f"{sum(trial['equal'] for trial in wrong)} of {len(wrong)} end like an undisturbed run")
+            write_json(options.out, found)
+    print(f"{sum(trial['equal'] for trial in trials)} of {len(trials)} end like an undisturbed run")
 
 
 if __name__ == "__main__":

@@ -89,6 +89,7 @@ def sites(tree):
         ):
             yield node
         skipped = {getattr(node, name, None) for name in ("annotation", "returns")}
+        skipped |= set(getattr(node, "decorator_list", ()))
         stack += [child for child in ast.iter_child_nodes(node) if child not in skipped]
 
 

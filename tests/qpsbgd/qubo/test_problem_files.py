@@ -479,6 +479,23 @@ def test_no_flipped_bit_of_the_header_of_a_bqm_file_changes_the_problem(tmp_path
 
 
 @pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda content: content[:8] + bytes([3]) + content[9:], r"its version must be 1\.0 or 2\.0, got 3\.0"),
+        (lambda content: content[:9] + bytes([1]) + content[10:], r"its version must be 1\.0 or 2\.0, got 2\.1"),
+        (lambda content: content.replace(b'"shape": [2, 1]', b'"shape": "two" '), "the shape is 'two'"),
+        (lambda content: content.replace(b'"shape": [2, 1]', b'"shape": [2.0,1'), "its JSON is damaged"),
+        (lambda content: content.replace(b'"shape": [2, 1]', b'"shape": [2, 2]'), "cannot have 2 interactions"),
+        (lambda content: content.replace(b"BinaryQuadratic", b"DiscreteQuadrat"), "must say that it is a Binary"),
+    ],
+)
+def test_the_header_of_a_bqm_file_says_what_is_wrong_with_it(tmp_path, damage, message):
+    content = file_of(dimod.BQM({"a": 1.0, "b": 2.0}, {"ab": 3.0}, "SPIN"))
+    with pytest.raises(ValueError, match=message):
+        read_problem(written(tmp_path, "p.bqm", damage(content)))
+
+
+@pytest.mark.parametrize(
     ("text", "couplings"),
     [("0 0 1\n0 1 2\n1 2 3\n", 2), ("0 0 1\n0 1 2\n", 1)],
     ids=["whole", "cut"],
@@ -583,6 +600,11 @@ def test_text_in_place_of_an_array_is_refused(tmp_path):
     zipped(tmp_path / "p.npz", **{"Q.npy": b"text"})
     with pytest.raises(ValueError, match=r"p\.npz: is a damaged \.npz archive"):
         read_problem(tmp_path / "p.npz")
+
+
+def test_a_problem_without_an_offset_has_none():
+    assert qubo_problem(np.eye(2)).energies(spins_of(0, 0)).item() == 0
+    assert ising_problem(np.ones(2), np.zeros((2, 2))).energies(spins_of(1, 0)).item() == 0
 
 
 def test_qubo_and_ising_problems_agree_with_dimod():
