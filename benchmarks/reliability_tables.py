@@ -20,7 +20,7 @@ def killed():
             str(sum(t["equal"] for t in found[kind])),
         ]
         for kind, text in KINDS.items()
-        if kind in found
+        if found.get(kind)
     ]
     return markdown(["what", "trials", "disturbed before its end", "ended like an undisturbed run"], body)
 
