@@ -37,7 +37,9 @@ LEVELS = {
     "qpsbgd/atomic": 0,
     "qpsbgd/cache": 0,
     "qpsbgd/compiled": 0,
+    "qpsbgd/compressed": 0,
     "qpsbgd/openmp": 0,
+    "qpsbgd/visible": 0,
 }
 STRANGERS = {
     ("qpsbgd/qubo/binary_map", "qpsbgd/solvers"),

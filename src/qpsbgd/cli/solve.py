@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from qpsbgd.atomic import check_writable
-from qpsbgd.cli.console import console
+from qpsbgd.cli.console import console, say_fact
 from qpsbgd.qubo.problem_files import FORMATS, read_problem, save_assignment
 from qpsbgd.solvers import SOLVERS, make_solver
 
@@ -67,13 +67,9 @@ def solve(
 
     facts = {"read as": read_as} | problem.summary(solution) | {"time": f"{seconds:.3g} s"}
     for name, fact in facts.items():
-        _print_fact(name, fact)
+        say_fact(name, fact)
     save_assignment(out, problem, solution.spins, comments=[f"{name}: {fact}" for name, fact in facts.items()])
-    _print_fact("written to", str(out))
-
-
-def _print_fact(name: str, fact: str) -> None:
-    console.print(Text.assemble((f"{name:<15}", "bold"), fact), soft_wrap=True)
+    say_fact("written to", str(out))
 
 
 def solvers() -> None:
