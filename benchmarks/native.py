@@ -65,6 +65,7 @@ def cases(old):
         from qpsbgd.solvers.search.reduction import Reduction
     else:
         from qpsbgd.native import kernels as native
+        from qpsbgd.solvers.search.chains import SparseModel
         from qpsbgd.solvers.search.reduction import Reduction
     found = {}
 
@@ -80,8 +81,13 @@ def cases(old):
 
         return add
 
-    for n, m, patience, dtype in ((16, 4, 0, "float32"), (128, 128, 0, "float32"), (128, 128, 100, "float32"),
-                                  (128, 128, 100, "float64"), (1024, 8, 500, "float32")):
+    for n, m, patience, dtype in (
+        (16, 4, 0, "float32"),
+        (128, 128, 0, "float32"),
+        (128, 128, 100, "float32"),
+        (128, 128, 100, "float64"),
+        (1024, 8, 500, "float32"),
+    ):
         couplings, linear, fields, spins = dense(n, m, dtype)
         threshold = np.full(m, 1e-6, dtype)
 
@@ -100,23 +106,52 @@ def cases(old):
         if patience:
 
             @case(f"search_layer {n}x{m} {dtype}")
-            def _(couplings=couplings, linear=linear, fields=fields, spins=spins, threshold=threshold,
-                  diagonal=diagonal, pulls=pulls):
+            def _(
+                couplings=couplings,
+                linear=linear,
+                fields=fields,
+                spins=spins,
+                threshold=threshold,
+                diagonal=diagonal,
+                pulls=pulls,
+            ):
                 starts, local = np.stack([spins, -spins]), np.stack([fields, 2 * linear - fields])
                 if old:
-                    layer_kernels.search_layer(couplings, diagonal, linear, pulls, starts, local, threshold,
-                                               30, 2, 4, 8, 0)
+                    layer_kernels.search_layer(
+                        couplings, diagonal, linear, pulls, starts, local, threshold, 30, 2, 4, 8, 0
+                    )
                 else:
-                    native.search_layer(couplings, diagonal, linear, pulls, starts, local, threshold,
-                                        np.empty_like(linear), 30, 2, 4, 8, 0, count["threads"])
+                    native.search_layer(
+                        couplings,
+                        diagonal,
+                        linear,
+                        pulls,
+                        starts,
+                        local,
+                        threshold,
+                        np.empty_like(linear),
+                        30,
+                        2,
+                        4,
+                        8,
+                        0,
+                        count["threads"],
+                    )
 
         temperatures = np.geomspace(0.5, 0.05, 20).astype(dtype) * np.sqrt(np.square(couplings).sum(1).mean())
         states = np.arange(1, m + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
         sites = np.arange(n, dtype=np.int32)
 
         @case(f"anneal {n}x{m} {dtype} patience {patience}")
-        def _(couplings=couplings, fields=fields, spins=spins, threshold=threshold, temperatures=temperatures,
-              states=states, sites=sites):
+        def _(
+            couplings=couplings,
+            fields=fields,
+            spins=spins,
+            threshold=threshold,
+            temperatures=temperatures,
+            states=states,
+            sites=sites,
+        ):
             work = couplings, fields.copy(), spins.copy()
             if old:
                 kernels.anneal(*work, temperatures, threshold, kernels.LOG_UNIFORM, states)
@@ -132,11 +167,28 @@ def cases(old):
     @case("anneal_sites 1000")
     def _(couplings=couplings, fields=fields, spins=spins, sites=sites, temperatures=temperatures):
         if old:
-            kernels.anneal_sites(couplings, fields[0].copy(), spins[0].copy(), sites, temperatures,
-                                 kernels.LOG_UNIFORM, np.uint64(7), never)
+            kernels.anneal_sites(
+                couplings,
+                fields[0].copy(),
+                spins[0].copy(),
+                sites,
+                temperatures,
+                kernels.LOG_UNIFORM,
+                np.uint64(7),
+                never,
+            )
         else:
-            native.anneal(couplings, fields.copy(), spins.copy(), sites, temperatures, np.full(1, 7, np.uint64),
-                          np.zeros(1, np.int64), never, 1)
+            native.anneal(
+                couplings,
+                fields.copy(),
+                spins.copy(),
+                sites,
+                temperatures,
+                np.full(1, 7, np.uint64),
+                np.zeros(1, np.int64),
+                never,
+                1,
+            )
 
     @case("fields_of 1000")
     def _(couplings=couplings, linear=linear, spins=spins):
@@ -174,27 +226,56 @@ def cases(old):
 
     for n, degree in ((800, 48), (10000, 4)):
         problem = graph(n, degree)
-        every, temperatures = np.arange(n, dtype=np.int32), np.append(np.linspace(1, 0.08, 30), np.zeros(3)) * degree**0.5
+        every, temperatures = (
+            np.arange(n, dtype=np.int32),
+            np.append(np.linspace(1, 0.08, 30), np.zeros(3)) * degree**0.5,
+        )
         bits = np.random.default_rng(1).integers(0, 1 << 16, n, dtype=np.uint16)
         one = np.where(bits & 1, 1, -1).astype(np.int8)
         chains = np.where(bits[None] >> np.arange(16)[:, None] & 1, 1, -1).astype(np.int8)
-        single, thresholds, block = problem.couplings.astype(np.float32), np.full(n, 1e-9), int((n / (degree + 2)) ** 0.5)
+        single, thresholds, block = (
+            problem.couplings.astype(np.float32),
+            np.full(n, 1e-9),
+            int((n / (degree + 2)) ** 0.5),
+        )
         rows = (problem.indptr, problem.indices)
         sparse = None if old else native.Rows(*rows, problem.couplings)
 
         @case(f"anneal_lanes {n}")
-        def _(problem=problem, bits=bits, every=every, temperatures=temperatures, single=single, rows=rows, sparse=sparse):
+        def _(
+            problem=problem, bits=bits, every=every, temperatures=temperatures, single=single, rows=rows, sparse=sparse
+        ):
             if old:
-                lanes.anneal(*rows, single, lanes.first_fields(problem.linear), bits.copy(), every, temperatures,
-                             lanes.EXPONENTIAL, np.uint64(7), never)
+                lanes.anneal(
+                    *rows,
+                    single,
+                    lanes.first_fields(problem.linear),
+                    bits.copy(),
+                    every,
+                    temperatures,
+                    lanes.EXPONENTIAL,
+                    np.uint64(7),
+                    never,
+                )
             else:
                 native.anneal_lanes(sparse, problem.linear, bits.copy(), every, temperatures, 7, never)
 
         @case(f"anneal_sparse {n}")
-        def _(problem=problem, one=one, every=every, temperatures=temperatures, single=single, rows=rows, sparse=sparse):
+        def _(
+            problem=problem, one=one, every=every, temperatures=temperatures, single=single, rows=rows, sparse=sparse
+        ):
             if old:
-                sparse_kernels.anneal(*rows, single, problem.linear, one.copy(), every, temperatures,
-                                      kernels.LOG_UNIFORM, np.uint64(7), never)
+                sparse_kernels.anneal(
+                    *rows,
+                    single,
+                    problem.linear,
+                    one.copy(),
+                    every,
+                    temperatures,
+                    kernels.LOG_UNIFORM,
+                    np.uint64(7),
+                    never,
+                )
             else:
                 native.anneal_sparse(sparse, problem.linear, one.copy(), every, temperatures, 7, never)
 
@@ -209,16 +290,19 @@ def cases(old):
         @case(f"tabu_sparse {n}")
         def _(problem=problem, one=one, block=block, sparse=sparse, rows=rows):
             if old:
-                sparse_kernels.tabu(*rows, problem.couplings, problem.linear, one.copy(), block, 3000, 20,
-                                    np.uint64(7), never)
+                sparse_kernels.tabu(
+                    *rows, problem.couplings, problem.linear, one.copy(), block, 3000, 20, np.uint64(7), never
+                )
             else:
                 native.tabu_sparse(sparse, problem.linear, one.copy(), block, 3000, 20, 7, never)
 
         @case(f"reduction {n}")
         def _(problem=problem):
-            reduction = Reduction.of(problem, never)
-            core = reduction.core.num_spins if reduction.core else 0
-            reduction.completed(np.ones(core, np.int8))
+            model = problem
+            if not old:
+                model = SparseModel.of(problem.indptr, problem.indices, problem.couplings, problem.linear)
+            reduction = Reduction.of(model, never)
+            reduction.completed(np.ones(len(reduction.kept), np.int8))
 
         @case(f"colour {n}")
         def _(rows=rows, sparse=sparse, n=n):
@@ -271,7 +355,10 @@ def cases(old):
 
     problem = graph(1000, 15)
     indptr, indices, strengths = problem.indptr, problem.indices.astype(np.int64), problem.couplings.astype(np.float32)
-    h, schedule = np.zeros(1000, np.float32), np.stack([np.linspace(0, 1, 16), np.linspace(0.02, 0.5, 16), np.full(16, 0.1)], 1)
+    h, schedule = (
+        np.zeros(1000, np.float32),
+        np.stack([np.linspace(0, 1, 16), np.linspace(0.02, 0.5, 16), np.full(16, 0.1)], 1),
+    )
     schedule, reads = schedule.astype(np.float32), generator.choice([-1.0, 1.0], (10, 8, 1000)).astype(np.float32)
     read_states = generator.integers(1, 2**63, 10, dtype=np.uint64)
     sparse_chip = None if old else native.Rows(problem.indptr, problem.indices, problem.couplings)
@@ -413,17 +500,29 @@ def main():
         sources = {"numba": Path(folder) / "src", "native": None}
         for _ in range(ROUNDS):
             for side, source in sources.items():
-                for name, value in json.loads(child(side, source, "--child", "--seconds", str(options.seconds))).items():
+                for name, value in json.loads(
+                    child(side, source, "--child", "--seconds", str(options.seconds))
+                ).items():
                     times[side][name] = min(value, times[side].get(name, float("inf")))
         for name, setup in FIRST_CALLS.items():
             code = TIMED.format(setup=textwrap.dedent(setup))
             for side, source in sources.items():
                 child(side, source, "-c", code)  # fills the cache
                 calls = [[float(x) for x in child(side, source, "-c", code).split()] for _ in range(ROUNDS)]
-                first.setdefault(name, {})[side] = {"first": min(c[0] for c in calls), "second": min(c[1] for c in calls)}
-        imports = {side: min(float(child(side, source, "-c", IMPORTED)) for _ in range(ROUNDS)) for side, source in sources.items()}
+                first.setdefault(name, {})[side] = {
+                    "first": min(c[0] for c in calls),
+                    "second": min(c[1] for c in calls),
+                }
+        imports = {
+            side: min(float(child(side, source, "-c", IMPORTED)) for _ in range(ROUNDS))
+            for side, source in sources.items()
+        }
     kernels = {
-        name: {"numba": round(times["numba"][name], 1), "native": round(value, 1), "ratio": round(times["numba"][name] / value, 2)}
+        name: {
+            "numba": round(times["numba"][name], 1),
+            "native": round(value, 1),
+            "ratio": round(times["numba"][name] / value, 2),
+        }
         for name, value in times["native"].items()
     }
     for name, row in kernels.items():
@@ -431,7 +530,9 @@ def main():
     for name, row in first.items():
         print(name, row)
     print("import", imports)
-    TARGET.write_text(json.dumps({"setup": environment(), "kernels": kernels, "first_calls": first, "import": imports}, indent=1))
+    TARGET.write_text(
+        json.dumps({"setup": environment(), "kernels": kernels, "first_calls": first, "import": imports}, indent=1)
+    )
 
 
 if __name__ == "__main__":

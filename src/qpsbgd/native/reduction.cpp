@@ -128,16 +128,15 @@ class Reducer {
     couplings_[place] = value;
   }
 
-  // Removes v from row u; the last entry takes its place.
+  // Removes v from row u; the others stay in their order.
   void remove(std::int64_t u, std::int64_t v) {
-    const std::int64_t last = begins_[u] + degrees_[u] - 1;
-    for (std::int64_t at = begins_[u]; at <= last; ++at) {
-      if (columns_[at] != v) continue;
-      columns_[at] = columns_[last];
-      couplings_[at] = couplings_[last];
-      --degrees_[u];
-      return;
-    }
+    const auto begin = columns_.begin() + begins_[u], end = begin + degrees_[u];
+    const auto place = std::find(begin, end, v);
+    if (place == end) return;
+    const auto value = couplings_.begin() + (place - columns_.begin());
+    std::copy(place + 1, end, place);
+    std::copy(value + 1, value + (end - place), value);
+    --degrees_[u];
   }
 
   // The rows that are left, numbered anew, with ascending columns.

@@ -107,7 +107,7 @@ def _lower(
             lowest_energy, descending, last = energy, True, move + patience
     if not descending:
         for k in np.flatnonzero(spins != lowest):
-            _flip(couplings, fields, spins, k)
+            _flip(couplings, fields, spins, int(k))
     return flips, lowest_energy
 
 
@@ -216,59 +216,75 @@ def search_layer(
         seed: Of all random choices.
         threads: Ignored.
     """
-    n = len(couplings)
     for j in range(len(linear)):
-        fixed = _fixed(couplings, linear[j], pulls, threshold[j])
-        if (fixed == 0).sum() > COPY_UP_TO * n:
-            fixed[:] = 0
-        places = np.flatnonzero(fixed == 0)
-        core, count = np.ascontiguousarray(couplings[np.ix_(places, places)]), len(places)
-        first, best, distance = starts[0, j].copy(), (np.inf, fixed[places], fixed[places]), 0
-        never, most = np.zeros(1, np.uint8), 100 * (n + patience) + 1000
+        limits = (patience, tenure, kicks, forced, seed, j)
+        column = (linear[j], pulls, starts[:, j], fields[:, j], threshold[j])
+        found[j] = _search_one(couplings, diagonal, *column, limits)
 
-        def lowered(energy: float, local: Array, spins: Array, patience: int, seed: int, held: Array | None = None) -> Any:
-            held = np.zeros(len(spins), bool) if held is None else held
-            gained = 0.0
-            if len(spins):
-                limits = (most, patience, tenure, j, seed)
-                gained = _lower(core, local, spins, threshold[j], limits, held, never)[1]
-            return energy + gained, spins, local
 
-        for trial in range(len(starts) + kicks):
-            if trial < len(starts):
-                spins, local = starts[trial, j], fields[trial, j]
-                energy = float((spins * (linear[j] + local) / 2).astype(np.float64).sum())
-                for i in np.flatnonzero((fixed != 0) & (fixed != spins)):
-                    energy -= 2 * float(spins[i] * local[i])
-                    _flip(couplings, local, spins, i)
-                spins, local = spins[places], local[places]
-            else:
-                if trial == len(starts) and 8 * distance <= n:
-                    break
-                energy, spins, local = best[0], best[1].copy(), best[2].copy()
-                random = Random((seed + 1000003 * j + trial) * 0x9E3779B97F4A7C15 % 2**64 | 1)
-                for _ in range(count // 10 + 1):
-                    i = random.next(31) % count
-                    energy -= 2 * float(spins[i] * local[i])
-                    _flip(core, local, spins, i)
-            answer = lowered(energy, local, spins, patience, seed + trial)
-            if answer[0] < best[0]:
-                best, distance = answer, int((answer[1] != first[places]).sum())
-        tried = np.zeros(count, bool)
-        for _ in range(forced):
-            worth = np.where(tried, 0, -2.0 * best[1] * best[2] - WON_BACK * diagonal[places])
-            if not count or worth.min() >= 0:
+def _search_one(
+    couplings: Array,
+    diagonal: Array,
+    linear: Array,
+    pulls: Array,
+    starts: Array,
+    fields: Array,
+    threshold: float,
+    limits: tuple[int, ...],
+) -> Array:
+    """The best spins found for one column, linear (n,), from `starts` (k, n)."""
+    n, (patience, tenure, kicks, forced, seed, column) = len(linear), limits
+    fixed = _fixed(couplings, linear, pulls, threshold)
+    if (fixed == 0).sum() > COPY_UP_TO * n:
+        fixed[:] = 0
+    places = np.flatnonzero(fixed == 0)
+    core, count = np.ascontiguousarray(couplings[np.ix_(places, places)]), len(places)
+    first, best, distance = starts[0].copy(), (np.inf, fixed[places], fixed[places]), 0
+    never, most = np.zeros(1, np.uint8), 100 * (n + patience) + 1000
+
+    def lowered(energy: float, spins: Array, local: Array, patience: int, seed: int, held: int = -1) -> Any:
+        gained = 0.0
+        if len(spins):
+            limits = (most, patience, tenure, column, seed)
+            gained = _lower(core, local, spins, threshold, limits, np.arange(count) == held, never)[1]
+        return energy + gained, spins, local
+
+    for trial in range(len(starts) + kicks):
+        if trial < len(starts):
+            spins, local = starts[trial], fields[trial]
+            energy = float((spins * (linear + local) / 2).astype(np.float64).sum())
+            for i in np.flatnonzero((fixed != 0) & (fixed != spins)):
+                energy -= 2 * float(spins[i] * local[i])
+                _flip(couplings, local, spins, int(i))
+            spins, local = spins[places], local[places]
+        else:
+            if trial == len(starts) and 8 * distance <= n:
                 break
-            site = int(worth.argmin())
-            tried[site] = True
             energy, spins, local = best[0], best[1].copy(), best[2].copy()
-            energy -= 2 * float(spins[site] * local[site])
-            _flip(core, local, spins, site)
-            answer = lowered(energy, local, spins, 0, seed, np.arange(count) == site)
-            if answer[0] < best[0] - threshold[j]:
-                best = lowered(*answer[:1], answer[2], answer[1], patience, seed)
-        found[j] = fixed
-        found[j, places] = best[1]
+            random = Random((seed + 1000003 * column + trial) * 0x9E3779B97F4A7C15 % 2**64 | 1)
+            for _ in range(count // 10 + 1):
+                site = random.next(31) % count
+                energy -= 2 * float(spins[site] * local[site])
+                _flip(core, local, spins, site)
+        answer = lowered(energy, spins, local, patience, seed + trial)
+        if answer[0] < best[0]:
+            best, distance = answer, int((answer[1] != first[places]).sum())
+    tried = np.zeros(count, bool)
+    for _ in range(forced):
+        worth = np.where(tried, 0, -2.0 * best[1] * best[2] - WON_BACK * diagonal[places])
+        if not count or worth.min() >= 0:
+            break
+        site = int(worth.argmin())
+        tried[site] = True
+        energy, spins, local = best[0], best[1].copy(), best[2].copy()
+        energy -= 2 * float(spins[site] * local[site])
+        _flip(core, local, spins, site)
+        answer = lowered(energy, spins, local, 0, seed, held=site)
+        if answer[0] < best[0] - threshold:
+            energy, spins, local = answer
+            best = lowered(energy, spins, local, patience, seed)
+    fixed[places] = best[1]
+    return fixed
 
 
 def _fixed(couplings: Array, linear: Array, pulls: Array, margin: float) -> Array:
@@ -287,7 +303,7 @@ def _fixed(couplings: Array, linear: Array, pulls: Array, margin: float) -> Arra
 
 
 def relax(twice: Array, slopes: Array, points: Array, passes: int, threads: int = 1) -> None:
-    """Coordinate descent of every row of `points` (m, n) in the box [−1, 1]ⁿ; `slopes` = s + 2Ax are kept up to date."""
+    """Coordinate descent of every row of `points` (m, n) in the box; `slopes` = s + 2Ax are kept up to date."""
     for point, slope in zip(points, slopes, strict=True):
         for _ in range(passes):
             moved = False

@@ -41,7 +41,7 @@ class Rows:
         return slice(self.indptr[i], self.indptr[i + 1])
 
     def fields(self, linear: Array, spins: Array) -> Array:
-        """h + J · spins in double precision."""
+        """H + J · spins in double precision."""
         rows = np.repeat(np.arange(len(self)), np.diff(self.indptr))
         return linear + np.bincount(rows, self.couplings * spins[self.indices], minlength=len(self))
 
@@ -192,9 +192,7 @@ def colour(rows: Rows, colours: Array) -> None:
         colours[i] = next(each for each in range(len(rows) + 1) if each not in beside)
 
 
-def sweep_chip(
-    rows: Rows, h: Array, spins: Array, schedule: Array, states: Array, threads: int = 1
-) -> None:
+def sweep_chip(rows: Rows, h: Array, spins: Array, schedule: Array, states: Array, threads: int = 1) -> None:
     """Metropolis sweeps of every read in place; `spins` is (reads, slices, n), a row of `schedule` (weight, tie, T)."""
     slices = spins.shape[1]
     for read, state in zip(spins, states, strict=True):

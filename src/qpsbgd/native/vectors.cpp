@@ -24,7 +24,7 @@ ALWAYS_INLINE void add(T* __restrict target, const T* __restrict row, T factor, 
 template <bool ADDING, class T>
 ALWAYS_INLINE T largest(T* __restrict fields, const T* __restrict row, T factor, const T* __restrict spins,
                         const T* __restrict penalties, std::int64_t size) {
-  T most = -std::numeric_limits<T>::max();
+  T most = spins[0] * (ADDING ? fields[0] + factor * row[0] : fields[0]) + penalties[0];
   for (std::int64_t k = 0; k < size; ++k) {
     if (ADDING) fields[k] += factor * row[k];
     most = std::max(most, spins[k] * fields[k] + penalties[k]);
@@ -34,17 +34,16 @@ ALWAYS_INLINE T largest(T* __restrict fields, const T* __restrict row, T factor,
 
 template <bool ADDING, class T>
 ALWAYS_INLINE Best<T> best(T* fields, const T* row, T factor, const T* spins, const T* penalties, std::int64_t n) {
-  Best<T> found{-std::numeric_limits<T>::infinity(), 0};
+  Best<T> found{0, -1};
   std::int64_t begin = 0;
-  for (; begin + BLOCK <= n; begin += BLOCK) {
-    const T most = largest<ADDING, T>(fields + begin, row + begin, factor, spins + begin, penalties + begin, BLOCK);
-    if (most > found.gain) found = {most, begin};
-  }
-  if (begin < n) {
-    const T most = largest<ADDING, T>(fields + begin, row + begin, factor, spins + begin, penalties + begin, n - begin);
-    if (most > found.gain) found = {most, begin};
-  }
-  while (found.index < n && !(spins[found.index] * fields[found.index] + penalties[found.index] >= found.gain)) {
+  const auto look = [&](std::int64_t size) __attribute__((always_inline)) {
+    const T most = largest<ADDING, T>(fields + begin, row + begin, factor, spins + begin, penalties + begin, size);
+    if (found.index < 0 || most > found.gain) found = {most, begin};
+  };
+  for (; begin + BLOCK <= n; begin += BLOCK) look(BLOCK);
+  if (begin < n) look(n - begin);
+  // It ends: a product and a sum that are done again give the same number. Should that not hold, the last one is taken.
+  while (found.index < n - 1 && !(spins[found.index] * fields[found.index] + penalties[found.index] >= found.gain)) {
     ++found.index;
   }
   return found;

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import difflib
 import inspect
-import os
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -55,9 +54,6 @@ SPELLINGS: Mapping[str, str] = MappingProxyType(
     }
 )
 """Other people's names → ours, for the message about an unknown name."""
-
-IMPORTED_IN = os.getpid()
-"""The process that loaded this package; a fork of it has another number."""
 
 
 class Solver(ABC):

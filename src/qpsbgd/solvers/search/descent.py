@@ -9,11 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from qpsbgd.native import NEVER
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver
 from qpsbgd.solvers.deadline import deadline
 from qpsbgd.solvers.options import COUNT, FLAG, SECONDS, SEED, Number, check_options
-from qpsbgd.solvers.search import kernels_torch
+from qpsbgd.solvers.search import kernels, kernels_torch
 from qpsbgd.solvers.search.landscape import Landscape, better_of, kick, random_spins, sign_start, triton_kernels
 
 Array = np.ndarray[Any, Any]
@@ -173,24 +174,20 @@ def _search_compiled(
     stop: Array | None = None,
 ) -> Solution:
     """What the compiled kernel makes of `spins`, on the CPU."""
-    from qpsbgd.solvers.compilation import threads
-    from qpsbgd.solvers.search import kernels
-
-    with threads():
-        landscape = Landscape.of(family)
-        # The kernels want one column's spins side by side in memory.
-        fields, spins = landscape.fields(spins).T.contiguous(), spins.T.contiguous()
-        flips = kernels.search(
-            landscape.couplings.numpy(),
-            fields.numpy(),
-            spins.numpy(),
-            landscape.threshold.numpy(),
-            max_flips,
-            patience,
-            tenure,
-            seed,
-            np.zeros(1, np.uint8) if stop is None else stop,
-        )
+    landscape = Landscape.of(family)
+    # The kernels want one column's spins side by side in memory.
+    fields, spins = landscape.fields(spins).T.contiguous(), spins.T.contiguous()
+    flips = kernels.search(
+        landscape.couplings.numpy(),
+        fields.numpy(),
+        spins.numpy(),
+        landscape.threshold.numpy(),
+        max_flips,
+        patience,
+        tenure,
+        seed,
+        NEVER if stop is None else stop,
+    )
     stats: dict[str, Any] = {"solver": "descent", "path": "compiled", "flips": int(flips.sum())}
     if patience:
         return Solution.of(family, spins.T, **stats)

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from qpsbgd.openmp import guard_fork
 from qpsbgd.qubo import QuboFamily, Solution
 
 COLD = 0.08
@@ -33,7 +34,9 @@ class Landscape:
     @classmethod
     def of(cls, family: QuboFamily) -> Landscape:
         """The landscape of `family`."""
-        couplings = 2 * family.quadratic
+        if family.linear.device.type == "cpu":
+            guard_fork()
+        couplings = 2 * family.quadratic.contiguous()
         couplings.fill_diagonal_(0)
         size = couplings.abs().sum(1).amax() + family.linear.abs().amax(0)
         return cls(couplings, family.linear, 8 * torch.finfo(size.dtype).eps * size)
