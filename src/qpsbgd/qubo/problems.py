@@ -56,6 +56,11 @@ class Problem:
         """m, how many problems there are over the same variables: more than one only in a family."""
         return 1 if isinstance(self.model, SparseIsing) else self.model.num_columns
 
+    @property
+    def offset(self) -> float:
+        """The constant of a single problem's model."""
+        return self.model.offset if isinstance(self.model, SparseIsing) else float(self.model.offset[0])
+
     def maximized(self) -> Problem:
         """The same problem with the highest value wanted; one that is maximised already stays as it is."""
         return self if self.maximize else self._turned()

@@ -67,6 +67,12 @@ class SparseModel:
         chains = chains_of(bits)
         return self.merged((chains[0] if spins is None else spins).copy(), chains, stop)
 
+    def energy(self, spins: Array) -> float:
+        """The energy of spins (n,) int8, without a constant."""
+        none, now = np.empty((0, len(spins)), np.int8), np.ones(1, np.uint8)
+        energy: float = kernels.harvest(self.rows, self.linear, self.thresholds, none, spins.copy(), now)
+        return energy
+
     def merged(self, spins: Array, others: Array, stop: Array) -> tuple[Array, float]:
         """`spins`, which are changed, with the better parts of `others` (k, n), in a local minimum; and the energy."""
         return spins, kernels.harvest(self.rows, self.linear, self.thresholds, others, spins, stop)

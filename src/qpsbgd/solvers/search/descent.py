@@ -67,12 +67,11 @@ class Descent(Solver):
         offset, family = family.offset, family.without_offset()
         generator = np.random.default_rng(self.seed)
         with deadline(self.time_limit) as passed:
-            stop = None if self.time_limit is None else passed
-            solution = self.improved(family, sign_start(family), stop=stop)
+            solution = self.improved(family, sign_start(family), stop=passed)
             for count in range(self.kicks):
                 solution = self._kicked(family, solution, generator, seed=self.seed + count)
             for _ in range(self.restarts):
-                found = self.improved(family, random_spins(family, generator), stop=stop)
+                found = self.improved(family, random_spins(family, generator), stop=passed)
                 solution = better_of(solution, found)
             if self.time_limit is not None:
                 solution = self._go_on(family, solution, generator, stop=passed)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import time
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +19,7 @@ from qpsbgd.native import Array, thread_count
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.qubo.sparse import SparseIsing, dot
 from qpsbgd.solvers import SparseSolver
-from qpsbgd.solvers.deadline import deadline
+from qpsbgd.solvers.deadline import deadline, report
 from qpsbgd.solvers.options import SECONDS, SEED, Number, check_options
 from qpsbgd.solvers.search.arenas import Arena, DenseArena, SparseArena
 from qpsbgd.solvers.search.chains import SparseModel
@@ -25,6 +28,8 @@ from qpsbgd.solvers.search.reduction import Reduction
 
 SPARSE_UP_TO = 0.2
 """Largest share of coupled pairs for which a problem is kept in compressed rows."""
+FINISH = 10
+"""Time kept for the end, in units of what an answer's energy takes: 0.3 s of 3 for a million spins, else nothing."""
 ROUNDS = 20
 """Rounds where neither these nor a time are given."""
 
@@ -59,18 +64,20 @@ class Portfolio(SparseSolver):
         proven = torch.tensor([run.proven for run in found])
         rounds = sum(run.rounds for run in found)
         solution = Solution.of(plain, spins, proven_optimal=proven, solver="portfolio", rounds=rounds)
+        _warn_if_unsearched(found)
         return solution.with_offset(family.offset)
 
     def solve_sparse(self, problem: SparseIsing) -> Solution:
         """The best spins found for a sparse problem; proven where it can be reduced to nothing."""
         if len(problem.indices) > SPARSE_UP_TO * problem.num_spins**2:
             return self.solve(problem.to_family())
-        (run,) = self._solve_all([_SparseProblem(problem)])
+        (run,) = self._solve_all([lambda: _SparseProblem(problem)])
+        _warn_if_unsearched([run])
         energy = torch.tensor([float(problem.energy(run.spins))], dtype=torch.float64)
         spins = torch.from_numpy(run.spins).double()[:, None]
         return Solution(spins, energy, torch.tensor([run.proven]), {"solver": "portfolio", "rounds": run.rounds})
 
-    def _solve_all(self, problems: list[_Problem]) -> list[_Run]:
+    def _solve_all(self, problems: list[Callable[[], _Problem]]) -> list[_Run]:
         begin, count = time.monotonic(), len(problems)
         threads = thread_count()
         rounds = ROUNDS if self.rounds is None and self.time_limit is None else self.rounds
@@ -87,8 +94,9 @@ class Portfolio(SparseSolver):
 
         if count == 1:
             return [solved(0)]
+        context = copy_context()  # so that Ctrl-C reaches the searches on other threads, too
         with ThreadPoolExecutor(min(count, threads)) as pool:
-            return list(pool.map(solved, range(count)))
+            return list(pool.map(lambda place: context.copy().run(solved, place), range(count)))
 
 
 class _Problem(ABC):
@@ -118,7 +126,7 @@ class _SparseProblem(_Problem):
         return self.model.merged(spins.copy(), spins[None].copy(), stop)[0]
 
     def energy(self, spins: Array) -> float:
-        return float(self.problem.energy(spins))
+        return self.model.energy(spins)
 
     def prepared(self, stop: Array) -> tuple[Arena | None, Callable[[Array], Array]]:
         reduction = Reduction.of(self.model, stop)
@@ -141,14 +149,29 @@ class _DenseProblem(_Problem):
         return self.arena, np.asarray
 
 
-def _columns(family: QuboFamily) -> list[_Problem]:
+def _columns(family: QuboFamily) -> list[Callable[[], _Problem]]:
     couplings = 2 * family.quadratic.numpy()
     np.fill_diagonal(couplings, 0)
     n, linear = family.num_spins, np.ascontiguousarray(family.linear.numpy().T)
     if np.count_nonzero(couplings) > SPARSE_UP_TO * n * n:
-        return [_DenseProblem(couplings, column) for column in linear]
+        return [functools.partial(_DenseProblem, couplings, column) for column in linear]
     rows, cols = np.nonzero(np.triu(couplings))
-    return [_SparseProblem(SparseIsing.from_edges(n, rows, cols, couplings[rows, cols], linear=h)) for h in linear]
+    entries = (n, rows, cols, couplings[rows, cols])
+
+    def made(h: Array) -> _Problem:
+        return _SparseProblem(SparseIsing.from_edges(*entries, linear=h))
+
+    return [functools.partial(made, h) for h in linear]
+
+
+def _warn_if_unsearched(runs: list[_Run]) -> None:
+    if any(run.rounds == 0 and not run.proven for run in runs):
+        warnings.warn(
+            "the time limit left no time for a search: the answer is where single flips led, or where they began; "
+            "give it more time",
+            RuntimeWarning,
+            stacklevel=4,
+        )
 
 
 class _Run:
@@ -162,15 +185,20 @@ class _Run:
     """
 
     def __init__(
-        self, problem: _Problem, *, seed: int, workers: int, rounds: int | None, seconds: float | None
+        self, make: Callable[[], _Problem], *, seed: int, workers: int, rounds: int | None, seconds: float | None
     ) -> None:
-        self.problem, self.seed, self.workers = problem, seed, workers
+        self.seed, self.workers = seed, workers
         self.most_rounds, self.end = rounds, math.inf if seconds is None else time.monotonic() + seconds
-        self.spins = np.where(problem.linear <= 0, 1, -1).astype(np.int8)
+        self.problem = make()
+        self.spins = np.where(self.problem.linear <= 0, 1, -1).astype(np.int8)
         self.energy, self.proven, self.rounds = math.inf, False, 0
 
     def made(self) -> _Run:
         """This run when it has ended, on time."""
+        begin = time.monotonic()
+        self._offer(self.spins)
+        # An answer's energy is computed once more in the end, exactly, which takes a few times as long as here.
+        self.end -= FINISH * (time.monotonic() - begin)
         with deadline(None if self.end == math.inf else max(0.0, self.end - time.monotonic())) as stop:
             self._offer(self.problem.descended(self.spins, stop))
             if not stop[0]:
@@ -199,6 +227,7 @@ class _Run:
                     # A round that would not end in time is made shorter.
                     per_sweep = (time.monotonic() - begin) / (search.last_sweeps + arena.fixed_sweeps)
                     left = self.end - time.monotonic()
+                    report(self.energy, self.rounds, left)
                     most = max(1.0, 0.9 * left / per_sweep - arena.fixed_sweeps)
             finally:
                 stop.fill(1)  # what is still running when an exception ends the rounds
