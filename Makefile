@@ -1,4 +1,4 @@
-.PHONY: help install demo paper test test-slow test-all check docs bench release
+.PHONY: help install demo paper test test-native test-slow test-all check docs bench release
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
@@ -25,6 +25,11 @@ paper: install ## Run all experiments of the paper and write a report (about hal
 
 test: install ## Run the core tests (about five minutes on two cores)
 	$(BIN)/python -m pytest -n 2 --durations 15 -m "not slow"
+
+# Sanitizers find what a test does not see. TSan cannot run beside torch's own threads, so only tests without torch.
+test-native: install ## Run the kernels' tests under AddressSanitizer and UndefinedBehaviorSanitizer, then ThreadSanitizer
+	$(BIN)/python tests/shared/sanitized.py address,undefined tests/qpsbgd/native tests/qpsbgd/solvers/search/test_chains.py
+	$(BIN)/python tests/shared/sanitized.py thread tests/qpsbgd/native/test_kernels.py
 
 test-slow: install ## Run the rest: examples, whole experiments, the page in a browser
 	$(BIN)/python -m pytest -n 2 --durations 15 -m slow $(TESTS)

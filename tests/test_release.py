@@ -79,7 +79,7 @@ def test_the_metadata_names_versions_extras_and_commands(wheel, tmp_path):
         assert f"Programming Language :: Python :: {version}" in about.get_all("Classifier")
     assert {"cli", "dwave", "gurobi", "graph", "paper", "all", "docs"} <= set(about.get_all("Provides-Extra"))
     needed = {line.split(">")[0] for line in about.get_all("Requires-Dist") if "extra ==" not in line}
-    assert needed == {"torch", "numpy", "numba"}
+    assert needed == {"torch", "numpy"}
     commands = {point.name: point.value for point in distribution.entry_points if point.group == "console_scripts"}
     assert commands == {"qpsbgd": "qpsbgd.cli:main"}
 

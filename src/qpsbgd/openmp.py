@@ -1,4 +1,4 @@
-"""OpenMP: its wait policy, which must be set before the first library that uses it is loaded, and forks."""
+"""OpenMP, which torch uses: its wait policy, which must be set before torch is loaded, and forks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 
 
 def wait_passively() -> None:
-    """Let waiting OpenMP threads of this process and its children sleep, unless the user has set a policy.
+    """Let torch's waiting threads in this process and its children sleep, unless the user has set a policy.
 
     By default they spin for a while, against whatever else runs. It has no effect if torch is already loaded.
     """
@@ -16,7 +16,7 @@ def wait_passively() -> None:
 
 
 def guard_fork() -> None:
-    """Raise in a fork of a process that has called this: GNU OpenMP hangs there at the next parallel loop.
+    """Raise in a fork of a process that has called this: torch may hang there at the next matrix product.
 
     Torch then uses a single thread in such forks, so that they get as far as this error.
 

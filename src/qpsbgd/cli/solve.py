@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import math
 import time
 from collections.abc import Iterator
 from importlib import import_module
@@ -18,7 +19,7 @@ from rich.text import Text
 from qpsbgd.atomic import check_writable
 from qpsbgd.cli.console import console, say_fact
 from qpsbgd.qubo.problem_files import FORMATS, read_problem, save_assignment
-from qpsbgd.solvers import SOLVERS, make_solver
+from qpsbgd.solvers import SOLVERS, best_on_interrupt, make_solver
 
 
 def solve(
@@ -47,17 +48,27 @@ def solve(
     with options_named(solver, options):
         chosen = make_solver(solver, **options)
     _check_out(out, file)
+    begin = time.perf_counter()
     problem = read_problem(file, number=instance, format=format)
+    reading = time.perf_counter() - begin
     read_as = f"{problem.format}, {FORMATS[problem.format]}"
     if maximize not in (None, problem.maximize):
         problem = problem.maximized() if maximize else problem.minimized()
         read_as += "; here the opposite, as asked"
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        progress.add_task(f"{solver}: {len(problem.labels)} variables, {problem.num_columns} columns")
+        size = f"{solver}: {len(problem.labels)} variables, {problem.num_columns} columns"
+        task = progress.add_task(size)
+
+        def show(energy: float, rounds: int, left: float) -> None:
+            value = problem.offset + energy
+            best = f"best {problem.quantity} {-value if problem.maximize else value:.10g}"
+            ends = f", {max(0.0, left):.0f} s left" if math.isfinite(left) else ""
+            progress.update(task, description=f"{size}; {best}, {rounds} rounds{ends}")
+
         begin = time.perf_counter()
         try:
-            with options_named(solver, options):
+            with options_named(solver, options), best_on_interrupt(show) as interruption:
                 solution = chosen.solve_problem(problem)
         except KeyboardInterrupt:
             progress.stop()
@@ -65,11 +76,15 @@ def solve(
             raise typer.Exit(130) from None
         seconds = time.perf_counter() - begin
 
-    facts = {"read as": read_as} | problem.summary(solution) | {"time": f"{seconds:.3g} s"}
+    facts = {"read as": read_as} | problem.summary(solution) | {"time": f"{seconds:.3g} s, reading {reading:.3g} s"}
+    if interruption.came:
+        facts["stopped"] = "by Ctrl-C; this is the best so far"
     for name, fact in facts.items():
         say_fact(name, fact)
     save_assignment(out, problem, solution.spins, comments=[f"{name}: {fact}" for name, fact in facts.items()])
     say_fact("written to", str(out))
+    if interruption.came:
+        raise typer.Exit(130)
 
 
 def solvers() -> None:

@@ -1,6 +1,6 @@
 """Trained networks for use: one bit per weight, inference without torch, C99 and ONNX.
 
-Torch is loaded only where a torch model is given; `load_packed` needs numpy, numba and safetensors (extra `deploy`).
+Torch is loaded only where a torch model is given; `load_packed` needs numpy and safetensors (extra `deploy`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Inference with numpy and numba alone."""
+"""Inference with numpy and compiled kernels alone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from qpsbgd.deploy.operations import (
     natural_shape,
     walk,
 )
-from qpsbgd.deploy.popcount import convolution_sums, dense_signs, dense_sums, words_of
+from qpsbgd.native import kernels
 
 Step = Callable[[Array], Array]
 
@@ -83,6 +83,15 @@ class PackedModel:
         return f"PackedModel({', '.join(map(str, self.operations))})"
 
 
+def _words_of(bits: Array) -> Array:
+    """Booleans (…, n) as words (…, ⌈n / 64⌉), 1 for +1; those that are not full end in zeros."""
+    *rest, count = bits.shape
+    padded = np.zeros((*rest, -(-count // 64) * 64), bool)
+    padded[..., :count] = bits
+    packed: Array = np.packbits(padded, axis=-1, bitorder="little").view("<u8").astype(np.uint64)
+    return packed
+
+
 def _as_float32(values: Array) -> Array:
     if values.dtype.kind not in "biuf":
         raise TypeError(f"inputs must be real numbers, got an array of {values.dtype}")
@@ -135,7 +144,7 @@ def _dense_chain(operations: Sequence[Operation]) -> Step:
     layers = [one for one in operations if isinstance(one, Dense)]
     thresholds = [one for one in operations if isinstance(one, Threshold)]
     sizes = [layers[0].weights.shape[1], *(layer.weights.shape[0] for layer in layers)]
-    weights = np.concatenate([words_of(layer.weights.array[0]).T.ravel() for layer in layers])
+    weights = np.concatenate([_words_of(layer.weights.array[0]).T.ravel() for layer in layers])
     limits = [(n - one.levels) // 2 for n, one in zip(sizes, thresholds, strict=False)]
     # A level below every sum is always reached, one above every sum never: as unsigned numbers, after a flip.
     most = np.concatenate([np.zeros(0, np.int64), *limits])
@@ -143,7 +152,7 @@ def _dense_chain(operations: Sequence[Operation]) -> Step:
     most = np.where(most < 0, np.iinfo(np.int64).max, most).astype(np.uint64)
     flipped = np.zeros(((max(sizes) + 63) // 64, len(thresholds)), np.uint64)
     for column, flip in enumerate(flips):
-        words = words_of(flip)
+        words = _words_of(flip)
         flipped[: len(words), column] = words
     last = operations[-1]
     units = sizes[-1]
@@ -153,7 +162,9 @@ def _dense_chain(operations: Sequence[Operation]) -> Step:
 
         def sums(values: Array) -> Array:
             out = np.empty((len(values), units), np.float32)
-            if not dense_sums(values, hidden, weights, most, flipped, factor, offset, out):
+            if not kernels.dense_sums(
+                np.ascontiguousarray(values, np.float32), hidden, weights, most, flipped, factor, offset, out
+            ):
                 raise _not_finite()
             return out
 
@@ -162,7 +173,7 @@ def _dense_chain(operations: Sequence[Operation]) -> Step:
 
     def signs(values: Array) -> Array:
         out = np.empty((len(values), units), np.int8)
-        if not dense_signs(values, all_sizes, weights, most, flipped, out):
+        if not kernels.dense_signs(np.ascontiguousarray(values, np.float32), all_sizes, weights, most, flipped, out):
             raise _not_finite()
         return out
 
@@ -233,11 +244,13 @@ def _convolution(operation: Convolution, shape: Shape) -> Step:
     window = (rows.shape[1], columns.shape[1])
     if operation.integer:
         signs = operation.weights.array[0].reshape(groups, units // groups, channels // groups, *window)
-        words = np.ascontiguousarray(words_of(signs.transpose(0, 1, 3, 4, 2)).transpose(0, 2, 3, 4, 1))
+        words = np.ascontiguousarray(_words_of(signs.transpose(0, 1, 3, 4, 2)).transpose(0, 2, 3, 4, 1))
 
         def integers(x: Array) -> Array:
             out = np.empty((len(x), units, *positions), np.int32)
-            convolution_sums(x.reshape(len(x), channels, *image), words, rows, columns, out)
+            signs = x if x.dtype == np.int8 else np.where(x > 0, np.int8(1), np.int8(-1))
+            images = np.ascontiguousarray(signs.reshape(len(x), channels, *image))
+            kernels.convolution_sums(images, words, rows, columns, out)
             return out.reshape(len(x), *after)
 
         return integers

@@ -44,7 +44,7 @@ class Spins(SystemProjection):
     """
 
     name = "spins"
-    kept: ClassVar[tuple[str, ...]] = (*STATE, "shrinkage", "spins", "pulls")
+    kept: ClassVar[tuple[str, ...]] = (*STATE, "shrinkage", "spins", "signs", "pulls")
 
     solver: Any = field(default=TRAINING, kw_only=True)
     kappa: float = field(default=1.0, kw_only=True)
@@ -83,7 +83,7 @@ class _Expansion:
         self.total = torch.zeros_like(self.rest)
         self.moving: Tensor  # (count, m, 1): whether a column has a gradient at all
         self.spins: list[Tensor] = []
-        self.pulls: list[Tensor] = []
+        self.tracks: list[tracking.Track] = []
         self.linears: list[Tensor] = []
         self.solutions: list[list[Solution] | None] = []
         self.shrinkages: list[Tensor] = []
@@ -108,15 +108,14 @@ class _Expansion:
         return (columns * torch.where(moving, -2 * kappa / torch.where(moving, norms, 1), 0)).reshape(shares.shape)
 
     def add_followed(self, bit: int, linear: Tensor, solver: Descent) -> None:
-        """One more vector, by a descent from the vector of the last step."""
-        state, system = self.system.state, self.system
-        known = self.follows and "spins" in state and bit < len(state["spins"])
-        start = state["spins"][bit] if known else None
-        pulls = state["pulls"][bit] if known and not system.renewed and "pulls" in state else None
-        spins, pulls = tracking.followed(solver, system.matrix, linear, start=start, pulls=pulls, cached=system.cached)
-        if pulls is not None:
-            self.pulls.append(pulls)
-        self._add(linear, spins, None, pulls)
+        """One more vector, by a descent that follows the one of the last step."""
+        state, system, last = self.system.state, self.system, None
+        if self.follows and "spins" in state and bit < len(state["spins"]):
+            pulls = state["pulls"][bit] if "pulls" in state and not system.renewed else None
+            last = tracking.Track(state["spins"][bit], state["signs"][bit], pulls)
+        track = tracking.followed(solver, system.matrix, linear, last=last, cached=system.cached)
+        self.tracks.append(track)
+        self._add(linear, track.spins, None, track.pulls)
 
     def add(self, linear: Tensor, *, solutions: list[Solution]) -> None:
         """One more vector, from a solver's answers."""
@@ -145,10 +144,10 @@ class _Expansion:
         seen = torch.linalg.vector_norm(blocks.weights(system.grad), torch.inf, dim=1, keepdim=True) > 0
         system.state["shrinkage"] = torch.stack(self.shrinkages)
         system.cached.pop("inverse", None)  # only needed while Q̄ is new
-        if self.solutions[0] is None and self.follows:
-            system.state["spins"] = torch.stack(self.spins)
-            if self.pulls:
-                system.state["pulls"] = torch.stack(self.pulls)
+        if self.follows:
+            for name in ("spins", "signs", "pulls") if self.tracks else ():
+                if getattr(self.tracks[0], name) is not None:
+                    system.state[name] = _stacked([getattr(track, name) for track in self.tracks])
         return system.answer(
             blocks.joined(sums * (seen & self.moving), system.grad), solutions=self.all_solutions, figures=self.figures
         )
@@ -168,6 +167,11 @@ class _Expansion:
             return own
         pairs = zip(_families(self.system, self.linears[bit]), self.spins[bit], strict=True)
         return [Solution.of(family, spins.T.clone(), solver="descent") for family, spins in pairs]
+
+
+def _stacked(tensors: list[Tensor]) -> Tensor:
+    """The tensors under a new first dimension; a single one is not copied."""
+    return tensors[0][None] if len(tensors) == 1 else torch.stack(tensors)
 
 
 def _families(system: System, linear: Tensor) -> Iterator[QuboFamily]:

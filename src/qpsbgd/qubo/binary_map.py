@@ -78,7 +78,7 @@ def _fused(inputs: Tensor, output_grads: Tensor, *, gain: float, scale: Scale) -
         except ImportError:
             return None
     else:
-        from qpsbgd.qubo import binary_map_numba as kernels  # type: ignore[no-redef]
+        from qpsbgd.qubo import binary_map_native as kernels  # type: ignore[no-redef]
     if not kernels.fits(inputs, output_grads):
         return None
     directions, targets, offset, health = kernels.scaled_rows(inputs, output_grads, gain=gain, scale=factor)

@@ -63,6 +63,11 @@ class Problem:
             return len(self.model.indices) // 2
         return int(torch.count_nonzero(self.model.quadratic.triu(1)))
 
+    @property
+    def offset(self) -> float:
+        """The constant of a single problem's model."""
+        return self.model.offset if isinstance(self.model, SparseIsing) else float(self.model.offset[0])
+
     def maximized(self) -> Problem:
         """The same problem with the highest value wanted; one that is maximised already stays as it is."""
         return self if self.maximize else self._turned()

@@ -6,11 +6,12 @@ A new solver is one file with a subclass of `Solver` and one line in `SOLVERS`; 
 from __future__ import annotations
 
 import difflib
+import functools
 import inspect
 import os
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from types import MappingProxyType
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.qubo.problems import Problem
 from qpsbgd.qubo.sparse import SparseIsing
+from qpsbgd.solvers.deadline import best_on_interrupt
 
 SOLVERS: Mapping[str, str] = MappingProxyType(
     {
@@ -56,12 +58,14 @@ SPELLINGS: Mapping[str, str] = MappingProxyType(
 )
 """Other people's names → ours, for the message about an unknown name."""
 
-IMPORTED_IN = os.getpid()
-"""The process that loaded this package; a fork of it has another number."""
-
 
 class Solver(ABC):
     """Solves QUBO families. The same family and options give the same solution, unless a solver says otherwise."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "solve" in vars(cls):
+            cls.solve = _checking(cls.solve)  # type: ignore[method-assign]
 
     @abstractmethod
     def solve(self, family: QuboFamily) -> Solution:
@@ -78,6 +82,16 @@ class Solver(ABC):
     def solve_all(self, families: Sequence[QuboFamily]) -> list[Solution]:
         """One solution per family; solvers that can take all layers of a step at once override this."""
         return [self.solve(family) for family in families]
+
+    def solve_until_interrupted(self, family: QuboFamily) -> Solution:
+        """Like `solve`, but Ctrl-C ends it with the best spins so far; `stats["interrupted"]` says whether it did.
+
+        Solvers that cannot be stopped go on to their end; a second Ctrl-C raises KeyboardInterrupt.
+        """
+        with best_on_interrupt() as interruption:
+            solution = self.solve(family)
+        solution.stats["interrupted"] = interruption.came
+        return solution
 
     def solve_problem(self, problem: Problem) -> Solution:
         """The best spins found for a problem, which is made dense for most solvers.
@@ -143,6 +157,38 @@ def make_solver(solver: Any, **options: Any) -> Solver:
     return made
 
 
+def _checking(solve: Callable[..., Solution]) -> Callable[..., Solution]:
+    """`solve` that names the right call for what is not a family."""
+
+    @functools.wraps(solve)
+    def checked(self: Solver, family: QuboFamily) -> Solution:
+        if not isinstance(family, QuboFamily):
+            raise TypeError(f"solve takes a QuboFamily, got {type(family).__name__}; {_right_call(family)}")
+        return solve(self, family)
+
+    return checked
+
+
+def _right_call(value: object) -> str:
+    """What to call for a problem in another form."""
+    kind = type(value)
+    if isinstance(value, SparseIsing):
+        return "use solve_sparse with the solver 'auto' or 'portfolio', or solve(problem.to_family())"
+    if isinstance(value, Problem):
+        return "use solve_problem"
+    if isinstance(value, str | os.PathLike):
+        return "read the file with qpsbgd.qubo.problem_files.read_problem, then use solve_problem"
+    if kind.__module__.startswith("dimod"):
+        return "use qpsbgd.sampler.FamilySampler, or solve_problem(qpsbgd.qubo.problems.bqm_problem(model))"
+    if isinstance(value, Mapping):
+        return "make a dimod.BinaryQuadraticModel of it for qpsbgd.sampler.FamilySampler, or use SparseIsing.from_qubo"
+    if hasattr(value, "tocoo"):
+        return "use SparseIsing.from_qubo(n, rows, cols, values) on its coordinates, then solve_sparse"
+    if hasattr(value, "shape"):
+        return "make QuboFamily(quadratic, linear) over spins −1 and +1, or SparseIsing.from_qubo over bits, of it"
+    return "see qpsbgd.qubo.QuboFamily"
+
+
 def _is_sampler(solver: object) -> bool:
     dimod = sys.modules.get("dimod")  # whoever has made a sampler has loaded it
     return dimod is not None and isinstance(solver, dimod.Sampler)
@@ -154,4 +200,4 @@ def _hint(solver: object) -> str:
     return f"; did you mean {SPELLINGS.get(near[0], near[0])!r}?" if near else "."
 
 
-__all__ = ["SOLVERS", "Solver", "SparseSolver", "make_solver"]
+__all__ = ["SOLVERS", "Solver", "SparseSolver", "best_on_interrupt", "make_solver"]

@@ -60,7 +60,7 @@ def write_result(path: Path, content: dict[str, Any]) -> Path | None:
 def environment() -> dict[str, str]:
     """Versions and hardware that a result was made with."""
     found = {"python": platform.python_version(), "machine": platform.machine(), "cpus": str(os.cpu_count())}
-    for package in ("qpsbgd", "torch", "numpy", "numba"):
+    for package in ("qpsbgd", "torch", "numpy"):
         with contextlib.suppress(PackageNotFoundError):
             found[package] = version(package)
     if torch.cuda.is_available():

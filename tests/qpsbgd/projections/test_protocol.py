@@ -134,7 +134,16 @@ def test_an_option_that_never_was_is_refused():
 def old_group(group, **options):
     """A parameter group as version 0.1 saved it."""
     plain = {name: value for name, value in group.items() if name != "projection"}
-    return {**plain, "scale": 1.0, "ridge": "auto", "memory": 0.9, "refresh": 20, "block": 1024, "rows": 2048, **options}
+    return {
+        **plain,
+        "scale": 1.0,
+        "ridge": "auto",
+        "memory": 0.9,
+        "refresh": 20,
+        "block": 1024,
+        "rows": 2048,
+        **options,
+    }
 
 
 def test_ridge_states_of_version_0_1_are_loaded():
@@ -167,6 +176,8 @@ def test_literal_states_of_version_0_1_are_loaded_and_those_of_its_spins_refused
     groups = [{**group, "scale": 1.0} for group in groups]
     before = latent(fresh)
     for projection in ("spins", "printed"):
-        with pytest.raises(ValueError, match=r"spins of version 0\.1.*start the optimiser anew|is not a state of QPSBGD"):
+        with pytest.raises(
+            ValueError, match=r"spins of version 0\.1.*start the optimiser anew|is not a state of QPSBGD"
+        ):
             QPSBGD(fresh, projection=projection).load_state_dict({"state": single, "param_groups": groups})
     assert_equal(latent(fresh), before)

@@ -9,13 +9,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numba import prange
 
+from qpsbgd.native import kernels, thread_count
 from qpsbgd.solvers.annealer.chip_solver import ChipSolver
 from qpsbgd.solvers.annealer.chips import ANNEALING_TIME, PROGRAMMING_SECONDS, READOUT_SECONDS, Chip
-from qpsbgd.solvers.compilation import compiled, threads
 from qpsbgd.solvers.options import AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, SEED, Number
-from qpsbgd.solvers.search.kernels import LOG_UNIFORM, accepts
 
 try:
     import dimod
@@ -219,8 +217,9 @@ class VirtualChip(dimod.Sampler, dimod.Structured):  # type: ignore[misc]
         spins = (2 * generator.integers(0, 2, size=(reads, slices, n), dtype=np.int8) - 1).astype(np.float32)
         states = generator.integers(1, 2**63, size=reads, dtype=np.uint64)
         schedule = np.stack([weights, ties, temperatures], axis=1).astype(np.float32)
-        with threads():
-            _sweep(starts, others, strengths, h.astype(np.float32), spins, schedule, LOG_UNIFORM, states)
+        kernels.sweep_chip(
+            kernels.Rows(starts, others, strengths), h.astype(np.float32), spins, schedule, states, thread_count()
+        )
         return spins[:, 0].astype(np.int8)
 
 
@@ -304,41 +303,4 @@ def _rows(n: int, rows: Array, columns: Array, couplings: Array) -> tuple[Array,
     ends, others = np.concatenate([rows, columns]), np.concatenate([columns, rows])
     order = np.argsort(ends, kind="stable")
     starts = np.concatenate([[0], np.bincount(ends, minlength=n).cumsum()])
-    return starts, others[order].astype(np.int64), np.tile(couplings, 2)[order].astype(np.float32)
-
-
-@compiled(parallel=True)
-def _sweep(
-    starts: Array,
-    others: Array,
-    strengths: Array,
-    h: Array,
-    spins: Array,
-    schedule: Array,
-    log_uniform: Array,
-    states: Array,
-) -> None:
-    """Metropolis sweeps of every read in place; `spins` is (reads, slices, n), a row of `schedule` (weight, tie, T)."""
-    reads, slices, n = spins.shape
-    for r in prange(reads):
-        state = states[r]
-        fields = np.empty((slices, n), np.float32)
-        for k in range(slices):
-            for i in range(n):
-                total = h[i]
-                for at in range(starts[i], starts[i + 1]):
-                    total += strengths[at] * spins[r, k, others[at]]
-                fields[k, i] = total
-        for t in range(schedule.shape[0]):
-            weight, tie, temperature = schedule[t, 0], schedule[t, 1], schedule[t, 2]
-            for k in range(slices):
-                before, after = (k - 1) % slices, (k + 1) % slices
-                for i in range(n):
-                    spin = spins[r, k, i]
-                    gain = 2 * spin * (weight * fields[k, i] - tie * (spins[r, before, i] + spins[r, after, i]))
-                    accepted, state = accepts(gain, temperature, log_uniform, state)
-                    if not accepted:
-                        continue
-                    spins[r, k, i] = -spin
-                    for at in range(starts[i], starts[i + 1]):
-                        fields[k, others[at]] -= 2 * spin * strengths[at]
+    return starts, others[order].astype(np.int32), np.tile(couplings, 2)[order]

@@ -6,16 +6,17 @@ import math
 import time
 import warnings
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from qpsbgd.native import Array, kernels, thread_count
 from qpsbgd.openmp import guard_fork
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver
 from qpsbgd.solvers.deadline import deadline
+from qpsbgd.solvers.exact import sphere_decoder
 from qpsbgd.solvers.options import AT_LEAST_ONE, SECONDS, check_options
 from qpsbgd.solvers.search.descent import improved
 from qpsbgd.solvers.search.landscape import sign_start
@@ -28,8 +29,6 @@ TOGETHER = 20_000_000
 
 LONG = 5.0
 """Seconds of work ahead, at most, from which on the solver says so."""
-
-Array = np.ndarray[Any, Any]
 
 TRY_OUT_UP_TO = 18
 """Most open spins for which all values are tried at once, when the spins that every optimum must have are fixed."""
@@ -49,8 +48,7 @@ class Exact(Solver):
     Args:
         node_limit: Nodes after which a column gives up and returns its best spins, `proven_optimal` false. The
             limit counts work, not time, so that answers can be repeated.
-        time_limit: Seconds after which all columns give up, None for no limit. Compiling, once per installation, is not
-            interrupted.
+        time_limit: Seconds after which all columns give up, None for no limit.
     """
 
     node_limit: int = 50_000_000
@@ -68,22 +66,20 @@ class Exact(Solver):
         return self._fix_and_decode(family)
 
     def _fix_and_decode(self, family: QuboFamily) -> Solution:
-        from qpsbgd.solvers.compilation import threads
-        from qpsbgd.solvers.exact import exhaustion, fixing
-
         end = math.inf if self.time_limit is None else time.monotonic() + self.time_limit
-        with deadline(self.time_limit) as passed, threads():
+        with deadline(self.time_limit) as passed:
             double = family.to("cpu", torch.float64)
             couplings = 2 * (double.quadratic - torch.diag(double.quadratic.diagonal())).numpy()
             linear = np.ascontiguousarray(double.linear.numpy().T)
-            fixed = fixing.dominated(couplings, linear, passed)
+            fixed = np.empty_like(linear)
+            kernels.fix_dominated(couplings, linear, fixed, passed, thread_count())
             spins = np.where(fixed != 0, fixed, np.where(linear <= 0, 1.0, -1.0))
             proven = np.zeros(len(linear), bool)
             few_open = (fixed == 0).sum(1) <= TRY_OUT_UP_TO
             easy, hard = np.flatnonzero(few_open), np.flatnonzero(~few_open)
-            tried = spins[easy]
-            proven[easy] = exhaustion.complete(couplings, linear[easy], fixed[easy], tried, passed)
-            spins[easy] = tried
+            tried, done = spins[easy], np.zeros(len(easy), bool)
+            kernels.complete(couplings, linear[easy], fixed[easy], tried, done, passed, thread_count())
+            spins[easy], proven[easy] = tried, done
             nodes = 0
             if len(hard):
                 part = QuboFamily.trusted(double.quadratic, double.linear[:, hard], double.offset[hard])
@@ -104,9 +100,6 @@ class Exact(Solver):
         self, family: QuboFamily, couplings: Array, fixed: Array, *, end: float, stop: Array
     ) -> tuple[Array, Array]:
         """Spins (m, n), and the nodes that each column took, −1 where a limit was reached."""
-        from qpsbgd.solvers.exact import sphere_decoder
-        from qpsbgd.solvers.exact.exhaustion import exhaust
-
         start = improved(family, sign_start(family), patience=2 * family.num_spins, stop=stop)
         spins = start.spins.T.numpy().copy()
         linear = np.ascontiguousarray(family.linear.numpy().T)
@@ -130,7 +123,7 @@ class Exact(Solver):
         per_node = (time.monotonic() - begun) / (easy * len(linear))
         # Then the hard ones a few at a time, so that Ctrl-C works: as long as trying all values would take, then that,
         # and as long as it may take where there are too many to try.
-        few = 2 * torch.get_num_threads()
+        few = 2 * thread_count()
 
         def search_few(columns: Array, limit: int) -> None:
             for begin in range(0, len(columns), few):
@@ -144,8 +137,8 @@ class Exact(Solver):
         for column in hard[[_work(int(count)) <= self.node_limit for count in open_spins[hard]]]:
             places = np.flatnonzero(fixed[column] == 0)
             inside = np.ascontiguousarray(couplings[np.ix_(places, places)])
-            found, done = exhaust(inside, (linear[column] + couplings @ fixed[column])[places], stop)
-            if done:
+            found, fields = np.empty(len(places)), (linear[column] + couplings @ fixed[column])[places]
+            if kernels.exhaust(inside, fields, found, stop, thread_count()):
                 spins[column] = fixed[column]
                 spins[column, places], nodes[column] = found, _work(len(places))
         hard = np.flatnonzero(nodes < 0) if easy < self.node_limit else np.arange(0)

@@ -11,6 +11,7 @@ from torch import Tensor
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver
 from qpsbgd.solvers.options import AT_LEAST_ONE, POSITIVE, SEED, check_options
+from qpsbgd.solvers.search import kernels
 from qpsbgd.solvers.search.descent import improved
 from qpsbgd.solvers.search.landscape import Landscape, better_of, random_spins, sign_start
 
@@ -57,9 +58,6 @@ class Annealing(Solver):
         return found.with_offset(offset)
 
     def _anneal(self, landscape: Landscape, spins: Tensor, generator: np.random.Generator) -> int:
-        from qpsbgd.solvers.compilation import threads
-        from qpsbgd.solvers.search import kernels
-
         couplings = landscape.couplings.numpy()
         typical = np.sqrt((couplings.astype(np.float64) ** 2).sum(1).mean())
         # Without couplings sign(−s) is the answer at any temperature.
@@ -69,7 +67,6 @@ class Annealing(Solver):
         by_column = spins.T.contiguous().numpy()
         fields = landscape.fields(spins).T.contiguous().numpy()
         threshold = landscape.threshold.numpy()
-        with threads():
-            flips = kernels.anneal(couplings, fields, by_column, temperatures, threshold, kernels.LOG_UNIFORM, states)
+        flips = kernels.anneal(couplings, fields, by_column, temperatures, threshold, states)
         spins.copy_(torch.from_numpy(by_column).T)
         return int(flips.sum())

@@ -16,8 +16,8 @@ import torch
 import triton
 import triton.language as tl
 
+from qpsbgd.native import kernels
 from qpsbgd.qubo.sparse import SparseIsing
-from qpsbgd.solvers.search.sparse_kernels import coloured
 
 Array = np.ndarray[Any, Any]
 
@@ -53,7 +53,8 @@ class Tiles:
     def of(cls, problem: SparseIsing, tile: int = TILE) -> Tiles:
         """The tiles of `problem`, each as high as a typical colour has spins."""
         n, indptr = problem.num_spins, problem.indptr
-        degrees, colours = np.diff(indptr), coloured(indptr, problem.indices)
+        degrees, colours = np.diff(indptr), np.empty(len(indptr) - 1, np.int64)
+        kernels.colour(kernels.Rows(indptr, problem.indices, problem.couplings), colours)
         sizes = np.bincount(colours)
         height = min(tile, 1 << (n // len(sizes)).bit_length() - 1)
         width = max(1, min(tile // height, 1 << int(degrees.max()).bit_length() - 1 if degrees.any() else 1))

@@ -9,11 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from qpsbgd.native import NEVER
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver
 from qpsbgd.solvers.deadline import deadline
 from qpsbgd.solvers.options import COUNT, FLAG, SECONDS, SEED, Number, check_options
-from qpsbgd.solvers.search import kernels_torch
+from qpsbgd.solvers.search import kernels, kernels_torch
 from qpsbgd.solvers.search.landscape import Landscape, better_of, kick, random_spins, sign_start, triton_kernels
 
 Array = np.ndarray[Any, Any]
@@ -66,12 +67,11 @@ class Descent(Solver):
         offset, family = family.offset, family.without_offset()
         generator = np.random.default_rng(self.seed)
         with deadline(self.time_limit) as passed:
-            stop = None if self.time_limit is None else passed
-            solution = self.improved(family, sign_start(family), stop=stop)
+            solution = self.improved(family, sign_start(family), stop=passed)
             for count in range(self.kicks):
                 solution = self._kicked(family, solution, generator, seed=self.seed + count)
             for _ in range(self.restarts):
-                found = self.improved(family, random_spins(family, generator), stop=stop)
+                found = self.improved(family, random_spins(family, generator), stop=passed)
                 solution = better_of(solution, found)
             if self.time_limit is not None:
                 solution = self._go_on(family, solution, generator, stop=passed)
@@ -226,19 +226,15 @@ def _lower(
     stop: Array | None,
 ) -> Array:
     """Lower `spins` (m, n) in place, with their fields, by the compiled kernel; flips per column."""
-    from qpsbgd.solvers.compilation import threads
-    from qpsbgd.solvers.search import kernels
-
-    with threads():
-        flips: Array = kernels.search(
-            couplings.numpy(),
-            fields.numpy(),
-            spins.numpy(),
-            threshold.numpy(),
-            max_flips,
-            patience,
-            tenure,
-            seed,
-            np.zeros(1, np.uint8) if stop is None else stop,
-        )
+    flips: Array = kernels.search(
+        couplings.numpy(),
+        fields.numpy(),
+        spins.numpy(),
+        threshold.numpy(),
+        max_flips,
+        patience,
+        tenure,
+        seed,
+        NEVER if stop is None else stop,
+    )
     return flips

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from qpsbgd.openmp import guard_fork
 from qpsbgd.qubo import QuboFamily, Solution
 
 COLD = 0.08
@@ -33,13 +34,15 @@ class Landscape:
     @classmethod
     def of(cls, family: QuboFamily) -> Landscape:
         """The landscape of `family`."""
+        if family.linear.device.type == "cpu":
+            guard_fork()
         couplings, reach = cls.of_matrix(family.quadratic)
         return cls(couplings, family.linear, cls.thresholds(reach, family.linear.abs().amax(0)))
 
     @staticmethod
     def of_matrix(quadratic: Tensor) -> tuple[Tensor, Tensor]:
         """The couplings of a quadratic part (n, n), and the largest field that they can make."""
-        couplings = 2 * quadratic
+        couplings = 2 * quadratic.contiguous()
         couplings.fill_diagonal_(0)
         return couplings, torch.linalg.vector_norm(couplings, 1, dim=1).amax()
 

@@ -21,11 +21,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from qpsbgd.native import NEVER, kernels, thread_count
 from qpsbgd.qubo import QuboFamily, Solution
-from qpsbgd.qubo.sparse import SparseIsing
 from qpsbgd.solvers import Solver
 from qpsbgd.solvers.options import SEED, check_options
+from qpsbgd.solvers.search.chains import SparseModel
 from qpsbgd.solvers.search.landscape import Landscape, sign_start
+from qpsbgd.solvers.search.reduction import Reduction
+from qpsbgd.solvers.search.rounding import rounded, sampled
 
 Array = np.ndarray[Any, Any]
 
@@ -39,6 +42,8 @@ KICKS, FORCED = 4, 8
 """Random kicks of the best answer, and flips of single spins that are held while others follow."""
 TOGETHER = 16384
 """Spins of the columns that are annealed as one sparse problem: more would not stay in the processor's cache."""
+LEAST_GROUPS = 8
+"""Groups of columns, at least, so that several threads have work; fixed, so that answers do not depend on threads."""
 SWEEPS = (12, 48)
 """Of their annealing: as many as a spin has neighbours, within these bounds. Its sixteen chains put together are worth
 many more."""
@@ -73,22 +78,18 @@ class LayerSearch(Solver):
 
 
 def _dense(family: QuboFamily, seed: int) -> tuple[torch.Tensor, torch.Tensor, str]:
-    from qpsbgd.solvers.compilation import threads
-    from qpsbgd.solvers.search.rounding import rounded, sampled
-
-    with threads():
-        landscape, starts = Landscape.of(family), [sign_start(family)]
-        pulls, diagonal = landscape.couplings.abs().sum(1), family.quadratic.diagonal()
-        uneven = bool(diagonal.max() > UNEVEN_FROM * diagonal.median())
-        if uneven:
-            sample = sampled(family.num_columns)
-            part = Landscape(landscape.couplings, landscape.linear[:, sample], landscape.threshold[sample])
-            signs = starts[0][:, sample]
-            far = (_searched(part, diagonal, pulls, [signs], seed) != signs).float().mean() > FAR
-            if far and (start := rounded(family)) is not None:
-                starts.append(start)
-        kicks = KICKS if len(starts) > 1 or family.num_spins >= WIDE_FROM else 0
-        found = _searched(landscape, diagonal, pulls, starts, seed, kicks=kicks, forced=FORCED if uneven else 0)
+    landscape, starts = Landscape.of(family), [sign_start(family)]
+    pulls, diagonal = landscape.couplings.abs().sum(1), family.quadratic.diagonal()
+    uneven = bool(diagonal.max() > UNEVEN_FROM * diagonal.median())
+    if uneven:
+        sample = sampled(family.num_columns)
+        part = Landscape(landscape.couplings, landscape.linear[:, sample], landscape.threshold[sample])
+        signs = starts[0][:, sample]
+        far = (_searched(part, diagonal, pulls, [signs], seed) != signs).float().mean() > FAR
+        if far and (start := rounded(family)) is not None:
+            starts.append(start)
+    kicks = KICKS if len(starts) > 1 or family.num_spins >= WIDE_FROM else 0
+    found = _searched(landscape, diagonal, pulls, starts, seed, kicks=kicks, forced=FORCED if uneven else 0)
     unproven = torch.zeros(family.num_columns, dtype=torch.bool)
     return found, unproven, "tabu" if len(starts) == 1 else "tabu and rounding"
 
@@ -104,60 +105,53 @@ def _searched(
     forced: int = 0,
 ) -> torch.Tensor:
     """The best spins found for every column (n, m) from each of the starts (n, m)."""
-    from qpsbgd.solvers.search import layer_kernels
-
-    found = layer_kernels.search_layer(
+    found = torch.empty_like(landscape.linear.T, memory_format=torch.contiguous_format)
+    kernels.search_layer(
         landscape.couplings.numpy(),
         diagonal.contiguous().numpy(),
         landscape.linear.T.contiguous().numpy(),
         pulls.numpy(),
         torch.stack([start.T for start in starts]).contiguous().numpy(),
         torch.stack([landscape.fields(start).T for start in starts]).contiguous().numpy(),
-        landscape.threshold.numpy(),
+        landscape.threshold.contiguous().numpy(),
+        found.numpy(),
         100 if len(starts) == 1 else 30,
         2,
         kicks,
         forced,
         seed,
+        thread_count(),
     )
-    return torch.from_numpy(found).T.contiguous()
+    return found.T.contiguous()
 
 
 def _sparse(family: QuboFamily, seed: int) -> tuple[torch.Tensor, torch.Tensor, str]:
-    from qpsbgd.solvers.compilation import thread_count
-
     n, m = family.num_spins, family.num_columns
-    quadratic, linear = family.quadratic.double().numpy(), family.linear.double().numpy()
-    rows, cols = np.nonzero(np.triu(quadratic, 1))
-    single = SparseIsing.from_edges(n, rows, cols, 2 * quadratic[rows, cols])
-    threads = min(m, thread_count())
-    groups = np.array_split(np.arange(m), min(m, threads * math.ceil(m * n / TOGETHER / threads)))
-    with ThreadPoolExecutor(threads) as pool:
-        found = list(pool.map(lambda group: _joined(single, linear[:, group], seed), groups))
+    couplings, linear = 2 * family.quadratic.double().numpy(), family.linear.double().numpy()
+    np.fill_diagonal(couplings, 0)
+    rows, indices = np.nonzero(couplings)
+    single = (np.bincount(rows, minlength=n).cumsum(), indices, couplings[rows, indices])
+    groups = np.array_split(np.arange(m), min(m, max(LEAST_GROUPS, math.ceil(m * n / TOGETHER))))
+    with ThreadPoolExecutor(thread_count()) as pool:
+        found = list(pool.map(lambda group: _joined(*single, linear[:, group], seed), groups))
     spins = np.concatenate([spins for spins, _ in found], axis=1)
     proven = np.concatenate([proven for _, proven in found])
     return torch.from_numpy(spins).to(family.linear.dtype), torch.from_numpy(proven), "sparse annealing"
 
 
-def _joined(single: SparseIsing, linear: Array, seed: int) -> tuple[Array, Array]:
-    """Spins (n, m) and what is proven (m,), from all columns with their couplings in `single` as one problem."""
-    from qpsbgd.solvers.search.arenas import SparseArena
-    from qpsbgd.solvers.search.reduction import Reduction
-
+def _joined(ends: Array, indices: Array, couplings: Array, linear: Array, seed: int) -> tuple[Array, Array]:
+    """Spins (n, m) and what is proven (m,), from all columns, with the same rows of couplings, as one problem."""
     n, m = linear.shape
-    count = len(single.indices)
-    ends = (single.indptr[1:] + count * np.arange(m)[:, None]).ravel()
-    indices = (single.indices + n * np.arange(m, dtype=single.indices.dtype)[:, None]).ravel()
-    problem = SparseIsing._trusted(np.append(0, ends), indices, np.tile(single.couplings, m), linear.T.ravel(), 0.0)
-    go_on = np.zeros(1, np.uint8)
-    reduction = Reduction.of(problem, go_on)
-    core_spins, open_columns = np.zeros(0, np.int8), np.zeros(0, int)
-    if reduction.core is not None:
-        arena = SparseArena(reduction.core)
-        sweeps = int(np.clip(len(reduction.core.indices) / arena.num_spins, *SWEEPS))
-        temperatures = np.append(arena.typical * np.geomspace(HOT, COLD, sweeps), np.zeros(3))
-        core_spins, _ = arena.annealed(None, temperatures=temperatures, seed=seed, stop=go_on)
-        open_columns = reduction.kept // n
+    places = np.arange(m)[:, None]
+    indptr = np.append(0, (ends + len(indices) * places).ravel())
+    columns = (indices + n * places).ravel().astype(np.int32)
+    model = SparseModel.of(indptr, columns, np.tile(couplings, m), linear.T.ravel())
+    reduction = Reduction.of(model, NEVER)
+    core_spins = np.zeros(0, np.int8)
+    if (core := reduction.core) is not None:
+        sweeps = int(np.clip(core.num_entries / len(core.linear), *SWEEPS))
+        temperatures = np.append(core.typical * np.geomspace(HOT, COLD, sweeps), np.zeros(3))
+        core_spins, _ = core.annealed(None, temperatures=temperatures, seed=seed, stop=NEVER)
     proven = np.ones(m, bool)
-    proven[open_columns] = False
+    proven[reduction.kept // n] = False
     return reduction.completed(core_spins).reshape(m, n).T, proven

@@ -142,7 +142,8 @@ class PoolSearch:
             self.pool.append(answer)
             return 0.0
         best = self.pool[0]
-        merged = self.arena.merged(best[0], answer[0])
+        # When the time is up, there is none to put large answers together.
+        merged = min(best, answer, key=lambda one: one[1]) if self.stop[0] else self.arena.merged(best[0], answer[0])
         gain = max(0.0, (best if base < 0 else self.pool[base])[1] - answer[1], best[1] - merged[1])
         if base > 0 and answer[1] < self.pool[base][1]:
             self.pool[base] = answer

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from qpsbgd.native import kernels, thread_count
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver
 from qpsbgd.solvers.options import AT_LEAST_ONE, POSITIVE, SEED, Number, check_options
@@ -45,9 +46,6 @@ class QuantumAnnealing(Solver):
 
     def solve(self, family: QuboFamily) -> Solution:
         """The lowest slice of every column; CUDA families are solved on the CPU."""
-        from qpsbgd.solvers.compilation import threads
-        from qpsbgd.solvers.search import kernels
-
         home = family.linear.device
         offset, family = family.offset, family.without_offset().to("cpu")
         landscape = Landscape.of(family)
@@ -67,17 +65,16 @@ class QuantumAnnealing(Solver):
             fields = torch.stack([landscape.fields(spins[:, :, k]) for k in range(slices)], 2)
             by_slice = fields.permute(1, 2, 0).contiguous().numpy()
             states = generator.integers(1, 2**63, size=by_column.shape[0], dtype=np.uint64)
-            with threads():
-                kernels.anneal_slices(
-                    couplings,
-                    by_slice,
-                    by_column,
-                    ties.astype(couplings.dtype),
-                    (typical * slices).astype(couplings.dtype),
-                    self.temperature,
-                    kernels.LOG_UNIFORM,
-                    states,
-                )
+            kernels.anneal_slices(
+                couplings,
+                by_slice,
+                by_column,
+                ties.astype(couplings.dtype),
+                (typical * slices).astype(couplings.dtype),
+                self.temperature,
+                states,
+                thread_count(),
+            )
             for k in range(slices):
                 found = Solution.of(family, torch.from_numpy(by_column[:, k].T.copy()))
                 solution = found if solution is None else better_of(solution, found)

@@ -11,17 +11,11 @@ box lies inside it, and larger ones the farther it lies outside.
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
 import torch
-from numba import prange
 from torch import Tensor
 
+from qpsbgd.native import kernels, thread_count
 from qpsbgd.qubo import QuboFamily
-from qpsbgd.solvers.compilation import compiled
-
-Array = np.ndarray[Any, Any]
 
 LEAST_RIDGE, MOST_RIDGE = 0.1, 4.0
 """Bounds of δ, in units of the mean diagonal of Q."""
@@ -52,9 +46,9 @@ def rounded(family: QuboFamily) -> Tensor | None:
     relaxed = torch.cholesky_solve(linear, factor).mul_(-0.5).clamp_(-1, 1)
     slopes = (linear + 2 * (matrix @ relaxed)).T.contiguous()
     relaxed = relaxed.T.contiguous()
-    _relax((2 * matrix).numpy(), slopes.numpy(), relaxed.numpy(), PASSES)
+    kernels.relax((2 * matrix).numpy(), slopes.numpy(), relaxed.numpy(), PASSES, thread_count())
     spins, factor = torch.empty_like(relaxed), factor.contiguous()  # LAPACK writes it by columns
-    _round(factor.numpy(), (relaxed @ factor).numpy(), spins.numpy())
+    kernels.round_down(factor.numpy(), (relaxed @ factor).numpy(), spins.numpy(), thread_count())
     result = torch.empty_like(family.linear)
     result[order] = spins.T
     return result
@@ -63,41 +57,3 @@ def rounded(family: QuboFamily) -> Tensor | None:
 def sampled(count: int) -> slice:
     """Some of so many columns, evenly spaced."""
     return slice(0, None, max(1, count // SAMPLE))
-
-
-@compiled(parallel=True, nogil=True, fastmath=True, error_model="numpy")
-def _relax(twice: Array, slopes: Array, points: Array, passes: int) -> None:
-    """Coordinate descent of every row of `points` (m, n) in the box; `slopes` = s + 2Ax are kept up to date."""
-    m, n = points.shape
-    for j in prange(m):
-        point, slope = points[j], slopes[j]
-        for _ in range(passes):
-            moved = False
-            for i in range(n):
-                aim = point[i] - slope[i] / twice[i, i]
-                change = min(max(aim, slope.dtype.type(-1)), slope.dtype.type(1)) - point[i]
-                if abs(change) > 0.01:
-                    point[i] += change
-                    row = twice[i]
-                    for k in range(n):
-                        slope[k] += change * row[k]
-                    moved = True
-            if not moved:
-                break
-
-
-@compiled(parallel=True, nogil=True, fastmath=True, error_model="numpy")
-def _round(factor: Array, targets: Array, spins: Array) -> None:
-    """Set `spins` (m, n) from the last to the first; `factor` is Rᵀ and `targets` = R x, which is used up."""
-    m, n = spins.shape
-    for j in prange(m):
-        target = targets[j]
-        for i in range(n - 1, -1, -1):
-            spins[j, i] = 1 if target[i] >= 0 else -1
-            row = factor[i]
-            if spins[j, i] > 0:
-                for k in range(i):
-                    target[k] -= row[k]
-            else:
-                for k in range(i):
-                    target[k] += row[k]

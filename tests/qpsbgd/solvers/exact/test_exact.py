@@ -2,9 +2,10 @@ import numpy as np
 import pytest
 import torch
 
+from qpsbgd.native import kernels
 from qpsbgd.qubo import QuboFamily
 from qpsbgd.qubo.binary_map import binary_map
-from qpsbgd.solvers.exact import exact, exhaustion, fixing, sphere_decoder
+from qpsbgd.solvers.exact import exact, sphere_decoder
 from qpsbgd.solvers.exact.exact import Exact
 from qpsbgd.testing import lowest_energies, random_family
 
@@ -111,21 +112,18 @@ def test_without_time_nothing_is_decoded(monkeypatch):
     assert solution.stats["nodes"] == 0 and solution.stats["unproven"] == 3
 
 
-@pytest.mark.parametrize("phase", ["dominated", "complete"])
-def test_fixing_ends_when_the_time_is_up(phase):
+def test_fixing_ends_when_the_time_is_up():
     stop = np.ones(1, np.uint8)
-    couplings, linear, nothing = np.zeros((3, 3)), np.ones((2, 3)), np.zeros((2, 3))
-    if phase == "dominated":
-        assert not fixing.dominated(couplings, linear, stop).any()
-    else:
-        spins = np.ones((2, 3))
-        assert not exhaustion.complete(couplings, linear, nothing, spins, stop).any()
-        assert (spins == 1).all()
+    couplings, linear, fixed = np.zeros((3, 3)), np.ones((2, 3)), np.ones((2, 3))
+    kernels.fix_dominated(couplings, linear, fixed, stop, 1)
+    assert not fixed.any()
+    spins, done = np.ones((2, 3)), np.ones(2, bool)
+    kernels.complete(couplings, linear, fixed, spins, done, stop, 1)
+    assert (spins == 1).all() and not done.any()
 
 
 def test_the_search_of_a_single_column_ends_when_the_time_is_up():
     # Without a look at the clock inside the column this would go on for years.
-    Exact().solve(random_family(20, 1, 20, scale=0.2, dtype=torch.float64))  # compiles
     solution = Exact(time_limit=0.5, node_limit=2**62).solve(random_family(150, 1, 150, scale=0.1))
     assert not solution.proven_optimal.any()
     assert (solution.spins.abs() == 1).all()
@@ -151,7 +149,10 @@ def test_fixed_spins_are_those_of_the_optimum(scale):
         family = random_family(13, 8, 9, scale=scale, seed=seed, dtype=torch.float64)
         assert_optimal(family)
         couplings = (2 * (family.quadratic - torch.diag(family.quadratic.diagonal()))).numpy()
-        fixed = torch.from_numpy(fixing.dominated(couplings, family.linear.T.contiguous().numpy(), NEVER)).T
+        fixed = torch.zeros(family.linear.T.shape, dtype=torch.float64)
+        linear = family.linear.T.contiguous().numpy()
+        kernels.fix_dominated(couplings, linear, fixed.numpy(), NEVER, 1)
+        fixed = fixed.T
         spins = Exact().solve(family).spins
         assert ((fixed == 0) | (fixed == spins)).all()
 

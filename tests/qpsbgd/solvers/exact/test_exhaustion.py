@@ -1,15 +1,20 @@
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
+from qpsbgd.native import NEVER, kernels
 from qpsbgd.qubo import QuboFamily
-from qpsbgd.solvers.exact import exact, exhaustion
+from qpsbgd.solvers.exact import exact
 from qpsbgd.solvers.exact.exact import Exact
 from qpsbgd.testing import random_family
 
-NEVER = np.zeros(1, np.uint8)
+
+def exhausted(couplings, fields, stop=NEVER):
+    spins = np.zeros(len(fields))
+    return spins, kernels.exhaust(couplings, fields, spins, stop, 2)
 
 
 def random_couplings(k, seed=0):
@@ -26,7 +31,7 @@ def test_all_values_are_tried(k, strength):
         couplings, fields = random_couplings(k, seed), strength * np.random.default_rng(seed + 9).normal(size=k)
         every = np.array(list(itertools.product([-1.0, 1.0], repeat=k)))
         least = (((every @ couplings) * every).sum(1) / 2 + every @ fields).min()
-        spins, done = exhaustion.exhaust(couplings, fields, NEVER)
+        spins, done = exhausted(couplings, fields, NEVER)
         assert done
         assert spins @ couplings @ spins / 2 + fields @ spins == pytest.approx(least)
 
@@ -40,7 +45,9 @@ def test_the_open_spins_of_every_column_are_completed(opened):
     for row in fixed:
         row[generator.permutation(n)[:opened]] = 0
     spins = np.where(fixed != 0, fixed, 1.0)
-    assert exhaustion.complete(couplings, linear, fixed, spins, NEVER).all()
+    done = np.zeros(3, bool)
+    kernels.complete(couplings, linear, fixed, spins, done, NEVER, 2)
+    assert done.all()
     values = np.array(list(itertools.product([-1.0, 1.0], repeat=opened)))
     for column in range(3):
         every = np.tile(fixed[column], (2**opened, 1))
@@ -54,7 +61,7 @@ def test_the_open_spins_of_every_column_are_completed(opened):
 def test_sums_are_computed_anew_without_a_change(monkeypatch):
     # More flips than REFRESH in one part, against a bound on the ground state by another solver.
     couplings, fields = random_couplings(29, 5), np.random.default_rng(6).normal(size=29)
-    spins, done = exhaustion.exhaust(couplings, fields, NEVER)
+    spins, done = exhausted(couplings, fields, NEVER)
     energy = spins @ couplings @ spins / 2 + fields @ spins
     exact = Exact().solve(QuboFamily(couplings / 2, fields[:, None]))
     assert done and exact.proven_optimal.all()
@@ -62,7 +69,7 @@ def test_sums_are_computed_anew_without_a_change(monkeypatch):
 
 
 def test_it_ends_when_the_time_is_up():
-    spins, done = exhaustion.exhaust(random_couplings(30), np.ones(30), np.ones(1, np.uint8))
+    spins, done = exhausted(random_couplings(30), np.ones(30), np.ones(1, np.uint8))
     assert not done and (np.abs(spins) == 1).all()
 
 
@@ -94,7 +101,7 @@ def test_nothing_is_tried_out_that_the_decoder_proves_sooner(monkeypatch):
         raise AssertionError("tried out")
 
     monkeypatch.setattr(exact, "TOGETHER", 1)  # so that no column is proven at first
-    monkeypatch.setattr(exhaustion, "exhaust", tried)
+    monkeypatch.setattr(exact, "kernels", SimpleNamespace(**{**vars(kernels), "exhaust": tried}))
     found = Exact().solve(family)
     assert found.proven_optimal.all()
     torch.testing.assert_close(found.energies, expected)

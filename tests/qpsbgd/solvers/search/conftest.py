@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 
+from qpsbgd.native import NEVER, reference
 from qpsbgd.qubo import QuboFamily
-from qpsbgd.solvers.search.landscape import sign_start
+from qpsbgd.solvers.search.landscape import Landscape, sign_start
 from qpsbgd.testing import random_family
 
 
@@ -44,6 +45,18 @@ VECTORS = {
     "no couplings": Vector(QuboFamily(torch.eye(6), torch.arange(12.0).reshape(6, 2) - 5), {"patience": 4}),
     "rows of a layer": Vector(random_family(20, 3, 10, scale=0.3), {"patience": 20, "seed": 1}),
 }
+
+
+def plain_search(family, spins, *, max_flips, patience, tenure=2, seed=0):
+    """Lower `spins` (n, m) in place by the plain reference; the flips of every column."""
+    landscape = Landscape.of(family)
+    fields, columns = landscape.fields(spins).T.contiguous().numpy(), spins.T.contiguous()
+    flips = torch.zeros(spins.shape[1], dtype=torch.int64)
+    limits = (max_flips, patience, tenure, seed, NEVER)
+    couplings, threshold = landscape.couplings.numpy(), landscape.threshold.numpy()
+    reference.search(couplings, fields, columns.numpy(), threshold, flips.numpy(), *limits)
+    spins.copy_(columns.T)
+    return flips
 
 
 @pytest.fixture(params=VECTORS)

@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 
 from qpsbgd.qubo.sparse import SparseIsing
+from qpsbgd.solvers.search.chains import SparseModel
 
 
 def random_sparse(n, couplings, *, seed=0, whole=False, fields=True):
@@ -25,3 +26,7 @@ def torus(height, width, seed=0):
 
 def least_energy(problem):
     return problem.energy(np.array(list(itertools.product([-1, 1], repeat=problem.num_spins)), np.int8)).min()
+
+
+def model_of(problem):
+    return SparseModel.of(problem.indptr, problem.indices, problem.couplings, problem.linear)

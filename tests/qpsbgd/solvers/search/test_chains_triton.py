@@ -8,10 +8,10 @@ import torch
 
 pytest.importorskip("triton", reason="the Triton kernels need triton: pip install triton")
 
+from qpsbgd.native import kernels
 from qpsbgd.qubo.sparse import SparseIsing
 from qpsbgd.solvers import make_solver
 from qpsbgd.solvers.search.chains_triton import Chains, Tiles
-from qpsbgd.solvers.search.sparse_kernels import coloured
 from qpsbgd.testing import lowest_energies, random_family
 
 from .sparse_problems import least_energy, random_sparse, torus
@@ -32,7 +32,9 @@ PROBLEMS = {
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_coupled_spins_differ_in_colour(name):
     rows, cols, _ = PROBLEMS[name].edges()
-    colours = coloured(PROBLEMS[name].indptr, PROBLEMS[name].indices)
+    problem = PROBLEMS[name]
+    colours = np.empty(problem.num_spins, np.int64)
+    kernels.colour(kernels.Rows(problem.indptr, problem.indices, problem.couplings), colours)
     assert (colours[rows] != colours[cols]).all()
     assert set(colours) == set(range(colours.max() + 1))
 

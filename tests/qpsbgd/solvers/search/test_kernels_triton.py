@@ -10,10 +10,12 @@ pytest.importorskip("triton", reason="the Triton kernels need triton: pip instal
 from qpsbgd.qubo import QuboFamily, binary_map_triton
 from qpsbgd.qubo.binary_map import binary_map
 from qpsbgd.solvers import make_solver
-from qpsbgd.solvers.search import kernels_torch, kernels_triton, reference
+from qpsbgd.solvers.search import kernels_torch, kernels_triton
 from qpsbgd.solvers.search.descent import improved
 from qpsbgd.solvers.search.landscape import Landscape, sign_start
 from qpsbgd.testing import random_family
+
+from .conftest import plain_search
 
 ON_GPU = torch.cuda.is_available()
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -86,7 +88,7 @@ def test_the_kernel_starts_from_the_signs():
 @runs_kernels
 def test_the_kernel_makes_the_moves_of_the_reference(vector):
     expected = vector.start
-    flips = reference.search(Landscape.of(vector.family), expected, **vector.options())
+    flips = plain_search(vector.family, expected, **vector.options())
     spins, energies, made = kernels_triton.search(vector.family.to(DEVICE), vector.start.to(DEVICE), **vector.options())
     assert torch.equal(spins.cpu(), expected)
     assert made.tolist() == flips.tolist()

@@ -3,21 +3,26 @@ import itertools
 import numpy as np
 import pytest
 
+from qpsbgd.native import NEVER, kernels
 from qpsbgd.qubo.sparse import SparseIsing
 from qpsbgd.solvers.search.reduction import Reduction
 
-from .sparse_problems import least_energy, random_sparse, torus
+from .sparse_problems import least_energy, model_of, random_sparse, torus
 
-NEVER = np.zeros(1, np.uint8)
+
+def core_of(problem):
+    """What is left, as a problem, which checks it; None if nothing is."""
+    *core, kept, _, _, _, _ = kernels.reduce(model_of(problem).rows, problem.linear, NEVER)
+    return SparseIsing(*core) if len(kept) else None
 
 
 def solved(problem):
     """Spins of the whole problem, from the best of all spins of the core."""
-    reduction = Reduction.of(problem, NEVER)
-    if reduction.core is None:
+    reduction, core = Reduction.of(model_of(problem), NEVER), core_of(problem)
+    if core is None:
         return reduction.completed(np.zeros(0, np.int8))
-    spins = np.array(list(itertools.product([-1, 1], repeat=reduction.core.num_spins)), np.int8)
-    return reduction.completed(spins[reduction.core.energy(spins).argmin()])
+    spins = np.array(list(itertools.product([-1, 1], repeat=core.num_spins)), np.int8)
+    return reduction.completed(spins[core.energy(spins).argmin()])
 
 
 @pytest.mark.parametrize("fields", [True, False])
@@ -34,15 +39,15 @@ def test_trees_and_cycles_vanish():
     tree = SparseIsing.from_edges(40, ends, ends // 2, np.sin(ends), linear=np.cos(np.arange(40)))
     cycle = SparseIsing.from_edges(9, np.arange(9), np.roll(np.arange(9), 1), np.ones(9))
     for problem in (tree, cycle):
-        assert Reduction.of(problem, NEVER).core is None
+        assert Reduction.of(model_of(problem), NEVER).core is None
     # One edge of an odd cycle must stay unsatisfied.
     assert cycle.energy(solved(cycle)) == -7
 
 
 def test_a_grid_has_nothing_to_eliminate_and_stays_as_it_is():
-    problem = torus(4, 5)
-    reduction = Reduction.of(problem, NEVER)
-    assert reduction.core is problem
+    model = model_of(torus(4, 5))
+    reduction = Reduction.of(model, NEVER)
+    assert reduction.core is model
     spins = np.ones(20, np.int8)
     assert np.array_equal(reduction.completed(spins), spins)
 
@@ -50,17 +55,15 @@ def test_a_grid_has_nothing_to_eliminate_and_stays_as_it_is():
 def test_strong_fields_decide_everything():
     problem = random_sparse(30, 200, seed=1)
     strong = SparseIsing.from_edges(30, *problem.edges(), linear=100 * np.sign(problem.linear))
-    reduction = Reduction.of(strong, NEVER)
+    reduction = Reduction.of(model_of(strong), NEVER)
     assert reduction.core is None
     assert np.array_equal(reduction.completed(np.zeros(0, np.int8)), -np.sign(strong.linear))
 
 
 def test_the_core_is_a_valid_problem():
-    core = Reduction.of(random_sparse(60, 150, seed=3), NEVER).core
-    assert core.num_spins < 60
-    SparseIsing(core.indptr, core.indices, core.couplings, core.linear)  # checks everything
+    assert core_of(random_sparse(60, 150, seed=3)).num_spins < 60
 
 
 def test_without_time_nothing_is_eliminated():
-    problem = random_sparse(12, 10)
-    assert Reduction.of(problem, np.ones(1, np.uint8)).core is problem
+    model = model_of(random_sparse(12, 10))
+    assert Reduction.of(model, np.ones(1, np.uint8)).core is model

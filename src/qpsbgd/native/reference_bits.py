@@ -1,0 +1,122 @@
+"""Inference over bits and the rows of the binary map, in plain numpy.
+
+Bits of a word: 1 for +1, 0 for −1. Words that are not full end in zeros, in inputs and weights alike. Of n products
+with d differing signs the sum is n − 2d.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+
+def _packed(bits: Array) -> Array:
+    """Booleans (…, n) as words (…, ⌈n / 64⌉)."""
+    padded = np.zeros((*bits.shape[:-1], -(-bits.shape[-1] // 64) * 64), bool)
+    padded[..., : bits.shape[-1]] = bits
+    return np.packbits(padded, axis=-1, bitorder="little").view("<u8").astype(np.uint64)
+
+
+def _differing(inputs: Array, weights: Array) -> Array:
+    """Differing bits (…, units) of words (…, words) and weights (words, units)."""
+    pairs = (inputs[..., None] ^ weights)[..., None].view(np.uint8)
+    counts: Array = np.unpackbits(pairs, axis=-1).sum((-3, -1), dtype=np.int64)
+    return counts
+
+
+def _layers(rows: Array, sizes: Array, weights: Array, most: Array, flipped: Array) -> tuple[Array, Array]:
+    """Words (B, …) behind all layers, and the weights behind those."""
+    words = _packed(rows >= 0)
+    for layer, units in enumerate(sizes[1:]):
+        size = words.shape[1] * units
+        counts = _differing(words, weights[:size].reshape(-1, units))
+        words = _packed(counts.astype(np.uint64) <= most[:units])
+        words ^= flipped[: words.shape[1], layer]
+        weights, most = weights[size:], most[units:]
+    return words, weights
+
+
+def dense_signs(rows: Array, sizes: Array, weights: Array, most: Array, flipped: Array, out: Array) -> bool:
+    """Write the signs ±1 (B, m) of a chain of layers with thresholds; whether all inputs are finite.
+
+    Args:
+        rows: Inputs (B, n), float32, of which the signs count.
+        sizes: n of the first layer, then the units of all layers, int64.
+        weights: Words (⌈n / 64⌉, m) of all layers, one after the other, uint64.
+        most: Differing signs up to which a unit gives +1, of all layers, one after the other, uint64.
+        flipped: Words (⌈m / 64⌉, layers) of the units that give −1 instead, uint64.
+        out: int8.
+    """
+    words, _ = _layers(rows, sizes, weights, most, flipped)
+    bits = words[:, :, None] >> np.arange(64, dtype=np.uint64) & np.uint64(1)
+    out[:] = 2 * bits.reshape(len(rows), -1)[:, : out.shape[1]].astype(np.int8) - 1
+    return bool(np.isfinite(rows).all())
+
+
+def dense_sums(
+    rows: Array, sizes: Array, weights: Array, most: Array, flipped: Array, factor: Array, offset: Array, out: Array
+) -> bool:
+    """Like `dense_signs`, with a last layer that gives factor · sum + offset (B, m) instead of signs, in float32."""
+    words, behind = _layers(rows, sizes, weights, most, flipped)
+    sums = sizes[-1] - 2 * _differing(words, behind.reshape(words.shape[1], -1))
+    out[:] = factor * sums.astype(np.float32) + offset
+    return bool(np.isfinite(rows).all())
+
+
+def convolution_sums(images: Array, weights: Array, rows: Array, columns: Array, out: Array) -> None:
+    """Write the sums (N, m, …positions) of images of signs, as whole numbers.
+
+    Args:
+        images: Signs ±1 (N, C, height, width), int8.
+        weights: Words (groups, window height, window width, ⌈C / groups / 64⌉, m / groups), uint64.
+        rows: Index (positions, window height) of the image's row, or −1 where zeros are added, int64.
+        columns: Likewise.
+        out: int32.
+    """
+    groups, units = weights.shape[0], weights.shape[-1]
+    per_group = images.shape[1] // groups
+    out[:] = 0
+    for group in range(groups):
+        channels = images[:, group * per_group : (group + 1) * per_group] > 0
+        words = _packed(np.moveaxis(channels, 1, -1))
+        for dy, dx in np.ndindex(weights.shape[1:3]):
+            inside = (rows[:, dy] >= 0)[:, None] & (columns[:, dx] >= 0)
+            seen = words[:, rows[:, dy]][:, :, columns[:, dx]]
+            sums = np.where(inside[..., None], per_group - 2 * _differing(seen, weights[group, dy, dx]), 0)
+            out[:, group * units : (group + 1) * units] += np.moveaxis(sums, -1, 1).astype(np.int32)
+
+
+def scale_rows(
+    inputs: Array,
+    grads: Array,
+    gain: float,
+    scale: float,
+    literal: bool,
+    directions: Array,
+    targets: Array,
+    found: Array,
+) -> None:
+    """Write Z (B, n), −2 λV (B, m), and Σ (λV)² (m,) with behind it what is finite only if the rows are sound.
+
+    All arrays are float32 but `found`; `qubo.binary_map` has the formulas.
+    """
+    x, v = inputs.astype(np.float64), grads.astype(np.float64)
+    squares = np.square(x).sum(1)
+    norms = np.sqrt(np.where(literal | (v != 0).any(1), squares, 0))
+    floor = np.finfo(np.float32).eps * np.exp2(np.log2(norms[norms > 0]).sum() / max((norms > 0).sum(), 1))
+    used = norms > floor
+    factor = np.where(used, 1 / (np.where(used, norms, 1) ** 2 * gain), 0)
+    directions[:] = x * factor[:, None]
+    factors, count = np.ones(v.shape[1]), max(used.sum(), 1)
+    if not literal:
+        largest = np.abs(v).max(0)
+        rms = np.sqrt(np.square(v[used] / np.where(largest > 0, largest, 1)).sum(0) / count)
+        reach = (np.abs(x).sum(1) * factor).sum() / count
+        factors = np.where(rms > 0, scale * reach / np.where(rms > 0, rms * largest, 1), 0)
+    targets[:] = -2 * v * factors
+    found[:-1] = np.square(v * factors).sum(0)
+    trace = (factor / gain).sum()
+    found[-1] = np.inf if used.any() and trace < np.finfo(np.float32).tiny else squares.sum() + trace

@@ -1,0 +1,283 @@
+// Searches of all columns of a dense family.
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "dense.hpp"
+#include "kernels.hpp"
+#include "pool.hpp"
+
+namespace qpsbgd {
+
+template <class T>
+void search(Matrix<const T> couplings, Matrix<T> fields, Matrix<T> spins, const T* threshold, std::int64_t* flips,
+            Limits limits, int threads, Watch& watch) {
+  parallel(spins.rows, threads, watch, [&](std::int64_t j, Watch& seen) {
+    Workspace<T> room(spins.columns);
+    Limits own = limits;
+    own.column = j;
+    flips[j] = lower(couplings, fields[j], spins[j], threshold[j], own, room, seen).flips;
+  });
+}
+
+// Flips every spin that differs from its target; fields follow.
+template <class T>
+void turn(Matrix<const T> couplings, Matrix<T> fields, Matrix<T> spins, Matrix<const T> targets, int threads,
+          Watch& watch) {
+  parallel(spins.rows, threads, watch, [&](std::int64_t j, Watch& seen) {
+    for (std::int64_t i = 0; i < spins.columns && !seen.stopped(); ++i) {
+      if (spins[j][i] != targets[j][i]) flip(couplings, fields[j], spins[j], i);
+    }
+  });
+}
+
+template <class T>
+void anneal(Matrix<const T> couplings, Matrix<T> fields, Matrix<T> spins, const std::int32_t* sites,
+            std::int64_t num_sites, const T* temperatures, std::int64_t sweeps, const std::uint64_t* states,
+            std::int64_t* made, int threads, Watch& watch) {
+  parallel(spins.rows, threads, watch, [&](std::int64_t j, Watch& seen) {
+    T *field = fields[j], *spin = spins[j];
+    Random random(states[j]);
+    made[j] = sweep<T>([=](std::int64_t t) { return temperatures[t]; }, sweeps, num_sites,
+                       [=](std::int64_t place) { return sites[place]; },
+                       [=](std::int64_t i) { return 2 * spin[i] * field[i]; },
+                       [&](std::int64_t i) { flip(couplings, field, spin, i); }, random, seen);
+  });
+}
+
+template <class T>
+void anneal_slices(Matrix<const T> couplings, T* fields, T* spins, std::int64_t columns, std::int64_t slices,
+                   const T* ties, std::int64_t sweeps, const T* scale, T temperature, const std::uint64_t* states,
+                   int threads, Watch& watch) {
+  const std::int64_t n = couplings.columns;
+  parallel(columns, threads, watch, [&](std::int64_t j, Watch& seen) {
+    T *field = fields + j * slices * n, *spin = spins + j * slices * n;
+    Random random(states[j]);
+    for (std::int64_t t = 0; t < sweeps; ++t) {
+      for (std::int64_t k = 0; k < slices; ++k) {
+        T *f = field + k * n, *s = spin + k * n;
+        const T *before = spin + (k + slices - 1) % slices * n, *after = spin + (k + 1) % slices * n;
+        const T tie = ties[t], weight = 1 / scale[j];
+        const auto done = sweep<T>([=](std::int64_t) { return temperature; }, 1, n,
+                                   [](std::int64_t place) { return place; },
+                                   [=](std::int64_t i) { return 2 * s[i] * (weight * f[i] - tie * (before[i] + after[i])); },
+                                   [&](std::int64_t i) { flip(couplings, f, s, i); }, random, seen);
+        if (!done) return;
+      }
+    }
+  });
+}
+
+template <class T>
+void fields_of(Matrix<const T> couplings, const T* linear, const T* spins, T* fields) {
+  for (std::int64_t i = 0; i < couplings.rows; ++i) fields[i] = linear[i] + dot(couplings[i], spins, couplings.columns);
+}
+
+namespace {
+
+constexpr double WON_BACK = 4.0;    // largest cost of a flip, in units of its diagonal, that others may win back
+constexpr double COPY_UP_TO = 0.8;  // share of open spins up to which copying their couplings pays
+
+// Fixes every spin whose field outweighs its couplings to open spins; how many stay open. `fields` are those of the
+// fixed spins, `pulls` the sums of |couplings| to open ones; both are kept up to date.
+template <class T>
+std::int64_t fix(const Matrix<const T>& couplings, std::vector<T>& fields, std::vector<T>& pulls,
+                 std::vector<T>& fixed, T margin) {
+  const std::int64_t n = couplings.columns;
+  std::int64_t left = n;
+  for (bool again = true; again;) {
+    again = false;
+    for (std::int64_t i = 0; i < n; ++i) {
+      if (fixed[i] != 0 || !(std::abs(fields[i]) > pulls[i] + margin)) continue;
+      fixed[i] = fields[i] > 0 ? -1 : 1;
+      add_multiple(fields.data(), couplings[i], fixed[i], n);
+      for (std::int64_t k = 0; k < n; ++k) pulls[k] -= std::abs(couplings[i][k]);
+      --left;
+      again = true;
+    }
+  }
+  return left;
+}
+
+// One column of a layer: what its search keeps.
+template <class T>
+class Column {
+ public:
+  Column(const Layer<T>& layer, std::int64_t column, Watch& watch)
+      : layer_(layer), column_(column), watch_(watch), n_(layer.couplings.columns), fixed_(n_), room_(0) {
+    std::vector<T> fields(layer.linear[column], layer.linear[column] + n_), pulls(layer.pulls, layer.pulls + n_);
+    const std::int64_t left = fix(layer.couplings, fields, pulls, fixed_, layer.threshold[column]);
+    core_ = layer.couplings;
+    if (left > COPY_UP_TO * n_) std::fill(fixed_.begin(), fixed_.end(), T(0));
+    for (std::int64_t i = 0; i < n_; ++i) {
+      if (fixed_[i] == 0) places_.push_back(i);
+    }
+    k_ = static_cast<std::int64_t>(places_.size());
+    if (k_ < n_) copy_core();
+    room_ = Workspace<T>(k_);
+    spins_.resize(k_), local_.resize(k_), best_spins_.resize(k_), best_fields_.resize(k_);
+  }
+
+  void search(T* found) {
+    for (std::int64_t trial = 0; trial < layer_.num_starts; ++trial) from_start(trial);
+    if (layer_.kicks && 8 * distance_ > n_) {
+      for (std::int64_t trial = 0; trial < layer_.kicks; ++trial) kick(layer_.num_starts + trial);
+    }
+    force();
+    std::copy(fixed_.begin(), fixed_.end(), found);
+    for (std::int64_t a = 0; a < k_; ++a) found[places_[a]] = best_spins_[a];
+  }
+
+ private:
+  void copy_core() {
+    part_.resize(k_ * k_);
+    for (std::int64_t a = 0; a < k_; ++a) {
+      const T* row = layer_.couplings[places_[a]];
+      for (std::int64_t b = 0; b < k_; ++b) part_[a * k_ + b] = row[places_[b]];
+    }
+    core_ = {part_.data(), k_, k_};
+  }
+
+  // Energy gained by a search from `spins_`.
+  double lowered(std::int64_t patience, std::int64_t seed) {
+    if (!k_) return 0;
+    const Limits limits{100 * (n_ + layer_.patience) + 1000, patience, layer_.tenure, column_, seed};
+    return lower(core_, local_.data(), spins_.data(), layer_.threshold[column_], limits, room_, watch_).energy;
+  }
+
+  void keep(double energy) {
+    best_energy_ = energy;
+    best_spins_ = spins_;
+    best_fields_ = local_;
+  }
+
+  void from_start(std::int64_t trial) {
+    const std::int64_t place = (trial * layer_.linear.rows + column_) * n_;
+    T *spins = layer_.starts + place, *fields = layer_.fields + place;
+    const T* linear = layer_.linear[column_];
+    if (trial == 0) first_.assign(spins, spins + n_);
+    double energy = 0;
+    for (std::int64_t i = 0; i < n_; ++i) energy += spins[i] * (linear[i] + fields[i]) / 2;
+    for (std::int64_t i = 0; i < n_; ++i) {
+      if (fixed_[i] != 0 && fixed_[i] != spins[i]) {
+        energy -= 2 * spins[i] * fields[i];
+        flip(layer_.couplings, fields, spins, i);
+      }
+    }
+    for (std::int64_t a = 0; a < k_; ++a) spins_[a] = spins[places_[a]], local_[a] = fields[places_[a]];
+    compare(energy + lowered(layer_.patience, layer_.seed + trial));
+  }
+
+  // Flips a random tenth of the best spins and searches again.
+  void kick(std::int64_t trial) {
+    spins_ = best_spins_;
+    local_ = best_fields_;
+    double energy = best_energy_;
+    if (k_) {
+      Random random(static_cast<std::uint64_t>(layer_.seed + 1000003 * column_ + trial) * 0x9E3779B97F4A7C15u | 1u);
+      for (std::int64_t count = 0; count < k_ / 10 + 1; ++count) {
+        const auto i = static_cast<std::int64_t>(random.next(31) % static_cast<std::uint64_t>(k_));
+        energy -= 2 * spins_[i] * local_[i];
+        flip(core_, local_.data(), spins_.data(), i);
+      }
+    }
+    compare(energy + lowered(layer_.patience, layer_.seed + trial));
+  }
+
+  void compare(double energy) {
+    if (!(energy < best_energy_)) return;
+    keep(energy);
+    distance_ = 0;
+    for (std::int64_t a = 0; a < k_; ++a) distance_ += spins_[a] != first_[places_[a]];
+  }
+
+  // Flips spins whose flip costs least beside what others may win back, each held while the others follow.
+  void force() {
+    std::vector<bool> tried(k_);
+    for (std::int64_t count = 0; count < layer_.forced; ++count) {
+      std::int64_t site = -1;
+      double least = 0;
+      for (std::int64_t a = 0; a < k_; ++a) {
+        const double worth = -2.0 * best_spins_[a] * best_fields_[a] - WON_BACK * layer_.diagonal[places_[a]];
+        if (!tried[a] && worth < least) site = a, least = worth;
+      }
+      if (site < 0) return;
+      tried[site] = true;
+      spins_ = best_spins_;
+      local_ = best_fields_;
+      double energy = best_energy_ - 2.0 * spins_[site] * local_[site];
+      flip(core_, local_.data(), spins_.data(), site);
+      room_.penalties[site] = -std::numeric_limits<T>::infinity();
+      energy += lowered(0, layer_.seed);
+      room_.penalties[site] = 0;
+      if (energy < best_energy_ - layer_.threshold[column_]) keep(energy + lowered(layer_.patience, layer_.seed));
+    }
+  }
+
+  const Layer<T>& layer_;
+  std::int64_t column_;
+  Watch& watch_;
+  std::int64_t n_, k_ = 0, distance_ = 0;
+  std::vector<T> fixed_, part_, spins_, local_, best_spins_, best_fields_, first_;
+  std::vector<std::int64_t> places_;
+  Matrix<const T> core_{};
+  Workspace<T> room_;
+  double best_energy_ = std::numeric_limits<double>::infinity();
+};
+
+}  // namespace
+
+template <class T>
+void search_layer(const Layer<T>& layer, T* found, int threads, Watch& watch) {
+  const std::int64_t n = layer.couplings.columns;
+  parallel(layer.linear.rows, threads, watch,
+           [&](std::int64_t j, Watch& seen) { Column<T>(layer, j, seen).search(found + j * n); });
+}
+
+template <class T>
+void relax(Matrix<const T> twice, Matrix<T> slopes, Matrix<T> points, std::int64_t passes, int threads, Watch& watch) {
+  constexpr T STILL = T(0.01);  // changes up to which a coordinate counts as at rest
+  const std::int64_t n = points.columns;
+  parallel(points.rows, threads, watch, [&](std::int64_t j, Watch& seen) {
+    T *point = points[j], *slope = slopes[j];
+    bool moved = true;
+    for (std::int64_t pass = 0; pass < passes && moved && !seen.stopped(); ++pass) {
+      moved = false;
+      for (std::int64_t i = 0; i < n; ++i) {
+        const T aim = point[i] - slope[i] / twice[i][i];
+        const T change = std::min(std::max(aim, T(-1)), T(1)) - point[i];
+        if (!(std::abs(change) > STILL)) continue;
+        point[i] += change;
+        add_multiple(slope, twice[i], change, n);
+        moved = true;
+      }
+    }
+  });
+}
+
+template <class T>
+void round_down(Matrix<const T> factor, Matrix<T> targets, Matrix<T> spins, int threads, Watch& watch) {
+  parallel(spins.rows, threads, watch, [&](std::int64_t j, Watch&) {
+    for (std::int64_t i = spins.columns - 1; i >= 0; --i) {
+      spins[j][i] = targets[j][i] >= 0 ? 1 : -1;
+      add_multiple(targets[j], factor[i], -spins[j][i], i);
+    }
+  });
+}
+
+#define FOR_TYPE(T)                                                                                                    \
+  template void search(Matrix<const T>, Matrix<T>, Matrix<T>, const T*, std::int64_t*, Limits, int, Watch&);           \
+  template void turn(Matrix<const T>, Matrix<T>, Matrix<T>, Matrix<const T>, int, Watch&);                             \
+  template void anneal(Matrix<const T>, Matrix<T>, Matrix<T>, const std::int32_t*, std::int64_t, const T*,             \
+                       std::int64_t, const std::uint64_t*, std::int64_t*, int, Watch&);                                \
+  template void anneal_slices(Matrix<const T>, T*, T*, std::int64_t, std::int64_t, const T*, std::int64_t, const T*,   \
+                              T, const std::uint64_t*, int, Watch&);                                                   \
+  template void fields_of(Matrix<const T>, const T*, const T*, T*);                                                    \
+  template void search_layer(const Layer<T>&, T*, int, Watch&);                                                        \
+  template void relax(Matrix<const T>, Matrix<T>, Matrix<T>, std::int64_t, int, Watch&);                               \
+  template void round_down(Matrix<const T>, Matrix<T>, Matrix<T>, int, Watch&);
+
+FOR_TYPE(float)
+FOR_TYPE(double)
+
+}  // namespace qpsbgd

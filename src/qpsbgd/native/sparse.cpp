@@ -1,0 +1,247 @@
+// Searches of one sparse problem: annealing of one chain, tabu moves, and the best of several answers part by part.
+#include "sparse.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+
+#include "kernels.hpp"
+#include "pool.hpp"
+#include "random.hpp"
+
+namespace qpsbgd {
+
+std::int64_t anneal_sparse(const Rows& rows, const double* linear, std::int8_t* spins, const std::int32_t* sites,
+                           std::int64_t num_sites, const double* temperatures, std::int64_t sweeps,
+                           std::uint64_t state, Watch& watch) {
+  std::vector<float> fields(rows.size());
+  rows.set_fields(linear, spins, fields.data());
+  Random random(state);
+  return sweep<float>([=](std::int64_t t) { return static_cast<float>(temperatures[t]); }, sweeps, num_sites,
+                      [=](std::int64_t place) { return sites[place]; },
+                      [&](std::int64_t i) { return 2 * spins[i] * fields[i]; },
+                      [&](std::int64_t i) { rows.flip(fields.data(), spins, i); }, random, watch);
+}
+
+namespace {
+
+// Flips every spin that gains more than its threshold, in turn, until none does; the energy gained, at most 0.
+double descend(const Rows& rows, double* fields, std::int8_t* spins, const double* thresholds, Watch& watch) {
+  double gained = 0;
+  for (bool again = true; again;) {
+    again = false;
+    for (std::int64_t i = 0; i < rows.size(); ++i) {
+      const double gain = spins[i] * fields[i];
+      if (!(gain > thresholds[i])) continue;
+      if (watch.stopped()) return gained;
+      gained -= 2 * gain;
+      again = true;
+      rows.flip(fields, spins, i);
+    }
+  }
+  return gained;
+}
+
+// Takes over from `other` every part that does not raise the energy; the energy gained, at most 0. The spins in which
+// the two differ fall into clusters that no coupling connects. Each is taken over or left by itself, so the result is
+// the best of 2^clusters combinations and no higher than either. `marks` are zero before and after.
+double merge(const Rows& rows, double* fields, std::int8_t* spins, const std::int8_t* other,
+             std::vector<std::int8_t>& marks, std::vector<std::int32_t>& queue) {
+  double gained = 0;
+  for (std::int64_t i = 0; i < rows.size(); ++i) marks[i] = spins[i] != other[i];
+  for (std::int64_t root = 0; root < rows.size(); ++root) {
+    if (!marks[root]) continue;
+    queue.assign(1, static_cast<std::int32_t>(root));
+    marks[root] = 2;
+    double change = 0;
+    for (std::size_t reached = 0; reached < queue.size(); ++reached) {
+      const std::int64_t i = queue[reached];
+      double outside = fields[i];
+      for (std::int64_t at = rows.begins[i]; at < rows.begins[i + 1]; ++at) {
+        const std::int32_t j = rows.columns[at];
+        if (!marks[j]) continue;
+        outside -= rows.couplings[at] * spins[j];  // couplings within the cluster stay as they are when it is flipped
+        if (marks[j] == 1) {
+          queue.push_back(j);
+          marks[j] = 2;
+        }
+      }
+      change -= 2 * spins[i] * outside;
+    }
+    for (const std::int32_t i : queue) marks[i] = 0;
+    if (change > 0) continue;
+    gained += change;
+    for (const std::int32_t i : queue) rows.flip(fields, spins, i);
+  }
+  return gained;
+}
+
+}  // namespace
+
+double harvest(const Rows& rows, const double* linear, const double* thresholds, std::int8_t* chains,
+               std::int64_t num_chains, std::int8_t* spins, Watch& watch) {
+  const std::int64_t n = rows.size();
+  std::vector<double> fields(n);
+  std::vector<std::int8_t> marks(n);
+  std::vector<std::int32_t> queue;
+  queue.reserve(n);
+  const bool symmetric = std::all_of(linear, linear + n, [](double h) { return h == 0; });
+  double energy = rows.set_fields(linear, spins, fields.data());
+  energy += descend(rows, fields.data(), spins, thresholds, watch);
+  for (std::int64_t chain = 0; chain < num_chains && !(chain && watch.stopped()); ++chain) {
+    std::int8_t* other = chains + chain * n;
+    if (symmetric) {  // an answer and its negative are the same; the nearer is merged
+      std::int64_t differing = 0;
+      for (std::int64_t i = 0; i < n; ++i) differing += spins[i] != other[i];
+      if (2 * differing > n) std::transform(other, other + n, other, [](std::int8_t s) { return std::int8_t(-s); });
+    }
+    energy += merge(rows, fields.data(), spins, other, marks, queue);
+  }
+  return energy + descend(rows, fields.data(), spins, thresholds, watch);
+}
+
+namespace {
+
+// The best flip of every block of spins, brought up to date where something changed.
+class Blocks {
+ public:
+  Blocks(std::int64_t n, std::int64_t block)
+      : n_(n), block_(block), count_((n + block - 1) / block), best_(count_), gains_(count_), stale_(count_, true),
+        waiting_(count_) {
+    for (std::int64_t b = 0; b < count_; ++b) waiting_[b] = static_cast<std::int32_t>(b);
+  }
+
+  void touch(std::int64_t i) {
+    const std::int64_t b = i / block_;
+    if (stale_[b]) return;
+    stale_[b] = true;
+    waiting_.push_back(static_cast<std::int32_t>(b));
+  }
+
+  // The best flip of all that are free at this move; −1 if none is.
+  std::int64_t best(const double* fields, const std::int8_t* spins, const std::int64_t* free_from,
+                    std::int64_t move) {
+    constexpr double NONE = -std::numeric_limits<double>::infinity();
+    for (const std::int32_t b : waiting_) {
+      stale_[b] = false;
+      std::int64_t pick = -1;
+      double most = NONE;
+      const std::int64_t end = std::min(n_, (b + 1) * block_);
+      for (std::int64_t k = b * block_; k < end; ++k) {
+        const double gain = spins[k] * fields[k];
+        if (gain > most && free_from[k] <= move) pick = k, most = gain;
+      }
+      best_[b] = pick, gains_[b] = most;
+    }
+    waiting_.clear();
+    std::int64_t found = -1;
+    double most = NONE;
+    for (std::int64_t b = 0; b < count_; ++b) {
+      if (gains_[b] > most) found = best_[b], most = gains_[b];
+    }
+    return found;
+  }
+
+ private:
+  std::int64_t n_, block_, count_;
+  std::vector<std::int64_t> best_;
+  std::vector<double> gains_;
+  std::vector<char> stale_;
+  std::vector<std::int32_t> waiting_;
+};
+
+}  // namespace
+
+double tabu_sparse(const Rows& rows, const double* linear, std::int8_t* spins, std::int64_t block, std::int64_t moves,
+                   std::int64_t tenure, std::uint64_t state, Watch& watch) {
+  const std::int64_t n = rows.size(), longest = 2 * tenure + 10;
+  std::vector<double> fields(n);
+  double energy = rows.set_fields(linear, spins, fields.data());
+  std::vector<std::int64_t> free_from(n), following(n, -1);
+  std::vector<std::int64_t> first(longest + 1, -1);  // of the spins that become free at a move
+  Blocks blocks(n, block);
+  Random random(state);
+  std::vector<std::int8_t> lowest(spins, spins + n);
+  double lowest_energy = energy;
+  bool descending = false;
+  for (std::int64_t move = 1; move <= moves && !watch.stopped(); ++move) {
+    for (std::int64_t& i = first[move % (longest + 1)]; i >= 0; i = following[i]) blocks.touch(i);
+    const std::int64_t i = blocks.best(fields.data(), spins, free_from.data(), move);
+    if (i < 0) continue;
+    const double gain = spins[i] * fields[i];
+    if (descending && gain <= 0) {
+      lowest.assign(spins, spins + n);
+      descending = false;
+    }
+    rows.flip(fields.data(), spins, i);
+    energy -= 2 * gain;
+    const auto extra = static_cast<std::int64_t>(random.next(31)) % std::max<std::int64_t>(6, tenure / 2);
+    free_from[i] = move + 1 + tenure + extra;
+    std::int64_t& head = first[free_from[i] % (longest + 1)];
+    following[i] = head;
+    head = i;
+    blocks.touch(i);
+    for (std::int64_t at = rows.begins[i]; at < rows.begins[i + 1]; ++at) blocks.touch(rows.columns[at]);
+    if (energy < lowest_energy - 1e-12 * std::abs(lowest_energy)) {
+      lowest_energy = energy;
+      descending = true;
+    }
+  }
+  if (!descending) std::copy(lowest.begin(), lowest.end(), spins);
+  return lowest_energy;
+}
+
+void colour(const Rows& rows, std::int64_t* colours) {
+  const std::int64_t n = rows.size();
+  std::fill(colours, colours + n, -1);
+  std::vector<std::int64_t> seen(n + 1, -1);  // which spin last saw a colour beside it
+  for (std::int64_t i = 0; i < n; ++i) {
+    for (std::int64_t at = rows.begins[i]; at < rows.begins[i + 1]; ++at) {
+      const std::int64_t beside = colours[rows.columns[at]];
+      if (beside >= 0) seen[beside] = i;
+    }
+    while (seen[++colours[i]] == i) {
+    }
+  }
+}
+
+void sweep_chip(const Rows& rows, const float* h, float* spins, std::int64_t reads, std::int64_t slices,
+                const float* schedule, std::int64_t sweeps, const std::uint64_t* states, int threads, Watch& watch) {
+  const std::int64_t n = rows.size();
+  parallel(reads, threads, watch, [&](std::int64_t r, Watch& seen) {
+    float* spin = spins + r * slices * n;
+    std::vector<float> fields(slices * n);
+    for (std::int64_t k = 0; k < slices; ++k) {
+      for (std::int64_t i = 0; i < n; ++i) {
+        float total = h[i];
+        for (std::int64_t at = rows.begins[i]; at < rows.begins[i + 1]; ++at) {
+          total += rows.singles[at] * spin[k * n + rows.columns[at]];
+        }
+        fields[k * n + i] = total;
+      }
+    }
+    Random random(states[r]);
+    for (std::int64_t t = 0; t < sweeps; ++t) {
+      const float weight = schedule[3 * t], tie = schedule[3 * t + 1], temperature = schedule[3 * t + 2];
+      for (std::int64_t k = 0; k < slices; ++k) {
+        float *f = fields.data() + k * n, *s = spin + k * n;
+        const float *before = spin + (k + slices - 1) % slices * n, *after = spin + (k + 1) % slices * n;
+        auto flip = [&](std::int64_t i) {
+          const float change = -2 * s[i];
+          s[i] = -s[i];
+          for (std::int64_t at = rows.begins[i]; at < rows.begins[i + 1]; ++at) {
+            f[rows.columns[at]] += change * rows.singles[at];
+          }
+        };
+        const auto done = sweep<float>([=](std::int64_t) { return temperature; }, 1, n,
+                                       [](std::int64_t place) { return place; },
+                                       [=](std::int64_t i) { return 2 * s[i] * (weight * f[i] - tie * (before[i] + after[i])); },
+                                       flip, random, seen);
+        if (!done) return;
+      }
+    }
+  });
+}
+
+}  // namespace qpsbgd

@@ -1,0 +1,265 @@
+"""The same vectors go through the compiled kernels and through the plain reference."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from qpsbgd.native import NEVER, kernels, reference
+
+TYPES = (np.float32, np.float64)
+
+
+def dense(n, m, dtype=np.float64, seed=0):
+    """Couplings, linear terms, fields and spins of a layer at its sign vector."""
+    generator = np.random.default_rng(seed)
+    rows = generator.standard_normal((n // 2 + 8, n))
+    rows /= np.square(rows).sum(1, keepdims=True)
+    couplings = 2 * rows.T @ rows
+    np.fill_diagonal(couplings, 0)
+    linear = 0.3 * (rows.T @ generator.standard_normal((len(rows), m))).T
+    spins = np.where(linear <= 0, 1.0, -1.0)
+    parts = (couplings, linear, linear + spins @ couplings, spins)
+    return [np.ascontiguousarray(part, dtype) for part in parts]
+
+
+def sparse(n=60, degree=4, seed=0):
+    """Compressed rows of a random graph with couplings ±1."""
+    generator = np.random.default_rng(seed)
+    matrix = np.zeros((n, n))
+    ends = generator.integers(0, n, (2, n * degree // 2))
+    matrix[ends[0], ends[1]] = generator.choice([-1.0, 1.0], n * degree // 2)
+    matrix = np.triu(matrix, 1) + np.triu(matrix, 1).T
+    rows, columns = np.nonzero(matrix)
+    indptr = np.concatenate([[0], np.bincount(rows, minlength=n).cumsum()])
+    return indptr, columns.astype(np.int32), matrix[rows, columns]
+
+
+def states(count):
+    return np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+
+
+def words(*shape):
+    return np.random.default_rng(2).integers(0, 2**64, shape, dtype=np.uint64)
+
+
+def dense_vectors():
+    for n, dtype in itertools.product((1, 7, 16, 40, 129), TYPES):
+        m = 5
+        couplings, linear, fields, spins = dense(n, m, dtype)
+        threshold, sites = np.full(m, 1e-6, dtype), np.arange(n, dtype=np.int32)
+        many = np.random.default_rng(0).choice([-1.0, 1.0], (m, 4, n)).astype(dtype)
+        many_fields = np.ascontiguousarray(linear[:, None] + many @ couplings, dtype)
+        twice = (couplings + np.eye(n) * 0.5).astype(dtype)
+        factor = np.ascontiguousarray(np.linalg.cholesky(twice + np.eye(n)), dtype)
+        name = f"{n} {dtype.__name__}"
+        for patience, tenure in ((0, 2), (40, 2), (25, 9)):
+            flips = np.zeros(m, np.int64)
+            yield (
+                f"search {name} {patience}",
+                (couplings, fields, spins, threshold, flips, 999, patience, tenure, 7, NEVER, 2),
+            )
+        heat = np.linspace(0.05, 0.01, 5).astype(dtype)
+        yield f"anneal {name}", (couplings, fields, spins, sites, heat, states(m), np.zeros(m, np.int64), NEVER, 2)
+        ties, scale = np.linspace(0.01, 0.5, 5).astype(dtype), np.full(m, 0.8, dtype)
+        yield f"anneal_slices {name}", (couplings, many_fields, many, ties, scale, 0.05, states(m), 2)
+        targets = np.random.default_rng(9).choice([-1.0, 1.0], (m, n)).astype(dtype)
+        yield f"turn {name}", (couplings, fields, spins, targets, 2)
+        yield f"fields_of {name}", (couplings, linear[0], spins[0], np.zeros(n, dtype))
+        yield f"relax {name}", (twice, fields, (0.3 * spins).astype(dtype), 6, 2)
+        yield f"round_down {name}", (factor, fields, spins, 2)
+        for strength in (1, 3):
+            pulls, strong = np.abs(couplings).sum(1), (strength * linear).astype(dtype)
+            starts = np.stack([spins, -spins])
+            local = (strong + starts @ couplings).astype(dtype)
+            diagonal, found = np.full(n, 0.02, dtype), np.zeros((m, n), dtype)
+            tuned = (30, 2, 4, 8, 3, 2)
+            yield (
+                f"search_layer {name} {strength}",
+                (couplings, diagonal, strong, pulls, starts, local, threshold, found, *tuned),
+            )
+
+
+def sparse_vectors():
+    rows, n = sparse(), 60
+    generator = np.random.default_rng(3)
+    one, sites, heat = (
+        generator.choice([-1, 1], n).astype(np.int8),
+        np.arange(n, dtype=np.int32),
+        np.linspace(2, 0.1, 9),
+    )
+    bits = generator.integers(0, 1 << 16, n, dtype=np.uint16)
+    chains = generator.choice([-1, 1], (8, n)).astype(np.int8)
+    for name, linear in (("fields", generator.integers(-1, 2, n).astype(float)), ("none", np.zeros(n))):
+        yield f"anneal_sparse {name}", (rows, linear, one, sites, heat, 5, NEVER)
+        yield f"anneal_lanes {name}", (rows, linear, bits, sites[::2].copy(), heat, 5, NEVER)
+        yield f"harvest {name}", (rows, linear, np.full(n, 1e-9), chains, one, NEVER)
+        for block in (1, 7, 100):
+            yield f"tabu_sparse {name} {block}", (rows, linear, one, block, 100, 3, 9, NEVER)
+    yield "colour", (rows, np.zeros(n, np.int64))
+    schedule = np.stack([np.linspace(0, 1, 6), np.linspace(0.02, 0.5, 6), np.full(6, 0.1)], 1).astype(np.float32)
+    reads = generator.choice([-1.0, 1.0], (3, 4, n)).astype(np.float32)
+    yield "sweep_chip", (rows, np.zeros(n, np.float32), reads, schedule, states(3), 2)
+    gone, near, weights = np.array([4, 7]), np.array([[1, -1, -1], [4, 2, 3]]), np.array([[1.0, 0, 0], [2.0, -1, 0.5]])
+    yield "complete_reduced", (one, gone, near, weights, np.array([0.5, -0.1]))
+
+
+def exact_vectors():
+    for n, strength in itertools.product((1, 9, 14), (1, 3)):
+        couplings, linear, _, spins = dense(n, 5)
+        linear, opened = linear * strength, np.zeros_like(linear)
+        some = np.where(np.arange(n) % 3 == 1, 1.0, 0.0) + opened
+        shift = float(-np.linalg.eigvalsh(couplings / 2)[0] + 1e-3)
+        yield f"fix_dominated {n} {strength}", (couplings, linear, np.empty_like(linear), NEVER, 2)
+        for name, fixed in (("open", opened), ("some", some)):
+            yield f"complete {n} {strength} {name}", (couplings, linear, fixed, spins, np.zeros(5, bool), NEVER, 2)
+            nodes = np.zeros(5, np.int64)
+            yield f"decode {n} {strength} {name}", (couplings, linear, fixed, spins, shift, 10**6, nodes, NEVER, 2)
+        yield f"exhaust {n} {strength}", (couplings, linear[0], np.zeros(n), NEVER, 2)
+
+
+def bits_vectors():
+    inputs, grads = (np.random.default_rng(1).standard_normal((9, k)).astype(np.float32) for k in (12, 5))
+    grads[2], inputs[3], inputs[5], grads[:, 1] = 0, 0, inputs[5] * 1e-12, 0
+    for literal in (False, True):
+        out = np.empty_like(inputs), np.empty_like(grads), np.empty(6)
+        yield f"scale_rows {literal}", (inputs, grads, 0.5, 1.5, literal, *out)
+    sizes, weights, flipped = np.array([70, 130, 20]), words(2 * 130 + 3 * 20 + 7), words(3, 2)
+    # What is left over in a word is zero.
+    weights[130:260] &= np.uint64(63)
+    weights[300:320] &= np.uint64(3)
+    weights[320:] &= np.uint64(2**20 - 1)
+    flipped[2, 0] &= np.uint64(3)
+    flipped[0, 1] &= np.uint64(2**20 - 1)
+    flipped[1:, 1] = 0
+    most = np.concatenate([np.full(130, 35), np.full(20, 65)]).astype(np.uint64)
+    rows = np.random.default_rng(1).standard_normal((6, 70)).astype(np.float32)
+    yield "dense_signs", (rows, sizes, weights[:320], most, flipped, np.zeros((6, 20), np.int8))
+    ones, offset = np.ones(7, np.float32), np.arange(7, dtype=np.float32)
+    yield "dense_sums", (rows, sizes, weights, most, flipped, ones, offset, np.zeros((6, 7), np.float32))
+    yield (
+        "dense_sums alone",
+        (
+            rows[:, :20].copy(),
+            sizes[2:],
+            weights[320:],
+            most[:0],
+            flipped[:, :0],
+            ones,
+            offset,
+            np.zeros((6, 7), np.float32),
+        ),
+    )
+    images, kernel = np.random.default_rng(1).choice([-1, 1], (2, 140, 5, 6)).astype(np.int8), words(2, 3, 2, 2, 9)
+    kernel[:, :, :, 1] &= np.uint64(63)
+    high, wide = np.arange(5)[:, None] + np.arange(3) - 1, np.arange(5)[:, None] + np.arange(2)
+    high[high > 4] = -1
+    yield "convolution_sums", (images, kernel, high, wide, np.zeros((2, 18, 5, 5), np.int32))
+
+
+VECTORS = dict(itertools.chain(dense_vectors(), sparse_vectors(), exact_vectors(), bits_vectors()))
+
+
+def run(module, name, arguments):
+    """What the kernel returns, and its arguments as it leaves them."""
+    copies = [part.copy() if isinstance(part, np.ndarray) else part for part in arguments]
+    if isinstance(copies[0], tuple):
+        copies[0] = module.Rows(*copies[0])
+    returned = getattr(module, name.split()[0])(*copies)
+    return returned, [part for part in copies if isinstance(part, np.ndarray)]
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_the_compiled_kernel_answers_as_the_reference(name):
+    returned, arrays = run(kernels, name, VECTORS[name])
+    expected, expected_arrays = run(reference, name, VECTORS[name])
+    assert returned == pytest.approx(expected)
+    for array, other in zip(arrays, expected_arrays, strict=True):
+        np.testing.assert_allclose(array, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", [name for name in VECTORS if isinstance(VECTORS[name][-1], int)])
+def test_answers_do_not_depend_on_the_number_of_threads(name):
+    found = [run(kernels, name, (*VECTORS[name][:-1], threads)) for threads in (1, 2, 7)]
+    for returned, arrays in found[1:]:
+        assert returned == found[0][0]
+        assert all(np.array_equal(a, b) for a, b in zip(arrays, found[0][1], strict=True))
+
+
+@pytest.mark.parametrize("fields", [True, False])
+def test_the_compiled_reduction_leaves_what_the_reference_leaves(fields):
+    for seed in range(10):
+        rows = sparse(40, 3, seed)
+        linear = np.random.default_rng(seed).integers(-1, 2, 40) * float(fields)
+        found = kernels.reduce(kernels.Rows(*rows), linear, NEVER)
+        expected = reference.reduce(reference.Rows(*rows), linear, NEVER)
+        for a, b in zip(found[:6], expected[:6], strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-12)
+        for a, b in zip(found[6:], expected[6:], strict=True):  # neighbours may stand in another order
+            np.testing.assert_allclose(np.sort(a), np.sort(b), atol=1e-12)
+
+
+def test_every_kernel_has_a_reference_and_vectors():
+    public = {name for name in dir(kernels) if not name.startswith("_")}
+    assert public == set(reference.__all__)
+    assert public - {name.split()[0] for name in VECTORS} == {"Rows", "reduce"}
+
+
+def broken(arguments):
+    """The same arguments with one array that has one row too few, for every array in turn."""
+    for place, part in enumerate(arguments):
+        if isinstance(part, np.ndarray) and part.size and part is not NEVER:
+            yield place, [*arguments[:place], np.ascontiguousarray(part[:-1]), *arguments[place + 1 :]]
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_arrays_of_a_wrong_shape_or_type_are_refused(name):
+    free = {"anneal": {3, 4}, "anneal_slices": {3}, "anneal_sparse": {3, 4}, "anneal_lanes": {3, 4}, "harvest": {3}}
+    free |= {"sweep_chip": {3}, "complete_reduced": {0}}
+    for place, arguments in broken(VECTORS[name]):
+        if place not in free.get(name.split()[0], ()):
+            with pytest.raises(ValueError, match=r"must|words"):
+                run(kernels, name, arguments)
+        arguments[place] = VECTORS[name][place].astype(np.complex64)
+        with pytest.raises(TypeError, match="incompatible function arguments"):
+            run(kernels, name, arguments)
+
+
+@pytest.mark.parametrize(
+    ("indptr", "indices", "said"),
+    [
+        ([0, 1, 2], [1, 2], "indices must be from 0 to 1, got 2"),
+        ([0, 1, 2], [-1, 0], "indices must be from 0 to 1, got -1"),
+        ([0, 2, 1], [1, 0], "indptr must ascend"),
+        ([1, 1, 2], [1, 0], "indptr must ascend"),
+        ([0, 1, 9], [1, 0], "indptr must ascend"),
+    ],
+)
+def test_rows_that_point_outside_are_refused(indptr, indices, said):
+    with pytest.raises(ValueError, match=said):
+        kernels.Rows(np.array(indptr), np.array(indices, np.int32), np.ones(2))
+
+
+def test_indices_that_point_outside_are_refused():
+    couplings, _, fields, spins = dense(4, 1)
+    for site in (-1, 4):
+        with pytest.raises(ValueError, match=f"sites must be from 0 to 3, got {site}"):
+            kernels.anneal(
+                couplings, fields, spins, np.array([site], np.int32), np.ones(1), states(1), np.zeros(1, int), NEVER, 1
+            )
+    images, kernel = np.ones((1, 3, 4, 4), np.int8), words(1, 1, 1, 1, 2)
+    for row in (-2, 4):
+        taps = np.array([[row]])
+        with pytest.raises(ValueError, match=f"rows must be from -1 to 3, got {row}"):
+            kernels.convolution_sums(images, kernel, taps, np.array([[0]]), np.zeros((1, 2, 1, 1), np.int32))
+
+
+def test_rows_that_are_not_symmetric_cannot_write_outside():
+    n = 9
+    indptr = np.concatenate([[0], np.cumsum([3] * (n - 1)), [3 * (n - 1)]])
+    indices = np.array([[n - 1, (i + 1) % (n - 1), (i + 2) % (n - 1)] for i in range(n - 1)], np.int32).ravel()
+    rows = kernels.Rows(indptr, indices, np.linspace(1, 2, len(indices)))
+    try:
+        kernels.reduce(rows, np.zeros(n), NEVER)
+    except ValueError as error:
+        assert "symmetric" in str(error)

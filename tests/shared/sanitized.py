@@ -1,0 +1,44 @@
+"""Tests on kernels that are compiled with a sanitizer: python sanitized.py address,undefined TESTS…"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+LIBRARIES = {"address": "libasan.so", "thread": "libtsan.so"}
+
+FIRST = """
+import importlib.machinery, importlib.util, sys
+loader = importlib.machinery.ExtensionFileLoader("qpsbgd.native._kernels", {module!r})
+spec = importlib.util.spec_from_loader("qpsbgd.native._kernels", loader)
+sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+loader.exec_module(sys.modules[spec.name])
+import qpsbgd.native
+qpsbgd.native._kernels = sys.modules[spec.name]
+import pytest
+sys.exit(pytest.main({tests!r}))
+"""
+
+
+def main(sanitizers, tests):
+    folder = ROOT / "build" / f"sanitized-{sanitizers.replace(',', '-')}"
+    options = [f"-DQPSBGD_SANITIZE={sanitizers}", f"-DPython_EXECUTABLE={sys.executable}", "-DCMAKE_BUILD_TYPE=Release"]
+    subprocess.run(["cmake", "-S", ROOT, "-B", folder, *options], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(["cmake", "--build", folder, "--parallel", "2"], check=True, stdout=subprocess.DEVNULL)
+    (module,) = folder.glob("_kernels*.so")
+    library = LIBRARIES[sanitizers.split(",")[0]]
+    where = subprocess.run(["c++", f"-print-file-name={library}"], capture_output=True, text=True, check=True).stdout
+    # Python itself leaks by design, and its workers are forked.
+    settings = {
+        "LD_PRELOAD": where.strip(),
+        "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1",
+        "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
+        "TSAN_OPTIONS": "halt_on_error=1:report_thread_leaks=0",
+    }
+    code = FIRST.format(module=str(module), tests=["-q", "-p", "no:cacheprovider", "-m", "not slow", *tests])
+    sys.exit(subprocess.run([sys.executable, "-c", code], env=os.environ | settings, cwd=ROOT).returncode)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2:])
