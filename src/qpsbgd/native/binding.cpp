@@ -126,14 +126,15 @@ void bind_dense(nb::module_& module) {
 
   module.def(
       "turn",
-      [=](Couplings couplings, Array<T, 2> fields, Array<T, 2> spins, Couplings targets, int threads) {
+      [=](Couplings couplings, Array<T, 2> fields, Array<T, 2> spins, Array<const std::uint8_t, 2> marked,
+          int threads) {
         expect_columns(couplings, spins, fields);
-        expect(targets, "targets", {size(spins), size(couplings)});
+        expect(marked, "marked", {size(spins), size(couplings)});
         run(nullptr, [&](Watch& watch) {
-          turn<T>(matrix(couplings), matrix(fields), matrix(spins), matrix(targets), threads, watch);
+          turn<T>(matrix(couplings), matrix(fields), matrix(spins), matrix(marked), threads, watch);
         });
       },
-      "couplings"_a.noconvert(), "fields"_a.noconvert(), "spins"_a.noconvert(), "targets"_a.noconvert(), "threads"_a);
+      "couplings"_a.noconvert(), "fields"_a.noconvert(), "spins"_a.noconvert(), "marked"_a.noconvert(), "threads"_a);
 
   module.def(
       "anneal",

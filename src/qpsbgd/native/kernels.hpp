@@ -17,7 +17,7 @@ void search(Matrix<const T> couplings, Matrix<T> fields, Matrix<T> spins, const 
             Limits limits, int threads, Watch& watch);
 
 template <class T>
-void turn(Matrix<const T> couplings, Matrix<T> fields, Matrix<T> spins, Matrix<const T> targets, int threads,
+void turn(Matrix<const T> couplings, Matrix<T> fields, Matrix<T> spins, Matrix<const std::uint8_t> marked, int threads,
           Watch& watch);
 
 template <class T>

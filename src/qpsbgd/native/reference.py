@@ -176,12 +176,12 @@ def anneal_slices(
                         _flip(couplings, fields[j, k], spins[j, k], i)
 
 
-def turn(couplings: Array, fields: Array, spins: Array, targets: Array, threads: int = 1) -> None:
-    """Flip every spin (m, n) that differs from its target; fields follow."""
-    for field, spin, target in zip(fields, spins, targets, strict=True):
-        for i in np.flatnonzero(spin != target):
+def turn(couplings: Array, fields: Array, spins: Array, marked: Array, threads: int = 1) -> None:
+    """Flip every spin (m, n) that is marked; fields follow."""
+    for field, spin, own in zip(fields, spins, marked, strict=True):
+        for i in np.flatnonzero(own):
             field -= 2 * spin[i] * couplings[i]
-            spin[i] = target[i]
+            spin[i] = -spin[i]
 
 
 def fields_of(couplings: Array, linear: Array, spins: Array, fields: Array) -> None:
@@ -358,4 +358,5 @@ __all__ = [
     "search_layer",
     "sweep_chip",
     "tabu_sparse",
+    "turn",
 ]

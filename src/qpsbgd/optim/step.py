@@ -53,7 +53,10 @@ def advance(shares: Sequence[Share], shared: Shared, clock: Callable[[], float] 
         answers.update({share: replace(answer, seconds=seconds) for share, answer in zip(own, found, strict=True)})
     for share in shares:
         weight, answer = share.seen.layer.weight, answers[share]
-        weight.sub_(share.lr * answer.values)
+        if isinstance(share.lr, Tensor):  # in a CUDA graph
+            weight.sub_(share.lr * answer.values)
+        else:
+            weight.sub_(answer.values, alpha=share.lr)
         if share.clip is not None:
             weight.clamp_(-share.clip, share.clip)
         keep(share.state, answer.state)

@@ -18,6 +18,9 @@ from qpsbgd.solvers.options import AT_LEAST_ONE, POSITIVE, check_options
 from qpsbgd.solvers.search import tracking
 from qpsbgd.solvers.search.descent import Descent
 
+_NOTHING = 1e-35
+"""Size of a column's gradient below which it counts as zero: its reciprocal must fit into single precision."""
+
 
 @dataclass(frozen=True)
 class Spins(SystemProjection):
@@ -80,7 +83,7 @@ class _Expansion:
         self.system, self.bits = system, bits
         self.rest = system.gradient
         self.follows = not tracking.begins_anew(system.state["gram"], self.rest)
-        self.total = torch.zeros_like(self.rest)
+        self.total: Tensor | float = 0.0
         self.moving: Tensor  # (count, m, 1): whether a column has a gradient at all
         self.spins: list[Tensor] = []
         self.tracks: list[tracking.Track] = []
@@ -91,21 +94,23 @@ class _Expansion:
     def linear(self, bit: int, *, kappa: float) -> Tensor:
         """−2κ Rⱼ/ρⱼ; zero for columns of zero."""
         blocks, rest = self.system.blocks, self.rest
-        largest = torch.linalg.vector_norm(rest, torch.inf)
-        shares = rest / torch.where(largest > 0, largest, 1)  # squares of small numbers would vanish
+        columns = rest.reshape(blocks.groups, blocks.parts, blocks.outputs, blocks.width)
+        # A column's size is that of the whole layer's column, which may be cut into several blocks. In double
+        # precision, because squares of small numbers would vanish.
+        sizes = torch.linalg.vector_norm(columns, dim=(1, 3), keepdim=True, dtype=torch.float64)
         if self.system.renewed or "shrinkage" not in self.system.state or bit >= len(self.system.state["shrinkage"]):
-            whole = torch.linalg.vector_norm(shares)
-            ratio = torch.linalg.vector_norm(shares @ self.system.inverse) / torch.where(whole > 0, whole, 1)
+            whole = torch.linalg.vector_norm(sizes)
+            shares = rest / torch.where(whole > _NOTHING, whole, 1).to(rest)
+            found = torch.linalg.vector_norm(shares @ self.system.inverse)
+            ratio = torch.where(found > _NOTHING, found, 1)  # the first batch may have no gradient
         else:
             ratio = self.system.state["shrinkage"][bit]
         self.shrinkages.append(ratio)
-        # A column's size is that of the whole layer's column, which may be cut into several blocks.
-        columns = shares.reshape(blocks.groups, blocks.parts, blocks.outputs, blocks.width)
-        norms = torch.linalg.vector_norm(columns, dim=(1, 3), keepdim=True) * (ratio / blocks.inputs**0.5)
-        moving = norms > 0
+        moving = sizes > _NOTHING
         if bit == 0:
             self.moving = moving.expand(-1, blocks.parts, -1, -1).reshape(blocks.count, blocks.outputs, 1)
-        return (columns * torch.where(moving, -2 * kappa / torch.where(moving, norms, 1), 0)).reshape(shares.shape)
+        factors = torch.where(moving, -2 * kappa * blocks.inputs**0.5 / (ratio * sizes).clamp(min=_NOTHING), 0)
+        return (columns * factors.to(rest)).reshape(rest.shape)
 
     def add_followed(self, bit: int, linear: Tensor, solver: Descent) -> None:
         """One more vector, by a descent that follows the one of the last step."""
@@ -139,18 +144,18 @@ class _Expansion:
     def answer(self) -> Direction:
         """The direction, and what to keep."""
         system, blocks = self.system, self.system.blocks
-        sums = self.spins[0] if self.bits == 1 else normalized(self.total)
+        sums = self.spins[0] if isinstance(self.total, float) else normalized(self.total)
         # An input was zero in all rows of this step where the gradients of all its weights are.
         seen = torch.linalg.vector_norm(blocks.weights(system.grad), torch.inf, dim=1, keepdim=True) > 0
+        if not (seen.is_cpu and bool(seen.all()) and bool(self.moving.all())):
+            sums = sums * (seen & self.moving)
         system.state["shrinkage"] = torch.stack(self.shrinkages)
         system.cached.pop("inverse", None)  # only needed while Q̄ is new
         if self.follows:
             for name in ("spins", "signs", "pulls") if self.tracks else ():
                 if getattr(self.tracks[0], name) is not None:
                     system.state[name] = _stacked([getattr(track, name) for track in self.tracks])
-        return system.answer(
-            blocks.joined(sums * (seen & self.moving), system.grad), solutions=self.all_solutions, figures=self.figures
-        )
+        return system.answer(blocks.joined(sums, system.grad), solutions=self.all_solutions, figures=self.figures)
 
     def all_solutions(self) -> list[Solution]:
         """The solver's answers, vector by vector and block by block."""

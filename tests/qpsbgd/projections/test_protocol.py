@@ -51,7 +51,7 @@ class DenseOnly(SystemProjection):
 
 
 def test_a_projection_may_refuse_a_layer_before_anything_changes():
-    with pytest.raises(TypeError, match="BinaryConv2d.*is not a dense layer"):
+    with pytest.raises(TypeError, match=r"BinaryConv2d.*is not a dense layer"):
         QPSBGD(BinaryConv2d(1, 2, 3), projection=DenseOnly())
     model = small_model()
     optimizer = QPSBGD(model, projection="spins")

@@ -130,8 +130,15 @@ def test_sparse_inputs_are_learnt():
 
 @pytest.mark.parametrize("anew", [True, False])
 @pytest.mark.parametrize("bits", [1, 2])
-def test_a_step_that_follows_ends_in_a_local_minimum_with_fields_that_are_still_exact(anew, bits, monkeypatch):
+def test_a_step_that_follows_ends_in_local_minima_with_fields_that_are_still_exact(anew, bits, monkeypatch):
     monkeypatch.setattr(tracking, "ANEW", 2**24 if anew else 0)
+    plain, ends = tracking.followed, []
+
+    def followed(solver, matrix, linear, **more):
+        ends.append((matrix, linear, plain(solver, matrix, linear, **more)))
+        return ends[-1][2]
+
+    monkeypatch.setattr(tracking, "followed", followed)
     model = nn.Sequential(BinaryLinear(30, 20), nn.Hardtanh(), BinaryLinear(20, 5))
     optimizer = QPSBGD(model, lr=0.01, projection=Spins(bits=bits))
     for seed in range(30):
@@ -139,14 +146,23 @@ def test_a_step_that_follows_ends_in_a_local_minimum_with_fields_that_are_still_
         optimizer.zero_grad()
         model(x).square().mean().backward()
         optimizer.step()
-    state, cached = optimizer.state[model[0].weight], optimizer._cached[model[0]]
-    assert ("spins" in state) != anew
-    if not anew:
-        pulls = state["spins"] @ cached["couplings"]
-        torch.testing.assert_close(state["pulls"], pulls, rtol=1e-4, atol=1e-4)
-    for solution in optimizer.solutions[:bits]:
-        family = [f for f in (solution.spins,)]
-        assert torch.equal(family[0].abs(), torch.ones_like(family[0]))
+    assert len(ends) == 30 * 2 * bits
+    for matrix, linear, track in ends:
+        pulls = 2 * track.spins @ (matrix - torch.diag_embed(matrix.diagonal(dim1=1, dim2=2)))
+        torch.testing.assert_close(track.pulls, pulls, rtol=1e-4, atol=1e-3)
+        assert (track.spins * (pulls + linear)).max() < 1e-3  # no flip lowers the energy
+    assert ("spins" in optimizer.state[model[0].weight]) != anew
+
+
+def test_a_search_that_follows_begins_with_the_deviations_from_the_sign_vector(monkeypatch):
+
+    monkeypatch.setattr(tracking.Descent, "lower", lambda solver, couplings, fields, spins, threshold: None)
+    torch.manual_seed(0)
+    matrix, spins = torch.eye(9)[None], torch.randn(1, 4, 9).sign()
+    first, second = torch.randn(2, 1, 4, 9)
+    last = tracking.Track(spins, first <= 0, torch.zeros_like(spins))
+    starts = tracking.followed(tracking.Descent(warm=True), matrix, second, last=last, cached={}).spins
+    assert torch.equal(starts * second.sign(), spins * first.sign())
 
 
 def test_starting_anew_gives_the_answers_of_plain_descent():

@@ -33,9 +33,9 @@ def search(
     return flips
 
 
-def turn(couplings: Array, fields: Array, spins: Array, targets: Array) -> None:
-    """Flip every spin (m, n) that differs from its target, in place; fields follow."""
-    native.turn(couplings, fields, spins, targets, thread_count())
+def turn(couplings: Array, fields: Array, spins: Array, marked: Array) -> None:
+    """Flip every spin (m, n) that is marked (uint8), in place; fields follow."""
+    native.turn(couplings, fields, spins, marked, thread_count())
 
 
 def anneal(

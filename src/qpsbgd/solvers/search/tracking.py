@@ -53,12 +53,11 @@ def followed(
         last: Where the last search ended, without pulls if the matrix is new; None to begin with sign(−s).
         cached: Holds what follows from the matrix alone, from one call to the next.
     """
+    linear = linear.contiguous()  # blocks of a layer may be views across its rows
     signs = linear <= 0
-    if last is None:
-        start = torch.where(signs, 1.0, -1.0).to(linear)
-    else:
-        start = torch.where(signs == last.signs, last.spins, -last.spins)
     if not linear.is_cpu:
+        plain = torch.where(signs, 1.0, -1.0).to(linear)
+        start = plain if last is None else torch.where(signs == last.signs, last.spins, -last.spins)
         parts = zip(matrix, linear, start, strict=True)
         return Track(torch.stack([_by_family(solver, *part) for part in parts]), signs, None)
     if "couplings" not in cached:
@@ -66,15 +65,14 @@ def followed(
         cached["couplings"] = torch.stack([couplings for couplings, _ in landscapes])
         cached["reach"] = torch.stack([reach for _, reach in landscapes])
     couplings = cached["couplings"]
-    if last is None or last.pulls is None:
-        spins, fields = start, start @ couplings
-    else:
-        spins, fields = last.spins.clone(), last.pulls.clone()
-        for parts in zip(couplings, fields, spins, start, strict=True):
-            kernels.turn(*(part.numpy() for part in parts))
-    fields += linear
-    thresholds = Landscape.thresholds(cached["reach"][:, None], linear.abs().amax(-1))
+    spins = torch.where(signs, 1.0, -1.0).to(linear) if last is None else last.spins.clone()
+    fields = linear + (spins @ couplings if last is None or last.pulls is None else last.pulls)
+    largest = torch.linalg.vector_norm(linear, torch.inf, dim=-1)
+    thresholds = Landscape.thresholds(cached["reach"][:, None], largest)
+    marked = None if last is None else (signs != last.signs).view(torch.uint8)
     for index in range(len(matrix)):
+        if marked is not None:
+            kernels.turn(*(part[index].numpy() for part in (couplings, fields, spins, marked)))
         solver.lower(couplings[index], fields[index], spins[index], thresholds[index])
     return Track(spins, signs, fields.sub_(linear))
 
