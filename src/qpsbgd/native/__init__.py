@@ -8,6 +8,7 @@ least every millisecond, and raise what a signal's handler raises, as Ctrl-C doe
 from __future__ import annotations
 
 import functools
+import importlib.util
 import os
 import sys
 import warnings
@@ -19,9 +20,9 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 
 kernels: Any
-try:
+if importlib.util.find_spec("qpsbgd.native._kernels") is not None:
     from qpsbgd.native import _kernels as kernels
-except ModuleNotFoundError:
+else:
     from qpsbgd.native import reference as kernels
 
     warnings.warn(
