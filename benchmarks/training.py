@@ -99,11 +99,16 @@ def large_convolutional():
 
 
 @cache
-def mnist(choosing, *, data=None, mean=0.1307, deviation=0.3081):
+def mnist(choosing):
     from qpsbgd_paper.datasets import load_mnist
 
-    images = load_mnist(data=data)
+    images = load_mnist()
     parts = (images.train_images, images.train_labels, images.test_images, images.test_labels)
+    return prepared_images(parts, choosing, mean=0.1307, deviation=0.3081)
+
+
+def prepared_images(parts, choosing, *, mean, deviation):
+    """Training and test images and labels, or those of the validation split."""
     inputs, targets, test_inputs, test_targets = (part.to(DEVICE) for part in parts)
     inputs, test_inputs = ((x.flatten(1).float() / 255 - mean) / deviation for x in (inputs, test_inputs))
     if choosing:  # the last sixth for validation
@@ -111,9 +116,17 @@ def mnist(choosing, *, data=None, mean=0.1307, deviation=0.3081):
     return inputs, targets, test_inputs, test_targets
 
 
+@cache
 def fashion(choosing):
-    """Fashion-MNIST, in the folder fashion/mnist of QPSBGD_DATA: held out, run once with the defaults frozen."""
-    return mnist(choosing, data=Path(os.environ["QPSBGD_DATA"]) / "fashion", mean=0.2860, deviation=0.3530)
+    """Fashion-MNIST, in the folder fashion of QPSBGD_DATA: held out, run once with the defaults frozen."""
+    from qpsbgd_paper.datasets.mnist import read_idx
+
+    folder = Path(os.environ["QPSBGD_DATA"]) / "fashion"
+    parts = []
+    for part in ("train", "t10k"):
+        parts.append(torch.from_numpy(read_idx(folder / f"{part}-images-idx3-ubyte.gz", dimensions=3)))
+        parts.append(torch.from_numpy(read_idx(folder / f"{part}-labels-idx1-ubyte.gz", dimensions=1)).long())
+    return prepared_images(parts, choosing, mean=0.2860, deviation=0.3530)
 
 
 @cache
