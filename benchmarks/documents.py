@@ -6,7 +6,6 @@ Run it after a measurement, or after a change to the report. To keep the results
 first: python benchmarks/documents.py results/paper results/demo
 """
 
-import json
 import re
 import sys
 from pathlib import Path
@@ -16,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # for the modules beside this on
 import numpy as np
 from deploy_tables import deployed_bytes, deployed_classes, deployed_times
 from problem_tables import dense_problems, gpu_chains, graph_problems, problem_sizes, time_figure
+from reliability_tables import killed, noticed
 from scaling_tables import billion, measured_growth, ranks, sampled
 from tables import ROOT, markdown, measured, results
 from training_tables import (
@@ -33,6 +33,7 @@ from training_tables import (
     winner,
 )
 
+from qpsbgd.atomic import sealed, unsealed
 from qpsbgd_paper.cli.run import INTRO
 from qpsbgd_paper.experiments import EXPERIMENTS
 from qpsbgd_paper.report.drawings import figure_svg
@@ -331,6 +332,7 @@ DOCUMENTS = {
     "docs/training.md": (winner, verdicts, scores, alone, left_out, step_cost, bits, default_rates),
     "docs/scaling.md": (measured_growth, sampled, billion, ranks),
     "docs/deployment.md": (deployed_classes, deployed_times, deployed_bytes),
+    "docs/reliability.md": (killed, noticed),
 }
 """What stands between `<!-- name -->` and `<!-- end -->` in these, by the functions that make it."""
 
@@ -442,10 +444,10 @@ def keep(folder):
         raise SystemExit(f"{folder} is not a folder of results named paper or demo")
     for path in folder.glob("*.json"):
         if path.stem in (*EXPERIMENTS, "digits"):
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = unsealed(path.read_bytes())
             if "figures" in content:
                 content["figures"] = [figure for figure in content["figures"] if not figure.get("shows_data")]
-            (target / path.name).write_text(json.dumps(content, ensure_ascii=False) + "\n", encoding="utf-8")
+            (target / path.name).write_bytes(sealed(content))
 
 
 def main(folders):

@@ -3,9 +3,8 @@
 import math
 
 import numpy as np
-from tables import markdown, results
-
 from qpsbgd.optim.blocks import Blocks
+from tables import markdown, results
 
 BATCH, ROWS, REFRESH, BLOCK = 100, 2048, 20, 1024
 """Of benchmarks/size.py, and the defaults of QPSBGD."""

@@ -23,6 +23,7 @@ from busy_machine import beside_a_busy_process
 from training import convolutional, dense, digits, mnist
 
 from qpsbgd import QPSBGD, BinaryConnect
+from qpsbgd.projections import Spins
 from qpsbgd_paper.framework.result_files import environment, write_json
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -30,8 +31,9 @@ METHODS = {
     "bc-adam": lambda model: BinaryConnect(model),
     "ridge": lambda model: QPSBGD(model, projection="ridge"),
     "spins": lambda model: QPSBGD(model, projection="spins"),
+    "spins, two vectors": lambda model: QPSBGD(model, projection=Spins(bits=2)),
     "spins, from sign": lambda model: QPSBGD(model, solver="descent"),
-    "spins, auto": lambda model: QPSBGD(model, solver="auto"),
+    "printed": lambda model: QPSBGD(model, projection="printed"),
 }
 NETWORKS = {
     "64-128-10": (lambda: dense([64, 128, 10]), digits, 32, 300),
@@ -52,8 +54,6 @@ def medians(build, data, batch, steps):
     inputs, targets = inputs.to(DEVICE), targets.to(DEVICE)
     pairs = {}
     for name, make in METHODS.items():
-        if name == "spins, auto" and DEVICE == "cpu" and inputs.shape[1] > 64:
-            continue  # some minutes, and known to be slow
         torch.manual_seed(0)
         model = build().to(DEVICE)
         pairs[name] = model, make(model)

@@ -1,21 +1,50 @@
-"""Files that are complete or not there at all."""
+"""Files that are complete or not there at all, and JSON under a checksum."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
+import json
 import os
 import re
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 try:
     import fcntl
 except ImportError:  # on Windows, where what killed writers left is not removed
     fcntl = None  # type: ignore[assignment]
+
+_SEAL = re.compile(rb'\{"sha256": "([0-9a-f]{64})", ')
+
+
+def sealed(content: Mapping[str, Any]) -> bytes:
+    """The content as JSON that begins with the checksum of all that follows; raises where a number is not finite."""
+    rest = (json.dumps(content, ensure_ascii=False, allow_nan=False)[1:] + "\n").encode()
+    return f'{{"sha256": "{hashlib.sha256(rest).hexdigest()}", '.encode() + rest
+
+
+def unsealed(data: bytes) -> dict[str, Any]:
+    """What `sealed` was given.
+
+    Raises:
+        ValueError: There is no checksum, or it does not fit; the message can follow "FILE is damaged: ".
+    """
+    seal = _SEAL.match(data)
+    if seal is None:
+        raise ValueError('it must begin with {"sha256": and the checksum of what follows')
+    if hashlib.sha256(data[seal.end() :]).hexdigest().encode() != seal[1]:
+        raise ValueError("its checksum does not fit its content")
+    try:
+        content: dict[str, Any] = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"it is not JSON: {error}") from error
+    del content["sha256"]
+    return content
 
 
 @contextlib.contextmanager
@@ -57,6 +86,23 @@ def check_writable(path: Path) -> None:
     if not _is_device(path):
         with _temporary(path, Path(os.path.realpath(path))):
             pass
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Only one thread of one process at a time is within this block for the same path; others wait.
+
+    The lock is on an empty file beside `path`, which stays there.
+
+    Raises:
+        OSError: This system or file system has no such locks, or the folder is not writable.
+    """
+    with path.with_name(f".{path.name}.lock").open("ab") as file:
+        if not _lock(file, wait=True):
+            raise OSError(
+                errno.ENOLCK, "this file system cannot lock files; choose a folder on a local disk", str(path)
+            )
+        yield
 
 
 @contextlib.contextmanager

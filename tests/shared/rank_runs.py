@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from qpsbgd import QPSBGD, BinaryConnect, Checkpoint, Monitor, ProxQuant
 from qpsbgd.nn import BinaryConv2d, BinaryLinear
-from qpsbgd.optim import ranks
+from qpsbgd.parallel import ranks
 from qpsbgd.solvers import Solver, make_solver
 
 MOST = 4
@@ -127,7 +127,7 @@ def train(rank, size, *, options, kind="dense", steps=5, sizes=None, dtype=torch
         optimizer.step()
     spins = [solution.spins.cpu() for solution in getattr(optimizer, "solutions", [])]
     weights = {name: value.detach().cpu() for name, value in model.named_parameters() if value in optimizer._layers}
-    sent = dict(optimizer._ranks.sent) if way == "qpsbgd" else {}
+    sent = optimizer._ranks.sent if way == "qpsbgd" else 0
     return {"weights": weights, "spins": spins, "sent": sent}
 
 
@@ -180,7 +180,8 @@ def faulty(rank, size, *, fault, options):
     options = {**options, **({"lr": 0.3} if fault == "option" and rank == 1 else {})}
     wrapped = model if fault in ("unwrapped", "model") else DistributedDataParallel(model)
     optimizer = QPSBGD(model, **options)
-    optimizer.solver = Moody() if fault == "solver" else optimizer.solver
+    if fault == "solver":
+        optimizer.solver = Moody()
     found, own = [], parts(size)[rank]
     for step in range(3):
         faulted = step == 1 and rank == 1
@@ -189,7 +190,7 @@ def faulty(rank, size, *, fault, options):
             inputs[own.start, 0] = torch.nan
         optimizer.zero_grad()
         loss = (wrapped(inputs[own]) - targets[own]).square().mean()
-        if fault == "nan" and options["projection"] == "spins":
+        if fault == "nan" and options["projection"].output_grads:
             loss = loss.nan_to_num()
         loss.backward()
         if faulted and fault == "weights":

@@ -3,7 +3,15 @@
 import torch
 from torch import nn
 
+from qpsbgd import QPSBGD
 from qpsbgd.nn import BinaryLinear
+from qpsbgd.projections import Printed
+
+
+def printed(params, lr=None, *, momentum=0.9, **options):
+    """QP-SBGD that solves the families of the rows themselves, by default with scale 1 and momentum."""
+    own = {name: options.pop(name) for name in ("solver", "block", "rows") if name in options}
+    return QPSBGD(params, lr, Printed(scale=options.pop("scale", 1.0), **own), momentum=momentum, **options)
 
 
 def small_model(dtype=torch.float32, seed=0):

@@ -14,6 +14,7 @@ from rich.text import Text
 import qpsbgd
 from qpsbgd.cli import COMMANDS, deploy, qpu, solve
 from qpsbgd.cli.console import console, degrade
+from qpsbgd.visible import visible
 
 _UsageError: Any = typer.BadParameter.__mro__[1]  # of click, which newer versions of typer have inside them
 
@@ -69,5 +70,5 @@ def run() -> None:
 
 
 def _complain(message: str) -> None:
-    text = Text.assemble(("error:", "red"), " ", " ".join(message.split()))
+    text = Text.assemble(("error:", "red"), " ", visible(" ".join(message.split())))
     Console(stderr=True).print(text, highlight=False, soft_wrap=True)

@@ -22,6 +22,8 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from qpsbgd.visible import visible
+
 console = Console()
 
 _PLAIN = {
@@ -53,6 +55,16 @@ def _plain(error: UnicodeError) -> tuple[str, int]:
     return "".join(_PLAIN.get(character, "?") for character in error.object[error.start : error.end]), error.end
 
 
+def say(text: str) -> None:
+    """Print a line as it is, control characters spelt out; the terminal breaks it where it is long."""
+    console.print(visible(text), highlight=False, markup=False, soft_wrap=True)
+
+
+def say_fact(name: str, fact: str) -> None:
+    """Print a name in bold, and what there is to say of it."""
+    console.print(Text.assemble((f"{name:<15}", "bold"), visible(fact)), soft_wrap=True)
+
+
 def show(events: Iterable[tuple[str, int, int]]) -> None:
     """A progress bar that follows (phase, done, total) and estimates the time left."""
     columns = (TextColumn("{task.description:<38}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -70,10 +82,10 @@ def rich_table(
     Where the terminal is too narrow for the longest words side by side, the rows come one below the other.
     """
     cells = [
-        [Text(cell, style="bold green" if (number, i) in best else "") for i, cell in enumerate(row)]
+        [Text(visible(cell), style="bold green" if (number, i) in best else "") for i, cell in enumerate(row)]
         for number, row in enumerate(body)
     ]
-    return _Table(title, [Text(cell, style="bold") for cell in head], cells)
+    return _Table(visible(title), [Text(visible(cell), style="bold") for cell in head], cells)
 
 
 @dataclass(frozen=True)

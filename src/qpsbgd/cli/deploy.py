@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from qpsbgd.cli.console import console
+from qpsbgd.cli.console import say
 
 if TYPE_CHECKING:
     from torch import nn
@@ -65,13 +65,13 @@ def deploy(
         raise ValueError(f"--out must not be the model's own file, got {out}")
     found = _load(model, trust_pickle=trust_pickle)
     if to is Target.c:
-        console.print(str(to_c(found, out, input_shape=shape, name=name, word_bits=word_bits)), soft_wrap=True)
+        say(str(to_c(found, out, input_shape=shape, name=name, word_bits=word_bits)))
         return
     if to is Target.onnx:
         to_onnx(found, out, input_shape=shape, weights=weights.value)
     else:
         pack(found, out)
-    console.print(f"{out}: {out.stat().st_size:,} bytes", soft_wrap=True)
+    say(f"{out}: {out.stat().st_size:,} bytes")
 
 
 def _shape(text: str | None) -> tuple[int, ...] | None:

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
 
-from qpsbgd.cli.console import console, rich_table
+from qpsbgd.cli.console import console, rich_table, say_fact
 from qpsbgd.cli.solve import options_named, read_options
 from qpsbgd.solvers import make_solver
 
@@ -61,9 +60,10 @@ def recording(file: Annotated[Path, typer.Argument(help="File written by a solve
     found = Recording(file)
     seconds = found.verify()
     header = found.header
+    chip = header.get("chip")
     facts = {
         "solver": header.get("solver", "?"),
-        "chip": header.get("chip", {}).get("name", "–"),
+        "chip": chip.get("name", "–") if isinstance(chip, dict) else "–",
         "answers": len(found),
         "QPU time": _time(seconds),
         "size": f"{file.stat().st_size / 1e6:.3g} MB",
@@ -73,7 +73,7 @@ def recording(file: Annotated[Path, typer.Argument(help="File written by a solve
             f"{found.torn} bytes at the end: a run was killed there, or the file was cut off or damaged"
         )
     for name, fact in facts.items():
-        console.print(f"[bold]{name:<12}[/bold]{escape(str(fact))}", highlight=False)
+        say_fact(name, str(fact))
 
 
 def _shapes(text: str) -> list[tuple[int, int]]:

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from qpsbgd.atomic import check_writable
-from qpsbgd.cli.console import console
+from qpsbgd.cli.console import console, say_fact
 from qpsbgd.qubo.problem_files import FORMATS, read_problem, save_assignment
 from qpsbgd.solvers import SOLVERS, best_on_interrupt, make_solver
 
@@ -80,15 +80,11 @@ def solve(
     if interruption.came:
         facts["stopped"] = "by Ctrl-C; this is the best so far"
     for name, fact in facts.items():
-        _print_fact(name, fact)
+        say_fact(name, fact)
     save_assignment(out, problem, solution.spins, comments=[f"{name}: {fact}" for name, fact in facts.items()])
-    _print_fact("written to", str(out))
+    say_fact("written to", str(out))
     if interruption.came:
         raise typer.Exit(130)
-
-
-def _print_fact(name: str, fact: str) -> None:
-    console.print(Text.assemble((f"{name:<15}", "bold"), fact), soft_wrap=True)
 
 
 def solvers() -> None:

@@ -159,7 +159,12 @@ class _Network:
             takes = "Inputs count by their sign: +1 for 0 and above, -1 below."
             gives = f"Outputs are whole numbers; times {prefix}_OUTPUT_STEP they are the trained network's outputs."
         else:
-            takes, gives = "Inputs are real numbers.", "Outputs are those of the trained network."
+            takes = (
+                f"Inputs must be finite: where one is not, {name}_run returns -1 and writes no outputs, and\n"
+                f"   {name}_classify returns -1. Compiled with -DQPSBGD_UNCHECKED they are not looked at, and NaN or\n"
+                "   infinite inputs give arbitrary outputs."
+            )
+            gives = "Outputs are those of the trained network."
         step_line = f"#define {prefix}_OUTPUT_STEP {self.output_step:.17g}\n" if self.integer else ""
         return _HEADER.format(
             prefix=prefix,
@@ -194,6 +199,7 @@ class _Network:
         )
         helpers = "".join(text for word, text in _HELPERS.items() if word in bodies)
         includes = "#include <float.h>\n" if "FLT_MAX" in bodies else ""
+        includes += "" if self.integer else "#include <string.h>\n"
         if "word" in bodies + constants:
             helpers = f"typedef uint{self.constants.word}_t word;\n{helpers}"
         first, last, prefix = self.functions[0].before, self.functions[-1].after, name.upper()
@@ -206,6 +212,7 @@ class _Network:
             bodies=bodies,
             buffers=buffers,
             signature=self._signature(name),
+            check="" if self.integer else _CHECK.format(prefix=prefix),
             calls=calls,
             classify=f"(const {first.type} input[{prefix}_INPUTS])",
             output=last.type,
@@ -248,10 +255,10 @@ _HEADER = """\
 #define {prefix}_INPUTS {inputs}
 #define {prefix}_OUTPUTS {outputs}
 {step}
-/* Compute all outputs. */
-void {name}_run{signature};
+/* Compute all outputs; returns 0, or -1 if an input is refused. */
+int32_t {name}_run{signature};
 
-/* The number of the largest output. */
+/* The number of the largest output, or -1 if an input is refused. */
 int32_t {name}_classify{classify};
 
 #endif
@@ -290,16 +297,18 @@ _SOURCE = """\
 {constants}
 {buffers}
 {bodies}
-void {name}_run{signature}
+int32_t {name}_run{signature}
 {{
-{calls}
+{check}{calls}
+    return 0;
 }}
 
 int32_t {name}_classify{classify}
 {{
     static {output} output[{prefix}_OUTPUTS];
     int32_t best = 0;
-    {name}_run(input, output);
+    if ({name}_run(input, output) < 0)
+        return -1;
     for (int32_t k = 1; k < {prefix}_OUTPUTS; k++)
         if (output[k] > output[best])
             best = k;
@@ -307,27 +316,52 @@ int32_t {name}_classify{classify}
 }}
 """
 
+# By bits, so that the check also works under -ffast-math, which takes all numbers for finite.
+_CHECK = """\
+#ifndef QPSBGD_UNCHECKED
+    for (int32_t k = 0; k < {prefix}_INPUTS; k++) {{
+        uint32_t bits;
+        memcpy(&bits, &input[k], sizeof bits);
+        if ((bits & 0x7f800000u) == 0x7f800000u)
+            return -1;
+    }}
+#endif
+"""
+
 _PROGRAM = """\
 /* Made by qpsbgd: reads samples, as numbers between blanks, and prints the class and all outputs of each.
    cc -std=c99 -O2 {name}.c {name}_main.c -o {name} */
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "{name}.h"
 
 static {input} input[{prefix}_INPUTS];
 static {output} output[{prefix}_OUTPUTS];
 
+static int finite(double value)
+{{
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return (bits >> 52 & 0x7ff) != 0x7ff;
+}}
+
 int main(void)
 {{
     double value;
-    int32_t count = 0;
+    int32_t count = 0, sample = 0, good = 1;
     while (scanf("%lf", &value) == 1) {{
+        good = good && finite(value);
         input[count++] = {read};
         if (count < {prefix}_INPUTS)
             continue;
         count = 0;
-        {name}_run(input, output);
+        sample++;
+        if (!good || {name}_run(input, output) < 0) {{
+            fprintf(stderr, "sample %" PRId32 ": inputs must be finite numbers\\n", sample);
+            return 2;
+        }}
         printf("%" PRId32 ": ", {name}_classify(input));
         for (int32_t k = 0; k < {prefix}_OUTPUTS; k++)
             printf({show});

@@ -113,8 +113,6 @@ def _float(value: float) -> str:
 
 
 def _integer(value: int) -> str:
-    if value == -(2**63):
-        return "INT64_MIN"
     return f"INT64_C({value})" if abs(value) >= 2**31 else str(value)
 
 

@@ -20,6 +20,8 @@ Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
 Kind = Literal["real", "bits", "ints"]
 
+_MOST_TAPS = 2**26  # pixels of all windows along one dimension; a window over 8000 of as many pixels has fewer
+
 
 @dataclass(frozen=True, eq=False)
 class Weights:
@@ -88,6 +90,8 @@ class Window:
         most = {"reflect": size - 1, "circular": size}.get(self.mode, max(sides))
         if count < 1 or max(sides) > most:
             raise ValueError("larger images")
+        if count * window > _MOST_TAPS:
+            raise ValueError("smaller windows, or images with less padding")
         taps = np.arange(count)[:, None] * stride + np.arange(window) * dilation - sides[0]
         if self.mode == "replicate":
             return taps.clip(0, size - 1)

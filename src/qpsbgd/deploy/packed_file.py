@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from qpsbgd.atomic import writing
+from qpsbgd.deploy.checks import check
 from qpsbgd.deploy.operations import KINDS, Array, Operation, Weights, Window
 
 try:
@@ -54,10 +55,15 @@ def load(path: Path) -> tuple[Operation, ...]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except safetensors.SafetensorError as error:
         raise ValueError(f"{path} is not a packed model, or is damaged or cut off: {error}") from error
-    written = content.get("operations", [])
-    if content.get("checksum") != _checksum(written, tensors):
-        raise ValueError(f"{path} is damaged: its checksum does not fit its content; copy or pack it again")
-    return tuple(_read(one, tensors) for one in written)
+    try:
+        written = content["operations"]
+        if content.get("checksum") != _checksum(written, tensors):
+            raise ValueError("its checksum does not fit its content")
+        operations = tuple(_read(one, tensors) for one in written)
+        check(operations)
+    except (KeyError, RecursionError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} is damaged: {error}; copy or pack it again") from error
+    return operations
 
 
 def _content(metadata: dict[str, str], path: Path) -> dict[str, Any]:
@@ -66,11 +72,12 @@ def _content(metadata: dict[str, str], path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is a safetensors file, but not a packed model; make one with qpsbgd.deploy.pack")
     try:
         content: dict[str, Any] = json.loads(metadata[ENTRY])
-    except json.JSONDecodeError as error:
+    except (RecursionError, ValueError) as error:
         raise ValueError(f"{path} is damaged: {error}; copy or pack it again") from error
-    if content.get("version") != VERSION:
+    version = content.get("version") if isinstance(content, dict) else None
+    if version != VERSION:
         raise ValueError(
-            f"{path} has version {content.get('version')} of the format, this qpsbgd reads {VERSION}; "
+            f"{path} has version {version!r:.20} of the format, this qpsbgd reads {VERSION}; "
             "pack the model again, or use the qpsbgd that packed it"
         )
     return content
@@ -110,8 +117,13 @@ def _read(value: Any, tensors: dict[str, Array]) -> Any:
     if not isinstance(value, dict):
         return value
     if "packed bits" in value:
-        count = math.prod(value["shape"])
-        return np.unpackbits(tensors[value["packed bits"]], count=count).astype(bool).reshape(value["shape"])
+        bits, shape = tensors[value["packed bits"]], value["shape"]
+        if not all(type(size) is int and size >= 0 for size in shape) or bits.dtype != np.uint8 or bits.ndim != 1:
+            raise ValueError(f"{value['packed bits']!r} must be bytes with a shape of whole numbers")
+        count = math.prod(shape)
+        if len(bits) != -(-count // 8):
+            raise ValueError(f"{value['packed bits']!r} must have {count} bits, got {8 * len(bits)}")
+        return np.unpackbits(bits, count=count).astype(bool).reshape(shape)
     if "tensor" in value:
         array = tensors[value["tensor"]]
         return array.astype(np.int32) if array.dtype.kind == "i" else array

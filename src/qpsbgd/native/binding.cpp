@@ -125,6 +125,17 @@ void bind_dense(nb::module_& module) {
       "flips"_a.noconvert(), "max_flips"_a, "patience"_a, "tenure"_a, "seed"_a, "stop"_a.noconvert(), "threads"_a);
 
   module.def(
+      "turn",
+      [=](Couplings couplings, Array<T, 2> fields, Array<T, 2> spins, Couplings targets, int threads) {
+        expect_columns(couplings, spins, fields);
+        expect(targets, "targets", {size(spins), size(couplings)});
+        run(nullptr, [&](Watch& watch) {
+          turn<T>(matrix(couplings), matrix(fields), matrix(spins), matrix(targets), threads, watch);
+        });
+      },
+      "couplings"_a.noconvert(), "fields"_a.noconvert(), "spins"_a.noconvert(), "targets"_a.noconvert(), "threads"_a);
+
+  module.def(
       "anneal",
       [=](Couplings couplings, Array<T, 2> fields, Array<T, 2> spins, Array<const std::int32_t, 1> sites,
           Array<const T, 1> temperatures, Array<const std::uint64_t, 1> states, Array<int64_t, 1> sweeps, Stop stop,

@@ -17,6 +17,10 @@ void search(Matrix<const T> couplings, Matrix<T> fields, Matrix<T> spins, const 
             Limits limits, int threads, Watch& watch);
 
 template <class T>
+void turn(Matrix<const T> couplings, Matrix<T> fields, Matrix<T> spins, Matrix<const T> targets, int threads,
+          Watch& watch);
+
+template <class T>
 void anneal(Matrix<const T> couplings, Matrix<T> fields, Matrix<T> spins, const std::int32_t* sites,
             std::int64_t num_sites, const T* temperatures, std::int64_t sweeps, const std::uint64_t* states,
             std::int64_t* made, int threads, Watch& watch);

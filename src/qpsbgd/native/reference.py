@@ -176,6 +176,14 @@ def anneal_slices(
                         _flip(couplings, fields[j, k], spins[j, k], i)
 
 
+def turn(couplings: Array, fields: Array, spins: Array, targets: Array, threads: int = 1) -> None:
+    """Flip every spin (m, n) that differs from its target; fields follow."""
+    for field, spin, target in zip(fields, spins, targets, strict=True):
+        for i in np.flatnonzero(spin != target):
+            field -= 2 * spin[i] * couplings[i]
+            spin[i] = target[i]
+
+
 def fields_of(couplings: Array, linear: Array, spins: Array, fields: Array) -> None:
     """Write the local fields of one column."""
     fields[:] = linear + np.einsum("ij,j->i", couplings, spins)

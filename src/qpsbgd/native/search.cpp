@@ -20,6 +20,17 @@ void search(Matrix<const T> couplings, Matrix<T> fields, Matrix<T> spins, const 
   });
 }
 
+// Flips every spin that differs from its target; fields follow.
+template <class T>
+void turn(Matrix<const T> couplings, Matrix<T> fields, Matrix<T> spins, Matrix<const T> targets, int threads,
+          Watch& watch) {
+  parallel(spins.rows, threads, watch, [&](std::int64_t j, Watch& seen) {
+    for (std::int64_t i = 0; i < spins.columns && !seen.stopped(); ++i) {
+      if (spins[j][i] != targets[j][i]) flip(couplings, fields[j], spins[j], i);
+    }
+  });
+}
+
 template <class T>
 void anneal(Matrix<const T> couplings, Matrix<T> fields, Matrix<T> spins, const std::int32_t* sites,
             std::int64_t num_sites, const T* temperatures, std::int64_t sweeps, const std::uint64_t* states,
@@ -256,6 +267,7 @@ void round_down(Matrix<const T> factor, Matrix<T> targets, Matrix<T> spins, int 
 
 #define FOR_TYPE(T)                                                                                                    \
   template void search(Matrix<const T>, Matrix<T>, Matrix<T>, const T*, std::int64_t*, Limits, int, Watch&);           \
+  template void turn(Matrix<const T>, Matrix<T>, Matrix<T>, Matrix<const T>, int, Watch&);                             \
   template void anneal(Matrix<const T>, Matrix<T>, Matrix<T>, const std::int32_t*, std::int64_t, const T*,             \
                        std::int64_t, const std::uint64_t*, std::int64_t*, int, Watch&);                                \
   template void anneal_slices(Matrix<const T>, T*, T*, std::int64_t, std::int64_t, const T*, std::int64_t, const T*,   \

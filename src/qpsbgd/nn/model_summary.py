@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from qpsbgd.nn.layers import BinaryLayer
+from qpsbgd.visible import visible
 
 
 @dataclass(frozen=True)
@@ -154,7 +155,7 @@ def _evaluating(model: nn.Module) -> Iterator[None]:
 def _cells(row: LayerSummary) -> tuple[str, ...]:
     numbers = (row.binary_weights, row.real_parameters, row.bytes, row.float32_bytes)
     return (
-        row.name or "(model)",
+        visible(row.name) or "(model)",
         row.kind,
         " × ".join(map(str, row.shape)),
         *(f"{number:,}" for number in numbers),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -15,7 +15,7 @@ from torch.utils.hooks import RemovableHandle, unserializable_hook
 
 @dataclass(frozen=True, eq=False)
 class LayerRecord:
-    """Rows of a layer R = gain · X W: `inputs` X (B, n) and `output_grads` ∂E/∂R (B, m)."""
+    """Rows of a layer R = gain · X W: `inputs` X (B, n) and `output_grads` ∂E/∂R (B, m), or (B, 0) if not asked for."""
 
     inputs: Tensor
     output_grads: Tensor
@@ -29,11 +29,11 @@ class Recordable(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """Rows of one backward pass through one output, and the version of their memory when they were recorded."""
+    """Rows of one backward pass through one output, and whether any gradient came with them."""
 
     record: LayerRecord
-    version: int
     backward: int
+    any_gradient: Tensor
 
 
 class Tape:
@@ -43,10 +43,15 @@ class Tape:
 
     Args:
         most: Rows recorded of one pass; of more, evenly spaced ones are taken. None takes all.
+        output_grads: Whether to record the gradients at the output beside the inputs.
+
+    Attributes:
+        wanted: Whether to record at all.
     """
 
-    def __init__(self, most: int | None = None) -> None:
-        self._most = most
+    def __init__(self, most: int | None = None, *, output_grads: bool = True) -> None:
+        self.wanted = True
+        self._most, self._output_grads = most, output_grads
         self._parts: list[_Part] = []
 
     def watch(
@@ -64,7 +69,7 @@ class Tape:
             grad_rows: Turns the output's gradient into rows (B, m), or those at some indices.
             count: B.
         """
-        if not output.requires_grad:
+        if not (self.wanted and output.requires_grad):
             return
 
         def record(grad: Tensor | None) -> None:
@@ -72,8 +77,10 @@ class Tape:
                 return
             with torch.no_grad():
                 at = self._chosen(count, grad.device)
-                found = LayerRecord(rows(at).detach(), grad_rows(grad.detach(), at))
-            self._parts.append(_Part(found, _version(found.inputs), _backward()))
+                # Copies: the input may change before the step.
+                inputs = rows(at).detach().clone()
+                grads = grad_rows(grad.detach(), at).clone() if self._output_grads else inputs.new_empty(len(inputs), 0)
+                self._parts.append(_Part(LayerRecord(inputs, grads), _backward(), grad.any()))
 
         output.register_hook(record)  # type: ignore[no-untyped-call]
 
@@ -86,23 +93,12 @@ class Tape:
 
     def read(self) -> LayerRecord | None:
         """All rows recorded since the last `clear`, at least in single precision; None when there are none."""
-        parts = self._counting()
-        if not parts:
+        records = [part.record for part in self._counting()]
+        if not records:
             return None
-        dtype = torch.float32
-        for part in parts:
-            if _version(part.record.inputs) != part.version:
-                raise RuntimeError(
-                    "a layer's input was changed in place between backward and step; "
-                    "give every batch a tensor of its own"
-                )
-            for tensor in (part.record.inputs, part.record.output_grads):
-                dtype = torch.promote_types(dtype, tensor.dtype)
-        inputs = [part.record.inputs.to(dtype) for part in parts]
-        grads = [part.record.output_grads.to(dtype) for part in parts]
-        return (
-            LayerRecord(inputs[0], grads[0]) if len(inputs) == 1 else LayerRecord(torch.cat(inputs), torch.cat(grads))
-        )
+        inputs, grads = _joined([one.inputs for one in records]), _joined([one.output_grads for one in records])
+        dtype = torch.promote_types(inputs.dtype, grads.dtype)
+        return LayerRecord(inputs.to(dtype), grads.to(dtype))
 
     def clear(self) -> None:
         """Forget all rows."""
@@ -115,16 +111,18 @@ class Tape:
 class TrainingTape(Tape):
     """A tape whose rows count only while the layer's weight holds the gradient of the pass that made them.
 
-    `backward` calls that reach the weight count. `torch.autograd.grad` for a saliency map or a gradient penalty does
-    not, and `model.zero_grad()` makes the tape forget, as the optimiser's `zero_grad` does.
+    `backward` calls that reach the weight count. A pass that is never backpropagated does not, nor does
+    `torch.autograd.grad` for a saliency map or a gradient penalty, and `model.zero_grad()` makes the tape forget, as
+    the optimiser's `zero_grad` does.
 
     Args:
         weight: The layer's latent weight.
         most: Rows recorded of one pass.
+        output_grads: Whether to record the gradients at the output.
     """
 
-    def __init__(self, weight: nn.Parameter, most: int | None = None) -> None:
-        super().__init__(most)
+    def __init__(self, weight: nn.Parameter, most: int | None = None, *, output_grads: bool = True) -> None:
+        super().__init__(most, output_grads=output_grads)
         self._weight = weight
         self._confirmed: list[_Part] = []
         self._grad: tuple[Tensor, int] | None = None
@@ -134,7 +132,7 @@ class TrainingTape(Tape):
         self, output: Tensor, *, rows: Callable[..., Tensor], grad_rows: Callable[..., Tensor], count: int
     ) -> None:
         """Record when the gradient of `output` arrives, to count once the same pass has reached the weight."""
-        if not self._hooks:
+        if self.wanted and not self._hooks:
             before, after = weakref.WeakMethod(self._before_gradient), weakref.WeakMethod(self._after_gradient)
             weight: Any = self._weight
             self._hooks = [
@@ -177,50 +175,15 @@ class TrainingTape(Tape):
         if self._grad is not None and grad is self._grad[0] and grad._version == self._grad[1]:
             return False
         # Changed since: clipped or unscaled, or zeroed, unless it was zero all along.
-        return not grad.any() and any(bool(part.record.output_grads.any()) for part in self._confirmed)
+        return not grad.any() and any(bool(part.any_gradient) for part in self._confirmed)
 
 
-class InputTape(Tape):
-    """A tape of input rows alone, for optimisers that take the rest from the weight's gradient.
-
-    Rows are kept from forward passes in which the layer can be trained, whatever becomes of the pass: only their
-    second moments are wanted.
-
-    Args:
-        most: Rows kept, of the latest passes; None keeps those of the last pass.
-
-    Attributes:
-        wanted: Whether to record at all.
-    """
-
-    def __init__(self, most: int | None = None) -> None:
-        super().__init__(most)
-        self.wanted = True
-        self._rows: list[Tensor] = []
-
-    def watch(
-        self, output: Tensor, *, rows: Callable[..., Tensor], grad_rows: Callable[..., Tensor], count: int
-    ) -> None:
-        """Keep the rows of this pass if they are wanted."""
-        if not (self.wanted and output.requires_grad):
-            return
-        with torch.no_grad():
-            # A copy: the input may change before the step.
-            self._rows.append(rows(self._chosen(count, output.device)).detach().clone())
-        while len(self._rows) > 1 and sum(map(len, self._rows[1:])) >= (self._most or 1):
-            del self._rows[0]
-
-    def rows(self) -> Tensor | None:
-        """The rows since the last `clear`, at least in single precision; None when there are none."""
-        if not self._rows:
-            return None
-        joined = self._rows[0] if len(self._rows) == 1 else torch.cat(self._rows)
-        return joined[-(self._most or len(joined)) :].to(torch.promote_types(joined.dtype, torch.float32))
-
-    def clear(self) -> None:
-        """Forget all rows."""
-        super().clear()
-        self._rows = []
+def _joined(rows: Sequence[Tensor]) -> Tensor:
+    """Rows one after the other, at least in single precision."""
+    dtype = torch.float32
+    for one in rows:
+        dtype = torch.promote_types(dtype, one.dtype)
+    return rows[0].to(dtype) if len(rows) == 1 else torch.cat([one.to(dtype) for one in rows])
 
 
 def _calling(method: weakref.WeakMethod[Callable[[], None]]) -> Callable[[Tensor], None]:
@@ -238,11 +201,6 @@ def _backward() -> int:
     """The id of the running backward pass."""
     number: int = torch._C._current_graph_task_id()
     return number
-
-
-def _version(tensor: Tensor) -> int:
-    """Grows with every in-place change, including to tensors that share its memory; 0 for inference tensors."""
-    return 0 if tensor.is_inference() else tensor._version
 
 
 @contextmanager

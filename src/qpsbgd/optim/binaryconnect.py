@@ -13,6 +13,7 @@ from torch import Tensor
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.optim.layerwise import LayerwiseOptimizer, check_range, clipped, release
 from qpsbgd.optim.members import Layers
+from qpsbgd.projections.system import normalized
 
 Update = Literal["sgd", "sign", "adam", "normalized"]
 
@@ -131,11 +132,3 @@ def direction(grad: Tensor, state: dict[str, Any], options: dict[str, Any]) -> T
     if options["update"] == "normalized":
         return normalized(grad)
     return grad.sign() if options["update"] == "sign" else grad
-
-
-def normalized(step: Tensor) -> Tensor:
-    """`step` divided by its root mean square; zero stays zero."""
-    largest = torch.linalg.vector_norm(step, torch.inf)
-    shares = step / torch.where(largest > 0, largest, 1)  # squares of small numbers would vanish
-    norm: Tensor = torch.linalg.vector_norm(shares)
-    return shares * (math.sqrt(step.numel()) / torch.where(norm > 0, norm, 1))

@@ -20,7 +20,7 @@ from qpsbgd.nn.tape import TrainingTape
 from qpsbgd.optim.members import NO_LAYER, Layers, Members, param_groups
 from qpsbgd.optim.rates import cosine, default_rate
 from qpsbgd.optim.real_part import NamedTensor, RealPart, nonfinite, real_options
-from qpsbgd.optim.sharding import check_whole_weights
+from qpsbgd.parallel.sharding import check_whole_weights
 
 
 class LayerwiseOptimizer(Optimizer):
@@ -77,6 +77,8 @@ class LayerwiseOptimizer(Optimizer):
         if members.layers:
             check_whole_weights(members.layers)
             self._check_options({**self.defaults, **options})
+            for layer in members.layers:
+                self._check_layer(layer, {**self.defaults, **options})
             weights = members.named([layer.weight for layer in members.layers])
             super().add_param_group({**options, "params": weights})
             for layer in members.layers:
@@ -135,6 +137,9 @@ class LayerwiseOptimizer(Optimizer):
             raise TypeError(f"relative must be True or False, got {options['relative']!r}")
         if options["steps"] is not None:
             check_whole(options, "steps", least=1)
+
+    def _check_layer(self, layer: BinaryLayer, options: dict[str, Any]) -> None:
+        """Raise TypeError or ValueError for a layer that these options cannot train."""
 
     @abstractmethod
     def _rate_factor(self, options: dict[str, Any]) -> float:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from qpsbgd.nn import BinaryLayer
-from qpsbgd.optim.blocks import Blocks
-from qpsbgd.qubo import QuboFamily, Solution
-from qpsbgd.solvers.search.landscape import sign_start
 
 Observer = Callable[[BinaryLayer, dict[str, float]], None]
 """Takes a layer and the figures of its projection."""
@@ -37,31 +34,6 @@ def movement(layer: BinaryLayer, before: Tensor) -> dict[str, float]:
         if compared := torch.count_nonzero(signs).item():
             figures["agreement"] = torch.count_nonzero(signs < 0).item() / compared
     return figures
-
-
-def projection(
-    families: Sequence[QuboFamily], solutions: Sequence[Solution], *, blocks: Blocks, like: Tensor
-) -> dict[str, float]:
-    """The solutions of a layer's blocks beside the sign vectors: energies and spins that differ; see `Monitor`.
-
-    Args:
-        families: What was solved, per block.
-        solutions: Its solutions.
-        blocks: Of the layer.
-        like: The layer's weight.
-    """
-    gains, differ = [], []
-    for family, solution in zip(families, solutions, strict=True):
-        spins, signs = solution.spins, sign_start(family)
-        # E(g) − E(h) = (g − h)ᵀ (Q (g + h) + s): more exact than two large energies, and zero for equal spins
-        gain = (spins - signs) * (family.quadratic @ (spins + signs) + family.linear)
-        gains.append(gain.sum(0).mean())
-        differ.append((spins != signs).float().T)
-    return {
-        "energy": torch.stack([solution.energies.mean() for solution in solutions]).mean().item(),
-        "energy_minus_sign": torch.stack(gains).mean().item(),
-        "spins_off_sign": blocks.joined(torch.stack(differ), like).mean().item(),  # without what blocks are padded with
-    }
 
 
 def now(device: torch.device) -> float:

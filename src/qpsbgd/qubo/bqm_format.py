@@ -33,10 +33,12 @@ def read_bqm(content: bytes) -> Problem:
     file = io.BytesIO(content)
     if file.read(len(_MAGIC)) != _MAGIC:
         raise _broken(f"it does not begin with {_MAGIC.decode()}")
-    version = _take(file, 2)[0]
-    if version not in (1, 2):
-        raise _broken(f"its version must be 1 or 2, got {version}")
+    version, minor = _take(file, 2)
+    if version not in (1, 2) or minor:
+        raise _broken(f"its version must be 1.0 or 2.0, got {version}.{minor}")
     header = _json(_take(file, _length(file)), dict)
+    if header.get("type") != "BinaryQuadraticModel" or not isinstance(header.get("variables"), bool | list):
+        raise _broken("its header must say that it is a BinaryQuadraticModel, and whether its variables have labels")
     vartype, labelled = header.get("vartype"), header.get("variables")
     if vartype not in ("SPIN", "BINARY"):
         raise _broken(f"the vartype is {vartype!r}")

@@ -8,7 +8,7 @@ import numpy as np
 
 from qpsbgd.qubo.problems import MAX_VARIABLES, Problem
 from qpsbgd.qubo.sparse import SparseIsing
-from qpsbgd.qubo.text_format import TextFile
+from qpsbgd.qubo.text_format import TextFile, shown
 
 
 def read_coo(file: TextFile) -> Problem:
@@ -44,6 +44,10 @@ def _vartype(file: TextFile) -> str:
                 raise ValueError(f"line {number}: the vartype must be SPIN or BINARY, got {found[1]!r}")
             if found:
                 return found[1]
+            if re.match(r"\s*#.*\bSPIN\b", line):
+                raise ValueError(
+                    f"line {number}: a comment that names SPIN must be `# vartype=SPIN`, got {shown(line)}"
+                )
             if line.partition("#")[0].strip():
                 break
     return "BINARY"

@@ -39,6 +39,10 @@ def read_mtx(file: TextFile, *, format: str | None) -> Problem:
         raise ValueError(f"must hold {count} entries as line {size[0]} says, but holds {len(entries)}; is it cut off?")
     if len(entries) and entries.weighted != (field != "pattern"):
         raise entries.fault(0, f"entries of a {field} matrix must be `i j{'' if field == 'pattern' else ' value'}`")
+    if field == "integer" and (entries.values % 1).any():
+        raise entries.fault(
+            int((entries.values % 1 != 0).argmax()), "entries of an integer matrix must be whole numbers"
+        )
     if format is None:
         if (entries.rows == entries.cols).any():
             format = "mtx"

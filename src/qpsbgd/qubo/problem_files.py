@@ -19,16 +19,18 @@ import torch
 from torch import Tensor
 
 from qpsbgd.atomic import writing
+from qpsbgd.compressed import Arrays, gunzipped
 from qpsbgd.qubo.beasley_format import check_number, read_beasley
 from qpsbgd.qubo.bqm_format import read_bqm
 from qpsbgd.qubo.coo_format import read_coo
 from qpsbgd.qubo.family import QuboFamily
 from qpsbgd.qubo.mtx_format import BANNER, read_mtx
-from qpsbgd.qubo.npz_format import read_arrays, sparse_entries
+from qpsbgd.qubo.npz_format import sparse_entries
 from qpsbgd.qubo.problems import Problem, check_variables, ising_problem, qubo_problem
 from qpsbgd.qubo.qbsolv_format import read_qbsolv
-from qpsbgd.qubo.sparse import MAX_DENSE, SparseIsing, check_dense
+from qpsbgd.qubo.sparse import SparseIsing, check_dense
 from qpsbgd.qubo.text_format import TextFile
+from qpsbgd.visible import visible
 
 FORMATS: Mapping[str, str] = MappingProxyType(
     {
@@ -95,7 +97,7 @@ def read_problem(path: Path | str, *, number: int | None = None, format: str | N
     Raises:
         OSError: The file cannot be opened.
         ValueError: It does not hold a problem, or one of several formats; the message says what is wrong.
-        MemoryError: A dense problem is too large.
+        MemoryError: A dense problem is too large, or a compressed file expands to more than `compressed.MOST_BYTES`.
     """
     path = Path(path)
     if format is not None and format not in FORMATS:
@@ -109,7 +111,7 @@ def _read(path: Path, number: int | None, format: str | None) -> Problem:
     if named in ("bqm", "npz"):
         check_number(number)
         with _opened(path) as file:
-            problem = read_bqm(file.read()) if named == "bqm" else _npz_problem(read_arrays(file, most=MAX_DENSE**2))
+            problem = read_bqm(file.read()) if named == "bqm" else _npz_problem(Arrays(file))
         return dataclasses.replace(problem, format=named)
     begin, fields = _beginning(path)
     if named == "mtx" or (named in (None, "maxcut") and begin.startswith(BANNER)):
@@ -161,11 +163,11 @@ def load_family(path: Path | str) -> QuboFamily:
     Raises:
         OSError: The file cannot be opened.
         ValueError: It does not hold a family, or is damaged.
+        MemoryError: It is compressed, which `save_family` does not do, and expands too far.
     """
     path = Path(path)
     with _reading(path), _opened(path) as file:
-        # A family that `save_family` wrote is not compressed and may be of any size.
-        return _family(read_arrays(file, most=max(MAX_DENSE**2, path.stat().st_size)))
+        return _family(Arrays(file))
 
 
 def save_assignment(path: Path | str, problem: Problem, spins: Tensor, *, comments: Sequence[str] = ()) -> None:
@@ -173,14 +175,14 @@ def save_assignment(path: Path | str, problem: Problem, spins: Tensor, *, commen
     lines = [f"# {comment}\n" for comment in comments]
     for label, row in zip(problem.labels, problem.values(spins).tolist(), strict=True):
         name = str(label)
-        if not re.fullmatch(r"[^\s\"#\ud800-\udfff]+", name):
+        if not re.fullmatch(r"[^\s\"#]+", name) or visible(name) != name:
             name = json.dumps(name)
         lines.append(f"{name} {' '.join(map(str, row))}\n")
     with writing(Path(path)) as file:
         file.write("".join(lines).encode())
 
 
-def _npz_problem(arrays: dict[str, np.ndarray[Any, Any]]) -> Problem:
+def _npz_problem(arrays: Mapping[str, np.ndarray[Any, Any]]) -> Problem:
     offset = arrays.get("offset", 0.0)
     for name in ("Q", "qubo"):
         if name in arrays:
@@ -196,7 +198,7 @@ def _npz_problem(arrays: dict[str, np.ndarray[Any, Any]]) -> Problem:
     return Problem(family, "SPIN", tuple(range(family.num_spins)))
 
 
-def _family(arrays: dict[str, np.ndarray[Any, Any]]) -> QuboFamily:
+def _family(arrays: Mapping[str, np.ndarray[Any, Any]]) -> QuboFamily:
     if not {"quadratic", "linear"} <= set(arrays):
         raise ValueError(
             "must hold arrays quadratic, linear, offset of a family (or, as a problem, Q, qubo, h and J, or a sparse "
@@ -209,7 +211,7 @@ def _family(arrays: dict[str, np.ndarray[Any, Any]]) -> QuboFamily:
 def _opened(path: Path) -> Iterator[IO[bytes]]:
     """The file's bytes, decompressed if its name ends in `.gz`."""
     with path.open("rb") as file:
-        yield io.BytesIO(gzip.decompress(file.read())) if path.suffix == ".gz" else file
+        yield io.BytesIO(gunzipped(file).read()) if path.suffix == ".gz" else file
 
 
 @contextlib.contextmanager

@@ -57,6 +57,13 @@ class Problem:
         return 1 if isinstance(self.model, SparseIsing) else self.model.num_columns
 
     @property
+    def num_couplings(self) -> int:
+        """How many pairs of variables are coupled; those of a dense matrix count where they are not zero."""
+        if isinstance(self.model, SparseIsing):
+            return len(self.model.indices) // 2
+        return int(torch.count_nonzero(self.model.quadratic.triu(1)))
+
+    @property
     def offset(self) -> float:
         """The constant of a single problem's model."""
         return self.model.offset if isinstance(self.model, SparseIsing) else float(self.model.offset[0])
@@ -94,7 +101,8 @@ class Problem:
         energy = {} if self.quantity == "energy" else {"energy": _text(-best if self.maximize else best)}
         solver = ", ".join(f"{key} {value}" for key, value in solution.stats.items())
         return {
-            "problem": f"n = {len(self.labels)} variables ({self.vartype}), m = {m}, {self.quantity} {wanted}",
+            "problem": f"n = {len(self.labels)} variables ({self.vartype}), couplings {self.num_couplings}, m = {m}, "
+            f"{self.quantity} {wanted}",
             f"best {self.quantity}": _text(best) + mean,
             **energy,
             "proven optimal": f"{proven} of {m}" if m > 1 else ("yes" if proven else "no"),

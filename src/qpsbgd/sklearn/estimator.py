@@ -23,7 +23,7 @@ from tqdm import tqdm
 
 from qpsbgd.nn import BinaryLinear
 from qpsbgd.optim.qpsbgd import QPSBGD
-from qpsbgd.optim.step import Projection
+from qpsbgd.projections import Projection
 from qpsbgd.solvers import Solver
 
 Rows = NDArray[Any]
@@ -76,7 +76,7 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
         self,
         hidden_layers: int | Sequence[int] = (128, 128),
         *,
-        projection: Projection = "ridge",
+        projection: str | Projection = "ridge",
         solver: str | Solver | None = None,
         epochs: int = 50,
         batch_size: int = 64,

@@ -17,6 +17,7 @@ from qpsbgd.analysis import full_batch, levels, spectral_gap
 from qpsbgd.analysis.schedules import ADVANTAGE, LINEAR
 from qpsbgd.nn import BinaryLinear, Gain
 from qpsbgd.optim import QPSBGD
+from qpsbgd.projections import Printed
 from qpsbgd.qubo.binary_map import binary_map
 from qpsbgd.qubo.ising import direct_sum, in_range, ising_columns
 from qpsbgd_paper.framework.claims import Claim, Judged, Values, judged
@@ -113,7 +114,7 @@ def measure(*, inputs: int, neurons: int, batch: int, scale: Any, gain: str, see
     rows, targets = _rows(inputs, seed)
     torch.manual_seed(seed)
     layer = BinaryLinear(inputs, neurons, gain=GAINS[gain])
-    optimizer = QPSBGD([layer], lr=0.03, solver="auto", scale=scale, momentum=0.0, clip=None)
+    optimizer = QPSBGD([layer], lr=0.03, projection=Printed(solver="auto", scale=scale), clip=None)
     *before, last = random_rows(len(rows), batch, steps + 1)
     fit(layer, lambda some: _loss(layer(rows[some]), targets[some]), rows=before, optimizers=[optimizer])
     record = full_batch(layer, (rows[last], targets[last]), _loss)[0].record

@@ -17,6 +17,7 @@ from qpsbgd.analysis import full_batch, spectral_gap
 from qpsbgd.analysis.schedules import ADVANTAGE, LINEAR
 from qpsbgd.nn.tape import LayerRecord
 from qpsbgd.optim import QPSBGD
+from qpsbgd.projections import Printed
 from qpsbgd.qubo.ising import in_range, ising_columns
 from qpsbgd.solvers import make_solver
 from qpsbgd.solvers.annealer.tiles import tiles_of
@@ -40,7 +41,7 @@ TRAINING: Mapping[str, Mapping[str, Any]] = {
     "scale 1, descent after the read": {"solver": {"descent": True}},
     "scale 4, descent after the read": {"scale": 4.0, "solver": {"descent": True}},
 }
-"""Options of `QPSBGD`, and of the chip's solver, other than one read, no descent, scale 1 and momentum 0.9."""
+"""Scale of `Printed`, momentum, and options of the chip's solver; 1, 0.9, one read and no descent if not said."""
 
 
 class Layer(NamedTuple):
@@ -166,11 +167,12 @@ def train(*, form: str, solver: str, steps: int, seed: int) -> Result:
     options = dict(TRAINING[form])
     noisy |= options.pop("solver", {})
     chosen = make_solver(solver, **noisy) if solver == "virtual-qpu" else solver
+    projection = Printed(scale=options.get("scale", 1.0), solver=chosen)
     curve = fit(
         model,
         lambda rows: F.cross_entropy(model(inputs[rows]), targets[rows]),
         rows=batches(len(inputs), 32, steps),
-        optimizers=[QPSBGD(model, lr=0.03, solver=chosen, **options)],
+        optimizers=[QPSBGD(model, lr=0.03, projection=projection, momentum=options.get("momentum", 0.9))],
         measure=lambda: accuracy(model(held_inputs), held_targets),
     )
     return {"accuracy": statistics.mean(curve[steps // 2 :])}
@@ -196,7 +198,7 @@ def _updates(source: str, batch: int, seed: int) -> tuple[list[LayerRecord], flo
             records.append(record)
         return F.cross_entropy(model(inputs[rows]), targets[rows])
 
-    optimizer = QPSBGD(model, lr=0.03, solver="exact", momentum=0.9)
+    optimizer = QPSBGD(model, lr=0.03, projection=Printed(scale=1.0, solver="exact"), momentum=0.9)
     for rows in batches(len(inputs), batch, 200):
         fit(model, loss, rows=[rows], optimizers=[optimizer])
         if len(records) == 10:

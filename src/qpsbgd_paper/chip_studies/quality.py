@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from qpsbgd.optim import QPSBGD
+from qpsbgd.projections import Printed
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver
 from qpsbgd.solvers.exact.exact import Exact
@@ -161,7 +162,7 @@ def train(*, label: str, solver: Mapping[str, Any], pair: str, seed: int, steps:
         model,
         lambda rows: F.cross_entropy(model(inputs[rows]), targets[rows]),
         rows=batches(len(inputs), settings["batch"], steps),
-        optimizers=[QPSBGD(model, lr=0.01, scale=1.0, momentum=0.9, solver=measured)],
+        optimizers=[QPSBGD(model, lr=0.01, projection=Printed(scale=1.0, solver=measured), momentum=0.9)],
         measure=lambda: (accuracy(model(inputs), targets), accuracy(model(test_inputs), test_targets)),
         every=4,
         falling_over=steps,

@@ -22,10 +22,3 @@ def _installed(name: str) -> bool:
         return find_spec(name) is not None
     except ModuleNotFoundError:  # the package around it is missing
         return False
-
-
-def say(text: str) -> None:
-    """Print a line as it is; the terminal breaks it where it is long."""
-    from qpsbgd.cli.console import console
-
-    console.print(text, highlight=False, markup=False, soft_wrap=True)

@@ -11,8 +11,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 from rich.table import Table
 
-from qpsbgd.cli.console import console
-from qpsbgd_paper.cli import say
+from qpsbgd.cli.console import console, say
+from qpsbgd.visible import visible
 from qpsbgd_paper.datasets import files
 from qpsbgd_paper.datasets.published import Published
 
@@ -82,7 +82,9 @@ def check(names: Names = None, data: Data = None) -> None:
     folder, _ = files.data_folder(data)
     problems = [(found, file) for file in wanted if (found := files.state(file.name, data=data)) != "right"]
     for found, file in problems:
-        console.print(f"[red]{found:<9}[/red]{escape(str(folder / file.name))}", highlight=False, soft_wrap=True)
+        console.print(
+            f"[red]{found:<9}[/red]{escape(visible(str(folder / file.name)))}", highlight=False, soft_wrap=True
+        )
     if problems:
         sets = " ".join(dict.fromkeys(file.dataset for _, file in problems))
         place = f" --data {folder}" if data or os.environ.get("QPSBGD_DATA") else ""

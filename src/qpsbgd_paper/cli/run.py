@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from qpsbgd.atomic import check_writable
-from qpsbgd.cli.console import console, rich_table, show
+from qpsbgd.cli.console import console, rich_table, say, show
 from qpsbgd.cli.solve import read_options
 from qpsbgd.solvers import make_solver
-from qpsbgd_paper.cli import require, say
+from qpsbgd_paper.cli import require
 from qpsbgd_paper.experiments import EXPERIMENTS, make_experiment
 from qpsbgd_paper.framework.paid import PAID
 from qpsbgd_paper.report.summaries import read_summary

@@ -69,12 +69,15 @@ class Cdp(Comparison):
         """QP-SBGD in our form and in both readings of the paper's, and signSGD."""
         return {
             "qpsbgd": Line(
-                "QP-SBGD (spins, exact)", "qpsbgd", rates(0.03, solver="exact", scale=8.0, momentum=0.0), "ours"
+                "QP-SBGD (spins, exact)",
+                "qpsbgd",
+                rates(0.03, projection="spins", solver="exact", kappa=8.0, momentum=0.0),
+                "ours",
             ),
             "qpsbgd-momentum": Line(
-                "QP-SBGD (spins, exact), scale 1, momentum",
+                "QP-SBGD (spins, exact), κ = 1, momentum",
                 "qpsbgd",
-                rates(0.01, solver="exact", scale=1.0, momentum=0.9),
+                rates(0.01, projection="spins", solver="exact", kappa=1.0, momentum=0.9),
                 "variant",
             ),
             **{

@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from qpsbgd.optim import QPSBGD, BinaryConnect, ProxQuant
 from qpsbgd.optim.binaryconnect import Update
 from qpsbgd.optim.members import Layers
+from qpsbgd.projections import make_projection
 from qpsbgd.solvers import make_solver
 from qpsbgd_paper.framework.claims import Claim
 from qpsbgd_paper.framework.paid import PAID, with_record
@@ -31,7 +32,7 @@ VIRTUAL_CHIP: Mapping[str, Any] = MappingProxyType(
 """A full Pegasus chip with control errors: ten short reads of every QUBO, broken chains by majority, no descent."""
 
 SPINS, RIDGE = "qpsbgd", "qpsbgd-ridge"
-"""The lines of our two forms: the projection onto spins with scale and momentum, and that onto the reals."""
+"""The lines of our two forms: the projections of a layer's system onto spins and onto the reals."""
 
 GUROBI, DWAVE = "qpsbgd-printed", "qpsbgd-virtual"
 """The lines that stand for the paper's QP-SBGD (G) and (D): its equation as printed, answered by our solver and on a
@@ -100,10 +101,10 @@ def proxquant_grid(sgd: Sequence[float], *, sign: Sequence[float] = (0.03, 0.1, 
 def printed(*learning_rates: float, solver: Any) -> Grid:
     """The paper's equation taken literally, with a mean and with a summed loss, which it leaves open.
 
-    No scale, no momentum, latent weights without bound. Without a scale, the sum over a batch of B rows makes v B times
+    No momentum, latent weights without bound. As there is no scale, the sum over a batch of B rows makes v B times
     as large in the QUBO.
     """
-    form = {"solver": solver, "scale": "literal", "momentum": 0.0, "clip": None}
+    form = {"projection": "printed", "solver": solver, "clip": None}
     return tuple(point for loss in ("mean", "sum") for point in rates(*learning_rates, reduction=loss, **form))
 
 
@@ -165,7 +166,8 @@ def _qpsbgd(layers: Layers, options: Options, steps: int) -> Optimizer:
     given = _given(options, steps)
     if "solver" in given:
         given["solver"] = chosen_solver(given["solver"])
-    return QPSBGD(layers, **given)
+    own = {name: given.pop(name) for name in ("solver", "kappa", "bits", "scale") if name in given}
+    return QPSBGD(layers, **{**given, "projection": make_projection(given.get("projection", "ridge"), **own)})
 
 
 def _binaryconnect(update: Update) -> Builder:
@@ -223,7 +225,7 @@ def paper_lines(
     """All lines of an experiment of the paper.
 
     Args:
-        ours: Grid of QP-SBGD with spins, scale and momentum.
+        ours: Grid of QP-SBGD with spins: rates, κ and momentum.
         literal: Learning rates of the paper's form.
         virtual: Whether the paper's form is also run on a virtual chip.
         solver: A solver that the user named, for two more lines.
@@ -232,6 +234,7 @@ def paper_lines(
         **grids: Of the baselines.
     """
     paper = printed(*literal, solver=exact)
+    ours = tuple({**point, "projection": "spins"} for point in ours)
     return {
         SPINS: Line(f"QP-SBGD (spins, {named or exact})", "qpsbgd", ours, "ours").with_options(solver=exact),
         **ridge_line(),

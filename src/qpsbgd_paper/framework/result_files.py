@@ -1,4 +1,4 @@
-"""Results as files: complete or not at all, plain JSON, with what they were made with."""
+"""Results as files: complete or not at all, plain JSON under a checksum, with what they were made with."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from qpsbgd.atomic import writing
+from qpsbgd.atomic import sealed, unsealed, writing
 
 _NO_NUMBERS = ("made with", "seconds of training", "title", "about", "paper", "command")
 
@@ -28,9 +28,9 @@ def as_json(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def write_json(path: Path, content: Any, *, indent: int | None = 1) -> None:
+def write_json(path: Path, content: Any) -> None:
     """Write JSON so that the file is there complete or not at all; raises where a number is not finite."""
-    write_bytes(path, (json.dumps(content, indent=indent, ensure_ascii=False, allow_nan=False) + "\n").encode())
+    write_bytes(path, (json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode())
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -45,15 +45,15 @@ def write_result(path: Path, content: dict[str, Any]) -> Path | None:
     older: Path | None = None
     if path.exists():
         try:
-            before = json.loads(path.read_text(encoding="utf-8"))
+            before = unsealed(path.read_bytes())
         except ValueError:
-            before = {}
+            before = {}  # damaged, and moved aside like one with other numbers
         after = json.loads(json.dumps(content))
         if any(before.get(key) != after.get(key) for key in {*before, *after} - {*_NO_NUMBERS}):
             names = (path.with_name(f"{path.stem}.{count}.json") for count in itertools.count(1))
             older = next(name for name in names if not name.exists())
             path.rename(older)
-    write_json(path, content, indent=None)
+    write_bytes(path, sealed(content))
     return older
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, replace
@@ -15,10 +16,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from qpsbgd.atomic import sealed, unsealed
 from qpsbgd.solvers.annealer.budget import BudgetSpent
 from qpsbgd.solvers.annealer.recordings import RecordingError
 from qpsbgd_paper.framework.paid import delete_answers, keeping_answers
-from qpsbgd_paper.framework.result_files import as_json, environment, write_json
+from qpsbgd_paper.framework.result_files import as_json, environment, write_bytes
 from qpsbgd_paper.framework.workers import Pool
 
 Settings = Mapping[str, Any]
@@ -32,6 +34,10 @@ GO_ON = "Finished runs are kept; the same command goes on from here."
 
 class RunFailed(RuntimeError):
     """A run raised an error or was stopped; the message names its settings and what to do."""
+
+
+class DamagedRun(ValueError):
+    """The file of a finished run is not as it was written."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +71,8 @@ def run_jobs(
     """The results of work(**settings) for all jobs, in the order in which they are done.
 
     Every result becomes a file in `folder` at once, complete or not at all. A later call with the same settings reads
-    it instead of computing it again, so that what was interrupted goes on where it stopped. Where a job fails, no new
+    it instead of computing it again, so that what was interrupted goes on where it stopped; a damaged file is named in
+    a warning, and the run done again. Where a job fails, no new
     one is started, those that are running are finished and kept, then the failure is raised. Answers that a job paid
     for are kept until its result is written: started again, even with a larger `max_qpu_seconds`, it gets them from
     the file.
@@ -85,7 +92,11 @@ def run_jobs(
     missing = []
     for job in jobs:
         path = _path(folder, work, job)
-        kept = None if fresh else _read(path, job)
+        try:
+            kept = None if fresh else _read(path, job)
+        except DamagedRun as error:
+            warnings.warn(f"{error}: the run with {_described(job)} is done again", stacklevel=2)
+            kept = None
         if fresh:
             delete_answers(path)
         if kept is None:
@@ -93,7 +104,7 @@ def run_jobs(
         else:
             yield Finished(job, kept, True)
     for task, (result, made_with) in _compute(missing, workers=workers):
-        write_json(task.path, {"settings": dict(task.job), "made with": made_with, "result": result}, indent=None)
+        write_bytes(task.path, sealed({"settings": dict(task.job), "made with": made_with, "result": result}))
         delete_answers(task.path)
         yield Finished(task.job, result, False)
 
@@ -103,8 +114,12 @@ def kept_results(work: Work, jobs: Sequence[Settings], *, experiment: str, folde
 
     Raises:
         FileNotFoundError: Some are not done yet.
+        DamagedRun: The file of one is damaged.
     """
-    found = [_read(_path(folder, work, job), job) for job in jobs]
+    try:
+        found = [_read(_path(folder, work, job), job) for job in jobs]
+    except DamagedRun as error:
+        raise DamagedRun(f"{error}: `qpsbgd run {experiment}` with the same options does this run again") from error
     present = [result for result in found if result is not None]
     if len(present) < len(jobs):
         raise FileNotFoundError(
@@ -201,20 +216,23 @@ def _version() -> str:
 
 
 def _read(path: Path, job: Settings) -> Result | None:
-    if not path.exists():
-        return None
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if _without_limits(content["settings"]) != json.loads(json.dumps(_without_limits(job))):
-            raise ValueError("it was made with other settings")
-        result: Result = content["result"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is not a result of this job ({error}); delete it to compute it again") from error
+        content = unsealed(path.read_bytes())
+        if not isinstance(content.get("result"), dict):
+            raise ValueError("it must have a result")
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise DamagedRun(f"{path} is damaged, {error}") from error
+    if _without_limits(content.get("settings")) != json.loads(json.dumps(_without_limits(job))):
+        raise ValueError(f"{path} is not a result of this job: it was made with other settings; delete it")
+    result: Result = content["result"]
     return result
 
 
 def _without_limits(settings: Any) -> Any:
     """Settings without what a run may spend: a finished run is the same under any limit."""
     if isinstance(settings, Mapping):
-        return {key: _without_limits(value) for key, value in settings.items() if key != "max_qpu_seconds"}
+        limits = ("max_qpu_seconds", "ledger")
+        return {key: _without_limits(value) for key, value in settings.items() if key not in limits}
     return settings

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Sequence
 
+from qpsbgd.visible import visible
 from qpsbgd_paper.report.headlines import headline
 from qpsbgd_paper.report.summaries import Summary, check, file_name
 from qpsbgd_paper.report.tables import (
@@ -38,10 +39,10 @@ def markdown(summaries: Sequence[Summary], *, title: str = TITLE, intro: str = "
         parts.append(intro)
     overview = claims_table(summaries)
     if overview.body:
-        body = [[*row[:3], VERDICTS.get(row[3], row[3]), row[4]] for row in overview.body]
+        body = [[*map(escaped, row[:3]), _verdict(row[3]), escaped(row[4])] for row in overview.body]
         parts.append(f"## {overview.title}")
         parts += [f"The test: {escaped(test)}." for test in _tests(summaries)]
-        parts.append(_rows(overview.head, [[escaped(c) if i != 3 else c for i, c in enumerate(r)] for r in body]))
+        parts.append(_rows(overview.head, body))
     for summary in summaries:
         parts.append(section(summary, figures=figures))
     return "\n\n".join(parts) + "\n"
@@ -58,9 +59,14 @@ def table_text(table: Table) -> str:
 
 def escaped(text: str) -> str:
     """Text that markdown shows as it is, in a table cell too."""
+    text = visible(text)
     for character in "\\`*_[]|<":
         text = text.replace(character, f"\\{character}")
     return " ".join(text.split())
+
+
+def _verdict(verdict: str) -> str:
+    return VERDICTS.get(verdict) or escaped(verdict)
 
 
 def section(summary: Summary, *, figures: str | None = None) -> str:
@@ -72,7 +78,7 @@ def section(summary: Summary, *, figures: str | None = None) -> str:
     if summary.get("chosen in view"):
         parts.append(f"{IN_VIEW}: {escaped(str(summary['chosen in view']))}")
     if summary.get("command"):
-        parts.append(f"    {summary['command']}")
+        parts.append(f"    {visible(' '.join(str(summary['command']).split()))}")
     if summary.get("paper"):
         parts.append(f"The paper: {escaped(str(summary['paper']))}")
     if seeds and summary.get("metrics"):
@@ -89,7 +95,7 @@ def section(summary: Summary, *, figures: str | None = None) -> str:
         ]
         parts += [escaped(str(figure["caption"]))] if figure.get("caption") else []
     claims = [
-        f"- {escaped(f.text)} ({escaped(f.source)}): {VERDICTS.get(f.verdict, f.verdict)}"
+        f"- {escaped(f.text)} ({escaped(f.source)}): {_verdict(f.verdict)}"
         + (f" – {escaped(f.detail)}" if f.detail else "")
         for f in findings(summary)
     ]

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from qpsbgd.atomic import unsealed
+
 Summary = Mapping[str, Any]
 """An experiment's results. A figure that is null is not finite: the run diverged."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_DEVICES = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)  # of Windows, in every folder
 _NAMED = {"key": str, "label": str}
 _CURVE = {"x": [float], "mean": [float, None], "deviation": [float, None]}
 _ROW = {"line": str, "label": str, "values": {"*": [float, None]}, "curves": {"*": _CURVE}, "?options": dict}
@@ -36,12 +38,13 @@ def read_summary(path: Path) -> dict[str, Any]:
         ValueError: The file is damaged, or is not a result of `qpsbgd run`; the message names it.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = unsealed(path.read_bytes())
         check(content)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not a result of `qpsbgd run`: {error}") from error
-    found: dict[str, Any] = content
-    return found
+    except ValueError as error:
+        raise ValueError(
+            f"{path} is not a result of `qpsbgd run`: {error}; the same `qpsbgd run` makes it again from finished runs"
+        ) from error
+    return content
 
 
 def check(summary: Any) -> None:
@@ -69,14 +72,14 @@ def file_name(*parts: str) -> str:
 
     Raises:
         ValueError: A part is empty, longer than 64 characters, or has other characters than A–Z, a–z, 0–9, ".", "_"
-            and "-", such as those that lead out of a folder.
+            and "-", such as those that lead out of a folder, or is a device of Windows, such as "con".
     """
     for part in parts:
-        if not _NAME.fullmatch(part):
+        if not _NAME.fullmatch(part) or _DEVICES.fullmatch(part):
             shown = repr(part if len(part) <= 80 else f"{part[:80]}…")
             raise ValueError(
                 f"{shown} cannot be part of a file name: it takes 1 to 64 of A–Z a–z 0–9 . _ - and begins with a "
-                "letter or digit"
+                "letter or digit, and is none of Windows' devices"
             )
     return "-".join(parts)
 

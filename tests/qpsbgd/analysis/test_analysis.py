@@ -74,7 +74,7 @@ def test_weights_that_hold_stay_and_others_move_as_theorem_1_says(seed):
     data = torch.randn(30, 5), torch.randn(30, 3)
     found = fixed_points(layer, data, F.mse_loss, scale="literal")
     weight = layer.weight.detach().clone()
-    optimizer = QPSBGD(layer, lr=0.01, solver="exact", scale="literal", momentum=0.0, clip=None)
+    optimizer = QPSBGD(layer, lr=0.01, projection="printed", solver="exact", clip=None)
     F.mse_loss(layer(data[0]), data[1]).backward()
     optimizer.step()
     away_from_zero = (layer.weight.detach() - weight) * weight > 0

@@ -144,7 +144,7 @@ def test_solve_prints_and_writes_the_answer_in_the_problems_own_terms(problem, m
     code, out, _ = called(monkeypatch, capsys, "solve", problem)
     assert code == 0
     assert re.search(r"read as +beasley, QUBO of the OR-Library: x'Qx is maximised\n", out)
-    assert re.search(r"n = 3 variables \(BINARY\), m = 1, value maximised\n", out)
+    assert re.search(r"n = 3 variables \(BINARY\), couplings 1, m = 1, value maximised\n", out)
     assert re.search(r"best value +5\n", out)
     assert re.search(r"energy +-5\n", out)
     assert re.search(r"proven optimal +yes\n", out)
@@ -226,7 +226,7 @@ def test_solve_answers_a_family_recorded_from_training(monkeypatch, capsys, tmp_
     monkeypatch.chdir(tmp_path)
     save_family("f.npz", random_family(6, 3, 8))
     _, out, _ = called(monkeypatch, capsys, "solve", "f.npz")
-    assert re.search(r"n = 6 variables \(SPIN\), m = 3, energy minimised\n", out)
+    assert re.search(r"n = 6 variables \(SPIN\), couplings 15, m = 3, energy minimised\n", out)
     assert re.search(r"proven optimal +3 of 3\n", out)
     assert set(np.loadtxt("spins.txt")[:, 1:].ravel()) == {-1.0, 1.0}
 

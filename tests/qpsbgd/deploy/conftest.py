@@ -164,6 +164,7 @@ LINES = {
         *(nn.Conv1d(3, 5, 3, padding=1), nn.ReLU(), nn.AvgPool1d(2), BinaryConv1d(5, 4, 2), nn.AdaptiveAvgPool1d(1)),
         *(nn.Flatten(), nn.Linear(4, 2)),
     ],
+    "a pool first": lambda: [nn.MaxPool1d(2), nn.Flatten(), BinaryLinear(18, 4)],
 }
 ROWS_AS_IMAGES = {
     "unflattened": lambda: [

@@ -91,6 +91,38 @@ def test_fully_binary_networks_have_no_floating_point(name, integer, tmp_path, n
 
 
 @needs_compiler
+@pytest.mark.parametrize("flags", [(), ("-O3", "-ffast-math"), ("-O1", "-fsanitize=undefined,address")])
+@pytest.mark.parametrize("name", ["real inputs", "hardtanh", "a pool first", "dense"])
+@pytest.mark.parametrize("value", ["nan", "-nan", "inf", "-inf"])
+def test_inputs_that_are_not_finite_are_refused(name, value, flags, tmp_path, network_of):
+    network = network_of(name)
+    source = to_c(network.model, tmp_path, input_shape=network.input_shape)
+    text = " ".join(["1"] * (network.inputs[0].size - 1) + [value])
+    done = subprocess.run([built(source, *flags)], input=text, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "sample 1: inputs must be finite numbers" in done.stderr
+
+
+@needs_compiler
+@pytest.mark.parametrize("flags", [(), ("-DQPSBGD_UNCHECKED",)])
+def test_an_input_that_is_not_finite_has_no_class_unless_the_check_is_off(tmp_path, flags, network_of):
+    source = to_c(network_of("a pool first").model, tmp_path, input_shape=(3, 12))
+    program = tmp_path / "asked.c"
+    program.write_text(
+        '#include <math.h>\n#include <stdio.h>\n#include "network.h"\nint main(void) {\n'
+        "    float input[NETWORK_INPUTS] = {0}, output[NETWORK_OUTPUTS];\n"
+        '    printf("%d %d ", (int)network_run(input, output), (int)network_classify(input) >= 0);\n'
+        "    input[3] = NAN;\n"
+        '    printf("%d %d", (int)network_run(input, output), (int)network_classify(input) >= 0);\n'
+        "    return 0;\n}\n"
+    )
+    files = [str(source.files[1]), str(program), "-o", str(tmp_path / "asked"), "-lm"]
+    subprocess.run([COMPILERS[0], *STRICT, *flags, *files], check=True)
+    said = subprocess.run([tmp_path / "asked"], capture_output=True, text=True, check=True).stdout
+    assert said == ("0 1 0 1" if flags else "0 1 -1 0")
+
+
+@needs_compiler
 def test_flash_and_ram_are_those_of_the_object_file(dense, tmp_path):
     size = shutil.which("size")
     if size is None:

@@ -80,3 +80,12 @@ def test_shapes_that_do_not_fit_are_refused_and_nothing_is_written(dense, tmp_pa
     with pytest.raises(ValueError, match="bits, float32 or qonnx"):
         to_onnx(dense.model, tmp_path / "net.onnx", weights="int8")
     assert not list(tmp_path.iterdir())
+
+
+def test_nan_counts_as_minus_one_at_a_sign_as_the_guide_says(dense, tmp_path):
+    to_onnx(dense.model, tmp_path / "net.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "net.onnx", providers=["CPUExecutionProvider"])
+    nan, below = dense.inputs.copy(), dense.inputs.copy()
+    nan[:, ::3], below[:, ::3] = np.nan, -1
+    outputs = [session.run(None, {"input": rows})[0] for rows in (nan, below)]
+    np.testing.assert_array_equal(*outputs)

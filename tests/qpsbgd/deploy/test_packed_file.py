@@ -6,7 +6,7 @@ import safetensors.numpy
 import torch
 from torch import nn
 
-from qpsbgd.deploy import load_packed, pack
+from qpsbgd.deploy import load_packed, pack, packed_file
 from qpsbgd.nn import BinaryLinear, SignActivation
 
 
@@ -103,3 +103,54 @@ def test_the_file_can_be_read_by_its_description(file):
     shape = dense["weights"]["array"]["shape"]
     signs = np.unpackbits(bits)[: np.prod(shape)].reshape(shape)
     np.testing.assert_array_equal(signs.astype(bool), load_packed(file).operations[1].weights.array)
+
+
+@pytest.fixture
+def crafted(file):
+    """Writes the file again with other operations or tensors, under a right checksum."""
+
+    def write(change):
+        with safetensors.safe_open(file, framework="numpy") as opened:
+            operations = json.loads(opened.metadata()[packed_file.ENTRY])["operations"]
+            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+        change(operations, tensors)
+        content = {"version": packed_file.VERSION, "operations": operations}
+        content["checksum"] = packed_file._checksum(operations, tensors)
+        file.write_bytes(safetensors.numpy.save(tensors, {packed_file.ENTRY: json.dumps(content)}))
+        return file
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "message"),
+    [
+        ("shape", [1, 10**6, 10**6], "must have 1000000000000 bits, got 56"),
+        ("shape", [1, 6, 10], "must have 60 bits, got 56"),
+        ("shape", [1, 6, 8], "must have 48 bits, got 56"),
+        ("shape", [1, 6, -9], "a shape of whole numbers"),
+        ("shape", [1, 6, 9.0], "a shape of whole numbers"),
+        ("shape", None, "damaged"),
+        ("packed bits", "nothing", "nothing"),
+        ("packed bits", [], "unhashable"),
+    ],
+)
+def test_weights_that_are_not_there_are_not_made_up(crafted, part, value, message):
+    with pytest.raises(ValueError, match=rf"is damaged: .*{message}|{message}"):
+        load_packed(crafted(lambda operations, _: operations[1]["weights"]["array"].update({part: value})))
+
+
+@pytest.mark.parametrize("array", [np.ones(7, np.int8), np.ones((7, 1), np.uint8)])
+def test_bits_must_be_bytes(crafted, array):
+    name = "1.weights.array"
+    with pytest.raises(ValueError, match="must be bytes with a shape of whole numbers"):
+        load_packed(crafted(lambda _, tensors: tensors.update({name: array})))
+
+
+def test_scales_that_are_not_finite_are_refused(crafted):
+    def change(operations, tensors):
+        name = operations[-1]["factor"]["tensor"]
+        tensors[name] = np.full_like(tensors[name], np.nan)
+
+    with pytest.raises(ValueError, match="must have finite factors"):
+        load_packed(crafted(change))

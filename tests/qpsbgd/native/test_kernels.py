@@ -63,6 +63,8 @@ def dense_vectors():
         yield f"anneal {name}", (couplings, fields, spins, sites, heat, states(m), np.zeros(m, np.int64), NEVER, 2)
         ties, scale = np.linspace(0.01, 0.5, 5).astype(dtype), np.full(m, 0.8, dtype)
         yield f"anneal_slices {name}", (couplings, many_fields, many, ties, scale, 0.05, states(m), 2)
+        targets = np.random.default_rng(9).choice([-1.0, 1.0], (m, n)).astype(dtype)
+        yield f"turn {name}", (couplings, fields, spins, targets, 2)
         yield f"fields_of {name}", (couplings, linear[0], spins[0], np.zeros(n, dtype))
         yield f"relax {name}", (twice, fields, (0.3 * spins).astype(dtype), 6, 2)
         yield f"round_down {name}", (factor, fields, spins, 2)

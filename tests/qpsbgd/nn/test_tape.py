@@ -290,11 +290,11 @@ def test_recording_puts_the_tapes_back_after_an_error():
     assert layer.tape is own
 
 
-def test_an_input_that_changes_before_the_step_is_noticed():
+def test_an_input_that_changes_before_the_step_was_recorded_as_it_was():
     layer = BinaryLinear(3, 2)
     with taped([layer]) as (tape,):
         buffer = torch.randn(4, 3)
+        before = buffer.clone()
         layer(buffer).sum().backward()
         buffer.copy_(torch.randn(4, 3))
-        with pytest.raises(RuntimeError, match="a tensor of its own"):
-            tape.read()
+        assert torch.equal(tape.read().inputs, before)

@@ -1,65 +1,38 @@
 import copy
-from functools import partial
 
 import pytest
 import torch
 from torch import nn
 
-import qpsbgd
-from qpsbgd.nn import BinaryLinear
-from qpsbgd.optim import cuda_graph
-from qpsbgd.qubo import QuboFamily
-from qpsbgd.solvers import Solver, make_solver
-from qpsbgd.solvers.search.landscape import sign_start
-
-QPSBGD = partial(qpsbgd.QPSBGD, projection="spins")
+from qpsbgd import QPSBGD
+from qpsbgd.nn import BinaryConv2d, BinaryLinear
+from qpsbgd.optim import cuda_graph, step
+from qpsbgd.projections import Printed, Ridge, Spins
+from qpsbgd.solvers import make_solver
 
 pytest.importorskip("triton", reason="CUDA graphs of a step need triton")
 if not torch.cuda.is_available():
     pytest.skip("CUDA graphs need a GPU", allow_module_level=True)
 
 
-class Recording(Solver):
-    """Descent that counts how often it was used."""
-
-    asked = 0
-
-    def solve(self, family):
-        return make_solver("descent").solve(family)
-
-    def solve_all(self, families):
-        self.asked += 1
-        return [make_solver("descent").solve(family) for family in families]
-
-
-def counted(function, calls):
-    def counting(*arguments):
-        calls.append(arguments)
-        return function(*arguments)
-
-    return counting
-
-
-def run(steps, *, graphs, batches=(32,), nan_at=None, model=None, optimizer=None, seed=0, **options):
+def run(steps, *, graphs, model=None, optimizer=None, seed=0, nan_at=None, **options):
     torch.manual_seed(seed)
     if model is None:
         model = nn.Sequential(BinaryLinear(40, 64), nn.Hardtanh(), BinaryLinear(64, 20)).cuda()
         optimizer = QPSBGD(model, **options)
     if not graphs:
-        optimizer._spins.graphed = lambda *step: False
-    for step in range(steps):
-        inputs = torch.randn(batches[step % len(batches)], 40, device="cuda")
-        if step == nan_at:
-            inputs[0, 0] = torch.nan
+        optimizer._graphs.advance = step.advance
+    for index in range(steps):
+        x = torch.randn(32, 40, device="cuda")
+        if index == nan_at:
+            x[3, 5] = torch.nan
         optimizer.zero_grad()
-        model(inputs).square().mean().backward()
-        if step == nan_at:
-            before = copy.deepcopy((model.state_dict(), optimizer.state_dict()["state"][0]))
+        model(x).square().mean().backward()
+        if index == nan_at:
+            before = copy.deepcopy((model.state_dict(), optimizer.state_dict()["state"]))
             with pytest.raises(ValueError, match="NaN"):
                 optimizer.step()
-            after = (model.state_dict(), optimizer.state_dict()["state"][0])
-            assert all(torch.equal(before[0][k], after[0][k]) for k in after[0])
-            assert all(torch.equal(torch.as_tensor(before[1][k]), torch.as_tensor(after[1][k])) for k in after[1])
+            torch.testing.assert_close((model.state_dict(), optimizer.state_dict()["state"]), before, rtol=0, atol=0)
             continue
         optimizer.step()
     return model, optimizer
@@ -70,98 +43,98 @@ def assert_equal(one, other):
         assert torch.equal(a, b)
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"momentum": 0.0}, {"scale": "literal", "clip": None}, {"solver": "descent", "lr": 0.02}], ids=repr
-)
-@pytest.mark.parametrize("batches", [(32,), (32, 32, 16)])
-def test_a_graphed_run_equals_one_that_launches_one_by_one(options, batches):
-    graphed, optimizer = run(25, graphs=True, batches=batches, **options)
-    plain, _ = run(25, graphs=False, batches=batches, **options)
-    assert optimizer._spins.graphs
+OPTIONS = {
+    "ridge": {"projection": Ridge()},
+    "spins": {"projection": Spins()},
+    "two bits": {"projection": Spins(bits=2), "lr": 0.02},
+    "blocks": {"projection": Spins(block=24)},
+    "no momentum": {"projection": Spins(), "momentum": 0.0},
+    "often renewed": {"projection": Spins(refresh=7)},
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_a_graphed_run_equals_one_that_launches_one_by_one(name):
+    graphed, optimizer = run(60, graphs=True, **OPTIONS[name])
+    plain, _ = run(60, graphs=False, **OPTIONS[name])
+    assert len(optimizer._graphs)
     assert_equal(graphed, plain)
 
 
-def test_rows_with_nan_change_nothing_in_a_graphed_step():
-    graphed, optimizer = run(12, graphs=True, nan_at=9)
-    plain, _ = run(12, graphs=False, nan_at=9)
-    assert optimizer._spins.graphs
+def test_steps_that_a_graph_cannot_hold_run_as_they_are():
+    for projection in (Printed(), Spins(solver="annealing")):
+        _, optimizer = run(12, graphs=True, projection=projection)
+        assert not len(optimizer._graphs)
+
+
+def test_rows_with_nan_change_nothing_in_a_graphed_run():
+    graphed, optimizer = run(30, graphs=True, nan_at=25, projection="spins")
+    plain, _ = run(30, graphs=False, nan_at=25, projection="spins")
+    assert len(optimizer._graphs)
     assert_equal(graphed, plain)
 
 
 def test_a_changed_learning_rate_and_a_loaded_state_reach_the_graph():
     models = []
     for graphs in (True, False):
-        model, optimizer = run(10, graphs=graphs)
+        model, optimizer = run(30, graphs=graphs, projection="spins")
         optimizer.param_groups[0]["lr"] = 0.05
         optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
-        run(10, graphs=graphs, model=model, optimizer=optimizer, seed=1)
+        run(30, graphs=graphs, model=model, optimizer=optimizer, seed=1)
         models.append(model)
     assert_equal(*models)
 
 
 def test_a_copied_optimiser_does_not_share_the_graph():
-    model, optimizer = run(10, graphs=True)
+    model, optimizer = run(30, graphs=True, projection="spins")
     other, copied = copy.deepcopy((model, optimizer))
-    run(5, graphs=True, model=other, optimizer=copied, seed=2)
-    run(5, graphs=True, model=model, optimizer=optimizer, seed=2)
+    run(15, graphs=True, model=other, optimizer=copied, seed=2)
+    run(15, graphs=True, model=model, optimizer=optimizer, seed=2)
     assert_equal(model, other)
 
 
 def test_another_solver_reaches_a_run_that_has_a_graph():
-    model, optimizer = run(10, graphs=True, solver="descent")
-    assert optimizer._spins.graphs
-    optimizer.solver = Recording()
-    run(1, graphs=True, model=model, optimizer=optimizer)
-    assert optimizer.solver.asked == 1
+    model, optimizer = run(30, graphs=True, projection="spins")
+    assert len(optimizer._graphs)
     optimizer.solver = make_solver("descent", max_flips=0)
-    run(6, graphs=True, model=model, optimizer=optimizer)
-    family = QuboFamily.trusted(*(optimizer.state[model[0].weight][name] for name in ("quadratic", "linear", "offset")))
-    assert torch.equal(optimizer.solutions[0].spins, sign_start(family))
+    run(1, graphs=True, model=model, optimizer=optimizer)
+    linear = -optimizer.state[model[0].weight]["gradient"]
+    assert torch.equal(optimizer.solutions[0].spins.T, torch.where(linear <= 0, 1.0, -1.0))
 
 
 def test_solutions_stay_as_they_were_when_the_next_step_is_made():
-    model, optimizer = run(10, graphs=True)
+    model, optimizer = run(30, graphs=True, projection="spins")
     kept = optimizer.solutions
     before = [solution.spins.clone() for solution in kept]
     run(3, graphs=True, model=model, optimizer=optimizer, seed=5)
-    assert optimizer._spins.graphs
     assert all(torch.equal(solution.spins, spins) for solution, spins in zip(kept, before, strict=True))
     assert not torch.equal(optimizer.solutions[0].spins, before[0])
-
-
-def test_more_alternating_shapes_than_graphs_are_not_captured_over_and_over(monkeypatch):
-    captured = []
-    monkeypatch.setattr(cuda_graph.GraphedStep, "__init__", counted(cuda_graph.GraphedStep.__init__, captured))
-    sizes = tuple(range(10, 10 + cuda_graph._MOST_GRAPHS + 3))
-    _, optimizer = run(12 * len(sizes), graphs=True, batches=sizes)
-    assert len(captured) == len(optimizer._spins.graphs) == cuda_graph._MOST_GRAPHS
 
 
 def test_a_loader_that_pins_memory_does_not_disturb_the_capture():
     data = torch.utils.data.TensorDataset(torch.randn(4000, 40))
     loader = torch.utils.data.DataLoader(data, batch_size=32, pin_memory=True, num_workers=1)
-    torch.manual_seed(0)
     model = nn.Sequential(BinaryLinear(40, 64), nn.Hardtanh(), BinaryLinear(64, 20)).cuda()
-    optimizer = QPSBGD(model)
+    optimizer = QPSBGD(model, projection="spins")
     for (x,) in loader:
         optimizer.zero_grad()
         model(x.cuda(non_blocking=True)).square().mean().backward()
         optimizer.step()
-    assert optimizer._spins.graphs
+    assert len(optimizer._graphs)
 
 
 def test_a_weight_whose_input_was_always_zero_stays_in_a_graphed_step():
     torch.manual_seed(0)
     model = BinaryLinear(40, 8).cuda()
     before = model.weight.detach().clone()
-    optimizer = QPSBGD(model)
-    for _ in range(12):
+    optimizer = QPSBGD(model, projection="spins")
+    for _ in range(30):
         x = torch.randn(32, 40, device="cuda")
         x[:, 7] = 0
         optimizer.zero_grad()
         model(x).square().mean().backward()
         optimizer.step()
-    assert optimizer._spins.graphs
+    assert len(optimizer._graphs)
     assert torch.equal(model.weight[:, 7], before[:, 7])
     assert (model.weight[:, 8] != before[:, 8]).any()
 
@@ -170,11 +143,37 @@ def test_a_weight_whose_input_was_always_zero_stays_in_a_graphed_step():
 def test_a_step_inside_an_autocast_block_keeps_single_precision(dtype):
     torch.manual_seed(0)
     model = nn.Sequential(BinaryLinear(40, 64), nn.Hardtanh(), BinaryLinear(64, 20)).cuda()
-    optimizer = QPSBGD(model)
-    for _ in range(8):
+    optimizer = QPSBGD(model, projection="spins")
+    for _ in range(30):
         optimizer.zero_grad()
         with torch.autocast("cuda", dtype=dtype):
             model(torch.randn(32, 40, device="cuda")).float().square().mean().backward()
             optimizer.step()
-    assert optimizer._spins.graphs
-    assert all(state["quadratic"].dtype == torch.float32 for state in optimizer.state.values())
+    assert len(optimizer._graphs)
+    assert all(state["gram"].dtype == torch.float32 for state in optimizer.state.values())
+
+
+def test_more_combinations_of_layers_than_graphs_run_as_they_are():
+    layers = [BinaryLinear(8, 4).cuda() for _ in range(4)]
+    optimizer = QPSBGD(layers)
+    for index in range(400):
+        optimizer.zero_grad()
+        chosen = [layer for bit, layer in enumerate(layers) if (index % 15 + 1) >> bit & 1]
+        sum(layer(torch.randn(16, 8, device="cuda")).square().mean() for layer in chosen).backward()
+        optimizer.step()
+    assert len(optimizer._graphs) == cuda_graph._MOST_GRAPHS
+
+
+def test_a_convolution_follows_on_a_gpu_as_on_a_cpu():
+    ends = []
+    for device in ("cpu", "cuda"):
+        torch.manual_seed(0)
+        model = nn.Sequential(BinaryConv2d(2, 6, 3, groups=2), nn.Flatten(), BinaryLinear(54, 4)).to(device).double()
+        optimizer = QPSBGD(model, projection=Spins(bits=2))
+        for seed in range(12):
+            x = torch.randn(8, 2, 5, 5, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+            optimizer.zero_grad()
+            model(x.to(device)).square().mean().backward()
+            optimizer.step()
+        ends.append([p.detach().cpu() for p in model.parameters()])
+    torch.testing.assert_close(*ends)

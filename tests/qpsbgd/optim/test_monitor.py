@@ -10,6 +10,7 @@ from torch import nn
 from qpsbgd import QPSBGD, BinaryConnect, Checkpoint, JsonLines, Monitor, ProxQuant, TensorBoard
 from qpsbgd.nn import BinaryConv2d, BinaryLinear
 from qpsbgd.optim import Observation
+from qpsbgd.projections import Ridge, Spins
 from qpsbgd.qubo import Solution
 from qpsbgd.solvers import Solver, make_solver
 from qpsbgd.solvers.search.landscape import sign_start
@@ -39,7 +40,9 @@ MAKERS = {
     "spins": lambda model: QPSBGD(model, projection="spins"),
     "auto": lambda model: QPSBGD(model, solver="auto", momentum=0.0),
     "together": lambda model: QPSBGD(model, solver=Together()),
-    "blocks": lambda model: QPSBGD(model, projection="spins", block=3),
+    "printed": lambda model: QPSBGD(model, projection="printed"),
+    "two bits": lambda model: QPSBGD(model, projection=Spins(bits=2)),
+    "blocks": lambda model: QPSBGD(model, projection=Spins(block=3)),
     "ridge": QPSBGD,
     "both": lambda model: QPSBGD([{"params": model[0]}, {"params": model[2], "projection": "spins"}]),
     "binaryconnect": BinaryConnect,
@@ -100,7 +103,9 @@ def test_every_named_layer_is_reported_in_every_step(kind):
     seen = observed(kind)
     assert [(one.step, one.layer) for one in seen] == [(step, name) for step in (1, 2, 3) for name in ("0", "2")]
     for one in seen:
-        spins = kind in ("spins", "auto", "together", "blocks") or (kind == "both" and one.layer == "2")
+        spins = kind in ("spins", "auto", "together", "blocks", "printed", "two bits") or (
+            kind == "both" and one.layer == "2"
+        )
         assert set(one.figures) == (OF_SPINS if spins else OF_RIDGE if kind in ("ridge", "both") else OF_ALL)
         assert all(type(value) is float for value in one.figures.values())
         assert one.figures.get("seconds", 1) > 0
@@ -136,15 +141,18 @@ def test_agreement_is_left_out_where_nothing_moved():
 def test_spins_are_compared_with_the_sign_vector_of_the_family_that_was_solved(block):
     torch.manual_seed(0)
     layer, seen = BinaryConv2d(2, 4, 3, groups=2), []
-    optimizer = QPSBGD(layer, solver=Together(), block=block)
+    solver, asked = Together(), []
+    solver.solve_all = lambda families: asked.extend(families) or [solver.solve(family) for family in families]
+    optimizer = QPSBGD(layer, projection=Spins(solver=solver, block=block))
     parts = 1 if block is None else 2  # of 9 inputs, so that the last one is padded
     with Monitor(layer, optimizer, seen.extend):
         layer(torch.randn(2, 2, 5, 5)).square().sum().backward()
         optimizer.step()
-    figures, state = seen[0].figures, optimizer.state[layer.weight]
+    figures = seen[0].figures
     assert figures["spins_off_sign"] == pytest.approx(parts / 9)
     flipped = []
-    for quadratic, linear in zip(state["quadratic"].double(), state["linear"].double(), strict=True):
+    for family in asked:
+        quadratic, linear = family.quadratic.double(), family.linear.double()
         signs = torch.where(linear <= 0, 1.0, -1.0).double()
         fields = linear + 2 * (quadratic - quadratic.diagonal().diag()) @ signs
         flipped.append(-2 * signs[0] * fields[0])  # the energy that flipping the first spin costs
@@ -173,13 +181,15 @@ def test_layers_that_are_solved_in_one_call_stay_in_one_call_and_share_its_time(
         train(model, optimizer, range(2))
     assert optimizer.solver.calls == 2
     assert seen[0].figures["seconds"] == seen[1].figures["seconds"]
-    separate = observed("auto", steps=1)
-    assert separate[0].figures["seconds"] != separate[1].figures["seconds"]
 
 
 def test_the_ridge_reports_its_penalty():
     model, seen = small_model(), []
-    optimizer = QPSBGD([{"params": model[0], "ridge": 3.0}, {"params": model[2], "ridge": 7.0}])
+    groups = [
+        {"params": model[0], "projection": Ridge(delta=3.0)},
+        {"params": model[2], "projection": Ridge(delta=7.0)},
+    ]
+    optimizer = QPSBGD(groups)
     with Monitor(model, optimizer, seen.extend):
         train(model, optimizer, range(1))
     assert [one.figures["penalty"] for one in seen] == [3.0, 7.0]
@@ -187,27 +197,17 @@ def test_the_ridge_reports_its_penalty():
 
 @pytest.mark.parametrize("kind", ["spins", "ridge"])
 def test_only_reported_steps_pay(kind, monkeypatch):
-    model, told = small_model(), []
+    model, reported = small_model(), []
     optimizer = MAKERS[kind](model)
-    tell, graphed, tried = optimizer._tell, optimizer._spins.graphed, []
-    monkeypatch.setattr(optimizer, "_tell", lambda *what: (told.append(optimizer.param_groups[0]["step"]), tell(*what)))
-    monkeypatch.setattr(optimizer._spins, "graphed", lambda *step: tried.append(len(told)) or graphed(*step))
-    with Monitor(model, optimizer, lambda observations: None, every=3):
+    plain, graphed = optimizer._graphs.advance, []
+    monkeypatch.setattr(optimizer._graphs, "advance", lambda *step: graphed.append(len(reported)) or plain(*step))
+    with Monitor(model, optimizer, reported.extend, every=3):
         train(model, optimizer, range(7))
     train(model, optimizer, range(3))
-    assert told == [2, 2, 5, 5]  # counted before the step
+    assert [one.step for one in reported] == [3, 3, 6, 6]
     assert optimizer.observers == []
-    # Reported steps of spins are not replayed as a graph, all others may be.
-    assert tried == ([0, 0, 2, 2, 4, 4, 4, 4] if kind == "spins" else [])
-
-
-def test_the_solutions_of_a_reported_step_replace_those_of_an_earlier_graph():
-    model = small_model()
-    optimizer = MAKERS["spins"](model)
-    optimizer._spins._replayed = object()  # a graph whose solutions nobody has asked for
-    with Monitor(model, optimizer, lambda observations: None):
-        train(model, optimizer, range(1))
-    assert [solution.spins.shape for solution in optimizer.solutions] == [(8, 6), (6, 3)]
+    # Reported steps are not replayed as a graph, all others may be.
+    assert graphed == [0, 0, 2, 2, 4, 4, 4, 4]
 
 
 def test_every_counts_the_steps_of_the_optimiser_also_after_a_resume():

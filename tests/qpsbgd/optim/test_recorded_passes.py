@@ -1,14 +1,13 @@
 import warnings
-from functools import partial
 
 import pytest
 import torch
+from small_networks import printed
 from torch import nn
 
-import qpsbgd
 from qpsbgd.nn import BinaryLinear
 
-QPSBGD = partial(qpsbgd.QPSBGD, projection="spins")
+QPSBGD = printed
 
 
 def small_model():

@@ -45,3 +45,9 @@ def test_indices_that_never_come_are_variables_without_coefficients(write):
     problem = read_problem(write("p.coo", "2 4 1\n"))
     assert problem.labels == (0, 1, 2, 3, 4)
     assert np.diff(problem.model.indptr).tolist() == [0, 0, 1, 0, 1]
+
+
+def test_a_comment_that_only_resembles_a_vartype_is_refused(tmp_path):
+    (tmp_path / "p.coo").write_text("# vartpye=SPIN\n0 1 1\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"line 1: a comment that names SPIN must be `# vartype=SPIN`"):
+        read_problem(tmp_path / "p.coo")

@@ -104,6 +104,8 @@ def test_the_caller_may_change_its_arrays_afterwards():
         ((2, [0, 0], [1, 1], [1.7e308, 1.7e308]), "their sums overflow"),
         ((2, [0], [1], [1.0], [1.0]), r"linear must have shape \(n,\) = \(2,\), got \(1,\)"),
         ((2, [0], [1], [1.0], None, np.inf), "offset must be finite"),
+        ((2, [0], [1], [1.0], None, [1.0]), r"offset must have 0 dimension\(s\), got shape \(1,\)"),
+        ((2, [0], [1], [1.0], [[1.0, 2.0]]), r"linear must have 1 dimension\(s\), got shape \(1, 2\)"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:overflow")

@@ -102,12 +102,38 @@ def test_a_finished_run_is_not_paid_for_again_under_another_limit(tmp_path):
     assert calls == [1]
 
 
-def test_a_damaged_result_is_refused_with_its_path(tmp_path):
-    results([{"x": 1}], tmp_path)
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: "{",
+        lambda text: text.replace('"square": 9', '"square": 8'),
+        lambda text: text.replace('"square"', '"squarf"'),
+        lambda text: text.replace('"result"', '"resulu"'),
+        lambda text: json.dumps({key: value for key, value in json.loads(text).items() if key != "sha256"}),
+    ],
+    ids=["cut", "digit", "name", "key", "no checksum"],
+)
+def test_a_damaged_run_is_named_and_done_again(tmp_path, damage):
+    results([{"x": 3}], tmp_path)
     (path,) = tmp_path.glob("*.json")
-    path.write_text("{", encoding="utf-8")
-    with pytest.raises(ValueError, match="delete it"):
-        results([{"x": 1}], tmp_path)
+    whole = path.read_text(encoding="utf-8")
+    path.write_text(damage(whole), encoding="utf-8")
+    with pytest.raises(ValueError, match=rf"{path.name} is damaged.*qpsbgd run toy"):
+        kept_results(square, [{"x": 3}], experiment="toy", folder=tmp_path)
+    with pytest.warns(UserWarning, match=rf"{path.name} is damaged.*the run with x 3 is done again"):
+        (done,) = results([{"x": 3}], tmp_path).values()
+    assert not done.reused and done.result["square"] == 9
+    assert kept_results(square, [{"x": 3}], experiment="toy", folder=tmp_path)[0]["square"] == 9
+
+
+def test_no_flipped_bit_of_a_kept_run_goes_unnoticed(tmp_path):
+    results([{"x": 3}], tmp_path)
+    (path,) = tmp_path.glob("*.json")
+    whole = path.read_bytes()
+    for bit in range(0, 8 * len(whole), 13):
+        path.write_bytes(whole[: bit // 8] + bytes([whole[bit // 8] ^ 1 << bit % 8]) + whole[bit // 8 + 1 :])
+        with pytest.raises(ValueError, match="is damaged"):
+            kept_results(square, [{"x": 3}], experiment="toy", folder=tmp_path)
 
 
 def test_results_say_what_they_were_made_with_and_how_long_they_took(tmp_path):

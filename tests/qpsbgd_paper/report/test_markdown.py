@@ -49,3 +49,12 @@ def test_a_study_links_its_figures_and_has_no_word_of_seeds_or_methods(study, to
     assert "### Rows\n\n| n | tiles |" in text
     assert "One seed" not in text and "10 s of computing" in text
     assert ".svg" not in markdown([study])
+
+
+def test_verdicts_and_commands_are_shown_as_they_are(toy):
+    toy["claims"][0]["verdict"] = "<img src=x> | **maybe**"
+    toy["command"] = "qpsbgd run toy\n\n<script>alert(1)</script>\x1b[31m"
+    text = markdown([toy])
+    assert "\n<script" not in text and "\x1b" not in text
+    assert "    qpsbgd run toy <script>alert(1)</script>\\x1b[31m\n" in text, "one line, which markdown shows as code"
+    assert text.count(r"\<img src=x> \| \*\*maybe\*\*") == 2

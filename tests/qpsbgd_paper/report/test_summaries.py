@@ -1,13 +1,37 @@
-import json
+import hashlib
 
 import pytest
 
+from qpsbgd.atomic import sealed
 from qpsbgd_paper.report.summaries import check, file_name, read_summary
+
+
+def with_seal(rest):
+    """A file with a right checksum, whatever its content."""
+    return b'{"sha256": "%s", %s' % (hashlib.sha256(rest).hexdigest().encode(), rest)
 
 
 @pytest.mark.parametrize(
     "name",
-    ["../x", "/etc/x", "a/b", "a\\b", "x\0y", "", ".", "..", ".hidden", "a" * 300, "a b", "ü", "C:x", "x\n"],
+    [
+        "../x",
+        "/etc/x",
+        "a/b",
+        "a\\b",
+        "x\0y",
+        "",
+        ".",
+        "..",
+        ".hidden",
+        "a" * 300,
+        "a b",
+        "ü",
+        "C:x",
+        "x\n",
+        "con",
+        "NUL.x",
+        "lpt1",
+    ],
 )
 def test_a_name_that_leads_out_of_the_folder_is_refused(name, study, toy, tmp_path):
     with pytest.raises(ValueError, match="cannot be part of a file name"):
@@ -15,7 +39,7 @@ def test_a_name_that_leads_out_of_the_folder_is_refused(name, study, toy, tmp_pa
     study["figures"][0]["name"] = name
     path = tmp_path / "study.json"
     for summary in (study, {**toy, "experiment": name}, {**toy, "series": [{"key": name, "label": "x"}]}):
-        path.write_text(json.dumps(summary), encoding="utf-8")
+        path.write_bytes(sealed(summary))
         with pytest.raises(ValueError, match="cannot be part of a file name") as refused:
             read_summary(path)
         assert str(path) in str(refused.value) and "\n" not in str(refused.value)
@@ -28,21 +52,27 @@ def test_names_that_experiments_have_are_taken():
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"", "Expecting value"),
-        (b'{"experiment": "toy", "ti', "Unterminated"),
-        (b"\xff\xfe\x00", "utf-8"),
-        (b"[" * 100_000, "recursion"),
-        (b"[1, 2]", "a list, not an object"),
-        (b"null", "null, not an object"),
-        (b"3", "a number, not an object"),
-        (b"{}", "'experiment' is missing"),
-        (b'{"experiment": "toy"}', "'title' is missing"),
-        (b'{"experiment": 3, "title": "T"}', "'experiment' must be a text, not a number"),
-        (b'{"experiment": "toy", "title": "T", "cases": 7}', "'cases' must be a list, not a number"),
-        (b'{"experiment": "toy", "title": "T", "cases": [{"label": "a"}]}', r"'cases\[0\].rows' is missing"),
-        (b'{"experiment": "toy", "title": "T", "figures": [{"name": "x"}]}', r"'figures\[0\].title' is missing"),
-        (b'{"experiment": "toy", "title": "T", "claims": ["yes"]}', r"'claims\[0\]' must be an object, not a text"),
-        (b'{"experiment": "toy", "title": "T", "tables": [{"title": "", "head": [], "body": [3]}]}', "must be a list"),
+        (b"", "must begin with"),
+        (b'{"experiment": "toy", "title": "T"}', "must begin with"),
+        (sealed({"experiment": "toy", "title": "T"})[:-9], "its checksum does not fit"),
+        (b"\xff\xfe\x00", "must begin with"),
+        (with_seal(b'"a": ' + b"[" * 100_000), "recursion"),
+        (with_seal(b'"a": \xff}'), "not JSON"),
+        (b"[1, 2]", "must begin with"),
+        (sealed({"no": 1}), "'experiment' is missing"),
+        (sealed({"experiment": "toy"}), "'title' is missing"),
+        (sealed({"experiment": 3, "title": "T"}), "'experiment' must be a text, not a number"),
+        (sealed({"experiment": "toy", "title": "T", "cases": 7}), "'cases' must be a list, not a number"),
+        (sealed({"experiment": "toy", "title": "T", "cases": [{"label": "a"}]}), r"'cases\[0\].rows' is missing"),
+        (sealed({"experiment": "toy", "title": "T", "figures": [{"name": "x"}]}), r"'figures\[0\].title' is missing"),
+        (
+            sealed({"experiment": "toy", "title": "T", "claims": ["yes"]}),
+            r"'claims\[0\]' must be an object, not a text",
+        ),
+        (
+            sealed({"experiment": "toy", "title": "T", "tables": [{"title": "", "head": [], "body": [3]}]}),
+            "must be a list",
+        ),
     ],
 )
 def test_a_damaged_or_foreign_file_gets_one_line_that_names_it(content, reason, tmp_path):
@@ -71,5 +101,14 @@ def test_null_is_a_figure_that_is_not_finite(toy, study, tmp_path):
     row["values"]["score"] = [None, 0.5]
     row["curves"]["curve"]["mean"][1] = row["curves"]["curve"]["deviation"][1] = None
     for summary in (toy, study):
-        (tmp_path / "x.json").write_text(json.dumps(summary), encoding="utf-8")
+        (tmp_path / "x.json").write_bytes(sealed(summary))
         assert read_summary(tmp_path / "x.json") == summary
+
+
+def test_no_flipped_bit_of_a_summary_goes_unnoticed(toy, tmp_path):
+    whole = sealed(toy)
+    for bit in range(0, 8 * len(whole), 1 + len(whole) // 40):
+        damaged = whole[: bit // 8] + bytes([whole[bit // 8] ^ 1 << bit % 8]) + whole[bit // 8 + 1 :]
+        (tmp_path / "x.json").write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"x\.json is not a result of `qpsbgd run`"):
+            read_summary(tmp_path / "x.json")

@@ -3,7 +3,7 @@
 chips, tiles, packing         a chip's graph, disjoint cliques on it, columns on the cliques
 plans, reads                  columns to submissions, and answers to solutions
 submissions, recordings       the connection, and the file that remembers what went over it
-budget, session               what was spent, and what else a solver holds while it runs
+budget, ledger, session       limits, what was spent, and what else a solver holds while it runs
 service_solver                options and life of every solver here; chip_solver and hybrid_solver build on it
 dwave, virtual_qpu, leap_hybrid, replay     the solvers that `make_solver` knows
 """

@@ -1,13 +1,13 @@
-"""What submissions cost: estimates before anything is sent, a count of what was or may be charged, and its limit."""
+"""What submissions cost: estimates before anything is sent, and a limit on what was or may be charged."""
 
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
 
+from qpsbgd.solvers.annealer.ledger import Counts, Ledger
 from qpsbgd.solvers.options import COUNT
 
 Shape = tuple[int, int]
@@ -43,15 +43,13 @@ class Estimate:
         return Estimate(self.submissions * steps, self.qpu_seconds * steps)
 
 
-def charged(timing: Mapping[str, Any], *, estimate: float) -> float:
-    """Seconds to count for an answer: the larger of what the service reports in microseconds and of the estimate.
+def charged(timing: Mapping[str, float], *, estimate: float) -> float:
+    """Seconds to count for an answer: the largest of what the service reports in microseconds and of the estimate.
 
     A limit on money must not depend on a report that may be missing, NaN, negative or in the wrong unit.
     """
-    reported = timing.get("charge_time", timing.get("qpu_access_time"))
-    if reported is None or not 0 <= reported < math.inf:
-        return estimate
-    return max(float(reported) * 1e-6, estimate)
+    reported = (timing.get(name, 0.0) * 1e-6 for name in ("charge_time", "qpu_access_time"))
+    return max(estimate, *(seconds if 0 <= seconds < math.inf else 0.0 for seconds in reported))
 
 
 @dataclass(eq=False)
@@ -67,39 +65,34 @@ class Bill:
     sent: bool = False
 
 
-class Ledger:
-    """Submissions and QPU time that were charged or may be, counted before they are sent, and kept within a limit.
+class Budget:
+    """Counts submissions in a ledger before they are sent, and keeps them within a limit.
 
-    The count never falls, except by submissions that the service did not take. A solver's copies in one process share
-    their ledger, and so may threads.
+    The count never falls, except by submissions that the service did not take. A solver's copies share their ledger,
+    and so may threads and processes.
 
     Args:
+        ledger: Where to count; None counts anew, in memory.
         limit: Most seconds of QPU time; None for no limit.
-
-    Attributes:
-        recorded: Answers of the solver's recording that are counted already; those are not counted when given again.
     """
 
-    def __init__(self, limit: float | None = None) -> None:
-        self.recorded = 0
+    def __init__(self, ledger: Ledger | None = None, *, limit: float | None = None) -> None:
+        self._ledger = Ledger() if ledger is None else ledger
         self._limit = limit
-        self._submissions, self._seconds = 0, 0.0
-        self._open: list[Bill] = []
-        self._lock = threading.Lock()
 
     @property
     def submissions(self) -> int:
         """Problems sent, or about to be."""
-        return self._submissions + len(self._open)
+        return self._ledger.submissions
 
     @property
     def qpu_seconds(self) -> float:
         """QPU time of these problems; an estimate where no answer came."""
-        return self._seconds + sum(bill.seconds for bill in self._open)
+        return self._ledger.qpu_seconds
 
     def check(self, cost: Estimate) -> None:
         """Raise `BudgetSpent` where a step of that cost would pass the limit."""
-        self._refuse_beyond(cost.qpu_seconds, "the next step", "nothing was sent or changed")
+        self._refuse_beyond(self.qpu_seconds, cost.qpu_seconds, "the next step", "nothing was sent or changed")
 
     def reserve(self, seconds: Sequence[float]) -> list[Bill]:
         """Count submissions of these estimates, all or none, before they are sent.
@@ -111,52 +104,60 @@ class Ledger:
         for each in seconds:
             if not 0 < each < math.inf:
                 raise ValueError(f"a submission's estimated QPU time must be positive and finite, got {each} s")
-        with self._lock:
+        with self._ledger.changing() as counts:
             self._refuse_beyond(
-                sum(seconds), f"the next {len(seconds)} of this step's submissions", "they are not sent"
+                counts.qpu_seconds,
+                sum(seconds),
+                f"the next {len(seconds)} of this step's submissions",
+                "they are not sent",
             )
-            bills = [Bill(each) for each in seconds]
-            self._open += bills
-        return bills
+            counts.submissions += len(seconds)
+            counts.qpu_seconds += sum(seconds)
+        return [Bill(each) for each in seconds]
 
     def settle(self, bill: Bill, seconds: float) -> None:
         """The answer came, and this is what it cost."""
-        with self._lock:
-            self._open.remove(bill)
-            self._count(seconds)
+        with self._ledger.changing() as counts:
+            counts.qpu_seconds += seconds - bill.seconds
 
     def give_up(self, bills: Iterable[Bill]) -> None:
-        """No more answers will come: what was sent stays counted by its estimate, the rest is not counted."""
-        with self._lock:
-            for bill in bills:
-                if bill in self._open:
-                    self._open.remove(bill)
-                    if bill.sent:
-                        self._count(bill.seconds)
+        """No more answers will come: what was sent stays counted, the rest is not counted; once per bill."""
+        unsent = [bill.seconds for bill in bills if not bill.sent]
+        if unsent:
+            with self._ledger.changing() as counts:
+                counts.submissions -= len(unsent)
+                counts.qpu_seconds = max(0.0, counts.qpu_seconds - sum(unsent))
 
-    def count_recorded(self, number: int, seconds: float) -> None:
-        """Count the recording's answer of that number, from 1, unless it is counted already."""
-        with self._lock:
-            if number > self.recorded:
-                self.recorded = number
-                self._count(seconds)
+    def count_recorded(self, recording: Path, number: int, seconds: float) -> None:
+        """Count a recording's answer of that number, from 1, unless it is counted already."""
+        with self._ledger.changing() as counts:
+            if number > counts.recorded.get(_key(recording), 0):
+                counts.recorded[_key(recording)] = number
+                counts.submissions += 1
+                counts.qpu_seconds += seconds
 
-    def raise_to(self, submissions: int, seconds: float, *, recorded: int) -> None:
+    def mark_recorded(self, recording: Path, number: int) -> None:
+        """The recording's answers up to that number came live, and are counted."""
+        with self._ledger.changing() as counts:
+            counts.recorded[_key(recording)] = number
+
+    def raise_to(self, submissions: int, seconds: float, *, recorded: Mapping[Path, int]) -> None:
         """Go on from the count of a saved run, unless more is counted already."""
-        with self._lock:
-            self._submissions = max(self._submissions, submissions)
-            self._seconds = max(self._seconds, seconds)
-            self.recorded = max(self.recorded, recorded)
+        saved = Counts(submissions, seconds, {_key(recording): number for recording, number in recorded.items()})
+        with self._ledger.changing() as counts:
+            counts.submissions = max(counts.submissions, saved.submissions)
+            counts.qpu_seconds = max(counts.qpu_seconds, saved.qpu_seconds)
+            for key, number in saved.recorded.items():
+                counts.recorded[key] = max(counts.recorded.get(key, 0), number)
 
-    def _count(self, seconds: float) -> None:
-        self._submissions += 1
-        self._seconds += seconds
-
-    def _refuse_beyond(self, seconds: float, what: str, outcome: str) -> None:
+    def _refuse_beyond(self, spent: float, seconds: float, what: str, outcome: str) -> None:
         # A limit that is a multiple of the estimate must not fail by rounding.
-        if self._limit is not None and self.qpu_seconds + seconds > self._limit * (1 + 1e-9):
+        if self._limit is not None and spent + seconds > self._limit * (1 + 1e-9):
             raise BudgetSpent(
                 f"{what} would take {seconds:.3g} s of QPU time and pass max_qpu_seconds = {self._limit:g}, of which "
-                f"{self.qpu_seconds:.3g} are spent; {outcome}: save the run, and resume it with a larger "
-                "max_qpu_seconds"
+                f"{spent:.3g} are spent; {outcome}: save the run, and resume it with a larger max_qpu_seconds"
             )
+
+
+def _key(recording: Path) -> str:
+    return str(recording.resolve())

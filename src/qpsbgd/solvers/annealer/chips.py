@@ -118,10 +118,27 @@ class Chip:
 
     @classmethod
     def from_description(cls, description: Mapping[str, Any]) -> Chip:
-        """The chip that `described` describes."""
+        """The chip that `described` describes.
+
+        Raises:
+            KeyError: There are no couplers.
+            TypeError: Something else is missing or left over, or has another type.
+            ValueError: A number does not fit, or a coupler joins other qubits than those of the chip.
+        """
         lists = {name: tuple(value) for name, value in description.items() if isinstance(value, list)}
-        lists["couplers"] = tuple((int(a), int(b)) for a, b in description["couplers"])
-        return cls(**{**description, **lists})
+        lists["couplers"] = tuple((a, b) for a, b in description["couplers"])
+        chip = cls(**{**description, **lists})
+        if not isinstance(chip.name, str) or chip.topology not in TOPOLOGIES:
+            raise ValueError(f"a chip must have a name and one of the topologies {', '.join(TOPOLOGIES)}")
+        if not all(type(number) is int and 0 <= number < 2**31 for number in (*chip.qubits, *chip.shape)):
+            raise ValueError("a chip's qubits and shape must be whole numbers")
+        ends = [qubit for pair in chip.couplers for qubit in pair]
+        if not all(type(qubit) is int for qubit in ends) or not set(chip.qubits).issuperset(ends):
+            raise ValueError("a chip's couplers must join its qubits")
+        for low, high in (chip.h_range, chip.j_range, chip.chain_range, chip.qubit_range, chip.group_range):
+            if not low <= 0 <= high:
+                raise ValueError("a chip's ranges must go from a number up to 0 to one from 0")
+        return chip
 
     @functools.cached_property
     def tilings(self) -> dict[Any, Any]:

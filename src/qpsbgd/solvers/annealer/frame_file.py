@@ -12,7 +12,6 @@ import json
 import mmap
 import os
 import struct
-import zipfile
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,10 +21,12 @@ from typing import Any
 import numpy as np
 
 from qpsbgd.atomic import writing
+from qpsbgd.compressed import Arrays, inflated
 
 _MAGIC = b"qpsbgd-chip-record-2\n"
 _HEAD = struct.Struct("<8sQ32s")  # kind, bytes of the body, their SHA-256; a CRC-32 of these three follows
 _HEAD_SIZE = _HEAD.size + 4
+_MOST_META = 1 << 24  # bytes of JSON: a chip with 40,000 couplers takes one megabyte
 
 Array = np.ndarray[Any, Any]
 
@@ -72,6 +73,8 @@ class FrameFile:
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
                 at, self._size = len(_MAGIC), len(data)
                 while (head := _head(data, at)) is not None and head.end <= self._size:
+                    if head.kind not in self._kinds:
+                        raise self.damaged(at, f"there are no frames of kind {head.kind!r}")
                     found.append((head.kind, at))
                     at = head.end
                 if head is None and self._good_frame_after(at, data):
@@ -88,16 +91,15 @@ class FrameFile:
             if head is None or not _good(data, at):
                 raise self.damaged(at)
             body = data[head.begin : head.end]
-        split = 4 + struct.unpack("<I", body[:4])[0]
-        meta: dict[str, Any] = json.loads(zlib.decompress(body[4:split]))
-        rest = body[split:]
-        if not rest:
-            return meta, {}
+        split = 4 + int.from_bytes(body[:4], "little")
         try:
-            with np.load(io.BytesIO(rest), allow_pickle=False) as arrays:
-                return meta, dict(arrays)
-        except (ValueError, zipfile.BadZipFile) as error:
-            raise self.damaged(at) from error
+            meta = json.loads(inflated(body[4:split], most=_MOST_META))
+            arrays = dict(Arrays(io.BytesIO(body[split:]), as_stored=True)) if body[split:] else {}
+        except (MemoryError, RecursionError, ValueError) as error:
+            raise self.damaged(at, str(error)) from error
+        if not isinstance(meta, dict):
+            raise self.damaged(at, f"its content must be an object, got {type(meta).__name__}")
+        return meta, arrays
 
     def append(self, kind: str, meta: Mapping[str, Any], **arrays: Array) -> int:
         """Add a frame after the last good one; returns where it begins."""
@@ -119,9 +121,9 @@ class FrameFile:
                 self._size = os.fstat(file.fileno()).st_size
         return at
 
-    def damaged(self, at: int) -> RecordingError:
+    def damaged(self, at: int, reason: str = "its checksum is wrong") -> RecordingError:
         """The error for damage at that byte."""
-        return RecordingError(f"{self.path} is damaged at byte {at}; use another copy of it")
+        return RecordingError(f"{self.path} is damaged at byte {at} ({reason}); use another copy of it")
 
     def _begin(self, frame: bytes) -> int:
         if self.path.exists():
@@ -162,7 +164,7 @@ def _head(data: mmap.mmap, at: int) -> _Head | None:
     if len(head) < _HEAD_SIZE or zlib.crc32(head[: _HEAD.size]) != struct.unpack("<I", head[_HEAD.size :])[0]:
         return None
     kind, length, digest = _HEAD.unpack(head[: _HEAD.size])
-    return _Head(kind.rstrip(b"\0").decode(), at + _HEAD_SIZE, at + _HEAD_SIZE + length, digest)
+    return _Head(kind.rstrip(b"\0").decode("ascii", "replace"), at + _HEAD_SIZE, at + _HEAD_SIZE + length, digest)
 
 
 def _good(data: mmap.mmap, at: int) -> bool:

@@ -9,11 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from qpsbgd.solvers.annealer.budget import Ledger
+from qpsbgd.solvers.annealer.budget import Budget
 from qpsbgd.solvers.annealer.frame_file import FrameFile, RecordingError
 from qpsbgd.solvers.annealer.submissions import Answer, Link, Submission
+from qpsbgd.solvers.options import AT_LEAST_ONE, COUNT, POSITIVE
 
 Chains = list[list[list[int]]]
+
+_ANSWER = {"digest": str, "structure": str, "parameters": dict, "timing": dict, "seconds": object, "shape": list}
 
 
 class Recording(Link):
@@ -48,13 +51,13 @@ class Recording(Link):
     def __len__(self) -> int:
         return len(self._answers)
 
-    def answers(self, problems: Sequence[Submission], ledger: Ledger) -> Iterator[Answer]:
+    def answers(self, problems: Sequence[Submission], budget: Budget) -> Iterator[Answer]:
         """Recorded answers first, then live ones; each counts once, however often it is given."""
         known = max(0, min(len(problems), len(self) - self._position))
         for problem in problems[:known]:
             answer = self._recorded(problem)
             self._position += 1
-            ledger.count_recorded(self._position, answer.seconds)
+            budget.count_recorded(self.path, self._position, answer.seconds)
             yield answer
         rest = problems[known:]
         if rest and self._live is None:
@@ -66,9 +69,10 @@ class Recording(Link):
                     else ""
                 )
             )
-        for problem, answer in zip(rest, self._live.answers(rest, ledger) if self._live else (), strict=True):
+        for problem, answer in zip(rest, self._live.answers(rest, budget) if self._live else (), strict=True):
             self._add(problem, answer)
-            self._position = ledger.recorded = len(self)
+            self._position = len(self)
+            budget.mark_recorded(self.path, self._position)
             yield answer
 
     def keep_tiles(self, spins: int, chains: Chains) -> None:
@@ -85,7 +89,7 @@ class Recording(Link):
         """
         for at in self._structures.values():
             self._file.read(at)
-        return sum(float(self._file.read(at)[0]["seconds"]) for at in self._answers)
+        return sum(self._answer(at)[1].seconds for at in self._answers)
 
     @property
     def torn(self) -> int:
@@ -103,7 +107,7 @@ class Recording(Link):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on after as many answers."""
-        position = state.get("position", 0)
+        position = COUNT.checked("position", state.get("position", 0))
         if not 0 <= position <= len(self):
             raise RecordingError(
                 f"the run was saved after answer {position}, but {self.path} has {len(self)} answers; "
@@ -112,16 +116,42 @@ class Recording(Link):
         self._position = position
 
     def _recorded(self, problem: Submission) -> Answer:
-        meta, arrays = self._file.read(self._answers[self._position])
+        meta, answer = self._answer(self._answers[self._position])
         if meta["digest"] != problem.digest:
             raise RecordingError(
                 f"answer {self._position} of {self.path} belongs to another problem: "
                 f"{self._difference(problem, meta)}; replay with the data, seeds and options of the recorded run, or "
                 "record into a new file"
             )
-        reads, qubits = meta["shape"]
-        bits = np.unpackbits(arrays["spins"], axis=1, count=qubits)[:reads]
-        return Answer(2 * bits.astype(np.int8) - 1, meta["timing"], meta["seconds"])
+        if answer.spins.shape[1] != len(problem.qubits):
+            raise RecordingError(
+                f"answer {self._position} of {self.path} must have {len(problem.qubits)} qubits as its problem has, "
+                f"got {answer.spins.shape[1]}; use another copy of it"
+            )
+        return answer
+
+    def _answer(self, at: int) -> tuple[dict[str, Any], Answer]:
+        """The frame of an answer, its parts checked: a file may have a right checksum and be made by hand."""
+        meta, arrays = self._meta(at, _ANSWER)
+        try:
+            seconds = POSITIVE.checked("seconds", meta["seconds"])
+            reads, qubits = (AT_LEAST_ONE.checked("reads and qubits", number) for number in meta["shape"])
+            timing = {name: float(value) for name, value in meta["timing"].items()}
+            spins = arrays["spins"]
+            if spins.dtype != np.uint8 or spins.shape != (reads, -(-qubits // 8)):
+                raise ValueError(f"spins must be {reads} × {qubits} bits, got shape {spins.shape} of {spins.dtype}")
+        except (KeyError, OverflowError, TypeError, ValueError) as error:
+            raise self._file.damaged(at, str(error)) from error
+        bits = np.unpackbits(spins, axis=1, count=qubits)
+        return meta, Answer(2 * bits.astype(np.int8) - 1, timing, seconds)
+
+    def _meta(self, at: int, parts: Mapping[str, type]) -> tuple[dict[str, Any], Mapping[str, Any]]:
+        """The frame at that byte, if its content has these parts."""
+        meta, arrays = self._file.read(at)
+        for name, kind in parts.items():
+            if not isinstance(meta.get(name), kind):
+                raise self._file.damaged(at, f"{name} must be of type {kind.__name__}, got {meta.get(name)!r:.40}")
+        return meta, arrays
 
     def _difference(self, problem: Submission, meta: dict[str, Any]) -> str:
         if meta["structure"] != problem.structure:
@@ -164,9 +194,9 @@ class Recording(Link):
             elif kind == "answer":
                 self._answers.append(at)
             elif kind == "graph":
-                self._structures[self._file.read(at)[0]["digest"]] = at
+                self._structures[self._meta(at, {"digest": str})[0]["digest"]] = at
             elif kind == "tiles":
-                meta = self._file.read(at)[0]
+                meta = self._meta(at, {"spins": int, "chains": list})[0]
                 self.tiles[meta["spins"]] = meta["chains"]
         if header is None:
             raise RecordingError(

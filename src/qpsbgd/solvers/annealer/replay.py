@@ -12,11 +12,12 @@ from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver
 from qpsbgd.solvers.annealer.chip_solver import DECIDING, ChipSolver
 from qpsbgd.solvers.annealer.chips import Chip
-from qpsbgd.solvers.annealer.hybrid_solver import HybridSolver
+from qpsbgd.solvers.annealer.hybrid_solver import LIMITS, HybridSolver
 from qpsbgd.solvers.annealer.recordings import Recording, RecordingError
 from qpsbgd.solvers.annealer.service_solver import ServiceSolver
 from qpsbgd.solvers.annealer.submissions import Link, Live
 from qpsbgd.solvers.annealer.tiles import Tile
+from qpsbgd.solvers.options import POSITIVE
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,12 +41,15 @@ class Replay(Solver):
         try:
             if header["solver"] == "leap-hybrid":
                 options = {name: header[name] for name in ("time_limit", "descent")}
-                inner = _HybridFromFile(**options, limits=dict(header["limits"]), record=path)
+                inner = _HybridFromFile(**options, limits=_limits(header["limits"]), record=path)
             else:
                 options = {name: header[name] for name in DECIDING}
                 inner = _ChipFromFile(**options, described=Chip.from_description(header["chip"]), record=path)
-        except (KeyError, TypeError, ValueError) as error:
-            raise RecordingError(f"{self.path} does not say with which chip and options it was recorded") from error
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise RecordingError(
+                f"{self.path} must say with which chip and options it was recorded, but does not: {error!r:.200}; use "
+                "another copy of it"
+            ) from error
         object.__setattr__(self, "_inner", inner)
 
     def solve(self, family: QuboFamily) -> Solution:
@@ -108,3 +112,13 @@ class _HybridFromFile(_FromFile, HybridSolver):
 
     def _new_sampler(self) -> tuple[Any, bool]:
         return SimpleNamespace(properties=self.limits, parameters={}), False
+
+
+def _limits(described: dict[str, Any]) -> dict[str, Any]:
+    """The service's limits in a header; raises where they are none."""
+    numbers = [described[name] for name in LIMITS[1:] if described.get(name) is not None]
+    for number in (*numbers, *(number for pair in described[LIMITS[0]] for number in pair)):
+        POSITIVE.checked("a limit", number)
+    if any(len(pair) != 2 for pair in described[LIMITS[0]]) or not described[LIMITS[0]]:
+        raise ValueError(f"{LIMITS[0]} must be pairs of a number of variables and seconds")
+    return dict(described)

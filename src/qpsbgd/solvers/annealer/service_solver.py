@@ -1,6 +1,6 @@
 """Solvers that send problems to a service: frozen options, and a session with the connection, the count and the place.
 
-What counts against `max_qpu_seconds` is in `budget.Ledger`.
+What counts against `max_qpu_seconds` is in `budget.Budget`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver
-from qpsbgd.solvers.annealer.budget import Estimate, Ledger, Shape
+from qpsbgd.solvers.annealer.budget import Budget, Estimate, Shape
+from qpsbgd.solvers.annealer.ledger import Ledger
 from qpsbgd.solvers.annealer.recordings import Recording
 from qpsbgd.solvers.annealer.session import Session
 from qpsbgd.solvers.annealer.submissions import Answer, Link, Live, Submission
@@ -28,26 +29,30 @@ class ServiceSolver(Solver):
     """Solves families on a service, and counts what that costs.
 
     The connection is opened at the first family and kept open until `close`, or the end of a `with` block. Threads may
-    share a solver; they take turns. A copy opens a connection of its own but counts together with the original, so the
-    limit holds for both; a pickled solver keeps the count so far and then counts independently.
+    share a solver; they take turns. Copies, also those with other options (`dataclasses.replace`), open connections of
+    their own but count together with the original. A pickled solver keeps the count so far and then counts
+    independently, unless its ledger is a file.
 
     Args:
         max_qpu_seconds: Most seconds of QPU time; submissions that would pass it raise `BudgetSpent` and are not sent.
             All submissions that were charged or may have been count, from the start of the run that the solver
             resumes: an answer by the larger of the service's report and the estimate, a lost answer and every retry by
             the estimate. A checkpoint from before an interrupted step does not know what that step had sent.
+        ledger: A `Ledger` or the path of one: all solvers with the same ledger, in any process, count together, and
+            each refuses what would pass its own `max_qpu_seconds`. None counts for this solver and its copies.
         retries: How often to send a problem again after a passing fault.
         record: File to write all problems and answers to; see `recordings.Recording`.
     """
 
     max_qpu_seconds: float | None = None
+    ledger: Ledger | str | Path | None = field(default=None, repr=False)
     retries: int = 3
     record: str | Path | None = None
     _session: Session = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_options(self, max_qpu_seconds=POSITIVE_OR_NONE, retries=COUNT)
-        self._set_session(Session(Ledger(self.max_qpu_seconds)))
+        self._begin()
 
     @property
     @abstractmethod
@@ -69,12 +74,12 @@ class ServiceSolver(Solver):
     @property
     def submissions(self) -> int:
         """Problems sent so far, retries included."""
-        return self._session.ledger.submissions
+        return self._session.budget.submissions
 
     @property
     def qpu_seconds(self) -> float:
         """QPU time that they were or may have been charged for."""
-        return self._session.ledger.qpu_seconds
+        return self._session.budget.qpu_seconds
 
     def solve(self, family: QuboFamily) -> Solution:
         """The best read of every column."""
@@ -83,7 +88,7 @@ class ServiceSolver(Solver):
     def check_budget(self, shapes: Sequence[Shape], *, steps: int = 1) -> None:
         """Raise `BudgetSpent` where that many steps with layers of these shapes would pass `max_qpu_seconds`."""
         if self.max_qpu_seconds is not None:
-            self._session.ledger.check(self.estimate(shapes) * steps)
+            self._session.budget.check(self.estimate(shapes) * steps)
 
     def connect(self) -> Any:
         """The sampler in use; opens the connection, unless it is open."""
@@ -109,25 +114,32 @@ class ServiceSolver(Solver):
             raise ValueError(f"{type(self).__name__} cannot go on from {sorted(state)}; was the solver changed?")
         place = dict(state.get("link", {}))
         self._session.place = place
-        self._session.ledger.raise_to(
-            int(state.get("submissions", 0)), float(state.get("qpu_seconds", 0.0)), recorded=place.get("position", 0)
-        )
+        recorded = {Path(self.record).expanduser(): place.get("position", 0)} if self.record is not None else {}
+        self._session.budget.raise_to(state.get("submissions", 0), state.get("qpu_seconds", 0.0), recorded=recorded)
 
     def __copy__(self: Self) -> Self:
-        return self._in_session(Session(self._session.ledger, place=self._session.place))
+        return self._in_session(Session(self._session.budget, place=self._session.place))
 
     def __deepcopy__(self: Self, memo: dict[int, Any]) -> Self:
         return self.__copy__()  # an open sampler cannot be copied, and all other options are immutable
 
     def __getstate__(self) -> dict[str, Any]:
         options = {each.name: getattr(self, each.name) for each in dataclasses.fields(self) if each.init}
+        options["ledger"] = options["ledger"].path
         return {"options": options, "state": self.state_dict()}
 
     def __setstate__(self, saved: dict[str, Any]) -> None:
         for name, value in saved["options"].items():
             object.__setattr__(self, name, value)
-        self._set_session(Session(Ledger(self.max_qpu_seconds)))
+        self._begin()
         self.load_state_dict(saved["state"])
+
+    def _begin(self) -> None:
+        if not isinstance(self.ledger, Ledger | str | Path | None):
+            raise TypeError(f"ledger must be a Ledger, the path of one or None, got {self.ledger!r}")
+        ledger = self.ledger if isinstance(self.ledger, Ledger) else Ledger(self.ledger)
+        object.__setattr__(self, "ledger", ledger)  # so that `dataclasses.replace` hands it on
+        self._set_session(Session(Budget(ledger, limit=self.max_qpu_seconds)))
 
     def _in_session(self: Self, session: Session, **changes: Any) -> Self:
         """The same solver in that session, with other options."""
@@ -157,7 +169,7 @@ class ServiceSolver(Solver):
 
     def _send(self, problems: Sequence[Submission]) -> list[Answer]:
         """The answers; every problem is counted before it is sent."""
-        return list(self._link().answers(problems, self._session.ledger))
+        return list(self._link().answers(problems, self._session.budget))
 
     def _used(self, answers: Sequence[Answer]) -> dict[str, Any]:
         """What these answers took, for the `stats` of a solution."""

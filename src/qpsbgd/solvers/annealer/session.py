@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar, cast
 
-from qpsbgd.solvers.annealer.budget import Ledger
+from qpsbgd.solvers.annealer.budget import Budget
 from qpsbgd.solvers.annealer.submissions import Link
 
 T = TypeVar("T")
@@ -17,12 +17,12 @@ class Session:
     """One connection to a service, opened when it is first needed, and the count of what was sent through it.
 
     Args:
-        ledger: What was spent.
+        budget: What was spent, and the limit.
         place: Where to go on in the recording: the `place` of another session.
     """
 
-    def __init__(self, ledger: Ledger, *, place: dict[str, Any] | None = None) -> None:
-        self.ledger = ledger
+    def __init__(self, budget: Budget, *, place: dict[str, Any] | None = None) -> None:
+        self.budget = budget
         self._place = place or {}
         self._opened: tuple[Any, Link] | None = None
         self._known: dict[Hashable, Any] = {}

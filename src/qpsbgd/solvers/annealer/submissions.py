@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from qpsbgd.solvers.annealer.budget import Bill, Ledger, charged
+from qpsbgd.solvers.annealer.budget import Bill, Budget, charged
 
 try:
     import dimod
@@ -36,6 +36,8 @@ _TRANSIENT = {
     "SolverOfflineError",
     "RetryCondition",
 }
+# Raised before anything is sent: the client compares the problem with the chip's graph first.
+_UNSENT = {"BinaryQuadraticModelStructureError", "InvalidProblemError"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,8 +105,8 @@ class Link(ABC):
     """Answers problems: a live connection, or a recording before one."""
 
     @abstractmethod
-    def answers(self, problems: Sequence[Submission], ledger: Ledger) -> Iterator[Answer]:
-        """The answers, one by one and in order; whatever may be charged is in the ledger before it is sent."""
+    def answers(self, problems: Sequence[Submission], budget: Budget) -> Iterator[Answer]:
+        """The answers, one by one and in order; whatever may be charged is counted before it is sent."""
 
     @abstractmethod
     def close(self) -> None:
@@ -133,9 +135,9 @@ class Live(Link):
     def __init__(self, sampler: Any, *, retries: int = 3, owned: bool = False) -> None:
         self._sampler, self._retries, self._owned = sampler, retries, owned
 
-    def answers(self, problems: Sequence[Submission], ledger: Ledger) -> Iterator[Answer]:
+    def answers(self, problems: Sequence[Submission], budget: Budget) -> Iterator[Answer]:
         """Sends all, then waits for one after the other."""
-        bills = ledger.reserve([problem.seconds for problem in problems])
+        bills = budget.reserve([problem.seconds for problem in problems])
         try:
             pending = [self._sent(problem, bill) for problem, bill in zip(problems, bills, strict=True)]
             for at, (problem, sent) in enumerate(zip(problems, pending, strict=True)):
@@ -148,15 +150,15 @@ class Live(Link):
                     except Exception as error:
                         if attempt == self._retries or not transient(error):
                             raise
-                    ledger.give_up([bills[at]])
-                    (bills[at],) = ledger.reserve([problem.seconds])
+                    budget.give_up([bills[at]])
+                    (bills[at],) = budget.reserve([problem.seconds])
                     time.sleep(2.0**attempt)
                     sent = self._sent(problem, bills[at])
                 seconds = charged(timing, estimate=problem.seconds)
-                ledger.settle(bills[at], seconds)
+                budget.settle(bills[at], seconds)
                 yield Answer(spins, timing, seconds)
         finally:
-            ledger.give_up(bills)
+            budget.give_up(bills)
 
     def _sent(self, problem: Submission, bill: Bill) -> Any:
         """The sampler's answer, which may still be on its way, or the passing fault that it met at once."""
@@ -170,8 +172,9 @@ class Live(Link):
             return self._sampler.sample(model, **parameters, **fixed)
         except Exception as error:
             if transient(error):
-                return error  # the service may have taken the problem before the fault
-            bill.sent = False
+                return error
+            # Any other error may have come after the service took the problem.
+            bill.sent = not _is_a(error, _UNSENT)
             raise
 
     def close(self) -> None:
@@ -182,7 +185,11 @@ class Live(Link):
 
 def transient(error: Exception) -> bool:
     """Whether the same submission may succeed a little later."""
-    return any(kind.__name__ in _TRANSIENT for kind in type(error).__mro__)
+    return _is_a(error, _TRANSIENT)
+
+
+def _is_a(error: Exception, names: set[str]) -> bool:
+    return any(kind.__name__ in names for kind in type(error).__mro__)
 
 
 def _read(samples: dimod.SampleSet, problem: Submission) -> tuple[Array, dict[str, float]]:

@@ -91,6 +91,29 @@ class Descent(Solver):
             stop=stop,
         )
 
+    def lower(self, couplings: Tensor, fields: Tensor, spins: Tensor, threshold: Tensor) -> None:
+        """One search on the CPU that lowers `spins` (m, n) in place, together with their fields.
+
+        Args:
+            couplings: 2 Q with a zero diagonal (n, n).
+            fields: s + couplings · spins, (m, n).
+            spins: One column of a family per row.
+            threshold: Smallest gains that count, (m,).
+        """
+        n = spins.shape[1]
+        limit = self.limit(n)
+        _lower(
+            couplings,
+            fields,
+            spins,
+            threshold,
+            max_flips=_most_flips(n, self.tabu) if limit is None else limit,
+            patience=self.tabu,
+            tenure=self.tenure,
+            seed=self.seed,
+            stop=None,
+        )
+
     def _kicked(self, family: QuboFamily, solution: Solution, generator: np.random.Generator, *, seed: int) -> Solution:
         distance = (solution.spins != sign_start(family)).sum(0)
         hard = (distance > family.num_spins / 8).nonzero()[:, 0]
@@ -149,17 +172,21 @@ def improved(
         stop: A flag from `deadline`; when it is set, every column on the CPU ends with its best spins so far.
     """
     if max_flips is None:
-        # Out of reach in exact arithmetic on sensible data; it ends an endless exchange of rounding errors.
-        max_flips = 100 * (len(spins) + patience) + 1000
+        max_flips = _most_flips(len(spins), patience)
     limits = {"max_flips": max_flips, "patience": patience, "tenure": tenure, "seed": seed}
     if spins.device.type == "cpu":
         return _search_compiled(family, spins, stop=stop, **limits)
-    if kernels := triton_kernels(family):
+    if kernels := triton_kernels(family.linear):
         spins, energies, _ = kernels.search(family, spins, **limits)
         unproven = torch.zeros(family.num_columns, dtype=torch.bool, device=spins.device)
         return Solution(spins, energies, unproven, {"solver": "descent", "path": "triton"})
     flips = kernels_torch.search(Landscape.of(family), spins, **limits)
     return Solution.of(family, spins, solver="descent", path="torch", flips=int(flips.sum()))
+
+
+def _most_flips(num_spins: int, patience: int) -> int:
+    """Out of reach in exact arithmetic on sensible data; it ends an endless exchange of rounding errors."""
+    return 100 * (num_spins + patience) + 1000
 
 
 def _search_compiled(
@@ -176,20 +203,38 @@ def _search_compiled(
     landscape = Landscape.of(family)
     # The kernels want one column's spins side by side in memory.
     fields, spins = landscape.fields(spins).T.contiguous(), spins.T.contiguous()
-    flips = kernels.search(
-        landscape.couplings.numpy(),
-        fields.numpy(),
-        spins.numpy(),
-        landscape.threshold.numpy(),
-        max_flips,
-        patience,
-        tenure,
-        seed,
-        NEVER if stop is None else stop,
-    )
+    limits = {"max_flips": max_flips, "patience": patience, "tenure": tenure, "seed": seed}
+    flips = _lower(landscape.couplings, fields, spins, landscape.threshold, stop=stop, **limits)
     stats: dict[str, Any] = {"solver": "descent", "path": "compiled", "flips": int(flips.sum())}
     if patience:
         return Solution.of(family, spins.T, **stats)
     # Few flips leave the fields exact enough: Σ gₖ (sₖ + fₖ) / 2 is the energy without the diagonal of Q.
     energies = 0.5 * (spins * (fields + family.linear.T)).sum(1) + family.quadratic.diagonal().sum() + family.offset
     return Solution(spins.T, energies, torch.zeros(family.num_columns, dtype=torch.bool), stats)
+
+
+def _lower(
+    couplings: Tensor,
+    fields: Tensor,
+    spins: Tensor,
+    threshold: Tensor,
+    *,
+    max_flips: int,
+    patience: int,
+    tenure: int,
+    seed: int,
+    stop: Array | None,
+) -> Array:
+    """Lower `spins` (m, n) in place, with their fields, by the compiled kernel; flips per column."""
+    flips: Array = kernels.search(
+        couplings.numpy(),
+        fields.numpy(),
+        spins.numpy(),
+        threshold.numpy(),
+        max_flips,
+        patience,
+        tenure,
+        seed,
+        NEVER if stop is None else stop,
+    )
+    return flips

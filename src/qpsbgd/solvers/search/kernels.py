@@ -33,6 +33,11 @@ def search(
     return flips
 
 
+def turn(couplings: Array, fields: Array, spins: Array, targets: Array) -> None:
+    """Flip every spin (m, n) that differs from its target, in place; fields follow."""
+    native.turn(couplings, fields, spins, targets, thread_count())
+
+
 def anneal(
     couplings: Array, fields: Array, spins: Array, temperatures: Array, threshold: Array, states: Array
 ) -> Array:

@@ -122,9 +122,8 @@ def _search(
     tl.store(flips_pointer + column, flips)
 
 
-def fits(family: QuboFamily) -> bool:
-    """Whether the kernels can take a family of this type and size."""
-    linear = family.linear
+def fits(linear: Tensor) -> bool:
+    """Whether the kernels can take a family with a linear part (n, m) of this type and size."""
     return linear.dtype == torch.float32 and len(linear) <= LARGEST and linear.numel() < 2**31
 
 

@@ -36,10 +36,20 @@ class Landscape:
         """The landscape of `family`."""
         if family.linear.device.type == "cpu":
             guard_fork()
-        couplings = 2 * family.quadratic.contiguous()
+        couplings, reach = cls.of_matrix(family.quadratic)
+        return cls(couplings, family.linear, cls.thresholds(reach, family.linear.abs().amax(0)))
+
+    @staticmethod
+    def of_matrix(quadratic: Tensor) -> tuple[Tensor, Tensor]:
+        """The couplings of a quadratic part (n, n), and the largest field that they can make."""
+        couplings = 2 * quadratic.contiguous()
         couplings.fill_diagonal_(0)
-        size = couplings.abs().sum(1).amax() + family.linear.abs().amax(0)
-        return cls(couplings, family.linear, 8 * torch.finfo(size.dtype).eps * size)
+        return couplings, torch.linalg.vector_norm(couplings, 1, dim=1).amax()
+
+    @staticmethod
+    def thresholds(reach: Tensor, largest: Tensor) -> Tensor:
+        """The smallest gain that counts, from the couplings' reach and the columns' largest linear terms."""
+        return 8 * torch.finfo(largest.dtype).eps * (reach + largest)
 
     def fields(self, spins: Tensor) -> Tensor:
         """The local fields of `spins`, both of shape (n, m)."""
@@ -51,20 +61,20 @@ def cooling(typical: float, *, hot: float, sweeps: int) -> np.ndarray[Any, Any]:
     return typical * np.concatenate([np.linspace(hot, COLD, sweeps), np.zeros(3)])
 
 
-def triton_kernels(family: QuboFamily) -> ModuleType | None:
-    """The Triton kernels, where they are installed and can take the family; None elsewhere."""
-    if not family.linear.is_cuda:
+def triton_kernels(linear: Tensor) -> ModuleType | None:
+    """The Triton kernels, where they are installed and can take a family with this linear part; None elsewhere."""
+    if not linear.is_cuda:
         return None
     try:
         from qpsbgd.solvers.search import kernels_triton
     except ImportError:
         return None
-    return kernels_triton if kernels_triton.fits(family) else None
+    return kernels_triton if kernels_triton.fits(linear) else None
 
 
 def sign_start(family: QuboFamily) -> Tensor:
     """sign(−s), the optimum when the gradient is large; shape (n, m)."""
-    if kernels := triton_kernels(family):
+    if kernels := triton_kernels(family.linear):
         start: Tensor = kernels.sign_start(family)
         return start
     return torch.where(family.linear <= 0, 1.0, -1.0).to(family.linear)

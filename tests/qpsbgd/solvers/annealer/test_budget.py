@@ -1,8 +1,11 @@
 """`max_qpu_seconds` is a promise about money: whatever may be charged is counted before it is sent."""
 
+import contextlib
 import copy
 import dataclasses
 import pickle
+import subprocess
+import sys
 import threading
 from types import SimpleNamespace
 
@@ -14,9 +17,10 @@ pytest.importorskip("minorminer")
 
 from qpsbgd.sampler import FamilySampler
 from qpsbgd.solvers.annealer import submissions
-from qpsbgd.solvers.annealer.budget import BudgetSpent, Estimate, Ledger
+from qpsbgd.solvers.annealer.budget import Budget, BudgetSpent, Estimate
 from qpsbgd.solvers.annealer.dwave import DWave
-from qpsbgd.solvers.annealer.recordings import Recording
+from qpsbgd.solvers.annealer.ledger import Ledger
+from qpsbgd.solvers.annealer.recordings import Recording, RecordingError
 from qpsbgd.solvers.annealer.virtual_qpu import VirtualChip
 from qpsbgd.testing import random_family
 
@@ -162,6 +166,16 @@ def test_the_larger_of_report_and_estimate_counts(solver_of, microseconds, count
     assert solver.qpu_seconds == pytest.approx(counted)
 
 
+@pytest.mark.parametrize("invalid", [float("nan"), -1.0, float("inf")])
+def test_an_invalid_charge_does_not_hide_a_valid_access_time(solver_of, invalid):
+    solver = solver_of(Service(charge_time=invalid, qpu_access_time=50_000.0))
+    solver.solve(FAMILY)
+    assert solver.qpu_seconds == pytest.approx(0.05)
+    both = solver_of(Service(charge_time=20_000.0, qpu_access_time=50_000.0))
+    both.solve(FAMILY)
+    assert both.qpu_seconds == pytest.approx(0.05)
+
+
 @pytest.mark.parametrize("limit", [float("nan"), float("inf"), -1.0, 0.0, True, np.True_, "3", 10**400])
 def test_a_limit_must_be_a_positive_number(limit):
     with pytest.raises((TypeError, ValueError), match="max_qpu_seconds must be"):
@@ -224,6 +238,124 @@ def test_a_copy_counts_together_with_the_original(solver_of, copied):
     assert service.taken == 3
 
 
+@pytest.mark.parametrize("changes", [{"seed": 3}, {"num_reads": 2}, {"max_qpu_seconds": 3.4 * PRICE}])
+def test_a_solver_with_other_options_counts_together_with_the_original(solver_of, changes):
+    service = Service()
+    solver = solver_of(service, max_qpu_seconds=3.5 * PRICE)
+    solver.solve(FAMILY)
+    other = dataclasses.replace(solver, **changes)
+    other.solve(FAMILY), solver.solve(FAMILY)
+    for each in (solver, other):
+        assert each.submissions == 3
+        with pytest.raises(BudgetSpent):
+            each.solve(FAMILY)
+    assert service.taken == 3
+
+
+def test_a_larger_limit_goes_on_from_the_same_count(solver_of):
+    solver = solver_of(Service(), max_qpu_seconds=1.5 * PRICE)
+    solver.solve(FAMILY)
+    larger = dataclasses.replace(solver, max_qpu_seconds=2.5 * PRICE)
+    larger.solve(FAMILY)
+    with pytest.raises(BudgetSpent):
+        larger.solve(FAMILY)
+    assert larger.submissions == 2
+
+
+def test_solvers_with_one_ledger_share_a_limit(solver_of):
+    service, ledger = Service(), Ledger()
+    one, other = (solver_of(service, ledger=ledger, max_qpu_seconds=3.5 * PRICE) for _ in range(2))
+    one.solve(FAMILY), other.solve(FAMILY), one.solve(FAMILY)
+    with pytest.raises(BudgetSpent):
+        other.solve(FAMILY)
+    assert service.taken == one.submissions == other.submissions == 3
+
+
+def test_solvers_of_several_processes_share_a_ledger_in_a_file(solver_of, tmp_path):
+    path = tmp_path / "qpu.ledger"
+    script = (
+        "import sys; from qpsbgd.solvers.annealer.budget import Budget, BudgetSpent\n"
+        "from qpsbgd.solvers.annealer.ledger import Ledger\n"
+        "budget, taken = Budget(Ledger(sys.argv[1]), limit=10.0), 0\n"
+        "try:\n"
+        "    while True:\n"
+        "        (bill,) = budget.reserve([0.5])\n"
+        "        bill.sent, taken = True, taken + 1\n"
+        "        budget.settle(bill, 0.5)\n"
+        "except BudgetSpent:\n"
+        "    print(taken)\n"
+    )
+    runs = [subprocess.Popen([sys.executable, "-c", script, path], stdout=subprocess.PIPE) for _ in range(3)]
+    taken = [int(run.communicate()[0]) for run in runs]
+    assert sum(taken) == Ledger(path).submissions == 20
+    assert Ledger(path).qpu_seconds == pytest.approx(10.0)
+    with pytest.raises(BudgetSpent):
+        solver_of(Service(), ledger=path, max_qpu_seconds=10.0).solve(FAMILY)
+
+
+def test_a_pickled_solver_shares_a_ledger_in_a_file(solver_of, tmp_path):
+    solver = solver_of(Service(), max_qpu_seconds=2.5 * PRICE, ledger=tmp_path / "qpu.ledger")
+    other = pickle.loads(pickle.dumps(solver))
+    solver.solve(FAMILY), other.solve(FAMILY)
+    assert solver.submissions == other.submissions == 2
+    with pytest.raises(BudgetSpent):
+        solver.solve(FAMILY)
+
+
+def test_what_a_killed_process_had_sent_stays_in_the_ledger(tmp_path):
+    budget = Budget(Ledger(tmp_path / "qpu.ledger"), limit=1.0)
+    budget.reserve([0.4, 0.4])  # and then the process is killed
+    with pytest.raises(BudgetSpent):
+        Budget(Ledger(tmp_path / "qpu.ledger"), limit=1.0).reserve([0.4])
+
+
+@pytest.mark.parametrize("damage", [b"", b"{}", b"not a ledger", b"\xff\xfe"])
+def test_a_damaged_ledger_lifts_no_limit(tmp_path, damage):
+    path = tmp_path / "qpu.ledger"
+    Budget(Ledger(path)).reserve([0.4])
+    path.write_bytes(damage)
+    with pytest.raises(ValueError, match=r"qpu.ledger .*damaged"):
+        Budget(Ledger(path), limit=1.0).reserve([0.1])
+
+
+def test_every_flipped_bit_of_a_ledger_is_noticed(tmp_path):
+    path = tmp_path / "qpu.ledger"
+    Budget(Ledger(path)).reserve([0.4])
+    good = path.read_bytes()
+    for bit in range(0, 8 * len(good), 7):
+        damaged = bytearray(good)
+        damaged[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match="damaged"):
+            Ledger(path).submissions  # noqa: B018
+
+
+@pytest.mark.parametrize("ledger", [3, 0.5, True])
+def test_a_ledger_is_a_ledger_or_a_path(solver_of, ledger):
+    with pytest.raises(TypeError, match="ledger must be"):
+        solver_of(Service(), ledger=ledger)
+
+
+@pytest.mark.parametrize("seconds", [float("nan"), -1.0, float("inf"), "much"])
+def test_a_state_with_a_senseless_count_is_refused(solver_of, seconds):
+    solver = solver_of(Service())
+    with pytest.raises((TypeError, ValueError), match="qpu_seconds must be"):
+        solver.load_state_dict({**solver.state_dict(), "qpu_seconds": seconds})
+
+
+@pytest.mark.parametrize("seconds", [float("nan"), -1e9, float("inf"), None, "much"])
+def test_a_recorded_answer_with_a_senseless_time_lifts_no_limit(solver_of, tmp_path, monkeypatch, seconds):
+    path, service = tmp_path / "run.chip", Service()
+    with monkeypatch.context() as patched:
+        patched.setattr(submissions, "charged", lambda timing, estimate: seconds)
+        patched.setattr(Budget, "settle", lambda self, bill, seconds: None)
+        with contextlib.suppress(TypeError):  # after the answer was recorded
+            solver_of(service, record=path).solve(FAMILY)
+    with pytest.raises(RecordingError, match="seconds must be"):
+        solver_of(service, record=path, max_qpu_seconds=2.5 * PRICE).solve(FAMILY)
+    assert service.taken == 1
+
+
 def test_a_pickled_solver_goes_on_from_the_count(solver_of):
     solver = solver_of(Service(), max_qpu_seconds=2.5 * PRICE)
     solver.solve(FAMILY)
@@ -272,11 +404,11 @@ def test_options_cannot_be_changed(solver_of):
 
 
 def test_submissions_are_reserved_all_or_none():
-    ledger = Ledger(limit=1.0)
-    bills = ledger.reserve([0.4, 0.4])
+    budget = Budget(limit=1.0)
+    bills = budget.reserve([0.4, 0.4])
     with pytest.raises(BudgetSpent):
-        ledger.reserve([0.1, 0.2])
-    assert (ledger.submissions, ledger.qpu_seconds) == (2, 0.8)
+        budget.reserve([0.1, 0.2])
+    assert (budget.submissions, budget.qpu_seconds) == (2, 0.8)
     bills[0].sent = True
-    ledger.give_up(bills)
-    assert (ledger.submissions, ledger.qpu_seconds) == (1, 0.4)
+    budget.give_up(bills)
+    assert (budget.submissions, budget.qpu_seconds) == (1, 0.4)

@@ -9,6 +9,8 @@ import torch
 
 dwave_system = pytest.importorskip("dwave.system")
 
+import dimod
+from dwave.cloud.exceptions import InvalidProblemError, ProblemStructureError
 from dwave.system.testing import MockDWaveSampler
 
 from qpsbgd import QPSBGD
@@ -278,15 +280,28 @@ def test_what_was_sent_before_an_interrupt_is_counted(cache, monkeypatch):
     assert solver.qpu_seconds == pytest.approx(solver.estimate([(10, 30)]).qpu_seconds, rel=0.05)
 
 
-def test_what_the_sampler_refused_is_not_counted(cache):
+@pytest.mark.parametrize(
+    ("fault", "counted"),
+    [
+        (PermissionError("no such token"), 1),
+        (ValueError("the answer cannot be decoded"), 1),
+        (KeyError("spins"), 1),
+        (dimod.exceptions.BinaryQuadraticModelStructureError("the chip has no such coupler"), 0),
+        (InvalidProblemError("no such qubit"), 0),
+        (ProblemStructureError("no such coupler"), 0),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_an_error_while_sending_counts_unless_it_proves_that_nothing_was_sent(cache, fault, counted):
     sampler = mock(sampler=Counting)
-    solver = DWave(sampler=sampler, cache=cache, num_reads=2)
-    sampler.failures = [PermissionError("no such token")]
-    with pytest.raises(PermissionError):
+    solver = DWave(sampler=sampler, cache=cache, num_reads=2, max_qpu_seconds=0.02)
+    sampler.failures = [fault]
+    with pytest.raises(type(fault)):
         solver.solve(random_family(4, 2, 8))
-    assert (solver.submissions, solver.qpu_seconds) == (0, 0.0)
+    assert solver.submissions == counted
+    assert solver.qpu_seconds == pytest.approx(counted * (8.5e-3 + 2 * 82e-6))
     solver.solve(random_family(4, 2, 8))
-    assert solver.submissions == len(sampler.sent) == 1
+    assert solver.submissions == counted + 1
 
 
 def test_a_refused_recording_leaves_no_connection_open(cache, monkeypatch, tmp_path):

@@ -105,6 +105,20 @@ def test_a_spent_budget_sends_nothing():
     assert len(sampler.sent) == 2
 
 
+def test_problems_that_were_taken_count_although_their_answer_failed():
+    class Broken(Service):
+        def sample(self, bqm, **parameters):
+            super().sample(bqm, **parameters)
+            raise ValueError("the answer cannot be decoded")
+
+    sampler = Broken()
+    solver = LeapHybrid(sampler=sampler, max_qpu_seconds=2.5)
+    for reason in (ValueError, ValueError, BudgetSpent, BudgetSpent):
+        with pytest.raises(reason):
+            solver.solve(random_family(4, 2, 8))
+    assert len(sampler.sent) == solver.submissions == 2
+
+
 @pytest.mark.parametrize("charge", [float("nan"), -1.0, "much"])
 def test_a_senseless_charge_counts_by_the_time_limit(charge):
     class Odd(Service):

@@ -212,3 +212,12 @@ def test_the_decoder_finds_the_optimum_from_bad_spins_too(rows, scale):
         assert (nodes > 0).all()
         found = family.energies(torch.from_numpy(spins.T.copy()))
         torch.testing.assert_close(found, lowest_energies(family), rtol=1e-9, atol=1e-9)
+
+
+def test_columns_that_the_decoder_gives_up_are_tried_out_beside_their_fixed_spins(monkeypatch):
+    family = random_family(24, 6, 40, scale=0.6, seed=2, dtype=torch.float64)  # 17 to 24 open spins
+    expected = Exact().solve(family)
+    monkeypatch.setattr(sphere_decoder, "search", lambda couplings, linear, fixed, found, *_: np.full(len(found), -1))
+    solution = Exact().solve(family)
+    assert 0 < solution.stats["fixed"] < 1 and solution.proven_optimal.all()
+    torch.testing.assert_close(solution.energies, expected.energies)

@@ -8,10 +8,17 @@ from small_networks import assert_equal, backward, batch, latent, small_model, t
 from torch import nn
 from torch.optim import lr_scheduler
 
-from qpsbgd import QPSBGD
+import qpsbgd
 from qpsbgd.nn import BinaryLinear
-from qpsbgd.optim import ridge
-from qpsbgd.optim.blocks import Blocks
+from qpsbgd.projections import Ridge
+from qpsbgd.projections.blocks import Blocks
+from qpsbgd.projections.system import inverse
+
+
+def QPSBGD(params, lr=None, projection=None, **options):
+    """The optimiser with options of the ridge beside its own."""
+    own = {name: options.pop(name) for name in ("delta", "memory", "refresh", "block", "rows") if name in options}
+    return qpsbgd.QPSBGD(params, lr, projection or Ridge(**own), **options)
 
 
 @pytest.mark.parametrize("penalty", [0.01, 1.0, 30.0])
@@ -20,7 +27,7 @@ def test_a_step_solves_the_ridge_regression_of_the_output_gradients(penalty):
     layer = BinaryLinear(6, 3, dtype=torch.float64)
     x, v = torch.randn(20, 6, dtype=torch.float64), torch.randn(20, 3, dtype=torch.float64)
     before = layer.weight.detach().clone()
-    optimizer = QPSBGD(layer, lr=0.01, ridge=penalty)
+    optimizer = QPSBGD(layer, lr=0.01, delta=penalty)
     (layer(x) * v).sum().backward()
     optimizer.step()
     # The same by stacking the ridge below the rows: min ‖X g − v‖² + δ mean(diag XᵀX) ‖g‖².
@@ -33,7 +40,7 @@ def test_a_step_solves_the_ridge_regression_of_the_output_gradients(penalty):
 
 def test_a_large_ridge_gives_the_normalised_gradient():
     layer = BinaryLinear(6, 3)
-    optimizer = QPSBGD(layer, lr=0.01, ridge=1e6)
+    optimizer = QPSBGD(layer, lr=0.01, delta=1e6)
     before = layer.weight.detach().clone()
     (layer(torch.randn(20, 6)) * torch.randn(20, 3)).sum().backward()
     grad = layer.weight.grad.clone()
@@ -94,7 +101,7 @@ def test_the_default_ridge_is_smaller_where_a_step_has_few_rows(rows, penalty):
     for given in ("auto", penalty):
         torch.manual_seed(0)
         layer = BinaryLinear(6, 3)
-        optimizer = QPSBGD(layer, lr=0.01, ridge=given)
+        optimizer = QPSBGD(layer, lr=0.01, delta=given)
         (layer(x) * v).sum().backward()
         optimizer.step()
         ends.append(layer.weight.detach().clone())
@@ -241,13 +248,15 @@ def test_layers_of_both_projections_train_side_by_side():
     assert_equal(latent(model), [alone[0][0].weight.detach(), alone[1][2].weight.detach()])
 
 
-def test_a_solver_or_scale_asks_for_spins_and_does_not_go_with_the_ridge():
+def test_a_solver_asks_for_spins_and_does_not_go_with_the_ridge():
     layer = BinaryLinear(4, 3)
-    assert QPSBGD(layer).param_groups[0]["projection"] == "ridge"
-    assert QPSBGD(layer, solver="exact").param_groups[0]["projection"] == "spins"
-    assert QPSBGD(layer, scale="literal").param_groups[0]["projection"] == "spins"
-    with pytest.raises(ValueError, match='belong to projection="spins"'):
-        QPSBGD(layer, projection="ridge", solver="exact")
+    assert qpsbgd.QPSBGD(layer).param_groups[0]["projection"].name == "ridge"
+    assert qpsbgd.QPSBGD(layer, solver="exact").param_groups[0]["projection"].name == "spins"
+    assert qpsbgd.QPSBGD(layer, projection="printed", solver="exact").param_groups[0]["projection"].name == "printed"
+    with pytest.raises(ValueError, match='the ridge has no solver; leave it out, or take projection="spins"'):
+        qpsbgd.QPSBGD(layer, projection="ridge", solver="exact")
+    with pytest.raises(TypeError, match=r"solver belongs into the projection: Ridge\(solver=…\)"):
+        qpsbgd.QPSBGD(layer, projection=Ridge(), solver="exact")
 
 
 def test_a_grad_scaler_does_not_change_the_step():
@@ -361,21 +370,24 @@ def test_a_batch_of_zeros_changes_nothing():
 def test_inputs_that_are_all_alike_need_a_ridge_that_is_not_tiny():
     blocks = Blocks.of(BinaryLinear(3, 2), None)
     alike = torch.ones(1, 3, 3)
-    assert ridge.inverse(alike, 1.0, blocks).isfinite().all()
-    assert ridge.inverse(alike, 1e-9, blocks).isfinite().all()  # in double precision
+    assert inverse(alike, 1.0, blocks).isfinite().all()
+    assert inverse(alike, 1e-9, blocks).isfinite().all()  # in double precision
     with pytest.raises(ValueError, match="take a larger one"):
-        ridge.inverse(alike - torch.eye(3), 1e-30, blocks)
+        inverse(alike - torch.eye(3), 1e-30, blocks)
 
 
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"projection": "real"}, ValueError, 'projection must be "ridge" or "spins"'),
-        ({"ridge": 0.0}, ValueError, "ridge must be above 0"),
+        ({"projection": "real"}, ValueError, 'projection must be one of "ridge", "spins", "printed" or an object'),
+        ({"projection": "spin"}, ValueError, "did you mean 'spins'"),
+        ({"projection": Ridge}, TypeError, r"write Ridge\(\)"),
+        ({"projection": 3}, ValueError, "projection must be"),
+        ({"delta": 0.0}, ValueError, "delta must be a positive"),
         ({"memory": 1.0}, ValueError, "memory must be"),
-        ({"refresh": 0}, ValueError, "refresh must be at least 1"),
+        ({"refresh": 0}, ValueError, "refresh must be a whole number of at least 1"),
         ({"refresh": 2.5}, TypeError, "refresh must be a whole number"),
-        ({"block": 0}, ValueError, "block must be at least 1"),
+        ({"block": 0}, ValueError, "block must be None or a whole number of at least 1"),
         ({"steps": 0}, ValueError, "steps must be at least 1"),
         ({"relative": 1}, TypeError, "relative must be True or False"),
         ({"relative": False}, ValueError, "give lr"),

@@ -1,9 +1,12 @@
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
 
 from qpsbgd import QPSBGD
 from qpsbgd.nn import BinaryConv2d, BinaryLinear
+from qpsbgd.projections import Printed, Ridge, Spins
 from qpsbgd.solvers import Solver, make_solver
 
 
@@ -19,12 +22,12 @@ def trained(model, x, **options):
     return [layer.weight.detach() - old for layer, old in zip(layers, before, strict=True)], optimizer
 
 
-@pytest.mark.parametrize("options", [{"projection": "ridge"}, {"solver": "exact"}, {"projection": "spins"}])
-def test_a_grouped_convolution_steps_as_its_groups_would_alone(options):
+@pytest.mark.parametrize("projection", [Ridge(), Printed(solver="exact"), Printed(scale=1.0), Spins()], ids=repr)
+def test_a_grouped_convolution_steps_as_its_groups_would_alone(projection):
     torch.manual_seed(0)
     grouped = BinaryConv2d(4, 6, 2, groups=2, gain=1.0)
     x = torch.randn(3, 4, 5, 5)
-    steps, _ = trained(grouped, x, **options)
+    steps, _ = trained(grouped, x, projection=projection)
     torch.manual_seed(1)
     v = torch.randn(3, 6, 4, 4)
     for group in range(2):
@@ -32,12 +35,14 @@ def test_a_grouped_convolution_steps_as_its_groups_would_alone(options):
         with torch.no_grad():
             alone.weight.copy_(grouped.weight[3 * group : 3 * group + 3] - steps[0][3 * group : 3 * group + 3])
         before = alone.weight.detach().clone()
-        optimizer = QPSBGD(alone, lr=0.01, **options)
+        optimizer = QPSBGD(alone, lr=0.01, projection=projection)
         (alone(x[:, 2 * group : 2 * group + 2]) * v[:, 3 * group : 3 * group + 3]).sum().backward()
         optimizer.step()
         step, own = steps[0][3 * group : 3 * group + 3], alone.weight.detach() - before
-        if options.get("projection") == "ridge":  # one ridge and one size for the whole layer
+        if isinstance(projection, Ridge):  # one ridge and one size for the whole layer
             assert torch.cosine_similarity(step.flatten(), own.flatten(), dim=0) > 0.99
+        elif isinstance(projection, Spins):
+            assert (step.sign() == own.sign()).float().mean() > 0.9
         else:
             torch.testing.assert_close(step, own)
 
@@ -56,7 +61,7 @@ class Widths(Solver):
 def test_a_wide_layer_is_solved_in_blocks_and_goes_on_from_their_means():
     torch.manual_seed(0)
     layer, solver = BinaryLinear(10, 3), Widths()
-    steps, optimizer = trained(layer, torch.randn(8, 10), solver=solver, block=4)
+    steps, optimizer = trained(layer, torch.randn(8, 10), projection=Printed(solver=solver, block=4), momentum=0.9)
     assert solver.seen == [(4, 3)] * 3
     assert steps[0].abs().min() > 0.009  # every weight moved
     assert optimizer.state[layer.weight]["quadratic"].shape == (3, 4, 4)
@@ -66,12 +71,12 @@ def test_a_wide_layer_is_solved_in_blocks_and_goes_on_from_their_means():
     assert optimizer.state[layer.weight]["step"] == 2
 
 
-@pytest.mark.parametrize("projection", ["spins", "ridge"])
-def test_a_run_in_blocks_is_resumed_bit_for_bit(projection):
+@pytest.mark.parametrize("kind", [Ridge, Spins, partial(Spins, bits=2), Printed], ids=repr)
+def test_a_run_in_blocks_is_resumed_bit_for_bit(kind):
     def made(seed):
         torch.manual_seed(seed)
         model = nn.Sequential(BinaryConv2d(2, 4, 3, groups=2), nn.Flatten(), BinaryLinear(36, 3, bits=2))
-        return model, QPSBGD(model, projection=projection, block=20, steps=9)
+        return model, QPSBGD(model, projection=kind(block=20), momentum=0.9, steps=9)
 
     def train(model, optimizer, seeds):
         for seed in seeds:
@@ -94,7 +99,7 @@ def test_rows_of_a_convolution_are_sampled_and_its_step_stays_near_that_of_all_r
     steps = []
     for rows in (None, 200):
         torch.manual_seed(0)
-        found, _ = trained(BinaryConv2d(3, 4, 3), torch.randn(20, 3, 12, 12), projection="ridge", rows=rows)
+        found, _ = trained(BinaryConv2d(3, 4, 3), torch.randn(20, 3, 12, 12), projection=Ridge(rows=rows))
         steps.append(found[0].flatten())
     assert not torch.equal(*steps)
     assert torch.cosine_similarity(*steps, dim=0) > 0.98

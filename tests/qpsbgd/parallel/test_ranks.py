@@ -8,11 +8,16 @@ import rank_runs
 import torch
 
 from qpsbgd import QPSBGD, BinaryConnect
-from qpsbgd.optim.ranks import checksums, share
-from qpsbgd.optim.together import _as_bits, _as_bytes
+from qpsbgd.parallel.ranks import Ranks, checksums
+from qpsbgd.parallel.shared_solver import SharedSolver
+from qpsbgd.projections import Printed, Ridge, Spins
+from qpsbgd.qubo import QuboFamily
+from qpsbgd.solvers import make_solver
 
-SPINS = {"projection": "spins", "lr": 0.05, "clip": None}
-RIDGE = {"projection": "ridge", "lr": 0.05, "refresh": 2}
+PRINTED = {"projection": Printed(scale=1.0), "momentum": 0.9, "lr": 0.05, "clip": None}
+SPINS = {"projection": Spins(refresh=2), "lr": 0.05, "clip": None}
+RIDGE = {"projection": Ridge(refresh=2), "lr": 0.05}
+ALL = {"printed": PRINTED, "spins": SPINS, "ridge": RIDGE}
 
 
 @pytest.fixture(scope="module")
@@ -33,16 +38,19 @@ def assert_same(found, expected):
 
 
 CASES = {
+    "printed": (PRINTED, "dense"),
+    "printed, exact": ({**PRINTED, "projection": Printed(scale=1.0, solver="exact"), "momentum": 0.0}, "dense"),
+    "printed, literal": ({**PRINTED, "projection": Printed()}, "dense"),
+    "printed, blocks": ({**PRINTED, "projection": Printed(scale=1.0, block=5)}, "dense"),
+    "printed, convolutional": (PRINTED, "convolutional"),
+    "printed, sampled rows": ({**PRINTED, "projection": Printed(scale=1.0, rows=32)}, "convolutional"),
     "spins": (SPINS, "dense"),
-    "spins, exact": ({**SPINS, "solver": "exact", "momentum": 0.0}, "dense"),
-    "spins, literal": ({**SPINS, "scale": "literal"}, "dense"),
-    "spins, blocks": ({**SPINS, "block": 5}, "dense"),
+    "spins, exact, two bits": ({**SPINS, "projection": Spins(refresh=2, bits=2, solver="exact")}, "dense"),
     "spins, convolutional": (SPINS, "convolutional"),
-    "spins, sampled rows": ({**SPINS, "rows": 32}, "convolutional"),
     "ridge": (RIDGE, "dense"),
-    "ridge, blocks": ({**RIDGE, "block": 5}, "dense"),
+    "ridge, blocks": ({**RIDGE, "projection": Ridge(refresh=2, block=5)}, "dense"),
     "ridge, convolutional": (RIDGE, "convolutional"),
-    "ridge, sampled rows": ({**RIDGE, "rows": 64}, "convolutional"),
+    "ridge, sampled rows": ({**RIDGE, "projection": Ridge(refresh=2, rows=64)}, "convolutional"),
 }
 
 
@@ -56,7 +64,9 @@ def test_ranks_with_shares_of_a_batch_take_the_steps_of_one_process_with_all_of_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [SPINS, {**SPINS, "scale": "literal"}, RIDGE], ids=["spins", "literal", "ridge"])
+@pytest.mark.parametrize(
+    "options", [SPINS, {**PRINTED, "projection": Printed()}, RIDGE], ids=["spins", "literal", "ridge"]
+)
 def test_unequal_shares_take_the_step_of_the_mean_of_the_ranks_losses(options, processes):
     expected = rank_runs.train(0, 1, options=options, sizes=[11, 5])
     assert_same(processes.run(2, rank_runs.train, options=options, sizes=[11, 5]), expected)
@@ -66,7 +76,7 @@ def test_unequal_shares_take_the_step_of_the_mean_of_the_ranks_losses(options, p
 
 @pytest.mark.slow
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="SyncBatchNorm runs on GPUs only")
-@pytest.mark.parametrize("options", [SPINS, RIDGE], ids=["spins", "ridge"])
+@pytest.mark.parametrize("options", ALL.values(), ids=ALL)
 def test_ranks_with_synchronised_batch_norm_take_the_steps_of_one_process(options, processes):
     settings = {"options": options, "kind": "normed", "device": "cuda"}
     assert_same(processes.run(2, rank_runs.train, **settings), rank_runs.train(0, 1, **settings))
@@ -74,7 +84,7 @@ def test_ranks_with_synchronised_batch_norm_take_the_steps_of_one_process(option
 
 @pytest.mark.slow
 def test_ranks_in_single_precision_stay_equal_bit_for_bit(processes):
-    for options in (SPINS, RIDGE):
+    for options in ALL.values():
         found = processes.run(2, rank_runs.train, options=options, dtype=torch.float32, steps=12)
         for name, weight in found[0]["weights"].items():
             assert torch.equal(weight, found[1]["weights"][name])
@@ -91,7 +101,7 @@ def test_the_baselines_take_the_steps_of_one_process_too(way, processes):
 FAULTS = {
     "unwrapped": r"different gradients of BinaryLinear\(12, 9.*wrap the model in .*DistributedDataParallel",
     "option": r"different options: rank 0 has .*'lr': 0.05.*rank 1 has .*'lr': 0.3",
-    "model": r"different models.*rank 0 has the solver.*rank 1 has layer 2",
+    "model": r"different models.*rank 0 has 3 lines.*rank 1 has layer 2",
     "weights": r"different weights of BinaryLinear\(12, 9",
     "nan": r"BinaryLinear\(12, 9.*hold.* NaN or infinite|rank 1.*NaN or infinite",
     "solver": r"solver of rank 1 failed.*ValueError: out of order|ValueError: out of order",
@@ -100,7 +110,7 @@ FAULTS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [SPINS, RIDGE], ids=["spins", "ridge"])
+@pytest.mark.parametrize("options", ALL.values(), ids=ALL)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_of_one_rank_stops_all_of_them_and_changes_nothing(fault, options, processes):
     if fault == "solver" and options is RIDGE:
@@ -112,12 +122,12 @@ def test_a_fault_of_one_rank_stops_all_of_them_and_changes_nothing(fault, option
         text, changed = outcomes[at]
         assert re.search(FAULTS[fault], text), text
         assert not changed
-        if fault in ("nan", "solver") and options is SPINS:  # the next step is sound again
+        if fault == "solver" or (fault == "nan" and options is PRINTED):  # the next step is sound again
             assert outcomes[2] == ("", True)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [SPINS, RIDGE], ids=["spins", "ridge"])
+@pytest.mark.parametrize("options", ALL.values(), ids=ALL)
 def test_a_layer_that_only_some_ranks_use_takes_the_step_of_their_rows(options, processes):
     expected = rank_runs.unused_on_some_ranks(0, 1, options=options)
     first, second = processes.run(2, rank_runs.unused_on_some_ranks, options=options)
@@ -134,7 +144,7 @@ def test_a_solver_with_a_state_is_asked_by_the_first_rank_alone(processes):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [SPINS, RIDGE], ids=["spins", "ridge"])
+@pytest.mark.parametrize("options", ALL.values(), ids=ALL)
 def test_one_rank_alone_may_have_a_monitor(options, processes):
     (seen, weights), (none, others) = processes.run(2, rank_runs.observed, options=options)
     assert len(seen) == 4
@@ -144,7 +154,7 @@ def test_one_rank_alone_may_have_a_monitor(options, processes):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [SPINS, RIDGE], ids=["spins", "ridge"])
+@pytest.mark.parametrize("options", ALL.values(), ids=ALL)
 @pytest.mark.parametrize("overflow", ["none", "all", "one"])
 def test_a_grad_scaler_skips_on_all_ranks_or_on_none(options, overflow, processes):
     (weights, still), (others, also) = processes.run(2, rank_runs.scaled, options=options, overflow=overflow)
@@ -153,7 +163,7 @@ def test_a_grad_scaler_skips_on_all_ranks_or_on_none(options, overflow, processe
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [SPINS, RIDGE], ids=["spins", "ridge"])
+@pytest.mark.parametrize("options", ALL.values(), ids=ALL)
 def test_a_run_with_a_checkpoint_per_rank_goes_on_bit_for_bit(options, processes, tmp_path):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     expected = processes.run(2, rank_runs.resumed, options=options, folder=str(whole), stop=6)
@@ -172,14 +182,13 @@ def test_fsdp_is_refused_and_ddp_named(way, optimizer, processes):
 
 
 @pytest.mark.slow
-def test_spins_send_sums_and_one_bit_per_spin_and_the_ridge_little_between_renewals(processes):
-    spins, _ = processes.run(2, rank_runs.train, options=SPINS, steps=1)
-    numbers = 12**2 + 12 * 9 + 2 * 9 + 2 + 9**2 + 9 * 5 + 2 * 5 + 2
-    assert spins["sent"]["reduced"] == 8 * numbers + 8 * 2  # in double precision; rows per layer
-    short, _ = processes.run(2, rank_runs.train, options={**RIDGE, "refresh": 100}, steps=5)
-    long, _ = processes.run(2, rank_runs.train, options={**RIDGE, "refresh": 100}, steps=7)
-    assert short["sent"]["reduced"] == long["sent"]["reduced"] == 8 * 3 * (12**2 + 9**2 + 2)
-    assert long["sent"]["gathered"] - short["sent"]["gathered"] == 2 * 40
+def test_ranks_send_the_rows_that_renew_the_system_and_little_between(processes):
+    settings = {"projection": Spins(refresh=100), "lr": 0.05}
+    short, _ = processes.run(2, rank_runs.train, options=settings, steps=5)
+    long, _ = processes.run(2, rank_runs.train, options=settings, steps=7)
+    assert long["sent"] - short["sent"] == 2 * 40  # a status per step
+    # Three renewals: 8 rows of 12 and of 9 inputs in double precision, and how many rows they are.
+    assert short["sent"] == 5 * 40 + 3 * 8 * (8 * (12 + 9) + 4)
 
 
 @pytest.mark.slow
@@ -195,19 +204,29 @@ def test_the_example_runs_with_torchrun_and_learns_the_same():
     assert accuracies[0] == pytest.approx(accuracies[1], abs=0.02)
 
 
-def test_shares_cover_everything_once():
-    for size in (1, 2, 3, 7):
-        found = [range(10)[share(10, rank=rank, size=size)] for rank in range(size)]
-        assert [number for own in found for number in own] == list(range(10))
-        assert max(map(len, found)) - min(map(len, found)) <= 1
-    assert share(10, rank=1, size=1) == slice(10, 10)
+class TwoRanks(Ranks):
+    """Rank 0 of two, whose partner answers with what it was given."""
+
+    size, rank, partner = 2, 0, None
+
+    def told(self, what):
+        return [what, self.partner]
 
 
-def test_bits_survive_packing():
-    for count in (0, 1, 8, 21):
-        flags = torch.rand(count) < 0.5
-        assert torch.equal(_as_bits(_as_bytes(flags), count), flags)
-        assert len(_as_bytes(flags)) == -(-count // 8)
+@pytest.mark.parametrize("columns", [1, 2, 7])
+def test_two_ranks_answer_all_columns_once(columns):
+    torch.manual_seed(0)
+    family = QuboFamily(torch.eye(9), torch.randn(9, columns), torch.randn(columns))
+    first, second = TwoRanks(), TwoRanks()
+    second.rank = 1
+    messages = []
+    second.told = lambda message: messages.append(message) or [message, message]
+    SharedSolver(make_solver("exact"), second).solve(family)
+    first.partner = messages[0]
+    found, expected = SharedSolver(make_solver("exact"), first).solve(family), make_solver("exact").solve(family)
+    assert torch.equal(found.spins, expected.spins)
+    assert torch.equal(found.proven_optimal, expected.proven_optimal)
+    torch.testing.assert_close(found.energies, expected.energies)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -24,11 +23,11 @@ class Ranks:
     Every method is a collective: all ranks call it, in the same order.
 
     Attributes:
-        sent: Bytes that this rank has handed over: "reduced" in sums over the ranks, and "gathered".
+        sent: Bytes of tensors that this rank has handed over.
     """
 
     def __init__(self) -> None:
-        self.sent: Counter[str] = Counter()
+        self.sent = 0
         self._agreements = 0
 
     @property
@@ -42,50 +41,51 @@ class Ranks:
         return dist.get_rank() if self.size > 1 else 0
 
     def gathered(self, values: Tensor) -> Tensor:
-        """The vectors (k,) of all ranks, in their order: (size, k)."""
+        """The tensors of all ranks, of one shape, stacked in their order."""
         own = values.to(_place(values.device)).contiguous()
         found = [torch.empty_like(own) for _ in range(self.size)]
-        with self._exchange("gathered", own):
+        with self._exchange(own):
             dist.all_gather(found, own)
         return torch.stack(found).to(values.device)
 
-    def summed(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """The sums over all ranks, one tensor per given one; those of one type travel together."""
-        sums: dict[int, Tensor] = {}
-        for dtype in sorted({tensor.dtype for tensor in tensors}, key=str):
-            own = {index: tensor for index, tensor in enumerate(tensors) if tensor.dtype == dtype}
-            place = _place(next(iter(own.values())).device)
-            joined = torch.cat([tensor.flatten().to(place) for tensor in own.values()])
-            with self._exchange("reduced", joined):
-                dist.all_reduce(joined)
-            parts = joined.split_with_sizes([tensor.numel() for tensor in own.values()])
-            for (index, tensor), part in zip(own.items(), parts, strict=True):
-                sums[index] = part.reshape(tensor.shape).to(tensor.device)
-        return [sums[index] for index in range(len(tensors))]
+    def joined(self, rows: Sequence[Tensor]) -> list[Tensor]:
+        """Rows (B, …) of all ranks one after the other, per given tensor; ranks may have different numbers of them."""
+        if self.size == 1 or not rows:
+            return list(rows)
+        counts = self.gathered(torch.tensor([len(own) for own in rows], dtype=torch.int64)).T.tolist()
+        found = []
+        for own, all_counts in zip(rows, counts, strict=True):
+            padded = own.new_zeros(max(all_counts), *own.shape[1:])
+            padded[: len(own)] = own
+            everyone = self.gathered(padded) if len(padded) else padded[None].expand(self.size, *padded.shape)
+            found.append(torch.cat([part[:count] for part, count in zip(everyone, all_counts, strict=True)]))
+        return found
 
     def told(self, what: Any) -> list[Any]:
-        """What every rank has to say, in their order; for the text of errors."""
+        """What every rank has to say, in their order: any object that can be pickled."""
         found = [None] * self.size
-        with self._exchange("gathered", torch.empty(0)):
+        with self._exchange(torch.empty(0)):
             dist.all_gather_object(found, what)
         return found
 
     def agreed(
         self,
         work: Callable[[], Work | None],
-        description: Sequence[str],
+        described: Callable[[], Sequence[str]],
         compared: Callable[[], dict[str, list[tuple[str, Tensor]]]],
     ) -> Work | None:
         """This rank's work, once all ranks have theirs; None where one of them has none.
 
         Args:
             work: Prepares the step without a word to the others.
-            description: What must be the same on all ranks: layers, options, steps made.
+            described: Returns what must be the same on all ranks: layers, options, steps made.
             compared: Returns "gradients" and "weights" with their layers' names: at some steps, equal bit for bit.
 
         Raises:
             RuntimeError: The work of another rank failed, the descriptions differ, or the tensors do.
         """
+        if self.size == 1:
+            return work()
         result, error = None, None
         try:
             result = work()
@@ -95,16 +95,17 @@ class Ranks:
         if result is not None and self._agreements % COMPARED_EVERY == 0:
             sums = {kind: checksums(named) for kind, named in compared().items()}
         digests = [_digest([str(number) for _, number in found]) for found in sums.values()] or [0, 0]
+        description = described()
         digests.insert(0, _digest(description))
         statuses = self.gathered(torch.tensor([error is not None, result is None, *digests], dtype=torch.int64))
-        failed, empty, described, *digested = statuses.T.tolist()
+        failed, empty, descriptions, *digested = statuses.T.tolist()
         if any(failed):
             messages = self.told(None if error is None else f"{type(error).__name__}: {error}")
             if error is not None:
                 raise error
             first = failed.index(1)
             raise RuntimeError(f"rank {first} failed, so that no rank takes this step: {messages[first]}")
-        if len(set(described)) > 1:
+        if len(set(descriptions)) > 1:
             raise RuntimeError(_difference(self.told(list(description))))
         if any(empty):
             return None
@@ -115,7 +116,7 @@ class Ranks:
         return result
 
     @contextmanager
-    def _exchange(self, kind: str, own: Tensor) -> Iterator[None]:
+    def _exchange(self, own: Tensor) -> Iterator[None]:
         try:
             yield
         except RuntimeError as error:
@@ -124,7 +125,7 @@ class Ranks:
                 f"changed. A process has stopped, or waits elsewhere: look at the first error of all ranks, and start "
                 f"them again from the last checkpoint ({error})"
             ) from error
-        self.sent[kind] += own.numel() * own.element_size()
+        self.sent += own.numel() * own.element_size()
 
 
 def checksums(named: Sequence[tuple[str, Tensor]]) -> list[tuple[str, int]]:
@@ -135,11 +136,6 @@ def checksums(named: Sequence[tuple[str, Tensor]]) -> list[tuple[str, int]]:
         torch.stack([one.cpu() if one.is_cpu else one.to(sums[0].device) for one in sums]).tolist() if sums else []
     )
     return [(name, number) for (name, _), number in zip(named, numbers, strict=True)]
-
-
-def share(count: int, *, rank: int, size: int) -> slice:
-    """A rank's share of so many things among `size` ranks, as equal as can be; nothing for a rank beyond them."""
-    return slice(count, count) if rank >= size else slice(count * rank // size, count * (rank + 1) // size)
 
 
 def _place(device: torch.device) -> torch.device:

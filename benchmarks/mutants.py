@@ -1,0 +1,300 @@
+"""Do the tests notice wrong code? Small changes, one at a time, each run against the tests that reach its line.
+
+    python benchmarks/mutants.py qubo solvers/exact deploy solvers/annealer/budget.py
+
+Folders and files are those of src/qpsbgd; their tests those of the same folder of tests/qpsbgd, or of the file's name.
+A first run of these tests records which of them reach which line. A change counts as noticed if one of them fails or
+does not end. Changes are made in a copy of the sources. Writes benchmarks/results/mutants.json with all changes that
+nobody noticed.
+"""
+
+import argparse
+import ast
+import copy
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter, defaultdict
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+QUIET = (
+    "-q",
+    "-p",
+    "no:cacheprovider",
+    "-p",
+    "no:xdist",
+    "-m",
+    "not slow",
+    "-W",
+    "ignore:mkldnn_matmul",
+    "--no-header",
+)
+PATIENCE = 60  # seconds; no test of these folders takes a third of it
+
+SWAPS = {
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+    ast.And: ast.Or,
+    ast.Or: ast.And,
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Add,
+    ast.Div: ast.Mult,
+    ast.FloorDiv: ast.Mult,
+    ast.Mod: ast.Add,
+    ast.Pow: ast.Mult,
+    ast.BitAnd: ast.BitOr,
+    ast.BitOr: ast.BitAnd,
+    ast.BitXor: ast.BitOr,
+    ast.LShift: ast.RShift,
+    ast.RShift: ast.LShift,
+}
+
+
+def sites(tree):
+    """Every node that can be changed; messages of errors, annotations and texts are left alone."""
+    stack = [tree]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, ast.Raise):
+            yield node
+            continue
+        if isinstance(node, ast.JoinedStr):
+            continue
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            continue
+        if (
+            (isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in SWAPS)
+            or (isinstance(node, ast.BoolOp))
+            or (isinstance(node, ast.BinOp) and type(node.op) in SWAPS)
+            or (isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not | ast.USub))
+            or (isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float))
+            or (isinstance(node, ast.If | ast.While | ast.IfExp))
+            or (isinstance(node, ast.Return) and node.value is not None and not isinstance(node.value, ast.Constant))
+        ):
+            yield node
+        skipped = {getattr(node, name, None) for name in ("annotation", "returns")}
+        skipped |= set(getattr(node, "decorator_list", ()))
+        stack += [child for child in ast.iter_child_nodes(node) if child not in skipped]
+
+
+def changed(node):
+    """The node in its wrong form."""
+    wrong = copy.deepcopy(node)
+    match wrong:
+        case ast.Raise():
+            return ast.Pass()
+        case ast.Compare():
+            wrong.ops = [SWAPS[type(wrong.ops[0])]()]
+        case ast.BoolOp() | ast.BinOp():
+            wrong.op = SWAPS[type(wrong.op)]()
+        case ast.UnaryOp():
+            return wrong.operand
+        case ast.Constant(value=bool()):
+            wrong.value = not wrong.value
+        case ast.Constant():
+            wrong.value = wrong.value + 1
+        case ast.If() | ast.While() | ast.IfExp():
+            wrong.test = ast.UnaryOp(ast.Not(), wrong.test)
+        case ast.Return():
+            wrong.value = ast.Constant(None)
+    return wrong
+
+
+class Replace(ast.NodeTransformer):
+    def __init__(self, number):
+        self.number = number
+
+    def visit(self, node):
+        if getattr(node, "number", None) == self.number:
+            self.line, self.before, wrong = node.lineno, short(node), changed(node)
+            self.after = short(wrong)
+            return ast.copy_location(wrong, node)
+        return self.generic_visit(node)
+
+
+def short(node):
+    return ast.unparse(node).splitlines()[0][:100]
+
+
+def numbered(text):
+    tree = ast.parse(text)
+    count = 0
+    for count, node in enumerate(sites(tree), 1):
+        node.number = count
+    return tree, count
+
+
+class Reach:
+    """A pytest plugin: which lines of some files each passing test runs, and how long it takes."""
+
+    def __init__(self, files):
+        self.files, self.found, self.failed = {str(file) for file in files}, {}, []
+
+    def trace(self, frame, event, argument):
+        if frame.f_code.co_filename not in self.files:
+            return None
+        self.lines[frame.f_code.co_filename].add(frame.f_lineno)
+        return self.trace
+
+    def pytest_runtest_protocol(self, item, nextitem):
+        self.lines, self.begin = defaultdict(set), time.perf_counter()
+        sys.settrace(self.trace)
+
+    def pytest_runtest_logreport(self, report):
+        if report.failed:
+            self.failed.append(report.nodeid)
+
+    def pytest_runtest_logfinish(self, nodeid):
+        sys.settrace(None)
+        lines = {file: sorted(found) for file, found in self.lines.items()}
+        self.found[nodeid] = {"seconds": time.perf_counter() - self.begin, "lines": lines}
+
+
+def forked(work, log, *, patience=None):
+    """The exit status of `work` in a process of its own that has torch and the rest loaded; None if it does not end."""
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        with Path(log).open("wb") as file:
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
+        try:
+            os._exit(int(work()))
+        except BaseException:
+            traceback.print_exc()
+            os._exit(99)
+    end = time.monotonic() + (patience or 1e9)
+    while time.monotonic() < end:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.02)
+    os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return None
+
+
+def reached(folder, files, log):
+    """Node → seconds and lines, of the tests of a folder that pass."""
+    import pytest
+
+    def work():
+        plugin = Reach(files)
+        pytest.main([*QUIET, str(ROOT / "tests" / "qpsbgd" / folder)], plugins=[plugin])
+        found = {node: one for node, one in plugin.found.items() if node not in plugin.failed}
+        Path(log).with_suffix(".json").write_text(json.dumps({"tests": found, "failed": plugin.failed}))
+        return 0
+
+    if forked(work, log):
+        raise SystemExit(f"the tests of {folder} cannot be run:\n{Path(log).read_text(errors='replace')[-3000:]}")
+    return json.loads(Path(log).with_suffix(".json").read_text())
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("places", nargs="+", help="folders or files below src/qpsbgd")
+    parser.add_argument("--sample", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--without", default="", help="stems of files to leave out, with commas between")
+    parser.add_argument("--seconds", type=float, default=60, help="of tests per change, shortest first")
+    parser.add_argument("--minutes", type=float, default=600, help="stop then, and say how many were tried")
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "mutants.json")
+    options = parser.parse_args()
+    os.chdir(ROOT)
+    work = Path(tempfile.mkdtemp())
+    shutil.copytree(ROOT / "src", work / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    sys.path.insert(0, str(work / "src"))
+    os.environ["PYTHONPATH"] = str(work / "src")
+    import dimod  # noqa: F401
+    import dwave.system  # noqa: F401
+    import numba  # noqa: F401
+    import onnx  # noqa: F401
+    import onnxruntime  # noqa: F401
+    import pytest
+    import scipy.sparse  # noqa: F401
+    import torch  # noqa: F401
+
+    library = work / "src" / "qpsbgd"
+    candidates, tests, failing = [], {}, []
+    for place in options.places:
+        path = library / place
+        files = [path] if path.is_file() else sorted(path.rglob("*.py"))
+        files = [file for file in files if file.stem not in ("__init__", *options.without.split(","))]
+        folder = str(path.parent.relative_to(library)) if path.is_file() else place
+        found = reached(f"{folder}/test_{path.stem}.py" if path.is_file() else folder, files, work / "reach")
+        failing += found["failed"]
+        print(f"{place}: {len(found['tests'])} tests pass, {len(found['failed'])} fail unchanged", flush=True)
+        for file in files:
+            tests[file] = found["tests"]
+            candidates += [(file, number) for number in range(1, numbered(file.read_text())[1] + 1)]
+    # From here on none is written: two changes of a file may have the same size and time.
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    sys.dont_write_bytecode = True
+    sample = random.Random(options.seed).sample(candidates, min(options.sample, len(candidates)))
+    outcomes, survivors, begin = Counter(), [], time.monotonic()
+    for count, (file, number) in enumerate(sample, 1):
+        if time.monotonic() - begin > 60 * options.minutes:
+            break
+        text = file.read_text()
+        tree, replace = numbered(text)[0], Replace(number)
+        mutated = ast.unparse(ast.fix_missing_locations(replace.visit(tree)))
+        reaching = [
+            (one["seconds"], node)
+            for node, one in tests[file].items()
+            if replace.line in one["lines"].get(str(file), ())
+        ]
+        reaching = reaching or [(one["seconds"], node) for node, one in tests[file].items()]  # run by an import
+        nodes, seconds = [], 0.0
+        for each, node in sorted(reaching):
+            seconds += each
+            if not nodes or seconds < options.seconds:
+                nodes.append(node)
+        status = 0
+        if nodes:
+            file.write_text(mutated)
+            try:
+                status = forked(lambda: pytest.main([*QUIET, "-x", *nodes]), work / "log", patience=PATIENCE)  # noqa: B023
+            finally:
+                file.write_text(text)
+        place = str(file.relative_to(library))
+        noticed = status != 0
+        outcomes[place, noticed] += 1
+        if not noticed:
+            survivors.append({"file": place, "line": replace.line, "was": replace.before, "became": replace.after})
+            print(f"{count:4} {place}:{replace.line}  {replace.before}  ->  {replace.after}", flush=True)
+    names = sorted({name for name, _ in outcomes})
+    report = {
+        "seed": options.seed,
+        "seconds of tests per change": options.seconds,
+        "left out": options.without.split(","),
+        "candidates": len(candidates),
+        "tried": sum(outcomes.values()),
+        "noticed": sum(number for (_, noticed), number in outcomes.items() if noticed),
+        "minutes": round((time.monotonic() - begin) / 60, 1),
+        "tests that fail unchanged": failing,
+        "files": {name: [outcomes[name, True], outcomes[name, True] + outcomes[name, False]] for name in names},
+        "survivors": sorted(survivors, key=lambda one: (one["file"], one["line"])),
+    }
+    options.out.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n")
+    print(f"{report['noticed']} of {report['tried']} changes noticed")
+    shutil.rmtree(work)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""A solver that several ranks use together: each answers its share of the columns, and all get all answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from qpsbgd.parallel.ranks import Ranks
+from qpsbgd.qubo import QuboFamily, Solution
+from qpsbgd.solvers import Solver
+
+_Answers = list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]]
+"""Spins as bits, energies and proofs of every family."""
+
+
+class SharedSolver(Solver):
+    """Answers like `solver`, of which every rank asks its own for a share of the columns.
+
+    A solver that keeps a state, such as one that is paid for, is asked by rank 0 alone.
+
+    Args:
+        solver: This rank's solver, the same on all ranks.
+        ranks: All of them.
+    """
+
+    def __init__(self, solver: Solver, ranks: Ranks) -> None:
+        self._solver, self._ranks = solver, ranks
+        alone = type(solver).state_dict is not Solver.state_dict
+        self._size = 1 if alone else ranks.size
+
+    def solve(self, family: QuboFamily) -> Solution:
+        """The answers to one family."""
+        return self.solve_all([family])[0]
+
+    def solve_all(self, families: Sequence[QuboFamily]) -> list[Solution]:
+        """The answers to all columns, the same on all ranks.
+
+        Raises:
+            RuntimeError: The solver of another rank failed.
+        """
+        own = [_columns(family, self._share(family, self._ranks.rank)) for family in families]
+        asked = [family for family in own if family.num_columns]
+        stats: dict[str, Any] = {}
+        message: _Answers | str
+        error: BaseException | None = None
+        try:
+            answers = iter(self._solver.solve_all(asked) if asked else [])
+            found = [next(answers) if family.num_columns else _nothing(family) for family in own]
+            stats, message = dict(found[0].stats), [_packed(solution) for solution in found]
+        except BaseException as caught:
+            error, message = caught, f"{type(caught).__name__}: {caught}"
+        told: list[_Answers | str] = self._ranks.told(message)
+        if error is not None:
+            raise error
+        if failed := [rank for rank, text in enumerate(told) if isinstance(text, str)]:
+            raise RuntimeError(
+                f"the solver of rank {failed[0]} failed, so that no rank takes this step: {told[failed[0]]}"
+            )
+        return [
+            _joined(family, [answers[index] for answers in told if not isinstance(answers, str)], stats)
+            for index, family in enumerate(families)
+        ]
+
+    def _share(self, family: QuboFamily, rank: int) -> slice:
+        """A rank's share of the columns, as equal as can be; nothing for ranks that are not asked."""
+        count = family.num_columns
+        if rank >= self._size:
+            return slice(count, count)
+        return slice(count * rank // self._size, count * (rank + 1) // self._size)
+
+
+def _columns(family: QuboFamily, columns: slice) -> QuboFamily:
+    return QuboFamily.trusted(family.quadratic, family.linear[:, columns].contiguous(), family.offset[columns])
+
+
+def _nothing(family: QuboFamily) -> Solution:
+    return Solution(family.linear, family.offset, family.offset > 0)
+
+
+def _packed(solution: Solution) -> tuple[Any, Any, Any]:
+    spins, energies, proven = (t.cpu().numpy() for t in (solution.spins, solution.energies, solution.proven_optimal))
+    if not (np.abs(spins) == 1).all():
+        raise ValueError("a solver returned spins other than −1 and +1; see qpsbgd.testing")
+    return np.packbits(spins > 0, axis=0), energies, proven
+
+
+def _joined(family: QuboFamily, parts: _Answers, stats: dict[str, Any]) -> Solution:
+    bits, energies, proven = (np.concatenate(arrays, axis=-1) for arrays in zip(*parts, strict=True))
+    spins = torch.from_numpy(np.unpackbits(bits, axis=0, count=family.num_spins)).to(family.linear) * 2 - 1
+    device = family.linear.device
+    return Solution(spins, torch.from_numpy(energies).to(device), torch.from_numpy(proven).to(device), dict(stats))

@@ -1,0 +1,145 @@
+"""The printed projection: Algorithm 1 of the paper as it stands, one QUBO per column of every batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from qpsbgd.projections.blocks import Blocks
+from qpsbgd.projections.protocol import Direction, Projection, Seen
+from qpsbgd.projections.solving import TRAINING, beside_the_signs, follows, solved
+from qpsbgd.qubo import QuboFamily, Solution, binary_map
+from qpsbgd.qubo.binary_map import Scale, check_scale
+from qpsbgd.solvers import Solver, make_solver
+
+_FAMILY = ("quadratic", "linear", "offset")
+
+
+@dataclass(frozen=True)
+class Printed(Projection):
+    """G = argmin over {−1, +1}ⁿ of Σᵢ (vᵢⱼ − gᵀzᵢ)², the `binary_map` of the rows that the layer saw (Def. 1, Alg. 1).
+
+    With momentum, which the paper does not have, families are averaged: Q̄ ← β Q̄ + (1−β) Q, S̄ ← β S̄ + (1−β) S.
+
+    Rows are recorded by `backward` calls that reach the layer's weight, and forgotten by `zero_grad`. Weights that they
+    say nothing about stay: all weights of a column without gradient, and those of an input that was zero in every row.
+
+    Args:
+        solver: The name of a solver or a solver object; see `qpsbgd.solvers`. The default is `TRAINING`.
+        scale: "literal" for the equation as printed, or κ of `binary_map`.
+    """
+
+    name = "printed"
+    momentum = 0.0
+    output_grads = True
+    kept = (*_FAMILY, "spins", "step")
+
+    solver: Any = field(default=TRAINING, kw_only=True)
+    scale: Scale = field(default="literal", kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_scale(self.scale)
+        if self.scale != "literal":
+            object.__setattr__(self, "scale", float(self.scale))
+        object.__setattr__(self, "solver", make_solver(self.solver))
+
+    @property
+    def absolute(self) -> bool:
+        """Whether the equation is taken as printed."""
+        return self.scale == "literal"
+
+    def answers(self, seen: Sequence[Seen], shared: Callable[[Solver], Solver]) -> list[Direction]:
+        """The spins of all layers, in one call of the solver."""
+        fresh = [self._families(one) for one in seen]
+        means = [_averaged(one, own) for one, own in zip(seen, fresh, strict=True)]
+        if follows(self.solver):
+            solutions = [_followed(self.solver, one, own) for one, own in zip(seen, means, strict=True)]
+        else:
+            answers = iter(solved(shared(self.solver), [family for own in means for family in own]))
+            solutions = [[next(answers) for _ in own] for own in means]
+        return [self._answer(*parts) for parts in zip(seen, fresh, means, solutions, strict=True)]
+
+    def _families(self, seen: Seen) -> list[QuboFamily]:
+        """The family of every block of a layer, from the rows of this step."""
+        assert seen.record is not None
+        blocks = Blocks.of(seen.layer, self.block)
+        rows, grads = blocks.rows(seen.record.inputs), blocks.columns(seen.record.output_grads)
+        try:
+            return [
+                binary_map(own, columns, gain=seen.layer.gain, scale=self.scale)
+                for own, columns in zip(rows, grads, strict=True)
+            ]
+        except ValueError as error:
+            raise ValueError(f"{seen.layer}: {error}") from error
+
+    def _answer(
+        self, seen: Seen, fresh: list[QuboFamily], means: list[QuboFamily], solutions: list[Solution]
+    ) -> Direction:
+        blocks, like = Blocks.of(seen.layer, self.block), seen.layer.weight
+        parts = [_moving(*parts).T for parts in zip(fresh, means, solutions, strict=True)]
+        state: dict[str, Any] = {}
+        if seen.momentum:
+            state = {name: torch.stack([getattr(family, name) for family in means]) for name in _FAMILY}
+            state["step"] = seen.state.get("step", 0) + 1
+            if follows(self.solver):
+                state["spins"] = torch.stack([solution.spins for solution in solutions])
+        return Direction(
+            blocks.joined(torch.stack(parts), like),
+            state,
+            solutions=lambda: solutions,
+            figures=lambda: beside_the_signs(means, solutions, blocks=blocks, like=like),
+        )
+
+
+def _averaged(seen: Seen, fresh: list[QuboFamily]) -> list[QuboFamily]:
+    """Q̄ and S̄ per block, corrected for their start: the families that a step solves.
+
+    Raises:
+        RuntimeError: The momentum does not fit what the layer recorded.
+    """
+    if not (seen.momentum and "step" in seen.state):
+        return fresh
+    _check_mean(seen.state, fresh[0], layer=str(seen.layer))
+    beta = seen.momentum
+    rate = (1 - beta) / (1 - beta ** (seen.state["step"] + 1))
+    means = []
+    for index, family in enumerate(fresh):
+        old, new = [seen.state[name][index] for name in _FAMILY], [getattr(family, name) for name in _FAMILY]
+        means.append(QuboFamily.trusted(*torch._foreach_lerp(old, new, rate)))
+    return means
+
+
+def _followed(solver: Any, seen: Seen, families: list[QuboFamily]) -> list[Solution]:
+    """The answers of a descent that begins with the spins of the last step, where momentum keeps them."""
+    starts = seen.state.get("spins") if seen.momentum else None
+    if starts is None:
+        return [solver.solve(family) for family in families]
+    return [solver.improved(family, start.clone()) for family, start in zip(families, starts, strict=True)]
+
+
+def _moving(fresh: QuboFamily, mean: QuboFamily, solution: Solution) -> Tensor:
+    """The spins (n, m), and zero for weights that the rows say nothing about.
+
+    Those are the weights of a column without a linear term, for which every g has a twin −g, and of an input without
+    any term in `fresh`: what the mean remembers of it would move its weight in one direction for ever.
+    """
+    seen = fresh.quadratic.diagonal()[:, None] + fresh.linear.abs() > 0
+    return solution.spins * (seen & mean.linear.any(0))
+
+
+def _check_mean(state: Mapping[str, Any], family: QuboFamily, *, layer: str) -> None:
+    linear, new = state["linear"], family.linear
+    if tuple(linear.shape[1:]) != tuple(new.shape):
+        raise RuntimeError(
+            f"the momentum of {layer} has the shape {tuple(linear.shape)}; load a state of the same model"
+        )
+    if (linear.dtype, linear.device) != (new.dtype, new.device):
+        raise RuntimeError(
+            f"the momentum of {layer} is {linear.dtype} on {linear.device}, but its rows are {new.dtype} on "
+            f"{new.device}; convert or move the model before the optimiser is made, or make a new optimiser"
+        )

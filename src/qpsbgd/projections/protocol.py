@@ -1,0 +1,125 @@
+"""What a projection is: it turns what the layers saw in a step into the directions against which their weights move."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from qpsbgd.nn import BinaryLayer
+from qpsbgd.nn.tape import LayerRecord
+from qpsbgd.qubo import Solution
+from qpsbgd.solvers import Solver
+from qpsbgd.solvers.options import Number, check_options
+
+WIDTH = Number(whole=True, least=1, optional=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """What a layer saw since the last step, and what was kept of it then.
+
+    Attributes:
+        layer: A layer with a gradient.
+        grad: The gradient of its weight, at least in single precision.
+        record: The rows that it recorded; None in steps whose rows are not wanted.
+        momentum: β of its parameter group.
+        state: What the projection kept after the last step; empty before the first.
+        cached: What `Direction.cached` was; empty where it is not known, as in a resumed run.
+    """
+
+    layer: BinaryLayer
+    grad: Tensor
+    record: LayerRecord | None
+    momentum: float
+    state: Mapping[str, Any]
+    cached: Mapping[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Direction:
+    """A layer's direction, and what to keep once the whole step has succeeded.
+
+    Attributes:
+        values: The weights move by −lr times this; of the shape of the weight.
+        state: Tensors and numbers that make the next step, saved with the optimiser.
+        cached: What can be computed from `state` again, and is not saved.
+        solutions: Returns the answers of the solver, one per block, where there is one.
+        figures: Returns numbers for a `Monitor`; called only where one listens.
+        seconds: Time that the answers to all layers of the projection took, where someone asks for it.
+    """
+
+    values: Tensor
+    state: dict[str, Any] = field(default_factory=dict)
+    cached: dict[str, Any] = field(default_factory=dict)
+    solutions: Callable[[], list[Solution]] = list
+    figures: Callable[[], dict[str, float]] = dict
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Projection(ABC):
+    """Options and mathematics of a projection; it holds no state.
+
+    A new one is a frozen dataclass in one file: most derive from `SystemProjection`, which brings the layer's system,
+    and have one function.
+
+    Args:
+        block: Layers with more inputs are cut into blocks of at most so many, each a problem of its own; None for no
+            limit. It bounds the memory of Q̄ by `block` numbers per input.
+        rows: Rows that a layer records of one pass, of all ranks together; of more, such as a convolution's patches,
+            evenly spaced ones are taken. None records all of them.
+    """
+
+    name: ClassVar[str]
+    momentum: ClassVar[float] = 0.9
+    """β where the user gives none."""
+    output_grads: ClassVar[bool] = False
+    """Whether layers record the gradients at their outputs beside their inputs."""
+    kept: ClassVar[tuple[str, ...]] = ()
+    """The names in `Direction.state`."""
+
+    block: int | None = field(default=1024, kw_only=True)
+    rows: int | None = field(default=2048, kw_only=True)
+
+    def __post_init__(self) -> None:
+        check_options(self, block=WIDTH, rows=WIDTH)
+
+    @property
+    def absolute(self) -> bool:
+        """Whether directions depend on the size of the output gradients."""
+        return False
+
+    def due(self, step: int) -> bool:
+        """Whether the layers record rows for a step, counted from 0."""
+        return True
+
+    def ready(self, seen: Seen) -> bool:
+        """Whether a layer can take part in a step."""
+        return seen.record is not None
+
+    def check(self, layer: BinaryLayer) -> None:  # noqa: B027  # most serve all layers
+        """Raise TypeError or ValueError for a layer that this projection cannot serve."""
+
+    @abstractmethod
+    def answers(self, seen: Sequence[Seen], shared: Callable[[Solver], Solver]) -> list[Direction]:
+        """The directions of all layers; nothing that was passed is changed.
+
+        Args:
+            seen: Layers that take part in the step, in order.
+            shared: Returns a solver that several processes use together.
+
+        Raises:
+            ValueError: The rows of a layer are not finite, or the solver's answers are not spins.
+            RuntimeError: The state of a layer does not fit it.
+        """
+
+    def describe(self) -> dict[str, Any]:
+        """The name and all options that are plain values, as saved in a state dict."""
+        plain = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {"name": self.name} | {
+            name: value for name, value in plain.items() if isinstance(value, int | float | str | None)
+        }

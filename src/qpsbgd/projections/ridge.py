@@ -1,0 +1,28 @@
+"""The ridge projection: the paper's relaxed map (Prop. 1) for a whole batch, over the reals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from qpsbgd.projections.protocol import Direction
+from qpsbgd.projections.system import System, SystemProjection, normalized
+from qpsbgd.solvers import Solver
+
+
+@dataclass(frozen=True)
+class Ridge(SystemProjection):
+    """G = A⁻¹ S̄, divided by its root mean square over the layer: many bits per entry instead of one.
+
+    Prop. 1 relaxes {−1, +1}ⁿ to ℝⁿ, where one row's projection is its gradient. For many rows it is a least-squares
+    problem, with a ridge δ because batches are noisy. See `SystemProjection` for the options.
+    """
+
+    name = "ridge"
+
+    def directions(self, systems: Sequence[System], shared: Callable[[Solver], Solver]) -> list[Direction]:
+        """The normalised solutions of the systems."""
+        return [
+            system.answer(normalized(system.solved()), figures=lambda s=system: {"penalty": s.state["penalty"]})
+            for system in systems
+        ]

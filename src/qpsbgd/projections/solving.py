@@ -1,0 +1,63 @@
+"""Families handed to a solver, and its answers checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeGuard
+
+import torch
+from torch import Tensor
+
+from qpsbgd.projections.blocks import Blocks
+from qpsbgd.qubo import QuboFamily, Solution
+from qpsbgd.solvers import Solver
+from qpsbgd.solvers.search.descent import Descent
+from qpsbgd.solvers.search.landscape import sign_start
+
+TRAINING = Descent(warm=True)
+"""The solver of training: a local minimum near the last step's is enough, and cheap."""
+
+
+def follows(solver: Solver) -> TypeGuard[Descent]:
+    """Whether a solver begins with the spins of the last step."""
+    return type(solver) is Descent and solver.warm
+
+
+def solved(solver: Solver, families: Sequence[QuboFamily]) -> list[Solution]:
+    """The answers to all families, in one call.
+
+    Raises:
+        ValueError: They do not have the families' shapes, or hold something else than −1 and +1.
+    """
+    solutions = solver.solve_all(list(families))
+    wanted, came = ([tuple(t.shape) for t in ts] for ts in ([f.linear for f in families], [s.spins for s in solutions]))
+    if wanted != came:
+        raise ValueError(f"{solver} must return spins of shapes {wanted}, got {came}; see qpsbgd.testing")
+    if not all(bool((solution.spins.abs() == 1).all()) for solution in solutions):
+        raise ValueError(f"{solver} returned spins other than −1 and +1; see qpsbgd.testing")
+    return solutions
+
+
+def beside_the_signs(
+    families: Sequence[QuboFamily], solutions: Sequence[Solution], *, blocks: Blocks, like: Tensor
+) -> dict[str, float]:
+    """The solutions of a layer's blocks beside the sign vectors: energies and spins that differ; see `Monitor`.
+
+    Args:
+        families: What was solved, per block.
+        solutions: Its solutions.
+        blocks: How the layer is cut.
+        like: The layer's weight.
+    """
+    gains, differ = [], []
+    for family, solution in zip(families, solutions, strict=True):
+        spins, signs = solution.spins, sign_start(family)
+        # E(g) − E(h) = (g − h)ᵀ (Q (g + h) + s): more exact than two large energies, and zero for equal spins
+        gain = (spins - signs) * (family.quadratic @ (spins + signs) + family.linear)
+        gains.append(gain.sum(0).mean())
+        differ.append((spins != signs).float().T)
+    return {
+        "energy": torch.stack([solution.energies.mean() for solution in solutions]).mean().item(),
+        "energy_minus_sign": torch.stack(gains).mean().item(),
+        "spins_off_sign": blocks.joined(torch.stack(differ), like).mean().item(),  # without what blocks are padded with
+    }

@@ -1,0 +1,180 @@
+"""The spins projection: the paper's, onto ±1, asked about the layer's system by any solver of QUBOs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from qpsbgd.projections.protocol import Direction
+from qpsbgd.projections.solving import TRAINING, beside_the_signs, follows, solved
+from qpsbgd.projections.system import STATE, System, SystemProjection, normalized
+from qpsbgd.qubo import QuboFamily, Solution
+from qpsbgd.solvers import Solver, make_solver
+from qpsbgd.solvers.options import AT_LEAST_ONE, POSITIVE, check_options
+from qpsbgd.solvers.search import tracking
+from qpsbgd.solvers.search.descent import Descent
+
+
+@dataclass(frozen=True)
+class Spins(SystemProjection):
+    """The vectors ±1 nearest to the ridge's answer in the layer's own metric; with several bits, a sum of them.
+
+        gⱼ = argmin over {−1, +1}ⁿ of (g − κ Gⱼ/ρⱼ)ᵀ A (g − κ Gⱼ/ρⱼ),   G = A⁻¹ S̄
+
+    This is Def. 1's least squares over ±1 (Prop. 2: a QUBO) for the system (A, S̄): a family with quadratic A and linear
+    −2κ S̄ⱼ/ρⱼ. ρⱼ, the size of Gⱼ, is r times the root mean square of S̄ⱼ, with r = rms(G)/rms(S̄) of the layer when Q̄
+    was last renewed. As κ → ∞ the answer is sign(S̄): BinaryConnect's signSGD with momentum.
+
+    With b bits the direction is Σₖ αₖ sₖ, divided by its root mean square: s₁ answers S̄, αₖ = sₖᵀR/(sₖᵀA sₖ) per
+    column, and each further vector the rest R = S̄ − A Σ α s, a family of the same size.
+
+    Columns without a gradient stay, and so do the weights of an input that was zero in all rows of this step.
+
+    Args:
+        solver: The name of a solver or a solver object; see `qpsbgd.solvers`. The default is `TRAINING`.
+        kappa: κ.
+        bits: Binary vectors per step.
+        delta: δ of A; it acts through ρ alone, since a diagonal means nothing to spins.
+        memory: How much of Q̄ is kept when new rows come in.
+        refresh: Steps for which Q̄ serves.
+    """
+
+    name = "spins"
+    kept: ClassVar[tuple[str, ...]] = (*STATE, "shrinkage", "spins", "signs", "pulls")
+
+    solver: Any = field(default=TRAINING, kw_only=True)
+    kappa: float = field(default=1.0, kw_only=True)
+    bits: int = field(default=1, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_options(self, kappa=POSITIVE, bits=AT_LEAST_ONE)
+        object.__setattr__(self, "solver", make_solver(self.solver))
+
+    def directions(self, systems: Sequence[System], shared: Callable[[Solver], Solver]) -> list[Direction]:
+        """The spins, or sums of `bits` of them, all layers in one call of the solver per bit."""
+        expansions = [_Expansion(system, bits=self.bits) for system in systems]
+        for bit in range(self.bits):
+            linears = [one.linear(bit, kappa=self.kappa) for one in expansions]
+            if follows(self.solver):
+                for one, linear in zip(expansions, linears, strict=True):
+                    one.add_followed(bit, linear, self.solver)
+            else:
+                families = [
+                    list(_families(one.system, linear)) for one, linear in zip(expansions, linears, strict=True)
+                ]
+                answers = iter(solved(shared(self.solver), [family for own in families for family in own]))
+                for one, linear, own in zip(expansions, linears, families, strict=True):
+                    one.add(linear, solutions=[next(answers) for _ in own])
+        return [one.answer() for one in expansions]
+
+
+class _Expansion:
+    """The sum of binary vectors that is being built for a layer; tensors are by block, (count, m, width)."""
+
+    def __init__(self, system: System, *, bits: int) -> None:
+        self.system, self.bits = system, bits
+        self.rest = system.gradient
+        self.follows = not tracking.begins_anew(system.state["gram"], self.rest)
+        self.total = torch.zeros_like(self.rest)
+        self.moving: Tensor  # (count, m, 1): whether a column has a gradient at all
+        self.spins: list[Tensor] = []
+        self.tracks: list[tracking.Track] = []
+        self.linears: list[Tensor] = []
+        self.solutions: list[list[Solution] | None] = []
+        self.shrinkages: list[Tensor] = []
+
+    def linear(self, bit: int, *, kappa: float) -> Tensor:
+        """−2κ Rⱼ/ρⱼ; zero for columns of zero."""
+        blocks, rest = self.system.blocks, self.rest
+        largest = torch.linalg.vector_norm(rest, torch.inf)
+        shares = rest / torch.where(largest > 0, largest, 1)  # squares of small numbers would vanish
+        if self.system.renewed or "shrinkage" not in self.system.state or bit >= len(self.system.state["shrinkage"]):
+            whole = torch.linalg.vector_norm(shares)
+            ratio = torch.linalg.vector_norm(shares @ self.system.inverse) / torch.where(whole > 0, whole, 1)
+        else:
+            ratio = self.system.state["shrinkage"][bit]
+        self.shrinkages.append(ratio)
+        # A column's size is that of the whole layer's column, which may be cut into several blocks.
+        columns = shares.reshape(blocks.groups, blocks.parts, blocks.outputs, blocks.width)
+        norms = torch.linalg.vector_norm(columns, dim=(1, 3), keepdim=True) * (ratio / blocks.inputs**0.5)
+        moving = norms > 0
+        if bit == 0:
+            self.moving = moving.expand(-1, blocks.parts, -1, -1).reshape(blocks.count, blocks.outputs, 1)
+        return (columns * torch.where(moving, -2 * kappa / torch.where(moving, norms, 1), 0)).reshape(shares.shape)
+
+    def add_followed(self, bit: int, linear: Tensor, solver: Descent) -> None:
+        """One more vector, by a descent that follows the one of the last step."""
+        state, system, last = self.system.state, self.system, None
+        if self.follows and "spins" in state and bit < len(state["spins"]):
+            pulls = state["pulls"][bit] if "pulls" in state and not system.renewed else None
+            last = tracking.Track(state["spins"][bit], state["signs"][bit], pulls)
+        track = tracking.followed(solver, system.matrix, linear, last=last, cached=system.cached)
+        self.tracks.append(track)
+        self._add(linear, track.spins, None, track.pulls)
+
+    def add(self, linear: Tensor, *, solutions: list[Solution]) -> None:
+        """One more vector, from a solver's answers."""
+        self._add(linear, torch.stack([solution.spins.T for solution in solutions]), solutions)
+
+    def _add(
+        self, linear: Tensor, spins: Tensor, solutions: list[Solution] | None, pulls: Tensor | None = None
+    ) -> None:
+        self.linears.append(linear)
+        self.spins.append(spins)
+        self.solutions.append(solutions)
+        if self.bits > 1:
+            matrix = self.system.matrix
+            diagonal = matrix.diagonal(dim1=-2, dim2=-1)[:, None]
+            products = spins @ matrix if pulls is None else pulls / 2 + diagonal * spins
+            sizes = (spins * products).sum(-1, keepdim=True)
+            factors = (spins * self.rest).sum(-1, keepdim=True) / sizes
+            self.total = self.total + factors * spins
+            self.rest = self.rest - factors * products
+
+    def answer(self) -> Direction:
+        """The direction, and what to keep."""
+        system, blocks = self.system, self.system.blocks
+        sums = self.spins[0] if self.bits == 1 else normalized(self.total)
+        # An input was zero in all rows of this step where the gradients of all its weights are.
+        seen = torch.linalg.vector_norm(blocks.weights(system.grad), torch.inf, dim=1, keepdim=True) > 0
+        system.state["shrinkage"] = torch.stack(self.shrinkages)
+        system.cached.pop("inverse", None)  # only needed while Q̄ is new
+        if self.follows:
+            for name in ("spins", "signs", "pulls") if self.tracks else ():
+                if getattr(self.tracks[0], name) is not None:
+                    system.state[name] = _stacked([getattr(track, name) for track in self.tracks])
+        return system.answer(
+            blocks.joined(sums * (seen & self.moving), system.grad), solutions=self.all_solutions, figures=self.figures
+        )
+
+    def all_solutions(self) -> list[Solution]:
+        """The solver's answers, vector by vector and block by block."""
+        return [solution for bit in range(self.bits) for solution in self._solutions_of(bit)]
+
+    def figures(self) -> dict[str, float]:
+        """Of the first vector."""
+        families = list(_families(self.system, self.linears[0]))
+        like = self.system.layer.weight
+        return beside_the_signs(families, self._solutions_of(0), blocks=self.system.blocks, like=like)
+
+    def _solutions_of(self, bit: int) -> list[Solution]:
+        if (own := self.solutions[bit]) is not None:
+            return own
+        pairs = zip(_families(self.system, self.linears[bit]), self.spins[bit], strict=True)
+        return [Solution.of(family, spins.T.clone(), solver="descent") for family, spins in pairs]
+
+
+def _stacked(tensors: list[Tensor]) -> Tensor:
+    """The tensors under a new first dimension; a single one is not copied."""
+    return tensors[0][None] if len(tensors) == 1 else torch.stack(tensors)
+
+
+def _families(system: System, linear: Tensor) -> Iterator[QuboFamily]:
+    """The family of every block; the constant of the square is left out."""
+    for matrix, own in zip(system.matrix, linear, strict=True):
+        yield QuboFamily.trusted(matrix, own.T.contiguous(), own.new_zeros(len(own)))

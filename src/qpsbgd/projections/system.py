@@ -1,0 +1,195 @@
+"""A layer's system, built in one place for every projection that needs one.
+
+    A = Q̄/d + δI,   d = mean(diag Q̄),   A G = S̄
+
+Q̄ is the mean of x xᵀ over rows of the layer's inputs, renewed now and then; S̄ the mean of the weight's gradient, which
+is the sum of v x over the rows of all outputs' gradients v. So A G = S̄ is the least-squares problem of the paper's map
+(Def. 1, Prop. 2) with plain rows and a ridge: over ℝⁿ it has one factorisation for all columns of the layer (`Ridge`),
+over {−1, +1}ⁿ it is a family of QUBOs (`Spins`). The size of S̄ does not matter, so nothing has to be scaled.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from qpsbgd.nn import BinaryLayer
+from qpsbgd.projections.blocks import Blocks
+from qpsbgd.projections.protocol import Direction, Projection, Seen
+from qpsbgd.solvers import Solver
+from qpsbgd.solvers.options import AT_LEAST_ONE, POSITIVE, Number, check_options
+
+Delta = float | Literal["auto"]
+
+STATE = ("gradient", "gram", "step", "refreshes", "penalty")
+"""What is kept of a layer: S̄, Q̄, the steps made, how many of them renewed Q̄, and δ."""
+
+
+@dataclass(frozen=True, eq=False)
+class System:
+    """A layer's system at a step; tensors come by block, (count, m, width) or (count, width, width).
+
+    Attributes:
+        layer: Whose system it is.
+        blocks: How the layer is cut.
+        grad: This step's gradient, in the shape of the weight.
+        renewed: Whether Q̄ is new in this step.
+        state: `STATE` after this step, and what the projection kept after the last one.
+        cached: What follows from Q̄ and δ: computed on first use, and kept while Q̄ stands.
+    """
+
+    layer: BinaryLayer
+    blocks: Blocks
+    grad: Tensor
+    renewed: bool
+    state: dict[str, Any]
+    cached: dict[str, Tensor]
+
+    @property
+    def gradient(self) -> Tensor:
+        """S̄ by block."""
+        return self.blocks.weights(self.state["gradient"])
+
+    @property
+    def matrix(self) -> Tensor:
+        """A by block."""
+        return self._cached("matrix", lambda: system_matrix(self.state["gram"], self.state["penalty"], self.blocks))
+
+    @property
+    def inverse(self) -> Tensor:
+        """A⁻¹ by block."""
+        return self._cached("inverse", lambda: inverse(self.state["gram"], self.state["penalty"], self.blocks))
+
+    def solved(self) -> Tensor:
+        """G = A⁻¹ S̄ in the shape of the weight, not normalised."""
+        return self.blocks.joined(self.gradient @ self.inverse, self.grad)
+
+    def answer(self, direction: Tensor, **more: Any) -> Direction:
+        """A direction with what is to be kept of this system."""
+        return Direction(direction, self.state, self.cached, **more)
+
+    def _cached(self, name: str, compute: Callable[[], Tensor]) -> Tensor:
+        if name not in self.cached:
+            self.cached[name] = compute()
+        return self.cached[name]
+
+
+@dataclass(frozen=True)
+class SystemProjection(Projection):
+    """A projection that answers the layer's system (A, S̄); a new one has a name and `directions`.
+
+    Args:
+        delta: δ. The larger, the nearer G is to the gradient; "auto" is 10, less with few rows.
+        memory: How much of Q̄ is kept when new rows come in.
+        refresh: Steps for which Q̄ and its factorisation serve.
+    """
+
+    kept: ClassVar[tuple[str, ...]] = STATE
+
+    delta: Delta = field(default="auto", kw_only=True)
+    memory: float = field(default=0.9, kw_only=True)
+    refresh: int = field(default=20, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_options(self, memory=Number(least=0, below=1), refresh=AT_LEAST_ONE)
+        if self.delta != "auto":
+            check_options(self, delta=POSITIVE)
+
+    def due(self, step: int) -> bool:
+        """Whether Q̄ takes in new rows: every `refresh` steps, and more often at the start."""
+        return step % self.refresh == 0 or (step < self.refresh and step & (step + 1) == 0)
+
+    def ready(self, seen: Seen) -> bool:
+        """Whether a layer has a Q̄."""
+        return seen.record is not None or "gram" in seen.state
+
+    def answers(self, seen: Sequence[Seen], shared: Callable[[Solver], Solver]) -> list[Direction]:
+        """The directions of all layers."""
+        return self.directions([self.system(one) for one in seen], shared)
+
+    @abstractmethod
+    def directions(self, systems: Sequence[System], shared: Callable[[Solver], Solver]) -> list[Direction]:
+        """`system.answer(direction)` for every system; `shared` is for solvers, see `Projection.answers`."""
+
+    def system(self, seen: Seen) -> System:
+        """The layer's system after one more step.
+
+            S̄ ← β S̄ + (1−β) ∂E/∂W,   Q̄ ← Q̄ + (1−μ)/(1−μᵏ) · (mean x xᵀ − Q̄) at the k-th renewal
+
+        Raises:
+            RuntimeError: The state does not fit the gradient.
+        """
+        state = dict(seen.state) or {"step": 0, "refreshes": 0}
+        blocks = Blocks.of(seen.layer, self.block)
+        _check_fits(seen)
+        first = not seen.momentum or "gradient" not in state
+        state["gradient"] = seen.grad.clone() if first else torch.lerp(seen.grad, state["gradient"], seen.momentum)
+        state["step"] += 1
+        if seen.record is None:
+            return System(seen.layer, blocks, seen.grad, False, state, dict(seen.cached))
+        state["refreshes"] += 1
+        rows = blocks.rows(seen.record.inputs.to(seen.grad))
+        moments = rows.transpose(1, 2) @ rows / len(seen.record.inputs)
+        # So weighted, the first rows are not damped.
+        rate = (1 - self.memory) / (1 - self.memory ** state["refreshes"])
+        state["gram"] = moments if "gram" not in state else torch.lerp(state["gram"], moments, rate)
+        state["penalty"] = penalty_of(self.delta, len(seen.record.inputs))
+        return System(seen.layer, blocks, seen.grad, True, state, {})
+
+
+def penalty_of(delta: Delta, rows: int) -> float:
+    """δ. By default (rows/32)² within 1 and 10: the noise of few rows' gradients lies along the strong inputs."""
+    return min(10.0, max(1.0, (rows / 32) ** 2)) if delta == "auto" else float(delta)
+
+
+def system_matrix(gram: Tensor, penalty: float, blocks: Blocks) -> Tensor:
+    """A = Q̄/d + δI for Q̄ (count, width, width); δI where all inputs are zero."""
+    diagonal = gram.diagonal(dim1=-2, dim2=-1).sum() / (blocks.groups * blocks.inputs)
+    system = gram / torch.where(diagonal > 0, diagonal, 1)
+    system.diagonal(dim1=-2, dim2=-1).add_(penalty)
+    return system
+
+
+def inverse(gram: Tensor, penalty: float, blocks: Blocks) -> Tensor:
+    """A⁻¹ for Q̄ (count, width, width).
+
+    The condition of A is at most 1 + n/δ, so single precision is enough unless δ is tiny; then Cholesky's method may
+    fail, and double precision is tried.
+
+    Raises:
+        ValueError: The matrix is not positive definite in double precision either, or not finite.
+    """
+    for precise in (gram, gram.double()):
+        factor, failed = torch.linalg.cholesky_ex(system_matrix(precise, penalty, blocks))
+        if not bool(failed.any()):
+            return torch.cholesky_inverse(factor).to(gram.dtype)
+    if not bool(gram.isfinite().all()):
+        raise ValueError("the inputs hold NaN or infinite values; the forward pass has diverged")
+    raise ValueError(f"the inputs are too alike for δ = {penalty:g}; take a larger one")
+
+
+def normalized(step: Tensor) -> Tensor:
+    """`step` divided by its root mean square; zero stays zero."""
+    largest = torch.linalg.vector_norm(step, torch.inf)
+    shares = step / torch.where(largest > 0, largest, 1)  # squares of small numbers would vanish
+    norm: Tensor = torch.linalg.vector_norm(shares)
+    return shares * (math.sqrt(step.numel()) / torch.where(norm > 0, norm, 1))
+
+
+def _check_fits(seen: Seen) -> None:
+    """Raise RuntimeError where the mean gradient does not fit the new one."""
+    if "gradient" not in seen.state:
+        return
+    found, wanted = ((t.dtype, t.device, tuple(t.shape)) for t in (seen.state["gradient"], seen.grad))
+    if found != wanted:
+        raise RuntimeError(
+            f"the momentum of {seen.layer} is {found}, but its gradient {wanted}; convert or move the model before the "
+            "optimiser is made, load a state of the same model, or make a new optimiser"
+        )

@@ -1,0 +1,189 @@
+# ruff: noqa: E402
+"""Whoever crafts a file gets the documented error, and neither another one nor the machine's memory."""
+
+import contextlib
+import json
+import random
+import struct
+import tracemalloc
+import zlib
+
+import numpy as np
+import pytest
+from crafted import crafted
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+safetensors_numpy = pytest.importorskip("safetensors.numpy")
+pytest.importorskip("dwave.graphs")
+
+import torch
+from torch import nn
+
+from qpsbgd.atomic import sealed
+from qpsbgd.deploy import load_packed, pack, packed_file
+from qpsbgd.nn import BinaryConv2d, BinaryLinear, SignActivation
+from qpsbgd.solvers.annealer import frame_file
+from qpsbgd.solvers.annealer.ledger import Ledger
+from qpsbgd.solvers.annealer.recordings import Recording, RecordingError
+from qpsbgd.solvers.annealer.replay import Replay
+from qpsbgd.solvers.annealer.virtual_qpu import VirtualQPU
+from qpsbgd.testing import random_family
+
+MOST_MEMORY = 200_000_000
+SEEDS = st.integers(0, 2**32)
+FUZZED = settings(
+    max_examples=150,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+
+@contextlib.contextmanager
+def refused_with(*errors):
+    """Nothing but these errors, and no more memory than a reader may take."""
+    tracemalloc.start()
+    try:
+        with contextlib.suppress(*errors):
+            yield
+        assert tracemalloc.get_traced_memory()[1] < MOST_MEMORY
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.fixture(scope="module")
+def networks(tmp_path_factory):
+    """The content of packed models: operations and tensors."""
+    torch.manual_seed(0)
+    folder, found = tmp_path_factory.mktemp("packed"), []
+    models = (
+        nn.Sequential(SignActivation(), BinaryLinear(9, 6), nn.BatchNorm1d(6), SignActivation(), BinaryLinear(6, 2)),
+        nn.Sequential(nn.Linear(4, 6), nn.ReLU(), BinaryLinear(6, 3, bits=2), nn.Hardtanh()),
+        nn.Sequential(
+            nn.Unflatten(1, (1, 6, 6)),
+            *(BinaryConv2d(1, 4, 3, padding=1), nn.MaxPool2d(2), nn.BatchNorm2d(4), SignActivation()),
+            *(BinaryConv2d(4, 4, 2, groups=2), nn.BatchNorm2d(4), nn.ReLU(), nn.AvgPool2d(2), nn.Flatten()),
+            nn.Linear(4, 2),
+        ),
+    )
+    for model in models:
+        pack(model.eval(), folder / "net")
+        with packed_file.safetensors.safe_open(folder / "net", framework="numpy") as file:
+            content = json.loads(file.metadata()[packed_file.ENTRY])
+            found.append((content["operations"], {name: file.get_tensor(name) for name in file.keys()}))  # noqa: SIM118
+    return found
+
+
+def write_packed(path, operations, tensors):
+    content = {"version": packed_file.VERSION, "operations": operations}
+    content["checksum"] = packed_file._checksum(operations, tensors)
+    path.write_bytes(safetensors_numpy.save(tensors, {packed_file.ENTRY: json.dumps(content)}))
+
+
+@FUZZED
+@given(SEEDS)
+def test_crafted_packed_models_raise_value_errors(networks, tmp_path, seed):
+    source = random.Random(seed)
+    operations, tensors = source.choice(networks)
+    if source.random() < 0.3:
+        name = source.choice(list(tensors))
+        changed = source.choice([tensors[name][:-1], np.float32([np.nan]), np.zeros((2, 2), np.int64), None])
+        tensors = {key: value for key, value in tensors.items() if key != name or changed is not None}
+        tensors |= {} if changed is None else {name: changed}
+    else:
+        operations = crafted(operations, source)
+    write_packed(tmp_path / "net", operations, tensors)
+    with refused_with(ValueError):
+        model = load_packed(tmp_path / "net")
+        model(np.ones((2, *(model.input_shape or (1, 6, 6))), np.float32))
+
+
+@pytest.fixture(scope="module")
+def frames(tmp_path_factory):
+    """The frames of a recording, and the families in it."""
+    folder = tmp_path_factory.mktemp("recording")
+    families = [random_family(4, 3, 8, seed=seed) for seed in range(2)]
+    with VirtualQPU(size=2, cache=folder, num_reads=3, record=folder / "run.chip") as solver:
+        for family in families:
+            solver.solve(family)
+    file = frame_file.FrameFile(folder / "run.chip", kinds=("header", "tiles", "graph", "answer"))
+    return [(kind, *file.read(at)) for kind, at in file.scan()], families
+
+
+def write_frames(path, frames):
+    content = b"".join(frame_file._frame(kind, meta, arrays) for kind, meta, arrays in frames)
+    path.write_bytes(frame_file._MAGIC + content)
+
+
+@FUZZED
+@given(SEEDS)
+def test_crafted_recordings_raise_recording_errors(frames, tmp_path, seed):
+    source = random.Random(seed)
+    content, families = list(frames[0]), frames[1]
+    at = source.randrange(len(content))
+    kind, meta, arrays = content[at]
+    if arrays and source.random() < 0.4:
+        name = source.choice(list(arrays))
+        arrays = {**arrays, name: source.choice([arrays[name][:-1], arrays[name].astype(float), np.zeros(0)])}
+        arrays = arrays if source.random() < 0.7 else {}
+    else:
+        meta = crafted(meta, source)
+    content[at] = (kind, meta, arrays)
+    write_frames(tmp_path / "run.chip", content)
+    with refused_with(RecordingError):
+        Recording(tmp_path / "run.chip").verify()
+        replay = Replay(tmp_path / "run.chip")
+        for family in families:
+            replay.solve(family)
+
+
+def framed(kind, body):
+    head = frame_file._HEAD.pack(kind, len(body), frame_file.hashlib.sha256(body).digest())
+    return frame_file._MAGIC + head + struct.pack("<I", zlib.crc32(head)) + body
+
+
+def packed(data):
+    content = zlib.compress(data)
+    return struct.pack("<I", len(content)) + content
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        (b"header", packed(b'{"a": "' + b"x" * 100_000_000 + b'"}')),
+        (b"header", packed(b"[" * 100_000)),
+        (b"header", packed(b"\xff\xfe")),
+        (b"header", packed(b"[1]")),
+        (b"header", b"\1"),
+        (b"header", struct.pack("<I", 9) + b"not zlib."),
+        (b"header", packed(b"{}")[:-2]),
+        (b"header", packed(b"{}") + b"not an archive"),
+        (b"\xff\xfe", packed(b"{}")),
+        (b"tiles", packed(b"{}")),
+        (b"graph", packed(b"{}")),
+    ],
+)
+def test_frames_that_nobody_wrote_raise_recording_errors(tmp_path, kind, body):
+    (tmp_path / "run.chip").write_bytes(framed(kind, body))
+    with refused_with(), pytest.raises(RecordingError, match=r"run\.chip"):
+        Recording(tmp_path / "run.chip")
+
+
+@FUZZED
+@given(SEEDS)
+def test_crafted_ledgers_raise_value_errors(tmp_path, seed):
+    counts = {"submissions": 3, "qpu_seconds": 0.5, "recorded": {"run.chip": 2}}
+    with contextlib.suppress(ValueError):  # what JSON cannot say
+        (tmp_path / "qpu.ledger").write_bytes(sealed(crafted(counts, random.Random(seed))))
+        with refused_with(ValueError):
+            found = Ledger(tmp_path / "qpu.ledger")
+            assert found.submissions >= 0 and 0 <= found.qpu_seconds < float("inf")
+
+
+def test_the_crafted_content_differs_from_what_was_there(networks):
+    """Otherwise the tests above would test nothing."""
+    source, operations = random.Random(0), networks[0][0]
+    changed = sum(json.dumps(crafted(operations, source)) != json.dumps(operations) for _ in range(100))
+    assert changed > 90
