@@ -296,11 +296,12 @@ def cases(old):
             else:
                 native.tabu_sparse(sparse, problem.linear, one.copy(), block, 3000, 20, 7, never)
 
+        model = problem
+        if not old:
+            model = SparseModel.of(problem.indptr, problem.indices, problem.couplings, problem.linear)
+
         @case(f"reduction {n}")
-        def _(problem=problem):
-            model = problem
-            if not old:
-                model = SparseModel.of(problem.indptr, problem.indices, problem.couplings, problem.linear)
+        def _(model=model):
             reduction = Reduction.of(model, never)
             reduction.completed(np.ones(len(reduction.kept), np.int8))
 

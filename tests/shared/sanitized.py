@@ -28,10 +28,14 @@ def main(sanitizers, tests):
     subprocess.run(["cmake", "--build", folder, "--parallel", "2"], check=True, stdout=subprocess.DEVNULL)
     (module,) = folder.glob("_kernels*.so")
     library = LIBRARIES[sanitizers.split(",")[0]]
-    where = subprocess.run(["c++", f"-print-file-name={library}"], capture_output=True, text=True, check=True).stdout
+    # The C++ library beside it, or the sanitizer does not find what throws exceptions.
+    preloaded = [
+        subprocess.run(["c++", f"-print-file-name={name}"], capture_output=True, text=True, check=True).stdout.strip()
+        for name in (library, "libstdc++.so")
+    ]
     # Python itself leaks by design, and its workers are forked.
     settings = {
-        "LD_PRELOAD": where.strip(),
+        "LD_PRELOAD": ":".join(preloaded),
         "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1",
         "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
         "TSAN_OPTIONS": "halt_on_error=1:report_thread_leaks=0",

@@ -75,7 +75,8 @@ void colour(const Rows& rows, std::int64_t* colours);
 void sweep_chip(const Rows& rows, const float* h, float* spins, std::int64_t reads, std::int64_t slices,
                 const float* schedule, std::int64_t sweeps, const std::uint64_t* states, int threads, Watch& watch);
 
-// What is left of a problem, and the spins that are gone: each with up to MOST neighbours that it depends on.
+// What is left of a problem, its rows only where something is gone, and the spins that are: each with up to MOST
+// neighbours that it depends on.
 struct Reduced {
   static constexpr int MOST = 3;
   std::vector<std::int64_t> kept, begins, gone, neighbours;  // neighbours: (gone, MOST), −1 where there are fewer

@@ -40,16 +40,17 @@ struct Job {
 class Pool {
  public:
   void run(Job& job, Watch& watch) {
+    const int helpers = job.wanted;  // counted down by those who join
     {
       const std::lock_guard guard(lock_);
       try {
-        for (; size_ < job.wanted; ++size_) std::thread([this] { serve(); }).detach();
+        for (; size_ < helpers; ++size_) std::thread([this] { serve(); }).detach();
       } catch (const std::system_error&) {
         // No more threads can be had: those that are there do the work.
       }
       jobs_.push_back(&job);
     }
-    for (int helper = 0; helper < job.wanted; ++helper) work_to_do_.notify_one();
+    for (int helper = 0; helper < helpers; ++helper) work_to_do_.notify_one();
     job.work(watch);
     std::unique_lock guard(lock_);
     for (auto place = jobs_.begin(); place != jobs_.end(); ++place) {

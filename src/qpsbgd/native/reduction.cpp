@@ -73,7 +73,12 @@ class Reducer {
       if (!decided) spread(&found.neighbours[place], &found.weights[place], static_cast<int>(degree), field);
       degrees_[v] = 0;
     }
-    compact(alive, found);
+    if (found.gone.empty()) {
+      found.kept = std::move(ring);
+      std::iota(found.kept.begin(), found.kept.end(), 0);
+    } else {
+      compact(alive, found);
+    }
     return found;
   }
 

@@ -211,9 +211,9 @@ def reduce(rows: Rows, linear: Array, stop: Array) -> tuple[Array, ...]:
     """The problem without the spins whose best value follows from others.
 
     Returns:
-        Rows (indptr, indices, couplings) and fields of what is left, where its spins stand in the whole problem, and of
-        the spins that are gone, in their order: who they are, their neighbours (…, 3), −1 where there are fewer, the
-        couplings to them (…, 3), and their fields.
+        Rows (indptr, indices, couplings) and fields of what is left, empty where that is all; where its spins stand in
+        the whole problem; and of the spins that are gone, in their order: who they are, their neighbours (…, 3), −1
+        where there are fewer, the couplings to them (…, 3), and their fields.
     """
     n, linear = len(rows), linear.copy()
     near: list[dict[int, float]] = [
@@ -243,6 +243,10 @@ def reduce(rows: Rows, linear: Array, stop: Array) -> tuple[Array, ...]:
         if not decided:
             _spread(near, linear, weights, field)
     kept = np.flatnonzero(alive)
+    none = np.zeros(0)
+    if not gone:
+        places, empty = np.zeros(0, np.int64), np.zeros((0, MOST))
+        return places, none.astype(np.int32), none, none, kept, places, empty.astype(np.int64), empty, none
     number = np.cumsum(alive) - 1
     entries = [sorted((int(number[u]), w) for u, w in near[i].items()) for i in kept]
     indptr = np.concatenate([[0], np.cumsum([len(row) for row in entries], dtype=np.int64)]).astype(np.int64)

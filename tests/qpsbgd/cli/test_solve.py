@@ -149,7 +149,7 @@ def test_solve_prints_and_writes_the_answer_in_the_problems_own_terms(problem, m
     assert re.search(r"energy +-5\n", out)
     assert re.search(r"proven optimal +yes\n", out)
     assert re.search(r"solver +exact", out)
-    assert re.search(r"time +[\d.e-]+ s\n", out)
+    assert re.search(r"time +[\d.e-]+ s, reading [\d.e-]+ s\n", out)
     assert np.loadtxt("spins.txt").tolist() == [[1, 1], [2, 0], [3, 0]]
     assert "# best value: 5\n" in (problem.parent / "spins.txt").read_text(encoding="utf-8")
 

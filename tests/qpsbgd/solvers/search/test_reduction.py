@@ -12,7 +12,9 @@ from .sparse_problems import least_energy, model_of, random_sparse, torus
 
 def core_of(problem):
     """What is left, as a problem, which checks it; None if nothing is."""
-    *core, kept, _, _, _, _ = kernels.reduce(model_of(problem).rows, problem.linear, NEVER)
+    *core, kept, gone, _, _, _ = kernels.reduce(model_of(problem).rows, problem.linear, NEVER)
+    if not len(gone):
+        return problem
     return SparseIsing(*core) if len(kept) else None
 
 
