@@ -27,7 +27,7 @@ from training import TASKS, Images, dense, mnist
 
 from qpsbgd import QPSBGD, BinaryConnect, ProxQuant
 from qpsbgd.nn import BinaryConv2d, BinaryLinear
-from qpsbgd.optim import ridge
+from qpsbgd.projections import system
 from qpsbgd_paper.experiments.mnist import PAIRS, split
 from qpsbgd_paper.framework.claims import difference_of
 from qpsbgd_paper.framework.result_files import environment, write_json
@@ -133,7 +133,7 @@ def main():
             rows.append(compared(network, method, "lr", found))
         found = {}
         for factor in PENALTY_FACTORS:
-            with patch.object(ridge, "penalty_of", partial(times, ridge.penalty_of, factor)):
+            with patch.object(system, "penalty_of", partial(times, system.penalty_of, factor)):
                 found[factor] = scores(network, METHODS["ridge"])
         rows.append(compared(network, "ridge", "ridge", found))
     target = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent / "results" / "default_rates.json"

@@ -2,8 +2,8 @@
 
 Batches of 100 images, shared out among 1 and 2 processes on this machine (gloo, one thread each). Bytes are counted
 where they are handed over: by the optimiser's `Ranks`, and by a hook of DistributedDataParallel. They are means over
-20 steps, the cycle in which the ridge renews Q̄ once. With 4 processes, one step shows how what is gathered depends on
-their number.
+20 steps, the cycle in which Q̄ is renewed once. With 4 processes, the bytes show how what is gathered depends on their
+number.
 
     python benchmarks/ranks.py            writes benchmarks/results/ranks.json
 """
@@ -37,8 +37,7 @@ METHODS = {
     "ridge": lambda model: QPSBGD(model, projection="ridge"),
     "spins": lambda model: QPSBGD(model, projection="spins"),
 }
-STEPS = {1: CYCLE, 2: CYCLE, 4: 1}
-"""Steps that count, after as many that do not."""
+SIZES = (1, 2, 4)
 
 
 def counting(sent, bucket):
@@ -58,20 +57,20 @@ def measure(rank, size, network, method):
     optimizer = METHODS[method](model)
     inputs, targets = torch.randn(BATCH, 784), torch.randint(10, (BATCH,))
     own, times, cpu = slice(BATCH * rank // size, BATCH * (rank + 1) // size), [], 0.0
-    for step in range(2 * STEPS[size]):
-        if step == STEPS[size]:
+    for step in range(2 * CYCLE):
+        if step == CYCLE:
             sent.clear()
             cpu = time.process_time()
             if isinstance(optimizer, QPSBGD):
-                optimizer._ranks.sent.clear()
+                optimizer._ranks.sent = 0
         start = time.perf_counter()
         optimizer.zero_grad()
         F.cross_entropy(trained(inputs[own]), targets[own]).backward()
         optimizer.step()
         times.append(1e3 * (time.perf_counter() - start))
-    counts = {**sent, **(optimizer._ranks.sent if isinstance(optimizer, QPSBGD) else {})}
-    bytes_per_step = {name: count / STEPS[size] for name, count in counts.items()}
-    return bytes_per_step, statistics.median(times[STEPS[size] :]), 1e3 * (time.process_time() - cpu) / STEPS[size]
+    counts = {**sent, "gathered": optimizer._ranks.sent if isinstance(optimizer, QPSBGD) else 0}
+    bytes_per_step = {name: count / CYCLE for name, count in counts.items()}
+    return bytes_per_step, statistics.median(times[CYCLE:]), 1e3 * (time.process_time() - cpu) / CYCLE
 
 
 def serve(rank, size, store, pipe):
@@ -100,16 +99,12 @@ def started(size):
 
 def main():
     results, load = [], os.getloadavg()[0]
-    for size in STEPS:
+    for size in SIZES:
         pairs = [(network, method) for network in NETWORKS for method in METHODS]
         for (network, method), (sent, milliseconds, cpu) in zip(pairs, started(size), strict=True):
             row = {"network": network, "method": method, "ranks": size}
-            if STEPS[size] == CYCLE:
-                row |= {"bytes per step": sent, "step ms": milliseconds, "cpu ms": cpu}
-            else:
-                row["gathered bytes"] = sent.get("gathered", 0)
-            results.append(row)
-            print(row, flush=True)
+            results.append({**row, "bytes per step": sent, "step ms": milliseconds, "cpu ms": cpu})
+            print(results[-1], flush=True)
     settings = {"device": "CPU", "backend": "gloo", "threads per rank": 1, "batch": BATCH, "steps": CYCLE}
     settings["load of the machine before"] = load
     target = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent / "results" / "ranks.json"

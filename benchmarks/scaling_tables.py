@@ -3,8 +3,9 @@
 import math
 
 import numpy as np
-from qpsbgd.optim.blocks import Blocks
 from tables import markdown, results
+
+from qpsbgd.projections.blocks import Blocks
 
 BATCH, ROWS, REFRESH, BLOCK = 100, 2048, 20, 1024
 """Of benchmarks/size.py, and the defaults of QPSBGD."""
@@ -154,16 +155,16 @@ def ranks():
     """Bytes per step as counted with 2 ranks, the same for 64, and the time of a step with 1 and 2."""
     found = results("ranks")
     rows = {(row["network"], row["method"], row["ranks"]): row for row in found["results"]}
-    head = ["network", "method", "summed", "gathered", "DDP's gradients", "sent with 2 ranks", "sent with 64 ranks"]
+    head = ["network", "method", "gathered", "DDP's gradients", "sent with 2 ranks", "sent with 64 ranks"]
     head += ["time at 25 GB/s", "step, 1 rank", "step, 2 ranks", "CPU time, 1 rank", "CPU time, each of 2 ranks"]
     body = []
     for network, method in dict.fromkeys((row["network"], row["method"]) for row in found["results"]):
         one, two, four = (rows[network, method, size] for size in (1, 2, 4))
-        reduced, own, grads = (two["bytes per step"].get(name, 0) for name in ("reduced", "gathered", "gradients"))
-        # What a rank contributes is a + b/N: measures of its rows, and answers to its share of the columns.
-        share = 4 * (own - four["gathered bytes"])
-        many = sent(64, reduced + grads, max(own - share / 2, 0) + share / 64)
-        volumes = [reduced, own, grads, sent(2, reduced + grads, own), many]
+        own, grads = (two["bytes per step"].get(name, 0) for name in ("gathered", "gradients"))
+        # What a rank contributes is a + b/N: a status, and its share of the rows.
+        share = 4 * (own - four["bytes per step"]["gathered"])
+        many = sent(64, grads, max(own - share / 2, 0) + share / 64)
+        volumes = [own, grads, sent(2, grads, own), many]
         body.append(
             [
                 network,

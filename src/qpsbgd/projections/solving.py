@@ -15,11 +15,11 @@ from qpsbgd.solvers.search.descent import Descent
 from qpsbgd.solvers.search.landscape import sign_start
 
 TRAINING = Descent(warm=True)
-"""The solver of training: a local minimum near the last step's is enough, and cheap."""
+"""The solver of training: a local minimum near the sign vector is enough, and cheap."""
 
 
 def follows(solver: Solver) -> TypeGuard[Descent]:
-    """Whether a solver begins with the spins of the last step."""
+    """Whether a solver uses what the last step found."""
     return type(solver) is Descent and solver.warm
 
 

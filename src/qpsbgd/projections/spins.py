@@ -11,15 +11,12 @@ from torch import Tensor
 
 from qpsbgd.projections.protocol import Direction
 from qpsbgd.projections.solving import TRAINING, beside_the_signs, follows, solved
-from qpsbgd.projections.system import STATE, System, SystemProjection, normalized
+from qpsbgd.projections.system import STATE, System, SystemProjection, largest, normalized
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver, make_solver
 from qpsbgd.solvers.options import AT_LEAST_ONE, POSITIVE, check_options
 from qpsbgd.solvers.search import tracking
 from qpsbgd.solvers.search.descent import Descent
-
-_NOTHING = 1e-35
-"""Size of a column's gradient below which it counts as zero: its reciprocal must fit into single precision."""
 
 
 @dataclass(frozen=True)
@@ -94,23 +91,22 @@ class _Expansion:
     def linear(self, bit: int, *, kappa: float) -> Tensor:
         """−2κ Rⱼ/ρⱼ; zero for columns of zero."""
         blocks, rest = self.system.blocks, self.rest
-        columns = rest.reshape(blocks.groups, blocks.parts, blocks.outputs, blocks.width)
-        # A column's size is that of the whole layer's column, which may be cut into several blocks. In double
-        # precision, because squares of small numbers would vanish.
-        sizes = torch.linalg.vector_norm(columns, dim=(1, 3), keepdim=True, dtype=torch.float64)
+        shares = rest / largest(rest)  # squares of small numbers would vanish
+        # A column's size is that of the whole layer's column, which may be cut into several blocks.
+        columns = shares.reshape(blocks.groups, blocks.parts, blocks.outputs, blocks.width)
+        sizes = torch.linalg.vector_norm(columns, dim=(1, 3), keepdim=True)
         if self.system.renewed or "shrinkage" not in self.system.state or bit >= len(self.system.state["shrinkage"]):
-            whole = torch.linalg.vector_norm(sizes)
-            shares = rest / torch.where(whole > _NOTHING, whole, 1).to(rest)
             found = torch.linalg.vector_norm(shares @ self.system.inverse)
-            ratio = torch.where(found > _NOTHING, found, 1)  # the first batch may have no gradient
+            # The first batch may have no gradient.
+            ratio = torch.where(found > 0, found / torch.linalg.vector_norm(sizes), 1)
         else:
             ratio = self.system.state["shrinkage"][bit]
         self.shrinkages.append(ratio)
-        moving = sizes > _NOTHING
+        moving = sizes > 0
         if bit == 0:
             self.moving = moving.expand(-1, blocks.parts, -1, -1).reshape(blocks.count, blocks.outputs, 1)
-        factors = torch.where(moving, -2 * kappa * blocks.inputs**0.5 / (ratio * sizes).clamp(min=_NOTHING), 0)
-        return (columns * factors.to(rest)).reshape(rest.shape)
+        factors = torch.where(moving, -2 * kappa * blocks.inputs**0.5 / (ratio * torch.where(moving, sizes, 1)), 0)
+        return columns.mul_(factors).reshape(rest.shape)
 
     def add_followed(self, bit: int, linear: Tensor, solver: Descent) -> None:
         """One more vector, by a descent that follows the one of the last step."""
@@ -146,7 +142,7 @@ class _Expansion:
         system, blocks = self.system, self.system.blocks
         sums = self.spins[0] if isinstance(self.total, float) else normalized(self.total)
         # An input was zero in all rows of this step where the gradients of all its weights are.
-        seen = torch.linalg.vector_norm(blocks.weights(system.grad), torch.inf, dim=1, keepdim=True) > 0
+        seen = blocks.weights(system.grad).any(1, keepdim=True)
         if not (seen.is_cpu and bool(seen.all()) and bool(self.moving.all())):
             sums = sums * (seen & self.moving)
         system.state["shrinkage"] = torch.stack(self.shrinkages)

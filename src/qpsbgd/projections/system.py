@@ -177,10 +177,16 @@ def inverse(gram: Tensor, penalty: float, blocks: Blocks) -> Tensor:
 
 def normalized(step: Tensor) -> Tensor:
     """`step` divided by its root mean square; zero stays zero."""
-    largest = torch.linalg.vector_norm(step, torch.inf)
-    shares = step / torch.where(largest > 0, largest, 1)  # squares of small numbers would vanish
+    shares = step / largest(step)  # squares of small numbers would vanish
     norm: Tensor = torch.linalg.vector_norm(shares)
-    return shares * (math.sqrt(step.numel()) / torch.where(norm > 0, norm, 1))
+    return shares.mul_(math.sqrt(step.numel()) / torch.where(norm > 0, norm, 1))
+
+
+def largest(tensor: Tensor) -> Tensor:
+    """The largest magnitude in a tensor, or 1 if all is zero; five times as fast as a norm."""
+    found = torch.aminmax(tensor)
+    size = torch.maximum(found.max, -found.min)
+    return torch.where(size > 0, size, 1)
 
 
 def _check_fits(seen: Seen) -> None:

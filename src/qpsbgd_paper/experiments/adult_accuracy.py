@@ -64,7 +64,7 @@ class AdultAccuracy(Comparison):
     def lines(self, case: Case) -> Mapping[str, Line]:
         """QP-SBGD in both forms, on a virtual chip, and the baselines; the paper's rates are in the grids."""
         return paper_lines(
-            ours=rates(0.003, 0.008, 0.03, kappa=1.0, momentum=0.9),
+            ours=rates(0.003, 0.008, 0.03, scale=1.0, momentum=0.9),
             literal=(0.008, 0.03),
             virtual=True,
             solver=self.solver,

@@ -99,7 +99,7 @@ class Adult2(AdultConvergence):
     def lines(self, case: Case) -> Mapping[str, Line]:
         """QP-SBGD in all forms, and the baselines."""
         return paper_lines(
-            ours=rates(0.003, 0.01, 0.03, kappa=1.0, momentum=0.9) + rates(0.01, 0.03, kappa=0.5, momentum=0.0),
+            ours=rates(0.003, 0.01, 0.03, scale=1.0, momentum=0.9) + rates(0.01, 0.03, scale=0.5, momentum=0.0),
             literal=(0.01, 0.03, 0.1),
             solver=self.solver,
             sgd=sgd_grid(0.03, 0.1, 0.3),
@@ -144,9 +144,9 @@ class Adult10(AdultConvergence):
     def lines(self, case: Case) -> Mapping[str, Line]:
         """As for two layers, with learning rates for the deep net."""
         if case.settings["gain"] == 1.0:
-            ours = rates(0.02, 0.05, 0.1, kappa=0.5, momentum=0.0)
+            ours = rates(0.02, 0.05, 0.1, scale=0.5, momentum=0.0)
         else:
-            ours = rates(0.0003, 0.001, kappa=0.25, momentum=0.5) + rates(0.0003, 0.001, kappa=1.0, momentum=0.9)
+            ours = rates(0.0003, 0.001, scale=0.25, momentum=0.5) + rates(0.0003, 0.001, scale=1.0, momentum=0.9)
         return paper_lines(
             ours=ours,
             literal=(0.001, 0.003),

@@ -71,13 +71,13 @@ class Cdp(Comparison):
             "qpsbgd": Line(
                 "QP-SBGD (spins, exact)",
                 "qpsbgd",
-                rates(0.03, projection="spins", solver="exact", kappa=8.0, momentum=0.0),
+                rates(0.03, projection="printed", solver="exact", scale=8.0, momentum=0.0),
                 "ours",
             ),
             "qpsbgd-momentum": Line(
-                "QP-SBGD (spins, exact), κ = 1, momentum",
+                "QP-SBGD (spins, exact), scale 1, momentum",
                 "qpsbgd",
-                rates(0.01, projection="spins", solver="exact", kappa=1.0, momentum=0.9),
+                rates(0.01, projection="printed", solver="exact", scale=1.0, momentum=0.9),
                 "variant",
             ),
             **{

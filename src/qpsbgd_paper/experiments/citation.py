@@ -100,7 +100,7 @@ class Citation(Comparison):
 
 def gain(options: Options) -> Gain:
     """1 for the paper's form, as printed, and 1/√n for all others."""
-    return 1.0 if options.get("projection") == "printed" else "fan_in"
+    return 1.0 if options.get("projection") == "printed" and "scale" not in options else "fan_in"
 
 
 def _lines(ours: Grid, solver: SolverChoice | None) -> Mapping[str, Line]:
@@ -141,7 +141,7 @@ class Cora(Citation):
 
     def lines(self, case: Case) -> Mapping[str, Line]:
         """QP-SBGD in all forms, and the baselines."""
-        grid = rates(0.003, 0.01, kappa=0.5, momentum=0.9) + rates(0.003, 0.01, kappa=1.0, momentum=0.9)
+        grid = rates(0.003, 0.01, scale=0.5, momentum=0.9) + rates(0.003, 0.01, scale=1.0, momentum=0.9)
         return _lines(grid, self.solver)
 
 
@@ -163,7 +163,7 @@ class PubMed(Citation):
 
     def lines(self, case: Case) -> Mapping[str, Line]:
         """QP-SBGD in all forms, and the baselines."""
-        grid = rates(0.003, 0.01, kappa=1.0, momentum=0.9) + rates(0.003, 0.01, kappa=4.0, momentum=0.9)
+        grid = rates(0.003, 0.01, scale=1.0, momentum=0.9) + rates(0.003, 0.01, scale=4.0, momentum=0.9)
         return _lines(grid, self.solver)
 
 

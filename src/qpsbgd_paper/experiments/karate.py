@@ -82,7 +82,7 @@ class Karate(Comparison):
         return paper_lines(
             exact="exact" if case.settings["width"] <= 10 else "descent",
             named="exact, descent at 64 hidden units",
-            ours=rates(0.003, 0.01, kappa=4.0, momentum=0.0) + rates(0.003, 0.01, kappa=1.0, momentum=0.9),
+            ours=rates(0.003, 0.01, scale=4.0, momentum=0.0) + rates(0.003, 0.01, scale=1.0, momentum=0.9),
             literal=(0.01, 0.03),
             solver=self.solver,
             sgd=sgd_grid(0.1, 0.3, 1.0),

@@ -67,7 +67,7 @@ class LogReg(Comparison):
         fixed = not case.settings["tuned"]
         grid = (0.05,) if fixed else (0.01, 0.05, 0.2)
         found = paper_lines(
-            ours=rates(*grid, kappa=1.0, momentum=0.9),
+            ours=rates(*grid, scale=1.0, momentum=0.9),
             literal=grid,
             virtual=True,
             solver=self.solver,

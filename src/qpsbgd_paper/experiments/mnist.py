@@ -103,7 +103,7 @@ class MnistPairs(Comparison):
         """QP-SBGD in all forms, as printed also on a virtual chip at the paper's setting, and the baselines."""
         if case.settings["decay"]:
             return paper_lines(
-                ours=rates(0.003, 0.01, kappa=8.0, momentum=0.9) + rates(0.003, 0.01, kappa=2.0, momentum=0.9),
+                ours=rates(0.003, 0.01, scale=8.0, momentum=0.9) + rates(0.003, 0.01, scale=2.0, momentum=0.9),
                 literal=(0.003, 0.01),
                 solver=self.solver,
                 sgd=sgd_grid(0.3, 1.0, 3.0),
@@ -112,7 +112,7 @@ class MnistPairs(Comparison):
                 proxquant=proxquant_grid((1.0, 3.0), pulls=(0.1, 1.0)),
             )
         return paper_lines(
-            ours=rates(0.03, 0.1, kappa=8.0, momentum=0.0) + rates(0.03, 0.1, kappa=2.0, momentum=0.9),
+            ours=rates(0.03, 0.1, scale=8.0, momentum=0.0) + rates(0.03, 0.1, scale=2.0, momentum=0.9),
             literal=(0.03, 0.1),
             virtual=case.group == "paper",
             solver=self.solver,

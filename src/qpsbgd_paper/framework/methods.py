@@ -32,7 +32,7 @@ VIRTUAL_CHIP: Mapping[str, Any] = MappingProxyType(
 """A full Pegasus chip with control errors: ten short reads of every QUBO, broken chains by majority, no descent."""
 
 SPINS, RIDGE = "qpsbgd", "qpsbgd-ridge"
-"""The lines of our two forms: the projections of a layer's system onto spins and onto the reals."""
+"""The lines of our two forms: spins of the printed families with scale and momentum, and the ridge."""
 
 GUROBI, DWAVE = "qpsbgd-printed", "qpsbgd-virtual"
 """The lines that stand for the paper's QP-SBGD (G) and (D): its equation as printed, answered by our solver and on a
@@ -167,7 +167,8 @@ def _qpsbgd(layers: Layers, options: Options, steps: int) -> Optimizer:
     if "solver" in given:
         given["solver"] = chosen_solver(given["solver"])
     own = {name: given.pop(name) for name in ("solver", "kappa", "bits", "scale") if name in given}
-    return QPSBGD(layers, **{**given, "projection": make_projection(given.get("projection", "ridge"), **own)})
+    projection = make_projection(given.pop("projection", "spins" if own else "ridge"), **own)
+    return QPSBGD(layers, projection=projection, **given)
 
 
 def _binaryconnect(update: Update) -> Builder:
@@ -225,7 +226,7 @@ def paper_lines(
     """All lines of an experiment of the paper.
 
     Args:
-        ours: Grid of QP-SBGD with spins: rates, κ and momentum.
+        ours: Grid of QP-SBGD with spins of scaled families: rates, scale κ and momentum.
         literal: Learning rates of the paper's form.
         virtual: Whether the paper's form is also run on a virtual chip.
         solver: A solver that the user named, for two more lines.
@@ -234,7 +235,7 @@ def paper_lines(
         **grids: Of the baselines.
     """
     paper = printed(*literal, solver=exact)
-    ours = tuple({**point, "projection": "spins"} for point in ours)
+    ours = tuple({**point, "projection": "printed"} for point in ours)
     return {
         SPINS: Line(f"QP-SBGD (spins, {named or exact})", "qpsbgd", ours, "ours").with_options(solver=exact),
         **ridge_line(),

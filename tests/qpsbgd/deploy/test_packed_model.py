@@ -44,7 +44,16 @@ def test_ties_count_as_plus_one_as_in_torch():
     np.testing.assert_array_equal(pack(model)(inputs.numpy()), expected)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+BFLOAT16 = pytest.param(
+    torch.bfloat16,
+    marks=pytest.mark.skipif(
+        torch.backends.mkldnn.is_available() and not torch.ops.mkldnn._is_mkldnn_bf16_supported(),
+        reason="without such a processor, torch warns and gives up mkldnn for the rest of the process",
+    ),
+)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, BFLOAT16, torch.float64])
 def test_signs_behind_bits_are_those_of_the_models_own_precision(dtype):
     model = nn.Sequential(SignActivation(), BinaryLinear(300, 60), nn.BatchNorm1d(60), SignActivation())
     nn.init.normal_(model[2].weight)

@@ -134,7 +134,8 @@ def test_every_experiment_has_all_methods(name):
     lines = experiment.lines(experiment.cases()[-1])
     assert {SPINS, GUROBI, *BASELINES} <= set(lines)
     for printed in lines[GUROBI].grid:
-        assert (printed["scale"], printed["momentum"], printed["clip"]) == ("literal", 0.0, None)
+        assert (printed["projection"], printed["clip"]) == ("printed", None)
+        assert not {"scale", "momentum"} & printed.keys()
     assert {printed["reduction"] for printed in lines[GUROBI].grid} == {"mean", "sum"}
     assert {point["update"] for point in lines["proxquant"].grid} == {"sgd", "sign"}
     assert {point.get("momentum") for point in lines["bc-sgd"].grid} == {None, 0.9}
@@ -150,7 +151,8 @@ def test_what_the_paper_says_is_judged_on_its_own_form(name):
     for claim in experiment.claims():
         lines = experiment.lines(cases[claim.cases[0]])
         forms = [lines[line] for line in (claim.line, *claim.against) if lines[line].method == "qpsbgd"]
-        literal = {point["scale"] == "literal" for line in forms for point in line.grid if "scale" in point}
+        printed = [point for line in forms for point in line.grid if point.get("projection") == "printed"]
+        literal = {"scale" not in point for point in printed}
         assert literal <= {claim.source == "paper"}, claim.text
 
 
@@ -159,7 +161,10 @@ def test_a_solver_can_be_named(name):
     experiment = dataclasses.replace(make_experiment(name), solver="annealing")
     lines = experiment.lines(experiment.cases()[0])
     named = [line for line in lines.values() if "annealing)" in line.label and line.grid[0]["solver"] == "annealing"]
-    assert {point["scale"] == "literal" for line in named for point in line.grid} == {True, False}
+    assert {"scale" not in point or "literal" in point.values() for line in named for point in line.grid} == {
+        True,
+        False,
+    }
 
 
 def test_an_unknown_experiment_is_refused_with_the_near_one():

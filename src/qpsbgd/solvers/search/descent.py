@@ -37,8 +37,8 @@ class Descent(Solver):
         time_limit: Keep flipping a tenth of the best spins and searching again, in single precision, until this many
             seconds are over. The answer then depends on the machine's speed.
         seed: Of the random starts and of how long a flip is tabu.
-        warm: In training, begin with the spins of the last step: with momentum the families change slowly, so that
-            fewer flips are needed. `solve` itself has no last step and begins with sign(−s).
+        warm: In training, use what the last step found where that saves time: with momentum the families change
+            slowly. See `qpsbgd.solvers.search.tracking`; `solve` itself has no last step and begins with sign(−s).
     """
 
     max_flips: float | None = None

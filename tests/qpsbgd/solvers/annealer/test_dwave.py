@@ -389,10 +389,10 @@ def test_a_spent_budget_stops_before_anything_is_sent_and_the_optimiser_changes_
     assert len(sampler.sent) == sent
     after = model.state_dict(), optimizer.state_dict()
     assert all(torch.equal(before[0][name], after[0][name]) for name in after[0])
-    assert before[1]["solver"] == after[1]["solver"]
+    assert before[1]["solvers"] == after[1]["solvers"]
 
     resumed = DWave(sampler=sampler, cache=cache, num_reads=2, max_qpu_seconds=0.02)
-    resumed.load_state_dict(after[1]["solver"])
+    resumed.load_state_dict(after[1]["solvers"][0])
     with pytest.raises(BudgetSpent):
         resumed.solve(random_family(4, 2, 8))
 

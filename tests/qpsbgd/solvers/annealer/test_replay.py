@@ -43,6 +43,7 @@ def training(solver, *, state=None, kill_at=None):
         optimizer.load_state_dict(state["optimizer"])
     for step in range(first, STEPS):
         checkpoint = copy.deepcopy({"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict()})
+        optimizer.zero_grad()
         model(batches[step]).square().sum().backward()
         optimizer.step()
         if step == kill_at:

@@ -111,7 +111,7 @@ def test_a_sampler_object_is_a_solver():
     before = layer.weight.detach().clone()
     layer(torch.randn(8, 5)).square().sum().backward()
     optimizer.step()
-    assert optimizer.param_groups[0]["projection"] == "spins"
+    assert optimizer.param_groups[0]["projection"].name == "spins"
     assert not torch.equal(layer.weight, before)
 
 
