@@ -8,6 +8,7 @@ first: python benchmarks/documents.py results/paper results/demo
 
 import re
 import sys
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))  # for the modules beside this one, however it is run
@@ -245,7 +246,7 @@ def busy():
     return markdown(head, body)
 
 
-def cost():
+def step_ratios():
     """What steps of the ridge and of spins cost."""
     costs = []
     for name, machine in (("step_cost_cuda", "an H200"), ("step_cost_cpu", "two CPU cores")):
@@ -298,8 +299,8 @@ def headline():
     }
     caption = (
         "Settings (a task and a length of training) in which QP-SBGD, at its defaults, is significantly ahead of, "
-        "level with or behind the best baseline at tuned rates. The defaults were found with MNIST's test accuracy, Adult's "
-        "training loss and digits' validation accuracy in view; Fashion-MNIST was held out. " + cost()
+        "level with or behind the best baseline at tuned rates. The defaults were found with MNIST's test accuracy, "
+        "Adult's training loss and digits' validation accuracy in view; Fashion-MNIST was held out. " + step_ratios()
     )
     return "\n".join([winner(), "", caption, "", *(f"- **{reason}** {text}" for reason, text in reasons.items())])
 
@@ -353,8 +354,8 @@ GLANCE = """\
 The main figure of each experiment, mean ± standard deviation over seeds, and how each form of QP-SBGD did against the
 best baseline, in pairs of the same seed. Every method has its own best options, chosen on training or validation data.
 "As printed" is the paper's equation taken literally, with a mean or summed loss; "spins" are its families with a scale
-and momentum, `Printed(scale=κ)`; "ridge" is `Ridge`. `Spins`, the ±1 vectors nearest to the ridge's answer, are compared
-in [training.md](training.md), and on digits below. The virtual QPU has chains and control errors.
+and momentum, `Printed(scale=κ)`; "ridge" is `Ridge`. `Spins`, the ±1 vectors nearest to the ridge's answer, are
+compared in [training.md](training.md), and on digits above. The virtual QPU has chains and control errors.
 
 """
 
@@ -375,6 +376,7 @@ def pictures():
     long["cases"] = long["cases"][-1:]
     found["digits.svg"] = series_svg(long, long["series"][0]).encode()
     found["training.svg"] = svg(training_figure, name="training").encode()
+    found["held_out.svg"] = svg(partial(training_figure, held_out=True), name="held_out").encode()
     found["time_to_target.svg"] = svg(time_figure, name="time_to_target").encode()
     found["chip.svg"] = figure_svg(chip(), name="chip").encode()
     return found

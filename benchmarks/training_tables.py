@@ -313,9 +313,10 @@ LOOKS = {
 """Every method has a marker of its own, so that grey prints can be read."""
 
 
-def training_figure():
+def training_figure(*, held_out=False):
     """Scores against the length of training, one panel per task with several lengths; bars are standard deviations."""
-    shown = {task: budgets for task, budgets in tasks().items() if len(budgets) > 1}
+    found = {task: budgets for task, budgets in tasks().items() if task.startswith("fashion") == held_out}
+    shown = {task: budgets for task, budgets in found.items() if len(budgets) > 1}
     columns = 2 if len(shown) in (2, 4) else 3
     rows = -(-len(shown) // columns)
     figure = Figure(figsize=(3.1 * columns, 2.5 * rows + 0.7), layout="constrained")
