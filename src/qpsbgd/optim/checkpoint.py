@@ -16,6 +16,9 @@ from qpsbgd.atomic import writing
 
 _FORMAT = b"qpsbgd-checkpoint-2\n"  # then the SHA-256 of the rest, and the rest: what torch.save wrote
 _START = len(_FORMAT) + hashlib.sha256().digest_size
+_ADVICE = "restore a copy of it, or delete it to start over"
+_MOST_STEPS = 2**53
+"""More than any run makes: a larger number of steps is a damaged one."""
 
 
 class Checkpoint:
@@ -137,7 +140,12 @@ class Checkpoint:
             )
         for name, part in self._parts.items():
             saved = state["parts"][name]
-            part.set_state(saved) if isinstance(part, torch.Generator) else part.load_state_dict(saved)
+            try:
+                part.set_state(saved) if isinstance(part, torch.Generator) else part.load_state_dict(saved)
+            except (KeyError, TypeError, AttributeError, IndexError) as error:
+                raise ValueError(
+                    f"{self.path} does not hold a state of {name} ({type(error).__name__}: {error}); {_ADVICE}"
+                ) from error
         torch.set_rng_state(state["random"]["cpu"])
         if torch.cuda.is_available():
             for name, random in state["random"].items():
@@ -149,11 +157,26 @@ class Checkpoint:
 def _read(path: Path) -> dict[str, Any]:
     """The state in a file, if its checksum is right."""
     content = path.read_bytes()
-    advice = "restore a copy of it, or delete it to start over"
     if not content.startswith(_FORMAT):
-        raise ValueError(f"{path} is not a checkpoint of this version of qpsbgd, or it is damaged; {advice}")
+        raise ValueError(f"{path} is not a checkpoint of this version of qpsbgd, or it is damaged; {_ADVICE}")
     payload = memoryview(content)[_START:]
     if hashlib.sha256(payload).digest() != content[len(_FORMAT) : _START]:
-        raise ValueError(f"{path} is damaged or cut off: its checksum is wrong ({len(content)} bytes); {advice}")
-    state: dict[str, Any] = torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
-    return state
+        raise ValueError(f"{path} is damaged or cut off: its checksum is wrong ({len(content)} bytes); {_ADVICE}")
+    try:
+        state = torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, ValueError, KeyError, TypeError, AttributeError, EOFError) as error:
+        raise ValueError(f"{path} is not a checkpoint, though its checksum is right ({error}); {_ADVICE}") from error
+    if not _complete(state):
+        raise ValueError(f"{path} has not the parts of a checkpoint: step, random, parts; {_ADVICE}")
+    found: dict[str, Any] = state
+    return found
+
+
+def _complete(state: Any) -> bool:
+    """Whether a state has the form of `Checkpoint._state`."""
+    if not isinstance(state, dict) or not {"step", "random", "parts"} <= state.keys():
+        return False
+    step, random = state["step"], state["random"]
+    counted = isinstance(step, int) and not isinstance(step, bool) and 0 <= step <= _MOST_STEPS
+    drawn = isinstance(random, dict) and all(isinstance(value, torch.Tensor) for value in random.values())
+    return counted and drawn and "cpu" in random and isinstance(state["parts"], dict)

@@ -1,3 +1,5 @@
+import hashlib
+import io
 import multiprocessing
 import os
 import signal
@@ -6,6 +8,8 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from small_networks import small_model
+from small_networks import train as train_small
 
 from qpsbgd import QPSBGD
 from qpsbgd.nn import BinaryLinear
@@ -264,3 +268,37 @@ def test_what_could_not_be_read_back_is_refused_before_training(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(OSError), Checkpoint(tmp_path / "file" / "run.pt", model=BinaryLinear(2, 1)):
         raise AssertionError("training began")
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        lambda state: [state],
+        lambda state: {**state, "step": 10**30},
+        lambda state: {**state, "step": -1},
+        lambda state: {**state, "step": "7"},
+        lambda state: {name: value for name, value in state.items() if name != "random"},
+        lambda state: {**state, "random": {}},
+        lambda state: {**state, "random": {"cpu": 3}},
+        lambda state: {**state, "parts": list(state["parts"])},
+        lambda state: {**state, "parts": {**state["parts"], "optimizer": {}}},
+        lambda state: {**state, "parts": {**state["parts"], "optimizer": [1, 2]}},
+        lambda state: {**state, "parts": {**state["parts"], "optimizer": {"state": 3, "param_groups": [{}]}}},
+    ],
+)
+def test_a_crafted_file_with_a_right_checksum_raises_a_value_error(tmp_path, changed):
+    path, model = tmp_path / "run.pt", small_model()
+    optimizer = QPSBGD(model)
+    with Checkpoint(path, model=model, optimizer=optimizer):
+        train_small(model, optimizer, range(2))
+    content = path.read_bytes()
+    start = len(b"qpsbgd-checkpoint-2\n")
+    state = torch.load(io.BytesIO(content[start + 32 :]), weights_only=True)
+    data = io.BytesIO()
+    torch.save(changed(state), data)
+    path.write_bytes(content[:start] + hashlib.sha256(data.getvalue()).digest() + data.getvalue())
+    with (
+        pytest.raises(ValueError, match=r"run\.pt|is not a state of QPSBGD"),
+        Checkpoint(path, model=model, optimizer=optimizer),
+    ):
+        pass
