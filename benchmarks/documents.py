@@ -30,6 +30,7 @@ from training_tables import (
     step_cost,
     tasks,
     training_figure,
+    vectors_figure,
     verdicts,
     winner,
 )
@@ -376,6 +377,7 @@ def pictures():
     long["cases"] = long["cases"][-1:]
     found["digits.svg"] = series_svg(long, long["series"][0]).encode()
     found["training.svg"] = svg(training_figure, name="training").encode()
+    found["vectors.svg"] = svg(vectors_figure, name="vectors").encode()
     found["held_out.svg"] = svg(partial(training_figure, held_out=True), name="held_out").encode()
     found["time_to_target.svg"] = svg(time_figure, name="time_to_target").encode()
     found["chip.svg"] = figure_svg(chip(), name="chip").encode()

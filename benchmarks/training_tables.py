@@ -21,10 +21,10 @@ TITLES = {
     "mnist-wide": "MNIST, three layers of 1024, batch norm, dropout",
     "mnist-wider": "MNIST, three layers of 2048, batch norm, dropout",
     "mnist-cnn-large": "MNIST, four convolutions and two linear layers, batch norm",
-    "fashion-dense": "Fashion-MNIST, 784-512-512-10",
-    "fashion-dense-bn": "Fashion-MNIST, 784-512-512-10, batch norm",
-    "fashion-cnn": "Fashion-MNIST, CNN",
-    "fashion-cnn-bn": "Fashion-MNIST, CNN, batch norm",
+    "fashion-dense": "Fashion, 784-512-512-10",
+    "fashion-dense-bn": "Fashion, 784-512-512-10, batch norm",
+    "fashion-cnn": "Fashion, CNN",
+    "fashion-cnn-bn": "Fashion, CNN, batch norm",
     "digits": "Digits, 64-128-10",
     "adult-10": "Adult, ten layers",
     "cora": "Cora, graph network",
@@ -328,6 +328,24 @@ def training_figure(*, held_out=False):
     handles = {label: handle for axes in grid for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
     look = {"ncols": 4 if columns > 2 else 3, "frameon": False, "fontsize": 9}
     figure.legend(handles.values(), handles.keys(), loc="outside lower center", **look)
+    return figure
+
+
+def vectors_figure():
+    """Accuracy with one and two binary vectors per step and with the ridge, their limit; a line per length."""
+    figure = Figure(figsize=(6.6, 2.7), layout="constrained")
+    for axes, task in zip(figure.subplots(1, 2), ("mnist-dense", "fashion-dense"), strict=True):
+        for shade, (budget, rows) in zip((0.45, 0.7, 1.0), tasks()[task].items(), strict=False):
+            means, spreads = (
+                [100 * f(rows[ours]["scores"]) for ours in ("spins", "spins-2", "ridge")] for f in (np.mean, deviation)
+            )
+            look = {"color": RED, "alpha": shade, "marker": "o", "capsize": 2, "label": amount(task, budget)}
+            axes.errorbar(range(3), means, spreads, **look)
+        tidy(axes)
+        axes.set_xticks(range(3), ["1 vector", "2 vectors", "ridge"])
+        axes.set_title(TITLES[task], fontsize=9, loc="left", color=ink())
+        axes.set_ylabel("test accuracy, %", fontsize=10)
+        axes.legend(frameon=False, fontsize=8, loc="center", ncols=3)
     return figure
 
 
