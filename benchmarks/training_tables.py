@@ -345,7 +345,7 @@ def vectors_figure():
         axes.set_xticks(range(3), ["1 vector", "2 vectors", "ridge"])
         axes.set_title(TITLES[task], fontsize=9, loc="left", color=ink())
         axes.set_ylabel("test accuracy, %", fontsize=10)
-        axes.legend(frameon=False, fontsize=8, loc="center", ncols=3)
+        axes.legend(frameon=False, fontsize=8, loc="center", bbox_to_anchor=(0.5, 0.4))
     return figure
 
 
