@@ -24,6 +24,7 @@ from dwave.system import EmbeddingComposite
 from dwave.system.testing import MockDWaveSampler
 
 from qpsbgd import QPSBGD
+from qpsbgd.projections import Printed
 from qpsbgd.qubo import Solution
 from qpsbgd.solvers import Solver
 from qpsbgd.solvers.annealer.chips import PROGRAMMING_SECONDS, READOUT_SECONDS
@@ -88,7 +89,7 @@ def trained(solver):
     inputs, targets, _, _ = split("1/2", seed=0, choosing=False)
     torch.manual_seed(0)
     model = BinaryMLP([16, 4, 4, 2], gain=settings["gain"], constant=settings["constant"])
-    optimizer = QPSBGD(model, lr=0.03, scale=8.0, momentum=0.0, solver=solver)
+    optimizer = QPSBGD(model, lr=0.03, projection=Printed(scale=8.0, solver=solver))
     for rows in batches(len(inputs), settings["batch"], UPDATES):
         optimizer.zero_grad()
         F.cross_entropy(model(inputs[rows]), targets[rows]).backward()

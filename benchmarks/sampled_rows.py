@@ -19,6 +19,7 @@ import torch
 from training import DEVICE, Images, convolutional, mnist
 
 from qpsbgd import QPSBGD
+from qpsbgd.projections import PROJECTIONS
 from qpsbgd_paper.framework.result_files import environment, write_json
 
 ROWS, SEEDS = (128, 512, 2048, 8192, None), 5
@@ -38,7 +39,7 @@ def main():
         for rows in ROWS:
 
             def make(model, steps, projection=projection, rows=rows):
-                return QPSBGD(model, projection=projection, rows=rows, steps=steps)
+                return QPSBGD(model, projection=PROJECTIONS[projection](rows=rows), steps=steps)
 
             found = [task.run(make, budget=1, seed=seed, choosing=True) for seed in range(SEEDS)]
             scores = [result["score"] for result in found]

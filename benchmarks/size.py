@@ -18,6 +18,7 @@ from torch import nn
 
 from qpsbgd import QPSBGD, BinaryConnect, real_optimizer
 from qpsbgd.nn import BinaryConv2d, BinaryLayer, BinaryLinear
+from qpsbgd.projections import Ridge
 from qpsbgd_paper.framework.result_files import environment, write_json
 
 STEPS, BATCH = 100, 100
@@ -47,7 +48,7 @@ def dense(share):
 METHODS = {
     "bc-adam": lambda model: BinaryConnect(model),
     "ridge": lambda model: QPSBGD(model, projection="ridge"),
-    "ridge, no blocks": lambda model: QPSBGD(model, projection="ridge", block=None),
+    "ridge, no blocks": lambda model: QPSBGD(model, projection=Ridge(block=None)),
     "spins": lambda model: QPSBGD(model, projection="spins"),
 }
 

@@ -155,6 +155,53 @@ def test_the_rules_see_every_form_of_import(module, text):
     assert list(faults(module, text))
 
 
+def circle(imports):
+    """Modules that import each other in a circle, or nothing; `imports` has the modules that each one imports."""
+    done, path = set(), []
+
+    def visit(module):
+        if module in path:
+            return [*path[path.index(module) :], module]
+        if module in done:
+            return []
+        path.append(module)
+        for other in imports.get(module, ()):
+            if found := visit(other):
+                return found
+        path.pop()
+        done.add(module)
+        return []
+
+    return next((found for module in imports if (found := visit(module))), [])
+
+
+def at_the_top(text):
+    """The modules that are loaded with a file: not those imported in functions or for type checkers alone."""
+    tree = ast.parse(text)
+    kept = [node for node in tree.body if not (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test))]
+    loaded = [node for node in kept if not isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    for name in imported("\n".join(ast.unparse(node) for node in loaded)):
+        yield name if name in FILES else f"{name}/__init__"
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    graph = {
+        module: [other for other in at_the_top(path.read_text(encoding="utf-8")) if other in FILES]
+        for module, path in FILES.items()
+    }
+    packages = {name for name in graph if name.endswith("__init__")}  # a package re-exports what its own modules have
+    inner = {
+        name: [o for o in others if not (o in packages and name.startswith(o.removesuffix("__init__")))]
+        for name, others in graph.items()
+    }
+    assert circle(inner) == []
+
+
+def test_a_circle_is_found():
+    assert circle({"a": ["b"], "b": ["c"], "c": ["b"]}) == ["b", "c", "b"]
+    assert circle({"a": ["b"], "b": ["c"], "c": []}) == []
+
+
 def test_every_module_has_a_level():
     assert [module for module in FILES if part(module) is None] == ["qpsbgd/__init__", "qpsbgd_paper/__init__"]
 
@@ -180,9 +227,8 @@ def test_no_two_modules_or_public_classes_have_the_same_name():
         for node in ast.parse(path.read_text(encoding="utf-8")).body
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     ]
-    assert {name for name in classes if classes.count(name) > 1} == {
-        "Spins"
-    }  # a projection, and an operation of deployment
+    # A projection; and an operation of packed models, whose files hold its name.
+    assert {name for name in classes if classes.count(name) > 1} == {"Spins"}
 
 
 def test_importing_the_library_loads_no_optional_backend():

@@ -1,6 +1,7 @@
 import ast
 import importlib
 import importlib.util
+import inspect
 import json
 import re
 import runpy
@@ -134,6 +135,14 @@ def test_every_script_imports_what_the_packages_have(path):
             module = importlib.import_module(node.module)
             for alias in node.names:
                 assert hasattr(module, alias.name) or importlib.util.find_spec(f"{node.module}.{alias.name}")
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+def test_every_script_gives_the_optimiser_options_that_it_has(path):
+    known = set(inspect.signature(qpsbgd.QPSBGD).parameters) - {"moved"}
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "QPSBGD":
+            assert {keyword.arg for keyword in node.keywords if keyword.arg} <= known, ast.unparse(node)
 
 
 def test_versions_agree():

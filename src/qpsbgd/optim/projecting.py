@@ -17,7 +17,7 @@ from qpsbgd.optim.members import Layers
 from qpsbgd.optim.silent_layers import SilentLayers
 from qpsbgd.optim.step_figures import Observer
 from qpsbgd.parallel.ranks import Ranks
-from qpsbgd.projections import Direction, Projection, make_projection
+from qpsbgd.projections import PROJECTIONS, Direction, Projection, make_projection
 from qpsbgd.solvers import Solver, make_solver
 
 
@@ -35,7 +35,6 @@ class ProjectingOptimizer(LayerwiseOptimizer):
 
     def __init__(self, params: Layers, defaults: dict[str, Any], real: Mapping[str, Any] | None) -> None:
         default, self._momentum = defaults["projection"], defaults["momentum"]
-        self._named: dict[str, Projection] = {default.name: default}
         self._tapes: dict[BinaryLayer, TrainingTape] = {}
         self._forget_runs()
         given = default.momentum if self._momentum is None else self._momentum
@@ -55,7 +54,7 @@ class ProjectingOptimizer(LayerwiseOptimizer):
         for projection in self._projections():
             if hasattr(projection, "solver"):
                 new = replace(projection, solver=make_solver(solver))  # type: ignore[call-arg]
-                for group in self.binary_groups:
+                for group in (self.defaults, *self.binary_groups):
                     group["projection"] = new if group["projection"] is projection else group["projection"]
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -68,8 +67,10 @@ class ProjectingOptimizer(LayerwiseOptimizer):
         group = dict(param_group)
         saved_projections.check_moved({name: value for name, value in group.items() if name in saved_projections.MOVED})
         if (name := group.get("projection")) is not None:
-            projection = self._named[name] if isinstance(name, str) and name in self._named else make_projection(name)
-            group["projection"] = self._named[projection.name] = projection
+            # Groups that name the same projection share one object, and with it a solver.
+            known = {own.name: own for own in (self.defaults["projection"], *self._projections())}
+            projection = known[name] if isinstance(name, str) and name in known else make_projection(name)
+            group["projection"] = projection
             if self._momentum is None:
                 group.setdefault("momentum", projection.momentum)
         super().add_param_group(group)
@@ -133,7 +134,9 @@ class ProjectingOptimizer(LayerwiseOptimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore a saved state; training continues as if it had never stopped."""
-        known = {name for projection in self._projections() for name in projection.kept}
+        # Those of other projections are refused by name.
+        kinds = [type(projection) for projection in self._projections()]
+        known = {name for kind in (*kinds, *PROJECTIONS.values()) for name in kind.kept}
         self._check_state(state_dict, known)
         state = saved_projections.restored(state_dict, self.param_groups)
         super().load_state_dict(state)
@@ -152,7 +155,7 @@ class ProjectingOptimizer(LayerwiseOptimizer):
             self._adopt(layer)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_named": self._named, "_momentum": self._momentum}
+        return {**super().__getstate__(), "_momentum": self._momentum}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         if "_layers" in state:

@@ -139,7 +139,7 @@ class QPSBGD(ProjectingOptimizer):
         shares = [share for share in shares if share.projection.ready(share.seen)]
         self._check_heard({share.seen.layer for share in shares})
         if self.observers:
-            self._answers = advance(shares, self._shared, partial(now, shares[0].seen.grad.device))
+            self._answers = advance(shares, self._shared, partial(now, next(iter(self._layers)).device))
         else:
             self._answers = self._graphs.advance(shares, self._shared)
         for share, answer in zip(shares, self._answers, strict=True):
@@ -155,7 +155,8 @@ class QPSBGD(ProjectingOptimizer):
         grad, projection = layer.weight.grad, group["projection"]
         assert grad is not None
         scale = getattr(self, "grad_scale", None)  # a GradScaler's factor that is still in the gradients
-        grad = grad.to(torch.promote_types(grad.dtype, torch.float32)) if scale is None else grad / scale
+        grad = grad.to(torch.promote_types(grad.dtype, torch.float32))
+        grad = grad if scale is None else grad / scale
         if record is not None and projection.absolute:
             if scale is None and hasattr(self, "found_inf"):
                 raise RuntimeError('scale="literal" does not work after GradScaler.unscale_(); leave that call out')
@@ -181,14 +182,17 @@ class QPSBGD(ProjectingOptimizer):
         Raises:
             TypeError: The solver uses no annealer.
         """
-        solver: Any = self.solver
-        if not hasattr(solver, "estimate"):
-            raise TypeError(f"{solver} uses no annealer, so its steps cost no QPU time; see the solver 'dwave'")
-        members = [(g["projection"], layer) for g, layer in self._members() if hasattr(g["projection"], "solver")]
-        blocks = [Blocks.of(layer, projection.block) for projection, layer in members]
-        shapes = [(block.width, block.outputs) for block in blocks for _ in range(block.count)]
-        cost: Estimate = solver.estimate(shapes) * max(getattr(projection, "bits", 1) for projection, _ in members)
-        return cost * steps
+        costs: list[Estimate] = []
+        for projection in self._projections():
+            solver: Any = getattr(projection, "solver", self.solver)
+            if not hasattr(solver, "estimate"):
+                raise TypeError(f"{solver} uses no annealer, so its steps cost no QPU time; see the solver 'dwave'")
+            layers = [layer for group, layer in self._members() if group["projection"] is projection]
+            blocks = [Blocks.of(layer, projection.block) for layer in layers if hasattr(projection, "solver")]
+            shapes = [(block.width, block.outputs) for block in blocks for _ in range(block.count)]
+            if shapes:
+                costs.append(solver.estimate(shapes) * (getattr(projection, "bits", 1) * steps))
+        return sum(costs[1:], costs[0])
 
     def _check_heard(self, heard: set[BinaryLayer]) -> None:
         if not heard and not any(p.grad is not None for group in self.real_groups for p in group["params"]):

@@ -147,10 +147,10 @@ class _Expansion:
             sums = sums * (seen & self.moving)
         system.state["shrinkage"] = torch.stack(self.shrinkages)
         system.cached.pop("inverse", None)  # only needed while Q̄ is new
-        if self.follows:
-            for name in ("spins", "signs", "pulls") if self.tracks else ():
-                if getattr(self.tracks[0], name) is not None:
-                    system.state[name] = _stacked([getattr(track, name) for track in self.tracks])
+        for name in ("spins", "signs", "pulls"):
+            system.state.pop(name, None)  # of another solver's steps they would be out of date
+            if self.follows and self.tracks and getattr(self.tracks[0], name) is not None:
+                system.state[name] = _stacked([getattr(track, name) for track in self.tracks])
         return system.answer(blocks.joined(sums, system.grad), solutions=self.all_solutions, figures=self.figures)
 
     def all_solutions(self) -> list[Solution]:

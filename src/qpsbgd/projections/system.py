@@ -64,7 +64,10 @@ class System:
     @property
     def inverse(self) -> Tensor:
         """A⁻¹ by block."""
-        return self._cached("inverse", lambda: inverse(self.state["gram"], self.state["penalty"], self.blocks))
+        try:
+            return self._cached("inverse", lambda: inverse(self.state["gram"], self.state["penalty"], self.blocks))
+        except ValueError as error:
+            raise ValueError(f"{self.layer}: {error}") from error
 
     def solved(self) -> Tensor:
         """G = A⁻¹ S̄ in the shape of the weight, not normalised."""

@@ -496,3 +496,15 @@ def test_a_graphed_run_is_the_same_with_a_monitor():
         models.append(model)
     for model in models[1:]:
         assert_equal_state(models[0], model)
+
+
+def test_a_step_of_real_parameters_alone_may_be_watched():
+    model = nn.Sequential(BinaryLinear(8, 6), nn.Linear(6, 2))
+    optimizer, seen = QPSBGD(model, real={"lr": 0.1}), []
+    model[0].weight.requires_grad_(False)
+    before = model[1].weight.detach().clone()
+    with Monitor(model, optimizer, seen.extend):
+        model(torch.randn(4, 8)).square().sum().backward()
+        optimizer.step()
+    assert seen == []
+    assert not torch.equal(model[1].weight, before)

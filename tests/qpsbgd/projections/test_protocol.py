@@ -91,7 +91,7 @@ def test_a_state_of_another_projection_is_refused_and_says_which_it_was(saved, l
     train(model, optimizer, range(2))
     other = QPSBGD(small_model(), projection=loaded())
     before = copy.deepcopy(other.state_dict())
-    with pytest.raises(ValueError, match=f'saved with projection="{saved.name}"|is not a state of QPSBGD'):
+    with pytest.raises(ValueError, match=f'saved with projection="{saved.name}", but this optimiser has'):
         other.load_state_dict(optimizer.state_dict())
     assert other.state_dict()["param_groups"] == before["param_groups"]
 
@@ -176,8 +176,46 @@ def test_literal_states_of_version_0_1_are_loaded_and_those_of_its_spins_refused
     groups = [{**group, "scale": 1.0} for group in groups]
     before = latent(fresh)
     for projection in ("spins", "printed"):
-        with pytest.raises(
-            ValueError, match=r"spins of version 0\.1.*start the optimiser anew|is not a state of QPSBGD"
-        ):
+        with pytest.raises(ValueError, match=r"spins of version 0\.1.*start the optimiser anew"):
             QPSBGD(fresh, projection=projection).load_state_dict({"state": single, "param_groups": groups})
     assert_equal(latent(fresh), before)
+
+
+def test_a_group_that_is_added_later_has_the_solver_that_was_set_meanwhile():
+    model = small_model()
+    optimizer = QPSBGD(model[0], projection="spins")
+    optimizer.solver = "exact"
+    optimizer.add_param_group({"params": model[2]})
+    assert optimizer.param_groups[0]["projection"] is optimizer.param_groups[1]["projection"]
+    named = small_model()
+    optimizer.add_param_group({"params": named, "projection": "spins"})
+    assert optimizer.param_groups[2]["projection"] is optimizer.param_groups[0]["projection"]
+
+
+@pytest.mark.parametrize("projection", [3, {}, {"name": "spins", "colour": "red"}, {"name": "spins", "bits": 0}])
+def test_a_crafted_projection_in_a_state_is_refused(projection):
+    optimizer = QPSBGD(small_model(), projection="spins")
+    state = optimizer.state_dict()
+    state["param_groups"] = [{**group, "projection": projection} for group in state["param_groups"]]
+    with pytest.raises(ValueError, match=r"projection|bits"):
+        optimizer.load_state_dict(state)
+
+
+def test_a_system_that_cannot_be_factorised_names_its_layer(monkeypatch):
+    layer = BinaryLinear(3, 2)
+    optimizer = QPSBGD(layer, projection=Ridge(delta=1e-30))
+    monkeypatch.setattr("torch.linalg.cholesky_ex", lambda matrix: (matrix, torch.ones(1, dtype=torch.int32)))
+    layer(torch.ones(4, 3)).sum().backward()
+    with pytest.raises(ValueError, match=r"BinaryLinear\(3, 2.*too alike for δ = 1e-30"):
+        optimizer.step()
+
+
+@pytest.mark.parametrize("projection", ["ridge", "spins", "printed"])
+def test_a_scaled_gradient_in_half_precision_is_unscaled_in_single(projection):
+    model = small_model(torch.float16)
+    optimizer = QPSBGD(model, projection=projection, momentum=0.9)
+    (2.0**8 * model(torch.randn(8, 4).half()).float().square().mean()).backward()
+    optimizer.grad_scale, optimizer.found_inf = torch.tensor(2.0**8), torch.tensor(0.0)
+    optimizer.step()
+    kept = [value for state in optimizer.state.values() for value in state.values() if torch.is_tensor(value)]
+    assert {value.dtype for value in kept if value.is_floating_point()} == {torch.float32}

@@ -325,3 +325,33 @@ def test_answers_that_are_not_spins_are_refused_and_nothing_is_lost():
     optimizer.step()  # the pass is still there
     twin = small_model()
     assert_equal(latent(model), train(twin, QPSBGD(twin, lr=0.05, solver="exact"), range(4)))
+
+
+def test_what_a_descent_left_is_forgotten_when_another_solver_takes_over(monkeypatch):
+    monkeypatch.setattr(tracking, "ANEW", 0)
+    model = small_model(torch.float64)
+    optimizer = QPSBGD(model, lr=0.05, projection=Spins(refresh=4))
+    train(model, optimizer, range(6))
+    optimizer.solver = "exact"
+    train(model, optimizer, range(6, 11))  # Q̄ is renewed meanwhile
+    assert not {"spins", "signs", "pulls"} & optimizer.state[model[0].weight].keys()
+    optimizer.solver = make_solver("descent", warm=True)
+    train(model, optimizer, [11])
+    state, cached = optimizer.state[model[0].weight], optimizer._cached[model[0]]
+    torch.testing.assert_close(state["pulls"], state["spins"] @ cached["couplings"])
+
+
+class Counted(Charged):
+    """Charges two submissions for all layers of a call."""
+
+    def estimate(self, shapes):
+        return Estimate(2, 0.1 * len(shapes))
+
+
+def test_an_estimate_adds_up_what_every_projection_sends():
+    model = small_model()
+    groups = [{"params": model[0], "projection": Spins(solver=Charged(), bits=3)}, {"params": model[2]}]
+    optimizer = QPSBGD(groups, projection=Spins(solver=Counted()))
+    cost = optimizer.estimate(steps=10)
+    assert cost.submissions == 10 * (3 + 2)
+    assert cost.qpu_seconds == pytest.approx(10 * (3 * 0.01 * 5 + 0.1))

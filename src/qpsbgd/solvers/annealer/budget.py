@@ -37,6 +37,10 @@ class Estimate:
                 f"{self.qpu_seconds} s; without an estimate nothing is sent"
             )
 
+    def __add__(self, other: Estimate) -> Estimate:
+        """What both cost together."""
+        return Estimate(self.submissions + other.submissions, self.qpu_seconds + other.qpu_seconds)
+
     def __mul__(self, steps: int) -> Estimate:
         """What that many such steps cost."""
         steps = COUNT.checked("steps", steps)
