@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-__all__ = ["FamilySampler"]
+__all__ = ["FamilySampler"]  # noqa: F822  # found by `__getattr__`
 
 
 def __getattr__(name: str) -> Any:
