@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, final
+from collections.abc import Sequence
+from typing import Any, NamedTuple, final
 
 import numpy as np
 
@@ -22,12 +22,11 @@ from qpsbgd.deploy.operations import (
     Spins,
     Threshold,
     Window,
-    natural_shape,
-    walk,
+    per_unit,
 )
+from qpsbgd.deploy.stages import Stage, last_uses, natural_shape, walk
+from qpsbgd.deploy.tensor_steps import Step, tensor_step
 from qpsbgd.native import kernels
-
-Step = Callable[[Array], Array]
 
 _AT_ONCE = 2**22  # numbers of patches
 
@@ -40,14 +39,15 @@ class PackedModel:
     meanwhile. The others compute in float32, with numpy's matrix products and as many threads as those use.
 
     Attributes:
-        operations: What it computes, one after the other.
-        input_shape: Of one sample, where the first layer tells it; None for a network that begins with a convolution.
+        operations: What it computes, in order.
+        input_shape: Of one sample, as given or where the first layer tells it; None for a network that begins with a
+            convolution.
     """
 
-    def __init__(self, operations: Sequence[Operation]) -> None:
+    def __init__(self, operations: Sequence[Operation], input_shape: Shape | None = None) -> None:
         self.operations = tuple(operations)
-        self.input_shape = natural_shape(self.operations)
-        self._plan: tuple[Shape, list[Step]] | None = None
+        self.input_shape = natural_shape(self.operations) if input_shape is None else input_shape
+        self._plan: _Plan | None = None
 
     def __call__(self, rows: Any) -> Array:
         """The network's outputs (B, …) in float32.
@@ -63,21 +63,26 @@ class PackedModel:
         if values.dtype != np.float32 or not values.flags.c_contiguous:
             values = _as_float32(values)
         plan = self._plan
-        if plan is None or plan[0] != values.shape[1:]:
+        if plan is None or plan.shape != values.shape[1:]:
             plan = self._plan = self._planned(values)
-        for step in plan[1]:
-            values = step(values)
-        return values
+        if plan.checks_inputs:
+            _check_finite(values)
+        results = {0: values}
+        for step, sources, number, dead in plan.steps:
+            results[number] = step(*[results[source] for source in sources])
+            for source in dead:
+                del results[source]
+        return results.popitem()[1]
 
-    def _planned(self, values: Array) -> tuple[Shape, list[Step]]:
+    def _planned(self, values: Array) -> _Plan:
         shape = values.shape[1:]
         if values.ndim < 2:
             expected = "" if self.input_shape is None else f" of samples of shape {self.input_shape}"
             raise ValueError(f"inputs must be a batch{expected}, got shape {values.shape}; for one sample pass x[None]")
-        return shape, _steps(self.operations, shape)
+        return _plan(self.operations, shape)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return PackedModel, (self.operations,)
+        return PackedModel, (self.operations, self.input_shape)
 
     def __repr__(self) -> str:
         return f"PackedModel({', '.join(map(str, self.operations))})"
@@ -99,40 +104,69 @@ def _as_float32(values: Array) -> Array:
         return np.ascontiguousarray(values, np.float32)
 
 
-def _steps(operations: Sequence[Operation], shape: Shape) -> list[Step]:
+class _Planned(NamedTuple):
+    """A function of the values with the numbers `sources`; those of `dead` are not needed after it."""
+
+    step: Step
+    sources: tuple[int, ...]
+    number: int
+    dead: tuple[int, ...]
+
+
+class _Plan(NamedTuple):
+    """What is done with batches of samples of a shape."""
+
+    shape: Shape
+    checks_inputs: bool
+    steps: list[_Planned]
+
+
+def _plan(operations: Sequence[Operation], shape: Shape) -> _Plan:
     """Functions of batches, one per operation; a chain of dense layers of bits is one function."""
-    stages = [(operation, before) for operation, _, before, _, _ in walk(operations, shape)]
-    steps: list[Step] = []
+    stages, last = walk(operations, shape), last_uses(operations)
+    steps: list[_Planned] = []
     place = 0
     while place < len(stages):
-        length = _chain_length(operations[place:])
+        sources = stages[place].sources
+        flat = len(stages[place].before[0].shape) == 1
+        length = _chain_length(_straight(stages[place:], last, place + 1), flat=flat)
         if length:
-            steps.append(_dense_chain(operations[place : place + length]))
+            step = _dense_chain(operations[place : place + length])
         else:
-            steps.append(_step(*stages[place]))
-            length = 1
-        if place == 0 and not (length > 1 and isinstance(operations[0], Sign)):
-            steps.insert(0, _finite)  # such a chain checks its inputs itself
+            step, length = _step(operations[place], stages[place].before[0].shape), 1
         place += length
-    return steps or [_finite]
+        # Whatever is taken here for the last time; and a result that nobody takes.
+        dead = tuple(one for one in {*sources, place} if last[one] <= place)
+        steps.append(_Planned(step, sources, place, dead))
+    chained = bool(steps) and steps[0].number > 1 and isinstance(operations[0], Sign)
+    return _Plan(shape, not chained, steps)  # such a chain checks its inputs itself
 
 
-def _finite(values: Array) -> Array:
+def _straight(stages: Sequence[Stage], last: Sequence[int], number: int) -> list[Operation]:
+    """The first operations of which each is the only one that takes what the one before it gives."""
+    count = 1
+    while count < len(stages) and stages[count].sources == (number,) and last[number] == number + 1:
+        count, number = count + 1, number + 1
+    return [stage.operation for stage in stages[:count]]
+
+
+def _check_finite(values: Array) -> None:
     if not np.isfinite(values).all():
         raise _not_finite()
-    return values
 
 
 def _not_finite() -> ValueError:
     return ValueError("inputs must be finite numbers in float32, got NaN or infinite ones")
 
 
-def _chain_length(operations: Sequence[Operation]) -> int:
+def _chain_length(operations: Sequence[Operation], *, flat: bool) -> int:
     """How many operations at the beginning are [Sign], then dense layers of bits with a threshold or a last scale."""
     start = place = 1 if operations and isinstance(operations[0], Sign) else 0
     while place + 1 < len(operations):
         layer, behind = operations[place], operations[place + 1]
         if not (isinstance(layer, Dense) and layer.integer and isinstance(behind, Threshold | Scale)):
+            break
+        if not flat and behind.axis != -1:
             break
         place += 2
         if isinstance(behind, Scale):
@@ -161,21 +195,21 @@ def _dense_chain(operations: Sequence[Operation]) -> Step:
         hidden = np.array(sizes[:-1])
 
         def sums(values: Array) -> Array:
-            out = np.empty((len(values), units), np.float32)
-            if not kernels.dense_sums(
-                np.ascontiguousarray(values, np.float32), hidden, weights, most, flipped, factor, offset, out
-            ):
+            rows = np.ascontiguousarray(values, np.float32).reshape(-1, sizes[0])
+            out = np.empty((len(rows), units), np.float32)
+            if not kernels.dense_sums(rows, hidden, weights, most, flipped, factor, offset, out):
                 raise _not_finite()
-            return out
+            return out.reshape(*values.shape[:-1], units)
 
         return sums
     all_sizes = np.array(sizes)
 
     def signs(values: Array) -> Array:
-        out = np.empty((len(values), units), np.int8)
-        if not kernels.dense_signs(np.ascontiguousarray(values, np.float32), all_sizes, weights, most, flipped, out):
+        rows = np.ascontiguousarray(values, np.float32).reshape(-1, sizes[0])
+        out = np.empty((len(rows), units), np.int8)
+        if not kernels.dense_signs(rows, all_sizes, weights, most, flipped, out):
             raise _not_finite()
-        return out
+        return out.reshape(*values.shape[:-1], units)
 
     return signs
 
@@ -189,10 +223,10 @@ def _step(operation: Operation, shape: Shape) -> Step:
         case Convolution():
             return _convolution(operation, shape)
         case Threshold():
-            levels, flipped = (_per_unit(v, shape) for v in (operation.levels, operation.flipped))
+            levels, flipped = (per_unit(v, operation.axis, shape) for v in (operation.levels, operation.flipped))
             return lambda x: np.where((x >= levels) ^ flipped, np.int8(1), np.int8(-1))
         case Scale():
-            factor, offset = (_per_unit(v, shape) for v in (operation.factor, operation.offset))
+            factor, offset = (per_unit(v, operation.axis, shape) for v in (operation.factor, operation.offset))
             return lambda x: factor * x.astype(np.float32, copy=False) + offset
         case Sign():
             return lambda x: np.where(x >= 0, np.int8(1), np.int8(-1))
@@ -208,11 +242,7 @@ def _step(operation: Operation, shape: Shape) -> Step:
         case Reshape():
             after = operation.shape_after(shape)
             return lambda x: x.reshape(len(x), *after)
-    raise TypeError(f"{operation} is not an operation")
-
-
-def _per_unit(values: Array, shape: Shape) -> Array:
-    return values.reshape(-1, *(1,) * (len(shape) - 1))
+    return tensor_step(operation, shape)
 
 
 def _two_dimensional(window: Window, image: Shape) -> tuple[Array, Array]:
