@@ -104,7 +104,7 @@ def to_numpy(values: Tensor, name: str, module: nn.Module, dtype: Any = np.float
     if not values.isfinite().all():
         raise refusal(name, module, "holds NaN or infinite numbers; train the model again")
     array: Array = values.detach().to("cpu", torch.float64).numpy()
-    return array.astype(dtype)
+    return np.ascontiguousarray(array, dtype)
 
 
 def weighted(name: str, module: nn.Module, *, integer: bool) -> Dense | Convolution:

@@ -3,6 +3,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
+from graph_networks import GRAPHS, trained
 from torch import nn
 
 from qpsbgd.nn import BinaryConv1d, BinaryConv2d, BinaryLinear, SignActivation
@@ -45,6 +46,7 @@ class Network:
     model: nn.Module
     inputs: np.ndarray
     exact: bool
+    packed_shape: tuple | None = None  # where packing needs it
 
     @property
     def input_shape(self):
@@ -182,18 +184,19 @@ SHAPES = {
     (3, 12): LINES,
 }
 NETWORKS = {name: (shape, build) for shape, builds in SHAPES.items() for name, build in builds.items()}
-ROUNDED = {*REAL, *REAL_IMAGES, *LINES}
+ROUNDED = {*REAL, *REAL_IMAGES, *LINES, *GRAPHS}
 """Networks with sums of real numbers, or a norm behind the last layer, which is folded."""
 
 
 def made(name):
     torch.manual_seed(sum(map(ord, name)))
-    shape, build = NETWORKS[name]
-    model = nn.Sequential(*build())
-    return Network(model, torch.randn(17, *shape).numpy(), name not in ROUNDED)
+    shape, build = (NETWORKS | GRAPHS)[name]
+    model = trained(build()) if name in GRAPHS else nn.Sequential(*build())
+    packed_shape = shape if name in GRAPHS and name not in ("resnet", "binary resnet", "densenet") else None
+    return Network(model, torch.randn(17, *shape).numpy(), name not in ROUNDED, packed_shape)
 
 
-@pytest.fixture(params=NETWORKS)
+@pytest.fixture(params=NETWORKS | GRAPHS)
 def network(request):
     return made(request.param)
 
