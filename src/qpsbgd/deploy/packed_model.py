@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
@@ -9,8 +10,6 @@ import numpy as np
 
 from qpsbgd.deploy.operations import (
     Array,
-    AveragePool,
-    Clip,
     Convolution,
     Dense,
     MaxPool,
@@ -21,10 +20,10 @@ from qpsbgd.deploy.operations import (
     Sign,
     Spins,
     Threshold,
-    Window,
     natural_shape,
     walk,
 )
+from qpsbgd.deploy.real_steps import SUPPORTED, real_program, two_dimensional, words_of
 from qpsbgd.native import kernels
 
 Step = Callable[[Array], Array]
@@ -83,15 +82,6 @@ class PackedModel:
         return f"PackedModel({', '.join(map(str, self.operations))})"
 
 
-def _words_of(bits: Array) -> Array:
-    """Booleans (…, n) as words (…, ⌈n / 64⌉), 1 for +1; those that are not full end in zeros."""
-    *rest, count = bits.shape
-    padded = np.zeros((*rest, -(-count // 64) * 64), bool)
-    padded[..., :count] = bits
-    packed: Array = np.packbits(padded, axis=-1, bitorder="little").view("<u8").astype(np.uint64)
-    return packed
-
-
 def _as_float32(values: Array) -> Array:
     if values.dtype.kind not in "biuf":
         raise TypeError(f"inputs must be real numbers, got an array of {values.dtype}")
@@ -100,21 +90,41 @@ def _as_float32(values: Array) -> Array:
 
 
 def _steps(operations: Sequence[Operation], shape: Shape) -> list[Step]:
-    """Functions of batches, one per operation; a chain of dense layers of bits is one function."""
-    stages = [(operation, before) for operation, _, before, _, _ in walk(operations, shape)]
+    """Functions of batches; a run of operations over real numbers is one, and so is a chain of dense layers of bits."""
+    stages = [(operation, kind, before) for operation, kind, before, _, _ in walk(operations, shape)]
     steps: list[Step] = []
     place = 0
     while place < len(stages):
-        length = _chain_length(operations[place:])
-        if length:
-            steps.append(_dense_chain(operations[place : place + length]))
+        chain, run = _chain_length(operations[place:]), _run_length(stages[place:])
+        if chain:
+            steps.append(_dense_chain(operations[place : place + chain]))
+        elif run:
+            steps.append(_real(operations[place : place + run], stages[place][2]))
         else:
-            steps.append(_step(*stages[place]))
-            length = 1
-        if place == 0 and not (length > 1 and isinstance(operations[0], Sign)):
-            steps.insert(0, _finite)  # such a chain checks its inputs itself
-        place += length
+            operation, _, before = stages[place]
+            steps.append(_step(operation, before))
+        if place == 0 and not run and not (chain and isinstance(operations[0], Sign)):
+            steps.insert(0, _finite)  # the others check their inputs themselves
+        place += chain or run or 1
     return steps or [_finite]
+
+
+def _run_length(stages: Sequence[tuple[Operation, str, Shape]]) -> int:
+    """How many operations at the beginning compute real numbers of real numbers, and not only another shape."""
+    run = list(itertools.takewhile(lambda stage: isinstance(stage[0], SUPPORTED) and stage[1] == "real", stages))
+    return len(run) if any(not isinstance(operation, Reshape) for operation, _, _ in run) else 0
+
+
+def _real(operations: Sequence[Operation], shape: Shape) -> Step:
+    program = real_program(operations, shape)
+
+    def run(x: Array) -> Array:
+        out = program(x)
+        if out is None:
+            raise _not_finite()
+        return out
+
+    return run
 
 
 def _finite(values: Array) -> Array:
@@ -144,7 +154,7 @@ def _dense_chain(operations: Sequence[Operation]) -> Step:
     layers = [one for one in operations if isinstance(one, Dense)]
     thresholds = [one for one in operations if isinstance(one, Threshold)]
     sizes = [layers[0].weights.shape[1], *(layer.weights.shape[0] for layer in layers)]
-    weights = np.concatenate([_words_of(layer.weights.array[0]).T.ravel() for layer in layers])
+    weights = np.concatenate([words_of(layer.weights.array[0]).T.ravel() for layer in layers])
     limits = [(n - one.levels) // 2 for n, one in zip(sizes, thresholds, strict=False)]
     # A level below every sum is always reached, one above every sum never: as unsigned numbers, after a flip.
     most = np.concatenate([np.zeros(0, np.int64), *limits])
@@ -152,7 +162,7 @@ def _dense_chain(operations: Sequence[Operation]) -> Step:
     most = np.where(most < 0, np.iinfo(np.int64).max, most).astype(np.uint64)
     flipped = np.zeros(((max(sizes) + 63) // 64, len(thresholds)), np.uint64)
     for column, flip in enumerate(flips):
-        words = _words_of(flip)
+        words = words_of(flip)
         flipped[: len(words), column] = words
     last = operations[-1]
     units = sizes[-1]
@@ -181,11 +191,11 @@ def _dense_chain(operations: Sequence[Operation]) -> Step:
 
 
 def _step(operation: Operation, shape: Shape) -> Step:
-    """The function of batches of samples of this shape; bits are int8 ±1, ints are int32."""
+    """The function of batches of samples of this shape, for bits (int8 ±1) or ints (int32)."""
     match operation:
         case Dense():
             weights = np.ascontiguousarray(operation.weights.values().T)
-            return lambda x: x.astype(np.float32, copy=False) @ weights
+            return lambda x: x.astype(np.float32) @ weights
         case Convolution():
             return _convolution(operation, shape)
         case Threshold():
@@ -193,18 +203,13 @@ def _step(operation: Operation, shape: Shape) -> Step:
             return lambda x: np.where((x >= levels) ^ flipped, np.int8(1), np.int8(-1))
         case Scale():
             factor, offset = (_per_unit(v, shape) for v in (operation.factor, operation.offset))
-            return lambda x: factor * x.astype(np.float32, copy=False) + offset
+            return lambda x: factor * x.astype(np.float32) + offset
         case Sign():
             return lambda x: np.where(x >= 0, np.int8(1), np.int8(-1))
         case Spins():
             return lambda x: x.astype(np.float32)
-        case Clip():
-            low, high = np.float32(operation.low), np.float32(operation.high)
-            return lambda x: x.clip(low, high)
         case MaxPool():
             return _max_pool(operation, shape)
-        case AveragePool():
-            return _average_pool(operation, shape)
         case Reshape():
             after = operation.shape_after(shape)
             return lambda x: x.reshape(len(x), *after)
@@ -213,12 +218,6 @@ def _step(operation: Operation, shape: Shape) -> Step:
 
 def _per_unit(values: Array, shape: Shape) -> Array:
     return values.reshape(-1, *(1,) * (len(shape) - 1))
-
-
-def _two_dimensional(window: Window, image: Shape) -> tuple[Array, Array]:
-    """Rows and columns of a window's pixels; an image of one dimension is one row."""
-    taps = window.taps(image)
-    return (taps[0], taps[1]) if len(taps) == 2 else (np.zeros((1, 1), np.int64), taps[0])
 
 
 def _patches(images: Array, rows: Array, columns: Array, added: float) -> Array:
@@ -237,40 +236,25 @@ def _by_parts(work: Step, images: Array, *, numbers: int) -> Array:
 
 
 def _convolution(operation: Convolution, shape: Shape) -> Step:
-    rows, columns = _two_dimensional(operation.window, shape[1:])
+    rows, columns = two_dimensional(operation.window, shape[1:])
     channels, image = shape[0], (shape[1:] if len(shape) == 3 else (1, *shape[1:]))
     after = operation.shape_after(shape)
     groups, units, positions = operation.groups, after[0], (len(rows), len(columns))
     window = (rows.shape[1], columns.shape[1])
-    if operation.integer:
-        signs = operation.weights.array[0].reshape(groups, units // groups, channels // groups, *window)
-        words = np.ascontiguousarray(_words_of(signs.transpose(0, 1, 3, 4, 2)).transpose(0, 2, 3, 4, 1))
+    signs = operation.weights.array[0].reshape(groups, units // groups, channels // groups, *window)
+    words = np.ascontiguousarray(words_of(signs.transpose(0, 1, 3, 4, 2)).transpose(0, 2, 3, 4, 1))
 
-        def integers(x: Array) -> Array:
-            out = np.empty((len(x), units, *positions), np.int32)
-            signs = x if x.dtype == np.int8 else np.where(x > 0, np.int8(1), np.int8(-1))
-            images = np.ascontiguousarray(signs.reshape(len(x), channels, *image))
-            kernels.convolution_sums(images, words, rows, columns, out)
-            return out.reshape(len(x), *after)
+    def integers(x: Array) -> Array:
+        out = np.empty((len(x), units, *positions), np.int32)
+        images = np.ascontiguousarray(x.reshape(len(x), channels, *image))
+        kernels.convolution_sums(images, words, rows, columns, out)
+        return out.reshape(len(x), *after)
 
-        return integers
-    weights = operation.weights.values().reshape(groups, units // groups, -1)
-
-    def part(x: Array) -> Array:
-        patches = _patches(x.reshape(len(x), channels, *image), rows, columns, 0)
-        grouped = patches.reshape(len(x), groups, channels // groups, *positions, *window)
-        flat = grouped.transpose(0, 1, 2, 5, 6, 3, 4).reshape(
-            len(x), groups, weights.shape[2], positions[0] * positions[1]
-        )
-        sums: Array = np.matmul(weights, flat)
-        return sums.reshape(len(x), *after)
-
-    numbers = channels * rows.size * columns.size
-    return lambda x: _by_parts(part, x, numbers=numbers)
+    return integers
 
 
 def _max_pool(operation: MaxPool, shape: Shape) -> Step:
-    rows, columns = _two_dimensional(operation.window, shape[1:])
+    rows, columns = two_dimensional(operation.window, shape[1:])
     image, after = (shape[1:] if len(shape) == 3 else (1, *shape[1:])), operation.shape_after(shape)
 
     def part(x: Array) -> Array:
@@ -278,21 +262,5 @@ def _max_pool(operation: MaxPool, shape: Shape) -> Step:
         patches = _patches(x.reshape(len(x), shape[0], *image), rows, columns, least)
         largest: Array = patches.max((-2, -1))
         return largest.reshape(len(x), *after)
-
-    return lambda x: _by_parts(part, x, numbers=shape[0] * rows.size * columns.size)
-
-
-def _average_pool(operation: AveragePool, shape: Shape) -> Step:
-    rows, columns = _two_dimensional(operation.window_for(shape), shape[1:])
-    image, after = (shape[1:] if len(shape) == 3 else (1, *shape[1:])), operation.shape_after(shape)
-    counts = np.multiply.outer((rows >= 0).sum(1), (columns >= 0).sum(1))
-    if operation.counts_padding:
-        counts[:] = rows.shape[1] * columns.shape[1]
-    divisor = counts.astype(np.float32)
-
-    def part(x: Array) -> Array:
-        patches = _patches(x.reshape(len(x), shape[0], *image), rows, columns, 0)
-        means: Array = patches.sum((-2, -1), dtype=np.float32) / divisor
-        return means.reshape(len(x), *after)
 
     return lambda x: _by_parts(part, x, numbers=shape[0] * rows.size * columns.size)

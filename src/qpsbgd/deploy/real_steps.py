@@ -1,0 +1,289 @@
+"""Operations over real numbers as one program for the compiled kernel `real_steps`.
+
+A sample's values stand there as (positions, channels), so that all channels of a pixel lie side by side. A scale and a
+clip behind a layer become part of its step. Weights ±1 are unpacked into numbers when the program is made.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from qpsbgd.deploy.operations import (
+    Array,
+    AveragePool,
+    Clip,
+    Convolution,
+    Dense,
+    MaxPool,
+    Operation,
+    Reshape,
+    Scale,
+    Shape,
+    Window,
+)
+from qpsbgd.native import kernels
+from qpsbgd.native.reference_real import PANEL, Kind, RealStep
+
+_MANY_UNITS = 64
+"""Units from which it pays to look up signs for a few rows: tables are made once for all units (benchmarks/deploy.py)."""
+
+SUPPORTED = (Dense, Convolution, Scale, Clip, MaxPool, AveragePool, Reshape)
+"""What a program can compute of real numbers."""
+
+
+def words_of(bits: Array) -> Array:
+    """Booleans (…, n) as words (…, ⌈n / 64⌉), 1 for +1; those that are not full end in zeros."""
+    *rest, count = bits.shape
+    padded = np.zeros((*rest, -(-count // 64) * 64), bool)
+    padded[..., :count] = bits
+    packed: Array = np.packbits(padded, axis=-1, bitorder="little").view("<u8").astype(np.uint64)
+    return packed
+
+
+def two_dimensional(window: Window, image: Shape) -> tuple[Array, Array]:
+    """Rows and columns of a window's pixels; an image of one dimension is one row."""
+    taps = window.taps(image)
+    return (taps[0], taps[1]) if len(taps) == 2 else (np.zeros((1, 1), np.int64), taps[0])
+
+
+@dataclass
+class _Behind:
+    """What is done to a step's sums: factor · sum + offset per unit, then bounds."""
+
+    factors: Array
+    offsets: Array
+    low: float = -math.inf
+    high: float = math.inf
+
+    def packed(self, groups: int) -> Array:
+        """Bounds, factors and offsets as the kernel reads them."""
+        units = len(self.factors) // groups
+        pairs = np.zeros((2, groups, -(-units // PANEL) * PANEL), np.float32)
+        pairs[..., :units] = np.stack([self.factors, self.offsets]).reshape(2, groups, units)
+        return np.concatenate([np.array([self.low, self.high], np.float32), pairs.ravel()])
+
+
+@dataclass(frozen=True)
+class Value:
+    """What a step writes.
+
+    Attributes:
+        number: Of the value, in the order in which they are made.
+        shape: As the operations see it.
+        turned: (channels, positions) if they stand as (positions, channels), else None.
+    """
+
+    number: int
+    shape: Shape
+    turned: tuple[int, int] | None = None
+
+    @property
+    def image(self) -> tuple[int, int]:
+        """Height and width."""
+        height, width = (1, 1, *self.shape[1:])[-2:]
+        return height, width
+
+
+class Program:
+    """Steps that are added one after the other."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.input = Value(0, shape)
+        self._steps: list[RealStep] = []
+        self._behind: dict[int, _Behind] = {}  # by value: what is done to sums last, while more may follow
+        self._sizes = [math.prod(shape)]
+        self._numbers: list[Array] = []
+        self._taps: list[Array] = []
+        self._words: list[Array] = []
+
+    def add(self, operation: Operation, value: Value, *, shared: bool = False) -> Value:
+        """The value that an operation makes of another.
+
+        Args:
+            operation: One of `SUPPORTED`.
+            value: What goes in.
+            shared: Whether other operations need the value as well.
+        """
+        after = operation.shape_after(value.shape)
+        match operation:
+            case Dense():
+                return self._dense(operation, value, after)
+            case Convolution():
+                return self._convolution(operation, value, after)
+            case Scale() | Clip():
+                return self._scaled(operation, value, shared=shared)
+            case MaxPool() | AveragePool():
+                return self._pool(operation, value, after)
+            case Reshape():
+                if len(after) > 1 and value.turned:
+                    value = self._plain(value)
+                return replace(value, shape=after)
+        raise TypeError(f"{operation} is not a step over real numbers")
+
+    def _made(self, step: RealStep, shape: Shape, behind: _Behind | None = None, *, turned: bool = True) -> Value:
+        number = len(self._sizes)
+        self._sizes.append(math.prod(shape))
+        step.target = number
+        self._steps.append(step)
+        if behind is not None:
+            self._behind[number] = behind
+        positions = math.prod(shape[1:])
+        return Value(number, shape, (shape[0], positions) if turned and min(shape[0], positions) > 1 else None)
+
+    def _step(self, kind: Kind, value: Value, after: Shape) -> RealStep:
+        (height, length), (rows, columns) = value.image, Value(0, after).image
+        return RealStep(kind, value.number, 0, height, length, value.shape[0], rows, columns, after[0])
+
+    def _plain(self, value: Value) -> Value:
+        """The value in the order of the operations."""
+        if value.turned is None:
+            return value
+        channels, positions = value.turned
+        step = RealStep(Kind.TRANSPOSE, value.number, 0, positions, channels, 1, channels, positions, 1)
+        return self._made(step, value.shape, turned=False)
+
+    def _pixels(self, value: Value) -> Value:
+        """The value as (positions, channels)."""
+        channels, positions = value.shape[0], math.prod(value.shape[1:])
+        if value.turned == (channels, positions) or min(channels, positions) == 1:
+            return value
+        value = self._plain(value)
+        step = RealStep(Kind.TRANSPOSE, value.number, 0, channels, positions, 1, positions, channels, 1)
+        return self._made(step, value.shape)
+
+    def _dense(self, operation: Dense, value: Value, after: Shape) -> Value:
+        weights, planes, factor = operation.weights.values(), operation.weights.array, 1.0
+        order = np.arange(weights.shape[1])
+        if value.turned:  # the weights are put into the order of the values
+            order = order.reshape(value.turned).T.ravel()
+        step = self._step(Kind.SUMS, value, after)
+        if operation.weights.binary and len(planes) == 1 and len(weights) >= _MANY_UNITS:
+            factor = operation.weights.coefficients[0]
+            weights = np.where(planes[0], np.float32(1), np.float32(-1))
+            step.words = sum(map(len, self._words))
+            self._words.append(words_of(planes[0][:, order]).T.ravel())
+        step.direct, step.weights = 1, self._panels(weights[:, order], groups=1)
+        return self._made(step, after, _Behind(np.full(len(weights), factor), np.zeros(len(weights))))
+
+    def _panels(self, weights: Array, *, groups: int) -> int:
+        """Where weights (units, n) begin among the numbers, as panels (groups, panels, n, PANEL)."""
+        units, n = len(weights) // groups, weights.shape[1]
+        padded = np.zeros((groups, -(-units // PANEL) * PANEL, n), np.float32)
+        padded[:, :units] = weights.reshape(groups, units, n)
+        return self._stored(padded.reshape(groups, -1, PANEL, n).transpose(0, 1, 3, 2))
+
+    def _stored(self, values: Array) -> int:
+        begin = sum(map(len, self._numbers))
+        self._numbers.append(np.ascontiguousarray(values, np.float32).ravel())
+        return begin
+
+    def _window(self, step: RealStep, window: Window, image: Shape) -> tuple[Array, Array]:
+        rows, columns = two_dimensional(window, image)
+        step.high, step.wide, step.taps = rows.shape[1], columns.shape[1], sum(map(len, self._taps))
+        self._taps += [rows.ravel().astype(np.int64), columns.ravel().astype(np.int64)]
+        return rows, columns
+
+    def _convolution(self, operation: Convolution, value: Value, after: Shape) -> Value:
+        value = self._pixels(value)
+        step = self._step(Kind.SUMS, value, after)
+        rows, columns = self._window(step, operation.window, value.shape[1:])
+        groups, units = operation.groups, after[0]
+        weights = operation.weights.values().reshape(units, value.shape[0] // groups, step.high, step.wide)
+        if groups == value.shape[0] == units:
+            step.kind = Kind.PER_CHANNEL
+            step.weights = self._stored(weights[:, 0].transpose(1, 2, 0))
+        else:
+            step.groups = groups
+            step.weights = self._panels(weights.transpose(0, 2, 3, 1).reshape(units, -1), groups=groups)
+            step.direct = int(
+                groups == step.high == step.wide == 1
+                and np.array_equal(rows.ravel(), np.arange(step.height))
+                and np.array_equal(columns.ravel(), np.arange(step.length))
+            )
+        return self._made(step, after, _Behind(np.ones(units), np.zeros(units)))
+
+    def _pool(self, operation: MaxPool | AveragePool, value: Value, after: Shape) -> Value:
+        value = self._pixels(value)
+        largest = isinstance(operation, MaxPool)
+        step = self._step(Kind.LARGEST if largest else Kind.MEAN, value, after)
+        self._window(step, operation.window if largest else operation.window_for(value.shape), value.shape[1:])
+        step.direct = int(not largest and operation.counts_padding)
+        return self._made(step, after, _Behind(np.ones(after[0]), np.zeros(after[0])))
+
+    def _scaled(self, operation: Scale | Clip, value: Value, *, shared: bool) -> Value:
+        behind = None if shared else self._behind.get(value.number)
+        if isinstance(operation, Clip):
+            if behind is None:
+                value = self._copied(value, channels=value.turned[0] if value.turned else math.prod(value.shape[1:]))
+                behind = self._behind[value.number]
+            bounds = np.array([behind.low, behind.high]).clip(operation.low, operation.high)
+            behind.low, behind.high = bounds.tolist()
+            return value
+        factor, offset = operation.factor.astype(np.float64), operation.offset.astype(np.float64)
+        clipped = behind is None or behind.low > -math.inf or behind.high < math.inf
+        if behind is None or clipped or not {len(factor), len(offset)} <= {1, value.shape[0], len(behind.factors)}:
+            value = self._copied(self._pixels(value), channels=value.shape[0])
+            behind = self._behind[value.number]
+        behind.factors, behind.offsets = factor * behind.factors, factor * behind.offsets + offset
+        return value
+
+    def _copied(self, value: Value, *, channels: int) -> Value:
+        """The same value from a step of its own, whose results may be scaled and clipped."""
+        positions = math.prod(value.shape) // channels
+        step = RealStep(Kind.SCALE, value.number, 0, 1, positions, channels, 1, positions, channels)
+        copied = self._made(step, value.shape, _Behind(np.ones(channels), np.zeros(channels)))
+        return replace(copied, turned=value.turned)
+
+    def finished(self, value: Value) -> Callable[[Array], Array | None]:
+        """The function of batches of inputs that gives this value, or None if an input is not finite."""
+        value = self._plain(value)
+        if value.number == 0:
+            value = self._copied(value, channels=math.prod(value.shape))
+        for step in self._steps:
+            if step.kind != Kind.TRANSPOSE:
+                step.behind = self._stored(self._behind[step.target].packed(step.groups))
+        slots, sizes = self._slots(value.number)
+        for step in self._steps:
+            step.source, step.other, step.target = slots[step.source], slots[step.other], slots[step.target]
+        steps = np.array([step.row() for step in self._steps], np.int64)
+        numbers = np.concatenate(self._numbers)
+        taps = np.concatenate([np.zeros(0, np.int64), *self._taps])
+        words = np.concatenate([np.zeros(0, np.uint64), *self._words])
+        shape, inputs, outputs = value.shape, sizes[0], sizes[1]
+
+        def run(x: Array) -> Array | None:
+            out = np.empty((len(x), outputs), np.float32)
+            rows = np.ascontiguousarray(x, np.float32).reshape(len(x), inputs)
+            sound = kernels.real_steps(steps, sizes, taps, numbers, words, rows, out)
+            return out.reshape(len(x), *shape) if sound else None
+
+        return run
+
+    def _slots(self, last: int) -> tuple[dict[int, int], Array]:
+        """The slot of every value, and the slots' sizes; a slot is used again when its value is not needed any more."""
+        ends = {step.target: place for place, step in enumerate(self._steps)}
+        for place, step in enumerate(self._steps):
+            ends[step.source] = ends[step.other] = place
+        slots, sizes, free = {0: 0, last: 1}, [self._sizes[0], self._sizes[last]], set[int]()
+        for place, step in enumerate(self._steps):
+            if step.target != last:
+                slot = max(free, key=sizes.__getitem__, default=len(sizes))
+                free.discard(slot)
+                sizes += [0] * (slot == len(sizes))
+                slots[step.target], sizes[slot] = slot, max(sizes[slot], self._sizes[step.target])
+            over = {slots[number] for number, end in ends.items() if end == place and number in slots}
+            free |= over - {0, 1}
+        return slots, np.array(sizes, np.int64)
+
+
+def real_program(operations: Sequence[Operation], shape: Shape) -> Callable[[Array], Array | None]:
+    """Operations one after the other, as `Program.finished` returns them."""
+    program = Program(shape)
+    value = program.input
+    for operation in operations:
+        value = program.add(operation, value)
+    return program.finished(value)
