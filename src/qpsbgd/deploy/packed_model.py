@@ -99,7 +99,7 @@ def _steps(operations: Sequence[Operation], shape: Shape) -> list[Step]:
         if chain:
             steps.append(_dense_chain(operations[place : place + chain]))
         elif run:
-            steps.append(_real(operations[place : place + run], stages[place][2]))
+            steps.append(_real(operations[place : place + run], stages[place][2], first=place == 0))
         else:
             operation, _, before = stages[place]
             steps.append(_step(operation, before))
@@ -115,12 +115,12 @@ def _run_length(stages: Sequence[tuple[Operation, str, Shape]]) -> int:
     return len(run) if any(not isinstance(operation, Reshape) for operation, _, _ in run) else 0
 
 
-def _real(operations: Sequence[Operation], shape: Shape) -> Step:
+def _real(operations: Sequence[Operation], shape: Shape, *, first: bool) -> Step:
     program = real_program(operations, shape)
 
     def run(x: Array) -> Array:
-        out = program(x)
-        if out is None:
+        out, finite = program(x)
+        if first and not finite:
             raise _not_finite()
         return out
 

@@ -238,8 +238,8 @@ class Program:
         copied = self._made(step, value.shape, _Behind(np.ones(channels), np.zeros(channels)))
         return replace(copied, turned=value.turned)
 
-    def finished(self, value: Value) -> Callable[[Array], Array | None]:
-        """The function of batches of inputs that gives this value, or None if an input is not finite."""
+    def finished(self, value: Value) -> Callable[[Array], tuple[Array, bool]]:
+        """The function of batches of inputs that gives this value, and whether all inputs are finite."""
         value = self._plain(value)
         if value.number == 0:
             value = self._copied(value, channels=math.prod(value.shape))
@@ -253,13 +253,13 @@ class Program:
         numbers = np.concatenate(self._numbers)
         taps = np.concatenate([np.zeros(0, np.int64), *self._taps])
         words = np.concatenate([np.zeros(0, np.uint64), *self._words])
-        shape, inputs, outputs = value.shape, sizes[0], sizes[1]
+        shape, (inputs, outputs) = value.shape, sizes[:2].tolist()
 
-        def run(x: Array) -> Array | None:
+        def run(x: Array) -> tuple[Array, bool]:
             out = np.empty((len(x), outputs), np.float32)
             rows = np.ascontiguousarray(x, np.float32).reshape(len(x), inputs)
-            sound = kernels.real_steps(steps, sizes, taps, numbers, words, rows, out)
-            return out.reshape(len(x), *shape) if sound else None
+            finite = kernels.real_steps(steps, sizes, taps, numbers, words, rows, out)
+            return out.reshape(len(x), *shape), finite
 
         return run
 
@@ -280,7 +280,7 @@ class Program:
         return slots, np.array(sizes, np.int64)
 
 
-def real_program(operations: Sequence[Operation], shape: Shape) -> Callable[[Array], Array | None]:
+def real_program(operations: Sequence[Operation], shape: Shape) -> Callable[[Array], tuple[Array, bool]]:
     """Operations one after the other, as `Program.finished` returns them."""
     program = Program(shape)
     value = program.input

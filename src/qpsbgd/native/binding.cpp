@@ -567,6 +567,7 @@ RealSteps checked_steps(const Array<const int64_t, 2>& steps, const Array<const 
       inside(s.behind, 2 + 2 * RealSteps::all_units(s), size(numbers), "factors and offsets must be among the numbers");
     }
     if (!windows) continue;
+    inside(s.weights, 0, size(numbers), "weights must be among the numbers");
     room(s.high, s.wide, s.channels, LARGE, "a window must have at least one pixel");
     const int64_t window = s.high * s.wide, n = window * (s.channels / s.groups);
     if (sums && s.direct) {

@@ -3,6 +3,7 @@
 // instead: 8 inputs have 256 sums with signs, and a byte of weights picks one.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <memory>
 #include <vector>
@@ -55,18 +56,33 @@ namespace {
 
 struct Loops {
   decltype(&plain::multiply) multiply;
-  decltype(&plain::multiply_pixels) multiply_pixels;
+  decltype(&plain::over_pixels<0>) per_channel, largest, mean;
 };
+
+#define LOOPS(name)                                                                                \
+  Loops {                                                                                          \
+    name::multiply, name::over_pixels<RealStep::PER_CHANNEL>, name::over_pixels<RealStep::LARGEST>, \
+        name::over_pixels<RealStep::MEAN>                                                          \
+  }
 
 const Loops& loops() {
 #if defined(__x86_64__) && defined(__GNUC__)
-  static const Loops best = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")
-                                ? Loops{avx2::multiply, avx2::multiply_pixels}
-                                : Loops{plain::multiply, plain::multiply_pixels};
+  static const Loops best = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? LOOPS(avx2) : LOOPS(plain);
 #else
-  static const Loops best{plain::multiply, plain::multiply_pixels};
+  static const Loops best = LOOPS(plain);
 #endif
   return best;
+}
+
+// Copies a few numbers without a call; the place behind them.
+inline float* copied(const float* from, std::int64_t count, float* to) {
+  for (; count >= 4; count -= 4, from += 4, to += 4) std::memcpy(to, from, 4 * sizeof(float));
+  switch (count) {
+    case 3: to[2] = from[2]; [[fallthrough]];
+    case 2: to[1] = from[1]; [[fallthrough]];
+    case 1: to[0] = from[0]; [[fallthrough]];
+    default: return to + count;
+  }
 }
 
 // All sums ±x[0] ± … ± x[7]: bit k of the index is 1 for +x[k].
@@ -112,9 +128,9 @@ class Turn {
       const RealStep& s = all_.steps[k];
       switch (s.kind) {
         case RealStep::SUMS: multiply(s); break;
-        case RealStep::PER_CHANNEL: multiply_channels(s); break;
-        case RealStep::LARGEST: pool<true>(s); break;
-        case RealStep::MEAN: pool<false>(s); break;
+        case RealStep::PER_CHANNEL: over_windows(s, loops().per_channel); break;
+        case RealStep::LARGEST: over_windows(s, loops().largest); break;
+        case RealStep::MEAN: over_windows(s, loops().mean); break;
         case RealStep::SCALE: scale(s); break;
         case RealStep::ADD: add(s); break;
         case RealStep::TRANSPOSE: transpose(s); break;
@@ -176,11 +192,11 @@ class Turn {
           to = std::fill_n(to, s.wide * inputs, 0.0f);
         } else if (unbroken) {
           const float* from = image + (y * s.length + across[0]) * s.channels;
-          to = std::copy(from, from + s.wide * inputs, to);
+          to = copied(from, s.wide * inputs, to);
         } else {
           for (std::int64_t dx = 0; dx < s.wide; ++dx) {
             const float* from = image + (y * s.length + across[dx]) * s.channels;
-            to = across[dx] < 0 ? std::fill_n(to, inputs, 0.0f) : std::copy(from, from + inputs, to);
+            to = across[dx] < 0 ? std::fill_n(to, inputs, 0.0f) : copied(from, inputs, to);
           }
         }
       }
@@ -210,19 +226,21 @@ class Turn {
     for (std::int64_t unit = 0; unit < units; ++unit) out[unit] = last(sums_[unit], unit);
   }
 
-  // Calls work(sample, position) with the window's pixels (in pixels_) and their places in the window (in inside_).
-  template <class Work>
-  void over_windows(const RealStep& s, Work work) {
+  // What `loop` makes of every window's pixels.
+  template <class Loop>
+  void over_windows(const RealStep& s, Loop loop) {
+    const Behind last = behind(s);
     const std::int64_t *rows = all_.taps + s.taps, *columns = rows + s.rows * s.high;
-    const std::int64_t size = s.height * s.length * s.channels, positions = s.rows * s.columns;
-    if (static_cast<std::int64_t>(pixels_.size()) < s.high * s.wide) {
-      pixels_.resize(s.high * s.wide);
-      inside_.resize(s.high * s.wide);
+    const std::int64_t size = s.height * s.length * s.channels, window = s.high * s.wide;
+    if (static_cast<std::int64_t>(pixels_.size()) < window) {
+      pixels_.resize(window);
+      inside_.resize(window);
     }
+    float* out = places_[s.target];
     for (std::int64_t sample = 0; sample < samples_; ++sample) {
       const float* image = places_[s.source] + sample * size;
       for (std::int64_t i = 0; i < s.rows; ++i) {
-        for (std::int64_t j = 0; j < s.columns; ++j) {
+        for (std::int64_t j = 0; j < s.columns; ++j, out += s.units) {
           std::int64_t count = 0;
           for (std::int64_t dy = 0; dy < s.high; ++dy) {
             const std::int64_t y = rows[i * s.high + dy];
@@ -234,35 +252,11 @@ class Turn {
               inside_[count++] = dy * s.wide + dx;
             }
           }
-          work(places_[s.target] + (sample * positions + i * s.columns + j) * s.units, count);
+          const auto divisor = static_cast<float>(s.direct ? window : count);
+          loop(pixels_.data(), inside_.data(), count, all_.numbers + s.weights, s.channels, last, divisor, out);
         }
       }
     }
-  }
-
-  void multiply_channels(const RealStep& s) {
-    const Behind last = behind(s);
-    const float* weights = all_.numbers + s.weights;
-    over_windows(s, [&](float* out, std::int64_t count) {
-      loops().multiply_pixels(pixels_.data(), inside_.data(), count, weights, s.channels, last, out);
-    });
-  }
-
-  template <bool LARGEST>
-  void pool(const RealStep& s) {
-    const std::int64_t channels = s.channels;
-    const Behind last = behind(s);
-    over_windows(s, [&](float* __restrict out, std::int64_t count) {
-      std::fill_n(out, channels, LARGEST ? -std::numeric_limits<float>::infinity() : 0.0f);
-      for (std::int64_t k = 0; k < count; ++k) {
-        const float* pixel = pixels_[k];
-        for (std::int64_t c = 0; c < channels; ++c) {
-          out[c] = LARGEST ? (pixel[c] > out[c] ? pixel[c] : out[c]) : out[c] + pixel[c];
-        }
-      }
-      const auto divisor = static_cast<float>(LARGEST ? 1 : s.direct ? s.high * s.wide : count);
-      for (std::int64_t c = 0; c < channels; ++c) out[c] = last(LARGEST ? out[c] : out[c] / divisor, c);
-    });
   }
 
   void scale(const RealStep& s) {

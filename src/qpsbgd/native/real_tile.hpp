@@ -28,18 +28,20 @@ INLINE void finish(const V* sums, const Behind& behind, std::int64_t unit, std::
   if (units < PANEL) std::copy(parts, parts + units, out);
 }
 
-// Products of R rows of `inputs`, of n numbers each, with a panel (n, PANEL) of weights.
+// Products of R rows of `inputs`, of n numbers each, with a panel (n, PANEL) of weights. A function of its own, so that
+// everything in the loop stays in registers.
 template <int R>
-TARGET void multiply_rows(const float* inputs, std::int64_t stride, const float* panel, std::int64_t n,
-                          const Behind& behind, std::int64_t unit, std::int64_t units, float* out,
-                          std::int64_t out_stride) {
+__attribute__((noinline)) TARGET void multiply_rows(const float* inputs, std::int64_t stride, const float* panel,
+                                                    std::int64_t n, const Behind& behind, std::int64_t unit,
+                                                    std::int64_t units, float* out, std::int64_t out_stride) {
   V sums[R][WIDE] = {};
+  const float* rows[R];
+  for (int r = 0; r < R; ++r) rows[r] = inputs + r * stride;
   for (std::int64_t k = 0; k < n; ++k) {
     V weights[WIDE];
     for (int v = 0; v < WIDE; ++v) weights[v] = load(panel + k * PANEL + v * WIDTH);
     for (int r = 0; r < R; ++r) {
-      const float input = inputs[r * stride + k];
-      for (int v = 0; v < WIDE; ++v) sums[r][v] += input * weights[v];
+      for (int v = 0; v < WIDE; ++v) sums[r][v] += rows[r][k] * weights[v];
     }
   }
   for (int r = 0; r < R; ++r) finish(sums[r], behind, unit, units, out + r * out_stride);
@@ -61,22 +63,40 @@ TARGET void multiply(const float* inputs, std::int64_t rows, std::int64_t stride
   }
 }
 
-// Sums over a window's pixels (channels,) times weights (window, channels), channel by channel.
-TARGET void multiply_pixels(const float* const* pixels, const std::int64_t* inside, std::int64_t count,
-                            const float* weights, std::int64_t channels, const Behind& behind, float* out) {
+// Over a window's pixels (channels,), channel by channel: sums of products with weights (window, channels), the
+// largest, or the mean.
+template <int KIND, class T>
+INLINE T combined(T sum, T pixel, T weight) {
+  if (KIND == RealStep::PER_CHANNEL) return sum + pixel * weight;
+  return KIND == RealStep::MEAN ? sum + pixel : pixel > sum ? pixel : sum;
+}
+
+template <int KIND>
+TARGET void over_pixels(const float* const* pixels, const std::int64_t* inside, std::int64_t count,
+                        const float* weights, std::int64_t channels, const Behind& behind, float divisor, float* out) {
+  constexpr bool WEIGHTED = KIND == RealStep::PER_CHANNEL;
+  const float start = KIND == RealStep::LARGEST ? -std::numeric_limits<float>::infinity() : 0.0f;
   std::int64_t c = 0;
   for (; c + PANEL <= channels; c += PANEL) {
-    V sums[WIDE] = {};
+    V sums[WIDE];
+    for (int v = 0; v < WIDE; ++v) sums[v] = V{} + start;
     for (std::int64_t k = 0; k < count; ++k) {
-      const float *pixel = pixels[k] + c, *weight = weights + inside[k] * channels + c;
-      for (int v = 0; v < WIDE; ++v) sums[v] += load(pixel + v * WIDTH) * load(weight + v * WIDTH);
+      const float *pixel = pixels[k] + c, *weight = WEIGHTED ? weights + inside[k] * channels + c : pixel;
+      for (int v = 0; v < WIDE; ++v) {
+        sums[v] = combined<KIND>(sums[v], load(pixel + v * WIDTH), load(weight + v * WIDTH));
+      }
+    }
+    if (KIND == RealStep::MEAN) {
+      for (int v = 0; v < WIDE; ++v) sums[v] /= divisor;
     }
     finish(sums, behind, c, PANEL, out + c);
   }
   for (; c < channels; ++c) {
-    float sum = 0;
-    for (std::int64_t k = 0; k < count; ++k) sum += pixels[k][c] * weights[inside[k] * channels + c];
-    out[c] = behind(sum, c);
+    float sum = start;
+    for (std::int64_t k = 0; k < count; ++k) {
+      sum = combined<KIND>(sum, pixels[k][c], WEIGHTED ? weights[inside[k] * channels + c] : 0.0f);
+    }
+    out[c] = behind(KIND == RealStep::MEAN ? sum / divisor : sum, c);
   }
 }
 
