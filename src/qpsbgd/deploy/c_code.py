@@ -19,8 +19,8 @@ from qpsbgd.deploy.operations import (
     Sign,
     Spins,
     Threshold,
-    walk,
 )
+from qpsbgd.deploy.stages import walk
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ clip behind a layer become part of its step. Weights ±1 are unpacked into numbe
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -25,14 +26,49 @@ from qpsbgd.deploy.operations import (
     Shape,
     Window,
 )
+from qpsbgd.deploy.stages import Stage
+from qpsbgd.deploy.tensor_operations import Combine, Mean
 from qpsbgd.native import kernels
 from qpsbgd.native.reference_real import PANEL, Kind, RealStep
 
 _MANY_UNITS = 64
-"""Units from which it pays to look up signs for a few rows: tables are made once for all units (benchmarks/deploy.py)."""
+"""Units from which it pays to look up signs for a few rows: tables are made once for all units."""
 
-SUPPORTED = (Dense, Convolution, Scale, Clip, MaxPool, AveragePool, Reshape)
-"""What a program can compute of real numbers."""
+
+def supports(stage: Stage) -> bool:
+    """Whether a program can compute the stage."""
+    operation, shapes = stage.operation, [value.shape for value in stage.before]
+    if any(value.kind != "real" or not value.shape for value in (*stage.before, stage.after)):
+        return False
+    match operation:
+        case Combine(how=how, constant=constant):
+            return how == "add" and constant is None and shapes[0] == shapes[1]
+        case Mean():
+            return len(shapes[0]) > 1 and operation.places(shapes[0]) == tuple(range(1, len(shapes[0])))
+    return isinstance(operation, Dense | Convolution | Scale | Clip | MaxPool | AveragePool | Reshape)
+
+
+def run_length(stages: Sequence[Stage], last: Sequence[int], number: int) -> int:
+    """How many stages at the beginning make one program: with one input, and one value that others take.
+
+    Args:
+        stages: Stages of a network, from some place to the end.
+        last: The number of the last operation that takes a value, for all values.
+        number: Of the first stage's value.
+    """
+    entry, count, longest, needed = set(stages[0].sources), 0, 0, 0
+    computes = False
+    while count < len(stages) and supports(stages[count]):
+        inside = range(number, number + count)
+        if not {source for source in stages[count].sources if source not in inside} <= entry or len(entry) > 1:
+            break
+        computes |= not isinstance(stages[count].operation, Reshape)
+        if count:
+            needed = max(needed, last[number + count - 1])
+        count += 1
+        if computes and needed <= number + count - 1:
+            longest = count
+    return longest
 
 
 def words_of(bits: Array) -> Array:
@@ -52,12 +88,31 @@ def two_dimensional(window: Window, image: Shape) -> tuple[Array, Array]:
 
 @dataclass
 class _Behind:
-    """What is done to a step's sums: factor · sum + offset per unit, then bounds."""
+    """What is done to a step's sums: factor · sum + offset per unit, then bounds.
+
+    Attributes:
+        factors: One per unit.
+        offsets: One per unit.
+        axis: The dimension of the units, 0 or −1.
+        low: The least result.
+        high: The largest.
+    """
 
     factors: Array
     offsets: Array
+    axis: int
     low: float = -math.inf
     high: float = math.inf
+
+    @classmethod
+    def none(cls, units: int, axis: int) -> _Behind:
+        """Sums as they are."""
+        return cls(np.ones(units), np.zeros(units), axis)
+
+    @property
+    def clipped(self) -> bool:
+        """Whether there are bounds."""
+        return self.low > -math.inf or self.high < math.inf
 
     def packed(self, groups: int) -> Array:
         """Bounds, factors and offsets as the kernel reads them."""
@@ -68,18 +123,20 @@ class _Behind:
 
 
 @dataclass(frozen=True)
-class Value:
+class _Value:
     """What a step writes.
 
     Attributes:
         number: Of the value, in the order in which they are made.
         shape: As the operations see it.
         turned: (channels, positions) if they stand as (positions, channels), else None.
+        shared: Whether several operations take it.
     """
 
     number: int
     shape: Shape
     turned: tuple[int, int] | None = None
+    shared: bool = False
 
     @property
     def image(self) -> tuple[int, int]:
@@ -88,43 +145,48 @@ class Value:
         return height, width
 
 
-class Program:
+class _Program:
     """Steps that are added one after the other."""
 
     def __init__(self, shape: Shape) -> None:
-        self.input = Value(0, shape)
+        self.input = _Value(0, shape)
         self._steps: list[RealStep] = []
-        self._behind: dict[int, _Behind] = {}  # by value: what is done to sums last, while more may follow
+        self._behind: dict[int, _Behind] = {}  # by value
         self._sizes = [math.prod(shape)]
         self._numbers: list[Array] = []
         self._taps: list[Array] = []
         self._words: list[Array] = []
 
-    def add(self, operation: Operation, value: Value, *, shared: bool = False) -> Value:
-        """The value that an operation makes of another.
-
-        Args:
-            operation: One of `SUPPORTED`.
-            value: What goes in.
-            shared: Whether other operations need the value as well.
-        """
-        after = operation.shape_after(value.shape)
+    def add(self, operation: Operation, value: _Value, other: _Value | None = None) -> _Value:
+        """The value that an operation makes of one or two others."""
         match operation:
             case Dense():
-                return self._dense(operation, value, after)
+                return self._dense(operation, value)
             case Convolution():
-                return self._convolution(operation, value, after)
-            case Scale() | Clip():
-                return self._scaled(operation, value, shared=shared)
-            case MaxPool() | AveragePool():
-                return self._pool(operation, value, after)
+                return self._convolution(operation, value, operation.shape_after(value.shape))
+            case Clip():
+                return self._clipped(operation, value)
+            case Scale():
+                return self._scaled(operation, value)
+            case MaxPool():
+                return self._pool(Kind.LARGEST, operation.window, value, operation.shape_after(value.shape))
+            case AveragePool():
+                window, after = operation.window_for(value.shape), operation.shape_after(value.shape)
+                return self._pool(Kind.MEAN, window, value, after, direct=operation.counts_padding)
+            case Mean():
+                rank = len(value.shape) - 1
+                whole = AveragePool(operation.name, None, True, rank).window_for(value.shape)
+                pooled = self._pool(Kind.MEAN, whole, value, (value.shape[0], *(1,) * rank))
+                return replace(pooled, shape=operation.shape_after(value.shape))
+            case Combine():
+                assert other is not None
+                return self._sum(value, other)
             case Reshape():
-                if len(after) > 1 and value.turned:
-                    value = self._plain(value)
-                return replace(value, shape=after)
+                after = operation.shape_after(value.shape)
+                return replace(self._plain(value) if len(after) > 1 else value, shape=after)
         raise TypeError(f"{operation} is not a step over real numbers")
 
-    def _made(self, step: RealStep, shape: Shape, behind: _Behind | None = None, *, turned: bool = True) -> Value:
+    def _made(self, step: RealStep, shape: Shape, behind: _Behind | None = None, *, turned: bool = True) -> _Value:
         number = len(self._sizes)
         self._sizes.append(math.prod(shape))
         step.target = number
@@ -132,13 +194,13 @@ class Program:
         if behind is not None:
             self._behind[number] = behind
         positions = math.prod(shape[1:])
-        return Value(number, shape, (shape[0], positions) if turned and min(shape[0], positions) > 1 else None)
+        return _Value(number, shape, (shape[0], positions) if turned and min(shape[0], positions) > 1 else None)
 
-    def _step(self, kind: Kind, value: Value, after: Shape) -> RealStep:
-        (height, length), (rows, columns) = value.image, Value(0, after).image
+    def _step(self, kind: Kind, value: _Value, after: Shape) -> RealStep:
+        (height, length), (rows, columns) = value.image, _Value(0, after).image
         return RealStep(kind, value.number, 0, height, length, value.shape[0], rows, columns, after[0])
 
-    def _plain(self, value: Value) -> Value:
+    def _plain(self, value: _Value) -> _Value:
         """The value in the order of the operations."""
         if value.turned is None:
             return value
@@ -146,7 +208,7 @@ class Program:
         step = RealStep(Kind.TRANSPOSE, value.number, 0, positions, channels, 1, channels, positions, 1)
         return self._made(step, value.shape, turned=False)
 
-    def _pixels(self, value: Value) -> Value:
+    def _pixels(self, value: _Value) -> _Value:
         """The value as (positions, channels)."""
         channels, positions = value.shape[0], math.prod(value.shape[1:])
         if value.turned == (channels, positions) or min(channels, positions) == 1:
@@ -155,19 +217,22 @@ class Program:
         step = RealStep(Kind.TRANSPOSE, value.number, 0, channels, positions, 1, positions, channels, 1)
         return self._made(step, value.shape)
 
-    def _dense(self, operation: Dense, value: Value, after: Shape) -> Value:
+    def _dense(self, operation: Dense, value: _Value) -> _Value:
         weights, planes, factor = operation.weights.values(), operation.weights.array, 1.0
-        order = np.arange(weights.shape[1])
-        if value.turned:  # the weights are put into the order of the values
+        (units, inputs), order = weights.shape, np.arange(weights.shape[1])
+        if len(value.shape) > 1:
+            value = self._plain(value)
+        elif value.turned:  # the weights are put into the order of the values
             order = order.reshape(value.turned).T.ravel()
-        step = self._step(Kind.SUMS, value, after)
-        if operation.weights.binary and len(planes) == 1 and len(weights) >= _MANY_UNITS:
+        rows, after = math.prod(value.shape[:-1]), operation.shape_after(value.shape)
+        step = RealStep(Kind.SUMS, value.number, 0, 1, rows, inputs, 1, rows, units, direct=1)
+        if operation.weights.binary and len(planes) == 1 and units >= _MANY_UNITS:
             factor = operation.weights.coefficients[0]
             weights = np.where(planes[0], np.float32(1), np.float32(-1))
             step.words = sum(map(len, self._words))
             self._words.append(words_of(planes[0][:, order]).T.ravel())
-        step.direct, step.weights = 1, self._panels(weights[:, order], groups=1)
-        return self._made(step, after, _Behind(np.full(len(weights), factor), np.zeros(len(weights))))
+        step.weights = self._panels(weights[:, order], groups=1)
+        return self._made(step, after, _Behind(np.full(units, factor), np.zeros(units), axis=-1), turned=False)
 
     def _panels(self, weights: Array, *, groups: int) -> int:
         """Where weights (units, n) begin among the numbers, as panels (groups, panels, n, PANEL)."""
@@ -187,7 +252,7 @@ class Program:
         self._taps += [rows.ravel().astype(np.int64), columns.ravel().astype(np.int64)]
         return rows, columns
 
-    def _convolution(self, operation: Convolution, value: Value, after: Shape) -> Value:
+    def _convolution(self, operation: Convolution, value: _Value, after: Shape) -> _Value:
         value = self._pixels(value)
         step = self._step(Kind.SUMS, value, after)
         rows, columns = self._window(step, operation.window, value.shape[1:])
@@ -204,45 +269,59 @@ class Program:
                 and np.array_equal(rows.ravel(), np.arange(step.height))
                 and np.array_equal(columns.ravel(), np.arange(step.length))
             )
-        return self._made(step, after, _Behind(np.ones(units), np.zeros(units)))
+        return self._made(step, after, _Behind.none(units, axis=0))
 
-    def _pool(self, operation: MaxPool | AveragePool, value: Value, after: Shape) -> Value:
+    def _pool(self, kind: Kind, window: Window, value: _Value, after: Shape, *, direct: bool = False) -> _Value:
         value = self._pixels(value)
-        largest = isinstance(operation, MaxPool)
-        step = self._step(Kind.LARGEST if largest else Kind.MEAN, value, after)
-        self._window(step, operation.window if largest else operation.window_for(value.shape), value.shape[1:])
-        step.direct = int(not largest and operation.counts_padding)
-        return self._made(step, after, _Behind(np.ones(after[0]), np.zeros(after[0])))
+        step = self._step(kind, value, after)
+        self._window(step, window, value.shape[1:])
+        step.direct = int(direct)
+        return self._made(step, after, _Behind.none(after[0], axis=0))
 
-    def _scaled(self, operation: Scale | Clip, value: Value, *, shared: bool) -> Value:
-        behind = None if shared else self._behind.get(value.number)
-        if isinstance(operation, Clip):
-            if behind is None:
-                value = self._copied(value, channels=value.turned[0] if value.turned else math.prod(value.shape[1:]))
-                behind = self._behind[value.number]
-            bounds = np.array([behind.low, behind.high]).clip(operation.low, operation.high)
-            behind.low, behind.high = bounds.tolist()
-            return value
+    def _sum(self, one: _Value, two: _Value) -> _Value:
+        if one.turned != two.turned:
+            one, two = self._plain(one), self._plain(two)
+        return self._copied(one, other=two)
+
+    def _clipped(self, operation: Clip, value: _Value) -> _Value:
+        if value.shared or value.number not in self._behind:
+            value = self._copied(value)
+        behind = self._behind[value.number]
+        bounds = np.array([behind.low, behind.high]).clip(operation.low, operation.high)
+        behind.low, behind.high = bounds.tolist()
+        return value
+
+    def _scaled(self, operation: Scale, value: _Value) -> _Value:
         factor, offset = operation.factor.astype(np.float64), operation.offset.astype(np.float64)
-        clipped = behind is None or behind.low > -math.inf or behind.high < math.inf
-        if behind is None or clipped or not {len(factor), len(offset)} <= {1, value.shape[0], len(behind.factors)}:
-            value = self._copied(self._pixels(value), channels=value.shape[0])
+        axis = 0 if operation.axis is None else operation.axis
+        units, behind = value.shape[axis], self._behind.get(value.number)
+        alike = len(factor) == len(offset) == 1
+        if behind is not None and not alike:
+            alike = len(behind.factors) == units and (behind.axis == axis or len(value.shape) == 1)
+        if value.shared or behind is None or behind.clipped or not alike:
+            value = self._copied(self._pixels(value) if axis == 0 else self._plain(value))
             behind = self._behind[value.number]
         behind.factors, behind.offsets = factor * behind.factors, factor * behind.offsets + offset
         return value
 
-    def _copied(self, value: Value, *, channels: int) -> Value:
-        """The same value from a step of its own, whose results may be scaled and clipped."""
+    def _copied(self, value: _Value, other: _Value | None = None) -> _Value:
+        """The same value, or its sum with another, from a step of its own, whose results may be scaled and clipped."""
+        axis = 0 if value.turned or len(value.shape) == 1 else -1
+        channels = value.turned[0] if value.turned else value.shape[-1]
+        if not value.turned and math.prod(value.shape[1:]) == 1:
+            axis, channels = 0, value.shape[0]
         positions = math.prod(value.shape) // channels
         step = RealStep(Kind.SCALE, value.number, 0, 1, positions, channels, 1, positions, channels)
-        copied = self._made(step, value.shape, _Behind(np.ones(channels), np.zeros(channels)))
+        if other is not None:
+            step.kind, step.other = Kind.ADD, other.number
+        copied = self._made(step, value.shape, _Behind.none(channels, axis))
         return replace(copied, turned=value.turned)
 
-    def finished(self, value: Value) -> Callable[[Array], tuple[Array, bool]]:
+    def finished(self, value: _Value) -> Callable[[Array], tuple[Array, bool]]:
         """The function of batches of inputs that gives this value, and whether all inputs are finite."""
         value = self._plain(value)
         if value.number == 0:
-            value = self._copied(value, channels=math.prod(value.shape))
+            value = self._copied(value)
         for step in self._steps:
             if step.kind != Kind.TRANSPOSE:
                 step.behind = self._stored(self._behind[step.target].packed(step.groups))
@@ -280,10 +359,18 @@ class Program:
         return slots, np.array(sizes, np.int64)
 
 
-def real_program(operations: Sequence[Operation], shape: Shape) -> Callable[[Array], tuple[Array, bool]]:
-    """Operations one after the other, as `Program.finished` returns them."""
-    program = Program(shape)
-    value = program.input
-    for operation in operations:
-        value = program.add(operation, value)
-    return program.finished(value)
+def real_program(stages: Sequence[Stage], number: int) -> Callable[[Array], tuple[Array, bool]]:
+    """Stages for which `run_length` is right, as a function of batches: their last value, and whether all is finite.
+
+    Args:
+        stages: What to compute.
+        number: Of the first stage's value.
+    """
+    program = _Program(stages[0].before[0].shape)
+    uses = Counter(source for stage in stages for source in stage.sources)
+    values = {stages[0].sources[0]: replace(program.input, shared=True)}
+    for place, stage in enumerate(stages, number):
+        value = program.add(stage.operation, *(values[source] for source in stage.sources))
+        alias = isinstance(stage.operation, Reshape) and values[stage.sources[0]].shared
+        values[place] = replace(value, shared=uses[place] > 1 or alias)
+    return program.finished(values[number + len(stages) - 1])
