@@ -40,13 +40,15 @@ class Values:
 
     Attributes:
         kind: Real numbers, bits or sums.
+        shape: Of one sample.
         channels: C of the layout.
-        image: Height and width of the layout, which flattening does not change.
+        image: Height and width of the layout, which flattening bits does not change.
         name: Of the C variable.
         type: In C.
     """
 
     kind: Kind
+    shape: Shape
     channels: int
     image: tuple[int, int]
     name: str = ""
@@ -54,9 +56,9 @@ class Values:
 
     @classmethod
     def of(cls, kind: Kind, shape: Shape) -> Values:
-        """Values of a shape, of one to three dimensions."""
-        height, width = (1, 1, *shape[1:])[-2:]
-        return cls(kind, shape[0], (height, width))
+        """Values of a shape; an image of more than two dimensions is one of many rows."""
+        *rest, width = (1, *shape[1:])
+        return cls(kind, shape, math.prod(shape[:1]), (math.prod(rest), width))
 
     @property
     def positions(self) -> int:
@@ -91,7 +93,7 @@ class Constants:
             if values.dtype.kind == "i" and values.dtype != np.int64:
                 values = values.astype(np.min_scalar_type(min(values.min(), ~values.max())))
             kind = C_TYPES[values.dtype.name]
-            items = [_float(v) if kind == "float" else _integer(int(v)) for v in values.ravel().tolist()]
+            items = [float_text(v) if kind == "float" else _integer(int(v)) for v in values.ravel().tolist()]
         self.bytes += values.nbytes
         lines = [", ".join(items[at : at + 8]) for at in range(0, len(items), 8)]
         body = ",\n    ".join(lines)
@@ -107,7 +109,8 @@ class Constants:
         return words, "word", [f"0x{value:0{self.word // 4}x}{suffix}" for value in words.ravel().tolist()]
 
 
-def _float(value: float) -> str:
+def float_text(value: float) -> str:
+    """A number as a C constant of type float."""
     text = f"{value:.9g}"
     return (text if set(text) & set(".e") else f"{text}.0") + "f"
 
@@ -131,7 +134,7 @@ def step(operation: Operation, number: int, before: Values, after: Values, const
             setup, store, finish = _store(operation, number, after, constants)
             loops = [f"for (int32_t at = 0; at < {after.positions}; at++)", _over_units(after)]
             value = f"const int32_t sum = in[at * {after.channels} + unit];"
-            return _nested(loops, [value, *store], before=setup, after=finish)
+            return nested(loops, [value, *store], before=setup, after=finish)
         case MaxPool():
             return _max_pool(operation, number, before, after, constants)
         case AveragePool():
@@ -153,10 +156,13 @@ def weighted(
     if isinstance(operation, Dense):
         if operation.integer:
             return _dense_bits(operation, threshold, number, before, after, constants)
-        inputs = operation.weights.shape[1]
+        units, inputs = operation.weights.shape
         products = _real_products(operation.weights, f"weights{number}", "k", constants)
         body = ["float sum = 0.0f;", f"for (int32_t k = 0; k < {inputs}; k++) {{", "const float value = in[k];"]
-        return _nested([_over_units(after)], [*body, *products, "}", "out[unit] = sum;"])
+        each = f"for (int32_t unit = 0; unit < {units}; unit++) {{"
+        rows = [f"for (int32_t row = 0; row < {math.prod(before.shape[:-1])}; row++, in += {inputs}, out += {units})"]
+        loops = [*(rows if len(before.shape) > 1 else []), each]
+        return nested(loops, [*body, *products, "}", "out[unit] = sum;"])
     inputs, units = before.channels // operation.groups, after.channels // operation.groups
     size, loops, at = _window(operation.window, number, before, constants)
     channel = f"unit / {units} * {inputs} + k" if operation.groups > 1 else "k"
@@ -165,7 +171,7 @@ def weighted(
         products = _real_products(operation.weights, f"weights{number}", place, constants)
         body = ["float sum = 0.0f;", *loops, f"for (int32_t k = 0; k < {inputs}; k++) {{"]
         body += [f"const float value = in[({channel}) * {before.positions} + {at}];", *products, "}", "}"]
-        return _nested(
+        return nested(
             [*_over_positions(after), _over_units(after)], [*body, f"out[unit * {after.positions} + at] = sum;"]
         )
     setup, store, finish = _store(threshold, number, after, constants)
@@ -182,7 +188,7 @@ def weighted(
         else f"    differing += bit(pixel, {channel}) != bit(row, k);",
         *(f"products += {inputs};", "}", "const int32_t sum = products - 2 * differing;"),
     ]
-    return _nested([*_over_positions(after), _over_units(after)], [*body, *store], before=setup, after=finish)
+    return nested([*_over_positions(after), _over_units(after)], [*body, *store], before=setup, after=finish)
 
 
 def _over_positions(values: Values) -> list[str]:
@@ -232,7 +238,7 @@ def _dense_bits(
         f"const int32_t sum = {signs.shape[1]} - 2 * differing;",
         *store,
     ]
-    return _nested([_over_units(after)], body, before=setup, after=finish)
+    return nested([_over_units(after)], body, before=setup, after=finish)
 
 
 def _real_products(weights: Weights, name: str, place: str, constants: Constants) -> list[str]:
@@ -279,13 +285,13 @@ def _sign(before: Values, word: int) -> str:
     loops = [f"for (int32_t at = 0; at < {before.positions}; at++)", _over_units(before)]
     value = f"in[unit * {before.positions} + at]"
     body = [f"out[at * {words} + unit / {word}] |= (word)({value} >= 0) << (unit % {word});"]
-    return _nested(loops, body, before=_cleared(total))
+    return nested(loops, body, before=_cleared(total))
 
 
 def _spins(before: Values, word: int) -> str:
     words = -(-before.channels // word)
     loops = [f"for (int32_t at = 0; at < {before.positions}; at++)", _over_units(before)]
-    return _nested(loops, [f"out[unit * {before.positions} + at] = bit(in + at * {words}, unit) ? 1 : -1;"])
+    return nested(loops, [f"out[unit * {before.positions} + at] = bit(in + at * {words}, unit) ? 1 : -1;"])
 
 
 def repacked(before: Values, after: Values, word: int) -> str:
@@ -297,19 +303,20 @@ def repacked(before: Values, after: Values, word: int) -> str:
         f"out[place * {new} + to / {word}] |= (word)bit(in + at * {old}, from) << (to % {word});",
     ]
     loop = f"for (int32_t k = 0; k < {before.channels * before.positions}; k++) {{"
-    return _nested([loop], body, before=_cleared(after.count(word)))
+    return nested([loop], body, before=_cleared(after.count(word)))
 
 
 def _scale(operation: Scale, number: int, before: Values, constants: Constants) -> str:
+    unit = f"at % {before.shape[-1]}" if operation.axis == -1 and len(before.shape) > 1 else "unit"
     factor, offset = (
-        constants.array(f"{what}{number}", values) + ("[unit]" if len(values) > 1 else "[0]")
+        constants.array(f"{what}{number}", values) + (f"[{unit}]" if len(values) > 1 else "[0]")
         for what, values in (("factors", operation.factor), ("offsets", operation.offset))
     )
     value = f"in[unit * {before.positions} + at]"
     if before.kind == "ints":
         value = f"(float)in[at * {before.channels} + unit]"
     loops = [f"for (int32_t at = 0; at < {before.positions}; at++)", _over_units(before)]
-    return _nested(loops, [f"out[unit * {before.positions} + at] = {factor} * {value} + {offset};"])
+    return nested(loops, [f"out[unit * {before.positions} + at] = {factor} * {value} + {offset};"])
 
 
 def fixed_point(operation: Scale, number: int, before: Values, constants: Constants) -> tuple[str, float]:
@@ -318,7 +325,7 @@ def fixed_point(operation: Scale, number: int, before: Values, constants: Consta
     value, place = f"in[at * {before.channels} + unit]", f"out[unit * {before.positions} + at]"
     loops = [f"for (int32_t at = 0; at < {before.positions}; at++)", _over_units(before)]
     if len(factor) == 1 and factor[0] > 0 and not offset.any():
-        return _nested(loops, [f"{place} = {value};"]), float(factor[0])
+        return nested(loops, [f"{place} = {value};"]), float(factor[0])
     # Factors get 31 bits, more than float32 has; sums have at most 31, so that all fits into 64.
     room = [
         bits - math.floor(math.log2(largest)) - 1
@@ -334,16 +341,16 @@ def fixed_point(operation: Scale, number: int, before: Values, constants: Consta
             ("offsets", offset, np.int64, (1 - 2**62, 2**62)),
         )
     ]
-    return _nested(loops, [f"{place} = (int64_t){names[0]} * {value} + {names[1]};"]), math.ldexp(1.0, -shift)
+    return nested(loops, [f"{place} = (int64_t){names[0]} * {value} + {names[1]};"]), math.ldexp(1.0, -shift)
 
 
 def _clip(operation: Clip, before: Values) -> str:
     body = ["float value = in[k];"]
     for bound, sign in ((operation.low, "<"), (operation.high, ">")):
         if math.isfinite(bound):
-            body += [f"if (value {sign} {_float(bound)})", f"    value = {_float(bound)};"]
+            body += [f"if (value {sign} {float_text(bound)})", f"    value = {float_text(bound)};"]
     loop = f"for (int32_t k = 0; k < {before.channels * before.positions}; k++) {{"
-    return _nested([loop], [*body, "out[k] = value;"])
+    return nested([loop], [*body, "out[k] = value;"])
 
 
 def _max_pool(operation: MaxPool, number: int, before: Values, after: Values, constants: Constants) -> str:
@@ -352,7 +359,7 @@ def _max_pool(operation: MaxPool, number: int, before: Values, after: Values, co
         words = -(-before.channels // constants.word)
         body = ["word largest = 0;", *loops, f"largest |= in[({at}) * {words} + k];", "}"]
         loop = f"for (int32_t k = 0; k < {words}; k++) {{"
-        return _nested([*_over_positions(after), loop], [*body, f"out[at * {words} + k] = largest;"])
+        return nested([*_over_positions(after), loop], [*body, f"out[at * {words} + k] = largest;"])
     if before.kind == "ints":
         kind, least, value = "int32_t", "INT32_MIN", f"in[({at}) * {before.channels} + unit]"
         place = f"at * {after.channels} + unit"
@@ -360,7 +367,7 @@ def _max_pool(operation: MaxPool, number: int, before: Values, after: Values, co
         kind, least, value = "float", "-FLT_MAX", f"in[unit * {before.positions} + {at}]"
         place = f"unit * {after.positions} + at"
     body = [f"{kind} largest = {least};", *loops, f"if ({value} > largest)", f"    largest = {value};", "}"]
-    return _nested([*_over_positions(after), _over_units(before)], [*body, f"out[{place}] = largest;"])
+    return nested([*_over_positions(after), _over_units(before)], [*body, f"out[{place}] = largest;"])
 
 
 def _average_pool(operation: AveragePool, number: int, before: Values, after: Values, constants: Constants) -> str:
@@ -371,10 +378,10 @@ def _average_pool(operation: AveragePool, number: int, before: Values, after: Va
     if operation.counts_padding:
         body += [f"count = {math.prod(size)};"]
     body += [f"out[unit * {after.positions} + at] = sum / (float)count;"]
-    return _nested([*_over_positions(after), _over_units(before)], body)
+    return nested([*_over_positions(after), _over_units(before)], body)
 
 
-def _nested(loops: list[str], body: list[str], *, before: Sequence[str] = (), after: Sequence[str] = ()) -> str:
+def nested(loops: list[str], body: list[str], *, before: Sequence[str] = (), after: Sequence[str] = ()) -> str:
     """Statements with the indentation that their braces ask for; the last loop opens one."""
     lines, depth = [], 1
     for line in [*before, *loops, *body, "}", *after]:

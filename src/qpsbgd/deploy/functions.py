@@ -64,8 +64,7 @@ IN_PLACE = (operator.iadd, operator.isub, operator.imul, operator.itruediv)
 
 
 def _clamp(low: Any, high: Any) -> nn.Module:
-    bounds = [default if bound is None else float(bound) for bound, default in ((low, -math.inf), (high, math.inf))]
-    return nn.Hardtanh(*bounds)
+    return nn.Hardtanh(-math.inf if low is None else float(low), math.inf if high is None else float(high))
 
 
 def module_of(target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> nn.Module | None:
@@ -128,7 +127,7 @@ class Functions:
         return self._scaled(value, -1.0, number) if swapped else self._scaled(value, 1.0, -number)
 
     def _scaled(self, value: Any, factor: float, offset: float) -> Traced:
-        return self.reader.emit(Scale(self.name, np.float32([factor]), np.float32([offset])), value)
+        return self.reader.emit(Scale(self.name, np.full(1, factor, np.float32), np.full(1, offset, np.float32)), value)
 
     def _concatenate(self, values: Any, dim: int = 0) -> Traced:
         if not all(map(self._is_value, values)):

@@ -162,17 +162,15 @@ class Reader:
             return value
         if isinstance(module, (*DENSE, *CONVOLUTIONS)):
             integer = value.bits is not None and isinstance(module, BinaryLayer) and module.bits == 1
-            operation = weighted(name, module, integer=integer)
-            source = value.bits if integer else self.real(value)
-            return Traced(name, module, sums=self._append(operation, source))
+            source = value.bits if integer and value.bits is not None else self.real(value)
+            return Traced(name, module, sums=self._append(weighted(name, module, integer=integer), source))
         if isinstance(module, SignActivation):
             return self._sign(name, value)
         if isinstance(module, (*NORMS, *CLIPS)) or (isinstance(module, MAX_POOLS) and value.bits is None):
             if isinstance(module, NORMS):
                 norm_scale(name, module)  # raises if it has no statistics
             return Traced(name, module, parent=value)
-        operations = operations_of(name, module, self.shape(value))
-        for operation in operations:
+        for operation in operations_of(name, module, self.shape(value)):
             value = self.emit(operation, value)
         return value
 
@@ -227,7 +225,7 @@ class Reader:
             kept.append(replace(operation, inputs=() if inputs == (place - 1,) else inputs))
         return tuple(kept)
 
-    def _append(self, operation: Operation, *sources: int | None) -> int:
+    def _append(self, operation: Operation, *sources: int) -> int:
         operation = replace(operation, inputs=sources)
         if self._values is not None:
             self._values.append(operation.result(*(self._values[source] for source in operation.inputs)))
@@ -281,6 +279,7 @@ class Reader:
         modules = [one.module for one in between if one.module is not None and not isinstance(one.module, MAX_POOLS)]
         made = threshold(sums.module, modules, name=sums.name)
         axis = _axis(sums.module, any(isinstance(module, NORMS) for module in modules))
+        assert sums.sums is not None
         number = sums.sums
         for operation in (*map(_pool, before), replace(made, axis=axis), *map(_pool, after)):
             number = self._append(operation, number)

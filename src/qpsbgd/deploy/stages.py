@@ -22,26 +22,20 @@ from qpsbgd.deploy.operations import (
     Value,
 )
 from qpsbgd.deploy.tensor_operations import (
+    TENSOR_OPERATIONS,
     Activation,
-    Combine,
     Concatenate,
     Mean,
     Normalize,
     Product,
     Slice,
-    Softmax,
     Transpose,
 )
 
 _MOST_NUMBERS = 2**27  # that one sample may need at once, 512 MB: so that a crafted file cannot ask for terabytes
 
-KINDS: dict[str, type[Operation]] = {
-    kind.__name__: kind
-    for kind in (
-        *(Dense, Convolution, Threshold, Scale, Sign, Spins, Clip, MaxPool, AveragePool, Reshape, Activation, Softmax),
-        *(Normalize, Mean, Transpose, Slice, Combine, Concatenate, Product),
-    )
-}
+_LAYERS = (Dense, Convolution, Threshold, Scale, Sign, Spins, Clip, MaxPool, AveragePool, Reshape)
+KINDS: dict[str, type[Operation]] = {kind.__name__: kind for kind in (*_LAYERS, *TENSOR_OPERATIONS)}
 """All operations, by name."""
 
 

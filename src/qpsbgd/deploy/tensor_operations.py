@@ -169,3 +169,7 @@ class Product(_Joint):
         if min(map(len, shapes)) < 2 or left[:-2] != right[:-2] or left[-1] != right[-2]:
             raise ValueError("matrices (…, a, b) and (…, b, c)")
         return (*left[:-1], right[-1])
+
+
+TENSOR_OPERATIONS = (Activation, Softmax, Normalize, Mean, Transpose, Slice, Combine, Concatenate, Product)
+"""All operations of this file."""

@@ -81,12 +81,15 @@ def _hard_sigmoid(x: Array) -> Array:
 
 def _gelu_tanh(x: Array) -> Array:
     inner = np.float32(np.sqrt(2 / np.pi)) * (x + np.float32(0.044715) * x * x * x)
-    return np.float32(0.5) * x * (1 + np.tanh(inner))
+    share: Array = np.float32(0.5) * (1 + np.tanh(inner))
+    return x * share
 
 
 # erf(x) for |x| ≤ 4 as x · P(x²) / Q(x²), to the precision of float32; the polynomials of Eigen and XLA.
-_P = (-2.72614225801306e-10, 2.77068142495902e-08, -2.10102402082508e-06, -5.69250639462346e-05)
-_P = (*_P, -7.34990630326855e-04, -2.95459980854025e-03, -1.60960333262415e-02)
+_P = (
+    *(-2.72614225801306e-10, 2.77068142495902e-08, -2.10102402082508e-06, -5.69250639462346e-05),
+    *(-7.34990630326855e-04, -2.95459980854025e-03, -1.60960333262415e-02),
+)
 _Q = (-1.45660718464996e-05, -2.13374055278905e-04, -1.68282697438203e-03, -7.37332916720468e-03, -1.42647390514189e-02)
 
 
@@ -98,7 +101,8 @@ def _erf(x: Array) -> Array:
         above = above * square + np.float32(number)
     for number in _Q[1:]:
         below = below * square + np.float32(number)
-    return x * above / below
+    ratio: Array = above / below
+    return x * ratio
 
 
 _FUNCTIONS: dict[str, Step] = {
