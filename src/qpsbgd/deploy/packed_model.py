@@ -9,7 +9,6 @@ import numpy as np
 
 from qpsbgd.deploy.operations import (
     Array,
-    AveragePool,
     Clip,
     Convolution,
     Dense,
@@ -21,9 +20,9 @@ from qpsbgd.deploy.operations import (
     Sign,
     Spins,
     Threshold,
-    Window,
     per_unit,
 )
+from qpsbgd.deploy.real_steps import real_program, run_length, two_dimensional, words_of
 from qpsbgd.deploy.stages import Stage, last_uses, natural_shape, walk
 from qpsbgd.deploy.tensor_steps import Step, tensor_step
 from qpsbgd.native import kernels
@@ -88,15 +87,6 @@ class PackedModel:
         return f"PackedModel({', '.join(map(str, self.operations))})"
 
 
-def _words_of(bits: Array) -> Array:
-    """Booleans (…, n) as words (…, ⌈n / 64⌉), 1 for +1; those that are not full end in zeros."""
-    *rest, count = bits.shape
-    padded = np.zeros((*rest, -(-count // 64) * 64), bool)
-    padded[..., :count] = bits
-    packed: Array = np.packbits(padded, axis=-1, bitorder="little").view("<u8").astype(np.uint64)
-    return packed
-
-
 def _as_float32(values: Array) -> Array:
     if values.dtype.kind not in "biuf":
         raise TypeError(f"inputs must be real numbers, got an array of {values.dtype}")
@@ -122,7 +112,7 @@ class _Plan(NamedTuple):
 
 
 def _plan(operations: Sequence[Operation], shape: Shape) -> _Plan:
-    """Functions of batches, one per operation; a chain of dense layers of bits is one function."""
+    """Functions of batches; a run of operations over real numbers is one, and so is a chain of dense layers of bits."""
     stages, last = walk(operations, shape), last_uses(operations)
     steps: list[_Planned] = []
     place = 0
@@ -130,8 +120,11 @@ def _plan(operations: Sequence[Operation], shape: Shape) -> _Plan:
         sources = stages[place].sources
         flat = len(stages[place].before[0].shape) == 1
         length = _chain_length(_straight(stages[place:], last, place + 1), flat=flat)
+        run = run_length(stages[place:], last, place + 1)
         if length:
             step = _dense_chain(operations[place : place + length])
+        elif run:
+            step, length = _real(stages[place : place + run], place + 1), run
         else:
             step, length = _step(operations[place], stages[place].before[0].shape), 1
         place += length
@@ -139,7 +132,21 @@ def _plan(operations: Sequence[Operation], shape: Shape) -> _Plan:
         dead = tuple(one for one in {*sources, place} if last[one] <= place)
         steps.append(_Planned(step, sources, place, dead))
     chained = bool(steps) and steps[0].number > 1 and isinstance(operations[0], Sign)
-    return _Plan(shape, not chained, steps)  # such a chain checks its inputs itself
+    checked = bool(steps) and (chained or run_length(stages, last, 1) > 0)
+    return _Plan(shape, not checked, steps)  # such a chain and a program check their inputs themselves
+
+
+def _real(stages: Sequence[Stage], number: int) -> Step:
+    """A run of operations over real numbers as one function."""
+    program = real_program(stages, number)
+
+    def run(x: Array) -> Array:
+        out, finite = program(x)
+        if number == 1 and not finite:
+            raise _not_finite()
+        return out
+
+    return run
 
 
 def _straight(stages: Sequence[Stage], last: Sequence[int], number: int) -> list[Operation]:
@@ -178,7 +185,7 @@ def _dense_chain(operations: Sequence[Operation]) -> Step:
     layers = [one for one in operations if isinstance(one, Dense)]
     thresholds = [one for one in operations if isinstance(one, Threshold)]
     sizes = [layers[0].weights.shape[1], *(layer.weights.shape[0] for layer in layers)]
-    weights = np.concatenate([_words_of(layer.weights.array[0]).T.ravel() for layer in layers])
+    weights = np.concatenate([words_of(layer.weights.array[0]).T.ravel() for layer in layers])
     limits = [(n - one.levels) // 2 for n, one in zip(sizes, thresholds, strict=False)]
     # A level below every sum is always reached, one above every sum never: as unsigned numbers, after a flip.
     most = np.concatenate([np.zeros(0, np.int64), *limits])
@@ -186,7 +193,7 @@ def _dense_chain(operations: Sequence[Operation]) -> Step:
     most = np.where(most < 0, np.iinfo(np.int64).max, most).astype(np.uint64)
     flipped = np.zeros(((max(sizes) + 63) // 64, len(thresholds)), np.uint64)
     for column, flip in enumerate(flips):
-        words = _words_of(flip)
+        words = words_of(flip)
         flipped[: len(words), column] = words
     last = operations[-1]
     units = sizes[-1]
@@ -232,23 +239,15 @@ def _step(operation: Operation, shape: Shape) -> Step:
             return lambda x: np.where(x >= 0, np.int8(1), np.int8(-1))
         case Spins():
             return lambda x: x.astype(np.float32)
-        case Clip():
+        case Clip():  # of a single number; the others are in runs
             low, high = np.float32(operation.low), np.float32(operation.high)
             return lambda x: x.clip(low, high)
         case MaxPool():
             return _max_pool(operation, shape)
-        case AveragePool():
-            return _average_pool(operation, shape)
         case Reshape():
             after = operation.shape_after(shape)
             return lambda x: x.reshape(len(x), *after)
     return tensor_step(operation, shape)
-
-
-def _two_dimensional(window: Window, image: Shape) -> tuple[Array, Array]:
-    """Rows and columns of a window's pixels; an image of one dimension is one row."""
-    taps = window.taps(image)
-    return (taps[0], taps[1]) if len(taps) == 2 else (np.zeros((1, 1), np.int64), taps[0])
 
 
 def _patches(images: Array, rows: Array, columns: Array, added: float) -> Array:
@@ -267,40 +266,25 @@ def _by_parts(work: Step, images: Array, *, numbers: int) -> Array:
 
 
 def _convolution(operation: Convolution, shape: Shape) -> Step:
-    rows, columns = _two_dimensional(operation.window, shape[1:])
+    rows, columns = two_dimensional(operation.window, shape[1:])
     channels, image = shape[0], (shape[1:] if len(shape) == 3 else (1, *shape[1:]))
     after = operation.shape_after(shape)
     groups, units, positions = operation.groups, after[0], (len(rows), len(columns))
     window = (rows.shape[1], columns.shape[1])
-    if operation.integer:
-        signs = operation.weights.array[0].reshape(groups, units // groups, channels // groups, *window)
-        words = np.ascontiguousarray(_words_of(signs.transpose(0, 1, 3, 4, 2)).transpose(0, 2, 3, 4, 1))
+    signs = operation.weights.array[0].reshape(groups, units // groups, channels // groups, *window)
+    words = np.ascontiguousarray(words_of(signs.transpose(0, 1, 3, 4, 2)).transpose(0, 2, 3, 4, 1))
 
-        def integers(x: Array) -> Array:
-            out = np.empty((len(x), units, *positions), np.int32)
-            signs = x if x.dtype == np.int8 else np.where(x > 0, np.int8(1), np.int8(-1))
-            images = np.ascontiguousarray(signs.reshape(len(x), channels, *image))
-            kernels.convolution_sums(images, words, rows, columns, out)
-            return out.reshape(len(x), *after)
+    def integers(x: Array) -> Array:
+        out = np.empty((len(x), units, *positions), np.int32)
+        images = np.ascontiguousarray(x.reshape(len(x), channels, *image), np.int8)
+        kernels.convolution_sums(images, words, rows, columns, out)
+        return out.reshape(len(x), *after)
 
-        return integers
-    weights = operation.weights.values().reshape(groups, units // groups, -1)
-
-    def part(x: Array) -> Array:
-        patches = _patches(x.reshape(len(x), channels, *image), rows, columns, 0)
-        grouped = patches.reshape(len(x), groups, channels // groups, *positions, *window)
-        flat = grouped.transpose(0, 1, 2, 5, 6, 3, 4).reshape(
-            len(x), groups, weights.shape[2], positions[0] * positions[1]
-        )
-        sums: Array = np.matmul(weights, flat)
-        return sums.reshape(len(x), *after)
-
-    numbers = channels * rows.size * columns.size
-    return lambda x: _by_parts(part, x, numbers=numbers)
+    return integers
 
 
 def _max_pool(operation: MaxPool, shape: Shape) -> Step:
-    rows, columns = _two_dimensional(operation.window, shape[1:])
+    rows, columns = two_dimensional(operation.window, shape[1:])
     image, after = (shape[1:] if len(shape) == 3 else (1, *shape[1:])), operation.shape_after(shape)
 
     def part(x: Array) -> Array:
@@ -308,21 +292,5 @@ def _max_pool(operation: MaxPool, shape: Shape) -> Step:
         patches = _patches(x.reshape(len(x), shape[0], *image), rows, columns, least)
         largest: Array = patches.max((-2, -1))
         return largest.reshape(len(x), *after)
-
-    return lambda x: _by_parts(part, x, numbers=shape[0] * rows.size * columns.size)
-
-
-def _average_pool(operation: AveragePool, shape: Shape) -> Step:
-    rows, columns = _two_dimensional(operation.window_for(shape), shape[1:])
-    image, after = (shape[1:] if len(shape) == 3 else (1, *shape[1:])), operation.shape_after(shape)
-    counts = np.multiply.outer((rows >= 0).sum(1), (columns >= 0).sum(1))
-    if operation.counts_padding:
-        counts[:] = rows.shape[1] * columns.shape[1]
-    divisor = counts.astype(np.float32)
-
-    def part(x: Array) -> Array:
-        patches = _patches(x.reshape(len(x), shape[0], *image), rows, columns, 0)
-        means: Array = patches.sum((-2, -1), dtype=np.float32) / divisor
-        return means.reshape(len(x), *after)
 
     return lambda x: _by_parts(part, x, numbers=shape[0] * rows.size * columns.size)
