@@ -252,10 +252,11 @@ def _real_products(weights: Weights, name: str, place: str, constants: Constants
     words = -(-inputs // constants.word)
     if len(planes) == 1:
         return [f"sum += bit({name} + unit * {words}, {place}) ? value : -value;"]
-    factors = constants.array(f"coefficients_of_{name}", np.array(weights.coefficients, np.float32))
+    factors = constants.array(f"coefficients_of_{name}", np.asarray(weights.coefficients, np.float32))
+    each = "plane" if isinstance(weights.coefficients, tuple) else f"plane * {units} + unit"
     return [
         f"for (int32_t plane = 0; plane < {len(planes)}; plane++) {{",
-        f"const float part = {factors}[plane] * value;",
+        f"const float part = {factors}[{each}] * value;",
         f"sum += bit({name} + (plane * {units} + unit) * {words}, {place}) ? part : -part;",
         "}",
     ]

@@ -26,6 +26,12 @@ def biased(layer):
     return layer
 
 
+def scaled(layer, input_scale=None):
+    nn.init.normal_(layer.scale)
+    layer.input_scale = input_scale
+    return layer
+
+
 class Chain(nn.Module):
     """Not an nn.Sequential, but a chain all the same."""
 
@@ -98,6 +104,12 @@ REAL = {
     ],
     "hardtanh": lambda: [biased(BinaryLinear(70, 50, True)), norm(50), nn.Hardtanh(), BinaryLinear(50, 9), norm(9)],
     "relu": lambda: [norm(70), BinaryLinear(70, 50), norm(50), nn.ReLU(), BinaryLinear(50, 9), nn.ReLU6()],
+    "learned scales": lambda: [
+        *(SignActivation(), scaled(BinaryLinear(70, 31, scale="learned")), norm(31), SignActivation()),
+        *(scaled(BinaryLinear(31, 20, scale="learned", bias=True)), nn.ReLU()),
+        *(scaled(BinaryLinear(20, 14, bits=2, scale="learned")), nn.Hardtanh()),
+        scaled(BinaryLinear(14, 9, scale="learned"), input_scale=torch.rand(14)),
+    ],
     "several bits": lambda: [BinaryLinear(70, 30, bits=3), norm(30), SignActivation(), BinaryLinear(30, 9, bits=2)],
     "norm of bits": lambda: [SignActivation(), norm(70), BinaryLinear(70, 5), norm(5)],
 }
@@ -150,6 +162,10 @@ REAL_IMAGES = {
     "averages": lambda: [
         *(BinaryConv2d(2, 8, 3), SignActivation(), nn.AvgPool2d(3, 2, padding=1, count_include_pad=False)),
         *(BinaryConv2d(8, 3, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten()),
+    ],
+    "learned scales of images": lambda: [
+        *(scaled(BinaryConv2d(2, 8, 3, bits=3, groups=2, scale="learned"), input_scale=torch.rand(2)), nn.ReLU()),
+        *(SignActivation(), scaled(BinaryConv2d(8, 3, 1, scale="learned")), nn.Flatten()),
     ],
     "several bits of images": lambda: [
         *(BinaryConv2d(2, 4, 3, bits=2, groups=2), SignActivation(), BinaryConv2d(4, 3, 2, bits=4), nn.Flatten()),
