@@ -37,8 +37,8 @@ class Weights:
 
     Attributes:
         array: Real weights (units, …) in float32, or planes (bits, units, …) of booleans, where True is +1.
-        coefficients: c_b of every plane: the weights are Σ_b c_b · (±1); one number per plane, or an array (bits, units)
-            in float32. Without meaning for real weights.
+        coefficients: c_b of every plane: the weights are Σ_b c_b · ±1. One number per plane, or an array (bits, units)
+            in float32; without meaning for real weights.
     """
 
     array: Array
