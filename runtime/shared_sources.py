@@ -16,7 +16,10 @@ from scikit_build_core.build import (  # noqa: F401
 
 HERE = Path(__file__).parent
 SOURCE, TARGET = HERE.parent / "src" / "qpsbgd", HERE / "qpsbgd_runtime"
-DEPLOY = ("checks", "operations", "packed_file", "packed_model", "real_steps", "stages", "tensor_operations", "tensor_steps")
+DEPLOY = (
+    *("checks", "operations", "packed_file", "packed_model"),
+    *("real_steps", "stages", "tensor_operations", "tensor_steps"),
+)
 FILES = ("py.typed", "atomic.py", *(f"deploy/{name}.py" for name in DEPLOY))
 IMPORT = re.compile(r'^(\s*(?:from|import) |.*find_spec\(")qpsbgd\.', re.MULTILINE)
 
@@ -38,13 +41,13 @@ def copy_shared() -> None:
         shutil.copy(HERE.parent / name, HERE)
 
 
-def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):  # noqa: ANN001, ANN201
+def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     """Build the wheel."""
     copy_shared()
     return build.build_wheel(wheel_directory, config_settings, metadata_directory)
 
 
-def build_sdist(sdist_directory, config_settings=None):  # noqa: ANN001, ANN201
+def build_sdist(sdist_directory, config_settings=None):
     """Build the source archive."""
     copy_shared()
     return build.build_sdist(sdist_directory, config_settings)

@@ -14,7 +14,7 @@ __all__ = ["PackedModel", "__version__", "load_packed"]
 
 
 def load_packed(path: str | os.PathLike[str]) -> PackedModel:
-    """The model that `qpsbgd.deploy.pack` wrote: a function of numpy rows (B, …) that returns outputs (B, …) in float32.
+    """The model that `qpsbgd.deploy.pack` wrote: a function of numpy rows (B, …) with outputs (B, …) in float32.
 
     Raises:
         ValueError: The file is not a packed model, of another version, or damaged.
