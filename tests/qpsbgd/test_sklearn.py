@@ -253,17 +253,15 @@ def test_without_scikit_learn_the_line_to_install_is_told():
 
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
-def test_the_c_code_of_a_classifier_predicts_the_same(data, tmp_path):
-    X, y = data
+def test_the_c_code_of_a_classifier_predicts_the_same(tmp_path):
+    X, y = IRIS
     model = QPSBGDClassifier(**SMALL).fit(X, y)
     source = model.to_c(tmp_path, name="net")
     files = [path for path in source.files if path.suffix == ".c"]
     subprocess.run(["gcc", "-std=c99", *files, "-o", tmp_path / "net", "-lm"], check=True)
     rows = "\n".join(" ".join(f"{value:.9g}" for value in row) for row in X)
-    lines = subprocess.run(
-        [tmp_path / "net"], input=rows, capture_output=True, text=True, check=True
-    ).stdout.splitlines()
-    classes = model.classes_[[int(line.split(":")[0]) for line in lines]]
+    done = subprocess.run([tmp_path / "net"], input=rows, capture_output=True, text=True, check=True)
+    classes = model.classes_[[int(line.split(":")[0]) for line in done.stdout.splitlines()]]
     assert (classes == model.predict(X)).mean() > 0.99
 
 

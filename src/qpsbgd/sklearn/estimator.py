@@ -198,7 +198,7 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
         return pack(self.network_, path)
 
     def to_c(self, folder: str | PathLike[str], *, name: str = "network", word_bits: int = 32) -> CSource:
-        """Write the trained network as C99, standardisation included: see `qpsbgd.deploy.to_c`; outputs as of `pack`."""
+        """Write the trained network as C99, with the outputs of `pack`: see `qpsbgd.deploy.to_c`."""
         from qpsbgd.deploy import to_c
 
         check_is_fitted(self, "network_")
