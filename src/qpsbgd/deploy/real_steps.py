@@ -80,12 +80,6 @@ def words_of(bits: Array) -> Array:
     return packed
 
 
-def two_dimensional(window: Window, image: Shape) -> tuple[Array, Array]:
-    """Rows and columns of a window's pixels; an image of one dimension is one row."""
-    taps = window.taps(image)
-    return (taps[0], taps[1]) if len(taps) == 2 else (np.zeros((1, 1), np.int64), taps[0])
-
-
 @dataclass
 class _Behind:
     """What is done to a step's sums: factor · sum + offset per unit, then bounds.
@@ -247,7 +241,7 @@ class _Program:
         return begin
 
     def _window(self, step: RealStep, window: Window, image: Shape) -> tuple[Array, Array]:
-        rows, columns = two_dimensional(window, image)
+        rows, columns = window.rows_and_columns(image)
         step.high, step.wide, step.taps = rows.shape[1], columns.shape[1], sum(map(len, self._taps))
         self._taps += [rows.ravel().astype(np.int64), columns.ravel().astype(np.int64)]
         return rows, columns
