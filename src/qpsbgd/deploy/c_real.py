@@ -28,15 +28,17 @@ class Tables:
     Attributes:
         word: Bits of a word, and inputs of a block.
         share: Inputs of a table, 4 or 8.
+        each: Whether every unit has a factor of its own.
     """
 
     word: int
     share: int
+    each: bool
 
     @classmethod
-    def best(cls, word: int, *, uses: int) -> Tables:
+    def best(cls, weights: Weights, word: int, *, uses: int) -> Tables:
         """For tables that are used so often."""
-        return cls(word, 8 if uses >= _MANY_LOOKUPS else 4)
+        return cls(word, 8 if uses >= _MANY_LOOKUPS else 4, not isinstance(weights.coefficients, tuple))
 
     @property
     def entries(self) -> int:
@@ -60,7 +62,7 @@ class Tables:
         return [self.word] * (inputs >= self.word) + [inputs % self.word] * (inputs % self.word > 0)
 
     def _look_up(self, count: int) -> str:
-        return f"look_up_{-(-count // self.share)}_{self._name}"
+        return f"look_up_{-(-count // self.share)}_{self._name}{'_each' if self.each else ''}"
 
     @property
     def _name(self) -> str:
@@ -75,7 +77,10 @@ class Tables:
         while len(terms) > 1:  # in pairs, which wait less for each other
             pairs = [terms[k : k + 2] for k in range(0, len(terms), 2)]
             terms = [f"({pair[0]} + {pair[1]})" if len(pair) == 2 else pair[0] for pair in pairs]
-        return _LOOK_UP.format(name=self._look_up(count), tables=", ".join(names), sum=terms[0])
+        given, factor = ("const float *factors", "factors[unit]") if self.each else ("float factor", "factor")
+        return _LOOK_UP.format(
+            name=self._look_up(count), given=given, factor=factor, tables=", ".join(names), sum=terms[0]
+        )
 
     def calls(self, inputs: int, *, source: str, stride: int, use: str) -> list[str]:
         """Statements that go through all inputs, block by block.
@@ -130,13 +135,13 @@ def _dense(operation: Dense, number: int, before: Values, constants: Constants) 
             *("out[unit] = (sum0 + sum1) + (sum2 + sum3);", "}"),
         ]
         return nested([samples], [f"{_over('unit', units)} {{", *body])
-    tables = Tables.best(constants.word, uses=units)
+    tables = Tables.best(weights, constants.word, uses=units)
     constants.need(tables.helpers(inputs), scratch=tables.numbers)
     blocks = -(-inputs // constants.word)
     name = constants.array(f"weights{number}", _in_blocks(weights.array.swapaxes(1, 2), constants.word))
     use = "\n".join(
-        f"LOOK_UP({name} + ({plane * blocks} + block) * {units}, {units}, {float_text(factor)}, out);"
-        for plane, factor in enumerate(weights.coefficients)
+        f"LOOK_UP({name} + ({plane * blocks} + block) * {units}, {units}, {factor}, out);"
+        for plane, factor in enumerate(_factors(weights, number, constants))
     )
     clear = [_over("unit", units), "    out[unit] = 0.0f;"]
     return nested([samples], [*clear, *tables.calls(inputs, source="in", stride=1, use=use)])
@@ -165,7 +170,7 @@ def _looked_up(
     first, last = np.where(rows < 0, height, rows).min(1) % height, rows.max(1).clip(0)
     slots = _slots(first, last)
     size = length * after.channels  # of a row of results
-    tables = Tables.best(constants.word, uses=max(1, rows.size * columns.size // (height * width)) * units)
+    tables = Tables.best(weights, constants.word, uses=max(1, rows.size * columns.size // (height * width)) * units)
     constants.need(tables.helpers(inputs), scratch=tables.numbers + (slots.max() + 1) * size)
     planes, blocks = len(weights.array), -(-inputs // constants.word)
     signs = weights.array.reshape(planes, groups, units, inputs, high, wide).transpose(0, 1, 4, 5, 3, 2)
@@ -182,8 +187,8 @@ def _looked_up(
             f"float *to = sums + {slot}[{down.positions}[r]] * {size} + {across.positions}[c] * {after.channels};",
             *(
                 f"LOOK_UP({words} + ({plane * groups * high * wide * blocks} + place + block) * {units}, {units}, "
-                f"{float_text(factor)}, to + group * {units});"
-                for plane, factor in enumerate(weights.coefficients)
+                f"{factor}{f' + group * {units}' if tables.each else ''}, to + group * {units});"
+                for plane, factor in enumerate(_factors(weights, number, constants))
             ),
             "}",
         ]
@@ -251,7 +256,7 @@ def _multiplied(
         f"{_over('k', units * len(pixels))} {{",
         f"const int32_t unit = channel / {inputs} * {units} + k / {len(pixels)};",
         f"const int32_t place = (unit * {inputs} + channel % {inputs}) * {len(pixels)} + k % {len(pixels)};",
-        f"scratch[{copy} + k] = {_weight(weights, f'weights{number}', constants)};",
+        f"scratch[{copy} + k] = {_weight(weights, number, constants)};",
         "}",
         _over("unit", units),
         f"{_over('i', after.image[0])} {{",
@@ -272,17 +277,25 @@ def _added(taps: Array, stride: int, dilation: int) -> Array:
     return line
 
 
-def _weight(weights: Weights, name: str, constants: Constants) -> str:
-    """The weight with number `place`."""
+def _weight(weights: Weights, number: int, constants: Constants) -> str:
+    """The weight with number `place`, of unit `unit`."""
     if not weights.binary:
-        return f"{constants.array(name, weights.array)}[place]"
+        return f"{constants.array(f'weights{number}', weights.array)}[place]"
     planes = weights.array.reshape(len(weights.array), -1)
-    constants.array(name, planes)
-    words = -(-planes.shape[1] // constants.word)
+    name, words = constants.array(f"weights{number}", planes), -(-planes.shape[1] // constants.word)
+    each = "" if isinstance(weights.coefficients, tuple) else "[unit]"
     return " + ".join(
-        f"(bit({name} + {plane * words}, place) ? {float_text(c)} : {float_text(-c)})"
-        for plane, c in enumerate(weights.coefficients)
+        f"(bit({name} + {plane * words}, place) ? 1.0f : -1.0f) * {f'({factor}){each}' if each else factor}"
+        for plane, factor in enumerate(_factors(weights, number, constants))
     )
+
+
+def _factors(weights: Weights, number: int, constants: Constants) -> list[str]:
+    """The coefficient of every plane, or where those of its units begin."""
+    if isinstance(weights.coefficients, tuple):
+        return [float_text(factor) for factor in weights.coefficients]
+    name = constants.array(f"coefficients{number}", weights.coefficients)
+    return [f"{name} + {plane * weights.shape[0]}" for plane in range(len(weights.array))]
 
 
 _APART = """
@@ -343,12 +356,12 @@ static void fill_bytes(const float *x, int32_t stride, int32_t count, float *tab
 
 _LOOK_UP = """
 /* Adds to every unit's sum what its word of signs picks from the tables. */
-APART static void {name}(const word *words, int32_t units, float factor, float *restrict sums)
+APART static void {name}(const word *words, int32_t units, {given}, float *restrict sums)
 {{
     const float {tables};
     for (int32_t unit = 0; unit < units; unit++) {{
         const word w = words[unit];
-        sums[unit] += factor * {sum};
+        sums[unit] += {factor} * {sum};
     }}
 }}
 """

@@ -124,6 +124,9 @@ def _wrong_weights(weights: Any, integer: Any) -> str:
     if not weights.binary:
         return "finite weights" if integer or not np.isfinite(weights.array).all() else ""
     numbers = weights.coefficients
+    if isinstance(numbers, np.ndarray):
+        right = numbers.dtype == np.float32 and numbers.shape == weights.array.shape[:2] and np.isfinite(numbers).all()
+        return "" if right and not integer else "finite coefficients, one per plane and unit"
     if not isinstance(numbers, tuple) or not all(isinstance(c, float) and np.isfinite(c) for c in numbers):
         return "finite coefficients"
     return (

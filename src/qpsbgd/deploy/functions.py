@@ -73,6 +73,8 @@ def module_of(target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> nn.Mo
     if make is None:
         return None
     options = dict(zip(names, args, strict=False)) | {k: v for k, v in kwargs.items() if k not in _WITHOUT_MEANING}
+    if options.get("dtype", torch.float32) in (None, torch.float32):
+        options.pop("dtype", None)
     return make(**options)
 
 
@@ -100,7 +102,7 @@ class Functions:
     def _divide(self, left: Any, right: Any) -> Traced:
         if self._is_value(right):
             raise ValueError(f"{self.name} divides by a value that the network computes, which cannot be expressed")
-        return self._combined("multiply", left, 1 / right)
+        return self._combined("multiply", left, 1 / torch.as_tensor(right, dtype=torch.float64))
 
     def _negate(self, value: Any) -> Traced:
         return self._scaled(value, -1.0, 0.0)

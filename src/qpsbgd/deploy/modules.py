@@ -104,7 +104,7 @@ def to_numpy(values: Tensor, name: str, module: nn.Module, dtype: Any = np.float
     if not values.isfinite().all():
         raise refusal(name, module, "holds NaN or infinite numbers; train the model again")
     array: Array = values.detach().to("cpu", torch.float64).numpy()
-    return array.astype(dtype)
+    return np.ascontiguousarray(array, dtype)
 
 
 def weighted(name: str, module: nn.Module, *, integer: bool) -> Dense | Convolution:
@@ -113,7 +113,10 @@ def weighted(name: str, module: nn.Module, *, integer: bool) -> Dense | Convolut
     array = to_numpy(weight, name, module)
     if isinstance(module, BinaryLayer):
         planes = array[None] if module.bits == 1 else array.swapaxes(0, 1)
-        weights = Weights(planes >= 0, module.coefficients)
+        coefficients: tuple[float, ...] | Array = module.coefficients
+        if module.scale is not None and module.bits > 1:  # of one plane they belong to what follows the sums
+            coefficients = to_numpy(module.scale.T, name, module)
+        weights = Weights(planes >= 0, coefficients)
     else:
         weights = Weights(array)
     if isinstance(module, DENSE):
@@ -138,8 +141,10 @@ def gain_and_bias(name: str, module: nn.Module) -> tuple[Array, Array]:
     weight: Any = module.weight
     bias: Any = module.bias
     units = len(weight)
-    gain = module.gain if isinstance(module, BinaryLayer) else 1.0
-    return np.full(units, gain), np.zeros(units) if bias is None else to_numpy(bias, name, module, np.float64)
+    gain = np.full(units, module.gain if isinstance(module, BinaryLayer) else 1.0)
+    if isinstance(module, BinaryLayer) and module.scale is not None and module.bits == 1:
+        gain = gain * to_numpy(module.scale[:, 0], name, module, np.float64)
+    return gain, np.zeros(units) if bias is None else to_numpy(bias, name, module, np.float64)
 
 
 def norm_scale(name: str, norm: nn.modules.batchnorm._BatchNorm) -> tuple[Array, Array]:

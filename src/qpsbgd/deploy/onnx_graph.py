@@ -10,6 +10,7 @@ import numpy as np
 
 from qpsbgd.atomic import writing
 from qpsbgd.deploy.operations import (
+    Array,
     AveragePool,
     Clip,
     Convolution,
@@ -199,16 +200,19 @@ class _Graph:
         above = self.node("GreaterOrEqual", [x, level])
         return self.node("Where", [above, self.constant(1), self.constant(-1)])
 
-    def _bipolar(self, x: str, scale: float = 1.0) -> str:
-        return self.node("BipolarQuant", [x, self.constant(scale)], domain=QONNX)
+    def _bipolar(self, x: str) -> str:
+        return self.node("BipolarQuant", [x, self.constant(1)], domain=QONNX)
 
     def _weights(self, weights: Weights) -> str:
         """The weights in float32; from bits, Σ_b c_b · (2 · bit − 1)."""
         if self.form == "float32" or not weights.binary:
             return self.constant(weights.values())
         if self.form == "qonnx":
-            planes = zip(np.where(weights.array, 1, -1), weights.coefficients, strict=True)
-            parts = [self._bipolar(self.constant(plane), c) for plane, c in planes]
+            parts = [self._bipolar(self.constant(np.where(plane, 1, -1))) for plane in weights.array]
+            if len(parts) > 1:
+                parts = [
+                    self.node("Mul", [x, self.constant(c)]) for x, c in zip(parts, self._factors(weights), strict=True)
+                ]
             return parts[0] if len(parts) == 1 else self.node("Sum", parts)
         count = weights.array.size
         packed = self.constant(np.packbits(weights.array)[:, None], np.uint8)
@@ -222,9 +226,12 @@ class _Graph:
         if len(weights.coefficients) == 1:
             return self.node("Reshape", [signs, self.constant(weights.shape, np.int64)])
         stacked = self.node("Reshape", [signs, self.constant(weights.array.shape, np.int64)])
-        factors = np.reshape(weights.coefficients, (-1, *(1,) * len(weights.shape)))
-        scaled = self.node("Mul", [stacked, self.constant(factors)])
+        scaled = self.node("Mul", [stacked, self.constant(self._factors(weights))])
         return self.node("ReduceSum", [scaled, self.constant([0], np.int64)], keepdims=0)
+
+    def _factors(self, weights: Weights) -> Array:
+        """Coefficients (bits, units or 1, 1, …)."""
+        return np.reshape(weights.coefficients, (len(weights.array), -1, *(1,) * (len(weights.shape) - 1)))
 
     def _convolution(self, operation: Convolution, x: str) -> str:
         window, pads = operation.window, _pads(operation.window)

@@ -37,11 +37,12 @@ class Weights:
 
     Attributes:
         array: Real weights (units, …) in float32, or planes (bits, units, …) of booleans, where True is +1.
-        coefficients: c_b of every plane: the weights are Σ_b c_b · (±1). Without meaning for real weights.
+        coefficients: c_b of every plane: the weights are Σ_b c_b · ±1. One number per plane, or an array (bits, units)
+            in float32; without meaning for real weights.
     """
 
     array: Array
-    coefficients: tuple[float, ...] = (1.0,)
+    coefficients: tuple[float, ...] | Array = (1.0,)
 
     @property
     def binary(self) -> bool:
@@ -58,8 +59,11 @@ class Weights:
         """The weights as float32, in `shape`."""
         if not self.binary:
             return self.array
-        pairs = zip(self.coefficients, self.array, strict=True)
-        planes = [np.float32(c) * np.where(plane, np.float32(1), np.float32(-1)) for c, plane in pairs]
+        around = (1,) * (len(self.shape) - 1)
+        factors = [np.reshape(np.float32(c), (-1, *around)) for c in self.coefficients]
+        planes = [
+            c * np.where(plane, np.float32(1), np.float32(-1)) for c, plane in zip(factors, self.array, strict=True)
+        ]
         return np.asarray(sum(planes[1:], planes[0]))
 
 

@@ -23,6 +23,7 @@ from qpsbgd.deploy.modules import (
     gain_and_bias,
     norm_scale,
     operations_of,
+    to_numpy,
     weighted,
 )
 from qpsbgd.deploy.operations import Array, MaxPool, Operation, Reshape, Scale, Shape, Sign, Spins, Value
@@ -161,6 +162,11 @@ class Reader:
         if isinstance(module, SKIPPED):
             return value
         if isinstance(module, (*DENSE, *CONVOLUTIONS)):
+            factors = getattr(module, "input_scale", None)
+            if factors is not None:
+                axis = -1 if isinstance(module, DENSE) else 0
+                scale = Scale(name, to_numpy(factors, name, module), np.zeros(1, np.float32), axis)
+                value = self.emit(scale, value)
             integer = value.bits is not None and isinstance(module, BinaryLayer) and module.bits == 1
             source = value.bits if integer and value.bits is not None else self.real(value)
             return Traced(name, module, sums=self._append(weighted(name, module, integer=integer), source))

@@ -212,7 +212,7 @@ class _Program:
         return self._made(step, value.shape)
 
     def _dense(self, operation: Dense, value: _Value) -> _Value:
-        weights, planes, factor = operation.weights.values(), operation.weights.array, 1.0
+        weights, planes, factor = operation.weights.values(), operation.weights.array, np.ones(1)
         (units, inputs), order = weights.shape, np.arange(weights.shape[1])
         if len(value.shape) > 1:
             value = self._plain(value)
@@ -221,7 +221,7 @@ class _Program:
         rows, after = math.prod(value.shape[:-1]), operation.shape_after(value.shape)
         step = RealStep(Kind.SUMS, value.number, 0, 1, rows, inputs, 1, rows, units, direct=1)
         if operation.weights.binary and len(planes) == 1 and units >= _MANY_UNITS:
-            factor = operation.weights.coefficients[0]
+            factor = np.asarray(operation.weights.coefficients[0], np.float64)
             weights = np.where(planes[0], np.float32(1), np.float32(-1))
             step.words = sum(map(len, self._words))
             self._words.append(words_of(planes[0][:, order]).T.ravel())

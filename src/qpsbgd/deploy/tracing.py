@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
+import operator
 import re
 import traceback
 from collections.abc import Callable, Iterator
@@ -13,7 +15,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-_OWN = ("/torch/", "/qpsbgd/deploy/")
+_OWN = (str(Path(torch.__file__).parent), str(Path(__file__).parent))
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 
 
@@ -45,7 +47,7 @@ def trace(model: nn.Module, leaves: tuple[type[nn.Module], ...]) -> fx.Graph:
 
 def place_of(node: fx.Node) -> str:
     """The file and line of the user's code that a node comes from, as in "net.py:12"; empty where it is not known."""
-    inside = (node.stack_trace or "").rpartition("/qpsbgd/deploy/tracing.py")[2]
+    inside = (node.stack_trace or "").rpartition(__file__)[2]
     found = [(name, line) for name, line in _FRAME.findall(inside) if not _is_own(name)]
     return f"{Path(found[-1][0]).name}:{found[-1][1]}" if found else ""
 
@@ -63,7 +65,19 @@ def refusal(name: str, module: nn.Module, reason: str) -> ValueError:
 
 
 def _is_own(path: str) -> bool:
-    return any(part in path.replace("\\", "/") for part in _OWN)
+    return path.startswith(_OWN)
+
+
+class _Proxy(fx.Proxy):
+    """fx records `x += y` as `x = x + y`, which is another thing where x has a second name."""
+
+    def _changed(self, function: Callable[..., Any], other: Any) -> Any:
+        return self.tracer.create_proxy("call_function", function, (self, other), {})
+
+    __iadd__ = functools.partialmethod(_changed, operator.iadd)
+    __isub__ = functools.partialmethod(_changed, operator.isub)
+    __imul__ = functools.partialmethod(_changed, operator.imul)
+    __itruediv__ = functools.partialmethod(_changed, operator.itruediv)
 
 
 class _Tracer(fx.Tracer):
@@ -73,6 +87,9 @@ class _Tracer(fx.Tracer):
     def __init__(self, leaves: tuple[type[nn.Module], ...]) -> None:
         super().__init__()
         self._leaves = leaves
+
+    def proxy(self, node: fx.Node) -> fx.Proxy:
+        return _Proxy(node, self)
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return isinstance(m, self._leaves) or super().is_leaf_module(m, module_qualified_name)
