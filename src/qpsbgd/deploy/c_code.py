@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from qpsbgd.atomic import writing
+from qpsbgd.deploy.c_real import real_layer
 from qpsbgd.deploy.c_steps import Constants, Values, fixed_point, repacked, step, weighted
 from qpsbgd.deploy.c_tensor_steps import input_name, tensor_step
 from qpsbgd.deploy.operations import (
@@ -132,7 +133,11 @@ class _Network:
                 return
             body = repacked(before, after, self.constants.word)
         elif isinstance(operation, Dense | Convolution):
-            body = weighted(operation, fused, number, before, after, self.constants)
+            body = (
+                weighted(operation, fused, number, before, after, self.constants)
+                if operation.integer
+                else real_layer(operation, number, before, after, self.constants)
+            )
         elif isinstance(operation, Scale) and self.integer:
             body, self.output_step = fixed_point(operation, number, before, self.constants)
         elif isinstance(operation, TENSOR_OPERATIONS):
@@ -167,7 +172,7 @@ class _Network:
     def ram_bytes(self) -> int:
         last = self.functions[-1].after
         outputs = last.channels * last.positions * (8 if self.integer else 4)  # of NAME_classify
-        return outputs + sum(map(self._bytes, self._buffers))
+        return outputs + 4 * self.constants.scratch + sum(map(self._bytes, self._buffers))
 
     def _signature(self, name: str) -> str:
         first, last = self._values[0], self.functions[-1].after
@@ -219,6 +224,9 @@ class _Network:
             + f"}} {buffer};\n"
             for buffer, sizes in self._buffers.items()
         )
+        if self.constants.scratch:
+            buffers += f"static float scratch[{self.constants.scratch}];\n"
+        buffers += "".join(self.constants.helpers.values())
         helpers = "".join(text for word, text in _HELPERS.items() if word in bodies)
         includes = "#include <float.h>\n" if "FLT_MAX" in bodies else ""
         includes += "#include <math.h>\n" if self.needs_math else ""
@@ -268,8 +276,8 @@ _MEMBERS = {"float": "reals", "int32_t": "sums", "word": "bits"}
 
 
 def _parameters(function: _Function) -> str:
-    inputs = [f"const {values.type} *{input_name(at)}" for at, values in enumerate(function.before)]
-    return ", ".join([*inputs, f"{function.after.type} *out"])
+    inputs = [f"const {values.type} *restrict {input_name(at)}" for at, values in enumerate(function.before)]
+    return ", ".join([*inputs, f"{function.after.type} *restrict out"])
 
 
 def _reference(values: Values) -> str:

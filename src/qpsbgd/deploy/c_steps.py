@@ -28,7 +28,6 @@ from qpsbgd.deploy.operations import (
     Sign,
     Spins,
     Threshold,
-    Weights,
     Window,
 )
 
@@ -80,6 +79,24 @@ class Values:
         return self.positions * (-(-self.channels // word) if self.kind == "bits" else self.channels)
 
 
+@dataclass(frozen=True)
+class Seen:
+    """Names of arrays: where the entries of a pixel begin, the positions whose windows see it, and where in them."""
+
+    begins: str
+    positions: str
+    places: str
+
+    def loop(self, entry: str, pixel: str) -> str:
+        """The loop over a pixel's entries."""
+        begins = f"{self.begins}[{pixel}"
+        return f"for (int32_t {entry} = {begins}]; {entry} < {begins} + 1]; {entry}++)"
+
+    def place(self, entry: str) -> str:
+        """Where in the window an entry's pixel is."""
+        return f"{self.places}[{entry}]" if self.places else "0"
+
+
 @dataclass
 class Constants:
     """The constant arrays of a network.
@@ -88,11 +105,20 @@ class Constants:
         word: Bits of a word, 32 or 64.
         bytes: Of all arrays.
         texts: Their definitions.
+        helpers: Functions that steps call, by name.
+        scratch: Numbers that steps need besides their results while they run.
     """
 
     word: int
     bytes: int = 0
     texts: list[str] = field(default_factory=list)
+    helpers: dict[str, str] = field(default_factory=dict)
+    scratch: int = 0
+
+    def need(self, helpers: dict[str, str], *, scratch: int) -> None:
+        """What a step needs."""
+        self.helpers |= helpers
+        self.scratch = max(self.scratch, scratch)
 
     def array(self, name: str, values: Array) -> str:
         """Define an array; booleans (…, n) are packed into words along their last dimension. Returns its name."""
@@ -109,6 +135,16 @@ class Constants:
         body = ",\n    ".join(lines)
         self.texts.append(f"static const {kind} {name}[{len(items)}] = {{\n    {body}\n}};\n")
         return name
+
+    def lists(self, name: str, taps: Array, size: int) -> Seen:
+        """Define for every pixel of a line which positions of `taps` (positions, window) see it, and where in them."""
+        order = np.argsort(taps.ravel(), kind="stable")[(taps < 0).sum() :]
+        begins = np.searchsorted(taps.ravel()[order], np.arange(size + 1))
+        parts = {"begins": begins, "positions": order // taps.shape[1], "places": order % taps.shape[1]}
+        if taps.shape[1] == 1:
+            del parts["places"]
+        names = {what: self.array(f"{what}_of_{name}", values.astype(np.int32)) for what, values in parts.items()}
+        return Seen(**({"places": ""} | names))
 
     def _words(self, bits: Array) -> tuple[Array, str, list[str]]:
         count = -(-bits.shape[-1] // self.word) * self.word
@@ -149,8 +185,6 @@ def step(operation: Operation, number: int, before: Values, after: Values, const
             return _max_pool(operation, number, before, after, constants)
         case AveragePool():
             return _average_pool(operation, number, before, after, constants)
-        case Dense() | Convolution():
-            return weighted(operation, None, number, before, after, constants)
     raise TypeError(f"{operation} is not an operation")
 
 
@@ -162,28 +196,12 @@ def weighted(
     after: Values,
     constants: Constants,
 ) -> str:
-    """The statements of a layer, and of the threshold behind it where there is one."""
+    """The statements of a layer of bits, and of the threshold behind it where there is one."""
     if isinstance(operation, Dense):
-        if operation.integer:
-            return _dense_bits(operation, threshold, number, before, after, constants)
-        units, inputs = operation.weights.shape
-        products = _real_products(operation.weights, f"weights{number}", "k", constants)
-        body = ["float sum = 0.0f;", f"for (int32_t k = 0; k < {inputs}; k++) {{", "const float value = in[k];"]
-        each = f"for (int32_t unit = 0; unit < {units}; unit++) {{"
-        rows = [f"for (int32_t row = 0; row < {math.prod(before.shape[:-1])}; row++, in += {inputs}, out += {units})"]
-        loops = [*(rows if len(before.shape) > 1 else []), each]
-        return nested(loops, [*body, *products, "}", "out[unit] = sum;"])
+        return _dense_bits(operation, threshold, number, before, after, constants)
     inputs, units = before.channels // operation.groups, after.channels // operation.groups
     size, loops, at = _window(operation.window, number, before, constants)
     channel = f"unit / {units} * {inputs} + k" if operation.groups > 1 else "k"
-    if not operation.integer:
-        place = f"(k * {size[0]} + dy) * {size[1]} + dx"
-        products = _real_products(operation.weights, f"weights{number}", place, constants)
-        body = ["float sum = 0.0f;", *loops, f"for (int32_t k = 0; k < {inputs}; k++) {{"]
-        body += [f"const float value = in[({channel}) * {before.positions} + {at}];", *products, "}", "}"]
-        return nested(
-            [*_over_positions(after), _over_units(after)], [*body, f"out[unit * {after.positions} + at] = sum;"]
-        )
     setup, store, finish = _store(threshold, number, after, constants)
     signs = operation.weights.array[0].reshape(after.channels, inputs, *size)
     name = constants.array(f"weights{number}", signs.transpose(0, 2, 3, 1))
@@ -253,31 +271,9 @@ def _dense_bits(
     return nested([*loops, _over_units(after)], body, before=setup, after=finish)
 
 
-def _real_products(weights: Weights, name: str, place: str, constants: Constants) -> list[str]:
-    """Statements that add weight · `value` to `sum`, for unit `unit` and the input at `place`."""
-    units, inputs = weights.shape[0], math.prod(weights.shape[1:])
-    if not weights.binary:
-        constants.array(name, weights.array.reshape(units, inputs))
-        return [f"sum += {name}[unit * {inputs} + {place}] * value;"]
-    planes = weights.array.reshape(len(weights.array), units, inputs)
-    constants.array(name, planes)
-    words = -(-inputs // constants.word)
-    if len(planes) == 1:
-        return [f"sum += bit({name} + unit * {words}, {place}) ? value : -value;"]
-    factors = constants.array(f"coefficients_of_{name}", np.asarray(weights.coefficients, np.float32))
-    each = "plane" if isinstance(weights.coefficients, tuple) else f"plane * {units} + unit"
-    return [
-        f"for (int32_t plane = 0; plane < {len(planes)}; plane++) {{",
-        f"const float part = {factors}[{each}] * value;",
-        f"sum += bit({name} + (plane * {units} + unit) * {words}, {place}) ? part : -part;",
-        "}",
-    ]
-
-
 def _window(window: Window, number: int, before: Values, constants: Constants) -> tuple[Shape, list[str], str]:
     """Size of a window, loops over its pixels (one brace open), and the pixel's position in the image."""
-    taps = window.taps(before.image[-len(window.size) :])
-    rows, columns = (taps[0], taps[1]) if len(taps) == 2 else (np.zeros((1, 1), int), taps[0])
+    rows, columns = window.rows_and_columns(before.image[-len(window.size) :])
     names = [
         constants.array(f"{what}{number}", table.astype(np.int32))
         for what, table in (("rows", rows), ("columns", columns))
@@ -328,7 +324,10 @@ def _scale(operation: Scale, number: int, before: Values, constants: Constants) 
     value = f"in[{before.real_place}]"
     if before.kind == "ints":
         value = f"(float)in[at * {before.channels} + unit]"
-    loops = [f"for (int32_t at = 0; at < {before.positions}; at++)", _over_units(before)]
+    loops = [
+        f"for (int32_t unit = 0; unit < {before.channels}; unit++)",
+        f"for (int32_t at = 0; at < {before.positions}; at++) {{",
+    ]
     return nested(loops, [f"out[{before.real_place}] = {factor} * {value} + {offset};"])
 
 
@@ -358,15 +357,42 @@ def fixed_point(operation: Scale, number: int, before: Values, constants: Consta
 
 
 def _clip(operation: Clip, before: Values) -> str:
-    body = ["float value = in[k];"]
+    value, body = "in[k]", []
     for bound, sign in ((operation.low, "<"), (operation.high, ">")):
         if math.isfinite(bound):
-            body += [f"if (value {sign} {float_text(bound)})", f"    value = {float_text(bound)};"]
-    loop = f"for (int32_t k = 0; k < {before.channels * before.positions}; k++) {{"
-    return nested([loop], [*body, "out[k] = value;"])
+            name = f"x{len(body)}"
+            body.append(f"const float {name} = {value};")
+            value = f"{name} {sign} {float_text(bound)} ? {float_text(bound)} : {name}"
+    count = before.channels * before.positions
+    fours = count // 4 * 4  # compilers turn these into vectors, which have no branches to mispredict
+    body = [*body, f"out[k] = {value};", "}"]
+    loops = [f"for (int32_t k = 0; k < {fours}; k++) {{"] * (fours > 0)
+    rest = [f"for (int32_t k = {fours}; k < {count}; k++) {{"] * (count > fours)
+    return nested(loops or rest, body[:-1], after=[*rest, *body] if loops and rest else ())
+
+
+def _plain_max_pool(operation: MaxPool, before: Values, after: Values) -> str:
+    """The statements for small windows of real numbers to which nothing is added; empty for others."""
+    window, (height, width) = operation.window, before.image
+    if len(window.size) != 2 or math.prod(window.size) > 9 or any(map(any, window.sides)):
+        return ""
+    (high, wide), (down, right), (gap, step) = window.size, window.stride, window.dilation
+    places = [dy * gap * width + dx * step for dy in range(high) for dx in range(wide)]
+    body = [
+        f"const float *x = in + (unit * {height} + i * {down}) * {width};",
+        f"for (int32_t j = 0; j < {after.image[1]}; j++, x += {right}) {{",
+        f"float largest = x[{places[0]}];",
+        *(f"largest = x[{place}] > largest ? x[{place}] : largest;" for place in places[1:]),
+        *("*out++ = largest;", "}"),
+    ]
+    loops = [f"for (int32_t unit = 0; unit < {after.channels}; unit++)"]
+    return nested([*loops, f"for (int32_t i = 0; i < {after.image[0]}; i++) {{"], body)
 
 
 def _max_pool(operation: MaxPool, number: int, before: Values, after: Values, constants: Constants) -> str:
+    plain = _plain_max_pool(operation, before, after) if before.kind == "real" else ""
+    if plain:
+        return plain
     _, loops, at = _window(operation.window, number, before, constants)
     if before.kind == "bits":  # the largest of several signs is the OR of their bits
         words = -(-before.channels // constants.word)

@@ -95,6 +95,11 @@ class Window:
             raise ValueError(f"images of {len(self.size)} dimensions and channels")
         return [self._taps(size, dimension) for dimension, size in enumerate(image)]
 
+    def rows_and_columns(self, image: Shape) -> tuple[Array, Array]:
+        """`taps` of an image of two dimensions; one of one dimension is one row."""
+        taps = self.taps(image)
+        return (taps[0], taps[1]) if len(taps) == 2 else (np.zeros((1, 1), np.int64), taps[0])
+
     def _taps(self, size: int, dimension: int) -> Array:
         window, stride = self.size[dimension], self.stride[dimension]
         sides, dilation = self.sides[dimension], self.dilation[dimension]

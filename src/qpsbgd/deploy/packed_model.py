@@ -22,7 +22,7 @@ from qpsbgd.deploy.operations import (
     Threshold,
     per_unit,
 )
-from qpsbgd.deploy.real_steps import real_program, run_length, two_dimensional, words_of
+from qpsbgd.deploy.real_steps import real_program, run_length, words_of
 from qpsbgd.deploy.stages import Stage, last_uses, natural_shape, walk
 from qpsbgd.deploy.tensor_steps import Step, tensor_step
 from qpsbgd.native import kernels
@@ -266,7 +266,7 @@ def _by_parts(work: Step, images: Array, *, numbers: int) -> Array:
 
 
 def _convolution(operation: Convolution, shape: Shape) -> Step:
-    rows, columns = two_dimensional(operation.window, shape[1:])
+    rows, columns = operation.window.rows_and_columns(shape[1:])
     channels, image = shape[0], (shape[1:] if len(shape) == 3 else (1, *shape[1:]))
     after = operation.shape_after(shape)
     groups, units, positions = operation.groups, after[0], (len(rows), len(columns))
@@ -284,7 +284,7 @@ def _convolution(operation: Convolution, shape: Shape) -> Step:
 
 
 def _max_pool(operation: MaxPool, shape: Shape) -> Step:
-    rows, columns = two_dimensional(operation.window, shape[1:])
+    rows, columns = operation.window.rows_and_columns(shape[1:])
     image, after = (shape[1:] if len(shape) == 3 else (1, *shape[1:])), operation.shape_after(shape)
 
     def part(x: Array) -> Array:

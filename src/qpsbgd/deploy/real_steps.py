@@ -80,12 +80,6 @@ def words_of(bits: Array) -> Array:
     return packed
 
 
-def two_dimensional(window: Window, image: Shape) -> tuple[Array, Array]:
-    """Rows and columns of a window's pixels; an image of one dimension is one row."""
-    taps = window.taps(image)
-    return (taps[0], taps[1]) if len(taps) == 2 else (np.zeros((1, 1), np.int64), taps[0])
-
-
 @dataclass
 class _Behind:
     """What is done to a step's sums: factor · sum + offset per unit, then bounds.
@@ -218,7 +212,7 @@ class _Program:
         return self._made(step, value.shape)
 
     def _dense(self, operation: Dense, value: _Value) -> _Value:
-        weights, planes, factor = operation.weights.values(), operation.weights.array, 1.0
+        weights, planes, factor = operation.weights.values(), operation.weights.array, np.ones(1)
         (units, inputs), order = weights.shape, np.arange(weights.shape[1])
         if len(value.shape) > 1:
             value = self._plain(value)
@@ -227,7 +221,7 @@ class _Program:
         rows, after = math.prod(value.shape[:-1]), operation.shape_after(value.shape)
         step = RealStep(Kind.SUMS, value.number, 0, 1, rows, inputs, 1, rows, units, direct=1)
         if operation.weights.binary and len(planes) == 1 and units >= _MANY_UNITS:
-            factor = operation.weights.coefficients[0]
+            factor = np.asarray(operation.weights.coefficients[0], np.float64)
             weights = np.where(planes[0], np.float32(1), np.float32(-1))
             step.words = sum(map(len, self._words))
             self._words.append(words_of(planes[0][:, order]).T.ravel())
@@ -247,7 +241,7 @@ class _Program:
         return begin
 
     def _window(self, step: RealStep, window: Window, image: Shape) -> tuple[Array, Array]:
-        rows, columns = two_dimensional(window, image)
+        rows, columns = window.rows_and_columns(image)
         step.high, step.wide, step.taps = rows.shape[1], columns.shape[1], sum(map(len, self._taps))
         self._taps += [rows.ravel().astype(np.int64), columns.ravel().astype(np.int64)]
         return rows, columns

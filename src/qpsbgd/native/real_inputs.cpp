@@ -87,17 +87,27 @@ inline float* copied(const float* from, std::int64_t count, float* to) {
 
 // All sums ±x[0] ± … ± x[7]: bit k of the index is 1 for +x[k].
 void fill_table(const float* x, float* table) {
-  float low[16], high[16];
-  for (int half = 0; half < 2; ++half) {
-    float* sums = half ? high : low;
-    const float* four = x + 4 * half;
-    for (int index = 0; index < 16; ++index) {
-      sums[index] = ((index & 1 ? four[0] : -four[0]) + (index & 2 ? four[1] : -four[1])) +
-                    ((index & 4 ? four[2] : -four[2]) + (index & 8 ? four[3] : -four[3]));
-    }
+  float halves[2][16];
+  for (int half = 0; half < 2; ++half, x += 4) {
+    const float a = x[0] + x[1], b = x[0] - x[1], c = x[2] + x[3], d = x[2] - x[3];
+    const float low[4] = {-a, b, -b, a}, high[4] = {-c, d, -d, c};
+    for (int k = 0; k < 16; ++k) halves[half][k] = high[k / 4] + low[k % 4];
   }
-  for (int index = 0; index < 16; ++index) {
-    for (int k = 0; k < 16; ++k) table[16 * index + k] = high[index] + low[k];
+  for (int i = 0; i < 16; ++i) {
+    for (int k = 0; k < 16; ++k) table[16 * i + k] = halves[1][i] + halves[0][k];
+  }
+}
+
+// Adds to every unit's sum what the bytes of its word pick from the tables.
+__attribute__((noinline)) void add_picked(const float* tables, const std::uint64_t* words, std::int64_t units,
+                                          float* __restrict sums) {
+  const float* t[TABLES];
+  for (int k = 0; k < TABLES; ++k) t[k] = tables + TABLE * k;
+  for (std::int64_t unit = 0; unit < units; ++unit) {
+    const std::uint64_t w = words[unit];
+    const float a = t[0][w & 255] + t[1][w >> 8 & 255], b = t[2][w >> 16 & 255] + t[3][w >> 24 & 255];
+    const float c = t[4][w >> 32 & 255] + t[5][w >> 40 & 255], d = t[6][w >> 48 & 255] + t[7][w >> 56];
+    sums[unit] += (a + b) + (c + d);
   }
 }
 
@@ -212,15 +222,7 @@ class Turn {
       float inputs[64] = {};
       std::copy(row + begin, row + std::min(n, begin + 64), inputs);
       for (int table = 0; table < TABLES; ++table) fill_table(inputs + 8 * table, tables_ + TABLE * table);
-      const float* t = tables_;
-      for (std::int64_t unit = 0; unit < units; ++unit) {
-        const std::uint64_t w = words[unit];
-        const float a = t[w & 255] + t[TABLE + (w >> 8 & 255)];
-        const float b = t[2 * TABLE + (w >> 16 & 255)] + t[3 * TABLE + (w >> 24 & 255)];
-        const float c = t[4 * TABLE + (w >> 32 & 255)] + t[5 * TABLE + (w >> 40 & 255)];
-        const float d = t[6 * TABLE + (w >> 48 & 255)] + t[7 * TABLE + (w >> 56)];
-        sums_[unit] += (a + b) + (c + d);
-      }
+      add_picked(tables_, words, units, sums_);
     }
     const Behind last = behind(s);
     for (std::int64_t unit = 0; unit < units; ++unit) out[unit] = last(sums_[unit], unit);
