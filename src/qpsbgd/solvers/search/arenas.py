@@ -16,6 +16,7 @@ import numpy as np
 from qpsbgd.native import NEVER, Array, kernels
 from qpsbgd.qubo.sparse import dot
 from qpsbgd.solvers.search.chains import SparseModel, range_factor
+from qpsbgd.solvers.search.groups import Groups
 
 Answer = tuple[Array, float]
 
@@ -32,6 +33,7 @@ class Arena(ABC):
         moves_per_sweep: Tabu moves that take about as long as a sweep of `annealed`.
         fixed_sweeps: Sweeps that take about as long as all else in `annealed`.
         begins_long: Whether a long first anneal pays where time is limited.
+        groups: Spins of which one is to be +1; None if there are no such groups.
     """
 
     linear: Array
@@ -39,6 +41,7 @@ class Arena(ABC):
     moves_per_sweep: float
     fixed_sweeps: float = 0.0
     begins_long: ClassVar[bool] = False
+    groups: Groups | None = None
 
     @property
     def num_spins(self) -> int:
@@ -74,6 +77,13 @@ class Arena(ABC):
     def merged(self, spins: Array, other: Array) -> Answer:
         """The best answer that can be put together from independent parts of two."""
 
+    def regrouped(self, spins: Array | None, *, hot: float, sweeps: int, seed: int, stop: Array) -> Answer:
+        """Anneal within groups from `spins` or, if None, from random places; never above the energy of `spins`."""
+        assert self.groups is not None
+        found = self.groups.annealed(spins, hot=hot, sweeps=sweeps, seed=seed, stop=stop)
+        answer = self.searched(found, moves=0, tenure=0, seed=0, stop=stop)
+        return answer if spins is None else self.merged(spins, answer[0])
+
 
 class SparseArena(Arena):
     """A problem in compressed rows: a flip costs as much as a spin has neighbours."""
@@ -89,6 +99,7 @@ class SparseArena(Arena):
         self.moves_per_sweep = n * (20 + 3 * degree) / (50 + (degree + 2) * self.block + n / self.block)
         self.one_by_one = n + model.num_entries > TOO_MANY
         self.fixed_sweeps = 0.0 if self.one_by_one else 30.0  # measured, too: most of it puts the chains together
+        self.groups = Groups.of(model.rows, model.linear)
 
     def annealed(  # noqa: D102
         self, spins: Array | None, *, temperatures: Array, seed: int, stop: Array, sites: Array | None = None
@@ -129,6 +140,7 @@ class DenseArena(Arena):
         self.threshold = np.array([8 * np.finfo(np.float32).eps * largest], np.float32)
         self.sites = np.arange(n, dtype=np.int32)
         self.moves_per_sweep = 0.1 * n
+        self.groups = Groups.of_dense(couplings, linear)
 
     def annealed(  # noqa: D102
         self, spins: Array | None, *, temperatures: Array, seed: int, stop: Array, sites: Array | None = None
