@@ -406,14 +406,18 @@ void bind_groups(nb::module_& module) {
 
   module.def(
       "anneal_groups",
-      [](const Groups& groups, Array<std::int8_t, 1> spins, Array<const double, 1> temperatures, std::uint64_t state,
-         Stop stop) {
+      [](const Groups& groups, Array<std::int8_t, 1> spins, Array<const std::int32_t, 1> sites,
+         Array<const double, 1> temperatures, int64_t chains, bool fresh, std::uint64_t state, Stop stop) {
         expect(spins, "spins", {groups.rows().size()});
+        expect_indices(sites.data(), size(sites), 0, groups.rows().size(), "sites");
+        expect(chains >= 1, "there must be at least one chain");
         return run(&stop, [&](Watch& watch) {
-          return groups.anneal(spins.data(), temperatures.data(), size(temperatures), state, watch);
+          return groups.anneal(spins.data(), sites.data(), size(sites), temperatures.data(), size(temperatures),
+                               chains, fresh, state, watch);
         });
       },
-      "groups"_a, "spins"_a.noconvert(), "temperatures"_a.noconvert(), "state"_a, "stop"_a.noconvert());
+      "groups"_a, "spins"_a.noconvert(), "sites"_a.noconvert(), "temperatures"_a.noconvert(), "chains"_a, "fresh"_a,
+      "state"_a, "stop"_a.noconvert());
 }
 
 void bind_exact(nb::module_& module) {

@@ -28,9 +28,9 @@ class Groups {
   const Rows& rows() const { return rows_; }
   double scale() const { return scale_; }  // the middle size of what moves change the energy by
 
-  // Metropolis sweeps, one per temperature, as in `reference.anneal_groups`; the sweeps made.
-  std::int64_t anneal(std::int8_t* spins, const double* temperatures, std::int64_t sweeps, std::uint64_t state,
-                      Watch& watch) const;
+  // Chains of Metropolis sweeps one after the other, as in `reference.anneal_groups`; the energy of the lowest.
+  double anneal(std::int8_t* spins, const std::int32_t* sites, std::int64_t num_sites, const double* temperatures,
+                std::int64_t sweeps, std::int64_t chains, bool fresh, std::uint64_t state, Watch& watch) const;
 
  private:
   struct State;

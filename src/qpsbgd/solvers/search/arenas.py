@@ -34,6 +34,7 @@ class Arena(ABC):
         fixed_sweeps: Sweeps that take about as long as all else in `annealed`.
         begins_long: Whether a long first anneal pays where time is limited.
         groups: Spins of which one is to be +1; None if there are no such groups.
+        group_sweeps: Sweeps within groups that take about as long as a sweep of `annealed`.
     """
 
     linear: Array
@@ -42,6 +43,7 @@ class Arena(ABC):
     fixed_sweeps: float = 0.0
     begins_long: ClassVar[bool] = False
     groups: Groups | None = None
+    group_sweeps: float = 1.0
 
     @property
     def num_spins(self) -> int:
@@ -77,10 +79,20 @@ class Arena(ABC):
     def merged(self, spins: Array, other: Array) -> Answer:
         """The best answer that can be put together from independent parts of two."""
 
-    def regrouped(self, spins: Array | None, *, hot: float, sweeps: int, seed: int, stop: Array) -> Answer:
-        """Anneal within groups from `spins` or, if None, from random places; never above the energy of `spins`."""
+    def regrouped(
+        self, spins: Array | None, *, across: Array | None, hot: float, sweeps: int, seed: int, stop: Array
+    ) -> Answer:
+        """Anneal within groups from `spins` or, if None, from random places; never above the energy of `spins`.
+
+        Where `across` is another answer, only groups in which it differs are annealed.
+        """
         assert self.groups is not None
-        found = self.groups.annealed(spins, hot=hot, sweeps=sweeps, seed=seed, stop=stop)
+        sites = None if spins is None or across is None else self.groups.differing(spins, across)
+        if sites is not None and not len(sites):
+            sites = None
+        found = self.groups.annealed(
+            spins, hot=hot, sweeps=round(self.group_sweeps * sweeps), seed=seed, stop=stop, sites=sites
+        )
         answer = self.searched(found, moves=0, tenure=0, seed=0, stop=stop)
         return answer if spins is None else self.merged(spins, answer[0])
 
@@ -100,6 +112,7 @@ class SparseArena(Arena):
         self.one_by_one = n + model.num_entries > TOO_MANY
         self.fixed_sweeps = 0.0 if self.one_by_one else 30.0  # measured, too: most of it puts the chains together
         self.groups = Groups.of(model.rows, model.linear)
+        self.group_sweeps = 1 + degree / 25  # 50 ns and more per spin
 
     def annealed(  # noqa: D102
         self, spins: Array | None, *, temperatures: Array, seed: int, stop: Array, sites: Array | None = None

@@ -12,8 +12,10 @@ import numpy as np
 
 from qpsbgd.native import NEVER, Array, kernels
 
-COLD = 0.02
+COLD = 0.1
 """The last temperature, in units of what a move changes the energy by."""
+SWEEPS = 200
+"""Of a chain: many short ones find the optimum of assignments and tours more often than one as long as all of them."""
 DENSE_UP_TO = 2048
 """Spins of a problem with a full matrix up to which groups are looked for: what takes about a millisecond per 100."""
 
@@ -24,11 +26,11 @@ class Groups:
 
     Attributes:
         kernel: The problem and its groups, checked and copied for the kernels.
-        fixed: Whether a spin is in one of the groups that have no spin in common, (n,).
+        bases: The group of every spin, of those that have no spin in common; −1 if it is in none, (n,).
     """
 
     kernel: Any
-    fixed: Array
+    bases: Array
 
     @classmethod
     def of(cls, rows: Any, linear: Array) -> Groups | None:
@@ -36,9 +38,9 @@ class Groups:
         begins, members, bases = kernels.find_groups(rows, linear, NEVER)
         if not bases:
             return None
-        fixed = np.zeros(len(linear), bool)
-        fixed[members[: begins[bases]]] = True
-        return cls(kernels.Groups(rows, linear, begins, members, bases), fixed)
+        of = np.full(len(linear), -1)
+        of[members[: begins[bases]]] = np.repeat(np.arange(bases), np.diff(begins[: bases + 1]))
+        return cls(kernels.Groups(rows, linear, begins, members, bases), of)
 
     @classmethod
     def of_dense(cls, couplings: Array, linear: Array) -> Groups | None:
@@ -51,14 +53,35 @@ class Groups:
         indices = np.nonzero(where)[1].astype(np.int32)
         return cls.of(kernels.Rows(indptr, indices, couplings[where].astype(np.float64)), linear)
 
-    def annealed(self, spins: Array | None, *, hot: float, sweeps: int, seed: int, stop: Array) -> Array:
-        """Spins (n,) int8 with one +1 in every group, annealed from `spins` or, if None, from random ones."""
-        generator = np.random.default_rng(seed)
+    def differing(self, spins: Array, other: Array) -> Array:
+        """The spins of all groups in which two answers differ, and single spins in which they do, int32."""
+        differs = spins != other
+        groups = np.unique(self.bases[differs])
+        return np.flatnonzero(np.where(self.bases < 0, differs, np.isin(self.bases, groups))).astype(np.int32)
+
+    def annealed(
+        self, spins: Array | None, *, hot: float, sweeps: int, seed: int, stop: Array, sites: Array | None = None
+    ) -> Array:
+        """Spins (n,) int8 with one +1 in every group: the lowest of chains from `spins` on, or, if None, random ones.
+
+        Args:
+            spins: The start.
+            hot: The first temperature.
+            sweeps: Of all chains together.
+            seed: Of the random numbers.
+            stop: A flag from `deadline`.
+            sites: The spins that may become +1; None for all.
+        """
+        generator, n = np.random.default_rng(seed), len(self.bases)
+        fresh = spins is None
         if spins is None:
-            drawn = 2 * generator.integers(0, 2, len(self.fixed), dtype=np.int8) - 1
-            spins = np.where(self.fixed, np.int8(-1), drawn)
+            drawn = 2 * generator.integers(0, 2, n, dtype=np.int8) - 1
+            spins = np.where(self.bases >= 0, np.int8(-1), drawn)
         found = spins.copy()
-        temperatures = self.kernel.scale * np.concatenate([np.geomspace(hot, COLD, sweeps), np.zeros(3)])
+        chains = max(1, round(sweeps / SWEEPS))
+        length = max(1, sweeps // chains)
+        temperatures = self.kernel.scale * np.concatenate([np.geomspace(max(hot, COLD), COLD, length), np.zeros(3)])
         state = int(generator.integers(1, 2**63, dtype=np.uint64))
-        kernels.anneal_groups(self.kernel, found, temperatures, state, stop)
+        sites = np.arange(n, dtype=np.int32) if sites is None else sites
+        kernels.anneal_groups(self.kernel, found, sites, temperatures, chains, fresh, state, stop)
         return found

@@ -21,7 +21,8 @@ class Move:
     Attributes:
         name: "fresh" anneals from random spins, "reheat" from an answer; "between" anneals the spins in which an answer
             differs from another; "tabu" makes tabu moves from an answer, a few of its spins flipped; "assign" and
-            "shift" anneal within the groups of a problem that has some, from random places or from an answer.
+            "shift" anneal within the groups of a problem that has some, from random places or from an answer, "cross"
+            those in which an answer differs from another.
         hot: The first temperature, in units of the typical field, or of what a move within groups changes.
         share: How often the move is tried whatever it gained, beside others.
     """
@@ -42,10 +43,10 @@ MOVES = (
     Move("tabu"),
 )
 GROUP_MOVES = (
-    Move("assign", 0.5, 3.0),
+    Move("assign", 0.3, 6.0),
     Move("shift", 0.3, 3.0),
     Move("shift", 0.15, 3.0),
-    Move("shift", 0.08, 3.0),
+    Move("cross", 0.3, 3.0),
 )
 """Where a problem has groups: most of the time, since single flips hardly ever lead from one valid answer to another."""
 POOL = 6
@@ -134,7 +135,8 @@ class PoolSearch:
         move, arena = self.moves[kind], self.arena
         if arena.groups is not None and move in GROUP_MOVES:
             start = None if base < 0 else self.pool[base][0]
-            return arena.regrouped(start, hot=move.hot, sweeps=sweeps, seed=seed, stop=self.stop)
+            across = self.pool[other][0] if move.name == "cross" else None
+            return arena.regrouped(start, across=across, hot=move.hot, sweeps=sweeps, seed=seed, stop=self.stop)
         temperatures = cooling(arena.typical, hot=move.hot, sweeps=sweeps)
         if move is FRESH:
             return arena.annealed(None, temperatures=temperatures, seed=seed, stop=self.stop)
