@@ -6,7 +6,6 @@ Penalties are the smallest round ones for which the optimum keeps all constraint
 """
 
 import functools
-import itertools
 from dataclasses import dataclass
 
 import instances

@@ -133,8 +133,9 @@ class _DenseProblem(_Problem):
         self.arena = DenseArena(couplings, linear)
 
     def descended(self, spins: Array, stop: Array) -> Array:
-        sums = Sums.of(self.couplings, self.linear)
-        return self.arena.searched(spins, moves=0, tenure=0, seed=0, stop=stop)[0] if sums is None else sums.solved(seed=0, stop=stop)
+        if sums := Sums.of(self.couplings, self.linear):
+            return sums.solved(seed=0, stop=stop)
+        return self.arena.searched(spins, moves=0, tenure=0, seed=0, stop=stop)[0]
 
     def energy(self, spins: Array) -> float:
         fields = np.einsum("ij,j->i", self.couplings, spins.astype(np.float64))

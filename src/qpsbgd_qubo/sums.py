@@ -14,11 +14,13 @@ import numpy as np
 from qpsbgd.native import Array
 
 ALIKE = 1e-9
-"""Relative difference up to which numbers are equal."""
+"""Relative difference up to which couplings are equal."""
+SAME = (1e-15, 1e-12, 1e-9)
+"""Relative differences up to which fields are in one ratio to weights: values of items may be far below penalties."""
 HALF = 15
 """Spins of which all sums are made, twice: about 5 ms."""
-TRIES = 40
-"""Sets of numbers that are tried out."""
+TRIES, REPEATS = 40, 3
+"""Sets of numbers that are tried out, and how often the least miss may come before it is believed to be the least."""
 MOST_SUMS = 20_000
 """Sums of items that are kept; where there are more, evenly spaced ones."""
 CANDIDATES = 5
@@ -56,10 +58,13 @@ class Sums:
             if (np.abs(couplings[i] - expected) > ALIKE * np.abs(expected)).any():
                 return None
         ratios = -linear / weights
-        size = np.abs(ratios) + np.abs(ratios).max() * 1e-6
-        alike = [np.flatnonzero(np.abs(ratios - one) <= ALIKE * size) for one in ratios[np.argsort(np.abs(weights))]]
-        numbers = max(alike, key=len)
-        if len(numbers) < 3:
+        for same in SAME:
+            order = np.argsort(ratios)
+            steps = np.diff(ratios[order]) > same * np.abs(ratios).max()
+            numbers = max(np.split(order, np.flatnonzero(steps) + 1), key=len)
+            if len(numbers) >= 3:
+                break
+        else:
             return None
         target = float(ratios[numbers[np.abs(weights[numbers]).argmax()]])
         values = linear + target * weights
@@ -118,7 +123,7 @@ class Sums:
 
 def added_up(numbers: Array, target: float, generator: np.random.Generator, stop: Array) -> Array:
     """Signs ±1 with which the numbers add up to about the target."""
-    n, scale = len(numbers), np.abs(numbers).sum()
+    n, tiny, repeats = len(numbers), 1e-14 * np.abs(numbers).sum(), 0
     best, least = np.where(numbers > 0, 1, -1) * (1 if target > 0 else -1), np.inf
     for _ in range(TRIES if n > 2 * HALF else 1):
         if stop[0]:
@@ -139,9 +144,10 @@ def added_up(numbers: Array, target: float, generator: np.random.Generator, stop
         for part, bits in ((left, code), (right, pairs[which][code])):
             signs[part] = np.where(int(bits) >> np.arange(len(part)) & 1, 1, -1)
         miss = abs(target - float(numbers @ signs))
+        repeats = repeats + 1 if abs(miss - least) <= tiny else 0 if miss < least else repeats
         if miss < least:
             best, least = signs, miss
-        if least <= ALIKE * ALIKE * scale:
+        if least <= tiny or repeats == REPEATS:
             break
     return best
 
