@@ -82,17 +82,24 @@ class Arena(ABC):
     def regrouped(
         self, spins: Array | None, *, across: Array | None, hot: float, sweeps: int, seed: int, stop: Array
     ) -> Answer:
-        """Anneal within groups from `spins` or, if None, from random places; never above the energy of `spins`.
+        """Anneal within groups, or make tabu moves; never above the energy of `spins`.
 
-        Where `across` is another answer, only groups in which it differs are annealed.
+        Args:
+            spins: The start; None for random places.
+            across: Another answer, to anneal only groups in which it differs; None for all.
+            hot: The first temperature; 0 for tabu moves.
+            sweeps: As of `annealed`.
+            seed: Of the random numbers.
+            stop: A flag from `deadline`.
         """
         assert self.groups is not None
         sites = None if spins is None or across is None else self.groups.differing(spins, across)
-        if sites is not None and not len(sites):
-            sites = None
-        found = self.groups.annealed(
-            spins, hot=hot, sweeps=round(self.group_sweeps * sweeps), seed=seed, stop=stop, sites=sites
-        )
+        sites = sites if sites is not None and len(sites) else None
+        sweeps = round(self.group_sweeps * sweeps)
+        if spins is not None and not hot:
+            found = self.groups.searched(spins, sweeps=sweeps, seed=seed, stop=stop)
+        else:
+            found = self.groups.annealed(spins, hot=hot, sweeps=sweeps, seed=seed, stop=stop, sites=sites)
         answer = self.searched(found, moves=0, tenure=0, seed=0, stop=stop)
         return answer if spins is None else self.merged(spins, answer[0])
 

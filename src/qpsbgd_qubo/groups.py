@@ -16,6 +16,10 @@ COLD = 0.1
 """The last temperature, in units of what a move changes the energy by."""
 SWEEPS = 200
 """Of a chain: many short ones find the optimum of assignments and tours more often than one as long as all of them."""
+TENURES = (5, 10, 20, 40, 80)
+"""Moves for which a tabu search leaves a spin down, one drawn per search: which is best differs from problem to problem."""
+MOVES_PER_SWEEP = 25
+"""Tabu moves that take about as long as a sweep."""
 DENSE_UP_TO = 2048
 """Spins of a problem with a full matrix up to which groups are looked for: what takes about a millisecond per 100."""
 
@@ -84,4 +88,11 @@ class Groups:
         state = int(generator.integers(1, 2**63, dtype=np.uint64))
         sites = np.arange(n, dtype=np.int32) if sites is None else sites
         kernels.anneal_groups(self.kernel, found, sites, temperatures, chains, fresh, state, stop)
+        return found
+
+    def searched(self, spins: Array, *, sweeps: int, seed: int, stop: Array) -> Array:
+        """The lowest spins met by tabu moves within groups from `spins`, as long as so many sweeps take."""
+        generator, found = np.random.default_rng(seed), spins.copy()
+        state, tenure = int(generator.integers(1, 2**63, dtype=np.uint64)), int(generator.choice(TENURES))
+        kernels.tabu_groups(self.kernel, found, MOVES_PER_SWEEP * sweeps, tenure, state, stop)
         return found

@@ -21,8 +21,8 @@ class Move:
     Attributes:
         name: "fresh" anneals from random spins, "reheat" from an answer; "between" anneals the spins in which an answer
             differs from another; "tabu" makes tabu moves from an answer, a few of its spins flipped; "assign" and
-            "shift" anneal within the groups of a problem that has some, from random places or from an answer, "cross"
-            those in which an answer differs from another.
+            "shift" anneal within the groups of a problem that has some, from random places or from an answer, or make
+            tabu moves where they are not hot; "cross" anneals those in which an answer differs from another.
         hot: The first temperature, in units of the typical field, or of what a move within groups changes.
         share: How often the move is tried whatever it gained, beside others.
     """
@@ -46,9 +46,10 @@ GROUP_MOVES = (
     Move("assign", 0.3, 6.0),
     Move("shift", 0.3, 3.0),
     Move("shift", 0.15, 3.0),
+    Move("shift", 0.0, 9.0),
     Move("cross", 0.3, 3.0),
 )
-"""Where a problem has groups: most of the time, since single flips hardly ever lead from one valid answer to another."""
+"""Where a problem has groups: most of the time, since single flips hardly lead from one valid answer to another."""
 POOL = 6
 """Most answers that are kept."""
 PATIENCE = 5
@@ -87,7 +88,9 @@ class PoolSearch:
         self.generator = np.random.default_rng(self.seed)
         self.moves = MOVES if self.arena.groups is None else (*GROUP_MOVES, *MOVES)
         self.shares = np.array([move.share for move in self.moves])
-        self.gains = np.full(len(self.moves), np.nan)
+        # Moves of unknown gain are tried first; beside moves within groups, others can wait.
+        late = self.arena.groups is not None
+        self.gains = np.array([0.0 if late and move not in GROUP_MOVES else np.nan for move in self.moves])
         self.made = np.zeros(len(self.moves), int)
         self.won = np.zeros(len(self.moves), int)
 

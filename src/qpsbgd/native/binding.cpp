@@ -418,6 +418,16 @@ void bind_groups(nb::module_& module) {
       },
       "groups"_a, "spins"_a.noconvert(), "sites"_a.noconvert(), "temperatures"_a.noconvert(), "chains"_a, "fresh"_a,
       "state"_a, "stop"_a.noconvert());
+
+  module.def(
+      "tabu_groups",
+      [](const Groups& groups, Array<std::int8_t, 1> spins, int64_t moves, int64_t tenure, std::uint64_t state,
+         Stop stop) {
+        expect(spins, "spins", {groups.rows().size()});
+        expect(tenure >= 0, "tenure must not be negative");
+        return run(&stop, [&](Watch& watch) { return groups.tabu(spins.data(), moves, tenure, state, watch); });
+      },
+      "groups"_a, "spins"_a.noconvert(), "moves"_a, "tenure"_a, "state"_a, "stop"_a.noconvert());
 }
 
 void bind_exact(nb::module_& module) {

@@ -37,6 +37,7 @@ std::vector<Clique> cliques(const Rows& rows, Watch& watch) {
   const std::int64_t n = rows.size();
   std::vector<Clique> found;
   std::vector<std::vector<std::int32_t>> of(n);
+  std::vector<double> least(n);              // couplings of every spin below which they are costs
   std::vector<std::int64_t> covered(n, -1);  // the last spin whose edge to this one is in a group
   std::int64_t lone = 0, work = 64 * n + 8 * static_cast<std::int64_t>(rows.columns.size());
   std::vector<std::pair<double, std::int32_t>> near;
@@ -52,19 +53,18 @@ std::vector<Clique> cliques(const Rows& rows, Watch& watch) {
     }
     std::sort(near.begin(), near.end());
     int tried = 0;
-    double least = 0;
     for (std::size_t first = 0, last; first < near.size() && tried < TRIED; first = last) {
       const double value = -near[first].first;
-      if (value < least) break;
+      if (value < least[i]) break;
       for (last = first + 1; last < near.size() && alike(-near[last].first, value);) ++last;
       if (last - first < 2) continue;
       ++tried;
       alikes.clear();
-      for (std::size_t at = first; at < last; ++at) alikes.push_back(near[at].second);
+      for (std::size_t at = first; at < last; ++at) {
+        if (value >= least[near[at].second]) alikes.push_back(near[at].second);
+      }
       std::sort(alikes.begin(), alikes.end());
-      bool any = false;
       for (const std::int32_t j : alikes) {
-        any = any || covered[j] == i;
         if (covered[j] == i || of[i].size() >= MOST) continue;
         clique = {static_cast<std::int32_t>(i), j};
         for (const std::int32_t k : alikes) {
@@ -74,15 +74,14 @@ std::vector<Clique> cliques(const Rows& rows, Watch& watch) {
           if (fits) clique.push_back(k);
         }
         if (clique.size() < 3) continue;
-        any = true;
         std::sort(clique.begin(), clique.end());
         for (const std::int32_t k : clique) {
           of[k].push_back(static_cast<std::int32_t>(found.size()));
           covered[k] = i;
+          least[k] = std::max(least[k], WEAK * (1 - ALIKE) * value);
         }
         found.push_back({clique, value});
       }
-      if (any && least == 0) least = WEAK * (1 - ALIKE) * value;
     }
     lone += of[i].empty();
     if (i + 1 == std::min(n, SAMPLE) && 2 * lone > i + 1) return {};
@@ -270,6 +269,11 @@ Groups::Groups(const Rows& rows, const double* linear, FoundGroups groups)
     for (std::int64_t at = groups_.begins[g]; at < groups_.begins[g + 1]; ++at) {
       base_of_[members[at]] = static_cast<std::int32_t>(g);
     }
+    const std::int32_t* first = members + groups_.begins[g];
+    strengths_.push_back(groups_.begins[g + 1] - groups_.begins[g] > 1 ? coupling(first[0], first[1]) : 0.0);
+  }
+  for (std::int64_t i = 0; i < n; ++i) {
+    if (base_of_[i] < 0) single_.push_back(static_cast<std::int32_t>(i));
   }
   for (std::int64_t g = groups_.bases; g < count; ++g) {
     std::sort(members + groups_.begins[g], members + groups_.begins[g + 1], [&](std::int32_t a, std::int32_t b) {
@@ -334,6 +338,59 @@ double Groups::anneal(std::int8_t* spins, const std::int32_t* sites, std::int64_
     std::copy_n(current.data(), n, spins);
   }
   return lowest;
+}
+
+double Groups::tabu(std::int8_t* spins, std::int64_t moves, std::int64_t tenure, std::uint64_t state,
+                    Watch& watch) const {
+  constexpr double NONE = -std::numeric_limits<double>::infinity();
+  const std::int64_t n = rows_.size(), bases = groups_.bases;
+  Random random(state);
+  State chain(*this, spins, random);
+  double* fields = chain.fields.data();
+  double energy = rows_.set_fields(linear_.data(), spins, fields), lowest_energy = energy;
+  std::vector<std::int8_t> lowest(spins, spins + n);
+  std::vector<std::int64_t> free_from(n);
+  bool descending = false;
+  for (std::int64_t move = 1; move <= moves && !watch.stopped(); ++move) {
+    double most = NONE;
+    std::int64_t pick = -1;
+    const double enough = energy - lowest_energy + 1e-12 * std::abs(lowest_energy);  // a new low is never tabu
+    const auto look = [&](std::int64_t i, double gain) {
+      if (gain > most && (free_from[i] <= move || gain > enough)) most = gain, pick = i;
+    };
+    // From a random group on, so that none is preferred among equals.
+    const std::int64_t shift = bases ? static_cast<std::int64_t>(random.next(31)) % bases : 0;
+    for (std::int64_t k = 0; k < bases; ++k) {
+      const std::int64_t g = k + shift < bases ? k + shift : k + shift - bases;
+      const double most_here = 2 * fields[chain.up[g]] + 4 * strengths_[g];
+      for (std::int64_t at = groups_.begins[g]; at < groups_.begins[g + 1]; ++at) {
+        const std::int32_t i = groups_.members[at];
+        if (i != chain.up[g]) look(i, most_here - 2 * fields[i]);
+      }
+    }
+    for (const std::int32_t i : single_) look(i, 2 * spins[i] * fields[i]);
+    if (pick < 0) continue;
+    const std::int32_t g = base_of_[pick];
+    const std::int64_t gone = g < 0 ? pick : chain.up[g];
+    const double gain = g < 0 ? most : 2 * (fields[gone] - fields[pick]) + 4 * coupling(gone, pick);
+    if (descending && gain <= 0) {
+      lowest.assign(spins, spins + n);
+      descending = false;
+    }
+    energy -= gain;
+    chain.flip(pick);
+    if (g >= 0) {
+      chain.flip(gone);
+      chain.up[g] = static_cast<std::int32_t>(pick);
+    }
+    free_from[gone] = move + 1 + tenure + static_cast<std::int64_t>(random.next(31)) % std::max<std::int64_t>(6, tenure / 2);
+    if (energy < lowest_energy - 1e-12 * std::abs(lowest_energy)) {
+      lowest_energy = energy;
+      descending = true;
+    }
+  }
+  if (!descending) std::copy(lowest.begin(), lowest.end(), spins);
+  return lowest_energy;
 }
 
 }  // namespace qpsbgd

@@ -32,6 +32,9 @@ class Groups {
   double anneal(std::int8_t* spins, const std::int32_t* sites, std::int64_t num_sites, const double* temperatures,
                 std::int64_t sweeps, std::int64_t chains, bool fresh, std::uint64_t state, Watch& watch) const;
 
+  // The best shift or single flip that was not undone lately, even uphill, as in `reference.tabu_groups`; the energy.
+  double tabu(std::int8_t* spins, std::int64_t moves, std::int64_t tenure, std::uint64_t state, Watch& watch) const;
+
  private:
   struct State;
   static constexpr std::int64_t DENSE_UP_TO = 2048;  // spins up to which couplings also stand in a matrix: 32 MiB
@@ -43,7 +46,9 @@ class Groups {
   std::vector<double> linear_, matrix_;
   bool dense_ = false;  // whether flips go over whole rows of the matrix
   FoundGroups groups_;
+  std::vector<double> strengths_;      // of every base: the coupling between its spins, which is one
   std::vector<std::int32_t> base_of_;  // −1: none
+  std::vector<std::int32_t> single_;   // spins in no base
   std::vector<std::int64_t> others_begins_;
   std::vector<std::int32_t> others_;  // of every spin: its groups that are no bases
   double scale_ = 0;
