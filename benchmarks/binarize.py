@@ -26,17 +26,19 @@ import hashlib
 import json
 import time
 import traceback
-from functools import cache, partial
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import torch
-from binarize_networks import SUBJECTS, Absent, Sentences
+from binarize_networks import SUBJECTS, Absent, Sentences, caches
 from torch import nn
 from training import DEVICE
 
-from qpsbgd import QPSBGD, BinaryConnect, binarize
+from qpsbgd import QPSBGD, BinaryConnect, binarization, binarize
+from qpsbgd.atomic import writing
 from qpsbgd.binarization.distillation import distill, embedding_loss
-from qpsbgd.nn import BinaryLayer, convert
+from qpsbgd.nn import convert
 from qpsbgd_paper.framework.result_files import environment, write_json
 
 RESULT = Path(__file__).parent / "results" / "binarize.json"
@@ -63,6 +65,9 @@ RECIPES = {
     "distilled, outputs alone": {"steps": 4000, "layers": False},
 }
 """Part 3: options of `distill`; `layers` matches the hidden states after every block."""
+DISTILLED = (("distilled", "search"), ("distilled", "feedback"), ("distilled, outputs alone", "search"))
+"""Recipes and starts of part 3; the first with every seed, the others with one."""
+FIGURES = ("accuracy", "loss", "cosine", "neighbours", "lost")
 
 
 @cache
@@ -89,12 +94,30 @@ def binarized(job):
         made, more = rounded(model, layers, batches), {}
     else:
         options = SEARCHES[job.get("start", job["method"])]
-        found = binarize(model, batches, bits=job["bits"], layers=layers, seed=job["seed"], **options)
+        shared = {"layers": layers, "seed": job["seed"]}
+        bits = mixed_bits(model, batches, **shared) if job["bits"] == "mixed" else job["bits"]
+        found = binarize(model, batches, bits=bits, **shared, **options)
         made, lost = found.model, [row.lost for row in found.report.rows]
         more = {"lost": sum(lost) / len(lost), "lost by layer": lost, "bits per weight": found.report.bits_per_weight}
     if DEVICE == "cuda":
         torch.cuda.synchronize()
     return made.eval(), {**more, "binarize seconds": time.perf_counter() - start}
+
+
+def mixed_bits(model, batches, *, average=2.0, most=4, **shared):
+    """Bits per layer, two on average: one each, then one more where that saves the largest share of a layer's energy.
+
+    What feedback loses stands for what the search will lose.
+    """
+    tables = [binarize(model, batches, bits=b, solver="feedback", **shared).report.rows for b in range(1, most + 1)]
+    lost = {rows[0].name: [row.lost for row in rows] for rows in zip(*tables, strict=True)}
+    sizes = {row.name: row.shape[0] * row.shape[1] for row in tables[0]}
+    bits, left = dict.fromkeys(lost, 1), (average - 1) * sum(sizes.values())
+    while open_ones := [name for name in bits if bits[name] < most and sizes[name] <= left]:
+        best = max(open_ones, key=lambda name: (lost[name][bits[name] - 1] - lost[name][bits[name]]) / sizes[name])
+        left -= sizes[best]
+        bits[best] += 1
+    return bits
 
 
 @torch.no_grad()
@@ -115,16 +138,45 @@ def rounded(model, layers, batches):
     return model.eval()
 
 
+@cache
+def library():
+    """A number for the version of the code that binarises."""
+    folder = Path(binarization.__file__).parent
+    parts = [path.read_bytes() for path in sorted([*folder.glob("*.py"), *(folder.parent / "nn").glob("*.py")])]
+    return hashlib.sha1(b"".join(parts)).hexdigest()[:12]
+
+
+def kept_start(job):
+    """The binarised model that training begins with; several runs share it, so it is kept."""
+    start = {key: job[key] for key in ("subject", "start", "bits", "size", "seed")}
+    name = hashlib.sha1(json.dumps([start, library()], sort_keys=True).encode()).hexdigest()[:16]
+    path = caches() / f"start-{name}.pt"
+    if not path.exists():
+        with writing(path) as file:
+            torch.save(binarized(job), file)
+    return torch.load(path, map_location=DEVICE, weights_only=False)  # our own file
+
+
 def start_of(job):
     """The network that training begins with: binarised, or fresh with the same layers binary."""
     subject = SUBJECTS[job["subject"]]
     if job["start"] != "scratch":
-        return binarized(job)
+        return kept_start(job)
     torch.manual_seed(job["seed"])
     model = subject.build().to(DEVICE)
     binary = set(chosen_layers(subject, model))
     real = [n for n, m in model.named_modules() if isinstance(m, nn.Linear | nn.Conv2d) and n not in binary]
     return convert(model, skip=real), {}
+
+
+@contextmanager
+def fast():
+    """Products in training with TF32; calibration and scores are in full single precision."""
+    torch.backends.cuda.matmul.allow_tf32 = True
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = False
 
 
 def tuned(job):
@@ -139,10 +191,11 @@ def tuned(job):
     make = OPTIMIZERS[job["method"]]
     optimizer = make(model, steps=job["steps"], real=REAL_FRESH if fresh else REAL, **options)
     model.train()
-    for batch in subject.batches(job["steps"], job["seed"]):
-        optimizer.zero_grad()
-        subject.loss(model, batch).backward()
-        optimizer.step()
+    with fast():
+        for batch in subject.batches(job["steps"], job["seed"]):
+            optimizer.zero_grad()
+            subject.loss(model, batch).backward()
+            optimizer.step()
     model.eval()
     row["training seconds"] = time.perf_counter() - start
     if job.get("choosing"):
@@ -153,7 +206,7 @@ def tuned(job):
 def distilled(job):
     """MiniLM after distillation."""
     subject, teacher = SUBJECTS[job["subject"]], reference(job["subject"])
-    model, row = binarized(job)
+    model, row = kept_start(job)
     before = subject.scores(model)
     for table in (model.words, model.places, model.kinds):
         table.weight.requires_grad_(False)
@@ -161,7 +214,12 @@ def distilled(job):
     options = dict(job["options"])
     blocks = [f"layers.{k}" for k in range(len(model.layers))] if options.pop("layers", False) else ()
     batches = subject.batches(options["steps"], job["seed"], options.pop("sentences", None))
-    losses = distill(model, teacher, batches, loss=embedding_loss, layers=blocks, **options)
+    if "BinaryConnect" in job["method"]:
+        lr, real_lr, steps = (options.pop("lr"), options.pop("real_lr"), options["steps"])
+        real = {"lr": real_lr, "weight_decay": 0.0}
+        options["optimizer"] = BinaryConnect(model, lr, relative=True, steps=steps, real=real)
+    with fast():
+        losses = distill(model, teacher, batches, loss=embedding_loss, layers=blocks, **options)
     row["training seconds"] = time.perf_counter() - start
     row["before"], row["last losses"] = before, sum(losses[-100:]) / len(losses[-100:])
     return model, row
@@ -169,7 +227,6 @@ def distilled(job):
 
 def run(job):
     """One cell: the job, and its row or the reason why there is none."""
-    torch.backends.cuda.matmul.allow_tf32 = False
     try:
         make = {"binarize": binarized, "tune": tuned, "distill": distilled}[job["part"]]
         start = time.perf_counter()
@@ -189,14 +246,13 @@ def binarizing_jobs(subject, seeds):
     one = {"part": "binarize", "subject": subject.name, "size": None}
     jobs = [{**one, "method": "float", "bits": 32, "seed": 0}]
     for seed in range(seeds):
-        jobs += [{**one, "method": PLAIN, "bits": 1, "seed": seed}]
-        jobs += [{**one, "method": m, "bits": b, "seed": seed} for m in ("rounding",) for b in (1, 2)]
-        jobs += [{**one, "method": m, "bits": 1, "seed": seed} for m in ("descent", "20 kicks")]
-        jobs += [
-            {**one, "method": m, "bits": b, "seed": seed} for m in ("feedback", "search") for b in range(1, most + 1)
-        ]
-        for size in SIZES:
-            if size != subject.size and subject.name != "resnet":
+        methods = [(PLAIN, 1), ("rounding", 1), ("rounding", 2)]
+        methods += [(method, bits) for method in ("feedback", "search") for bits in range(1, most + 1)]
+        if subject.name in ("mlp", "cnn", "gpt"):
+            methods += [("descent", 1), ("20 kicks", 1)]
+        jobs += [{**one, "method": method, "bits": bits, "seed": seed} for method, bits in methods]
+        for size in SIZES if subject.name in ("mlp", "cnn", "gpt", "minilm") else ():
+            if size != subject.size:
                 jobs += [{**one, "method": m, "bits": 1, "seed": seed, "size": size} for m in ("feedback", "search")]
     return jobs
 
@@ -227,7 +283,11 @@ def distilling_jobs(subject, seeds):
     return [
         {**shared, "method": method, "start": start, "bits": bits, "seed": seed, "options": RECIPES[method]}
         for bits in (2, 1)
-        for method, start in (("distilled", "search"), ("distilled", "feedback"), ("distilled, outputs alone", "search"))
+        for method, start in (
+            ("distilled", "search"),
+            ("distilled", "feedback"),
+            ("distilled, outputs alone", "search"),
+        )
         for seed in range(seeds if (method, start) == ("distilled", "search") else 1)
     ]
 
@@ -258,7 +318,9 @@ class Rows:
                 print(f"{job}\n{row['error']}", flush=True)
                 continue
             self.add(job, row)
-            scores = {key: round(row[key], 4) for key in ("accuracy", "loss", "cosine", "neighbours", "lost") if key in row}
+            scores = {
+                key: round(row[key], 4) for key in ("accuracy", "loss", "cosine", "neighbours", "lost") if key in row
+            }
             print(f"{count}/{len(new)} {time.perf_counter() - begun:.0f} s {_short(job)}: {scores}", flush=True)
         return [self.kept[self._key(job)] for job in jobs if self._key(job) in self.kept]
 
@@ -300,14 +362,16 @@ def timed(rows):
 
 def available(names):
     """The subjects whose data and packages are here; says which are not."""
-    found = []
-    for name in names:
+
+    def is_here(subject):
         try:
-            SUBJECTS[name].calibration(1, 0)
-            found.append(SUBJECTS[name])
+            subject.calibration(1, 0)
         except Absent as error:
-            print(f"{name} is left out: {error}", flush=True)
-    return found
+            print(f"{subject.name} is left out: {error}", flush=True)
+            return False
+        return True
+
+    return [SUBJECTS[name] for name in names if is_here(SUBJECTS[name])]
 
 
 def main():

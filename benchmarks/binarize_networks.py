@@ -10,6 +10,7 @@ import ast
 import io
 import math
 import os
+import platform
 import re
 import sysconfig
 import tokenize
@@ -22,6 +23,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from training import DEVICE, accuracy, fashion, mnist
+
+from qpsbgd.atomic import writing
 
 ROOT = Path(__file__).parents[1]
 
@@ -55,12 +58,11 @@ class Subject:
         kept = caches() / f"{self.name}.pt"
         torch.manual_seed(0)
         model = self.build().to(DEVICE)
-        if kept.exists():
-            model.load_state_dict(torch.load(kept, map_location=DEVICE, weights_only=True))
-        else:
+        if not kept.exists():
             self.train(model)
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            torch.save({name: value.cpu() for name, value in model.state_dict().items()}, kept)
+            with writing(kept) as file:  # half precision is exact enough, and small
+                torch.save({name: _halved(value.cpu()) for name, value in model.state_dict().items()}, file)
+        model.load_state_dict(torch.load(kept, map_location=DEVICE, weights_only=True))
         return model.eval()
 
     def train(self, model):
@@ -69,7 +71,7 @@ class Subject:
         optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, total_steps=steps, pct_start=0.1)
         model.train()
-        for step, batch in enumerate(self.batches(steps, seed=0)):
+        for step, batch in enumerate(self.batches(steps, seed=0, training=True)):
             optimizer.zero_grad()
             with torch.autocast("cuda", torch.bfloat16, enabled=DEVICE == "cuda"):
                 loss = self.loss(model, batch)
@@ -82,7 +84,23 @@ class Subject:
 
 
 def caches():
-    return Path(os.environ.get("QPSBGD_BINARIZE", ROOT / "results" / "binarize"))
+    """The folder of what is kept: trained networks, and texts as numbers."""
+    folder = Path(os.environ.get("QPSBGD_BINARIZE", ROOT / "results" / "binarize"))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def kept(name, make):
+    """What `make()` returns, from the caches where it is there."""
+    path = caches() / f"{name}.pt"
+    if not path.exists():
+        with writing(path) as file:
+            torch.save(make(), file)
+    return torch.load(path, weights_only=True)
+
+
+def _halved(value):
+    return value.half() if value.is_floating_point() else value
 
 
 # --- images
@@ -145,7 +163,7 @@ class Images(Subject):
         rows = torch.randperm(len(inputs), generator=torch.Generator().manual_seed(seed))[:size]
         return list(inputs[rows.to(inputs.device)].split(256))
 
-    def batches(self, steps, seed):
+    def batches(self, steps, seed, *, training=False):
         inputs, targets, *_ = self.parts()
         order = torch.Generator().manual_seed(1000 + seed)
         for _ in range(steps):
@@ -191,8 +209,12 @@ CHARACTERS = "\n" + "".join(map(chr, range(32, 127)))
 def characters():
     """Training and held-out text as numbers of characters; others than printable ASCII are left out."""
     numbers = {ord(c): k for k, c in enumerate(CHARACTERS)}
-    parts = ["\n".join(texts).replace("\t", "    ") for texts in sources()]
-    return [torch.tensor([numbers[o] for o in map(ord, text) if o in numbers]).to(DEVICE) for text in parts]
+
+    def made():
+        parts = ["\n".join(texts).replace("\t", "    ") for texts in sources()]
+        return [torch.tensor([numbers[o] for o in map(ord, text) if o in numbers], dtype=torch.uint8) for text in parts]
+
+    return [part.long().to(DEVICE) for part in kept(f"characters-{platform.python_version()}", made)]
 
 
 class Block(nn.Module):
@@ -236,6 +258,7 @@ class Characters(Subject):
     build: object = GPT
     schedule: tuple = (4000, 1e-3)
     batch: int = 64
+    tuning_batch: int = 16
     windows: int = 256
 
     def _windows(self, text, count, generator):
@@ -246,10 +269,10 @@ class Characters(Subject):
         windows = self._windows(characters()[0], size, torch.Generator().manual_seed(seed))[:, :-1]
         return list(windows.split(32))
 
-    def batches(self, steps, seed):
+    def batches(self, steps, seed, *, training=False):
         generator = torch.Generator().manual_seed(1000 + seed)
         for _ in range(steps):
-            yield self._windows(characters()[0], self.batch, generator)
+            yield self._windows(characters()[0], self.batch if training else self.tuning_batch, generator)
 
     def loss(self, model, batch):
         return F.cross_entropy(model(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten())
@@ -407,10 +430,13 @@ def tokens():
     """The numbers of the tokens of every sentence, at most 64; the first 2000 sentences are held out."""
     from tokenizers import Tokenizer
 
-    tokenizer = Tokenizer.from_file(str(package() / "tokenizer.json"))
-    tokenizer.no_padding()
-    tokenizer.enable_truncation(64)
-    return [encoding.ids for encoding in tokenizer.encode_batch(sentences())]
+    def made():
+        tokenizer = Tokenizer.from_file(str(package() / "tokenizer.json"))
+        tokenizer.no_padding()
+        tokenizer.enable_truncation(64)
+        return [encoding.ids for encoding in tokenizer.encode_batch(sentences())]
+
+    return kept(f"tokens-{platform.python_version()}", made)
 
 
 def padded(rows):

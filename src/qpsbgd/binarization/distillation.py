@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.optim import QPSBGD
 
-RATE, REAL_RATE = 0.02, 1e-3
+RATE, REAL_RATE = 0.001, 1e-3
 """Step of the latent weights in units of their initial range, and AdamW's rate of everything else; chosen by
 benchmarks/binarize.py."""
 SIMILARITIES = 5.0
@@ -65,7 +65,9 @@ def distill(
     if not binary:
         raise ValueError("the student must have binary layers: binarize the model first")
     if optimizer is None:
-        optimizer = QPSBGD(student, lr, relative=True, clip="range", steps=steps, real={"lr": real_lr})
+        optimizer = QPSBGD(
+            student, lr, relative=True, clip="range", steps=steps, real={"lr": real_lr, "weight_decay": 0.0}
+        )
     compare = relative_error if loss is None else loss
     modes = [(module, module.training) for model in (student, teacher) for module in model.modules()]
     losses: list[float] = []
