@@ -53,7 +53,7 @@ SEARCHES = {
 """Methods of part 1 that `binarize` has, with its options; "search" is its default."""
 SIZES = (64, 256, 1024, 2048)
 STEPS = (100, 1000)
-RATES = (0.0003, 0.001, 0.003, 0.01)
+RATES = (0.0003, 0.001, 0.003, 0.01, 0.03)
 """Of fine-tuning, in units of the initial range."""
 OPTIMIZERS = {"QP-SBGD": QPSBGD, "BinaryConnect": BinaryConnect}
 REAL = {"lr": 3e-4, "weight_decay": 0.0}

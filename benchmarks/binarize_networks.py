@@ -340,16 +340,18 @@ class EncoderLayer(nn.Module):
         self.wide, self.narrow = nn.Linear(width, inner), nn.Linear(inner, width)
         self.last_norm = nn.LayerNorm(width, eps=1e-12)
 
-    def forward(self, x, real):
-        def apart(tokens):
-            padded = tokens.new_zeros(*real.shape, tokens.shape[-1])
-            padded[real] = tokens
-            return padded.unflatten(-1, (self.heads, -1)).transpose(1, 2)
-
-        q, k, v = (apart(part(x)) for part in (self.query, self.key, self.value))
-        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=real[:, None, None, :])
-        x = self.norm(x + self.mixed(mixed.transpose(1, 2).flatten(2)[real]))
+    def forward(self, x, places, mask):
+        q, k, v = (_padded(part(x), places, mask) for part in (self.query, self.key, self.value))
+        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (q, k, v))
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask[:, None, None, :])
+        x = self.norm(x + self.mixed(mixed.transpose(1, 2).flatten(2).flatten(0, 1)[places]))
         return self.last_norm(x + self.narrow(F.gelu(self.wide(x))))
+
+
+def _padded(tokens, places, mask):
+    """Tokens (T, width) at their places in (B, L, width), zero elsewhere."""
+    flat = tokens.new_zeros(mask.numel(), tokens.shape[-1]).index_copy(0, places, tokens)
+    return flat.unflatten(0, mask.shape)
 
 
 class MiniLM(nn.Module):
@@ -365,14 +367,13 @@ class MiniLM(nn.Module):
         self.layers = nn.ModuleList(EncoderLayer(width, heads, inner) for _ in range(layers))
 
     def forward(self, tokens):
-        real = tokens != 0
+        mask = tokens != 0
+        places = mask.flatten().nonzero()[:, 0]  # once, since it makes the host wait for the device
         x = self.words(tokens) + self.places.weight[: tokens.shape[1]] + self.kinds.weight[0]
-        x = self.norm(x)[real]
+        x = self.norm(x).flatten(0, 1)[places]
         for layer in self.layers:
-            x = layer(x, real)
-        padded = x.new_zeros(*real.shape, x.shape[-1])
-        padded[real] = x
-        return F.normalize(padded.sum(1) / real.sum(1, keepdim=True), dim=1)
+            x = layer(x, places, mask)
+        return F.normalize(_padded(x, places, mask).sum(1) / mask.sum(1, keepdim=True), dim=1)
 
 
 PARTS = {

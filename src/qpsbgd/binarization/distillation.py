@@ -70,7 +70,7 @@ def distill(
         )
     compare = relative_error if loss is None else loss
     modes = [(module, module.training) for model in (student, teacher) for module in model.modules()]
-    losses: list[float] = []
+    losses: list[Tensor] = []
     try:
         student.eval(), teacher.eval()
         for layer in binary:
@@ -85,13 +85,13 @@ def distill(
                     total = total + relative_error(one, other) / len(inner)
                 total.backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
-                losses.append(float(total.detach()))
+                losses.append(total.detach())
                 if progress is not None:
-                    progress(len(losses), losses[-1])
+                    progress(len(losses), float(losses[-1]))
     finally:
         for module, mode in modes:
             module.training = mode
-    return losses
+    return torch.stack(losses).tolist() if losses else []
 
 
 def relative_error(outputs: Tensor, wanted: Tensor) -> Tensor:
