@@ -53,9 +53,9 @@ SEARCHES = {
 """Methods of part 1 that `binarize` has, with its options; "search" is its default."""
 SIZES = (64, 256, 1024, 2048)
 STEPS = (100, 1000)
-RATES = (0.0003, 0.001, 0.003, 0.01, 0.03)
-"""Of fine-tuning, in units of the initial range."""
 OPTIMIZERS = {"QP-SBGD": QPSBGD, "BinaryConnect": BinaryConnect}
+RATES = {"QP-SBGD": (0.0003, 0.001, 0.003, 0.01), "BinaryConnect": (0.003, 0.01, 0.03, 0.1)}
+"""Of fine-tuning, in units of the initial range."""
 REAL = {"lr": 3e-4, "weight_decay": 0.0}
 """AdamW's options for scales, biases and norms in fine-tuning, of both methods."""
 REAL_FRESH = {"lr": 1e-3, "weight_decay": 0.0}
@@ -215,9 +215,8 @@ def distilled(job):
     blocks = [f"layers.{k}" for k in range(len(model.layers))] if options.pop("layers", False) else ()
     batches = subject.batches(options["steps"], job["seed"], options.pop("sentences", None))
     if "BinaryConnect" in job["method"]:
-        lr, real_lr, steps = (options.pop("lr"), options.pop("real_lr"), options["steps"])
-        real = {"lr": real_lr, "weight_decay": 0.0}
-        options["optimizer"] = BinaryConnect(model, lr, relative=True, steps=steps, real=real)
+        real = {"lr": options.pop("real_lr"), "weight_decay": 0.0}
+        options["optimizer"] = BinaryConnect(model, options.pop("lr"), relative=True, steps=options["steps"], real=real)
     with fast():
         losses = distill(model, teacher, batches, loss=embedding_loss, layers=blocks, **options)
     row["training seconds"] = time.perf_counter() - start
@@ -261,7 +260,9 @@ def choosing_jobs(subject):
     """Part 2, the choice of rates."""
     shared = {"part": "tune", "subject": subject.name, "size": None, "bits": 1, "steps": STEPS[-1], "start": "search"}
     return [
-        {**shared, "method": method, "lr": lr, "seed": 1000, "choosing": True} for method in OPTIMIZERS for lr in RATES
+        {**shared, "method": method, "lr": lr, "seed": 1000, "choosing": True}
+        for method in OPTIMIZERS
+        for lr in RATES[method]
     ]
 
 
