@@ -23,7 +23,7 @@ from qpsbgd.solvers import Solver, make_solver
 
 RIDGE = 0.01
 """What is added to the diagonal of Q, as a share of its mean: it keeps Q definite, and weights of silent inputs near."""
-LEAST_ROWS, ROWS_PER_INPUT = 16384, 8
+LEAST_ROWS, ROWS_PER_INPUT = 16384, 16
 """Rows of inputs that a layer's Q is made of at most, or this many per input if that is more."""
 
 Select = Collection[str] | Callable[[str, nn.Module], bool] | None
@@ -45,7 +45,7 @@ def binarize(
     first: bool = False,
     last: bool = False,
     solver: str | Solver = "kicks",
-    rounds: int = 200,
+    rounds: int = 40,
     seconds: float | None = None,
     levels: Literal["binary", "ternary"] = "binary",
     bias: bool = True,
