@@ -46,16 +46,18 @@ PLAIN = "rounding, mean size"
 SEARCHES = {
     "rounding": {"solver": "rounding"},
     "feedback": {"solver": "feedback"},
-    "descent": {"rounds": 0},
-    "20 kicks": {"rounds": 20},
+    "no kicks": {"rounds": 0},
     "search": {},
+    "200 kicks": {"rounds": 200},
 }
 """Methods of part 1 that `binarize` has, with its options; "search" is its default."""
 SIZES = (64, 256, 1024, 2048)
 STEPS = (100, 1000)
 OPTIMIZERS = {"QP-SBGD": QPSBGD, "BinaryConnect": BinaryConnect}
-RATES = {"QP-SBGD": (0.0003, 0.001, 0.003, 0.01), "BinaryConnect": (0.003, 0.01, 0.03, 0.1)}
+RATES = {"QP-SBGD": (0.001, 0.003, 0.01), "BinaryConnect": (0.003, 0.01, 0.03)}
 """Of fine-tuning, in units of the initial range."""
+TUNED = ("mlp", "cnn", "gpt", "fashion-mlp", "fashion-cnn")
+"""Subjects of part 2."""
 REAL = {"lr": 3e-4, "weight_decay": 0.0}
 """AdamW's options for scales, biases and norms in fine-tuning, of both methods."""
 REAL_FRESH = {"lr": 1e-3, "weight_decay": 0.0}
@@ -241,16 +243,16 @@ def run(job):
 
 def binarizing_jobs(subject, seeds):
     """Part 1."""
-    most = 4 if isinstance(subject, Sentences) else 2
     one = {"part": "binarize", "subject": subject.name, "size": None}
     jobs = [{**one, "method": "float", "bits": 32, "seed": 0}]
     for seed in range(seeds):
+        most = 4 if isinstance(subject, Sentences) and seed == 0 else 2
         methods = [(PLAIN, 1), ("rounding", 1), ("rounding", 2)]
         methods += [(method, bits) for method in ("feedback", "search") for bits in range(1, most + 1)]
-        if subject.name in ("mlp", "cnn", "gpt"):
-            methods += [("descent", 1), ("20 kicks", 1)]
+        if subject.name in TUNED:
+            methods += [("no kicks", 1), ("200 kicks", 1)]
         jobs += [{**one, "method": method, "bits": bits, "seed": seed} for method, bits in methods]
-        for size in SIZES if subject.name in ("mlp", "cnn", "gpt", "minilm") else ():
+        for size in SIZES if subject.name in TUNED else ():
             if size != subject.size:
                 jobs += [{**one, "method": m, "bits": 1, "seed": seed, "size": size} for m in ("feedback", "search")]
     return jobs
@@ -391,7 +393,7 @@ def main():
     subjects = available(given.subjects or [name for name in SUBJECTS if not name.startswith("fashion")])
     for subject in subjects:
         reference(subject.name)  # trained here, before processes ask for it
-    texts, images = ([s for s in subjects if isinstance(s, Sentences) == kind] for kind in (True, False))
+    texts, images = [s for s in subjects if isinstance(s, Sentences)], [s for s in subjects if s.name in TUNED]
     jobs = []
     if "distill" in given.parts:
         jobs += [job for subject in texts for job in distilling_jobs(subject, given.seeds)]

@@ -11,13 +11,13 @@ from qpsbgd_paper.report.rendering import ink, tidy
 from qpsbgd_paper.report.styles import KNOWN, RED
 
 NAMES = {PLAIN: "rounding", "rounding": "rounding, scales fitted", "feedback": "feedback (GPTQ)", "search": "search"}
-WITH_KICKS = {"descent": "descent", "20 kicks": "20 kicks", **NAMES}
+WITH_KICKS = {**NAMES, "no kicks": "search without kicks", "200 kicks": "search with 200 kicks"}
 LOOKS = {
     "rounding": {"color": KNOWN["bc-sign"].colour, "marker": "v"},
     "feedback": {"color": KNOWN["bc-sgd"].colour, "marker": "s"},
-    "descent": {"color": "#e8a0b0", "marker": "o"},
-    "20 kicks": {"color": "#e06682", "marker": "o"},
+    "no kicks": {"color": KNOWN["qpsbgd-virtual"].colour, "marker": "o"},
     "search": {"color": RED, "marker": "o"},
+    "200 kicks": {"color": KNOWN["qpsbgd-ridge"].colour, "marker": "o"},
 }
 
 
