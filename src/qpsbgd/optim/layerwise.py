@@ -20,7 +20,7 @@ from qpsbgd.optim.members import NO_LAYER, Layers, Members, param_groups
 from qpsbgd.optim.rates import cosine, default_rate
 from qpsbgd.optim.real_part import NamedTensor, Real, RealPart, nonfinite, real_options
 from qpsbgd.optim.untrained import DoubleSchedules, LeftBehind, callers_level
-from qpsbgd.parallel.sharding import check_whole_weights
+from qpsbgd.parallel.sharding import check_not_split, check_whole_weights
 
 
 class LayerwiseOptimizer(Optimizer):
@@ -39,6 +39,7 @@ class LayerwiseOptimizer(Optimizer):
     _told_of_the_end = False
 
     def __init__(self, params: Layers, defaults: dict[str, Any], real: Real) -> None:
+        check_not_split()
         self._layers: dict[Tensor, BinaryLayer] = {}
         self._real_parts: list[RealPart] = []
         self._real = real_options(real)

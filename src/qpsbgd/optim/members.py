@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from qpsbgd.nn import BinaryLayer
@@ -51,6 +52,11 @@ class Members:
             member = item
             if isinstance(item, tuple) and len(item) == 2 and isinstance(item[1], Tensor):
                 names[item[1]], member = item
+            if isinstance(member, torch.jit.ScriptModule):
+                raise TypeError(
+                    "a binary optimiser cannot train a model of TorchScript, whose layers are compiled; make it for "
+                    "the model that was traced, before tracing"
+                )
             if isinstance(member, nn.Module):
                 modules.append(member)
             elif isinstance(member, Tensor):

@@ -167,7 +167,8 @@ def test_a_scheduler_that_lowers_a_rate_with_steps_is_reported_once():
 def test_one_schedule_and_a_warm_up_are_fine(options, schedule):
     model = network()
     optimizer = QPSBGD(model, real=True, **options)
-    assert caught(lambda rise=schedule(optimizer).step: train(model, optimizer.step, rise)) == []
+    change = schedule(optimizer).step
+    assert caught(lambda: train(model, optimizer.step, change)) == []
 
 
 def test_the_schedule_of_real_parameters_counts_as_well():
