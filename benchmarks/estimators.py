@@ -80,7 +80,7 @@ TARGETS = {
     "plane and noise": lambda: make_regression(200, 15, n_informative=5, noise=50.0, random_state=0),
     "many columns": lambda: make_regression(200, 60, n_informative=10, noise=20.0, random_state=1),
 }
-MODELS = ("qpsbgd", "qpsbgd spins", "MLP", "linear")
+MODELS = ("linear", "MLP", "qpsbgd", "qpsbgd spins")
 
 
 def model(name, *, regression, seed):
@@ -121,9 +121,9 @@ def main():
     options = parser.parse_args()
     torch.set_num_threads(1)
     rows = []
-    for name, load in (CLASSES | TARGETS).items():
-        data, regression = load(), name in TARGETS
-        for each in MODELS:
+    for each in MODELS:
+        for name, load in (CLASSES | TARGETS).items():
+            data, regression = load(), name in TARGETS
 
             def make(seed, each=each, regression=regression):
                 return model(each, regression=regression, seed=seed)
@@ -132,7 +132,7 @@ def main():
             shape = {"rows": len(data[0]), "columns": data[0].shape[1], "design": name in DESIGN}
             rows.append({"data": name, "model": each, **shape, **found})
             print(f"{name}: {each} {statistics.mean(found['scores']):.4f}, {found['seconds']:.2f} s", flush=True)
-    write_json(options.file, {"made with": environment(), "seeds": options.seeds, "rows": rows})
+        write_json(options.file, {"made with": environment(), "seeds": options.seeds, "rows": rows})
 
 
 if __name__ == "__main__":

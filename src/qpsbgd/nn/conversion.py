@@ -125,9 +125,9 @@ def _refusal(module: nn.Module, sharing: Counter[nn.Parameter]) -> str:
 
 def _binary(layer: nn.Module, name: str, *, bits: int, gain: Gain) -> BinaryLayer:
     """The binary layer of the same shape, with the signs and the bias of `layer`."""
-    weight, bias = layer._parameters["weight"], layer._parameters["bias"]
-    assert weight is not None
-    trained = weight.requires_grad
+    parameter, bias = layer._parameters["weight"], layer._parameters["bias"]
+    assert parameter is not None
+    weight: Tensor = parameter.detach()
     if not weight.isfinite().all():
         raise ValueError(f"the weight of {name or 'the model'} holds NaN or infinite values")
     options: dict[str, Any] = {"gain": gain, "bits": bits, "device": weight.device, "dtype": weight.dtype}
@@ -147,7 +147,7 @@ def _binary(layer: nn.Module, name: str, *, bits: int, gain: Gain) -> BinaryLaye
         if bias is not None and binary.bias is not None:
             binary.bias.copy_(bias)
             binary.bias.requires_grad_(bias.requires_grad)
-    binary.weight.requires_grad_(trained)
+    binary.weight.requires_grad_(parameter.requires_grad)
     return binary.train(layer.training)
 
 

@@ -131,7 +131,8 @@ class BinaryLayer(nn.Module, ABC):
         return output
 
     def _path_in(self, root: nn.Module) -> str:
-        return next(name for name, module in root.named_modules() if module is self)
+        names: dict[nn.Module, str] = {module: name for name, module in root.named_modules()}
+        return names[self]
 
     def __prepare_scriptable__(self) -> nn.Module:
         # torch.jit.script calls this method of every module, and would report an annotation that it cannot read.
