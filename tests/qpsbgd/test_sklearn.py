@@ -269,7 +269,7 @@ def test_weights_that_are_not_whole_count_in_the_loss():
     heavy, light = (QPSBGDRegressor(**SMALL).fit(X, y, np.where(upper, w, 0.1)).predict(X).mean() for w in (0.9, 0.1))
     assert heavy > 0.5 > abs(light) + 0.3
     with pytest.raises(ValueError, match="must not be negative, nor all zero"):
-        QPSBGDRegressor(**SMALL).fit(X, y, np.zeros(300))
+        QPSBGDRegressor(**SMALL).fit(X, y, np.linspace(-1, 1, 300))
 
 
 def test_weights_of_classes_move_the_border():
