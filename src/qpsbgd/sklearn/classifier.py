@@ -151,10 +151,11 @@ class QPSBGDClassifier(ClassifierMixin, BinaryNetworkEstimator):  # type: ignore
         options = {"dtype": FLOATS, "ensure_min_samples": 2, "multi_output": True, "accept_sparse": "csr"}
         rows, values = validate_data(self, X, y, reset=reset, **options)
         check_classification_targets(values)
-        if type_of_target(values) == "multilabel-indicator":
-            return rows, dense(values)
         if values.ndim == 2 and values.shape[1] > 1:
-            raise ValueError("y with several columns must hold zeros and ones, a column per label")
+            values = dense(values)
+            if type_of_target(values) != "multilabel-indicator" or not np.isin(values, (0, 1)).all():
+                raise ValueError("y with several columns must hold zeros and ones, a column per label")
+            return rows, values
         return rows, column_or_1d(values, warn=True)
 
     def _weights(self, rows: Any, values: Rows, sample_weight: ArrayLike | None) -> Rows | None:

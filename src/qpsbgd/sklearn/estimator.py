@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
@@ -24,7 +23,7 @@ from tqdm import tqdm
 
 from qpsbgd.nn import BinaryLinear
 from qpsbgd.projections import Projection
-from qpsbgd.sklearn.training import Batch, Rows, Samples, ScaledColumns, Training, dense
+from qpsbgd.sklearn.training import Batch, Rows, Samples, ScaledColumns, Training, dense, is_sparse
 from qpsbgd.solvers import Solver
 
 FLOATS = (np.float64, np.float32)
@@ -168,7 +167,7 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
         return found
 
     def _fresh_scaler(self, rows: Any) -> Any:
-        return StandardScaler(with_mean=not issparse(rows))  # means of sparse columns are found all the same
+        return StandardScaler(with_mean=not is_sparse(rows))  # means of sparse columns are found all the same
 
     def _advance(self, training: Training, samples: Samples) -> None:
         order, seed = self._random.permutation(len(samples)), int(self._random.randint(2**31 - 1))

@@ -9,7 +9,6 @@ from typing import Any, final
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.sparse import issparse
 from torch import Tensor, nn
 
 from qpsbgd.optim.qpsbgd import QPSBGD
@@ -119,7 +118,12 @@ class Training:
         return total / count
 
 
+def is_sparse(rows: Any) -> bool:
+    """Whether rows are a matrix of scipy."""
+    return hasattr(rows, "toarray")
+
+
 def dense(rows: Any) -> Rows:
     """Rows as a dense array."""
-    found: Rows = rows.toarray() if issparse(rows) else rows
+    found: Rows = rows.toarray() if is_sparse(rows) else rows
     return found
