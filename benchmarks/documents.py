@@ -34,6 +34,7 @@ from training_tables import (
     verdicts,
     winner,
 )
+from user_tables import estimators, real_rates, text_model
 
 from qpsbgd.atomic import sealed, unsealed
 from qpsbgd_paper.cli.run import INTRO
@@ -316,6 +317,9 @@ DOCUMENTS = {
     "docs/scaling.md": (measured_growth, sampled, billion, ranks),
     "docs/deployment.md": (deployed_classes, deployed_times, deployed_bytes),
     "docs/reliability.md": (killed, noticed),
+    "docs/estimators.md": (estimators,),
+    "docs/frameworks.md": (real_rates,),
+    "docs/networks.md": (text_model,),
 }
 """What stands between `<!-- name -->` and `<!-- end -->` in these, by the functions that make it."""
 
