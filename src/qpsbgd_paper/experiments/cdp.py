@@ -100,14 +100,14 @@ class Cdp(Comparison):
         """Z above 1.96, and above that of signSGD."""
         found = []
         for case in self.cases():
-            forms: list[tuple[str, str, Source]] = [(SPINS, "QP-SBGD (spins)", "aim")]
-            forms += [(f"qpsbgd-printed{added}", f"QP-SBGD, {loss}", "paper") for added, loss in PRINTED.items()]
+            forms: list[tuple[str, str, Source]] = [(SPINS, "spins", "aim")]
+            forms += [(f"qpsbgd-printed{added}", loss, "paper") for added, loss in PRINTED.items()]
             for line, form, source in forms:
                 number = "10.4 to 12.4" if source == "paper" else ""
-                text = f"{form}: Z above 1.96 in every run"
+                text = f"QP-SBGD has a Z above 1.96 in every run ({form})"
                 found.append(Claim(text, line, "z_above", (case.name,), level=1.0, source=source, number=number))
                 number = f"{number} against −6.9 to 8.4" if number else ""
-                text = f"{form}: a larger Z than signSGD"
+                text = f"QP-SBGD has a larger Z than signSGD ({form})"
                 found.append(Claim(text, line, Z.key, (case.name,), ("bc-sign",), source=source, number=number))
         return found
 

@@ -48,7 +48,7 @@ class FixedPointStudy(Study):
         "Theorem 1: s is a fixed point if and only if −Π(∇E(s)) = s; it may not exist. Abstract: if one exists, the "
         "updates converge to it. Proposition 1: over the reals, Π returns the gradient."
     )
-    seeds: int = 20
+    seeds: int = 12
     starts: int = 32
     sizes: tuple[tuple[int, int], ...] = SIZES
 

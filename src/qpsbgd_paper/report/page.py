@@ -28,7 +28,8 @@ from qpsbgd_paper.report.tables import (
     tables,
 )
 
-_BADGES = {"yes": ("yes", "✓ yes"), "no": ("no", "✗ no"), "within noise": ("noise", "≈ within noise")}
+_BADGES = {"yes": ("yes", "✓ yes"), "no": ("no", "✗ no"), "cannot tell": ("noise", "≈ cannot tell")}
+_BADGES |= {"not run on hardware": ("noise", "– not on hardware")}
 
 
 _THEME = """
