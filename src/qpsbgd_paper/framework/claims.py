@@ -100,7 +100,7 @@ class Gap(NamedTuple):
     @property
     def seeds(self) -> int | None:
         """How many show a difference of this mean with a power of 80 %; None where there is no end to it."""
-        return _seeds(self.deviation, self.mean, quantiles=_BOTH_SIDES + _POWER)
+        return _seeds(self, self.mean, quantiles=_BOTH_SIDES + _POWER)
 
 
 def verdict(difference: float, *, noise: float) -> Verdict:
@@ -124,7 +124,7 @@ def equivalent(gap: Gap, *, margin: float, one_sided: bool) -> tuple[Verdict, in
     if worst + reach < -margin:
         return "no", None
     power = _POWER if one_sided or worst < -margin else _POWER_OF_TWO
-    return "cannot tell", _seeds(gap.deviation, worst + margin, quantiles=_ONE_SIDE + power)
+    return "cannot tell", _seeds(gap, worst + margin, quantiles=_ONE_SIDE + power)
 
 
 def half_interval(values: Sequence[float]) -> float:
@@ -255,11 +255,12 @@ def _beside_control(
     return "cannot tell", f"{said}, which the better line does not beat{_needed(gap.seeds)}"
 
 
-def _seeds(spread: float, difference: float, *, quantiles: float) -> int | None:
+def _seeds(gap: Gap, difference: float, *, quantiles: float) -> int | None:
     if difference == 0:
         return None
-    seeds = (quantiles * spread / difference) ** 2
-    return math.ceil(seeds) + 2 if seeds < _MOST_SEEDS else None  # two for Student's t
+    seeds = (quantiles * gap.deviation / difference) ** 2
+    # Two for Student's t; and so many as there were did not do.
+    return max(math.ceil(seeds) + 2, gap.pairs + 1) if seeds < _MOST_SEEDS else None
 
 
 def _needed(seeds: int | None) -> str:

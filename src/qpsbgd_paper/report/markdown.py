@@ -14,12 +14,7 @@ TITLE = "Results"
 LONGEST = 14
 """Rows of the longest table that a section shows."""
 
-VERDICTS = {
-    "yes": "**yes**",
-    "no": "**no**",
-    "cannot tell": "cannot tell",
-    "not run on hardware": "not run on hardware",
-}
+VERDICTS = {"yes": "**yes**", "no": "**no**"}
 
 
 def markdown(summaries: Sequence[Summary], *, title: str = TITLE, intro: str = "", figures: str | None = None) -> str:
@@ -90,11 +85,8 @@ def section(summary: Summary, *, figures: str | None = None) -> str:
     if summary.get("chosen in view"):
         claims.append(f"- {IN_VIEW}: {escaped(str(summary['chosen in view']))}")
     if claims:
-        parts += [
-            "<details markdown><summary>Claims and figures behind them</summary>",
-            "\n".join(claims),
-            "</details>",
-        ]
+        fold = "<details markdown><summary>Claims and figures behind them</summary>"
+        parts += [fold, "\n".join(claims), "</details>"]
     return "\n\n".join(part for part in parts if part)
 
 

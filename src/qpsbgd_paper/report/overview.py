@@ -137,10 +137,8 @@ def picture(summaries: Iterable[Summary]) -> str:
         x += 34 + 7 * len(verdict)
     size = f'viewBox="0 0 {max(width, x)} {y + 24}" width="{max(width, x)}" height="{y + 24}"'
     label = "Verdicts on the claims of the paper, by experiment"
-    style = f'font-family="sans-serif" font-size="13" fill="{INK}"'
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{label}" {style}>{"".join(parts)}</svg>'
-    )
+    look = f'role="img" aria-label="{label}" font-family="sans-serif" font-size="13" fill="{INK}"'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {size} {look}>{"".join(parts)}</svg>'
 
 
 def _printed_line(claim: Mapping[str, Any]) -> str:
