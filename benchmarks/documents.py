@@ -99,8 +99,8 @@ def released():
         body.append([label, printed, *cells, ", ".join(ours), *controls])
     idle = results("paper/released-10")["cases"][0]["rows"][0]["extra"]["idle"]
     return (
-        f"{markdown(head, body)}\n\nMean ± standard deviation over seeds; gain 1. In the ten-layer network as released, "
-        f"{np.mean(idle):.1%} of the first layer's columns have a gradient of exactly zero, averaged over all updates."
+        f"{markdown(head, body)}\n\nMean ± standard deviation over seeds; gain 1. In the ten-layer network as "
+        f"released, {np.mean(idle):.1%} of the first layer's columns have a gradient of exactly zero."
     )
 
 
