@@ -8,13 +8,11 @@ from qpsbgd.visible import visible
 from qpsbgd_paper.report.headlines import headline
 from qpsbgd_paper.report.overview import overview, sentence
 from qpsbgd_paper.report.summaries import Summary, check, file_name
-from qpsbgd_paper.report.tables import IN_VIEW, Table, findings, tables
+from qpsbgd_paper.report.tables import IN_VIEW, Table, tables
 
 TITLE = "Results"
 LONGEST = 14
 """Rows of the longest table that a section shows."""
-
-VERDICTS = {"yes": "**yes**", "no": "**no**"}
 
 
 def markdown(summaries: Sequence[Summary], *, title: str = TITLE, intro: str = "", figures: str | None = None) -> str:
@@ -58,12 +56,8 @@ def escaped(text: str) -> str:
     return " ".join(text.split())
 
 
-def _verdict(verdict: str) -> str:
-    return VERDICTS.get(verdict) or escaped(verdict)
-
-
 def section(summary: Summary, *, figures: str | None = None) -> str:
-    """One experiment: who won, what it is about, a picture, a table, and the claims folded; the report has the rest."""
+    """One experiment: who won, what it is about, a picture and a table; the report has the rest."""
     command = f" `{visible(' '.join(str(summary['command']).split()))}`" if summary.get("command") else ""
     paper = f" The paper: {escaped(str(summary['paper']))}" if summary.get("paper") else ""
     parts = [f"## {escaped(str(summary['title']))}"]
@@ -77,16 +71,8 @@ def section(summary: Summary, *, figures: str | None = None) -> str:
         ]
     if main := [table for table in tables(summary) if len(table.body) <= LONGEST][:1]:
         parts += [f"{escaped(_sentence(main[0].title))}, {_seeds(summary)}:", table_text(main[0])]
-    claims = [
-        f"- {escaped(f.text)} ({escaped(f.source)}): {_verdict(f.verdict)}"
-        + (f" – {escaped(f.detail)}" if f.detail else "")
-        for f in findings(summary)
-    ]
     if summary.get("chosen in view"):
-        claims.append(f"- {IN_VIEW}: {escaped(str(summary['chosen in view']))}")
-    if claims:
-        fold = "<details markdown><summary>Claims and figures behind them</summary>"
-        parts += [fold, "\n".join(claims), "</details>"]
+        parts.append(f"{IN_VIEW}: {escaped(str(summary['chosen in view']))}")
     return "\n\n".join(part for part in parts if part)
 
 

@@ -41,9 +41,9 @@ def topics(summary: Summary) -> dict[str, list[Mapping[str, Any]]]:
 
 
 def topic(text: str) -> str:
-    """A claim's text without what stands in brackets at its end, after a colon, or after "on average"."""
+    """A claim's text without settings: in brackets at its end, after a colon, or after "on average"."""
     text = re.sub(r",? on average over the pairs.*$", "", text)
-    while (shorter := re.sub(r" \([^()]*\)$", "", text)) != text:
+    while (shorter := re.sub(r" \((?!(?:G|D|SGD|signSGD)\))[^()]*\)$", "", text)) != text:
         text = shorter
     text = re.sub(r"(better|larger) than virtual QPU.*$", r"\1 than noisy ones", text)
     return text.partition(": ")[0]
@@ -83,7 +83,8 @@ def verdicts(claims: Claims) -> str:
         text += f" ({tally[order[0]]} settings)"
     needed = re.findall(r"(more than [\d ]+|\d+) seeds needed", " ".join(str(c.get("detail", "")) for c in claims))
     if needed and "cannot tell" in tally:
-        text += f"; seeds needed: {', '.join(dict.fromkeys(needed))}"
+        order = sorted(dict.fromkeys(needed), key=lambda seeds: (not seeds.isdigit(), int(re.sub(r"\D", "", seeds))))
+        text += f"; seeds needed: {' to '.join(dict.fromkeys((order[0], order[-1])))}"
     chips = Counter(re.findall(r"on the virtual QPU (yes|no|cannot tell)", " ".join(str(c["detail"]) for c in claims)))
     if chips:
         text += "; virtual QPU: " + ", ".join(
