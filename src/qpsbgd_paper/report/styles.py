@@ -38,8 +38,8 @@ KNOWN: Mapping[str, Style] = MappingProxyType(
         "bc-adam": Style("#b07fdc"),
         "proxquant": Style("#6b7077", "2 2", 1.8),
         "frozen": Style("#8a8f98", "1 3", 2.2),
-        "random": Style("#8a8f98", "5 2 1 2", 1.6),
-        "constant": Style("#8a8f98", "8 3", 1.6),
+        "random": Style("#7f7a6c", "5 2 1 2", 1.6),
+        "constant": Style("#93876f", "8 3", 1.6),
     }
 )
 """Methods that look the same in every figure; no other method has their colours."""

@@ -120,7 +120,7 @@ def test_a_study_has_its_figures_with_titles_and_captions_and_its_table(study):
     found = Elements(text)
     assert text.count("<svg") == 5 and len(found.classed("drawing")) == 5, "with the picture of verdicts"
     for part in ("a | graph", "Two *spins*.", "A map", "Rows", "It fits"):
-        assert part in found.text
+        assert part in "".join(found.text)
     assert "Made with python 3.11." in text and "10 s of computing" in text
     ids = [attributes["id"] for _, attributes in found.found if "id" in attributes]
     assert len(ids) == len(set(ids))
