@@ -159,7 +159,7 @@ class Adult10(AdultConvergence):
             sgd=sgd_grid(0.003, 0.01, 0.03, 0.1),
             sign=rates(0.0003, 0.001, 0.003),
             adam=rates(0.0003, 0.001, 0.003),
-            proxquant=proxquant_grid((0.01, 0.1), sign=(0.01, 0.03, 0.1), pulls=(0.1, 1.0)),
+            proxquant=proxquant_grid((0.01, 0.1), sign=(0.03, 0.1), pulls=(0.1, 1.0)),
         )
 
     def claims(self) -> Sequence[Claim]:

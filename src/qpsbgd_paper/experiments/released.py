@@ -277,7 +277,7 @@ class ReleasedTen(Released):
         "updates": 32,
         "by_feature": True,
     }
-    seeds: int = 6
+    seeds: int = 5
     choosing_seeds: int = 0
     epochs: int = 2
 

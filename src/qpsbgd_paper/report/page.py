@@ -85,7 +85,8 @@ def _overview(summaries: Sequence[Summary], ids: Sequence[str]) -> str:
     )
     return (
         f'<section id="overview" aria-label="Overview">{first}'
-        f'<nav aria-label="Experiments"><ul>{items}</ul></nav></section>\n'
+        "<details><summary>Who won where</summary>"
+        f'<nav aria-label="Experiments"><ul>{items}</ul></nav></details></section>\n'
     )
 
 
