@@ -105,7 +105,7 @@ def auto(problem, model, seconds):
     def run(seed):
         def solve(limit):
             begin = time.process_time()
-            solver = make_solver("auto", time_limit=float(limit), seed=seed)
+            solver = make_solver("portfolio", time_limit=float(limit), seed=seed)
             return solver.solve_sparse(problem).spins[:, 0].numpy(), time.process_time() - begin
 
         return by_clock(solve, seconds)
@@ -216,8 +216,8 @@ def size(n):
     """Time and memory of two rounds of `auto` on a random graph of degree 6, its own making aside."""
     torch.set_num_threads(1)
     problem = instances.random_graph(n, 6)
-    solver = make_solver("auto", rounds=2)
-    make_solver("auto", rounds=1).solve_sparse(instances.random_graph(100, 6))  # compiled, or loaded
+    solver = make_solver("portfolio", rounds=2)
+    make_solver("portfolio", rounds=1).solve_sparse(instances.random_graph(100, 6))  # compiled, or loaded
     before, begin = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
     solution = solver.solve_sparse(problem)
     row = {"variables": n, "couplings": len(problem.indices) // 2, "seconds": time.process_time() - begin}
@@ -238,7 +238,7 @@ def main():
             write_json(TARGET, found)
     # Everything is compiled, or loaded, before the clock starts.
     for tiny in (instances.bqp(60, density=0.05), instances.bqp(60, density=1.0)):
-        make_solver("auto", rounds=3).solve_sparse(tiny)
+        make_solver("portfolio", rounds=3).solve_sparse(tiny)
     for kind, named in (("dense", DENSE), ("graph", GRAPHS)):
         for name, make in named.items():
             known = {(row["instance"], row["solver"], row["limit"]) for row in found["results"]}

@@ -42,7 +42,7 @@ def dense(n, m, dtype="float32", seed=0):
 def graph(n, degree, seed=0):
     import numpy as np
 
-    from qpsbgd.qubo.sparse import SparseIsing
+    from qpsbgd_qubo.sparse import SparseIsing
 
     generator = np.random.default_rng(seed)
     ends = generator.integers(0, n, (2, n * degree // 2))

@@ -13,7 +13,7 @@ import typer
 
 from qpsbgd.atomic import check_writable
 from qpsbgd.cli.console import console, rich_table, say, show
-from qpsbgd.cli.solve import read_options
+from qpsbgd.cli.solver_options import read_options
 from qpsbgd.solvers import make_solver
 from qpsbgd_paper.cli import require
 from qpsbgd_paper.experiments import EXPERIMENTS, make_experiment

@@ -2,12 +2,11 @@ import itertools
 
 import numpy as np
 import pytest
+from sparse_problems import least_energy, model_of, random_sparse, torus
 
 from qpsbgd.native import NEVER, kernels
-from qpsbgd.qubo.sparse import SparseIsing
 from qpsbgd.solvers.search.reduction import Reduction
-
-from .sparse_problems import least_energy, model_of, random_sparse, torus
+from qpsbgd_qubo.sparse import SparseIsing
 
 
 def core_of(problem):
