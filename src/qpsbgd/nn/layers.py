@@ -37,7 +37,8 @@ class BinaryLayer(nn.Module, ABC):
     """A layer R = gain · X W + bias with W = sign(`weight`), seen as rows X (B, n) and columns of W (n, m).
 
     `weight` holds the real latent weights; its first dimension is the output unit, as in torch's own layers.
-    The optimisers keep them within [−1, 1]. The bias is real-valued and belongs to an ordinary optimiser.
+    The optimisers bound them (`clip`): QP-SBGD at twice their initial range by default, others at ±1. The bias is
+    real-valued and belongs to an ordinary optimiser.
 
     With several bits the weights are Σ_b c_b · sign(Ω_b), and the planes Ω_b are the second dimension of `weight`.
     X then holds the inputs once per plane, times c_b, so that the layer is one of bits · n binary weights per column.

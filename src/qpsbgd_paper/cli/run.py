@@ -31,10 +31,10 @@ INTRO = (
     "over learning rates and over the mean and the sum of the loss, which it leaves open. (G), in the paper QP-SBGD "
     "with Gurobi, is that form with our exact solver, or descent where layers are too wide for exact answers. (D), in "
     "the paper on a D-Wave annealer, is that form on a virtual chip (solver virtual-qpu: a Pegasus graph with chains "
-    "and control errors, ten reads, no descent). Nothing has been run on hardware. Our own forms, spins with scale and "
-    "momentum and the ridge, stand in lines of their own, with aims of ours. The options of every method are chosen "
-    "from a small grid on training or validation data, extended where the best learning rate lies at its edge; figures "
-    "are means ± standard deviations over seeds, and verdicts come from the differences of runs with the same seed."
+    "and control errors, ten reads, no descent): nothing has been run on hardware. Ours are `Spins` and `Ridge`, with "
+    "aims of their own. Controls train no binary weight. The options of every method are chosen from a small grid on "
+    "training or validation data, extended where the best learning rate lies at its edge; figures are means ± standard "
+    "deviations over seeds."
 )
 
 PAPER, QUICK = Path("results/paper"), Path("results/quick")
