@@ -200,15 +200,14 @@ def float_network(*, hidden: int, epochs: int) -> list[dict[str, Any]]:
     )
     model.eval()
     found = [{"form": "float32", "accuracy": accuracy(model(held), held_targets), "seconds": None}]
-    every = [name for name, layer in model.named_modules() if isinstance(layer, nn.Linear)]
     for form, options in (
-        ("signs, scale fitted", {"solver": "round"}),
+        ("signs, scale fitted", {"solver": "rounding"}),
         ("error feedback (GPTQ)", {"solver": "feedback"}),
         ("QUBOs, one bit", {}),
         ("QUBOs, two bits", {"bits": 2}),
     ):
         begun = time.perf_counter()
-        binary, _ = binarize(model, [inputs], layers=every, progress=False, **options)
+        binary, _ = binarize(model, [inputs], first=True, last=True, **options)
         seconds = time.perf_counter() - begun
         found.append({"form": form, "accuracy": accuracy(binary(held), held_targets), "seconds": seconds})
     return found
