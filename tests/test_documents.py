@@ -49,6 +49,11 @@ def test_every_example_runs(path):
     )
 
 
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_what_every_example_prints_is_kept_for_the_page_of_examples(path):
+    assert (path.parent / "output" / f"{path.stem}.txt").read_text(encoding="utf-8").strip()
+
+
 def test_there_are_examples():
     assert [path.name[:2] for path in EXAMPLES] == ["01", "02", "03", "04", "05", "06", "07", "08"]
 
@@ -103,9 +108,8 @@ def site(tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.parametrize("path", sorted((ROOT / "docs" / "reference").glob("*.md")), ids=lambda path: path.stem)
 def test_the_reference_has_every_public_name(path, site):
-    own_package = path.stem == "qpsbgd_qubo"
-    name = "qpsbgd" if path.stem == "index" else path.stem if own_package else f"qpsbgd.{path.stem}"
-    pages = [site / "reference" / "index.html", site / "reference" / path.stem / "index.html"]
+    name = {"index": "qpsbgd", "qpsbgd": "qpsbgd", "qpsbgd_qubo": "qpsbgd_qubo"}.get(path.stem, f"qpsbgd.{path.stem}")
+    pages = [site / "reference" / folder / "index.html" for folder in ("", "qpsbgd", path.stem)]
     text = "".join(page.read_text(encoding="utf-8") for page in pages if page.exists())
     package = importlib.import_module(name)
     own = [key for key, value in vars(package).items() if getattr(value, "__module__", None) == name and key[0] != "_"]

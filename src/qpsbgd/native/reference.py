@@ -13,6 +13,7 @@ import numpy as np
 
 from qpsbgd.native.reference_bits import convolution_sums, dense_signs, dense_sums, scale_rows
 from qpsbgd.native.reference_exact import complete, decode, exhaust, fix_dominated
+from qpsbgd.native.reference_real import real_steps
 from qpsbgd.native.reference_sparse import (
     Rows,
     anneal_lanes,
@@ -350,6 +351,7 @@ __all__ = [
     "fields_of",
     "fix_dominated",
     "harvest",
+    "real_steps",
     "reduce",
     "relax",
     "round_down",

@@ -55,10 +55,10 @@ def demo(
     """Train a binary network on handwritten digits with QP-SBGD and the baselines, and write a report."""
     require("demo")
     from qpsbgd_paper.experiments.digits import Digits
-    from qpsbgd_paper.experiments.logreg import LogReg
+    from qpsbgd_paper.experiments.tour import Tour
 
     budgets = (epochs,) if epochs <= 2 else (2, epochs)
-    experiments = [Digits(budgets=budgets, seeds=seeds, choosing_seeds=1), LogReg(seeds=5, choosing_seeds=1)]
+    experiments = [Tour(epochs=epochs), Digits(budgets=budgets, seeds=seeds, choosing_seeds=1)]
     with _stoppable(), _pool(workers) as pool:
         summaries = _run(experiments, out=out, pool=pool, fresh=fresh, command="qpsbgd demo")
     _write_report(summaries, out)
@@ -137,8 +137,8 @@ def report(
 
 
 def read_summaries(folder: Path) -> list[Summary]:
-    """The results of all experiments in a folder: digits, then those of the paper in its order, then any others."""
-    known = ["digits", *EXPERIMENTS]
+    """The results of all experiments in a folder: of the demo, of the paper in its order, any others."""
+    known = ["tour", "digits", *EXPERIMENTS]
     paths = {path.stem: path for path in sorted(folder.glob("*.json"))}
     found = []
     for name in sorted(paths, key=lambda name: known.index(name) if name in known else len(known)):
