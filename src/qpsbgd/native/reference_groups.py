@@ -99,7 +99,9 @@ def find_groups(rows: Rows, linear: Array, stop: Array) -> tuple[Array, Array, i
     for strongest in (False, True):
         taken: set[int] = set()
         bases = []
-        for g in sorted(range(len(found)), key=lambda g: (-found[g][1] if strongest else span(g), -len(found[g][0]), g)):
+        for g in sorted(
+            range(len(found)), key=lambda g: (-found[g][1] if strongest else span(g), -len(found[g][0]), g)
+        ):
             if taken.isdisjoint(found[g][0]):
                 taken.update(found[g][0])
                 bases.append(g)

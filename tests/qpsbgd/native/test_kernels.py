@@ -245,11 +245,11 @@ def same_groups(rows, linear):
 
 @pytest.mark.parametrize("n", [3, 5, 7])
 def test_the_compiled_search_for_groups_finds_what_the_reference_finds(n):
-    begins, members, bases = same_groups(*assignment(n, seed=n))
+    begins, members, bases = same_groups(*assignment(n, 2, seed=n))
     assert bases == n
     assert (np.diff(begins) == n).sum() == 2 * n  # rows and columns
     assert np.array_equal(members[: n * n], np.arange(n * n))
-    rows, linear = assignment(n, seed=n)
+    rows, linear = assignment(n, 2, seed=n)
     scales = [one.Groups(one.Rows(*rows), linear, begins, members, bases).scale for one in (kernels, reference)]
     assert scales[0] == pytest.approx(scales[1])
     assert scales[0] > 0
@@ -259,7 +259,9 @@ def test_no_groups_are_found_where_there_are_none():
     for seed in range(5):
         rows = sparse(80, 6, seed)
         assert same_groups(rows, np.random.default_rng(seed).integers(-2, 3, 80).astype(float))[2] == 0
-    triangles = np.kron(np.eye(20), np.ones((3, 3)) - np.eye(3)) + np.roll(np.eye(60), 1, 0) + np.roll(np.eye(60), -1, 0)
+    triangles = (
+        np.kron(np.eye(20), np.ones((3, 3)) - np.eye(3)) + np.roll(np.eye(60), 1, 0) + np.roll(np.eye(60), -1, 0)
+    )
     at, columns = np.nonzero(triangles)
     rows = np.concatenate([[0], np.bincount(at).cumsum()]), columns.astype(np.int32), np.ones(len(at))
     assert same_groups(rows, np.zeros(60))[2] == 0  # a largest cut has no fields
