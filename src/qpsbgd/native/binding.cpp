@@ -591,6 +591,92 @@ void bind_bits(nb::module_& module) {
       "out"_a.noconvert());
 }
 
+// The steps, once all that they name is known to exist.
+RealSteps checked_steps(const Array<const int64_t, 2>& steps, const Array<const int64_t, 1>& slots,
+                        const Array<const int64_t, 1>& taps, const Array<const float, 1>& numbers,
+                        const Array<const std::uint64_t, 1>& words) {
+  static_assert(sizeof(RealStep) == RealStep::FIELDS * sizeof(int64_t));
+  constexpr int64_t LARGE = int64_t{1} << 31;
+  const RealSteps all{reinterpret_cast<const RealStep*>(steps.data()), size(steps), slots.data(), size(slots),
+                      taps.data(), numbers.data(), words.data()};
+  expect(steps, "steps", {all.count, RealStep::FIELDS});
+  expect(all.num_slots >= 2, "slots must have an input and an output");
+  expect_indices(slots.data(), all.num_slots, 0, LARGE, "slots");
+  const auto room = [&](int64_t one, int64_t two, int64_t three, int64_t most, const char* what) {
+    expect(one > 0 && two > 0 && three > 0 && one < LARGE && two < LARGE && three < LARGE && one * two < LARGE &&
+               one * two * three <= most,
+           what);
+  };
+  const auto inside = [&](int64_t begin, int64_t count, int64_t end, const char* what) {
+    expect(begin >= 0 && count >= 0 && count <= end && begin <= end - count, what);
+  };
+  for (int64_t k = 0; k < all.count; ++k) {
+    const RealStep& s = all.steps[k];
+    expect_indices(&s.kind, 1, 0, RealStep::KINDS, "kinds of steps");
+    const bool adds = s.kind == RealStep::ADD, sums = s.kind == RealStep::SUMS;
+    const bool windows = s.kind <= RealStep::MEAN;
+    expect_indices(&s.source, 1, 0, all.num_slots, "slots of steps");
+    expect_indices(&s.target, 1, 1, all.num_slots, "slots of steps");
+    if (adds) expect_indices(&s.other, 1, 0, all.num_slots, "slots of steps");
+    expect(s.source != s.target && (!adds || s.other != s.target), "a step must write to another slot");
+    room(s.height, s.length, s.channels, slots.data()[s.source], "a step's values must fit into its source");
+    room(s.rows, s.columns, s.units, slots.data()[s.target], "a step's values must fit into its target");
+    if (adds) room(s.height, s.length, s.channels, slots.data()[s.other], "a step's values must fit into its source");
+    expect(s.groups > 0 && s.channels % s.groups == 0 && s.units % s.groups == 0 && (sums || s.groups == 1),
+           "groups must divide channels and units, and be 1 but for sums");
+    if (s.kind == RealStep::TRANSPOSE) {
+      expect(s.rows == s.length && s.columns == s.height && s.channels == 1 && s.units == 1,
+             "a transpose must exchange height and length");
+    } else if (!windows) {
+      expect(s.rows == s.height && s.columns == s.length, "a step without a window must keep the image");
+    }
+    expect(sums || s.units == s.channels, "a step without sums over channels must keep their number");
+    if (s.kind != RealStep::TRANSPOSE) {
+      inside(s.behind, 2 + 2 * RealSteps::all_units(s), size(numbers), "factors and offsets must be among the numbers");
+    }
+    if (!windows) continue;
+    inside(s.weights, 0, size(numbers), "weights must be among the numbers");
+    room(s.high, s.wide, s.channels, LARGE, "a window must have at least one pixel");
+    const int64_t window = s.high * s.wide, n = window * (s.channels / s.groups);
+    if (sums && s.direct) {
+      expect(window == 1 && s.groups == 1 && s.rows * s.columns == s.height * s.length,
+             "direct sums must be of one pixel each");
+    } else {
+      room(s.rows, s.high, 1, LARGE, "a window must have at least one pixel");
+      room(s.columns, s.wide, 1, LARGE, "a window must have at least one pixel");
+      inside(s.taps, s.rows * s.high + s.columns * s.wide, size(taps), "indices of pixels must be among the taps");
+      expect_indices(taps.data() + s.taps, s.rows * s.high, -1, s.height, "rows");
+      expect_indices(taps.data() + s.taps + s.rows * s.high, s.columns * s.wide, -1, s.length, "columns");
+    }
+    if (sums) {
+      room(RealSteps::all_units(s), n, 1, size(numbers), "weights must be among the numbers");
+      inside(s.weights, RealSteps::all_units(s) * n, size(numbers), "weights must be among the numbers");
+    } else if (s.kind == RealStep::PER_CHANNEL) {
+      inside(s.weights, n, size(numbers), "weights must be among the numbers");
+    }
+    if (sums && s.words >= 0) {
+      expect(s.direct, "signs are looked up for direct sums only");
+      inside(s.words, (n + 63) / 64 * s.units, size(words), "signs must be among the words");
+    }
+  }
+  return all;
+}
+
+void bind_real(nb::module_& module) {
+  module.def(
+      "real_steps",
+      [](Array<const int64_t, 2> steps, Array<const int64_t, 1> slots, Array<const int64_t, 1> taps,
+         Array<const float, 1> numbers, Array<const std::uint64_t, 1> words, Array<const float, 2> inputs,
+         Array<float, 2> out) {
+        const RealSteps all = checked_steps(steps, slots, taps, numbers, words);
+        expect(inputs, "inputs", {size(inputs), slots.data()[0]});
+        expect(out, "out", {size(inputs), slots.data()[1]});
+        return run(nullptr, [&](Watch&) { return real_steps(all, matrix(inputs), matrix(out)); });
+      },
+      "steps"_a.noconvert(), "slots"_a.noconvert(), "taps"_a.noconvert(), "numbers"_a.noconvert(),
+      "words"_a.noconvert(), "inputs"_a.noconvert(), "out"_a.noconvert());
+}
+
 }  // namespace
 
 NB_MODULE(_kernels, module) {
@@ -601,6 +687,7 @@ NB_MODULE(_kernels, module) {
   bind_exact(module);
   bind_rows(module);
   bind_bits(module);
+  bind_real(module);
 }
 
 }  // namespace qpsbgd

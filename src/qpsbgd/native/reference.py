@@ -14,6 +14,7 @@ import numpy as np
 from qpsbgd.native.reference_bits import convolution_sums, dense_signs, dense_sums, scale_rows
 from qpsbgd.native.reference_exact import complete, decode, exhaust, fix_dominated
 from qpsbgd.native.reference_groups import Groups, anneal_groups, find_groups, tabu_groups
+from qpsbgd.native.reference_real import real_steps
 from qpsbgd.native.reference_sparse import (
     Rows,
     anneal_lanes,
@@ -354,6 +355,7 @@ __all__ = [
     "find_groups",
     "fix_dominated",
     "harvest",
+    "real_steps",
     "reduce",
     "relax",
     "round_down",

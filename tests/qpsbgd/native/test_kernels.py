@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from qpsbgd.native import NEVER, kernels, reference
+from qpsbgd.native.reference_real import Kind, RealStep
 
 TYPES = (np.float32, np.float64)
 
@@ -190,7 +191,58 @@ def bits_vectors():
     yield "convolution_sums", (images, kernel, high, wide, np.zeros((2, 18, 5, 5), np.int32))
 
 
-VECTORS = dict(itertools.chain(dense_vectors(), sparse_vectors(), group_vectors(), exact_vectors(), bits_vectors()))
+def real_vectors():
+    """Single steps, and two that share a slot; `numbers`, `taps` and `words` hold no more than is read."""
+    generator = np.random.default_rng(1)
+
+    def arguments(steps, slots, *, taps=(), weights=(), words=(), samples=3):
+        numbers = [generator.standard_normal(len(part)) for part in weights]
+        for step in steps:
+            step.behind = sum(map(len, numbers))
+            units = step.groups * -(-step.units // step.groups // 16) * 16
+            numbers += [] if step.kind == Kind.TRANSPOSE else [[-2, 3], generator.standard_normal(2 * units)]
+        return (
+            np.array([step.row() for step in steps]),
+            np.array(slots),
+            np.array(taps, np.int64),
+            np.concatenate([[], *numbers]).astype(np.float32),
+            np.array(words, np.uint64),
+            generator.standard_normal((samples, slots[0])).astype(np.float32),
+            np.zeros((samples, slots[1]), np.float32),
+        )
+
+    for units in (5, 16, 37):
+        for samples in (1, 2, 3, 4, 7, 70):
+            step = RealStep(Kind.SUMS, 0, 1, 1, 1, 70, 1, 1, units, direct=1)
+            panels = np.zeros(-(-units // 16) * 16 * 70)
+            yield (
+                f"real_steps dense {units} {samples}",
+                arguments([step], [70, units], weights=[panels], samples=samples),
+            )
+    down, across = [-1, 0, 1, 1, 2, 3, 3, 4, -1], [1, 0, 2, 1, -1, 3]
+    for kind, groups, channels, units in (
+        *((Kind.SUMS, 1, 1, 20), (Kind.SUMS, 1, 6, 20), (Kind.SUMS, 3, 6, 21)),
+        *(
+            (kind, 1, channels, channels)
+            for kind in (Kind.PER_CHANNEL, Kind.LARGEST, Kind.MEAN)
+            for channels in (5, 37)
+        ),
+    ):
+        for direct in (0, 1) if kind == Kind.MEAN else (0,):
+            step = RealStep(kind, 0, 1, 5, 4, channels, 3, 3, units, high=3, wide=2, groups=groups, direct=direct)
+            panels = groups * -(-units // groups // 16) * 16 * 6 * channels // groups
+            count = panels if kind == Kind.SUMS else 6 * channels if kind == Kind.PER_CHANNEL else 0
+            vectors = arguments([step], [20 * channels, 9 * units], taps=down + across, weights=[np.zeros(count)])
+            yield f"real_steps {kind.name} {groups} {channels} {direct}", vectors
+    turn = RealStep(Kind.TRANSPOSE, 0, 2, 5, 4, 1, 4, 5, 1)
+    add = RealStep(Kind.ADD, 0, 3, 1, 4, 5, 1, 4, 5, other=2)
+    scale = RealStep(Kind.SCALE, 3, 1, 1, 20, 1, 1, 20, 1)
+    yield "real_steps transpose add scale", arguments([turn, add, scale], [20, 20, 20, 20], samples=100)
+
+
+VECTORS = dict(
+    itertools.chain(dense_vectors(), sparse_vectors(), group_vectors(), exact_vectors(), bits_vectors(), real_vectors())
+)
 
 
 def run(module, name, arguments):
@@ -338,7 +390,7 @@ def broken(arguments):
 @pytest.mark.parametrize("name", VECTORS)
 def test_arrays_of_a_wrong_shape_or_type_are_refused(name):
     free = {"anneal": {3, 4}, "anneal_slices": {3}, "anneal_sparse": {3, 4}, "anneal_lanes": {3, 4}, "harvest": {3}}
-    free |= {"sweep_chip": {3}, "complete_reduced": {0}, "anneal_groups": {2, 3}}
+    free |= {"sweep_chip": {3}, "complete_reduced": {0}, "real_steps": {0}, "anneal_groups": {2, 3}}
     for place, arguments in broken(VECTORS[name]):
         if place not in free.get(name.split()[0], ()):
             with pytest.raises(ValueError, match=r"must|words"):
@@ -386,3 +438,41 @@ def test_rows_that_are_not_symmetric_cannot_write_outside():
         kernels.reduce(rows, np.zeros(n), NEVER)
     except ValueError as error:
         assert "symmetric" in str(error)
+
+
+@pytest.mark.parametrize("samples", [1, 3, 4])
+def test_signs_that_are_looked_up_give_the_sums_of_their_weights(samples):
+    signs = np.random.default_rng(1).random((80, 70)) < 0.5
+    panels = np.where(signs, 1, -1).reshape(5, 16, 70).transpose(0, 2, 1).ravel()
+    numbers = np.concatenate([panels, [-np.inf, np.inf], np.ones(80), np.zeros(80)]).astype(np.float32)
+    step = RealStep(Kind.SUMS, 0, 1, 1, 1, 70, 1, 1, 80, direct=1, words=0, behind=len(panels))
+    padded = np.zeros((80, 128), bool)
+    padded[:, :70] = signs
+    words = np.packbits(padded, axis=1, bitorder="little").view("<u8").astype(np.uint64).T.ravel()
+    inputs, out = np.random.default_rng(2).standard_normal((samples, 70)), np.zeros((samples, 80), np.float32)
+    given = [np.array([step.row()]), np.array([70, 80]), np.zeros(0, int), numbers, words]
+    assert kernels.real_steps(*given, inputs.astype(np.float32), out)
+    np.testing.assert_allclose(out, inputs @ np.where(signs, 1, -1).T, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_real_steps_say_whether_an_input_is_not_finite(value):
+    name = "real_steps dense 16 70"
+    arguments = [part.copy() for part in VECTORS[name]]
+    assert kernels.real_steps(*arguments)
+    arguments[5][-1, -1] = value
+    assert not kernels.real_steps(*arguments)
+
+
+FIELDS = list(RealStep(*range(9)).__dict__)
+
+
+@pytest.mark.parametrize("field", [field for field in FIELDS if field not in ("direct", "other", "words")])
+@pytest.mark.parametrize("name", ["real_steps SUMS 3 6 0", "real_steps PER_CHANNEL 1 37 0"])
+def test_steps_that_point_outside_are_refused(name, field):
+    for value in (-1, 2**20, 2**62):
+        steps, *rest = VECTORS[name]
+        step = RealStep.of(steps[0])
+        setattr(step, field, value)
+        with pytest.raises(ValueError, match="must"):
+            kernels.real_steps(np.array([step.row()]), *rest)

@@ -141,6 +141,13 @@ class Tied(nn.Module):
         self.head.weight = self.embedding.weight
 
 
+class Places(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.start, self.places = nn.Parameter(torch.zeros(1, 1, 4)), nn.Parameter(torch.zeros(1, 6, 4))
+        self.norm = nn.LayerNorm((3, 4))
+
+
 def hooked():
     layer = nn.Linear(4, 4)
     layer.register_forward_hook(lambda *_: None)
@@ -157,6 +164,8 @@ def hooked():
         (nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)), r"other \(ParametrizedLinear has no binary form\)"),
         (nn.utils.spectral_norm(nn.Linear(4, 4)), r"other \(its weight is computed from other parameters\)"),
         (hooked(), r"other \(it has hooks, which would be lost\)"),
+        (Places(), r"real-valued: other \(Places holds places itself\); name"),
+        (nn.Sequential(nn.LSTM(4, 4), nn.LSTM(4, 4)), r"other\.0, other\.1 \(LSTM has no binary form\)"),
         (Tied(), r"other\.head \(it shares its weight with another layer\)"),
     ],
 )
@@ -167,6 +176,20 @@ def test_what_cannot_be_converted_stays_and_is_named_unless_skipped(module, mess
     assert isinstance(converted["linear"], BinaryLinear)
     assert not any(name in ("other", "other.head") for name in binary_names(converted))
     assert binary_names(convert(model, skip=["other"])) == ["linear"]
+
+
+def test_linear_layers_of_transformers_and_torch_geometric_are_converted():
+    from torch_geometric.nn import Linear
+    from transformers.pytorch_utils import Conv1D
+
+    model, x = nn.Sequential(Conv1D(5, 4), Linear(5, 3, bias=False)), torch.randn(2, 4)
+    nn.init.normal_(model[0].bias)
+    converted = convert(model, gain=1.0)
+    assert binary_names(converted) == ["0", "1"]
+    signs = [sign(layer.weight.detach()) for layer in model]
+    torch.testing.assert_close(converted(x), (x @ signs[0] + model[0].bias) @ signs[1].T)
+    with pytest.raises(ValueError, match="no shape yet: 0"):
+        convert(nn.Sequential(Linear(-1, 3)))
 
 
 def test_lazy_layers_are_refused_until_they_have_a_shape():
@@ -181,6 +204,7 @@ def test_lazy_layers_are_refused_until_they_have_a_shape():
     ("model", "options", "message"),
     [
         (nn.Sequential(nn.ReLU()), {}, "nothing to convert"),
+        (nn.LSTM(2, 2), {}, r"stay real-valued: the model \(LSTM has no binary form\)"),
         (nn.Linear(2, 2), {"first": False}, "nothing to convert"),
         (nn.Linear(2, 2), {"skip": ["head"]}, "skip names modules that the model does not have: head"),
         (nn.Linear(2, 2), {"bits": 0}, "bits must be"),
@@ -214,7 +238,7 @@ def test_a_converted_network_is_trained():
     x = torch.randn(256, 16)
     target = (x[:, :8].sum(1) > x[:, 8:].sum(1)).long()
     model = convert(nn.Sequential(nn.Linear(16, 32), nn.Hardtanh(), nn.Linear(32, 2)))
-    optimizer = QPSBGD(model, lr=0.01)
+    optimizer = QPSBGD(model, lr=0.01, real=True)
     for _ in range(30):
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(x), target).backward()
