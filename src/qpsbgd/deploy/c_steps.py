@@ -345,7 +345,7 @@ def fixed_point(operation: Scale, number: int, before: Values, constants: Consta
 
 
 def _clip(operation: Clip, before: Values) -> str:
-    value, body = "in[k]", []
+    value, body = "in[k]", list[str]()
     for bound, sign in ((operation.low, "<"), (operation.high, ">")):
         if math.isfinite(bound):
             name = f"x{len(body)}"

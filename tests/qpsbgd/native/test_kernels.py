@@ -182,11 +182,18 @@ def real_vectors():
         for samples in (1, 2, 3, 4, 7, 70):
             step = RealStep(Kind.SUMS, 0, 1, 1, 1, 70, 1, 1, units, direct=1)
             panels = np.zeros(-(-units // 16) * 16 * 70)
-            yield f"real_steps dense {units} {samples}", arguments([step], [70, units], weights=[panels], samples=samples)
+            yield (
+                f"real_steps dense {units} {samples}",
+                arguments([step], [70, units], weights=[panels], samples=samples),
+            )
     down, across = [-1, 0, 1, 1, 2, 3, 3, 4, -1], [1, 0, 2, 1, -1, 3]
     for kind, groups, channels, units in (
         *((Kind.SUMS, 1, 1, 20), (Kind.SUMS, 1, 6, 20), (Kind.SUMS, 3, 6, 21)),
-        *((kind, 1, channels, channels) for kind in (Kind.PER_CHANNEL, Kind.LARGEST, Kind.MEAN) for channels in (5, 37)),
+        *(
+            (kind, 1, channels, channels)
+            for kind in (Kind.PER_CHANNEL, Kind.LARGEST, Kind.MEAN)
+            for channels in (5, 37)
+        ),
     ):
         for direct in (0, 1) if kind == Kind.MEAN else (0,):
             step = RealStep(kind, 0, 1, 5, 4, channels, 3, 3, units, high=3, wide=2, groups=groups, direct=direct)
