@@ -14,7 +14,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))  # for the modules beside this one, however it is run
 
 import numpy as np
-from deploy_tables import deployed_bytes, deployed_classes, deployed_times
+from deploy_tables import deployed_bytes, deployed_classes, deployed_times, times_faster
 from problem_tables import dense_problems, gpu_chains, graph_problems, problem_sizes, time_figure
 from reliability_tables import killed, noticed
 from scaling_tables import billion, measured_growth, ranks, sampled
@@ -270,12 +270,11 @@ def far():
 
 def deployed():
     found = results("deploy")
-    net, times = found["networks"][0], found["times"][0]
-    sizes, faster = net["bytes"], times["times_faster"]
+    sizes, faster = found["networks"][0]["bytes"], times_faster()
     return (
         f"784-512-512-10 with binary activations takes {sizes['packed'] / 1e3:.0f} KB instead of "
         f"{sizes['float32 parameters'] / 1e6:.1f} MB, without torch, as C99 or as ONNX; one image at a time it is "
-        f"{faster['torch, float32']:.1f} times faster than torch and {faster['onnxruntime, float32']:.1f} times faster "
+        f"{faster['torch']:.1f} times faster than torch and {faster['onnxruntime, float32']:.1f} times faster "
         "than onnxruntime with float32 weights, on one core."
     )
 

@@ -151,7 +151,7 @@ def _patches(step: RealStep, images: Array, taps: Array) -> tuple[Array, Array]:
 
 
 def _behind(step: RealStep, sums: Array, numbers: Array) -> Array:
-    """factor · sum + offset within the bounds."""
+    """Scaled sums within the bounds."""
     units = step.units // step.groups
     padded = -(-units // PANEL) * PANEL
     low, high = numbers[step.behind : step.behind + 2]
