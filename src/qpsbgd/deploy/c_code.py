@@ -92,6 +92,8 @@ class _Network:
         first = replace(Values.of("real", input_shape), type="int8_t" if self.integer else "float", name="input")
         self._values: dict[int, Values] = {0: first}
         stages = walk(operations, input_shape)
+        matrices = [one for one in stages if isinstance(one.operation, Dense) and len(one.after.shape) > 1]
+        self._by_rows = {source for one in matrices for source in one.sources}  # what dense layers take row by row
         fused: Operation | None = None
         for number, stage in enumerate(stages, 1):
             if stage.operation is fused:
@@ -117,9 +119,11 @@ class _Network:
         operation, number, result = stage.operation, len(self.functions) + 1, place if fused is None else place + 1
         inputs = tuple(self._values[source] for source in stage.sources)
         kind, before = "bits" if fused else stage.after.kind, inputs[0]
-        after = replace(Values.of(kind, stage.after.shape), type=_TYPES[kind])
-        if before.kind == "bits" and len(before.shape) > 1 and isinstance(operation, Dense):
-            raise ValueError(f"{operation} takes bits (features,) in C, got shape {before.shape}; use packed or ONNX")
+        rows = kind != "real" and (before.rows or place in self._by_rows)
+        after = replace(Values.of(kind, stage.after.shape, rows=rows), type=_TYPES[kind])
+        matrix = isinstance(operation, Dense) and len(before.shape) > 1
+        if before.kind == "bits" and before.rows != matrix and not isinstance(operation, Spins):
+            raise ValueError(f"{operation} takes bits in another order in C than they come in; use packed or ONNX")
         if isinstance(operation, Reshape):
             same = (before.channels, before.image) == (after.channels, after.image)
             if before.kind != "bits" or same or after.positions == 1:

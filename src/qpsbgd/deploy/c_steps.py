@@ -2,14 +2,15 @@
 
 Between steps, real numbers stand as (channels, positions); sums as (positions, channels); bits as (positions, words),
 where the channels of a position are the bits of its words. Flattened bits stay where they are: the weights behind them
-are put into their order instead.
+are put into their order instead. Bits and sums of a dense layer that is applied to every row of a matrix have the rows
+for positions and the features for channels.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -42,6 +43,7 @@ class Values:
         shape: Of one sample.
         channels: C of the layout.
         image: Height and width of the layout, which flattening bits does not change.
+        rows: Whether channels are the last dimension of the shape, and not the first.
         name: Of the C variable.
         type: In C.
     """
@@ -50,12 +52,15 @@ class Values:
     shape: Shape
     channels: int
     image: tuple[int, int]
+    rows: bool = False
     name: str = ""
     type: str = "float"
 
     @classmethod
-    def of(cls, kind: Kind, shape: Shape) -> Values:
+    def of(cls, kind: Kind, shape: Shape, *, rows: bool = False) -> Values:
         """Values of a shape; an image of more than two dimensions is one of many rows."""
+        if rows:
+            return cls(kind, shape, shape[-1], (1, math.prod(shape[:-1])), rows=True)
         *rest, width = (1, *shape[1:])
         return cls(kind, shape, math.prod(shape[:1]), (math.prod(rest), width))
 
@@ -63,6 +68,11 @@ class Values:
     def positions(self) -> int:
         """Pixels of the image."""
         return math.prod(self.image)
+
+    @property
+    def real_place(self) -> str:
+        """Where the real number of a position `at` and a channel `unit` stands."""
+        return f"at * {self.channels} + unit" if self.rows else f"unit * {self.positions} + at"
 
     def count(self, word: int) -> int:
         """Numbers, or words for bits."""
@@ -159,7 +169,7 @@ def step(operation: Operation, number: int, before: Values, after: Values, const
     """The statements that compute `out` from `in`."""
     match operation:
         case Sign():
-            return _sign(before, constants.word)
+            return _sign(after, constants.word)
         case Spins():
             return _spins(before, constants.word)
         case Scale():
@@ -245,9 +255,11 @@ def _dense_bits(
     operation: Dense, threshold: Threshold | None, number: int, before: Values, after: Values, constants: Constants
 ) -> str:
     signs = operation.weights.array[0]
-    ordered = signs.reshape(len(signs), before.channels, before.positions).transpose(0, 2, 1)
-    name, words = constants.array(f"weights{number}", ordered), before.count(constants.word)
-    setup, store, finish = _store(threshold, number, after, constants, at="")
+    rows = before.positions if before.rows else 1
+    ordered = signs.reshape(len(signs), before.channels, before.positions // rows).transpose(0, 2, 1)
+    name, words = constants.array(f"weights{number}", ordered), before.count(constants.word) // rows
+    setup, store, finish = _store(threshold, number, after, constants, at="at" if before.rows else "")
+    loops = [f"for (int32_t at = 0; at < {rows}; at++, in += {words})"] if before.rows else []
     body = [
         f"const word *row = {name} + unit * {words};",
         "int32_t differing = 0;",
@@ -256,7 +268,7 @@ def _dense_bits(
         f"const int32_t sum = {signs.shape[1]} - 2 * differing;",
         *store,
     ]
-    return nested([_over_units(after)], body, before=setup, after=finish)
+    return nested([*loops, _over_units(after)], body, before=setup, after=finish)
 
 
 def _window(window: Window, number: int, before: Values, constants: Constants) -> tuple[Shape, list[str], str]:
@@ -277,18 +289,17 @@ def _window(window: Window, number: int, before: Values, constants: Constants) -
     return size, loops, f"y * {before.image[1]} + x"
 
 
-def _sign(before: Values, word: int) -> str:
-    words, total = -(-before.channels // word), replace(before, kind="bits").count(word)
-    loops = [f"for (int32_t at = 0; at < {before.positions}; at++)", _over_units(before)]
-    value = f"in[unit * {before.positions} + at]"
-    body = [f"out[at * {words} + unit / {word}] |= (word)({value} >= 0) << (unit % {word});"]
+def _sign(after: Values, word: int) -> str:
+    words, total = -(-after.channels // word), after.count(word)
+    loops = [f"for (int32_t at = 0; at < {after.positions}; at++)", _over_units(after)]
+    body = [f"out[at * {words} + unit / {word}] |= (word)(in[{after.real_place}] >= 0) << (unit % {word});"]
     return nested(loops, body, before=_cleared(total))
 
 
 def _spins(before: Values, word: int) -> str:
     words = -(-before.channels // word)
     loops = [f"for (int32_t at = 0; at < {before.positions}; at++)", _over_units(before)]
-    return nested(loops, [f"out[unit * {before.positions} + at] = bit(in + at * {words}, unit) ? 1 : -1;"])
+    return nested(loops, [f"out[{before.real_place}] = bit(in + at * {words}, unit) ? 1 : -1;"])
 
 
 def repacked(before: Values, after: Values, word: int) -> str:
@@ -304,19 +315,20 @@ def repacked(before: Values, after: Values, word: int) -> str:
 
 
 def _scale(operation: Scale, number: int, before: Values, constants: Constants) -> str:
-    unit = f"at % {before.shape[-1]}" if operation.axis == -1 and len(before.shape) > 1 else "unit"
+    last = operation.axis == -1 and len(before.shape) > 1 and not before.rows
+    unit = f"at % {before.shape[-1]}" if last else "unit"
     factor, offset = (
         constants.array(f"{what}{number}", values) + (f"[{unit}]" if len(values) > 1 else "[0]")
         for what, values in (("factors", operation.factor), ("offsets", operation.offset))
     )
-    value = f"in[unit * {before.positions} + at]"
+    value = f"in[{before.real_place}]"
     if before.kind == "ints":
         value = f"(float)in[at * {before.channels} + unit]"
     loops = [
         f"for (int32_t unit = 0; unit < {before.channels}; unit++)",
         f"for (int32_t at = 0; at < {before.positions}; at++) {{",
     ]
-    return nested(loops, [f"out[unit * {before.positions} + at] = {factor} * {value} + {offset};"])
+    return nested(loops, [f"out[{before.real_place}] = {factor} * {value} + {offset};"])
 
 
 def fixed_point(operation: Scale, number: int, before: Values, constants: Constants) -> tuple[str, float]:

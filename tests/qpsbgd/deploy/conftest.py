@@ -194,13 +194,21 @@ ROWS_AS_IMAGES = {
         *(BinaryConv2d(2, 4, 3), SignActivation()),
     ],
 }
+ROWS = {
+    "rows of bits": lambda: [
+        *(SignActivation(), biased(BinaryLinear(12, 70, True)), nn.Hardtanh(), SignActivation()),
+        *(BinaryLinear(70, 33, gain=1), SignActivation()),
+    ],
+    "rows of bits, scaled": lambda: [SignActivation(), biased(BinaryLinear(12, 7, True)), nn.ReLU(), nn.Linear(7, 3)],
+}
 SHAPES = {
+    (2, 3, 12): ROWS,
     (70,): BINARY | REAL | ROWS_AS_IMAGES,
     (2, 6, 6): BINARY_IMAGES | REAL_IMAGES,
     (3, 12): LINES,
 }
 NETWORKS = {name: (shape, build) for shape, builds in SHAPES.items() for name, build in builds.items()}
-ROUNDED = {*REAL, *REAL_IMAGES, *LINES, *GRAPHS}
+ROUNDED = {"rows of bits, scaled", *REAL, *REAL_IMAGES, *LINES, *GRAPHS}
 """Networks with sums of real numbers, or a norm behind the last layer, which is folded."""
 
 
