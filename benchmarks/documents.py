@@ -14,7 +14,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))  # for the modules beside this one, however it is run
 
 import numpy as np
-from deploy_tables import deployed_bytes, deployed_classes, deployed_times
+from deploy_tables import deployed_bytes, deployed_classes, deployed_times, times_faster
 from problem_tables import dense_problems, gpu_chains, graph_problems, problem_sizes, time_figure
 from reliability_tables import killed, noticed
 from scaling_tables import billion, measured_growth, ranks, sampled
