@@ -234,7 +234,8 @@ def main():
     parser.add_argument("--join", action="store_true", help="the places are reports: write one for all of them")
     options = parser.parse_args()
     if options.join:
-        return join([json.loads(Path(place).read_text()) for place in options.places], options.out)
+        join([json.loads(Path(place).read_text()) for place in options.places], options.out)
+        return
     os.chdir(ROOT)
     work = Path(tempfile.mkdtemp())
     shutil.copytree(ROOT / "src", work / "src", ignore=shutil.ignore_patterns("__pycache__"))
