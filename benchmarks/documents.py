@@ -14,8 +14,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))  # for the modules beside this one, however it is run
 
 import numpy as np
-from deploy_tables import deployed_bytes, deployed_classes, deployed_times, times_faster
-from problem_tables import dense_problems, gpu_chains, graph_problems, problem_sizes, time_figure
+from deploy_tables import deployed_bytes, deployed_classes, deployed_times
+from problem_tables import constraint_problems, dense_problems, gpu_chains, graph_problems, problem_sizes, time_figure
 from reliability_tables import killed, noticed
 from scaling_tables import billion, measured_growth, ranks, sampled
 from tables import ROOT, enumerated, markdown, measured, results
@@ -348,6 +348,7 @@ DOCUMENTS = {
         *(layer, layer_inputs, exact, growth, busy, gpu),
         *(dense_problems, graph_problems, problem_sizes, gpu_chains),
     ),
+    "docs/qubo.md": (constraint_problems,),
     "docs/annealers.md": (cost, virtual, virtual_sizes),
     "docs/training.md": (winner, verdicts, remarks, scores, alone, left_out, step_cost, bits, default_rates),
     "docs/scaling.md": (measured_growth, sampled, billion, ranks),

@@ -61,6 +61,29 @@ def _mean(found, key):
     return (f"{np.mean(gaps):.2f}" if gaps else "–") + (f" (of {len(gaps)})" if 0 < len(gaps) < len(found) else "")
 
 
+def constraint_problems():
+    """Of every class, at two seconds: on how many instances a solver is as good as the best, its mean gap, and how many
+    answers keep all constraints."""
+    rows = results("constraints")["results"]
+    best = {}
+    for row in rows:
+        key = row["class"], row["instance"]
+        best[key] = min(best.get(key, np.inf), row["energy"], np.inf if row["optimum"] is None else row["optimum"])
+    rows = [row for row in rows if row["limit"] == 2]
+    solvers, body = list(dict.fromkeys(row["solver"] for row in rows)), []
+    for kind in sorted({row["class"] for row in rows}):
+        cells = []
+        for solver in solvers:
+            own = [row for row in rows if (row["class"], row["solver"]) == (kind, solver)]
+            known = np.array([best[row["class"], row["instance"]] for row in own])
+            above = np.array([row["energy"] for row in own]) - known
+            gap = 100 * np.mean(above / np.maximum(1, np.abs(known)))
+            equal = int((above <= 1e-9 * np.maximum(1, np.abs(known))).sum())
+            cells.append(f"{equal} of {len(own)}, {gap:.2g} %, {sum(row['feasible'] for row in own)} valid")
+        body.append([kind, *cells])
+    return markdown(["class", *solvers], body)
+
+
 def problem_sizes():
     body = [
         [

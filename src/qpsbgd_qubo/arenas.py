@@ -109,7 +109,7 @@ class SparseArena(Arena):
 
     begins_long = True
 
-    def __init__(self, model: SparseModel) -> None:
+    def __init__(self, model: SparseModel, stop: Array = NEVER) -> None:
         self.model, self.linear, self.typical = model, model.linear, model.typical
         n = len(model.linear)
         degree = model.num_entries / n
@@ -118,7 +118,7 @@ class SparseArena(Arena):
         self.moves_per_sweep = n * (20 + 3 * degree) / (50 + (degree + 2) * self.block + n / self.block)
         self.one_by_one = n + model.num_entries > TOO_MANY
         self.fixed_sweeps = 0.0 if self.one_by_one else 30.0  # measured, too: most of it puts the chains together
-        self.groups = Groups.of(model.rows, model.linear)
+        self.groups = Groups.of(model.rows, model.linear, stop)
         self.group_sweeps = 1 + degree / 25  # 50 ns and more per spin
 
     def annealed(  # noqa: D102

@@ -20,8 +20,8 @@ TENURES = (5, 10, 20, 40, 80)
 """Moves for which a tabu search leaves a spin down, one drawn per search: which is best differs from problem to problem."""
 MOVES_PER_SWEEP = 25
 """Tabu moves that take about as long as a sweep."""
-DENSE_UP_TO = 2048
-"""Spins of a problem with a full matrix up to which groups are looked for: what takes about a millisecond per 100."""
+DENSE_UP_TO, SAMPLE, TRIED = 2048, 16, 4
+"""Spins of a problem with a full matrix up to which groups are looked for; rows, and values of each, tried first."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,9 +37,9 @@ class Groups:
     bases: Array
 
     @classmethod
-    def of(cls, rows: Any, linear: Array) -> Groups | None:
-        """The groups of a problem in compressed rows; None if there are none."""
-        begins, members, bases = kernels.find_groups(rows, linear, NEVER)
+    def of(cls, rows: Any, linear: Array, stop: Array = NEVER) -> Groups | None:
+        """The groups of a problem in compressed rows; None if there are none, or `stop` is set before they are found."""
+        begins, members, bases = kernels.find_groups(rows, linear, stop)
         if not bases:
             return None
         of = np.full(len(linear), -1)
@@ -49,8 +49,7 @@ class Groups:
     @classmethod
     def of_dense(cls, couplings: Array, linear: Array) -> Groups | None:
         """The groups of a problem with a matrix of couplings (n, n), zero on the diagonal."""
-        n = len(linear)
-        if n > DENSE_UP_TO or not linear.any():
+        if len(linear) > DENSE_UP_TO or not linear.any() or not _likely(couplings):
             return None
         where = couplings != 0
         indptr = np.concatenate([[0], where.sum(1).cumsum()])
@@ -96,3 +95,20 @@ class Groups:
         state, tenure = int(generator.integers(1, 2**63, dtype=np.uint64)), int(generator.choice(TENURES))
         kernels.tabu_groups(self.kernel, found, MOVES_PER_SWEEP * sweeps, tenure, state, stop)
         return found
+
+
+def _likely(couplings: Array) -> bool:
+    """Whether most of some rows have equal couplings to spins that are so coupled, too: cheaper than looking at all."""
+    rows = np.linspace(0, len(couplings) - 1, min(len(couplings), SAMPLE)).astype(int)
+
+    def grouped(row: Array) -> bool:
+        unit = max(float(row.max()), np.finfo(float).tiny)
+        scaled = np.round(row / unit, 9)  # equal up to rounding
+        values, counts = np.unique(scaled[scaled > 0], return_counts=True)
+        for value in values[counts > 1][: -TRIED - 1 : -1]:
+            near = np.flatnonzero(scaled == value)
+            if (np.round(couplings[np.ix_(near, near)] / unit, 9) == value).any():
+                return True
+        return False
+
+    return 2 * sum(grouped(couplings[i]) for i in rows) >= len(rows)

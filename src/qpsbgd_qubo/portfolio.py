@@ -41,6 +41,8 @@ ROUNDS = 20
 class Portfolio(ModelSolver):
     """Annealing, reheating, tabu moves and crossings of the best answers, on all threads; more of what works.
 
+    Where couplings show groups of which exactly one spin shall be +1, most moves keep to these; sums of numbers and
+    knapsacks are seen, too (`groups.py`, `sums.py`).
     Sparse problems are first reduced by the spins that follow from others, and never made dense; of up to 16 spins,
     all values are tried. The time includes everything. Several columns share the time, and the threads.
 
@@ -124,7 +126,7 @@ class _SparseProblem(_Problem):
 
     def prepared(self, stop: Array) -> tuple[Arena | None, Callable[[Array], Array]]:
         reduction = Reduction.of(self.model, stop)
-        return SparseArena(reduction.core) if reduction.core else None, reduction.completed
+        return SparseArena(reduction.core, stop) if reduction.core else None, reduction.completed
 
 
 class _DenseProblem(_Problem):

@@ -384,7 +384,7 @@ void bind_groups(nb::module_& module) {
             const int64_t count = size(begins) - 1, n = rows.size();
             expect(linear, "linear", {n});
             expect(rows.ascend(), "indices must ascend in every row");
-            expect(count >= 1 && begins.data()[0] == 0 && begins.data()[count] == size(members), 
+            expect(count >= 1 && begins.data()[0] == 0 && begins.data()[count] == size(members),
                    "begins must ascend from 0 to the number of members");
             for (int64_t g = 0; g < count; ++g) {
               expect(begins.data()[g] < begins.data()[g + 1], "begins must ascend from 0 to the number of members");
@@ -401,7 +401,8 @@ void bind_groups(nb::module_& module) {
             const nb::gil_scoped_release free;
             new (self) Groups(rows, linear.data(), std::move(groups));
           },
-          "rows"_a, "linear"_a.noconvert(), "begins"_a.noconvert(), "members"_a.noconvert(), "bases"_a)
+          "rows"_a, "linear"_a.noconvert(), "begins"_a.noconvert(), "members"_a.noconvert(), "bases"_a,
+          nb::keep_alive<1, 2>())
       .def_prop_ro("scale", &Groups::scale);
 
   module.def(

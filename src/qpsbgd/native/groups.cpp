@@ -1,3 +1,4 @@
+// Groups in the couplings of a problem, annealing of chains that keep them, and tabu moves.
 #include "groups.hpp"
 
 #include <algorithm>

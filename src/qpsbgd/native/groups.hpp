@@ -20,7 +20,7 @@ struct FoundGroups {
 // Cliques of equal couplings J > 0 that are "exactly one" by their fields; none unless the bases hold half the spins.
 FoundGroups find_groups(const Rows& rows, const double* linear, Watch& watch);
 
-// A problem and its groups, made ready for moves.
+// A problem and its groups, made ready for moves. The rows must outlive it.
 class Groups {
  public:
   Groups(const Rows& rows, const double* linear, FoundGroups groups);
@@ -42,7 +42,7 @@ class Groups {
   double coupling(std::int64_t i, std::int64_t j) const;
   std::int32_t partner(std::int64_t spin, std::int32_t base) const;
 
-  Rows rows_;
+  const Rows& rows_;
   std::vector<double> linear_, matrix_;
   bool dense_ = false;  // whether flips go over whole rows of the matrix
   FoundGroups groups_;
