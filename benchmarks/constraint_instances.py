@@ -1,8 +1,8 @@
-"""Problems with constraints as QUBOs, as people write them: a cost plus penalties; the same name gives the same problem.
+"""Problems with constraints as QUBOs, as people write them: a cost plus penalties; the same name, the same problem.
 
-Bits are spins: +1 is 1. The published data are the flows of Nugent, Vollmann and Ruml (1968), `nug20` in QAPLIB, and the
-distances of Grötschel's 21 cities, `gr21` in TSPLIB, with their published optima. All else is drawn at random here.
-Penalties are the smallest round ones for which the optimum keeps all constraints.
+Bits are spins: +1 is 1. The published data are the flows of Nugent, Vollmann and Ruml (1968), `nug20` in QAPLIB, and
+the distances of Grötschel's 21 cities, `gr21` in TSPLIB, with their published optima. All else is drawn at random here.
+Penalties of assignments and tours are large enough that the optimum keeps all constraints.
 """
 
 import functools
@@ -193,16 +193,22 @@ def sudoku(size, clues):
     """A square of size² × size² digits, of which some are given and those that cannot be are left out."""
     n, generator = size * size, np.random.default_rng([size, clues, 11])
     rows, cols = np.divmod(np.arange(n * n), n)
-    mixed = [(generator.permutation(size)[:, None] * size + generator.permuted(np.tile(np.arange(size), (size, 1)), axis=1))
-             for _ in range(2)]
+    mixed = [
+        (generator.permutation(size)[:, None] * size + generator.permuted(np.tile(np.arange(size), (size, 1)), axis=1))
+        for _ in range(2)
+    ]
     base = (size * (np.arange(n) % size) + np.arange(n) // size)[:, None] + np.arange(n)
     full = generator.permutation(n)[(base % n)[np.ix_(mixed[0].ravel(), mixed[1].ravel())]].ravel()
     blocks = rows // size * size + cols // size
     given = generator.permutation(n * n)[:clues]
     open_cells = np.setdiff1d(np.arange(n * n), given)
     taken = {(name, lines[cell], full[cell]) for name, lines in _lines(rows, cols, blocks) for cell in given}
-    bits = [(cell, digit) for cell in open_cells for digit in range(n)
-            if not any((name, lines[cell], digit) in taken for name, lines in _lines(rows, cols, blocks))]
+    bits = [
+        (cell, digit)
+        for cell in open_cells
+        for digit in range(n)
+        if not any((name, lines[cell], digit) in taken for name, lines in _lines(rows, cols, blocks))
+    ]
     groups = {}
     for bit, (cell, digit) in enumerate(bits):
         groups.setdefault(("cell", cell), []).append(bit)
@@ -277,7 +283,9 @@ CLASSES = {
         f"{n} items to {largest}": part(knapsack, n, largest)
         for n, largest in ((30, 50), (50, 100), (100, 1000), (200, 100), (60, 1_000_000))
     },
-    "partition": {f"{n} numbers, {bits} bits": part(partition, n, bits) for n, bits in ((30, 20), (60, 16), (100, 20), (200, 18))},
+    "partition": {
+        f"{n} numbers, {bits} bits": part(partition, n, bits) for n, bits in ((30, 20), (60, 16), (100, 20), (200, 18))
+    },
     "max-cut": {
         "random 800, degree 48": part(control, instances.random_graph, 800, 47.94),
         "torus ±1 2000": part(control, instances.toroidal_grid, 100, 20),

@@ -297,11 +297,11 @@ def same_groups(rows, linear):
 
 @pytest.mark.parametrize("n", [3, 5, 7])
 def test_the_compiled_search_for_groups_finds_what_the_reference_finds(n):
-    begins, members, bases = same_groups(*assignment(n, seed=n))
+    begins, members, bases = same_groups(*assignment(n, 2, seed=n))
     assert bases == n
     assert (np.diff(begins) == n).sum() == 2 * n  # rows and columns
     assert np.array_equal(members[: n * n], np.arange(n * n))
-    rows, linear = assignment(n, seed=n)
+    rows, linear = assignment(n, 2, seed=n)
     scales = [one.Groups(one.Rows(*rows), linear, begins, members, bases).scale for one in (kernels, reference)]
     assert scales[0] == pytest.approx(scales[1])
     assert scales[0] > 0
