@@ -191,7 +191,6 @@ def binarize_figure():
         axes.set_ylabel(unit[subject.measure], fontsize=8.5)
         axes.tick_params(labelsize=8)
     handles = figure.axes[0].get_legend_handles_labels()
-    figure.legend(
-        *handles, loc="outside lower center", ncols=len(LOOKS), frameon=False, fontsize=8.5, title="hollow: two bits"
-    )
+    options = {"ncols": len(LOOKS), "frameon": False, "fontsize": 8.5, "title_fontsize": 8.5}
+    figure.legend(*handles, loc="outside lower center", title="one bit; hollow: two bits", **options)
     return figure
