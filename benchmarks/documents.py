@@ -14,13 +14,21 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))  # for the modules beside this one, however it is run
 
 import numpy as np
+from binarize_tables import (
+    binarize_figure,
+    binarized,
+    binarized_claims,
+    binarized_sizes,
+    distilled_sentences,
+    fine_tuned,
+    sentence_bits,
+)
 from deploy_tables import deployed_bytes, deployed_classes, deployed_times
 from problem_tables import constraint_problems, dense_problems, gpu_chains, graph_problems, problem_sizes, time_figure
 from reliability_tables import killed, noticed
 from scaling_tables import billion, measured_growth, ranks, sampled
-from tables import ROOT, enumerated, markdown, measured, results
+from tables import ROOT, markdown, measured, results
 from training_tables import (
-    NAMES,
     alone,
     bits,
     default_rates,
@@ -358,6 +366,10 @@ DOCUMENTS = {
     "docs/frameworks.md": (real_rates,),
     "docs/networks.md": (text_model,),
     "docs/released.md": (released,),
+    "docs/binarize.md": (
+        *(binarized, binarized_claims, binarized_sizes),
+        *(fine_tuned, sentence_bits, distilled_sentences),
+    ),
 }
 """What stands between `<!-- name -->` and `<!-- end -->` in these, by the functions that make it."""
 
@@ -419,6 +431,7 @@ def pictures():
     found["vectors.svg"] = svg(vectors_figure, name="vectors").encode()
     found["held_out.svg"] = svg(partial(training_figure, held_out=True), name="held_out").encode()
     found["time_to_target.svg"] = svg(time_figure, name="time_to_target").encode()
+    found["binarize.svg"] = svg(binarize_figure, name="binarize").encode()
     found["chip.svg"] = figure_svg(chip(), name="chip").encode()
     found["verdicts.svg"] = picture(summaries()).encode()
     linked = {name for path in (ROOT / "docs").rglob("*.md") for name in LINK.findall(path.read_text(encoding="utf-8"))}
