@@ -1,4 +1,4 @@
-"""The tables of docs/deployment.md, from deploy.json."""
+"""The tables of docs/deployment.md, from deploy.json and runtime.json."""
 
 from tables import enumerated, markdown, results
 
@@ -42,4 +42,20 @@ def deployed_times():
         f"cores was {loads} before the measurements; programs take turns, so that it hits all of them. "
         "All run on one thread, except the products of real numbers in a packed model, which numpy's BLAS may spread "
         "over several: on a loaded machine its threads get in each other's way."
+    )
+
+
+def runtime_figures():
+    """One sentence on what the runtime takes, and how soon it answers."""
+    found = results("runtime")
+    sizes, first = found["bytes"], found["first_answer"]
+    seconds = {
+        case: f"{times['wall_s']:.2f} s ({times['cpu_s']:.2f} s of processor time)" for case, times in first.items()
+    }
+    return (
+        f"The wheel has {sizes['wheel'] / 1e6:.1f} MB; unpacked, with safetensors, it takes "
+        f"{sizes['beside numpy'] / 1e6:.1f} MB beside numpy. From the start of Python to the first answer of a packed "
+        f"784-512-512-10 it takes {seconds['runtime']}, of which Python and numpy alone are {seconds['numpy alone']}; "
+        f"with torch it is {seconds['torch and qpsbgd']}. The load was {found['load']:.1f} on this machine "
+        "(`benchmarks/runtime.py`)."
     )

@@ -14,7 +14,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))  # for the modules beside this one, however it is run
 
 import numpy as np
-from deploy_tables import deployed_bytes, deployed_classes, deployed_times
+from deploy_tables import deployed_bytes, deployed_classes, deployed_times, runtime_figures
 from problem_tables import dense_problems, gpu_chains, graph_problems, problem_sizes, time_figure
 from reliability_tables import killed, noticed
 from scaling_tables import billion, measured_growth, ranks, sampled
@@ -315,7 +315,7 @@ DOCUMENTS = {
     "docs/annealers.md": (cost, virtual, virtual_sizes),
     "docs/training.md": (winner, verdicts, remarks, scores, alone, left_out, step_cost, bits, default_rates),
     "docs/scaling.md": (measured_growth, sampled, billion, ranks),
-    "docs/deployment.md": (deployed_classes, deployed_times, deployed_bytes),
+    "docs/deployment.md": (deployed_classes, runtime_figures, deployed_times, deployed_bytes),
     "docs/reliability.md": (killed, noticed),
 }
 """What stands between `<!-- name -->` and `<!-- end -->` in these, by the functions that make it."""
