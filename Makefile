@@ -63,3 +63,4 @@ bench: install ## Measure the CPU figures in docs/ (QPSBGD_DATA: folder with mni
 release: check docs test-all ## Build what a release uploads into dist/; CONTRIBUTING.md has the steps around it
 	rm -rf dist
 	$(BIN)/python -m build --no-isolation
+	$(BIN)/python -m build --no-isolation --outdir dist runtime

@@ -23,7 +23,7 @@ from binarize_tables import (
     fine_tuned,
     sentence_bits,
 )
-from deploy_tables import deployed_bytes, deployed_classes, deployed_times
+from deploy_tables import deployed_bytes, deployed_classes, deployed_times, runtime_figures
 from problem_tables import constraint_problems, dense_problems, gpu_chains, graph_problems, problem_sizes, time_figure
 from reliability_tables import killed, noticed
 from scaling_tables import billion, measured_growth, ranks, sampled
@@ -360,7 +360,7 @@ DOCUMENTS = {
     "docs/annealers.md": (cost, virtual, virtual_sizes),
     "docs/training.md": (winner, verdicts, remarks, scores, alone, left_out, step_cost, bits, default_rates),
     "docs/scaling.md": (measured_growth, sampled, billion, ranks),
-    "docs/deployment.md": (deployed_classes, deployed_times, deployed_bytes),
+    "docs/deployment.md": (deployed_classes, runtime_figures, deployed_times, deployed_bytes),
     "docs/reliability.md": (killed, noticed),
     "docs/estimators.md": (estimators,),
     "docs/frameworks.md": (real_rates,),
