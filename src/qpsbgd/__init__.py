@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from qpsbgd.binarization import binarize
     from qpsbgd.nn import summary
     from qpsbgd.optim import (
         QPSBGD,
@@ -31,6 +32,7 @@ __all__ = [
     "ProxQuant",
     "TensorBoard",
     "__version__",
+    "binarize",
     "check_claimed",
     "minimize",
     "real_optimizer",
@@ -38,13 +40,14 @@ __all__ = [
 ]
 
 
-_PACKAGES = ("analysis", "deploy", "nn", "optim", "qubo", "solvers", "testing")
+_PACKAGES = ("analysis", "binarization", "deploy", "nn", "optim", "qubo", "solvers", "testing")
 
 
 def __getattr__(name: str) -> Any:
     # Not at the top: the command line must set OpenMP's wait policy before torch is loaded.
     if name in __all__:
-        return getattr(import_module("qpsbgd.nn" if name == "summary" else "qpsbgd.optim"), name)
+        homes = {"summary": "qpsbgd.nn", "binarize": "qpsbgd.binarization"}
+        return getattr(import_module(homes.get(name, "qpsbgd.optim")), name)
     if name in _PACKAGES:
         return import_module(f"qpsbgd.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,5 +1,6 @@
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 
@@ -312,13 +313,26 @@ def test_without_scikit_learn_the_line_to_install_is_told():
     assert 'pip install "qpsbgd[sklearn]"' in done.stderr.splitlines()[-1]
 
 
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
+def test_the_c_code_of_a_classifier_predicts_the_same(tmp_path):
+    X, y = IRIS
+    model = QPSBGDClassifier(**SMALL).fit(X, y)
+    source = model.to_c(tmp_path, name="net")
+    files = [path for path in source.files if path.suffix == ".c"]
+    subprocess.run(["gcc", "-std=c99", *files, "-o", tmp_path / "net", "-lm"], check=True)
+    rows = "\n".join(" ".join(f"{value:.9g}" for value in row) for row in X)
+    done = subprocess.run([tmp_path / "net"], input=rows, capture_output=True, text=True, check=True)
+    classes = model.classes_[[int(line.split(":")[0]) for line in done.stdout.splitlines()]]
+    assert (classes == model.predict(X)).mean() > 0.99
+
+
 @both
 def test_a_packed_network_predicts_the_same(kind, data, tmp_path):
     from qpsbgd import deploy
 
     X, y = data
     model = kind(**SMALL).fit(X, y)
-    model.to_packed(tmp_path / "model.qpsbgd")
+    model.pack(tmp_path / "model.qpsbgd")
     outputs = np.asarray(deploy.load_packed(tmp_path / "model.qpsbgd")(X.astype(np.float32)))
     if kind is QPSBGDClassifier:
         assert (model.classes_[outputs.argmax(1)] == model.predict(X)).mean() > 0.99

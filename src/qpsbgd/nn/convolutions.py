@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, get_args
 import torch.nn.functional as F
 from torch import Tensor
 
-from qpsbgd.nn.layers import BinaryLayer, Gain
+from qpsbgd.nn.layers import BinaryLayer, Gain, Scale
 
 PaddingMode = Literal["zeros", "reflect", "replicate", "circular"]
 
@@ -31,6 +31,7 @@ class BinaryConvNd(BinaryLayer):
         padding_mode: "zeros", "reflect", "replicate" or "circular".
         gain: "fan_in" for 1/√n, or a number.
         bits: Planes of binary weights, 1 to 8.
+        scale: "learned" for a trained scale per output and bit.
     """
 
     dimensions: ClassVar[int]
@@ -50,6 +51,7 @@ class BinaryConvNd(BinaryLayer):
         *,
         gain: Gain = "fan_in",
         bits: int = 1,
+        scale: Scale = None,
         device: Any = None,
         dtype: Any = None,
     ) -> None:
@@ -62,7 +64,8 @@ class BinaryConvNd(BinaryLayer):
             raise ValueError(f"padding_mode must be one of {', '.join(get_args(PaddingMode))}, got {padding_mode!r}")
         kernel = self._sizes(kernel_size, "kernel_size", least=1)
         shape = (out_channels, in_channels // groups, *kernel)
-        super().__init__(shape, gain=gain, bias=bias, groups=groups, bits=bits, device=device, dtype=dtype)
+        options: dict[str, Any] = {"device": device, "dtype": dtype, "groups": groups, "bits": bits, "scale": scale}
+        super().__init__(shape, gain=gain, bias=bias, **options)
         self.in_channels, self.out_channels, self.kernel_size = in_channels, out_channels, kernel
         self.stride = self._sizes(stride, "stride", least=1)
         self.dilation = self._sizes(dilation, "dilation", least=1)
@@ -134,6 +137,9 @@ class BinaryConvNd(BinaryLayer):
     def _add_bias(self, output: Tensor, bias: Tensor) -> Tensor:
         return output + bias.reshape(-1, *(1,) * self.dimensions)
 
+    def _scaled(self, x: Tensor, factors: Tensor) -> Tensor:
+        return x * factors.reshape(-1, *(1,) * self.dimensions)
+
     def extra_repr(self) -> str:
         """The arguments that make this layer, for `repr`."""
         unusual = {
@@ -142,6 +148,7 @@ class BinaryConvNd(BinaryLayer):
                 ("groups", self.groups, 1),
                 ("padding_mode", self.padding_mode, "zeros"),
                 ("bits", self.bits, 1),
+                ("scale", None if self.scale is None else "learned", None),
             )
             if value != usual
         }

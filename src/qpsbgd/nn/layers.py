@@ -19,6 +19,8 @@ from qpsbgd.nn.tape import Tape
 
 Gain = float | Literal["fan_in"]
 """Constant factor on a layer's output; "fan_in" is 1/√n for n inputs."""
+Scale = Literal["learned"] | None
+"""Whether a layer has a trained scale per output and bit."""
 
 
 def sign(latent: Tensor) -> Tensor:
@@ -35,18 +37,24 @@ class BinaryLayer(nn.Module, ABC):
     """A layer R = gain · X W + bias with W = sign(`weight`), seen as rows X (B, n) and columns of W (n, m).
 
     `weight` holds the real latent weights; its first dimension is the output unit, as in torch's own layers.
-    The optimisers keep them within [−1, 1]. The bias is real-valued and belongs to an ordinary optimiser.
+    The optimisers bound them (`clip`): QP-SBGD at twice their initial range by default, others at ±1. The bias is
+    real-valued and belongs to an ordinary optimiser.
 
     With several bits the weights are Σ_b c_b · sign(Ω_b), and the planes Ω_b are the second dimension of `weight`.
     X then holds the inputs once per plane, times c_b, so that the layer is one of bits · n binary weights per column.
     With several groups, every group is a layer of its own, with its share of the columns of X and of the output units:
     the columns of X come in the order (group, bit, input).
 
+    With `scale="learned"` the factors c_b are parameters of their own for every output unit, and a layer may also have a
+    factor per input, which multiplies x before anything else: R_j = gain · Σ_b scale_jb · sign(Ω_jb)ᵀ (input_scale ∘ x).
+
     Attributes:
         gain: Constant factor on the output. It folds into the threshold of the activation that follows.
         groups: Parts of the inputs and outputs that are not connected to each other.
         bits: Planes of binary weights.
         coefficients: c_b ~ 2^(bits−1−b) with Σ c_b² = 1, so that weights have variance one at any number of bits.
+        scale: What stands for them in a layer with learned scales, (m, bits); real-valued, like the bias.
+        input_scale: A constant factor per input or input channel, or None.
         latent_forward: Train with the real weights in the forward pass, as ProxQuant does; evaluation always
             uses the binary ones.
         tape: Where the layer records its inputs and output gradients for an optimiser, in training mode only.
@@ -54,6 +62,8 @@ class BinaryLayer(nn.Module, ABC):
 
     weight: nn.Parameter
     bias: nn.Parameter | None
+    scale: nn.Parameter | None
+    input_scale: Tensor | None
 
     def __init__(
         self,
@@ -65,6 +75,7 @@ class BinaryLayer(nn.Module, ABC):
         dtype: Any,
         groups: int = 1,
         bits: int = 1,
+        scale: Scale = None,
     ) -> None:
         super().__init__()
         if min(weight_shape) < 1:
@@ -73,6 +84,8 @@ class BinaryLayer(nn.Module, ABC):
             raise TypeError(f"bias must be True or False, got {bias!r}; the gain is a keyword: gain={bias!r}")
         if not isinstance(bits, int) or isinstance(bits, bool) or not 1 <= bits <= 8:
             raise ValueError(f"bits must be a whole number from 1 to 8, got {bits!r}")
+        if scale not in (None, "learned"):
+            raise ValueError(f'scale must be None or "learned", got {scale!r}')
         out_units, *rest = weight_shape
         self.gain = _gain_value(gain, math.prod(rest))
         self.groups, self.bits = groups, bits
@@ -86,6 +99,11 @@ class BinaryLayer(nn.Module, ABC):
             self.bias = nn.Parameter(torch.zeros(out_units, device=device, dtype=dtype))
         else:
             self.register_parameter("bias", None)
+        if scale is None:
+            self.register_parameter("scale", None)
+        else:
+            self.scale = nn.Parameter(torch.empty(out_units, bits, device=device, dtype=dtype))
+        self.register_buffer("input_scale", None)
         self.reset_parameters()
         _LAYERS.add(self)
 
@@ -96,8 +114,11 @@ class BinaryLayer(nn.Module, ABC):
         return math.sqrt(1.5 / (fan_in + len(self.weight) // self.groups))
 
     def reset_parameters(self) -> None:
-        """Draw latent weights uniformly within ±`initial_bound`; the bias becomes zero."""
+        """Draw latent weights uniformly within ±`initial_bound`; the bias becomes zero, scales the coefficients."""
         nn.init.uniform_(self.weight, -self.initial_bound, self.initial_bound)
+        if self.scale is not None:
+            with torch.no_grad():
+                self.scale.copy_(self.scale.new_tensor(self.coefficients))
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
@@ -109,7 +130,7 @@ class BinaryLayer(nn.Module, ABC):
     @property
     def quantized_weight(self) -> Tensor:
         """The weights that the layer computes with, Σ_b c_b · sign(Ω_b), in the shape of torch's own layer."""
-        return self._combined(self.binary_weight)
+        return self._combined(self.binary_weight).detach()
 
     def forward(self, x: Tensor) -> Tensor:
         """R for inputs x, recorded on the tape if there is one."""
@@ -121,6 +142,8 @@ class BinaryLayer(nn.Module, ABC):
                 f"{type(self).__name__} does not accept nested tensors; build nn.TransformerEncoder "
                 "with enable_nested_tensor=False"
             )
+        if self.input_scale is not None:
+            x = self._scaled(x, self.input_scale)
         planes = self.weight if self.latent_forward and self.training else sign(self.weight)
         output = self.gain * self._map(x, self._combined(planes))
         if self.bias is not None:
@@ -176,6 +199,9 @@ class BinaryLayer(nn.Module, ABC):
 
     def _combined(self, planes: Tensor) -> Tensor:
         """Σ_b c_b · Ω_b, without the dimension of the bits."""
+        if self.scale is not None:
+            whole = planes.reshape(len(planes), self.bits, *self._kernel_shape)
+            return (self.scale.reshape(*self.scale.shape, *(1,) * len(self._kernel_shape)) * whole).sum(1)
         if self.bits == 1:
             return planes
         scaled = [c * plane for c, plane in zip(self.coefficients, planes.unbind(1), strict=True)]
@@ -186,7 +212,19 @@ class BinaryLayer(nn.Module, ABC):
         if self.bits == 1:
             return rows
         grouped = rows.reshape(len(rows), self.groups, rows.shape[1] // self.groups)
-        return torch.stack([c * grouped for c in self.coefficients], dim=2).flatten(1)
+        # All outputs share their rows: planes with scales of their own count by the root mean square of these.
+        scale = None if self.scale is None else self.scale.detach().square().mean(0).sqrt().to(rows)
+        return torch.stack([c * grouped for c in (self.coefficients if scale is None else scale)], dim=2).flatten(1)
+
+    @property
+    def _kernel_shape(self) -> tuple[int, ...]:
+        """The shape of one output unit's weights, without the bits."""
+        shape = tuple(self.weight.shape[1:])
+        return shape if self.bits == 1 else shape[1:]
+
+    @abstractmethod
+    def _scaled(self, x: Tensor, factors: Tensor) -> Tensor:
+        """The inputs times one factor each."""
 
     def __getstate__(self) -> dict[str, Any]:
         # A copied or pickled layer is not recorded; a copied optimiser attaches its own tapes (see optim/).
@@ -235,6 +273,7 @@ class BinaryLinear(BinaryLayer):
         gain: "fan_in" for 1/√n, which keeps deep nets out of saturation, or a number; the paper uses 1.
         bias: Add a real bias, to be trained by an ordinary optimiser.
         bits: Planes of binary weights, 1 to 8.
+        scale: "learned" for a trained scale per output and bit.
     """
 
     def __init__(
@@ -245,10 +284,12 @@ class BinaryLinear(BinaryLayer):
         *,
         gain: Gain = "fan_in",
         bits: int = 1,
+        scale: Scale = None,
         device: Any = None,
         dtype: Any = None,
     ) -> None:
-        super().__init__((out_features, in_features), gain=gain, bias=bias, bits=bits, device=device, dtype=dtype)
+        shape = (out_features, in_features)
+        super().__init__(shape, gain=gain, bias=bias, bits=bits, scale=scale, device=device, dtype=dtype)
         self.in_features, self.out_features = in_features, out_features
 
     def input_rows(self, x: Tensor, at: Tensor | None = None) -> Tensor:
@@ -267,10 +308,15 @@ class BinaryLinear(BinaryLayer):
     def _add_bias(self, output: Tensor, bias: Tensor) -> Tensor:
         return output + bias
 
+    def _scaled(self, x: Tensor, factors: Tensor) -> Tensor:
+        return x * factors
+
     def extra_repr(self) -> str:
         """The arguments that make this layer, for `repr`."""
         bits = "" if self.bits == 1 else f", bits={self.bits}"
-        return f"{self.in_features}, {self.out_features}, gain={self.gain:.4g}, bias={self.bias is not None}{bits}"
+        scale = "" if self.scale is None else ", scale='learned'"
+        bias = self.bias is not None
+        return f"{self.in_features}, {self.out_features}, gain={self.gain:.4g}, bias={bias}{bits}{scale}"
 
 
 def _gain_value(gain: Gain, fan_in: int) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from numbers import Integral, Real
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -25,6 +25,9 @@ from qpsbgd.nn import BinaryLinear
 from qpsbgd.projections import Projection
 from qpsbgd.sklearn.training import Batch, Rows, Samples, ScaledColumns, Training, dense, is_sparse
 from qpsbgd.solvers import Solver
+
+if TYPE_CHECKING:
+    from qpsbgd.deploy import CSource, PackedModel
 
 FLOATS = (np.float64, np.float32)
 STEPS, EPOCHS = 400, 30
@@ -183,15 +186,22 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
         """The number of batches: of about `batch_size` rows, and of at least two, which a batch norm needs."""
         return max(1, min(-(-rows // self.batch_size), rows // 2))
 
-    def to_packed(self, path: str | PathLike[str]) -> None:
-        """Write the trained network with one bit per weight; `qpsbgd.deploy.load_packed` reads it.
+    def pack(self, path: str | PathLike[str] | None = None) -> PackedModel:
+        """The trained network with one bit per weight, written to `path` where one is given: see `qpsbgd.deploy.pack`.
 
         It takes rows as `predict` does, and returns the classes' scores in the order of `classes_`, or the targets.
         """
         from qpsbgd.deploy import pack
 
         check_is_fitted(self, "network_")
-        pack(self.network_.eval(), path)
+        return pack(self.network_, path)
+
+    def to_c(self, folder: str | PathLike[str], *, name: str = "network", word_bits: int = 32) -> CSource:
+        """Write the trained network as C99, with the outputs of `pack`: see `qpsbgd.deploy.to_c`."""
+        from qpsbgd.deploy import to_c
+
+        check_is_fitted(self, "network_")
+        return to_c(self.network_, folder, name=name, word_bits=word_bits)
 
     def _build(self, samples: Samples) -> None:
         """A fresh network: standardisation, then the body with the weights, then what `_ending` adds."""

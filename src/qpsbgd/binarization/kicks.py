@@ -1,0 +1,118 @@
+"""The search of one plane: descents from kicked spins, the scale refitted with every one."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+from torch import Tensor
+
+from qpsbgd.native import NEVER
+from qpsbgd.qubo import QuboFamily
+from qpsbgd.solvers.search import kernels
+from qpsbgd.solvers.search.descent import improved
+from qpsbgd.solvers.search.landscape import Landscape
+
+KICKED = 0.03
+"""Share of the spins that a kick flips."""
+PATIENCE, SHORT_PATIENCE = 100, 50
+"""Tabu moves without a new lowest energy after which the first search ends, and the search after a kick."""
+TENURE = 2
+"""Moves for which a flip is tabu at least; short, as for all correlated inputs of layers."""
+MOST_REFITS = 10
+"""Searches before the first kick, with the scale refitted after each."""
+
+
+class PlaneSearch:
+    """Searches of planes that share a metric, in single precision; columns of a family are rows here.
+
+    Args:
+        metric: Q (n, n).
+        generator: Of the kicks.
+    """
+
+    def __init__(self, metric: Tensor, generator: torch.Generator) -> None:
+        self._unit = metric.diagonal().mean().clamp(min=1e-300)
+        self._quadratic = (metric / self._unit).float()
+        self._couplings, self._reach = Landscape.of_matrix(self._quadratic)
+        self._trace = self._quadratic.diagonal().sum()
+        self._generator = generator
+
+    def lowered(
+        self, target: Tensor, spins: Tensor, scales: Tensor, *, rounds: int, until: float | None, tied: bool
+    ) -> Tensor:
+        """Spins (n, m) that are at least as good as the given ones.
+
+        Without `tied`, good means a large (sᵀt)² / sᵀQs: what is left with the best scale. With it, scales stand.
+
+        Args:
+            target: t = Q r, (n, m), for the weights r that scales · spins should come near to.
+            spins: ±1, (n, m).
+            scales: (m,).
+            rounds: Kicks.
+            until: When to stop, by `time.monotonic`.
+            tied: Leave the scales as they are.
+        """
+        target = (target / self._unit).float().T.contiguous()
+        best = spins.float().T.contiguous()
+        scales = scales.float().clamp(min=1e-30)
+        pulls = best @ self._couplings
+        for _ in range(MOST_REFITS):
+            now, now_pulls = self._searched(target, scales, best, pulls, PATIENCE)
+            changed = bool((now != best).any())
+            best, pulls = now, now_pulls
+            if tied or not changed:
+                break
+            scales = self._scales(target, best, pulls)
+        quality = self._quality(target, scales, best, pulls, tied=tied)
+        for _ in range(rounds):
+            if until is not None and time.monotonic() > until:
+                break
+            start, start_pulls = self._kicked(best, pulls)
+            now, now_pulls = self._searched(target, scales, start, start_pulls, SHORT_PATIENCE)
+            now_scales = scales if tied else self._scales(target, now, now_pulls)
+            now_quality = self._quality(target, now_scales, now, now_pulls, tied=tied)
+            better = now_quality > quality
+            quality = torch.where(better, now_quality, quality)
+            scales = torch.where(better, now_scales, scales)
+            best = torch.where(better[:, None], now, best)
+            pulls = torch.where(better[:, None], now_pulls, pulls)
+        return best.T.to(spins)
+
+    def _scales(self, target: Tensor, spins: Tensor, pulls: Tensor) -> Tensor:
+        """sᵀt / sᵀQs."""
+        return ((spins * target).sum(1) / self._norms(spins, pulls)).clamp(min=1e-30)
+
+    def _norms(self, spins: Tensor, pulls: Tensor) -> Tensor:
+        return 0.5 * (spins * pulls).sum(1) + self._trace
+
+    def _quality(self, target: Tensor, scales: Tensor, spins: Tensor, pulls: Tensor, *, tied: bool) -> Tensor:
+        """By how much scale · spins lower the loss."""
+        along = (spins * target).sum(1)
+        norms = self._norms(spins, pulls)
+        return scales * (2 * along - scales * norms) if tied else along.clamp(min=0).square() / norms
+
+    def _kicked(self, spins: Tensor, pulls: Tensor) -> tuple[Tensor, Tensor]:
+        marked = torch.rand(spins.shape, device=spins.device, generator=self._generator) < KICKED
+        if not spins.is_cpu:
+            kicked = torch.where(marked, -spins, spins)
+            return kicked, kicked @ self._couplings
+        spins, pulls = spins.clone(), pulls.clone()
+        kernels.turn(self._couplings.numpy(), pulls.numpy(), spins.numpy(), marked.view(torch.uint8).numpy())
+        return spins, pulls
+
+    def _searched(
+        self, target: Tensor, scales: Tensor, spins: Tensor, pulls: Tensor, patience: int
+    ) -> tuple[Tensor, Tensor]:
+        """Where descent and tabu moves lead in the families with quadratic Q and linear −2t/α, and its pulls."""
+        linear = -2 * target / scales[:, None]
+        if not spins.is_cpu:
+            family = QuboFamily.trusted(self._quadratic, linear.T.contiguous(), linear.new_zeros(len(linear)))
+            found = improved(family, spins.T.contiguous(), patience=patience).spins.T.contiguous()
+            return found, found @ self._couplings
+        threshold = Landscape.thresholds(self._reach, linear.abs().amax(1))
+        spins, fields = spins.clone(), linear + pulls
+        limit = 100 * (spins.shape[1] + patience) + 1000
+        arrays = (part.numpy() for part in (self._couplings, fields, spins, threshold))
+        kernels.search(*arrays, limit, patience, TENURE, 0, NEVER)
+        return spins, fields.sub_(linear)

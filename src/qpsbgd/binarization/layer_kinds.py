@@ -1,0 +1,98 @@
+"""The layers that can be binarised: their weights as a matrix, and the binary layer that stands for them."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from qpsbgd.binarization.planes import Fit
+from qpsbgd.nn import BinaryConv1d, BinaryConv2d, BinaryLayer, BinaryLinear
+
+
+def is_candidate(module: nn.Module) -> bool:
+    """Whether there is a binary form of a layer: torch's Linear, Conv1d, Conv2d, and relatives of Linear."""
+    return type(module) in (nn.Linear, nn.Conv1d, nn.Conv2d) or _transposed(module) or _of_graphs(module)
+
+
+def _transposed(module: nn.Module) -> bool:
+    """transformers.pytorch_utils.Conv1D, a linear layer with a weight (n, m)."""
+    return type(module).__name__ == "Conv1D" and hasattr(module, "nf")
+
+
+def _of_graphs(module: nn.Module) -> bool:
+    """torch_geometric.nn.Linear."""
+    return type(module).__name__ == "Linear" and type(module).__module__.startswith("torch_geometric.")
+
+
+def refusal(module: nn.Module, sharing: Counter[nn.Parameter]) -> str:
+    """Why a candidate cannot be binarised; empty where it can."""
+    weight = module._parameters.get("weight")
+    if weight is None:
+        return "its weight is computed from other parameters"
+    if isinstance(weight, nn.UninitializedParameter):
+        return "it has no shape yet; run a batch through the model first"
+    if sharing[weight] > 1:
+        return "it shares its weight with another module"
+    if any((module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)):
+        return "it has hooks, which would be lost"
+    return ""
+
+
+def binary_like(layer: nn.Module, *, bits: int, bias: bool, device: Any = None) -> BinaryLayer:
+    """A binary layer of the same shape with learned scales, still without values."""
+    weight: Any = layer.weight
+    options: dict[str, Any] = {"gain": 1.0, "bits": bits, "scale": "learned", "dtype": weight.dtype}
+    options["device"] = weight.device if device is None else device
+    if isinstance(layer, nn.Conv1d | nn.Conv2d):
+        kind = BinaryConv1d if isinstance(layer, nn.Conv1d) else BinaryConv2d
+        sizes = (layer.kernel_size, layer.stride, layer.padding, layer.dilation, layer.groups)
+        return kind(layer.in_channels, layer.out_channels, *sizes, bias, layer.padding_mode, **options)  # type: ignore[arg-type]
+    inputs, outputs = weight.shape if _transposed(layer) else weight.shape[::-1]
+    return BinaryLinear(inputs, outputs, bias, **options)
+
+
+def matrices(layer: nn.Module) -> Tensor:
+    """The weights by group as columns, (groups, n, m), in double precision."""
+    weight: Any = layer.weight
+    weight = weight.detach().double()
+    if _transposed(layer):
+        return weight[None]
+    groups = int(getattr(layer, "groups", 1))
+    return weight.reshape(groups, len(weight) // groups, -1).transpose(1, 2)
+
+
+def fill(binary: BinaryLayer, layer: nn.Module, fits: list[Fit], mean: Tensor | None) -> None:
+    """Give a binary layer the planes and scales of its groups, and the bias that makes up for the mean error.
+
+    The latent weights have the planes' signs, and sizes that say what a flip would cost.
+
+    Args:
+        binary: The layer to fill.
+        layer: The real one.
+        fits: One per group.
+        mean: Of the inputs, (groups, n); None leaves the bias as it is.
+    """
+    margins = torch.cat([fit.margins() for fit in fits], dim=2)  # (bits, n, groups · m)
+    planes = torch.cat([fit.planes for fit in fits], dim=2)
+    size = margins.square().mean().sqrt().clamp(min=1e-300)
+    latent = planes * (margins / size).clamp(min=0.01) * (binary.initial_bound / math.sqrt(3))
+    with torch.no_grad():
+        binary.weight.copy_(latent.clamp(-1, 1).permute(2, 0, 1).reshape(binary.weight.shape))
+        assert binary.scale is not None
+        binary.scale.copy_(torch.cat([fit.scales for fit in fits], dim=1).T)
+        if binary.bias is not None:
+            old: Any = layer.bias
+            bias = torch.zeros(len(binary.bias), dtype=torch.float64, device=binary.bias.device)
+            bias = bias if old is None else bias + old
+            if mean is not None:
+                rests = [fit.weights - fit.approximation() for fit in fits]
+                bias = bias + torch.cat([one @ rest for one, rest in zip(mean, rests, strict=True)])
+            binary.bias.copy_(bias)
+            binary.bias.requires_grad_(old is None or old.requires_grad)
+    weight: Any = layer.weight
+    binary.weight.requires_grad_(weight.requires_grad)
+    binary.train(layer.training)

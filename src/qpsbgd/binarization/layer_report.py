@@ -1,0 +1,75 @@
+"""What became of every layer, as a table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from qpsbgd.visible import visible
+
+
+@dataclass(frozen=True)
+class LayerLoss:
+    """What binarising a layer costs, as shares of the energy of its outputs around their mean.
+
+    Attributes:
+        name: As in `model.named_modules()`.
+        shape: Of the weights, (outputs, inputs per output).
+        bits: Binary vectors per output.
+        rounding: Lost by signs with fitted scales.
+        feedback: Lost after error feedback; None if that was not asked for.
+        search: Lost after the search of the families; None likewise.
+        seconds: Time that the layer took, without the forward passes.
+    """
+
+    name: str
+    shape: tuple[int, int]
+    bits: int
+    rounding: float
+    feedback: float | None
+    search: float | None
+    seconds: float
+
+    @property
+    def lost(self) -> float:
+        """The share that the layer ends with."""
+        return next(loss for loss in (self.search, self.feedback, self.rounding) if loss is not None)
+
+
+@dataclass(frozen=True)
+class Report:
+    """The layers in the order in which they were binarised; `print` shows a table.
+
+    Attributes:
+        rows: One per layer.
+        kept: Layers that stay real-valued against the rule, with the reason.
+        rows_seen: Calibration rows of every layer, in the order of `rows`.
+    """
+
+    rows: tuple[LayerLoss, ...]
+    kept: dict[str, str]
+
+    @property
+    def bits_per_weight(self) -> float:
+        """The mean over all weights of the binarised layers."""
+        sizes = [row.shape[0] * row.shape[1] for row in self.rows]
+        return sum(row.bits * size for row, size in zip(self.rows, sizes, strict=True)) / sum(sizes)
+
+    def __str__(self) -> str:
+        head = ("layer", "weights", "bits", "rounding", "feedback", "search", "seconds")
+        lines = [head, *(_cells(row) for row in self.rows)]
+        widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+        texts = [
+            "  ".join(
+                cell.ljust(width) if column < 2 else cell.rjust(width)
+                for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+            ).rstrip()
+            for line in lines
+        ]
+        texts.insert(1, "-" * max(map(len, texts)))
+        return "\n".join([*texts, *(f"{visible(name)} stays real-valued: {why}" for name, why in self.kept.items())])
+
+
+def _cells(row: LayerLoss) -> tuple[str, ...]:
+    losses = ("–" if loss is None else f"{100 * loss:.2f} %" for loss in (row.rounding, row.feedback, row.search))
+    shape = f"{row.shape[0]} × {row.shape[1]}"
+    return visible(row.name) or "(model)", shape, str(row.bits), *losses, f"{row.seconds:.2f}"

@@ -1,0 +1,131 @@
+"""Forward passes of the calibration batches through a model whose layers change one after the other.
+
+A pass ends where the next layer is called. What was computed before it is final, so that the outputs of modules that
+have ended are kept and the next pass begins with them: all layers together cost about one forward pass.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map
+
+MOST_KEPT = 4 * 2**30
+"""Bytes of outputs that are kept at most; what is beyond is computed again."""
+
+
+class _Reached(BaseException):
+    """Ends a pass; not an Exception, so that no model catches it."""
+
+
+class Passes:
+    """The passes of some batches through a model in evaluation mode.
+
+    Args:
+        model: The model.
+        batches: Tensors, tuples of arguments or dictionaries of keyword arguments.
+    """
+
+    def __init__(self, model: nn.Module, batches: Sequence[Any]) -> None:
+        self._model, self._batches = model, batches
+        self._outputs: list[dict[nn.Module, Any]] = [{} for _ in batches]
+        self._kept, self._target, self._batch = 0, None, -1
+        self._sink: Callable[[Any, Tensor], None] = _ignore
+        self._once: set[nn.Module] = set()
+        self._originals: dict[nn.Module, Any] = {}
+
+    def calls(self) -> Counter[nn.Module]:
+        """How often the first batch's pass calls each module, in the order of the first calls."""
+        found: Counter[nn.Module] = Counter()
+
+        def count(module: nn.Module, *_: Any) -> None:
+            found[module] += 1
+
+        hooks = [module.register_forward_pre_hook(count) for module in self._model.modules()]
+        try:
+            self.run(0)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        self._once = {module for module, number in found.items() if number == 1}
+        return found
+
+    def run(self, number: int) -> Any:
+        """The model's output for one batch."""
+        batch = self._batches[number]
+        with torch.no_grad():
+            if isinstance(batch, dict):
+                return self._model(**batch)
+            return self._model(*batch) if isinstance(batch, tuple | list) else self._model(batch)
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Keep outputs for the duration of the block."""
+        try:
+            for module in self._model.modules():
+                self.watch(module)
+            yield
+        finally:
+            for module, original in self._originals.items():
+                if original is None:
+                    del module.__dict__["forward"]
+                else:
+                    module.forward = original
+            self._originals, self._outputs = {}, [{} for _ in self._batches]
+
+    def watch(self, module: nn.Module) -> None:
+        """Have a module's forward look for what is kept; for modules that are put in while `watching`."""
+        if isinstance(module, torch.jit.ScriptModule):
+            return
+        self._originals[module] = module.__dict__.get("forward")
+        forward = module.forward
+
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            return self._called(module, forward, args, kwargs)
+
+        module.forward = watched
+
+    def inputs(self, layer: nn.Module, sink: Callable[[Any, Tensor], None]) -> int:
+        """Call `sink(batch, x)` with the layer's input in every batch's pass; how many passes reached it."""
+        self._target, self._sink, reached = layer, sink, 0
+        for number in range(len(self._batches)):
+            self._batch = number
+            try:
+                self.run(number)
+            except _Reached:
+                reached += 1
+        self._target = None
+        return reached
+
+    def _called(self, module: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        if module is self._target:
+            self._sink(self._batches[self._batch], args[0] if args else next(iter(kwargs.values())))
+            raise _Reached
+        outputs = self._outputs[self._batch]
+        if module in outputs:
+            return _copied(outputs[module])  # a copy, since what follows may change it in place
+        output = forward(*args, **kwargs)
+        if module in self._once and self._target is not None:
+            for inner in module.modules():
+                self._kept -= _size(outputs.pop(inner, None))
+            if self._kept + _size(output) <= MOST_KEPT:
+                self._kept += _size(output)
+                outputs[module] = _copied(output)
+        return output
+
+
+def _ignore(batch: Any, x: Tensor) -> None:
+    pass
+
+
+def _copied(output: Any) -> Any:
+    return tree_map(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, output)
+
+
+def _size(output: Any) -> int:
+    return sum(leaf.numel() * leaf.element_size() for leaf in tree_leaves(output) if isinstance(leaf, Tensor))

@@ -1,0 +1,178 @@
+"""The weights of a layer as a few binary vectors with scales, nearest to them in the metric of the layer's inputs.
+
+    minimise (w_j − Σ_b α_bj s_bj)ᵀ Q (w_j − Σ_b α_bj s_bj),   s_bj ∈ {−1, +1}ⁿ,   for all columns j
+
+For given scales, and all planes but one, that is a family of QUBOs over {−1, +1}ⁿ with the quadratic part Q and the
+linear part −2 Q r_j / α_bj, where r_j is what the other planes leave of w_j. For given planes, the scales solve a
+system of bits equations per column. Search and refit alternate.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from qpsbgd.binarization.feedback import Feedback, Range
+from qpsbgd.binarization.kicks import PlaneSearch
+from qpsbgd.qubo import QuboFamily
+from qpsbgd.solvers import Solver
+
+RIDGES = (0.03, 0.1)
+"""What error feedback within range adds to the diagonal of Q; the better answer is kept, column by column."""
+REFITS = 3
+"""Times that feedback within range is repeated with refitted scales."""
+SWEEPS = 4
+"""Times that several planes take turns; each gets its share of the kicks in every turn."""
+TURNS = 4
+"""Times that another solver answers the family of a single plane, with scales refitted in between."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How to search.
+
+    Attributes:
+        solver: "rounding", "feedback", "kicks", or a solver for the families.
+        rounds: Kicks per plane.
+        generator: Of the kicks.
+        until: When to stop kicking, by `time.monotonic`; None for never.
+    """
+
+    solver: str | Solver
+    rounds: int
+    generator: torch.Generator
+    until: float | None = None
+
+
+@dataclass
+class Fit:
+    """Planes and scales for weights W (n, m) in the metric Q (n, n), all in double precision.
+
+    Attributes:
+        metric: Q, positive definite.
+        weights: W.
+        planes: ±1, (bits, n, m).
+        scales: (bits, m), not negative.
+        tied: Whether all planes of a column have one scale.
+    """
+
+    metric: Tensor
+    weights: Tensor
+    planes: Tensor
+    scales: Tensor
+    tied: bool = False
+
+    @classmethod
+    def rounded(cls, metric: Tensor, weights: Tensor, *, bits: int, tied: bool = False) -> Fit:
+        """Each plane the signs of what the planes before it leave, with scales refitted."""
+        fit = cls(metric, weights, weights.new_empty(0, *weights.shape), weights.new_empty(0, weights.shape[1]), tied)
+        rest = weights
+        for _ in range(bits):
+            plane = torch.where(rest >= 0, 1.0, -1.0).to(weights)
+            fit.planes = torch.cat([fit.planes, plane[None]])
+            fit.refit()
+            rest = weights - fit.approximation()
+        return fit
+
+    def approximation(self) -> Tensor:
+        """Σ_b α_b s_b, (n, m)."""
+        return (self.scales[:, None] * self.planes).sum(0)
+
+    def energies(self) -> Tensor:
+        """What is minimised, per column (m,)."""
+        rest = self.weights - self.approximation()
+        return (rest * (self.metric @ rest)).sum(0)
+
+    def margins(self) -> Tensor:
+        """What a flip costs, in units of a weight: |w| where inputs are uncorrelated; (bits, n, m)."""
+        pulls = self.metric @ (self.weights - self.approximation()) / self.metric.diagonal()[:, None]
+        return self.planes * pulls + self.scales[:, None]
+
+    def refit(self) -> None:
+        """The best scales for the planes; planes of negative scale are turned round."""
+        planes = self.planes.sum(0, keepdim=True) if self.tied else self.planes
+        products = torch.stack([self.metric @ plane for plane in planes])  # (bits, n, m)
+        grams = torch.einsum("anm,bnm->mab", planes, products)
+        sides = torch.einsum("bnm,nm->mb", products, self.weights)
+        # Two equal planes share their scale instead of making the system singular.
+        grams.diagonal(dim1=1, dim2=2).mul_(1 + 1e-9).add_(1e-300)
+        scales = torch.linalg.solve(grams, sides).T.expand(len(self.planes), -1)
+        self.planes = torch.where(scales[:, None] < 0, -self.planes, self.planes)
+        self.scales = scales.abs()
+
+    def improve(self, effort: Effort) -> Iterator[str]:
+        """Lower the energies as the effort says; yields the name of every stage that is done."""
+        yield "rounding"
+        if effort.solver == "rounding":
+            return
+        self.take(Feedback(self.metric).planes(self.weights, self.scales)[0], always=True)
+        yield "feedback"
+        if effort.solver == "feedback":
+            return
+        self._feed_back_within_range()
+        if effort.solver == "kicks":
+            self._kick(effort)
+        else:
+            self._ask(effort)
+        yield "search"
+
+    def take(self, planes: Tensor, *, always: bool = False) -> None:
+        """Other planes (bits, n, m) with the scales that fit them, in the columns where they are better."""
+        other = Fit(self.metric, self.weights, planes.to(self.weights), self.scales, self.tied)
+        other.refit()
+        better = (other.energies() < self.energies()) | always
+        self.planes = torch.where(better, other.planes, self.planes)
+        self.scales = torch.where(better, other.scales, self.scales)
+
+    def _feed_back_within_range(self) -> None:
+        feedback, space = Feedback(self.metric, RIDGES), Range(self.metric.float())
+        weights, point = self.weights.float(), None
+        for _ in range(REFITS):
+            point = space.nearest(weights, self.scales.sum(0).float(), point)
+            for planes in feedback.planes(point, self.scales.float()):
+                self.take(planes)
+
+    def _kick(self, effort: Effort) -> None:
+        bits = len(self.planes)
+        search = PlaneSearch(self.metric, effort.generator)
+        sweeps = 1 if bits == 1 else SWEEPS
+        for turn in range(sweeps * bits):
+            bit = turn % bits
+            until = None if effort.until is None else _share(effort.until, sweeps * bits - turn)
+            self.planes[bit] = search.lowered(
+                self._target(bit),
+                self.planes[bit],
+                self.scales[bit],
+                rounds=-(-effort.rounds // sweeps),
+                until=until,
+                tied=self.tied,
+            )
+            self.refit()
+
+    def _ask(self, effort: Effort) -> None:
+        """Let a solver answer the families of all planes in turn; better answers are taken, column by column."""
+        assert isinstance(effort.solver, Solver)
+        bits = len(self.planes)
+        for turn in range(TURNS if bits == 1 else SWEEPS * bits):
+            bit = turn % bits
+            scales = self.scales[bit].clamp(min=torch.finfo(self.scales.dtype).tiny)
+            unit = self.metric.diagonal().mean()
+            solution = effort.solver.solve(QuboFamily(self.metric / unit, -2 * self._target(bit) / (unit * scales)))
+            planes = self.planes.clone()
+            planes[bit] = solution.spins
+            self.take(planes)
+
+    def _target(self, bit: int) -> Tensor:
+        """Q r for what the other planes leave of the weights."""
+        others = self.approximation() - self.scales[bit] * self.planes[bit]
+        return self.metric @ (self.weights - others)
+
+
+def _share(until: float, turns: int) -> float:
+    """When the next of so many equal turns ends."""
+    now = time.monotonic()
+    return now + max(0.0, until - now) / turns
