@@ -14,13 +14,12 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))  # for the modules beside this one, however it is run
 
 import numpy as np
-from deploy_tables import deployed_bytes, deployed_classes, deployed_times, times_faster
+from deploy_tables import deployed_bytes, deployed_classes, deployed_times
 from problem_tables import dense_problems, gpu_chains, graph_problems, problem_sizes, time_figure
 from reliability_tables import killed, noticed
 from scaling_tables import billion, measured_growth, ranks, sampled
-from tables import ROOT, enumerated, markdown, measured, results
+from tables import ROOT, markdown, measured, results
 from training_tables import (
-    NAMES,
     alone,
     bits,
     default_rates,
