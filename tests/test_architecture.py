@@ -23,6 +23,7 @@ LEVELS = {
     "qpsbgd/sklearn": 5.5,
     "qpsbgd/optim": 5,
     "qpsbgd/parallel": 4.5,
+    "qpsbgd/binarization": 4,
     "qpsbgd/projections": 4,
     "qpsbgd/analysis": 4,
     "qpsbgd/deploy": 4,
