@@ -10,13 +10,21 @@ help: ## List the commands
 
 install: $(VENV)/.installed ## Create .venv with all dependencies
 
-$(VENV)/.installed: pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+PIP = $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
+
+$(VENV)/.demo: pyproject.toml constraints.txt
+	@echo "Installing what the demo needs into $(VENV) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) torch
+	@$(PIP) -e '.[demo]'
 	@touch $@
 
-demo: install ## Train a binary network beside the baselines and write a report
+$(VENV)/.installed: $(VENV)/.demo
+	@echo "Installing what the tests need into $(VENV) ..."
+	@$(PIP) -e '.[dev]'
+	@touch $@
+
+demo: $(VENV)/.demo ## Train a binary network beside the baselines and write a report
 	$(BIN)/qpsbgd demo
 
 paper: install ## Run all experiments of the paper and write a report (about half an hour on two cores; QPSBGD_DATA: folder with the data)
@@ -26,9 +34,12 @@ paper: install ## Run all experiments of the paper and write a report (about hal
 test: install ## Run the core tests (about five minutes on two cores)
 	$(BIN)/python -m pytest -n 2 --durations 15 -m "not slow"
 
+SANITIZED := tests/qpsbgd/native $(patsubst %,tests/qpsbgd/solvers/search/test_%.py,chains reduction reference) tests/qpsbgd/solvers/exact \
+	$(patsubst %,tests/qpsbgd_qubo/%,test_problem_files.py test_sparse.py test_portfolio.py formats) tests/test_readers.py tests/qpsbgd/deploy/test_packed_model.py
+
 # Sanitizers find what a test does not see. TSan cannot run beside torch's own threads, so only tests without torch.
 test-native: install ## Run the kernels' tests under AddressSanitizer and UndefinedBehaviorSanitizer, then ThreadSanitizer
-	$(BIN)/python tests/shared/sanitized.py address,undefined tests/qpsbgd/native tests/qpsbgd/solvers/search/test_chains.py
+	$(BIN)/python tests/shared/sanitized.py address,undefined $(SANITIZED)
 	$(BIN)/python tests/shared/sanitized.py thread tests/qpsbgd/native/test_kernels.py
 
 test-slow: install ## Run the rest: examples, whole experiments, the page in a browser
@@ -46,9 +57,10 @@ docs: install ## Build the documentation into site/; any warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: install ## Measure the CPU figures in docs/ (QPSBGD_DATA: folder with mnist/, adult/, planetoid/)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt simulated-bifurcation openjij
+	$(PIP) simulated-bifurcation openjij
 	for script in layer_projection layer_inputs exact_growth solver_claims solver_quality qpu_cost virtual_qpu busy_machine bits default_rates general_qubo time_to_target deploy estimators; do $(BIN)/python benchmarks/$$script.py || exit; done
 
 release: check docs test-all ## Build what a release uploads into dist/; CONTRIBUTING.md has the steps around it
 	rm -rf dist
 	$(BIN)/python -m build --no-isolation
+	$(BIN)/python -m build --no-isolation --outdir dist runtime

@@ -11,7 +11,7 @@ Not the instances of the collections themselves: those come from the generators'
 
 import numpy as np
 
-from qpsbgd.qubo.sparse import SparseIsing
+from qpsbgd_qubo.sparse import SparseIsing
 
 
 def bqp(n, seed=0, *, density=0.1):

@@ -29,7 +29,7 @@ LIMITS, REPEATS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0), 2
 def main():
     torch.set_num_threads(1)
     for tiny in (instances.bqp(60, density=0.05), instances.bqp(60, density=1.0)):  # compiled, or loaded
-        make_solver("auto", rounds=3).solve_sparse(tiny)
+        make_solver("portfolio", rounds=3).solve_sparse(tiny)
     found = []
     for name in NAMES:
         problem = {**general_qubo.DENSE, **general_qubo.GRAPHS}[name]()

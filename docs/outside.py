@@ -57,11 +57,13 @@ def linked(text: str, folder: Path, repository: str | None) -> str:
 
 
 def examples() -> str:
-    """All examples on one page: what each does, and its code."""
+    """All examples on one page: what each does, its code, and what it prints (by `benchmarks/examples.py`)."""
     parts = ["# Examples\n\nScripts in the folder `examples`. Each takes seconds and needs no licence or token."]
     for path in EXAMPLES:
         code = path.read_text(encoding="utf-8")
         purpose = ast.get_docstring(ast.parse(code)) or ""
         body = code.split('"""', 2)[2].strip()
+        printed = (path.parent / "output" / f"{path.stem}.txt").read_text(encoding="utf-8").rstrip()
         parts.append(f"## {path.name} {{#{path.stem}}}\n\n{purpose}\n\n```python\n{body}\n```")
+        parts.append(f"It prints\n\n```text\n{printed}\n```")
     return "\n\n".join(parts)

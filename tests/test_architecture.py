@@ -2,6 +2,7 @@ import ast
 import importlib.util
 import subprocess
 import sys
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -19,11 +20,12 @@ LEVELS = {
     "qpsbgd_paper/report": 7,
     "qpsbgd_paper/framework": 6,
     "qpsbgd_paper/datasets": 6,
+    "qpsbgd_qubo": 5.8,
     "qpsbgd/cli": 5.5,
     "qpsbgd/sklearn": 5.5,
+    "qpsbgd/binarization": 5.2,
     "qpsbgd/optim": 5,
     "qpsbgd/parallel": 4.5,
-    "qpsbgd/binarization": 4,
     "qpsbgd/projections": 4,
     "qpsbgd/analysis": 4,
     "qpsbgd/deploy": 4,
@@ -47,6 +49,9 @@ STRANGERS = {
     ("qpsbgd/qubo", "qpsbgd/nn"),
     ("qpsbgd/solvers", "qpsbgd/qubo/binary_map"),
     ("qpsbgd/solvers", "qpsbgd/nn"),
+    ("qpsbgd_qubo", "qpsbgd/nn"),
+    ("qpsbgd_qubo", "qpsbgd/optim"),
+    ("qpsbgd_qubo", "qpsbgd/projections"),
     ("qpsbgd_paper/report", "qpsbgd_paper/experiments"),
     ("qpsbgd_paper/experiments", "qpsbgd_paper/report"),
     ("qpsbgd_paper/framework", "qpsbgd_paper/report"),
@@ -55,11 +60,11 @@ STRANGERS = {
 OPTIONAL = {
     "dimod": {
         "qpsbgd/qubo/family",
-        "qpsbgd/qubo/problems",
-        "qpsbgd/sampler",
         "qpsbgd/solvers/external/dimod",
         "qpsbgd/solvers/annealer/submissions",
         "qpsbgd/solvers/annealer/virtual_qpu",
+        "qpsbgd_qubo/problems",
+        "qpsbgd_qubo/dimod_sampler",
     },
     "distributed": {"qpsbgd_paper/framework/dask_workers"},
     "dwave": {
@@ -79,7 +84,7 @@ OPTIONAL = {
     "onnx": {"qpsbgd/deploy/onnx_graph"},
     "openjij": {"qpsbgd/solvers/external/dimod"},
     "pooch": {"qpsbgd_paper/datasets/files"},
-    "rich": {"qpsbgd/cli", "qpsbgd_paper/cli"},
+    "rich": {"qpsbgd/cli", "qpsbgd_paper/cli", "qpsbgd_qubo/command"},
     "safetensors": {"qpsbgd/deploy/packed_file"},
     "scipy": {"qpsbgd/analysis/spectrum"},
     "skimage": {"qpsbgd_paper/datasets/mnist_bits"},
@@ -87,10 +92,10 @@ OPTIONAL = {
     "torch_geometric": {"qpsbgd/nn/graph", "qpsbgd_paper/datasets/karate"},
     "triton": {
         "qpsbgd/qubo/binary_map_triton",
-        "qpsbgd/solvers/search/chains_triton",
         "qpsbgd/solvers/search/kernels_triton",
+        "qpsbgd_qubo/chains_triton",
     },
-    "typer": {"qpsbgd/cli", "qpsbgd_paper/cli"},
+    "typer": {"qpsbgd/cli", "qpsbgd_paper/cli", "qpsbgd_qubo/command"},
 }
 
 
@@ -143,7 +148,9 @@ def test_imports_point_one_way_and_optional_packages_have_one_home(module):
     [
         ("qpsbgd/optim/qpsbgd", "from qpsbgd import cli"),
         ("qpsbgd/optim/qpsbgd", "def step():\n    from qpsbgd.cli import main"),
-        ("qpsbgd/cli/solve", "from qpsbgd_paper.experiments import EXPERIMENTS"),
+        ("qpsbgd/cli/app", "from qpsbgd_paper.experiments import EXPERIMENTS"),
+        ("qpsbgd/solvers/auto", "def solve():\n    from qpsbgd_qubo.portfolio import Portfolio"),
+        ("qpsbgd_qubo/assignments", "from qpsbgd.nn.layers import BinaryLinear"),
         ("qpsbgd/solvers/search/descent", "from qpsbgd.nn.layers import BinaryLinear"),
         ("qpsbgd/solvers/search/descent", "from qpsbgd.qubo import binary_map"),
         ("qpsbgd/solvers/search/descent", "def solve():\n    import dimod"),
@@ -233,11 +240,20 @@ def test_no_two_modules_or_public_classes_have_the_same_name():
 
 
 def test_importing_the_library_loads_no_optional_backend():
-    optional = sorted({*OPTIONAL, "qpsbgd_paper"})
+    optional = sorted({*OPTIONAL, "qpsbgd_paper", "qpsbgd_qubo"})
     modules = "qpsbgd.analysis, qpsbgd.nn, qpsbgd.optim, qpsbgd.qubo, qpsbgd.solvers, qpsbgd.testing"
     code = f"import sys, {modules}; print([p for p in {optional} if p in sys.modules])"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert loaded.strip() == "[]"
+
+
+def test_what_is_installed_registers_what_the_project_says():
+    tomllib = pytest.importorskip("tomllib")  # from Python 3.11 on
+    project = tomllib.loads((SOURCE.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    for group, points in project["entry-points"].items():
+        installed = {point.name: point.value for point in entry_points(group=group)}
+        assert points.items() <= installed.items(), "pyproject.toml has changed since the installation: make install"
+        assert all(point.load() for point in entry_points(group=group))
 
 
 def test_the_parts_of_the_library_are_attributes_of_the_package():

@@ -1,96 +1,14 @@
-"""The solvers of this library as a dimod sampler, for any binary quadratic model of D-Wave's Ocean tools."""
+"""Our solvers as a dimod sampler: `FamilySampler`, of the package `qpsbgd_qubo`."""
 
 from __future__ import annotations
 
-import dataclasses
+from importlib import import_module
 from typing import Any
 
-import numpy as np
-
-from qpsbgd.qubo import Solution
-from qpsbgd.qubo.problems import bqm_problem
-from qpsbgd.solvers import Solver, make_solver
-
-try:
-    import dimod
-except ImportError as error:
-    raise ImportError("FamilySampler needs dimod: pip install 'qpsbgd[dimod]'") from error
+__all__ = ["FamilySampler"]  # noqa: F822  # found by `__getattr__`
 
 
-class FamilySampler(dimod.Sampler):  # type: ignore[misc]  # dimod comes without types
-    """A dimod sampler that uses a solver of this library.
-
-        FamilySampler("annealing", sweeps=100).sample(bqm, num_reads=10).first
-
-    Models stay sparse with "auto" and "portfolio"; for others they are made dense, which allows up to 10000 variables.
-    `sample_ising` and `sample_qubo` work too.
-
-    Args:
-        solver: A solver's name or a `Solver`.
-        **options: The solver's options.
-    """
-
-    def __init__(self, solver: str | Solver = "auto", **options: Any) -> None:
-        self._solver = make_solver(solver, **options)
-
-    @property
-    def parameters(self) -> dict[str, list[str]]:
-        """What `sample` takes: `num_reads`, and `seed` where the solver has one."""
-        return {name: [] for name in ("num_reads", "seed") if name != "seed" or self._seed is not None}
-
-    @property
-    def properties(self) -> dict[str, Any]:
-        """The solver with its options."""
-        return {"solver": repr(self._solver)}
-
-    def sample(
-        self, bqm: dimod.BinaryQuadraticModel, *, num_reads: int = 1, seed: int | None = None, **kwargs: Any
-    ) -> dimod.SampleSet:
-        """The solver's answers, lowest energy first; `info` has its stats and whether the first is proven optimal.
-
-        Args:
-            bqm: Any model, over SPIN or BINARY variables.
-            num_reads: How many answers. Read k has the seed plus k; a solver without a seed solves once, and its
-                answer has `num_occurrences=num_reads`. Solvers on an annealer keep one connection and one budget.
-            seed: Of the first read, instead of the solver's own.
-            **kwargs: Ignored with a warning, as dimod requires.
-        """
-        self.remove_unknown_kwargs(**kwargs)
-        if num_reads < 1:
-            raise ValueError(f"num_reads must be at least 1, got {num_reads}")
-        if seed is not None and self._seed is None:
-            raise ValueError(f"{self._solver!r} draws no random numbers, so seed must be left out, got {seed}")
-        if not bqm.num_variables:
-            return dimod.SampleSet.from_samples_bqm(np.empty((num_reads, 0), dtype=np.int8), bqm)
-        problem = bqm_problem(bqm)
-        if hasattr(self._solver, "check_budget") and self._seed is not None:
-            self._solver.check_budget([problem.family.linear.shape], steps=num_reads)
-        solutions = [solver.solve_problem(problem) for solver in self._reads(num_reads, seed)]
-        solutions.sort(key=lambda solution: float(solution.energies[0]))
-        samples = np.stack([problem.values(solution.spins)[:, 0] for solution in solutions])
-        return dimod.SampleSet.from_samples_bqm(
-            (samples, problem.labels),
-            bqm,
-            num_occurrences=[num_reads // len(solutions)] * len(solutions),
-            info=_info(solutions[0]),
-        )
-
-    @property
-    def _seed(self) -> int | None:
-        return getattr(self._solver, "seed", None) if dataclasses.is_dataclass(self._solver) else None
-
-    def _reads(self, num_reads: int, seed: int | None) -> list[Solver]:
-        first = self._seed if seed is None else seed
-        if first is None:
-            return [self._solver]
-        return [_with_seed(self._solver, first + read) for read in range(num_reads)]
-
-
-def _with_seed(solver: Any, seed: int) -> Solver:
-    """The solver with that seed; one that counts what it spends goes on counting."""
-    made: Solver = solver.reseeded(seed) if hasattr(solver, "reseeded") else dataclasses.replace(solver, seed=seed)
-    return made
-
-
-def _info(solution: Solution) -> dict[str, Any]:
-    return solution.stats | {"proven_optimal": bool(solution.proven_optimal[0])}
+def __getattr__(name: str) -> Any:
+    if name == "FamilySampler":
+        return import_module("qpsbgd_qubo.dimod_sampler").FamilySampler
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -11,8 +11,8 @@ from torch import nn
 from qpsbgd import summary
 from qpsbgd.deploy import pack
 from qpsbgd.nn import BinaryLinear, SignActivation
-from qpsbgd.qubo.problem_files import read_problem, save_assignment
 from qpsbgd.visible import visible
+from qpsbgd_qubo.problem_files import read_problem, save_assignment
 
 HOSTILE = "\x1b[31m\x1b]0;title\x07"
 

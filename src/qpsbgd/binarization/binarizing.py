@@ -27,7 +27,7 @@ from qpsbgd.nn.layers import BinaryLinear
 from qpsbgd.solvers import Solver, make_solver
 
 LEAST_ROWS, ROWS_PER_INPUT = 16384, 16
-"""A layer's Q is made of at most so many rows of inputs, or so many per input if that is more; evenly spaced."""
+"""A layer's Q is made of at most so many rows of inputs, or so many per input if that is more, spread over all."""
 
 
 class Binarized(NamedTuple):
@@ -230,7 +230,7 @@ class _Run:
             if mask is not None and x.shape[:-1] == mask.shape:
                 x = x[mask.to(x.device, torch.bool)]
             count = reader.count_rows(x)
-            at = torch.arange(most, device=x.device) * count // most if count > most else None
+            at = self._spread(most, count) if count > most else None
             try:
                 moments.add(reader.plain_rows(x, at))
             except ValueError as error:
@@ -240,6 +240,15 @@ class _Run:
         if not moments.count:
             raise ValueError(f"{name}: no calibration batch has any rows for it")
         return moments
+
+    def _spread(self, most: int, count: int) -> Tensor:
+        """Numbers of rows, one from each of `most` equal parts of all of them, drawn at random.
+
+        Evenly spaced ones would meet the same few places of every image or text: a GPT then lost more with more data.
+        """
+        drawn = torch.rand(most, dtype=torch.float64, device=self.generator.device, generator=self.generator)
+        drawn += torch.arange(most, device=drawn.device)
+        return (drawn * (count / most)).long().clamp_(max=count - 1)
 
     def _estimated(self, norm: _BatchNorm) -> None:
         if norm.running_mean is None or norm.running_var is None:

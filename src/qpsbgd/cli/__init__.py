@@ -1,4 +1,4 @@
-"""The command line: `qpsbgd solve`, `solvers` and `qpu`, and the commands that other installed packages add."""
+"""The command line: `qpsbgd solvers`, `qpu` and `deploy`, and the commands that other packages add, as `solve`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def main() -> None:
         import rich  # noqa: F401
         import typer  # noqa: F401
     except ImportError:
-        added = {point.name for point in entry_points(group=COMMANDS)}
+        added = {point.name for point in entry_points(group=COMMANDS) if point.module.startswith("qpsbgd_paper")}
         extra = "paper" if added.intersection(sys.argv[1:2]) else "cli"
         line = f"pip install 'qpsbgd[{extra}]' (in a clone: pip install '.[{extra}]')"
         sys.exit(f"error: the command line needs typer and rich: {line}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Annotated, Any
 
 import typer
@@ -12,15 +12,25 @@ from rich.console import Console
 from rich.text import Text
 
 import qpsbgd
-from qpsbgd.cli import COMMANDS, deploy, qpu, solve
+from qpsbgd.cli import COMMANDS
 from qpsbgd.cli.console import console, degrade
 from qpsbgd.visible import visible
 
 _UsageError: Any = typer.BadParameter.__mro__[1]  # of click, which newer versions of typer have inside them
 
+OWN = (
+    EntryPoint("deploy", "qpsbgd.cli.deploy:deploy", COMMANDS),
+    EntryPoint("qpu", "qpsbgd.cli.qpu:app", COMMANDS),
+    EntryPoint("solvers", "qpsbgd.cli.solvers:solvers", COMMANDS),
+)
 
-def application() -> typer.Typer:
-    """The library's own commands, and those of the entry points in `COMMANDS`."""
+
+def application(wanted: str = "") -> typer.Typer:
+    """The library's own commands, and those of the entry points in `COMMANDS`.
+
+    Args:
+        wanted: The one to load: others may need packages that take seconds. All of them if there is none of this name.
+    """
     app = typer.Typer(
         no_args_is_help=True,
         add_completion=False,
@@ -28,15 +38,13 @@ def application() -> typer.Typer:
         help="Train neural networks with weights ±1, and solve the QUBOs behind their steps.",
     )
     app.callback(invoke_without_command=True)(_options)
-    for point in sorted(entry_points(group=COMMANDS), key=lambda point: point.name):
-        added = point.load()
-        if isinstance(added, typer.Typer):
-            app.add_typer(added, name=point.name)
+    points = [*sorted(entry_points(group=COMMANDS), key=lambda point: point.name), *OWN]
+    for point in [point for point in points if point.name == wanted] or points:
+        command = point.load()
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=point.name)
         else:
-            app.command(point.name)(added)
-    for command in (solve.solve, solve.solvers, deploy.deploy):
-        app.command()(command)
-    app.add_typer(qpu.app, name="qpu")
+            app.command(point.name)(command)
     return app
 
 
@@ -52,7 +60,7 @@ def run() -> None:
     """Run the command line; wrong arguments, and errors that a user can fix, are one line."""
     degrade()
     try:
-        code = application()(prog_name="qpsbgd", standalone_mode=False)
+        code = application(*sys.argv[1:2])(prog_name="qpsbgd", standalone_mode=False)
     except _UsageError as error:
         if type(error).__name__ == "NoArgsIsHelpError":  # its message is the help
             error.show()

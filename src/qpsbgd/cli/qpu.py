@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from qpsbgd.cli.console import console, rich_table, say_fact
-from qpsbgd.cli.solve import options_named, read_options
+from qpsbgd.cli.solver_options import options_named, read_options
 from qpsbgd.solvers import make_solver
 
 if TYPE_CHECKING:

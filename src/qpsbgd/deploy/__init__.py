@@ -20,7 +20,12 @@ if TYPE_CHECKING:
 __all__ = ["CSource", "PackedModel", "load_packed", "pack", "to_c", "to_onnx"]
 
 
-def pack(model: nn.Module | PackedModel, path: str | os.PathLike[str] | None = None) -> PackedModel:
+def pack(
+    model: nn.Module | PackedModel,
+    path: str | os.PathLike[str] | None = None,
+    *,
+    input_shape: Sequence[int] | None = None,
+) -> PackedModel:
     """The model with one bit per binary weight, ready to run without torch; written to `path` where one is given.
 
     What it computes is what the model computes in evaluation mode. Between a layer whose inputs are ±1 and the next
@@ -28,17 +33,19 @@ def pack(model: nn.Module | PackedModel, path: str | os.PathLike[str] | None = N
     become one factor and one offset per unit.
 
     Args:
-        model: A chain of layers, in any mode, on any device; it stays as it is.
+        model: A network whose forward does the same for every input, in any mode, on any device; it stays as it is.
         path: A file for `load_packed`; by convention it ends in .safetensors.
+        input_shape: Of one sample: (3, 32, 32). Needed where the forward asks for sizes or counts dimensions from the
+            end, as attention does.
 
     Raises:
-        ValueError: The model has a layer that cannot be expressed; the message names it.
+        ValueError: The model does something that cannot be expressed; the message names it, and its line.
     """
-    packed = packed_form(model)
+    packed = packed_form(model, input_shape)
     if path is not None:
         from qpsbgd.deploy.packed_file import save
 
-        save(packed.operations, Path(path))
+        save(packed, Path(path))
     return packed
 
 
@@ -51,7 +58,7 @@ def load_packed(path: str | os.PathLike[str]) -> PackedModel:
     """
     from qpsbgd.deploy.packed_file import load
 
-    return PackedModel(load(Path(path)))
+    return load(Path(path))
 
 
 def to_c(
@@ -78,7 +85,7 @@ def to_c(
     Returns:
         The files, and how much flash and RAM they need.
     """
-    packed = packed_form(model)
+    packed = packed_form(model, input_shape)
     shape = _input_shape(packed, input_shape)
     return write_c(packed.operations, Path(folder), input_shape=shape, name=name, word_bits=word_bits)
 
@@ -102,23 +109,29 @@ def to_onnx(
     """
     from qpsbgd.deploy.onnx_graph import write_onnx
 
-    packed = packed_form(model)
+    packed = packed_form(model, input_shape)
     write_onnx(packed.operations, Path(path), input_shape=_input_shape(packed, input_shape), form=weights)
 
 
 def _input_shape(packed: PackedModel, given: Sequence[int] | None) -> Shape:
-    shape = packed.input_shape if given is None else tuple(given)
+    shape = packed.input_shape if given is None else _sizes(given)
     if shape is None:
         raise ValueError("the network does not tell the shape of its inputs; give input_shape, such as (1, 28, 28)")
+    return shape
+
+
+def _sizes(given: Sequence[int]) -> Shape:
+    shape = tuple(given)
     if not shape or not all(isinstance(size, int) and size > 0 for size in shape):
         raise ValueError(f"input_shape must be the positive sizes of one sample, without the batch, got {given}")
     return shape
 
 
-def packed_form(model: nn.Module | PackedModel) -> PackedModel:
+def packed_form(model: nn.Module | PackedModel, input_shape: Sequence[int] | None = None) -> PackedModel:
     """The packed model of a torch model; a packed model as it is."""
+    shape = None if input_shape is None else _sizes(input_shape)
     if isinstance(model, PackedModel):
-        return model
+        return model if shape is None else PackedModel(model.operations, shape)
     from qpsbgd.deploy.reading import read
 
-    return PackedModel(read(model))
+    return PackedModel(read(model, shape), shape)

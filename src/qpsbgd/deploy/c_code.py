@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from qpsbgd.atomic import writing
+from qpsbgd.deploy.c_real import real_layer
 from qpsbgd.deploy.c_steps import Constants, Values, fixed_point, repacked, step, weighted
+from qpsbgd.deploy.c_tensor_steps import input_name, tensor_step
 from qpsbgd.deploy.operations import (
     Convolution,
     Dense,
@@ -19,8 +21,9 @@ from qpsbgd.deploy.operations import (
     Sign,
     Spins,
     Threshold,
-    walk,
 )
+from qpsbgd.deploy.stages import Stage, last_uses, walk
+from qpsbgd.deploy.tensor_operations import TENSOR_OPERATIONS
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,7 @@ def write_c(operations: Sequence[Operation], folder: Path, *, input_shape: Shape
 @dataclass(frozen=True)
 class _Function:
     body: str
-    before: Values
+    before: tuple[Values, ...]
     after: Values
 
 
@@ -82,79 +85,103 @@ class _Network:
         self.constants = Constants(word)
         self.integer = _is_integer(operations)
         self.output_step = 1.0
-        if len(input_shape) > 3:
-            raise ValueError(f"input_shape must have at most three dimensions, got {input_shape}")
         self.functions: list[_Function] = []
-        self.values = replace(Values.of("real", input_shape), type="int8_t" if self.integer else "float", name="input")
-        stages = list(walk(operations, input_shape))
-        place = 0
-        while place < len(stages):
-            operation, _, _, kind, shape = stages[place]
-            place += 1
-            fused = None
-            if isinstance(operation, Dense | Convolution) and place < len(stages):
-                following = stages[place][0]
-                if isinstance(following, Threshold):
-                    fused, kind = following, "bits"
-                    place += 1
-            self._add(operation, fused, replace(Values.of(kind, shape), type=self._type(kind)))
+        self._buffers: dict[str, dict[str, int]] = {}  # numbers of every C type in every buffer
+        self._last = last_uses(operations)
+        self._output = max((n for n, one in enumerate(operations, 1) if not isinstance(one, Reshape)), default=0)
+        first = replace(Values.of("real", input_shape), type="int8_t" if self.integer else "float", name="input")
+        self._values: dict[int, Values] = {0: first}
+        stages = walk(operations, input_shape)
+        matrices = [one for one in stages if isinstance(one.operation, Dense) and len(one.after.shape) > 1]
+        self._by_rows = {source for one in matrices for source in one.sources}  # what dense layers take row by row
+        fused: Operation | None = None
+        for number, stage in enumerate(stages, 1):
+            if stage.operation is fused:
+                continue
+            fused = self._fused(stages, number)
+            self._add(stage, fused, number)
         if not self.functions:
             raise ValueError("the network computes nothing: it has no layers")
         last = self.functions[-1]
         after = replace(last.after, name="output", type="int64_t" if self.integer else "float")
         self.functions[-1] = replace(last, after=after)
 
-    def _type(self, kind: str) -> str:
-        return {"real": "float", "bits": "word", "ints": "int32_t"}[kind]
+    def _fused(self, stages: Sequence[Stage], number: int) -> Threshold | None:
+        """The threshold behind a layer, if nothing else takes the layer's sums."""
+        following = stages[number] if number < len(stages) else None
+        if not isinstance(stages[number - 1].operation, Dense | Convolution) or following is None:
+            return None
+        straight = following.sources == (number,) and self._last[number] == number + 1
+        return following.operation if straight and isinstance(following.operation, Threshold) else None
 
-    def _add(self, operation: Operation, fused: Threshold | None, after: Values) -> None:
-        number, before = len(self.functions) + 1, self.values
+    def _add(self, stage: Stage, fused: Threshold | None, place: int) -> None:
+        """Add the function of the operation with this number, and of the threshold behind it where there is one."""
+        operation, number, result = stage.operation, len(self.functions) + 1, place if fused is None else place + 1
+        inputs = tuple(self._values[source] for source in stage.sources)
+        kind, before = "bits" if fused else stage.after.kind, inputs[0]
+        rows = kind != "real" and (before.rows or place in self._by_rows)
+        after = replace(Values.of(kind, stage.after.shape, rows=rows), type=_TYPES[kind])
+        matrix = isinstance(operation, Dense) and len(before.shape) > 1
+        if before.kind == "bits" and before.rows != matrix and not isinstance(operation, Spins):
+            raise ValueError(f"{operation} takes bits in another order in C than they come in; use packed or ONNX")
         if isinstance(operation, Reshape):
-            if before.kind != "bits":
-                self.values = replace(before, channels=after.channels, image=after.image)
-            elif after.positions > 1 and (before.channels, before.image) != (after.channels, after.image):
-                self._append(repacked(before, after, self.constants.word), after)
-            return
-        if isinstance(operation, Dense | Convolution):
-            self._append(weighted(operation, fused, number, before, after, self.constants), after)
+            same = (before.channels, before.image) == (after.channels, after.image)
+            if before.kind != "bits" or same or after.positions == 1:
+                layout = after if before.kind != "bits" else before
+                moved = replace(layout, shape=after.shape, name=before.name, type=before.type)
+                self._values[result] = moved
+                return
+            body = repacked(before, after, self.constants.word)
+        elif isinstance(operation, Dense | Convolution):
+            body = (
+                weighted(operation, fused, number, before, after, self.constants)
+                if operation.integer
+                else real_layer(operation, number, before, after, self.constants)
+            )
         elif isinstance(operation, Scale) and self.integer:
             body, self.output_step = fixed_point(operation, number, before, self.constants)
-            self._append(body, after)
+        elif isinstance(operation, TENSOR_OPERATIONS):
+            body = tensor_step(operation, number, inputs, after, self.constants)
         else:
-            self._append(step(operation, number, before, after, self.constants), after)
+            body = step(operation, number, before, after, self.constants)
+        if result < self._output:
+            after = replace(after, name=self._buffer(after, place))
+        self.functions.append(_Function(body, inputs, after))
+        self._values[result] = after
 
-    def _append(self, body: str, after: Values) -> None:
-        after = replace(after, name="ab"[len(self.functions) % 2])
-        self.functions.append(_Function(body, self.values, after))
-        self.values = after
+    def _buffer(self, values: Values, place: int) -> str:
+        """A buffer for values, in which nothing stands that the operation with this number or a later one takes."""
+        busy = {other.name for number, other in self._values.items() if self._last[number] >= place}
+        free = [name for name in self._buffers if name not in busy] or [f"buffer{len(self._buffers) + 1}"]
+        count = values.count(self.constants.word)
+        name = min(free, key=lambda one: abs(self._bytes(one) - count * self._width(values.type)))
+        sizes = self._buffers.setdefault(name, {})
+        sizes[values.type] = max(sizes.get(values.type, 0), count)
+        return name
 
-    def _buffers(self) -> dict[str, dict[str, int]]:
-        """Numbers of every C type in the buffers a and b."""
-        found: dict[str, dict[str, int]] = {"a": {}, "b": {}}
-        for function in self.functions[:-1]:
-            sizes, values = found[function.after.name], function.after
-            sizes[values.type] = max(sizes.get(values.type, 0), values.count(self.constants.word))
-        return {name: sizes for name, sizes in found.items() if sizes}
+    def _width(self, kind: str) -> int:
+        return self.constants.word // 8 if kind == "word" else 4
+
+    def _bytes(self, buffer: str) -> int:
+        """The size of a buffer, with what aligns it."""
+        sizes = self._buffers.get(buffer, {})
+        align = max(map(self._width, sizes), default=1)
+        return -(-max((count * self._width(kind) for kind, count in sizes.items()), default=0) // align) * align
 
     @property
     def ram_bytes(self) -> int:
-        size = {"float": 4, "int32_t": 4, "word": self.constants.word // 8}
         last = self.functions[-1].after
         outputs = last.channels * last.positions * (8 if self.integer else 4)  # of NAME_classify
-        align = {name: max(map(size.__getitem__, sizes)) for name, sizes in self._buffers().items()}
-        return outputs + sum(
-            -(-max(count * size[kind] for kind, count in sizes.items()) // align[name]) * align[name]
-            for name, sizes in self._buffers().items()
-        )
+        return outputs + 4 * self.constants.scratch + sum(map(self._bytes, self._buffers))
 
     def _signature(self, name: str) -> str:
-        first, last = self.functions[0].before, self.functions[-1].after
+        first, last = self._values[0], self.functions[-1].after
         prefix = name.upper()
         return f"(const {first.type} input[{prefix}_INPUTS], {last.type} output[{prefix}_OUTPUTS])"
 
     def header(self, name: str) -> str:
         """The header."""
-        first, last, prefix = self.functions[0].before, self.functions[-1].after, name.upper()
+        first, last, prefix = self._values[0], self.functions[-1].after, name.upper()
         if self.integer:
             takes = "Inputs count by their sign: +1 for 0 and above, -1 below."
             gives = f"Outputs are whole numbers; times {prefix}_OUTPUT_STEP they are the trained network's outputs."
@@ -183,26 +210,30 @@ class _Network:
     def source(self, name: str) -> str:
         """The source."""
         bodies = "\n".join(
-            f"static void step{number}(const {one.before.type} *in, {one.after.type} *out)\n{{\n{one.body}\n}}\n"
+            f"static void step{number}({_parameters(one)})\n{{\n{one.body}\n}}\n"
             for number, one in enumerate(self.functions, 1)
         )
         constants = "\n".join(self.constants.texts)
         calls = "\n".join(
-            f"    step{number}({_reference(one.before)}, {_reference(one.after)});"
+            f"    step{number}({', '.join(map(_reference, (*one.before, one.after)))});"
             for number, one in enumerate(self.functions, 1)
         )
         buffers = "".join(
             "static union {\n"
             + "".join(f"    {kind} {_MEMBERS[kind]}[{count}];\n" for kind, count in sorted(sizes.items()))
             + f"}} {buffer};\n"
-            for buffer, sizes in self._buffers().items()
+            for buffer, sizes in self._buffers.items()
         )
+        if self.constants.scratch:
+            buffers += f"static float scratch[{self.constants.scratch}];\n"
+        buffers += "".join(self.constants.helpers.values())
         helpers = "".join(text for word, text in _HELPERS.items() if word in bodies)
         includes = "#include <float.h>\n" if "FLT_MAX" in bodies else ""
+        includes += "#include <math.h>\n" if self.needs_math else ""
         includes += "" if self.integer else "#include <string.h>\n"
         if "word" in bodies + constants:
             helpers = f"typedef uint{self.constants.word}_t word;\n{helpers}"
-        first, last, prefix = self.functions[0].before, self.functions[-1].after, name.upper()
+        first, last, prefix = self._values[0], self.functions[-1].after, name.upper()
         popcount = "popcountll" if self.constants.word == 64 else "popcountl"
         return _SOURCE.format(
             name=name,
@@ -219,15 +250,34 @@ class _Network:
             prefix=prefix,
         )
 
+    @property
+    def needs_math(self) -> bool:
+        """Whether C's mathematical library is needed."""
+        return any(word in one.body for one in self.functions for word in ("expf(", "tanhf(", "erff(", "sqrtf("))
+
     def program(self, name: str) -> str:
         """A program that reads samples and prints outputs."""
-        first, last = self.functions[0].before, self.functions[-1].after
+        first, last = self._values[0], self.functions[-1].after
         read = "(int8_t)(value >= 0 ? 1 : -1)" if self.integer else "(float)value"
         show = '"%" PRId64 " ", output[k]' if self.integer else '"%.9g ", (double)output[k]'
-        return _PROGRAM.format(name=name, prefix=name.upper(), input=first.type, output=last.type, read=read, show=show)
+        return _PROGRAM.format(
+            name=name,
+            prefix=name.upper(),
+            input=first.type,
+            output=last.type,
+            read=read,
+            show=show,
+            library=" -lm" if self.needs_math else "",
+        )
 
 
+_TYPES = {"real": "float", "bits": "word", "ints": "int32_t"}
 _MEMBERS = {"float": "reals", "int32_t": "sums", "word": "bits"}
+
+
+def _parameters(function: _Function) -> str:
+    inputs = [f"const {values.type} *restrict {input_name(at)}" for at, values in enumerate(function.before)]
+    return ", ".join([*inputs, f"{function.after.type} *restrict out"])
 
 
 def _reference(values: Values) -> str:
@@ -330,7 +380,7 @@ _CHECK = """\
 
 _PROGRAM = """\
 /* Made by qpsbgd: reads samples, as numbers between blanks, and prints the class and all outputs of each.
-   cc -std=c99 -O2 {name}.c {name}_main.c -o {name} */
+   cc -std=c99 -O2 {name}.c {name}_main.c -o {name}{library} */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

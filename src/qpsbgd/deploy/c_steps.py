@@ -2,14 +2,15 @@
 
 Between steps, real numbers stand as (channels, positions); sums as (positions, channels); bits as (positions, words),
 where the channels of a position are the bits of its words. Flattened bits stay where they are: the weights behind them
-are put into their order instead.
+are put into their order instead. Bits and sums of a dense layer that is applied to every row of a matrix have the rows
+for positions and the features for channels.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -27,7 +28,6 @@ from qpsbgd.deploy.operations import (
     Sign,
     Spins,
     Threshold,
-    Weights,
     Window,
 )
 
@@ -40,32 +40,61 @@ class Values:
 
     Attributes:
         kind: Real numbers, bits or sums.
+        shape: Of one sample.
         channels: C of the layout.
-        image: Height and width of the layout, which flattening does not change.
+        image: Height and width of the layout, which flattening bits does not change.
+        rows: Whether channels are the last dimension of the shape, and not the first.
         name: Of the C variable.
         type: In C.
     """
 
     kind: Kind
+    shape: Shape
     channels: int
     image: tuple[int, int]
+    rows: bool = False
     name: str = ""
     type: str = "float"
 
     @classmethod
-    def of(cls, kind: Kind, shape: Shape) -> Values:
-        """Values of a shape, of one to three dimensions."""
-        height, width = (1, 1, *shape[1:])[-2:]
-        return cls(kind, shape[0], (height, width))
+    def of(cls, kind: Kind, shape: Shape, *, rows: bool = False) -> Values:
+        """Values of a shape; an image of more than two dimensions is one of many rows."""
+        if rows:
+            return cls(kind, shape, shape[-1], (1, math.prod(shape[:-1])), rows=True)
+        *rest, width = (1, *shape[1:])
+        return cls(kind, shape, math.prod(shape[:1]), (math.prod(rest), width))
 
     @property
     def positions(self) -> int:
         """Pixels of the image."""
         return math.prod(self.image)
 
+    @property
+    def real_place(self) -> str:
+        """Where the real number of a position `at` and a channel `unit` stands."""
+        return f"at * {self.channels} + unit" if self.rows else f"unit * {self.positions} + at"
+
     def count(self, word: int) -> int:
         """Numbers, or words for bits."""
         return self.positions * (-(-self.channels // word) if self.kind == "bits" else self.channels)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Names of arrays: where the entries of a pixel begin, the positions whose windows see it, and where in them."""
+
+    begins: str
+    positions: str
+    places: str
+
+    def loop(self, entry: str, pixel: str) -> str:
+        """The loop over a pixel's entries."""
+        begins = f"{self.begins}[{pixel}"
+        return f"for (int32_t {entry} = {begins}]; {entry} < {begins} + 1]; {entry}++)"
+
+    def place(self, entry: str) -> str:
+        """Where in the window an entry's pixel is."""
+        return f"{self.places}[{entry}]" if self.places else "0"
 
 
 @dataclass
@@ -76,11 +105,20 @@ class Constants:
         word: Bits of a word, 32 or 64.
         bytes: Of all arrays.
         texts: Their definitions.
+        helpers: Functions that steps call, by name.
+        scratch: Numbers that steps need besides their results while they run.
     """
 
     word: int
     bytes: int = 0
     texts: list[str] = field(default_factory=list)
+    helpers: dict[str, str] = field(default_factory=dict)
+    scratch: int = 0
+
+    def need(self, helpers: dict[str, str], *, scratch: int) -> None:
+        """What a step needs."""
+        self.helpers |= helpers
+        self.scratch = max(self.scratch, scratch)
 
     def array(self, name: str, values: Array) -> str:
         """Define an array; booleans (…, n) are packed into words along their last dimension. Returns its name."""
@@ -91,12 +129,22 @@ class Constants:
             if values.dtype.kind == "i" and values.dtype != np.int64:
                 values = values.astype(np.min_scalar_type(min(values.min(), ~values.max())))
             kind = C_TYPES[values.dtype.name]
-            items = [_float(v) if kind == "float" else _integer(int(v)) for v in values.ravel().tolist()]
+            items = [float_text(v) if kind == "float" else _integer(int(v)) for v in values.ravel().tolist()]
         self.bytes += values.nbytes
         lines = [", ".join(items[at : at + 8]) for at in range(0, len(items), 8)]
         body = ",\n    ".join(lines)
         self.texts.append(f"static const {kind} {name}[{len(items)}] = {{\n    {body}\n}};\n")
         return name
+
+    def lists(self, name: str, taps: Array, size: int) -> Seen:
+        """Define for every pixel of a line which positions of `taps` (positions, window) see it, and where in them."""
+        order = np.argsort(taps.ravel(), kind="stable")[(taps < 0).sum() :]
+        begins = np.searchsorted(taps.ravel()[order], np.arange(size + 1))
+        parts = {"begins": begins, "positions": order // taps.shape[1], "places": order % taps.shape[1]}
+        if taps.shape[1] == 1:
+            del parts["places"]
+        names = {what: self.array(f"{what}_of_{name}", values.astype(np.int32)) for what, values in parts.items()}
+        return Seen(**({"places": ""} | names))
 
     def _words(self, bits: Array) -> tuple[Array, str, list[str]]:
         count = -(-bits.shape[-1] // self.word) * self.word
@@ -107,7 +155,8 @@ class Constants:
         return words, "word", [f"0x{value:0{self.word // 4}x}{suffix}" for value in words.ravel().tolist()]
 
 
-def _float(value: float) -> str:
+def float_text(value: float) -> str:
+    """A number as a C constant of type float."""
     text = f"{value:.9g}"
     return (text if set(text) & set(".e") else f"{text}.0") + "f"
 
@@ -120,7 +169,7 @@ def step(operation: Operation, number: int, before: Values, after: Values, const
     """The statements that compute `out` from `in`."""
     match operation:
         case Sign():
-            return _sign(before, constants.word)
+            return _sign(after, constants.word)
         case Spins():
             return _spins(before, constants.word)
         case Scale():
@@ -131,13 +180,11 @@ def step(operation: Operation, number: int, before: Values, after: Values, const
             setup, store, finish = _store(operation, number, after, constants)
             loops = [f"for (int32_t at = 0; at < {after.positions}; at++)", _over_units(after)]
             value = f"const int32_t sum = in[at * {after.channels} + unit];"
-            return _nested(loops, [value, *store], before=setup, after=finish)
+            return nested(loops, [value, *store], before=setup, after=finish)
         case MaxPool():
             return _max_pool(operation, number, before, after, constants)
         case AveragePool():
             return _average_pool(operation, number, before, after, constants)
-        case Dense() | Convolution():
-            return weighted(operation, None, number, before, after, constants)
     raise TypeError(f"{operation} is not an operation")
 
 
@@ -149,25 +196,12 @@ def weighted(
     after: Values,
     constants: Constants,
 ) -> str:
-    """The statements of a layer, and of the threshold behind it where there is one."""
+    """The statements of a layer of bits, and of the threshold behind it where there is one."""
     if isinstance(operation, Dense):
-        if operation.integer:
-            return _dense_bits(operation, threshold, number, before, after, constants)
-        inputs = operation.weights.shape[1]
-        products = _real_products(operation.weights, f"weights{number}", "k", constants)
-        body = ["float sum = 0.0f;", f"for (int32_t k = 0; k < {inputs}; k++) {{", "const float value = in[k];"]
-        return _nested([_over_units(after)], [*body, *products, "}", "out[unit] = sum;"])
+        return _dense_bits(operation, threshold, number, before, after, constants)
     inputs, units = before.channels // operation.groups, after.channels // operation.groups
     size, loops, at = _window(operation.window, number, before, constants)
     channel = f"unit / {units} * {inputs} + k" if operation.groups > 1 else "k"
-    if not operation.integer:
-        place = f"(k * {size[0]} + dy) * {size[1]} + dx"
-        products = _real_products(operation.weights, f"weights{number}", place, constants)
-        body = ["float sum = 0.0f;", *loops, f"for (int32_t k = 0; k < {inputs}; k++) {{"]
-        body += [f"const float value = in[({channel}) * {before.positions} + {at}];", *products, "}", "}"]
-        return _nested(
-            [*_over_positions(after), _over_units(after)], [*body, f"out[unit * {after.positions} + at] = sum;"]
-        )
     setup, store, finish = _store(threshold, number, after, constants)
     signs = operation.weights.array[0].reshape(after.channels, inputs, *size)
     name = constants.array(f"weights{number}", signs.transpose(0, 2, 3, 1))
@@ -182,7 +216,7 @@ def weighted(
         else f"    differing += bit(pixel, {channel}) != bit(row, k);",
         *(f"products += {inputs};", "}", "const int32_t sum = products - 2 * differing;"),
     ]
-    return _nested([*_over_positions(after), _over_units(after)], [*body, *store], before=setup, after=finish)
+    return nested([*_over_positions(after), _over_units(after)], [*body, *store], before=setup, after=finish)
 
 
 def _over_positions(values: Values) -> list[str]:
@@ -221,9 +255,11 @@ def _dense_bits(
     operation: Dense, threshold: Threshold | None, number: int, before: Values, after: Values, constants: Constants
 ) -> str:
     signs = operation.weights.array[0]
-    ordered = signs.reshape(len(signs), before.channels, before.positions).transpose(0, 2, 1)
-    name, words = constants.array(f"weights{number}", ordered), before.count(constants.word)
-    setup, store, finish = _store(threshold, number, after, constants, at="")
+    rows = before.positions if before.rows else 1
+    ordered = signs.reshape(len(signs), before.channels, before.positions // rows).transpose(0, 2, 1)
+    name, words = constants.array(f"weights{number}", ordered), before.count(constants.word) // rows
+    setup, store, finish = _store(threshold, number, after, constants, at="at" if before.rows else "")
+    loops = [f"for (int32_t at = 0; at < {rows}; at++, in += {words})"] if before.rows else []
     body = [
         f"const word *row = {name} + unit * {words};",
         "int32_t differing = 0;",
@@ -232,33 +268,12 @@ def _dense_bits(
         f"const int32_t sum = {signs.shape[1]} - 2 * differing;",
         *store,
     ]
-    return _nested([_over_units(after)], body, before=setup, after=finish)
-
-
-def _real_products(weights: Weights, name: str, place: str, constants: Constants) -> list[str]:
-    """Statements that add weight · `value` to `sum`, for unit `unit` and the input at `place`."""
-    units, inputs = weights.shape[0], math.prod(weights.shape[1:])
-    if not weights.binary:
-        constants.array(name, weights.array.reshape(units, inputs))
-        return [f"sum += {name}[unit * {inputs} + {place}] * value;"]
-    planes = weights.array.reshape(len(weights.array), units, inputs)
-    constants.array(name, planes)
-    words = -(-inputs // constants.word)
-    if len(planes) == 1:
-        return [f"sum += bit({name} + unit * {words}, {place}) ? value : -value;"]
-    factors = constants.array(f"coefficients_of_{name}", np.array(weights.coefficients, np.float32))
-    return [
-        f"for (int32_t plane = 0; plane < {len(planes)}; plane++) {{",
-        f"const float part = {factors}[plane] * value;",
-        f"sum += bit({name} + (plane * {units} + unit) * {words}, {place}) ? part : -part;",
-        "}",
-    ]
+    return nested([*loops, _over_units(after)], body, before=setup, after=finish)
 
 
 def _window(window: Window, number: int, before: Values, constants: Constants) -> tuple[Shape, list[str], str]:
     """Size of a window, loops over its pixels (one brace open), and the pixel's position in the image."""
-    taps = window.taps(before.image[-len(window.size) :])
-    rows, columns = (taps[0], taps[1]) if len(taps) == 2 else (np.zeros((1, 1), int), taps[0])
+    rows, columns = window.rows_and_columns(before.image[-len(window.size) :])
     names = [
         constants.array(f"{what}{number}", table.astype(np.int32))
         for what, table in (("rows", rows), ("columns", columns))
@@ -274,18 +289,17 @@ def _window(window: Window, number: int, before: Values, constants: Constants) -
     return size, loops, f"y * {before.image[1]} + x"
 
 
-def _sign(before: Values, word: int) -> str:
-    words, total = -(-before.channels // word), replace(before, kind="bits").count(word)
-    loops = [f"for (int32_t at = 0; at < {before.positions}; at++)", _over_units(before)]
-    value = f"in[unit * {before.positions} + at]"
-    body = [f"out[at * {words} + unit / {word}] |= (word)({value} >= 0) << (unit % {word});"]
-    return _nested(loops, body, before=_cleared(total))
+def _sign(after: Values, word: int) -> str:
+    words, total = -(-after.channels // word), after.count(word)
+    loops = [f"for (int32_t at = 0; at < {after.positions}; at++)", _over_units(after)]
+    body = [f"out[at * {words} + unit / {word}] |= (word)(in[{after.real_place}] >= 0) << (unit % {word});"]
+    return nested(loops, body, before=_cleared(total))
 
 
 def _spins(before: Values, word: int) -> str:
     words = -(-before.channels // word)
     loops = [f"for (int32_t at = 0; at < {before.positions}; at++)", _over_units(before)]
-    return _nested(loops, [f"out[unit * {before.positions} + at] = bit(in + at * {words}, unit) ? 1 : -1;"])
+    return nested(loops, [f"out[{before.real_place}] = bit(in + at * {words}, unit) ? 1 : -1;"])
 
 
 def repacked(before: Values, after: Values, word: int) -> str:
@@ -297,19 +311,24 @@ def repacked(before: Values, after: Values, word: int) -> str:
         f"out[place * {new} + to / {word}] |= (word)bit(in + at * {old}, from) << (to % {word});",
     ]
     loop = f"for (int32_t k = 0; k < {before.channels * before.positions}; k++) {{"
-    return _nested([loop], body, before=_cleared(after.count(word)))
+    return nested([loop], body, before=_cleared(after.count(word)))
 
 
 def _scale(operation: Scale, number: int, before: Values, constants: Constants) -> str:
+    last = operation.axis == -1 and len(before.shape) > 1 and not before.rows
+    unit = f"at % {before.shape[-1]}" if last else "unit"
     factor, offset = (
-        constants.array(f"{what}{number}", values) + ("[unit]" if len(values) > 1 else "[0]")
+        constants.array(f"{what}{number}", values) + (f"[{unit}]" if len(values) > 1 else "[0]")
         for what, values in (("factors", operation.factor), ("offsets", operation.offset))
     )
-    value = f"in[unit * {before.positions} + at]"
+    value = f"in[{before.real_place}]"
     if before.kind == "ints":
         value = f"(float)in[at * {before.channels} + unit]"
-    loops = [f"for (int32_t at = 0; at < {before.positions}; at++)", _over_units(before)]
-    return _nested(loops, [f"out[unit * {before.positions} + at] = {factor} * {value} + {offset};"])
+    loops = [
+        f"for (int32_t unit = 0; unit < {before.channels}; unit++)",
+        f"for (int32_t at = 0; at < {before.positions}; at++) {{",
+    ]
+    return nested(loops, [f"out[{before.real_place}] = {factor} * {value} + {offset};"])
 
 
 def fixed_point(operation: Scale, number: int, before: Values, constants: Constants) -> tuple[str, float]:
@@ -318,7 +337,7 @@ def fixed_point(operation: Scale, number: int, before: Values, constants: Consta
     value, place = f"in[at * {before.channels} + unit]", f"out[unit * {before.positions} + at]"
     loops = [f"for (int32_t at = 0; at < {before.positions}; at++)", _over_units(before)]
     if len(factor) == 1 and factor[0] > 0 and not offset.any():
-        return _nested(loops, [f"{place} = {value};"]), float(factor[0])
+        return nested(loops, [f"{place} = {value};"]), float(factor[0])
     # Factors get 31 bits, more than float32 has; sums have at most 31, so that all fits into 64.
     room = [
         bits - math.floor(math.log2(largest)) - 1
@@ -334,25 +353,52 @@ def fixed_point(operation: Scale, number: int, before: Values, constants: Consta
             ("offsets", offset, np.int64, (1 - 2**62, 2**62)),
         )
     ]
-    return _nested(loops, [f"{place} = (int64_t){names[0]} * {value} + {names[1]};"]), math.ldexp(1.0, -shift)
+    return nested(loops, [f"{place} = (int64_t){names[0]} * {value} + {names[1]};"]), math.ldexp(1.0, -shift)
 
 
 def _clip(operation: Clip, before: Values) -> str:
-    body = ["float value = in[k];"]
+    value, body = "in[k]", list[str]()
     for bound, sign in ((operation.low, "<"), (operation.high, ">")):
         if math.isfinite(bound):
-            body += [f"if (value {sign} {_float(bound)})", f"    value = {_float(bound)};"]
-    loop = f"for (int32_t k = 0; k < {before.channels * before.positions}; k++) {{"
-    return _nested([loop], [*body, "out[k] = value;"])
+            name = f"x{len(body)}"
+            body.append(f"const float {name} = {value};")
+            value = f"{name} {sign} {float_text(bound)} ? {float_text(bound)} : {name}"
+    count = before.channels * before.positions
+    fours = count // 4 * 4  # compilers turn these into vectors, which have no branches to mispredict
+    body = [*body, f"out[k] = {value};", "}"]
+    loops = [f"for (int32_t k = 0; k < {fours}; k++) {{"] * (fours > 0)
+    rest = [f"for (int32_t k = {fours}; k < {count}; k++) {{"] * (count > fours)
+    return nested(loops or rest, body[:-1], after=[*rest, *body] if loops and rest else ())
+
+
+def _plain_max_pool(operation: MaxPool, before: Values, after: Values) -> str:
+    """The statements for small windows of real numbers to which nothing is added; empty for others."""
+    window, (height, width) = operation.window, before.image
+    if len(window.size) != 2 or math.prod(window.size) > 9 or any(map(any, window.sides)):
+        return ""
+    (high, wide), (down, right), (gap, step) = window.size, window.stride, window.dilation
+    places = [dy * gap * width + dx * step for dy in range(high) for dx in range(wide)]
+    body = [
+        f"const float *x = in + (unit * {height} + i * {down}) * {width};",
+        f"for (int32_t j = 0; j < {after.image[1]}; j++, x += {right}) {{",
+        f"float largest = x[{places[0]}];",
+        *(f"largest = x[{place}] > largest ? x[{place}] : largest;" for place in places[1:]),
+        *("*out++ = largest;", "}"),
+    ]
+    loops = [f"for (int32_t unit = 0; unit < {after.channels}; unit++)"]
+    return nested([*loops, f"for (int32_t i = 0; i < {after.image[0]}; i++) {{"], body)
 
 
 def _max_pool(operation: MaxPool, number: int, before: Values, after: Values, constants: Constants) -> str:
+    plain = _plain_max_pool(operation, before, after) if before.kind == "real" else ""
+    if plain:
+        return plain
     _, loops, at = _window(operation.window, number, before, constants)
     if before.kind == "bits":  # the largest of several signs is the OR of their bits
         words = -(-before.channels // constants.word)
         body = ["word largest = 0;", *loops, f"largest |= in[({at}) * {words} + k];", "}"]
         loop = f"for (int32_t k = 0; k < {words}; k++) {{"
-        return _nested([*_over_positions(after), loop], [*body, f"out[at * {words} + k] = largest;"])
+        return nested([*_over_positions(after), loop], [*body, f"out[at * {words} + k] = largest;"])
     if before.kind == "ints":
         kind, least, value = "int32_t", "INT32_MIN", f"in[({at}) * {before.channels} + unit]"
         place = f"at * {after.channels} + unit"
@@ -360,7 +406,7 @@ def _max_pool(operation: MaxPool, number: int, before: Values, after: Values, co
         kind, least, value = "float", "-FLT_MAX", f"in[unit * {before.positions} + {at}]"
         place = f"unit * {after.positions} + at"
     body = [f"{kind} largest = {least};", *loops, f"if ({value} > largest)", f"    largest = {value};", "}"]
-    return _nested([*_over_positions(after), _over_units(before)], [*body, f"out[{place}] = largest;"])
+    return nested([*_over_positions(after), _over_units(before)], [*body, f"out[{place}] = largest;"])
 
 
 def _average_pool(operation: AveragePool, number: int, before: Values, after: Values, constants: Constants) -> str:
@@ -371,10 +417,10 @@ def _average_pool(operation: AveragePool, number: int, before: Values, after: Va
     if operation.counts_padding:
         body += [f"count = {math.prod(size)};"]
     body += [f"out[unit * {after.positions} + at] = sum / (float)count;"]
-    return _nested([*_over_positions(after), _over_units(before)], body)
+    return nested([*_over_positions(after), _over_units(before)], body)
 
 
-def _nested(loops: list[str], body: list[str], *, before: Sequence[str] = (), after: Sequence[str] = ()) -> str:
+def nested(loops: list[str], body: list[str], *, before: Sequence[str] = (), after: Sequence[str] = ()) -> str:
     """Statements with the indentation that their braces ask for; the last loop opens one."""
     lines, depth = [], 1
     for line in [*before, *loops, *body, "}", *after]:

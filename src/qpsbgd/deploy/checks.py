@@ -15,28 +15,42 @@ from qpsbgd.deploy.operations import (
     Operation,
     Reshape,
     Scale,
+    Shape,
     Threshold,
     Weights,
     Window,
-    natural_shape,
-    walk,
+)
+from qpsbgd.deploy.stages import natural_shape, sources_of, walk
+from qpsbgd.deploy.tensor_operations import (
+    COMBINATIONS,
+    FUNCTIONS,
+    Activation,
+    Combine,
+    Concatenate,
+    Mean,
+    Normalize,
+    Slice,
+    Softmax,
+    Transpose,
 )
 
 MODES = ("zeros", "reflect", "replicate", "circular")
 
 
-def check(operations: tuple[Operation, ...]) -> None:
+def check(operations: tuple[Operation, ...], input_shape: Shape | None = None) -> None:
     """Raise ValueError, naming the operation, unless all are as `pack` makes them and fit one another."""
     for place, operation in enumerate(operations):
         if not isinstance(operation, Operation) or not isinstance(operation.name, str):
             raise ValueError(f"operation {place} must be one with a name, got {type(operation).__name__}")
-        wrong = _wrong(operation)
+        wrong = "numbers of values" if not _are_whole(operation.inputs, least=0) else _wrong(operation)
         if wrong:
             raise ValueError(f"{operation} must have {wrong}")
-    shape = natural_shape(operations)
+        sources_of(operation, place + 1)
+    if input_shape is not None and not (input_shape and _are_whole(input_shape, least=1)):
+        raise ValueError("input_shape must be the positive sizes of one sample")
+    shape = natural_shape(operations) if input_shape is None else input_shape
     if shape is not None:
-        for _ in walk(operations, shape):
-            pass
+        walk(operations, shape)
 
 
 def _wrong(operation: Operation) -> str:
@@ -50,6 +64,8 @@ def _wrong(operation: Operation) -> str:
                 return wrong or "weights of the window's size"
             whole = _are_whole((groups,), least=1) and not weights.shape[0] % groups
             return "" if whole else "groups of as many units each"
+        case Threshold(axis=axis) | Scale(axis=axis) if not (axis is None or _are_whole((axis,), least=-1, most=0)):
+            return "units along the first or the last dimension"
         case Threshold(levels=levels, flipped=flipped):
             right = _is_list(levels, "i") and _is_list(flipped, "b") and len(levels) == len(flipped)
             return "" if right else "as many whole levels as directions"
@@ -68,7 +84,36 @@ def _wrong(operation: Operation) -> str:
         case Reshape(shape=shape):
             right = _are_whole(shape, least=-1) and 0 not in shape and shape.count(-1) <= 1
             return "" if right else "a shape of whole numbers"
+    return _wrong_tensor(operation)
+
+
+def _wrong_tensor(operation: Operation) -> str:
+    match operation:
+        case Activation(function=function, slope=slope):
+            right = function in FUNCTIONS and isinstance(slope, float) and np.isfinite(slope)
+            return "" if right else f"a function of {', '.join(FUNCTIONS)}, and a finite slope"
+        case Normalize(eps=eps, centred=centred):
+            right = isinstance(eps, float) and 0 <= eps < np.inf and isinstance(centred, bool)
+            return "" if right else "a positive number to add, and whether to centre"
+        case Mean(axes=axes, keep=keep):
+            return "" if _are_axes(axes) and axes and isinstance(keep, bool) else "dimensions, and whether to keep them"
+        case Transpose(order=order):
+            return "" if _are_axes(order) else "an order of dimensions"
+        case Slice(axis=axis, start=start, stop=stop, keep=keep):
+            right = _are_axes((axis,)) and _are_whole((start, stop), least=0) and isinstance(keep, bool)
+            return "" if right else "a dimension, a start and a stop"
+        case Softmax(axis=axis) | Concatenate(axis=axis):
+            return "" if _are_axes((axis,)) else "a dimension"
+        case Combine(how=how, constant=constant):
+            if how not in COMBINATIONS:
+                return f"a way of {', '.join(COMBINATIONS)}"
+            array = constant is None or (isinstance(constant, np.ndarray) and constant.dtype == np.float32)
+            return "" if array and (constant is None or np.isfinite(constant).all()) else "a finite constant or none"
     return ""
+
+
+def _are_axes(axes: Any) -> bool:
+    return _are_whole(axes, least=-8, most=7)
 
 
 def _wrong_weights(weights: Any, integer: Any) -> str:
@@ -79,6 +124,9 @@ def _wrong_weights(weights: Any, integer: Any) -> str:
     if not weights.binary:
         return "finite weights" if integer or not np.isfinite(weights.array).all() else ""
     numbers = weights.coefficients
+    if isinstance(numbers, np.ndarray):
+        right = numbers.dtype == np.float32 and numbers.shape == weights.array.shape[:2] and np.isfinite(numbers).all()
+        return "" if right and not integer else "finite coefficients, one per plane and unit"
     if not isinstance(numbers, tuple) or not all(isinstance(c, float) and np.isfinite(c) for c in numbers):
         return "finite coefficients"
     return (
@@ -96,8 +144,8 @@ def _wrong_window(window: Any) -> str:
     return "" if right and len(window.size) in (1, 2) else "a window of whole numbers, in one or two dimensions"
 
 
-def _are_whole(numbers: Any, *, least: int) -> bool:
-    return isinstance(numbers, tuple) and all(type(n) is int and least <= n < 2**31 for n in numbers)
+def _are_whole(numbers: Any, *, least: int, most: int = 2**31 - 1) -> bool:
+    return isinstance(numbers, tuple) and all(type(n) is int and least <= n <= most for n in numbers)
 
 
 def _is_list(values: Any, kind: str) -> bool:

@@ -25,7 +25,19 @@ from qpsbgd.deploy.operations import (
     Threshold,
     Weights,
     Window,
-    walk,
+    per_unit,
+)
+from qpsbgd.deploy.stages import walk
+from qpsbgd.deploy.tensor_operations import (
+    Activation,
+    Combine,
+    Concatenate,
+    Mean,
+    Normalize,
+    Product,
+    Slice,
+    Softmax,
+    Transpose,
 )
 
 try:
@@ -48,10 +60,11 @@ def write_onnx(operations: Sequence[Operation], path: Path, *, input_shape: Shap
     if form not in ("bits", "float32", "qonnx"):
         raise ValueError(f"weights must be bits, float32 or qonnx, got {form!r}")
     graph = _Graph(form)
-    value, shape = "input", input_shape
-    for operation, _, before, _, after in walk(operations, input_shape):
-        value, shape = graph.add(operation, value, before), after
-    graph.node("Identity", [value], output="output")
+    values, stages = ["input"], walk(operations, input_shape)
+    for operation, sources, before, _ in stages:
+        values.append(graph.add(operation, [values[source] for source in sources], before[0].shape))
+    graph.node("Identity", [values[-1]], output="output")
+    shape = stages[-1].after.shape if stages else input_shape
     ends = [
         helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", *sizes])
         for name, sizes in (("input", input_shape), ("output", shape))
@@ -84,18 +97,24 @@ class _Graph:
         self.initializers.append(numpy_helper.from_array(np.asarray(values, dtype), name))
         return name
 
-    def add(self, operation: Operation, x: str, shape: Shape) -> str:
-        """Add the nodes of an operation on samples of this shape; returns the name of the result."""
+    def add(self, operation: Operation, inputs: list[str], shape: Shape) -> str:
+        """Add the nodes of an operation on values, the first of this shape; returns the name of the result."""
+        x = inputs[0]
         match operation:
             case Dense():
-                return self.node("Gemm", [x, self._weights(operation.weights)], transB=1)
+                weights = self._weights(operation.weights)
+                if len(shape) == 1:
+                    return self.node("Gemm", [x, weights], transB=1)
+                return self.node("MatMul", [x, self.node("Transpose", [weights], perm=[1, 0])])
             case Convolution():
                 return self._convolution(operation, x)
             case Threshold():
                 return self._threshold(operation, x, shape)
             case Scale():
-                scaled = self.node("Mul", [x, self._per_unit(operation.factor, shape)])
-                return self.node("Add", [scaled, self._per_unit(operation.offset, shape)])
+                factor, offset = (
+                    self.constant(per_unit(v, operation.axis, shape)) for v in (operation.factor, operation.offset)
+                )
+                return self.node("Add", [self.node("Mul", [x, factor]), offset])
             case Sign():
                 return self._bipolar(x) if self.form == "qonnx" else self._signs(x, self.constant(0))
             case Spins():
@@ -113,32 +132,87 @@ class _Graph:
             case Reshape():
                 sizes = [0, *operation.shape_after(shape)]  # 0 keeps the batch dimension
                 return self.node("Reshape", [x, self.constant(sizes, np.int64)])
+        return self._tensor_operation(operation, inputs, shape)
+
+    def _tensor_operation(self, operation: Operation, inputs: list[str], shape: Shape) -> str:
+        x, rank = inputs[0], len(shape)
+        match operation:
+            case Activation():
+                return self._activation(operation, x)
+            case Softmax(axis=axis):
+                return self.node("Softmax", [x], axis=axis % rank + 1)
+            case Normalize(eps=eps, centred=centred):
+                if centred:
+                    x = self.node("Sub", [x, self._mean(x, [rank])])
+                spread = self.node("Add", [self._mean(self.node("Mul", [x, x]), [rank]), self.constant(eps)])
+                return self.node("Div", [x, self.node("Sqrt", [spread])])
+            case Mean(keep=keep):
+                return self._mean(x, [at + 1 for at in operation.places(shape)], keep=keep)
+            case Transpose(order=order):
+                return self.node("Transpose", [x], perm=[0, *(at + 1 for at in order)])
+            case Slice(axis=axis, start=start, stop=stop, keep=keep):
+                place = self.constant([axis % rank + 1], np.int64)
+                ends = [self.constant([end], np.int64) for end in (start, stop)]
+                part = self.node("Slice", [x, *ends, place])
+                return part if keep else self.node("Squeeze", [part, place])
+            case Combine(how=how, constant=constant):
+                others = inputs[1:] if constant is None else [self.constant(constant)]
+                return self.node({"add": "Add", "subtract": "Sub", "multiply": "Mul"}[how], [x, *others])
+            case Concatenate(axis=axis):
+                return self.node("Concat", inputs, axis=axis % rank + 1)
+            case Product():
+                return self.node("MatMul", inputs)
         raise TypeError(f"{operation} is not an operation")
 
-    def _per_unit(self, values: Array, shape: Shape, dtype: Any = np.float32) -> str:
-        return self.constant(values.reshape(-1, *(1,) * (len(shape) - 1)), dtype)
+    def _mean(self, x: str, axes: list[int], *, keep: bool = True) -> str:
+        return self.node("ReduceMean", [x, self.constant(axes, np.int64)], keepdims=int(keep))
+
+    def _activation(self, operation: Activation, x: str) -> str:
+        match operation.function:
+            case "leaky relu":
+                return self.node("LeakyRelu", [x], alpha=operation.slope)
+            case "silu":
+                return self.node("Mul", [x, self.node("Sigmoid", [x])])
+            case "hard sigmoid":
+                return self.node("HardSigmoid", [x], alpha=1 / 6, beta=0.5)
+            case "gelu":
+                half = self.node("Mul", [x, self.constant(np.sqrt(0.5))])
+                inner = self.node("Erf", [half])
+            case "gelu tanh":
+                cube = self.node("Mul", [self.node("Mul", [x, x]), self.node("Mul", [x, self.constant(0.044715)])])
+                inner = self.node("Mul", [self.node("Add", [x, cube]), self.constant(np.sqrt(2 / np.pi))])
+                inner = self.node("Tanh", [inner])
+            case function:
+                return self.node({"hard swish": "HardSwish", "sigmoid": "Sigmoid", "tanh": "Tanh"}[function], [x])
+        share = self.node("Mul", [self.node("Add", [inner, self.constant(1)]), self.constant(0.5)])
+        return self.node("Mul", [x, share])
 
     def _threshold(self, operation: Threshold, x: str, shape: Shape) -> str:
-        turns = self._per_unit(np.where(operation.flipped, -1, 1), shape)
+        flips = np.where(operation.flipped, -1, 1)
+        turns = self.constant(per_unit(flips, operation.axis, shape))
+        levels = per_unit(operation.levels, operation.axis, shape)
         if self.form == "qonnx":  # a whole number less a half is never zero, so that turning it keeps ties as they are
-            above = self.node("Sub", [x, self._per_unit(operation.levels - 0.5, shape)])
+            above = self.node("Sub", [x, self.constant(levels - 0.5)])
             return self._bipolar(self.node("Mul", [above, turns]))
-        return self.node("Mul", [self._signs(x, self._per_unit(operation.levels, shape)), turns])
+        return self.node("Mul", [self._signs(x, self.constant(levels)), turns])
 
     def _signs(self, x: str, level: str) -> str:
         above = self.node("GreaterOrEqual", [x, level])
         return self.node("Where", [above, self.constant(1), self.constant(-1)])
 
-    def _bipolar(self, x: str, scale: float = 1.0) -> str:
-        return self.node("BipolarQuant", [x, self.constant(scale)], domain=QONNX)
+    def _bipolar(self, x: str) -> str:
+        return self.node("BipolarQuant", [x, self.constant(1)], domain=QONNX)
 
     def _weights(self, weights: Weights) -> str:
         """The weights in float32; from bits, Σ_b c_b · (2 · bit − 1)."""
         if self.form == "float32" or not weights.binary:
             return self.constant(weights.values())
         if self.form == "qonnx":
-            planes = zip(np.where(weights.array, 1, -1), weights.coefficients, strict=True)
-            parts = [self._bipolar(self.constant(plane), c) for plane, c in planes]
+            parts = [self._bipolar(self.constant(np.where(plane, 1, -1))) for plane in weights.array]
+            if len(parts) > 1:
+                parts = [
+                    self.node("Mul", [x, self.constant(c)]) for x, c in zip(parts, self._factors(weights), strict=True)
+                ]
             return parts[0] if len(parts) == 1 else self.node("Sum", parts)
         count = weights.array.size
         packed = self.constant(np.packbits(weights.array)[:, None], np.uint8)
@@ -152,9 +226,12 @@ class _Graph:
         if len(weights.coefficients) == 1:
             return self.node("Reshape", [signs, self.constant(weights.shape, np.int64)])
         stacked = self.node("Reshape", [signs, self.constant(weights.array.shape, np.int64)])
-        factors = np.reshape(weights.coefficients, (-1, *(1,) * len(weights.shape)))
-        scaled = self.node("Mul", [stacked, self.constant(factors)])
+        scaled = self.node("Mul", [stacked, self.constant(self._factors(weights))])
         return self.node("ReduceSum", [scaled, self.constant([0], np.int64)], keepdims=0)
+
+    def _factors(self, weights: Weights) -> Array:
+        """Coefficients (bits, units or 1, 1, …)."""
+        return np.reshape(weights.coefficients, (len(weights.array), -1, *(1,) * (len(weights.shape) - 1)))
 
     def _convolution(self, operation: Convolution, x: str) -> str:
         window, pads = operation.window, _pads(operation.window)

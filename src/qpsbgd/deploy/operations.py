@@ -1,6 +1,8 @@
-"""A trained network as a list of simple operations: what every target, from packed files to C, is made from.
+"""A trained network as a graph of simple operations: what every target, from packed files to C, is made from.
 
-Between operations stand one sample's values (features,) or (channels, …), of one of three kinds:
+Operations stand in the order in which they are computed. Value 0 is the network's input, value k the result of the
+k-th operation; an operation names the values that it takes by these numbers, or none for the one before it. The last
+value is the output. Values of one sample, (features,), (channels, …) or (positions, features), are of three kinds:
 
     real    float32
     bits    ±1
@@ -10,9 +12,8 @@ Between operations stand one sample's values (features,) or (channels, …), of 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -23,17 +24,25 @@ Kind = Literal["real", "bits", "ints"]
 _MOST_TAPS = 2**26  # pixels of all windows along one dimension; a window over 8000 of as many pixels has fewer
 
 
+class Value(NamedTuple):
+    """The kind and the shape of what stands between operations, for one sample."""
+
+    kind: Kind
+    shape: Shape
+
+
 @dataclass(frozen=True, eq=False)
 class Weights:
     """Real weights, or planes of signs.
 
     Attributes:
         array: Real weights (units, …) in float32, or planes (bits, units, …) of booleans, where True is +1.
-        coefficients: c_b of every plane: the weights are Σ_b c_b · (±1). Without meaning for real weights.
+        coefficients: c_b of every plane: the weights are Σ_b c_b · ±1. One number per plane, or an array (bits, units)
+            in float32; without meaning for real weights.
     """
 
     array: Array
-    coefficients: tuple[float, ...] = (1.0,)
+    coefficients: tuple[float, ...] | Array = (1.0,)
 
     @property
     def binary(self) -> bool:
@@ -50,8 +59,11 @@ class Weights:
         """The weights as float32, in `shape`."""
         if not self.binary:
             return self.array
-        pairs = zip(self.coefficients, self.array, strict=True)
-        planes = [np.float32(c) * np.where(plane, np.float32(1), np.float32(-1)) for c, plane in pairs]
+        around = (1,) * (len(self.shape) - 1)
+        factors = [np.reshape(np.float32(c), (-1, *around)) for c in self.coefficients]
+        planes = [
+            c * np.where(plane, np.float32(1), np.float32(-1)) for c, plane in zip(factors, self.array, strict=True)
+        ]
         return np.asarray(sum(planes[1:], planes[0]))
 
 
@@ -83,6 +95,11 @@ class Window:
             raise ValueError(f"images of {len(self.size)} dimensions and channels")
         return [self._taps(size, dimension) for dimension, size in enumerate(image)]
 
+    def rows_and_columns(self, image: Shape) -> tuple[Array, Array]:
+        """`taps` of an image of two dimensions; one of one dimension is one row."""
+        taps = self.taps(image)
+        return (taps[0], taps[1]) if len(taps) == 2 else (np.zeros((1, 1), np.int64), taps[0])
+
     def _taps(self, size: int, dimension: int) -> Array:
         window, stride = self.size[dimension], self.stride[dimension]
         sides, dilation = self.sides[dimension], self.dilation[dimension]
@@ -108,14 +125,26 @@ class Operation:
 
     Attributes:
         name: Of the module that it comes from, for messages.
+        inputs: Numbers of the values that go in; none for the value before.
         takes: The kinds of values that go in.
         gives: The kind that comes out; empty for the same.
     """
 
     name: str
+    inputs: tuple[int, ...] = field(default=(), kw_only=True)
 
     takes: ClassVar[tuple[Kind, ...]] = ("real",)
     gives: ClassVar[Kind | Literal[""]] = ""
+
+    def result(self, *values: Value) -> Value:
+        """What comes out of what goes in.
+
+        Raises:
+            ValueError: The operation does not take these values.
+        """
+        if len(values) != 1:
+            raise ValueError(f"{self} takes one input, got {len(values)}")
+        return Value(self.kind_after(values[0].kind), self.shape_after(values[0].shape))
 
     def kind_after(self, kind: Kind) -> Kind:
         """The kind of values that come out.
@@ -144,7 +173,7 @@ class Operation:
 
 @dataclass(frozen=True, eq=False)
 class Dense(Operation):
-    """Sums of weights (m, n) times inputs (n,); of bits in, whole numbers come out.
+    """Sums of weights (m, n) times inputs (…, n); of bits in, whole numbers come out.
 
     Attributes:
         weights: Of one plane of signs if bits go in.
@@ -161,12 +190,12 @@ class Dense(Operation):
         return _sum_kind(self, kind)
 
     def shape_after(self, shape: Shape) -> Shape:
-        """(n,) → (m,)."""
+        """(…, n) → (…, m)."""
         units, inputs = self.weights.shape
-        if shape != (inputs,):
+        if shape[-1:] != (inputs,):
             hint = " (is nn.Flatten() missing before it?)" if len(shape) > 1 else ""
             raise self._refusal(f"{inputs} numbers{hint}", shape)
-        return (units,)
+        return (*shape[:-1], units)
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,17 +248,19 @@ class Threshold(Operation):
     Attributes:
         levels: One whole number per unit (m,).
         flipped: One boolean per unit (m,).
+        axis: Where the units are: see `Scale`.
     """
 
     levels: Array
     flipped: Array
+    axis: int | None = 0
 
     takes = ("ints",)
     gives = "bits"
 
     def shape_after(self, shape: Shape) -> Shape:
         """The same shape."""
-        if not shape or not shape[0] == len(self.levels) == len(self.flipped):
+        if not _has_units(self, shape, {len(self.levels), len(self.flipped)}):
             raise self._refusal(f"{len(self.levels)} units", shape)
         return shape
 
@@ -241,19 +272,33 @@ class Scale(Operation):
     Attributes:
         factor: One number per unit (m,), or one for all (1,), in float32.
         offset: Likewise.
+        axis: Where the units are: 0 for channels, −1 for features; None where a dense layer and a batch norm behind it
+            have become one, which is right for samples of one dimension only.
     """
 
     factor: Array
     offset: Array
+    axis: int | None = 0
 
     takes = ("real", "ints")
     gives = "real"
 
     def shape_after(self, shape: Shape) -> Shape:
         """The same shape."""
-        if not shape or not {len(self.factor), len(self.offset)} <= {1, shape[0]}:
+        if not _has_units(self, shape, {len(self.factor), len(self.offset)} - {1}):
             raise self._refusal(f"{max(len(self.factor), len(self.offset))} units", shape)
         return shape
+
+
+def _has_units(operation: Threshold | Scale, shape: Shape, counts: set[int]) -> bool:
+    return not counts or (
+        len(shape) > 0 and (operation.axis is not None or len(shape) == 1) and counts == {shape[operation.axis or 0]}
+    )
+
+
+def per_unit(values: Array, axis: int | None, shape: Shape) -> Array:
+    """Numbers of units, (m,) or (1,), so that they broadcast against samples of a shape."""
+    return values if axis == -1 else values.reshape(-1, *(1,) * (len(shape) - 1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -332,39 +377,3 @@ class Reshape(Operation):
         if count % known or (-1 not in self.shape and count != known):
             raise self._refusal(f"what can have the shape {self.shape}", shape)
         return tuple(count // known if size == -1 else size for size in self.shape)
-
-
-KINDS: dict[str, type[Operation]] = {
-    kind.__name__: kind
-    for kind in (Dense, Convolution, Threshold, Scale, Sign, Spins, Clip, MaxPool, AveragePool, Reshape)
-}
-"""All operations, by name."""
-
-
-def walk(operations: Sequence[Operation], shape: Shape) -> Iterator[tuple[Operation, Kind, Shape, Kind, Shape]]:
-    """Every operation with the kind and shape of what goes in and what comes out.
-
-    Raises:
-        ValueError: An operation does not fit the one before it, or the first one the input.
-    """
-    kind: Kind = "real"
-    for operation in operations:
-        kind_after, shape_after = operation.kind_after(kind), operation.shape_after(shape)
-        yield operation, kind, shape, kind_after, shape_after
-        kind, shape = kind_after, shape_after
-
-
-def natural_shape(operations: Sequence[Operation]) -> Shape | None:
-    """The shape of a sample where the operations themselves tell it: if a dense layer comes first."""
-    for operation in operations:
-        if isinstance(operation, Dense):
-            return (operation.weights.shape[1],)
-        if isinstance(operation, Scale):
-            units = max(len(operation.factor), len(operation.offset))
-            if units > 1:
-                return None if any(isinstance(other, Convolution | MaxPool) for other in operations) else (units,)
-        elif isinstance(operation, Reshape) and operation.shape != (-1,):
-            return None if -1 in operation.shape else (math.prod(operation.shape),)
-        elif not isinstance(operation, Sign | Clip | Reshape):
-            return None
-    return None

@@ -1,7 +1,8 @@
 """Packed models on disk: safetensors files with one bit per weight, a version and a checksum.
 
-The metadata hold one entry, JSON with the version, the checksum and the operations, in which arrays are named; the
-tensors are those arrays. Booleans are packed eight to a byte, and whole numbers take as few bytes as they need.
+The metadata hold one entry, JSON with the version, the checksum, the shape of a sample where it is known, and the
+operations, in which arrays are named; the tensors are those arrays. Booleans are packed eight to a byte, and whole
+numbers take as few bytes as they need.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ import numpy as np
 
 from qpsbgd.atomic import writing
 from qpsbgd.deploy.checks import check
-from qpsbgd.deploy.operations import KINDS, Array, Operation, Weights, Window
+from qpsbgd.deploy.operations import Array, Weights, Window
+from qpsbgd.deploy.packed_model import PackedModel
+from qpsbgd.deploy.stages import KINDS
 
 try:
     import safetensors
@@ -25,23 +28,25 @@ try:
 except ImportError as error:
     raise ImportError("packed models need safetensors: pip install 'qpsbgd[deploy]'") from error
 
-ENTRY, VERSION = "qpsbgd packed model", 1
+ENTRY, VERSION = "qpsbgd packed model", 2
+"""Version 1 had chains of operations only, without `inputs`, `axis` and `input_shape`; it is read as well."""
 
 _PARTS: dict[str, type[Any]] = {"Weights": Weights, "Window": Window}
 
 
-def save(operations: tuple[Operation, ...], path: Path) -> None:
-    """Write the operations; the file is complete or not there at all."""
+def save(model: PackedModel, path: Path) -> None:
+    """Write the model; the file is complete or not there at all."""
     tensors: dict[str, Array] = {}
-    written = [_written(operation, f"{place}", tensors) for place, operation in enumerate(operations)]
-    content = {"version": VERSION, "checksum": _checksum(written, tensors), "operations": written}
+    written = [_written(operation, f"{place}", tensors) for place, operation in enumerate(model.operations)]
+    content: dict[str, Any] = {"version": VERSION, "input_shape": model.input_shape, "operations": written}
+    content["checksum"] = _checksum(content, tensors)
     data = safetensors.numpy.save(tensors, {ENTRY: json.dumps(content)})
     with writing(path) as file:
         file.write(data)
 
 
-def load(path: Path) -> tuple[Operation, ...]:
-    """The operations in a file.
+def load(path: Path) -> PackedModel:
+    """The model in a file.
 
     Raises:
         ValueError: It is not a packed model, of another version, or damaged.
@@ -56,18 +61,19 @@ def load(path: Path) -> tuple[Operation, ...]:
     except safetensors.SafetensorError as error:
         raise ValueError(f"{path} is not a packed model, or is damaged or cut off: {error}") from error
     try:
-        written = content["operations"]
-        if content.get("checksum") != _checksum(written, tensors):
+        if content.pop("checksum", None) != _checksum(content, tensors):
             raise ValueError("its checksum does not fit its content")
-        operations = tuple(_read(one, tensors) for one in written)
-        check(operations)
+        operations = tuple(_read(one, tensors) for one in content["operations"])
+        shape = content.get("input_shape")
+        shape = tuple(shape) if isinstance(shape, list) else shape
+        check(operations, shape)
     except (KeyError, RecursionError, TypeError, ValueError) as error:
         raise ValueError(f"{path} is damaged: {error}; copy or pack it again") from error
-    return operations
+    return PackedModel(operations, shape)
 
 
 def _content(metadata: dict[str, str], path: Path) -> dict[str, Any]:
-    """The JSON of a packed model of this version."""
+    """The JSON of a packed model of a known version."""
     if ENTRY not in metadata:
         raise ValueError(f"{path} is a safetensors file, but not a packed model; make one with qpsbgd.deploy.pack")
     try:
@@ -75,17 +81,17 @@ def _content(metadata: dict[str, str], path: Path) -> dict[str, Any]:
     except (RecursionError, ValueError) as error:
         raise ValueError(f"{path} is damaged: {error}; copy or pack it again") from error
     version = content.get("version") if isinstance(content, dict) else None
-    if version != VERSION:
+    if version not in (1, VERSION) or isinstance(version, bool):
         raise ValueError(
-            f"{path} has version {version!r:.20} of the format, this qpsbgd reads {VERSION}; "
+            f"{path} has version {version!r:.20} of the format, this qpsbgd reads 1 to {VERSION}; "
             "pack the model again, or use the qpsbgd that packed it"
         )
     return content
 
 
-def _checksum(written: list[Any], tensors: dict[str, Array]) -> str:
-    """SHA-256 of the operations and of every tensor with its name, type and shape."""
-    digest = hashlib.sha256(json.dumps(written).encode())
+def _checksum(content: dict[str, Any], tensors: dict[str, Array]) -> str:
+    """SHA-256 of the content (in version 1, of the operations) and of every tensor with its name, type and shape."""
+    digest = hashlib.sha256(json.dumps(content["operations"] if content["version"] == 1 else content).encode())
     for name, array in sorted(tensors.items()):
         digest.update(f"\n{name} {array.dtype.str} {array.shape}\n".encode())
         digest.update(np.ascontiguousarray(array).tobytes())

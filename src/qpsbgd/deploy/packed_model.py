@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, final
+from collections.abc import Sequence
+from typing import Any, NamedTuple, final
 
 import numpy as np
 
 from qpsbgd.deploy.operations import (
     Array,
-    AveragePool,
     Clip,
     Convolution,
     Dense,
@@ -21,13 +20,12 @@ from qpsbgd.deploy.operations import (
     Sign,
     Spins,
     Threshold,
-    Window,
-    natural_shape,
-    walk,
+    per_unit,
 )
+from qpsbgd.deploy.real_steps import real_program, run_length, words_of
+from qpsbgd.deploy.stages import Stage, last_uses, natural_shape, walk
+from qpsbgd.deploy.tensor_steps import Step, tensor_step
 from qpsbgd.native import kernels
-
-Step = Callable[[Array], Array]
 
 _AT_ONCE = 2**22  # numbers of patches
 
@@ -40,14 +38,15 @@ class PackedModel:
     meanwhile. The others compute in float32, with numpy's matrix products and as many threads as those use.
 
     Attributes:
-        operations: What it computes, one after the other.
-        input_shape: Of one sample, where the first layer tells it; None for a network that begins with a convolution.
+        operations: What it computes, in order.
+        input_shape: Of one sample, as given or where the first layer tells it; None for a network that begins with a
+            convolution.
     """
 
-    def __init__(self, operations: Sequence[Operation]) -> None:
+    def __init__(self, operations: Sequence[Operation], input_shape: Shape | None = None) -> None:
         self.operations = tuple(operations)
-        self.input_shape = natural_shape(self.operations)
-        self._plan: tuple[Shape, list[Step]] | None = None
+        self.input_shape = natural_shape(self.operations) if input_shape is None else input_shape
+        self._plan: _Plan | None = None
 
     def __call__(self, rows: Any) -> Array:
         """The network's outputs (B, …) in float32.
@@ -63,33 +62,29 @@ class PackedModel:
         if values.dtype != np.float32 or not values.flags.c_contiguous:
             values = _as_float32(values)
         plan = self._plan
-        if plan is None or plan[0] != values.shape[1:]:
+        if plan is None or plan.shape != values.shape[1:]:
             plan = self._plan = self._planned(values)
-        for step in plan[1]:
-            values = step(values)
-        return values
+        if plan.checks_inputs:
+            _check_finite(values)
+        results = {0: values}
+        for step, sources, number, dead in plan.steps:
+            results[number] = step(*[results[source] for source in sources])
+            for source in dead:
+                del results[source]
+        return results.popitem()[1]
 
-    def _planned(self, values: Array) -> tuple[Shape, list[Step]]:
+    def _planned(self, values: Array) -> _Plan:
         shape = values.shape[1:]
         if values.ndim < 2:
             expected = "" if self.input_shape is None else f" of samples of shape {self.input_shape}"
             raise ValueError(f"inputs must be a batch{expected}, got shape {values.shape}; for one sample pass x[None]")
-        return shape, _steps(self.operations, shape)
+        return _plan(self.operations, shape)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return PackedModel, (self.operations,)
+        return PackedModel, (self.operations, self.input_shape)
 
     def __repr__(self) -> str:
         return f"PackedModel({', '.join(map(str, self.operations))})"
-
-
-def _words_of(bits: Array) -> Array:
-    """Booleans (…, n) as words (…, ⌈n / 64⌉), 1 for +1; those that are not full end in zeros."""
-    *rest, count = bits.shape
-    padded = np.zeros((*rest, -(-count // 64) * 64), bool)
-    padded[..., :count] = bits
-    packed: Array = np.packbits(padded, axis=-1, bitorder="little").view("<u8").astype(np.uint64)
-    return packed
 
 
 def _as_float32(values: Array) -> Array:
@@ -99,40 +94,86 @@ def _as_float32(values: Array) -> Array:
         return np.ascontiguousarray(values, np.float32)
 
 
-def _steps(operations: Sequence[Operation], shape: Shape) -> list[Step]:
-    """Functions of batches, one per operation; a chain of dense layers of bits is one function."""
-    stages = [(operation, before) for operation, _, before, _, _ in walk(operations, shape)]
-    steps: list[Step] = []
+class _Planned(NamedTuple):
+    """A function of the values with the numbers `sources`; those of `dead` are not needed after it."""
+
+    step: Step
+    sources: tuple[int, ...]
+    number: int
+    dead: tuple[int, ...]
+
+
+class _Plan(NamedTuple):
+    """What is done with batches of samples of a shape."""
+
+    shape: Shape
+    checks_inputs: bool
+    steps: list[_Planned]
+
+
+def _plan(operations: Sequence[Operation], shape: Shape) -> _Plan:
+    """Functions of batches; a run of operations over real numbers is one, and so is a chain of dense layers of bits."""
+    stages, last = walk(operations, shape), last_uses(operations)
+    steps: list[_Planned] = []
     place = 0
     while place < len(stages):
-        length = _chain_length(operations[place:])
+        sources = stages[place].sources
+        flat = len(stages[place].before[0].shape) == 1
+        length = _chain_length(_straight(stages[place:], last, place + 1), flat=flat)
+        run = run_length(stages[place:], last, place + 1)
         if length:
-            steps.append(_dense_chain(operations[place : place + length]))
+            step = _dense_chain(operations[place : place + length])
+        elif run:
+            step, length = _real(stages[place : place + run], place + 1), run
         else:
-            steps.append(_step(*stages[place]))
-            length = 1
-        if place == 0 and not (length > 1 and isinstance(operations[0], Sign)):
-            steps.insert(0, _finite)  # such a chain checks its inputs itself
+            step, length = _step(operations[place], stages[place].before[0].shape), 1
         place += length
-    return steps or [_finite]
+        # Whatever is taken here for the last time; and a result that nobody takes.
+        dead = tuple(one for one in {*sources, place} if last[one] <= place)
+        steps.append(_Planned(step, sources, place, dead))
+    chained = bool(steps) and steps[0].number > 1 and isinstance(operations[0], Sign)
+    checked = bool(steps) and (chained or run_length(stages, last, 1) > 0)
+    return _Plan(shape, not checked, steps)  # such a chain and a program check their inputs themselves
 
 
-def _finite(values: Array) -> Array:
+def _real(stages: Sequence[Stage], number: int) -> Step:
+    """A run of operations over real numbers as one function."""
+    program = real_program(stages, number)
+
+    def run(x: Array) -> Array:
+        out, finite = program(x)
+        if number == 1 and not finite:
+            raise _not_finite()
+        return out
+
+    return run
+
+
+def _straight(stages: Sequence[Stage], last: Sequence[int], number: int) -> list[Operation]:
+    """The first operations of which each is the only one that takes what the one before it gives."""
+    count = 1
+    while count < len(stages) and stages[count].sources == (number,) and last[number] == number + 1:
+        count, number = count + 1, number + 1
+    return [stage.operation for stage in stages[:count]]
+
+
+def _check_finite(values: Array) -> None:
     if not np.isfinite(values).all():
         raise _not_finite()
-    return values
 
 
 def _not_finite() -> ValueError:
     return ValueError("inputs must be finite numbers in float32, got NaN or infinite ones")
 
 
-def _chain_length(operations: Sequence[Operation]) -> int:
+def _chain_length(operations: Sequence[Operation], *, flat: bool) -> int:
     """How many operations at the beginning are [Sign], then dense layers of bits with a threshold or a last scale."""
     start = place = 1 if operations and isinstance(operations[0], Sign) else 0
     while place + 1 < len(operations):
         layer, behind = operations[place], operations[place + 1]
         if not (isinstance(layer, Dense) and layer.integer and isinstance(behind, Threshold | Scale)):
+            break
+        if not flat and behind.axis != -1:
             break
         place += 2
         if isinstance(behind, Scale):
@@ -144,7 +185,7 @@ def _dense_chain(operations: Sequence[Operation]) -> Step:
     layers = [one for one in operations if isinstance(one, Dense)]
     thresholds = [one for one in operations if isinstance(one, Threshold)]
     sizes = [layers[0].weights.shape[1], *(layer.weights.shape[0] for layer in layers)]
-    weights = np.concatenate([_words_of(layer.weights.array[0]).T.ravel() for layer in layers])
+    weights = np.concatenate([words_of(layer.weights.array[0]).T.ravel() for layer in layers])
     limits = [(n - one.levels) // 2 for n, one in zip(sizes, thresholds, strict=False)]
     # A level below every sum is always reached, one above every sum never: as unsigned numbers, after a flip.
     most = np.concatenate([np.zeros(0, np.int64), *limits])
@@ -152,7 +193,7 @@ def _dense_chain(operations: Sequence[Operation]) -> Step:
     most = np.where(most < 0, np.iinfo(np.int64).max, most).astype(np.uint64)
     flipped = np.zeros(((max(sizes) + 63) // 64, len(thresholds)), np.uint64)
     for column, flip in enumerate(flips):
-        words = _words_of(flip)
+        words = words_of(flip)
         flipped[: len(words), column] = words
     last = operations[-1]
     units = sizes[-1]
@@ -161,21 +202,21 @@ def _dense_chain(operations: Sequence[Operation]) -> Step:
         hidden = np.array(sizes[:-1])
 
         def sums(values: Array) -> Array:
-            out = np.empty((len(values), units), np.float32)
-            if not kernels.dense_sums(
-                np.ascontiguousarray(values, np.float32), hidden, weights, most, flipped, factor, offset, out
-            ):
+            rows = np.ascontiguousarray(values, np.float32).reshape(-1, sizes[0])
+            out = np.empty((len(rows), units), np.float32)
+            if not kernels.dense_sums(rows, hidden, weights, most, flipped, factor, offset, out):
                 raise _not_finite()
-            return out
+            return out.reshape(*values.shape[:-1], units)
 
         return sums
     all_sizes = np.array(sizes)
 
     def signs(values: Array) -> Array:
-        out = np.empty((len(values), units), np.int8)
-        if not kernels.dense_signs(np.ascontiguousarray(values, np.float32), all_sizes, weights, most, flipped, out):
+        rows = np.ascontiguousarray(values, np.float32).reshape(-1, sizes[0])
+        out = np.empty((len(rows), units), np.int8)
+        if not kernels.dense_signs(rows, all_sizes, weights, most, flipped, out):
             raise _not_finite()
-        return out
+        return out.reshape(*values.shape[:-1], units)
 
     return signs
 
@@ -189,36 +230,24 @@ def _step(operation: Operation, shape: Shape) -> Step:
         case Convolution():
             return _convolution(operation, shape)
         case Threshold():
-            levels, flipped = (_per_unit(v, shape) for v in (operation.levels, operation.flipped))
+            levels, flipped = (per_unit(v, operation.axis, shape) for v in (operation.levels, operation.flipped))
             return lambda x: np.where((x >= levels) ^ flipped, np.int8(1), np.int8(-1))
         case Scale():
-            factor, offset = (_per_unit(v, shape) for v in (operation.factor, operation.offset))
+            factor, offset = (per_unit(v, operation.axis, shape) for v in (operation.factor, operation.offset))
             return lambda x: factor * x.astype(np.float32, copy=False) + offset
         case Sign():
             return lambda x: np.where(x >= 0, np.int8(1), np.int8(-1))
         case Spins():
             return lambda x: x.astype(np.float32)
-        case Clip():
+        case Clip():  # of a single number; the others are in runs
             low, high = np.float32(operation.low), np.float32(operation.high)
             return lambda x: x.clip(low, high)
         case MaxPool():
             return _max_pool(operation, shape)
-        case AveragePool():
-            return _average_pool(operation, shape)
         case Reshape():
             after = operation.shape_after(shape)
             return lambda x: x.reshape(len(x), *after)
-    raise TypeError(f"{operation} is not an operation")
-
-
-def _per_unit(values: Array, shape: Shape) -> Array:
-    return values.reshape(-1, *(1,) * (len(shape) - 1))
-
-
-def _two_dimensional(window: Window, image: Shape) -> tuple[Array, Array]:
-    """Rows and columns of a window's pixels; an image of one dimension is one row."""
-    taps = window.taps(image)
-    return (taps[0], taps[1]) if len(taps) == 2 else (np.zeros((1, 1), np.int64), taps[0])
+    return tensor_step(operation, shape)
 
 
 def _patches(images: Array, rows: Array, columns: Array, added: float) -> Array:
@@ -237,40 +266,25 @@ def _by_parts(work: Step, images: Array, *, numbers: int) -> Array:
 
 
 def _convolution(operation: Convolution, shape: Shape) -> Step:
-    rows, columns = _two_dimensional(operation.window, shape[1:])
+    rows, columns = operation.window.rows_and_columns(shape[1:])
     channels, image = shape[0], (shape[1:] if len(shape) == 3 else (1, *shape[1:]))
     after = operation.shape_after(shape)
     groups, units, positions = operation.groups, after[0], (len(rows), len(columns))
     window = (rows.shape[1], columns.shape[1])
-    if operation.integer:
-        signs = operation.weights.array[0].reshape(groups, units // groups, channels // groups, *window)
-        words = np.ascontiguousarray(_words_of(signs.transpose(0, 1, 3, 4, 2)).transpose(0, 2, 3, 4, 1))
+    signs = operation.weights.array[0].reshape(groups, units // groups, channels // groups, *window)
+    words = np.ascontiguousarray(words_of(signs.transpose(0, 1, 3, 4, 2)).transpose(0, 2, 3, 4, 1))
 
-        def integers(x: Array) -> Array:
-            out = np.empty((len(x), units, *positions), np.int32)
-            signs = x if x.dtype == np.int8 else np.where(x > 0, np.int8(1), np.int8(-1))
-            images = np.ascontiguousarray(signs.reshape(len(x), channels, *image))
-            kernels.convolution_sums(images, words, rows, columns, out)
-            return out.reshape(len(x), *after)
+    def integers(x: Array) -> Array:
+        out = np.empty((len(x), units, *positions), np.int32)
+        images = np.ascontiguousarray(x.reshape(len(x), channels, *image), np.int8)
+        kernels.convolution_sums(images, words, rows, columns, out)
+        return out.reshape(len(x), *after)
 
-        return integers
-    weights = operation.weights.values().reshape(groups, units // groups, -1)
-
-    def part(x: Array) -> Array:
-        patches = _patches(x.reshape(len(x), channels, *image), rows, columns, 0)
-        grouped = patches.reshape(len(x), groups, channels // groups, *positions, *window)
-        flat = grouped.transpose(0, 1, 2, 5, 6, 3, 4).reshape(
-            len(x), groups, weights.shape[2], positions[0] * positions[1]
-        )
-        sums: Array = np.matmul(weights, flat)
-        return sums.reshape(len(x), *after)
-
-    numbers = channels * rows.size * columns.size
-    return lambda x: _by_parts(part, x, numbers=numbers)
+    return integers
 
 
 def _max_pool(operation: MaxPool, shape: Shape) -> Step:
-    rows, columns = _two_dimensional(operation.window, shape[1:])
+    rows, columns = operation.window.rows_and_columns(shape[1:])
     image, after = (shape[1:] if len(shape) == 3 else (1, *shape[1:])), operation.shape_after(shape)
 
     def part(x: Array) -> Array:
@@ -278,21 +292,5 @@ def _max_pool(operation: MaxPool, shape: Shape) -> Step:
         patches = _patches(x.reshape(len(x), shape[0], *image), rows, columns, least)
         largest: Array = patches.max((-2, -1))
         return largest.reshape(len(x), *after)
-
-    return lambda x: _by_parts(part, x, numbers=shape[0] * rows.size * columns.size)
-
-
-def _average_pool(operation: AveragePool, shape: Shape) -> Step:
-    rows, columns = _two_dimensional(operation.window_for(shape), shape[1:])
-    image, after = (shape[1:] if len(shape) == 3 else (1, *shape[1:])), operation.shape_after(shape)
-    counts = np.multiply.outer((rows >= 0).sum(1), (columns >= 0).sum(1))
-    if operation.counts_padding:
-        counts[:] = rows.shape[1] * columns.shape[1]
-    divisor = counts.astype(np.float32)
-
-    def part(x: Array) -> Array:
-        patches = _patches(x.reshape(len(x), shape[0], *image), rows, columns, 0)
-        means: Array = patches.sum((-2, -1), dtype=np.float32) / divisor
-        return means.reshape(len(x), *after)
 
     return lambda x: _by_parts(part, x, numbers=shape[0] * rows.size * columns.size)

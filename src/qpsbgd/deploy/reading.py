@@ -1,341 +1,330 @@
-"""A torch model as operations; what they cannot express is refused with the layer's name."""
+"""A torch model as operations; what they cannot express is refused with the layer's name and line."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
-from torch import Tensor, fx, nn
+from torch import fx, nn
 
-from qpsbgd.deploy.operations import (
-    Array,
-    AveragePool,
-    Clip,
-    Convolution,
-    Dense,
-    MaxPool,
-    Operation,
-    Reshape,
-    Scale,
-    Shape,
-    Sign,
-    Spins,
-    Weights,
-    Window,
+from qpsbgd.deploy.functions import BATCH, OPERATIONS, Functions, changes_its_input, module_of
+from qpsbgd.deploy.modules import (
+    CLIPS,
+    CONVOLUTIONS,
+    DENSE,
+    MAX_POOLS,
+    NORMS,
+    SKIPPED,
+    SUPPORTED,
+    gain_and_bias,
+    norm_scale,
+    operations_of,
+    to_numpy,
+    weighted,
 )
+from qpsbgd.deploy.operations import Array, MaxPool, Operation, Reshape, Scale, Shape, Sign, Spins, Value
 from qpsbgd.deploy.thresholds import threshold
+from qpsbgd.deploy.tracing import constant, name_of, place_of, refusal, trace
 from qpsbgd.nn.activations import SignActivation
-from qpsbgd.nn.convolutions import BinaryConv1d, BinaryConv2d
-from qpsbgd.nn.layers import BinaryLayer, BinaryLinear
-
-_DENSE = (BinaryLinear, nn.Linear)
-_CONVOLUTIONS = (BinaryConv1d, BinaryConv2d, nn.Conv1d, nn.Conv2d)
-_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)
-_CLIPS = (nn.ReLU, nn.ReLU6, nn.Hardtanh)
-_MAX_POOLS = (nn.MaxPool1d, nn.MaxPool2d)
-_AVERAGE_POOLS = (nn.AvgPool1d, nn.AvgPool2d)
-_WHOLE_AVERAGES = (nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d)
-_SHAPES = (nn.Flatten, nn.Unflatten)
-_SKIPPED = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d)
-_SUPPORTED = (
-    *(SignActivation, *_DENSE, *_CONVOLUTIONS, *_NORMS, *_CLIPS),
-    *(*_MAX_POOLS, *_AVERAGE_POOLS, *_WHOLE_AVERAGES, *_SHAPES, *_SKIPPED),
-)
-_FUNCTIONS = {torch.flatten: nn.Flatten, F.relu: nn.ReLU, torch.relu: nn.ReLU, "flatten": nn.Flatten, "relu": nn.ReLU}
-
-Named = tuple[str, nn.Module]
+from qpsbgd.nn.layers import BinaryLayer
 
 
-def read(model: nn.Module) -> tuple[Operation, ...]:
+def read(model: nn.Module, input_shape: Shape | None = None) -> tuple[Operation, ...]:
     """The operations that compute what the model computes in evaluation mode; the model itself stays as it is.
 
     Args:
-        model: A chain of layers: nn.Sequential, nested or not, or a module whose forward calls one after the other.
+        model: A module whose forward does the same for every input.
+        input_shape: Of one sample; needed where the forward asks for sizes or counts dimensions from the end.
 
     Raises:
-        ValueError: A layer cannot be expressed, or holds numbers that are not finite; the message names it.
+        ValueError: Something cannot be expressed, or holds numbers that are not finite; the message names it.
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"the model must be a torch.nn.Module or a packed model, got {type(model).__name__}")
-    modules = [pair for pair in _chain(model, "") if type(pair[1]) not in _SKIPPED]
-    reader = _Reader()
-    while modules:
-        modules = reader.take(modules)
-    return reader.finished()
+    reader = Reader(input_shape)
+    if isinstance(model, SUPPORTED):
+        return reader.finished(reader.apply("the model", model, reader.input))
+    return reader.finished(_followed(model, reader))
 
 
-class _Reader:
-    """Collects operations; `bits` tells whether the last one gives bits."""
+def _followed(model: nn.Module, reader: Reader) -> Any:
+    """What the model's forward returns, step by step."""
+    known: dict[fx.Node, Any] = {}
+    for node in trace(model, (*SUPPORTED, BinaryLayer)).nodes:
+        args, kwargs = fx.node.map_arg((node.args, node.kwargs), known.__getitem__)
+        if node.op == "output":
+            return args[0]
+        try:
+            result = _result(node, args, kwargs, model=model, reader=reader)
+        except (TypeError, ValueError) as error:
+            where = place_of(node)
+            raise ValueError(f"{error}{f' (in {where})' if where else ''}") from error
+        if args and reader.is_value(result) and _changes_its_input(node, kwargs, model):
+            for other in [key for key, value in known.items() if value is args[0]]:
+                known[other] = result
+        known[node] = result
+    raise AssertionError("torch.fx ends every graph by an output")
 
-    def __init__(self) -> None:
-        self.operations: list[Operation] = []
-        self.bits = False
-        self.factor: Array | None = None  # of a scale that may still take up a batch norm, in double precision
-        self.offset: Array | None = None
 
-    def take(self, modules: list[Named]) -> list[Named]:
-        """Read the first of these modules, and those that become one operation with it; returns the rest."""
-        (name, module), *rest = modules
-        if isinstance(module, BinaryLayer | nn.Linear | nn.Conv1d | nn.Conv2d):
-            if self.bits and isinstance(module, BinaryLayer) and module.bits == 1:
-                self._append(_weighted(name, module, integer=True))
-                folded = _folded(name, module, rest)
-                if folded is not None:
-                    self.operations += folded[0]
-                    return folded[1]
-                self.bits = False
+def _changes_its_input(node: fx.Node, kwargs: dict[str, Any], model: nn.Module) -> bool:
+    if node.op == "call_module":
+        return bool(getattr(model.get_submodule(str(node.target)), "inplace", False))
+    return changes_its_input(node.target, kwargs)
+
+
+def _result(node: fx.Node, args: Any, kwargs: Any, *, model: nn.Module, reader: Reader) -> Any:
+    name = name_of(node)
+    if node.op == "placeholder":
+        if node.prev.op == "root":
+            return reader.input
+        if not node.args:
+            raise ValueError(f"the model must take one input, but it takes {name}, too")
+        return None
+    if node.op == "get_attr":
+        return constant(model, str(node.target))
+    if node.op == "call_module":
+        module = model.get_submodule(str(node.target))
+        if type(module) not in SUPPORTED:
+            supported = ", ".join(sorted(kind.__name__ for kind in SUPPORTED))
+            raise refusal(name, module, f"cannot be expressed; supported are {supported}, and functions between them")
+        if len(args) != 1 or kwargs or not reader.is_value(args[0]):
+            raise refusal(name, module, "must be called with one tensor")
+        return reader.apply(name, module, args[0])
+    target: Any = node.target
+    given = _flat((args, kwargs))
+    if not any(map(reader.is_value, given)):
+        return _constant(name, target, args, kwargs, batch=any(one is BATCH for one in given))
+    made = module_of(target, args[1:], kwargs)
+    if made is not None:
+        return reader.apply(name, made, args[0])
+    if target not in OPERATIONS:
+        called = target if isinstance(target, str) else getattr(target, "__name__", str(target))
+        raise ValueError(f"{name} calls {called}, which cannot be expressed")
+    return getattr(Functions(reader, name), OPERATIONS[target])(*args, **kwargs)
+
+
+def _flat(value: Any) -> list[Any]:
+    """All arguments, also those within tuples, lists and dictionaries."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    return [part for one in value for part in _flat(one)] if isinstance(value, tuple | list) else [value]
+
+
+def _constant(name: str, target: Any, args: Any, kwargs: Any, *, batch: bool) -> Any:
+    """What a function makes of sizes and constants alone."""
+    if getattr(target, "__name__", "").startswith("_assert"):
+        return None  # of arguments that have their default
+    if batch and target is not operator.getitem:
+        raise ValueError(f"{name} computes with the size of the batch, which must stay free")
+    with torch.no_grad():
+        return getattr(args[0], target)(*args[1:], **kwargs) if isinstance(target, str) else target(*args, **kwargs)
+
+
+@dataclass(eq=False)
+class Traced:
+    """A result of the model. It becomes numbered values of the network when they are asked for, and not before.
+
+    Attributes:
+        name: The module that computes it.
+        module: What is applied to `parent`, or the layer whose sums `sums` are; it waits for what follows.
+        parent: What `module` is applied to.
+        sums: The value with the sums of a layer, without gain and bias.
+        real: The value in real numbers.
+        bits: The value in bits.
+    """
+
+    name: str = ""
+    module: nn.Module | None = None
+    parent: Traced | None = None
+    sums: int | None = None
+    real: int | None = None
+    bits: int | None = None
+
+
+class Reader:
+    """Collects operations. What belongs together, such as a layer, its norm and a sign, becomes one operation.
+
+    Attributes:
+        input: The model's input.
+    """
+
+    def __init__(self, input_shape: Shape | None) -> None:
+        self.input = Traced(real=0)
+        self._operations: list[Operation] = []
+        self._values = None if input_shape is None else [Value("real", input_shape)]
+
+    def apply(self, name: str, module: nn.Module, value: Traced) -> Traced:
+        """The result of a supported module."""
+        if isinstance(module, SKIPPED):
+            return value
+        if isinstance(module, (*DENSE, *CONVOLUTIONS)):
+            factors = getattr(module, "input_scale", None)
+            if factors is not None:
+                axis = -1 if isinstance(module, DENSE) else 0
+                scale = Scale(name, to_numpy(factors, name, module), np.zeros(1, np.float32), axis)
+                value = self.emit(scale, value)
+            integer = value.bits is not None and isinstance(module, BinaryLayer) and module.bits == 1
+            source = value.bits if integer and value.bits is not None else self.real(value)
+            return Traced(name, module, sums=self._append(weighted(name, module, integer=integer), source))
+        if isinstance(module, SignActivation):
+            return self._sign(name, value)
+        if isinstance(module, (*NORMS, *CLIPS)) or (isinstance(module, MAX_POOLS) and value.bits is None):
+            if isinstance(module, NORMS):
+                norm_scale(name, module)  # raises if it has no statistics
+            return Traced(name, module, parent=value)
+        for operation in operations_of(name, module, self.shape(value)):
+            value = self.emit(operation, value)
+        return value
+
+    def emit(self, operation: Operation, *values: Traced) -> Traced:
+        """The result of an operation: of bits where it moves bits, otherwise of real numbers."""
+        bits = values[0].bits
+        if bits is None or not isinstance(operation, Reshape | MaxPool):
+            return Traced(real=self._append(operation, *map(self.real, values)))
+        if isinstance(operation, Reshape) and isinstance(self._operations[bits - 1], Sign):
+            sign = self._operations[bits - 1]  # real numbers are easier to move than bits
+            return Traced(bits=self._append(sign, self._append(operation, *sign.inputs)))
+        return Traced(bits=self._append(operation, bits))
+
+    def real(self, value: Traced) -> int:
+        """The number of the value in real numbers."""
+        if value.real is None:
+            if value.bits is not None:
+                value.real = self._append(Spins("output"), value.bits)
+            elif value.sums is not None or isinstance(value.module, NORMS):
+                value.real = self._scaled(value)
             else:
-                self._real(name)
-                self._append(_weighted(name, module, integer=False))
-            self._scale(name, *_gain_and_bias(module))
-        elif isinstance(module, _NORMS):
-            self._real(name)
-            self._scale(name, *_norm_scale(name, module))
-        elif isinstance(module, SignActivation):
-            if not self.bits:
-                self._append(Sign(name))
-            self.bits = True
-        elif isinstance(module, _SHAPES):
-            self._append(_reshape(name, module))
-            if len(self.operations) > 1 and isinstance(self.operations[-2], Sign):  # real numbers are easier to move
-                self.operations[-2:] = reversed(self.operations[-2:])
-        elif isinstance(module, _MAX_POOLS):
-            self._append(_max_pool(name, module))
+                assert value.module is not None and value.parent is not None
+                (operation,) = operations_of(value.name, value.module, None)
+                value.real = self._append(operation, self.real(value.parent))
+        return value.real
+
+    def shape(self, value: Traced) -> Shape | None:
+        """The shape of a result for one sample, where it is known."""
+        if self._values is None:
+            return None
+        number = next((n for n in (value.bits, value.sums) if n is not None), None)
+        return self._values[self.real(value) if number is None else number].shape
+
+    @staticmethod
+    def is_value(value: Any) -> bool:
+        """Whether something is a result of the model, and not a constant."""
+        return isinstance(value, Traced)
+
+    def finished(self, output: Any) -> tuple[Operation, ...]:
+        """The operations that the output needs; real numbers come out of the last one."""
+        if not isinstance(output, Traced):
+            raise ValueError(f"the model must return one tensor, got {type(output).__name__}")
+        last = self.real(output)
+        needed, numbers = {last} - {0}, {0: 0}
+        for number in range(last, 0, -1):
+            if number in needed:
+                needed |= {*self._operations[number - 1].inputs} - {0}
+        kept = []
+        for place, number in enumerate(sorted(needed), 1):
+            operation, numbers[number] = self._operations[number - 1], place
+            inputs = tuple(numbers[source] for source in operation.inputs)
+            kept.append(replace(operation, inputs=() if inputs == (place - 1,) else inputs))
+        return tuple(kept)
+
+    def _append(self, operation: Operation, *sources: int) -> int:
+        operation = replace(operation, inputs=sources)
+        if self._values is not None:
+            self._values.append(operation.result(*(self._values[source] for source in operation.inputs)))
+        self._operations.append(operation)
+        return len(self._operations)
+
+    def _scaled(self, value: Traced) -> int:
+        """A layer's sums or another value, with all norms behind it as one scale in double precision."""
+        norms = []
+        while isinstance(value.module, NORMS):
+            norms.append(value)
+            assert value.parent is not None
+            value = value.parent
+        scales = [(one.name, *norm_scale(one.name, one.module)) for one in reversed(norms)]  # type: ignore[arg-type]
+        axis: int | None = 0
+        if value.sums is None:
+            number, integer = self.real(value), False
         else:
-            self._real(name)
-            self._append(_elementwise_or_average(name, module))
-        return rest
+            assert value.module is not None
+            number, integer = value.sums, self._integer(value)
+            axis = _axis(value.module, bool(norms))
+            scales.insert(0, (value.name, *gain_and_bias(value.name, value.module)))
+        name, factor, offset = scales[0]
+        for _, more, added in scales[1:]:
+            factor, offset = more * factor, more * offset + added
+        if not (integer or (factor != 1).any() or offset.any()):
+            return number
+        return self._append(Scale(name, _single(factor), _single(offset), axis), number)
 
-    def finished(self) -> tuple[Operation, ...]:
-        """All operations; real numbers come out of the last one."""
-        self._real("output")
-        self._finish_scale()
-        return tuple(self.operations)
+    def _integer(self, value: Traced) -> bool:
+        """Whether a value has sums of bits."""
+        return value.sums is not None and bool(getattr(self._operations[value.sums - 1], "integer", False))
 
-    def _append(self, operation: Operation) -> None:
-        self._finish_scale()
-        self.operations.append(operation)
+    def _sign(self, name: str, value: Traced) -> Traced:
+        """The sign of a result: a threshold where it is one of a layer of bits, with what may stand between them."""
+        if value.bits is not None:
+            return value
+        between: list[Traced] = []
+        source = value
+        while source.sums is None and source.parent is not None:
+            between.insert(0, source)
+            source = source.parent
+        layer = source.module
+        pools = _placed_pools(between)
+        if pools is not None and isinstance(layer, BinaryLayer) and self._integer(source):
+            return self._threshold(source, between, *pools)
+        return Traced(bits=self._append(Sign(name), self.real(value)))
 
-    def _real(self, name: str) -> None:
-        if self.bits:
-            self._append(Spins(name))
-        self.bits = False
+    def _threshold(self, sums: Traced, between: list[Traced], before: list[Traced], after: list[Traced]) -> Traced:
+        assert isinstance(sums.module, BinaryLayer)
+        modules = [one.module for one in between if one.module is not None and not isinstance(one.module, MAX_POOLS)]
+        made = threshold(sums.module, modules, name=sums.name)
+        axis = _axis(sums.module, any(isinstance(module, NORMS) for module in modules))
+        assert sums.sums is not None
+        number = sums.sums
+        for operation in (*map(_pool, before), replace(made, axis=axis), *map(_pool, after)):
+            number = self._append(operation, number)
+        return Traced(bits=number)
 
-    def _scale(self, name: str, factor: Array, offset: Array) -> None:
-        if self.factor is None or self.offset is None:
-            self.factor, self.offset, self.name = factor, offset, name
+
+def _pool(pool: Traced) -> Operation:
+    assert pool.module is not None
+    return operations_of(pool.name, pool.module, None)[0]
+
+
+def _placed_pools(between: Sequence[Traced]) -> tuple[list[Traced], list[Traced]] | None:
+    """The pools that go before and behind the threshold that a sign becomes; None if one can go nowhere.
+
+    A pool commutes with the sign and with clipping, but not with a norm of negative weight: so it goes behind the
+    threshold if no norm comes after it, and before the threshold if no norm comes before it.
+    """
+    norms = [place for place, one in enumerate(between) if isinstance(one.module, NORMS)]
+    before, after = [], []
+    for place, one in enumerate(between):
+        if not isinstance(one.module, MAX_POOLS):
+            continue
+        if not any(norm > place for norm in norms):
+            after.append(one)
+        elif not any(norm < place for norm in norms):
+            before.append(one)
         else:
-            self.factor, self.offset = factor * self.factor, factor * self.offset + offset
+            return None
+    return before, after
 
-    def _finish_scale(self) -> None:
-        if self.factor is None or self.offset is None:
-            return
-        factor, offset = self.factor, self.offset
-        self.factor = self.offset = None
-        last = self.operations[-1] if self.operations else None
-        sums_of_bits = isinstance(last, Dense | Convolution) and last.integer
-        if sums_of_bits or (factor != 1).any() or offset.any():
-            self.operations.append(Scale(self.name, _single(factor), _single(offset)))
+
+def _axis(layer: nn.Module, normed: bool) -> int | None:
+    """Where the units of a layer are, of which a batch norm takes the first dimension for units."""
+    if not isinstance(layer, DENSE):
+        return 0
+    return None if normed else -1
 
 
 def _single(values: Array) -> Array:
     """In float32, and as one number where all are equal."""
     values = values.astype(np.float32)
     return values[:1] if (values == values[0]).all() else values
-
-
-def _chain(module: nn.Module, name: str) -> Iterator[Named]:
-    """The layers in the order in which they are called."""
-    if module._forward_hooks or module._forward_pre_hooks:
-        raise _refusal(name, module, "has forward hooks, which cannot be expressed; remove them")
-    if type(module) in _SUPPORTED:
-        yield name or "the model", module
-    elif isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward:
-        for child_name, child in module._modules.items():
-            assert child is not None
-            yield from _chain(child, f"{name}.{child_name}".lstrip("."))
-    elif any(True for _ in module.children()):
-        yield from _traced(module, name)
-    else:
-        raise _refusal(
-            name, module, "cannot be expressed; supported are " + ", ".join(sorted(k.__name__ for k in _SUPPORTED))
-        )
-
-
-class _Tracer(fx.Tracer):
-    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return True
-
-
-def _traced(module: nn.Module, name: str) -> Iterator[Named]:
-    """The layers that a module's forward calls, if it calls one after the other."""
-    advice = "make it an nn.Sequential, or a forward that passes one tensor from layer to layer (nn.Flatten for views)"
-    try:
-        graph = _Tracer().trace(module)
-    except Exception as error:
-        raise _refusal(name, module, f"could not be traced ({error}); {advice}") from error
-    last: Any = None
-    for node in graph.nodes:
-        if node.op == "placeholder" and last is None:
-            last = node
-            continue
-        if node.op != "output" and (not node.args or node.args[0] is not last):
-            raise _refusal(name, module, f"is not a chain at {node.name}; {advice}")
-        if node.op == "call_module" and len(node.args) == 1 and not node.kwargs:
-            child_name = f"{name}.{node.target}".lstrip(".")
-            yield from _chain(operator.attrgetter(str(node.target))(module), child_name)
-        elif node.op in ("call_function", "call_method") and node.target in _FUNCTIONS:
-            made = _FUNCTIONS[node.target]
-            options = {"start_dim": 0} | dict(zip(("start_dim", "end_dim"), node.args[1:], strict=False)) | node.kwargs
-            options.pop("inplace", None)
-            yield f"{name}.{node.name}".lstrip("."), made(**options) if made is nn.Flatten else made()
-        elif node.op != "output" or node.args[0] is not last:
-            raise _refusal(name, module, f"calls {node.name}, which cannot be expressed; {advice}")
-        last = node
-
-
-def _refusal(name: str, module: nn.Module, reason: str) -> ValueError:
-    return ValueError(f"{name or 'the model'} ({type(module).__name__}) {reason}")
-
-
-def _numpy(values: Tensor, name: str, module: nn.Module, dtype: Any = np.float32) -> Array:
-    if not values.isfinite().all():
-        raise _refusal(name, module, "holds NaN or infinite numbers; train the model again")
-    array: Array = values.detach().to("cpu", torch.float64).numpy()
-    return array.astype(dtype)
-
-
-def _weighted(name: str, module: nn.Module, *, integer: bool) -> Operation:
-    weight: Any = module.weight
-    array = _numpy(weight, name, module)
-    if isinstance(module, BinaryLayer):
-        planes = array[None] if module.bits == 1 else array.swapaxes(0, 1)
-        weights = Weights(planes >= 0, module.coefficients)
-    else:
-        weights = Weights(array)
-    if isinstance(module, _DENSE):
-        return Dense(name, weights, integer)
-    assert isinstance(module, _CONVOLUTIONS)
-    sizes: tuple[Shape, Shape, Shape] = (module.kernel_size, module.stride, module.dilation)
-    kernel, stride, dilation = sizes
-    if module.padding == "same":
-        totals = [gap * (size - 1) for gap, size in zip(dilation, kernel, strict=True)]
-        sides = tuple((total // 2, total - total // 2) for total in totals)
-    elif module.padding == "valid":
-        sides = ((0, 0),) * len(kernel)
-    else:
-        sides = tuple((int(size), int(size)) for size in module.padding)
-    return Convolution(
-        name, weights, Window(kernel, stride, sides, dilation, module.padding_mode), module.groups, integer
-    )
-
-
-def _gain_and_bias(module: nn.Module) -> tuple[Array, Array]:
-    weight: Any = module.weight
-    bias: Any = module.bias
-    units = len(weight)
-    gain = module.gain if isinstance(module, BinaryLayer) else 1.0
-    return np.full(units, gain), np.zeros(units) if bias is None else _numpy(bias, "bias", module, np.float64)
-
-
-def _norm_scale(name: str, norm: nn.modules.batchnorm._BatchNorm) -> tuple[Array, Array]:
-    """Factor and offset of a batch norm in evaluation mode."""
-    if norm.running_mean is None or norm.running_var is None:
-        raise _refusal(name, norm, "has no running statistics; build it with track_running_stats=True")
-    mean, variance = (_numpy(values, name, norm, np.float64) for values in (norm.running_mean, norm.running_var))
-    factor = 1 / np.sqrt(variance + norm.eps)
-    if norm.weight is not None:
-        factor = factor * _numpy(norm.weight, name, norm, np.float64)
-    offset = -mean * factor
-    if norm.bias is not None:
-        offset = offset + _numpy(norm.bias, name, norm, np.float64)
-    return factor, offset
-
-
-def _folded(name: str, layer: BinaryLayer, rest: list[Named]) -> tuple[list[Operation], list[Named]] | None:
-    """What a layer of bits and the sign behind it become, and the modules after that; None if no sign follows.
-
-    A pool may stand between them. It commutes with the sign and with clipping, but not with a norm of negative weight:
-    so it goes behind the threshold if no norm comes after it, and before the threshold if no norm comes before it.
-    """
-    between: list[nn.Module] = []
-    pools: list[tuple[int, Named]] = []
-    for count, (_, module) in enumerate(rest, 1):
-        if isinstance(module, SignActivation):
-            break
-        if isinstance(module, _MAX_POOLS):
-            pools.append((len(between), rest[count - 1]))
-        elif isinstance(module, (*_NORMS, *_CLIPS)):
-            if isinstance(module, _NORMS):
-                _norm_scale(name, module)  # raises if it has no statistics
-            between.append(module)
-        else:
-            return None
-    else:
-        return None
-    norms = [place for place, module in enumerate(between) if isinstance(module, _NORMS)]
-    before, after = [], []
-    for place, (pool_name, pool) in pools:
-        if not any(norm >= place for norm in norms):
-            after.append(_max_pool(pool_name, pool))
-        elif not any(norm < place for norm in norms):
-            before.append(_max_pool(pool_name, pool))
-        else:
-            return None
-    return [*before, threshold(layer, between, name=name), *after], rest[count:]
-
-
-def _reshape(name: str, module: nn.Module) -> Operation:
-    if isinstance(module, nn.Flatten):
-        if (module.start_dim, module.end_dim) != (1, -1):
-            raise _refusal(
-                name, module, "must keep the batch dimension and flatten all others: start_dim=1, end_dim=-1"
-            )
-        return Reshape(name, (-1,))
-    assert isinstance(module, nn.Unflatten)
-    sizes: Any = module.unflattened_size
-    if module.dim != 1 or not all(isinstance(size, int) for size in sizes):
-        raise _refusal(name, module, "must unflatten dimension 1 into a tuple of sizes")
-    return Reshape(name, tuple(sizes))
-
-
-def _sizes(value: Any, dimensions: int) -> Shape:
-    return tuple(value) if isinstance(value, tuple | list) else (int(value),) * dimensions
-
-
-def _pool_window(name: str, module: Any, dilation: Any = 1) -> tuple[Window, int]:
-    dimensions = 1 if type(module).__name__.endswith("1d") else 2
-    if module.ceil_mode:
-        raise _refusal(name, module, "has ceil_mode, which is not supported; pad instead")
-    size, stride, padding = (_sizes(v, dimensions) for v in (module.kernel_size, module.stride, module.padding))
-    sides = tuple((one, one) for one in padding)
-    return Window(size, stride, sides, _sizes(dilation, dimensions)), dimensions
-
-
-def _max_pool(name: str, module: nn.Module) -> Operation:
-    assert isinstance(module, _MAX_POOLS)
-    if module.return_indices:
-        raise _refusal(name, module, "returns indices, which is not supported")
-    return MaxPool(name, _pool_window(name, module, module.dilation)[0])
-
-
-def _elementwise_or_average(name: str, module: nn.Module) -> Operation:
-    if isinstance(module, nn.Hardtanh):  # ReLU6 is one, too
-        return Clip(name, float(module.min_val), float(module.max_val))
-    if isinstance(module, nn.ReLU):
-        return Clip(name, 0.0, float("inf"))
-    if isinstance(module, _AVERAGE_POOLS):
-        if getattr(module, "divisor_override", None) is not None:
-            raise _refusal(name, module, "has divisor_override, which is not supported")
-        window, dimensions = _pool_window(name, module)
-        return AveragePool(name, window, module.count_include_pad, dimensions)
-    assert isinstance(module, _WHOLE_AVERAGES)
-    dimensions = 1 if isinstance(module, nn.AdaptiveAvgPool1d) else 2
-    sizes: Any = module.output_size
-    if _sizes(sizes if sizes is not None else 0, dimensions) != (1,) * dimensions:
-        raise _refusal(name, module, "must have output_size=1; use an average pool with a fixed window")
-    return AveragePool(name, None, True, dimensions)

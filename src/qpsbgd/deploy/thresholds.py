@@ -49,7 +49,10 @@ def _signs(layer: BinaryLayer, between: Sequence[nn.Module], sums: Tensor) -> Ar
     grid = values[:, None].expand(-1, len(layer.weight))
     if not isinstance(layer, BinaryLinear):
         grid = grid.T[None]  # (1, units, positions), as of images
-    output = layer.gain * grid.contiguous()
+    output = grid.contiguous()
+    if layer.scale is not None:
+        output = output * layer.scale.reshape(-1, *(1,) * (output.ndim - 2))
+    output = layer.gain * output
     if layer.bias is not None:
         output = output + (layer.bias if output.ndim == 2 else layer.bias[:, None])
     for module in between:

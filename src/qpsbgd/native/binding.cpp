@@ -9,6 +9,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "groups.hpp"
 #include "kernels.hpp"
 
 namespace nb = nanobind;
@@ -362,6 +363,74 @@ void bind_sparse(nb::module_& module) {
       "fields"_a.noconvert());
 }
 
+void bind_groups(nb::module_& module) {
+  using Linear = Array<const double, 1>;
+
+  module.def(
+      "find_groups",
+      [](const Rows& rows, Linear linear, Stop stop) {
+        expect(linear, "linear", {rows.size()});
+        expect(rows.ascend(), "indices must ascend in every row");
+        FoundGroups found = run(&stop, [&](Watch& watch) { return find_groups(rows, linear.data(), watch); });
+        return std::make_tuple(numpy(std::move(found.begins)), numpy(std::move(found.members)), found.bases);
+      },
+      "rows"_a, "linear"_a.noconvert(), "stop"_a.noconvert());
+
+  nb::class_<Groups>(module, "Groups")
+      .def(
+          "__init__",
+          [](Groups* self, const Rows& rows, Linear linear, Array<const int64_t, 1> begins,
+             Array<const std::int32_t, 1> members, int64_t bases) {
+            const int64_t count = size(begins) - 1, n = rows.size();
+            expect(linear, "linear", {n});
+            expect(rows.ascend(), "indices must ascend in every row");
+            expect(count >= 1 && begins.data()[0] == 0 && begins.data()[count] == size(members),
+                   "begins must ascend from 0 to the number of members");
+            for (int64_t g = 0; g < count; ++g) {
+              expect(begins.data()[g] < begins.data()[g + 1], "begins must ascend from 0 to the number of members");
+            }
+            expect(bases >= 0 && bases <= count, "there must be at most as many bases as groups");
+            expect_indices(members.data(), size(members), 0, n, "members");
+            std::vector<char> taken(n);
+            for (int64_t at = 0; at < begins.data()[bases]; ++at) {
+              expect(!taken[members.data()[at]]++, "bases must have no spin in common");
+            }
+            FoundGroups groups{{begins.data(), begins.data() + count + 1},
+                               {members.data(), members.data() + size(members)},
+                               bases};
+            const nb::gil_scoped_release free;
+            new (self) Groups(rows, linear.data(), std::move(groups));
+          },
+          "rows"_a, "linear"_a.noconvert(), "begins"_a.noconvert(), "members"_a.noconvert(), "bases"_a,
+          nb::keep_alive<1, 2>())
+      .def_prop_ro("scale", &Groups::scale);
+
+  module.def(
+      "anneal_groups",
+      [](const Groups& groups, Array<std::int8_t, 1> spins, Array<const std::int32_t, 1> sites,
+         Array<const double, 1> temperatures, int64_t chains, bool fresh, std::uint64_t state, Stop stop) {
+        expect(spins, "spins", {groups.rows().size()});
+        expect_indices(sites.data(), size(sites), 0, groups.rows().size(), "sites");
+        expect(chains >= 1, "there must be at least one chain");
+        return run(&stop, [&](Watch& watch) {
+          return groups.anneal(spins.data(), sites.data(), size(sites), temperatures.data(), size(temperatures),
+                               chains, fresh, state, watch);
+        });
+      },
+      "groups"_a, "spins"_a.noconvert(), "sites"_a.noconvert(), "temperatures"_a.noconvert(), "chains"_a, "fresh"_a,
+      "state"_a, "stop"_a.noconvert());
+
+  module.def(
+      "tabu_groups",
+      [](const Groups& groups, Array<std::int8_t, 1> spins, int64_t moves, int64_t tenure, std::uint64_t state,
+         Stop stop) {
+        expect(spins, "spins", {groups.rows().size()});
+        expect(tenure >= 0, "tenure must not be negative");
+        return run(&stop, [&](Watch& watch) { return groups.tabu(spins.data(), moves, tenure, state, watch); });
+      },
+      "groups"_a, "spins"_a.noconvert(), "moves"_a, "tenure"_a, "state"_a, "stop"_a.noconvert());
+}
+
 void bind_exact(nb::module_& module) {
   using Given = Array<const double, 2>;
   const auto expect_columns = [](const Given& couplings, const Given& linear) {
@@ -523,15 +592,103 @@ void bind_bits(nb::module_& module) {
       "out"_a.noconvert());
 }
 
+// The steps, once all that they name is known to exist.
+RealSteps checked_steps(const Array<const int64_t, 2>& steps, const Array<const int64_t, 1>& slots,
+                        const Array<const int64_t, 1>& taps, const Array<const float, 1>& numbers,
+                        const Array<const std::uint64_t, 1>& words) {
+  static_assert(sizeof(RealStep) == RealStep::FIELDS * sizeof(int64_t));
+  constexpr int64_t LARGE = int64_t{1} << 31;
+  const RealSteps all{reinterpret_cast<const RealStep*>(steps.data()), size(steps), slots.data(), size(slots),
+                      taps.data(), numbers.data(), words.data()};
+  expect(steps, "steps", {all.count, RealStep::FIELDS});
+  expect(all.num_slots >= 2, "slots must have an input and an output");
+  expect_indices(slots.data(), all.num_slots, 0, LARGE, "slots");
+  const auto room = [&](int64_t one, int64_t two, int64_t three, int64_t most, const char* what) {
+    expect(one > 0 && two > 0 && three > 0 && one < LARGE && two < LARGE && three < LARGE && one * two < LARGE &&
+               one * two * three <= most,
+           what);
+  };
+  const auto inside = [&](int64_t begin, int64_t count, int64_t end, const char* what) {
+    expect(begin >= 0 && count >= 0 && count <= end && begin <= end - count, what);
+  };
+  for (int64_t k = 0; k < all.count; ++k) {
+    const RealStep& s = all.steps[k];
+    expect_indices(&s.kind, 1, 0, RealStep::KINDS, "kinds of steps");
+    const bool adds = s.kind == RealStep::ADD, sums = s.kind == RealStep::SUMS;
+    const bool windows = s.kind <= RealStep::MEAN;
+    expect_indices(&s.source, 1, 0, all.num_slots, "slots of steps");
+    expect_indices(&s.target, 1, 1, all.num_slots, "slots of steps");
+    if (adds) expect_indices(&s.other, 1, 0, all.num_slots, "slots of steps");
+    expect(s.source != s.target && (!adds || s.other != s.target), "a step must write to another slot");
+    room(s.height, s.length, s.channels, slots.data()[s.source], "a step's values must fit into its source");
+    room(s.rows, s.columns, s.units, slots.data()[s.target], "a step's values must fit into its target");
+    if (adds) room(s.height, s.length, s.channels, slots.data()[s.other], "a step's values must fit into its source");
+    expect(s.groups > 0 && s.channels % s.groups == 0 && s.units % s.groups == 0 && (sums || s.groups == 1),
+           "groups must divide channels and units, and be 1 but for sums");
+    if (s.kind == RealStep::TRANSPOSE) {
+      expect(s.rows == s.length && s.columns == s.height && s.channels == 1 && s.units == 1,
+             "a transpose must exchange height and length");
+    } else if (!windows) {
+      expect(s.rows == s.height && s.columns == s.length, "a step without a window must keep the image");
+    }
+    expect(sums || s.units == s.channels, "a step without sums over channels must keep their number");
+    if (s.kind != RealStep::TRANSPOSE) {
+      inside(s.behind, 2 + 2 * RealSteps::all_units(s), size(numbers), "factors and offsets must be among the numbers");
+    }
+    if (!windows) continue;
+    inside(s.weights, 0, size(numbers), "weights must be among the numbers");
+    room(s.high, s.wide, s.channels, LARGE, "a window must have at least one pixel");
+    const int64_t window = s.high * s.wide, n = window * (s.channels / s.groups);
+    if (sums && s.direct) {
+      expect(window == 1 && s.groups == 1 && s.rows * s.columns == s.height * s.length,
+             "direct sums must be of one pixel each");
+    } else {
+      room(s.rows, s.high, 1, LARGE, "a window must have at least one pixel");
+      room(s.columns, s.wide, 1, LARGE, "a window must have at least one pixel");
+      inside(s.taps, s.rows * s.high + s.columns * s.wide, size(taps), "indices of pixels must be among the taps");
+      expect_indices(taps.data() + s.taps, s.rows * s.high, -1, s.height, "rows");
+      expect_indices(taps.data() + s.taps + s.rows * s.high, s.columns * s.wide, -1, s.length, "columns");
+    }
+    if (sums) {
+      room(RealSteps::all_units(s), n, 1, size(numbers), "weights must be among the numbers");
+      inside(s.weights, RealSteps::all_units(s) * n, size(numbers), "weights must be among the numbers");
+    } else if (s.kind == RealStep::PER_CHANNEL) {
+      inside(s.weights, n, size(numbers), "weights must be among the numbers");
+    }
+    if (sums && s.words >= 0) {
+      expect(s.direct, "signs are looked up for direct sums only");
+      inside(s.words, (n + 63) / 64 * s.units, size(words), "signs must be among the words");
+    }
+  }
+  return all;
+}
+
+void bind_real(nb::module_& module) {
+  module.def(
+      "real_steps",
+      [](Array<const int64_t, 2> steps, Array<const int64_t, 1> slots, Array<const int64_t, 1> taps,
+         Array<const float, 1> numbers, Array<const std::uint64_t, 1> words, Array<const float, 2> inputs,
+         Array<float, 2> out) {
+        const RealSteps all = checked_steps(steps, slots, taps, numbers, words);
+        expect(inputs, "inputs", {size(inputs), slots.data()[0]});
+        expect(out, "out", {size(inputs), slots.data()[1]});
+        return run(nullptr, [&](Watch&) { return real_steps(all, matrix(inputs), matrix(out)); });
+      },
+      "steps"_a.noconvert(), "slots"_a.noconvert(), "taps"_a.noconvert(), "numbers"_a.noconvert(),
+      "words"_a.noconvert(), "inputs"_a.noconvert(), "out"_a.noconvert());
+}
+
 }  // namespace
 
 NB_MODULE(_kernels, module) {
   bind_dense<float>(module);
   bind_dense<double>(module);
   bind_sparse(module);
+  bind_groups(module);
   bind_exact(module);
   bind_rows(module);
   bind_bits(module);
+  bind_real(module);
 }
 
 }  // namespace qpsbgd

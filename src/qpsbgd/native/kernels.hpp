@@ -134,4 +134,38 @@ struct BitConvolution {
 void convolution_sums(const std::int8_t* images, const std::uint64_t* weights, const std::int64_t* rows,
                       const std::int64_t* columns, const BitConvolution& sizes, std::int32_t* out);
 
+// real_inputs.cpp -------------------------------------------------------------------------------------------------
+
+// One step of a network over real numbers. A sample's values stand as (height, length, channels) in numbered slots.
+struct RealStep {
+  enum Kind : std::int64_t { SUMS, PER_CHANNEL, LARGEST, MEAN, SCALE, ADD, TRANSPOSE, KINDS };
+  std::int64_t kind, source, other, target;  // slots; `other` only of ADD
+  std::int64_t height, length, channels;     // of the source
+  std::int64_t rows, columns, units;         // of the target
+  std::int64_t high, wide, groups;           // of the window; groups are 1 but for SUMS
+  std::int64_t direct;   // SUMS: position k sees pixel k alone; MEAN: zeros that are added count
+  std::int64_t taps;     // where indices (rows, high) and (columns, wide) of the source's pixels begin
+  std::int64_t weights;  // where panels (groups, ⌈units / PANEL⌉, n, PANEL) or weights (window, channels) begin
+  std::int64_t words;    // where words (⌈n / 64⌉, units) of signs begin, or −1
+  std::int64_t behind;   // where two bounds, factors and offsets begin, the latter for whole panels
+  static constexpr std::int64_t FIELDS = 18;
+};
+
+struct RealSteps {
+  static constexpr std::int64_t PANEL = 16;
+  static constexpr std::int64_t FEW_ROWS = 4;  // below, signs are looked up
+  const RealStep* steps;
+  std::int64_t count;
+  const std::int64_t* slots;  // numbers of a sample in every slot; 0 is the input, 1 the output
+  std::int64_t num_slots;
+  const std::int64_t* taps;
+  const float* numbers;
+  const std::uint64_t* words;
+
+  static std::int64_t padded(std::int64_t units) { return (units + PANEL - 1) / PANEL * PANEL; }
+  static std::int64_t all_units(const RealStep& s) { return s.groups * padded(s.units / s.groups); }
+};
+
+bool real_steps(const RealSteps& steps, Matrix<const float> inputs, Matrix<float> out);
+
 }  // namespace qpsbgd

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.fx import Proxy
 
 from qpsbgd.nn.tape import Tape
 
@@ -36,7 +37,8 @@ class BinaryLayer(nn.Module, ABC):
     """A layer R = gain · X W + bias with W = sign(`weight`), seen as rows X (B, n) and columns of W (n, m).
 
     `weight` holds the real latent weights; its first dimension is the output unit, as in torch's own layers.
-    The optimisers keep them within [−1, 1]. The bias is real-valued and belongs to an ordinary optimiser.
+    The optimisers bound them (`clip`): QP-SBGD at twice their initial range by default, others at ±1. The bias is
+    real-valued and belongs to an ordinary optimiser.
 
     With several bits the weights are Σ_b c_b · sign(Ω_b), and the planes Ω_b are the second dimension of `weight`.
     X then holds the inputs once per plane, times c_b, so that the layer is one of bits · n binary weights per column.
@@ -132,6 +134,9 @@ class BinaryLayer(nn.Module, ABC):
 
     def forward(self, x: Tensor) -> Tensor:
         """R for inputs x, recorded on the tape if there is one."""
+        if isinstance(x, Proxy):  # torch.fx traces: the layer becomes one node of the graph
+            node: Any = x.tracer.create_proxy("call_module", self._path_in(x.tracer.root), (x,), {})
+            return node
         if x.is_nested:
             raise TypeError(
                 f"{type(self).__name__} does not accept nested tensors; build nn.TransformerEncoder "
@@ -147,6 +152,17 @@ class BinaryLayer(nn.Module, ABC):
             count = self.num_rows(output.shape)
             self.tape.watch(output, rows=self._unchanged_rows(x), grad_rows=self.grad_rows, count=count)
         return output
+
+    def _path_in(self, root: nn.Module) -> str:
+        names: dict[nn.Module, str] = {module: name for name, module in root.named_modules()}
+        return names[self]
+
+    def __prepare_scriptable__(self) -> nn.Module:
+        # torch.jit.script calls this method of every module, and would report an annotation that it cannot read.
+        raise TypeError(
+            f"torch.jit.script cannot compile {type(self).__name__}, whose weights are signs of latent ones; use "
+            "torch.jit.trace(model.eval(), inputs), torch.export.export, or qpsbgd.deploy"
+        )
 
     def _unchanged_rows(self, x: Tensor) -> Callable[..., Tensor]:
         """A function that returns `input_rows(x, at)`, and raises if x has been changed by then."""

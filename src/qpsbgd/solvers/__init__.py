@@ -1,6 +1,7 @@
 """Solvers of QUBO families: the protocol, the table of names, and `make_solver`.
 
-A new solver is one file with a subclass of `Solver` and one line in `SOLVERS`; `qpsbgd.testing` checks it.
+A new solver is one file with a subclass of `Solver` and one line in `SOLVERS`; `qpsbgd.testing` checks it. Other
+packages add theirs by entry points of the group `qpsbgd.solvers`.
 """
 
 from __future__ import annotations
@@ -8,28 +9,26 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
-import os
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from importlib.metadata import entry_points
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from qpsbgd.qubo import QuboFamily, Solution
-from qpsbgd.qubo.problems import Problem
-from qpsbgd.qubo.sparse import SparseIsing
 from qpsbgd.solvers.deadline import best_on_interrupt
+
+if TYPE_CHECKING:  # torch, which not every solver needs
+    from qpsbgd.qubo import QuboFamily, Solution
 
 SOLVERS: Mapping[str, str] = MappingProxyType(
     {
         "auto": "qpsbgd.solvers.auto:Auto",
         "exact": "qpsbgd.solvers.exact.exact:Exact",
-        "portfolio": "qpsbgd.solvers.search.portfolio:Portfolio",
         "descent": "qpsbgd.solvers.search.descent:Descent",
         "annealing": "qpsbgd.solvers.search.annealing:Annealing",
         "quantum-annealing": "qpsbgd.solvers.search.quantum_annealing:QuantumAnnealing",
-        "gpu-annealing": "qpsbgd.solvers.search.gpu_annealing:GpuAnnealing",
         "bifurcation": "qpsbgd.solvers.search.bifurcation:Bifurcation",
         "gurobi": "qpsbgd.solvers.external.gurobi:Gurobi",
         "dimod": "qpsbgd.solvers.external.dimod:Dimod",
@@ -37,6 +36,7 @@ SOLVERS: Mapping[str, str] = MappingProxyType(
         "leap-hybrid": "qpsbgd.solvers.annealer.leap_hybrid:LeapHybrid",
         "virtual-qpu": "qpsbgd.solvers.annealer.virtual_qpu:VirtualQPU",
         "replay": "qpsbgd.solvers.annealer.replay:Replay",
+        **{point.name: point.value for point in entry_points(group="qpsbgd.solvers")},
     }
 )
 """Name → "module:class"; a solver's module is loaded when the solver is made."""
@@ -93,13 +93,9 @@ class Solver(ABC):
         solution.stats["interrupted"] = interruption.came
         return solution
 
-    def solve_problem(self, problem: Problem) -> Solution:
-        """The best spins found for a problem, which is made dense for most solvers.
-
-        Raises:
-            TooLargeError: It has too many variables for that.
-        """
-        return self.solve(problem.family)
+    def for_problems(self) -> Solver:
+        """The solver for single problems that come from no layer: itself; `auto` means another one there."""
+        return self
 
     def state_dict(self) -> dict[str, Any]:
         """What a resumed run must restore; empty unless answers depend on earlier calls."""
@@ -109,18 +105,6 @@ class Solver(ABC):
         """Restore what `state_dict` returned."""
         if state:
             raise ValueError(f"{type(self).__name__} keeps no state, but got {sorted(state)}; was the solver changed?")
-
-
-class SparseSolver(Solver):
-    """Solves sparse problems as they are, too."""
-
-    @abstractmethod
-    def solve_sparse(self, problem: SparseIsing) -> Solution:
-        """The best spins found, (n, 1)."""
-
-    def solve_problem(self, problem: Problem) -> Solution:
-        """The best spins found for a problem; one that is sparse stays so."""
-        return self.solve_sparse(problem.model) if isinstance(problem.model, SparseIsing) else self.solve(problem.model)
 
 
 def make_solver(solver: Any, **options: Any) -> Solver:
@@ -162,31 +146,16 @@ def _checking(solve: Callable[..., Solution]) -> Callable[..., Solution]:
 
     @functools.wraps(solve)
     def checked(self: Solver, family: QuboFamily) -> Solution:
+        from qpsbgd.qubo import QuboFamily
+
         if not isinstance(family, QuboFamily):
-            raise TypeError(f"solve takes a QuboFamily, got {type(family).__name__}; {_right_call(family)}")
+            raise TypeError(
+                f"solve takes a QuboFamily, got {type(family).__name__}; for problems in other forms (files, matrices, "
+                "dicts, dimod's models, sparse ones) use qpsbgd_qubo.solve(problem, solver=…)"
+            )
         return solve(self, family)
 
     return checked
-
-
-def _right_call(value: object) -> str:
-    """What to call for a problem in another form."""
-    kind = type(value)
-    if isinstance(value, SparseIsing):
-        return "use solve_sparse with the solver 'auto' or 'portfolio', or solve(problem.to_family())"
-    if isinstance(value, Problem):
-        return "use solve_problem"
-    if isinstance(value, str | os.PathLike):
-        return "read the file with qpsbgd.qubo.problem_files.read_problem, then use solve_problem"
-    if kind.__module__.startswith("dimod"):
-        return "use qpsbgd.sampler.FamilySampler, or solve_problem(qpsbgd.qubo.problems.bqm_problem(model))"
-    if isinstance(value, Mapping):
-        return "make a dimod.BinaryQuadraticModel of it for qpsbgd.sampler.FamilySampler, or use SparseIsing.from_qubo"
-    if hasattr(value, "tocoo"):
-        return "use SparseIsing.from_qubo(n, rows, cols, values) on its coordinates, then solve_sparse"
-    if hasattr(value, "shape"):
-        return "make QuboFamily(quadratic, linear) over spins −1 and +1, or SparseIsing.from_qubo over bits, of it"
-    return "see qpsbgd.qubo.QuboFamily"
 
 
 def _is_sampler(solver: object) -> bool:
@@ -200,4 +169,4 @@ def _hint(solver: object) -> str:
     return f"; did you mean {SPELLINGS.get(near[0], near[0])!r}?" if near else "."
 
 
-__all__ = ["SOLVERS", "Solver", "SparseSolver", "best_on_interrupt", "make_solver"]
+__all__ = ["SOLVERS", "Solver", "best_on_interrupt", "make_solver"]

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import torch
-
-from qpsbgd.qubo import QuboFamily, Solution
-from qpsbgd.qubo.sparse import SparseIsing
-from qpsbgd.solvers import Solver, SparseSolver
-from qpsbgd.solvers.exact.exact import CHEAP_UP_TO, ENUMERATE_UP_TO, Exact
+from qpsbgd.solvers import Solver, make_solver
 from qpsbgd.solvers.options import SECONDS, SEED, Number, check_options
-from qpsbgd.solvers.search.descent import Descent
-from qpsbgd.solvers.search.layer_search import LayerSearch
-from qpsbgd.solvers.search.portfolio import Portfolio
+
+if TYPE_CHECKING:  # torch, which single problems do not need
+    import torch
+
+    from qpsbgd.qubo import QuboFamily, Solution
 
 
 @dataclass(frozen=True)
-class Auto(SparseSolver):
+class Auto(Solver):
     """Picks a solver by the family's size and device; `stats["solver"]` says which.
 
     Args:
@@ -38,19 +36,20 @@ class Auto(SparseSolver):
         """The answer of the solver that fits the family."""
         return self.choose(family.num_spins, family.linear.device).solve(family)
 
-    def solve_sparse(self, problem: SparseIsing) -> Solution:
-        """The optimum of a small problem, otherwise the answer of `portfolio`."""
-        if problem.num_spins <= CHEAP_UP_TO:
-            return Exact().solve(problem.to_family())
-        return Portfolio(time_limit=self.time_limit, rounds=self.rounds, seed=self.seed).solve_sparse(problem)
+    def for_problems(self) -> Solver:
+        """The solver `portfolio`."""
+        return make_solver("portfolio", time_limit=self.time_limit, rounds=self.rounds, seed=self.seed)
 
     def choose(self, num_spins: int, device: torch.device) -> Solver:
         """The solver for families of this size on this device."""
+        from qpsbgd.solvers.exact.exact import CHEAP_UP_TO, ENUMERATE_UP_TO, Exact
+        from qpsbgd.solvers.search.layer_search import LayerSearch
+
         # Of the exact methods, only enumeration runs on a GPU.
         cheap = CHEAP_UP_TO if device.type == "cpu" else ENUMERATE_UP_TO
         if num_spins <= cheap:
             return Exact()
         if self.time_limit is not None or self.rounds is not None:
-            return Portfolio(time_limit=self.time_limit, rounds=self.rounds, seed=self.seed)
+            return self.for_problems()
         # On a GPU there is one search and no kicks, so that a step fits into one CUDA graph.
-        return LayerSearch(seed=self.seed) if device.type == "cpu" else Descent(tabu=100, seed=self.seed)
+        return LayerSearch(seed=self.seed) if device.type == "cpu" else make_solver("descent", tabu=100, seed=self.seed)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-_NEEDED = ("sklearn", "scipy", "skimage", "matplotlib", "pooch", "torch_geometric", "dwave.system", "minorminer")
+_DEMO = ("sklearn", "matplotlib", "safetensors", "tqdm")
+_PAPER = (*_DEMO, "scipy", "skimage", "pooch", "torch_geometric", "dwave.system", "minorminer")
 
 
 def require(command: str) -> None:
-    """Raise ImportError, with the line to install, where packages of the extra `paper` are missing."""
-    missing = [name for name in _NEEDED if not _installed(name)]
+    """Raise ImportError, with the line to install, where packages of the extra `paper`, or `demo`, are missing."""
+    extra, needed = ("paper", _PAPER) if command == "run" else ("demo", _DEMO)
+    missing = [name for name in needed if not _installed(name)]
     if missing:
-        raise ImportError(
-            f"`qpsbgd {command}` is part of the paper's experiments and needs {', '.join(missing)}: "
-            "pip install 'qpsbgd[paper]'"
-        )
+        raise ImportError(f"`qpsbgd {command}` needs {', '.join(missing)}: pip install 'qpsbgd[{extra}]'")
 
 
 def _installed(name: str) -> bool:

@@ -18,7 +18,7 @@ from typing import Any
 
 from qpsbgd.atomic import sealed, unsealed
 from qpsbgd.solvers.annealer.budget import BudgetSpent
-from qpsbgd.solvers.annealer.recordings import RecordingError
+from qpsbgd.solvers.annealer.frame_file import RecordingError
 from qpsbgd_paper.framework.paid import delete_answers, keeping_answers
 from qpsbgd_paper.framework.result_files import as_json, environment, write_bytes
 from qpsbgd_paper.framework.workers import Pool

@@ -23,11 +23,11 @@ def test_without_its_packages_the_command_line_says_what_to_install(command, ext
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("command", [["run", "logreg"], ["demo"], ["report"]])
-def test_without_the_papers_packages_its_commands_say_what_to_install(command):
+@pytest.mark.parametrize(("command", "extra"), [(["run", "logreg"], "paper"), (["demo"], "demo"), (["report"], "demo")])
+def test_without_the_papers_packages_its_commands_say_what_to_install(command, extra):
     done = qpsbgd(*command, hide=["sklearn", "matplotlib"])
     assert done.returncode == 1
-    assert "needs sklearn, matplotlib: pip install 'qpsbgd[paper]'" in " ".join(done.stderr.split())
+    assert f"needs sklearn, matplotlib: pip install 'qpsbgd[{extra}]'" in " ".join(done.stderr.split())
 
 
 def policy_when_torch_is_loaded(**environment):

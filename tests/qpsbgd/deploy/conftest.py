@@ -3,6 +3,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
+from graph_networks import GRAPHS, trained
 from torch import nn
 
 from qpsbgd.nn import BinaryConv1d, BinaryConv2d, BinaryLinear, SignActivation
@@ -22,6 +23,12 @@ def norm(units, *, dimensions=1):
 
 def biased(layer):
     nn.init.normal_(layer.bias, std=0.2)
+    return layer
+
+
+def scaled(layer, input_scale=None):
+    nn.init.normal_(layer.scale)
+    layer.input_scale = input_scale
     return layer
 
 
@@ -45,6 +52,7 @@ class Network:
     model: nn.Module
     inputs: np.ndarray
     exact: bool
+    packed_shape: tuple | None = None  # where packing needs it
 
     @property
     def input_shape(self):
@@ -96,6 +104,12 @@ REAL = {
     ],
     "hardtanh": lambda: [biased(BinaryLinear(70, 50, True)), norm(50), nn.Hardtanh(), BinaryLinear(50, 9), norm(9)],
     "relu": lambda: [norm(70), BinaryLinear(70, 50), norm(50), nn.ReLU(), BinaryLinear(50, 9), nn.ReLU6()],
+    "learned scales": lambda: [
+        *(SignActivation(), scaled(BinaryLinear(70, 31, scale="learned")), norm(31), SignActivation()),
+        *(scaled(BinaryLinear(31, 20, scale="learned", bias=True)), nn.ReLU()),
+        *(scaled(BinaryLinear(20, 14, bits=2, scale="learned")), nn.Hardtanh()),
+        scaled(BinaryLinear(14, 9, scale="learned"), input_scale=torch.rand(14)),
+    ],
     "several bits": lambda: [BinaryLinear(70, 30, bits=3), norm(30), SignActivation(), BinaryLinear(30, 9, bits=2)],
     "norm of bits": lambda: [SignActivation(), norm(70), BinaryLinear(70, 5), norm(5)],
 }
@@ -149,6 +163,10 @@ REAL_IMAGES = {
         *(BinaryConv2d(2, 8, 3), SignActivation(), nn.AvgPool2d(3, 2, padding=1, count_include_pad=False)),
         *(BinaryConv2d(8, 3, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten()),
     ],
+    "learned scales of images": lambda: [
+        *(scaled(BinaryConv2d(2, 8, 3, bits=3, groups=2, scale="learned"), input_scale=torch.rand(2)), nn.ReLU()),
+        *(SignActivation(), scaled(BinaryConv2d(8, 3, 1, scale="learned")), nn.Flatten()),
+    ],
     "several bits of images": lambda: [
         *(BinaryConv2d(2, 4, 3, bits=2, groups=2), SignActivation(), BinaryConv2d(4, 3, 2, bits=4), nn.Flatten()),
         nn.Linear(27, 2),
@@ -176,24 +194,33 @@ ROWS_AS_IMAGES = {
         *(BinaryConv2d(2, 4, 3), SignActivation()),
     ],
 }
+ROWS = {
+    "rows of bits": lambda: [
+        *(SignActivation(), biased(BinaryLinear(12, 70, True)), nn.Hardtanh(), SignActivation()),
+        *(BinaryLinear(70, 33, gain=1), SignActivation()),
+    ],
+    "rows of bits, scaled": lambda: [SignActivation(), biased(BinaryLinear(12, 7, True)), nn.ReLU(), nn.Linear(7, 3)],
+}
 SHAPES = {
+    (2, 3, 12): ROWS,
     (70,): BINARY | REAL | ROWS_AS_IMAGES,
     (2, 6, 6): BINARY_IMAGES | REAL_IMAGES,
     (3, 12): LINES,
 }
 NETWORKS = {name: (shape, build) for shape, builds in SHAPES.items() for name, build in builds.items()}
-ROUNDED = {*REAL, *REAL_IMAGES, *LINES}
+ROUNDED = {"rows of bits, scaled", *REAL, *REAL_IMAGES, *LINES, *GRAPHS}
 """Networks with sums of real numbers, or a norm behind the last layer, which is folded."""
 
 
 def made(name):
     torch.manual_seed(sum(map(ord, name)))
-    shape, build = NETWORKS[name]
-    model = nn.Sequential(*build())
-    return Network(model, torch.randn(17, *shape).numpy(), name not in ROUNDED)
+    shape, build = (NETWORKS | GRAPHS)[name]
+    model = trained(build()) if name in GRAPHS else nn.Sequential(*build())
+    packed_shape = shape if name in GRAPHS and name not in ("resnet", "binary resnet", "densenet") else None
+    return Network(model, torch.randn(17, *shape).numpy(), name not in ROUNDED, packed_shape)
 
 
-@pytest.fixture(params=NETWORKS)
+@pytest.fixture(params=NETWORKS | GRAPHS)
 def network(request):
     return made(request.param)
 

@@ -19,7 +19,7 @@ needs_compiler = pytest.mark.skipif(not COMPILERS, reason="no C compiler: neithe
 def built(source, *flags, compiler=0):
     program = source.files[0].parent / "program"
     files = [str(path) for path in source.files if path.suffix == ".c"]
-    subprocess.run([COMPILERS[compiler], *STRICT, *flags, *files, "-o", str(program)], check=True)
+    subprocess.run([COMPILERS[compiler], *STRICT, *flags, *files, "-o", str(program), "-lm"], check=True)
     return program
 
 

@@ -14,8 +14,21 @@ from qpsbgd.deploy.operations import (
     Scale,
     Sign,
     Threshold,
+    Value,
     Weights,
     Window,
+)
+from qpsbgd.deploy.stages import walk
+from qpsbgd.deploy.tensor_operations import (
+    Activation,
+    Combine,
+    Concatenate,
+    Mean,
+    Normalize,
+    Product,
+    Slice,
+    Softmax,
+    Transpose,
 )
 
 ONES = np.ones
@@ -35,6 +48,21 @@ RIGHT = [
     *(Dense("a", REAL), Dense("a", TWO_PLANES), CONVOLUTION, Convolution("a", IMAGE, WINDOW, groups=2)),
     *(THRESHOLD, SCALE, Clip("a", 0.0, float("inf")), Clip("a", 1, 1), MaxPool("a", WINDOW), MaxPool("a", LINE)),
     *(MEAN, AveragePool("a", None, True, 2), Reshape("a", (-1,)), Reshape("a", (1, 6, 6)), Sign("")),
+]
+RIGHT += [
+    *(
+        Dense("a", Weights(TWO_PLANES.array, ONES((2, 4), np.float32))),
+        replace(SCALE, axis=-1),
+        replace(SCALE, axis=None),
+    ),
+    *(Activation("a", "gelu"), Activation("a", "leaky relu", 0.5), Softmax("a", -1), Normalize("a", 1e-5, False)),
+    *(
+        Mean("a", (1, 2), True),
+        Transpose("a", (1, 0)),
+        Slice("a", 0, 1, 2, False),
+        Combine("a", "add", ONES(3, np.float32)),
+    ),
+    *(Combine("a", "multiply", inputs=(0, 0)), Concatenate("a", 0, inputs=(0, 0, 0)), Product("a", inputs=(0, 0))),
 ]
 FINITE, COEFFICIENTS, WHOLE = "finite weights", "finite coefficients", "a window of whole numbers"
 WRONG = [
@@ -81,6 +109,28 @@ WRONG = [
     (replace(MEAN, dimensions=3), "one or two dimensions"),
     (replace(MEAN, counts_padding=0), "one or two dimensions"),
     (replace(MEAN, window=replace(LINE, stride=(0,))), WHOLE),
+    (Dense("a", Weights(TWO_PLANES.array, ONES((2, 3), np.float32))), "finite coefficients, one per plane and unit"),
+    (Dense("a", Weights(TWO_PLANES.array, np.full((2, 4), np.inf, np.float32))), "finite coefficients, one per"),
+    (Dense("a", Weights(BITS.array, ONES((1, 4), np.float32)), integer=True), "finite coefficients, one per plane"),
+    *((replace(SCALE, axis=axis), "units along the first or the last") for axis in (1, -2, 0.0, True, "0")),
+    (replace(THRESHOLD, axis=1), "units along the first or the last"),
+    *((replace(SCALE, inputs=inputs), "numbers of values") for inputs in ((-1,), (0.0,), [0], None, (True,))),
+    *((Activation("a", function), "a function of gelu") for function in ("exp", None, [])),
+    *((Activation("a", "gelu", slope), "a function of gelu.* and a finite slope") for slope in (1, np.nan, None)),
+    *((Softmax("a", axis), "a dimension") for axis in (0.0, None, 8, -9, True)),
+    *((Concatenate("a", axis), "a dimension") for axis in (0.0, None, 8)),
+    *((Normalize("a", eps), "a positive number to add") for eps in (-1.0, np.inf, np.nan, 1, None)),
+    (Normalize("a", 1.0, 1), "a positive number to add, and whether to centre"),
+    *((Mean("a", axes), "dimensions, and whether to keep them") for axes in ((), 1, (0.5,), (9,), [1])),
+    (Mean("a", (0,), 1), "dimensions, and whether to keep them"),
+    *((Transpose("a", order), "an order of dimensions") for order in (None, [0], (0.0,), (8,))),
+    *((Slice("a", 0, *ends), "a dimension, a start and a stop") for ends in ((-1, 1), (0, 1.0), (0, 1, 1), (0, None))),
+    (Slice("a", 9, 0, 1), "a dimension, a start and a stop"),
+    *((Combine("a", how), "a way of add") for how in ("divide", None, [])),
+    *(
+        (Combine("a", "add", array), "a finite constant or none")
+        for array in (ONES(3), 1.0, np.full(2, np.nan, np.float32))
+    ),
     *((Reshape("a", shape), "a shape of whole numbers") for shape in ((0,), (-1, -1), (-2,), [1], (1.0,), None)),
 ]
 
@@ -120,3 +170,62 @@ def test_windows_that_would_take_the_memory_are_refused():
     with pytest.raises(ValueError, match="smaller windows, or images with less padding"):
         MaxPool("a", Window((10**9,), ones, sides, ones)).shape_after((1, 4))
     assert MaxPool("a", Window((8000,), ones, ((0, 0),), ones)).shape_after((1, 16_000)) == (1, 8001)
+
+
+def test_values_that_do_not_come_before_an_operation_are_refused():
+    check((Sign("a"), Sign("b", inputs=(0,))))
+    for number in (1, 2, 2**31 - 1):
+        with pytest.raises(
+            ValueError, match=rf"a \(Sign\) takes the values \({number},\), but only 0 to 0 come before"
+        ):
+            check((Sign("a", inputs=(number,)), Sign("b")))
+
+
+def test_operations_that_would_take_the_memory_are_refused_before_they_run():
+    """A kilobyte of operations, each of which doubles its input."""
+    doubled = tuple(Concatenate("a", 0, inputs=(number, number)) for number in range(60))
+    with pytest.raises(ValueError, match=r"a \(Concatenate\) would need memory for \d+ numbers per sample"):
+        check(doubled, (1000,))
+    check(doubled[:10], (1000,))
+
+
+def test_only_what_is_needed_at_once_counts_as_memory():
+    ends = tuple(Reshape("a", (2**26,)) for _ in range(50))
+    assert len(walk(ends, (2**26,))) == 50
+    with pytest.raises(ValueError, match="would need memory"):
+        walk((*ends, Concatenate("a", 0, inputs=(0, 50))), (2**26,))
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (-3,), (2.0,), [3], (True,)])
+def test_shapes_of_samples_that_cannot_be_are_refused(shape):
+    with pytest.raises(ValueError, match="input_shape must be the positive sizes"):
+        check((Sign("a"),), shape)
+
+
+@pytest.mark.parametrize(
+    ("operation", "shapes", "wanted"),
+    [
+        (Combine("a", "add"), [(3,), (2,)], "values of one shape"),
+        (Combine("a", "add"), [(3,), (1, 3)], "equally many dimensions"),
+        (Combine("a", "add"), [(3,)], "two values"),
+        (Combine("a", "add", ONES(3, np.float32)), [(3,), (3,)], "one value"),
+        (Combine("a", "add", ONES((2, 3), np.float32)), [(3,)], "equally many dimensions"),
+        (Concatenate("a", 0), [(3, 2), (3, 3)], "shapes differ only in dimension 0"),
+        (Concatenate("a", 2), [(3, 2), (3, 3)], "a dimension 2"),
+        (Product("a"), [(3, 2), (3, 3)], "matrices"),
+        (Product("a"), [(3,), (3,)], "matrices"),
+        (Product("a"), [(2, 3, 2), (1, 2, 3)], "matrices"),
+        (Softmax("a", -3), [(3, 2)], "a dimension -3"),
+        (Mean("a", (0, 2)), [(3, 2)], "a dimension 2"),
+        (Transpose("a", (0, 0)), [(3, 2)], "2 dimensions"),
+        (Slice("a", 0, 2, 4), [(3, 2)], "at least 4 numbers along dimension 0"),
+        (Slice("a", 0, 1, 1), [(3, 2)], "at least 1 numbers"),
+        (Slice("a", 0, 0, 2, False), [(3, 2)], "at least 2 numbers"),
+        (replace(SCALE, axis=None), [(4, 4)], "4 units"),
+        (replace(SCALE, axis=-1), [(4, 3)], "4 units"),
+        (Sign("a"), [(3,), (3,)], "one input, got 2"),
+    ],
+)
+def test_values_that_do_not_fit_are_refused_with_what_is_wanted(operation, shapes, wanted):
+    with pytest.raises(ValueError, match=rf"a \({type(operation).__name__}\) takes .*{wanted}"):
+        operation.result(*(Value("real", shape) for shape in shapes))

@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -7,7 +8,7 @@ import torch
 from torch import nn
 
 from qpsbgd.deploy import load_packed, pack, packed_file
-from qpsbgd.nn import BinaryLinear, SignActivation
+from qpsbgd.nn import BinaryConv2d, BinaryLinear, SignActivation
 
 
 @pytest.fixture
@@ -53,8 +54,8 @@ def test_bytes_behind_the_end_are_refused(file):
 
 def test_another_version_is_refused_and_named(file):
     sound = file.read_bytes()
-    file.write_bytes(sound.replace(rb"\"version\": 1", rb"\"version\": 2"))
-    with pytest.raises(ValueError, match="has version 2 of the format, this qpsbgd reads 1"):
+    file.write_bytes(sound.replace(rb"\"version\": 2", rb"\"version\": 3"))
+    with pytest.raises(ValueError, match="has version 3 of the format, this qpsbgd reads 1 to 2"):
         load_packed(file)
 
 
@@ -81,8 +82,8 @@ def test_a_missing_file_and_a_folder_are_named(tmp_path):
 
 def test_a_refused_model_leaves_the_old_file(file):
     before = file.read_bytes()
-    with pytest.raises(ValueError, match="GELU"):
-        pack(nn.Sequential(BinaryLinear(3, 2), nn.GELU()), file)
+    with pytest.raises(ValueError, match="ELU"):
+        pack(nn.Sequential(BinaryLinear(3, 2), nn.ELU()), file)
     assert file.read_bytes() == before
     assert [path.name for path in file.parent.iterdir()] == [file.name]
 
@@ -114,8 +115,8 @@ def crafted(file):
             operations = json.loads(opened.metadata()[packed_file.ENTRY])["operations"]
             tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
         change(operations, tensors)
-        content = {"version": packed_file.VERSION, "operations": operations}
-        content["checksum"] = packed_file._checksum(operations, tensors)
+        content = {"version": packed_file.VERSION, "input_shape": None, "operations": operations}
+        content["checksum"] = packed_file._checksum(content, tensors)
         file.write_bytes(safetensors.numpy.save(tensors, {packed_file.ENTRY: json.dumps(content)}))
         return file
 
@@ -154,3 +155,25 @@ def test_scales_that_are_not_finite_are_refused(crafted):
 
     with pytest.raises(ValueError, match="must have finite factors"):
         load_packed(crafted(change))
+
+
+def test_a_file_of_version_1_is_read(tmp_path):
+    """Written by qpsbgd 0.1.0: a convolution, a pool, thresholds and a scale, in a chain without numbers of values."""
+    path = Path(__file__).parent / "version_1.safetensors"
+    with safetensors.safe_open(path, framework="numpy") as opened:
+        content = json.loads(opened.metadata()["qpsbgd packed model"])
+    assert content["version"] == 1 and "inputs" not in content["operations"][0]
+    expected = np.load(path.with_suffix(".npz"))
+    loaded = load_packed(path)
+    np.testing.assert_allclose(loaded(expected["inputs"]), expected["outputs"], rtol=1e-5, atol=1e-6)
+    pack(loaded, tmp_path / "now.safetensors")
+    again = load_packed(tmp_path / "now.safetensors")
+    np.testing.assert_array_equal(again(expected["inputs"]), loaded(expected["inputs"]))
+
+
+def test_the_shape_of_a_sample_is_kept(tmp_path):
+    model = nn.Sequential(BinaryConv2d(1, 2, 3), SignActivation())
+    pack(model, tmp_path / "net.safetensors", input_shape=(1, 5, 6))
+    assert load_packed(tmp_path / "net.safetensors").input_shape == (1, 5, 6)
+    pack(model, tmp_path / "net.safetensors")
+    assert load_packed(tmp_path / "net.safetensors").input_shape is None

@@ -14,11 +14,11 @@ from qpsbgd.nn import BinaryConv2d, BinaryLinear, SignActivation
 
 
 def test_a_packed_model_computes_what_torch_computes(network):
-    network.check(pack(network.model)(network.inputs))
+    network.check(pack(network.model, input_shape=network.packed_shape)(network.inputs))
 
 
 def test_a_packed_file_computes_what_the_model_computes(network, tmp_path):
-    packed = pack(network.model, tmp_path / "net.safetensors")
+    packed = pack(network.model, tmp_path / "net.safetensors", input_shape=network.packed_shape)
     loaded = load_packed(tmp_path / "net.safetensors")
     np.testing.assert_array_equal(loaded(network.inputs), packed(network.inputs))
 
@@ -67,7 +67,7 @@ def test_signs_behind_bits_are_those_of_the_models_own_precision(dtype):
 def test_packing_leaves_the_model_and_its_mode_as_they_are(network):
     network.model.train()
     before = {name: value.clone() for name, value in network.model.state_dict().items()}
-    packed = pack(network.model)
+    packed = pack(network.model, input_shape=network.packed_shape)
     assert all(module.training for module in network.model.modules())
     for name, value in network.model.state_dict().items():
         assert torch.equal(value, before[name])
@@ -99,7 +99,7 @@ def test_whole_numbers_and_half_precision_count_by_their_value(dtype):
 
 
 def test_an_empty_batch_gives_an_empty_batch(network):
-    packed = pack(network.model)
+    packed = pack(network.model, input_shape=network.packed_shape)
     assert packed(network.inputs[:0]).shape == (0, *network.outputs.shape[1:])
     network.check(packed(network.inputs))
 
@@ -113,7 +113,7 @@ def test_one_network_takes_images_of_several_sizes():
 
 
 def test_a_used_model_can_be_copied_and_pickled(network):
-    packed = pack(network.model)
+    packed = pack(network.model, input_shape=network.packed_shape)
     packed(network.inputs)
     for copied in (copy.deepcopy(packed), pickle.loads(pickle.dumps(packed))):
         network.check(copied(network.inputs))
@@ -152,7 +152,7 @@ def test_inputs_that_are_not_finite_are_refused(network, value):
     x = network.inputs.astype(np.float64)
     x.flat[-1] = value
     with pytest.raises(ValueError, match="finite"):
-        pack(network.model)(x)
+        pack(network.model, input_shape=network.packed_shape)(x)
 
 
 def test_images_of_a_wrong_shape_are_refused_with_the_layers_name():
@@ -179,7 +179,7 @@ def test_inference_does_not_load_torch(dense, tmp_path):
 
 def test_steps_are_planned_once_per_shape(monkeypatch, network_of):
     network = network_of("convolutions")
-    model, made = pack(network.model), []
+    model, made = pack(network.model, input_shape=network.packed_shape), []
     plan = PackedModel._planned
     monkeypatch.setattr(PackedModel, "_planned", lambda self, values: made.append(values.shape) or plan(self, values))
     for rows in (network.inputs, network.inputs[:3], network.inputs):

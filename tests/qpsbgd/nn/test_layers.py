@@ -1,6 +1,7 @@
 import copy
 import math
 import pickle
+import warnings
 from functools import partial
 
 import pytest
@@ -295,7 +296,7 @@ def fitted(make, bits, steps=200):
     "make",
     [
         partial(QPSBGD, lr=0.03, solver="descent"),
-        partial(QPSBGD, steps=200),
+        partial(QPSBGD),
         partial(BinaryConnect, lr=0.01),
         partial(ProxQuant, lr=0.1, steps=200),
     ],
@@ -330,3 +331,29 @@ def test_layers_compute_in_half_precision_where_asked_for(make):
         torch.testing.assert_close(layer(x).float(), layer(x.float()).float())
     torch.testing.assert_close(layer(x), layer.bfloat16()(x.bfloat16()).float(), rtol=0.05, atol=0.05)
     assert layer.weight.dtype == torch.bfloat16
+
+
+def test_torch_fx_traces_a_model_with_the_layer_as_one_node_that_is_trained():
+    model, x = (
+        nn.Sequential(BinaryLinear(4, 8, bias=True), nn.ReLU(), nn.Sequential(BinaryLinear(8, 3))),
+        torch.randn(5, 4),
+    )
+    traced = torch.fx.symbolic_trace(model)
+    assert [node.target for node in traced.graph.nodes if node.op == "call_module"] == ["0", "1", "2.0"]
+    assert torch.equal(traced(x), model(x))
+    optimizer, before = QPSBGD(traced, real=True), copy.deepcopy(traced.state_dict())
+    traced(x).square().mean().backward()
+    optimizer.step()
+    assert not any(torch.equal(value, before[name]) for name, value in traced.state_dict().items())
+
+
+def test_torch_jit_script_is_refused_and_torch_jit_trace_works():
+    model, x = nn.Sequential(BinaryLinear(4, 8), nn.ReLU()).eval(), torch.randn(5, 4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # TorchScript itself is deprecated
+        with pytest.raises(TypeError, match=r"torch.jit.script cannot compile BinaryLinear.* use torch.jit.trace"):
+            torch.jit.script(model)
+        traced = torch.jit.trace(model, x)
+    assert torch.equal(traced(x), model(x))
+    with pytest.raises(TypeError, match=r"cannot train a model of TorchScript.* before tracing"):
+        QPSBGD(traced)

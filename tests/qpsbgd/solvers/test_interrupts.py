@@ -3,15 +3,11 @@ import signal
 import sys
 import threading
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from qpsbgd.qubo import QuboFamily
-from qpsbgd.qubo.problems import Problem
-from qpsbgd.qubo.sparse import SparseIsing
 from qpsbgd.solvers import best_on_interrupt, make_solver
 from qpsbgd.testing import random_family
 
@@ -84,42 +80,9 @@ def test_an_answer_without_a_search_says_so():
     assert solution.stats["rounds"] == 0
 
 
-def test_many_spins_are_better_than_greedy_in_little_time():
-    n = 100_000
-    generator = np.random.default_rng(0)
-    problem = SparseIsing.from_edges(n, *generator.integers(0, n, (2, 3 * n)), generator.choice([-1.0, 1.0], 3 * n))
-    solution = make_solver("auto", time_limit=1).solve_sparse(problem)
-    # Single flips from random spins end near −1.4 per spin.
-    assert solution.energies.item() / n < -1.5
-
-
-PAIR = SparseIsing.from_edges(2, [0], [1], [1.0])
-FAMILY = QuboFamily(torch.zeros(2, 2), torch.ones(2, 1))
-
-
-@pytest.mark.parametrize(
-    ("value", "said"),
-    [
-        (PAIR, "solve_sparse"),
-        (Problem(PAIR, "SPIN", (0, 1)), "use solve_problem"),
-        ("problem.txt", "read_problem"),
-        (Path("problem.txt"), "read_problem"),
-        ({(0, 1): 1.0}, "FamilySampler"),
-        (np.eye(2), "QuboFamily"),
-        (torch.eye(2), "QuboFamily"),
-        (None, "QuboFamily"),
-    ],
-)
+@pytest.mark.parametrize("value", ["problem.txt", {(0, 1): 1.0}, np.eye(2), torch.eye(2), None], ids=str)
 @pytest.mark.parametrize("name", ["auto", "exact", "descent", "portfolio", "annealing"])
-def test_what_is_not_a_family_is_refused_with_the_right_call(name, value, said):
-    with pytest.raises(TypeError, match=said) as caught:
+def test_what_is_not_a_family_is_refused_with_the_right_call(name, value):
+    with pytest.raises(TypeError, match=r"use qpsbgd_qubo\.solve") as caught:
         make_solver(name).solve(value)
     assert f"got {type(value).__name__}" in str(caught.value)
-
-
-def test_models_of_other_packages_are_refused_with_the_right_call():
-    dimod, sparse = pytest.importorskip("dimod"), pytest.importorskip("scipy.sparse")
-    with pytest.raises(TypeError, match="FamilySampler"):
-        make_solver("auto").solve(dimod.BinaryQuadraticModel("SPIN"))
-    with pytest.raises(TypeError, match="from_qubo"):
-        make_solver("auto").solve(sparse.eye(3))

@@ -16,6 +16,8 @@ from qpsbgd.native import Array, kernels
 
 LANES = 16
 """Chains that are annealed at once: a spin's fields fill one line of the cache."""
+COLD = 0.08
+"""The last temperature of `cooling`, in units of the typical field."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +78,11 @@ class SparseModel:
     def merged(self, spins: Array, others: Array, stop: Array) -> tuple[Array, float]:
         """`spins`, which are changed, with the better parts of `others` (k, n), in a local minimum; and the energy."""
         return spins, kernels.harvest(self.rows, self.linear, self.thresholds, others, spins, stop)
+
+
+def cooling(typical: float, *, hot: float, sweeps: int) -> Array:
+    """Temperatures from `hot` to `COLD` times a typical field in equal steps; three sweeps downhill follow."""
+    return typical * np.concatenate([np.linspace(hot, COLD, sweeps), np.zeros(3)])
 
 
 def bits_of(spins: Array) -> Array:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,9 +11,6 @@ from torch import Tensor
 
 from qpsbgd.openmp import guard_fork
 from qpsbgd.qubo import QuboFamily, Solution
-
-COLD = 0.08
-"""The last temperature of `cooling`, in units of the typical field."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,11 +50,6 @@ class Landscape:
     def fields(self, spins: Tensor) -> Tensor:
         """The local fields of `spins`, both of shape (n, m)."""
         return self.linear + self.couplings @ spins
-
-
-def cooling(typical: float, *, hot: float, sweeps: int) -> np.ndarray[Any, Any]:
-    """Temperatures from `hot` to `COLD` times a typical field in equal steps; three sweeps downhill follow."""
-    return typical * np.concatenate([np.linspace(hot, COLD, sweeps), np.zeros(3)])
 
 
 def triton_kernels(linear: Tensor) -> ModuleType | None:

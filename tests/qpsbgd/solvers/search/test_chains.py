@@ -1,10 +1,9 @@
 import numpy as np
 import pytest
+from sparse_problems import least_energy, model_of, random_sparse, torus
 
 from qpsbgd.native import NEVER, kernels
 from qpsbgd.solvers.search import chains
-
-from .sparse_problems import least_energy, model_of, random_sparse, torus
 
 
 def random_spins(count, n, seed=0):

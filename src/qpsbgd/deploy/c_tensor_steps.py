@@ -1,0 +1,184 @@
+"""The bodies of the C functions for operations on numbers, dimensions and several values.
+
+Real numbers stand in the order of their dimensions, the last one fastest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from qpsbgd.deploy.c_steps import Constants, Values, float_text, nested
+from qpsbgd.deploy.operations import Operation, Shape
+from qpsbgd.deploy.tensor_operations import (
+    Activation,
+    Combine,
+    Concatenate,
+    Mean,
+    Normalize,
+    Product,
+    Slice,
+    Softmax,
+    Transpose,
+)
+
+_FUNCTIONS = {
+    "gelu": "0.5f * x * (1.0f + erff(0.707106781f * x))",
+    "gelu tanh": "0.5f * x * (1.0f + tanhf(0.797884561f * (x + 0.044715f * x * x * x)))",
+    "hard sigmoid": "(x <= -3.0f ? 0.0f : x >= 3.0f ? 1.0f : (x + 3.0f) / 6.0f)",
+    "hard swish": "(x <= -3.0f ? 0.0f : x >= 3.0f ? x : x * (x + 3.0f) / 6.0f)",
+    "sigmoid": "1.0f / (1.0f + expf(-x))",
+    "silu": "x / (1.0f + expf(-x))",
+    "tanh": "tanhf(x)",
+}
+
+
+def tensor_step(
+    operation: Operation, number: int, inputs: Sequence[Values], after: Values, constants: Constants
+) -> str:
+    """The statements that compute `out` from `in` and, where there are more inputs, from `in1` and so on."""
+    shape = inputs[0].shape
+    match operation:
+        case Activation(function=function, slope=slope):
+            value = f"(x < 0 ? {float_text(slope)} * x : x)" if function == "leaky relu" else _FUNCTIONS[function]
+            loop = f"for (int32_t k = 0; k < {math.prod(shape)}; k++) {{"
+            return nested([loop], ["const float x = in[k];", f"out[k] = {value};"])
+        case Softmax(axis=axis):
+            return _softmax(axis % len(shape), shape)
+        case Normalize():
+            return _normalize(operation, shape)
+        case Mean():
+            return _mean(operation, shape)
+        case Transpose(order=order):
+            steps = _steps(shape)
+            return _gathered(after.shape, [steps[at] for at in order], 0)
+        case Slice(axis=axis, start=start, keep=keep):
+            steps, axis = _steps(shape), axis % len(shape)
+            kept = steps if keep else [*steps[:axis], *steps[axis + 1 :]]
+            return _gathered(after.shape, kept, start * steps[axis])
+        case Combine():
+            return _combine(operation, number, inputs, after, constants)
+        case Concatenate(axis=axis):
+            return _concatenate(axis % len(shape), inputs, after)
+        case Product():
+            return _product(inputs, after)
+    raise TypeError(f"{operation} is not an operation")
+
+
+def _steps(shape: Shape) -> list[int]:
+    """How far apart neighbours along every dimension are."""
+    return [math.prod(shape[at + 1 :]) for at in range(len(shape))]
+
+
+def _loops(shape: Shape) -> list[str]:
+    """A loop over every dimension, the last of which opens a block."""
+    loops = [f"for (int32_t d{at} = 0; d{at} < {size}; d{at}++)" for at, size in enumerate(shape)] or ["{"]
+    return [*loops[:-1], loops[-1] if loops[-1] == "{" else f"{loops[-1]} {{"]
+
+
+def _index(steps: Sequence[int]) -> str:
+    terms = [f"d{at}" if step == 1 else f"d{at} * {step}" for at, step in enumerate(steps) if step]
+    return " + ".join(terms) or "0"
+
+
+def _gathered(shape: Shape, steps: Sequence[int], start: int) -> str:
+    """Numbers of a shape that lie `steps` apart."""
+    place = f"{start} + {_index(steps)}" if start else _index(steps)
+    return nested(["int32_t k = 0;", *_loops(shape)], [f"out[k++] = in[{place}];"])
+
+
+def _softmax(axis: int, shape: Shape) -> str:
+    size, inner = shape[axis], math.prod(shape[axis + 1 :])
+    loops = [
+        f"for (int32_t row = 0; row < {math.prod(shape[:axis])}; row++)",
+        f"for (int32_t at = 0; at < {inner}; at++) {{",
+    ]
+    along = f"for (int32_t k = 0; k < {size}; k++)"
+    body = [
+        f"const float *x = in + row * {size * inner} + at;",
+        f"float *y = out + row * {size * inner} + at;",
+        "float largest = x[0], sum = 0.0f;",
+        f"{along} {{",
+        *(f"if (x[k * {inner}] > largest)", f"    largest = x[k * {inner}];", "}"),
+        f"{along} {{",
+        *(f"y[k * {inner}] = expf(x[k * {inner}] - largest);", f"sum += y[k * {inner}];", "}"),
+        *(f"{along}", f"    y[k * {inner}] /= sum;"),
+    ]
+    return nested(loops, body)
+
+
+def _normalize(operation: Normalize, shape: Shape) -> str:
+    size = shape[-1]
+    along = f"for (int32_t k = 0; k < {size}; k++)"
+    body = [
+        f"const float *x = in + row * {size};",
+        f"float *y = out + row * {size};",
+        "float mean = 0.0f, square = 0.0f;",
+    ]
+    if operation.centred:
+        body += [along, "    mean += x[k];", f"mean /= {size};"]
+    body += [f"{along} {{", "y[k] = x[k] - mean;", "square += y[k] * y[k];", "}"]
+    body += [f"square = sqrtf(square / {size} + {float_text(operation.eps)});", along, "    y[k] /= square;"]
+    return nested([f"for (int32_t row = 0; row < {math.prod(shape[:-1])}; row++) {{"], body)
+
+
+def _mean(operation: Mean, shape: Shape) -> str:
+    places = operation.places(shape)
+    kept = _steps(tuple(1 if at in places else size for at, size in enumerate(shape)))
+    steps = [0 if at in places else step for at, step in enumerate(kept)]
+    count = math.prod(shape[at] for at in places)
+    total = math.prod(shape) // count
+    clear = [f"for (int32_t k = 0; k < {total}; k++)", "    out[k] = 0.0f;", "int32_t k = 0;"]
+    divide = [f"for (k = 0; k < {total}; k++)", f"    out[k] /= {count};"]
+    return nested(_loops(shape), [f"out[{_index(steps)}] += in[k++];"], before=clear, after=divide)
+
+
+def _combine(operation: Combine, number: int, inputs: Sequence[Values], after: Values, constants: Constants) -> str:
+    sign = {"add": "+", "subtract": "-", "multiply": "*"}[operation.how]
+    if operation.constant is None:
+        other, second = "in1", inputs[1].shape
+    else:
+        other, second = constants.array(f"constants{number}", operation.constant), operation.constant.shape
+    if inputs[0].shape == second:
+        return nested([f"for (int32_t k = 0; k < {math.prod(second)}; k++) {{"], [f"out[k] = in[k] {sign} {other}[k];"])
+    left, right = (_index(_repeated(shape, len(after.shape))) for shape in (inputs[0].shape, second))
+    return nested(["int32_t k = 0;", *_loops(after.shape)], [f"out[k++] = in[{left}] {sign} {other}[{right}];"])
+
+
+def _repeated(shape: Shape, rank: int) -> list[int]:
+    """The steps of values whose dimensions of size 1 are repeated, with dimensions added in front."""
+    steps = [0 if size == 1 else step for size, step in zip(shape, _steps(shape), strict=True)]
+    return [0] * (rank - len(shape)) + steps
+
+
+def _concatenate(axis: int, inputs: Sequence[Values], after: Values) -> str:
+    outer, start, body = math.prod(after.shape[:axis]), 0, []
+    whole = math.prod(after.shape[axis:])
+    for at, values in enumerate(inputs):
+        size = math.prod(values.shape[axis:])
+        body += [f"for (int32_t k = 0; k < {size}; k++)"]
+        body += [f"    out[row * {whole} + {start} + k] = {input_name(at)}[row * {size} + k];"]
+        start += size
+    return nested([f"for (int32_t row = 0; row < {outer}; row++) {{"], body)
+
+
+def _product(inputs: Sequence[Values], after: Values) -> str:
+    *_, rows, columns = after.shape
+    inner, batch = inputs[0].shape[-1], math.prod(after.shape[:-2])
+    loops = [
+        f"for (int32_t matrix = 0; matrix < {batch}; matrix++)",
+        f"for (int32_t i = 0; i < {rows}; i++)",
+        f"for (int32_t j = 0; j < {columns}; j++) {{",
+    ]
+    body = [
+        f"const float *left = in + (matrix * {rows} + i) * {inner};",
+        f"const float *right = in1 + matrix * {inner * columns} + j;",
+        *("float sum = 0.0f;", f"for (int32_t k = 0; k < {inner}; k++)", f"    sum += left[k] * right[k * {columns}];"),
+        f"out[(matrix * {rows} + i) * {columns} + j] = sum;",
+    ]
+    return nested(loops, body)
+
+
+def input_name(at: int) -> str:
+    """The C parameter of an input."""
+    return f"in{at}" if at else "in"

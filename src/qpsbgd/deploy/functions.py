@@ -1,0 +1,318 @@
+"""What functions and methods between the layers become: modules where there is one, otherwise operations."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import operator
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from qpsbgd.deploy.modules import axis_of, known, to_numpy
+from qpsbgd.deploy.operations import Dense, Reshape, Scale, Shape, Weights
+from qpsbgd.deploy.tensor_operations import Combine, Concatenate, Mean, Product, Slice, Softmax, Transpose
+
+if TYPE_CHECKING:
+    from qpsbgd.deploy.reading import Reader, Traced
+
+BATCH = object()
+"""The size of the batch dimension, which stays free."""
+
+_LOWEST = -3e38
+"""What stands for −∞ in a mask: finite in float32, and nothing is left of it behind a softmax."""
+
+_POOL, _AVERAGE = ("kernel_size", "stride", "padding"), ("ceil_mode", "count_include_pad", "divisor_override")
+_ENDS = ("start_dim", "end_dim")
+_MAXIMUM = (*_POOL, "dilation", "ceil_mode", "return_indices")
+_MODULES: tuple[tuple[Callable[..., nn.Module], tuple[Any, ...], tuple[str, ...]], ...] = (
+    (nn.ReLU, (F.relu, F.relu_, torch.relu, torch.relu_, "relu", "relu_"), ()),
+    (nn.ReLU6, (F.relu6,), ()),
+    (nn.Hardtanh, (F.hardtanh, F.hardtanh_), ("min_val", "max_val")),
+    (nn.LeakyReLU, (F.leaky_relu, F.leaky_relu_), ("negative_slope",)),
+    (nn.Tanh, (F.tanh, torch.tanh, "tanh", "tanh_"), ()),
+    (nn.Sigmoid, (F.sigmoid, torch.sigmoid, "sigmoid", "sigmoid_"), ()),
+    (nn.SiLU, (F.silu,), ()),
+    (nn.GELU, (F.gelu,), ("approximate",)),
+    (nn.Hardswish, (F.hardswish,), ()),
+    (nn.Hardsigmoid, (F.hardsigmoid,), ()),
+    (nn.Softmax, (F.softmax, torch.softmax, "softmax"), ("dim",)),
+    (nn.MaxPool1d, (F.max_pool1d, torch.max_pool1d), _MAXIMUM),
+    (nn.MaxPool2d, (F.max_pool2d, torch.max_pool2d), _MAXIMUM),
+    (nn.AvgPool1d, (F.avg_pool1d,), (*_POOL, *_AVERAGE[:2])),
+    (nn.AvgPool2d, (F.avg_pool2d,), (*_POOL, *_AVERAGE)),
+    (nn.AdaptiveAvgPool1d, (F.adaptive_avg_pool1d,), ("output_size",)),
+    (nn.AdaptiveAvgPool2d, (F.adaptive_avg_pool2d,), ("output_size",)),
+    (
+        lambda start_dim=0, end_dim=-1: nn.Flatten(start_dim, end_dim),
+        (torch.flatten, "flatten"),
+        ("start_dim", "end_dim"),
+    ),
+    (lambda dim, sizes: nn.Unflatten(dim, tuple(sizes)), (torch.unflatten, "unflatten"), ("dim", "sizes")),
+    (lambda min=None, max=None: _clamp(min, max), (torch.clamp, torch.clip, "clamp", "clip", "clamp_"), ("min", "max")),
+    (lambda **_: nn.Identity(), (F.dropout, F.dropout1d, F.dropout2d), ("p", "training")),
+    (nn.Identity, ("contiguous", "clone", "detach", "float", torch.clone), ()),
+)
+_MODULE_OF = {target: (make, names) for make, targets, names in _MODULES for target in targets}
+_WITHOUT_MEANING = ("inplace", "_stacklevel", "memory_format")
+IN_PLACE = (operator.iadd, operator.isub, operator.imul, operator.itruediv)
+"""Functions that change their first argument."""
+
+
+def _clamp(low: Any, high: Any) -> nn.Module:
+    return nn.Hardtanh(-math.inf if low is None else float(low), math.inf if high is None else float(high))
+
+
+def module_of(target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> nn.Module | None:
+    """The module that computes the same as a function or method, given its arguments behind the first; None if none."""
+    make, names = _MODULE_OF.get(target, (None, ()))
+    if make is None:
+        return None
+    options = dict(zip(names, args, strict=False)) | {k: v for k, v in kwargs.items() if k not in _WITHOUT_MEANING}
+    if options.get("dtype", torch.float32) in (None, torch.float32):
+        options.pop("dtype", None)
+    return make(**options)
+
+
+def changes_its_input(target: Any, kwargs: dict[str, Any]) -> bool:
+    """Whether a function or method works in place."""
+    named = target if isinstance(target, str) else getattr(target, "__name__", "")
+    return target in IN_PLACE or bool(kwargs.get("inplace")) or (named.endswith("_") and not named.endswith("__"))
+
+
+class Functions:
+    """The functions and methods that have no module, as methods of their own that add operations to a reader."""
+
+    def __init__(self, reader: Reader, name: str) -> None:
+        self.reader, self.name = reader, name
+
+    def _add(self, left: Any, right: Any) -> Traced:
+        return self._combined("add", left, right)
+
+    def _subtract(self, left: Any, right: Any) -> Traced:
+        return self._combined("subtract", left, right)
+
+    def _multiply(self, left: Any, right: Any) -> Traced:
+        return self._combined("multiply", left, right)
+
+    def _divide(self, left: Any, right: Any) -> Traced:
+        if self._is_value(right):
+            raise ValueError(f"{self.name} divides by a value that the network computes, which cannot be expressed")
+        return self._combined("multiply", left, 1 / torch.as_tensor(right, dtype=torch.float64))
+
+    def _negate(self, value: Any) -> Traced:
+        return self._scaled(value, -1.0, 0.0)
+
+    def _combined(self, how: str, left: Any, right: Any) -> Traced:
+        if self._is_value(left) and self._is_value(right):
+            return self.reader.emit(Combine(self.name, how), left, right)
+        swapped = self._is_value(right)
+        value, other = (right, left) if swapped else (left, right)
+        if isinstance(other, Tensor) and other.numel() > 1:
+            constant = to_numpy(other, self.name, nn.Module())
+            while constant.ndim > 1 and constant.shape[0] == 1:  # the batch dimension, or one that is repeated anyway
+                constant = constant[0]
+            if how == "subtract":
+                value, constant = (self._negate(value), constant) if swapped else (value, -constant)
+            return self.reader.emit(Combine(self.name, "multiply" if how == "multiply" else "add", constant), value)
+        number = float(other)
+        if not math.isfinite(number):
+            raise ValueError(f"{self.name} must have a finite number, got {number}")
+        if how == "multiply":
+            return self._scaled(value, number, 0.0)
+        if how == "add":
+            return self._scaled(value, 1.0, number)
+        return self._scaled(value, -1.0, number) if swapped else self._scaled(value, 1.0, -number)
+
+    def _scaled(self, value: Any, factor: float, offset: float) -> Traced:
+        return self.reader.emit(Scale(self.name, np.full(1, factor, np.float32), np.full(1, offset, np.float32)), value)
+
+    def _concatenate(self, values: Any, dim: int = 0) -> Traced:
+        if not all(map(self._is_value, values)):
+            raise ValueError(f"{self.name} must concatenate values that the network computes, not constants")
+        return self.reader.emit(Concatenate(self.name, axis_of(self.name, dim)), *values)
+
+    def _product(self, left: Any, right: Any) -> Traced:
+        if isinstance(right, Tensor) and right.ndim == 2:
+            return self.reader.emit(Dense(self.name, Weights(to_numpy(right.T, self.name, nn.Module()))), left)
+        if not (self._is_value(left) and self._is_value(right)):
+            raise ValueError(f"{self.name} must multiply two values, or a value by a constant matrix")
+        return self.reader.emit(Product(self.name), left, right)
+
+    def _transpose(self, value: Any, dim0: int, dim1: int) -> Traced:
+        order = list(range(len(self._shape(value))))
+        first, second = (axis_of(self.name, dim) % len(order) for dim in (dim0, dim1))
+        order[first], order[second] = order[second], order[first]
+        return self.reader.emit(Transpose(self.name, tuple(order)), value)
+
+    def _permute(self, value: Any, *dims: Any) -> Traced:
+        wanted = [dim if dim >= 0 else dim + len(_listed(dims)) for dim in _listed(dims)]
+        if wanted[:1] != [0]:
+            raise ValueError(f"{self.name} must leave the batch dimension first, got the order {wanted}")
+        return self.reader.emit(Transpose(self.name, tuple(dim - 1 for dim in wanted[1:])), value)
+
+    def _reshape(self, value: Any, *sizes: Any, shape: Any = None) -> Traced:
+        batch, *rest = _listed(sizes if shape is None else (shape,))
+        free = batch == -1 and -1 not in rest
+        if not (batch is BATCH or free) or not all(type(size) is int for size in rest):
+            raise ValueError(
+                f"{self.name} must keep the batch dimension first: x.view(x.shape[0], …) or x.flatten(1), not its size "
+                "as a number or as a part of a product"
+            )
+        return self.reader.emit(Reshape(self.name, tuple(rest)), value)
+
+    def _squeeze(self, value: Any, dim: int | None = None) -> Traced:
+        shape = self._shape(value)
+        gone = {at for at, size in enumerate(shape) if size == 1}
+        if dim is not None:
+            gone &= {axis_of(self.name, dim) % len(shape)}
+        return self.reader.emit(Reshape(self.name, tuple(s for at, s in enumerate(shape) if at not in gone)), value)
+
+    def _unsqueeze(self, value: Any, dim: int) -> Traced:
+        shape = list(self._shape(value))
+        axis = axis_of(self.name, dim)
+        shape.insert(axis if axis >= 0 else axis + len(shape) + 1, 1)
+        return self.reader.emit(Reshape(self.name, tuple(shape)), value)
+
+    def _mean(self, value: Any, dim: Any = None, keepdim: bool = False) -> Traced:
+        if dim is None:
+            raise ValueError(f"{self.name} must say which dimensions: x.mean((2, 3))")
+        axes = tuple(axis_of(self.name, one) for one in _listed((dim,)))
+        return self.reader.emit(Mean(self.name, axes, bool(keepdim)), value)
+
+    def _size(self, value: Any, dim: int | None = None) -> Any:
+        if dim == 0:
+            return BATCH
+        sizes = (BATCH, *self._shape(value))
+        return sizes if dim is None else sizes[dim]
+
+    def _attribute(self, value: Any, name: str) -> Any:
+        if name != "shape":
+            raise ValueError(f"{self.name} reads .{name}, which cannot be expressed")
+        shape = self.reader.shape(value)
+        return _Sizes(self.name) if shape is None else (BATCH, *shape)
+
+    def _dim(self, value: Any) -> int:
+        return 1 + len(self._shape(value))
+
+    def _item(self, value: Any, index: Any) -> Any:
+        if isinstance(value, list):
+            return value[index]
+        first, *rest = index if isinstance(index, tuple) else (index,)
+        if first != slice(None):
+            raise ValueError(f"{self.name} must take the whole batch: x[:, …]")
+        axis = 0
+        for one in rest:
+            if one != slice(None):
+                value = self._part(value, axis, one)
+            axis += isinstance(one, slice)
+        return value
+
+    def _part(self, value: Any, axis: int, index: Any) -> Traced:
+        if type(index) is int and index >= 0:
+            return self.reader.emit(Slice(self.name, axis, index, index + 1, False), value)
+        size = self._shape(value)[axis]
+        if type(index) is int:
+            return self.reader.emit(Slice(self.name, axis, index + size, index + size + 1, False), value)
+        if not isinstance(index, slice) or index.step not in (None, 1):
+            raise ValueError(f"{self.name} must take a number or a range of step 1, got {index!r}")
+        start, stop, _ = index.indices(size)
+        return self.reader.emit(Slice(self.name, axis, start, stop), value)
+
+    def _chunk(self, value: Any, chunks: int, dim: int = 0) -> list[Traced]:
+        axis = axis_of(self.name, dim)
+        return self._split(value, -(-self._shape(value)[axis] // chunks), dim)
+
+    def _split(self, value: Any, size: Any, dim: int = 0) -> list[Traced]:
+        axis = axis_of(self.name, dim)
+        count = self._shape(value)[axis]
+        ends = itertools.accumulate(size) if isinstance(size, list | tuple) else [*range(size, count, size), count]
+        return [self.reader.emit(Slice(self.name, axis, a, b), value) for a, b in itertools.pairwise([0, *ends])]
+
+    def _unbind(self, value: Any, dim: int = 0) -> list[Traced]:
+        axis = axis_of(self.name, dim)
+        count = self._shape(value)[axis]
+        return [self.reader.emit(Slice(self.name, axis, at, at + 1, False), value) for at in range(count)]
+
+    def _masked_fill(self, value: Any, mask: Tensor, number: float) -> Traced:
+        if not isinstance(mask, Tensor):
+            raise ValueError(f"{self.name} must have a constant mask: a buffer")
+        hidden = mask.to(torch.bool)
+        if number <= -1e9:
+            return self._combined("add", value, hidden * _LOWEST)
+        return self._combined("add", self._combined("multiply", value, (~hidden).float()), hidden * float(number))
+
+    def _attention(
+        self,
+        query: Any,
+        key: Any,
+        value: Any,
+        attn_mask: Any = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+    ) -> Traced:
+        rows, columns = self._shape(query)[-2], self._shape(key)[-2]
+        factor = 1 / math.sqrt(self._shape(query)[-1]) if scale is None else scale
+        scores = self._scaled(self._product(query, self._transpose(key, -2, -1)), factor, 0.0)
+        if is_causal:
+            attn_mask = torch.ones(rows, columns, dtype=torch.bool).tril()
+        if isinstance(attn_mask, Tensor) and attn_mask.dtype == torch.bool:
+            scores = self._masked_fill(scores, ~attn_mask, -math.inf)
+        elif attn_mask is not None:
+            mask = attn_mask if self._is_value(attn_mask) else attn_mask.clamp(min=_LOWEST)
+            scores = self._combined("add", scores, mask)
+        return self._product(self.reader.emit(Softmax(self.name, -1), scores), value)
+
+    def _is_value(self, value: Any) -> bool:
+        return self.reader.is_value(value)
+
+    def _shape(self, value: Any) -> Shape:
+        return known(self.name, self.reader.shape(value))
+
+
+class _Sizes:
+    """The shape of a value of which only the batch is known."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getitem__(self, index: Any) -> Any:
+        return BATCH if index == 0 else known(self._name, None)
+
+
+def _listed(values: Sequence[Any]) -> list[Any]:
+    """Sizes or dimensions given as one sequence or one by one."""
+    return list(values[0]) if len(values) == 1 and isinstance(values[0], tuple | list) else list(values)
+
+
+_TARGETS: dict[Any, tuple[Any, ...]] = {
+    "_add": (operator.add, operator.iadd, torch.add, "add", "add_"),
+    "_subtract": (operator.sub, operator.isub, torch.sub, "sub", "sub_"),
+    "_multiply": (operator.mul, operator.imul, torch.mul, "mul", "mul_"),
+    "_divide": (operator.truediv, operator.itruediv, torch.div, "div", "div_"),
+    "_negate": (operator.neg, torch.neg, "neg"),
+    "_concatenate": (torch.cat, torch.concat, torch.concatenate),
+    "_product": (operator.matmul, torch.matmul, torch.bmm, "matmul", "bmm"),
+    "_transpose": (torch.transpose, "transpose", torch.swapaxes, "swapaxes"),
+    "_permute": (torch.permute, "permute"),
+    "_reshape": (torch.reshape, "reshape", "view"),
+    "_squeeze": (torch.squeeze, "squeeze"),
+    "_unsqueeze": (torch.unsqueeze, "unsqueeze"),
+    "_mean": (torch.mean, "mean"),
+    "_size": ("size",),
+    "_dim": ("dim",),
+    "_attribute": (getattr,),
+    "_item": (operator.getitem,),
+    "_chunk": (torch.chunk, "chunk"),
+    "_split": (torch.split, "split"),
+    "_unbind": (torch.unbind, "unbind"),
+    "_masked_fill": (torch.masked_fill, "masked_fill"),
+    "_attention": (F.scaled_dot_product_attention,),
+}
+OPERATIONS: dict[Any, str] = {target: method for method, targets in _TARGETS.items() for target in targets}
+"""The method of `Functions` for every function and method's name."""

@@ -1,0 +1,230 @@
+"""What a single module of torch or of this library becomes: the operations of a packed network."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from qpsbgd.deploy.operations import (
+    Array,
+    AveragePool,
+    Clip,
+    Convolution,
+    Dense,
+    MaxPool,
+    Operation,
+    Reshape,
+    Scale,
+    Shape,
+    Weights,
+    Window,
+)
+from qpsbgd.deploy.tensor_operations import Activation, Normalize, Softmax
+from qpsbgd.deploy.tracing import refusal
+from qpsbgd.nn.activations import SignActivation
+from qpsbgd.nn.convolutions import BinaryConv1d, BinaryConv2d
+from qpsbgd.nn.layers import BinaryLayer, BinaryLinear
+
+DENSE = (BinaryLinear, nn.Linear)
+CONVOLUTIONS = (BinaryConv1d, BinaryConv2d, nn.Conv1d, nn.Conv2d)
+NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)
+CLIPS = (nn.ReLU, nn.ReLU6, nn.Hardtanh)
+MAX_POOLS = (nn.MaxPool1d, nn.MaxPool2d)
+SKIPPED = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d)
+_AVERAGE_POOLS = (nn.AvgPool1d, nn.AvgPool2d)
+_WHOLE_AVERAGES = (nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d)
+_ACTIVATIONS: dict[type[nn.Module], str] = {
+    nn.Hardsigmoid: "hard sigmoid",
+    nn.Hardswish: "hard swish",
+    nn.LeakyReLU: "leaky relu",
+    nn.Sigmoid: "sigmoid",
+    nn.SiLU: "silu",
+    nn.Tanh: "tanh",
+    nn.GELU: "gelu",
+}
+SUPPORTED: tuple[type[nn.Module], ...] = (
+    *(SignActivation, *DENSE, *CONVOLUTIONS, *NORMS, *CLIPS, *MAX_POOLS, *SKIPPED, *_AVERAGE_POOLS, *_WHOLE_AVERAGES),
+    *(*_ACTIVATIONS, nn.Flatten, nn.Unflatten, nn.Softmax, nn.LayerNorm, nn.RMSNorm, nn.GroupNorm),
+)
+"""All modules that can be expressed; a class derived from one of them cannot."""
+
+
+def operations_of(name: str, module: nn.Module, shape: Shape | None) -> list[Operation]:
+    """The operations of a module other than a layer with weights, a sign or a batch norm, one after the other.
+
+    Args:
+        name: For messages.
+        module: Of a type in `SUPPORTED`.
+        shape: Of what goes in, where it is known.
+
+    Raises:
+        ValueError: The module has options that cannot be expressed.
+    """
+    if isinstance(module, nn.Hardtanh):  # ReLU6 is one, too
+        return [Clip(name, float(module.min_val), float(module.max_val))]
+    if isinstance(module, nn.ReLU):
+        return [Clip(name, 0.0, float("inf"))]
+    if isinstance(module, MAX_POOLS):
+        return [_max_pool(name, module)]
+    if isinstance(module, nn.Flatten | nn.Unflatten):
+        return [_reshape(name, module, shape)]
+    if isinstance(module, (*_AVERAGE_POOLS, *_WHOLE_AVERAGES)):
+        return [_average_pool(name, module)]
+    if isinstance(module, nn.Softmax):
+        if module.dim is None:
+            raise refusal(name, module, "must say along which dimension: dim=-1, or dim=1 for classes")
+        return [Softmax(name, axis_of(name, module.dim))]
+    if isinstance(module, nn.LayerNorm | nn.RMSNorm | nn.GroupNorm):
+        return _normalized(name, module, shape)
+    function = _ACTIVATIONS[type(module)]
+    if isinstance(module, nn.GELU) and module.approximate == "tanh":
+        function = "gelu tanh"
+    return [Activation(name, function, float(getattr(module, "negative_slope", 0.01)))]
+
+
+def axis_of(name: str, dim: Any) -> int:
+    """A dimension of torch's, with the batch first, as one of a sample's."""
+    if type(dim) is not int or dim == 0:
+        raise ValueError(f"{name} must leave the batch dimension 0 as it is, got dimension {dim!r}")
+    return dim - 1 if dim > 0 else dim
+
+
+def known(name: str, shape: Shape | None) -> Shape:
+    """The shape, or the error that asks for it."""
+    if shape is None:
+        raise ValueError(f"{name} depends on the shape of a sample: give input_shape, such as (1, 28, 28)")
+    return shape
+
+
+def to_numpy(values: Tensor, name: str, module: nn.Module, dtype: Any = np.float32) -> Array:
+    """Parameters as an array; raises where they are not finite."""
+    if not values.isfinite().all():
+        raise refusal(name, module, "holds NaN or infinite numbers; train the model again")
+    array: Array = values.detach().to("cpu", torch.float64).numpy()
+    return np.ascontiguousarray(array, dtype)
+
+
+def weighted(name: str, module: nn.Module, *, integer: bool) -> Dense | Convolution:
+    """The sums of a layer with weights, without its gain and bias."""
+    weight: Any = module.weight
+    array = to_numpy(weight, name, module)
+    if isinstance(module, BinaryLayer):
+        planes = array[None] if module.bits == 1 else array.swapaxes(0, 1)
+        coefficients: tuple[float, ...] | Array = module.coefficients
+        if module.scale is not None and module.bits > 1:  # of one plane they belong to what follows the sums
+            coefficients = to_numpy(module.scale.T, name, module)
+        weights = Weights(planes >= 0, coefficients)
+    else:
+        weights = Weights(array)
+    if isinstance(module, DENSE):
+        return Dense(name, weights, integer)
+    assert isinstance(module, CONVOLUTIONS)
+    sizes: tuple[Shape, Shape, Shape] = (module.kernel_size, module.stride, module.dilation)
+    kernel, stride, dilation = sizes
+    if module.padding == "same":
+        totals = [gap * (size - 1) for gap, size in zip(dilation, kernel, strict=True)]
+        sides = tuple((total // 2, total - total // 2) for total in totals)
+    elif module.padding == "valid":
+        sides = ((0, 0),) * len(kernel)
+    else:
+        sides = tuple((int(size), int(size)) for size in module.padding)
+    return Convolution(
+        name, weights, Window(kernel, stride, sides, dilation, module.padding_mode), module.groups, integer
+    )
+
+
+def gain_and_bias(name: str, module: nn.Module) -> tuple[Array, Array]:
+    """What follows the sums of a layer: a factor and an offset per unit."""
+    weight: Any = module.weight
+    bias: Any = module.bias
+    units = len(weight)
+    gain = np.full(units, module.gain if isinstance(module, BinaryLayer) else 1.0)
+    if isinstance(module, BinaryLayer) and module.scale is not None and module.bits == 1:
+        gain = gain * to_numpy(module.scale[:, 0], name, module, np.float64)
+    return gain, np.zeros(units) if bias is None else to_numpy(bias, name, module, np.float64)
+
+
+def norm_scale(name: str, norm: nn.modules.batchnorm._BatchNorm) -> tuple[Array, Array]:
+    """Factor and offset of a batch norm in evaluation mode."""
+    if norm.running_mean is None or norm.running_var is None:
+        raise refusal(name, norm, "has no running statistics; build it with track_running_stats=True")
+    mean, variance = (to_numpy(values, name, norm, np.float64) for values in (norm.running_mean, norm.running_var))
+    factor = 1 / np.sqrt(variance + norm.eps)
+    if norm.weight is not None:
+        factor = factor * to_numpy(norm.weight, name, norm, np.float64)
+    offset = -mean * factor
+    if norm.bias is not None:
+        offset = offset + to_numpy(norm.bias, name, norm, np.float64)
+    return factor, offset
+
+
+def _normalized(name: str, module: nn.LayerNorm | nn.RMSNorm | nn.GroupNorm, shape: Shape | None) -> list[Operation]:
+    weight, bias = (getattr(module, what, None) for what in ("weight", "bias"))
+    factor, offset = (
+        np.full(1, default, np.float32) if values is None else to_numpy(values, name, module)
+        for values, default in ((weight, 1.0), (bias, 0.0))
+    )
+    scale = [] if weight is None and bias is None else [Scale(name, factor, offset, -1)]
+    if isinstance(module, nn.GroupNorm):
+        groups, sizes = module.num_groups, known(name, shape)
+        around = [Reshape(name, (groups, -1)), Normalize(name, module.eps), Reshape(name, sizes)]
+        return [*around, *([Scale(name, factor, offset)] if scale else [])]
+    if len(module.normalized_shape) != 1:
+        raise refusal(name, module, "must normalise over the last dimension alone")
+    eps = torch.finfo(torch.float32).eps if module.eps is None else module.eps
+    return [Normalize(name, eps, isinstance(module, nn.LayerNorm)), *scale]
+
+
+def _reshape(name: str, module: nn.Flatten | nn.Unflatten, shape: Shape | None) -> Operation:
+    if isinstance(module, nn.Flatten):
+        if (module.start_dim, module.end_dim) == (1, -1):
+            return Reshape(name, (-1,))
+        if module.start_dim == 0:
+            raise refusal(name, module, "must keep the batch dimension: start_dim=1")
+        sizes = known(name, shape)
+        first, last = (axis_of(name, dim) % len(sizes) for dim in (module.start_dim, module.end_dim))
+        return Reshape(name, (*sizes[:first], -1, *sizes[last + 1 :]))
+    new: Any = module.unflattened_size
+    if not isinstance(module.dim, int) or module.dim == 0 or not all(isinstance(size, int) for size in new):
+        raise refusal(name, module, "must unflatten a dimension other than the batch into a tuple of sizes")
+    if shape is None and module.dim == 1:  # as behind a dense layer; the operation takes no other samples
+        return Reshape(name, tuple(new))
+    sizes = known(name, shape)
+    axis = axis_of(name, module.dim) % len(sizes)
+    return Reshape(name, (*sizes[:axis], *new, *sizes[axis + 1 :]))
+
+
+def _sizes(value: Any, dimensions: int) -> Shape:
+    return tuple(value) if isinstance(value, tuple | list) else (int(value),) * dimensions
+
+
+def _pool_window(name: str, module: Any, dilation: Any = 1) -> tuple[Window, int]:
+    dimensions = 1 if type(module).__name__.endswith("1d") else 2
+    if module.ceil_mode:
+        raise refusal(name, module, "has ceil_mode, which is not supported; pad instead")
+    size, stride, padding = (_sizes(v, dimensions) for v in (module.kernel_size, module.stride, module.padding))
+    sides = tuple((one, one) for one in padding)
+    return Window(size, stride, sides, _sizes(dilation, dimensions)), dimensions
+
+
+def _max_pool(name: str, module: nn.Module) -> Operation:
+    assert isinstance(module, MAX_POOLS)
+    if module.return_indices:
+        raise refusal(name, module, "returns indices, which is not supported")
+    return MaxPool(name, _pool_window(name, module, module.dilation)[0])
+
+
+def _average_pool(name: str, module: Any) -> Operation:
+    if isinstance(module, _AVERAGE_POOLS):
+        if getattr(module, "divisor_override", None) is not None:
+            raise refusal(name, module, "has divisor_override, which is not supported")
+        window, dimensions = _pool_window(name, module)
+        return AveragePool(name, window, module.count_include_pad, dimensions)
+    dimensions = 1 if isinstance(module, nn.AdaptiveAvgPool1d) else 2
+    sizes: Any = module.output_size
+    if _sizes(sizes if sizes is not None else 0, dimensions) != (1,) * dimensions:
+        raise refusal(name, module, "must have output_size=1; use an average pool with a fixed window")
+    return AveragePool(name, None, True, dimensions)

@@ -1,0 +1,174 @@
+"""`solve`: any QUBO or Ising problem in one call, whatever form it has."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from qpsbgd.solvers import Solver, best_on_interrupt, make_solver
+from qpsbgd_qubo.dense import DenseIsing
+from qpsbgd_qubo.model_solver import ModelSolver
+from qpsbgd_qubo.problem_files import read_problem
+from qpsbgd_qubo.problems import Problem, bqm_problem, check_variables, qubo_problem
+from qpsbgd_qubo.sparse import SparseIsing
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Assignment:
+    """The best values found for a problem's variables.
+
+    Attributes:
+        problem: The problem in its own terms.
+        spins: −1 or +1, shape (n, m), int8; m is 1 except for families of several columns.
+        proven_optimal: Whether nothing better exists, shape (m,), bool.
+        stats: What the solver reports about its work; `stats["solver"]` is the name of the one that was used.
+    """
+
+    problem: Problem
+    spins: Array
+    proven_optimal: Array
+    stats: dict[str, Any]
+
+    @functools.cached_property
+    def energies(self) -> Array:
+        """The problem's own value of every column, shape (m,)."""
+        return self.problem.energies(self.spins)
+
+    @property
+    def value(self) -> float:
+        """The best of them: the lowest energy found, or the highest value or cut where these are wanted."""
+        return float(self.energies[self._best])
+
+    @property
+    def values(self) -> dict[Hashable, int]:
+        """Label → value of every variable, 0 and 1 or −1 and +1; of several columns, those of the best."""
+        own = self.problem.values(self.spins)[:, self._best]
+        return dict(zip(self.problem.labels, own.tolist(), strict=True))
+
+    @property
+    def _best(self) -> int:
+        return int((self.problem.sense * self.energies).argmin())
+
+    def summary(self) -> dict[str, str]:
+        """This answer in the problem's own terms: name → text."""
+        problem, energies = self.problem, self.energies
+        digits = 12 if problem.model.linear.dtype == np.float64 else 7
+        m, proven = len(energies), int(self.proven_optimal.sum())
+        mean = f", mean {_text(energies.mean(), digits)}" if m > 1 else ""
+        energy = {} if problem.quantity == "energy" else {"energy": _text(problem.sense * self.value, digits)}
+        solver = ", ".join(f"{key} {value}" for key, value in self.stats.items())
+        return {
+            "problem": f"n = {len(problem.labels)} variables ({problem.vartype}), couplings "
+            f"{problem.model.num_couplings}, m = {m}, {problem.quantity} "
+            f"{'maximised' if problem.maximize else 'minimised'}",
+            f"best {problem.quantity}": _text(self.value, digits) + mean,
+            **energy,
+            "proven optimal": f"{proven} of {m}" if m > 1 else ("yes" if proven else "no"),
+            "solver": solver.removeprefix("solver "),
+        }
+
+    def __repr__(self) -> str:
+        proven = "proven optimal" if self.proven_optimal.all() else "not proven optimal"
+        return f"Assignment({self.problem.quantity} {self.value:.12g} of {self.problem!r}, {proven}, {self.stats})"
+
+
+def solve(
+    problem: Any,
+    *,
+    solver: str | Solver = "auto",
+    maximize: bool | None = None,
+    until_interrupted: bool = False,
+    **options: Any,
+) -> Assignment:
+    """The best values found for the variables of a QUBO or an Ising problem.
+
+        solve("problem.qubo", time_limit=5).values
+        solve({("a", "b"): 2, ("a", "a"): -1}).value
+
+    Args:
+        problem: A file's path; a numpy or scipy matrix A, for xᵀAx over x ∈ {0, 1}ⁿ; a dict (i, j) → value, the same
+            with labels; a dimod model; a `Problem`, `SparseIsing` or `QuboFamily`.
+        solver: A solver's name or a `Solver`.
+        maximize: What to look for; None for the problem's own sense, which is the lowest value for all but some files.
+        until_interrupted: Whether Ctrl-C ends the search with the best so far, `stats["interrupted"]` true; otherwise
+            it raises KeyboardInterrupt.
+        **options: The solver's options: `time_limit`, `rounds` and `seed` of "auto".
+
+    Raises:
+        TypeError: The problem has another form.
+        ValueError: It is not valid.
+    """
+    made, found = make_solver(solver, **options), as_problem(problem)
+    if maximize is not None:
+        found = found.maximized() if maximize else found.minimized()
+    if not until_interrupted:
+        return assigned(found, made)
+    with best_on_interrupt() as interruption:
+        answer = assigned(found, made)
+    answer.stats["interrupted"] = interruption.came
+    return answer
+
+
+def assigned(problem: Problem, solver: Solver) -> Assignment:
+    """The solver's answer; problems are made dense for solvers that need that.
+
+    Raises:
+        TooLargeError: It has too many variables for that.
+    """
+    solver = solver.for_problems()
+    if isinstance(solver, ModelSolver):
+        return Assignment(problem, *solver.answer(problem.model))
+    solution = solver.solve(problem.family)
+    parts = (solution.spins, solution.proven_optimal)
+    spins, proven = (part.cpu().numpy() for part in parts)
+    return Assignment(problem, spins.astype(np.int8), proven, solution.stats)
+
+
+def as_problem(value: Any) -> Problem:
+    """A problem from any form that `solve` takes."""
+    if isinstance(value, Problem):
+        return value
+    if isinstance(value, str | os.PathLike):
+        return read_problem(os.fspath(value))
+    if isinstance(value, SparseIsing | DenseIsing):
+        return Problem(value, "SPIN", tuple(range(value.num_spins)))
+    if isinstance(value, Mapping):
+        return _dict_problem(value)
+    if hasattr(value, "to_numpy_vectors"):  # dimod's models
+        return bqm_problem(value)
+    if hasattr(value, "tocoo"):  # scipy's matrices
+        entries = value.tocoo()
+        if len(entries.shape) != 2 or entries.shape[0] != entries.shape[1]:
+            raise ValueError(f"a matrix must have shape (n, n), got {entries.shape}")
+        n = check_variables(entries.shape[0])
+        return Problem(SparseIsing.from_qubo(n, entries.row, entries.col, entries.data), "BINARY", tuple(range(n)))
+    if hasattr(value, "quadratic") and hasattr(value, "num_columns"):  # a QuboFamily, which needs torch
+        return as_problem(DenseIsing.of_family(value))
+    if hasattr(value, "__array__"):
+        return qubo_problem(value)
+    raise TypeError(
+        "a problem must be a file's path, a matrix of numpy or scipy, a dict (i, j) -> value, a model of dimod, a "
+        f"Problem, a SparseIsing or a QuboFamily, got {type(value).__name__}"
+    )
+
+
+def _dict_problem(entries: Mapping[Any, Any]) -> Problem:
+    """Σ value · x_i x_j over 0/1, as dimod's `sample_qubo` takes it."""
+    wrong = next((key for key in entries if not isinstance(key, tuple) or len(key) != 2), None)
+    if wrong is not None:
+        raise ValueError(f"keys must be pairs (i, j), (i, i) for a linear term, got {wrong!r}")
+    places: dict[Hashable, int] = {}
+    rows, cols = ([places.setdefault(key[end], len(places)) for key in entries] for end in (0, 1))
+    n = check_variables(len(places))
+    return Problem(SparseIsing.from_qubo(n, rows, cols, list(entries.values())), "BINARY", tuple(places))
+
+
+def _text(value: float, digits: int) -> str:
+    return f"{float(value) + 0.0:.{digits}g}"  # + 0.0 makes 0 of −0

@@ -1,0 +1,96 @@
+"""The solvers of this library as a dimod sampler, for any binary quadratic model of D-Wave's Ocean tools."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from qpsbgd.solvers import Solver, make_solver
+from qpsbgd_qubo.assignments import Assignment, assigned
+from qpsbgd_qubo.problems import bqm_problem
+
+try:
+    import dimod
+except ImportError as error:
+    raise ImportError("FamilySampler needs dimod: pip install 'qpsbgd[dimod]'") from error
+
+
+class FamilySampler(dimod.Sampler):  # type: ignore[misc]  # dimod comes without types
+    """A dimod sampler that uses a solver of this library.
+
+        FamilySampler("annealing", sweeps=100).sample(bqm, num_reads=10).first
+
+    Models stay sparse with "auto" and "portfolio"; for others they are made dense, which allows up to 10000 variables.
+    `sample_ising` and `sample_qubo` work too.
+
+    Args:
+        solver: A solver's name or a `Solver`.
+        **options: The solver's options.
+    """
+
+    def __init__(self, solver: str | Solver = "auto", **options: Any) -> None:
+        self._solver = make_solver(solver, **options)
+
+    @property
+    def parameters(self) -> dict[str, list[str]]:
+        """What `sample` takes: `num_reads`, and `seed` where the solver has one."""
+        return {name: [] for name in ("num_reads", "seed") if name != "seed" or self._seed is not None}
+
+    @property
+    def properties(self) -> dict[str, Any]:
+        """The solver with its options."""
+        return {"solver": repr(self._solver)}
+
+    def sample(
+        self, bqm: dimod.BinaryQuadraticModel, *, num_reads: int = 1, seed: int | None = None, **kwargs: Any
+    ) -> dimod.SampleSet:
+        """The solver's answers, lowest energy first; `info` has its stats and whether the first is proven optimal.
+
+        Args:
+            bqm: Any model, over SPIN or BINARY variables.
+            num_reads: How many answers. Read k has the seed plus k; a solver without a seed solves once, and its
+                answer has `num_occurrences=num_reads`. Solvers on an annealer keep one connection and one budget.
+            seed: Of the first read, instead of the solver's own.
+            **kwargs: Ignored with a warning, as dimod requires.
+        """
+        self.remove_unknown_kwargs(**kwargs)
+        if num_reads < 1:
+            raise ValueError(f"num_reads must be at least 1, got {num_reads}")
+        if seed is not None and self._seed is None:
+            raise ValueError(f"{self._solver!r} draws no random numbers, so seed must be left out, got {seed}")
+        if not bqm.num_variables:
+            return dimod.SampleSet.from_samples_bqm(np.empty((num_reads, 0), dtype=np.int8), bqm)
+        problem = bqm_problem(bqm)
+        if hasattr(self._solver, "check_budget") and self._seed is not None:
+            self._solver.check_budget([problem.family.linear.shape], steps=num_reads)
+        answers = [assigned(problem, solver) for solver in self._reads(num_reads, seed)]
+        answers.sort(key=lambda answer: answer.value)
+        samples = np.stack([problem.values(answer.spins)[:, 0] for answer in answers])
+        return dimod.SampleSet.from_samples_bqm(
+            (samples, problem.labels),
+            bqm,
+            num_occurrences=[num_reads // len(answers)] * len(answers),
+            info=_info(answers[0]),
+        )
+
+    @property
+    def _seed(self) -> int | None:
+        return getattr(self._solver, "seed", None) if dataclasses.is_dataclass(self._solver) else None
+
+    def _reads(self, num_reads: int, seed: int | None) -> list[Solver]:
+        first = self._seed if seed is None else seed
+        if first is None:
+            return [self._solver]
+        return [_with_seed(self._solver, first + read) for read in range(num_reads)]
+
+
+def _with_seed(solver: Any, seed: int) -> Solver:
+    """The solver with that seed; one that counts what it spends goes on counting."""
+    made: Solver = solver.reseeded(seed) if hasattr(solver, "reseeded") else dataclasses.replace(solver, seed=seed)
+    return made
+
+
+def _info(answer: Assignment) -> dict[str, Any]:
+    return answer.stats | {"proven_optimal": bool(answer.proven_optimal[0])}

@@ -1,0 +1,1 @@
+"""Files of problems, one module per format."""

@@ -1,0 +1,126 @@
+"""Files that begin with a line `n count`: QUBOs of the OR-Library and of Biq Mac, and graphs of rudy and the G-set."""
+
+from __future__ import annotations
+
+import collections
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+
+from qpsbgd_qubo.formats.text import Entries, TextFile, whole_numbers
+from qpsbgd_qubo.problems import Problem, check_variables
+from qpsbgd_qubo.sparse import SparseIsing
+
+
+def read_beasley(file: TextFile, *, format: str | None, number: int | None) -> Problem:
+    """The problem in lines `n count` and then, `count` times, `i j value`, counted from 1.
+
+    beasley: The maximum of xᵀ Q x over 0/1, Q symmetric, so that an entry off the diagonal stands for two; several such
+    problems may follow a line with their number.
+    biqmac: The minimum of the same.
+    maxcut: The largest cut of a graph, whose edges these are; without values all weights are 1.
+
+    Args:
+        file: The file.
+        format: One of these; None if the file must tell.
+        number: Which problem, from 1, if there are several.
+
+    Raises:
+        ValueError: The file does not hold such a problem, several of which none was chosen, or fits two formats.
+    """
+    skip, n, count, last = _place(file, several=format not in ("maxcut", "biqmac"), number=number)
+    check_variables(n)
+    entries = file.entries(skip=skip, first=1, last=n, count=None if last else count)
+    if len(entries) != count:
+        raise ValueError(
+            f"must hold {count} entries as its header says, but holds {len(entries)}; is the file cut off?"
+        )
+    format = format or _told(file, entries, several=skip > 1)
+    if format == "maxcut":
+        return graph_problem(entries, n)
+    if not entries.weighted:
+        raise entries.fault(0, "every entry of a QUBO must have a value, `i j value`")
+    return symmetric_problem(entries, n, maximize=format == "beasley")
+
+
+def symmetric_problem(entries: Entries, n: int, *, maximize: bool) -> Problem:
+    """The highest or lowest xᵀ Q x over 0/1, Q symmetric and each of its entries listed once."""
+    entries.check_distinct("entry of the symmetric matrix", n)
+    values = np.where(entries.rows == entries.cols, entries.values, 2 * entries.values)
+    model = SparseIsing.from_qubo(n, entries.rows, entries.cols, -values if maximize else values)
+    quantity, format = ("value", "beasley") if maximize else ("energy", "biqmac")
+    return Problem(model, "BINARY", tuple(range(1, n + 1)), maximize=maximize, quantity=quantity, format=format)
+
+
+def graph_problem(entries: Entries, n: int) -> Problem:
+    """The largest cut of a graph: the weight Σ w (1 − g_i g_j) / 2 of the edges between its two sides, 0 and 1."""
+    loops = entries.rows == entries.cols
+    if loops.any():
+        raise entries.fault(int(loops.argmax()), "an edge must join two different nodes (is it a QUBO, not a graph?)")
+    entries.check_distinct("edge", n)
+    half = entries.values / 2
+    model = SparseIsing.from_edges(n, entries.rows, entries.cols, half, offset=-float(half.sum()))
+    return Problem(model, "BINARY", tuple(range(1, n + 1)), maximize=True, quantity="cut", format="maxcut")
+
+
+def _told(file: TextFile, entries: Entries, *, several: bool) -> str:
+    """The format that the content allows."""
+    if not entries.weighted:
+        return "maxcut"
+    if several or (entries.rows == entries.cols).any():
+        return "beasley"
+    raise ambiguous(file, "a QUBO whose x'Qx is to be maximised", "beasley", more="; biqmac to minimise it")
+
+
+def ambiguous(file: TextFile, reading: str, format: str, *, more: str = "") -> ValueError:
+    """The error for a file that may be a graph or something else."""
+    return ValueError(
+        f"may be {reading}, or a graph whose largest cut is wanted, and nothing in it tells which; choose "
+        f"--format {format} (format={format!r} in Python{more}) or --format maxcut (format='maxcut'): "
+        f"`qpsbgd solve {file.path} --format {format}` or `qpsbgd solve {file.path} --format maxcut`"
+    )
+
+
+def _place(file: TextFile, *, several: bool, number: int | None) -> tuple[int, int, int, bool]:
+    """How many lines come before the entries, n, how many entries there are, and whether they end the file."""
+    data = file.data()
+    begin = next(data, None)
+    if begin is None:
+        raise ValueError("must hold lines `i j value`, but is empty")
+    if not several or len(begin[1].split()) != 1:
+        n, count = whole_numbers(begin, "n count")
+        check_number(number)
+        return 1, n, count, True
+    problems = whole_numbers(begin, "number-of-problems")[0]
+    if number is not None and not 1 <= number <= problems:
+        raise ValueError(f"holds {problems} problem(s), counted from 1, so there is no number {number}")
+    if number is None and problems > 1:
+        sizes = [
+            f"{place}: n = {n}, {count} entries" for place, (_, n, count) in enumerate(_headers(data, problems), 1)
+        ]
+        listed = "; ".join(sizes if len(sizes) <= 30 else [*sizes[:29], "..."])
+        raise ValueError(f"holds {problems} problems ({listed}); choose one: --instance K (number=K in Python)")
+    chosen = number or 1
+    found = next(itertools.islice(_headers(data, problems), chosen - 1, None))
+    return *found, chosen == problems
+
+
+def _headers(data: Iterator[tuple[int, str]], problems: int) -> Iterator[tuple[int, int, int]]:
+    """For every problem, how many lines come before its entries, n, and how many entries it has."""
+    skip = 1
+    for place in range(1, problems + 1):
+        header = next(data, None)
+        if header is None:
+            raise ValueError(f"ends before problem {place} of {problems}; is the file cut off?")
+        n, count = whole_numbers(header, "n count")
+        skip += 1
+        yield skip, n, count
+        collections.deque(itertools.islice(data, count), maxlen=0)
+        skip += count
+
+
+def check_number(number: int | None) -> None:
+    """Raise ValueError if a problem other than the first is asked for."""
+    if number not in (None, 1):
+        raise ValueError(f"holds a single problem, so its number must be 1, got {number}")

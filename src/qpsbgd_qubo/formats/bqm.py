@@ -1,0 +1,141 @@
+"""dimod's `.bqm` files, read without dimod: it crashes the interpreter on damaged ones."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Hashable
+from typing import Any
+
+import numpy as np
+
+from qpsbgd_qubo.problems import Problem, check_variables, model_problem
+
+_MAGIC = b"DIMODBQM"
+_FLOATS = ("float32", "float64")
+_INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+
+Array = np.ndarray[Any, Any]
+
+
+def read_bqm(content: bytes) -> Problem:
+    """The problem in what dimod's `BinaryQuadraticModel.to_file` writes, of versions 1 and 2.
+
+        DIMODBQM, version (2 bytes), length (4 bytes), header (JSON)
+        offset,  n × (first neighbour's place, linear bias),  2 · interactions × (neighbour, quadratic bias)
+        VARS, length (4 bytes), labels (JSON): in version 2, if the header says so
+
+    Couplings stand there twice, once per end, and both must agree.
+
+    Raises:
+        ValueError: Something is missing, left over or contradicts the rest.
+    """
+    file = io.BytesIO(content)
+    if file.read(len(_MAGIC)) != _MAGIC:
+        raise _broken(f"it does not begin with {_MAGIC.decode()}")
+    version, minor = _take(file, 2)
+    if version not in (1, 2) or minor:
+        raise _broken(f"its version must be 1.0 or 2.0, got {version}.{minor}")
+    header = _json(_take(file, _length(file)), dict)
+    if header.get("type") != "BinaryQuadraticModel" or not isinstance(header.get("variables"), bool | list):
+        raise _broken("its header must say that it is a BinaryQuadraticModel, and whether its variables have labels")
+    vartype, labelled = header.get("vartype"), header.get("variables")
+    if vartype not in ("SPIN", "BINARY"):
+        raise _broken(f"the vartype is {vartype!r}")
+    n, interactions = _shape(header.get("shape"))
+    real, index, place = (_dtype(header.get(key), key) for key in ("dtype", "itype", "ntype"))
+
+    offset = np.frombuffer(_take(file, real.itemsize), real)[0]
+    linear = _table(file, n, [("place", place), ("bias", real)])
+    quadratic = _table(file, 2 * interactions, [("neighbour", index), ("bias", real)])
+    if version == 2 and labelled:
+        if _take(file, 4) != b"VARS":
+            raise _broken("the variables' labels are missing")
+        labelled = _json(_take(file, _length(file)), list)
+    if file.read(1):
+        raise _broken("something follows its end")
+
+    couplings = _couplings(linear["place"].astype(np.float64), quadratic, n)
+    labels = _labels(labelled, n) if labelled else tuple(range(n))
+    return model_problem(vartype, linear["bias"], couplings, offset=offset, labels=labels)
+
+
+def _couplings(places: Array, quadratic: Array, n: int) -> tuple[Array, Array, Array]:
+    """Every pair of variables once, with its bias, from lists of neighbours that begin at `places` (n,)."""
+    degrees = np.diff(np.append(places, len(quadratic)))
+    if places[0] != 0 or degrees.min() < 0:
+        raise _broken("the places of the quadratic biases are out of order")
+    rows = np.repeat(np.arange(n), degrees.astype(np.int64))
+    cols, biases = quadratic["neighbour"].astype(np.int64), quadratic["bias"]
+    if len(cols) and (cols.min() < 0 or cols.max() >= n or (rows == cols).any()):
+        raise _broken("a quadratic bias belongs to no pair of variables")
+    upper, lower = rows < cols, rows > cols
+    there, back = (rows * n + cols)[upper], (cols * n + rows)[lower]
+    order, turned = np.argsort(there), np.argsort(back)
+    if not np.array_equal(there[order], back[turned]):
+        raise _broken("a quadratic bias has no second copy")
+    if (np.diff(there[order]) == 0).any():
+        raise _broken("a pair of variables has two quadratic biases")
+    if not np.array_equal(biases[upper][order], biases[lower][turned], equal_nan=True):
+        raise _broken("the two copies of a quadratic bias differ")
+    return rows[upper], cols[upper], biases[upper]
+
+
+def _labels(found: Any, n: int) -> tuple[Hashable, ...]:
+    labels = _frozen(found)
+    if not isinstance(labels, tuple) or len(labels) != n or len(set(labels)) < n:
+        raise _broken(f"it must name {n} different variables")
+    return labels
+
+
+def _frozen(label: Any) -> Hashable:
+    if isinstance(label, dict):
+        raise _broken("a variable's label is a mapping")
+    return tuple(map(_frozen, label)) if isinstance(label, list) else label
+
+
+def _shape(found: Any) -> tuple[int, int]:
+    if not isinstance(found, list) or [type(part) for part in found] != [int, int]:
+        raise _broken(f"the shape is {found!r}")
+    n, interactions = found
+    check_variables(n)
+    if not 0 <= interactions <= n * (n - 1) // 2:
+        raise _broken(f"{n} variables cannot have {interactions} interactions")
+    return n, interactions
+
+
+def _dtype(name: Any, key: str) -> np.dtype[Any]:
+    if name not in (_FLOATS if key == "dtype" else _INTEGERS):
+        raise _broken(f"the {key} is {name!r}")
+    dtype: np.dtype[Any] = np.dtype(name).newbyteorder("<")
+    return dtype
+
+
+def _table(file: io.BytesIO, rows: int, columns: list[tuple[str, np.dtype[Any]]]) -> Array:
+    dtype = np.dtype(columns)
+    return np.frombuffer(_take(file, rows * dtype.itemsize), dtype)
+
+
+def _json(data: bytes, kind: type) -> Any:
+    try:
+        found = json.loads(data.decode("ascii"))
+    except (ValueError, RecursionError) as error:
+        raise _broken("its JSON is damaged") from error
+    if not isinstance(found, kind):
+        raise _broken(f"its JSON must be a {kind.__name__}, but is a {type(found).__name__}")
+    return found
+
+
+def _length(file: io.BytesIO) -> int:
+    return int.from_bytes(_take(file, 4), "little")
+
+
+def _take(file: io.BytesIO, count: int) -> bytes:
+    data = file.read(count)
+    if len(data) < count:
+        raise _broken("it is cut off")
+    return data
+
+
+def _broken(reason: str) -> ValueError:
+    return ValueError(f"is not a complete .bqm file of dimod: {reason}")

@@ -1,0 +1,234 @@
+"""Problems and families in files, of every format in `FORMATS`; see `read_problem`."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import gzip
+import io
+import json
+import re
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+
+from qpsbgd.atomic import writing
+from qpsbgd.compressed import Arrays, gunzipped
+from qpsbgd.visible import visible
+from qpsbgd_qubo.dense import DenseIsing, check_dense
+from qpsbgd_qubo.formats.beasley import check_number, read_beasley
+from qpsbgd_qubo.formats.bqm import read_bqm
+from qpsbgd_qubo.formats.coo import read_coo
+from qpsbgd_qubo.formats.mtx import BANNER, read_mtx
+from qpsbgd_qubo.formats.npz import sparse_entries
+from qpsbgd_qubo.formats.qbsolv import read_qbsolv
+from qpsbgd_qubo.formats.text import TextFile
+from qpsbgd_qubo.problems import Problem, check_variables, ising_problem, qubo_problem
+from qpsbgd_qubo.sparse import SparseIsing
+
+if TYPE_CHECKING:
+    from qpsbgd.qubo import QuboFamily
+
+FORMATS: Mapping[str, str] = MappingProxyType(
+    {
+        "beasley": "QUBO of the OR-Library: x'Qx is maximised",
+        "biqmac": "QUBO of the Biq Mac library: x'Qx is minimised",
+        "maxcut": "graph of rudy, the G-set or Biq Mac: the cut is maximised",
+        "qbsolv": "QUBO of qbsolv: the energy is minimised",
+        "coo": "coefficients i j value: the energy is minimised",
+        "mtx": "QUBO as a Matrix Market matrix: x'Ax is minimised",
+        "bqm": "dimod's binary quadratic model: the energy is minimised",
+        "npz": "numpy's arrays: the energy is minimised",
+    }
+)
+"""Name → what such a file holds, and what is wanted."""
+
+_SUFFIXES = {
+    ".sparse": "biqmac",
+    ".rud": "maxcut",
+    ".rudy": "maxcut",
+    ".mc": "maxcut",
+    ".gset": "maxcut",
+    ".qubo": "qbsolv",
+    ".coo": "coo",
+    ".mtx": "mtx",
+    ".bqm": "bqm",
+    ".npz": "npz",
+}
+
+
+def read_problem(path: Path | str, *, number: int | None = None, format: str | None = None) -> Problem:
+    """The problem in a file, with couplings sparse unless the file itself has them dense.
+
+    The suffix names the format, or the content where the suffix is `.txt`, a number or none. `.gz` may follow. A file
+    that fits two formats is refused.
+
+    beasley: A line `n count`, then `count` lines `i j value`, counted from 1: the maximum of xᵀQx over 0/1. Q is
+    symmetric, so that an entry off the diagonal stands for two. Several such problems may follow a line with their
+    number, as in the OR-Library.
+
+    biqmac (`.sparse`): The same lines, but the minimum.
+
+    maxcut (`.rud`, `.rudy`, `.mc`, `.gset`): The same lines as edges of a graph: the largest cut. Values are optional.
+
+    qbsolv (`.qubo`): After `p qubo 0 maxNodes nNodes nCouplers`, lines `i j value`, counted from 0: the minimum over
+    0/1, every entry counting once.
+
+    coo (`.coo`): Lines `i j value`, counted from 0, and no header: the minimum, every entry counting once, those for
+    the same i and j adding up. Variables are 0/1, or ±1 after the comment `# vartype=SPIN`, which dimod writes.
+
+    mtx: A sparse matrix A of Matrix Market, general or symmetric: the minimum of xᵀAx over 0/1; with the format maxcut
+    the largest cut.
+
+    bqm: What dimod's `to_file` writes.
+
+    npz: The arrays `quadratic`, `linear` and `offset` of a family (see `save_family`); or `Q` or `qubo` over 0/1; or
+    `h` and `J` over ±1; or what `scipy.sparse.save_npz` writes, over 0/1. Every entry of a matrix counts once; `offset`
+    is optional.
+
+    Args:
+        path: The file.
+        number: Which problem, from 1; needed if the file holds several.
+        format: One of `FORMATS`; None to go by suffix and content.
+
+    Raises:
+        OSError: The file cannot be opened.
+        ValueError: It does not hold a problem, or one of several formats; the message says what is wrong.
+        MemoryError: A dense problem is too large, or a compressed file expands to more than `compressed.MOST_BYTES`.
+    """
+    path = Path(path)
+    if format is not None and format not in FORMATS:
+        raise ValueError(f"unknown format {format!r}; choose one of {', '.join(FORMATS)}")
+    with _reading(path):
+        return _read(path, number, format)
+
+
+def _read(path: Path, number: int | None, format: str | None) -> Problem:
+    named = format or _by_suffix(path)
+    if named in ("bqm", "npz"):
+        check_number(number)
+        with _opened(path) as file:
+            problem = read_bqm(file.read()) if named == "bqm" else _npz_problem(Arrays(file))
+        return dataclasses.replace(problem, format=named)
+    begin, fields = _beginning(path)
+    if named == "mtx" or (named in (None, "maxcut") and begin.startswith(BANNER)):
+        check_number(number)
+        return read_mtx(TextFile(path, "%"), format=format or (named if named == "maxcut" else None))
+    if named == "qbsolv" or (named is None and begin[:1] in ("c", "p")):
+        check_number(number)
+        return read_qbsolv(TextFile(path, "c"))
+    if named == "coo" or (named is None and fields > 2):
+        check_number(number)
+        return read_coo(TextFile(path))
+    return read_beasley(TextFile(path), format=named, number=number)
+
+
+def _by_suffix(path: Path) -> str | None:
+    """The format that the suffix names; None if the content must tell."""
+    suffix = Path(path.stem if path.suffix == ".gz" else path.name).suffix.lower()
+    if suffix in _SUFFIXES:
+        return _SUFFIXES[suffix]
+    if re.fullmatch(r"\.txt|(\.[0-9]+)?", suffix):  # Biq Mac's graphs end in .0 to .9, the G-set's in nothing
+        return None
+    raise ValueError(
+        f"a problem file must end in .txt, {', '.join(_SUFFIXES)} or one of these and .gz, got {suffix!r}; "
+        f"or say what it is: --format NAME (format=NAME in Python), NAME one of {', '.join(FORMATS)}"
+    )
+
+
+def _beginning(path: Path) -> tuple[str, int]:
+    """The first line of a text that is not blank, and how many words the first one has that is no comment."""
+    file = TextFile(path)
+    with file.opened() as stream:
+        begin = next((line for line in stream if line.strip()), "")
+    return begin, len(next(file.data(), (0, ""))[1].split())
+
+
+def save_family(path: Path | str, family: QuboFamily) -> None:
+    """Write a family to a `.npz` file, completely or not at all; `load_family` gives it back bit for bit."""
+    path = Path(path)
+    if path.suffix != ".npz":
+        raise ValueError(f"a family's file must end in .npz, got {path}")
+    parts = {name: getattr(family, name).cpu().numpy() for name in ("quadratic", "linear", "offset")}
+    with writing(path) as file:
+        np.savez(file, **parts)
+
+
+def load_family(path: Path | str) -> QuboFamily:
+    """The family that `save_family` wrote, on the CPU.
+
+    Raises:
+        OSError: The file cannot be opened.
+        ValueError: It does not hold a family, or is damaged.
+        MemoryError: It is compressed, which `save_family` does not do, and expands too far.
+    """
+    path = Path(path)
+    with _reading(path), _opened(path) as file:
+        return _family(Arrays(file))
+
+
+def save_assignment(path: Path | str, problem: Problem, spins: Any, *, comments: Sequence[str] = ()) -> None:
+    """Write spins (n, m) in the problem's own values, one line per variable: its label, then a value per column."""
+    lines = [f"# {comment}\n" for comment in comments]
+    for label, row in zip(problem.labels, problem.values(spins).tolist(), strict=True):
+        name = str(label)
+        if not re.fullmatch(r"[^\s\"#]+", name) or visible(name) != name:
+            name = json.dumps(name)
+        lines.append(f"{name} {' '.join(map(str, row))}\n")
+    with writing(Path(path)) as file:
+        file.write("".join(lines).encode())
+
+
+def _npz_problem(arrays: Mapping[str, np.ndarray[Any, Any]]) -> Problem:
+    offset = arrays.get("offset", 0.0)
+    for name in ("Q", "qubo"):
+        if name in arrays:
+            return qubo_problem(arrays[name], offset=offset)
+    if {"h", "J"} <= set(arrays):
+        return ising_problem(arrays["h"], arrays["J"], offset=offset)
+    if "format" in arrays:
+        n, rows, cols, values = sparse_entries(arrays)
+        model = SparseIsing.from_qubo(check_variables(n), rows, cols, values)
+        return Problem(model, "BINARY", tuple(range(n)))
+    family = _family(arrays)
+    check_dense(family.num_spins)
+    return Problem(DenseIsing.of_family(family), "SPIN", tuple(range(family.num_spins)))
+
+
+def _family(arrays: Mapping[str, np.ndarray[Any, Any]]) -> QuboFamily:
+    if not {"quadratic", "linear"} <= set(arrays):
+        raise ValueError(
+            "must hold arrays quadratic, linear, offset of a family (or, as a problem, Q, qubo, h and J, or a sparse "
+            f"matrix of scipy), got {sorted(arrays)}"
+        )
+    import torch
+
+    from qpsbgd.qubo import QuboFamily
+
+    return QuboFamily(*(torch.from_numpy(arrays[name]) for name in ("quadratic", "linear", "offset") if name in arrays))
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[IO[bytes]]:
+    """The file's bytes, decompressed if its name ends in `.gz`."""
+    with path.open("rb") as file:
+        yield io.BytesIO(gunzipped(file).read()) if path.suffix == ".gz" else file
+
+
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Puts the file's name before what is wrong with it."""
+    try:
+        yield
+    except MemoryError as error:
+        raise type(error)(f"{path}: {error}") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: must be text in UTF-8, but is not: {error}") from error
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ValueError(f"{path}: is not a complete .gz file: {error}") from error

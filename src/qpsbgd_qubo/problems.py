@@ -1,0 +1,165 @@
+"""Any QUBO or Ising model as a model over spins, and the way back to its own variables and values."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qpsbgd_qubo.dense import DenseIsing, TooLargeError, check_dense
+from qpsbgd_qubo.sparse import SparseIsing, real
+
+if TYPE_CHECKING:
+    import dimod
+
+    from qpsbgd.qubo import QuboFamily
+
+Array = np.ndarray[Any, Any]
+
+MAX_VARIABLES = 10_000_000
+"""The most variables a problem may have: sparse solvers need a few arrays of that length, 80 MB each."""
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """A problem in its own terms, and the model over spins whose lowest energies solve it.
+
+    Attributes:
+        model: To be minimised over spins; its energies are the problem's values, negated if these are maximised.
+        vartype: "BINARY" for variables 0 and 1, "SPIN" for −1 and +1, as in dimod.
+        labels: The variables' names, in the order of the model's spins.
+        maximize: Whether the highest value is wanted.
+        quantity: What the value is called: "energy", "value" of an objective, or "cut" of a graph.
+        format: The format of the file that it is from; "" if from none.
+    """
+
+    model: SparseIsing | DenseIsing
+    vartype: str
+    labels: tuple[Hashable, ...]
+    maximize: bool = False
+    quantity: str = "energy"
+    format: str = ""
+
+    @property
+    def sense(self) -> int:
+        """−1 where the highest value is wanted, otherwise 1: the model's energies are this times the values."""
+        return -1 if self.maximize else 1
+
+    @functools.cached_property
+    def family(self) -> QuboFamily:
+        """The model as a dense family.
+
+        Raises:
+            TooLargeError: A sparse model has too many variables for that.
+        """
+        return self.model.to_family()
+
+    def maximized(self) -> Problem:
+        """The same problem with the highest value wanted; one that is maximised already stays as it is."""
+        return self if self.maximize else self._turned()
+
+    def minimized(self) -> Problem:
+        """The same problem with the lowest value wanted; one that is minimised already stays as it is."""
+        return self._turned() if self.maximize else self
+
+    def _turned(self) -> Problem:
+        return dataclasses.replace(self, model=self.model * -1, maximize=not self.maximize)
+
+    def __repr__(self) -> str:
+        return (
+            f"Problem({self.vartype}, {self.quantity} {'maximised' if self.maximize else 'minimised'}, {self.model!r})"
+        )
+
+    def values(self, spins: Any) -> Array:
+        """The variables' own values for spins (n, m): −1 and +1, or 0 and 1; same shape, integers."""
+        whole = np.asarray(spins).astype(np.int8)
+        return whole if self.vartype == "SPIN" else (whole + 1) // 2
+
+    def energies(self, spins: Any) -> Array:
+        """The problem's own values for spins (n, m), offset included; shape (m,)."""
+        return self.sense * self.model.energies(spins)
+
+
+@np.errstate(over="ignore", invalid="ignore")  # sums that overflow are refused
+def qubo_problem(matrix: Any, *, offset: Any = 0.0) -> Problem:
+    """The minimum of xᵀ A x + offset over x ∈ {0, 1}ⁿ, every entry of A counting once; A has shape (n, n)."""
+    matrix = _matrix(matrix, name="the QUBO matrix")
+    half = (matrix + matrix.T) / 2
+    return _problem("BINARY", half / 4, half.sum(1) / 2, _number(offset) + half.sum() / 4)
+
+
+@np.errstate(over="ignore", invalid="ignore")  # sums that overflow are refused
+def ising_problem(fields: Any, couplings: Any, *, offset: Any = 0.0) -> Problem:
+    """The minimum of hᵀ g + gᵀ J g + offset over g ∈ {−1, +1}ⁿ, every entry of J counting once; J has shape (n, n)."""
+    couplings = _matrix(couplings, name="J")
+    fields = real(fields, "h", 1)
+    if fields.shape != couplings.shape[:1]:
+        raise ValueError(f"h must have shape (n,) = ({len(couplings)},) as J has, got {fields.shape}")
+    return _problem("SPIN", (couplings + couplings.T) / 2, fields, _number(offset))
+
+
+def bqm_problem(bqm: dimod.BinaryQuadraticModel) -> Problem:
+    """The minimum of a dimod model over its own variables; couplings stay sparse."""
+    labels = tuple(bqm.variables)
+    linear, quadratic, offset = bqm.to_numpy_vectors(variable_order=list(labels))
+    return model_problem(bqm.vartype.name, linear, quadratic, offset=offset, labels=labels)
+
+
+def model_problem(
+    vartype: str, linear: Any, quadratic: tuple[Any, Any, Any], *, offset: Any, labels: tuple[Hashable, ...]
+) -> Problem:
+    """The minimum of Σ linear · v + Σ biases · v_rows v_cols + offset over v of that vartype.
+
+    Args:
+        vartype: "SPIN" or "BINARY".
+        linear: Biases (n,).
+        quadratic: Rows, columns and biases, each (k,), of pairs of different variables.
+        offset: A constant.
+        labels: The variables' names.
+    """
+    n, offset = check_variables(len(labels)), _number(offset)
+    rows, cols, biases = quadratic
+    if vartype == "SPIN":
+        return Problem(SparseIsing.from_edges(n, rows, cols, biases, linear, offset), vartype, labels)
+    places = np.arange(n)
+    entries = (np.concatenate([rows, places]), np.concatenate([cols, places]), np.concatenate([biases, linear]))
+    return Problem(SparseIsing.from_qubo(n, *entries, offset), vartype, labels)
+
+
+def check_variables(num_variables: int) -> int:
+    """The number itself, if a problem may have that many variables.
+
+    Raises:
+        ValueError: There is no variable.
+        TooLargeError: There are more than `MAX_VARIABLES`.
+    """
+    if num_variables < 1:
+        raise ValueError("a problem must have at least one variable, but this one has none")
+    if num_variables > MAX_VARIABLES:
+        raise TooLargeError(f"a problem may have up to {MAX_VARIABLES} variables, got {num_variables}")
+    return num_variables
+
+
+def _matrix(value: Any, *, name: str) -> Array:
+    shape = np.shape(value)
+    if len(shape) != 2 or shape[0] != shape[1]:
+        raise ValueError(f"{name} must have shape (n, n), got {shape}")
+    check_dense(check_variables(shape[0]))
+    return real(value, name, 2)
+
+
+def _number(offset: Any) -> float:
+    value = np.asarray(offset, dtype=np.float64)
+    if value.size != 1 or not np.isfinite(value).all():
+        raise ValueError(f"offset must be one finite number, got {offset!r}")
+    return float(value.item())
+
+
+def _problem(vartype: str, quadratic: Array, linear: Array, offset: float) -> Problem:
+    if not (np.isfinite(quadratic).all() and np.isfinite(linear).all() and np.isfinite(offset)):
+        raise ValueError("coefficients must be finite, but their sums overflow")
+    return Problem(DenseIsing(quadratic, linear[:, None], np.array([offset])), vartype, tuple(range(len(linear))))

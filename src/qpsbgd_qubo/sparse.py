@@ -1,0 +1,317 @@
+"""One Ising problem whose couplings stay sparse: memory grows with their number, not with n²."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qpsbgd_qubo.dense import DenseIsing, check_dense
+
+if TYPE_CHECKING:
+    from qpsbgd.qubo import QuboFamily
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class SparseIsing:
+    """One Ising problem over spins with sparse couplings.
+
+        E(g) = Σ_{i<j} J_ij g_i g_j + Σ_i h_i g_i + offset,   g ∈ {−1, +1}ⁿ
+
+    J is kept as a symmetric matrix in compressed rows: J_ij stands in row i and in row j, the diagonal is empty, and
+    columns ascend within a row. `from_edges` and `from_qubo` make this of any list of coefficients.
+
+    Args:
+        indptr: Where each row begins, and the end of the last, int64, shape (n + 1,).
+        indices: The columns, int32 (int64 from 2³¹ spins on), shape (nnz,).
+        couplings: J_ij, float64, shape (nnz,).
+        linear: h, float64, shape (n,).
+        offset: A constant.
+
+    Raises:
+        ValueError: A shape does not fit, rows are not as described, J is not symmetric, or a value is not finite.
+    """
+
+    indptr: Array
+    indices: Array
+    couplings: Array
+    linear: Array
+    offset: float = 0.0
+
+    def __post_init__(self) -> None:
+        linear, couplings, offset = _checked(self.linear, self.couplings, self.offset)
+        n = len(linear)
+        indptr, indices = (_whole(part, name) for part, name in ((self.indptr, "indptr"), (self.indices, "indices")))
+        if indptr.shape != (n + 1,) or indices.shape != couplings.shape:
+            raise ValueError(
+                f"indptr must have shape (n + 1,) = ({n + 1},) and indices the shape of couplings {couplings.shape}, "
+                f"got {indptr.shape} and {indices.shape}"
+            )
+        if indptr[0] != 0 or indptr[-1] != len(indices) or (np.diff(indptr) < 0).any():
+            raise ValueError("indptr must ascend from 0 to the number of couplings")
+        _check_range(indices, n, name="indices")
+        rows = np.repeat(np.arange(n), np.diff(indptr))
+        if (rows == indices).any():
+            raise ValueError("the diagonal must be empty; `from_edges` adds it to the offset")
+        if (np.diff(rows * n + indices) <= 0).any():
+            raise ValueError("columns must ascend within a row; `from_edges` sorts them and adds up equal ones")
+        turned = _order(indices, n)  # the transpose, row by row
+        if not (np.array_equal(indices[turned], rows) and np.array_equal(rows[turned], indices)):
+            raise ValueError("couplings must be symmetric, but a place is filled on one side of the diagonal only")
+        if not np.array_equal(couplings[turned], couplings):
+            raise ValueError("couplings must be symmetric, but differ from their transpose")
+        parts = (indptr, indices.astype(_index_type(n), copy=False), couplings, linear, offset)
+        for name, part in zip(("indptr", "indices", "couplings", "linear", "offset"), parts, strict=True):
+            object.__setattr__(self, name, part)
+
+    @classmethod
+    def from_edges(
+        cls, n: int, rows: Any, cols: Any, values: Any, linear: Any = None, offset: float = 0.0
+    ) -> SparseIsing:
+        """The problem Σ values · g_rows g_cols + Σ linear · g + offset over n spins, every entry counting once.
+
+        Entries for the same pair, in either order, add up; one for a spin and itself goes to the offset, as g_i² = 1.
+
+        Args:
+            n: How many spins.
+            rows: One end of each coupling, from 0, shape (k,).
+            cols: The other end, shape (k,).
+            values: The couplings, shape (k,).
+            linear: The fields h, shape (n,); zero if left out.
+            offset: A constant.
+
+        Raises:
+            ValueError: An index is out of range, a shape does not fit, or a value is not finite.
+        """
+        rows, cols, values = _entries(n, rows, cols, values)
+        linear, values, offset = _checked(np.zeros(n) if linear is None else linear, values, offset)
+        if linear.shape != (n,):
+            raise ValueError(f"linear must have shape (n,) = ({n},), got {linear.shape}")
+        loops = rows == cols
+        if loops.any():
+            offset += float(values[loops].sum())
+            rows, cols, values = rows[~loops], cols[~loops], values[~loops]
+        return cls._of_pairs(n, *_summed(n, rows, cols, values), linear.copy(), offset)
+
+    @classmethod
+    def from_qubo(cls, n: int, rows: Any, cols: Any, values: Any, offset: float = 0.0) -> SparseIsing:
+        """The QUBO Σ values · x_rows x_cols + offset over x = (1 + g) / 2 ∈ {0, 1}ⁿ, every entry counting once.
+
+        Entries for the same pair, in either order, add up; those on the diagonal are linear terms, as x_i² = x_i.
+
+        Raises:
+            ValueError: As in `from_edges`.
+        """
+        rows, cols, values = _entries(n, rows, cols, values)
+        _, values, offset = _checked(np.zeros(n), values, offset)
+        loops = rows == cols
+        diagonal = np.bincount(rows[loops], values[loops], minlength=n)
+        if loops.any():
+            rows, cols, values = rows[~loops], cols[~loops], values[~loops]
+        rows, cols, values = _summed(n, rows, cols, values)
+        quarters = values / 4
+        linear = diagonal / 2 + np.bincount(rows, quarters, minlength=n) + np.bincount(cols, quarters, minlength=n)
+        return cls._of_pairs(n, rows, cols, quarters, linear, offset + diagonal.sum() / 2 + quarters.sum())
+
+    @classmethod
+    def from_dense(cls, model: DenseIsing, column: int = 0) -> SparseIsing:
+        """One column of a dense model, its couplings J = 2Q of zero left out."""
+        rows, cols = np.nonzero(np.triu(model.quadratic, 1))
+        values = 2 * model.quadratic[rows, cols].astype(np.float64)
+        whole = float(model.offset[column]) + float(model.quadratic.trace(dtype=np.float64))
+        return cls._of_pairs(model.num_spins, rows, cols, values, model.linear[:, column].astype(np.float64), whole)
+
+    @classmethod
+    def from_family(cls, family: QuboFamily) -> SparseIsing:
+        """A family of one column, its couplings J = 2Q of zero left out.
+
+        Raises:
+            ValueError: The family has several columns.
+        """
+        if family.num_columns != 1:
+            raise ValueError(f"a sparse problem is one column, got a family of {family.num_columns}")
+        return cls.from_dense(DenseIsing.of_family(family))
+
+    @classmethod
+    def _of_pairs(cls, n: int, rows: Array, cols: Array, values: Array, linear: Array, offset: float) -> SparseIsing:
+        """From pairs i < j in ascending order, each once; both triangles are filled."""
+        if not (np.isfinite(values).all() and np.isfinite(linear).all() and np.isfinite(offset)):
+            raise ValueError("coefficients must be finite, but their sums overflow")
+        upper, lower = np.bincount(rows, minlength=n), np.bincount(cols, minlength=n)
+        indptr = np.concatenate([[0], np.cumsum(upper + lower)])
+        indices, couplings = np.empty(2 * len(rows), _index_type(n)), np.empty(2 * len(rows))
+        # Row by row: first what stands left of the diagonal, in the order of the transpose, then what stands right.
+        turned = _order(cols, n)
+        places = np.arange(len(rows))
+        left = places + np.repeat(indptr[:-1] - (np.cumsum(lower) - lower), lower)
+        right = places + np.repeat(indptr[:-1] + lower - (np.cumsum(upper) - upper), upper)
+        indices[left], couplings[left] = rows[turned], values[turned]
+        indices[right], couplings[right] = cols, values
+        return cls._trusted(indptr, indices, couplings, linear, float(offset))
+
+    @classmethod
+    def _trusted(cls, indptr: Array, indices: Array, couplings: Array, linear: Array, offset: float) -> SparseIsing:
+        """A problem from parts that are known to be valid: nothing is checked or converted."""
+        problem = object.__new__(cls)
+        parts = {"indptr": indptr, "indices": indices, "couplings": couplings, "linear": linear, "offset": offset}
+        for name, part in parts.items():
+            object.__setattr__(problem, name, part)
+        return problem
+
+    @property
+    def num_spins(self) -> int:
+        """n, the number of spins."""
+        return len(self.linear)
+
+    @property
+    def num_couplings(self) -> int:
+        """How many pairs of spins are coupled."""
+        return len(self.couplings) // 2
+
+    @property
+    def density(self) -> float:
+        """The share of all pairs that are coupled, from 0 to 1."""
+        n = self.num_spins
+        return self.num_couplings / (n * (n - 1) / 2) if n > 1 else 0.0
+
+    def edges(self) -> tuple[Array, Array, Array]:
+        """Every coupled pair i < j once, in ascending order, and its coupling: three arrays (num_couplings,)."""
+        rows = np.repeat(np.arange(self.num_spins, dtype=self.indices.dtype), np.diff(self.indptr))
+        once = rows < self.indices
+        return rows[once], self.indices[once], self.couplings[once]
+
+    @property
+    def num_columns(self) -> int:
+        """How many problems there are: one."""
+        return 1
+
+    @property
+    def constant(self) -> float:
+        """The offset."""
+        return self.offset
+
+    def energies(self, spins: Any) -> Array:
+        """Energies of spins (n, 1), as those of a dense model: shape (1,)."""
+        found: Array = self.energy(np.asarray(spins).T)
+        return found
+
+    def energy(self, spins: Any) -> Any:
+        """Energies of spins (…, n): a float for one vector, an array (…) for several."""
+        spins = np.asarray(spins)
+        if spins.shape[-1:] != (self.num_spins,):
+            raise ValueError(f"spins must have shape (…, n) = (…, {self.num_spins}), got {spins.shape}")
+        flat = spins.reshape(-1, self.num_spins)
+        found, degrees = np.empty(len(flat)), np.diff(self.indptr)
+        for place, one in enumerate(flat.astype(np.int8)):  # one by one: all at once would take (…, num_couplings)
+            pairs = dot(self.couplings, one[self.indices] * np.repeat(one, degrees)) / 2
+            found[place] = pairs + dot(self.linear, one) + self.offset
+        return float(found[0]) if spins.ndim == 1 else found.reshape(spins.shape[:-1])
+
+    def __mul__(self, factor: float) -> SparseIsing:
+        if not isinstance(factor, int | float):
+            return NotImplemented
+        couplings, linear = self.couplings * factor, self.linear * factor
+        _checked(linear, couplings, self.offset * factor)
+        return SparseIsing._trusted(self.indptr, self.indices, couplings, linear, self.offset * factor)
+
+    __rmul__ = __mul__
+
+    def to_dense(self) -> DenseIsing:
+        """The same problem with a full matrix.
+
+        Raises:
+            TooLargeError: It has more than `MAX_DENSE` spins; a ValueError and a MemoryError.
+        """
+        n = check_dense(self.num_spins)
+        quadratic = np.zeros((n, n))
+        quadratic[np.repeat(np.arange(n), np.diff(self.indptr)), self.indices] = self.couplings / 2
+        return DenseIsing(quadratic, self.linear[:, None].copy(), np.array([self.offset]))
+
+    def to_family(self) -> QuboFamily:
+        """The same problem as a dense family of one column; raises as `to_dense`."""
+        return self.to_dense().to_family()
+
+    def __repr__(self) -> str:
+        return f"SparseIsing(n={self.num_spins}, couplings={self.num_couplings}, density {self.density:.3g})"
+
+
+def dot(a: Array, b: Array) -> float:
+    """aᵀb on one thread: those that numpy's product wakes for long vectors then spin for a tenth of a second."""
+    return float(np.einsum("i,i->", a, b))
+
+
+def _entries(n: int, rows: Any, cols: Any, values: Any) -> tuple[Array, Array, Array]:
+    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
+        raise ValueError(f"a problem must have at least one variable, got n = {n!r}")
+    rows, cols = _whole(rows, "rows"), _whole(cols, "cols")
+    values = np.asarray(values)
+    if rows.ndim != 1 or rows.shape != cols.shape or rows.shape != values.shape:
+        raise ValueError(
+            f"rows, cols and values must be of one length, got shapes {rows.shape}, {cols.shape}, {values.shape}"
+        )
+    _check_range(rows, n, name="rows")
+    _check_range(cols, n, name="cols")
+    return rows, cols, values
+
+
+def _whole(value: Any, name: str) -> Array:
+    array = np.asarray(value)
+    if not array.size:
+        return array.astype(np.int64)
+    if array.dtype.kind not in "iu":
+        raise ValueError(f"{name} must hold whole numbers, got {array.dtype}")
+    return array.astype(np.int64, copy=False)
+
+
+def _check_range(indices: Array, n: int, *, name: str) -> None:
+    if len(indices) and (indices.min() < 0 or indices.max() >= n):
+        wrong = indices.min() if indices.min() < 0 else indices.max()
+        raise ValueError(f"{name} must be from 0 to n - 1 = {n - 1}, got {wrong}")
+
+
+def _checked(linear: Any, values: Any, offset: Any) -> tuple[Array, Array, float]:
+    linear, values, offset = real(linear, "linear", 1), real(values, "couplings", 1), real(offset, "offset", 0)
+    if not len(linear):
+        raise ValueError("a problem must have at least one variable, but this one has none")
+    return linear, values, float(offset)
+
+
+def real(value: Any, name: str, ndim: int) -> Array:
+    """The value as float64 of so many dimensions; ValueError if it is not one of finite real numbers."""
+    array = np.asarray(value)
+    if array.dtype.kind not in "biufO":  # objects: fractions and the like
+        raise ValueError(f"{name} must hold real numbers, got {array.dtype}")
+    try:
+        array = array.astype(np.float64, copy=False)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"{name} must hold real numbers: {error}") from error
+    if array.ndim != ndim:
+        raise ValueError(f"{name} must have {ndim} dimension(s), got shape {array.shape}")
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name} must be finite, but holds NaN or infinite values")
+    return array
+
+
+def _summed(n: int, rows: Array, cols: Array, values: Array) -> tuple[Array, Array, Array]:
+    """Pairs as i < j in ascending order, those that come several times added up and those of zero left out."""
+    rows, cols = np.minimum(rows, cols), np.maximum(rows, cols)
+    keys = rows * n + cols
+    if (keys[1:] <= keys[:-1]).any():
+        order = np.argsort(keys, kind="stable")
+        first = np.flatnonzero(np.diff(keys[order], prepend=-1))
+        values = np.add.reduceat(values[order], first)
+        rows, cols = rows[order[first]], cols[order[first]]
+    kept = values != 0
+    return (rows, cols, values) if kept.all() else (rows[kept], cols[kept], values[kept])
+
+
+def _order(indices: Array, n: int) -> Array:
+    """The places of indices below n, ascending, equal ones in their order; numpy is fastest with 16 bits."""
+    return np.argsort(indices.astype(np.uint16) if n <= 1 << 16 else indices, kind="stable")
+
+
+def _index_type(n: int) -> type[np.int32] | type[np.int64]:
+    return np.int32 if n <= np.iinfo(np.int32).max else np.int64

@@ -1,0 +1,115 @@
+import io
+import re
+import sys
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+import qpsbgd
+from qpsbgd import cli
+from qpsbgd.cli import solvers as listing
+from qpsbgd.cli.app import application
+from qpsbgd.cli.console import degrade, rich_table
+from qpsbgd.solvers import SOLVERS
+
+
+def test_the_version_is_printed():
+    assert CliRunner().invoke(application(), ["--version"]).stdout.strip() == qpsbgd.__version__
+
+
+@pytest.fixture
+def wide(monkeypatch):
+    monkeypatch.setattr(listing, "console", Console(width=400))
+
+
+def test_solvers_are_listed_with_whether_they_can_be_used(wide):
+    listed = CliRunner().invoke(application(), ["solvers"]).stdout
+    assert all(name in listed for name in SOLVERS)
+    assert re.search(r"\ndimod +yes .*(\n +yes +sampler=[\w-]+ *)*\n +yes +sampler=tabu *\n", listed)
+
+
+def test_solvers_are_listed_at_80_columns_without_a_broken_word(monkeypatch):
+    def words(width):
+        monkeypatch.setattr(listing, "console", Console(width=width))
+        return CliRunner().invoke(application(), ["solvers"]).stdout.split()
+
+    assert sorted(words(80)) == sorted(words(400))
+
+
+@pytest.mark.parametrize(
+    ("package", "row"),
+    [
+        ("dimod", r"dimod +no +.*pip install 'qpsbgd\[dimod\]'"),
+        ("gurobipy", r"gurobi +no +.*pip install 'qpsbgd\[gurobi\]'"),
+        ("openjij", r"\n +no +sampler=openjij: .*pip install 'qpsbgd\[openjij\]'"),
+        ("dwave.system", r"leap-hybrid +no +.*pip install 'qpsbgd\[dwave\]'"),
+    ],
+)
+def test_what_lacks_a_package_is_listed_with_its_install_line(wide, monkeypatch, package, row):
+    monkeypatch.setitem(sys.modules, package, None)
+    for name in ("external.dimod", "external.gurobi", "annealer.dwave", "annealer.leap_hybrid"):
+        monkeypatch.delitem(sys.modules, f"qpsbgd.solvers.{name}", raising=False)
+    assert re.search(row, CliRunner().invoke(application(), ["solvers"]).stdout)
+
+
+def test_a_solver_without_licence_is_listed_with_the_reason(wide, monkeypatch, tmp_path):
+    monkeypatch.setenv("GRB_LICENSE_FILE", str(tmp_path / "none.lic"))
+    assert re.search(
+        r"gurobi +no +Gurobi finds no valid licence", CliRunner().invoke(application(), ["solvers"]).stdout
+    )
+
+
+@pytest.mark.parametrize("width", [40, 60, 72, 80, 100])
+def test_a_table_never_breaks_inside_a_word_and_loses_none(width, capsys):
+    head = ["method", "options", "test accuracy", "train accuracy", "steps to 90 %", "p against QP-SBGD"]
+    body = [
+        ["QP-SBGD (exact)", "lr=0.05, scale=1.0", "0.953 ± 0.012", "0.991 ± 0.002", "120", "–"],
+        ["BinaryConnect [sgd]", "lr=0.01", "0.943 ± 0.012", "0.981 ± 0.002", "1200", "< 0.001"],
+    ]
+    Console(width=width).print(rich_table("Digits, 5 seeds [quick]", head, body, best={(0, 2)}))
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= width
+    printed = set(re.sub("[^\\w\\s.,=%±–<()\\[\\]-]", " ", out).split())
+    wanted = {word for cell in [*head, *body[0], *body[1], "Digits, 5 seeds [quick]"] for word in cell.split()}
+    assert wanted <= printed | {word.removesuffix(":") for word in printed}
+
+
+@pytest.mark.parametrize("arguments", [["demo", "--seeds", "0"], ["demo", "--sedes", "1"], ["dmeo"]])
+def test_wrong_arguments_are_refused(arguments):
+    assert CliRunner().invoke(application(), arguments).exit_code == 2
+
+
+def test_without_arguments_the_help_is_shown(monkeypatch, capsys):
+    code, out, err = called(monkeypatch, capsys)
+    assert code in (0, 2)  # depends on typer's version
+    assert "Usage: qpsbgd" in out + err
+    assert "error:" not in out + err
+
+
+def test_an_error_that_a_user_can_mend_is_one_line(monkeypatch, capsys, tmp_path):
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    monkeypatch.setattr(sys, "argv", ["qpsbgd", "demo", "--out", str(tmp_path / "file" / "x"), "--seeds", "1"])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert stop.value.code == 1
+    assert "error:" in capsys.readouterr().err
+
+
+def called(monkeypatch, capsys, *arguments):
+    """What the command prints, on success and on failure."""
+    monkeypatch.setattr(sys, "argv", ["qpsbgd", *map(str, arguments)])
+    monkeypatch.setattr(listing, "console", Console(width=400))
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    out, err = capsys.readouterr()
+    return stop.value.code, out, err
+
+
+def test_characters_that_an_encoding_lacks_become_plain_ones(monkeypatch):
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
+    monkeypatch.setattr(sys, "stdout", stream)
+    degrade()
+    stream.write("sign(−s) — 1 ± 2 → 3 ✓ \udcc3\n")
+    stream.flush()
+    assert stream.buffer.getvalue() == "sign(-s) - 1 ± 2 -> 3 ? ?\n".encode("latin-1")

@@ -1,0 +1,66 @@
+import itertools
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from qpsbgd_qubo.formats.text import TextFile
+from qpsbgd_qubo.problem_files import read_problem
+
+
+def dense_file(path, n):
+    """A QUBO after Palubeckis: every entry of the upper triangle, whole numbers up to ±100; gives its values."""
+    values = np.random.default_rng(0).integers(1, 101, n * (n + 1) // 2)
+    rows, cols = (part + 1 for part in np.triu_indices(n))
+    with path.open("w", encoding="utf-8") as file:
+        file.write(f"{n} {len(values)}\n")
+        file.writelines(f"{i} {j} {v}\n" for i, j, v in zip(rows.tolist(), cols.tolist(), values.tolist(), strict=True))
+    return values
+
+
+@pytest.mark.parametrize("name", ["p.txt", "p.sparse"])
+def test_a_good_file_is_read_by_numpy_and_not_line_by_line(tmp_path, monkeypatch, name):
+    values = dense_file(tmp_path / name, 100)
+    seen, content = [], TextFile._content
+    monkeypatch.setattr(TextFile, "_content", lambda self, line: seen.append(line) or content(self, line))
+    problem = read_problem(tmp_path / name)
+    assert len(seen) < 10
+    assert problem.model.num_couplings == 100 * 99 // 2
+    assert abs(problem.model.energy(np.ones(100))) == 2 * values.sum() - values[np.equal(*np.triu_indices(100))].sum()
+
+
+def test_a_dense_file_takes_little_memory_per_entry(tmp_path):
+    values = dense_file(tmp_path / "p.txt", 500)
+    tracemalloc.start()
+    problem = read_problem(tmp_path / "p.txt")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert problem.model.num_couplings == 500 * 499 // 2
+    assert peak < 150 * len(values)
+
+
+def test_entries_know_their_lines(write):
+    file = TextFile(write("p.txt", "# a\n\n3 2\n1 2 5 # b\n\n\n  3 3 -1.5e0  \n"))
+    entries = file.entries(skip=1, first=1, last=3)
+    assert (entries.rows.tolist(), entries.cols.tolist(), entries.values.tolist()) == ([0, 2], [1, 2], [5, -1.5])
+    assert [entries.line(place) for place in (0, 1)] == [(4, "1 2 5"), (7, "3 3 -1.5e0")]
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, None])
+def test_as_many_entries_are_read_as_asked_for(write, count):
+    file = TextFile(write("p.txt", "\n1 1 1\n# c\n1 2 2\n\n1 3 3\n2 2 4\n"))
+    entries = file.entries(skip=1, first=1, last=3, count=count)
+    assert entries.values.tolist() == [2, 3, 4][:count]
+
+
+@pytest.mark.parametrize("place", range(4))
+@pytest.mark.parametrize(
+    "line", ["1", "1 2 3 4", "a 2 3", "1 2 3e", "1 5 1", "-1 1 1", "1 1 inf", "1.0 1 1", "1;1;1", "1 1 0x1"]
+)
+def test_the_first_bad_line_is_the_one_reported(write, place, line):
+    lines = ["1 1 1", "1 2 1", "2 2 1", "2 3 1"]
+    lines[place] = line
+    with pytest.raises(ValueError, match=rf"^line {2 * place + 2}\b.*got {line!r}$"):
+        TextFile(
+            write("p.txt", "".join(f"# c\n{text}\n" for text in [*lines, *itertools.repeat(line, place)]))
+        ).entries(skip=0, first=1, last=3)

@@ -1,0 +1,184 @@
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import dimod
+import numpy as np
+import pytest
+import scipy.sparse
+
+import qpsbgd_qubo
+from qpsbgd.qubo import QuboFamily
+from qpsbgd.solvers import make_solver
+from qpsbgd.testing import lowest_energies, random_family
+from qpsbgd_qubo import SparseIsing, ising_problem, qubo_problem, read_problem, solve
+from qpsbgd_qubo.portfolio import Portfolio
+
+MATRIX = np.array([[-1.0, 2.0, 0.0], [0.0, -3.0, 0.5], [0.0, 0.0, 1.0]])
+BEST = {0: 0, 1: 1, 2: 0}
+
+
+def entries():
+    rows, cols = np.nonzero(MATRIX)
+    return rows, cols, MATRIX[rows, cols]
+
+
+@pytest.fixture
+def path(tmp_path):
+    lines = [f"{i} {j} {value}" for i, j, value in zip(*entries(), strict=True)]
+    (tmp_path / "p.coo").write_text("\n".join(lines), encoding="utf-8")
+    return tmp_path / "p.coo"
+
+
+FORMS = {
+    "matrix": MATRIX,
+    "scipy": scipy.sparse.csr_matrix(MATRIX),
+    "scipy array": scipy.sparse.coo_array(MATRIX),
+    "dict": {(int(i), int(j)): value for i, j, value in zip(*entries(), strict=True)},
+    "dimod": dimod.BinaryQuadraticModel.from_qubo({(i, j): MATRIX[i, j] for i in range(3) for j in range(i, 3)}),
+    "problem": qubo_problem(MATRIX),
+}
+
+
+@pytest.mark.parametrize("solver", ["auto", "portfolio", "exact", "descent"])
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_of_a_qubo_is_solved(form, solver):
+    answer = solve(FORMS[form], solver=solver)
+    assert answer.value == pytest.approx(-3)
+    assert answer.values == BEST
+
+
+def test_files_are_solved_by_their_path_and_as_text(path):
+    assert solve(path).values == solve(str(path)).values == solve(read_problem(path)).values == BEST
+
+
+def test_models_over_spins_are_solved_over_spins():
+    model = SparseIsing.from_edges(3, [0, 1], [1, 2], [1.0, 1.0], linear=[0.5, 0.0, 0.0], offset=2.0)
+    for form in (model, model.to_dense(), model.to_family(), ising_problem([0.5, 0, 0], np.diag([1.0, 1.0], 1))):
+        assert solve(form).values == {0: -1, 1: 1, 2: -1}
+    assert solve(model).value == -0.5
+
+
+def test_labels_of_a_dict_are_kept():
+    answer = solve({("a", "a"): -1, ("a", "b"): 3.0, ("b", "b"): -2.0})
+    assert answer.values == {"a": 0, "b": 1} and answer.value == -2
+
+
+def test_the_highest_value_is_found_on_demand():
+    assert solve(MATRIX, maximize=True).value == 1.0
+    assert solve(MATRIX, maximize=False).value == -3.0
+
+
+def test_a_family_of_several_columns_is_solved_and_the_best_shown():
+    family = random_family(20, 3, 8, scale=0.5)
+    answer = solve(family, rounds=3)
+    assert answer.spins.shape == (20, 3)
+    assert answer.value == pytest.approx(
+        float(family.energies(make_solver("exact").solve(family).spins).min()), rel=1e-6
+    )
+    assert list(answer.values.values()) == answer.spins[:, answer.problem.energies(answer.spins).argmin()].tolist()
+
+
+@pytest.mark.parametrize("n", [1, 2, 15, 16])
+def test_few_variables_are_proven(n):
+    family = random_family(n, 2, 8, seed=n)
+    answer = solve(family)
+    assert answer.proven_optimal.all() and answer.stats["method"] == "exhaustion"
+    np.testing.assert_allclose(answer.problem.energies(answer.spins), lowest_energies(family), rtol=1e-5)
+
+
+def test_a_solver_object_and_its_options_are_used():
+    family = random_family(40, 1, 8)
+    assert solve(family, solver=Portfolio(rounds=2)).stats == {"solver": "portfolio", "rounds": 2}
+    assert solve(family, solver=make_solver("auto", rounds=3)).stats == {"solver": "portfolio", "rounds": 3}
+    with pytest.raises(TypeError, match="has no option sweeps"):
+        solve(family, sweeps=3)
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "said"),
+    [
+        (None, TypeError, "got NoneType"),
+        (3, TypeError, "got int"),
+        ([[1.0]], TypeError, "got list"),
+        ({}, ValueError, "at least one variable"),
+        ({"a": 1.0}, ValueError, r"keys must be pairs \(i, j\).*got 'a'"),
+        ({(0, 1, 2): 1.0}, ValueError, "keys must be pairs"),
+        ({(0, 1): float("nan")}, ValueError, "must be finite"),
+        ({(0, 1): "x"}, ValueError, "real numbers"),
+        (np.full((2, 2), np.inf), ValueError, "must be finite"),
+        (np.full((2, 2), 1.7e308), ValueError, "sums overflow"),
+        (1j * np.ones((2, 2)), ValueError, "must hold real numbers, got complex128"),
+        (np.array([["a"]]), ValueError, "must hold real numbers"),
+        (np.ones((2, 3)), ValueError, r"shape \(n, n\)"),
+        (scipy.sparse.csr_matrix(np.ones((2, 3))), ValueError, r"shape \(n, n\)"),
+        (scipy.sparse.csr_matrix(np.full((1, 1), np.nan)), ValueError, "must be finite"),
+    ],
+)
+def test_what_is_no_problem_is_refused(value, error, said):
+    with pytest.raises(error, match=said):
+        solve(value)
+
+
+def test_an_answer_says_what_it_is():
+    assert repr(solve(MATRIX)).startswith("Assignment(energy -3 of Problem(BINARY, energy minimised, DenseIsing(n=3")
+    assert "proven optimal" in repr(solve(MATRIX))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows delivers Ctrl-C otherwise")
+def test_ctrl_c_gives_the_best_so_far_where_that_is_asked_for():
+    family = random_family(300, 1, 300, scale=0.1)
+    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    answer = solve(family, time_limit=60, until_interrupted=True)
+    timer.join()
+    assert answer.stats["interrupted"] and not answer.proven_optimal.any()
+    assert solve(MATRIX, until_interrupted=True).stats["interrupted"] is False
+
+
+RUN = """
+import sys
+from qpsbgd.cli import main
+sys.argv = ["qpsbgd", *{words!r}]
+try:
+    main()
+except SystemExit as stop:
+    assert not stop.code, stop.code
+print("loaded", sorted({{"torch", "scipy", "qpsbgd_paper"}} & set(sys.modules)))
+"""
+PLAIN = """
+import sys
+import numpy as np
+from qpsbgd_qubo import solve
+print(solve(np.diag([1.0, -1.0])).value, solve({{(i, (i * 7 + 1) % 60): 1 - i % 3 for i in range(60)}}, rounds=2).value)
+print("loaded", sorted({{"torch", "scipy", "qpsbgd_paper"}} & set(sys.modules)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        (RUN, ["solve", "--help"]),
+        (RUN, ["solve", "small.rud"]),
+        (RUN, ["solve", "large.rud", "--option", "rounds=2"]),
+        (RUN, ["solve", "full.npz", "--option", "rounds=2"]),
+        (PLAIN, []),
+    ],
+    ids=["help", "few variables", "many variables", "a full matrix", "in Python"],
+)
+def test_problems_are_solved_without_torch(tmp_path, script, words):
+    (tmp_path / "small.rud").write_text("3 3\n1 2 1\n2 3 1\n1 3 1\n", encoding="utf-8")
+    edges = "".join(f"{i} {j} 1\n" for i in range(1, 100) for j in range(i + 3, 100, 29))
+    (tmp_path / "large.rud").write_text(f"100 {edges.count(chr(10))}\n{edges}", encoding="utf-8")
+    np.savez(tmp_path / "full.npz", Q=np.random.default_rng(0).normal(size=(60, 60)))
+    code = script.format(words=words)
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert done.stdout.rstrip().endswith("loaded []"), done.stdout
+
+
+def test_all_public_names_are_there():
+    assert all(hasattr(qpsbgd_qubo, name) for name in qpsbgd_qubo.__all__)
+    assert isinstance(solve(MATRIX).problem.family, QuboFamily)

@@ -1,0 +1,275 @@
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import dimod
+import numpy as np
+import pytest
+from rich.console import Console
+
+import qpsbgd
+from qpsbgd import cli
+from qpsbgd.cli import console as printing
+from qpsbgd.solvers.search.descent import Descent
+from qpsbgd.testing import random_family
+from qpsbgd_qubo.problem_files import save_family
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["solve", "p.txt", "--seed", "abc"], r"'--seed'.*integer.*\(see qpsbgd solve --help\)"),
+        (["solve", "p.txt", "--seed", "[/x]"], r"'--seed'.*integer"),
+        (["solve", "p.txt", "--number", "1.5"], r"'--(instance|number)'.*integer"),
+        (["solve"], r"Missing argument '(file|FILE)'.*\(see qpsbgd solve --help\)"),
+        (["solvres"], r"No such command 'solvres'.*\(see qpsbgd --help\)"),
+        (["--[bold]"], r"No such option.*\(see qpsbgd --help\)"),
+    ],
+)
+def test_wrong_arguments_are_one_line(monkeypatch, capsys, arguments, message):
+    code, out, err = called(monkeypatch, capsys, *arguments)
+    assert code == 2
+    assert re.fullmatch(f"error: .*{message}.*\n", err)
+    assert out == ""
+
+
+@pytest.fixture
+def problem(tmp_path, monkeypatch):
+    """A problem of Beasley's format in the current folder: x₁ alone gives the highest value, 5, x₃ alone the lowest."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "p.txt").write_text("3 4\n1 1 5\n1 2 -3\n2 2 4\n3 3 -1\n", encoding="utf-8")
+    return tmp_path / "p.txt"
+
+
+def called(monkeypatch, capsys, *arguments):
+    """What the command prints, on success and on failure."""
+    monkeypatch.setattr(sys, "argv", ["qpsbgd", *map(str, arguments)])
+    monkeypatch.setattr(printing, "console", Console(width=400))
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    out, err = capsys.readouterr()
+    return stop.value.code, out, err
+
+
+def test_solve_prints_and_writes_the_answer_in_the_problems_own_terms(problem, monkeypatch, capsys):
+    code, out, _ = called(monkeypatch, capsys, "solve", problem)
+    assert code == 0
+    assert re.search(r"read as +beasley, QUBO of the OR-Library: x'Qx is maximised\n", out)
+    assert re.search(r"n = 3 variables \(BINARY\), couplings 1, m = 1, value maximised\n", out)
+    assert re.search(r"best value +5\n", out)
+    assert re.search(r"energy +-5\n", out)
+    assert re.search(r"proven optimal +yes\n", out)
+    assert re.search(r"solver +exact", out)
+    assert re.search(r"time +[\d.e-]+ s, reading [\d.e-]+ s\n", out)
+    assert np.loadtxt("spins.txt").tolist() == [[1, 1], [2, 0], [3, 0]]
+    assert "# best value: 5\n" in (problem.parent / "spins.txt").read_text(encoding="utf-8")
+
+
+def test_solve_minimizes_and_maximizes_on_demand(problem, monkeypatch, capsys):
+    _, out, _ = called(monkeypatch, capsys, "solve", problem, "--minimize", "--out", "best.txt")
+    assert re.search(r"best value +-1\n", out)
+    assert re.search(r"read as .*maximised; here the opposite, as asked\n", out)
+    assert np.loadtxt("best.txt").tolist() == [[1, 0], [2, 0], [3, 1]]
+    _, out, _ = called(monkeypatch, capsys, "solve", problem, "--format", "biqmac", "--maximize")
+    assert re.search(r"best energy +5\n", out)
+    _, out, _ = called(monkeypatch, capsys, "solve", problem, "--maximize")
+    assert "the opposite" not in out
+
+
+def test_solve_tells_the_cut_of_a_graph(problem, monkeypatch, capsys):
+    (problem.parent / "t.rud").write_text("3 3\n1 2 1\n2 3 1\n1 3 1\n", encoding="utf-8")
+    code, out, _ = called(monkeypatch, capsys, "solve", "t.rud")
+    assert code == 0
+    assert re.search(r"read as +maxcut, graph of .*: the cut is maximised\n", out)
+    assert re.search(r"best cut +2\nenergy +-2\n", out)
+    assert sorted(np.loadtxt("spins.txt")[:, 1].tolist()) in ([0, 0, 1], [0, 1, 1])
+
+
+def test_solve_refuses_what_may_be_a_qubo_or_a_graph_and_the_lines_it_offers_work(problem, monkeypatch, capsys):
+    problem.write_text("3 3\n1 2 1\n2 3 1\n1 3 1\n", encoding="utf-8")
+    code, _, err = called(monkeypatch, capsys, "solve", "p.txt")
+    assert code == 1
+    lines = re.findall("`qpsbgd (.*?)`", err)
+    assert lines == ["solve p.txt --format beasley", "solve p.txt --format maxcut"]
+    outs = [called(monkeypatch, capsys, *line.split())[1] for line in lines]
+    assert re.search(r"best value +6\n", outs[0])
+    assert re.search(r"best cut +2\n", outs[1])
+
+
+@pytest.mark.parametrize("option", ["--instance", "--number"])
+def test_solve_takes_one_of_several_problems(problem, monkeypatch, capsys, option):
+    problem.write_text("2\n1 1\n1 1 7\n1 1\n1 1 8\n", encoding="utf-8")
+    _, out, _ = called(monkeypatch, capsys, "solve", "p.txt", option, "2")
+    assert re.search(r"best value +8\n", out)
+    code, _, err = called(monkeypatch, capsys, "solve", "p.txt")
+    assert code == 1
+    assert "holds 2 problems (1: n = 1, 1 entries; 2: n = 1, 1 entries); choose one: --instance K" in err
+
+
+def test_a_sparse_problem_goes_to_a_solver_that_takes_it_as_it_is(problem, monkeypatch, capsys):
+    problem.write_text("20000 2\n1 20000 1\n1 1 3\n", encoding="utf-8")
+    code, _, err = called(monkeypatch, capsys, "solve", "p.txt", "--solver", "descent")
+    assert code == 1
+    assert "up to 10000 variables, got 20000" in err
+    code, out, _ = called(monkeypatch, capsys, "solve", "p.txt")
+    assert code == 0
+    assert re.search(r"best value +5\nenergy +-5\nproven optimal +yes\nsolver +portfolio, rounds 0\n", out)
+    assert len(np.loadtxt("spins.txt")) == 20000
+
+
+def test_solve_gives_options_and_seed_to_the_solver(problem, monkeypatch, capsys):
+    given = []
+    monkeypatch.setattr(Descent, "__post_init__", lambda self: given.append(self))
+    options = ["--option", "tabu=7", "--option", "max_flips=none", "--seed", "3"]
+    code, out, _ = called(monkeypatch, capsys, "solve", problem, "--solver", "descent", *options)
+    assert code == 0
+    assert "descent, " in out
+    assert given[0] == Descent(tabu=7, max_flips=None, seed=3)
+
+
+def test_solve_takes_names_and_mappings_as_options(problem, monkeypatch, capsys):
+    options = ["--option", "sampler=tabu", "--option", "parameters={'timeout': 5}"]
+    _, out, _ = called(monkeypatch, capsys, "solve", problem, "--solver", "dimod", *options)
+    assert re.search(r"solver +dimod, sampler tabu\n", out)
+
+
+def test_solve_answers_a_family_recorded_from_training(monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    save_family("f.npz", random_family(6, 3, 8))
+    _, out, _ = called(monkeypatch, capsys, "solve", "f.npz")
+    assert re.search(r"n = 6 variables \(SPIN\), couplings 15, m = 3, energy minimised\n", out)
+    assert re.search(r"proven optimal +3 of 3\n", out)
+    assert set(np.loadtxt("spins.txt")[:, 1:].ravel()) == {-1.0, 1.0}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nix.txt"], r"No such file.*nix\.txt"),
+        (["p.csv"], r"p\.csv: a problem file must end in \.txt"),
+        (["p.txt", "--number", "2"], "holds a single problem"),
+        (["p.txt", "--format", "gset"], "unknown format 'gset'; choose one of beasley"),
+        (["p.txt", "--solver", "magic"], "unknown solver 'magic'"),
+        (["p.txt", "--option", "seed"], "--option must be key=value, got 'seed'"),
+        (["p.txt", "--option", "sweeps=3"], "'auto' has no option sweeps"),
+        (["p.txt", "--solver", "exact", "--seed", "1"], "'exact' has no option seed"),
+        (["p.txt", "--out", "no/folder/s.txt"], r"--out no/folder/s\.txt: No such file.*check that its folder exists"),
+        (["p.txt", "--out", "."], r"--out \.: Is a directory"),
+        (["p.txt", "--out", "p.txt"], "--out must not be the problem's own file"),
+        (["p.txt", "--solver", "dimod", "--option", "sampler=crystal-ball"], "unknown sampler"),
+        (["p.txt", "--solver", "annealing", "--option", "sweeps=abc"], "sweeps.*abc"),
+        (["p.txt", "--option", "time_limit=abc"], "time_limit must be None or a finite number .*, got 'abc'"),
+        (["p.txt", "--option", "time_limit=1e999"], "time_limit must be None or a finite number .*, got inf"),
+        (["p.txt", "--solver", "exact", "--option", "time_limit=-1"], "time_limit.*-1"),
+        (["p.txt", "--solver", "descent", "--option", "seed=1.5"], r"seed.*1\.5"),
+        (["p.txt", "--solver", "descent", "--option", "seed=-1"], "seed"),
+        (["p.txt", "--solver", "annealing", "--option", "sweeps={[]: 1}"], "sweeps"),
+        (["p.txt", "--solver", "annealing", "--option", "sweeps=" + "(" * 300], "sweeps"),
+        (["[/bold].txt"], r"No such file.*\[/bold\]\.txt"),
+        (["p.txt", "--solver", "[/x]"], r"unknown solver '\[/x\]'"),
+    ],
+)
+def test_what_solve_cannot_do_is_one_line(problem, monkeypatch, capsys, arguments, message):
+    code, out, err = called(monkeypatch, capsys, "solve", *arguments)
+    assert code == 1
+    assert re.search(message, err)
+    assert err.count("\n") == 1
+    assert out == ""
+    assert [path.name for path in problem.parent.iterdir()] == ["p.txt"]
+
+
+def test_out_is_tried_before_the_problem_is_solved(problem, monkeypatch, capsys):
+    monkeypatch.setattr(Descent, "solve", lambda *_: pytest.fail("it was solved"))
+    (problem.parent / "folder").mkdir()
+    for out in ("folder", "p.txt/s.txt", "nowhere/s.txt", "/proc/s.txt"):
+        code, _, err = called(monkeypatch, capsys, "solve", problem, "--solver", "descent", "--out", out)
+        assert code == 1
+        assert err.startswith("error: --out")
+        assert err.count("\n") == 1
+
+
+def test_an_error_deep_inside_a_library_names_the_options_given(problem, monkeypatch, capsys):
+    def failing(self, family):
+        raise OverflowError("too large\nfor numpy")
+
+    monkeypatch.setattr(Descent, "solve", failing)
+    arguments = ["solve", problem, "--solver", "descent", "--option", "tabu=7", "--seed", 3]
+    code, _, err = called(monkeypatch, capsys, *arguments)
+    assert code == 1
+    assert "--solver descent with tabu=7, seed=3: too large (QPSBGD_DEBUG=1 shows where)" in err
+    with pytest.raises(OverflowError):  # without options it is a fault of ours, and must be seen
+        called(monkeypatch, capsys, "solve", problem, "--solver", "descent")
+
+
+def test_brackets_in_names_and_labels_are_no_markup(problem, monkeypatch, capsys):
+    labels = {"[/bold]": 1.0, "[red]b": -2.0}
+    with dimod.BinaryQuadraticModel(labels, {}, 0.0, "BINARY").to_file() as file:
+        (problem.parent / "[bold]p.bqm").write_bytes(file.read())
+    code, out, _ = called(monkeypatch, capsys, "solve", "[bold]p.bqm", "--out", "[bold]s.txt")
+    assert code == 0
+    assert re.search(r"written to +\[bold\]s\.txt\n", out)
+    written = (problem.parent / "[bold]s.txt").read_text(encoding="utf-8").splitlines()
+    assert written[-2:] == ["[/bold] 0", "[red]b 1"]
+
+
+def test_a_label_that_is_no_character_is_written(problem, monkeypatch, capsys):
+    with dimod.BinaryQuadraticModel({"\ud800": 1.0}, {}, 0.0, "BINARY").to_file() as file:
+        (problem.parent / "p.bqm").write_bytes(file.read())
+    code, _, _ = called(monkeypatch, capsys, "solve", "p.bqm")
+    assert code == 0
+    assert (problem.parent / "spins.txt").read_text(encoding="utf-8").endswith('"\\ud800" 0\n')
+
+
+@pytest.mark.parametrize(
+    ("encoding", "more"),
+    [
+        ("latin-1", []),
+        pytest.param("ascii", ["solvers"], marks=pytest.mark.slow),
+        pytest.param(None, ["solvers"], marks=pytest.mark.slow),
+    ],
+)
+def test_every_locale_can_be_printed_to(problem, encoding, more):
+    """Commands in one process with the locale C, which has not all characters of their output."""
+    commands = [["--help"], ["solve", "p.txt", "--out", "ü–.txt"], ["solve", "—±→.txt"], ["nothing", "✓"], ["−"]]
+    script = f"""if True:
+        import os, sys
+        from qpsbgd import cli
+        for words in {[*commands, *([word] for word in more)]!r}:
+            sys.argv = ["qpsbgd", *(os.fsdecode(word.encode()) for word in words)]
+            try:
+                cli.main()
+            except SystemExit as stop:
+                print("code", stop.code)
+        """
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("LC_", "PYTHON", "LANG"))}
+    environment = {**kept, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    environment["PYTHONPATH"] = str(Path(qpsbgd.__file__).parents[1])
+    if encoding:
+        environment["PYTHONIOENCODING"] = encoding
+    (problem.parent / "script.py").write_text(script, encoding="utf-8")
+    done = subprocess.run([sys.executable, "script.py"], env=environment, capture_output=True, check=False)
+    out, err = done.stdout.decode(encoding or "ascii"), done.stderr.decode(encoding or "ascii")
+    assert "Traceback" not in err
+    assert done.returncode == 0
+    assert re.findall("code (.)", out) == ["0", "0", "1", "2", "2", *("0" for _ in more)]
+    assert not more or "sign(-s)" in out  # in Unicode it is a minus sign
+
+
+def test_an_install_line_keeps_its_brackets(problem, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "dwave.system", None)
+    monkeypatch.delitem(sys.modules, "qpsbgd.solvers.annealer.dwave", raising=False)
+    _, _, err = called(monkeypatch, capsys, "solve", problem, "--solver", "dwave")
+    assert "pip install 'qpsbgd[dwave]'" in err
+
+
+def test_an_interrupted_solve_writes_nothing(problem, monkeypatch, capsys):
+    def interrupted(self, family):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Descent, "solve", interrupted)
+    code, out, _ = called(monkeypatch, capsys, "solve", problem, "--solver", "descent")
+    assert code == 130
+    assert "nothing was written" in out
+    assert [path.name for path in problem.parent.iterdir()] == ["p.txt"]
