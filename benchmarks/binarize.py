@@ -6,7 +6,8 @@
 2. From the one-bit network: 100 and 1000 steps with labels by QP-SBGD and BinaryConnect, beside the same network
    trained from scratch. From the binarised start each method takes the best of a grid of rates, on training data and
    another seed; from scratch both take their default rates.
-3. MiniLM: distillation from the float model by `distill`, with one and two bits.
+3. MiniLM: distillation from the float model by `distill`, with one and two bits; of a few recipes the one with the
+   lowest training loss.
 4. `--times`: seconds of one call with nothing beside it.
 
     python benchmarks/binarize.py [SUBJECT …] [--processes N] [--seeds 3] [--again METHOD …] [--parts PART …] [--times]
@@ -37,8 +38,9 @@ from training import DEVICE
 
 from qpsbgd import QPSBGD, BinaryConnect, binarization, binarize
 from qpsbgd.atomic import writing
-from qpsbgd.binarization.distillation import distill, embedding_loss
+from qpsbgd.binarization.distillation import REAL_RATE, distill, embedding_loss
 from qpsbgd.nn import convert
+from qpsbgd.projections import make_projection
 from qpsbgd_paper.framework.result_files import environment, write_json
 
 RESULT = Path(__file__).parent / "results" / "binarize.json"
@@ -63,12 +65,28 @@ REAL = {"lr": 3e-4, "weight_decay": 0.0}
 REAL_FRESH = {"lr": 1e-3, "weight_decay": 0.0}
 """The same from scratch."""
 RECIPES = {
-    "distilled": {"steps": 4000, "layers": True},
-    "distilled, outputs alone": {"steps": 4000, "layers": False},
+    (2, "QP-SBGD"): (
+        {"lr": 0.001},
+        {"lr": 0.0005, "delta": 0.3},
+        {"lr": 0.001, "delta": 0.3},
+        {"lr": 0.001, "delta": 0.03},
+        {"lr": 0.001, "projection": "spins"},
+        {"lr": 0.003, "projection": "spins"},
+    ),
+    (1, "QP-SBGD"): (
+        {"lr": 0.001},
+        {"lr": 0.001, "delta": 0.3},
+        {"lr": 0.003, "delta": 0.3},
+        {"lr": 0.003, "delta": 0.03},
+        {"lr": 0.003, "projection": "spins"},
+        {"lr": 0.01, "projection": "spins"},
+    ),
+    (2, "BinaryConnect"): ({"lr": 0.005}, {"lr": 0.015}),
+    (1, "BinaryConnect"): ({"lr": 0.005}, {"lr": 0.015}),
 }
-"""Part 3: options of `distill`; `layers` matches the hidden states after every block."""
-DISTILLED = (("distilled", "search"), ("distilled", "feedback"), ("distilled, outputs alone", "search"))
-"""Recipes and starts of part 3; the first with every seed, the others with one."""
+"""Part 3, per number of bits and optimiser: rates in units of the initial range; the projection and its δ."""
+SHORT, LONG = 600, 2000
+"""Steps of distillation: for the choice of a recipe by its training loss, and with the chosen one."""
 FIGURES = ("accuracy", "loss", "cosine", "neighbours", "lost")
 
 
@@ -206,21 +224,22 @@ def tuned(job):
 
 
 def distilled(job):
-    """MiniLM after distillation."""
+    """MiniLM after distillation; `layers` matches the hidden states after every block."""
     subject, teacher = SUBJECTS[job["subject"]], reference(job["subject"])
     model, row = kept_start(job)
     before = subject.scores(model)
     for table in (model.words, model.places, model.kinds):
         table.weight.requires_grad_(False)
-    start = time.perf_counter()
-    options = dict(job["options"])
-    blocks = [f"layers.{k}" for k in range(len(model.layers))] if options.pop("layers", False) else ()
-    batches = subject.batches(options["steps"], job["seed"], options.pop("sentences", None))
-    if "BinaryConnect" in job["method"]:
-        real = {"lr": options.pop("real_lr"), "weight_decay": 0.0}
-        options["optimizer"] = BinaryConnect(model, options.pop("lr"), relative=True, steps=options["steps"], real=real)
+    recipe, start = dict(job["options"]), time.perf_counter()
+    steps, lr, blocks = recipe["steps"], recipe["lr"], [f"layers.{k}" for k in range(len(model.layers))]
+    options = {"steps": steps, "loss": embedding_loss, "layers": blocks if recipe["layers"] else ()}
+    if job["method"] == "BinaryConnect":
+        real = {"lr": REAL_RATE, "weight_decay": 0.0}
+        options["optimizer"] = BinaryConnect(model, lr, relative=True, steps=steps, real=real)
+    else:
+        options["projection"] = make_projection(recipe.get("projection", "ridge"), delta=recipe.get("delta", "auto"))
     with fast():
-        losses = distill(model, teacher, batches, loss=embedding_loss, layers=blocks, **options)
+        losses = distill(model, teacher, subject.batches(steps, job["seed"]), lr=lr, **options)
     row["training seconds"] = time.perf_counter() - start
     row["before"], row["last losses"] = before, sum(losses[-100:]) / len(losses[-100:])
     return model, row
@@ -235,6 +254,8 @@ def run(job):
             model, row = reference(job["subject"]), {}
         else:
             model, row = make(job)
+        if job["part"] != "binarize":
+            row.pop("lost by layer", None)
         scores = SUBJECTS[job["subject"]].scores(model)
         return job, {**scores, **row, "seconds": time.perf_counter() - start}
     except Exception:
@@ -280,19 +301,36 @@ def tuning_jobs(subject, seeds, rates):
     ]
 
 
-def distilling_jobs(subject, seeds):
-    """Part 3."""
-    shared = {"part": "distill", "subject": subject.name, "size": None}
+def recipe_jobs(subject):
+    """Part 3, the choice of recipes."""
+    shared = {"part": "distill", "subject": subject.name, "size": None, "seed": 0, "start": "search"}
     return [
-        {**shared, "method": method, "start": start, "bits": bits, "seed": seed, "options": RECIPES[method]}
-        for bits in (2, 1)
-        for method, start in (
-            ("distilled", "search"),
-            ("distilled", "feedback"),
-            ("distilled, outputs alone", "search"),
-        )
-        for seed in range(seeds if (method, start) == ("distilled", "search") else 1)
+        {**shared, "bits": bits, "method": method, "options": {"steps": SHORT, "layers": True, **options}}
+        for (bits, method), own in RECIPES.items()
+        for options in own
     ]
+
+
+def distilling_jobs(subject, seeds, recipes):
+    """Part 3: ours with every seed; BinaryConnect, without hidden states, from feedback and with mixed bits once."""
+    shared = {"part": "distill", "subject": subject.name, "size": None, "seed": 0, "start": "search"}
+    jobs = [
+        {**shared, "bits": bits, "method": method, "seed": seed, "options": {**own, "steps": LONG}}
+        for (bits, method), own in recipes.items()
+        for seed in range(seeds if method == "QP-SBGD" else 1)
+    ]
+    ours = {bits: {**recipes[bits, "QP-SBGD"], "steps": LONG} for bits in (1, 2)}
+    jobs += [{**shared, "bits": b, "method": "QP-SBGD", "options": {**ours[b], "layers": False}} for b in ours]
+    jobs += [{**shared, "bits": b, "method": "QP-SBGD", "start": "feedback", "options": ours[b]} for b in ours]
+    return [*jobs, {**shared, "bits": "mixed", "method": "QP-SBGD", "options": ours[2]}]
+
+
+def best_recipes(rows):
+    """Per number of bits and method, the options with the lowest training loss."""
+    found = {}
+    for row in rows:
+        found.setdefault((row["job"]["bits"], row["job"]["method"]), []).append(row)
+    return {key: min(own, key=lambda row: row["last losses"])["job"]["options"] for key, own in found.items()}
 
 
 class Rows:
@@ -331,7 +369,16 @@ class Rows:
         self.kept[self._key(job)] = {"job": job, **row, "environment": self.environment}
         used = {row["environment"] for row in self.kept.values()}
         environments = {key: value for key, value in self.content["environments"].items() if key in used}
-        write_json(self.path, {"environments": environments, "rows": list(self.kept.values())})
+        write_json(self.path, {"environments": environments, "rows": _rounded(list(self.kept.values()))})
+
+
+def _rounded(value):
+    """Numbers with six digits."""
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    if isinstance(value, list):
+        return [_rounded(one) for one in value]
+    return {key: _rounded(one) for key, one in value.items()} if isinstance(value, dict) else value
 
 
 def _begin():
@@ -396,12 +443,15 @@ def main():
     texts, images = [s for s in subjects if isinstance(s, Sentences)], [s for s in subjects if s.name in TUNED]
     jobs = []
     if "distill" in given.parts:
-        jobs += [job for subject in texts for job in distilling_jobs(subject, given.seeds)]
+        jobs += [job for subject in texts for job in recipe_jobs(subject)]
     if "tune" in given.parts:
         jobs += [job for subject in images for job in choosing_jobs(subject)]
     if "binarize" in given.parts:
         jobs += [job for subject in subjects for job in binarizing_jobs(subject, given.seeds)]
     rows.all(jobs)
+    if "distill" in given.parts and texts:
+        recipes = best_recipes(rows.all(recipe_jobs(texts[0])))
+        rows.all(distilling_jobs(texts[0], given.seeds, recipes))
     if "tune" in given.parts:
         rates = best_rates(rows.all([job for subject in images for job in choosing_jobs(subject)]))
         own = {s: {method: rates[s.name, method] for method in OPTIMIZERS} for s in images}

@@ -137,27 +137,29 @@ def sentence_bits():
 
 
 def distilled_sentences():
-    """MiniLM before and after distillation."""
+    """MiniLM before and after distillation, with the recipe of the lowest training loss."""
     found = {}
     for row in results("binarize")["rows"]:
         job = row["job"]
         if job["part"] == "distill":
-            found.setdefault((str(job["bits"]), job["start"], job["method"], job["options"]["steps"]), []).append(row)
+            options = dict(job["options"])
+            kind = (
+                f"{job['method']} ({options.get('projection', 'ridge')})"
+                if job["method"] == "QP-SBGD"
+                else job["method"]
+            )
+            key = (str(job["bits"]), kind, job["start"], options.pop("layers"), options.pop("steps"))
+            found.setdefault(key, {}).setdefault(str(options), []).append(row)
     head = ["bits per weight", "start", "method", "steps", "seconds", "before", "after"]
     body = []
-    for (bits, start, method, steps), rows in sorted(found.items()):
+    for (bits, kind, start, hidden, steps), recipes in sorted(found.items()):
+        rows = min(recipes.values(), key=lambda own: np.mean([row["last losses"] for row in own]))
         label = f"{np.mean([row['bits per weight'] for row in rows]):.2g}" + (" (mixed)" if bits == "mixed" else "")
         seconds = f"{np.median([row['training seconds'] for row in rows]):.0f}"
         before = both([row["before"] for row in rows])
-        body.append([label, NAMES[start], METHODS[method], str(steps), seconds, before, both(rows)])
+        method = kind if hidden else f"{kind}, outputs alone"
+        body.append([label, NAMES[start], method, str(steps), seconds, before, both(rows)])
     return markdown(head, body)
-
-
-METHODS = {
-    "distilled": "QP-SBGD",
-    "distilled, outputs alone": "QP-SBGD, outputs alone",
-    "distilled, BinaryConnect": "BinaryConnect",
-}
 
 
 def binarize_figure():
@@ -189,5 +191,6 @@ def binarize_figure():
         axes.set_ylabel(unit[subject.measure], fontsize=8.5)
         axes.tick_params(labelsize=8)
     handles = figure.axes[0].get_legend_handles_labels()
-    figure.legend(*handles, loc="outside lower center", ncols=len(LOOKS), frameon=False, fontsize=8.5)
+    options = {"ncols": len(LOOKS), "frameon": False, "fontsize": 8.5, "title_fontsize": 8.5}
+    figure.legend(*handles, loc="outside lower center", title="one bit; hollow: two bits", **options)
     return figure

@@ -1,4 +1,4 @@
-"""The tables of docs/deployment.md, from deploy.json."""
+"""The tables of docs/deployment.md, from deploy.json and runtime.json."""
 
 from tables import enumerated, markdown, results
 
@@ -28,18 +28,56 @@ def deployed_bytes():
 
 
 def deployed_times():
-    """Medians of one call, in columns of batch and load."""
-    rows = results("deploy")["times"]
-    head = ["µs per call", *(f"batch {row['batch']}{', busy' if row['busy'] else ''}" for row in rows)]
-    body = [[name, *(f"{row['microseconds'][name]:.0f}" for row in rows)] for name in rows[0]["microseconds"]]
-    first = rows[0]
-    ratios = enumerated(f"{ratio:.0f} times faster than {name}" for name, ratio in first["times_faster"].items())
-    loads = enumerated(f"{row['load_before']:.1f}" for row in rows if row["batch"] == 1)
-    cores = results("deploy")["settings"]["cores"]
+    """The least time of one call, in columns of batch and load."""
+    found = results("deploy")
+    rows, settings = found["times"], found["settings"]
+    columns = sorted({(row["busy"], row["batch"]) for row in rows})
+    head = ["network", "program", *(f"batch {batch}{', busy' if busy else ''}" for busy, batch in columns)]
+    least = {}
+    for row in rows:
+        for program, spent in row["microseconds"].items():
+            least.setdefault((row["network"], program), {})[row["busy"], row["batch"]] = spent["least"]
+    body = [[*key, *(f"{spent[column]:.0f}" for column in columns)] for key, spent in least.items()]
+    loads = enumerated(f"{row['load_before']:.1f}" for row in (rows[0], rows[-1]))
     return (
-        f'{markdown(head, body)}\n\nNetworks 784-512-512-10; "busy" is beside one more process that keeps a core busy. '
-        f"At batch 1 the fully binary network is {ratios}. The load of this machine with {cores} "
-        f"cores was {loads} before the measurements; programs take turns, so that it hits all of them. "
-        "All run on one thread, except the products of real numbers in a packed model, which numpy's BLAS may spread "
-        "over several: on a loaded machine its threads get in each other's way."
+        f"{markdown(head, body)}\n\nMicroseconds per call on one thread, the least of many while programs take turns; "
+        f"C with {settings['C flags']}, one image after the other; onnxruntime with the same network, its weights as "
+        'float32 or quantised to 8 bits. "busy" is beside one more process that keeps a core busy. The load of this '
+        f"machine with {settings['cores']} cores was {loads} at the beginning and at the end. {_verdict(least)}"
     )
+
+
+def runtime_figures():
+    """One sentence on what the runtime takes, and how soon it answers."""
+    found = results("runtime")
+    sizes, first = found["bytes"], found["first_answer"]
+    seconds = {
+        case: f"{times['wall_s']:.2f} s ({times['cpu_s']:.2f} s of processor time)" for case, times in first.items()
+    }
+    return (
+        f"The wheel has {sizes['wheel'] / 1e6:.1f} MB; unpacked, with safetensors, it takes "
+        f"{sizes['beside numpy'] / 1e6:.1f} MB beside numpy. From the start of Python to the first answer of a packed "
+        f"784-512-512-10 it takes {seconds['runtime']}, of which Python and numpy alone are {seconds['numpy alone']}; "
+        f"with torch it is {seconds['torch and qpsbgd']}. The load was {found['load']:.1f} on this machine "
+        "(`benchmarks/runtime.py`)."
+    )
+
+
+def _verdict(least):
+    """Where a program is slower than onnxruntime with float32 weights allows."""
+    slower = []
+    for (network, program), spent in least.items():
+        for (busy, batch), time in spent.items():
+            ratio = time / least[network, "onnxruntime, float32"][busy, batch]
+            if program in ("packed", "C") and not busy and ratio > (1 if batch == 1 else 2):
+                slower.append(f"{program}, {network}, at batch {batch} ({ratio:.1f} times its time)")
+    goal = "than onnxruntime in float32 at batch 1, or takes more than twice its time at batch 100"
+    return f"Slower {goal}: {enumerated(slower)}." if slower else f"No program is slower {goal}."
+
+
+def times_faster():
+    """How many times faster the packed fully binary network answers one image than float programs of its widths."""
+    rows = [row for row in results("deploy")["times"] if row["batch"] == 1]
+    times = {row["network"]: row["microseconds"] for row in reversed(rows)}  # the first of each
+    ours = times["784-512-512-10, binary"]["packed"]["least"]
+    return {name: times["784-512-512-10, ReLU"][name]["least"] / ours for name in ("torch", "onnxruntime, float32")}

@@ -83,14 +83,14 @@ TASKS = {
 
 def main():
     torch.set_num_threads(1)
+    target = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent / "results" / "real_rates.json"
     rows = []
     for task, train in TASKS.items():
         for rate in RATES:
             scores = [train(rate, seed) for seed in range(SEEDS)]
             rows.append({"task": task, "rate": rate, "scores": scores})
             print(task, rate, round(statistics.mean(scores), 4), flush=True)
-    target = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent / "results" / "real_rates.json"
-    write_json(target, {"made with": environment(), "seeds": SEEDS, "rows": rows})
+        write_json(target, {"made with": environment(), "seeds": SEEDS, "rows": rows})
 
 
 if __name__ == "__main__":

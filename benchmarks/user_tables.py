@@ -14,9 +14,10 @@ def estimators():
     found = {}
     for row in kept["estimators"]["rows"]:
         found.setdefault(row["data"], {})[row["model"]] = row
-    names = [
-        name for name in ("qpsbgd", "qpsbgd spins", "MLP", "linear") if all(name in rows for rows in found.values())
-    ]
+    names = ("qpsbgd", "qpsbgd spins", "MLP", "linear")
+    names = [name for name in names if all(name in rows for rows in found.values())]
+    if "qpsbgd" not in names:
+        return MISSING
     head = ["data", "rows × columns", *(LINEAR if name == "linear" else name for name in names), "fit", "fit, MLP"]
     body, ranks = [], {True: [], False: []}
     for data, rows in found.items():

@@ -273,13 +273,14 @@ def _check_range(indices: Array, n: int, *, name: str) -> None:
 
 
 def _checked(linear: Any, values: Any, offset: Any) -> tuple[Array, Array, float]:
-    linear, values, offset = _real(linear, "linear", 1), _real(values, "couplings", 1), _real(offset, "offset", 0)
+    linear, values, offset = real(linear, "linear", 1), real(values, "couplings", 1), real(offset, "offset", 0)
     if not len(linear):
         raise ValueError("a problem must have at least one variable, but this one has none")
     return linear, values, float(offset)
 
 
-def _real(value: Any, name: str, ndim: int) -> Array:
+def real(value: Any, name: str, ndim: int) -> Array:
+    """The value as float64 of so many dimensions; ValueError if it is not one of finite real numbers."""
     array = np.asarray(value)
     if array.dtype.kind not in "biufO":  # objects: fractions and the like
         raise ValueError(f"{name} must hold real numbers, got {array.dtype}")

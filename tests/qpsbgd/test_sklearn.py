@@ -20,7 +20,7 @@ from sklearn.preprocessing import MinMaxScaler
 
 from qpsbgd.nn import BinaryLinear
 from qpsbgd.sklearn import QPSBGDClassifier, QPSBGDRegressor
-from qpsbgd.sklearn.training import Samples
+from qpsbgd.sklearn.fitting import Samples
 
 IRIS = load_iris(return_X_y=True)
 FRIEDMAN = make_friedman1(300, 5, noise=0.1, random_state=0)

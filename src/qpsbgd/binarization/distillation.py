@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.optim import QPSBGD
+from qpsbgd.projections import Projection
 
 RATE, REAL_RATE = 0.001, 1e-3
 """Step of the latent weights in units of their initial range, and AdamW's rate of everything else; chosen by
@@ -32,13 +33,14 @@ def distill(
     loss: Loss | None = None,
     layers: Collection[str] = (),
     lr: float = RATE,
+    projection: str | Projection = "ridge",
     real_lr: float = REAL_RATE,
     optimizer: Optimizer | None = None,
     progress: Callable[[int, float], None] | None = None,
 ) -> list[float]:
     """Train a binarised model to answer as the float one does, without labels; the loss of every step.
 
-    Latent weights move by `QPSBGD` with the ridge, scales, biases and norms by AdamW, both along a cosine to zero.
+    Latent weights move by `QPSBGD`, scales, biases and norms by AdamW, both along a cosine to zero.
     Parameters without `requires_grad` stay. Dropout and batch norm work as in evaluation. The student is changed in
     place and left in the mode it came in.
 
@@ -52,9 +54,12 @@ def distill(
             variance. For embeddings take `embedding_loss`.
         layers: Names of modules in both models whose outputs should agree too, by the same share each: the blocks of a
             transformer. With one bit per weight, few networks come back without.
-        lr: Step size of the latent weights, in units of each layer's initial range.
+        lr: Step size of the latent weights, in units of each layer's initial range. With one bit three times the
+            default is often better; with two it is too much.
+        projection: Of `QPSBGD`: "ridge", "spins" or an object.
         real_lr: Learning rate of all other parameters.
-        optimizer: Another optimiser of the student, such as `BinaryConnect`; lr and real_lr are then not used.
+        optimizer: Another optimiser of the student, such as `BinaryConnect`; lr, projection and real_lr are
+            then not used.
         progress: Called with the number of steps made and the loss.
 
     Raises:

@@ -13,8 +13,8 @@ from qpsbgd.solvers.search import kernels
 from qpsbgd.solvers.search.descent import improved
 from qpsbgd.solvers.search.landscape import Landscape
 
-KICKED = 0.03
-"""Share of the spins that a kick flips."""
+KICKED, LEAST_KICKED = 0.03, 2.0
+"""Share of the spins that a kick flips, and their least mean number."""
 PATIENCE, SHORT_PATIENCE = 100, 50
 """Tabu moves without a new lowest energy after which the first search ends, and the search after a kick."""
 TENURE = 2
@@ -93,7 +93,8 @@ class PlaneSearch:
         return scales * (2 * along - scales * norms) if tied else along.clamp(min=0).square() / norms
 
     def _kicked(self, spins: Tensor, pulls: Tensor) -> tuple[Tensor, Tensor]:
-        marked = torch.rand(spins.shape, device=spins.device, generator=self._generator) < KICKED
+        marked = torch.rand(spins.shape, device=spins.device, generator=self._generator)
+        marked = marked < max(KICKED, min(LEAST_KICKED / spins.shape[1], 0.5))
         if not spins.is_cpu:
             kicked = torch.where(marked, -spins, spins)
             return kicked, kicked @ self._couplings
@@ -113,6 +114,6 @@ class PlaneSearch:
         threshold = Landscape.thresholds(self._reach, linear.abs().amax(1))
         spins, fields = spins.clone(), linear + pulls
         limit = 100 * (spins.shape[1] + patience) + 1000
-        arrays = (part.numpy() for part in (self._couplings, fields, spins, threshold))
-        kernels.search(*arrays, limit, patience, TENURE, 0, NEVER)
+        couplings = self._couplings.numpy()
+        kernels.search(couplings, fields.numpy(), spins.numpy(), threshold.numpy(), limit, patience, TENURE, 0, NEVER)
         return spins, fields.sub_(linear)

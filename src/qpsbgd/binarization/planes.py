@@ -21,6 +21,8 @@ from qpsbgd.binarization.kicks import PlaneSearch
 from qpsbgd.qubo import QuboFamily
 from qpsbgd.solvers import Solver
 
+SEARCHES = ("kicks", "feedback", "rounding")
+"""What `Fit.improve` does by itself; everything else is a solver of the families."""
 RIDGES = (0.03, 0.1)
 """What error feedback within range adds to the diagonal of Q; the better answer is kept, column by column."""
 REFITS = 3

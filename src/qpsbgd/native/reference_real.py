@@ -72,18 +72,19 @@ class RealStep:
 
     def row(self) -> list[int]:
         """The numbers in the order of the compiled kernel."""
-        shape = [self.height, self.length, self.channels, self.rows, self.columns, self.units]
-        window = [self.high, self.wide, self.groups, self.direct]
-        return [
-            *(self.kind, self.source, self.other, self.target, *shape, *window),
-            *(self.taps, self.weights, self.words, self.behind),
-        ]
+        return [getattr(self, name) for name in _FIELDS]
 
     @classmethod
     def of(cls, row: Array) -> RealStep:
         """The inverse of `row`."""
-        kind, source, other, target, *rest = row.tolist()
-        return cls(kind, source, target, *rest[:6], other, *rest[6:])
+        return cls(**dict(zip(_FIELDS, row.tolist(), strict=True)))
+
+
+_FIELDS = (
+    *("kind", "source", "other", "target", "height", "length", "channels", "rows", "columns", "units"),
+    *("high", "wide", "groups", "direct", "taps", "weights", "words", "behind"),
+)
+"""In the order of the compiled kernel."""
 
 
 def real_steps(
@@ -130,9 +131,9 @@ def _result(step: RealStep, images: Array, values: dict[int, Array], taps: Array
         return _behind(step, (patches * weights).sum((3, 4)), numbers)
     per_group, units = step.channels // step.groups, step.units // step.groups
     n, panels = count // step.groups, -(-units // PANEL)
-    weights = numbers[step.weights :][: step.groups * panels * n * PANEL].reshape(step.groups, panels, n, PANEL)
+    panel_weights = numbers[step.weights :][: step.groups * panels * n * PANEL].reshape(step.groups, panels, n, PANEL)
     grouped = patches.reshape(*patches.shape[:5], step.groups, per_group).transpose(0, 1, 2, 5, 3, 4, 6)
-    sums = np.einsum("bijgn,gpnu->bijgpu", grouped.reshape(*grouped.shape[:4], n), weights)
+    sums = np.einsum("bijgn,gpnu->bijgpu", grouped.reshape(*grouped.shape[:4], n), panel_weights)
     flat = sums.reshape(*sums.shape[:4], panels * PANEL)[..., :units]
     return _behind(step, flat.reshape(*flat.shape[:3], step.units), numbers)
 
@@ -150,10 +151,11 @@ def _patches(step: RealStep, images: Array, taps: Array) -> tuple[Array, Array]:
 
 
 def _behind(step: RealStep, sums: Array, numbers: Array) -> Array:
-    """Factor · sum + offset within the bounds."""
+    """Scaled sums within the bounds."""
     units = step.units // step.groups
     padded = -(-units // PANEL) * PANEL
     low, high = numbers[step.behind : step.behind + 2]
     pairs = numbers[step.behind + 2 :][: 2 * step.groups * padded].reshape(2, step.groups, padded)[..., :units]
     factors, offsets = pairs.reshape(2, step.units)
-    return np.clip(factors * sums + offsets, low, high)
+    clipped: Array = np.clip(factors * sums + offsets, low, high)
+    return clipped

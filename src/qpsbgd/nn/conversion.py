@@ -6,7 +6,7 @@ import copy
 import math
 import warnings
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 from torch.nn.parameter import is_lazy
 from torch.nn.utils.parametrize import ParametrizationList
 
+from qpsbgd.nn.attention import ProjectedAttention
 from qpsbgd.nn.convolutions import BinaryConv1d, BinaryConv2d
 from qpsbgd.nn.layers import BinaryLayer, BinaryLinear, Gain, sign
 
@@ -38,7 +39,8 @@ def convert(
 ) -> nn.Module:
     """A copy of a model with binary layers for its linear layers and convolutions; the model itself stays as it is.
 
-    These are nn.Linear, nn.Conv1d and nn.Conv2d, transformers' Conv1D and torch_geometric's Linear.
+    These are nn.Linear, nn.Conv1d and nn.Conv2d, transformers' Conv1D and torch_geometric's Linear. In the place of
+    nn.MultiheadAttention, which reads its weights instead of calling layers, comes a `ProjectedAttention` of four.
 
     Biases are kept. The weights become latent weights with the same signs and the root mean square of fresh ones;
     with several bits they are rounded to the nearest level. Where all weights are zero, fresh ones are drawn. The copy
@@ -61,16 +63,21 @@ def convert(
             not finite, or nothing would be converted.
     """
     model = copy.deepcopy(model)
+    if unknown := sorted(set(skip) - {name for name, _ in model.named_modules()}):
+        raise ValueError(f"skip names modules that the model does not have: {', '.join(unknown)}")
+
+    def is_skipped(name: str) -> bool:
+        return any(name == out or name.startswith(f"{out}.") for out in skip)
+
+    model = _opened(model, is_skipped)
     named = dict(model.named_modules())
     lazy = [name for name, module in named.items() if _is_lazy(module)]
     if lazy:
         raise ValueError(f"lazy layers have no shape yet: {', '.join(lazy)}; run a batch through the model first")
-    if unknown := sorted(set(skip) - set(named)):
-        raise ValueError(f"skip names modules that the model does not have: {', '.join(unknown)}")
     candidates = [name for name, module in named.items() if _is_converted(module)]
-    left = {name for name in named if any(name == out or name.startswith(f"{out}.") for out in skip)}
+    left = {name for name in named if is_skipped(name)}
     left |= {*(candidates[:1] if not first else ()), *(candidates[-1:] if not last else ())}
-    sharing = Counter(p for m in named.values() for p in m._parameters.values() if p is not None)
+    sharing = _sharing(model)
     refused: dict[str, list[str]] = {}
     for name, module in named.items():
         if name not in left and (reason := _refusal(module, sharing)):
@@ -85,11 +92,37 @@ def convert(
         )
     if stay:
         warnings.warn(f"these layers stay real-valued: {stay}; name them in skip if that is meant", stacklevel=2)
-    for parent in named.values():
+    return _replaced(model, binary)
+
+
+def _opened(model: nn.Module, is_skipped: Callable[[str], bool]) -> nn.Module:
+    """The model with attention whose projections are layers, where it can be expressed and nothing is lost."""
+    sharing = _sharing(model)
+    opened: dict[nn.Module, nn.Module] = {}
+    for name, module in model.named_modules():
+        if type(module) is nn.MultiheadAttention and ProjectedAttention.fits(module) and not is_skipped(name):
+            shared = any(sharing[p] > 1 for p in module.parameters())
+            if not shared and not _has_hooks(module) and not _has_hooks(module.out_proj):
+                opened[module] = ProjectedAttention.of(module)
+    return _replaced(model, opened)
+
+
+def _replaced(model: nn.Module, new: Mapping[nn.Module, nn.Module]) -> nn.Module:
+    """The model with other modules in the places of some."""
+    for parent in list(model.modules()):
         for name, child in list(parent._modules.items()):
-            if child is not None and child in binary:
-                setattr(parent, name, binary[child])
-    return binary.get(model, model)
+            if child is not None and child in new:
+                setattr(parent, name, new[child])
+    return new.get(model, model)
+
+
+def _sharing(model: nn.Module) -> Counter[nn.Parameter]:
+    """How many modules hold each parameter."""
+    return Counter(p for m in model.modules() for p in m._parameters.values() if p is not None)
+
+
+def _has_hooks(module: nn.Module) -> bool:
+    return any((module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks))
 
 
 def _is_lazy(module: nn.Module) -> bool:
@@ -118,7 +151,7 @@ def _refusal(module: nn.Module, sharing: Counter[nn.Parameter]) -> str:
         return "its weight is computed from other parameters"
     if sharing[weight] > 1:
         return "it shares its weight with another layer"
-    if any((module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)):
+    if _has_hooks(module):
         return "it has hooks, which would be lost"
     return ""
 

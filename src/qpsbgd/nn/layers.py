@@ -45,8 +45,8 @@ class BinaryLayer(nn.Module, ABC):
     With several groups, every group is a layer of its own, with its share of the columns of X and of the output units:
     the columns of X come in the order (group, bit, input).
 
-    With `scale="learned"` the factors c_b are parameters of their own for every output unit, and a layer may also have a
-    factor per input, which multiplies x before anything else: R_j = gain · Σ_b scale_jb · sign(Ω_jb)ᵀ (input_scale ∘ x).
+    With `scale="learned"` the factors c_b are parameters of their own for every output unit, and a layer may also have
+    a factor per input: R_j = gain · Σ_b scale_jb · sign(Ω_jb)ᵀ (input_scale ∘ x).
 
     Attributes:
         gain: Constant factor on the output. It folds into the threshold of the activation that follows.
@@ -226,6 +226,12 @@ class BinaryLayer(nn.Module, ABC):
     def _scaled(self, x: Tensor, factors: Tensor) -> Tensor:
         """The inputs times one factor each."""
 
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        name = f"{prefix}input_scale"
+        if self.input_scale is None and name in state_dict:  # a layer that `binarize` made, into a fresh one
+            self.input_scale = torch.empty_like(state_dict[name], device=self.weight.device)
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
     def __getstate__(self) -> dict[str, Any]:
         # A copied or pickled layer is not recorded; a copied optimiser attaches its own tapes (see optim/).
         return {**self.__dict__, "tape": None}
@@ -294,8 +300,16 @@ class BinaryLinear(BinaryLayer):
 
     def input_rows(self, x: Tensor, at: Tensor | None = None) -> Tensor:
         """All leading dimensions flattened: (…, n) → (B, bits · n)."""
+        return self._per_plane(self.plain_rows(x, at))
+
+    def plain_rows(self, x: Tensor, at: Tensor | None = None) -> Tensor:
+        """The same for one plane, without its factor: (…, n) → (B, n)."""
         rows = x.reshape(-1, self.in_features)
-        return self._per_plane(rows if at is None else rows[at])
+        return rows if at is None else rows[at]
+
+    def count_rows(self, x: Tensor) -> int:
+        """B for inputs x."""
+        return x.numel() // self.in_features
 
     def grad_rows(self, grad: Tensor, at: Tensor | None = None) -> Tensor:
         """All leading dimensions flattened: (…, m) → (B, m)."""

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from qpsbgd.projections import Projection
 from qpsbgd.sklearn.estimator import FLOATS, BinaryNetworkEstimator
-from qpsbgd.sklearn.training import Rows, Samples, dense
+from qpsbgd.sklearn.fitting import Rows, Samples, dense
 from qpsbgd.solvers import Solver
 
 _LEAST_SHARE = 1e-4

@@ -23,7 +23,7 @@ from tqdm import tqdm
 
 from qpsbgd.nn import BinaryLinear
 from qpsbgd.projections import Projection
-from qpsbgd.sklearn.training import Batch, Rows, Samples, ScaledColumns, Training, dense, is_sparse
+from qpsbgd.sklearn.fitting import Batch, Rows, Samples, ScaledColumns, Training, dense, is_sparse
 from qpsbgd.solvers import Solver
 
 if TYPE_CHECKING:

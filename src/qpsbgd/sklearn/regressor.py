@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from qpsbgd.sklearn.estimator import FLOATS, BinaryNetworkEstimator
-from qpsbgd.sklearn.training import Rows, Samples
+from qpsbgd.sklearn.fitting import Rows, Samples
 
 
 @final

@@ -37,6 +37,9 @@ INTRO = (
     "deviations over seeds."
 )
 
+DEMO = ("digits", "tour")
+"""What the demo runs, in the order of its page."""
+
 PAPER, QUICK = Path("results/paper"), Path("results/quick")
 """Where `qpsbgd run` keeps results, and where with --quick."""
 
@@ -58,7 +61,7 @@ def demo(
     from qpsbgd_paper.experiments.tour import Tour
 
     budgets = (epochs,) if epochs <= 2 else (2, epochs)
-    experiments = [Tour(epochs=epochs), Digits(budgets=budgets, seeds=seeds, choosing_seeds=1)]
+    experiments = [Digits(budgets=budgets, seeds=seeds, choosing_seeds=1), Tour(epochs=epochs)]
     with _stoppable(), _pool(workers) as pool:
         summaries = _run(experiments, out=out, pool=pool, fresh=fresh, command="qpsbgd demo")
     _write_report(summaries, out)
@@ -138,7 +141,7 @@ def report(
 
 def read_summaries(folder: Path) -> list[Summary]:
     """The results of all experiments in a folder: of the demo, of the paper in its order, any others."""
-    known = ["tour", "digits", *EXPERIMENTS]
+    known = [*DEMO, *EXPERIMENTS]
     paths = {path.stem: path for path in sorted(folder.glob("*.json"))}
     found = []
     for name in sorted(paths, key=lambda name: known.index(name) if name in known else len(known)):
@@ -236,13 +239,13 @@ def _write_report(summaries: Sequence[Summary], out: Path, *, kinds: Sequence[st
     from qpsbgd_paper.report.figures import figures
     from qpsbgd_paper.report.page import page
 
-    demo = any(summary["experiment"] == "digits" for summary in summaries)
+    demo = all(summary["experiment"] in DEMO for summary in summaries)
     title = "Binary networks trained with QP-SBGD" if demo else "QP-SBGD: the paper's experiments"
     for summary in summaries:
         for name, content in figures(summary, kinds).items():
             write_bytes(out / "figures" / name, content)
     target = out / "report.html"
-    write_bytes(target, page(summaries, title=title, intro=INTRO).encode())
+    write_bytes(target, page(summaries, title=title, intro="" if demo else INTRO).encode())
     say(f"\nReport: {target.resolve().as_uri()}")
 
 

@@ -25,7 +25,7 @@ EXPERIMENTS: Mapping[str, str] = MappingProxyType(
         "pubmed": "qpsbgd_paper.experiments.citation:PubMed",
         "cdp": "qpsbgd_paper.experiments.cdp:Cdp",
         "ablation": "qpsbgd_paper.experiments.ablation:Ablation",
-        "fixed-points": "qpsbgd_paper.experiments.fixed_points:FixedPointStudy",
+        "fixed-points": "qpsbgd_paper.experiments.theorem:FixedPointStudy",
         "rosenbrock": "qpsbgd_paper.experiments.rosenbrock:Rosenbrock",
         "embedding": "qpsbgd_paper.chip_studies.embedding:Embedding",
         "evolution": "qpsbgd_paper.chip_studies.evolution:Evolution",

@@ -25,7 +25,7 @@ MIDDLE = {STEP: f"lr {RATE:g}", BATCH: f"1/{PARTS}"}
 
 
 def _line(label: str, *, lr: float = RATE, parts: int = PARTS) -> Line:
-    (_, summed) = printed(lr, solver="auto")
+    (_, summed) = printed(lr, solver="exact")
     return Line(label, "qpsbgd", (summed,), "ours", {"parts": parts})
 
 
@@ -65,7 +65,9 @@ class Ablation(Comparison):
 
     def lines(self, case: Case) -> Mapping[str, Line]:
         """One line for every value, and the control."""
-        return {**VARIED[case.settings["varied"]], **control_lines()}
+        solver = "exact" if case.settings["features"] <= 16 else "descent"
+        varied = VARIED[case.settings["varied"]]
+        return {**{name: line.with_options(solver=solver) for name, line in varied.items()}, **control_lines()}
 
     def job(self, case: Case, line: Line, options: Options) -> Job:
         """As in the experiment cora."""

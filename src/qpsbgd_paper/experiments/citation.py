@@ -79,7 +79,7 @@ class Citation(Comparison):
 
     def job(self, case: Case, line: Line, options: Options) -> Job:
         """Graph, network, length of training and the optimiser."""
-        steps = self.steps if case.name == TRAINED else self.steps // 2
+        steps = self.steps if case.name == TRAINED else max(EVERY, self.steps // 2)
         shape = {"graph": self.graph, **case.settings, "steps": steps, "parts": 16, "gain": gain(options)}
         return {**shape, "decay": self.decay, "method": line.method, "options": options}
 

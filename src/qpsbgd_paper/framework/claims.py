@@ -84,7 +84,7 @@ class Claim:
     hardware: bool = False
 
 
-class Gap(NamedTuple):
+class Difference(NamedTuple):
     """Differences of pairs, positive where the first is better: mean, deviation, number, and the noise of the mean."""
 
     mean: float
@@ -110,7 +110,7 @@ def verdict(difference: float, *, noise: float) -> Verdict:
     return "yes" if difference > 0 else "no"
 
 
-def equivalent(gap: Gap, *, margin: float, one_sided: bool) -> tuple[Verdict, int | None]:
+def equivalent(gap: Difference, *, margin: float, one_sided: bool) -> tuple[Verdict, int | None]:
     """Whether two lines are level within the margin, or the first at least as good; and the seeds that would say so.
 
     Yes where the 90 % confidence interval of the difference lies inside of the margin, no where it lies outside.
@@ -164,12 +164,12 @@ def paired(text: str, ours: Sequence[float], theirs: Sequence[float], *, source:
     return stated(text, found, detail + (_needed(gap.seeds) if found == "cannot tell" else ""), source=source)
 
 
-def gap_of(ours: Sequence[float], theirs: Sequence[float], *, better: int = 1) -> Gap:
+def gap_of(ours: Sequence[float], theirs: Sequence[float], *, better: int = 1) -> Difference:
     """The differences of pairs, times `better` (−1 where less is better)."""
     differences = [better * (a - b) for a, b in zip(ours, theirs, strict=True)]
     rounding = _ROUNDING * float(np.max(np.abs([ours, theirs])))
     noise = max(half_interval(differences), rounding)
-    return Gap(float(np.mean(differences)), deviation(differences), len(differences), noise)
+    return Difference(float(np.mean(differences)), deviation(differences), len(differences), noise)
 
 
 def difference_of(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float]:
@@ -255,7 +255,7 @@ def _beside_control(
     return "cannot tell", f"{said}, which the better line does not beat{_needed(gap.seeds)}"
 
 
-def _seeds(gap: Gap, difference: float, *, quantiles: float) -> int | None:
+def _seeds(gap: Difference, difference: float, *, quantiles: float) -> int | None:
     if difference == 0:
         return None
     seeds = (quantiles * gap.deviation / difference) ** 2

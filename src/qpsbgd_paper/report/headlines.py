@@ -44,11 +44,11 @@ def headline(summary: Summary) -> Headline:
     """Who has the best main figure: each form of QP-SBGD against the best baseline, level where noise decides.
 
     Forms are the lines of the kinds "ours" and "paper"; those with other solvers are left out. Without baselines the
-    best line is named; without figures, how many claims hold. Several cases of one setting count as their mean.
+    best line is named; without figures, the summary's own "headline", or how many claims hold. Several cases of one setting count as their mean.
     """
     results = outcomes(summary)
     if not results:
-        return Headline(_claims_sentence(summary))
+        return Headline(str(summary.get("headline") or _claims_sentence(summary)))
     labels = line_labels(summary)
     if "baseline" not in _kinds(summary).values():
         return Headline(f"{_upper('; '.join(_best_text(result, labels) for result in results))}.")

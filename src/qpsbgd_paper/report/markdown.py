@@ -70,7 +70,7 @@ def section(summary: Summary, *, figures: str | None = None) -> str:
             for title, name, caption in _pictures(summary)
         ]
     if main := [table for table in tables(summary) if len(table.body) <= LONGEST][:1]:
-        parts += [f"{escaped(_sentence(main[0].title))}, {_seeds(summary)}:", table_text(main[0])]
+        parts += [f"{escaped(_sentence(main[0].title))}{_seeds(summary)}:", table_text(main[0])]
     if summary.get("chosen in view"):
         parts.append(f"{IN_VIEW}: {escaped(str(summary['chosen in view']))}")
     return "\n\n".join(part for part in parts if part)
@@ -94,8 +94,8 @@ def _rows(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
 
 
 def _seeds(summary: Summary) -> str:
-    seeds = summary.get("seeds")
-    return "one seed" if seeds == 1 else f"mean ± standard deviation of {seeds} seeds" if seeds else ""
+    seeds = summary.get("seeds") if summary.get("metrics") else None
+    return ", one seed" if seeds == 1 else f", mean ± standard deviation of {seeds} seeds" if seeds else ""
 
 
 def _sentence(text: str) -> str:

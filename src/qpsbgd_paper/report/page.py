@@ -76,9 +76,15 @@ def page(summaries: Sequence[Summary], *, title: str, intro: str = "") -> str:
 
 
 def _overview(summaries: Sequence[Summary], ids: Sequence[str]) -> str:
-    """One sentence and one picture of all verdicts, then who won in each experiment, with links to the sections."""
+    """One sentence and one picture of all verdicts, then who won in each experiment, with links to the sections.
+
+    Without claims of the paper, as in the demo, only who won.
+    """
     found = sentence(summaries)
-    first = f'<p class="lead">{_text(found)}</p><div class="static drawing">{picture(summaries)}</div>' if found else ""
+    if not found:
+        lead = " ".join(headline(summary).sentence for summary in summaries)
+        return f'<section id="overview" aria-label="Overview"><p class="lead">{_text(lead)}</p></section>\n'
+    first = f'<p class="lead">{_text(found)}</p><div class="static drawing">{picture(summaries)}</div>'
     items = "".join(
         f'<li><a href="#{key}">{_text(summary["title"])}</a>: {_text(headline(summary).sentence)}</li>'
         for summary, key in zip(summaries, ids, strict=True)

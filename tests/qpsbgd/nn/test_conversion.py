@@ -160,7 +160,7 @@ def hooked():
         (nn.ConvTranspose2d(1, 1, 3), r"other \(ConvTranspose2d has no binary form\)"),
         (nn.Conv3d(1, 1, 3), r"other \(Conv3d has no binary form\)"),
         (nn.LSTM(4, 4), r"other \(LSTM has no binary form\)"),
-        (nn.MultiheadAttention(4, 2), r"real-valued: other \(MultiheadAttention has no binary form\); "),
+        (nn.MultiheadAttention(4, 2, add_bias_kv=True), r"other \(MultiheadAttention has no binary form\); "),
         (nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)), r"other \(ParametrizedLinear has no binary form\)"),
         (nn.utils.spectral_norm(nn.Linear(4, 4)), r"other \(its weight is computed from other parameters\)"),
         (hooked(), r"other \(it has hooks, which would be lost\)"),
@@ -224,14 +224,41 @@ def test_weights_that_are_not_finite_are_refused():
         convert(model)
 
 
-def test_a_transformer_layer_computes_with_signs_after_conversion():
-    with pytest.warns(UserWarning, match=r"self_attn \(MultiheadAttention"):
-        encoder = convert(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dropout=0.0))
-    assert binary_names(encoder) == ["linear1", "linear2"]
+def test_attention_becomes_four_binary_layers_that_compute_with_signs():
+    attention = nn.MultiheadAttention(8, 2, batch_first=True)
+    nn.init.normal_(attention.in_proj_bias)
+    binary = convert(attention)
+    assert binary_names(binary) == ["query", "key", "value", "output"]
+    signs = copy.deepcopy(attention)
+    with torch.no_grad():
+        for weight in (signs.in_proj_weight, signs.out_proj.weight):
+            weight.copy_(sign(weight) / math.sqrt(8))
+    x = torch.randn(3, 5, 8)
+    torch.testing.assert_close(binary(x, x, x), signs(x, x, x))
+
+
+def test_a_transformer_is_converted_as_a_whole_and_computes_the_same_in_evaluation():
+    encoder = convert(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dropout=0.0))
+    attention = [f"self_attn.{name}" for name in ("query", "key", "value", "output")]
+    assert binary_names(encoder) == [*attention, "linear1", "linear2"]
     x = torch.randn(3, 5, 8)
     trained = encoder(x)
     with torch.no_grad():
         torch.testing.assert_close(encoder.eval()(x), trained)
+    model = nn.TransformerEncoderLayer(8, 2, 16)
+    assert binary_names(convert(model, skip=["self_attn"])) == ["linear1", "linear2"]
+    assert isinstance(model.self_attn, nn.MultiheadAttention)
+
+
+def test_attention_that_is_shared_or_has_hooks_stays_and_is_named():
+    hooked = nn.MultiheadAttention(4, 2)
+    hooked.register_forward_hook(lambda *_: None)
+    tied = nn.ModuleList([nn.MultiheadAttention(4, 2), nn.MultiheadAttention(4, 2)])
+    tied[0].in_proj_weight = tied[1].in_proj_weight
+    for module in (hooked, tied):
+        with pytest.warns(UserWarning, match="MultiheadAttention has no binary form"):
+            converted = convert(nn.ModuleDict({"linear": nn.Linear(4, 4), "other": module}))
+        assert binary_names(converted) == ["linear"]
 
 
 def test_a_converted_network_is_trained():

@@ -1,6 +1,6 @@
 import pytest
 
-from qpsbgd_paper.framework.claims import Claim, Gap, equivalent, half_interval, judged, paired, stated
+from qpsbgd_paper.framework.claims import Claim, Difference, equivalent, half_interval, judged, paired, stated
 from qpsbgd_paper.framework.claims import verdict as verdict_on
 
 HIGHER = {"accuracy": True, "loss": False}
@@ -151,7 +151,7 @@ def test_the_quantiles_are_students():
     for n, values in deviations.items():
         assert half_interval(values) == pytest.approx(stats.t.ppf(0.975, min(n - 1, 30)), rel=1e-3)
         reach = stats.t.ppf(0.95, min(n - 1, 30))  # of a mean 0 with standard error 1
-        gap = Gap(0.0, n**0.5, n, 0.0)
+        gap = Difference(0.0, n**0.5, n, 0.0)
         assert equivalent(gap, margin=1.001 * reach, one_sided=False)[0] == "yes"
         assert equivalent(gap, margin=0.999 * reach, one_sided=False)[0] == "cannot tell"
 

@@ -45,7 +45,7 @@ def test_a_section_has_one_picture_unless_others_show_data(study, toy):
     study["figures"][1]["shows_data"] = True
     assert "![A map](figures/study-map.svg)" in markdown([study], figures="figures")
     assert "| study | It fits | – | – | – | – | – | yes |" in text
-    assert "Rows, one seed:\n\n| n | tiles |" in text
+    assert "Rows:\n\n| n | tiles |" in text
 
 
 def test_a_long_table_is_left_to_the_report(study):

@@ -3,15 +3,15 @@ import torch
 
 from qpsbgd.qubo import binary_map
 from qpsbgd.solvers import make_solver
-from qpsbgd_paper.experiments import fixed_points
-from qpsbgd_paper.experiments.fixed_points import FixedPointStudy, explore
+from qpsbgd_paper.experiments import theorem
+from qpsbgd_paper.experiments.theorem import FixedPointStudy, explore
 
 
 def test_answers_are_those_of_the_binary_map():
-    spins = fixed_points._all_spins(4)
-    for function in fixed_points.FUNCTIONS:
-        jacobian, grads = fixed_points._problem(spins, 3, function, torch.Generator().manual_seed(1))
-        found = fixed_points._least_squares(spins, jacobian, grads, scaled=False)
+    spins = theorem._all_spins(4)
+    for function in theorem.FUNCTIONS:
+        jacobian, grads = theorem._problem(spins, 3, function, torch.Generator().manual_seed(1))
+        found = theorem._least_squares(spins, jacobian, grads, scaled=False)
         for number in (0, 5, 15):
             own = jacobian[number] if len(jacobian) > 1 else jacobian[0]
             family = binary_map(own, grads[number][:, None], scale="literal")
@@ -19,8 +19,8 @@ def test_answers_are_those_of_the_binary_map():
 
 
 def test_the_gradient_of_the_quadratic_problem_is_right():
-    spins = fixed_points._all_spins(3)
-    jacobian, grads = fixed_points._problem(spins, 2, "quadratic", torch.Generator().manual_seed(0))
+    spins = theorem._all_spins(3)
+    jacobian, grads = theorem._problem(spins, 2, "quadratic", torch.Generator().manual_seed(0))
     # y is even plus odd in x: yᵢ(x) − yᵢ(−x) = 2 Jᵢx for the linear part alone; its Jacobians average to it.
     opposite = len(spins) - 1
     linear = (jacobian[0] + jacobian[opposite]) / 2
@@ -29,7 +29,7 @@ def test_the_gradient_of_the_quadratic_problem_is_right():
 
 def table(answers):
     """A table of two spins from what Π answers at each, by hand."""
-    spins = fixed_points._all_spins(2)
+    spins = theorem._all_spins(2)
     numbers = {tuple(row): number for number, row in enumerate(spins.tolist())}
     return spins, torch.tensor([numbers[answers[tuple(row)]] for row in spins.tolist()])
 
@@ -38,7 +38,7 @@ def test_a_fixed_point_by_hand_is_found_reached_and_kept():
     # Π = −(1, 1) everywhere: all walks go to (1, 1), the only fixed point.
     spins, answer = table(dict.fromkeys(((1.0, 1.0), (-1.0, 1.0), (1.0, -1.0), (-1.0, -1.0)), (-1.0, -1.0)))
     first = torch.tensor([[-0.5, 0.5], [0.5, 0.5]], dtype=torch.float64)
-    found = fixed_points._explored(spins, answer, first)
+    found = theorem._explored(spins, answer, first)
     assert found["fixed"] == 1 and found["stays"]
     for name in ("constant 0.1", "decay 0.1", "constant 1"):
         assert (found[name]["reached"], found[name]["began there"], found[name]["cycles"]) == (1.0, 0.5, 0.0)
@@ -46,11 +46,11 @@ def test_a_fixed_point_by_hand_is_found_reached_and_kept():
 
 def test_a_cycle_by_hand_is_found_with_its_length():
     # Π = s everywhere: every step goes back across zero.
-    spins = fixed_points._all_spins(2)
+    spins = theorem._all_spins(2)
     answer = torch.arange(4)
     fixed = torch.zeros(4, dtype=torch.bool)
     first = torch.full((3, 2), 0.35, dtype=torch.float64)
-    found = fixed_points._walked(spins, answer, fixed, first, rate=0.1, decay="constant")
+    found = theorem._walked(spins, answer, fixed, first, rate=0.1, decay="constant")
     assert found == {"reached": 0.0, "began there": 0.0, "cycles": 1.0, "length": 2.0}
 
 
@@ -61,7 +61,7 @@ def test_proposition_1_holds_for_one_output_and_for_orthogonal_rows_only():
     assert several["as it is"] > 0.01
     # By hand: rows (1, 0) and (1, 1) with v = (1, 0): the gradient is (1, 0), the relaxed map (1, −1).
     rows, v = torch.tensor([[1.0, 0.0], [1.0, 1.0]]), torch.tensor([1.0, 0.0])
-    assert fixed_points._distance(rows, v) == pytest.approx(1.0)
+    assert theorem._distance(rows, v) == pytest.approx(1.0)
 
 
 def test_the_study_runs_from_end_to_end(tmp_path):
