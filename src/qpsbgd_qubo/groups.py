@@ -17,7 +17,7 @@ COLD = 0.1
 SWEEPS = 200
 """Of a chain: many short ones find the optimum of assignments and tours more often than one as long as all of them."""
 TENURES = (5, 10, 20, 40, 80)
-"""Moves for which a tabu search leaves a spin down, one drawn per search: which is best differs from problem to problem."""
+"""Moves for which a tabu search leaves a spin down, one drawn per search: which is best differs by problem."""
 MOVES_PER_SWEEP = 25
 """Tabu moves that take about as long as a sweep."""
 DENSE_UP_TO, SAMPLE, TRIED = 2048, 16, 4
@@ -38,7 +38,7 @@ class Groups:
 
     @classmethod
     def of(cls, rows: Any, linear: Array, stop: Array = NEVER) -> Groups | None:
-        """The groups of a problem in compressed rows; None if there are none, or `stop` is set before they are found."""
+        """The groups of a problem in compressed rows; None if there are none, or `stop` is set before."""
         begins, members, bases = kernels.find_groups(rows, linear, stop)
         if not bases:
             return None
