@@ -34,9 +34,12 @@ paper: install ## Run all experiments of the paper and write a report (about hal
 test: install ## Run the core tests (about five minutes on two cores)
 	$(BIN)/python -m pytest -n 2 --durations 15 -m "not slow"
 
+SANITIZED := tests/qpsbgd/native $(patsubst %,tests/qpsbgd/solvers/search/test_%.py,chains reduction reference) tests/qpsbgd/solvers/exact \
+	$(patsubst %,tests/qpsbgd_qubo/%,test_problem_files.py test_sparse.py test_portfolio.py formats) tests/test_readers.py tests/qpsbgd/deploy/test_packed_model.py
+
 # Sanitizers find what a test does not see. TSan cannot run beside torch's own threads, so only tests without torch.
 test-native: install ## Run the kernels' tests under AddressSanitizer and UndefinedBehaviorSanitizer, then ThreadSanitizer
-	$(BIN)/python tests/shared/sanitized.py address,undefined tests/qpsbgd/native tests/qpsbgd/solvers/search/test_chains.py
+	$(BIN)/python tests/shared/sanitized.py address,undefined $(SANITIZED)
 	$(BIN)/python tests/shared/sanitized.py thread tests/qpsbgd/native/test_kernels.py
 
 test-slow: install ## Run the rest: examples, whole experiments, the page in a browser
@@ -60,3 +63,4 @@ bench: install ## Measure the CPU figures in docs/ (QPSBGD_DATA: folder with mni
 release: check docs test-all ## Build what a release uploads into dist/; CONTRIBUTING.md has the steps around it
 	rm -rf dist
 	$(BIN)/python -m build --no-isolation
+	$(BIN)/python -m build --no-isolation --outdir dist runtime

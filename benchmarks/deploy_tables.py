@@ -1,4 +1,4 @@
-"""The tables of docs/deployment.md, from deploy.json."""
+"""The tables of docs/deployment.md, from deploy.json and runtime.json."""
 
 from tables import enumerated, markdown, results
 
@@ -44,6 +44,22 @@ def deployed_times():
         f"C with {settings['C flags']}, one image after the other; onnxruntime with the same network, its weights as "
         'float32 or quantised to 8 bits. "busy" is beside one more process that keeps a core busy. The load of this '
         f"machine with {settings['cores']} cores was {loads} at the beginning and at the end. {_verdict(least)}"
+    )
+
+
+def runtime_figures():
+    """One sentence on what the runtime takes, and how soon it answers."""
+    found = results("runtime")
+    sizes, first = found["bytes"], found["first_answer"]
+    seconds = {
+        case: f"{times['wall_s']:.2f} s ({times['cpu_s']:.2f} s of processor time)" for case, times in first.items()
+    }
+    return (
+        f"The wheel has {sizes['wheel'] / 1e6:.1f} MB; unpacked, with safetensors, it takes "
+        f"{sizes['beside numpy'] / 1e6:.1f} MB beside numpy. From the start of Python to the first answer of a packed "
+        f"784-512-512-10 it takes {seconds['runtime']}, of which Python and numpy alone are {seconds['numpy alone']}; "
+        f"with torch it is {seconds['torch and qpsbgd']}. The load was {found['load']:.1f} on this machine "
+        "(`benchmarks/runtime.py`)."
     )
 
 

@@ -14,13 +14,21 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))  # for the modules beside this one, however it is run
 
 import numpy as np
-from deploy_tables import deployed_bytes, deployed_classes, deployed_times, times_faster
-from problem_tables import dense_problems, gpu_chains, graph_problems, problem_sizes, time_figure
+from binarize_tables import (
+    binarize_figure,
+    binarized,
+    binarized_claims,
+    binarized_sizes,
+    distilled_sentences,
+    fine_tuned,
+    sentence_bits,
+)
+from deploy_tables import deployed_bytes, deployed_classes, deployed_times, runtime_figures
+from problem_tables import constraint_problems, dense_problems, gpu_chains, graph_problems, problem_sizes, time_figure
 from reliability_tables import killed, noticed
 from scaling_tables import billion, measured_growth, ranks, sampled
-from tables import ROOT, enumerated, markdown, measured, results
+from tables import ROOT, markdown, measured, results
 from training_tables import (
-    NAMES,
     alone,
     bits,
     default_rates,
@@ -34,21 +42,25 @@ from training_tables import (
     verdicts,
     winner,
 )
+from user_tables import estimators, real_rates, text_model
 
 from qpsbgd.atomic import sealed, unsealed
 from qpsbgd_paper.cli.run import INTRO
 from qpsbgd_paper.experiments import EXPERIMENTS
+from qpsbgd_paper.framework.claims import stated
 from qpsbgd_paper.report.drawings import figure_svg
 from qpsbgd_paper.report.figures import figures, series_svg
-from qpsbgd_paper.report.headlines import outcomes, settings
 from qpsbgd_paper.report.markdown import markdown as results_document
-from qpsbgd_paper.report.markdown import section
+from qpsbgd_paper.report.overview import picture
 from qpsbgd_paper.report.rendering import svg
-from qpsbgd_paper.report.scales import finite
-from qpsbgd_paper.report.styles import line_labels, styles_of
+from qpsbgd_paper.report.styles import styles_of
 from qpsbgd_paper.report.tables import mean_and_deviation
 
 FIGURES = ROOT / "docs" / "figures"
+LINK = re.compile(r"figures/([\w.-]+\.svg)")
+NEAR = 0.25
+"""How far an exponent may be from 2 for "quadratic"."""
+
 BASELINES = ("bc-sgd", "bc-sign", "bc-adam", "proxquant")
 SOLVERS = ("auto", "descent", "descent, 8 kicks", "annealing", "annealing, 4 reads", "bifurcation")
 """Ours, in solver_quality.json; the others there are peers."""
@@ -56,38 +68,59 @@ LEVEL = 1e-6
 """Differences of energies, in parts of what a search can win, up to which two are level."""
 
 
-def paper():
-    """One row per experiment and setting: our forms and the paper's, each against the best baseline."""
-    columns = {"spins": "qpsbgd", "ridge": "qpsbgd-ridge", "as printed": "qpsbgd-printed"}
-    head = ["experiment", "setting", "figure", *columns, "as printed, virtual QPU", "best baseline"]
+def cost_claims():
+    """What the paper says of its cost, beside the measured growth, in the form of an experiment's results."""
+    found = results("solver_quality")["growth"]
+    claims = []
+    for name, words in (("n", "layer width"), ("rows", "batch size")):
+        fit = found[name]
+        detail = (
+            f"time from rows to spins by tabu descent grows with exponent {fit['exponent']:.2f} from "
+            f"{fit['values'][0]} to {fit['values'][-1]}"
+        )
+        near = abs(fit["exponent"] - 2) <= NEAR
+        claims.append(stated(f"The cost is quadratic in the {words}", near, detail, number="in words"))
+    about = "The whole step of one layer: building its QUBOs and answering all columns; `benchmarks/solver_quality.py`."
+    return {"experiment": "cost", "title": "What a step costs", "about": about, "claims": claims}
+
+
+def released():
+    """Printed, released, ours: the main figures of the two experiments on Adult that the notebooks cover."""
+    head = [
+        "",
+        "printed",
+        "released",
+        "repaired",
+        "ours (spins, ridge)",
+        "BC (SGD), as released",
+        "frozen",
+        'always "no"',
+    ]
     body = []
-    for name in EXPERIMENTS:
-        found = results(f"paper/{name}")
-        if not found.get("cases") or name in ("ablation", "cdp", "rosenbrock"):
-            continue
-        metric, labels = found["metrics"][0], line_labels(found)
-        for setting, cases in settings(found).items():
-            here = {result.line: result for result in outcomes(found) if result.setting == setting}
-            values = {row["line"]: over(cases, row["line"], metric["key"]) for row in cases[0]["rows"]}
-            rival = next(iter(here.values())).rival
-            cells = [
-                f"{mean_and_deviation(values[line])} ({here[line].outcome})" if line in here else "–"
-                for line in columns.values()
-            ]
-            cells.append(mean_and_deviation(values.get("qpsbgd-virtual", ())))
-            best = f"{mean_and_deviation(values[rival])} ({labels[rival]})"
-            body.append([name, setting, metric["label"], *cells, best])
-    return markdown(head, body)
+    for name, case in (("adult-10", "gain 1"), ("adult-acc", "gain 1")):
+        own, theirs = results(f"paper/{name}"), results(f"paper/{name.replace('adult', 'released')}")
+        key = theirs["metrics"][0]["key"]
+        ours = [_figure(own, case, line, own["metrics"][0]["key"]) for line in ("qpsbgd", "qpsbgd-ridge")]
+        cells = [_figure(theirs, setting, "qpsbgd-printed", key) for setting in ("as released", "repaired")]
+        controls = [_figure(theirs, "as released", line, key) for line in ("bc-sgd", "frozen", "constant")]
+        label = f"{name}, {theirs['metrics'][0]['label']}"
+        printed = _figure(own, case, "qpsbgd-printed", own["metrics"][0]["key"])
+        body.append([label, printed, *cells, ", ".join(ours), *controls])
+    idle = results("paper/released-10")["cases"][0]["rows"][0]["extra"]["idle"]
+    return (
+        f"{markdown(head, body)}\n\nMean ± standard deviation over seeds; gain 1. In the ten-layer network as "
+        f"released, {np.mean(idle):.1%} of the first layer's columns have a gradient of exactly zero."
+    )
 
 
-def over(cases, line, key):
-    """The figure of every seed, mean over the cases."""
-    rows = [row for case in cases for row in case["rows"] if row["line"] == line]
-    return np.mean([finite(row["values"][key]) for row in rows], axis=0).tolist()
+def _figure(summary, case, line, key):
+    rows = {row["line"]: row for found in summary["cases"] if found["label"] == case for row in found["rows"]}
+    return mean_and_deviation(rows[line]["values"][key]) if line in rows else "–"
 
 
 def layer():
-    rows = [(f"128 × 128, {row['rows']}", row) for row in results("layer_projection")["results"]]
+    every = results("layer_projection")["results"]
+    rows = [(f"128 × 128, {row['rows']}", row) for row in every if row["scale"] != 2]  # at most ten rows in a table
     rows += [("784 × 512, MNIST", row) for row in results("solver_claims")["wide_layer"]]
     head = ["layer", "scale κ", "auto", "annealing loop", "times faster", "sampling alone", "times faster"]
     head += ["mean energy, auto", "mean energy, loop"]
@@ -113,40 +146,38 @@ def _alone(inside, ours, unit=1):
 
 
 def layer_inputs():
-    """Who has the lower mean energy on every kind of inputs and at every scale, and how long it takes."""
+    """Who has the lower mean energy on every kind of inputs, over all scales, and how long it takes."""
     if not (kept := measured(["layer_inputs"])):
         return "Not measured yet."
     found = {}
     for row in kept["layer_inputs"]["results"]:
-        found.setdefault((row["kind"], row["scale"]), []).append(row)
-    head = ["inputs", "scale κ", "auto lower", "level", "loop lower", "difference", "times faster", "sampling alone"]
+        found.setdefault(row["kind"], []).append(row)
+    scales = list(dict.fromkeys(row["scale"] for row in kept["layer_inputs"]["results"]))
+    head = ["inputs", "auto lower", "level", "loop lower", *(f"difference, κ = {scale:g}" for scale in scales)]
     body = []
-    for (kind, scale), rows in found.items():
-        differences = [row["difference"] for row in rows]
-        lower, higher = (sum(sign * gap > LEVEL for gap in differences) for sign in (-1, 1))
+    for kind, rows in found.items():
+        lower, higher = (sum(sign * row["difference"] > LEVEL for row in rows) for sign in (-1, 1))
+        means = [np.mean([row["difference"] for row in rows if row["scale"] == scale]) for scale in scales]
         ratios = [
             [row[key] / row["auto_seconds"] for row in rows] for key in ("loop_seconds", "loop_seconds_in_sampler")
         ]
         spans = [f"{min(values):.0f} to {max(values):.0f}" for values in ratios]
         counts = [f"{count}" for count in (lower, len(rows) - lower - higher, higher)]
-        body.append([kind, f"{scale:g}", *counts, f"{100 * np.mean(differences):+.3f} %", *spans])
-    return markdown(head, body)
+        body.append([kind, *counts, *(f"{100 * mean:+.3f} %" for mean in means), *spans])
+    return markdown([*head, "times faster", "sampling alone"], body)
 
 
 def exact():
-    head = ["spins", "rows", "scale κ", "exact, per column", "Gurobi, per column", "times faster"]
-    body = [
-        [
-            str(row["spins"]),
-            row["rows"],
-            f"{row['scale']:g}",
-            f"{row['exact_seconds_per_column'] * 1e3:.3f} ms",
-            f"{row['gurobi_seconds_per_column'] * 1e3:.1f} ms",
-            f"{row['times_faster']:.0f}",
-        ]
-        for row in results("solver_claims")["exact"]["against_gurobi"]
-    ]
-    return markdown(head, body)
+    rows = results("solver_claims")["exact"]["against_gurobi"]
+    scales = list(dict.fromkeys(row["scale"] for row in rows))
+    named = {}
+    for row in rows:
+        own = f"{row['exact_seconds_per_column'] * 1e3:.3f}"
+        theirs = f"{row['gurobi_seconds_per_column'] * 1e3:.1f}"
+        cell = f"{own} / {theirs} ({row['times_faster']:.0f}×)"
+        named.setdefault((row["spins"], row["rows"]), {})[row["scale"]] = cell
+    head = ["spins", "rows", *(f"κ = {scale:g}" for scale in scales)]
+    return markdown(head, [[str(n), kind, *map(cells.get, scales)] for (n, kind), cells in named.items()])
 
 
 def gpu():
@@ -248,15 +279,13 @@ def busy():
 
 
 def step_ratios():
-    """What steps of the ridge and of spins cost."""
+    """What steps of the ridge and of spins cost at most."""
     costs = []
-    for name, machine in (("step_cost_cuda", "an H200"), ("step_cost_cpu", "two CPU cores")):
-        for found in measured([name]).values():
-            rows = {row["network"]: row for row in found["results"] if not row["busy"]}
-            for ours in ("ridge", "spins"):
-                ratios = sorted(rows[network][f"{ours}, times bc-adam"] for network in ("784-512-512-10", "cnn"))
-                costs.append(f"{ratios[0]:.2f} to {ratios[1]:.2f} times as long with {NAMES[ours]} on {machine}")
-    return f"Beside BinaryConnect with Adam, a training step takes {enumerated(costs)}."
+    for name, machine in (("step_cost_cpu", "two CPU cores"), ("step_cost_cuda", "an H200")):
+        rows = [row for row in results(name)["results"] if not row["busy"]]
+        most = {ours: max(row.get(f"{ours}, times bc-adam", 0) for row in rows) for ours in ("ridge", "spins")}
+        costs.append(f"{most['ridge']:.1f} (ridge) and {most['spins']:.1f} times (spins) on {machine}")
+    return f"- A step costs more than BinaryConnect's with Adam: up to {costs[0]}, {costs[1]}."
 
 
 def far():
@@ -269,13 +298,29 @@ def far():
 
 
 def deployed():
-    found = results("deploy")
-    sizes, faster = found["networks"][0]["bytes"], times_faster()
+    sizes = results("deploy")["networks"][0]["bytes"]
     return (
-        f"784-512-512-10 with binary activations takes {sizes['packed'] / 1e3:.0f} KB instead of "
-        f"{sizes['float32 parameters'] / 1e6:.1f} MB, without torch, as C99 or as ONNX; one image at a time it is "
-        f"{faster['torch']:.1f} times faster than torch and {faster['onnxruntime, float32']:.1f} times faster "
-        "than onnxruntime with float32 weights, on one core."
+        f"784-512-512-10 takes {sizes['packed'] / 1e3:.0f} KB instead of {sizes['float32 parameters'] / 1e6:.1f} MB, "
+        "as a packed file without torch, as C99 or as ONNX."
+    )
+
+
+def without_training():
+    """Accuracy of the dense network at one bit, by error feedback and by QUBOs."""
+    rows = [row for row in results("binarize")["rows"] if row["job"]["part"] == "binarize"]
+
+    def accuracy(method):
+        found = [
+            row["accuracy"]
+            for row in rows
+            if (row["job"]["subject"], row["job"]["method"], row["job"]["size"]) == ("mlp", method, None)
+            and row["job"]["bits"] in (1, 32)
+        ]
+        return f"{100 * np.mean(found):.1f} %"
+
+    return (
+        f"A trained float network 784-512-512-10 keeps {accuracy('search')} of its {accuracy('float')} on MNIST at one "
+        f"bit per weight, without any training; GPTQ's error feedback {accuracy('feedback')}."
     )
 
 
@@ -286,6 +331,7 @@ def headline():
     packed, single = layer["packed"], layer["one_by_one"]
     reasons = {
         "It goes far.": far(),
+        "It binarises trained networks.": without_training(),
         "It deploys one bit per weight.": deployed(),
         "It solves a layer's QUBOs together.": (
             f"The exact solver proves 128 columns of 32 spins {min(ratios):.0f} to {max(ratios):.0f} times faster per "
@@ -293,29 +339,37 @@ def headline():
         ),
         "It fills an annealer.": (
             f"A layer of 16 inputs and 84 outputs takes {packed['submissions']} submission instead of "
-            f"{single['submissions']}, and {packed['times_less_chip_time']:.0f} times less QPU time, by the times of "
-            "D-Wave's mock chip."
+            f"{single['submissions']}, by the times of D-Wave's mock chip."
         ),
     }
     caption = (
         "Settings (a task and a length of training) in which QP-SBGD, at its defaults, is significantly ahead of, "
         "level with or behind the best baseline at tuned rates. The defaults were found with MNIST's test accuracy, "
-        "Adult's training loss and digits' validation accuracy in view; Fashion-MNIST was held out. " + step_ratios()
+        "Adult's training loss and digits' validation accuracy in view; Fashion-MNIST was held out."
     )
     return "\n".join([winner(), "", caption, "", *(f"- **{reason}** {text}" for reason, text in reasons.items())])
 
 
 DOCUMENTS = {
-    "README.md": (headline,),
+    "README.md": (headline, step_ratios),
     "docs/solving.md": (
         *(layer, layer_inputs, exact, growth, busy, gpu),
         *(dense_problems, graph_problems, problem_sizes, gpu_chains),
     ),
+    "docs/qubo.md": (constraint_problems,),
     "docs/annealers.md": (cost, virtual, virtual_sizes),
     "docs/training.md": (winner, verdicts, remarks, scores, alone, left_out, step_cost, bits, default_rates),
     "docs/scaling.md": (measured_growth, sampled, billion, ranks),
-    "docs/deployment.md": (deployed_classes, deployed_times, deployed_bytes),
+    "docs/deployment.md": (deployed_classes, runtime_figures, deployed_times, deployed_bytes),
     "docs/reliability.md": (killed, noticed),
+    "docs/estimators.md": (estimators,),
+    "docs/frameworks.md": (real_rates,),
+    "docs/networks.md": (text_model,),
+    "docs/released.md": (released,),
+    "docs/binarize.md": (
+        *(binarized, binarized_claims, binarized_sizes),
+        *(fine_tuned, sentence_bits, distilled_sentences),
+    ),
 }
 """What stands between `<!-- name -->` and `<!-- end -->` in these, by the functions that make it."""
 
@@ -342,33 +396,31 @@ def written(name, text):
 
 
 RESULTS = """\
-`qpsbgd demo` and `qpsbgd run all` made these results; `python benchmarks/documents.py` makes this page from
-[benchmarks/results](../benchmarks/results). "Won" and "lost" mean a significant difference by a paired t-test at 95 %,
-seed by seed; "level" means none. Among options, `pull` is how far ProxQuant's regulariser has drawn a weight to ±1 by
-the end of training, and `reduction` whether the paper's form was trained on the mean or the sum of a batch's losses.
+`qpsbgd run all` made these results, `python benchmarks/documents.py` this page, from
+[benchmarks/results](../benchmarks/results); `qpsbgd report` shows all figures, tables and options. A square is a claim
+in one setting; what the paper's authors released is compared in [Printed, released, ours](released.md).
+
+![Verdicts on the claims of the paper](figures/verdicts.svg)
 
 """
-GLANCE = """\
-## The paper's experiments at a glance
+BEYOND = ("quality", "gap-options")
+"""Experiments that are not the paper's stand after them, before the digits of the demo."""
 
-The main figure of each experiment, mean ± standard deviation over seeds, and how each form of QP-SBGD did against the
-best baseline, in pairs of the same seed. Every method has its own best options, chosen on training or validation data.
-"As printed" is the paper's equation taken literally, with a mean or summed loss; "spins" are its families with a scale
-and momentum, `Printed(scale=κ)`; "ridge" is `Ridge`. `Spins`, the ±1 vectors nearest to the ridge's answer, are
-compared in [training.md](training.md), and on digits above. The virtual QPU has chains and control errors.
 
-"""
+def summaries():
+    """The results of all experiments: the paper's in its order, what it costs, then those beyond it."""
+    names = [name for name in EXPERIMENTS if name not in BEYOND]
+    found = [results(f"paper/{name}") for name in names]
+    return [*found, cost_claims(), *(results(f"paper/{name}") for name in BEYOND), results("demo/digits")]
 
 
 def document():
     """docs/results.md."""
-    summaries = [results(f"paper/{name}") for name in EXPERIMENTS]
-    intro = f"{RESULTS}{section(results('demo/digits'), figures='figures')}\n\n{GLANCE}{paper()}\n\n{INTRO}"
-    return results_document(summaries, title="Results", intro=intro, figures="figures")
+    return results_document(summaries(), title="Results", intro=RESULTS + INTRO, figures="figures")
 
 
 def pictures():
-    """Everything in docs/figures, by name."""
+    """Everything in docs/figures that a document shows, by name."""
     found = {}
     for name in EXPERIMENTS:
         found |= figures(results(f"paper/{name}"), ["svg"])
@@ -379,8 +431,12 @@ def pictures():
     found["vectors.svg"] = svg(vectors_figure, name="vectors").encode()
     found["held_out.svg"] = svg(partial(training_figure, held_out=True), name="held_out").encode()
     found["time_to_target.svg"] = svg(time_figure, name="time_to_target").encode()
+    found["binarize.svg"] = svg(binarize_figure, name="binarize").encode()
     found["chip.svg"] = figure_svg(chip(), name="chip").encode()
-    return found
+    found["verdicts.svg"] = picture(summaries()).encode()
+    linked = {name for path in (ROOT / "docs").rglob("*.md") for name in LINK.findall(path.read_text(encoding="utf-8"))}
+    linked |= set(LINK.findall((ROOT / "README.md").read_text(encoding="utf-8")))
+    return {name: content for name, content in found.items() if name in linked}
 
 
 def chip():
@@ -430,10 +486,7 @@ def keep(folder):
         raise SystemExit(f"{folder} is not a folder of results named paper or demo")
     for path in folder.glob("*.json"):
         if path.stem in (*EXPERIMENTS, "digits"):
-            content = unsealed(path.read_bytes())
-            if "figures" in content:
-                content["figures"] = [figure for figure in content["figures"] if not figure.get("shows_data")]
-            (target / path.name).write_bytes(sealed(content))
+            (target / path.name).write_bytes(sealed(unsealed(path.read_bytes())))
 
 
 def main(folders):

@@ -1,6 +1,7 @@
 """Do the tests notice wrong code? Small changes, one at a time, each run against the tests that reach its line.
 
     python benchmarks/mutants.py qubo solvers/exact deploy solvers/annealer/budget.py
+    python benchmarks/mutants.py --join a.json b.json        one report for runs apart
 
 Folders and files are those of src/qpsbgd; their tests those of the same folder of tests/qpsbgd, or of the file's name.
 A first run of these tests records which of them reach which line. A change counts as noticed if one of them fails or
@@ -10,7 +11,9 @@ nobody noticed.
 
 import argparse
 import ast
+import contextlib
 import copy
+import importlib
 import json
 import os
 import random
@@ -206,6 +209,19 @@ def reached(folder, files, log):
     return json.loads(Path(log).with_suffix(".json").read_text())
 
 
+def join(reports, out):
+    """One report for several folders that were run apart."""
+    found = dict(reports[0])
+    for other in reports[1:]:
+        for name in ("candidates", "tried", "noticed", "minutes"):
+            found[name] += other[name]
+        for name in ("tests that fail unchanged", "survivors"):
+            found[name] = found[name] + other[name]
+        found["files"] |= other["files"]
+    out.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+    print(f"{found['noticed']} of {found['tried']} changes noticed")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("places", nargs="+", help="folders or files below src/qpsbgd")
@@ -215,20 +231,22 @@ def main():
     parser.add_argument("--seconds", type=float, default=60, help="of tests per change, shortest first")
     parser.add_argument("--minutes", type=float, default=600, help="stop then, and say how many were tried")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "mutants.json")
+    parser.add_argument("--join", action="store_true", help="the places are reports: write one for all of them")
     options = parser.parse_args()
+    if options.join:
+        join([json.loads(Path(place).read_text()) for place in options.places], options.out)
+        return
     os.chdir(ROOT)
     work = Path(tempfile.mkdtemp())
     shutil.copytree(ROOT / "src", work / "src", ignore=shutil.ignore_patterns("__pycache__"))
     sys.path.insert(0, str(work / "src"))
     os.environ["PYTHONPATH"] = str(work / "src")
-    import dimod  # noqa: F401
-    import dwave.system  # noqa: F401
-    import numba  # noqa: F401
-    import onnx  # noqa: F401
-    import onnxruntime  # noqa: F401
     import pytest
-    import scipy.sparse  # noqa: F401
     import torch  # noqa: F401
+
+    for name in ("dimod", "dwave.system", "onnx", "onnxruntime", "scipy.sparse"):  # loaded once, not by every change
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
 
     library = work / "src" / "qpsbgd"
     candidates, tests, failing = [], {}, []

@@ -6,6 +6,7 @@ fresh processes, numba's with a warm cache on disk.
 
     pip install numba==0.68.1
     python benchmarks/native.py              writes benchmarks/results/native.json
+    python benchmarks/native.py --processes  prints the first calls and the command line of this version alone
 """
 
 import argparse
@@ -14,6 +15,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from pathlib import Path
 
@@ -415,9 +417,15 @@ def cases(old):
 
 FIRST_CALLS = {
     "spins": """
-        from qpsbgd.testing import random_family
-        from qpsbgd.solvers import make_solver
-        work = lambda: make_solver("descent", tabu=100).solve(random_family(64, 10, 32))""",
+        import torch
+        from qpsbgd import QPSBGD
+        from qpsbgd.nn import BinaryLinear
+        layer = BinaryLinear(64, 10)
+        optimizer = QPSBGD(layer, projection="spins")
+        def prepare():
+            optimizer.zero_grad()
+            layer(torch.randn(32, 64)).square().mean().backward()
+        work = optimizer.step""",
     "auto": """
         from qpsbgd.testing import random_family
         from qpsbgd.solvers import make_solver
@@ -440,12 +448,15 @@ FIRST_CALLS = {
 }
 TIMED = """
 import time
+prepare = lambda: None
 {setup}
 times = []
 for _ in range(3):
+    prepare()
     begin = time.perf_counter(); work(); times.append(time.perf_counter() - begin)
 print(times[0], min(times[1:]))
 """
+COMMANDS = {"solve --help": ["solve", "--help"], "solve, 3 variables": ["solve", "p.coo"]}
 IMPORTED = "import time; begin = time.perf_counter(); import qpsbgd.optim; print(time.perf_counter() - begin)"
 
 
@@ -481,20 +492,51 @@ def child(side, source, *arguments):
     return done.stdout
 
 
+def first_calls(sources, rounds=ROUNDS):
+    """Seconds of the first and of the next call in fresh processes."""
+    found = {}
+    for name, setup in FIRST_CALLS.items():
+        code = TIMED.format(setup=textwrap.dedent(setup))
+        for side, source in sources.items():
+            child(side, source, "-c", code)  # fills the cache
+            calls = [[float(x) for x in child(side, source, "-c", code).split()] for _ in range(rounds)]
+            found.setdefault(name, {})[side] = {"first": min(c[0] for c in calls), "second": min(c[1] for c in calls)}
+    return found
+
+
+def commands(rounds=ROUNDS):
+    """Seconds of whole processes of the command line, and their processor time."""
+    found = {}
+    for name, words in COMMANDS.items():
+        times = []
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "p.coo").write_text("0 1 1\n1 2 -1\n")
+            for _ in range(rounds):
+                begin, before = time.perf_counter(), os.times()
+                code = "from qpsbgd.cli import main; main()"
+                subprocess.run([sys.executable, "-c", code, *words], cwd=folder, check=True, capture_output=True)
+                after = os.times()
+                used = after.children_user + after.children_system - before.children_user - before.children_system
+                times.append((time.perf_counter() - begin, used))
+        found[name] = {"seconds": min(t[0] for t in times), "processor": min(t[1] for t in times)}
+    return found
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--child", action="store_true")
     parser.add_argument("--seconds", type=float, default=0.2)
-    parser.add_argument("--only", default="")
+    parser.add_argument("--processes", action="store_true", help="print first calls and commands of this version alone")
     options = parser.parse_args()
     if options.child:
         print(json.dumps(measured(options.seconds)))
         return
-    import textwrap
-
+    if options.processes:
+        print(json.dumps({"first_calls": first_calls({"native": None}), "commands": commands()}, indent=1))
+        return
     from qpsbgd_paper.framework.result_files import environment
 
-    times, first = {"numba": {}, "native": {}}, {}
+    times = {"numba": {}, "native": {}}
     with tempfile.TemporaryDirectory() as folder:
         archive = subprocess.run(["git", "-C", ROOT, "archive", NUMBA, "src"], capture_output=True, check=True).stdout
         subprocess.run(["tar", "-x", "-C", folder], input=archive, check=True)
@@ -505,15 +547,7 @@ def main():
                     child(side, source, "--child", "--seconds", str(options.seconds))
                 ).items():
                     times[side][name] = min(value, times[side].get(name, float("inf")))
-        for name, setup in FIRST_CALLS.items():
-            code = TIMED.format(setup=textwrap.dedent(setup))
-            for side, source in sources.items():
-                child(side, source, "-c", code)  # fills the cache
-                calls = [[float(x) for x in child(side, source, "-c", code).split()] for _ in range(ROUNDS)]
-                first.setdefault(name, {})[side] = {
-                    "first": min(c[0] for c in calls),
-                    "second": min(c[1] for c in calls),
-                }
+        first = first_calls(sources)
         imports = {
             side: min(float(child(side, source, "-c", IMPORTED)) for _ in range(ROUNDS))
             for side, source in sources.items()
@@ -531,9 +565,8 @@ def main():
     for name, row in first.items():
         print(name, row)
     print("import", imports)
-    TARGET.write_text(
-        json.dumps({"setup": environment(), "kernels": kernels, "first_calls": first, "import": imports}, indent=1)
-    )
+    found = {"kernels": kernels, "first_calls": first, "import": imports, "commands": commands()}
+    TARGET.write_text(json.dumps({"setup": environment(), **found}, indent=1))
 
 
 if __name__ == "__main__":

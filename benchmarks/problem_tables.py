@@ -1,5 +1,6 @@
 """Tables of single problems: QUBOs, graphs, a million variables, and chains on a GPU."""
 
+import re
 import statistics
 
 import numpy as np
@@ -39,16 +40,49 @@ def dense_problems():
 
 
 def graph_problems():
+    """Mean gaps over the graphs of every kind, the largest of each kind, and the mean over all."""
     named = _found("graph")
     keys = list(dict.fromkeys(key for found in named.values() for key in found))
-    body = [
-        [name, *(_cell(*found[key], key[1]) if key in found else "–" for key in keys)] for name, found in named.items()
-    ]
-    means = []
-    for key in keys:
-        gaps = [found[key][0] for found in named.values() if key in found]
-        means.append(f"{np.mean(gaps):.2f}" + (f" (of {len(gaps)})" if len(gaps) < len(named) else ""))
-    return markdown(["graph", *(f"{solver}, {limit:g} s" for solver, limit in keys)], [*body, ["mean", *means]])
+    kinds = {}
+    for name in named:
+        kinds.setdefault(name.split()[0], []).append(name)
+    body = []
+    for kind, names in kinds.items():
+        body.append([f"{kind}, mean of {len(names)}", *(_mean([named[name] for name in names], key) for key in keys)])
+        largest = max(names, key=lambda name: max(int(word) for word in re.findall(r"\d{3,}", name)))
+        cells = (_cell(*named[largest][key], key[1]) if key in named[largest] else "–" for key in keys)
+        body.append([largest, *cells])
+    body.append([f"all {len(named)}, mean", *(_mean(named.values(), key) for key in keys)])
+    return markdown(["graph", *(f"{solver}, {limit:g} s" for solver, limit in keys)], body)
+
+
+def _mean(found, key):
+    gaps = [one[key][0] for one in found if key in one]
+    return (f"{np.mean(gaps):.2f}" if gaps else "–") + (f" (of {len(gaps)})" if 0 < len(gaps) < len(found) else "")
+
+
+def constraint_problems():
+    """Of every class, at two seconds: on how many instances a solver is as good as the best, its mean gap, and how many
+    answers keep all constraints."""
+    rows = results("constraints")["results"]
+    best = {}
+    for row in rows:
+        key = row["class"], row["instance"]
+        best[key] = min(best.get(key, np.inf), row["energy"], np.inf if row["optimum"] is None else row["optimum"])
+    rows = [row for row in rows if row["limit"] == 2]
+    solvers, body = list(dict.fromkeys(row["solver"] for row in rows)), []
+    for kind in sorted({row["class"] for row in rows}):
+        cells = []
+        for solver in solvers:
+            own = [row for row in rows if (row["class"], row["solver"]) == (kind, solver)]
+            known = np.array([best[row["class"], row["instance"]] for row in own])
+            above = np.array([row["energy"] for row in own]) - known
+            relative = (np.abs(known) > 1).all()
+            gap = f"{100 * np.mean(above / np.abs(known)):.2g} %" if relative else f"+{np.mean(above):.3g}"
+            equal = int((above <= 1e-9 * np.maximum(1, np.abs(known))).sum())
+            cells.append(f"{equal} of {len(own)}, {gap}, {sum(row['feasible'] for row in own)} valid")
+        body.append([kind, *cells])
+    return markdown(["class", *solvers], body)
 
 
 def problem_sizes():
@@ -82,6 +116,7 @@ def gpu_chains():
             f"{100 * (1 - statistics.mean(row['energies']) / best[row['instance']]):.3f} %",
         ]
         for row in rows
+        if row["chains"] == max(row["chains"] for row in rows)
     ]
     head = ["instance", "chains", "sweeps", "time", "lowest known energy found", "mean gap to it"]
     known = "; ".join(
@@ -104,8 +139,8 @@ def time_figure():
     known = [row for name in ("general_qubo", "time_to_target") for row in results(name)["results"]]
     known += [{**row, "energy": min(row["energies"])} for row in results("gpu_chains")["results"]]
     names = list(dict.fromkeys(row["instance"] for row in rows))
-    figure = Figure(figsize=(9.3, 2.9), layout="constrained")
-    for axes, name in zip(figure.subplots(1, len(names)), names, strict=True):
+    figure = Figure(figsize=(6.6, 4.8), layout="constrained")  # two by two: legible on a telephone
+    for axes, name in zip(figure.subplots(2, 2).flat, names, strict=True):
         best = min(row["energy"] for row in known if row["instance"] == name)
         for solver, look in LOOKS.items():
             own = {}
@@ -113,14 +148,15 @@ def time_figure():
                 if (row["instance"], row["solver"]) == (name, solver):
                     own.setdefault(row["limit"], []).append((row["seconds"], 100 * (1 - row["energy"] / best)))
             if own:
-                x, y = zip(*(np.mean(points, axis=0) for points in own.values()), strict=True)
+                x, y = zip(*sorted(np.mean(points, axis=0).tolist() for points in own.values()), strict=True)
                 axes.plot(x, np.maximum(y, 1e-3), label=solver, **{"linewidth": 1.3, "markersize": 5, **look})
         tidy(axes, log="xy")
         axes.set_title(name, fontsize=9, loc="left", color=ink())
-        axes.set_xlabel("seconds", fontsize=9)
+        if axes in figure.axes[2:]:
+            axes.set_xlabel("seconds", fontsize=9)
         axes.set_ylim(8e-4, None)
         axes.tick_params(labelsize=8)
     first = figure.axes[0]
-    first.set_ylabel("gap to the lowest known energy, %", fontsize=9)
+    figure.supylabel("gap to the lowest known energy, %", fontsize=9, color=ink())
     figure.legend(*first.get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False, fontsize=9)
     return figure

@@ -24,7 +24,7 @@ from qpsbgd.deploy import pack
 from qpsbgd.nn import BinaryLinear, SignActivation
 from qpsbgd_paper.framework.result_files import environment, write_json
 
-ROOT, TARGET, RUNS = Path(__file__).parents[1], Path(__file__).parent / "results" / "runtime.json", 15
+ROOT, TARGET, RUNS = Path(__file__).parents[1], Path(__file__).parent / "results" / "runtime.json", 7
 FIRST = "import numpy; from qpsbgd_runtime import load_packed; load_packed('net')(numpy.ones((1, 784)))"
 TORCH = "import torch; from qpsbgd.deploy import load_packed; load_packed('net')(torch.ones(1, 784).numpy())"
 

@@ -43,7 +43,7 @@ LABELS = {
     "bc-adam, default": "BC (Adam, default)",
 }
 NAMES = {"ridge": "ridge", "spins": "spins", "spins-2": "two vectors"}
-WORDS = {"yes": "ahead", "no": "behind", "within noise": "level"}
+WORDS = {"yes": "ahead", "no": "behind", "cannot tell": "level"}
 
 
 def tasks():

@@ -1,4 +1,5 @@
 import ast
+import gzip
 import importlib
 import importlib.util
 import inspect
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import qpsbgd
+from qpsbgd import cli
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -53,7 +55,7 @@ def test_what_every_example_prints_is_kept_for_the_page_of_examples(path):
 
 
 def test_there_are_examples():
-    assert [path.name[:2] for path in EXAMPLES] == ["01", "02", "03", "04", "05", "06", "07", "08"]
+    assert [path.name[:2] for path in EXAMPLES] == [f"{number:02}" for number in range(1, 11)]
 
 
 @pytest.mark.parametrize(("name", "number", "block"), SNIPPETS, ids=[f"{name}-{count}" for name, count, _ in SNIPPETS])
@@ -62,6 +64,24 @@ def test_the_code_in_the_documents_runs(name, number, block, tmp_path, monkeypat
     script = tmp_path / "block.py"
     script.write_text(block, encoding="utf-8")
     runpy.run_path(str(script))
+
+
+def test_the_commands_of_the_page_on_qubos_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    qubo = "p qubo 0 2 2 1\n0 0 1\n1 1 -1\n0 1 2\n"
+    Path("problem.coo").write_text("0 0 1\n0 1 -2\n", encoding="utf-8")
+    Path("G22").write_text("3 3\n1 2 1\n2 3 1\n1 3 1\n", encoding="utf-8")
+    Path("bqp1000.txt").write_text("3\n" + "2 2\n1 1 7\n1 2 -9\n" * 3, encoding="utf-8")
+    Path("p.qubo.gz").write_bytes(gzip.compress(qubo.encode()))
+    text = (ROOT / "docs" / "qubo.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^    (qpsbgd .*?)(?: +#.*)?$", text, re.MULTILINE)
+    assert len(lines) == 4
+    for line in lines:
+        monkeypatch.setattr(sys, "argv", line.split())
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        assert stop.value.code == 0, line
+        assert "written to" in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ import numpy as np
 
 from qpsbgd.native import NEVER, Array, kernels
 from qpsbgd.solvers.search.chains import SparseModel, range_factor
+from qpsbgd_qubo.groups import OneHot
 from qpsbgd_qubo.sparse import dot
 
 Answer = tuple[Array, float]
@@ -32,6 +33,8 @@ class Arena(ABC):
         moves_per_sweep: Tabu moves that take about as long as a sweep of `annealed`.
         fixed_sweeps: Sweeps that take about as long as all else in `annealed`.
         begins_long: Whether a long first anneal pays where time is limited.
+        groups: Spins of which one is to be +1; None if there are no such groups.
+        group_sweeps: Sweeps within groups that take about as long as a sweep of `annealed`.
     """
 
     linear: Array
@@ -39,6 +42,8 @@ class Arena(ABC):
     moves_per_sweep: float
     fixed_sweeps: float = 0.0
     begins_long: ClassVar[bool] = False
+    groups: OneHot | None = None
+    group_sweeps: float = 1.0
 
     @property
     def num_spins(self) -> int:
@@ -74,13 +79,37 @@ class Arena(ABC):
     def merged(self, spins: Array, other: Array) -> Answer:
         """The best answer that can be put together from independent parts of two."""
 
+    def regrouped(
+        self, spins: Array | None, *, across: Array | None, hot: float, sweeps: int, seed: int, stop: Array
+    ) -> Answer:
+        """Anneal within groups, or make tabu moves; never above the energy of `spins`.
+
+        Args:
+            spins: The start; None for random places.
+            across: Another answer, to anneal only groups in which it differs; None for all.
+            hot: The first temperature; 0 for tabu moves.
+            sweeps: As of `annealed`.
+            seed: Of the random numbers.
+            stop: A flag from `deadline`.
+        """
+        assert self.groups is not None
+        sites = None if spins is None or across is None else self.groups.differing(spins, across)
+        sites = sites if sites is not None and len(sites) else None
+        sweeps = round(self.group_sweeps * sweeps)
+        if spins is not None and not hot:
+            found = self.groups.searched(spins, sweeps=sweeps, seed=seed, stop=stop)
+        else:
+            found = self.groups.annealed(spins, hot=hot, sweeps=sweeps, seed=seed, stop=stop, sites=sites)
+        answer = self.searched(found, moves=0, tenure=0, seed=0, stop=stop)
+        return answer if spins is None else self.merged(spins, answer[0])
+
 
 class SparseArena(Arena):
     """A problem in compressed rows: a flip costs as much as a spin has neighbours."""
 
     begins_long = True
 
-    def __init__(self, model: SparseModel) -> None:
+    def __init__(self, model: SparseModel, stop: Array = NEVER) -> None:
         self.model, self.linear, self.typical = model, model.linear, model.typical
         n = len(model.linear)
         degree = model.num_entries / n
@@ -89,6 +118,8 @@ class SparseArena(Arena):
         self.moves_per_sweep = n * (20 + 3 * degree) / (50 + (degree + 2) * self.block + n / self.block)
         self.one_by_one = n + model.num_entries > TOO_MANY
         self.fixed_sweeps = 0.0 if self.one_by_one else 30.0  # measured, too: most of it puts the chains together
+        self.groups = OneHot.of(model.rows, model.linear, stop)
+        self.group_sweeps = 1 + degree / 25  # 50 ns and more per spin
 
     def annealed(  # noqa: D102
         self, spins: Array | None, *, temperatures: Array, seed: int, stop: Array, sites: Array | None = None
@@ -129,6 +160,7 @@ class DenseArena(Arena):
         self.threshold = np.array([8 * np.finfo(np.float32).eps * largest], np.float32)
         self.sites = np.arange(n, dtype=np.int32)
         self.moves_per_sweep = 0.1 * n
+        self.groups = OneHot.of_dense(couplings, linear)
 
     def annealed(  # noqa: D102
         self, spins: Array | None, *, temperatures: Array, seed: int, stop: Array, sites: Array | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
@@ -35,22 +36,29 @@ class Assignment:
     proven_optimal: Array
     stats: dict[str, Any]
 
+    @functools.cached_property
+    def energies(self) -> Array:
+        """The problem's own value of every column, shape (m,)."""
+        return self.problem.energies(self.spins)
+
     @property
     def value(self) -> float:
-        """The problem's own value: the lowest energy found, or the highest value or cut where these are wanted."""
-        values = self.problem.energies(self.spins)
-        return float(values.max() if self.problem.maximize else values.min())
+        """The best of them: the lowest energy found, or the highest value or cut where these are wanted."""
+        return float(self.energies[self._best])
 
     @property
     def values(self) -> dict[Hashable, int]:
         """Label → value of every variable, 0 and 1 or −1 and +1; of several columns, those of the best."""
-        own = self.problem.energies(self.spins)
-        best = int(own.argmax() if self.problem.maximize else own.argmin())
-        return dict(zip(self.problem.labels, self.problem.values(self.spins)[:, best].tolist(), strict=True))
+        own = self.problem.values(self.spins)[:, self._best]
+        return dict(zip(self.problem.labels, own.tolist(), strict=True))
+
+    @property
+    def _best(self) -> int:
+        return int((self.problem.sense * self.energies).argmin())
 
     def summary(self) -> dict[str, str]:
         """This answer in the problem's own terms: name → text."""
-        problem, energies = self.problem, self.problem.energies(self.spins)
+        problem, energies = self.problem, self.energies
         digits = 12 if problem.model.linear.dtype == np.float64 else 7
         m, proven = len(energies), int(self.proven_optimal.sum())
         mean = f", mean {_text(energies.mean(), digits)}" if m > 1 else ""

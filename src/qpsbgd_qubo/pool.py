@@ -20,12 +20,16 @@ class Move:
 
     Attributes:
         name: "fresh" anneals from random spins, "reheat" from an answer; "between" anneals the spins in which an answer
-            differs from another; "tabu" makes tabu moves from an answer, a few of its spins flipped.
-        hot: The first temperature, in units of the typical field.
+            differs from another; "tabu" makes tabu moves from an answer, a few of its spins flipped; "assign" and
+            "shift" anneal within the groups of a problem that has some, from random places or from an answer, or make
+            tabu moves where they are not hot; "cross" anneals those in which an answer differs from another.
+        hot: The first temperature, in units of the typical field, or of what a move within groups changes.
+        share: How often the move is tried whatever it gained, beside others.
     """
 
     name: str
     hot: float = 0.0
+    share: float = 1.0
 
 
 FRESH = Move("fresh", 1.0)
@@ -38,6 +42,14 @@ MOVES = (
     Move("between", 0.5),
     Move("tabu"),
 )
+GROUP_MOVES = (
+    Move("assign", 0.3, 6.0),
+    Move("shift", 0.3, 3.0),
+    Move("shift", 0.15, 3.0),
+    Move("shift", 0.0, 9.0),
+    Move("cross", 0.3, 3.0),
+)
+"""Where a problem has groups: most of the time, since single flips hardly lead from one valid answer to another."""
 POOL = 6
 """Most answers that are kept."""
 PATIENCE = 5
@@ -74,9 +86,13 @@ class PoolSearch:
 
     def __post_init__(self) -> None:
         self.generator = np.random.default_rng(self.seed)
-        self.gains = np.full(len(MOVES), np.nan)
-        self.made = np.zeros(len(MOVES), int)
-        self.won = np.zeros(len(MOVES), int)
+        self.moves = MOVES if self.arena.groups is None else (*GROUP_MOVES, *MOVES)
+        self.shares = np.array([move.share for move in self.moves])
+        # Moves of unknown gain are tried first; beside moves within groups, others can wait.
+        late = self.arena.groups is not None
+        self.gains = np.array([0.0 if late and move not in GROUP_MOVES else np.nan for move in self.moves])
+        self.made = np.zeros(len(self.moves), int)
+        self.won = np.zeros(len(self.moves), int)
 
     @property
     def best(self) -> Answer:
@@ -112,14 +128,18 @@ class PoolSearch:
         if self.rounds < 2:
             return 0, -1, -1, seed
         known = np.nan_to_num(self.gains, nan=1.5 * np.nan_to_num(self.gains).max() + 1e-30)
-        shares = 0.7 * known / max(known.sum(), 1e-300) + 0.3 / len(known)
-        kind = int(self.generator.choice(len(MOVES), p=shares / shares.sum()))
+        shares = 0.7 * known / max(known.sum(), 1e-300) + 0.3 * self.shares / self.shares.sum()
+        kind = int(self.generator.choice(len(known), p=shares / shares.sum()))
         base = 0 if self.generator.random() < 0.6 else int(self.generator.integers(len(self.pool)))
         other = int(self.generator.integers(len(self.pool)))
-        return kind, -1 if MOVES[kind] is FRESH else base, other, seed
+        return kind, -1 if self.moves[kind].name in ("fresh", "assign") else base, other, seed
 
     def _made(self, kind: int, base: int, other: int, seed: int, *, sweeps: int) -> Answer:
-        move, arena = MOVES[kind], self.arena
+        move, arena = self.moves[kind], self.arena
+        if arena.groups is not None and move in GROUP_MOVES:
+            start = None if base < 0 else self.pool[base][0]
+            across = self.pool[other][0] if move.name == "cross" else None
+            return arena.regrouped(start, across=across, hot=move.hot, sweeps=sweeps, seed=seed, stop=self.stop)
         temperatures = cooling(arena.typical, hot=move.hot, sweeps=sweeps)
         if move is FRESH:
             return arena.annealed(None, temperatures=temperatures, seed=seed, stop=self.stop)

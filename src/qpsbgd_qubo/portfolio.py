@@ -25,6 +25,7 @@ from qpsbgd_qubo.dense import DenseIsing
 from qpsbgd_qubo.model_solver import ModelSolver
 from qpsbgd_qubo.pool import PoolSearch
 from qpsbgd_qubo.sparse import SparseIsing, dot
+from qpsbgd_qubo.sums import Sums
 
 TRY_OUT_UP_TO = 16
 """Most spins of which all values are tried, which takes under a millisecond."""
@@ -40,6 +41,8 @@ ROUNDS = 20
 class Portfolio(ModelSolver):
     """Annealing, reheating, tabu moves and crossings of the best answers, on all threads; more of what works.
 
+    Where couplings show groups of which exactly one spin shall be +1, most moves keep to these; sums of numbers and
+    knapsacks are seen, too (`groups.py`, `sums.py`).
     Sparse problems are first reduced by the spins that follow from others, and never made dense; of up to 16 spins,
     all values are tried. The time includes everything. Several columns share the time, and the threads.
 
@@ -123,7 +126,7 @@ class _SparseProblem(_Problem):
 
     def prepared(self, stop: Array) -> tuple[Arena | None, Callable[[Array], Array]]:
         reduction = Reduction.of(self.model, stop)
-        return SparseArena(reduction.core) if reduction.core else None, reduction.completed
+        return SparseArena(reduction.core, stop) if reduction.core else None, reduction.completed
 
 
 class _DenseProblem(_Problem):
@@ -132,6 +135,8 @@ class _DenseProblem(_Problem):
         self.arena = DenseArena(couplings, linear)
 
     def descended(self, spins: Array, stop: Array) -> Array:
+        if sums := Sums.of(self.couplings, self.linear):
+            return sums.solved(seed=0, stop=stop)
         return self.arena.searched(spins, moves=0, tenure=0, seed=0, stop=stop)[0]
 
     def energy(self, spins: Array) -> float:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qpsbgd_qubo.dense import DenseIsing, TooLargeError, check_dense
-from qpsbgd_qubo.sparse import SparseIsing
+from qpsbgd_qubo.sparse import SparseIsing, real
 
 if TYPE_CHECKING:
     import dimod
@@ -96,11 +96,9 @@ def qubo_problem(matrix: Any, *, offset: Any = 0.0) -> Problem:
 def ising_problem(fields: Any, couplings: Any, *, offset: Any = 0.0) -> Problem:
     """The minimum of hᵀ g + gᵀ J g + offset over g ∈ {−1, +1}ⁿ, every entry of J counting once; J has shape (n, n)."""
     couplings = _matrix(couplings, name="J")
-    fields = np.asarray(fields, dtype=np.float64)
+    fields = real(fields, "h", 1)
     if fields.shape != couplings.shape[:1]:
         raise ValueError(f"h must have shape (n,) = ({len(couplings)},) as J has, got {fields.shape}")
-    if not np.isfinite(fields).all():
-        raise ValueError("h must be finite, but holds NaN or infinite values")
     return _problem("SPIN", (couplings + couplings.T) / 2, fields, _number(offset))
 
 
@@ -147,13 +145,11 @@ def check_variables(num_variables: int) -> int:
 
 
 def _matrix(value: Any, *, name: str) -> Array:
-    matrix = np.asarray(value, dtype=np.float64)
-    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
-        raise ValueError(f"{name} must have shape (n, n), got {matrix.shape}")
-    check_dense(check_variables(len(matrix)))
-    if not np.isfinite(matrix).all():
-        raise ValueError(f"{name} must be finite, but holds NaN or infinite values")
-    return matrix
+    shape = np.shape(value)
+    if len(shape) != 2 or shape[0] != shape[1]:
+        raise ValueError(f"{name} must have shape (n, n), got {shape}")
+    check_dense(check_variables(shape[0]))
+    return real(value, name, 2)
 
 
 def _number(offset: Any) -> float:

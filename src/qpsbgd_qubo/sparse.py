@@ -203,12 +203,11 @@ class SparseIsing:
         spins = np.asarray(spins)
         if spins.shape[-1:] != (self.num_spins,):
             raise ValueError(f"spins must have shape (…, n) = (…, {self.num_spins}), got {spins.shape}")
-        rows, cols, values = self.edges()
         flat = spins.reshape(-1, self.num_spins)
-        found = np.empty(len(flat))
-        for place, one in enumerate(flat):  # one by one: all at once would take (…, num_couplings)
-            one = one.astype(np.float64)
-            found[place] = dot(values, one[rows] * one[cols]) + dot(self.linear, one) + self.offset
+        found, degrees = np.empty(len(flat)), np.diff(self.indptr)
+        for place, one in enumerate(flat.astype(np.int8)):  # one by one: all at once would take (…, num_couplings)
+            pairs = dot(self.couplings, one[self.indices] * np.repeat(one, degrees)) / 2
+            found[place] = pairs + dot(self.linear, one) + self.offset
         return float(found[0]) if spins.ndim == 1 else found.reshape(spins.shape[:-1])
 
     def __mul__(self, factor: float) -> SparseIsing:
@@ -274,13 +273,14 @@ def _check_range(indices: Array, n: int, *, name: str) -> None:
 
 
 def _checked(linear: Any, values: Any, offset: Any) -> tuple[Array, Array, float]:
-    linear, values, offset = _real(linear, "linear", 1), _real(values, "couplings", 1), _real(offset, "offset", 0)
+    linear, values, offset = real(linear, "linear", 1), real(values, "couplings", 1), real(offset, "offset", 0)
     if not len(linear):
         raise ValueError("a problem must have at least one variable, but this one has none")
     return linear, values, float(offset)
 
 
-def _real(value: Any, name: str, ndim: int) -> Array:
+def real(value: Any, name: str, ndim: int) -> Array:
+    """The value as float64 of so many dimensions; ValueError if it is not one of finite real numbers."""
     array = np.asarray(value)
     if array.dtype.kind not in "biufO":  # objects: fractions and the like
         raise ValueError(f"{name} must hold real numbers, got {array.dtype}")

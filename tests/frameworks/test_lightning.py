@@ -3,6 +3,7 @@ import copy
 import lightning
 import pytest
 import torch
+from lightning.pytorch.plugins import MixedPrecision
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -70,6 +71,22 @@ def test_automatic_optimisation_trains_everything(optimizer, by, batches, tmp_pa
         assert not torch.equal(old, new), name
     fractions = [group["lr"] / group["initial_lr"] for group in trainer.optimizers[0].param_groups]
     assert fractions == pytest.approx([0.9**16] * 2)
+
+
+def half_precision():
+    """float16 with a GradScaler, which Lightning itself offers on GPUs only."""
+    return {"plugins": [MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu", init_scale=2.0**10))]}
+
+
+@pytest.mark.parametrize("options", [lambda: {"precision": "bf16-mixed"}, half_precision], ids=["bf16", "16"])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_mixed_precision_with_clipping_trains_everything(optimizer, options, batches, tmp_path):
+    model = Network(optimizer)
+    before = copy.deepcopy(model)
+    trained(model, batches, tmp_path, epochs=2, gradient_clip_val=0.5, **options())
+    for (name, old), new in zip(before.named_parameters(), model.parameters(), strict=True):
+        assert new.isfinite().all(), name
+        assert not torch.equal(old, new), name
 
 
 def test_the_network_learns(batches, tmp_path):

@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from scipy import sparse
 
 pytest.importorskip("sklearn")
 
@@ -19,6 +20,7 @@ from sklearn.preprocessing import MinMaxScaler
 
 from qpsbgd.nn import BinaryLinear
 from qpsbgd.sklearn import QPSBGDClassifier, QPSBGDRegressor
+from qpsbgd.sklearn.fitting import WeightedRows
 
 IRIS = load_iris(return_X_y=True)
 FRIEDMAN = make_friedman1(300, 5, noise=0.1, random_state=0)
@@ -151,9 +153,10 @@ def test_early_stopping_keeps_the_best_epoch(kind, data):
     scores = model.validation_scores_
     assert len(scores) == model.n_iter_ == len(model.loss_curve_)
     assert model.n_iter_ == 60 or (model.n_iter_ < 60 and max(scores[-3:]) <= max(scores[:-3]))
-    split = {"stratify": data[1]} if kind is QPSBGDClassifier else {}
-    _, held, _, wanted = train_test_split(*data, test_size=0.1, random_state=np.random.RandomState(0), **split)
-    assert model.score(held, wanted) == pytest.approx(max(scores))
+    samples = WeightedRows.of(*data, None)
+    split = {"stratify": samples.values} if kind is QPSBGDClassifier else {}
+    _, held = train_test_split(np.arange(len(samples)), test_size=0.1, random_state=np.random.RandomState(0), **split)
+    assert model.score(samples.rows[held], samples.values[held]) == pytest.approx(max(scores))
 
 
 @both
@@ -240,10 +243,68 @@ def test_classes_of_partial_fits_must_be_known_and_stay():
         model.set_params(warm_start=True).fit(X[:100], y[:100])
 
 
-def test_sparse_rows_are_refused():
-    sparse = pytest.importorskip("scipy.sparse")
-    with pytest.raises(TypeError, match="dense data is required"):
-        QPSBGDClassifier(**SMALL).fit(sparse.csr_matrix(IRIS[0]), IRIS[1])
+@both
+def test_sparse_rows_give_the_same_network_as_dense_ones(kind, data):
+    X = np.where(data[0] > np.median(data[0]), data[0], 0.0)
+    dense = kind(**SMALL).fit(X, data[1]).partial_fit(X, data[1])
+    for form in (sparse.csr_matrix, sparse.csc_array, sparse.coo_matrix):
+        model = kind(**SMALL).fit(form(X), data[1]).partial_fit(form(X), data[1])
+        np.testing.assert_allclose(model.predict(form(X[:20])), dense.predict(X[:20]), rtol=1e-6)
+        np.testing.assert_allclose(model.predict(X[:20]), dense.predict(X[:20]), rtol=1e-6)
+
+
+@both
+def test_a_weight_of_two_is_the_same_as_two_rows_in_any_order(kind, data):
+    X, y = data
+    repeats = np.random.default_rng(0).integers(0, 4, len(X))
+    repeated = kind(**SMALL).fit(X.repeat(repeats, 0), y.repeat(repeats))
+    order = np.random.default_rng(1).permutation(len(X))
+    weighted = kind(**SMALL).fit(X[order], y[order], sample_weight=repeats[order])
+    np.testing.assert_array_equal(weighted.predict(X), repeated.predict(X))
+    assert not np.array_equal(kind(**SMALL).fit(X, y).predict(X), weighted.predict(X))
+
+
+def test_weights_that_are_not_whole_count_in_the_loss():
+    X = np.random.default_rng(0).normal(size=(300, 3))
+    y, upper = np.where(np.arange(300) < 150, 1.0, -1.0), np.arange(300) < 150
+    heavy, light = (QPSBGDRegressor(**SMALL).fit(X, y, np.where(upper, w, 0.1)).predict(X).mean() for w in (0.9, 0.1))
+    assert heavy > 0.5 > abs(light) + 0.3
+    with pytest.raises(ValueError, match="must not be negative, nor all zero"):
+        QPSBGDRegressor(**SMALL).fit(X, y, np.linspace(-1, 1, 300))
+
+
+def test_weights_of_classes_move_the_border():
+    X, y = np.random.default_rng(0).normal(size=(400, 3)), np.arange(400) % 4 == 0
+    plain, balanced, dear = (
+        QPSBGDClassifier(**SMALL, class_weight=each).fit(X, y).predict(X).mean()
+        for each in (None, "balanced", {True: 50.0, False: 0.5})
+    )
+    assert plain < 0.1 < 0.3 < balanced < 0.7 < dear
+    with pytest.raises(ValueError, match="needs all rows at once"):
+        QPSBGDClassifier(class_weight="balanced").partial_fit(X, y, classes=[False, True])
+
+
+def test_rows_may_have_several_labels():
+    X = np.random.default_rng(0).normal(size=(300, 4))
+    Y = (X[:, :3] > [0.0, 0.5, -0.5]).astype(int)
+    model = QPSBGDClassifier(hidden_layers=64, random_state=0).fit(X, Y)
+    assert (model.predict(X) == Y).mean() > 0.9
+    shares = model.predict_proba(X)
+    assert shares.shape == (300, 3)
+    np.testing.assert_array_equal(shares > 0.5, model.predict(X) == 1)
+    np.testing.assert_array_equal(model.classes_, [0, 1, 2])
+    partial = QPSBGDClassifier(**SMALL).partial_fit(X, Y, classes=[0, 1, 2])
+    assert partial.predict(X).shape == (300, 3)
+    with pytest.raises(ValueError, match="must hold zeros and ones"):
+        QPSBGDClassifier().fit(X, Y + 5)
+    with pytest.raises(ValueError, match="class_weight is not for several labels"):
+        QPSBGDClassifier(class_weight="balanced").fit(X, Y)
+
+
+def test_columns_without_meaning_get_small_scales():
+    X = np.random.default_rng(0).normal(size=(300, 10))
+    scales = QPSBGDRegressor(random_state=0).fit(X, X[:, 0] - X[:, 1]).network_[0].weight.detach().abs()
+    assert scales[:2].min() > 1.2 * scales[2:].max()
 
 
 def test_without_scikit_learn_the_line_to_install_is_told():

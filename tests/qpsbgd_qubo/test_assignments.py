@@ -110,6 +110,8 @@ def test_a_solver_object_and_its_options_are_used():
         ({(0, 1): "x"}, ValueError, "real numbers"),
         (np.full((2, 2), np.inf), ValueError, "must be finite"),
         (np.full((2, 2), 1.7e308), ValueError, "sums overflow"),
+        (1j * np.ones((2, 2)), ValueError, "must hold real numbers, got complex128"),
+        (np.array([["a"]]), ValueError, "must hold real numbers"),
         (np.ones((2, 3)), ValueError, r"shape \(n, n\)"),
         (scipy.sparse.csr_matrix(np.ones((2, 3))), ValueError, r"shape \(n, n\)"),
         (scipy.sparse.csr_matrix(np.full((1, 1), np.nan)), ValueError, "must be finite"),

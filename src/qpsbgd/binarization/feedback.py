@@ -1,4 +1,12 @@
-"""Rounding with error feedback, the order and update of GPTQ (Frantar et al., 2022), for any set of levels per column."""
+"""Rounding with error feedback: every weight takes its nearest level, and those after it make up for the error.
+
+    Q = RᵀR,   g_i = the level nearest to x_i + Σ_{k after i} R_ik (x_k − g_k) / R_ii
+
+The order and the answers are those of GPTQ (Frantar et al., 2022, with weights of large inputs first), which is Babai's
+nearest plane; written with the factor of Q there is no inverse. What GPTQ cannot see is that levels end: errors of
+weights beyond the last level pile up. So the weights may first be moved into the range of the levels, to the point that
+is nearest to them in the metric Q.
+"""
 
 from __future__ import annotations
 
@@ -9,33 +17,82 @@ from torch import Tensor
 
 AT_ONCE = 128
 """Inputs whose errors are passed on to the inputs after them by one product."""
+STEPS, MORE_STEPS = 60, 20
+"""Gradient steps of `Range.nearest`, and those from a start near the answer."""
+POWER_STEPS, SAFETY = 20, 1.05
+"""Products for the norm of a metric, and what is added since they come out below it."""
 
 
-def rounded_with_feedback(metric: Tensor, weights: Tensor, *, scales: Tensor) -> Tensor:
-    """Planes ±1 (bits, n, m): every weight takes its nearest level, and those after it make up for the error.
-
-        w_i → its level q_i,   w_k ← w_k − (w_i − q_i) U_ik / U_ii for all k after i,   UᵀU = Q⁻¹
+class Feedback:
+    """Error feedback in a metric, prepared for many calls.
 
     Args:
         metric: Q (n, n), positive definite.
-        weights: W (n, m).
-        scales: The levels are Σ_b ±scales_b, with scales (bits, m).
+        ridges: What is added to the diagonal of Q, as shares of its mean, one by one: the larger, the less of an error
+            is passed on. Every one gives an answer of its own.
     """
-    signs = weights.new_tensor(list(itertools.product((1.0, -1.0), repeat=len(scales))))
-    levels = signs @ scales  # (2^bits, m)
-    order = torch.argsort(metric.diagonal(), descending=True, stable=True)
-    inverse = torch.cholesky_inverse(torch.linalg.cholesky(metric[order][:, order]))
-    factor = torch.linalg.cholesky(inverse).T.contiguous()  # U, upper triangular
-    rest, chosen = weights[order].clone(), torch.empty(weights.shape, dtype=torch.int64, device=weights.device)
-    for start in range(0, len(rest), AT_ONCE):
-        stop = min(start + AT_ONCE, len(rest))
-        errors = torch.empty_like(rest[start:stop])
-        for i in range(start, stop):
-            nearest = (levels - rest[i]).abs().argmin(0)
-            chosen[i] = nearest
-            errors[i - start] = (rest[i] - levels.gather(0, nearest[None])[0]) / factor[i, i]
-            rest[i + 1 : stop] -= factor[i, i + 1 : stop, None] * errors[i - start]
-        rest[stop:] -= factor[start:stop, stop:].T @ errors
-    planes = torch.empty(len(scales), *weights.shape, dtype=weights.dtype, device=weights.device)
-    planes[:, order] = signs[chosen].movedim(-1, 0)
-    return planes
+
+    def __init__(self, metric: Tensor, ridges: tuple[float, ...] = (0.0,)) -> None:
+        self._order = torch.argsort(metric.diagonal(), stable=True)  # set from the last to the first
+        ordered = metric[self._order][:, self._order]
+        added = metric.new_tensor(ridges) * metric.diagonal().mean()
+        self._factors = torch.linalg.cholesky(
+            ordered + torch.diag_embed(added[:, None].expand(-1, len(metric))), upper=True
+        )
+
+    def planes(self, weights: Tensor, scales: Tensor) -> Tensor:
+        """Planes ±1 (ridges, bits, n, m) for weights (n, m) and the levels Σ_b ±scales_b, with scales (bits, m)."""
+        signs = scales.new_tensor(list(itertools.product((1.0, -1.0), repeat=len(scales))))
+        levels = signs @ scales  # (2^bits, m)
+        factors = self._factors.to(weights.dtype)
+        sums = factors @ weights[self._order]  # (ridges, n, m); what is set is taken off
+        inverses = 1 / factors.diagonal(dim1=1, dim2=2)
+        chosen = torch.empty(sums.shape, dtype=torch.int64, device=sums.device)
+        values = torch.empty_like(sums[:, :AT_ONCE])
+        for stop in range(len(weights), 0, -AT_ONCE):
+            start = max(0, stop - AT_ONCE)
+            for i in range(stop - 1, start - 1, -1):
+                nearest = (sums[:, i] * inverses[:, i, None]).unsqueeze(1).sub(levels).abs_().argmin(1)  # (ridges, m)
+                chosen[:, i] = nearest
+                values[:, i - start] = level = levels.gather(0, nearest)
+                if i > start:
+                    sums[:, start:i] -= factors[:, start:i, i, None] * level[:, None]
+            if start:
+                sums[:, :start] -= factors[:, :start, start:stop] @ values[:, : stop - start]
+        planes = signs.new_empty(len(factors), len(scales), *weights.shape)
+        planes[:, :, self._order] = signs[chosen].movedim(-1, 1)
+        return planes
+
+
+class Range:
+    """Moves weights into the range of their levels: to the point nearest in the metric, by projected gradient steps.
+
+    Args:
+        metric: Q (n, n), positive definite.
+    """
+
+    def __init__(self, metric: Tensor) -> None:
+        self._sizes = metric.diagonal().sqrt()[:, None]  # of equal size, all inputs can take the same steps
+        self._scaled = metric / self._sizes / self._sizes.T
+        vector = self._scaled.sum(1)
+        for _ in range(POWER_STEPS):
+            vector = self._scaled @ (vector / torch.linalg.vector_norm(vector))
+        self._rate = 1 / (SAFETY * float(torch.linalg.vector_norm(vector)))
+
+    def nearest(self, weights: Tensor, limits: Tensor, start: Tensor | None = None) -> Tensor:
+        """The X (n, m) with |X_ij| ≤ limits_j nearest to the weights.
+
+        Args:
+            weights: (n, m).
+            limits: (m,).
+            start: Where to begin, near the answer; None for the clipped weights, and more steps.
+        """
+        bound, aim = limits * self._sizes, weights * self._sizes
+        point = ahead = ((weights if start is None else start) * self._sizes).clamp(-bound, bound)
+        momentum = 1.0
+        for _ in range(STEPS if start is None else MORE_STEPS):
+            moved = torch.addmm(ahead, self._scaled, ahead - aim, alpha=-self._rate).clamp(-bound, bound)
+            following = (1 + (1 + 4 * momentum**2) ** 0.5) / 2
+            ahead = moved + (momentum - 1) / following * (moved - point)
+            point, momentum = moved, following
+        return point / self._sizes

@@ -13,8 +13,14 @@ from qpsbgd.solvers.search import kernels
 from qpsbgd.solvers.search.descent import improved
 from qpsbgd.solvers.search.landscape import Landscape
 
-KICKED = 0.03
-"""Share of the spins that a kick flips."""
+KICKED, LEAST_KICKED = 0.03, 2.0
+"""Share of the spins that a kick flips, and their least mean number."""
+PATIENCE, SHORT_PATIENCE = 100, 50
+"""Tabu moves without a new lowest energy after which the first search ends, and the search after a kick."""
+TENURE = 2
+"""Moves for which a flip is tabu at least; short, as for all correlated inputs of layers."""
+MOST_REFITS = 10
+"""Searches before the first kick, with the scale refitted after each."""
 
 
 class PlaneSearch:
@@ -51,8 +57,8 @@ class PlaneSearch:
         best = spins.float().T.contiguous()
         scales = scales.float().clamp(min=1e-30)
         pulls = best @ self._couplings
-        for _ in range(20):
-            now, now_pulls = self._descended(target, scales, best, pulls)
+        for _ in range(MOST_REFITS):
+            now, now_pulls = self._searched(target, scales, best, pulls, PATIENCE)
             changed = bool((now != best).any())
             best, pulls = now, now_pulls
             if tied or not changed:
@@ -63,7 +69,7 @@ class PlaneSearch:
             if until is not None and time.monotonic() > until:
                 break
             start, start_pulls = self._kicked(best, pulls)
-            now, now_pulls = self._descended(target, scales, start, start_pulls)
+            now, now_pulls = self._searched(target, scales, start, start_pulls, SHORT_PATIENCE)
             now_scales = scales if tied else self._scales(target, now, now_pulls)
             now_quality = self._quality(target, now_scales, now, now_pulls, tied=tied)
             better = now_quality > quality
@@ -87,7 +93,8 @@ class PlaneSearch:
         return scales * (2 * along - scales * norms) if tied else along.clamp(min=0).square() / norms
 
     def _kicked(self, spins: Tensor, pulls: Tensor) -> tuple[Tensor, Tensor]:
-        marked = torch.rand(spins.shape, device=spins.device, generator=self._generator) < KICKED
+        marked = torch.rand(spins.shape, device=spins.device, generator=self._generator)
+        marked = marked < max(KICKED, min(LEAST_KICKED / spins.shape[1], 0.5))
         if not spins.is_cpu:
             kicked = torch.where(marked, -spins, spins)
             return kicked, kicked @ self._couplings
@@ -95,16 +102,18 @@ class PlaneSearch:
         kernels.turn(self._couplings.numpy(), pulls.numpy(), spins.numpy(), marked.view(torch.uint8).numpy())
         return spins, pulls
 
-    def _descended(self, target: Tensor, scales: Tensor, spins: Tensor, pulls: Tensor) -> tuple[Tensor, Tensor]:
-        """A local minimum of the families with quadratic Q and linear −2t/α, and its pulls."""
+    def _searched(
+        self, target: Tensor, scales: Tensor, spins: Tensor, pulls: Tensor, patience: int
+    ) -> tuple[Tensor, Tensor]:
+        """Where descent and tabu moves lead in the families with quadratic Q and linear −2t/α, and its pulls."""
         linear = -2 * target / scales[:, None]
         if not spins.is_cpu:
             family = QuboFamily.trusted(self._quadratic, linear.T.contiguous(), linear.new_zeros(len(linear)))
-            found = improved(family, spins.T.contiguous()).spins.T.contiguous()
+            found = improved(family, spins.T.contiguous(), patience=patience).spins.T.contiguous()
             return found, found @ self._couplings
         threshold = Landscape.thresholds(self._reach, linear.abs().amax(1))
         spins, fields = spins.clone(), linear + pulls
-        limit = 100 * spins.shape[1] + 1000
+        limit = 100 * (spins.shape[1] + patience) + 1000
         couplings = self._couplings.numpy()
-        kernels.search(couplings, fields.numpy(), spins.numpy(), threshold.numpy(), limit, 0, 2, 0, NEVER)
+        kernels.search(couplings, fields.numpy(), spins.numpy(), threshold.numpy(), limit, patience, TENURE, 0, NEVER)
         return spins, fields.sub_(linear)

@@ -9,8 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from qpsbgd.binarization.planes import Fit
+from qpsbgd.binarization.layer_fit import LayerFit
 from qpsbgd.nn import BinaryConv1d, BinaryConv2d, BinaryLayer, BinaryLinear
+
+LEAST_MARGIN = 0.01
+"""Size of a latent weight whose flip would cost nothing, in units of the root mean square."""
 
 
 def is_candidate(module: nn.Module) -> bool:
@@ -42,22 +45,30 @@ def refusal(module: nn.Module, sharing: Counter[nn.Parameter]) -> str:
     return ""
 
 
-def binary_like(layer: nn.Module, *, bits: int, bias: bool, device: Any = None) -> BinaryLayer:
-    """A binary layer of the same shape with learned scales, still without values."""
+def binary_like(layer: nn.Module, *, bits: int, bias: bool) -> BinaryLinear | BinaryConv1d | BinaryConv2d:
+    """A binary layer of the same shape with learned scales, still to be filled; torch's random state stays."""
     weight: Any = layer.weight
+    with torch.random.fork_rng([weight.device] if weight.is_cuda else []):
+        return _binary_like(layer, weight, bits=bits, bias=bias)
+
+
+def _binary_like(
+    layer: nn.Module, weight: Tensor, *, bits: int, bias: bool
+) -> BinaryLinear | BinaryConv1d | BinaryConv2d:
     options: dict[str, Any] = {"gain": 1.0, "bits": bits, "scale": "learned", "dtype": weight.dtype}
-    options["device"] = weight.device if device is None else device
+    options["device"] = weight.device
     if isinstance(layer, nn.Conv1d | nn.Conv2d):
         kind = BinaryConv1d if isinstance(layer, nn.Conv1d) else BinaryConv2d
         sizes = (layer.kernel_size, layer.stride, layer.padding, layer.dilation, layer.groups)
-        return kind(layer.in_channels, layer.out_channels, *sizes, bias, layer.padding_mode, **options)  # type: ignore[arg-type]
+        return kind(layer.in_channels, layer.out_channels, *sizes, bias, layer.padding_mode, **options)
     inputs, outputs = weight.shape if _transposed(layer) else weight.shape[::-1]
     return BinaryLinear(inputs, outputs, bias, **options)
 
 
 def matrices(layer: nn.Module) -> Tensor:
     """The weights by group as columns, (groups, n, m), in double precision."""
-    weight: Any = layer.weight
+    weight = layer.weight
+    assert isinstance(weight, Tensor)
     weight = weight.detach().double()
     if _transposed(layer):
         return weight[None]
@@ -65,34 +76,34 @@ def matrices(layer: nn.Module) -> Tensor:
     return weight.reshape(groups, len(weight) // groups, -1).transpose(1, 2)
 
 
-def fill(binary: BinaryLayer, layer: nn.Module, fits: list[Fit], mean: Tensor | None) -> None:
-    """Give a binary layer the planes and scales of its groups, and the bias that makes up for the mean error.
+def fill(binary: BinaryLayer, layer: nn.Module, found: LayerFit, mean: Tensor | None) -> None:
+    """Give a binary layer what was found, and the bias that makes up for the mean error.
 
     The latent weights have the planes' signs, and sizes that say what a flip would cost.
 
     Args:
         binary: The layer to fill.
         layer: The real one.
-        fits: One per group.
+        found: Planes, scales and factors.
         mean: Of the inputs, (groups, n); None leaves the bias as it is.
     """
-    margins = torch.cat([fit.margins() for fit in fits], dim=2)  # (bits, n, groups · m)
-    planes = torch.cat([fit.planes for fit in fits], dim=2)
-    size = margins.square().mean().sqrt().clamp(min=1e-300)
-    latent = planes * (margins / size).clamp(min=0.01) * (binary.initial_bound / math.sqrt(3))
+    size = found.margins.square().mean().sqrt().clamp(min=torch.finfo(torch.float64).tiny)
+    latent = found.planes * (found.margins / size).clamp(min=LEAST_MARGIN) * (binary.initial_bound / math.sqrt(3))
+    old: Any = getattr(layer, "bias", None)
+    weight: Any = layer.weight
     with torch.no_grad():
         binary.weight.copy_(latent.clamp(-1, 1).permute(2, 0, 1).reshape(binary.weight.shape))
         assert binary.scale is not None
-        binary.scale.copy_(torch.cat([fit.scales for fit in fits], dim=1).T)
+        binary.scale.copy_(found.scales.T)
         if binary.bias is not None:
-            old: Any = layer.bias
-            bias = torch.zeros(len(binary.bias), dtype=torch.float64, device=binary.bias.device)
-            bias = bias if old is None else bias + old
+            bias = torch.zeros_like(binary.bias, dtype=torch.float64) if old is None else old.double()
             if mean is not None:
-                rests = [fit.weights - fit.approximation() for fit in fits]
-                bias = bias + torch.cat([one @ rest for one, rest in zip(mean, rests, strict=True)])
+                bias = bias + torch.einsum("gn,gnm->gm", mean, found.errors).flatten()
             binary.bias.copy_(bias)
-            binary.bias.requires_grad_(old is None or old.requires_grad)
-    weight: Any = layer.weight
+    if found.factors is not None:
+        binary.input_scale = found.factors.to(weight)
     binary.weight.requires_grad_(weight.requires_grad)
+    binary.scale.requires_grad_(weight.requires_grad)
+    if binary.bias is not None:
+        binary.bias.requires_grad_(weight.requires_grad if old is None else old.requires_grad)
     binary.train(layer.training)

@@ -25,9 +25,9 @@ class LayerLoss:
     shape: tuple[int, int]
     bits: int
     rounding: float
-    feedback: float | None
-    search: float | None
-    seconds: float
+    feedback: float | None = None
+    search: float | None = None
+    seconds: float = 0.0
 
     @property
     def lost(self) -> float:
@@ -42,7 +42,6 @@ class Report:
     Attributes:
         rows: One per layer.
         kept: Layers that stay real-valued against the rule, with the reason.
-        rows_seen: Calibration rows of every layer, in the order of `rows`.
     """
 
     rows: tuple[LayerLoss, ...]

@@ -15,14 +15,12 @@ class Moments:
     Args:
         groups: Groups of the layer.
         inputs: n, the inputs of a group.
-        device: Where the rows are.
     """
 
-    def __init__(self, groups: int, inputs: int, device: torch.device) -> None:
+    def __init__(self, groups: int, inputs: int) -> None:
         self.count = 0
-        self._shift: Tensor | None = None
-        self._sum = torch.zeros(groups, inputs, dtype=torch.float64, device=device)
-        self._products = torch.zeros(groups, inputs, inputs, dtype=torch.float64, device=device)
+        self._shape = groups, inputs
+        self._shift = self._sum = self._products = torch.zeros(0)
 
     def add(self, rows: Tensor) -> None:
         """Take in rows (B, groups · n).
@@ -34,23 +32,25 @@ class Moments:
             return
         if not rows.isfinite().all():
             raise ValueError("its inputs hold NaN or infinite values")
-        # In the rows' own precision on a CPU, at least single: around a fixed point near their mean that is exact enough,
-        # since sums over more than `AT_ONCE` rows are in double precision. GPUs may round single products to ten bits.
+        # In the rows' own precision on a CPU, at least single: around a fixed point near their mean that is exact
+        # enough, since sums over more than `AT_ONCE` rows are in double. GPUs may round single products to ten bits.
         dtype = torch.float64 if rows.is_cuda else torch.promote_types(rows.dtype, torch.float32)
-        groups, inputs = self._sum.shape
-        for part in rows.split(AT_ONCE):
-            part = part.to(dtype).reshape(-1, groups, inputs).transpose(0, 1)
-            if self._shift is None:
-                self._shift = part.mean(1, keepdim=True)
-            part = part - self._shift
-            self._sum += part.sum(1)
-            self._products += part.transpose(1, 2) @ part
+        groups, inputs = self._shape
+        if not self.count:
+            self._shift = rows[:AT_ONCE].to(dtype).mean(0).reshape(groups, 1, inputs)
+            self._sum = torch.zeros(groups, inputs, dtype=torch.float64, device=rows.device)
+            self._products = torch.zeros(groups, inputs, inputs, dtype=torch.float64, device=rows.device)
+        for part in torch.split(rows, AT_ONCE):
+            around = part.to(dtype).reshape(-1, groups, inputs).transpose(0, 1) - self._shift
+            self._sum += around.sum(1)
+            self._products += around.transpose(1, 2) @ around
         self.count += len(rows)
+        if not self._products.isfinite().all():
+            raise ValueError("the squares of its inputs overflow")
 
     @property
     def mean(self) -> Tensor:
         """The mean of the rows, (groups, n)."""
-        assert self._shift is not None
         return self._sum / self.count + self._shift[:, 0]
 
     def covariance(self) -> Tensor:
@@ -62,3 +62,29 @@ class Moments:
         """The mean of x xᵀ, (groups, n, n)."""
         mean = self.mean
         return self.covariance() + mean[:, :, None] * mean[:, None, :]
+
+
+class NormMoments:
+    """Mean and variance of the channels of a batch norm's inputs (B, C, …), over all batches."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._sum = self._squares = torch.zeros((), dtype=torch.float64)
+
+    def add(self, x: Tensor) -> None:
+        """Take in a batch."""
+        values = x.double().movedim(1, -1).reshape(-1, x.shape[1])
+        self._count += len(values)
+        self._sum = self._sum.to(x.device) + values.sum(0)
+        self._squares = self._squares.to(x.device) + values.square().sum(0)
+
+    @property
+    def mean(self) -> Tensor:
+        """(C,)."""
+        return self._sum / self._count
+
+    @property
+    def variance(self) -> Tensor:
+        """Unbiased, (C,)."""
+        spread = (self._squares / self._count - self.mean.square()).clamp(min=0)
+        return spread * (self._count / max(self._count - 1, 1))

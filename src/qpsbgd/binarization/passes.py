@@ -34,10 +34,16 @@ class Passes:
     def __init__(self, model: nn.Module, batches: Sequence[Any]) -> None:
         self._model, self._batches = model, batches
         self._outputs: list[dict[nn.Module, Any]] = [{} for _ in batches]
-        self._kept, self._target, self._batch = 0, None, -1
+        self._kept, self._batch = 0, -1
+        self._target: nn.Module | None = None
         self._sink: Callable[[Any, Tensor], None] = _ignore
         self._once: set[nn.Module] = set()
         self._originals: dict[nn.Module, Any] = {}
+
+    @property
+    def count(self) -> int:
+        """The number of batches."""
+        return len(self._batches)
 
     def calls(self) -> Counter[nn.Module]:
         """How often the first batch's pass calls each module, in the order of the first calls."""

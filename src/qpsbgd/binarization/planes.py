@@ -16,15 +16,21 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from qpsbgd.binarization.feedback import rounded_with_feedback
+from qpsbgd.binarization.feedback import Feedback, Range
 from qpsbgd.binarization.kicks import PlaneSearch
 from qpsbgd.qubo import QuboFamily
 from qpsbgd.solvers import Solver
 
-SWEEPS = 8
-"""Times that the planes take turns; each gets its share of the kicks in every turn."""
+SEARCHES = ("kicks", "feedback", "rounding")
+"""What `Fit.improve` does by itself; everything else is a solver of the families."""
+RIDGES = (0.03, 0.1)
+"""What error feedback within range adds to the diagonal of Q; the better answer is kept, column by column."""
+REFITS = 3
+"""Times that feedback within range is repeated with refitted scales."""
+SWEEPS = 4
+"""Times that several planes take turns; each gets its share of the kicks in every turn."""
 TURNS = 4
-"""Times that another solver answers a plane's family, with scales refitted in between."""
+"""Times that another solver answers the family of a single plane, with scales refitted in between."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +40,8 @@ class Effort:
     Attributes:
         solver: "rounding", "feedback", "kicks", or a solver for the families.
         rounds: Kicks per plane.
-        until: When to stop, by `time.monotonic`; None for never.
         generator: Of the kicks.
+        until: When to stop kicking, by `time.monotonic`; None for never.
     """
 
     solver: str | Solver
@@ -49,7 +55,7 @@ class Fit:
     """Planes and scales for weights W (n, m) in the metric Q (n, n), all in double precision.
 
     Attributes:
-        metric: Q.
+        metric: Q, positive definite.
         weights: W.
         planes: ±1, (bits, n, m).
         scales: (bits, m), not negative.
@@ -60,10 +66,10 @@ class Fit:
     weights: Tensor
     planes: Tensor
     scales: Tensor
-    tied: bool
+    tied: bool = False
 
     @classmethod
-    def rounded(cls, metric: Tensor, weights: Tensor, *, bits: int, tied: bool) -> Fit:
+    def rounded(cls, metric: Tensor, weights: Tensor, *, bits: int, tied: bool = False) -> Fit:
         """Each plane the signs of what the planes before it leave, with scales refitted."""
         fit = cls(metric, weights, weights.new_empty(0, *weights.shape), weights.new_empty(0, weights.shape[1]), tied)
         rest = weights
@@ -78,6 +84,11 @@ class Fit:
         """Σ_b α_b s_b, (n, m)."""
         return (self.scales[:, None] * self.planes).sum(0)
 
+    def energies(self) -> Tensor:
+        """What is minimised, per column (m,)."""
+        rest = self.weights - self.approximation()
+        return (rest * (self.metric @ rest)).sum(0)
+
     def margins(self) -> Tensor:
         """What a flip costs, in units of a weight: |w| where inputs are uncorrelated; (bits, n, m)."""
         pulls = self.metric @ (self.weights - self.approximation()) / self.metric.diagonal()[:, None]
@@ -91,59 +102,76 @@ class Fit:
         sides = torch.einsum("bnm,nm->mb", products, self.weights)
         # Two equal planes share their scale instead of making the system singular.
         grams.diagonal(dim1=1, dim2=2).mul_(1 + 1e-9).add_(1e-300)
-        scales = torch.linalg.solve(grams, sides).T
-        self.scales = scales.expand(len(self.planes), -1).clone()
-        self.planes = torch.where(self.scales[:, None] < 0, -self.planes, self.planes)
-        self.scales = self.scales.abs()
-
-    def feed_back(self) -> None:
-        """Planes by error feedback from the present scales, which are refitted."""
-        self.planes = rounded_with_feedback(self.metric, self.weights, scales=self.scales)
-        self.refit()
+        scales = torch.linalg.solve(grams, sides).T.expand(len(self.planes), -1)
+        self.planes = torch.where(scales[:, None] < 0, -self.planes, self.planes)
+        self.scales = scales.abs()
 
     def improve(self, effort: Effort) -> Iterator[str]:
-        """Lower the loss as the effort says; yields the name of every stage that is done."""
+        """Lower the energies as the effort says; yields the name of every stage that is done."""
         yield "rounding"
         if effort.solver == "rounding":
             return
-        self.feed_back()
+        self.take(Feedback(self.metric).planes(self.weights, self.scales)[0], always=True)
         yield "feedback"
-        if effort.solver != "feedback":
-            self.search(effort)
-            yield "search"
+        if effort.solver == "feedback":
+            return
+        self._feed_back_within_range()
+        if effort.solver == "kicks":
+            self._kick(effort)
+        else:
+            self._ask(effort)
+        yield "search"
 
-    def search(self, effort: Effort) -> None:
-        """Lower the loss by searching the families of the planes in turn."""
+    def take(self, planes: Tensor, *, always: bool = False) -> None:
+        """Other planes (bits, n, m) with the scales that fit them, in the columns where they are better."""
+        other = Fit(self.metric, self.weights, planes.to(self.weights), self.scales, self.tied)
+        other.refit()
+        better = (other.energies() < self.energies()) | always
+        self.planes = torch.where(better, other.planes, self.planes)
+        self.scales = torch.where(better, other.scales, self.scales)
+
+    def _feed_back_within_range(self) -> None:
+        feedback, space = Feedback(self.metric, RIDGES), Range(self.metric.float())
+        weights, point = self.weights.float(), None
+        for _ in range(REFITS):
+            point = space.nearest(weights, self.scales.sum(0).float(), point)
+            for planes in feedback.planes(point, self.scales.float()):
+                self.take(planes)
+
+    def _kick(self, effort: Effort) -> None:
         bits = len(self.planes)
-        kicks = PlaneSearch(self.metric, effort.generator) if effort.solver == "kicks" else None
+        search = PlaneSearch(self.metric, effort.generator)
         sweeps = 1 if bits == 1 else SWEEPS
-        for sweep in range(sweeps):
-            for bit in range(bits):
-                others = self.approximation() - self.scales[bit] * self.planes[bit]
-                target = self.metric @ (self.weights - others)
-                if kicks is not None:
-                    until = None if effort.until is None else _share(effort.until, sweeps * bits - sweep * bits - bit)
-                    rounds = -(-effort.rounds // sweeps)
-                    self.planes[bit] = kicks.lowered(
-                        target, self.planes[bit], self.scales[bit], rounds=rounds, until=until, tied=self.tied
-                    )
-                else:
-                    assert isinstance(effort.solver, Solver)
-                    self._ask(effort.solver, target, bit)
-                self.refit()
+        for turn in range(sweeps * bits):
+            bit = turn % bits
+            until = None if effort.until is None else _share(effort.until, sweeps * bits - turn)
+            self.planes[bit] = search.lowered(
+                self._target(bit),
+                self.planes[bit],
+                self.scales[bit],
+                rounds=-(-effort.rounds // sweeps),
+                until=until,
+                tied=self.tied,
+            )
+            self.refit()
 
-    def _ask(self, solver: Solver, target: Tensor, bit: int) -> None:
-        """The better of the present plane and of a solver's answers, column by column."""
-        for _ in range(TURNS if len(self.planes) == 1 else 1):
-            scale = self.scales[bit].clamp(min=1e-30)
-            family = QuboFamily(self.metric, -2 * target / scale)
-            solution = solver.solve(family)
-            better = solution.energies < family.energies(self.planes[bit])
-            if not better.any():
-                return
-            self.planes[bit] = torch.where(better, solution.spins.to(self.planes), self.planes[bit])
-            if len(self.planes) == 1:
-                self.refit()
+    def _ask(self, effort: Effort) -> None:
+        """Let a solver answer the families of all planes in turn; better answers are taken, column by column."""
+        assert isinstance(effort.solver, Solver)
+        bits = len(self.planes)
+        for turn in range(TURNS if bits == 1 else SWEEPS * bits):
+            bit = turn % bits
+            scales = self.scales[bit].clamp(min=torch.finfo(self.scales.dtype).tiny)
+            unit = self.metric.diagonal().mean()
+            solution = effort.solver.solve(QuboFamily(self.metric / unit, -2 * self._target(bit) / (unit * scales)))
+            planes = self.planes.clone()
+            planes[bit] = solution.spins
+            self.take(planes)
+
+    def _target(self, bit: int) -> Tensor:
+        """Q r for what the other planes leave of the weights."""
+        others = self.approximation() - self.scales[bit] * self.planes[bit]
+        return self.metric @ (self.weights - others)
 
 
 def _share(until: float, turns: int) -> float:

@@ -9,6 +9,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "groups.hpp"
 #include "kernels.hpp"
 
 namespace nb = nanobind;
@@ -362,6 +363,74 @@ void bind_sparse(nb::module_& module) {
       "fields"_a.noconvert());
 }
 
+void bind_groups(nb::module_& module) {
+  using Linear = Array<const double, 1>;
+
+  module.def(
+      "find_groups",
+      [](const Rows& rows, Linear linear, Stop stop) {
+        expect(linear, "linear", {rows.size()});
+        expect(rows.ascend(), "indices must ascend in every row");
+        FoundGroups found = run(&stop, [&](Watch& watch) { return find_groups(rows, linear.data(), watch); });
+        return std::make_tuple(numpy(std::move(found.begins)), numpy(std::move(found.members)), found.bases);
+      },
+      "rows"_a, "linear"_a.noconvert(), "stop"_a.noconvert());
+
+  nb::class_<Groups>(module, "Groups")
+      .def(
+          "__init__",
+          [](Groups* self, const Rows& rows, Linear linear, Array<const int64_t, 1> begins,
+             Array<const std::int32_t, 1> members, int64_t bases) {
+            const int64_t count = size(begins) - 1, n = rows.size();
+            expect(linear, "linear", {n});
+            expect(rows.ascend(), "indices must ascend in every row");
+            expect(count >= 1 && begins.data()[0] == 0 && begins.data()[count] == size(members),
+                   "begins must ascend from 0 to the number of members");
+            for (int64_t g = 0; g < count; ++g) {
+              expect(begins.data()[g] < begins.data()[g + 1], "begins must ascend from 0 to the number of members");
+            }
+            expect(bases >= 0 && bases <= count, "there must be at most as many bases as groups");
+            expect_indices(members.data(), size(members), 0, n, "members");
+            std::vector<char> taken(n);
+            for (int64_t at = 0; at < begins.data()[bases]; ++at) {
+              expect(!taken[members.data()[at]]++, "bases must have no spin in common");
+            }
+            FoundGroups groups{{begins.data(), begins.data() + count + 1},
+                               {members.data(), members.data() + size(members)},
+                               bases};
+            const nb::gil_scoped_release free;
+            new (self) Groups(rows, linear.data(), std::move(groups));
+          },
+          "rows"_a, "linear"_a.noconvert(), "begins"_a.noconvert(), "members"_a.noconvert(), "bases"_a,
+          nb::keep_alive<1, 2>())
+      .def_prop_ro("scale", &Groups::scale);
+
+  module.def(
+      "anneal_groups",
+      [](const Groups& groups, Array<std::int8_t, 1> spins, Array<const std::int32_t, 1> sites,
+         Array<const double, 1> temperatures, int64_t chains, bool fresh, std::uint64_t state, Stop stop) {
+        expect(spins, "spins", {groups.rows().size()});
+        expect_indices(sites.data(), size(sites), 0, groups.rows().size(), "sites");
+        expect(chains >= 1, "there must be at least one chain");
+        return run(&stop, [&](Watch& watch) {
+          return groups.anneal(spins.data(), sites.data(), size(sites), temperatures.data(), size(temperatures),
+                               chains, fresh, state, watch);
+        });
+      },
+      "groups"_a, "spins"_a.noconvert(), "sites"_a.noconvert(), "temperatures"_a.noconvert(), "chains"_a, "fresh"_a,
+      "state"_a, "stop"_a.noconvert());
+
+  module.def(
+      "tabu_groups",
+      [](const Groups& groups, Array<std::int8_t, 1> spins, int64_t moves, int64_t tenure, std::uint64_t state,
+         Stop stop) {
+        expect(spins, "spins", {groups.rows().size()});
+        expect(tenure >= 0, "tenure must not be negative");
+        return run(&stop, [&](Watch& watch) { return groups.tabu(spins.data(), moves, tenure, state, watch); });
+      },
+      "groups"_a, "spins"_a.noconvert(), "moves"_a, "tenure"_a, "state"_a, "stop"_a.noconvert());
+}
+
 void bind_exact(nb::module_& module) {
   using Given = Array<const double, 2>;
   const auto expect_columns = [](const Given& couplings, const Given& linear) {
@@ -615,6 +684,7 @@ NB_MODULE(_kernels, module) {
   bind_dense<float>(module);
   bind_dense<double>(module);
   bind_sparse(module);
+  bind_groups(module);
   bind_exact(module);
   bind_rows(module);
   bind_bits(module);

@@ -73,6 +73,7 @@ class Reducer {
       if (!decided) spread(&found.neighbours[place], &found.weights[place], static_cast<int>(degree), field);
       degrees_[v] = 0;
     }
+    if (size) found = Reduced();  // stopped: what is left of a large problem would take long to write down
     if (found.gone.empty()) {
       found.kept = std::move(ring);
       std::iota(found.kept.begin(), found.kept.end(), 0);

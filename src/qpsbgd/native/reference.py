@@ -13,6 +13,7 @@ import numpy as np
 
 from qpsbgd.native.reference_bits import convolution_sums, dense_signs, dense_sums, scale_rows
 from qpsbgd.native.reference_exact import complete, decode, exhaust, fix_dominated
+from qpsbgd.native.reference_groups import Groups, anneal_groups, find_groups, tabu_groups
 from qpsbgd.native.reference_real import real_steps
 from qpsbgd.native.reference_sparse import (
     Rows,
@@ -335,8 +336,10 @@ def round_down(factor: Array, targets: Array, spins: Array, threads: int = 1) ->
 
 
 __all__ = [
+    "Groups",
     "Rows",
     "anneal",
+    "anneal_groups",
     "anneal_lanes",
     "anneal_slices",
     "anneal_sparse",
@@ -349,6 +352,7 @@ __all__ = [
     "dense_sums",
     "exhaust",
     "fields_of",
+    "find_groups",
     "fix_dominated",
     "harvest",
     "real_steps",
@@ -359,6 +363,7 @@ __all__ = [
     "search",
     "search_layer",
     "sweep_chip",
+    "tabu_groups",
     "tabu_sparse",
     "turn",
 ]

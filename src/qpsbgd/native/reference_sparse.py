@@ -208,7 +208,7 @@ def sweep_chip(rows: Rows, h: Array, spins: Array, schedule: Array, states: Arra
 
 
 def reduce(rows: Rows, linear: Array, stop: Array) -> tuple[Array, ...]:
-    """The problem without the spins whose best value follows from others.
+    """The problem without the spins whose best value follows from others; the whole one if `stop` comes first.
 
     Returns:
         Rows (indptr, indices, couplings) and fields of what is left, empty where that is all; where its spins stand in
@@ -242,9 +242,9 @@ def reduce(rows: Rows, linear: Array, stop: Array) -> tuple[Array, ...]:
                 queue.append(u)
         if not decided:
             _spread(near, linear, weights, field)
-    kept = np.flatnonzero(alive)
+    kept = np.arange(n) if queue else np.flatnonzero(alive)
     none = np.zeros(0)
-    if not gone:
+    if queue or not gone:
         places, empty = np.zeros(0, np.int64), np.zeros((0, MOST))
         return places, none.astype(np.int32), none, none, kept, places, empty.astype(np.int64), empty, none
     number = np.cumsum(alive) - 1

@@ -15,6 +15,16 @@ struct Rows {
 
   std::int64_t size() const { return static_cast<std::int64_t>(begins.size()) - 1; }
 
+  // Whether columns ascend in every row.
+  bool ascend() const {
+    for (std::int64_t i = 0; i < size(); ++i) {
+      for (std::int64_t at = begins[i] + 1; at < begins[i + 1]; ++at) {
+        if (columns[at] <= columns[at - 1]) return false;
+      }
+    }
+    return true;
+  }
+
   template <class T>
   const T* values() const;
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from qpsbgd.nn.activations import SignActivation
+from qpsbgd.nn.attention import ProjectedAttention
 from qpsbgd.nn.conversion import convert
 from qpsbgd.nn.convolutions import BinaryConv1d, BinaryConv2d
 from qpsbgd.nn.fused import watch_fused_paths
@@ -22,6 +23,7 @@ __all__ = [
     "Gain",
     "LayerSummary",
     "ModelSummary",
+    "ProjectedAttention",
     "SignActivation",
     "convert",
     "sign",

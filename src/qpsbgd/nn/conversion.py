@@ -6,20 +6,26 @@ import copy
 import math
 import warnings
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
-from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
+from torch.nn.parameter import is_lazy
+from torch.nn.utils.parametrize import ParametrizationList
 
+from qpsbgd.nn.attention import ProjectedAttention
 from qpsbgd.nn.convolutions import BinaryConv1d, BinaryConv2d
 from qpsbgd.nn.layers import BinaryLayer, BinaryLinear, Gain, sign
 
 _CONVERTED = (nn.Linear, nn.Conv1d, nn.Conv2d)
+_LINEAR = ("transformers.pytorch_utils.Conv1D", "torch_geometric.nn.dense.linear.Linear")
+"""Linear layers of other packages, which need not be installed; the first has a transposed weight."""
 _WEIGHTED = (nn.Linear, _ConvNd, nn.Bilinear, nn.MultiheadAttention, nn.RNNBase, nn.RNNCellBase)
+_REAL = (nn.Embedding, nn.EmbeddingBag, nn.LayerNorm, BinaryLayer, ParametrizationList, NonDynamicallyQuantizableLinear)
+"""Modules with more than vectors that are not named: tables, norms, and parts of modules that are named themselves."""
 
 
 def convert(
@@ -31,15 +37,18 @@ def convert(
     gain: Gain = "fan_in",
     skip: Collection[str] = (),
 ) -> nn.Module:
-    """A copy of a model with binary layers for nn.Linear, nn.Conv1d and nn.Conv2d; the model itself stays as it is.
+    """A copy of a model with binary layers for its linear layers and convolutions; the model itself stays as it is.
+
+    These are nn.Linear, nn.Conv1d and nn.Conv2d, transformers' Conv1D and torch_geometric's Linear. In the place of
+    nn.MultiheadAttention, which reads its weights instead of calling layers, comes a `ProjectedAttention` of four.
 
     Biases are kept. The weights become latent weights with the same signs and the root mean square of fresh ones;
     with several bits they are rounded to the nearest level. Where all weights are zero, fresh ones are drawn. The copy
     computes something else than the model: it has to be trained.
 
-    Layers that cannot be converted stay real-valued, and one warning names them with the reason: other kinds of
-    layers with weight matrices, layers that share their weight, have hooks, or compute their weight, as under weight
-    norm.
+    Every other weight matrix stays real-valued, and one warning names all of them with the reason: other kinds of
+    layers, matrices that a module holds itself, layers that share their weight, have hooks, or compute their weight, as
+    under weight norm. Embeddings, which are tables, stay too and are named only where a layer shares their weight.
 
     Args:
         model: The model, or a single layer.
@@ -54,64 +63,111 @@ def convert(
             not finite, or nothing would be converted.
     """
     model = copy.deepcopy(model)
+    if unknown := sorted(set(skip) - {name for name, _ in model.named_modules()}):
+        raise ValueError(f"skip names modules that the model does not have: {', '.join(unknown)}")
+
+    def is_skipped(name: str) -> bool:
+        return any(name == out or name.startswith(f"{out}.") for out in skip)
+
+    model = _opened(model, is_skipped)
     named = dict(model.named_modules())
     lazy = [name for name, module in named.items() if _is_lazy(module)]
     if lazy:
         raise ValueError(f"lazy layers have no shape yet: {', '.join(lazy)}; run a batch through the model first")
-    if unknown := sorted(set(skip) - set(named)):
-        raise ValueError(f"skip names modules that the model does not have: {', '.join(unknown)}")
-    candidates = [name for name, module in named.items() if type(module) in _CONVERTED]
-    left = {name for name in named if any(name == out or name.startswith(f"{out}.") for out in skip)}
+    candidates = [name for name, module in named.items() if _is_converted(module)]
+    left = {name for name in named if is_skipped(name)}
     left |= {*(candidates[:1] if not first else ()), *(candidates[-1:] if not last else ())}
-    sharing = Counter(p for m in named.values() for p in m._parameters.values() if p is not None)
-    refused = {name: _refusal(module, sharing) for name, module in named.items() if name not in left}
-    binary = {
-        named[name]: _binary(named[name], name, bits=bits, gain=gain)
-        for name in candidates
-        if name not in left and not refused[name]
-    }
+    sharing = _sharing(model)
+    refused: dict[str, list[str]] = {}
+    for name, module in named.items():
+        if name not in left and (reason := _refusal(module, sharing)):
+            refused.setdefault(reason, []).append(name)
+    stay = "; ".join(f"{', '.join(n or 'the model' for n in names)} ({why})" for why, names in refused.items())
+    left = left.union(*refused.values())
+    binary = {named[name]: _binary(named[name], name, bits=bits, gain=gain) for name in candidates if name not in left}
     if not binary:
-        raise ValueError("there is nothing to convert: no nn.Linear, nn.Conv1d or nn.Conv2d that is not left out")
-    if reasons := [f"{name} ({reason})" for name, reason in refused.items() if reason]:
-        listed = ", ".join(reasons)
-        warnings.warn(f"these layers stay real-valued: {listed}; name them in skip if that is meant", stacklevel=2)
-    for parent in named.values():
+        raise ValueError(
+            "there is nothing to convert: no nn.Linear, nn.Conv1d or nn.Conv2d that is not left out"
+            + (f"; these stay real-valued: {stay}" if stay else "")
+        )
+    if stay:
+        warnings.warn(f"these layers stay real-valued: {stay}; name them in skip if that is meant", stacklevel=2)
+    return _replaced(model, binary)
+
+
+def _opened(model: nn.Module, is_skipped: Callable[[str], bool]) -> nn.Module:
+    """The model with attention whose projections are layers, where it can be expressed and nothing is lost."""
+    sharing = _sharing(model)
+    opened: dict[nn.Module, nn.Module] = {}
+    for name, module in model.named_modules():
+        if type(module) is nn.MultiheadAttention and ProjectedAttention.fits(module) and not is_skipped(name):
+            shared = any(sharing[p] > 1 for p in module.parameters())
+            if not shared and not _has_hooks(module) and not _has_hooks(module.out_proj):
+                opened[module] = ProjectedAttention.of(module)
+    return _replaced(model, opened)
+
+
+def _replaced(model: nn.Module, new: Mapping[nn.Module, nn.Module]) -> nn.Module:
+    """The model with other modules in the places of some."""
+    for parent in list(model.modules()):
         for name, child in list(parent._modules.items()):
-            if child is not None and child in binary:
-                setattr(parent, name, binary[child])
-    return binary.get(model, model)
+            if child is not None and child in new:
+                setattr(parent, name, new[child])
+    return new.get(model, model)
+
+
+def _sharing(model: nn.Module) -> Counter[nn.Parameter]:
+    """How many modules hold each parameter."""
+    return Counter(p for m in model.modules() for p in m._parameters.values() if p is not None)
+
+
+def _has_hooks(module: nn.Module) -> bool:
+    return any((module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks))
 
 
 def _is_lazy(module: nn.Module) -> bool:
-    return isinstance(module, LazyModuleMixin) and module.has_uninitialized_params()
+    return any(is_lazy(p) for p in module._parameters.values() if p is not None)
+
+
+def _is_converted(module: nn.Module) -> bool:
+    return type(module) in _CONVERTED or _path(module) in _LINEAR
+
+
+def _path(module: nn.Module) -> str:
+    return f"{type(module).__module__}.{type(module).__qualname__}"
 
 
 def _refusal(module: nn.Module, sharing: Counter[nn.Parameter]) -> str:
     """Why a layer with weights stays real-valued; empty for layers that are converted, and those without weights."""
-    if not isinstance(module, _WEIGHTED) or isinstance(module, NonDynamicallyQuantizableLinear):
-        return ""  # the latter belongs to nn.MultiheadAttention, which is named itself
-    if type(module) not in _CONVERTED:
-        return f"{type(module).__name__} has no binary form"
+    if isinstance(module, _REAL):
+        return ""
+    if not _is_converted(module):
+        if isinstance(module, _WEIGHTED):
+            return f"{type(module).__name__} has no binary form"
+        own = [name for name, p in module._parameters.items() if p is not None and sum(n > 1 for n in p.shape) > 1]
+        return f"{type(module).__name__} holds {', '.join(own)} itself" if own else ""
     weight = module._parameters.get("weight")
     if weight is None:
         return "its weight is computed from other parameters"
     if sharing[weight] > 1:
         return "it shares its weight with another layer"
-    if any((module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)):
+    if _has_hooks(module):
         return "it has hooks, which would be lost"
     return ""
 
 
 def _binary(layer: nn.Module, name: str, *, bits: int, gain: Gain) -> BinaryLayer:
     """The binary layer of the same shape, with the signs and the bias of `layer`."""
-    assert isinstance(layer, nn.Linear | nn.Conv1d | nn.Conv2d)
-    weight, bias = layer.weight, layer.bias
+    parameter, bias = layer._parameters["weight"], layer._parameters["bias"]
+    assert parameter is not None
+    weight: Tensor = parameter.detach()
     if not weight.isfinite().all():
         raise ValueError(f"the weight of {name or 'the model'} holds NaN or infinite values")
     options: dict[str, Any] = {"gain": gain, "bits": bits, "device": weight.device, "dtype": weight.dtype}
     binary: BinaryLayer
-    if isinstance(layer, nn.Linear):
-        binary = BinaryLinear(layer.in_features, layer.out_features, bias is not None, **options)
+    if not isinstance(layer, nn.Conv1d | nn.Conv2d):
+        weight = weight.T if _path(layer) == _LINEAR[0] else weight
+        binary = BinaryLinear(weight.shape[1], weight.shape[0], bias is not None, **options)
     else:
         kind = BinaryConv1d if isinstance(layer, nn.Conv1d) else BinaryConv2d
         sizes = (layer.kernel_size, layer.stride, layer.padding, layer.dilation)
@@ -124,7 +180,7 @@ def _binary(layer: nn.Module, name: str, *, bits: int, gain: Gain) -> BinaryLaye
         if bias is not None and binary.bias is not None:
             binary.bias.copy_(bias)
             binary.bias.requires_grad_(bias.requires_grad)
-    binary.weight.requires_grad_(weight.requires_grad)
+    binary.weight.requires_grad_(parameter.requires_grad)
     return binary.train(layer.training)
 
 

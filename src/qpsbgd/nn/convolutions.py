@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal, get_args
 
@@ -103,11 +104,24 @@ class BinaryConvNd(BinaryLayer):
 
     def input_rows(self, x: Tensor, at: Tensor | None = None) -> Tensor:
         """One row per patch: (N, C, …) → (N · positions, groups · bits · n)."""
+        return self._per_plane(self.plain_rows(x, at))
+
+    def plain_rows(self, x: Tensor, at: Tensor | None = None) -> Tensor:
+        """The same for one plane, without its factor: (N, C, …) → (N · positions, groups · n)."""
         # Channels last, then a view of all patches (N, …positions, C, …kernel); only the patches at `at` are copied.
         patches = self._channels_last(self._pad(x)).contiguous()
         for dim, (size, step, gap) in enumerate(zip(self.kernel_size, self.stride, self.dilation, strict=True), 1):
             patches = patches.unfold(dim, gap * (size - 1) + 1, step)[..., ::gap]
-        return self._per_plane(self._rows(patches, at))
+        return self._rows(patches, at)
+
+    def count_rows(self, x: Tensor) -> int:
+        """N · positions for inputs x."""
+        images, sizes = self._channels_last(x), zip(self.kernel_size, self.stride, self.dilation, strict=True)
+        padded = (size + sum(sides) for size, sides in zip(images.shape[1:-1], self._sides, strict=True))
+        positions = (
+            (all_ - gap * (kernel - 1) - 1) // step + 1 for all_, (kernel, step, gap) in zip(padded, sizes, strict=True)
+        )
+        return len(images) * math.prod(positions)
 
     def grad_rows(self, grad: Tensor, at: Tensor | None = None) -> Tensor:
         """One row per patch: (N, m, …) → (N · positions, m)."""

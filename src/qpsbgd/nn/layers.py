@@ -13,6 +13,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.fx import Proxy
 
 from qpsbgd.nn.tape import Tape
 
@@ -36,15 +37,16 @@ class BinaryLayer(nn.Module, ABC):
     """A layer R = gain · X W + bias with W = sign(`weight`), seen as rows X (B, n) and columns of W (n, m).
 
     `weight` holds the real latent weights; its first dimension is the output unit, as in torch's own layers.
-    The optimisers keep them within [−1, 1]. The bias is real-valued and belongs to an ordinary optimiser.
+    The optimisers bound them (`clip`): QP-SBGD at twice their initial range by default, others at ±1. The bias is
+    real-valued and belongs to an ordinary optimiser.
 
     With several bits the weights are Σ_b c_b · sign(Ω_b), and the planes Ω_b are the second dimension of `weight`.
     X then holds the inputs once per plane, times c_b, so that the layer is one of bits · n binary weights per column.
     With several groups, every group is a layer of its own, with its share of the columns of X and of the output units:
     the columns of X come in the order (group, bit, input).
 
-    With `scale="learned"` the factors c_b are parameters of their own for every output unit, and a layer may also have a
-    factor per input, which multiplies x before anything else: R_j = gain · Σ_b scale_jb · sign(Ω_jb)ᵀ (input_scale ∘ x).
+    With `scale="learned"` the factors c_b are parameters of their own for every output unit, and a layer may also have
+    a factor per input: R_j = gain · Σ_b scale_jb · sign(Ω_jb)ᵀ (input_scale ∘ x).
 
     Attributes:
         gain: Constant factor on the output. It folds into the threshold of the activation that follows.
@@ -132,6 +134,9 @@ class BinaryLayer(nn.Module, ABC):
 
     def forward(self, x: Tensor) -> Tensor:
         """R for inputs x, recorded on the tape if there is one."""
+        if isinstance(x, Proxy):  # torch.fx traces: the layer becomes one node of the graph
+            node: Any = x.tracer.create_proxy("call_module", self._path_in(x.tracer.root), (x,), {})
+            return node
         if x.is_nested:
             raise TypeError(
                 f"{type(self).__name__} does not accept nested tensors; build nn.TransformerEncoder "
@@ -147,6 +152,17 @@ class BinaryLayer(nn.Module, ABC):
             count = self.num_rows(output.shape)
             self.tape.watch(output, rows=self._unchanged_rows(x), grad_rows=self.grad_rows, count=count)
         return output
+
+    def _path_in(self, root: nn.Module) -> str:
+        names: dict[nn.Module, str] = {module: name for name, module in root.named_modules()}
+        return names[self]
+
+    def __prepare_scriptable__(self) -> nn.Module:
+        # torch.jit.script calls this method of every module, and would report an annotation that it cannot read.
+        raise TypeError(
+            f"torch.jit.script cannot compile {type(self).__name__}, whose weights are signs of latent ones; use "
+            "torch.jit.trace(model.eval(), inputs), torch.export.export, or qpsbgd.deploy"
+        )
 
     def _unchanged_rows(self, x: Tensor) -> Callable[..., Tensor]:
         """A function that returns `input_rows(x, at)`, and raises if x has been changed by then."""
@@ -209,6 +225,12 @@ class BinaryLayer(nn.Module, ABC):
     @abstractmethod
     def _scaled(self, x: Tensor, factors: Tensor) -> Tensor:
         """The inputs times one factor each."""
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        name = f"{prefix}input_scale"
+        if self.input_scale is None and name in state_dict:  # a layer that `binarize` made, into a fresh one
+            self.input_scale = torch.empty_like(state_dict[name], device=self.weight.device)
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def __getstate__(self) -> dict[str, Any]:
         # A copied or pickled layer is not recorded; a copied optimiser attaches its own tapes (see optim/).
@@ -278,8 +300,16 @@ class BinaryLinear(BinaryLayer):
 
     def input_rows(self, x: Tensor, at: Tensor | None = None) -> Tensor:
         """All leading dimensions flattened: (…, n) → (B, bits · n)."""
+        return self._per_plane(self.plain_rows(x, at))
+
+    def plain_rows(self, x: Tensor, at: Tensor | None = None) -> Tensor:
+        """The same for one plane, without its factor: (…, n) → (B, n)."""
         rows = x.reshape(-1, self.in_features)
-        return self._per_plane(rows if at is None else rows[at])
+        return rows if at is None else rows[at]
+
+    def count_rows(self, x: Tensor) -> int:
+        """B for inputs x."""
+        return x.numel() // self.in_features
 
     def grad_rows(self, grad: Tensor, at: Tensor | None = None) -> Tensor:
         """All leading dimensions flattened: (…, m) → (B, m)."""

@@ -13,6 +13,7 @@ from torch import Tensor
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.optim.layerwise import LayerwiseOptimizer, check_range, clipped, release
 from qpsbgd.optim.members import Layers
+from qpsbgd.optim.real_part import Real
 from qpsbgd.projections.system import normalized
 
 Update = Literal["sgd", "sign", "adam", "normalized"]
@@ -38,10 +39,11 @@ class BinaryConnect(LayerwiseOptimizer):
         clip: Bound of the latent weights; None leaves them free.
         steps: Steps of the whole training: the learning rate then falls to zero over them, by a cosine.
         relative: Whether `lr` is in units of each layer's initial range; so by default only where no lr is given.
-        real: Also train everything else in the model: options of a torch optimiser, `dict(lr=1e-3)`, its class as
-            `kind` (AdamW by default), `max_norm` to clip the gradient of these parameters, and `steps` (by default
-            those of this optimiser). None leaves them to another optimiser; parameters that are given one by one, as
-            `model.parameters()`, are always trained.
+        real: Also train everything else in the model: True, or options of a torch optimiser, `dict(lr=1e-2)`, its
+            class as `kind` (AdamW by default, at a rate of 0.01), `max_norm` to clip the gradient of these parameters,
+            and `steps` (by default those of this optimiser). None leaves them to another optimiser, and warns if there
+            is none; False does not warn. Parameters that are given one by one, as `model.parameters()`, are always
+            trained.
     """
 
     def __init__(
@@ -56,7 +58,7 @@ class BinaryConnect(LayerwiseOptimizer):
         clip: float | None = 1.0,
         steps: int | None = None,
         relative: bool | None = None,
-        real: Mapping[str, Any] | None = None,
+        real: Real = None,
     ) -> None:
         if lr is None and update == "sgd":
             lr = SGD_RATE

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import warnings
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 import numpy as np
@@ -19,8 +18,9 @@ from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.tape import TrainingTape
 from qpsbgd.optim.members import NO_LAYER, Layers, Members, param_groups
 from qpsbgd.optim.rates import cosine, default_rate
-from qpsbgd.optim.real_part import NamedTensor, RealPart, nonfinite, real_options
-from qpsbgd.parallel.sharding import check_whole_weights
+from qpsbgd.optim.real_part import NamedTensor, Real, RealPart, nonfinite, real_options
+from qpsbgd.optim.untrained import DoubleSchedules, LeftBehind, callers_level
+from qpsbgd.parallel.sharding import check_not_split, check_whole_weights
 
 
 class LayerwiseOptimizer(Optimizer):
@@ -38,10 +38,13 @@ class LayerwiseOptimizer(Optimizer):
 
     _told_of_the_end = False
 
-    def __init__(self, params: Layers, defaults: dict[str, Any], real: Mapping[str, Any] | None) -> None:
+    def __init__(self, params: Layers, defaults: dict[str, Any], real: Real) -> None:
+        check_not_split()
         self._layers: dict[Tensor, BinaryLayer] = {}
         self._real_parts: list[RealPart] = []
         self._real = real_options(real)
+        self._beside: dict[Tensor, str] = {}
+        self._watch()
         groups = param_groups(params)
         defaults = {name: _plain(value) for name, value in defaults.items()} | {"step": 0}
         if defaults["relative"] is None:
@@ -91,9 +94,12 @@ class LayerwiseOptimizer(Optimizer):
 
     def _real_share(self, members: Members, options: dict[str, Any]) -> tuple[dict[str, Any], list[Tensor]]:
         """The options of a group's real parameters, taken out of `options`, and these parameters, if it trains them."""
-        own = real_options(options.pop("real", None))
-        wanted = self._real is not None or own is not None
-        rest = members.given + (members.inside if wanted else [])
+        given = options.pop("real", None)
+        own = real_options(given)
+        wanted = own if given is not None else self._real
+        rest = members.given + (list(members.inside) if wanted is not None and wanted is not False else [])
+        if wanted is None:
+            self._beside.update(members.inside)
         real = {"steps": options.get("steps", self.defaults["steps"]), **(self._real or {}), **(own or {})}
         if options.get("weight_decay") == 0 and not rest:
             del options["weight_decay"]  # frameworks give one to every group
@@ -161,6 +167,13 @@ class LayerwiseOptimizer(Optimizer):
                     "zero: further steps change nothing; give the number of steps of the whole training",
                     stacklevel=callers_level(),
                 )
+        claimed = {p for group in self.param_groups for p in group["params"]} if self._beside else set()
+        self._left_behind.report({p: name for p, name in self._beside.items() if p not in claimed})
+        self._schedules.report(self.param_groups)
+
+    def _watch(self) -> None:
+        """Begin to look for parameters that nothing trains, and for two schedules of one rate."""
+        self._left_behind, self._schedules = LeftBehind(type(self).__name__), DoubleSchedules()
 
     @abstractmethod
     def _adopt(self, layer: BinaryLayer) -> None:
@@ -227,7 +240,7 @@ class LayerwiseOptimizer(Optimizer):
             return closure()
 
     def __getstate__(self) -> dict[str, Any]:
-        real = {"_real": self._real, "_real_parts": self._real_parts}
+        real = {"_real": self._real, "_real_parts": self._real_parts, "_beside": self._beside}
         return {**super().__getstate__(), **real, "_layers": list(self._layers.values())}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -235,6 +248,7 @@ class LayerwiseOptimizer(Optimizer):
         super().__setstate__(state)
         if layers is not None:
             self._layers = {layer.weight: layer for layer in layers}
+            self._watch()
             for layer in layers:
                 self._adopt(layer)
         for part, group in zip(self._real_parts, self.real_groups, strict=True):
@@ -280,15 +294,6 @@ def check_whole(options: dict[str, Any], name: str, *, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be a whole number, got {value!r}")
     check_range({name: value}, name, least=least)
-
-
-def callers_level() -> int:
-    """The `stacklevel` with which a warning points at the code that called the optimiser, outside torch and qpsbgd."""
-    level, frame = 1, inspect.currentframe()
-    frame = frame.f_back if frame is not None else None
-    while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] in ("torch", "qpsbgd"):
-        level, frame = level + 1, frame.f_back
-    return level
 
 
 def _plain(value: Any) -> Any:

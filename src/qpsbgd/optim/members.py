@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from qpsbgd.nn import BinaryLayer
@@ -14,7 +15,10 @@ from qpsbgd.optim.real_part import NamedTensor
 
 Layers = nn.Module | Iterable[nn.Module] | Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[dict[str, Any]]
 
-NO_LAYER = "there is no binary layer here; build the model with qpsbgd.nn.BinaryLinear"
+NO_LAYER = (
+    "there is no binary layer here; build the model with qpsbgd.nn.BinaryLinear and its like, or make a copy of yours "
+    "with binary layers: model = qpsbgd.nn.convert(model)"
+)
 
 
 @dataclass(frozen=True)
@@ -24,13 +28,13 @@ class Members:
     Attributes:
         layers: The binary layers of the given modules and weights, in order, each once.
         given: Parameters that were given themselves and are not binary weights.
-        inside: Parameters of the given modules that are not binary weights.
+        inside: Parameters of the given modules that are not binary weights, and their names there.
         names: Names of parameters that were given with them.
     """
 
     layers: list[BinaryLayer]
     given: list[Tensor]
-    inside: list[Tensor]
+    inside: dict[Tensor, str]
     names: dict[Tensor, str]
 
     @classmethod
@@ -48,6 +52,11 @@ class Members:
             member = item
             if isinstance(item, tuple) and len(item) == 2 and isinstance(item[1], Tensor):
                 names[item[1]], member = item
+            if isinstance(member, torch.jit.ScriptModule):
+                raise TypeError(
+                    "a binary optimiser cannot train a model of TorchScript, whose layers are compiled; make it for "
+                    "the model that was traced, before tracing"
+                )
             if isinstance(member, nn.Module):
                 modules.append(member)
             elif isinstance(member, Tensor):
@@ -61,9 +70,14 @@ class Members:
         layers = list(dict.fromkeys([*_layers_in(modules), *owners.values()]))
         check_unshared(layers)
         binary = {layer.weight for layer in layers}
-        inside = dict.fromkeys(p for module in modules for p in module.parameters() if p not in binary)
         given = [p for p in dict.fromkeys(parameters) if p not in owners]
-        return cls(layers, given, [p for p in inside if p not in set(given)], names)
+        known = binary.union(given)
+        inside: dict[Tensor, str] = {}
+        for module in modules:
+            for name, p in module.named_parameters():
+                if p not in known:
+                    inside.setdefault(p, name)
+        return cls(layers, given, inside, names)
 
     def named(self, parameters: list[Tensor]) -> list[NamedTensor]:
         """The parameters, with their names where they have some."""

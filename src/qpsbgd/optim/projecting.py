@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -14,8 +14,9 @@ from qpsbgd.optim import saved_projections
 from qpsbgd.optim.cuda_graph import GraphedSteps
 from qpsbgd.optim.layerwise import LayerwiseOptimizer, check_range, release
 from qpsbgd.optim.members import Layers
-from qpsbgd.optim.silent_layers import SilentLayers
+from qpsbgd.optim.real_part import Real
 from qpsbgd.optim.step_figures import Observer
+from qpsbgd.optim.untrained import SilentLayers
 from qpsbgd.parallel.ranks import Ranks
 from qpsbgd.projections import PROJECTIONS, Direction, Projection, make_projection
 from qpsbgd.solvers import Solver, make_solver
@@ -33,7 +34,7 @@ class ProjectingOptimizer(LayerwiseOptimizer):
     _answers: list[Direction]
     _cached: dict[BinaryLayer, dict[str, Any]]
 
-    def __init__(self, params: Layers, defaults: dict[str, Any], real: Mapping[str, Any] | None) -> None:
+    def __init__(self, params: Layers, defaults: dict[str, Any], real: Real) -> None:
         default, self._momentum = defaults["projection"], defaults["momentum"]
         self._tapes: dict[BinaryLayer, TrainingTape] = {}
         self._forget_runs()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from qpsbgd.nn import BinaryLayer, sign
 from qpsbgd.optim.binaryconnect import Update, check_descent_options, direction
 from qpsbgd.optim.layerwise import LayerwiseOptimizer, check_range, check_whole, clipped, release
 from qpsbgd.optim.members import Layers
+from qpsbgd.optim.real_part import Real
 
 
 class ProxQuant(LayerwiseOptimizer):
@@ -34,10 +35,11 @@ class ProxQuant(LayerwiseOptimizer):
         betas: Of "adam".
         eps: Of "adam".
         clip: Bound of the weights; None leaves them free.
-        real: Also train everything else in the model: options of a torch optimiser, `dict(lr=1e-3)`, its class as
-            `kind` (AdamW by default), `max_norm` to clip the gradient of these parameters, and `steps` for a cosine to
-            zero over them. None leaves them to another optimiser; parameters that are given one by one, as
-            `model.parameters()`, are always trained.
+        real: Also train everything else in the model: True, or options of a torch optimiser, `dict(lr=1e-2)`, its
+            class as `kind` (AdamW by default, at a rate of 0.01), `max_norm` to clip the gradient of these parameters,
+            and `steps` for a cosine to zero over them. None leaves them to another optimiser, and warns if there is
+            none; False does not warn. Parameters that are given one by one, as `model.parameters()`, are always
+            trained.
     """
 
     def __init__(
@@ -52,7 +54,7 @@ class ProxQuant(LayerwiseOptimizer):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         clip: float | None = 1.0,
-        real: Mapping[str, Any] | None = None,
+        real: Real = None,
     ) -> None:
         if steps is not None:
             check_whole({"steps": steps}, "steps", least=1)

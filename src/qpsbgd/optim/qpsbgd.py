@@ -14,6 +14,7 @@ from qpsbgd.openmp import guard_fork
 from qpsbgd.optim import saved_projections
 from qpsbgd.optim.members import Layers
 from qpsbgd.optim.projecting import ProjectingOptimizer
+from qpsbgd.optim.real_part import Real
 from qpsbgd.optim.step import Share, advance
 from qpsbgd.optim.step_figures import now
 from qpsbgd.parallel.agreement import compared, described, joined
@@ -50,10 +51,11 @@ class QPSBGD(ProjectingOptimizer):
             the paper does. "auto" is "range" where no lr is given, and 1 elsewhere.
         steps: Steps of the whole training: the learning rate then falls to zero over them, by a cosine.
         relative: Whether `lr` is in units of each layer's initial range; so by default only where no lr is given.
-        real: Also train everything else in the model: options of a torch optimiser, `dict(lr=1e-3)`, its class as
-            `kind` (AdamW by default), `max_norm` to clip the gradient of these parameters, and `steps` (by default
-            those of this optimiser). None leaves them to another optimiser; parameters that are given one by one, as
-            `model.parameters()`, are always trained.
+        real: Also train everything else in the model: True, or options of a torch optimiser, `dict(lr=1e-2)`, its
+            class as `kind` (AdamW by default, at a rate of 0.01), `max_norm` to clip the gradient of these parameters,
+            and `steps` (by default those of this optimiser). None leaves them to another optimiser, and warns if there
+            is none; False does not warn. Parameters that are given one by one, as `model.parameters()`, are always
+            trained.
     """
 
     def __init__(
@@ -67,7 +69,7 @@ class QPSBGD(ProjectingOptimizer):
         clip: float | Literal["auto", "range"] | None = "auto",
         steps: int | None = None,
         relative: bool | None = None,
-        real: Mapping[str, Any] | None = None,
+        real: Real = None,
         **moved: Any,
     ) -> None:
         saved_projections.check_moved(moved)

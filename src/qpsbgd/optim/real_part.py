@@ -6,13 +6,18 @@ import inspect
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 NamedTensor = Tensor | tuple[str, Tensor]
+Real = Mapping[str, Any] | bool | None
+"""Whether and how to train real parameters: options, True for the defaults, False for not at all, None for no word."""
+
+REAL_RATE = 1e-2
+"""The default rate of AdamW for real parameters, ten times torch's: chosen by benchmarks/real_rates.py."""
 
 _OURS = ("kind", "max_norm", "steps")
 """Options of `real` that are not the torch optimiser's."""
@@ -26,8 +31,9 @@ class RealPart:
 
     Args:
         params: The parameters, or names and parameters.
-        options: Options of the torch optimiser, such as `lr`; its class as `kind`, AdamW by default; the largest norm
-            of the group's gradient as `max_norm`, and the steps after which the learning rate is zero as `steps`.
+        options: Options of the torch optimiser, such as `lr`; its class as `kind`, by default AdamW at `REAL_RATE`;
+            the largest norm of the group's gradient as `max_norm`, and the steps after which the learning rate is zero
+            as `steps`.
 
     Raises:
         TypeError: The kind is not an optimiser's class or needs a closure, or it has no such option.
@@ -39,7 +45,7 @@ class RealPart:
             raise TypeError(f"kind must be a class of optimisers such as torch.optim.SGD, got {kind!r}")
         own = {name: value for name, value in options.items() if name not in _OURS}
         _check_known(kind, own)
-        optimizer = kind([{"params": list(params)}], **own)
+        optimizer = kind([{"params": list(params)}], **({"lr": REAL_RATE} if "kind" not in options else {}) | own)
         if not isinstance(optimizer, Optimizer):
             raise TypeError(f"kind must make a torch.optim.Optimizer, got {type(optimizer).__name__}")
         closure = inspect.signature(optimizer.step).parameters.get("closure")
@@ -102,11 +108,15 @@ class RealPart:
         self._optimizer.state = defaultdict(dict)
 
 
-def real_options(real: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """The option `real` of a binary optimiser, checked; None for none."""
-    if real is not None and not isinstance(real, Mapping):
-        raise TypeError(f"real must be a dict of options such as dict(lr=1e-3), or None, got {real!r}")
-    return None if real is None else dict(real)
+def real_options(real: Real) -> dict[str, Any] | Literal[False] | None:
+    """The option `real` of a binary optimiser, checked: options of a torch optimiser, False or None for none."""
+    if real is True:
+        return {}
+    if real is None or real is False:
+        return real
+    if not isinstance(real, Mapping):
+        raise TypeError(f"real must be a dict of options such as dict(lr=1e-2), True, False or None, got {real!r}")
+    return dict(real)
 
 
 def nonfinite(parameters: Iterable[Tensor]) -> list[Tensor]:

@@ -2,38 +2,51 @@
 
 from __future__ import annotations
 
-from typing import final
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, final
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
-from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.class_weight import compute_sample_weight
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import column_or_1d, validate_data
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from qpsbgd.sklearn.estimator import FLOATS, BinaryNetworkEstimator, Rows
+from qpsbgd.projections import Projection
+from qpsbgd.sklearn.estimator import FLOATS, BinaryNetworkEstimator
+from qpsbgd.sklearn.fitting import Rows, WeightedRows, dense
+from qpsbgd.solvers import Solver
+
+_LEAST_SHARE = 1e-4
+"""Of a class, where the outputs' first biases are set."""
 
 
 @final
 class QPSBGDClassifier(ClassifierMixin, BinaryNetworkEstimator):  # type: ignore[misc]
     """A classifier whose network has weights ±1.
 
-    The network is a `torch.nn.Sequential`: inputs are standardised as in training, then come binary layers, each with a
-    batch norm, and ReLU in between. QP-SBGD trains the weights and AdamW the norms, both with a rate that falls to
-    zero by a cosine. The random numbers of torch and numpy outside are neither used nor changed.
+    The network is a `torch.nn.Sequential`: inputs are standardised as in training and scaled by a factor per column,
+    then come binary layers, each with a batch norm, and ReLU and dropout in between. QP-SBGD trains the weights, and
+    AdamW the norms and factors, both with a rate that falls to zero by a cosine. The random numbers of torch and numpy
+    outside are neither used nor changed, and the order of the rows makes no difference. If y has a column of zeros and
+    ones per label, every row may have several labels.
 
     Args:
         hidden_layers: Widths of the hidden layers, or one width; () for none.
         projection: "ridge", or "spins" for the paper's method: see docs/projections.md.
         solver: Of the spins: a solver's name or a `Solver`; None takes the one for training.
-        epochs: Passes through the data.
+        epochs: Passes through the data; None makes at least 30, and more where these would be few steps.
         batch_size: Rows of a step, about.
+        dropout: The share of hidden units that is left out of a step; it keeps networks from overfitting.
         learning_rate: Of the binary weights, relative to the range in which they start; None takes one from depth and
             length of training.
-        real_learning_rate: Of the batch norms.
+        real_learning_rate: Of the batch norms and column factors.
+        class_weight: A factor on the weights of each class's rows, as a dict, or "balanced" for the inverse of their
+            shares; not for several labels.
         early_stopping: Hold out rows, stop when their score no longer grows, and keep the best epoch's network.
         validation_fraction: The share of rows to hold out.
         n_iter_no_change: Epochs without a better score after which training stops.
@@ -43,7 +56,7 @@ class QPSBGDClassifier(ClassifierMixin, BinaryNetworkEstimator):  # type: ignore
 
     Attributes:
         network_: The network; its outputs are one score per class.
-        classes_: The classes, in the order of the outputs.
+        classes_: The classes, in the order of the outputs; for several labels their numbers.
         n_iter_: Epochs trained.
         loss_curve_: Mean loss of every epoch.
         validation_scores_: Accuracy on the rows held out, after every epoch of `fit`.
@@ -53,44 +66,125 @@ class QPSBGDClassifier(ClassifierMixin, BinaryNetworkEstimator):  # type: ignore
 
     classes_: Rows
 
-    def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> QPSBGDClassifier:
+    _several: bool
+
+    def __init__(
+        self,
+        hidden_layers: int | Sequence[int] = (128, 128),
+        *,
+        projection: str | Projection = "ridge",
+        solver: str | Solver | None = None,
+        epochs: int | None = None,
+        batch_size: int = 64,
+        dropout: float = 0.3,
+        learning_rate: float | None = None,
+        real_learning_rate: float = 0.01,
+        class_weight: Mapping[Any, float] | Literal["balanced"] | None = None,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 10,
+        warm_start: bool = False,
+        random_state: int | np.random.RandomState | None = None,
+        verbose: bool = False,
+    ) -> None:
+        super().__init__(
+            hidden_layers,
+            projection=projection,
+            solver=solver,
+            epochs=epochs,
+            batch_size=batch_size,
+            dropout=dropout,
+            learning_rate=learning_rate,
+            real_learning_rate=real_learning_rate,
+            early_stopping=early_stopping,
+            validation_fraction=validation_fraction,
+            n_iter_no_change=n_iter_no_change,
+            warm_start=warm_start,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.class_weight = class_weight
+
+    def partial_fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        classes: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> QPSBGDClassifier:
         """One epoch on these rows; the first call needs all classes. Returns the estimator."""
         self._check_options()
         first = not hasattr(self, "network_")
         if first and classes is None:
             raise ValueError("the first call of partial_fit needs classes, all labels that will come")
+        if self.class_weight == "balanced":
+            raise ValueError('class_weight="balanced" needs all rows at once; give partial_fit a dict')
         rows, values = self._validated(X, y, reset=first)
         known = self.classes_ if classes is None else np.unique(column_or_1d(classes))
         if not first and not np.array_equal(self.classes_, known):
             raise ValueError(f"classes must stay as they were, {self.classes_}, got {known}")
-        unknown = np.setdiff1d(values, known)
+        several = values.ndim == 2
+        if several != (several if first else self._several) or (several and values.shape[1] != len(known)):
+            raise ValueError(f"y must be of the same kind at every call, with {len(known)} classes, got {values.shape}")
+        unknown = np.setdiff1d(values, np.arange(2) if several else known)
         if len(unknown):
             raise ValueError(f"y has labels that are not in classes: {unknown}")
-        self.classes_ = known
-        self._fit_partly(rows, values)
+        self.classes_, self._several = known, several
+        self._fit_partly(rows, values, sample_weight)
         return self
 
     def predict(self, X: ArrayLike) -> Rows:
-        """The likeliest class of every row."""
+        """The likeliest class of every row; of several labels, zeros and ones (n_samples, n_classes)."""
         return self._likeliest(self._outcome(X))
 
     def predict_proba(self, X: ArrayLike) -> Rows:
         """Probabilities (n_samples, n_classes), in the order of `classes_`."""
-        return self._outcome(X).softmax(1).numpy()
+        outputs = self._outcome(X)
+        return (outputs.sigmoid() if self._several else outputs.softmax(1)).numpy()
 
-    def _validated(self, X: ArrayLike, y: ArrayLike, *, reset: bool) -> tuple[Rows, Rows]:
-        rows, values = validate_data(self, X, y, reset=reset, dtype=FLOATS, ensure_min_samples=2)
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        return tags
+
+    def _validated(self, X: ArrayLike, y: ArrayLike, *, reset: bool) -> tuple[Any, Rows]:
+        options = {"dtype": FLOATS, "ensure_min_samples": 2, "multi_output": True, "accept_sparse": "csr"}
+        rows, values = validate_data(self, X, y, reset=reset, **options)
         check_classification_targets(values)
-        return rows, values
+        if values.ndim == 2 and values.shape[1] > 1:
+            values = dense(values)
+            if type_of_target(values) != "multilabel-indicator" or not np.isin(values, (0, 1)).all():
+                raise ValueError("y with several columns must hold zeros and ones, a column per label")
+            return rows, values
+        return rows, column_or_1d(values, warn=True)
 
-    def _learn_targets(self, values: Rows, *, again: bool) -> None:
-        classes = np.unique(values)
-        if again and not np.array_equal(self.classes_, classes):
+    def _weights(self, rows: Any, values: Rows, sample_weight: ArrayLike | None) -> Rows | None:
+        weights = super()._weights(rows, values, sample_weight)
+        if self.class_weight is None:
+            return weights
+        if values.ndim == 2:
+            raise ValueError("class_weight is not for several labels; use sample_weight")
+        factors: Rows = compute_sample_weight(self.class_weight, values)
+        return factors if weights is None else factors * weights
+
+    def _learn_targets(self, samples: WeightedRows, *, again: bool) -> None:
+        several = samples.values.ndim == 2
+        classes = np.arange(samples.values.shape[1]) if several else np.unique(samples.values)
+        if again and not (several == self._several and np.array_equal(self.classes_, classes)):
             raise ValueError(f"with warm_start the classes must stay the same, {self.classes_}, got {classes}")
-        self.classes_ = classes
+        self.classes_, self._several = classes, several
+
+    def _begin(self, norm: nn.BatchNorm1d, samples: WeightedRows) -> None:
+        """The outputs begin with the logarithms of the classes' shares."""
+        targets = self._encoded(samples.values)
+        marked = targets if self._several else F.one_hot(targets, len(self.classes_))
+        shares = torch.from_numpy(np.average(marked.numpy(), axis=0, weights=samples.weights))
+        shares = shares.clamp(_LEAST_SHARE, 1 - _LEAST_SHARE)
+        with torch.no_grad():
+            norm.bias.copy_(shares.logit() if self._several else shares.log() - shares.log().mean())
 
     def _strata(self, values: Rows) -> Rows | None:
-        return values
+        return None if self._several else values
 
     def _outputs(self) -> int:
         return len(self.classes_)
@@ -99,14 +193,18 @@ class QPSBGDClassifier(ClassifierMixin, BinaryNetworkEstimator):  # type: ignore
         return []
 
     def _encoded(self, values: Rows) -> Tensor:
-        return torch.from_numpy(np.searchsorted(self.classes_, values))
+        return self._tensor(values) if self._several else torch.from_numpy(np.searchsorted(self.classes_, values))
 
-    def _loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return F.cross_entropy(outputs, targets)
+    def _losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        if self._several:
+            return F.binary_cross_entropy_with_logits(outputs, targets, reduction="none").mean(1)
+        return F.cross_entropy(outputs, targets, reduction="none")
 
-    def _scored(self, rows: Rows, values: Rows) -> float:
+    def _scored(self, rows: Any, values: Rows) -> float:
         return float(accuracy_score(values, self._likeliest(self._forward(rows))))
 
     def _likeliest(self, outputs: Tensor) -> Rows:
+        if self._several:
+            return (outputs > 0).numpy().astype(int)
         found: Rows = self.classes_[outputs.argmax(1).numpy()]
         return found

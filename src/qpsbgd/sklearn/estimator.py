@@ -7,63 +7,33 @@ from collections.abc import Sequence
 from itertools import pairwise
 from numbers import Integral, Real
 from os import PathLike
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor, nn
 from torch.optim.swa_utils import update_bn
 from tqdm import tqdm
 
 from qpsbgd.nn import BinaryLinear
-from qpsbgd.optim.qpsbgd import QPSBGD
 from qpsbgd.projections import Projection
+from qpsbgd.sklearn.fitting import Batch, Rows, ScaledColumns, Training, WeightedRows, dense, is_sparse
 from qpsbgd.solvers import Solver
 
 if TYPE_CHECKING:
     from qpsbgd.deploy import CSource, PackedModel
 
-Rows = NDArray[Any]
-
 FLOATS = (np.float64, np.float32)
+STEPS, EPOCHS = 400, 30
+"""By default at least as many steps, and at least as many epochs: small data needs more of the latter."""
 CHUNK = 8192
 """Rows that pass through the network at once where no gradients are needed."""
-
-
-@final
-class _Training:
-    """The optimiser of a network: QP-SBGD for its binary weights, AdamW for its batch norms."""
-
-    def __init__(self, body: nn.Sequential, estimator: BinaryNetworkEstimator, steps: int | None) -> None:
-        self._body = body
-        self._optimizer = QPSBGD(
-            body,
-            lr=estimator.learning_rate,
-            projection=estimator.projection,
-            solver=estimator.solver,
-            clip="range",
-            steps=steps,
-            relative=True,
-            real={"lr": estimator.real_learning_rate},
-        )
-
-    def epoch(self, inputs: Tensor, targets: Tensor, batches: Sequence[Rows], loss: Any) -> float:
-        """One step per batch of row numbers; returns the mean loss."""
-        self._body.train()
-        total = 0.0
-        for rows in map(torch.from_numpy, batches):
-            self._optimizer.zero_grad()
-            value = loss(self._body(inputs[rows]), targets[rows])
-            value.backward()
-            self._optimizer.step()
-            total += value.item() * len(rows)
-        return total / sum(map(len, batches))
 
 
 class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn comes without types
@@ -73,7 +43,7 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
     n_iter_: int
     loss_curve_: list[float]
     validation_scores_: list[float]
-    _partial: _Training | None
+    _partial: Training | None
 
     def __init__(
         self,
@@ -81,8 +51,9 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
         *,
         projection: str | Projection = "ridge",
         solver: str | Solver | None = None,
-        epochs: int = 50,
+        epochs: int | None = None,
         batch_size: int = 64,
+        dropout: float = 0.3,
         learning_rate: float | None = None,
         real_learning_rate: float = 0.01,
         early_stopping: bool = False,
@@ -97,6 +68,7 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
         self.solver = solver
         self.epochs = epochs
         self.batch_size = batch_size
+        self.dropout = dropout
         self.learning_rate = learning_rate
         self.real_learning_rate = real_learning_rate
         self.early_stopping = early_stopping
@@ -106,52 +78,59 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Any:
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Any:
         """Train a new network, or with `warm_start` the one that is there; returns the estimator.
 
         Args:
-            X: At least two rows (n_samples, n_features); float32 trains in single precision, all else in double.
+            X: At least two rows (n_samples, n_features), dense or sparse; float32 trains in single precision, all else
+                in double.
             y: Their targets.
+            sample_weight: Their weights; a weight of two is the same as two rows. None weighs all the same.
         """
         self._check_options()
         again = self.warm_start and hasattr(self, "network_")
         rows, values = self._validated(X, y, reset=not again)
-        self._learn_targets(values, again=again)
+        samples = WeightedRows.of(rows, values, self._weights(rows, values, sample_weight))
+        self._learn_targets(samples, again=again)
         self._random = check_random_state(self.random_state)
         held = None
         if self.early_stopping:
-            rows, held_rows, values, held_values = train_test_split(
-                rows,
-                values,
-                test_size=self.validation_fraction,
-                stratify=self._strata(values),
-                random_state=self._random,
-            )
-            if min(len(rows), len(held_rows)) < 2:
-                raise ValueError(
-                    f"early_stopping needs at least 2 samples to train with and 2 to hold out, got {len(rows)} and "
-                    f"{len(held_rows)}; give more samples, or change validation_fraction"
-                )
-            held = held_rows, held_values
+            samples, held = self._split(samples)
         if not again:
-            self._build(rows)
-        self._scaler = StandardScaler().fit(rows)
+            self._build(samples)
+        self._scaler = self._fresh_scaler(rows).fit(samples.rows, sample_weight=samples.weights)
         self._set_norms()
-        self._train(rows, values, held)
+        self._train(samples, held)
         self._partial = None
         return self
 
-    def _train(self, rows: Rows, values: Rows, held: tuple[Rows, Rows] | None) -> None:
-        inputs, targets = self._standardized(rows), self._encoded(values)
-        training = _Training(self._body, self, steps=self.epochs * self._count(len(rows)))
+    def _split(self, samples: WeightedRows) -> tuple[WeightedRows, WeightedRows]:
+        """Samples to train with, and to hold out."""
+        rest, held = train_test_split(
+            np.arange(len(samples)),
+            test_size=self.validation_fraction,
+            stratify=self._strata(samples.values),
+            random_state=self._random,
+        )
+        if min(len(rest), len(held)) < 2:
+            raise ValueError(
+                f"early_stopping needs at least 2 samples to train with and 2 to hold out, got {len(rest)} and "
+                f"{len(held)}; give more samples, or change validation_fraction"
+            )
+        return samples.part(np.sort(rest)), samples.part(np.sort(held))
+
+    def _train(self, samples: WeightedRows, held: WeightedRows | None) -> None:
+        count = self._count(len(samples))
+        epochs = max(EPOCHS, -(-STEPS // count)) if self.epochs is None else self.epochs
+        training = Training(self._body, self, steps=epochs * count)
         self.n_iter_, self.loss_curve_, self.validation_scores_ = 0, [], []
         best, waited, kept = -np.inf, 0, {}
-        with tqdm(total=self.epochs, desc=type(self).__name__, unit="epoch", disable=not self.verbose) as bar:
-            while self.n_iter_ < self.epochs and waited < self.n_iter_no_change:
-                self._advance(training, inputs, targets)
+        with tqdm(total=epochs, desc=type(self).__name__, unit="epoch", disable=not self.verbose) as bar:
+            while self.n_iter_ < epochs and waited < self.n_iter_no_change:
+                self._advance(training, samples)
                 shown = {"loss": self.loss_curve_[-1]}
                 if held is not None:
-                    shown["score"] = self._scored(*held)
+                    shown["score"] = self._scored(held.rows, held.values)
                     self.validation_scores_.append(shown["score"])
                     waited += 1
                     if shown["score"] > best:
@@ -162,26 +141,46 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
         if kept:
             self.network_.load_state_dict(kept)
         else:
-            # The running means of the batch norms lag behind the weights.
-            update_bn(inputs.tensor_split(-(-len(inputs) // CHUNK)), self._body)
+            self._settle(samples)
 
-    def _fit_partly(self, rows: Rows, values: Rows) -> None:
+    def _settle(self, samples: WeightedRows) -> None:
+        """Compute the batch norms' means anew: they lag behind the weights, and saw rows with dropout."""
+        body = nn.Sequential(*(module for module in self._body if not isinstance(module, nn.Dropout)))
+        parts = np.array_split(np.arange(len(samples)), -(-len(samples) // CHUNK))
+        update_bn((self._standardized(samples.rows[part]) for part in parts), body)
+
+    def _fit_partly(self, rows: Any, values: Rows, sample_weight: ArrayLike | None) -> None:
         """One epoch with a constant learning rate; the optimisers are kept for the next call."""
+        samples = WeightedRows.of(rows, values, self._weights(rows, values, sample_weight))
         if not hasattr(self, "network_"):
-            self._random, self._scaler = check_random_state(self.random_state), StandardScaler()
+            self._random, self._scaler = check_random_state(self.random_state), self._fresh_scaler(rows)
             self.n_iter_, self.loss_curve_, self._partial = 0, [], None
-            self._build(rows)
-        self._scaler.partial_fit(rows)
+            self._build(samples)
+        self._scaler.partial_fit(samples.rows, sample_weight=samples.weights)
         self._set_norms()
         if self._partial is None:
-            self._partial = _Training(self._body, self, steps=None)
-        self._advance(self._partial, self._standardized(rows), self._encoded(values))
+            self._partial = Training(self._body, self, steps=None)
+        self._advance(self._partial, samples)
 
-    def _advance(self, training: _Training, inputs: Tensor, targets: Tensor) -> None:
-        order = self._random.permutation(len(inputs))
-        batches = np.array_split(order, self._count(len(inputs)))
-        self.loss_curve_.append(training.epoch(inputs, targets, batches, self._loss))
+    def _weights(self, rows: Any, values: Rows, sample_weight: ArrayLike | None) -> Rows | None:
+        """The weights of the samples; None if all are alike."""
+        if sample_weight is None:
+            return None
+        found: Rows = _check_sample_weight(sample_weight, rows, dtype=np.float64)
+        return found
+
+    def _fresh_scaler(self, rows: Any) -> Any:
+        return StandardScaler(with_mean=not is_sparse(rows))  # means of sparse columns are found all the same
+
+    def _advance(self, training: Training, samples: WeightedRows) -> None:
+        order, seed = self._random.permutation(len(samples)), int(self._random.randint(2**31 - 1))
+        batches = map(self._batch, map(samples.part, np.array_split(order, self._count(len(samples)))))
+        self.loss_curve_.append(training.epoch(batches, self._losses, seed=seed))
         self.n_iter_ += 1
+
+    def _batch(self, part: WeightedRows) -> Batch:
+        weights = None if part.weights is None else self._tensor(part.weights)
+        return self._standardized(part.rows), self._encoded(part.values), weights
 
     def _count(self, rows: int) -> int:
         """The number of batches: of about `batch_size` rows, and of at least two, which a batch norm needs."""
@@ -204,21 +203,28 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
         check_is_fitted(self, "network_")
         return to_c(self.network_, folder, name=name, word_bits=word_bits)
 
-    def _build(self, rows: Rows) -> None:
+    def _build(self, samples: WeightedRows) -> None:
         """A fresh network: standardisation, then the body with the weights, then what `_ending` adds."""
+        rows = samples.rows
         self._dtype = dtype = torch.float32 if rows.dtype == np.float32 else torch.float64
         generator = torch.Generator().manual_seed(int(self._random.randint(2**31 - 1)))
         body: list[nn.Module] = []
         for n, m in pairwise([rows.shape[1], *self._widths(), self._outputs()]):
             body += [_fresh(BinaryLinear(n, m, device="meta", dtype=dtype), generator), nn.BatchNorm1d(m, dtype=dtype)]
-            body += [nn.ReLU()]
-        self._depth = len(body) - 1
-        first = nn.BatchNorm1d(rows.shape[1], eps=0.0, affine=False, dtype=dtype)
-        self.network_ = nn.Sequential(first, *body[:-1], *self._ending(dtype))
+            body += [nn.ReLU(), *([nn.Dropout(self.dropout)] if self.dropout else [])]
+        while not isinstance(body[-1], nn.BatchNorm1d):
+            body.pop()
+        self._depth = len(body)
+        first = nn.BatchNorm1d(rows.shape[1], eps=0.0, dtype=dtype)
+        first.bias.requires_grad_(False)  # the norm behind the first weights would take it out again
+        self._begin(body[-1], samples)
+        self.network_ = nn.Sequential(first, *body, *self._ending(dtype))
 
     @property
     def _body(self) -> nn.Sequential:
-        return nn.Sequential(*list(self.network_)[1 : 1 + self._depth])
+        """What is trained: it takes standardised rows."""
+        first: Any = self.network_[0]
+        return nn.Sequential(ScaledColumns(first), *list(self.network_)[1 : 1 + self._depth])
 
     def _set_norms(self) -> None:
         """Copy what is known of the data's means and scales into the network."""
@@ -226,9 +232,9 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
         state["running_mean"].copy_(torch.from_numpy(self._scaler.mean_))
         state["running_var"].copy_(torch.from_numpy(np.square(self._scaler.scale_)))
 
-    def _standardized(self, rows: Rows) -> Tensor:
-        with torch.no_grad():
-            standardized: Tensor = self.network_[0].eval()(self._tensor(rows))
+    def _standardized(self, rows: Any) -> Tensor:
+        state = self.network_[0].state_dict()
+        standardized: Tensor = (self._tensor(dense(rows)) - state["running_mean"]) / state["running_var"].sqrt()
         return standardized
 
     def _tensor(self, rows: Rows) -> Tensor:
@@ -237,12 +243,18 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
     def _outcome(self, X: ArrayLike) -> Tensor:
         """The network's outputs for rows from outside."""
         check_is_fitted(self, "network_")
-        return self._forward(validate_data(self, X, reset=False, dtype=FLOATS))
+        return self._forward(validate_data(self, X, reset=False, dtype=FLOATS, accept_sparse="csr"))
 
-    def _forward(self, rows: Rows) -> Tensor:
-        network = self.network_.eval()
+    def _forward(self, rows: Any) -> Tensor:
+        network, count = self.network_.eval(), rows.shape[0]
         with torch.no_grad():
-            return torch.cat([network(self._tensor(part)) for part in np.array_split(rows, -(-len(rows) // CHUNK))])
+            parts = [rows[begin : begin + CHUNK] for begin in range(0, count, CHUNK)]
+            return torch.cat([network(self._tensor(dense(part))) for part in parts])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
 
     def _widths(self) -> list[int]:
         hidden: Any = self.hidden_layers
@@ -254,19 +266,25 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
         if isinstance(hidden, str) or not all(isinstance(width, int | np.integer) and width >= 1 for width in widths):
             raise ValueError(f"hidden_layers must be positive whole numbers, such as (128, 128), got {hidden!r}")
         for name, least in (("epochs", 1), ("batch_size", 2), ("n_iter_no_change", 1)):
-            value = getattr(self, name)
-            if not isinstance(value, Integral) or value < least:
+            value: Any = getattr(self, name)
+            if not ((isinstance(value, int | np.integer) and value >= least) or (name == "epochs" and value is None)):
                 raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
+        share: Any = self.dropout
+        if isinstance(share, bool) or not isinstance(share, float | int) or not 0 <= share < 1:
+            raise ValueError(f"dropout must be at least 0 and below 1, got {share!r}")
         fraction = self.validation_fraction
         if not isinstance(fraction, Real) or not 0 < fraction < 1:
             raise ValueError(f"validation_fraction must be between 0 and 1, got {fraction!r}")
 
-    @abstractmethod
-    def _validated(self, X: ArrayLike, y: ArrayLike, *, reset: bool) -> tuple[Rows, Rows]:
-        """Rows and targets as arrays that training can use."""
+    def _begin(self, norm: nn.BatchNorm1d, samples: WeightedRows) -> None:
+        """Set the last norm of a fresh body to what is known of the targets."""
 
     @abstractmethod
-    def _learn_targets(self, values: Rows, *, again: bool) -> None:
+    def _validated(self, X: ArrayLike, y: ArrayLike, *, reset: bool) -> tuple[Any, Rows]:
+        """Rows, dense or CSR, and targets as arrays that training can use."""
+
+    @abstractmethod
+    def _learn_targets(self, samples: WeightedRows, *, again: bool) -> None:
         """Keep what the targets say: classes or scales; `again` where the network is there and has to fit them."""
 
     @abstractmethod
@@ -286,10 +304,11 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
         """Targets for the loss of the body's outputs."""
 
     @abstractmethod
-    def _loss(self, outputs: Tensor, targets: Tensor) -> Tensor: ...
+    def _losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The loss of every row."""
 
     @abstractmethod
-    def _scored(self, rows: Rows, values: Rows) -> float: ...
+    def _scored(self, rows: Any, values: Rows) -> float: ...
 
 
 def _fresh(layer: BinaryLinear, generator: torch.Generator) -> BinaryLinear:

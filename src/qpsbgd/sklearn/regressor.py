@@ -13,7 +13,8 @@ from sklearn.utils.validation import column_or_1d, validate_data
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from qpsbgd.sklearn.estimator import FLOATS, BinaryNetworkEstimator, Rows
+from qpsbgd.sklearn.estimator import FLOATS, BinaryNetworkEstimator
+from qpsbgd.sklearn.fitting import Rows, WeightedRows
 
 
 @final
@@ -32,15 +33,15 @@ class QPSBGDRegressor(RegressorMixin, BinaryNetworkEstimator):  # type: ignore[m
         feature_names_in_: Their names, if X was a data frame.
     """
 
-    def partial_fit(self, X: ArrayLike, y: ArrayLike) -> QPSBGDRegressor:
+    def partial_fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> QPSBGDRegressor:
         """One epoch on these rows; means and scales are those of all rows so far. Returns the estimator."""
         self._check_options()
         first = not hasattr(self, "network_")
         rows, values = self._validated(X, y, reset=first)
         if first:
             self._flat, self._targets = values.ndim == 1, StandardScaler()
-        self._targets.partial_fit(_columns(values))
-        self._fit_partly(rows, values)
+        self._targets.partial_fit(_columns(values), sample_weight=self._weights(rows, values, sample_weight))
+        self._fit_partly(rows, values, sample_weight)
         return self
 
     def predict(self, X: ArrayLike) -> Rows:
@@ -52,19 +53,19 @@ class QPSBGDRegressor(RegressorMixin, BinaryNetworkEstimator):  # type: ignore[m
         tags.target_tags.multi_output = True
         return tags
 
-    def _validated(self, X: ArrayLike, y: ArrayLike, *, reset: bool) -> tuple[Rows, Rows]:
-        rows, values = validate_data(
-            self, X, y, reset=reset, dtype=FLOATS, ensure_min_samples=2, multi_output=True, y_numeric=True
-        )
+    def _validated(self, X: ArrayLike, y: ArrayLike, *, reset: bool) -> tuple[Any, Rows]:
+        options = {"dtype": FLOATS, "ensure_min_samples": 2, "multi_output": True, "y_numeric": True}
+        rows, values = validate_data(self, X, y, reset=reset, accept_sparse="csr", **options)
         if values.ndim == 2 and values.shape[1] == 1:
             values = column_or_1d(values, warn=True)
         return rows, values
 
-    def _learn_targets(self, values: Rows, *, again: bool) -> None:
-        columns = _columns(values)
+    def _learn_targets(self, samples: WeightedRows, *, again: bool) -> None:
+        columns = _columns(samples.values)
         if again and columns.shape[1] != self._outputs():
             raise ValueError(f"with warm_start y must keep its {self._outputs()} columns, got {columns.shape[1]}")
-        self._flat, self._targets = values.ndim == 1, StandardScaler().fit(columns)
+        self._flat = samples.values.ndim == 1
+        self._targets = StandardScaler().fit(columns, sample_weight=samples.weights)
 
     def _strata(self, values: Rows) -> Rows | None:
         return None
@@ -84,10 +85,10 @@ class QPSBGDRegressor(RegressorMixin, BinaryNetworkEstimator):  # type: ignore[m
     def _encoded(self, values: Rows) -> Tensor:
         return self._tensor(self._targets.transform(_columns(values)))
 
-    def _loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return F.mse_loss(outputs, targets)
+    def _losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return F.mse_loss(outputs, targets, reduction="none").mean(1)
 
-    def _scored(self, rows: Rows, values: Rows) -> float:
+    def _scored(self, rows: Any, values: Rows) -> float:
         return float(r2_score(values, self._shaped(self._forward(rows))))
 
     def _shaped(self, outputs: Tensor) -> Rows:

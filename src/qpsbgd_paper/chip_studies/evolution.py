@@ -24,8 +24,8 @@ from qpsbgd_paper.framework.claims import stated
 from qpsbgd_paper.framework.experiment import Job
 from qpsbgd_paper.framework.runs import Result, Work
 
-DENSE, SPARSE = 0.5, 0.25
-"""At least this share of a column's couplings, and at most this share of the layer's, for the paper's words to hold."""
+DENSE = 0.5
+"""At least this share of a column's couplings must not be zero for the paper's words to hold."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,17 @@ class Evolution(QuboStudy):
                 f"{min(inside):.0%} to {max(inside):.0%} of a column's couplings are not zero, and "
                 f"{min(overall):.1%} to {max(overall):.1%} of the layer's, in {len(every)} QUBOs"
             )
-            holds = min(inside) >= DENSE and max(overall) <= SPARSE
-            claims.append(stated(f"Dense support in an otherwise sparse graph ({form})", holds, detail))
+            text = f"The support of a column's QUBO is densely connected ({form})"
+            claims.append(stated(text, min(inside) >= DENSE, detail, number="figure"))
+        claims.append(
+            stated(
+                "The layer's graph is otherwise sparse",
+                True,
+                "by construction, not by measurement: columns are solved one by one, so that spins of different "
+                "columns are never coupled, and of 64 spins in four blocks at most 23.8 % of the pairs can be",
+                number="figure",
+            )
+        )
         head = ["form", "update", "runs", "a column, 16 spins", "the layer, 64 spins"]
         head += ["columns with a gradient", "largest coupling", "largest field"]
         title = f"Density: share of pairs of spins that are coupled; mean of {self.seeds} seeds (least to most)"

@@ -280,7 +280,14 @@ def _neuron_claims(values: Mapping[tuple[str, str, str], list[float]]) -> list[J
     )
     return [
         _judged(
-            Claim(f"The gap shrinks from one neuron to two ({words})", "2 neurons", unit, (setting,), ("1 neuron",)),
+            Claim(
+                f"The gap shrinks from one neuron to two ({words})",
+                "2 neurons",
+                unit,
+                (setting,),
+                ("1 neuron",),
+                number="0.03 to 0.01",
+            ),
             given,
         )
         for setting, unit, words in settings

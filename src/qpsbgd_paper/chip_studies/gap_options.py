@@ -74,7 +74,7 @@ class GapOptions(Study):
         "digits of 16 pixels, one binary layer, trained on a chip with large errors."
     )
     paper = "Conclusion: QUBOs with larger spectral gaps are future work."
-    seeds: int = 3
+    seeds: int = 2
     reads: int = 100
     sources: tuple[str, ...] = tuple(SOURCES)
     steps: int = 60

@@ -26,12 +26,12 @@ FORMS: Mapping[str, Options] = MappingProxyType(
     # As printed: what the experiment mnist chooses for this pair at the paper's settings, the summed loss.
     {
         "as printed": printed(0.03, solver="exact")[1],
-        "ours": rates(0.03, projection="printed", scale=2.0, momentum=0.9)[0],
+        "ours": rates(0.03, projection="spins")[0],
     }
 )
 ABOUT = (
     "QUBOs of the experiment mnist (16-4-4-2, digits 1/2, paper's settings, 50 updates of 10 images, exact solver), in "
-    "two forms: as printed in the paper (summed loss), and ours (scale 2, momentum 0.9)."
+    "two forms: as printed in the paper (summed loss), and ours (`Spins`: running means, so that QUBOs are dense)."
 )
 
 

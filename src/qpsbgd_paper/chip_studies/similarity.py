@@ -144,10 +144,14 @@ def _claims(name: str, every: Sequence[Mapping[str, Any]]) -> list[Judged]:
     largest, mean, below = (float(np.mean([at[key] for at in every])) for key in ("largest", "mean", "below"))
     share = f"{below:.0%} of the pairs have at most {AT_MOST:g}, on average over {len(every)} QUBOs; mean {mean:.2f}"
     return [
-        stated(f"Most samples of lowest energy are dissimilar ({name})", below > 0.5, share),
+        stated(
+            f"Most samples of lowest energy are dissimilar ({name})", below > 0.5, share, number="matrix", hardware=True
+        ),
         stated(
             f"No two of them are more similar than about 0.4 ({name})",
             largest <= AT_MOST,
             f"largest {largest:.2f} on average",
+            number="about 0.4",
+            hardware=True,
         ),
     ]

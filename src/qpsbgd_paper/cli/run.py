@@ -31,11 +31,14 @@ INTRO = (
     "over learning rates and over the mean and the sum of the loss, which it leaves open. (G), in the paper QP-SBGD "
     "with Gurobi, is that form with our exact solver, or descent where layers are too wide for exact answers. (D), in "
     "the paper on a D-Wave annealer, is that form on a virtual chip (solver virtual-qpu: a Pegasus graph with chains "
-    "and control errors, ten reads, no descent). Nothing has been run on hardware. Our own forms, spins with scale and "
-    "momentum and the ridge, stand in lines of their own, with aims of ours. The options of every method are chosen "
-    "from a small grid on training or validation data, extended where the best learning rate lies at its edge; figures "
-    "are means ± standard deviations over seeds, and verdicts come from the differences of runs with the same seed."
+    "and control errors, ten reads, no descent): nothing has been run on hardware. Ours are `Spins` and `Ridge`, with "
+    "aims of their own. Controls train no binary weight. The options of every method are chosen from a small grid on "
+    "training or validation data, extended where the best learning rate lies at its edge; figures are means ± standard "
+    "deviations over seeds."
 )
+
+DEMO = ("digits", "tour")
+"""What the demo runs, in the order of its page."""
 
 PAPER, QUICK = Path("results/paper"), Path("results/quick")
 """Where `qpsbgd run` keeps results, and where with --quick."""
@@ -55,10 +58,10 @@ def demo(
     """Train a binary network on handwritten digits with QP-SBGD and the baselines, and write a report."""
     require("demo")
     from qpsbgd_paper.experiments.digits import Digits
-    from qpsbgd_paper.experiments.logreg import LogReg
+    from qpsbgd_paper.experiments.tour import Tour
 
     budgets = (epochs,) if epochs <= 2 else (2, epochs)
-    experiments = [Digits(budgets=budgets, seeds=seeds, choosing_seeds=1), LogReg(seeds=5, choosing_seeds=1)]
+    experiments = [Digits(budgets=budgets, seeds=seeds, choosing_seeds=1), Tour(epochs=epochs)]
     with _stoppable(), _pool(workers) as pool:
         summaries = _run(experiments, out=out, pool=pool, fresh=fresh, command="qpsbgd demo")
     _write_report(summaries, out)
@@ -137,8 +140,8 @@ def report(
 
 
 def read_summaries(folder: Path) -> list[Summary]:
-    """The results of all experiments in a folder: digits, then those of the paper in its order, then any others."""
-    known = ["digits", *EXPERIMENTS]
+    """The results of all experiments in a folder: of the demo, of the paper in its order, any others."""
+    known = [*DEMO, *EXPERIMENTS]
     paths = {path.stem: path for path in sorted(folder.glob("*.json"))}
     found = []
     for name in sorted(paths, key=lambda name: known.index(name) if name in known else len(known)):
@@ -236,13 +239,13 @@ def _write_report(summaries: Sequence[Summary], out: Path, *, kinds: Sequence[st
     from qpsbgd_paper.report.figures import figures
     from qpsbgd_paper.report.page import page
 
-    demo = any(summary["experiment"] == "digits" for summary in summaries)
+    demo = all(summary["experiment"] in DEMO for summary in summaries)
     title = "Binary networks trained with QP-SBGD" if demo else "QP-SBGD: the paper's experiments"
     for summary in summaries:
         for name, content in figures(summary, kinds).items():
             write_bytes(out / "figures" / name, content)
     target = out / "report.html"
-    write_bytes(target, page(summaries, title=title, intro=INTRO).encode())
+    write_bytes(target, page(summaries, title=title, intro="" if demo else INTRO).encode())
     say(f"\nReport: {target.resolve().as_uri()}")
 
 

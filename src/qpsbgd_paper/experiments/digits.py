@@ -21,6 +21,7 @@ from qpsbgd_paper.framework.methods import (
     Options,
     aims,
     baselines,
+    control_lines,
     proxquant_grid,
     rates,
     ridge_line,
@@ -72,6 +73,7 @@ class Digits(Comparison):
                 adam=rates(0.003, 0.01, 0.03),
                 proxquant=proxquant_grid((3.0, 10.0), pulls=(0.1, 1.0)),
             ),
+            **control_lines(),
         }
         found = {name: line.with_options(schedule="cosine") for name, line in found.items()}
         return found if case.settings["tuned"] else {name: line.at_defaults() for name, line in found.items()}

@@ -61,10 +61,7 @@ class Karate(Comparison):
         "with 6 hidden units, and gain 1/√n with 64. Options are chosen on training nodes held out for that purpose."
     )
     paper = "Figure, mean of 5 runs: (G) best."
-    chosen_in_view = (
-        "The second setting with its 64 hidden units, and the scales in the grid of our spins, were picked in trials "
-        "that showed test accuracies."
-    )
+    chosen_in_view = "The second setting with its 64 hidden units was picked in trials that showed test accuracies."
     metrics = (LATE, BEST)
     series = (Series("test", "test accuracy", every=EVERY, first=EVERY),)
     chosen_by = HELD
@@ -82,8 +79,8 @@ class Karate(Comparison):
         return paper_lines(
             exact="exact" if case.settings["width"] <= 10 else "descent",
             named="exact, descent at 64 hidden units",
-            ours=rates(0.003, 0.01, scale=4.0, momentum=0.0) + rates(0.003, 0.01, scale=1.0, momentum=0.9),
             literal=(0.01, 0.03),
+            random=True,
             solver=self.solver,
             sgd=sgd_grid(0.1, 0.3, 1.0),
             sign=rates(0.001, 0.003, 0.01),
@@ -111,7 +108,14 @@ class Karate(Comparison):
     def claims(self) -> Sequence[Claim]:
         """(G) is best."""
         best = [
-            Claim(f"QP-SBGD (G) has the best accuracy ({case})", GUROBI, LATE.key, (case,), PAPER_BASELINES)
+            Claim(
+                f"QP-SBGD (G) has the best accuracy ({case})",
+                GUROBI,
+                LATE.key,
+                (case,),
+                PAPER_BASELINES,
+                number="figure",
+            )
             for case in SETTINGS
         ]
         return [*best, *(aim for case in SETTINGS for aim in aims(LATE.key, case))]

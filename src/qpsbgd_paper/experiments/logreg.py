@@ -67,7 +67,7 @@ class LogReg(Comparison):
         fixed = not case.settings["tuned"]
         grid = (0.05,) if fixed else (0.01, 0.05, 0.2)
         found = paper_lines(
-            ours=rates(*grid, scale=1.0, momentum=0.9),
+            ours=rates(*grid, projection="spins") if fixed else None,
             literal=grid,
             virtual=True,
             solver=self.solver,
@@ -104,10 +104,26 @@ class LogReg(Comparison):
         fixed, tuned = (case.name for case in self.cases())
         others = (DWAVE, "bc-sgd", "bc-sign")
         best = [
-            Claim(f"QP-SBGD (G) is best after the first phase ({name})", GUROBI, LATE.key, (name,), others)
+            Claim(
+                f"QP-SBGD (G) is best after the first phase ({name})",
+                GUROBI,
+                LATE.key,
+                (name,),
+                others,
+                number="figure",
+            )
             for name in (fixed, tuned)
         ]
-        slower = Claim("QP-SBGD (D) is slower than (G)", DWAVE, LATE.key, (fixed,), (GUROBI,), relation="worse")
+        slower = Claim(
+            "QP-SBGD (D) is slower than (G)",
+            DWAVE,
+            LATE.key,
+            (fixed,),
+            (GUROBI,),
+            relation="worse",
+            number="figure",
+            hardware=True,
+        )
         return [*best, slower, *aims(LATE.key, tuned)]
 
 

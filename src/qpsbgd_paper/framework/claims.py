@@ -1,26 +1,33 @@
-"""Does what a paper says hold in our figures? Yes, no, or within noise, by one stated test."""
+"""Does what a paper says hold in our figures? Yes, no, or the experiment cannot tell, by stated tests."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-Verdict = Literal["yes", "no", "within noise"]
+Verdict = Literal["yes", "no", "cannot tell", "not run on hardware"]
 Source = Literal["paper", "aim"]
 Judged = dict[str, Any]
-"""A claim as a report shows it: text, source, verdict, detail, and for comparisons the cases and the rival."""
+"""A claim as a report shows it: text, source, verdict, detail, and for comparisons cases, metric, line and rival."""
 
 Values = Mapping[tuple[str, str, str], Sequence[float | None]]
 """Figures of all seeds by case, line and metric; None for a run whose figure is not finite."""
 
+ACCURACY_MARGIN, LOSS_MARGIN = 0.02, 0.05
+"""Differences up to which two accuracies, or two losses, count as equal; set before the runs that they judge."""
+
 TEST = (
     "paired t-test at 95 %: runs with the same seed share data, split, initial weights and batches, and their "
-    "differences decide; yes or no where the mean difference is larger than the ± behind it (half the width of its "
-    "95 % confidence interval), within noise where it is not"
+    "differences decide. Yes or no where the mean difference is larger than the ± behind it (half the width of its "
+    "95 % confidence interval). Level, or at least as good, needs an equivalence test instead (one-sided t-tests at "
+    f"95 % against a margin set beforehand: {ACCURACY_MARGIN:g} of an accuracy, {LOSS_MARGIN:g} of a loss). Cannot "
+    "tell where neither is so, and where the better line does not beat the control: binary layers left at their "
+    "random signs, or the best of as many random networks; then with the number of seeds that would show a difference "
+    "of the measured size with a power of 80 %"
 )
 
 _QUANTILES = (
@@ -29,13 +36,25 @@ _QUANTILES = (
 )
 """Of Student's t at 97.5 % for 1 to 30 degrees of freedom; beyond, the last is a little too careful."""
 
+_ONE_SIDED = (
+    *(6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812, 1.796, 1.782, 1.771, 1.761, 1.753),
+    *(1.746, 1.740, 1.734, 1.729, 1.725, 1.721, 1.717, 1.714, 1.711, 1.708, 1.706, 1.703, 1.701, 1.699, 1.697),
+)
+"""The same at 95 %."""
+
+_BOTH_SIDES, _ONE_SIDE, _POWER, _POWER_OF_TWO = 1.960, 1.645, 0.842, 1.282
+"""Normal quantiles for 95 % on both sides and on one, and for a power of 80 % of one test and of two."""
+
 _ROUNDING = 1e-9
 """Differences below this share of the figures are rounding errors."""
+
+_MOST_SEEDS = 10_000
+"""More than these are not worth a number."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A line is better (or worse) than the best (or worst) of others, or reaches a level.
+    """A line is better (or worse) than the best (or worst) of others, level with them, or reaches a level.
 
     Attributes:
         text: The claim in words.
@@ -43,10 +62,13 @@ class Claim:
         metric: The figure that decides.
         cases: Where; with several, the figure is the mean over them, seed by seed.
         against: The other lines.
-        relation: "better" than the best of them, "at least" as good (an equal mean counts), "worse" than the worst, or
-            "level": no significant difference either way, which is then a yes.
+        relation: "better" than the best of them, "worse" than the worst; "at least" as good and "level" are
+            equivalence tests, with `margin`.
+        margin: The difference up to which two lines count as equal.
         level: What the mean must reach instead, where there is no other line.
         source: Who says so: the paper, or this project's aims.
+        number: What the paper reports, in a few words.
+        hardware: Whether the paper says it of an annealer, for which a virtual chip stands in here.
     """
 
     text: str
@@ -55,15 +77,54 @@ class Claim:
     cases: tuple[str, ...]
     against: tuple[str, ...] = ()
     relation: Literal["better", "at least", "worse", "level"] = "better"
+    margin: float = 0.0
     level: float | None = None
     source: Source = "paper"
+    number: str = ""
+    hardware: bool = False
+
+
+class Difference(NamedTuple):
+    """Differences of pairs, positive where the first is better: mean, deviation, number, and the noise of the mean."""
+
+    mean: float
+    deviation: float
+    pairs: int
+    noise: float
+
+    @property
+    def ahead(self) -> bool:
+        """Whether the first is better, beyond the noise."""
+        return self.mean > self.noise
+
+    @property
+    def seeds(self) -> int | None:
+        """How many show a difference of this mean with a power of 80 %; None where there is no end to it."""
+        return _seeds(self, self.mean, quantiles=_BOTH_SIDES + _POWER)
 
 
 def verdict(difference: float, *, noise: float) -> Verdict:
     """Whether a difference that a claim says is positive is so, beyond the noise."""
     if math.isnan(difference) or abs(difference) <= noise:
-        return "within noise"
+        return "cannot tell"
     return "yes" if difference > 0 else "no"
+
+
+def equivalent(gap: Difference, *, margin: float, one_sided: bool) -> tuple[Verdict, int | None]:
+    """Whether two lines are level within the margin, or the first at least as good; and the seeds that would say so.
+
+    Yes where the 90 % confidence interval of the difference lies inside of the margin, no where it lies outside.
+    """
+    if gap.pairs < 2:
+        return "cannot tell", None
+    reach = _ONE_SIDED[min(gap.pairs - 1, len(_ONE_SIDED)) - 1] * gap.deviation / math.sqrt(gap.pairs)
+    worst = gap.mean if one_sided else -abs(gap.mean)
+    if worst - reach > -margin:
+        return "yes", None
+    if worst + reach < -margin:
+        return "no", None
+    power = _POWER if one_sided or worst < -margin else _POWER_OF_TWO
+    return "cannot tell", _seeds(gap, worst + margin, quantiles=_ONE_SIDE + power)
 
 
 def half_interval(values: Sequence[float]) -> float:
@@ -79,50 +140,131 @@ def deviation(values: Sequence[float]) -> float:
     return float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
 
 
-def stated(text: str, held: bool | Verdict, detail: str, *, source: Source = "paper") -> Judged:
-    """A claim with its verdict, or with yes or no."""
-    found = ("yes" if held else "no") if isinstance(held, bool) else held
-    return {"text": text, "source": source, "verdict": found, "detail": detail}
+def stated(
+    text: str,
+    held: bool | Verdict,
+    detail: str,
+    *,
+    source: Source = "paper",
+    number: str = "",
+    hardware: bool = False,
+) -> Judged:
+    """A claim with its verdict, or with yes or no; one about `hardware` was judged on the virtual chip only."""
+    found: Verdict = ("yes" if held else "no") if isinstance(held, bool) else held
+    if hardware:
+        found, detail = "not run on hardware", f"on the virtual QPU {found}: {detail}"
+    return {"text": text, "source": source, "verdict": found, "detail": detail, "number": number}
 
 
 def paired(text: str, ours: Sequence[float], theirs: Sequence[float], *, source: Source = "aim") -> Judged:
     """The claim that ours are larger than theirs, pair by pair."""
-    difference, noise = difference_of(ours, theirs)
-    detail = f"{np.mean(ours):.4g} against {np.mean(theirs):.4g}, {_difference_text(difference, noise)}"
-    return stated(text, verdict(difference, noise=noise), detail, source=source)
+    gap = gap_of(ours, theirs)
+    detail = f"{np.mean(ours):.4g} against {np.mean(theirs):.4g}, {_difference_text(gap.mean, gap.noise)}"
+    found = verdict(gap.mean, noise=gap.noise)
+    return stated(text, found, detail + (_needed(gap.seeds) if found == "cannot tell" else ""), source=source)
+
+
+def gap_of(ours: Sequence[float], theirs: Sequence[float], *, better: int = 1) -> Difference:
+    """The differences of pairs, times `better` (−1 where less is better)."""
+    differences = [better * (a - b) for a, b in zip(ours, theirs, strict=True)]
+    rounding = _ROUNDING * float(np.max(np.abs([ours, theirs])))
+    noise = max(half_interval(differences), rounding)
+    return Difference(float(np.mean(differences)), deviation(differences), len(differences), noise)
 
 
 def difference_of(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float]:
     """The mean difference of pairs, and the noise that it must exceed."""
-    differences = [a - b for a, b in zip(ours, theirs, strict=True)]
-    rounding = _ROUNDING * float(np.max(np.abs([ours, theirs])))
-    return float(np.mean(differences)), max(half_interval(differences), rounding)
+    gap = gap_of(ours, theirs)
+    return gap.mean, gap.noise
 
 
-def judged(claim: Claim, values: Values, higher: Mapping[str, bool]) -> Judged:
-    """The claim with its verdict and the figures behind it; a line with a figure that is not finite counts as worst."""
-    ours = _over_cases(claim, claim.line, values)
+def judged(claim: Claim, values: Values, higher: Mapping[str, bool], *, controls: Sequence[str] = ()) -> Judged:
+    """The claim with its verdict and the figures behind it; a line with a figure that is not finite counts as worst.
+
+    Args:
+        claim: What is to be judged.
+        values: Of all lines.
+        higher: Whether more is better, by metric.
+        controls: The lines that whoever wins must beat, or that the loser must be worse than; else the verdict is that
+            the experiment cannot tell.
+    """
     better = 1 if higher[claim.metric] else -1
+    ours = _over_cases(claim, claim.line, values)
+    rival = None
     if claim.level is not None:
-        reached = better * (float(np.mean(ours)) - claim.level) >= 0
+        found: Verdict = "yes" if better * (float(np.mean(ours)) - claim.level) >= 0 else "no"
         detail = f"{_mean_text(ours)} ± {deviation(ours):.2g}, to be reached: {claim.level:g}"
-        return {**stated(claim.text, reached, detail, source=claim.source), "cases": list(claim.cases)}
+        winner, loser = ours, None
+    else:
+        wanted = -1 if claim.relation == "worse" else 1
+        others = {line: _over_cases(claim, line, values) for line in claim.against}
+        rival = max(others, key=lambda line: wanted * _score(others[line], better))
+        found, detail = _compared(claim, ours, others[rival], better=better, rival=rival)
+        first = (found == "yes") == (claim.relation != "worse")
+        winner, loser = (ours, others[rival]) if first else (others[rival], ours)
+        if found == "yes" and claim.relation in ("level", "at least"):
+            winner, loser = max(ours, others[rival], key=lambda each: _score(each, better)), None
+    if found != "cannot tell" and (name := _best_control(claim, values, controls, better=better)):
+        found, said = _beside_control(found, winner, loser, _over_cases(claim, name, values), better=better)
+        detail += said
+    given: dict[str, Any] = {"source": claim.source, "number": claim.number, "hardware": claim.hardware}
+    judgement = stated(claim.text, found, detail, **given)
+    found_rival = {} if rival is None else {"rival": rival}
+    return {**judgement, "cases": list(claim.cases), "line": claim.line, "metric": claim.metric, **found_rival}
+
+
+def _compared(
+    claim: Claim, ours: Sequence[float], theirs: Sequence[float], *, better: int, rival: str
+) -> tuple[Verdict, str]:
     wanted = -1 if claim.relation == "worse" else 1
-    others = {line: _over_cases(claim, line, values) for line in claim.against}
-    rival = max(others, key=lambda line: wanted * _score(others[line], better))
-    theirs = others[rival]
     detail = f"{_mean_text(ours)} against {_mean_text(theirs)} ({rival})"
-    difference, noise = wanted * (_score(ours, better) - _score(theirs, better)), 0.0
-    if math.isfinite(difference):
-        mean, noise = difference_of(ours, theirs)
-        detail += f", {_difference_text(mean, noise)}"
-        difference = wanted * better * mean
-    found = verdict(difference, noise=noise if len(ours) > 1 else math.inf)  # one seed says nothing of the spread
-    if claim.relation == "at least" and len(ours) > 1 and difference >= 0:
-        found = "yes"
-    if claim.relation == "level" and len(ours) > 1:
-        found = "yes" if found == "within noise" else "no"
-    return {**stated(claim.text, found, detail, source=claim.source), "cases": list(claim.cases), "rival": rival}
+    scores = _score(ours, better), _score(theirs, better)
+    if not all(map(math.isfinite, scores)):
+        difference = wanted * (scores[0] - scores[1])  # NaN where neither is finite
+        if claim.relation == "level" and not math.isnan(difference):
+            return "no", detail
+        return verdict(difference, noise=0.0 if len(ours) > 1 else math.inf), detail
+    gap = gap_of(ours, theirs, better=better)
+    detail += f", {_difference_text(better * gap.mean, gap.noise)}"
+    if claim.relation in ("level", "at least"):
+        found, seeds = equivalent(gap, margin=claim.margin, one_sided=claim.relation == "at least")
+        detail += f", margin {claim.margin:g}"
+    else:
+        found, seeds = verdict(wanted * gap.mean, noise=gap.noise), gap.seeds
+    return found, detail + (_needed(seeds) if found == "cannot tell" and len(ours) > 1 else "")
+
+
+def _best_control(claim: Claim, values: Values, controls: Sequence[str], *, better: int) -> str | None:
+    """The best of the controls that all cases of the claim have."""
+    there = [line for line in controls if all((case, line, claim.metric) in values for case in claim.cases)]
+    return max(there, key=lambda line: _score(_over_cases(claim, line, values), better), default=None)
+
+
+def _beside_control(
+    found: Verdict, winner: Sequence[float], loser: Sequence[float] | None, control: Sequence[float], *, better: int
+) -> tuple[Verdict, str]:
+    """The verdict, if the winner beats the control or the loser is behind it."""
+    said = f"; control {_mean_text(control)}"
+    if not math.isfinite(_score(winner, better)) or len(control) < 2:
+        return found, said
+    gap = gap_of(winner, control, better=better)
+    if gap.ahead:
+        return found, said
+    if loser is not None and (not math.isfinite(_score(loser, better)) or gap_of(control, loser, better=better).ahead):
+        return found, said
+    return "cannot tell", f"{said}, which the better line does not beat{_needed(gap.seeds)}"
+
+
+def _seeds(gap: Difference, difference: float, *, quantiles: float) -> int | None:
+    if difference == 0:
+        return None
+    seeds = (quantiles * gap.deviation / difference) ** 2
+    # Two for Student's t; and so many as there were did not do.
+    return max(math.ceil(seeds) + 2, gap.pairs + 1) if seeds < _MOST_SEEDS else None
+
+
+def _needed(seeds: int | None) -> str:
+    return f"; {f'{seeds} seeds' if seeds else f'more than {_MOST_SEEDS} seeds'} needed"
 
 
 def _difference_text(difference: float, noise: float) -> str:

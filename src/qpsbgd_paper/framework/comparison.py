@@ -158,6 +158,8 @@ class Comparison(Experiment):
                 )
             group = {"group": case.group or case.name, "short": case.short or case.name}
             cases.append({"case": case.name, "label": case.name, **group, "rows": rows})
+        lines = {name: line for case in self.cases() for name, line in self.lines(case).items()}
+        controls = [name for name, line in lines.items() if line.kind == "control"]
         higher = {metric.key: metric.higher for metric in self.metrics} | dict.fromkeys(self.extra, True)
         summary: dict[str, Any] = as_json(
             {
@@ -168,7 +170,7 @@ class Comparison(Experiment):
                 "chosen by": self.chosen_by.label,
                 "cases": cases,
                 "test": TEST,
-                "claims": [judged(claim, values, higher) for claim in self.claims()],
+                "claims": [judged(claim, values, higher, controls=controls) for claim in self.claims()],
             }
         )
         return summary

@@ -85,7 +85,7 @@ class Study(Experiment):
         """What the results of `jobs`, in their order, show: "figures", "tables" and "claims", each a list.
 
         A figure is a mapping that `report.drawings` draws; a table has title, head and body; a claim has text, source
-        ("paper" or "aim"), verdict ("yes", "no" or "within noise") and detail.
+        ("paper" or "aim"), verdict ("yes", "no", "cannot tell" or "not run on hardware") and detail.
         """
 
     def run(self, *, folder: Path, workers: Pool | None = None, fresh: bool = False) -> Iterator[Event]:

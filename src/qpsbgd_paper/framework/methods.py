@@ -7,8 +7,11 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal
 
+import torch
+from torch import nn
 from torch.optim import Optimizer
 
+from qpsbgd.nn import BinaryLayer
 from qpsbgd.optim import QPSBGD, BinaryConnect, ProxQuant
 from qpsbgd.optim.binaryconnect import Update
 from qpsbgd.optim.members import Layers
@@ -32,11 +35,14 @@ VIRTUAL_CHIP: Mapping[str, Any] = MappingProxyType(
 """A full Pegasus chip with control errors: ten short reads of every QUBO, broken chains by majority, no descent."""
 
 SPINS, RIDGE = "qpsbgd", "qpsbgd-ridge"
-"""The lines of our two forms: spins of the printed families with scale and momentum, and the ridge."""
+"""The lines of our two forms: spins nearest to the ridge's answer (`Spins`), and the ridge itself (`Ridge`)."""
 
 GUROBI, DWAVE = "qpsbgd-printed", "qpsbgd-virtual"
 """The lines that stand for the paper's QP-SBGD (G) and (D): its equation as printed, answered by our solver and on a
 virtual chip."""
+
+FROZEN, RANDOM = "frozen", "random"
+"""The controls: binary layers that stay at their random signs, and new random signs at every step."""
 
 
 @dataclass(frozen=True)
@@ -47,14 +53,15 @@ class Line:
         label: Its name in tables and figures.
         method: A key of `BUILDERS`.
         grid: The options to choose from.
-        kind: "ours", "paper" for the method as printed, "variant" for either with another solver, or "baseline".
+        kind: "ours", "paper" for the method as printed, "variant" for either with another solver, "baseline", or
+            "control" for what trains no binary weight.
         settings: What else its runs differ in.
     """
 
     label: str
     method: str
     grid: Grid
-    kind: Literal["ours", "paper", "variant", "baseline"] = "baseline"
+    kind: Literal["ours", "paper", "variant", "baseline", "control"] = "baseline"
     settings: Options = field(default_factory=dict)
 
     def with_options(self, **options: Any) -> Line:
@@ -113,10 +120,22 @@ def summed(options: Options) -> bool:
     return bool(options.get("reduction") == "sum")
 
 
+def relative_rates(projection: str) -> Grid:
+    """The grid of our forms: learning rates in units of the initial range."""
+    return rates(0.03, 0.1, 0.3, projection=projection, relative=True, clip="range")
+
+
 def ridge_line() -> dict[str, Line]:
-    """QP-SBGD with the projection onto the reals, at learning rates in units of the initial range."""
-    points = rates(0.03, 0.1, 0.3, projection="ridge", relative=True, clip="range")
-    return {RIDGE: Line("QP-SBGD (ridge)", "qpsbgd", points, "ours")}
+    """QP-SBGD with the projection onto the reals."""
+    return {RIDGE: Line("QP-SBGD (ridge)", "qpsbgd", relative_rates("ridge"), "ours")}
+
+
+def control_lines(*, random: bool = False) -> dict[str, Line]:
+    """Binary layers at their random signs; and, where the best weights of a run are scored, as many random networks."""
+    found = {FROZEN: Line("control: binary layers frozen", FROZEN, ({},), "control")}
+    if random:
+        found[RANDOM] = Line("control: best of random networks", RANDOM, ({},), "control")
+    return found
 
 
 def virtual_line(grid: Grid) -> dict[str, Line]:
@@ -181,6 +200,33 @@ def _proxquant(layers: Layers, options: Options, steps: int) -> Optimizer:
     return ProxQuant(layers, rate=2 * given.pop("pull", 1.0) / steps**2, **given)
 
 
+class Frozen(Optimizer):
+    """Leaves the weights of binary layers as they are."""
+
+    def __init__(self, layers: Layers) -> None:
+        modules: Any = layers.modules() if isinstance(layers, nn.Module) else layers
+        weights = [module.weight for module in modules if isinstance(module, BinaryLayer)]
+        super().__init__(weights, {"lr": 0.0})  # schedules want a rate
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Nothing."""
+
+
+class RandomSigns(Frozen):
+    """Gives every weight of binary layers a new random sign at every step; torch's own random numbers stay."""
+
+    def __init__(self, layers: Layers) -> None:
+        super().__init__(layers)
+        self._generator = torch.Generator().manual_seed(torch.initial_seed())
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """New signs."""
+        for group in self.param_groups:
+            for weight in group["params"]:
+                weight.copy_(torch.rand(weight.shape, generator=self._generator) - 0.5)
+
+
 def _given(options: Options, steps: int) -> Options:
     """An optimiser's own options: those of the loss are left out, and a schedule is said by the number of steps."""
     given = {name: value for name, value in options.items() if name not in ("reduction", "schedule")}
@@ -194,6 +240,8 @@ BUILDERS: Mapping[str, Builder] = MappingProxyType(
         "bc-sign": _binaryconnect("sign"),
         "bc-adam": _binaryconnect("adam"),
         "proxquant": _proxquant,
+        FROZEN: lambda layers, options, steps: Frozen(layers),
+        RANDOM: lambda layers, options, steps: RandomSigns(layers),
     }
 )
 """Optimisers from layers, options of plain JSON types, and the number of steps that training will have."""
@@ -215,9 +263,10 @@ def baselines(**grids: Grid) -> dict[str, Line]:
 
 def paper_lines(
     *,
-    ours: Grid,
     literal: Sequence[float],
+    ours: Grid | None = None,
     virtual: bool = False,
+    random: bool = False,
     solver: SolverChoice | None = None,
     exact: str = "exact",
     named: str | None = None,
@@ -226,16 +275,17 @@ def paper_lines(
     """All lines of an experiment of the paper.
 
     Args:
-        ours: Grid of QP-SBGD with spins of scaled families: rates, scale κ and momentum.
         literal: Learning rates of the paper's form.
+        ours: Grid of our spins, where it is not the usual one.
         virtual: Whether the paper's form is also run on a virtual chip.
+        random: Whether the weights of best training accuracy are scored: then random networks are a control too.
         solver: A solver that the user named, for two more lines.
         exact: The solver of all but the virtual chip: "descent" where layers are too wide for exact answers.
         named: What tables call it, where it is not the same in all cases.
         **grids: Of the baselines.
     """
     paper = printed(*literal, solver=exact)
-    ours = tuple({**point, "projection": "printed"} for point in ours)
+    ours = ours or relative_rates("spins")
     return {
         SPINS: Line(f"QP-SBGD (spins, {named or exact})", "qpsbgd", ours, "ours").with_options(solver=exact),
         **ridge_line(),
@@ -243,6 +293,7 @@ def paper_lines(
         **(virtual_line(paper) if virtual else {}),
         **solver_lines(solver, ours=ours, paper=paper),
         **baselines(**grids),
+        **control_lines(random=random),
     }
 
 

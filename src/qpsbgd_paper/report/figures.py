@@ -68,6 +68,13 @@ def series_svg(summary: Summary, series: Mapping[str, Any]) -> str:
     return svg(lambda: drawn_series(summary, series))
 
 
+def shared_range(summary: Summary, series: Mapping[str, Any]) -> tuple[float, float, bool]:
+    """Lowest and highest value to show in every panel of a series, so that panels can be compared; whether as logs."""
+    key = series["key"]
+    curves = [row["curves"][key] for case in summary["cases"] for row in case["rows"] if key in row["curves"]]
+    return y_range([curve["mean"] for curve in curves], may_be_log=may_be_log(series["label"]))
+
+
 def drawn_series(summary: Summary, series: Mapping[str, Any]) -> Figure:
     """One panel per case. Lines that leave the scale have an arrow there, with their most extreme value."""
     styles, labels = line_styles(summary), line_labels(summary)
@@ -85,9 +92,9 @@ def drawn_series(summary: Summary, series: Mapping[str, Any]) -> Figure:
         axes.set_visible(False)
     titles, title_size = fit([title for title, _ in panels], width / columns - _TICKS, size=11)
     (y_label,), y_size = fit([str(series["label"])], height - _TICKS, size=11)
+    low, high, log = shared_range(summary, series)
     for number, (axes, (_, case)) in enumerate(zip(grid.flat, panels, strict=False)):
         curves = {row["line"]: row["curves"][series["key"]] for row in case["rows"] if series["key"] in row["curves"]}
-        low, high, log = y_range([curve["mean"] for curve in curves.values()], may_be_log=may_be_log(series["label"]))
         for line, curve in curves.items():
             _plot(axes, curve["x"], curve["mean"], curve["deviation"], style=styles[line], label=labels[line])
         _finish(axes, y_limits=(low, high), log=log, ticks=4 if columns > 1 else 8)

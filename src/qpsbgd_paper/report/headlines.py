@@ -19,7 +19,7 @@ Outcome = Literal["won", "level", "lost"]
 Numbers = dict[str, list[list[float]]]
 """The main figure of lines, by name: per case, that of every seed, NaN where a run diverged."""
 
-_OUTCOMES: Mapping[str, Outcome] = {"yes": "won", "within noise": "level", "no": "lost"}
+_OUTCOMES: Mapping[str, Outcome] = {"yes": "won", "cannot tell": "level", "no": "lost"}
 
 
 class Headline(NamedTuple):
@@ -44,11 +44,12 @@ def headline(summary: Summary) -> Headline:
     """Who has the best main figure: each form of QP-SBGD against the best baseline, level where noise decides.
 
     Forms are the lines of the kinds "ours" and "paper"; those with other solvers are left out. Without baselines the
-    best line is named; without figures, how many claims hold. Several cases of one setting count as their mean.
+    best line is named; without figures, the summary's own "headline", or how many claims hold. Several cases of one
+    setting count as their mean.
     """
     results = outcomes(summary)
     if not results:
-        return Headline(_claims_sentence(summary))
+        return Headline(str(summary.get("headline") or _claims_sentence(summary)))
     labels = line_labels(summary)
     if "baseline" not in _kinds(summary).values():
         return Headline(f"{_upper('; '.join(_best_text(result, labels) for result in results))}.")
@@ -59,6 +60,7 @@ def headline(summary: Summary) -> Headline:
         here = [result for result in results if result.setting == setting]
         found = ", ".join(f"{labels[r.line]} {r.mean} ({r.outcome})" for r in here)
         found += f", best baseline {labels[here[0].rival]} {here[0].rival_mean}"
+        found += "".join(f", {labels[line]} {mean}" for line, mean in controls(summary, setting).items())
         parts.append(f"{setting}: {found}" if setting else found)
     detail = "; ".join(parts)
     if summary.get("seeds") == 1:
@@ -84,6 +86,13 @@ def outcomes(summary: Summary) -> list[Result]:
             mean, other = _means(numbers, line, rival)
             found.append(Result(setting, line, outcome, mean, rival, other))
     return found
+
+
+def controls(summary: Summary, setting: str) -> dict[str, str]:
+    """The mean main figure of every control of a setting, by line."""
+    metrics, kinds = summary.get("metrics", ()), _kinds(summary)
+    numbers = _numbers(settings(summary)[setting], metrics[0]["key"]) if metrics else {}
+    return {line: _means(numbers, line)[0] for line in numbers if kinds[line] == "control"}
 
 
 def settings(summary: Summary) -> dict[str, list[Mapping[str, Any]]]:
@@ -175,14 +184,19 @@ def _claims_sentence(summary: Summary) -> str:
     if not total:
         return ""
     if total == 1:
-        words = {"yes": "holds here", "no": "does not hold here"}
-        return f"The claim {words.get(next(iter(tally)), 'is within noise')}."
+        words = {"yes": "The claim holds here.", "no": "The claim does not hold here."}
+        words |= {"cannot tell": "The experiment cannot tell.", "not run on hardware": "Not run on hardware."}
+        return words.get(next(iter(tally)), "")
     if tally["yes"] == total:
         return "Both claims hold here." if total == 2 else f"All {total} claims hold here."
-    verbs = {"yes": ("holds", "hold"), "no": ("does not", "do not"), "within noise": ("is", "are")}
+    verbs = {
+        "yes": ("holds", "hold"),
+        "no": ("does not", "do not"),
+        "cannot tell": ("cannot be told", "cannot be told"),
+        "not run on hardware": ("was not run on hardware", "were not run on hardware"),
+    }
     parts = [f"{tally[key]} {verb[tally[key] != 1]}" for key, verb in verbs.items() if tally[key]]
-    noise = " within noise" if tally["within noise"] else ""
-    return f"Of {total} claims, {_joined(parts)}{noise}." if parts else ""
+    return f"Of {total} claims, {_joined(parts)}." if parts else ""
 
 
 def _joined(parts: Sequence[str]) -> str:

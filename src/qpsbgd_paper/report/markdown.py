@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterable, Sequence
 
 from qpsbgd.visible import visible
 from qpsbgd_paper.report.headlines import headline
+from qpsbgd_paper.report.overview import overview, sentence
 from qpsbgd_paper.report.summaries import Summary, check, file_name
-from qpsbgd_paper.report.tables import (
-    IN_VIEW,
-    Table,
-    claims_table,
-    findings,
-    made_with,
-    options_tables,
-    other_tables,
-    tables,
-)
+from qpsbgd_paper.report.tables import IN_VIEW, Table, tables
 
 TITLE = "Results"
-VERDICTS = {"yes": "**yes**", "no": "**no**", "within noise": "within noise"}
+LONGEST = 14
+"""Rows of the longest table that a section shows."""
 
 
 def markdown(summaries: Sequence[Summary], *, title: str = TITLE, intro: str = "", figures: str | None = None) -> str:
-    """All results as one markdown text: an overview of the claims, then every experiment.
+    """All results as one markdown text: the paper's claims in one table, then a short section per experiment.
 
     Args:
         summaries: Of the experiments, in the order of the document.
@@ -35,16 +27,15 @@ def markdown(summaries: Sequence[Summary], *, title: str = TITLE, intro: str = "
     for summary in summaries:
         check(summary)
     parts = [f"# {title}"]
+    if (found := sentence(summaries)) != "":
+        parts.append(f"**{found}**")
     if intro:
         parts.append(intro)
-    overview = claims_table(summaries)
-    if overview.body:
-        body = [[*map(escaped, row[:3]), _verdict(row[3]), escaped(row[4])] for row in overview.body]
-        parts.append(f"## {overview.title}")
+    claims = overview(summaries)
+    if claims.body:
+        parts += [f"## {claims.title}", table_text(claims)]
         parts += [f"The test: {escaped(test)}." for test in _tests(summaries)]
-        parts.append(_rows(overview.head, body))
-    for summary in summaries:
-        parts.append(section(summary, figures=figures))
+    parts += [section(summary, figures=figures) for summary in summaries]
     return "\n\n".join(parts) + "\n"
 
 
@@ -65,53 +56,36 @@ def escaped(text: str) -> str:
     return " ".join(text.split())
 
 
-def _verdict(verdict: str) -> str:
-    return VERDICTS.get(verdict) or escaped(verdict)
-
-
 def section(summary: Summary, *, figures: str | None = None) -> str:
-    """One experiment: who won, what it is about, tables, figures and claims."""
-    seeds = summary.get("seeds")
-    sentence, detail = (escaped(part) for part in headline(summary))
-    parts = [f"## {escaped(str(summary['title']))}", f"**{sentence}** {detail}".rstrip() if sentence else ""]
+    """One experiment: who won, what it is about, a picture and a table; the report has the rest."""
+    command = f" `{visible(' '.join(str(summary['command']).split()))}`" if summary.get("command") else ""
+    paper = f" The paper: {escaped(str(summary['paper']))}" if summary.get("paper") else ""
+    parts = [f"## {escaped(str(summary['title']))}"]
+    found = escaped(headline(summary).sentence)
+    parts.append(f"**{found}**{paper}{command}" if found else f"{paper}{command}".strip())
     parts.append(escaped(str(summary.get("about", ""))))
+    if figures is not None:
+        parts += [
+            f"![{title}]({figures}/{name}.svg)" + (f"\n\n{caption}" if caption else "")
+            for title, name, caption in _pictures(summary)
+        ]
+    if main := [table for table in tables(summary) if len(table.body) <= LONGEST][:1]:
+        parts += [f"{escaped(_sentence(main[0].title))}{_seeds(summary)}:", table_text(main[0])]
     if summary.get("chosen in view"):
         parts.append(f"{IN_VIEW}: {escaped(str(summary['chosen in view']))}")
-    if summary.get("command"):
-        parts.append(f"    {visible(' '.join(str(summary['command']).split()))}")
-    if summary.get("paper"):
-        parts.append(f"The paper: {escaped(str(summary['paper']))}")
-    if seeds and summary.get("metrics"):
-        parts.append(f"{_seeds(seeds)} Bold: the best in each column.")
-    for table in tables(summary):
-        parts += [f"### {escaped(_sentence(table.title))}", table_text(table)]
-    if figures is not None and summary.get("series"):
-        parts.append(f"![{escaped(str(summary['title']))}]({figures}/{summary['experiment']}.svg)")
-    for figure in summary.get("figures", ()) if figures is not None else ():
-        title = escaped(str(figure["title"]))
-        parts += [
-            f"### {_sentence(title)}",
-            f"![{title}]({figures}/{file_name(summary['experiment'], figure['name'])}.svg)",
-        ]
-        parts += [escaped(str(figure["caption"]))] if figure.get("caption") else []
-    claims = [
-        f"- {escaped(f.text)} ({escaped(f.source)}): {_verdict(f.verdict)}"
-        + (f" – {escaped(f.detail)}" if f.detail else "")
-        for f in findings(summary)
-    ]
-    if claims:
-        parts += ["### Claims", "\n".join(claims)]
-    parts += _folded("Other figures", other_tables(summary))
-    chosen = f", chosen by {summary['chosen by']}" if summary.get("chosen by") else ""
-    parts += _folded(f"Options{chosen}", options_tables(summary))
-    if made_with(summary):
-        parts.append(f"Made with {escaped(made_with(summary))}.")
     return "\n\n".join(part for part in parts if part)
 
 
-def _folded(title: str, contents: Iterable[Table]) -> list[str]:
-    parts = [part for table in contents for part in (f"{escaped(_sentence(table.title))}:", table_text(table))]
-    return [f"<details><summary>{html.escape(title)}</summary>", *parts, "</details>"] if parts else []
+def _pictures(summary: Summary) -> list[tuple[str, str, str]]:
+    """Title, file and caption of the first series and of figures that show data, or else of the first figure."""
+    title = escaped(str(summary["title"]))
+    found = [(title, str(summary["experiment"]), "")] if summary.get("series") else []
+    own = list(summary.get("figures", ()))
+    shown = [figure for figure in own if figure.get("shows_data")] or ([] if found else own[:1])
+    for figure in shown:
+        name = file_name(summary["experiment"], figure["name"])
+        found.append((escaped(str(figure["title"])), name, escaped(str(figure.get("caption", "")))))
+    return found
 
 
 def _rows(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
@@ -119,8 +93,9 @@ def _rows(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def _seeds(seeds: int) -> str:
-    return "One seed." if seeds == 1 else f"Mean ± standard deviation of {seeds} seeds."
+def _seeds(summary: Summary) -> str:
+    seeds = summary.get("seeds") if summary.get("metrics") else None
+    return ", one seed" if seeds == 1 else f", mean ± standard deviation of {seeds} seeds" if seeds else ""
 
 
 def _sentence(text: str) -> str:

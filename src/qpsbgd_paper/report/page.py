@@ -11,9 +11,10 @@ from importlib.resources import files
 from typing import Any
 
 from qpsbgd_paper.report.drawings import figure_name, figure_svg
-from qpsbgd_paper.report.figures import series_svg
+from qpsbgd_paper.report.figures import series_svg, shared_range
 from qpsbgd_paper.report.headlines import headline
-from qpsbgd_paper.report.scales import finite, may_be_log, y_range
+from qpsbgd_paper.report.overview import picture, sentence
+from qpsbgd_paper.report.scales import finite
 from qpsbgd_paper.report.styles import grouped, line_labels, line_styles
 from qpsbgd_paper.report.summaries import Summary, check
 from qpsbgd_paper.report.tables import (
@@ -21,14 +22,15 @@ from qpsbgd_paper.report.tables import (
     SOURCES,
     Finding,
     Table,
+    duration,
     findings,
-    made_with,
     options_tables,
     other_tables,
     tables,
 )
 
-_BADGES = {"yes": ("yes", "✓ yes"), "no": ("no", "✗ no"), "within noise": ("noise", "≈ within noise")}
+_BADGES = {"yes": ("yes", "✓ yes"), "no": ("no", "✗ no"), "cannot tell": ("noise", "≈ cannot tell")}
+_BADGES |= {"not run on hardware": ("noise", "– not on hardware")}
 
 
 _THEME = """
@@ -61,68 +63,67 @@ def page(summaries: Sequence[Summary], *, title: str, intro: str = "") -> str:
     for summary in summaries:
         check(summary)
     ids = _ids(summaries)
-    paragraphs = "".join(f"<p>{_text(part)}</p>" for part in intro.split("\n\n") if part.strip())
     sections = "".join(_section(summary, key) for key, summary in zip(ids, summaries, strict=True))
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{_text(title)}</title><style>{_file('page.css')}</style></head><body><main>\n"
         f'<div class="top"><h1>{_text(title)}</h1><button id="theme" type="button" hidden '
-        f'aria-label="Switch between light and dark">Dark</button></div>{paragraphs}'
-        f"{_overview(summaries, ids)}{sections}"
+        f'aria-label="Switch between light and dark">Dark</button></div>'
+        f"{_overview(summaries, ids)}{_reading(summaries, intro)}{sections}{_machine(summaries)}"
         f"</main><script>{_file('curves.js')}{_THEME}</script></body></html>\n"
     )
 
 
 def _overview(summaries: Sequence[Summary], ids: Sequence[str]) -> str:
-    """Who won in each experiment, how many claims hold, and all claims, with links to the sections."""
+    """One sentence and one picture of all verdicts, then who won in each experiment, with links to the sections.
+
+    Without claims of the paper, as in the demo, only who won.
+    """
+    found = sentence(summaries)
+    if not found:
+        lead = " ".join(headline(summary).sentence for summary in summaries)
+        return f'<section id="overview" aria-label="Overview"><p class="lead">{_text(lead)}</p></section>\n'
+    first = f'<p class="lead">{_text(found)}</p><div class="static drawing">{picture(summaries)}</div>'
     items = "".join(
         f'<li><a href="#{key}">{_text(summary["title"])}</a>: {_text(headline(summary).sentence)}</li>'
         for summary, key in zip(summaries, ids, strict=True)
     )
     return (
-        f'<section id="overview"><h2>Overview</h2><nav aria-label="Experiments"><ul>{items}</ul></nav>'
-        f"{_claims(summaries, ids)}</section>\n"
+        f'<section id="overview" aria-label="Overview">{first}'
+        "<details><summary>Who won where</summary>"
+        f'<nav aria-label="Experiments"><ul>{items}</ul></nav></details></section>\n'
     )
 
 
-def _claims(summaries: Sequence[Summary], ids: Sequence[str]) -> str:
-    every = [findings(summary) for summary in summaries]
-    if not any(every):
-        return ""
-    counts = ""
-    for source, words in SOURCES.items():
-        tally = Counter(finding.verdict for found in every for finding in found if finding.source == words)
-        if tally:
-            heading = "What the paper says" if source == "paper" else "What this project aims at"
-            badges = "".join(
-                f"<span>{tally[verdict]} × {_badge(verdict)}</span>" for verdict in sorted(tally, key=_order)
-            )
-            counts += f'<div class="count"><strong>{heading}: does it hold here?</strong>{badges}</div>'
-    rows = ""
-    for summary, key, found in zip(summaries, ids, every, strict=True):
-        if found:
-            rows += f'<tr><th colspan="4" scope="rowgroup"><a href="#{key}">{_text(summary["title"])}</a></th></tr>'
-        for number, finding in enumerate(found, 1):
-            rows += (
-                f"<tr><td>{_badge(finding.verdict)}</td>"
-                f'<td><a href="#{key}-claim-{number}">{_text(finding.text)}</a></td>'
-                f'<td class="quiet">{_text(finding.source)}</td><td class="quiet">{_text(finding.detail)}</td></tr>'
-            )
+def _reading(summaries: Sequence[Summary], intro: str) -> str:
+    """What words mean and how claims are judged, folded."""
+    paragraphs = [part for part in intro.split("\n\n") if part.strip()]
     tests = dict.fromkeys(str(summary["test"]).rstrip(".") for summary in summaries if summary.get("test"))
-    notes = "".join(f'<p class="quiet">The test: {_text(test)}.</p>' for test in tests)
-    head = "".join(f'<th scope="col">{name}</th>' for name in ("holds here?", "claim", "who says so", "figures"))
-    return (
-        f'<div class="counts">{counts}</div>{notes}'
-        f'<table class="overview"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
-    )
+    paragraphs += [f"The test: {test}." for test in tests]
+    if not paragraphs:
+        return ""
+    text = "".join(f"<p>{_text(part)}</p>" for part in paragraphs)
+    return f"<details><summary>How to read this</summary>{text}</details>\n"
+
+
+def _machine(summaries: Sequence[Summary]) -> str:
+    """What the results were made with, once for all that share it."""
+    made: dict[str, list[str]] = {}
+    for summary in summaries:
+        versions = ", ".join(f"{name} {value}" for name, value in (summary.get("made with") or {}).items())
+        if versions:
+            made.setdefault(versions, []).append(str(summary["experiment"]))
+    several = len(made) > 1
+    lines = [f"Made with {words}{' (' + ', '.join(names) + ')' if several else ''}." for words, names in made.items()]
+    return f"<footer>{'<br>'.join(map(_text, lines))}</footer>" if lines else ""
 
 
 def _section(summary: Summary, key: str) -> str:
     seeds = summary.get("seeds")
     many = "one seed" if seeds == 1 else f"mean ± standard deviation of {seeds} seeds"
-    sentence, detail = headline(summary)
-    won = f"<p><strong>{_text(sentence)}</strong> {_text(detail)}</p>" if sentence else ""
+    best, detail = headline(summary)
+    won = f"<p><strong>{_text(best)}</strong> {_text(detail)}</p>" if best else ""
     about = f"<p>{_text(summary['about'])}</p>" if summary.get("about") else ""
     if summary.get("chosen in view"):
         about += f"<p>{IN_VIEW}: {_text(summary['chosen in view'])}</p>"
@@ -139,21 +140,28 @@ def _section(summary: Summary, key: str) -> str:
     if options:
         chosen = f", chosen by {_text(summary['chosen by'])}" if summary.get("chosen by") else ""
         options = f"<details><summary>Options{chosen}</summary>{options}</details>"
-    made = f"<footer>Made with {_text(made_with(summary))}.</footer>" if made_with(summary) else ""
+    seconds = summary.get("seconds of training")
+    took = f'<p class="quiet">{_text(duration(seconds))} of computing.</p>' if seconds is not None else ""
     return (
         f'<section id="{key}" aria-labelledby="{key}-title"><h2 id="{key}-title">{_text(summary["title"])}</h2>'
-        f"{won}{about}{command}{_sides(summary, key)}{_curves(summary)}{_figures(summary)}"
-        f"{note}{main}{more}{options}{made}</section>\n"
+        f"{won}{_paper(summary)}{_curves(summary)}{_figures(summary)}{note}{main}{_claims(summary, key)}"
+        f"<details><summary>What was done</summary>{about}{command}{took}</details>{more}{options}</section>\n"
     )
 
 
-def _sides(summary: Summary, key: str) -> str:
-    """What the paper says beside what was found here."""
+def _paper(summary: Summary) -> str:
+    return f"<p>The paper: {_text(summary['paper'])}</p>" if summary.get("paper") else ""
+
+
+def _claims(summary: Summary, key: str) -> str:
+    """The verdicts counted, and the claims folded behind them."""
     found = findings(summary)
+    if not found:
+        return ""
+    tally = Counter(finding.verdict for finding in found)
+    badges = " ".join(f"<span>{tally[verdict]} × {_badge(verdict)}</span>" for verdict in sorted(tally, key=_order))
     items = "".join(_claim(finding, f"{key}-claim-{number}") for number, finding in enumerate(found, 1))
-    here = f'<div class="here"><h3>Here</h3><ul class="claims">{items}</ul></div>' if items else ""
-    paper = f"<div><h3>The paper</h3><p>{_text(summary['paper'])}</p></div>" if summary.get("paper") else ""
-    return f'<div class="sides">{paper}{here}</div>' if paper or here else ""
+    return f'<details><summary>Claims: {badges}</summary><ul class="claims">{items}</ul></details>'
 
 
 def _claim(finding: Finding, key: str) -> str:
@@ -231,6 +239,7 @@ def _figures(summary: Summary) -> str:
 
 def _series(summary: Summary, series: Mapping[str, Any]) -> dict[str, Any]:
     lines = list(line_labels(summary))
+    limits = shared_range(summary, series)
     groups = []
     for setting, cases in grouped(summary).items():
         panels = []
@@ -238,7 +247,6 @@ def _series(summary: Summary, series: Mapping[str, Any]) -> dict[str, Any]:
             curves = {
                 row["line"]: row["curves"][series["key"]] for row in case["rows"] if series["key"] in row["curves"]
             }
-            limits = y_range([curve["mean"] for curve in curves.values()], may_be_log=may_be_log(series["label"]))
             title = short if len(summary["cases"]) > 1 and short != setting else ""
             panels.append({"title": title, "y": limits, "curves": [_clean(curves.get(line)) for line in lines]})
         groups.append({"name": setting, "panels": panels})

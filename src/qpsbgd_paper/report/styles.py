@@ -37,6 +37,9 @@ KNOWN: Mapping[str, Style] = MappingProxyType(
         "bc-sign": Style("#17a589"),
         "bc-adam": Style("#b07fdc"),
         "proxquant": Style("#6b7077", "2 2", 1.8),
+        "frozen": Style("#8a8f98", "1 3", 2.2),
+        "random": Style("#7f7a6c", "5 2 1 2", 1.6),
+        "constant": Style("#93876f", "8 3", 1.6),
     }
 )
 """Methods that look the same in every figure; no other method has their colours."""
@@ -70,7 +73,8 @@ def styles_of(kinds: Mapping[str, str], *, beside: Callable[[str], Collection[st
         kinds: In the order of the legend.
         beside: The lines from whose colours a line's must differ; all by default.
     """
-    alike = len(kinds) > 1 and set(kinds.values()) == {"ours"} and not set(kinds) & set(KNOWN)
+    methods = {line: kind for line, kind in kinds.items() if kind != "control"}
+    alike = len(methods) > 1 and set(methods.values()) == {"ours"} and not set(methods) & set(KNOWN)
     found = {line: KNOWN[line] for line in kinds if line in KNOWN}
     if not alike and "qpsbgd" not in kinds:
         ours = [line for line, kind in kinds.items() if kind == "ours" and line not in found]

@@ -36,6 +36,28 @@ def sparse(n=60, degree=4, seed=0):
     return indptr, columns.astype(np.int32), matrix[rows, columns]
 
 
+def assignment(n=5, extra=3, seed=0):
+    """Compressed rows and fields of a quadratic assignment of n to n, with some spins more."""
+    generator = np.random.default_rng(seed)
+    bits = np.arange(n * n).reshape(n, n)
+    matrix = np.triu(generator.integers(0, 4, (n * n + extra, n * n + extra)), 1).astype(float)
+    for group in (*bits, *bits.T):
+        matrix[np.ix_(group, group)] = np.triu(np.full((n, n), 100.0), 1)
+    linear = np.where(np.arange(n * n + extra) < n * n, -100.0, -6.0)
+    # Bits to spins: x = (1 + g) / 2.
+    matrix = (matrix + matrix.T) / 4
+    rows, columns = np.nonzero(matrix)
+    indptr = np.concatenate([[0], np.bincount(rows, minlength=len(matrix)).cumsum()])
+    return (indptr, columns.astype(np.int32), matrix[rows, columns]), linear / 2 + matrix.sum(1)
+
+
+def grouped(n=5, extra=3):
+    """The same, its rows as bases and its columns as other groups."""
+    rows, linear = assignment(n, extra)
+    members = np.concatenate([np.arange(n * n), np.arange(n * n).reshape(n, n).T.ravel()]).astype(np.int32)
+    return rows, linear, np.arange(0, 2 * n * n + 1, n), members, n
+
+
 def states(count):
     return np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
 
@@ -103,6 +125,17 @@ def sparse_vectors():
     yield "sweep_chip", (rows, np.zeros(n, np.float32), reads, schedule, states(3), 2)
     gone, near, weights = np.array([4, 7]), np.array([[1, -1, -1], [4, 2, 3]]), np.array([[1.0, 0, 0], [2.0, -1, 0.5]])
     yield "complete_reduced", (one, gone, near, weights, np.array([0.5, -0.1]))
+
+
+def group_vectors():
+    groups, generator = grouped(), np.random.default_rng(4)
+    n, heat = len(groups[1]), np.concatenate([np.geomspace(20, 1, 12), np.zeros(2)])
+    start, some = generator.choice([-1, 1], n).astype(np.int8), np.arange(2, n, 3, dtype=np.int32)
+    for name, sites in (("all", np.arange(n, dtype=np.int32)), ("some", some)):
+        for fresh in (False, True):
+            yield f"anneal_groups {name} {fresh}", (groups, start, sites, heat, 3, fresh, 5, NEVER)
+    for tenure in (0, 7):
+        yield f"tabu_groups {tenure}", (groups, start, 200, tenure, 5, NEVER)
 
 
 def exact_vectors():
@@ -207,14 +240,18 @@ def real_vectors():
     yield "real_steps transpose add scale", arguments([turn, add, scale], [20, 20, 20, 20], samples=100)
 
 
-VECTORS = dict(itertools.chain(dense_vectors(), sparse_vectors(), exact_vectors(), bits_vectors(), real_vectors()))
+VECTORS = dict(
+    itertools.chain(dense_vectors(), sparse_vectors(), group_vectors(), exact_vectors(), bits_vectors(), real_vectors())
+)
 
 
 def run(module, name, arguments):
     """What the kernel returns, and its arguments as it leaves them."""
     copies = [part.copy() if isinstance(part, np.ndarray) else part for part in arguments]
     if isinstance(copies[0], tuple):
-        copies[0] = module.Rows(*copies[0])
+        first = copies[0]
+        grouped = isinstance(first[0], tuple)
+        copies[0] = module.Groups(module.Rows(*first[0]), *first[1:]) if grouped else module.Rows(*first)
     returned = getattr(module, name.split()[0])(*copies)
     return returned, [part for part in copies if isinstance(part, np.ndarray)]
 
@@ -249,10 +286,98 @@ def test_the_compiled_reduction_leaves_what_the_reference_leaves(fields):
             np.testing.assert_allclose(np.sort(a), np.sort(b), atol=1e-12)
 
 
+def same_groups(rows, linear):
+    found = kernels.find_groups(kernels.Rows(*rows), linear, NEVER)
+    expected = reference.find_groups(reference.Rows(*rows), linear, NEVER)
+    assert found[2] == expected[2]
+    assert np.array_equal(found[0], expected[0])
+    assert np.array_equal(found[1], expected[1])
+    return found
+
+
+@pytest.mark.parametrize("n", [3, 5, 7])
+def test_the_compiled_search_for_groups_finds_what_the_reference_finds(n):
+    begins, members, bases = same_groups(*assignment(n, 2, seed=n))
+    assert bases == n
+    assert (np.diff(begins) == n).sum() == 2 * n  # rows and columns
+    assert np.array_equal(members[: n * n], np.arange(n * n))
+    rows, linear = assignment(n, 2, seed=n)
+    scales = [one.Groups(one.Rows(*rows), linear, begins, members, bases).scale for one in (kernels, reference)]
+    assert scales[0] == pytest.approx(scales[1])
+    assert scales[0] > 0
+
+
+def test_no_groups_are_found_where_there_are_none():
+    for seed in range(5):
+        rows = sparse(80, 6, seed)
+        assert same_groups(rows, np.random.default_rng(seed).integers(-2, 3, 80).astype(float))[2] == 0
+    triangles = (
+        np.kron(np.eye(20), np.ones((3, 3)) - np.eye(3)) + np.roll(np.eye(60), 1, 0) + np.roll(np.eye(60), -1, 0)
+    )
+    at, columns = np.nonzero(triangles)
+    rows = np.concatenate([[0], np.bincount(at).cumsum()]), columns.astype(np.int32), np.ones(len(at))
+    assert same_groups(rows, np.zeros(60))[2] == 0  # a largest cut has no fields
+
+
+@pytest.mark.parametrize(
+    ("begins", "members", "bases", "said"),
+    [
+        ([0, 3], [0, 1, 28], 1, "members must be from 0 to 27"),
+        ([0, 3], [0, -1, 2], 1, "members must be from 0 to 27"),
+        ([0, 2], [0, 1, 2], 1, "begins must ascend"),
+        ([0, 4], [0, 1, 2], 1, "begins must ascend"),
+        ([0, 0, 3], [0, 1, 2], 1, "begins must ascend"),
+        ([1, 3], [0, 1, 2], 1, "begins must ascend"),
+        ([0], [], 0, "begins must ascend"),
+        ([0, 3], [0, 1, 2], 2, "at most as many bases"),
+        ([0, 3], [0, 1, 2], -1, "at most as many bases"),
+        ([0, 2, 4], [0, 1, 1, 2], 2, "no spin in common"),
+        ([0, 2], [1, 1], 1, "no spin in common"),
+    ],
+)
+@pytest.mark.parametrize("module", [kernels, reference])
+def test_groups_that_do_not_fit_are_refused(module, begins, members, bases, said):
+    rows, linear = assignment()
+    with pytest.raises(ValueError, match=said):
+        module.Groups(module.Rows(*rows), linear, np.array(begins), np.array(members, np.int32), bases)
+
+
+def test_rows_that_do_not_ascend_are_refused_for_groups():
+    rows = kernels.Rows(np.array([0, 2, 3, 4]), np.array([2, 1, 0, 0], np.int32), np.ones(4))
+    with pytest.raises(ValueError, match="indices must ascend in every row"):
+        kernels.find_groups(rows, np.ones(3), NEVER)
+    with pytest.raises(ValueError, match="indices must ascend in every row"):
+        kernels.Groups(rows, np.ones(3), np.array([0, 3]), np.arange(3, dtype=np.int32), 1)
+
+
+@pytest.mark.parametrize("name", ["anneal_groups all False", "anneal_groups all True", "tabu_groups 7"])
+def test_moves_within_groups_keep_them_and_give_the_energy_of_their_spins(name):
+    (rows, linear, *_), *_ = VECTORS[name]
+    energy, (spins, *_) = run(kernels, name, VECTORS[name])
+    assert (spins[:25].reshape(5, 5) > 0).sum(1).tolist() == [1] * 5
+    assert set(spins.tolist()) == {-1, 1}
+    assert energy == pytest.approx((spins * (linear + reference.Rows(*rows).fields(linear, spins))).sum() / 2)
+    # The optimum is a permutation and keeps columns, too.
+    assert (spins[:25].reshape(5, 5) > 0).sum(0).tolist() == [1] * 5
+
+
+def test_a_search_within_groups_finds_the_best_of_all_permutations():
+    rows, linear = assignment(5, 2)
+    plain, best = reference.Rows(*rows), np.inf
+    for places in itertools.permutations(range(5)):
+        for extra in itertools.product((-1, 1), repeat=2):
+            spins = np.concatenate([np.where(np.arange(5) == np.array(places)[:, None], 1, -1).ravel(), extra])
+            best = min(best, (spins * (linear + plain.fields(linear, spins))).sum() / 2)
+    groups = kernels.Groups(kernels.Rows(*rows), linear, *grouped(5, 2)[2:])
+    spins, sites = np.full(27, -1, np.int8), np.arange(27, dtype=np.int32)
+    heat = groups.scale * np.concatenate([np.geomspace(0.3, 0.1, 50), np.zeros(3)])
+    assert kernels.anneal_groups(groups, spins, sites, heat, 50, True, 1, NEVER) == pytest.approx(best)
+
+
 def test_every_kernel_has_a_reference_and_vectors():
     public = {name for name in dir(kernels) if not name.startswith("_")}
     assert public == set(reference.__all__)
-    assert public - {name.split()[0] for name in VECTORS} == {"Rows", "reduce"}
+    assert public - {name.split()[0] for name in VECTORS} == {"Groups", "Rows", "find_groups", "reduce"}
 
 
 def broken(arguments):
@@ -265,7 +390,7 @@ def broken(arguments):
 @pytest.mark.parametrize("name", VECTORS)
 def test_arrays_of_a_wrong_shape_or_type_are_refused(name):
     free = {"anneal": {3, 4}, "anneal_slices": {3}, "anneal_sparse": {3, 4}, "anneal_lanes": {3, 4}, "harvest": {3}}
-    free |= {"sweep_chip": {3}, "complete_reduced": {0}, "real_steps": {0}}
+    free |= {"sweep_chip": {3}, "complete_reduced": {0}, "real_steps": {0}, "anneal_groups": {2, 3}}
     for place, arguments in broken(VECTORS[name]):
         if place not in free.get(name.split()[0], ()):
             with pytest.raises(ValueError, match=r"must|words"):

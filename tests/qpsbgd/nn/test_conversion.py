@@ -141,6 +141,13 @@ class Tied(nn.Module):
         self.head.weight = self.embedding.weight
 
 
+class Places(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.start, self.places = nn.Parameter(torch.zeros(1, 1, 4)), nn.Parameter(torch.zeros(1, 6, 4))
+        self.norm = nn.LayerNorm((3, 4))
+
+
 def hooked():
     layer = nn.Linear(4, 4)
     layer.register_forward_hook(lambda *_: None)
@@ -153,10 +160,12 @@ def hooked():
         (nn.ConvTranspose2d(1, 1, 3), r"other \(ConvTranspose2d has no binary form\)"),
         (nn.Conv3d(1, 1, 3), r"other \(Conv3d has no binary form\)"),
         (nn.LSTM(4, 4), r"other \(LSTM has no binary form\)"),
-        (nn.MultiheadAttention(4, 2), r"real-valued: other \(MultiheadAttention has no binary form\); "),
+        (nn.MultiheadAttention(4, 2, add_bias_kv=True), r"other \(MultiheadAttention has no binary form\); "),
         (nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)), r"other \(ParametrizedLinear has no binary form\)"),
         (nn.utils.spectral_norm(nn.Linear(4, 4)), r"other \(its weight is computed from other parameters\)"),
         (hooked(), r"other \(it has hooks, which would be lost\)"),
+        (Places(), r"real-valued: other \(Places holds places itself\); name"),
+        (nn.Sequential(nn.LSTM(4, 4), nn.LSTM(4, 4)), r"other\.0, other\.1 \(LSTM has no binary form\)"),
         (Tied(), r"other\.head \(it shares its weight with another layer\)"),
     ],
 )
@@ -167,6 +176,20 @@ def test_what_cannot_be_converted_stays_and_is_named_unless_skipped(module, mess
     assert isinstance(converted["linear"], BinaryLinear)
     assert not any(name in ("other", "other.head") for name in binary_names(converted))
     assert binary_names(convert(model, skip=["other"])) == ["linear"]
+
+
+def test_linear_layers_of_transformers_and_torch_geometric_are_converted():
+    from torch_geometric.nn import Linear
+    from transformers.pytorch_utils import Conv1D
+
+    model, x = nn.Sequential(Conv1D(5, 4), Linear(5, 3, bias=False)), torch.randn(2, 4)
+    nn.init.normal_(model[0].bias)
+    converted = convert(model, gain=1.0)
+    assert binary_names(converted) == ["0", "1"]
+    signs = [sign(layer.weight.detach()) for layer in model]
+    torch.testing.assert_close(converted(x), (x @ signs[0] + model[0].bias) @ signs[1].T)
+    with pytest.raises(ValueError, match="no shape yet: 0"):
+        convert(nn.Sequential(Linear(-1, 3)))
 
 
 def test_lazy_layers_are_refused_until_they_have_a_shape():
@@ -181,6 +204,7 @@ def test_lazy_layers_are_refused_until_they_have_a_shape():
     ("model", "options", "message"),
     [
         (nn.Sequential(nn.ReLU()), {}, "nothing to convert"),
+        (nn.LSTM(2, 2), {}, r"stay real-valued: the model \(LSTM has no binary form\)"),
         (nn.Linear(2, 2), {"first": False}, "nothing to convert"),
         (nn.Linear(2, 2), {"skip": ["head"]}, "skip names modules that the model does not have: head"),
         (nn.Linear(2, 2), {"bits": 0}, "bits must be"),
@@ -200,21 +224,48 @@ def test_weights_that_are_not_finite_are_refused():
         convert(model)
 
 
-def test_a_transformer_layer_computes_with_signs_after_conversion():
-    with pytest.warns(UserWarning, match=r"self_attn \(MultiheadAttention"):
-        encoder = convert(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dropout=0.0))
-    assert binary_names(encoder) == ["linear1", "linear2"]
+def test_attention_becomes_four_binary_layers_that_compute_with_signs():
+    attention = nn.MultiheadAttention(8, 2, batch_first=True)
+    nn.init.normal_(attention.in_proj_bias)
+    binary = convert(attention)
+    assert binary_names(binary) == ["query", "key", "value", "output"]
+    signs = copy.deepcopy(attention)
+    with torch.no_grad():
+        for weight in (signs.in_proj_weight, signs.out_proj.weight):
+            weight.copy_(sign(weight) / math.sqrt(8))
+    x = torch.randn(3, 5, 8)
+    torch.testing.assert_close(binary(x, x, x), signs(x, x, x))
+
+
+def test_a_transformer_is_converted_as_a_whole_and_computes_the_same_in_evaluation():
+    encoder = convert(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dropout=0.0))
+    attention = [f"self_attn.{name}" for name in ("query", "key", "value", "output")]
+    assert binary_names(encoder) == [*attention, "linear1", "linear2"]
     x = torch.randn(3, 5, 8)
     trained = encoder(x)
     with torch.no_grad():
         torch.testing.assert_close(encoder.eval()(x), trained)
+    model = nn.TransformerEncoderLayer(8, 2, 16)
+    assert binary_names(convert(model, skip=["self_attn"])) == ["linear1", "linear2"]
+    assert isinstance(model.self_attn, nn.MultiheadAttention)
+
+
+def test_attention_that_is_shared_or_has_hooks_stays_and_is_named():
+    hooked = nn.MultiheadAttention(4, 2)
+    hooked.register_forward_hook(lambda *_: None)
+    tied = nn.ModuleList([nn.MultiheadAttention(4, 2), nn.MultiheadAttention(4, 2)])
+    tied[0].in_proj_weight = tied[1].in_proj_weight
+    for module in (hooked, tied):
+        with pytest.warns(UserWarning, match="MultiheadAttention has no binary form"):
+            converted = convert(nn.ModuleDict({"linear": nn.Linear(4, 4), "other": module}))
+        assert binary_names(converted) == ["linear"]
 
 
 def test_a_converted_network_is_trained():
     x = torch.randn(256, 16)
     target = (x[:, :8].sum(1) > x[:, 8:].sum(1)).long()
     model = convert(nn.Sequential(nn.Linear(16, 32), nn.Hardtanh(), nn.Linear(32, 2)))
-    optimizer = QPSBGD(model, lr=0.01)
+    optimizer = QPSBGD(model, lr=0.01, real=True)
     for _ in range(30):
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(x), target).backward()

@@ -1,6 +1,7 @@
 import copy
 import math
 import pickle
+import warnings
 from functools import partial
 
 import pytest
@@ -295,7 +296,7 @@ def fitted(make, bits, steps=200):
     "make",
     [
         partial(QPSBGD, lr=0.03, solver="descent"),
-        partial(QPSBGD, steps=200),
+        partial(QPSBGD),
         partial(BinaryConnect, lr=0.01),
         partial(ProxQuant, lr=0.1, steps=200),
     ],
@@ -330,3 +331,59 @@ def test_layers_compute_in_half_precision_where_asked_for(make):
         torch.testing.assert_close(layer(x).float(), layer(x.float()).float())
     torch.testing.assert_close(layer(x), layer.bfloat16()(x.bfloat16()).float(), rtol=0.05, atol=0.05)
     assert layer.weight.dtype == torch.bfloat16
+
+
+def test_torch_fx_traces_a_model_with_the_layer_as_one_node_that_is_trained():
+    model, x = (
+        nn.Sequential(BinaryLinear(4, 8, bias=True), nn.ReLU(), nn.Sequential(BinaryLinear(8, 3))),
+        torch.randn(5, 4),
+    )
+    traced = torch.fx.symbolic_trace(model)
+    assert [node.target for node in traced.graph.nodes if node.op == "call_module"] == ["0", "1", "2.0"]
+    assert torch.equal(traced(x), model(x))
+    optimizer, before = QPSBGD(traced, real=True), copy.deepcopy(traced.state_dict())
+    traced(x).square().mean().backward()
+    optimizer.step()
+    assert not any(torch.equal(value, before[name]) for name, value in traced.state_dict().items())
+
+
+def test_torch_jit_script_is_refused_and_torch_jit_trace_works():
+    model, x = nn.Sequential(BinaryLinear(4, 8), nn.ReLU()).eval(), torch.randn(5, 4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # TorchScript itself is deprecated
+        with pytest.raises(TypeError, match=r"torch.jit.script cannot compile BinaryLinear.* use torch.jit.trace"):
+            torch.jit.script(model)
+        traced = torch.jit.trace(model, x)
+    assert torch.equal(traced(x), model(x))
+    with pytest.raises(TypeError, match=r"cannot train a model of TorchScript.* before tracing"):
+        QPSBGD(traced)
+
+
+@pytest.mark.parametrize("bits", [1, 3])
+def test_learned_scales_begin_as_the_coefficients_and_are_trained_with_the_real_part(bits):
+    torch.manual_seed(0)
+    layer = BinaryLinear(6, 4, bits=bits, scale="learned")
+    plain = BinaryLinear(6, 4, bits=bits)
+    plain.load_state_dict({"weight": layer.weight})
+    x = torch.randn(30, 6)
+    torch.testing.assert_close(layer(x), plain(x))
+    with torch.no_grad():
+        layer.scale.mul_(torch.rand(4, bits) + 0.5)
+    planes = layer.binary_weight.reshape(4, bits, 6)
+    torch.testing.assert_close(layer(x), layer.gain * x @ (layer.scale[:, :, None] * planes).sum(1).T)
+    model = torch.nn.Sequential(layer, torch.nn.Linear(4, 1))
+    optimizer = QPSBGD(model, steps=100, real={"lr": 1e-2})
+    target, before = x[:, :1] - x[:, 1:2], layer.scale.detach().clone()
+    losses = []
+    for _ in range(100):
+        optimizer.zero_grad()
+        loss = (model(x) - target).square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.5 * losses[0]
+    assert not torch.equal(layer.scale, before)
+    with pytest.raises(ValueError, match="without learned scales"):
+        QPSBGD(model, projection="printed")
+    with pytest.raises(ValueError, match='None or "learned"'):
+        BinaryLinear(6, 4, scale=1.0)

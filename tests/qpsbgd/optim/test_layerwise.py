@@ -1,6 +1,8 @@
 import pytest
 import torch
+import torch.nn.utils.prune
 from torch import nn
+from torch.distributed.optim import ZeroRedundancyOptimizer
 
 from qpsbgd import QPSBGD, BinaryConnect, ProxQuant, check_claimed, real_optimizer
 from qpsbgd.nn import BinaryLinear
@@ -137,3 +139,35 @@ def test_a_gradient_of_nan_is_refused_and_changes_nothing(make):
     with pytest.raises(ValueError, match=r"BinaryLinear\(3, 2.*NaN"):
         optimizer.step()
     assert torch.equal(layer.weight, before)
+
+
+COMPUTED = {
+    "weight_norm": lambda layer: nn.utils.parametrizations.weight_norm(layer),
+    "spectral_norm": lambda layer: nn.utils.parametrizations.spectral_norm(layer),
+    "prune": lambda layer: nn.utils.prune.l1_unstructured(layer, "weight", 0.5),
+}
+
+
+@pytest.mark.parametrize("compute", COMPUTED.values(), ids=COMPUTED)
+@pytest.mark.parametrize("make", [QPSBGD, BinaryConnect, ProxQuant])
+def test_a_weight_that_is_computed_from_others_is_refused_with_the_reason(make, compute):
+    model = nn.Sequential(BinaryLinear(4, 4), BinaryLinear(4, 2))
+    compute(model[0])
+    with pytest.raises(TypeError, match=r"is not a parameter, but computed from others(?s:.*)remove_parametrizations"):
+        make(model)
+
+
+def test_a_model_without_binary_layers_is_sent_to_convert():
+    with pytest.raises(ValueError, match=r"no binary layer here; .*model = qpsbgd\.nn\.convert\(model\)"):
+        QPSBGD(nn.Linear(2, 2))
+
+
+@pytest.mark.parametrize("make", [QPSBGD, BinaryConnect, ProxQuant])
+def test_the_zero_redundancy_optimizer_is_refused_with_the_reason(make, tmp_path):
+    dist = torch.distributed
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/group", rank=0, world_size=1)
+    try:
+        with pytest.raises(TypeError, match=r"every rank a part of the parameters.*DistributedDataParallel"):
+            ZeroRedundancyOptimizer(BinaryLinear(4, 4).parameters(), optimizer_class=make)
+    finally:
+        dist.destroy_process_group()

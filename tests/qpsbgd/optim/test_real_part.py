@@ -59,6 +59,7 @@ def test_it_trains_as_two_optimisers_do(make, options):
     together, apart = network(), network()
     train(together, make(together, real=options))
     kind, rest = options.get("kind", torch.optim.AdamW), {k: v for k, v in options.items() if k != "kind"}
+    rest = rest or {"lr": 1e-2}  # the default of AdamW here, and of Adagrad
     train(apart, make(apart), kind(real(apart), **rest))
     assert_equal(together, apart)
 
@@ -81,7 +82,7 @@ def test_parameters_given_one_by_one_are_all_trained(make):
 @every
 def test_without_real_only_binary_weights_are_trained(make):
     model, before = network(), network()
-    train(model, make(model))
+    train(model, make(model, real=False))
     for old, new in zip(real(before), real(model), strict=True):
         assert torch.equal(old, new)
     train(model, make([m.weight for m in model if isinstance(m, BinaryLinear)]))
@@ -353,7 +354,7 @@ def test_layers_are_not_kept_alive():
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda m: QPSBGD(m, real=1e-3), TypeError, r"real must be a dict of options such as dict\(lr=1e-3\)"),
+        (lambda m: QPSBGD(m, real=1e-3), TypeError, r"real must be a dict of options such as dict\(lr=1e-2\), True"),
         (lambda m: QPSBGD(m, real={"rate": 3}), TypeError, "AdamW has no option rate; it has lr, betas.*max_norm"),
         (lambda m: QPSBGD(m, real={"kind": "adam"}), TypeError, "kind must be a class of optimisers"),
         (lambda m: QPSBGD(m, real={"kind": torch.optim.LBFGS}), TypeError, "LBFGS evaluates the loss several times"),

@@ -46,5 +46,7 @@ def test_results_become_a_figure_a_table_and_verdicts():
     assert [row[0] for row in shown["tables"][0]["body"]] == list(SOLVERS)
     assert len(shown["figures"][0]["panels"]) == 4
     verdicts = {claim["text"]: claim["verdict"] for claim in shown["claims"]}
-    assert [v for text, v in verdicts.items() if "50%" in text] == ["yes"]
-    assert [v for text, v in verdicts.items() if "× 1 " in text] == ["within noise"]
+    assert not any("50%" in text for text in verdicts), "coin tosses are the control"
+    assert set(verdicts.values()) == {"not run on hardware"}
+    (detail,) = (claim["detail"] for claim in shown["claims"] if "× 1 " in claim["text"])
+    assert detail.startswith("on the virtual QPU cannot tell: ")

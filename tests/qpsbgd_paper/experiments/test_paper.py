@@ -6,19 +6,22 @@ from collections import Counter
 import pytest
 import torch
 
-from qpsbgd_paper.experiments import EXPERIMENTS, digits, logreg, make_experiment, mnist
+from qpsbgd_paper.experiments import EXPERIMENTS, citation, digits, logreg, make_experiment, mnist
 from qpsbgd_paper.experiments.digits import Digits
 from qpsbgd_paper.experiments.rosenbrock import valley
 from qpsbgd_paper.framework.comparison import Comparison
-from qpsbgd_paper.framework.methods import BASELINES, GUROBI, SPINS
+from qpsbgd_paper.framework.methods import BASELINES, GUROBI, RANDOM, SPINS, Frozen, RandomSigns
 from qpsbgd_paper.framework.training import BinaryMLP
 
 COMPARISONS = [name for name in EXPERIMENTS if isinstance(make_experiment(name), Comparison)]
-ONE_EACH = [name for name in COMPARISONS if name != "adult-10"]  # it is as adult-2
+RELEASED = ("released-10", "released-acc")  # with a loop of their own
+ONE_EACH = [name for name in COMPARISONS if name not in ("adult-10", "released-10")]  # they are as their smaller twins
 NEEDS = {
     "adult-2": "adult/a1a.t",
     "adult-10": "adult/a1a.t",
     "adult-acc": "adult/a1a.t",
+    "released-10": "adult/a1a.t",
+    "released-acc": "adult/a1a.t",
     "mnist": "mnist/train-images-idx3-ubyte.gz",
     "cdp": "mnist/train-images-idx3-ubyte.gz",
     "cora": "planetoid/ind.cora.x",
@@ -73,7 +76,10 @@ def test_every_method_of_every_experiment_can_be_repeated_from_its_seed(name, da
 
 
 # In rosenbrock the start alone is random, and drawn before the method is known.
-@pytest.mark.parametrize("name", slow_but({"logreg"}, ["digits", *(name for name in ONE_EACH if name != "rosenbrock")]))
+FITTED = [name for name in ONE_EACH if name not in ("rosenbrock", *RELEASED)]
+
+
+@pytest.mark.parametrize("name", slow_but({"logreg"}, ["digits", *FITTED]))
 def test_runs_with_the_same_seed_share_data_start_and_batches(name, data, monkeypatch):
     data(name)
     experiment = tiny(name)
@@ -128,7 +134,7 @@ def test_claims_speak_of_lines_and_cases_that_exist(name):
         assert bool(claim.against) != (claim.level is not None)
 
 
-@pytest.mark.parametrize("name", sorted(set(COMPARISONS) - {"ablation", "adult-10", "cdp", "rosenbrock"}))
+@pytest.mark.parametrize("name", sorted(set(COMPARISONS) - {"ablation", "adult-10", "cdp", "rosenbrock", *RELEASED}))
 def test_every_experiment_has_all_methods(name):
     experiment = make_experiment(name)
     lines = experiment.lines(experiment.cases()[-1])
@@ -139,7 +145,10 @@ def test_every_experiment_has_all_methods(name):
     assert {printed["reduction"] for printed in lines[GUROBI].grid} == {"mean", "sum"}
     assert {point["update"] for point in lines["proxquant"].grid} == {"sgd", "sign"}
     assert {point.get("momentum") for point in lines["bc-sgd"].grid} == {None, 0.9}
+    assert [point["projection"] for point in lines[SPINS].grid] == ["spins"] * len(lines[SPINS].grid)
     for line in lines.values():  # so that every choice can be extended
+        if line.kind == "control":
+            continue
         others = Counter(repr({**point, "lr": None}) for point in line.grid)
         assert min(others.values()) > 1, line.label
 
@@ -151,20 +160,58 @@ def test_what_the_paper_says_is_judged_on_its_own_form(name):
     for claim in experiment.claims():
         lines = experiment.lines(cases[claim.cases[0]])
         forms = [lines[line] for line in (claim.line, *claim.against) if lines[line].method == "qpsbgd"]
-        printed = [point for line in forms for point in line.grid if point.get("projection") == "printed"]
-        literal = {"scale" not in point for point in printed}
-        assert literal <= {claim.source == "paper"}, claim.text
+        projections = {point.get("projection") for line in forms for point in line.grid}
+        assert projections <= ({"printed"} if claim.source == "paper" else {"spins", "ridge"}), claim.text
+        assert not any("scale" in point for line in forms for point in line.grid)
 
 
-@pytest.mark.parametrize("name", sorted(set(COMPARISONS) - {"ablation", "cdp"}))
+@pytest.mark.parametrize("name", [*COMPARISONS, "digits"])
+def test_every_comparison_has_a_control(name):
+    experiment = Digits() if name == "digits" else make_experiment(name)
+    for case in experiment.cases():
+        kinds = {line: each.kind for line, each in experiment.lines(case).items()}
+        if name == "cdp":
+            continue  # the test's own null hypothesis is its control
+        assert "control" in kinds.values()
+        scored = any("weights of best training" in metric.label for metric in experiment.metrics[:1])
+        assert not scored or RANDOM in kinds
+
+
+def test_the_frozen_control_moves_nothing_and_the_random_one_draws_signs_without_touching_torch():
+    torch.manual_seed(3)
+    model = BinaryMLP([4, 6, 2], gain=1.0)
+    before = [layer.weight.detach().clone() for layer in model.layers]
+    state = torch.get_rng_state()
+    Frozen(model).step()
+    assert all(layer.weight.equal(old) for layer, old in zip(model.layers, before, strict=True))
+    drawn = RandomSigns(model)
+    drawn.step()
+    first = [layer.weight.detach().clone() for layer in model.layers]
+    drawn.step()
+    assert not any(layer.weight.equal(old) for layer, old in zip(model.layers, first, strict=True))
+    assert torch.get_rng_state().equal(state)
+    RandomSigns(list(model.layers)).step()
+    assert all(layer.weight.equal(old) for layer, old in zip(model.layers, first, strict=True)), "the seed decides"
+
+
+def test_the_graphs_have_a_setting_in_which_only_binary_layers_learn(data):
+    data("cora")
+    nodes = citation.prepared("cora")
+    sizes = {}
+    for name, settings in citation.CASES.items():
+        net = citation.CitationNet(nodes, **settings, gain=1.0)
+        binary = {layer.weight for layer in net.convolutions}
+        sizes[name] = sum(parameter.numel() for parameter in net.parameters() if parameter not in binary)
+    assert sizes[citation.TRAINED] > 0 and sizes[citation.FIXED] == 0
+
+
+@pytest.mark.parametrize("name", sorted(set(COMPARISONS) - {"ablation", "cdp", *RELEASED}))
 def test_a_solver_can_be_named(name):
     experiment = dataclasses.replace(make_experiment(name), solver="annealing")
     lines = experiment.lines(experiment.cases()[0])
     named = [line for line in lines.values() if "annealing)" in line.label and line.grid[0]["solver"] == "annealing"]
-    assert {"scale" not in point or "literal" in point.values() for line in named for point in line.grid} == {
-        True,
-        False,
-    }
+    forms = {point.get("projection", point.get("scale")) for line in named for point in line.grid}
+    assert forms in ({"spins", "printed"}, {1.0, "literal"})
 
 
 def test_an_unknown_experiment_is_refused_with_the_near_one():

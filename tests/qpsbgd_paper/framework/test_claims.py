@@ -1,15 +1,17 @@
 import pytest
 
-from qpsbgd_paper.framework.claims import Claim, half_interval, judged, paired, stated
+from qpsbgd_paper.framework.claims import Claim, Difference, equivalent, half_interval, judged, paired, stated
 from qpsbgd_paper.framework.claims import verdict as verdict_on
 
 HIGHER = {"accuracy": True, "loss": False}
 
 
-def verdict(ours, *others, metric="accuracy", **options):
+def verdict(ours, *others, metric="accuracy", control=None, **options):
     values = {("x", "ours", metric): ours} | {("x", f"other{i}", metric): v for i, v in enumerate(others)}
     against = tuple(f"other{i}" for i in range(len(others)))
-    return judged(Claim("text", "ours", metric, ("x",), against, **options), values, HIGHER)["verdict"]
+    values |= {("x", "control", metric): control} if control is not None else {}
+    claim = Claim("text", "ours", metric, ("x",), against, **options)
+    return judged(claim, values, HIGHER, controls=("control",))["verdict"]
 
 
 def test_a_difference_in_all_pairs_is_a_yes_or_a_no():
@@ -21,17 +23,17 @@ def test_what_pairs_share_is_no_noise():
     # The seeds differ by far more than the lines.
     ours, theirs = [0.51, 0.71, 0.90], [0.50, 0.70, 0.89]
     assert verdict(ours, theirs) == "yes"
-    assert verdict(ours, theirs[::-1]) == "within noise"
+    assert verdict(ours, theirs[::-1]) == "cannot tell"
 
 
 def test_a_difference_smaller_than_its_interval_is_within_noise():
     # Differences 1, 2, 3: mean 2, standard error 1/√3, times Student's 4.303 for three pairs: 2.48. Closer: 1.24.
-    assert verdict([1.0, 2.0, 3.0], [0.0, 0.0, 0.0]) == "within noise"
+    assert verdict([1.0, 2.0, 3.0], [0.0, 0.0, 0.0]) == "cannot tell"
     assert verdict([1.5, 2.0, 2.5], [0.0, 0.0, 0.0]) == "yes"
 
 
 def test_a_difference_of_rounding_errors_is_within_noise():
-    assert verdict([0.3, 0.3], [0.1 + 0.2, 0.1 + 0.2]) == "within noise"
+    assert verdict([0.3, 0.3], [0.1 + 0.2, 0.1 + 0.2]) == "cannot tell"
 
 
 def test_lower_is_better_for_a_loss():
@@ -42,20 +44,53 @@ def test_the_rival_is_the_best_of_the_others():
     assert verdict([0.9, 0.91], [0.8, 0.81], [0.95, 0.96]) == "no"
 
 
-def test_at_least_as_good_needs_a_mean_that_is_no_worse():
-    assert verdict([0.8, 0.9], [0.75, 0.85], relation="at least") == "yes"
-    assert verdict([0.8, 0.9], [0.8, 0.9], relation="at least") == "yes"
-    assert verdict([0.75, 0.85], [0.8, 0.81], relation="at least") == "within noise"
-    assert verdict([0.9], [0.1], relation="at least") == "within noise"
-    assert verdict([0.5, 0.51], [0.8, 0.81], relation="at least") == "no"
+def test_at_least_as_good_is_shown_by_a_difference_within_the_margin():
+    same = {"relation": "at least", "margin": 0.02}
+    assert verdict([0.8, 0.9], [0.75, 0.85], **same) == "yes"
+    assert verdict([0.8, 0.9], [0.81, 0.91], **same) == "yes"  # a difference of −0.01 without any spread
+    assert verdict([0.75, 0.85], [0.8, 0.81], **same) == "cannot tell"
+    assert verdict([0.9], [0.1], **same) == "cannot tell"
+    assert verdict([0.5, 0.51], [0.8, 0.81], **same) == "no"
 
 
-def test_level_means_no_difference_either_way():
-    assert verdict([0.8, 0.9], [0.85, 0.86], relation="level") == "yes"
-    assert verdict([0.8, 0.9], [0.7, 0.8], relation="level") == "no"
-    assert verdict([0.8, 0.9], [0.9, 1.0], relation="level") == "no"
-    assert verdict([0.9], [0.9], relation="level") == "within noise"
-    assert verdict([0.9, None], [0.9, 0.9], relation="level") == "no"
+def test_level_is_shown_by_an_equivalence_test_and_not_by_noise():
+    same = {"relation": "level", "margin": 0.02}
+    assert verdict([0.8, 0.9], [0.85, 0.86], **same) == "cannot tell"  # low power is no yes
+    assert verdict([0.8, 0.9], [0.805, 0.895], **same) == "cannot tell"  # ± 0.032 at 95 % on each side
+    assert verdict([0.8, 0.9], [0.801, 0.899], **same) == "yes"
+    assert verdict([0.8, 0.9], [0.79, 0.89], **same) == "yes"  # significant, and within the margin
+    assert verdict([0.8, 0.9], [0.7, 0.8], **same) == "no"
+    assert verdict([0.8, 0.9], [0.9, 1.0], **same) == "no"
+    assert verdict([0.9], [0.9], **same) == "cannot tell"
+    assert verdict([0.9, None], [0.9, 0.9], **same) == "no"
+
+
+def test_a_winner_that_does_not_beat_the_control_decides_nothing():
+    ours, theirs = [0.9, 0.91], [0.8, 0.81]
+    assert verdict(ours, theirs, control=[0.1, 0.2]) == "yes"
+    assert verdict(ours, theirs, control=[0.9, 0.91]) == "yes", "the loser is behind the control"
+    assert verdict(ours, theirs, control=[0.81, 0.9]) == "cannot tell"
+    assert verdict(theirs, ours, control=[0.81, 0.9]) == "cannot tell"
+    assert verdict(theirs, ours, control=[0.1, 0.11]) == "no"
+    assert verdict(ours, ours, relation="level", margin=0.02, control=[0.9, 0.91]) == "cannot tell"
+    assert verdict(ours, ours, relation="level", margin=0.02, control=[0.1, 0.11]) == "yes"
+    assert verdict(ours, level=0.5, control=[0.9, 0.91]) == "cannot tell"
+
+
+def test_the_seeds_that_would_be_needed_are_named():
+    values = {("x", "ours", "accuracy"): [0.9, 0.8, 0.7], ("x", "b", "accuracy"): [0.7, 0.7, 0.7]}
+    found = judged(Claim("text", "ours", "accuracy", ("x",), ("b",)), values, HIGHER)
+    # Differences 0.2, 0.1, 0: mean 0.1, deviation 0.1: (1.96 + 0.842)² = 7.9, and two more.
+    assert found["verdict"] == "cannot tell" and found["detail"].endswith("; 10 seeds needed")
+    same = judged(Claim("text", "ours", "accuracy", ("x",), ("ours",)), values, HIGHER)
+    assert same["detail"].endswith("; more than 10000 seeds needed")
+
+
+def test_what_the_paper_says_of_an_annealer_was_not_run_on_hardware():
+    values = {("x", "ours", "accuracy"): [0.9, 0.91], ("x", "b", "accuracy"): [0.8, 0.81]}
+    found = judged(Claim("text", "ours", "accuracy", ("x",), ("b",), hardware=True), values, HIGHER)
+    assert found["verdict"] == "not run on hardware"
+    assert found["detail"].startswith("on the virtual QPU yes: ")
 
 
 def test_worse_is_worse_than_the_worst():
@@ -77,7 +112,7 @@ def test_several_cases_are_averaged_seed_by_seed():
 
 
 def test_one_seed_decides_nothing():
-    assert verdict([0.9], [0.1]) == "within noise"
+    assert verdict([0.9], [0.1]) == "cannot tell"
 
 
 @pytest.mark.parametrize(("metric", "good"), [("accuracy", 0.9), ("loss", 0.1)])
@@ -88,15 +123,15 @@ def test_a_figure_that_is_not_finite_counts_as_worst(metric, good):
     assert verdict(diverged, fine, metric=metric, relation="worse") == "yes"
     assert verdict(fine, diverged, metric=metric, relation="at least") == "yes"
     assert verdict(diverged, fine, metric=metric, relation="at least") == "no"
-    assert verdict(diverged, diverged, metric=metric) == "within noise"
+    assert verdict(diverged, diverged, metric=metric) == "cannot tell"
     assert verdict(diverged, metric=metric, level=0.5) == "no"
     # Of two rivals, the one that did not diverge is to be beaten.
-    assert verdict([good, good], diverged, fine, metric=metric) == "within noise"
+    assert verdict([good, good], diverged, fine, metric=metric) == "cannot tell"
 
 
 def test_a_difference_beyond_the_noise_has_a_sign():
     assert [verdict_on(d, noise=1.0) for d in (1.5, -1.5, 0.5, 1.0, float("nan"))] == [
-        *("yes", "no", "within noise", "within noise", "within noise")
+        *("yes", "no", "cannot tell", "cannot tell", "cannot tell")
     ]
 
 
@@ -115,6 +150,10 @@ def test_the_quantiles_are_students():
     deviations = {n: [0.0] * (n - 1) + [float(n)] for n in range(2, 40)}  # their standard error is 1
     for n, values in deviations.items():
         assert half_interval(values) == pytest.approx(stats.t.ppf(0.975, min(n - 1, 30)), rel=1e-3)
+        reach = stats.t.ppf(0.95, min(n - 1, 30))  # of a mean 0 with standard error 1
+        gap = Difference(0.0, n**0.5, n, 0.0)
+        assert equivalent(gap, margin=1.001 * reach, one_sided=False)[0] == "yes"
+        assert equivalent(gap, margin=0.999 * reach, one_sided=False)[0] == "cannot tell"
 
 
 def test_pairs_are_compared_by_their_differences():
@@ -122,11 +161,12 @@ def test_pairs_are_compared_by_their_differences():
     assert (found["verdict"], found["source"]) == ("yes", "aim")
     assert found["detail"] == "34.83 against 33.67, difference +1.2 ± 0.72 (paired)"
     assert paired("text", [100.0, 0.0], [101.0, 1.0])["verdict"] == "no"
-    assert paired("text", [1.0, 0.0], [0.0, 1.0])["verdict"] == "within noise"
-    assert paired("text", [1.0], [0.0])["verdict"] == "within noise"
+    assert paired("text", [1.0, 0.0], [0.0, 1.0])["verdict"] == "cannot tell"
+    assert paired("text", [1.0], [0.0])["verdict"] == "cannot tell"
 
 
 def test_a_statement_holds_or_not():
-    assert stated("text", True, "why") == {"text": "text", "source": "paper", "verdict": "yes", "detail": "why"}
+    found = {"text": "text", "source": "paper", "verdict": "yes", "detail": "why", "number": ""}
+    assert stated("text", True, "why") == found
     assert stated("text", False, "why", source="aim")["verdict"] == "no"
-    assert stated("text", "within noise", "why")["verdict"] == "within noise"
+    assert stated("text", "cannot tell", "why")["verdict"] == "cannot tell"

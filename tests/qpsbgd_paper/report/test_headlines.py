@@ -119,10 +119,10 @@ def test_among_our_own_lines_the_best_is_named(make_row, make_experiment):
 
 def test_without_figures_the_claims_are_counted(study):
     assert headline(study).sentence == "The claim holds here."
-    claims = [{"text": "", "verdict": verdict} for verdict in ("yes", "yes", "no", "within noise", "within noise")]
-    assert headline({**study, "claims": claims}).sentence == "Of 5 claims, 2 hold, 1 does not and 2 are within noise."
+    claims = [{"text": "", "verdict": verdict} for verdict in ("yes", "yes", "no", "cannot tell", "cannot tell")]
+    assert headline({**study, "claims": claims}).sentence == "Of 5 claims, 2 hold, 1 does not and 2 cannot be told."
     assert headline({**study, "claims": claims[:2]}).sentence == "Both claims hold here."
     found = [headline({**study, "claims": [claim]}).sentence for claim in claims[1:4]]
-    assert found == ["The claim holds here.", "The claim does not hold here.", "The claim is within noise."]
+    assert found == ["The claim holds here.", "The claim does not hold here.", "The experiment cannot tell."]
     assert headline({**study, "claims": []}) == ("", "")
     assert headline({**study, "claims": 2 * [{"text": "", "verdict": "who knows"}]}) == ("", "")

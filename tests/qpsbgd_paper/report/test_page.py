@@ -57,7 +57,7 @@ def test_the_page_refers_to_nothing_outside(toy):
     assert "<link" not in text and "<img" not in text and "<iframe" not in text
 
 
-def test_every_experiment_has_a_section_and_every_claim_a_badge_here_and_in_the_overview(toy):
+def test_every_experiment_has_a_section_and_every_claim_stands_once_with_its_badge(toy):
     other = {**toy, "experiment": "toy", "title": "The same again"}
     found = Elements(page([toy, other], title="T"))
     sections = [attributes["id"] for tag, attributes in found.found if tag == "section"]
@@ -66,15 +66,32 @@ def test_every_experiment_has_a_section_and_every_claim_a_badge_here_and_in_the_
     ids = [attributes["id"] for _, attributes in found.found if "id" in attributes]
     assert len(ids) == len(set(ids))
     assert set(links) <= set(ids)
-    assert {"toy-claim-1", "toy-claim-2", "toy-2-claim-1", "toy-2-claim-2"} <= set(links)
+    assert {"toy-claim-1", "toy-claim-2", "toy-2-claim-1", "toy-2-claim-2"} <= set(ids)
     badges = [attributes["class"] for attributes in found.classed("badge")]
-    # Two experiments with a yes and a no each: in the overview's rows, in the sections, and once each in the counts.
-    assert badges.count("badge yes") == badges.count("badge no") == 5
+    # Two experiments with a yes and a no each, and once each in the counts.
+    assert badges.count("badge yes") == badges.count("badge no") == 4
+    assert "".join(found.text).count("QP-SBGD reaches 0.95") == 2
+
+
+def test_one_sentence_and_one_picture_stand_first_and_the_machine_last(toy):
+    text = page([toy], title="T", intro="What words mean.")
+    begin = text.index('<p class="lead">Of 1 statements of the paper, each judged in its setting, 1 hold here.</p>')
+    assert begin < text.index("<svg") < text.index("What words mean.") < text.index('id="toy"')
+    assert text.index("</section>") < text.index("<footer>Made with python 3.11, machine abacus.</footer>")
+
+
+def test_panels_of_one_kind_have_one_scale(make_row, make_experiment):
+    cases = {
+        name: [make_row("qpsbgd", "Ours", kind="ours", mean=(0.1, high))] for name, high in (("a", 0.5), ("b", 0.9))
+    }
+    (series,) = embedded(page([make_experiment(cases)], title="T"))[0]["series"]
+    first, second = (panel["y"] for group in series["groups"] for panel in group["panels"])
+    assert first == second and first[1] > 0.9
 
 
 def test_what_the_paper_says_stands_beside_what_was_found_here(toy):
-    assert "<h3>The paper</h3>" not in page([toy], title="T")
-    assert "<h3>The paper</h3><p>(G) is best.</p>" in page([{**toy, "paper": "(G) is best."}], title="T")
+    assert "The paper: " not in page([toy], title="T")
+    assert "<p>The paper: (G) is best.</p>" in page([{**toy, "paper": "(G) is best."}], title="T")
 
 
 def test_tables_options_command_and_versions_are_there(toy):
@@ -101,10 +118,10 @@ def test_a_study_has_its_figures_with_titles_and_captions_and_its_table(study):
     again = {**study, "experiment": "again"}
     text = page([study, again], title="T")
     found = Elements(text)
-    assert text.count("<svg") == 4 and len(found.classed("drawing")) == 4
+    assert text.count("<svg") == 5 and len(found.classed("drawing")) == 5, "with the picture of verdicts"
     for part in ("a | graph", "Two *spins*.", "A map", "Rows", "It fits"):
-        assert part in found.text
-    assert "Made with python 3.11, 10 s of computing." in text
+        assert part in "".join(found.text)
+    assert "Made with python 3.11." in text and "10 s of computing" in text
     ids = [attributes["id"] for _, attributes in found.found if "id" in attributes]
     assert len(ids) == len(set(ids))
     assert not EXTERNAL.search(re.sub(r"http://www.w3.org/\d+/\w+", "", text))
@@ -145,7 +162,7 @@ def test_who_won_stands_first_in_every_section_and_in_the_overview(toy, study):
     text = page([toy, study], title="T")
     toy_won = "QP-SBGD won; QP-SBGD, as printed lost to the best baseline."
     figures = "QP-SBGD 0.850 (won), QP-SBGD, as printed 0.650 (lost), best baseline BC (SGD) 0.750."
-    assert f"</h2><p><strong>{toy_won}</strong> {figures}</p><p>What" in text
+    assert f"</h2><p><strong>{toy_won}</strong> {figures}</p>" in text
     assert f'<li><a href="#toy">Title of toy</a>: {toy_won}</li>' in text
     assert '<li><a href="#study">A study</a>: The claim holds here.</li>' in text
 
@@ -225,7 +242,7 @@ def settings_page(make_row, make_experiment):
         ]
 
     labels = [(pair, setting) for setting in ("paper", "long") for pair in ("0/2", "1/2")]
-    claim = {"text": "QP-SBGD is best " * 6, "source": "paper", "verdict": "within noise", "detail": "x" * 120}
+    claim = {"text": "QP-SBGD is best " * 6, "source": "paper", "verdict": "cannot tell", "detail": "x" * 120}
     return page(
         [make_experiment({label: rows(0.01 * k) for k, label in enumerate(labels)}, claims=[claim])], title="T" * 60
     )

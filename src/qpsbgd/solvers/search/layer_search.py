@@ -72,7 +72,7 @@ class LayerSearch(Solver):
         family = family.without_offset().to("cpu")
         density = float(torch.count_nonzero(family.quadratic)) / family.num_spins**2
         spins, proven, search = (_sparse if density <= SPARSE_UP_TO else _dense)(family, self.seed)
-        solution = Solution.of(family, spins, proven_optimal=proven, solver="descent", search=search)
+        solution = Solution.of(family, spins, proven_optimal=proven, solver="layer search", search=search)
         found = Solution(solution.spins.to(home), solution.energies.to(home), proven.to(home), solution.stats)
         return found.with_offset(offset)
 

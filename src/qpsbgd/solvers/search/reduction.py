@@ -38,7 +38,7 @@ class Reduction:
 
     @classmethod
     def of(cls, model: SparseModel, stop: Array) -> Reduction:
-        """`model` reduced as far as the rules go, or until `stop` is set."""
+        """`model` reduced as far as the rules go; as it is if `stop` is set before that."""
         *core, kept, gone, neighbours, weights, fields = kernels.reduce(model.rows, model.linear, stop)
         left = model if not len(gone) else SparseModel.of(*core) if len(kept) else None
         return cls(left, kept, gone, neighbours, weights, fields)

@@ -18,8 +18,8 @@ from qpsbgd.solvers.search.descent import Descent
 from qpsbgd.solvers.search.landscape import Landscape
 
 ANEW = 2**24
-"""Couplings times columns up to which a search begins anew, about a millisecond on two cores; accuracy hardly depends on
-it (`benchmarks/spins_options.py`)."""
+"""Couplings times columns up to which a search begins anew, about a millisecond on two cores; accuracy hardly depends
+on it (`benchmarks/spins_options.py`)."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,463 @@
+"""What does a trained network lose when its weights become binary without training, and what brings it back?
+
+1. `binarize` by rounding, by error feedback (GPTQ's order and update) and by searching the layers' QUBO families, at
+   one bit and more, for three draws of calibration data and 64 to 2048 inputs of it: scores on held-out data beside
+   the share of output energy that the layers lose.
+2. From the one-bit network: 100 and 1000 steps with labels by QP-SBGD and BinaryConnect, beside the same network
+   trained from scratch. From the binarised start each method takes the best of a grid of rates, on training data and
+   another seed; from scratch both take their default rates.
+3. MiniLM: distillation from the float model by `distill`, with one and two bits; of a few recipes the one with the
+   lowest training loss.
+4. `--times`: seconds of one call with nothing beside it.
+
+    python benchmarks/binarize.py [SUBJECT …] [--processes N] [--seeds 3] [--again METHOD …] [--parts PART …] [--times]
+
+Writes benchmarks/results/binarize.json, cell by cell: a stopped study goes on where it was, and what is kept is not
+measured again unless --again names its method. Runs on CUDA where there is one. Images are found through QPSBGD_DATA
+(Fashion-MNIST in its folder `fashion`); trained networks are kept in results/binarize, or in QPSBGD_BINARIZE.
+"""
+
+from qpsbgd.openmp import wait_passively
+
+wait_passively()  # before torch is loaded
+
+import argparse
+import copy
+import hashlib
+import json
+import time
+import traceback
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+import torch
+from binarize_networks import SUBJECTS, Absent, Sentences, caches
+from torch import nn
+from training import DEVICE
+
+from qpsbgd import QPSBGD, BinaryConnect, binarization, binarize
+from qpsbgd.atomic import writing
+from qpsbgd.binarization.distillation import REAL_RATE, distill, embedding_loss
+from qpsbgd.nn import convert
+from qpsbgd.projections import make_projection
+from qpsbgd_paper.framework.result_files import environment, write_json
+
+RESULT = Path(__file__).parent / "results" / "binarize.json"
+PLAIN = "rounding, mean size"
+SEARCHES = {
+    "rounding": {"solver": "rounding"},
+    "feedback": {"solver": "feedback"},
+    "no kicks": {"rounds": 0},
+    "search": {},
+    "200 kicks": {"rounds": 200},
+}
+"""Methods of part 1 that `binarize` has, with its options; "search" is its default."""
+SIZES = (64, 256, 1024, 2048)
+STEPS = (100, 1000)
+OPTIMIZERS = {"QP-SBGD": QPSBGD, "BinaryConnect": BinaryConnect}
+RATES = {"QP-SBGD": (0.001, 0.003, 0.01), "BinaryConnect": (0.003, 0.01, 0.03)}
+"""Of fine-tuning, in units of the initial range."""
+TUNED = ("mlp", "cnn", "gpt", "fashion-mlp", "fashion-cnn")
+"""Subjects of part 2."""
+REAL = {"lr": 3e-4, "weight_decay": 0.0}
+"""AdamW's options for scales, biases and norms in fine-tuning, of both methods."""
+REAL_FRESH = {"lr": 1e-3, "weight_decay": 0.0}
+"""The same from scratch."""
+RECIPES = {
+    (2, "QP-SBGD"): (
+        {"lr": 0.001},
+        {"lr": 0.0005, "delta": 0.3},
+        {"lr": 0.001, "delta": 0.3},
+        {"lr": 0.001, "delta": 0.03},
+        {"lr": 0.001, "projection": "spins"},
+        {"lr": 0.003, "projection": "spins"},
+    ),
+    (1, "QP-SBGD"): (
+        {"lr": 0.001},
+        {"lr": 0.001, "delta": 0.3},
+        {"lr": 0.003, "delta": 0.3},
+        {"lr": 0.003, "delta": 0.03},
+        {"lr": 0.003, "projection": "spins"},
+        {"lr": 0.01, "projection": "spins"},
+    ),
+    (2, "BinaryConnect"): ({"lr": 0.005}, {"lr": 0.015}),
+    (1, "BinaryConnect"): ({"lr": 0.005}, {"lr": 0.015}),
+}
+"""Part 3, per number of bits and optimiser: rates in units of the initial range; the projection and its δ."""
+SHORT, LONG = 600, 2000
+"""Steps of distillation: for the choice of a recipe by its training loss, and with the chosen one."""
+FIGURES = ("accuracy", "loss", "cosine", "neighbours", "lost")
+
+
+@cache
+def reference(name):
+    """A subject's float model, once per process."""
+    return SUBJECTS[name].network()
+
+
+def chosen_layers(subject, model):
+    """All linear layers and convolutions but the first and last of the residual CNN and the head of the GPT."""
+    names = [name for name, module in model.named_modules() if isinstance(module, nn.Linear | nn.Conv2d)]
+    if subject.name == "resnet":
+        return names[1:-1]
+    return [name for name in names if name != "head"]
+
+
+def binarized(job):
+    """The binarised model of a job, and its row of results."""
+    subject, model = SUBJECTS[job["subject"]], reference(job["subject"])
+    batches = subject.calibration(job["size"] or subject.size, job["seed"])
+    layers = chosen_layers(subject, model)
+    start = time.perf_counter()
+    if job["method"] == PLAIN:
+        made, more = rounded(model, layers, batches), {}
+    else:
+        options = SEARCHES[job.get("start", job["method"])]
+        shared = {"layers": layers, "seed": job["seed"]}
+        bits = mixed_bits(model, batches, **shared) if job["bits"] == "mixed" else job["bits"]
+        found = binarize(model, batches, bits=bits, **shared, **options)
+        made, lost = found.model, [row.lost for row in found.report.rows]
+        more = {"lost": sum(lost) / len(lost), "lost by layer": lost, "bits per weight": found.report.bits_per_weight}
+    if DEVICE == "cuda":
+        torch.cuda.synchronize()
+    return made.eval(), {**more, "binarize seconds": time.perf_counter() - start}
+
+
+def mixed_bits(model, batches, *, average=2.0, most=4, **shared):
+    """Bits per layer, two on average: one each, then one more where that saves the largest share of a layer's energy.
+
+    What feedback loses stands for what the search will lose.
+    """
+    tables = [binarize(model, batches, bits=b, solver="feedback", **shared).report.rows for b in range(1, most + 1)]
+    lost = {rows[0].name: [row.lost for row in rows] for rows in zip(*tables, strict=True)}
+    sizes = {row.name: row.shape[0] * row.shape[1] for row in tables[0]}
+    bits, left = dict.fromkeys(lost, 1), (average - 1) * sum(sizes.values())
+    while open_ones := [name for name in bits if bits[name] < most and sizes[name] <= left]:
+        best = max(open_ones, key=lambda name: (lost[name][bits[name] - 1] - lost[name][bits[name]]) / sizes[name])
+        left -= sizes[best]
+        bits[best] += 1
+    return bits
+
+
+@torch.no_grad()
+def rounded(model, layers, batches):
+    """Signs times the mean size of an output's weights, as float weights, with batch norm estimated anew."""
+    model = copy.deepcopy(model)
+    for name in layers:
+        weight = model.get_submodule(name).weight
+        size = weight.abs().flatten(1).mean(1).reshape(-1, *(1,) * (weight.dim() - 1))
+        weight.copy_(torch.where(weight >= 0, size, -size))
+    norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
+    for norm in norms:
+        norm.reset_running_stats()
+        norm.momentum = None  # a plain mean over the batches
+        norm.train()
+    for batch in batches if norms else ():
+        model(batch)
+    return model.eval()
+
+
+@cache
+def library():
+    """A number for the version of the code that binarises."""
+    folder = Path(binarization.__file__).parent
+    parts = [path.read_bytes() for path in sorted([*folder.glob("*.py"), *(folder.parent / "nn").glob("*.py")])]
+    return hashlib.sha1(b"".join(parts)).hexdigest()[:12]
+
+
+def kept_start(job):
+    """The binarised model that training begins with; several runs share it, so it is kept."""
+    start = {key: job[key] for key in ("subject", "start", "bits", "size", "seed")}
+    name = hashlib.sha1(json.dumps([start, library()], sort_keys=True).encode()).hexdigest()[:16]
+    path = caches() / f"start-{name}.pt"
+    if not path.exists():
+        with writing(path) as file:
+            torch.save(binarized(job), file)
+    return torch.load(path, map_location=DEVICE, weights_only=False)  # our own file
+
+
+def start_of(job):
+    """The network that training begins with: binarised, or fresh with the same layers binary."""
+    subject = SUBJECTS[job["subject"]]
+    if job["start"] != "scratch":
+        return kept_start(job)
+    torch.manual_seed(job["seed"])
+    model = subject.build().to(DEVICE)
+    binary = set(chosen_layers(subject, model))
+    real = [n for n, m in model.named_modules() if isinstance(m, nn.Linear | nn.Conv2d) and n not in binary]
+    return convert(model, skip=real), {}
+
+
+@contextmanager
+def fast():
+    """Products in training with TF32; calibration and scores are in full single precision."""
+    torch.backends.cuda.matmul.allow_tf32 = True
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = False
+
+
+def tuned(job):
+    """Training with labels, from the start that the job names."""
+    subject = SUBJECTS[job["subject"]]
+    model, row = start_of(job)
+    start = time.perf_counter()
+    fresh = job["start"] == "scratch"
+    options = {} if fresh else {"lr": job["lr"], "relative": True}
+    if not fresh and job["method"] == "QP-SBGD":
+        options["clip"] = "range"
+    make = OPTIMIZERS[job["method"]]
+    optimizer = make(model, steps=job["steps"], real=REAL_FRESH if fresh else REAL, **options)
+    model.train()
+    with fast():
+        for batch in subject.batches(job["steps"], job["seed"]):
+            optimizer.zero_grad()
+            subject.loss(model, batch).backward()
+            optimizer.step()
+    model.eval()
+    row["training seconds"] = time.perf_counter() - start
+    if job.get("choosing"):
+        row["chosen by"] = subject.chosen(model)
+    return model, row
+
+
+def distilled(job):
+    """MiniLM after distillation; `layers` matches the hidden states after every block."""
+    subject, teacher = SUBJECTS[job["subject"]], reference(job["subject"])
+    model, row = kept_start(job)
+    before = subject.scores(model)
+    for table in (model.words, model.places, model.kinds):
+        table.weight.requires_grad_(False)
+    recipe, start = dict(job["options"]), time.perf_counter()
+    steps, lr, blocks = recipe["steps"], recipe["lr"], [f"layers.{k}" for k in range(len(model.layers))]
+    options = {"steps": steps, "loss": embedding_loss, "layers": blocks if recipe["layers"] else ()}
+    if job["method"] == "BinaryConnect":
+        real = {"lr": REAL_RATE, "weight_decay": 0.0}
+        options["optimizer"] = BinaryConnect(model, lr, relative=True, steps=steps, real=real)
+    else:
+        options["projection"] = make_projection(recipe.get("projection", "ridge"), delta=recipe.get("delta", "auto"))
+    with fast():
+        losses = distill(model, teacher, subject.batches(steps, job["seed"]), lr=lr, **options)
+    row["training seconds"] = time.perf_counter() - start
+    row["before"], row["last losses"] = before, sum(losses[-100:]) / len(losses[-100:])
+    return model, row
+
+
+def run(job):
+    """One cell: the job, and its row or the reason why there is none."""
+    try:
+        make = {"binarize": binarized, "tune": tuned, "distill": distilled}[job["part"]]
+        start = time.perf_counter()
+        if job["method"] == "float":
+            model, row = reference(job["subject"]), {}
+        else:
+            model, row = make(job)
+        if job["part"] != "binarize":
+            row.pop("lost by layer", None)
+        scores = SUBJECTS[job["subject"]].scores(model)
+        return job, {**scores, **row, "seconds": time.perf_counter() - start}
+    except Exception:
+        return job, {"error": traceback.format_exc()}
+
+
+def binarizing_jobs(subject, seeds):
+    """Part 1."""
+    one = {"part": "binarize", "subject": subject.name, "size": None}
+    jobs = [{**one, "method": "float", "bits": 32, "seed": 0}]
+    for seed in range(seeds):
+        most = 4 if isinstance(subject, Sentences) and seed == 0 else 2
+        methods = [(PLAIN, 1), ("rounding", 1), ("rounding", 2)]
+        methods += [(method, bits) for method in ("feedback", "search") for bits in range(1, most + 1)]
+        if subject.name in TUNED:
+            methods += [("no kicks", 1), ("200 kicks", 1)]
+        jobs += [{**one, "method": method, "bits": bits, "seed": seed} for method, bits in methods]
+        for size in SIZES if subject.name in TUNED else ():
+            if size != subject.size:
+                jobs += [{**one, "method": m, "bits": 1, "seed": seed, "size": size} for m in ("feedback", "search")]
+    return jobs
+
+
+def choosing_jobs(subject):
+    """Part 2, the choice of rates."""
+    shared = {"part": "tune", "subject": subject.name, "size": None, "bits": 1, "steps": STEPS[-1], "start": "search"}
+    return [
+        {**shared, "method": method, "lr": lr, "seed": 1000, "choosing": True}
+        for method in OPTIMIZERS
+        for lr in RATES[method]
+    ]
+
+
+def tuning_jobs(subject, seeds, rates):
+    """Part 2."""
+    shared = {"part": "tune", "subject": subject.name, "size": None, "bits": 1}
+    return [
+        {**shared, "start": start, "method": method, "steps": steps, "seed": seed, "lr": lr}
+        for method in OPTIMIZERS
+        for start, lr in (("search", rates[method]), ("scratch", None))
+        for steps in STEPS
+        for seed in range(seeds)
+    ]
+
+
+def recipe_jobs(subject):
+    """Part 3, the choice of recipes."""
+    shared = {"part": "distill", "subject": subject.name, "size": None, "seed": 0, "start": "search"}
+    return [
+        {**shared, "bits": bits, "method": method, "options": {"steps": SHORT, "layers": True, **options}}
+        for (bits, method), own in RECIPES.items()
+        for options in own
+    ]
+
+
+def distilling_jobs(subject, seeds, recipes):
+    """Part 3: ours with every seed; BinaryConnect, without hidden states, from feedback and with mixed bits once."""
+    shared = {"part": "distill", "subject": subject.name, "size": None, "seed": 0, "start": "search"}
+    jobs = [
+        {**shared, "bits": bits, "method": method, "seed": seed, "options": {**own, "steps": LONG}}
+        for (bits, method), own in recipes.items()
+        for seed in range(seeds if method == "QP-SBGD" else 1)
+    ]
+    ours = {bits: {**recipes[bits, "QP-SBGD"], "steps": LONG} for bits in (1, 2)}
+    jobs += [{**shared, "bits": b, "method": "QP-SBGD", "options": {**ours[b], "layers": False}} for b in ours]
+    jobs += [{**shared, "bits": b, "method": "QP-SBGD", "start": "feedback", "options": ours[b]} for b in ours]
+    return [*jobs, {**shared, "bits": "mixed", "method": "QP-SBGD", "options": ours[2]}]
+
+
+def best_recipes(rows):
+    """Per number of bits and method, the options with the lowest training loss."""
+    found = {}
+    for row in rows:
+        found.setdefault((row["job"]["bits"], row["job"]["method"]), []).append(row)
+    return {key: min(own, key=lambda row: row["last losses"])["job"]["options"] for key, own in found.items()}
+
+
+class Rows:
+    """The cells of a file, measured by several processes and written one by one."""
+
+    def __init__(self, path, processes, again):
+        self.path, self.processes = path, processes
+        self.content = json.loads(path.read_text()) if path.exists() else {"environments": {}, "rows": []}
+        rows = [row for row in self.content["rows"] if row["job"]["method"] not in again]
+        self.kept = {self._key(row["job"]): row for row in rows}
+        made_with = environment()
+        self.environment = hashlib.sha1(json.dumps(made_with, sort_keys=True).encode()).hexdigest()[:8]
+        self.content["environments"][self.environment] = made_with
+        self.pool = torch.multiprocessing.get_context("spawn").Pool(processes, _begin) if processes > 1 else None
+
+    @staticmethod
+    def _key(job):
+        return json.dumps(job, sort_keys=True)
+
+    def all(self, jobs):
+        """The rows of jobs, in their order; what fails is printed and left out."""
+        new = [job for job in jobs if self._key(job) not in self.kept]
+        begun = time.perf_counter()
+        for count, (job, row) in enumerate(self.pool.imap_unordered(run, new) if self.pool else map(run, new), 1):
+            if "error" in row:
+                print(f"{job}\n{row['error']}", flush=True)
+                continue
+            self.add(job, row)
+            scores = {
+                key: round(row[key], 4) for key in ("accuracy", "loss", "cosine", "neighbours", "lost") if key in row
+            }
+            print(f"{count}/{len(new)} {time.perf_counter() - begun:.0f} s {_short(job)}: {scores}", flush=True)
+        return [self.kept[self._key(job)] for job in jobs if self._key(job) in self.kept]
+
+    def add(self, job, row):
+        self.kept[self._key(job)] = {"job": job, **row, "environment": self.environment}
+        used = {row["environment"] for row in self.kept.values()}
+        environments = {key: value for key, value in self.content["environments"].items() if key in used}
+        write_json(self.path, {"environments": environments, "rows": _rounded(list(self.kept.values()))})
+
+
+def _rounded(value):
+    """Numbers with six digits."""
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    if isinstance(value, list):
+        return [_rounded(one) for one in value]
+    return {key: _rounded(one) for key, one in value.items()} if isinstance(value, dict) else value
+
+
+def _begin():
+    torch.set_num_threads(1)
+
+
+def _short(job):
+    named = {key: value for key, value in job.items() if key not in ("part", "options") and value is not None}
+    return " ".join(f"{value}" if key in ("subject", "method") else f"{key} {value}" for key, value in named.items())
+
+
+def best_rates(rows):
+    """Per subject and method, the rate with the best score on training data."""
+    found = {}
+    for row in rows:
+        key = row["job"]["subject"], row["job"]["method"]
+        found.setdefault(key, []).append((row["chosen by"], row["job"]["lr"]))
+    return {key: max(pairs)[1] for key, pairs in found.items()}
+
+
+def timed(rows):
+    """Part 4: the second of two calls, so that nothing is loaded or compiled in it."""
+    for name in ("mlp", "gpt"):
+        for method in ("feedback", "search"):
+            job = {"part": "times", "subject": name, "size": None, "method": method, "bits": 1, "seed": 0}
+            for _ in range(2):
+                _, row = binarized({**job, "part": "binarize"})
+            rows.add({**job, "device": DEVICE, "threads": torch.get_num_threads()}, row)
+            print(f"{name} {method}: {row['binarize seconds']:.2f} s", flush=True)
+
+
+def available(names):
+    """The subjects whose data and packages are here; says which are not."""
+
+    def is_here(subject):
+        try:
+            subject.calibration(1, 0)
+        except Absent as error:
+            print(f"{subject.name} is left out: {error}", flush=True)
+            return False
+        return True
+
+    return [SUBJECTS[name] for name in names if is_here(SUBJECTS[name])]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("subjects", nargs="*", choices=[*SUBJECTS, []], default=[])
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--again", nargs="*", default=[], metavar="METHOD", help="measure these methods anew")
+    parser.add_argument("--parts", nargs="*", default=["binarize", "tune", "distill"], metavar="PART")
+    parser.add_argument("--times", action="store_true", help="only measure seconds, with nothing beside it")
+    parser.add_argument("--into", type=Path, default=RESULT)
+    given = parser.parse_args()
+    rows = Rows(given.into, 1 if given.times else given.processes, given.again)
+    if given.times:
+        return timed(rows)
+    subjects = available(given.subjects or [name for name in SUBJECTS if not name.startswith("fashion")])
+    for subject in subjects:
+        reference(subject.name)  # trained here, before processes ask for it
+    texts, images = [s for s in subjects if isinstance(s, Sentences)], [s for s in subjects if s.name in TUNED]
+    jobs = []
+    if "distill" in given.parts:
+        jobs += [job for subject in texts for job in recipe_jobs(subject)]
+    if "tune" in given.parts:
+        jobs += [job for subject in images for job in choosing_jobs(subject)]
+    if "binarize" in given.parts:
+        jobs += [job for subject in subjects for job in binarizing_jobs(subject, given.seeds)]
+    rows.all(jobs)
+    if "distill" in given.parts and texts:
+        recipes = best_recipes(rows.all(recipe_jobs(texts[0])))
+        rows.all(distilling_jobs(texts[0], given.seeds, recipes))
+    if "tune" in given.parts:
+        rates = best_rates(rows.all([job for subject in images for job in choosing_jobs(subject)]))
+        own = {s: {method: rates[s.name, method] for method in OPTIMIZERS} for s in images}
+        rows.all([job for subject in images for job in tuning_jobs(subject, given.seeds, own[subject])])
+    return None
+
+
+if __name__ == "__main__":
+    main()

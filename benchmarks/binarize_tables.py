@@ -1,0 +1,196 @@
+"""The measured parts of docs/binarize.md: what binarising costs, what brings it back, and the figure."""
+
+import numpy as np
+from binarize import PLAIN, SIZES, STEPS
+from binarize_networks import SUBJECTS, Sentences
+from matplotlib.figure import Figure
+from tables import enumerated, markdown, results
+
+from qpsbgd_paper.framework.claims import deviation
+from qpsbgd_paper.report.rendering import ink, tidy
+from qpsbgd_paper.report.styles import KNOWN, RED
+
+NAMES = {PLAIN: "rounding", "rounding": "rounding, scales fitted", "feedback": "feedback (GPTQ)", "search": "search"}
+WITH_KICKS = {**NAMES, "no kicks": "search without kicks", "200 kicks": "search with 200 kicks"}
+LOOKS = {
+    "rounding": {"color": KNOWN["bc-sign"].colour, "marker": "v"},
+    "feedback": {"color": KNOWN["bc-sgd"].colour, "marker": "s"},
+    "no kicks": {"color": KNOWN["qpsbgd-virtual"].colour, "marker": "o"},
+    "search": {"color": RED, "marker": "o"},
+    "200 kicks": {"color": KNOWN["qpsbgd-ridge"].colour, "marker": "o"},
+}
+
+
+def rows_of(part, subject, **wanted):
+    """The rows of a part whose jobs have these values."""
+    jobs = [row for row in results("binarize")["rows"] if row["job"]["part"] == part]
+    wanted["subject"] = subject
+    return [
+        row
+        for row in jobs
+        if all(row["job"].get(key) == value for key, value in wanted.items()) and not row["job"].get("choosing")
+    ]
+
+
+def measured_subjects():
+    found = {row["job"]["subject"] for row in results("binarize")["rows"]}
+    return [subject for name, subject in SUBJECTS.items() if name in found]
+
+
+def shown(subject, rows, *, spread=True):
+    """Mean ± deviation of the main score, a dash where there is no row."""
+    if not rows:
+        return "–"
+    values = [row[subject.measure] for row in rows]
+    mean, off = np.mean(values), deviation(values) if spread and len(values) > 1 else None
+    percent = subject.measure == "accuracy"
+    text = f"{100 * mean:.2f}" if percent else f"{mean:.3f}"
+    return text if off is None else f"{text} ± {100 * off:.2f}" if percent else f"{text} ± {off:.3f}"
+
+
+def energy(rows):
+    lost = [row["lost"] for row in rows if "lost" in row]
+    return f" ({100 * np.mean(lost):.1f})" if lost else ""
+
+
+def binarized():
+    """Score and lost energy of every network and method, at one and two bits."""
+    columns = [(PLAIN, 1), ("rounding", 1), ("feedback", 1), ("search", 1), ("feedback", 2), ("search", 2)]
+    head = ["network", "float", *(f"{NAMES[method]}, {bits} bit{'s' * (bits > 1)}" for method, bits in columns)]
+    body = []
+    for subject in measured_subjects():
+        cells = [shown(subject, rows_of("binarize", subject.name, method="float"))]
+        for method, bits in columns:
+            rows = rows_of("binarize", subject.name, method=method, bits=bits, size=None)
+            cells.append(shown(subject, rows) + energy(rows))
+        body.append([f"{subject.title}, {subject.measure}{' in %' * (subject.measure == 'accuracy')}", *cells])
+    return markdown(head, body)
+
+
+def lost_score(subject, method, bits=1):
+    """How much of the main score a method loses, mean over seeds."""
+    full = rows_of("binarize", subject.name, method="float")[0][subject.measure]
+    values = [row[subject.measure] for row in rows_of("binarize", subject.name, method=method, bits=bits, size=None)]
+    return abs(full - np.mean(values))
+
+
+def binarized_claims():
+    """What the search loses, as a share of what feedback loses."""
+    parts = []
+    for subject in measured_subjects():
+        share = lost_score(subject, "search") / lost_score(subject, "feedback")
+        parts.append(f"{100 * share:.0f} % ({subject.title})")
+    gpt = lost_score(SUBJECTS["gpt"], "search", 2)
+    return (
+        f"At one bit the search loses this share of the score that feedback loses: {enumerated(parts)}. "
+        f"At two bits the GPT's loss is {gpt:.3f} above that of the float network."
+    )
+
+
+def binarized_sizes():
+    """Scores at one bit by the amount of calibration data."""
+    head = ["network", "method", *(str(size) for size in SIZES)]
+    body = []
+    for subject in measured_subjects():
+        for method in ("feedback", "search"):
+            sizes = [size if size != subject.size else None for size in SIZES]
+            rows = [rows_of("binarize", subject.name, method=method, bits=1, size=size) for size in sizes]
+            if all(rows):
+                cells = [shown(subject, own) + energy(own) for own in rows]
+                body.append([subject.title, NAMES[method], *cells])
+    return markdown(head, body)
+
+
+def fine_tuned():
+    """Scores after 0, 100 and 1000 steps with labels, from the one-bit network and from scratch."""
+    head = ["network", "from", "method", *(f"{steps} steps" for steps in (0, *STEPS))]
+    body = []
+    for subject in measured_subjects():
+        for start in ("search", "scratch"):
+            for method in ("QP-SBGD", "BinaryConnect"):
+                begun = rows_of("binarize", subject.name, method=start, bits=1, size=None)
+                after = [
+                    rows_of("tune", subject.name, method=method, start=start, steps=steps, bits=1) for steps in STEPS
+                ]
+                if any(after):
+                    cells = [shown(subject, rows) for rows in (begun, *after)]
+                    body.append([subject.title, "binarised" if start == "search" else start, method, *cells])
+    return markdown(head, body)
+
+
+def both(rows):
+    """Cosine / neighbours."""
+    if not rows:
+        return "–"
+    return " / ".join(f"{np.mean([row[key] for row in rows]):.3f}" for key in ("cosine", "neighbours"))
+
+
+def sentence_bits():
+    """MiniLM without training, one to four bits."""
+    subject = next(s for s in SUBJECTS.values() if isinstance(s, Sentences))
+    head = ["cosine / neighbours kept", *(f"{bits} bit{'s' * (bits > 1)}" for bits in (1, 2, 3, 4))]
+    body = []
+    for method in ("rounding", "feedback", "search"):
+        rows = [rows_of("binarize", subject.name, method=method, bits=bits, size=None) for bits in (1, 2, 3, 4)]
+        body.append([NAMES[method], *(both(own) for own in rows)])
+    return markdown(head, body)
+
+
+def distilled_sentences():
+    """MiniLM before and after distillation, with the recipe of the lowest training loss."""
+    found = {}
+    for row in results("binarize")["rows"]:
+        job = row["job"]
+        if job["part"] == "distill":
+            options = dict(job["options"])
+            kind = (
+                f"{job['method']} ({options.get('projection', 'ridge')})"
+                if job["method"] == "QP-SBGD"
+                else job["method"]
+            )
+            key = (str(job["bits"]), kind, job["start"], options.pop("layers"), options.pop("steps"))
+            found.setdefault(key, {}).setdefault(str(options), []).append(row)
+    head = ["bits per weight", "start", "method", "steps", "seconds", "before", "after"]
+    body = []
+    for (bits, kind, start, hidden, steps), recipes in sorted(found.items()):
+        rows = min(recipes.values(), key=lambda own: np.mean([row["last losses"] for row in own]))
+        label = f"{np.mean([row['bits per weight'] for row in rows]):.2g}" + (" (mixed)" if bits == "mixed" else "")
+        seconds = f"{np.median([row['training seconds'] for row in rows]):.0f}"
+        before = both([row["before"] for row in rows])
+        method = kind if hidden else f"{kind}, outputs alone"
+        body.append([label, NAMES[start], method, str(steps), seconds, before, both(rows)])
+    return markdown(head, body)
+
+
+def binarize_figure():
+    """The score against the energy lost: every dot is one network, method and draw of calibration data."""
+    subjects = [SUBJECTS[name] for name in ("mlp", "cnn", "gpt", "minilm")]
+    figure = Figure(figsize=(9.3, 2.7), layout="constrained")
+    for axes, subject in zip(figure.subplots(1, len(subjects)), subjects, strict=True):
+        for method, look in LOOKS.items():
+            for bits, filled in ((1, True), (2, False)):
+                rows = rows_of("binarize", subject.name, method=method, bits=bits, size=None)
+                label = f"{WITH_KICKS[method]}" if filled else None
+                if rows:
+                    axes.plot(
+                        [100 * row["lost"] for row in rows],
+                        [row[subject.measure] * (100 if subject.measure == "accuracy" else 1) for row in rows],
+                        linestyle="",
+                        markersize=4.5,
+                        markerfacecolor=look["color"] if filled else "none",
+                        label=label,
+                        **look,
+                    )
+        level = rows_of("binarize", subject.name, method="float")[0][subject.measure]
+        level *= 100 if subject.measure == "accuracy" else 1
+        axes.axhline(level, color=ink(), linewidth=0.8, linestyle=":")
+        tidy(axes, log="x")
+        axes.set_title(subject.title, fontsize=8.5, loc="left", color=ink())
+        axes.set_xlabel("energy lost, %", fontsize=8.5)
+        unit = {"accuracy": "test accuracy, %", "loss": "validation loss", "cosine": "mean cosine"}
+        axes.set_ylabel(unit[subject.measure], fontsize=8.5)
+        axes.tick_params(labelsize=8)
+    handles = figure.axes[0].get_legend_handles_labels()
+    options = {"ncols": len(LOOKS), "frameon": False, "fontsize": 8.5, "title_fontsize": 8.5}
+    figure.legend(*handles, loc="outside lower center", title="one bit; hollow: two bits", **options)
+    return figure

@@ -1,0 +1,300 @@
+"""Problems with constraints as QUBOs, as people write them: a cost plus penalties; the same name, the same problem.
+
+Bits are spins: +1 is 1. The published data are the flows of Nugent, Vollmann and Ruml (1968), `nug20` in QAPLIB, and
+the distances of Grötschel's 21 cities, `gr21` in TSPLIB, with their published optima. All else is drawn at random here.
+Penalties of assignments and tours are large enough that the optimum keeps all constraints.
+"""
+
+import functools
+from dataclasses import dataclass
+
+import instances
+import numpy as np
+
+from qpsbgd_qubo import SparseIsing
+
+NUG20 = """
+0 5 0 5 2 10 3 1 5 5 5 0 0 5 4 4 0 0 1  3 10 5 1 5 1 2 4 2 5 0 10 10 3 0 5 10 5  2 0 5 2 4 4 5 0 0 0 5 1 0 0 5 0 0
+1 0 5 2 1 0 10 2 2 0 2 1 5 2 5 5  5 6 5 2 5 2 0 5 1 1 1 5 2 5 1  5 2 1 6 0 0 10 0 2 0 1 0 1 5
+0 0 0 5 10 2 2 5 1 2 1 0 10  1 1 10 10 2 0 10 2 5 2 2 10  2 0 3 5 5 0 5 0 0 0 2  5 5 0 5 1 0 0 5 5 2
+5 2 5 1 10 0 2 2 5  2 10 5 0 1 1 2 5  2 2 1 0 0 0 5  5 5 1 5 5 0  3 0 5 10 10  0 0 2 0  5 2 0  1 1  6
+"""
+GR21 = """
+510  635 355  91 415 605  385 585 390 350  155 475 495 120 240  110 480 570 78 320 96  130 500 540 97 285 36 29
+490 605 295 460 120 350 425 390  370 320 700 280 590 365 350 370 625  155 380 640 63 430 200 160 175 535 240
+68 440 575 27 320 91 48 67 430 300 90  610 360 705 520 835 605 590 610 865 250 480 545
+655 235 585 555 750 615 625 645 775 285 515 585 190  480 81 435 380 575 440 455 465 600 245 345 415 295 170
+265 480 420 235 125 125 200 165 230 475 310 205 715 650 475
+255 440 755 235 650 370 320 350 680 150 175 265 400 435 385 485
+450 270 625 345 660 430 420 440 690 77 310 380 180 215 190 545 225
+170 445 750 160 495 265 220 240 600 235 125 170 485 525 405 375 87 315
+240 290 590 140 480 255 205 220 515 150 100 170 390 425 255 395 205 220 155
+380 140 495 280 480 340 350 370 505 185 240 310 345 280 105 380 280 165 305 150
+"""
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A problem, what tells whether bits (n,) keep its constraints, and its least energy where that is known."""
+
+    problem: SparseIsing
+    feasible: object
+    optimum: float | None = None
+
+
+class Model:
+    """A QUBO that grows term by term, and remembers its constraints."""
+
+    def __init__(self, n):
+        self.n, self.offset, self.entries, self.sums, self.conflicts = n, 0.0, [], [], []
+
+    def add(self, rows, cols, values):
+        self.entries.append([part.ravel() for part in np.broadcast_arrays(rows, cols, np.asarray(values, float))])
+
+    def equal(self, bits, total, penalty, weights=1.0):
+        """penalty · (Σ weights · bits − total)²."""
+        bits, weights = np.asarray(bits), np.broadcast_to(np.asarray(weights, float), len(bits))
+        self.add(bits, bits, penalty * weights * (weights - 2 * total))
+        i, j = np.triu_indices(len(bits), 1)
+        self.add(bits[i], bits[j], 2 * penalty * weights[i] * weights[j])
+        self.offset += penalty * total**2
+        self.sums.append((bits, weights, total))
+
+    def forbid(self, rows, cols, penalty):
+        """penalty · Σ x_row x_col."""
+        self.add(rows, cols, penalty)
+        self.conflicts.append((np.asarray(rows), np.asarray(cols)))
+
+    def feasible(self, bits):
+        kept = all(np.isclose(bits[where] @ weights, total) for where, weights, total in self.sums)
+        return bool(kept and not any((bits[rows] * bits[cols]).any() for rows, cols in self.conflicts))
+
+    def instance(self, optimum=None):
+        rows, cols, values = (np.concatenate(parts) for parts in zip(*self.entries, strict=True))
+        return Instance(SparseIsing.from_qubo(self.n, rows, cols, values, self.offset), self.feasible, optimum)
+
+
+def assigned(flows, distances, optimum=None):
+    """Quadratic assignment: facilities to places, Σ flow · distance over ordered pairs."""
+    n = len(flows)
+    model, bits = Model(n * n), np.arange(n * n).reshape(n, n)
+    penalty = float(flows.sum(1).max() * distances.max())
+    i, j = (part.ravel() for part in np.nonzero(np.triu(flows + flows.T, 1)))
+    both = (flows + flows.T)[i, j][:, None, None] * distances
+    model.add(bits[i][:, :, None], bits[j][:, None, :], both)
+    for group in (*bits, *bits.T):
+        model.equal(group, 1, penalty)
+    return model.instance(optimum)
+
+
+def grid(height, width):
+    """Distances between the fields of a grid, as in Nugent's problems."""
+    rows, cols = np.divmod(np.arange(height * width), width)
+    return np.abs(rows[:, None] - rows) + np.abs(cols[:, None] - cols)
+
+
+def nug20():
+    upper = np.zeros((20, 20))
+    upper[np.triu_indices(20, 1)] = list(map(int, NUG20.split()))
+    return assigned(upper + upper.T, grid(4, 5), 2570)
+
+
+def like_nugent(height, width):
+    generator, n = np.random.default_rng([height, width, 5]), height * width
+    upper = np.triu(generator.choice([0, 0, 0, 1, 2, 3, 4, 5, 5, 6, 10], (n, n)), 1)
+    return assigned(upper + upper.T, grid(height, width))
+
+
+def random_assignment(n):
+    flows, distances = (np.triu(np.random.default_rng([n, k, 6]).integers(0, 100, (n, n)), 1) for k in (0, 1))
+    return assigned(flows + flows.T, distances + distances.T)
+
+
+def tour(distances, optimum=None):
+    """The shortest closed tour: city c at time t."""
+    n = len(distances)
+    model, bits = Model(n * n), np.arange(n * n).reshape(n, n)
+    i, j = np.nonzero(distances)
+    for t in range(n):
+        model.add(bits[i, t], bits[j, (t + 1) % n], distances[i, j])
+    for group in (*bits, *bits.T):
+        model.equal(group, 1, float(round(1.2 * distances.max())))
+    return model.instance(optimum)
+
+
+def gr21():
+    lower = np.zeros((21, 21))
+    lower[np.tril_indices(21, -1)] = list(map(int, GR21.split()))
+    return tour(lower + lower.T, 2707)
+
+
+def random_tour(n):
+    places = 1000 * np.random.default_rng([n, 7]).random((n, 2))
+    return tour(np.round(np.linalg.norm(places[:, None] - places, axis=2)))
+
+
+def coloured(n, edges, colours, optimum=None):
+    """As few edges as possible between nodes of one colour."""
+    model, bits = Model(n * colours), np.arange(n * colours).reshape(n, colours)
+    model.forbid(bits[edges[0]], bits[edges[1]], 1)
+    for group in bits:
+        model.equal(group, 1, 1.0 * max(1, np.bincount(np.concatenate(edges)).max() // colours))
+    return model.instance(optimum)
+
+
+def queens(size, colours, optimum=None):
+    """Colours of a chess board on which no queen attacks one of her colour."""
+    rows, cols = np.divmod(np.arange(size * size), size)
+    down, right = rows[:, None] - rows, cols[:, None] - cols
+    attacked = (down == 0) | (right == 0) | (np.abs(down) == np.abs(right))
+    return coloured(size * size, np.nonzero(np.triu(attacked, 1)), colours, optimum)
+
+
+def random_colouring(n, density, colours):
+    edges = np.nonzero(np.triu(np.random.default_rng([n, 8]).random((n, n)) < density, 1))
+    return coloured(n, edges, colours)
+
+
+def planted_colouring(n, density, colours):
+    generator = np.random.default_rng([n, 9])
+    kinds = generator.permutation(np.arange(n) % colours)
+    edges = np.nonzero(np.triu((generator.random((n, n)) < density) & (kinds[:, None] != kinds), 1))
+    return coloured(n, edges, colours, 0)
+
+
+def schedule(jobs, machines, horizon):
+    """A job shop: every operation begins in one slot; the sum of the times at which jobs end is least."""
+    generator = np.random.default_rng([jobs, machines, 10])
+    lengths = generator.integers(1, 4, (jobs, machines))
+    order = np.stack([generator.permutation(machines) for _ in range(jobs)])
+    operations = [(j, k, order[j, k], lengths[j, k]) for j in range(jobs) for k in range(machines)]
+    model = Model(len(operations) * horizon)
+    bits = np.arange(model.n).reshape(-1, horizon)
+    slots, penalty = np.arange(horizon), float(2 * horizon)
+    first, second = np.meshgrid(slots, slots, indexing="ij")
+    for place, (j, k, machine, length) in enumerate(operations):
+        model.equal(bits[place], 1, penalty)
+        late = slots > horizon - length
+        model.forbid(bits[place][late], bits[place][late], penalty)
+        if k == machines - 1:
+            model.add(bits[place], bits[place], slots + length)
+        for other, (j2, k2, machine2, length2) in enumerate(operations[place + 1 :], place + 1):
+            wrong = np.zeros((horizon, horizon), bool)
+            if j == j2 and k2 == k + 1:
+                wrong |= second < first + length
+            if machine == machine2:
+                wrong |= (first < second + length2) & (second < first + length)
+            if wrong.any():
+                model.forbid(bits[place][first[wrong]], bits[other][second[wrong]], penalty)
+    return model.instance()
+
+
+def sudoku(size, clues):
+    """A square of size² × size² digits, of which some are given and those that cannot be are left out."""
+    n, generator = size * size, np.random.default_rng([size, clues, 11])
+    rows, cols = np.divmod(np.arange(n * n), n)
+    mixed = [
+        (generator.permutation(size)[:, None] * size + generator.permuted(np.tile(np.arange(size), (size, 1)), axis=1))
+        for _ in range(2)
+    ]
+    base = (size * (np.arange(n) % size) + np.arange(n) // size)[:, None] + np.arange(n)
+    full = generator.permutation(n)[(base % n)[np.ix_(mixed[0].ravel(), mixed[1].ravel())]].ravel()
+    blocks = rows // size * size + cols // size
+    given = generator.permutation(n * n)[:clues]
+    open_cells = np.setdiff1d(np.arange(n * n), given)
+    taken = {(name, lines[cell], full[cell]) for name, lines in _lines(rows, cols, blocks) for cell in given}
+    bits = [
+        (cell, digit)
+        for cell in open_cells
+        for digit in range(n)
+        if not any((name, lines[cell], digit) in taken for name, lines in _lines(rows, cols, blocks))
+    ]
+    groups = {}
+    for bit, (cell, digit) in enumerate(bits):
+        groups.setdefault(("cell", cell), []).append(bit)
+        for name, lines in _lines(rows, cols, blocks):
+            groups.setdefault((name, lines[cell], digit), []).append(bit)
+    model = Model(len(bits))
+    for group in groups.values():
+        model.equal(group, 1, 1)
+    return model.instance(0)
+
+
+def _lines(rows, cols, blocks):
+    return (("row", rows), ("column", cols), ("block", blocks))
+
+
+def knapsack(n, largest):
+    """The most valuable items that a knapsack holds, slack bits for what stays empty."""
+    generator = np.random.default_rng([n, largest, 12])
+    weights = generator.integers(largest // 10 + 1, largest + 1, n)
+    values = np.round(weights * generator.uniform(0.5, 1.5, n) * 100 / largest) + 1
+    capacity = int(weights.sum() // 2)
+    coins = [1 << k for k in range(capacity.bit_length() - 1)]
+    coins.append(capacity - sum(coins))
+    model = Model(n + len(coins))
+    model.add(np.arange(n), np.arange(n), -values)
+    model.equal(np.arange(model.n), capacity, float(values.max()), np.concatenate([weights, coins]))
+    return model.instance()
+
+
+def partition(n, bits):
+    """Numbers in two parts of sums as equal as possible."""
+    numbers = np.random.default_rng([n, bits, 13]).integers(1 << (bits - 1), 1 << bits, n).astype(float)
+    i, j = np.triu_indices(n, 1)
+    problem = SparseIsing.from_edges(n, i, j, 2 * numbers[i] * numbers[j], offset=float(np.square(numbers).sum()))
+    return Instance(problem, lambda bits: True)
+
+
+def control(make, *arguments, **options):
+    return Instance(make(*arguments, **options), lambda bits: True)
+
+
+part = functools.partial
+CLASSES = {
+    "assignment": {
+        "nug20": nug20,
+        "grid 3 × 4": part(like_nugent, 3, 4),
+        "grid 4 × 4": part(like_nugent, 4, 4),
+        "grid 5 × 6": part(like_nugent, 5, 6),
+        "random 15": part(random_assignment, 15),
+        "random 20": part(random_assignment, 20),
+    },
+    "tour": {"gr21": gr21} | {f"{n} cities": part(random_tour, n) for n in (10, 15, 18, 21, 25, 29)},
+    "colouring": {
+        "queens 6, 7 colours": part(queens, 6, 7, 0),
+        "queens 8, 9 colours": part(queens, 8, 9, 0),
+        "random 60, 8 colours": part(random_colouring, 60, 0.5, 8),
+        "random 125, 17 colours": part(random_colouring, 125, 0.5, 17),
+        "planted 150, 4 colours": part(planted_colouring, 150, 0.08, 4),
+        "planted 300, 3 colours": part(planted_colouring, 300, 0.025, 3),
+    },
+    "schedule": {
+        "4 jobs, 3 machines": part(schedule, 4, 3, 16),
+        "6 jobs, 4 machines": part(schedule, 6, 4, 24),
+        "8 jobs, 5 machines": part(schedule, 8, 5, 32),
+    },
+    "sudoku": {
+        "9 × 9, 24 clues": part(sudoku, 3, 24),
+        "9 × 9, 30 clues": part(sudoku, 3, 30),
+        "16 × 16, 110 clues": part(sudoku, 4, 110),
+    },
+    "knapsack": {
+        f"{n} items to {largest}": part(knapsack, n, largest)
+        for n, largest in ((30, 50), (50, 100), (100, 1000), (200, 100), (60, 1_000_000))
+    },
+    "partition": {
+        f"{n} numbers, {bits} bits": part(partition, n, bits) for n, bits in ((30, 20), (60, 16), (100, 20), (200, 18))
+    },
+    "max-cut": {
+        "random 800, degree 48": part(control, instances.random_graph, 800, 47.94),
+        "torus ±1 2000": part(control, instances.toroidal_grid, 100, 20),
+        "planar 2000": part(control, instances.planar_graph, 2000),
+    },
+    "beasley": {
+        "bqp 500": part(control, instances.bqp, 500),
+        "bqp 1000": part(control, instances.bqp, 1000),
+        "bqp 1000, 100 %": part(control, instances.bqp, 1000, density=1.0),
+    },
+}
+"""Makers of instances by class and name."""

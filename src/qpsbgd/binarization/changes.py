@@ -1,0 +1,92 @@
+"""Changes of a model that are taken back unless all of them succeed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+
+import torch
+from torch import Tensor, nn
+
+from qpsbgd.nn import BinaryLayer
+from qpsbgd.nn.attention import ProjectedAttention
+
+
+class Changes:
+    """Changes of `model` inside a `with` block; an exception takes them back.
+
+    Args:
+        model: What to change.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        self._modes: list[tuple[nn.Module, bool]] = []
+        self._backwards: list[Callable[[], None]] = []
+        self._opened: list[tuple[nn.Module, Callable[[], None]]] = []
+
+    def __enter__(self) -> Changes:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        for module, mode in self._modes:
+            module.training = mode
+        if kind is not None:
+            for back in reversed(self._backwards):
+                back()
+        else:
+            self._close()
+
+    def evaluate(self) -> None:
+        """Evaluation mode, until the block ends."""
+        self._modes += [(module, module.training) for module in self.model.modules()]
+        self.model.eval()
+
+    def open_attention(self) -> None:
+        """nn.MultiheadAttention with its projections as layers, and nothing computed without calling these.
+
+        Where no layer has become binary at the end, this is taken back.
+        """
+        for module in list(self.model.modules()):
+            if isinstance(module, nn.TransformerEncoderLayer):
+                self._assign(module, "activation_relu_or_gelu", 0)
+            elif isinstance(module, nn.TransformerEncoder):
+                self._assign(module, "use_nested_tensor", False)
+            elif type(module) is nn.MultiheadAttention and ProjectedAttention.fits(module):
+                opened = ProjectedAttention.of(module)
+                self._modes += [(inner, module.training) for inner in opened.modules()]
+                self.replace(module, opened.eval())
+                self._opened.append((opened, lambda old=module, new=opened: self.replace(new, old)))  # type: ignore[misc]
+
+    def replace(self, old: nn.Module, new: nn.Module) -> None:
+        """Put `new` wherever the model has `old`."""
+        if old is self.model:
+            self.model = new
+        for parent in list(self.model.modules()):
+            for name, child in list(parent._modules.items()):
+                if child is old:
+                    setattr(parent, name, new)
+                    self._backwards.append(lambda parent=parent, name=name: setattr(parent, name, old))  # type: ignore[misc]
+
+    def set(self, tensor: Tensor, value: Tensor) -> None:
+        """Overwrite a buffer."""
+        before = tensor.clone()
+        self._backwards.append(lambda: _write(tensor, before))
+        _write(tensor, value)
+
+    def _assign(self, module: nn.Module, name: str, value: object) -> None:
+        if hasattr(module, name):
+            before = getattr(module, name)
+            self._backwards.append(lambda: setattr(module, name, before))
+            self._opened.append((module, self._backwards[-1]))
+            setattr(module, name, value)
+
+    def _close(self) -> None:
+        for module, back in self._opened:
+            if not any(isinstance(inner, BinaryLayer) for inner in module.modules()):
+                back()
+
+
+def _write(tensor: Tensor, value: Tensor) -> None:
+    with torch.no_grad():
+        tensor.copy_(value)

@@ -1,0 +1,160 @@
+"""A binarised network brought back to the float one: QP-SBGD steps on its outputs, and on those of inner modules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from qpsbgd.nn import BinaryLayer
+from qpsbgd.optim import QPSBGD
+from qpsbgd.projections import Projection
+
+RATE, REAL_RATE = 0.001, 1e-3
+"""Step of the latent weights in units of their initial range, and AdamW's rate of everything else; chosen by
+benchmarks/binarize.py."""
+SIMILARITIES = 5.0
+"""Weight of the batch's similarities in `embedding_loss`."""
+
+Loss = Callable[[Any, Any], Tensor]
+
+
+def distill(
+    student: nn.Module,
+    teacher: nn.Module,
+    batches: Iterable[Any],
+    *,
+    steps: int = 1000,
+    loss: Loss | None = None,
+    layers: Collection[str] = (),
+    lr: float = RATE,
+    projection: str | Projection = "ridge",
+    real_lr: float = REAL_RATE,
+    optimizer: Optimizer | None = None,
+    progress: Callable[[int, float], None] | None = None,
+) -> list[float]:
+    """Train a binarised model to answer as the float one does, without labels; the loss of every step.
+
+    Latent weights move by `QPSBGD`, scales, biases and norms by AdamW, both along a cosine to zero.
+    Parameters without `requires_grad` stay. Dropout and batch norm work as in evaluation. The student is changed in
+    place and left in the mode it came in.
+
+    Args:
+        student: What `binarize` returned.
+        teacher: The float model, on the same device.
+        batches: Inputs of both: tensors, tuples of arguments or dictionaries of keyword arguments. Repeated, in the
+            given order, until all steps are made.
+        steps: Steps to make.
+        loss: Of the outputs of student and teacher; by default their squared difference as a share of the teacher's
+            variance. For embeddings take `embedding_loss`.
+        layers: Names of modules in both models whose outputs should agree too, by the same share each: the blocks of a
+            transformer. With one bit per weight, few networks come back without.
+        lr: Step size of the latent weights, in units of each layer's initial range. With one bit three times the
+            default is often better; with two it is too much.
+        projection: Of `QPSBGD`: "ridge", "spins" or an object.
+        real_lr: Learning rate of all other parameters.
+        optimizer: Another optimiser of the student, such as `BinaryConnect`; lr, projection and real_lr are
+            then not used.
+        progress: Called with the number of steps made and the loss.
+
+    Raises:
+        ValueError: There are no batches, no binary layers, or no such modules.
+    """
+    inner = [(_found(student, name, "student"), _found(teacher, name, "teacher")) for name in layers]
+    binary = [module for module in student.modules() if isinstance(module, BinaryLayer)]
+    if not binary:
+        raise ValueError("the student must have binary layers: binarize the model first")
+    if optimizer is None:
+        optimizer = QPSBGD(
+            student, lr, relative=True, clip="range", steps=steps, real={"lr": real_lr, "weight_decay": 0.0}
+        )
+    compare = relative_error if loss is None else loss
+    modes = [(module, module.training) for model in (student, teacher) for module in model.modules()]
+    losses: list[Tensor] = []
+    try:
+        student.eval(), teacher.eval()
+        for layer in binary:
+            layer.train()  # so that it records
+        with _outputs(ours for ours, _ in inner) as ours, _outputs(theirs for _, theirs in inner) as theirs:
+            for batch in _repeated(batches, steps):
+                with torch.no_grad():
+                    wanted = _answer(teacher, batch)
+                optimizer.zero_grad()
+                total = compare(_answer(student, batch), wanted)
+                for one, other in zip(ours, theirs, strict=True):
+                    total = total + relative_error(one, other) / len(inner)
+                total.backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
+                losses.append(total.detach())
+                if progress is not None:
+                    progress(len(losses), float(losses[-1]))
+    finally:
+        for module, mode in modes:
+            module.training = mode
+    return torch.stack(losses).tolist() if losses else []
+
+
+def relative_error(outputs: Tensor, wanted: Tensor) -> Tensor:
+    """‖outputs − wanted‖² as a share of ‖wanted − mean‖², the mean over all but the last dimension."""
+    rows, targets = outputs.flatten(0, -2), wanted.flatten(0, -2)
+    return (rows - targets).square().sum() / (targets - targets.mean(0)).square().sum().clamp(min=1e-30)
+
+
+def embedding_loss(outputs: Tensor, wanted: Tensor) -> Tensor:
+    """1 − the mean cosine of embeddings (B, d), plus five times the squared error of the similarities in the batch."""
+    ours, theirs = F.normalize(outputs, dim=-1), F.normalize(wanted, dim=-1)
+    similarities = (ours @ ours.T - theirs @ theirs.T).square().mean()
+    return 1 - (ours * theirs).sum(-1).mean() + SIMILARITIES * similarities
+
+
+def _answer(model: nn.Module, batch: Any) -> Any:
+    if isinstance(batch, dict):
+        return model(**batch)
+    return model(*batch) if isinstance(batch, tuple | list) else model(batch)
+
+
+def _repeated(batches: Iterable[Any], steps: int) -> Iterator[Any]:
+    """The batches from the beginning, again and again, `steps` in all."""
+    kept: list[Any] = []
+    made = 0
+    for batch in batches:
+        if made == steps:
+            return
+        kept.append(batch)
+        made += 1
+        yield batch
+    if not kept:
+        raise ValueError("distill needs batches of inputs, got none")
+    for number in range(made, steps):
+        yield kept[number % len(kept)]
+
+
+def _found(model: nn.Module, name: str, what: str) -> nn.Module:
+    try:
+        return model.get_submodule(name)
+    except AttributeError as error:
+        raise ValueError(f"the {what} has no module {name!r}; layers names modules of both models") from error
+
+
+@contextmanager
+def _outputs(modules: Iterable[nn.Module]) -> Iterator[list[Tensor]]:
+    """The outputs of the modules in the latest pass, in their order."""
+    found: list[Tensor] = []
+    hooks = []
+    for place, module in enumerate(modules):
+        found.append(torch.empty(0))
+
+        def keep(_: nn.Module, __: Any, output: Any, place: int = place) -> None:
+            found[place] = output
+
+        hooks.append(module.register_forward_hook(keep))
+    try:
+        yield found
+    finally:
+        for hook in hooks:
+            hook.remove()

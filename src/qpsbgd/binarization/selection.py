@@ -1,0 +1,88 @@
+"""Which layers of a model become binary, and why others do not."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+from torch import nn
+
+from qpsbgd.binarization.layer_kinds import is_candidate, refusal
+
+Select = Collection[str] | Callable[[str, nn.Module], bool] | None
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The layers that become binary, by name, and those that were wanted but cannot, with the reason."""
+
+    names: dict[nn.Module, str]
+    kept: dict[str, str]
+
+
+def selected(model: nn.Module, layers: Select, *, calls: Mapping[nn.Module, int], first: bool, last: bool) -> Selection:
+    """The layers to binarise.
+
+    Args:
+        model: The model.
+        layers: Their names; or a function of name and module; or None for all but the first and the last.
+        calls: How often a forward pass calls each module, in its order.
+        first: With None, whether the first one becomes binary, too.
+        last: Likewise.
+
+    Raises:
+        ValueError: A layer that was named cannot be binarised, or there is nothing to do.
+    """
+    candidates = {module: name for name, module in model.named_modules() if is_candidate(module)}
+    reasons = _reasons(model, candidates, calls)
+    if layers is None:
+        order = [module for module in calls if module in candidates]
+        left = {*(() if first else order[:1]), *(() if last else order[-1:])}
+        wanted = {module: name for module, name in candidates.items() if module not in left}
+    elif callable(layers):
+        wanted = {module: name for module, name in candidates.items() if layers(name, module)}
+    else:
+        wanted = _named(candidates, layers, reasons)
+    kept = {name: reasons[module] for module, name in wanted.items() if module in reasons}
+    chosen = {module: name for module, name in wanted.items() if module not in reasons}
+    if not chosen:
+        why = "; ".join(f"{name}: {reason}" for name, reason in kept.items())
+        hint = why or "the first and the last layer stay real-valued unless you pass first=True or last=True"
+        raise ValueError(f"there is no layer to binarise ({hint})")
+    if kept:
+        listed = ", ".join(f"{name} ({reason})" for name, reason in kept.items())
+        warnings.warn(
+            f"these layers stay real-valued: {listed}; leave them out of `layers` if that is meant", stacklevel=5
+        )
+    return Selection(chosen, kept)
+
+
+def _reasons(
+    model: nn.Module, candidates: Collection[nn.Module], calls: Mapping[nn.Module, int]
+) -> dict[nn.Module, str]:
+    sharing = Counter(p for module in model.modules() for p in module._parameters.values() if p is not None)
+    reasons = {}
+    for module in candidates:
+        reason = refusal(module, sharing)
+        if not reason and calls.get(module, 0) != 1:
+            reason = "it is used more than once" if module in calls else "the first calibration batch never reaches it"
+        if reason:
+            reasons[module] = reason
+    return reasons
+
+
+def _named(
+    candidates: dict[nn.Module, str], layers: Collection[str], reasons: dict[nn.Module, str]
+) -> dict[nn.Module, str]:
+    asked = {layers} if isinstance(layers, str) else set(layers)
+    if unknown := sorted(asked - set(candidates.values())):
+        raise ValueError(
+            f"layers must name linear layers or convolutions of the model, got {', '.join(unknown)}; there are "
+            f"{', '.join(candidates.values()) or 'none'}"
+        )
+    wanted = {module: name for module, name in candidates.items() if name in asked}
+    if bad := [f"{name}: {reasons[module]}" for module, name in wanted.items() if module in reasons]:
+        raise ValueError(f"these layers cannot be binarised; leave them out of `layers`: {'; '.join(bad)}")
+    return wanted

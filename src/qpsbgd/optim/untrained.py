@@ -1,0 +1,123 @@
+"""What an optimiser could train but does not, and schedules that act twice: each is reported once."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from qpsbgd.nn import BinaryLayer
+
+_SILENT_STEPS = 10
+"""Steps after which a layer that has never recorded anything is reported."""
+_PATIENCE = 2
+"""Steps, after the first, in which another optimiser has to change a parameter; then it is taken to have none."""
+_NAMED = 4
+"""Parameters that a warning names; of the others it says how many there are."""
+
+
+class SilentLayers:
+    """Counts the steps of an optimiser, and remembers which layers were heard and which were reported."""
+
+    def __init__(self) -> None:
+        self._steps = 0
+        self._heard: set[BinaryLayer] = set()
+        self._reported: set[BinaryLayer] = set()
+
+    def report(self, layers: Iterable[BinaryLayer], recorded: set[BinaryLayer]) -> None:
+        """Warn once about each trainable layer that is not being trained."""
+        self._steps += 1
+        self._heard |= recorded
+        for layer in layers:
+            if layer in recorded or layer in self._reported or not layer.weight.requires_grad:
+                continue
+            if not layer.training:
+                reason = "is in evaluation mode, so it records nothing; call train() on it, or freeze its weight"
+            elif layer not in self._heard and self._steps >= _SILENT_STEPS:
+                reason = (
+                    f"has recorded nothing in {self._steps} steps: either no loss depends on it, or a module reads "
+                    "its .weight instead of calling it"
+                )
+            else:
+                continue
+            self._reported.add(layer)
+            warnings.warn(f"{layer} is not trained: it {reason}", stacklevel=callers_level())
+
+
+class LeftBehind:
+    """Notices parameters of the given model that have gradients, but that no optimiser changes.
+
+    Their values are compared over the first few steps, so an optimiser beside this one needs no word.
+
+    Args:
+        optimizer: The name of the optimiser's class.
+    """
+
+    def __init__(self, optimizer: str) -> None:
+        self._optimizer = optimizer
+        self._steps = 0
+        self._seen: dict[Tensor, tuple[int, Tensor]] = {}
+
+    def report(self, parameters: Mapping[Tensor, str]) -> None:
+        """Warn once if some of these parameters, with their names, are as they were at the first step."""
+        self._steps += 1
+        if self._steps == 1:
+            self._seen = {p: _state(p) for p in parameters if p.requires_grad and p.grad is not None}
+        if self._steps != 1 + _PATIENCE:
+            return
+        left = [parameters[p] for p, seen in self._seen.items() if p in parameters and _is_still(p, seen)]
+        self._seen = {}
+        if left:
+            more = f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
+            warnings.warn(
+                f"{self._optimizer} trains the binary weights alone, and nothing has changed {len(left)} other "
+                f"trainable parameters since its first step: {', '.join(left[:_NAMED])}{more}; give it real=True or "
+                "real=dict(lr=…) to train them too, real=False to leave them as they are",
+                stacklevel=callers_level(),
+            )
+
+
+class DoubleSchedules:
+    """Notices a scheduler that lowers the learning rate of a group which `steps` lowers already."""
+
+    def __init__(self) -> None:
+        self._highest: dict[int, float] = {}
+        self._reported = False
+
+    def report(self, groups: Iterable[Mapping[str, Any]]) -> None:
+        """Warn once; a rate that only rises, as in a warm-up, is no second schedule."""
+        for number, group in enumerate(groups):
+            if self._reported or group["steps"] is None or "initial_lr" not in group:  # schedulers write the latter
+                continue
+            rate = float(group["lr"])
+            if rate < self._highest.setdefault(number, rate):
+                self._reported = True
+                warnings.warn(
+                    f"a scheduler lowers the learning rate, and so does steps={group['steps']}: the two multiply; "
+                    "leave out steps, or the scheduler",
+                    stacklevel=callers_level(),
+                )
+            self._highest[number] = max(rate, self._highest[number])
+
+
+def callers_level() -> int:
+    """The `stacklevel` with which a warning points at the code that called the optimiser, outside torch and qpsbgd."""
+    level, frame = 1, inspect.currentframe()
+    frame = frame.f_back if frame is not None else None
+    while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] in ("torch", "qpsbgd"):
+        level, frame = level + 1, frame.f_back
+    return level
+
+
+def _state(parameter: Tensor) -> tuple[int, Tensor]:
+    """A parameter's version, and some of its values for optimisers that write to `.data`, which has no version."""
+    return parameter._version, parameter.detach().reshape(-1)[:64].clone()
+
+
+def _is_still(parameter: Tensor, seen: tuple[int, Tensor]) -> bool:
+    version, values = _state(parameter)
+    return version == seen[0] and values.device == seen[1].device and torch.equal(values, seen[1])

@@ -1,0 +1,129 @@
+"""How the estimators train: rows with weights in a fixed order, batches, and one optimiser for the whole network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from qpsbgd.optim.qpsbgd import QPSBGD
+
+Rows = NDArray[Any]
+Batch = tuple[Tensor, Tensor, Tensor | None]
+
+_MOST_REPEATS = 8
+"""Whole weights repeat rows as long as there are at most this many times as many then; others weigh the loss."""
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedRows:
+    """Rows to train with, dense or sparse (CSR), their targets and, where they differ, their weights."""
+
+    rows: Any
+    values: Rows
+    weights: Rows | None
+
+    @classmethod
+    def of(cls, rows: Any, values: Rows, weights: Rows | None) -> WeightedRows:
+        """The samples in an order of their own, whole weights replaced by repeated rows.
+
+        So the order of the data makes no difference, and a weight of two is the same as two rows.
+
+        Raises:
+            ValueError: A weight is negative, or all are zero.
+        """
+        if weights is not None:
+            if (weights < 0).any() or not weights.any():
+                raise ValueError(f"sample weights must not be negative, nor all zero, got {weights}")
+            repeats = np.rint(weights).astype(int)
+            if np.array_equal(repeats, weights) and repeats.sum() <= _MOST_REPEATS * len(weights):
+                which, weights = np.repeat(np.arange(len(weights)), repeats), None
+            else:
+                which = np.flatnonzero(weights)
+                weights = weights[which] / weights[which].mean()
+            rows, values = rows[which], values[which]
+        direction = np.random.default_rng(0).standard_normal(rows.shape[1]).astype(rows.dtype)
+        tie = np.unique(values, axis=0, return_inverse=True)[1].reshape(-1)
+        order = np.lexsort((tie, rows @ direction))
+        return cls(rows[order], values[order], None if weights is None else weights[order])
+
+    def __len__(self) -> int:
+        return int(self.rows.shape[0])
+
+    def part(self, which: Rows) -> WeightedRows:
+        """The samples of these numbers."""
+        return WeightedRows(self.rows[which], self.values[which], None if self.weights is None else self.weights[which])
+
+
+@final
+class ScaledColumns(nn.Module):
+    """Standardised columns times the scales of a network's first norm, which are trained in this place."""
+
+    def __init__(self, norm: nn.BatchNorm1d) -> None:
+        super().__init__()
+        self.weight = norm.weight
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """(B, n) → (B, n)."""
+        return rows * self.weight
+
+
+@final
+class Training:
+    """The optimiser of a network: QP-SBGD for its binary weights, AdamW for its norms and column scales.
+
+    Args:
+        body: Takes standardised rows.
+        estimator: Whose options to take.
+        steps: Of the whole training; None keeps the learning rates.
+    """
+
+    def __init__(self, body: nn.Sequential, estimator: Any, steps: int | None) -> None:
+        self._body = body
+        self._optimizer = QPSBGD(
+            body,
+            lr=estimator.learning_rate,
+            projection=estimator.projection,
+            solver=estimator.solver,
+            clip="range",
+            steps=steps,
+            relative=True,
+            real={"lr": estimator.real_learning_rate},
+        )
+
+    def epoch(self, batches: Iterable[Batch], losses: Callable[[Tensor, Tensor], Tensor], *, seed: int) -> float:
+        """One step per batch of inputs, targets and weights; returns the mean loss.
+
+        Args:
+            batches: Inputs, targets, and weights or None.
+            losses: The loss of every row, from outputs and targets.
+            seed: For dropout; the random numbers outside stay as they are.
+        """
+        self._body.train()
+        total, count = 0.0, 0
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            for inputs, targets, weights in batches:
+                self._optimizer.zero_grad()
+                found = losses(self._body(inputs), targets)
+                value = found.mean() if weights is None else (found * weights).mean()
+                torch.autograd.backward(value)
+                self._optimizer.step()
+                total, count = total + value.item() * len(inputs), count + len(inputs)
+        return total / count
+
+
+def is_sparse(rows: Any) -> bool:
+    """Whether rows are a matrix of scipy."""
+    return hasattr(rows, "toarray")
+
+
+def dense(rows: Any) -> Rows:
+    """Rows as a dense array."""
+    found: Rows = rows.toarray() if is_sparse(rows) else rows
+    return found

@@ -1,0 +1,384 @@
+"""Theorem 1 on problems so small that all spins can be tried: do fixed points exist, and are they reached?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from qpsbgd.nn import sign
+from qpsbgd.projections import Spins
+from qpsbgd.projections.system import penalty_of
+from qpsbgd_paper.framework.claims import Judged, stated
+from qpsbgd_paper.framework.experiment import Job, Study
+from qpsbgd_paper.framework.runs import Result, Work
+
+FORMS = {"printed": "as printed", "kappa": "κ = 1", "spins": "nearest spins"}
+"""The map Π: the equation as printed, with v scaled to κ = 1, and `Spins`, the ±1 vector nearest to the ridge's."""
+
+FUNCTIONS = ("linear", "quadratic")
+RATES = (0.01, 0.1, 1.0)
+"""Step sizes α; starts are uniform in [−1, 1]."""
+
+STEPS = {0.01: 1500, 0.1: 600, 1.0: 300}
+"""Of a walk, by rate: many times the way across."""
+
+DECAYS = {"constant": "α", "decay": "α/√t"}
+"""Both sums diverge, as the theorem wants."""
+
+SIZES = tuple((n, m) for n in (3, 6, 9, 12) for m in (1, 4, 12))
+
+
+@dataclass(frozen=True)
+class FixedPointStudy(Study):
+    """All 2ⁿ spins enumerated: Π at each of them, so that every run of P-SBGD is a walk through a table."""
+
+    name = "fixed-points"
+    title = "Theorem 1: fixed points, and whether P-SBGD reaches them"
+    about = (
+        "Random y = f(x), linear (y = Jx + b) or quadratic (yᵢ = ½xᵀAᵢx + Jᵢx + bᵢ) in n spins with m outputs, and "
+        "E = ½‖y − y*‖². All 2ⁿ spins are enumerated: s is a fixed point if −Π(∇E(s)) = s. Where there is one, P-SBGD "
+        "runs from random starts in [−1, 1]ⁿ at three rates, constant and falling as 1/√t."
+    )
+    paper = (
+        "Theorem 1: s is a fixed point if and only if −Π(∇E(s)) = s; it may not exist. Abstract: if one exists, the "
+        "updates converge to it. Proposition 1: over the reals, Π returns the gradient."
+    )
+    seeds: int = 12
+    starts: int = 32
+    sizes: tuple[tuple[int, int], ...] = SIZES
+
+    def jobs(self) -> Sequence[Job]:
+        """A problem per size, function and seed."""
+        return [
+            {"n": n, "m": m, "function": function, "seed": seed, "starts": self.starts}
+            for n, m in self.sizes
+            for function in FUNCTIONS
+            for seed in range(self.seeds)
+        ]
+
+    @property
+    def work(self) -> Work:
+        """See `explore`."""
+        return explore
+
+    def quick(self) -> FixedPointStudy:
+        """Small problems, few of each."""
+        return replace(self, seeds=3, starts=8, sizes=((3, 1), (6, 1), (6, 4)))
+
+    def shown(self, results: Sequence[Result]) -> dict[str, Any]:
+        """How often there are fixed points, how often they are reached, and how Prop. 1 fares."""
+        pairs = list(zip(self.jobs(), results, strict=True))
+        return {
+            "figures": [_figure(pairs, self.sizes)],
+            "tables": [_existence(pairs, self.sizes), _reached(pairs), _proposition(pairs, self.sizes)],
+            "claims": _claims(pairs),
+        }
+
+
+def explore(*, n: int, m: int, function: str, seed: int, starts: int) -> Result:
+    """One problem: for every form the fixed points, and where walks from random starts end."""
+    generator = torch.Generator().manual_seed(seed)
+    spins = _all_spins(n)
+    jacobian, grads = _problem(spins, m, function, generator)
+    answers = {"printed": _least_squares(spins, jacobian, grads, scaled=False)}
+    answers["kappa"] = _least_squares(spins, jacobian, grads, scaled=True)
+    answers["spins"] = _nearest(spins, jacobian, grads)
+    first = 2 * torch.rand(starts, n, generator=generator, dtype=torch.float64) - 1
+    forms = {form: _explored(spins, answer, first) for form, answer in answers.items()}
+    return {"forms": forms, "proposition": _relaxed_error(jacobian, grads)}
+
+
+def _all_spins(n: int) -> Tensor:
+    """All 2ⁿ vectors of spins; row number = the bits of −1."""
+    numbers = torch.arange(2**n)[:, None] >> torch.arange(n)
+    return 1.0 - 2.0 * (numbers & 1).double()
+
+
+def _problem(spins: Tensor, m: int, function: str, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Jacobians (2ⁿ or 1, m, n) and output gradients (2ⁿ, m) at every vector of spins."""
+    n = spins.shape[1]
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    slope, offset, target = normal(m, n), normal(m), n**0.5 * normal(m)
+    outputs = spins @ slope.T + offset
+    jacobian = slope[None]
+    if function == "quadratic":
+        bend = normal(m, n, n)
+        bend = (bend + bend.transpose(1, 2)) / (2 * n) ** 0.5
+        curved = torch.einsum("mij,sj->smi", bend, spins)
+        outputs = outputs + 0.5 * torch.einsum("smi,si->sm", curved, spins)
+        jacobian = slope + curved
+    return jacobian, outputs - target
+
+
+def _least_squares(spins: Tensor, jacobian: Tensor, grads: Tensor, *, scaled: bool) -> Tensor:
+    """Π(v) = argmin_g Σᵢ (vᵢ − gᵀzᵢ)², zᵢ = jᵢ/‖jᵢ‖², at every vector of spins: its number among all.
+
+    With κ = 1, v is brought to the root mean square that gᵀz has for random g.
+    """
+    z = jacobian / jacobian.square().sum(2, keepdim=True)
+    v = grads
+    if scaled:
+        v = v * (z.square().sum((1, 2)) / v.square().sum(1)).sqrt()[:, None]
+    linear = -2 * torch.einsum("smi,sm->si", z.expand(len(spins), -1, -1), v)
+    return _lowest(spins, torch.einsum("smi,smj->sij", z, z), linear)
+
+
+def _nearest(spins: Tensor, jacobian: Tensor, grads: Tensor) -> Tensor:
+    """`Spins` on one batch: argmin of (g − G/ρ)ᵀA(g − G/ρ), A = Q + δ·mean diagonal, G = A⁻¹∇E, ρ the size of G."""
+    matrix = torch.einsum("smi,smj->sij", jacobian, jacobian)
+    ridge = penalty_of(Spins().delta, jacobian.shape[1]) * matrix.diagonal(dim1=1, dim2=2).mean(1)
+    matrix = matrix + ridge[:, None, None] * torch.eye(spins.shape[1], dtype=matrix.dtype)
+    gradient = torch.einsum("smi,sm->si", jacobian.expand(len(spins), -1, -1), grads)
+    wanted = torch.linalg.solve(matrix.expand(len(spins), -1, -1), gradient)
+    return _lowest(spins, matrix, -2 * gradient / wanted.square().mean(1, keepdim=True).sqrt())
+
+
+def _lowest(spins: Tensor, matrix: Tensor, linear: Tensor) -> Tensor:
+    """The number of the g with the lowest gᵀAg + lᵀg, for matrices (2ⁿ or 1, n, n) and linear terms (2ⁿ, n)."""
+    found = []
+    for first in range(0, len(spins), 512):
+        own = matrix[first : first + 512] if len(matrix) > 1 else matrix
+        found.append((_energies(spins, own) + linear[first : first + 512] @ spins.T).argmin(1))
+    return torch.cat(found)
+
+
+def _energies(spins: Tensor, matrix: Tensor) -> Tensor:
+    """gᵀAg of all spins for every matrix, without a tensor of 2ⁿ × 2ⁿ × n numbers."""
+    pairs = torch.triu_indices(spins.shape[1], spins.shape[1], 1)
+    products = spins[:, pairs[0]] * spins[:, pairs[1]]
+    trace: Tensor = matrix.diagonal(dim1=1, dim2=2).sum(1, keepdim=True)
+    return 2 * matrix[:, pairs[0], pairs[1]] @ products.T + trace
+
+
+def _explored(spins: Tensor, answer: Tensor, first: Tensor) -> dict[str, Any]:
+    """The fixed points of a table of answers, and walks through it."""
+    count = len(spins)
+    fixed = answer == count - 1 - torch.arange(count)  # the number of −s has all bits turned
+    found: dict[str, Any] = {"fixed": int(fixed.sum())}
+    if found["fixed"]:
+        for rate in RATES:
+            for decay in DECAYS:
+                found[f"{decay} {rate:g}"] = _walked(spins, answer, fixed, first, rate=rate, decay=decay)
+    found["stays"] = _stays(spins, answer, fixed)
+    return found
+
+
+def _walked(
+    spins: Tensor, answer: Tensor, fixed: Tensor, first: Tensor, *, rate: float, decay: str
+) -> dict[str, float]:
+    """Shares of starts that end in a fixed point, that begin in one, and that come back to where they were.
+
+    At a constant rate a walk is on a lattice, x⁰ + α · integers: where the point at half the steps comes again, it is a
+    cycle.
+    """
+    n = spins.shape[1]
+    places = 2 ** torch.arange(n)
+    x, offsets = first.clone(), torch.zeros(first.shape, dtype=torch.long)
+    begin = fixed[((sign(x) < 0) * places).sum(1)]
+    kept, cycles = offsets.clone(), torch.zeros(len(first), dtype=torch.long)
+    steps = STEPS[rate]
+    for step in range(steps):
+        number = ((sign(x) < 0) * places).sum(1)
+        if (fixed[number] | (cycles > 0)).all():
+            break
+        direction = spins[answer[number]]
+        if decay == "constant":
+            if step == steps // 2:
+                kept = offsets.clone()
+            elif step > steps // 2:
+                again = (offsets == kept).all(1) & (cycles == 0)
+                cycles[again] = step - steps // 2
+            offsets -= direction.long()
+            x = first + rate * offsets
+        else:
+            x = x - rate / (step + 1) ** 0.5 * direction
+    reached = fixed[((sign(x) < 0) * places).sum(1)]
+    cycles[reached] = 0
+    lengths = cycles[cycles > 0].double()
+    return {
+        "reached": reached.double().mean().item(),
+        "began there": begin.double().mean().item(),
+        "cycles": (cycles > 0).double().mean().item(),
+        "length": lengths.median().item() if len(lengths) else 0.0,
+    }
+
+
+def _stays(spins: Tensor, answer: Tensor, fixed: Tensor) -> bool:
+    """Theorem 1 as printed, both ways: from x⁰ = s, spins stay for 50 steps of 0.1 if and only if s is fixed.
+
+    Within ten steps every coordinate at ±1 that moves the wrong way has changed its sign.
+    """
+    places = 2 ** torch.arange(spins.shape[1])
+    x, still = spins.clone(), torch.ones(len(spins), dtype=torch.bool)
+    start = torch.arange(len(spins))
+    for _ in range(50):
+        x = x - 0.1 * spins[answer[((sign(x) < 0) * places).sum(1)]]
+        still &= ((sign(x) < 0) * places).sum(1) == start
+    return bool((still == fixed).all())
+
+
+def _relaxed_error(jacobian: Tensor, grads: Tensor) -> dict[str, float]:
+    """How far the relaxed map is from the gradient, in parts of its length; as it is, and with orthogonal rows.
+
+    Of all minimisers over the reals, the shortest is compared.
+    """
+    j, v = jacobian[0], grads[0]
+    found = {"as it is": _distance(j, v)}
+    if len(j) <= j.shape[1]:
+        lengths = j.norm(dim=1, keepdim=True)
+        found["orthogonal rows"] = _distance(torch.linalg.qr(j.T)[0].T * lengths, v)
+    return found
+
+
+def _distance(j: Tensor, v: Tensor) -> float:
+    gradient = j.T @ v
+    relaxed = torch.linalg.pinv(j / j.square().sum(1, keepdim=True)) @ v
+    return float((relaxed - gradient).norm() / gradient.norm())
+
+
+Pairs = Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]
+
+
+def _existence(pairs: Pairs, sizes: Sequence[tuple[int, int]]) -> dict[str, Any]:
+    head = ["n", "m", *(f"{function}, {words}" for function in FUNCTIONS for words in FORMS.values())]
+    body = []
+    for n, m in sizes:
+        cells = []
+        for function in FUNCTIONS:
+            own = [result for job, result in pairs if (job["n"], job["m"], job["function"]) == (n, m, function)]
+            for form in FORMS:
+                counts = [result["forms"][form]["fixed"] for result in own]
+                cells.append(f"{sum(count > 0 for count in counts)} of {len(counts)}")
+        body.append([str(n), str(m), *cells])
+    return {"title": "Problems with a fixed point", "head": head, "body": body}
+
+
+def _reached(pairs: Pairs) -> dict[str, Any]:
+    """Of problems with fixed points: shares of starts that reach one, and of the others that cycle."""
+    head = [
+        "form",
+        "rate",
+        "problems",
+        "starts that reach one",
+        "already there",
+        "found by walking",
+        "cycles",
+        "length",
+    ]
+    body = []
+    for form, words in FORMS.items():
+        own = [result["forms"][form] for _, result in pairs if result["forms"][form]["fixed"]]
+        for decay, formula in DECAYS.items():
+            for rate in RATES:
+                ends = [each[f"{decay} {rate:g}"] for each in own]
+                name = f"{formula}, α = {rate:g}"
+                if not ends:
+                    body.append([words, name, "0", *["–"] * 5])
+                    continue
+                mean = {key: float(np.mean([end[key] for end in ends])) for key in ends[0]}
+                walked = mean["reached"] - mean["began there"]
+                shares = [mean["reached"], mean["began there"], walked]
+                cycles = f"{mean['cycles']:.0%}" if decay == "constant" else "–"
+                lengths = [end["length"] for end in ends if end["length"]]
+                length = f"{np.median(lengths):.0f}" if lengths else "–"
+                body.append([words, name, str(len(ends)), *(f"{share:.0%}" for share in shares), cycles, length])
+    return {"title": "Where a fixed point exists: starts that reach one", "head": head, "body": body}
+
+
+def _proposition(pairs: Pairs, sizes: Sequence[tuple[int, int]]) -> dict[str, Any]:
+    body = []
+    for n, m in sizes:
+        own = [result["proposition"] for job, result in pairs if (job["n"], job["m"]) == (n, m)]
+        cells = []
+        for name in ("as it is", "orthogonal rows"):
+            errors = [each[name] for each in own if name in each]
+            cells.append(f"{np.median(errors):.1g}" if errors else "–")
+        body.append([str(n), str(m), *cells])
+    title = "Proposition 1: distance of the relaxed map from the gradient, in parts of its length (median)"
+    return {"title": title, "head": ["n", "m", "random Jacobian", "orthogonal rows"], "body": body}
+
+
+def _figure(pairs: Pairs, sizes: Sequence[tuple[int, int]]) -> dict[str, Any]:
+    panels = []
+    for function in FUNCTIONS:
+        lines = []
+        for colour, (form, words) in enumerate(FORMS.items()):
+            shares = []
+            for n, m in sizes:
+                own = [r for job, r in pairs if (job["n"], job["m"], job["function"]) == (n, m, function)]
+                shares.append(float(np.mean([r["forms"][form]["fixed"] > 0 for r in own])))
+            lines.append(
+                {"x": list(range(len(sizes))), "y": shares, "label": words, "colour": colour, "style": "points"}
+            )
+        panels.append(
+            {
+                "title": function,
+                "x_label": "size, in the order of the table",
+                "y_label": "share of problems",
+                "lines": lines,
+            }
+        )
+    return {
+        "name": "existence",
+        "title": "Problems that have a fixed point",
+        "caption": "Sizes (n, m): " + ", ".join(f"({n}, {m})" for n, m in sizes) + ".",
+        "kind": "lines",
+        "panels": panels,
+        "columns": 2,
+    }
+
+
+def _claims(pairs: Pairs) -> list[Judged]:
+    found = []
+    for form, words in FORMS.items():
+        own = [result["forms"][form] for _, result in pairs]
+        stays = sum(each["stays"] for each in own)
+        there = [each for each in own if each["fixed"]]
+        found.append(
+            stated(
+                f"s is a fixed point if and only if −Π(∇E(s)) = s ({words})",
+                stays == len(own),
+                f"from x⁰ = s, spins stay for 50 steps of 0.1 exactly at these s in {stays} of {len(own)} problems",
+                source="paper" if form == "printed" else "aim",
+                number="Theorem 1",
+            )
+        )
+        ends = [each[f"{decay} {rate:g}"]["reached"] for each in there for decay in DECAYS for rate in RATES]
+        always = sum(
+            all(each[f"{decay} {rate:g}"]["reached"] == 1 for decay in DECAYS for rate in RATES) for each in there
+        )
+        detail = f"{len(there)} of {len(own)} problems have one; all starts reach it at all rates in {always} of them"
+        detail += f", {np.mean(ends):.0%} of the starts on average" if ends else ""
+        found.append(
+            stated(
+                f"If a fixed point exists, the updates converge to it ({words})",
+                "cannot tell" if not there else always == len(there),
+                detail,
+                source="paper" if form == "printed" else "aim",
+                number="abstract",
+            )
+        )
+    single = [result["proposition"]["as it is"] for job, result in pairs if job["m"] == 1]
+    several = [result["proposition"]["as it is"] for job, result in pairs if job["m"] > 1]
+    square = [
+        result["proposition"]["orthogonal rows"] for _, result in pairs if "orthogonal rows" in result["proposition"]
+    ]
+    detail = (
+        f"distance from the gradient, in parts of its length: at most {max([*single, *square]):.0e} for m = 1 and for "
+        "orthogonal rows of the Jacobian, of which the gradient is the shortest of many minimisers while m < n; "
+        + (f"{np.median(several):.2g} (median) for m > 1 in general. " if several else "")
+        + "The proof writes ∇E = vᵢjᵢ for every i and so drops the sum over i"
+    )
+    holds = "no" if several and np.median(several) > 1e-6 else "yes"
+    found.append(
+        stated("Over the reals, Π returns the gradient, for every f", holds == "yes", detail, number="Prop. 1")
+    )
+    return found

@@ -1,0 +1,296 @@
+"""What the demo shows: one network from training to one bit per weight, in pictures."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from qpsbgd import QPSBGD, binarize
+from qpsbgd.deploy import pack, to_c
+from qpsbgd.nn import BinaryLinear
+from qpsbgd.qubo import QuboFamily
+from qpsbgd.solvers import make_solver
+from qpsbgd_paper.experiments.digits import split_digits
+from qpsbgd_paper.framework.experiment import Job, Study
+from qpsbgd_paper.framework.runs import Result, Work
+from qpsbgd_paper.framework.training import accuracy, batches, fit
+
+SHOWN_UNITS = 32
+"""Hidden units whose weights are shown, in rows of 8."""
+
+CALLS = 400
+"""Single calls of which a time is the median: about 0.1 s per program."""
+
+
+@dataclass(frozen=True)
+class Tour(Study):
+    """64 → 128 → 10 on scikit-learn's digits, trained, looked at, exported; and a float network made binary."""
+
+    name = "tour"
+    title = "One network, from training to one bit per weight"
+    about = (
+        "A network 64-128-10 with weights ±1, trained on 1,437 handwritten digits with the defaults of QP-SBGD "
+        "(spins), and asked about 360 others."
+    )
+    paper = ""
+    seeds: int = 1
+    hidden: int = 128
+    epochs: int = 10
+
+    def jobs(self) -> Sequence[Job]:
+        """One."""
+        return [{"hidden": self.hidden, "epochs": self.epochs, "seed": 0}]
+
+    @property
+    def work(self) -> Work:
+        """See `look`."""
+        return look
+
+    def quick(self) -> Tour:
+        """A narrow network, one epoch."""
+        return replace(self, hidden=16, epochs=1)
+
+    def shown(self, results: Sequence[Result]) -> dict[str, Any]:
+        """Weights, a neuron's QUBO, the confusion matrix; tables of sizes and times and of the float network."""
+        (result,) = results
+        right = f"{100 * result['accuracy']:.1f} % of 360 new digits are right"
+        return {
+            "headline": f"Trained in {result['training_seconds']:.1f} s, {right}.",
+            "figures": [_weights_figure(result), _neuron_figure(result["neuron"]), _confusion_figure(result)],
+            "tables": [_use_table(result["use"]), _float_table(result["float"])],
+            "claims": [],
+        }
+
+
+def look(*, hidden: int, epochs: int, seed: int) -> Result:
+    """Train a network and record everything that is shown of it."""
+    (inputs, targets), (held, held_targets) = split_digits("test")
+    torch.manual_seed(seed)
+    first, last = BinaryLinear(64, hidden), BinaryLinear(hidden, 10)
+    model = nn.Sequential(first, nn.ReLU(), last)
+    steps = epochs * (len(inputs) // 32)
+    optimizer = QPSBGD(model, projection="spins", steps=steps)
+    begun = time.perf_counter()
+    neurons = fit(
+        model,
+        lambda rows: F.cross_entropy(model(inputs[rows]), targets[rows]),
+        rows=batches(len(inputs), 32, steps),
+        optimizers=[optimizer],
+        measure=lambda: one_neuron(first, optimizer),
+        every=-(-steps // 4),  # the first time where the network has begun to learn, and still learns
+    )
+    seconds = time.perf_counter() - begun
+    model.eval()
+    with torch.inference_mode():
+        answers = model(held).argmax(1)
+        weights = first.binary_weight.reshape(-1, 8, 8)
+    confusion = torch.zeros(10, 10, dtype=torch.int64)
+    confusion.index_put_((held_targets, answers), torch.tensor(1), accumulate=True)
+    return {
+        "training_seconds": seconds,
+        "accuracy": float((answers == held_targets).float().mean()),
+        "weights": weights[:SHOWN_UNITS].int().tolist(),
+        "confusion": confusion.tolist(),
+        "neuron": neurons[0],
+        "use": in_use(model, held, hidden=hidden),
+        "float": float_network(hidden=hidden, epochs=epochs),
+    }
+
+
+def one_neuron(layer: BinaryLinear, optimizer: QPSBGD) -> dict[str, Any]:
+    """The QUBO of the hidden unit with the largest gradient, and what two projections answer."""
+    state = optimizer.state[layer.weight]
+    gram, gradient = state["gram"].reshape(layer.in_features, -1).double(), state["gradient"].double()
+    matrix = gram / gram.diagonal().mean() + float(state["penalty"]) * torch.eye(len(gram), dtype=torch.float64)
+    pull = gradient[gradient.norm(dim=1).argmax()]
+    ridge = torch.linalg.solve(matrix, pull)
+    size = ridge.square().mean().sqrt()
+    family = QuboFamily(matrix, (-2 * pull / size)[:, None], torch.zeros(1, dtype=torch.float64))
+    answer = make_solver("auto").solve(family).spins[:, 0]
+    signs = torch.where(pull < 0, -1.0, 1.0).to(answer)
+    energies = family.energies(torch.stack([signs, answer])[..., None])
+    correlation = gram / torch.outer(gram.diagonal(), gram.diagonal()).sqrt().clamp_min(1e-12)
+    return {
+        "couplings": correlation.tolist(),
+        "gradient": _image(pull),
+        "ridge": _image(ridge),
+        "signs": _image(signs),
+        "answer": _image(answer),
+        "flipped": int((answer != signs).sum()),
+        "energies": energies.flatten().tolist(),
+    }
+
+
+def _image(values: Tensor) -> list[list[float]]:
+    return (values / values.abs().max().clamp_min(1e-30)).reshape(8, 8).tolist()
+
+
+def in_use(model: nn.Module, inputs: Tensor, *, hidden: int) -> list[dict[str, Any]]:
+    """Bytes and microseconds per digit of the network as it may be used; None where there is no C compiler."""
+    sample = inputs[:1].contiguous()
+    rows = sample.numpy()
+    floats = nn.Sequential(nn.Linear(64, hidden), nn.ReLU(), nn.Linear(hidden, 10)).eval()
+    parameters = 4 * sum(p.numel() for p in floats.parameters())
+    with tempfile.TemporaryDirectory() as name, torch.inference_mode():
+        folder = Path(name)
+        packed = pack(model, folder / "net.safetensors")
+        found = [
+            {"form": "float32, PyTorch", "bytes": parameters, "microseconds": _median(lambda: floats(sample))},
+            {
+                "form": "one bit per weight, packed file",
+                "bytes": (folder / "net.safetensors").stat().st_size,
+                "microseconds": _median(lambda: packed(rows)),
+            },
+        ]
+        source = to_c(packed, folder / "c", input_shape=(64,))
+        run = compiled(source.files, folder / "network.so")
+        found.append(
+            {
+                "form": "one bit per weight, C",
+                "bytes": source.flash_bytes,
+                "microseconds": None if run is None else _median(lambda: run(rows.ctypes.data)),
+            }
+        )
+    return found
+
+
+def compiled(files: Sequence[Path], library: Path) -> Callable[[int], Any] | None:
+    """The network's C function that classifies a sample; None where there is no compiler."""
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        return None
+    sources = [str(path) for path in files if path.suffix == ".c" and not path.stem.endswith("_main")]
+    subprocess.run([compiler, "-std=c99", "-O2", "-shared", "-fPIC", *sources, "-o", str(library), "-lm"], check=True)
+    classify = ctypes.CDLL(str(library)).network_classify
+    return lambda address: classify(ctypes.c_void_p(address))
+
+
+def _median(call: Callable[[], object]) -> float:
+    times = []
+    for _ in range(CALLS):
+        begun = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - begun)
+    return 1e6 * statistics.median(times)
+
+
+def float_network(*, hidden: int, epochs: int) -> list[dict[str, Any]]:
+    """A float network trained by Adam, and its accuracy with one or two bits per weight, without more training."""
+    (inputs, targets), (held, held_targets) = split_digits("test")
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, 10))
+    fit(
+        model,
+        lambda rows: F.cross_entropy(model(inputs[rows]), targets[rows]),
+        rows=batches(len(inputs), 32, epochs * (len(inputs) // 32)),
+        optimizers=[torch.optim.Adam(model.parameters(), lr=3e-3)],
+    )
+    model.eval()
+    found = [{"form": "float32", "accuracy": accuracy(model(held), held_targets), "seconds": None}]
+    for form, options in (
+        ("signs, scale fitted", {"solver": "rounding"}),
+        ("error feedback (GPTQ)", {"solver": "feedback"}),
+        ("QUBOs, one bit", {}),
+        ("QUBOs, two bits", {"bits": 2}),
+    ):
+        begun = time.perf_counter()
+        binary, _ = binarize(model, [inputs], first=True, last=True, **options)
+        seconds = time.perf_counter() - begun
+        found.append({"form": form, "accuracy": accuracy(binary(held), held_targets), "seconds": seconds})
+    return found
+
+
+def _weights_figure(result: Mapping[str, Any]) -> dict[str, Any]:
+    units = np.array(result["weights"], dtype=float)
+    columns = 8
+    rows = -(-len(units) // columns)
+    tiled = np.full((9 * rows - 1, 9 * columns - 1), np.nan)
+    for number, unit in enumerate(units):
+        top, left = 9 * (number // columns), 9 * (number % columns)
+        tiled[top : top + 8, left : left + 8] = unit
+    return {
+        "name": "weights",
+        "title": "All it learnt: weights +1 and −1",
+        "caption": f"The first layer's weights of {len(units)} hidden units, one square of 8 × 8 pixels each: dark +1, "
+        "light −1. They are stored in one bit each.",
+        "kind": "images",
+        "height": 7.2 * rows / columns,
+        "panels": [{"title": "", "values": [[None if v != v else v for v in row] for row in tiled.tolist()]}],
+    }
+
+
+def _neuron_figure(neuron: Mapping[str, Any]) -> dict[str, Any]:
+    before, after = neuron["energies"]
+    differs = (np.array(neuron["answer"]) != np.array(neuron["signs"])) * np.array(neuron["answer"])
+    panels = {
+        "which pixels go together (Q)": neuron["couplings"],
+        "gradient": neuron["gradient"],
+        "over real numbers: ridge": neuron["ridge"],
+        "signs of the gradient": neuron["signs"],
+        "over ±1: the QUBO's answer": neuron["answer"],
+        "where the two differ": differs.tolist(),
+    }
+    return {
+        "name": "neuron",
+        "title": "One neuron's QUBO and its answer",
+        "caption": "What the projection does for one hidden unit at one step. The inputs, 8 × 8 pixels, are correlated "
+        "(Q, 64 × 64), so the gradient counts the same evidence many times. The projection asks for the weights' "
+        "direction that explains the output's gradient best: over real numbers it is a linear system, over ±1 a QUBO. "
+        f"Its answer differs from the gradient's signs in {neuron['flipped']} of 64 places and lowers the energy from "
+        f"{before:.1f} to {after:.1f}. Each picture is scaled to its largest entry.",
+        "kind": "matrices",
+        "limits": [-1, 1],
+        "columns": 3,
+        "panels": [{"title": title, "values": values} for title, values in panels.items()],
+    }
+
+
+def _confusion_figure(result: Mapping[str, Any]) -> dict[str, Any]:
+    counts = result["confusion"]
+    return {
+        "name": "confusion",
+        "title": "What it confuses",
+        "caption": "Rows: the digit; columns: the answer; 360 digits that were not trained on.",
+        "kind": "matrices",
+        "colours": "rising",
+        "columns": 1,
+        "ticks": [str(digit) for digit in range(10)],
+        "colour_label": "digits",
+        "height": 4.2,
+        "panels": [{"title": "", "values": counts, "text": [[str(n) if n else "" for n in row] for row in counts]}],
+    }
+
+
+def _use_table(uses: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    def words(microseconds: float | None) -> str:
+        return "no C compiler here" if microseconds is None else f"{microseconds:.1f}"
+
+    return {
+        "title": "The trained network in use",
+        "head": ["", "bytes", "µs per digit"],
+        "body": [[use["form"], f"{use['bytes']:,}", words(use["microseconds"])] for use in uses],
+    }
+
+
+def _float_table(forms: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return {
+        "title": "A float network 64-128-128-10 made binary without training",
+        "head": ["weights", "test accuracy", "seconds"],
+        "body": [
+            [one["form"], f"{one['accuracy']:.3f}", "" if one["seconds"] is None else f"{one['seconds']:.2f}"]
+            for one in forms
+        ],
+    }

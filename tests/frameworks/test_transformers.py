@@ -1,0 +1,86 @@
+import copy
+
+import pytest
+import torch
+from torch import nn
+from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
+
+from qpsbgd import QPSBGD, BinaryConnect
+from qpsbgd.nn import BinaryLinear, convert
+
+OPTIMIZERS = {
+    "ridge": lambda model: QPSBGD(model, real={"lr": 1e-2}),
+    "spins": lambda model: QPSBGD(model, projection="spins", real={"lr": 1e-2}),
+    "BinaryConnect": lambda model: BinaryConnect(model.parameters(), real={"lr": 1e-2}),
+}
+
+
+class Classifier(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(BinaryLinear(8, 32), nn.BatchNorm1d(32), nn.Hardtanh(), BinaryLinear(32, 2))
+
+    def forward(self, inputs, labels=None):
+        outputs = self.layers(inputs)
+        return {"loss": nn.functional.cross_entropy(outputs, labels), "logits": outputs}
+
+
+@pytest.fixture
+def rows():
+    inputs = torch.randn(256, 8)
+    return [{"inputs": x, "labels": int(x[:4].sum() > 0)} for x in inputs]
+
+
+def trainer(model, rows, folder, *, optimizer=OPTIMIZERS["ridge"], **options):
+    arguments = {"num_train_epochs": 2, "per_device_train_batch_size": 32, "report_to": [], "use_cpu": True}
+    quiet = {"logging_strategy": "no", "disable_tqdm": True, "save_strategy": "no", "dataloader_pin_memory": False}
+    settings = TrainingArguments(output_dir=str(folder), **arguments | quiet | options)
+    return Trainer(model, settings, train_dataset=rows, optimizers=(optimizer(model), None))
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
+@pytest.mark.parametrize("options", [{}, {"bf16": True, "gradient_accumulation_steps": 2}], ids=["single", "bf16"])
+def test_the_trainer_trains_everything(optimizer, options, rows, tmp_path):
+    model = Classifier()
+    before = copy.deepcopy(model)
+    trainer(model, rows, tmp_path, optimizer=optimizer, **options).train()  # clips gradients at norm 1 by default
+    for (name, old), new in zip(before.named_parameters(), model.parameters(), strict=True):
+        assert not torch.equal(old, new), name
+
+
+def test_the_network_learns(rows, tmp_path):
+    model = Classifier()
+    trainer(model, rows, tmp_path, num_train_epochs=6).train()
+    inputs, labels = torch.stack([row["inputs"] for row in rows]), torch.tensor([row["labels"] for row in rows])
+    assert (model.eval()(inputs, labels)["logits"].argmax(1) == labels).float().mean() > 0.8
+
+
+def test_a_resumed_run_equals_an_uninterrupted_one(rows, tmp_path):
+    whole = Classifier()
+    resumed = copy.deepcopy(whole)
+    saving = {"save_strategy": "steps", "save_steps": 8}
+    trainer(whole, rows, tmp_path, **saving).train()
+    trainer(resumed, rows, tmp_path, **saving).train(resume_from_checkpoint=str(tmp_path / "checkpoint-8"))
+    for one, other in zip(whole.parameters(), resumed.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_a_schedule_of_the_trainer_beside_steps_is_reported(rows, tmp_path):
+    def optimizer(model):
+        return QPSBGD(model, steps=16, real=True)
+
+    with pytest.warns(UserWarning, match="so does steps=16: the two multiply"):
+        trainer(Classifier(), rows, tmp_path, optimizer=optimizer).train()
+    trainer(Classifier(), rows, tmp_path, optimizer=optimizer, lr_scheduler_type="constant").train()
+
+
+def test_gpt2_is_converted_and_trained(tmp_path):
+    config = GPT2Config(vocab_size=20, n_positions=16, n_embd=16, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0)
+    with pytest.warns(UserWarning, match=r"real-valued: lm_head \(it shares its weight with another layer\); name"):
+        model = convert(GPT2LMHeadModel(config))
+    assert sum(isinstance(module, BinaryLinear) for module in model.modules()) == 4
+    before = copy.deepcopy(model)
+    rows = [{"input_ids": row, "labels": row} for row in torch.randint(0, 20, (64, 16))]
+    trainer(model, rows, tmp_path, num_train_epochs=1, per_device_train_batch_size=16).train()
+    moved = [not torch.equal(old, new) for old, new in zip(before.parameters(), model.parameters(), strict=True)]
+    assert all(moved)

@@ -1,0 +1,312 @@
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from qpsbgd import QPSBGD, binarize
+from qpsbgd.binarization import Report
+from qpsbgd.nn import BinaryConv2d, BinaryLayer, BinaryLinear
+
+
+def blobs(count=600, seed=0):
+    """Four classes in 20 dimensions, and the sign of a product, so that hidden layers matter."""
+    generator = torch.Generator().manual_seed(seed)
+    centres = torch.randn(8, 20, generator=torch.Generator().manual_seed(9))
+    labels = torch.randint(8, (count,), generator=generator)
+    inputs = centres[labels] + 1.6 * torch.randn(count, 20, generator=generator)
+    return inputs, labels // 2
+
+
+@pytest.fixture(scope="module")
+def trained():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(20, 48), nn.ReLU(), nn.Linear(48, 48), nn.ReLU(), nn.Linear(48, 4))
+    inputs, labels = blobs()
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    for _ in range(150):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(inputs), labels).backward()
+        optimizer.step()
+    return model.eval()
+
+
+def loss(model):
+    inputs, labels = blobs(seed=1)
+    with torch.no_grad():
+        return nn.functional.cross_entropy(model.eval()(inputs), labels).item()
+
+
+def batches():
+    return list(blobs()[0].split(100))
+
+
+def state(model):
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+def same(model, before):
+    after = model.state_dict()
+    return after.keys() == before.keys() and all(torch.equal(after[name], before[name]) for name in before)
+
+
+def test_binarised_networks_are_nearer_to_the_float_one_the_better_the_search(trained):
+    inputs = blobs(seed=1)[0]
+    with torch.no_grad():
+        error = {
+            solver: (binarize(trained, batches(), solver=solver, first=True, last=True).model(inputs) - trained(inputs))
+            .square()
+            .mean()
+            .item()
+            for solver in ("rounding", "feedback", "kicks")
+        }
+    assert error["kicks"] < 0.85 * error["feedback"]
+    assert error["kicks"] < 0.7 * error["rounding"]
+
+
+def test_more_bits_lose_less(trained):
+    inputs = blobs(seed=1)[0]
+    with torch.no_grad():
+        errors = [
+            (binarize(trained, batches(), bits=bits, first=True, last=True).model(inputs) - trained(inputs)).norm()
+            for bits in (1, 2, 3)
+        ]
+    assert errors[0] > 1.5 * errors[1] > 2 * errors[2]
+
+
+def test_the_first_and_the_last_layer_stay_real_and_the_model_is_left_alone(trained):
+    before = state(trained)
+    model, report = binarize(trained, batches())
+    assert [type(layer) for layer in model if not isinstance(layer, nn.ReLU)] == [nn.Linear, BinaryLinear, nn.Linear]
+    assert [row.name for row in report.rows] == ["2"]
+    assert same(trained, before)
+    assert type(trained[2]) is nn.Linear
+
+
+def test_copy_false_changes_the_model_itself(trained):
+    given = copy.deepcopy(trained)
+    model, _ = binarize(given, batches(), copy=False)
+    assert model is given
+    assert isinstance(given[2], BinaryLinear)
+
+
+def test_the_same_seed_gives_the_same_network(trained):
+    first, second = (binarize(trained, batches(), seed=3).model for _ in range(2))
+    assert same(first, state(second))
+
+
+def test_the_report_has_a_line_per_layer_with_shrinking_losses(trained):
+    lines = []
+    _, report = binarize(trained, batches(), first=True, last=True, bits={"2": 2}, progress=lines.append)
+    assert tuple(lines) == report.rows
+    assert [row.bits for row in report.rows] == [1, 2, 1]
+    for row in report.rows:
+        assert row.search < row.feedback <= row.rounding < 1
+        assert row.lost == row.search
+    weights = [20 * 48, 48 * 48, 48 * 4]
+    assert report.bits_per_weight == pytest.approx((weights[0] + 2 * weights[1] + weights[2]) / sum(weights))
+    assert "48 × 20" in str(report) and "search" in str(report)
+    assert len(str(report).splitlines()) == 5
+
+
+def test_the_reported_loss_is_the_lost_energy_of_the_outputs(trained):
+    model, report = binarize(trained, [blobs()[0]])
+    with torch.no_grad():
+        hidden = trained[:2](blobs()[0])
+        error = model[2](hidden) - trained[2](hidden)
+        wanted = error.var(0).sum() / trained[2](hidden).var(0).sum()
+    assert report.rows[0].search == pytest.approx(float(wanted), rel=1e-3)
+    assert error.mean(0).abs().max() < 1e-4  # the bias takes the mean
+
+
+def test_each_layer_sees_what_the_binary_layers_before_it_produce(trained):
+    model, _ = binarize(trained, [blobs()[0]], first=True, last=True)
+    with torch.no_grad():
+        hidden = model[:4](blobs()[0])
+        error = model[4](hidden) - trained[4](hidden)
+    assert error.mean(0).abs().max() < 1e-4
+
+
+def test_layers_can_be_named_or_chosen_by_a_function(trained):
+    by_name = binarize(trained, batches(), layers=["0", "4"]).report
+    assert [row.name for row in by_name.rows] == ["0", "4"]
+    chosen = binarize(trained, batches(), layers=lambda name, layer: layer.in_features == 48).report
+    assert [row.name for row in chosen.rows] == ["2", "4"]
+
+
+def test_input_scales_lose_less_and_survive_a_state_dict(trained):
+    inputs = blobs()[0] * torch.linspace(0.1, 3, 20)
+    model = copy.deepcopy(trained)
+    with torch.no_grad():
+        model[0].weight.mul_(torch.linspace(3, 0.1, 20))
+    plain = binarize(model, [inputs], first=True, last=True)
+    scaled = binarize(model, [inputs], first=True, last=True, input_scales=True)
+    assert scaled.report.rows[0].search < plain.report.rows[0].search
+    assert scaled.model[0].input_scale.shape == (20,)
+    fresh = BinaryLinear(20, 48, True, gain=1.0, scale="learned")
+    fresh.load_state_dict(scaled.model[0].state_dict())
+    torch.testing.assert_close(fresh(inputs), scaled.model[0](inputs))
+
+
+def test_ternary_layers_have_zeros(trained):
+    model, report = binarize(trained, batches(), levels="ternary")
+    weight = model[2].quantized_weight
+    assert (weight.abs() < 1e-6).any()
+    assert ((weight / weight.abs().amax(1, keepdim=True)).abs().round(decimals=4).unique().tolist()) == [0, 1]
+    assert report.rows[0].search < binarize(trained, batches()).report.rows[0].search
+
+
+def test_training_goes_on_from_the_binarised_network(trained):
+    model, _ = binarize(trained, batches(), first=True, last=True)
+    start = loss(model)
+    inputs, labels = blobs()
+    optimizer = QPSBGD(model, steps=60, real={"lr": 1e-3})
+    with torch.no_grad():
+        assert loss(copy.deepcopy(model)) == pytest.approx(start)
+    model.train()
+    for rows in torch.randint(len(inputs), (60, 100), generator=torch.Generator().manual_seed(0)):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(inputs[rows]), labels[rows]).backward()
+        optimizer.step()
+    assert loss(model) < 0.9 * start
+
+
+def test_batch_norms_behind_binary_layers_are_estimated_anew():
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        *(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU()),
+        *(nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 4)),
+    )
+    images = torch.randn(64, 3, 8, 8)
+    model(images)
+    before = state(model)
+    made, _ = binarize(model, list(images.split(16)))
+    assert same(model, before) and model.training and made.training
+    assert isinstance(made[3], BinaryConv2d)
+    torch.testing.assert_close(made[1].running_mean, model[1].running_mean)
+    made.eval()
+    with torch.no_grad():
+        inner = made[:4](images)
+    torch.testing.assert_close(made[4].running_mean, inner.mean((0, 2, 3)), atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(made[4].running_var, inner.transpose(0, 1).flatten(1).var(1), atol=1e-5, rtol=1e-4)
+    kept, _ = binarize(model, list(images.split(16)), norms=False)
+    torch.testing.assert_close(kept[4].running_mean, model[4].running_mean)
+
+
+def test_without_a_bias_the_second_moment_counts_and_none_is_added():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 8, bias=False), nn.Linear(8, 8, bias=False), nn.Linear(8, 8, bias=False))
+    inputs = torch.randn(200, 8) + 3
+    made, report = binarize(model, [inputs], bias=False)
+    assert made[1].bias is None
+    with torch.no_grad():
+        hidden = model[0](inputs)
+        wanted = (made[1](hidden) - model[1](hidden)).square().sum() / model[1](hidden).square().sum()
+    assert report.rows[0].search == pytest.approx(float(wanted), rel=1e-3)
+    assert binarize(model, [inputs]).model[1].bias is not None
+
+
+def test_a_time_limit_ends_the_kicks(trained):
+    quick = binarize(trained, batches(), rounds=10**9, seconds=0.05)
+    assert quick.report.rows[0].search < quick.report.rows[0].feedback
+
+
+def test_a_solver_may_be_named(trained):
+    assert binarize(trained, batches(), solver="descent").report.rows[0].search < 0.2
+
+
+def test_half_precision_stays_half(trained):
+    model, report = binarize(copy.deepcopy(trained).half(), [x.half() for x in batches()])
+    assert {p.dtype for p in model.parameters()} == {torch.float16}
+    assert report.rows[0].search < report.rows[0].rounding
+
+
+class Twice(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.begin, self.again, self.inner, self.end = (nn.Linear(6, 6) for _ in range(4))
+        self.unused = nn.Linear(6, 6)
+
+    def forward(self, x):
+        return self.end(self.inner(self.again(self.again(self.begin(x)))))
+
+
+def test_layers_that_cannot_be_binarised_are_named():
+    torch.manual_seed(0)
+    model, data = Twice(), [torch.randn(50, 6)]
+    with pytest.warns(UserWarning, match=r"again \(it is used more than once\), unused \(.*never reaches it\)"):
+        _, report = binarize(model, data)
+    assert [row.name for row in report.rows] == ["inner"]
+    assert set(report.kept) == {"again", "unused"}
+    assert "again stays real-valued" in str(report)
+    for name, reason in (("again", "used more than once"), ("unused", "never reaches it")):
+        with pytest.raises(ValueError, match=f"{name}: .*{reason}"):
+            binarize(model, data, layers=[name])
+    model.inner.weight = model.end.weight
+    with pytest.raises(ValueError, match="inner: it shares its weight"):
+        binarize(model, data, layers=["inner"])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"bits": 0}, "bits must be whole numbers from 1 to 8, got 0"),
+        ({"bits": {"2": 9}}, "bits must be whole numbers"),
+        ({"bits": {"0": 2}}, "bits names layers that are not binarised: 0"),
+        ({"levels": "quaternary"}, "levels must be"),
+        ({"levels": "ternary", "bits": 2}, "leave bits out"),
+        ({"rounds": -1}, "rounds must be"),
+        ({"seconds": float("nan")}, "seconds must be"),
+        ({"solver": "magic"}, "magic"),
+        ({"layers": ["7"]}, "got 7; there are 0, 2, 4"),
+        ({"layers": []}, "no layer to binarise"),
+    ],
+)
+def test_wrong_options_say_what_must_hold(trained, options, message):
+    with pytest.raises(ValueError, match=message):
+        binarize(trained, batches(), **options)
+
+
+def test_no_calibration_data_is_an_error(trained):
+    with pytest.raises(ValueError, match="needs calibration data"):
+        binarize(trained, [])
+
+
+def test_a_failure_names_the_layer_and_leaves_the_model_alone(trained):
+    given = nn.Sequential(*trained[:3], nn.BatchNorm1d(48), Spoils(), trained[4])
+    given = copy.deepcopy(given).eval()
+    bad = batches()
+    bad[-1] = bad[-1].clone()
+    bad[-1][0, 0] = 1e9
+    before = state(given)
+    with pytest.raises(ValueError, match="5: its inputs hold NaN or infinite values"):
+        binarize(given, bad, copy=False, last=True)
+    assert same(given, before)
+    assert not any(isinstance(module, BinaryLayer) for module in given.modules())
+    assert "forward" not in given[0].__dict__
+
+
+class Spoils(nn.Module):
+    """Numbers that are too large become infinite."""
+
+    def forward(self, x):
+        return torch.where(x.abs() > 15, torch.inf, x.relu())
+
+
+def test_a_model_on_several_devices_is_refused(trained):
+    model = copy.deepcopy(trained)
+    model[4].to("meta")
+    with pytest.raises(ValueError, match="one device, got parts on cpu, meta"):
+        binarize(model, batches())
+
+
+def test_a_single_layer_can_be_binarised():
+    torch.manual_seed(0)
+    layer, inputs = nn.Linear(10, 4), torch.randn(100, 10)
+    model, report = binarize(layer, [inputs], first=True, last=True)
+    assert isinstance(model, BinaryLinear)
+    assert report.rows[0].lost < 0.3
+
+
+def test_the_report_is_exported():
+    assert str(Report((), {})).startswith("layer")

@@ -1,0 +1,96 @@
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from qpsbgd import BinaryConnect, binarize
+from qpsbgd.binarization.distillation import distill, embedding_loss, relative_error
+from qpsbgd.nn import BinaryLayer
+
+
+@pytest.fixture(scope="module")
+def teacher():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Dropout(0.5), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 4))
+
+
+@pytest.fixture(scope="module")
+def batches():
+    generator = torch.Generator().manual_seed(1)
+    return [torch.randn(64, 16, generator=generator) for _ in range(8)]
+
+
+@pytest.fixture
+def student(teacher, batches):
+    return binarize(teacher.eval(), batches, first=True, last=True, rounds=0).model
+
+
+def error(student, teacher, batches):
+    rows = torch.cat(batches)
+    with torch.no_grad():
+        return float(relative_error(student.eval()(rows), teacher.eval()(rows)))
+
+
+def test_distillation_brings_outputs_nearer_to_the_teacher(student, teacher, batches):
+    before = error(student, teacher, batches)
+    losses = distill(student, teacher, batches, steps=150, lr=0.01)
+    assert len(losses) == 150
+    assert error(student, teacher, batches) < 0.75 * before
+
+
+def test_named_modules_stay_nearer_than_without_their_names(student, teacher, batches):
+    def inner(model):
+        return model[:4].eval()
+
+    twin = copy.deepcopy(student)
+    distill(student, teacher, batches, steps=100, lr=0.01, layers=["3"])
+    distill(twin, teacher, batches, steps=100, lr=0.01)
+    with_names, without = (error(inner(model), inner(teacher), batches) for model in (student, twin))
+    assert with_names < 0.8 * without
+
+
+def test_modes_and_frozen_parameters_stay_and_dropout_is_off(student, teacher, batches):
+    student.train()
+    student[0].eval()
+    student[5].bias.requires_grad_(False)
+    bias, twin = student[5].bias.clone(), copy.deepcopy(student)
+    losses = distill(student, teacher, batches, steps=5)
+    assert [module.training for module in student] == [False, True, True, True, True, True]
+    assert torch.equal(student[5].bias, bias)
+    assert losses == distill(twin, teacher, batches, steps=5)  # with dropout on, they would differ
+
+
+def test_batches_are_repeated_in_their_order(student, teacher, batches):
+    shown = []
+    hook = teacher.register_forward_pre_hook(lambda _, inputs: shown.append(inputs[0]))
+    distill(student, teacher, iter(batches[:3]), steps=7)
+    hook.remove()
+    assert [next(k for k, batch in enumerate(batches) if batch is x) for x in shown] == [0, 1, 2, 0, 1, 2, 0]
+
+
+def test_another_optimiser_can_do_it(student, teacher, batches):
+    before = [layer.weight.clone() for layer in student.modules() if isinstance(layer, BinaryLayer)]
+    seen = []
+    optimizer = BinaryConnect(student, 0.01, relative=True, real=False)
+    distill(student, teacher, batches, steps=3, optimizer=optimizer, progress=lambda *shown: seen.append(shown))
+    after = [layer.weight for layer in student.modules() if isinstance(layer, BinaryLayer)]
+    assert all(not torch.equal(old, new) for old, new in zip(before, after, strict=True))
+    assert [count for count, _ in seen] == [1, 2, 3]
+
+
+def test_losses_are_those_of_their_formulas():
+    wanted, outputs = torch.tensor([[1.0, 0.0], [3.0, 0.0]]), torch.tensor([[1.0, 1.0], [3.0, 0.0]])
+    assert relative_error(outputs, wanted) == 0.5  # 1 / (1 + 1)
+    theirs, ours = torch.tensor([[2.0, 0.0], [0.0, 3.0]]), torch.tensor([[1.0, 0.0], [1.0, 0.0]])
+    assert embedding_loss(theirs, theirs) == 0
+    assert embedding_loss(ours, theirs) == 1 - 0.5 + 5 * 0.5  # one cosine of two is 0; two similarities of four are off
+
+
+def test_what_cannot_be_distilled_is_refused(student, teacher, batches):
+    with pytest.raises(ValueError, match="must have binary layers"):
+        distill(teacher, teacher, batches)
+    with pytest.raises(ValueError, match="student has no module 'blocks'"):
+        distill(student, teacher, batches, layers=["blocks"])
+    with pytest.raises(ValueError, match="needs batches"):
+        distill(student, teacher, [])

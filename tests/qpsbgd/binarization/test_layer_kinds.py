@@ -1,0 +1,120 @@
+import pytest
+import torch
+from torch import nn
+
+from qpsbgd import binarize
+from qpsbgd.nn import BinaryConv1d, BinaryConv2d, BinaryLayer, BinaryLinear
+from qpsbgd.nn.attention import ProjectedAttention
+
+CONVOLUTIONS = {
+    "plain": nn.Conv2d(4, 6, 3),
+    "grouped": nn.Conv2d(4, 6, 3, groups=2, padding=1),
+    "depthwise": nn.Conv2d(4, 4, 3, groups=4, stride=2, padding=1),
+    "strided and dilated": nn.Conv2d(4, 6, (3, 2), stride=(2, 1), dilation=(1, 2), padding=(1, 0)),
+    "same, reflected": nn.Conv2d(4, 6, 3, padding="same", padding_mode="reflect"),
+    "circular": nn.Conv2d(4, 6, 3, padding=2, padding_mode="circular"),
+    "one-dimensional": nn.Conv1d(4, 6, 5, stride=2, padding=1, groups=2),
+}
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_convolutions_of_all_kinds_keep_most_of_their_output(name):
+    torch.manual_seed(0)
+    layer = CONVOLUTIONS[name]
+    shape = (40, 4, 12) if isinstance(layer, nn.Conv1d) else (40, 4, 9, 9)
+    inputs = torch.rand(shape) + torch.rand(shape[:2])[(...,) + (None,) * (len(shape) - 2)]
+    made, report = binarize(nn.Sequential(layer), list(inputs.split(10)), bits=3, layers=["0"], bias=True)
+    assert isinstance(made[0], BinaryConv1d if isinstance(layer, nn.Conv1d) else BinaryConv2d)
+    with torch.no_grad():
+        wanted, found = (m(inputs).transpose(0, 1).flatten(1) for m in (layer, made))
+    lost = (found - wanted).var(1).sum() / wanted.var(1).sum()
+    assert lost < 0.05
+    assert report.rows[0].search == pytest.approx(float(lost), rel=0.02)
+    scaled, _ = binarize(nn.Sequential(layer), list(inputs.split(10)), layers=["0"], input_scales=True)
+    assert scaled[0].input_scale.shape == (4,)
+
+
+class Conv1D(nn.Module):
+    """As in transformers.pytorch_utils: a linear layer whose weight is (n, m)."""
+
+    def __init__(self, nf, nx):
+        super().__init__()
+        self.nf, self.nx = nf, nx
+        self.weight, self.bias = nn.Parameter(torch.randn(nx, nf)), nn.Parameter(torch.randn(nf))
+
+    def forward(self, x):
+        return x @ self.weight + self.bias
+
+
+def test_the_transposed_linear_layer_of_transformers_is_binarised():
+    torch.manual_seed(0)
+    layer, inputs = Conv1D(5, 12), torch.randn(30, 7, 12)
+    made, report = binarize(nn.Sequential(layer), [inputs], bits=3, layers=["0"])
+    assert isinstance(made[0], BinaryLinear) and made[0].weight.shape == (5, 3, 12)
+    assert report.rows[0].lost < 0.05
+    assert (made(inputs) - layer(inputs)).square().mean() < 0.1 * layer(inputs).var()
+
+
+def test_the_linear_layer_of_torch_geometric_is_binarised():
+    geometric = pytest.importorskip("torch_geometric.nn")
+    torch.manual_seed(0)
+    layer, inputs = geometric.GCNConv(12, 5), torch.randn(30, 12)
+    edges = torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]])
+    made, _ = binarize(layer, [(inputs, edges)], bits=3, layers=["lin"])
+    assert isinstance(made.lin, BinaryLinear)
+    assert (made(inputs, edges) - layer(inputs, edges)).square().mean() < 0.1 * layer(inputs, edges).var()
+
+
+def test_a_bag_of_dictionaries_calibrates_without_its_padding():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(6, 4)
+
+        def forward(self, states, attention_mask):
+            return self.layer(states) * attention_mask[..., None]
+
+    torch.manual_seed(0)
+    model, states = Model(), torch.randn(10, 8, 6)
+    mask = torch.arange(8) < torch.randint(2, 9, (10, 1))
+    spoiled = torch.where(mask[..., None], states, 100 * torch.randn(10, 8, 6))
+    clean = binarize(model, [{"states": states, "attention_mask": mask}], layers=["layer"])
+    padded = binarize(model, [{"states": spoiled, "attention_mask": mask}], layers=["layer"])
+    assert torch.equal(clean.model.layer.weight, padded.model.layer.weight)
+    without = binarize(model, [{"states": spoiled, "attention_mask": mask}], layers=["layer"], rows=lambda _: None)
+    assert not torch.equal(clean.model.layer.weight, without.model.layer.weight)
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_transformers_are_binarised_with_their_attention(norm_first):
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True, norm_first=norm_first)
+    model = nn.Sequential(nn.Linear(8, 16), nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)).eval()
+    inputs = torch.randn(60, 5, 8)
+    made, report = binarize(model, list(inputs.split(20)), bits=4, layers=lambda name, _: name != "0")
+    names = [row.name for row in report.rows]
+    assert len(names) == 12
+    assert names[:6] == [f"1.layers.0.{part}" for part in _PARTS]
+    assert type(model[1].layers[0].self_attn) is nn.MultiheadAttention
+    with torch.no_grad():
+        error = (made(inputs) - model(inputs)).square().mean() / model(inputs).var()
+    assert error < 0.05
+
+
+_PARTS = [*(f"self_attn.{part}" for part in ("query", "key", "value", "output")), "linear1", "linear2"]
+
+
+def test_attention_none_of_whose_projections_was_chosen_stays_torchs_own():
+    torch.manual_seed(0)
+    model = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True).eval()
+    before = model.activation_relu_or_gelu
+    made, _ = binarize(model, [torch.randn(60, 5, 16)], layers=["linear1"])
+    assert type(made.self_attn) is nn.MultiheadAttention
+    assert isinstance(made.linear1, BinaryLinear)
+    assert model.activation_relu_or_gelu == before
+    failed = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True).eval()
+    with pytest.raises(ValueError, match="NaN"):
+        binarize(failed, [torch.full((6, 5, 16), torch.nan)], layers=["linear1"], copy=False)
+    assert type(failed.self_attn) is nn.MultiheadAttention
+    assert failed.activation_relu_or_gelu == before
+    assert not any(isinstance(module, BinaryLayer | ProjectedAttention) for module in failed.modules())

@@ -1,0 +1,62 @@
+import torch
+from torch import nn
+
+from qpsbgd.binarization.moments import Moments
+from qpsbgd.binarization.passes import Passes
+
+
+class Counting(nn.Linear):
+    calls = 0
+
+    def forward(self, x):
+        type(self).calls += 1
+        return super().forward(x)
+
+
+class InPlace(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.third = Counting(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
+        self.relu = nn.ReLU()
+
+    def forward(self, x):
+        inner = self.relu(self.first(x))
+        inner += self.relu(self.second(inner))
+        return self.third(inner)
+
+
+def test_passes_go_on_from_what_was_computed_and_see_the_same_inputs():
+    torch.manual_seed(0)
+    model = InPlace()
+    batches = list(torch.randn(30, 4).split(10))
+    passes = Passes(model, batches)
+    calls = passes.calls()
+    assert calls[model.relu] == 2 and calls[model.third] == 1
+    Counting.calls = 0
+    seen = {}
+    with passes.watching():
+        for layer in (model.second, model.third):
+            seen[layer] = []
+            passes.inputs(layer, lambda _, x, layer=layer: seen[layer].append(x.clone()))
+        with torch.no_grad():
+            model.second.weight.mul_(1)
+    assert Counting.calls == 3  # once per batch, not once per batch and layer
+    with torch.no_grad():
+        for x, second, third in zip(batches, seen[model.second], seen[model.third], strict=True):
+            inner = model.first(x).relu()
+            torch.testing.assert_close(second, inner)
+            torch.testing.assert_close(third, inner + model.second(inner).relu())
+    assert "forward" not in model.first.__dict__
+
+
+def test_moments_of_batches_are_those_of_all_rows():
+    torch.manual_seed(0)
+    rows = torch.randn(5000, 6) * torch.tensor([1, 10, 100, 1, 1e-3, 1]) + 1000
+    moments = Moments(2, 3)
+    for part in rows.split(700):
+        moments.add(part)
+    wanted = torch.stack([part.double().T.cov(correction=0) for part in rows.split(3, dim=1)])
+    torch.testing.assert_close(moments.covariance(), wanted, rtol=1e-4, atol=1e-9)
+    torch.testing.assert_close(moments.mean.flatten(), rows.double().mean(0), rtol=1e-7, atol=0)
+    second = torch.stack([p.double().T @ p.double() / 5000 for p in rows.split(3, dim=1)])
+    torch.testing.assert_close(moments.second_moment(), second, rtol=1e-6, atol=0)

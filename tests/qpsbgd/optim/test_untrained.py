@@ -1,0 +1,178 @@
+import copy
+import pickle
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+from qpsbgd import QPSBGD, BinaryConnect, ProxQuant, real_optimizer
+from qpsbgd.nn import BinaryLinear, convert
+
+OPTIMIZERS = {
+    "ridge": lambda given, **options: QPSBGD(given, **options),
+    "BinaryConnect": lambda given, **options: BinaryConnect(given, **options),
+    "ProxQuant": lambda given, **options: ProxQuant(given, **options),
+}
+every = pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS)
+
+
+def network():
+    first = nn.Linear(6, 8, bias=False)  # in front of a batch norm a bias would have no gradient
+    return convert(nn.Sequential(first, nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3)))
+
+
+def train(model, *steps, count=5):
+    for _ in range(count):
+        model.zero_grad()
+        model(torch.randn(16, 6)).square().mean().backward()
+        for step in steps:
+            step()
+
+
+def caught(act):
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        act()
+    return [str(one.message) for one in found]
+
+
+@every
+def test_parameters_that_nothing_trains_are_named_once_with_the_remedy(make):
+    model = network()
+    optimizer = make(model)
+    found = caught(lambda: train(model, optimizer.step, count=12))
+    assert len(found) == 1
+    assert "nothing has changed 4 other trainable parameters" in found[0]
+    assert "1.weight, 1.bias, 3.bias, 5.bias;" in found[0]
+    assert "real=True" in found[0]
+
+
+@every
+def test_of_many_parameters_only_some_are_named(make):
+    model = nn.Sequential(*(BinaryLinear(6, 6, bias=True) for _ in range(7)))
+    (found,) = caught(lambda: train(model, make(model).step))
+    assert "0.bias, 1.bias, 2.bias, 3.bias and 3 more;" in found
+
+
+@every
+def test_the_warning_points_at_the_line_that_steps(make):
+    model = network()
+    with pytest.warns(UserWarning, match="nothing has changed") as found:
+        train(model, make(model).step)
+    assert found[0].filename == __file__
+
+
+def data_sgd(parameters):
+    """A step of the old kind, which writes to `.data`."""
+
+    def step():
+        for p in parameters:
+            p.data.sub_(0.1 * p.grad)
+
+    return step
+
+
+OTHERS = {
+    "real_optimizer": lambda model, optimizer: real_optimizer(model, beside=optimizer).step,
+    "AdamW": lambda model, optimizer: torch.optim.AdamW(real(model)).step,
+    "foreach": lambda model, optimizer: torch.optim.SGD(real(model), lr=0.1, foreach=True).step,
+    "data": lambda model, optimizer: data_sgd(real(model)),
+}
+
+
+def real(model):
+    binary = {m.weight for m in model.modules() if isinstance(m, BinaryLinear)}
+    return [p for p in model.parameters() if p not in binary]
+
+
+@every
+@pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS)
+@pytest.mark.parametrize("order", [1, -1])
+def test_an_optimiser_beside_it_keeps_it_silent(make, other, order):
+    model = network()
+    optimizer = make(model)
+    steps = [optimizer.step, other(model, optimizer)][::order]
+    assert caught(lambda: train(model, *steps)) == []
+
+
+@every
+@pytest.mark.parametrize(
+    "given",
+    [
+        lambda model: {"params": [m.weight for m in model if isinstance(m, BinaryLinear)]},
+        lambda model: {"params": model.parameters()},
+        lambda model: {"params": model, "real": True},
+        lambda model: {"params": model, "real": {}},
+        lambda model: {"params": model, "real": False},
+        lambda model: {"params": [{"params": model, "real": False}]},
+        lambda model: {"params": [{"params": model, "real": True}]},
+        lambda model: {"params": [model, *real(model)]},
+    ],
+)
+def test_it_is_silent_where_all_is_trained_or_said(make, given):
+    model = network()
+    optimizer = make(**{"given" if name == "params" else name: value for name, value in given(model).items()})
+    assert caught(lambda: train(model, optimizer.step)) == []
+
+
+@every
+def test_frozen_parameters_and_those_without_gradient_are_not_missed(make):
+    model = network()
+    for p in real(model):
+        p.requires_grad_(False)
+    model.register_parameter("unused", nn.Parameter(torch.zeros(3)))
+    assert caught(lambda: train(model, make(model).step)) == []
+
+
+@every
+def test_a_group_without_real_parameters_overrules_the_optimiser(make):
+    model = network()
+    optimizer = make([{"params": model[:4], "real": False}, {"params": model[4:]}], real={"lr": 0.1})
+    before = model[3].bias.clone()
+    assert caught(lambda: train(model, optimizer.step)) == []
+    assert torch.equal(model[3].bias, before)
+    assert optimizer.real_groups[0]["params"] == [model[5].bias]
+
+
+@every
+def test_copies_warn_too(make):
+    model = network()
+    for copied, optimizer in (
+        copy.deepcopy((model, make(model))),
+        pickle.loads(pickle.dumps((model, make(model)))),
+    ):
+        assert len(caught(lambda copied=copied, optimizer=optimizer: train(copied, optimizer.step))) == 1
+
+
+def test_a_scheduler_that_lowers_a_rate_with_steps_is_reported_once():
+    model = network()
+    for make in (QPSBGD, BinaryConnect):
+        optimizer = make(model, steps=20, real=True)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 20)
+        found = caught(lambda step=optimizer.step, fall=schedule.step: train(model, step, fall))
+        assert len(found) == 1
+        assert "so does steps=20: the two multiply" in found[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "schedule"),
+    [
+        ({}, lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 20)),
+        ({"steps": 20}, lambda optimizer: torch.optim.lr_scheduler.LinearLR(optimizer, 0.1, total_iters=3)),
+        ({"steps": 20}, lambda optimizer: torch.optim.lr_scheduler.ConstantLR(optimizer, 1.0)),
+    ],
+    ids=["no steps", "warm-up", "constant"],
+)
+def test_one_schedule_and_a_warm_up_are_fine(options, schedule):
+    model = network()
+    optimizer = QPSBGD(model, real=True, **options)
+    change = schedule(optimizer).step
+    assert caught(lambda: train(model, optimizer.step, change)) == []
+
+
+def test_the_schedule_of_real_parameters_counts_as_well():
+    model = network()
+    optimizer = QPSBGD(model, real={"steps": 20})
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    assert len(caught(lambda: train(model, optimizer.step, schedule.step))) == 1
