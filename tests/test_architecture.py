@@ -23,6 +23,7 @@ LEVELS = {
     "qpsbgd_qubo": 5.8,
     "qpsbgd/cli": 5.5,
     "qpsbgd/sklearn": 5.5,
+    "qpsbgd/binarization": 5.2,
     "qpsbgd/optim": 5,
     "qpsbgd/parallel": 4.5,
     "qpsbgd/projections": 4,

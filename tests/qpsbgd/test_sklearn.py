@@ -20,7 +20,7 @@ from sklearn.preprocessing import MinMaxScaler
 
 from qpsbgd.nn import BinaryLinear
 from qpsbgd.sklearn import QPSBGDClassifier, QPSBGDRegressor
-from qpsbgd.sklearn.fitting import Samples
+from qpsbgd.sklearn.fitting import WeightedRows
 
 IRIS = load_iris(return_X_y=True)
 FRIEDMAN = make_friedman1(300, 5, noise=0.1, random_state=0)
@@ -153,7 +153,7 @@ def test_early_stopping_keeps_the_best_epoch(kind, data):
     scores = model.validation_scores_
     assert len(scores) == model.n_iter_ == len(model.loss_curve_)
     assert model.n_iter_ == 60 or (model.n_iter_ < 60 and max(scores[-3:]) <= max(scores[:-3]))
-    samples = Samples.of(*data, None)
+    samples = WeightedRows.of(*data, None)
     split = {"stratify": samples.values} if kind is QPSBGDClassifier else {}
     _, held = train_test_split(np.arange(len(samples)), test_size=0.1, random_state=np.random.RandomState(0), **split)
     assert model.score(samples.rows[held], samples.values[held]) == pytest.approx(max(scores))

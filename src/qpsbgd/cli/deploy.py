@@ -43,7 +43,9 @@ def deploy(
     out: Annotated[Path, typer.Option("--out", "-o", help="The file to write; for C a folder.")],
     input_shape: Annotated[
         str | None,
-        typer.Option(help="Of one sample: 784 or 1,28,28; for networks that begin with a convolution."),
+        typer.Option(
+            help="Of one sample: 784 or 1,28,28; for networks that begin with a convolution or ask for sizes."
+        ),
     ] = None,
     name: Annotated[str, typer.Option(help="Of the C functions and files.")] = "network",
     word_bits: Annotated[int, typer.Option(help="Bits of a machine word in C, 32 or 64.")] = 32,
@@ -70,7 +72,7 @@ def deploy(
     if to is Target.onnx:
         to_onnx(found, out, input_shape=shape, weights=weights.value)
     else:
-        pack(found, out)
+        pack(found, out, input_shape=shape)
     say(f"{out}: {out.stat().st_size:,} bytes")
 
 

@@ -169,9 +169,10 @@ def _looked_up(
     (height, width), length = before.image, after.image[1]
     first, last = np.where(rows < 0, height, rows).min(1) % height, rows.max(1).clip(0)
     slots = _slots(first, last)
+    count = int(slots.max()) + 1
     size = length * after.channels  # of a row of results
     tables = Tables.best(weights, constants.word, uses=max(1, rows.size * columns.size // (height * width)) * units)
-    constants.need(tables.helpers(inputs), scratch=tables.numbers + (slots.max() + 1) * size)
+    constants.need(tables.helpers(inputs), scratch=tables.numbers + count * size)
     planes, blocks = len(weights.array), -(-inputs // constants.word)
     signs = weights.array.reshape(planes, groups, units, inputs, high, wide).transpose(0, 1, 4, 5, 3, 2)
     words = constants.array(f"weights{number}", _in_blocks(signs, constants.word))
@@ -206,7 +207,7 @@ def _looked_up(
     ]
     clear = [
         f"float *const sums = scratch + {tables.numbers};",
-        _over("k", (slots.max() + 1) * size),
+        _over("k", count * size),
         "    sums[k] = 0.0f;",
     ]
     return nested([f"{_over('y', height)} {{"], body, before=clear)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -20,6 +21,7 @@ from qpsbgd.deploy.operations import (
     Sign,
     Spins,
     Threshold,
+    Value,
     per_unit,
 )
 from qpsbgd.deploy.real_steps import real_program, run_length, words_of
@@ -27,7 +29,8 @@ from qpsbgd.deploy.stages import Stage, last_uses, natural_shape, walk
 from qpsbgd.deploy.tensor_steps import Step, tensor_step
 from qpsbgd.native import kernels
 
-_AT_ONCE = 2**22  # numbers of patches
+_FEW_CHANNELS = 8
+"""Channels of a group below which words of bits are so empty that a convolution is faster over real numbers."""
 
 
 @final
@@ -250,26 +253,15 @@ def _step(operation: Operation, shape: Shape) -> Step:
     return tensor_step(operation, shape)
 
 
-def _patches(images: Array, rows: Array, columns: Array, added: float) -> Array:
-    """(N, C, height, width) → (N, C, …positions, …window), with the number `added` at index −1."""
-    if (rows < 0).any() or (columns < 0).any():
-        images = np.pad(images, ((0, 0), (0, 0), (0, 1), (0, 1)), constant_values=added)
-    found: Array = images[:, :, rows[:, None, :, None], columns[None, :, None, :]]
-    return found
-
-
-def _by_parts(work: Step, images: Array, *, numbers: int) -> Array:
-    """`work` on a few images at a time, so that their patches of so many numbers per image fit into memory."""
-    size = max(1, _AT_ONCE // max(1, numbers))
-    parts = [work(images[begin : begin + size]) for begin in range(0, len(images) or 1, size)]
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-
 def _convolution(operation: Convolution, shape: Shape) -> Step:
     rows, columns = operation.window.rows_and_columns(shape[1:])
     channels, image = shape[0], (shape[1:] if len(shape) == 3 else (1, *shape[1:]))
     after = operation.shape_after(shape)
     groups, units, positions = operation.groups, after[0], (len(rows), len(columns))
+    if channels // groups < _FEW_CHANNELS:  # sums of ±1 are exact in float32, too
+        real = Stage(replace(operation, integer=False), (0,), (Value("real", shape),), Value("real", after))
+        program = real_program([real], 1)
+        return lambda x: program(x)[0].astype(np.int32)
     window = (rows.shape[1], columns.shape[1])
     signs = operation.weights.array[0].reshape(groups, units // groups, channels // groups, *window)
     words = np.ascontiguousarray(words_of(signs.transpose(0, 1, 3, 4, 2)).transpose(0, 2, 3, 4, 1))
@@ -284,13 +276,23 @@ def _convolution(operation: Convolution, shape: Shape) -> Step:
 
 
 def _max_pool(operation: MaxPool, shape: Shape) -> Step:
-    rows, columns = operation.window.rows_and_columns(shape[1:])
-    image, after = (shape[1:] if len(shape) == 3 else (1, *shape[1:])), operation.shape_after(shape)
+    """The largest of bits or ints, pixel by pixel of the window."""
+    window, after = operation.window, operation.shape_after(shape)
+    lines = list(zip(window.size, window.stride, window.dilation, after[1:], strict=True))
+    places: list[tuple[Any, ...]] = [
+        tuple(
+            slice(at * gap, at * gap + stride * (count - 1) + 1, stride)
+            for at, (_, stride, gap, count) in zip(pixel, lines, strict=True)
+        )
+        for pixel in np.ndindex(*window.size)
+    ]
 
-    def part(x: Array) -> Array:
-        least = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
-        patches = _patches(x.reshape(len(x), shape[0], *image), rows, columns, least)
-        largest: Array = patches.max((-2, -1))
-        return largest.reshape(len(x), *after)
+    def pool(x: Array) -> Array:
+        if any(map(any, window.sides)):
+            x = np.pad(x, ((0, 0), (0, 0), *window.sides), constant_values=np.iinfo(x.dtype).min)
+        largest: Array = x[(..., *places[0])]
+        for place in places[1:]:
+            largest = np.maximum(largest, x[(..., *place)])
+        return largest
 
-    return lambda x: _by_parts(part, x, numbers=shape[0] * rows.size * columns.size)
+    return pool

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from qpsbgd.projections import Projection
 from qpsbgd.sklearn.estimator import FLOATS, BinaryNetworkEstimator
-from qpsbgd.sklearn.fitting import Rows, Samples, dense
+from qpsbgd.sklearn.fitting import Rows, WeightedRows, dense
 from qpsbgd.solvers import Solver
 
 _LEAST_SHARE = 1e-4
@@ -167,14 +167,14 @@ class QPSBGDClassifier(ClassifierMixin, BinaryNetworkEstimator):  # type: ignore
         factors: Rows = compute_sample_weight(self.class_weight, values)
         return factors if weights is None else factors * weights
 
-    def _learn_targets(self, samples: Samples, *, again: bool) -> None:
+    def _learn_targets(self, samples: WeightedRows, *, again: bool) -> None:
         several = samples.values.ndim == 2
         classes = np.arange(samples.values.shape[1]) if several else np.unique(samples.values)
         if again and not (several == self._several and np.array_equal(self.classes_, classes)):
             raise ValueError(f"with warm_start the classes must stay the same, {self.classes_}, got {classes}")
         self.classes_, self._several = classes, several
 
-    def _begin(self, norm: nn.BatchNorm1d, samples: Samples) -> None:
+    def _begin(self, norm: nn.BatchNorm1d, samples: WeightedRows) -> None:
         """The outputs begin with the logarithms of the classes' shares."""
         targets = self._encoded(samples.values)
         marked = targets if self._several else F.one_hot(targets, len(self.classes_))

@@ -23,7 +23,7 @@ from tqdm import tqdm
 
 from qpsbgd.nn import BinaryLinear
 from qpsbgd.projections import Projection
-from qpsbgd.sklearn.fitting import Batch, Rows, Samples, ScaledColumns, Training, dense, is_sparse
+from qpsbgd.sklearn.fitting import Batch, Rows, ScaledColumns, Training, WeightedRows, dense, is_sparse
 from qpsbgd.solvers import Solver
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
         self._check_options()
         again = self.warm_start and hasattr(self, "network_")
         rows, values = self._validated(X, y, reset=not again)
-        samples = Samples.of(rows, values, self._weights(rows, values, sample_weight))
+        samples = WeightedRows.of(rows, values, self._weights(rows, values, sample_weight))
         self._learn_targets(samples, again=again)
         self._random = check_random_state(self.random_state)
         held = None
@@ -104,7 +104,7 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
         self._partial = None
         return self
 
-    def _split(self, samples: Samples) -> tuple[Samples, Samples]:
+    def _split(self, samples: WeightedRows) -> tuple[WeightedRows, WeightedRows]:
         """Samples to train with, and to hold out."""
         rest, held = train_test_split(
             np.arange(len(samples)),
@@ -119,7 +119,7 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
             )
         return samples.part(np.sort(rest)), samples.part(np.sort(held))
 
-    def _train(self, samples: Samples, held: Samples | None) -> None:
+    def _train(self, samples: WeightedRows, held: WeightedRows | None) -> None:
         count = self._count(len(samples))
         epochs = max(EPOCHS, -(-STEPS // count)) if self.epochs is None else self.epochs
         training = Training(self._body, self, steps=epochs * count)
@@ -143,7 +143,7 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
         else:
             self._settle(samples)
 
-    def _settle(self, samples: Samples) -> None:
+    def _settle(self, samples: WeightedRows) -> None:
         """Compute the batch norms' means anew: they lag behind the weights, and saw rows with dropout."""
         body = nn.Sequential(*(module for module in self._body if not isinstance(module, nn.Dropout)))
         parts = np.array_split(np.arange(len(samples)), -(-len(samples) // CHUNK))
@@ -151,7 +151,7 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
 
     def _fit_partly(self, rows: Any, values: Rows, sample_weight: ArrayLike | None) -> None:
         """One epoch with a constant learning rate; the optimisers are kept for the next call."""
-        samples = Samples.of(rows, values, self._weights(rows, values, sample_weight))
+        samples = WeightedRows.of(rows, values, self._weights(rows, values, sample_weight))
         if not hasattr(self, "network_"):
             self._random, self._scaler = check_random_state(self.random_state), self._fresh_scaler(rows)
             self.n_iter_, self.loss_curve_, self._partial = 0, [], None
@@ -172,13 +172,13 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
     def _fresh_scaler(self, rows: Any) -> Any:
         return StandardScaler(with_mean=not is_sparse(rows))  # means of sparse columns are found all the same
 
-    def _advance(self, training: Training, samples: Samples) -> None:
+    def _advance(self, training: Training, samples: WeightedRows) -> None:
         order, seed = self._random.permutation(len(samples)), int(self._random.randint(2**31 - 1))
         batches = map(self._batch, map(samples.part, np.array_split(order, self._count(len(samples)))))
         self.loss_curve_.append(training.epoch(batches, self._losses, seed=seed))
         self.n_iter_ += 1
 
-    def _batch(self, part: Samples) -> Batch:
+    def _batch(self, part: WeightedRows) -> Batch:
         weights = None if part.weights is None else self._tensor(part.weights)
         return self._standardized(part.rows), self._encoded(part.values), weights
 
@@ -203,7 +203,7 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
         check_is_fitted(self, "network_")
         return to_c(self.network_, folder, name=name, word_bits=word_bits)
 
-    def _build(self, samples: Samples) -> None:
+    def _build(self, samples: WeightedRows) -> None:
         """A fresh network: standardisation, then the body with the weights, then what `_ending` adds."""
         rows = samples.rows
         self._dtype = dtype = torch.float32 if rows.dtype == np.float32 else torch.float64
@@ -276,7 +276,7 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
         if not isinstance(fraction, Real) or not 0 < fraction < 1:
             raise ValueError(f"validation_fraction must be between 0 and 1, got {fraction!r}")
 
-    def _begin(self, norm: nn.BatchNorm1d, samples: Samples) -> None:
+    def _begin(self, norm: nn.BatchNorm1d, samples: WeightedRows) -> None:
         """Set the last norm of a fresh body to what is known of the targets."""
 
     @abstractmethod
@@ -284,7 +284,7 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
         """Rows, dense or CSR, and targets as arrays that training can use."""
 
     @abstractmethod
-    def _learn_targets(self, samples: Samples, *, again: bool) -> None:
+    def _learn_targets(self, samples: WeightedRows, *, again: bool) -> None:
         """Keep what the targets say: classes or scales; `again` where the network is there and has to fit them."""
 
     @abstractmethod

@@ -21,7 +21,7 @@ _MOST_REPEATS = 8
 
 
 @dataclass(frozen=True, eq=False)
-class Samples:
+class WeightedRows:
     """Rows to train with, dense or sparse (CSR), their targets and, where they differ, their weights."""
 
     rows: Any
@@ -29,7 +29,7 @@ class Samples:
     weights: Rows | None
 
     @classmethod
-    def of(cls, rows: Any, values: Rows, weights: Rows | None) -> Samples:
+    def of(cls, rows: Any, values: Rows, weights: Rows | None) -> WeightedRows:
         """The samples in an order of their own, whole weights replaced by repeated rows.
 
         So the order of the data makes no difference, and a weight of two is the same as two rows.
@@ -55,9 +55,9 @@ class Samples:
     def __len__(self) -> int:
         return int(self.rows.shape[0])
 
-    def part(self, which: Rows) -> Samples:
+    def part(self, which: Rows) -> WeightedRows:
         """The samples of these numbers."""
-        return Samples(self.rows[which], self.values[which], None if self.weights is None else self.weights[which])
+        return WeightedRows(self.rows[which], self.values[which], None if self.weights is None else self.weights[which])
 
 
 @final

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from qpsbgd.sklearn.estimator import FLOATS, BinaryNetworkEstimator
-from qpsbgd.sklearn.fitting import Rows, Samples
+from qpsbgd.sklearn.fitting import Rows, WeightedRows
 
 
 @final
@@ -60,7 +60,7 @@ class QPSBGDRegressor(RegressorMixin, BinaryNetworkEstimator):  # type: ignore[m
             values = column_or_1d(values, warn=True)
         return rows, values
 
-    def _learn_targets(self, samples: Samples, *, again: bool) -> None:
+    def _learn_targets(self, samples: WeightedRows, *, again: bool) -> None:
         columns = _columns(samples.values)
         if again and columns.shape[1] != self._outputs():
             raise ValueError(f"with warm_start y must keep its {self._outputs()} columns, got {columns.shape[1]}")

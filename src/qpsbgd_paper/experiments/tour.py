@@ -246,7 +246,7 @@ def _neuron_figure(neuron: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "name": "neuron",
         "title": "One neuron's QUBO and its answer",
-        "caption": "What the projection does, for one hidden unit at one step. The inputs, 8 × 8 pixels, are correlated "
+        "caption": "What the projection does for one hidden unit at one step. The inputs, 8 × 8 pixels, are correlated "
         "(Q, 64 × 64), so the gradient counts the same evidence many times. The projection asks for the weights' "
         "direction that explains the output's gradient best: over real numbers it is a linear system, over ±1 a QUBO. "
         f"Its answer differs from the gradient's signs in {neuron['flipped']} of 64 places and lowers the energy from "

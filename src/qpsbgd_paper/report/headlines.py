@@ -44,7 +44,8 @@ def headline(summary: Summary) -> Headline:
     """Who has the best main figure: each form of QP-SBGD against the best baseline, level where noise decides.
 
     Forms are the lines of the kinds "ours" and "paper"; those with other solvers are left out. Without baselines the
-    best line is named; without figures, the summary's own "headline", or how many claims hold. Several cases of one setting count as their mean.
+    best line is named; without figures, the summary's own "headline", or how many claims hold. Several cases of one
+    setting count as their mean.
     """
     results = outcomes(summary)
     if not results:

@@ -1,0 +1,56 @@
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from qpsbgd.deploy import to_c
+from qpsbgd.nn import BinaryConv1d, BinaryConv2d, BinaryLinear
+
+COMPILER = shutil.which("gcc") or shutil.which("clang")
+FLAGS = ("-std=c99", "-O2", "-Wall", "-Wextra", "-Werror", "-pedantic", "-fsanitize=undefined,address")
+
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C compiler: neither gcc nor clang is installed")
+
+LAYERS = {
+    "many units": (lambda: BinaryLinear(75, 60), (75,)),
+    "few units": (lambda: BinaryLinear(67, 3), (67,)),
+    "fewer inputs than a word has bits": (lambda: BinaryLinear(5, 50), (5,)),
+    "several bits": (lambda: BinaryLinear(70, 50, bits=3), (70,)),
+    "rows of a matrix": (lambda: BinaryLinear(40, 50), (3, 40)),
+    "real": (lambda: nn.Linear(39, 5), (39,)),
+    "channels in several words": (lambda: BinaryConv2d(70, 9, 3, padding=1), (70, 4, 5)),
+    "stride and dilation": (lambda: BinaryConv2d(6, 50, (2, 3), stride=(2, 3), dilation=2, padding=2), (6, 7, 8)),
+    "groups of many channels": (lambda: BinaryConv2d(14, 6, 3, groups=2, bits=2), (14, 5, 5)),
+    "pixels that no window sees": (lambda: BinaryConv2d(8, 5, 1, stride=3), (8, 7, 7)),
+    "windows that see nothing": (lambda: BinaryConv2d(8, 5, 1, padding=2), (8, 3, 3)),
+    "circular": (lambda: BinaryConv2d(8, 5, 3, padding=2, padding_mode="circular"), (8, 5, 5)),
+    "reflected": (lambda: BinaryConv2d(8, 5, 3, padding=2, padding_mode="reflect"), (8, 5, 5)),
+    "depthwise": (lambda: BinaryConv2d(6, 6, 3, groups=6, stride=2, padding=1), (6, 7, 6)),
+    "few channels of several bits": (
+        lambda: BinaryConv2d(2, 6, 5, bits=2, padding=2, padding_mode="replicate"),
+        (2, 6, 6),
+    ),
+    "real windows": (lambda: nn.Conv2d(3, 4, 7, dilation=(1, 2), padding=(3, 6)), (3, 6, 8)),
+    "one dimension": (lambda: BinaryConv1d(9, 4, 3, padding=2, dilation=2), (9, 11)),
+    "small pools": (lambda: nn.MaxPool2d((2, 3), (1, 2), dilation=(2, 1)), (3, 6, 8)),
+    "clips of a few numbers": (lambda: nn.ReLU6(), (3,)),
+    "clips of numbers beside fours": (lambda: nn.Hardtanh(-0.5, 0.25), (7,)),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("word_bits", [32, 64])
+def test_a_layer_of_real_inputs_in_c_computes_what_torch_computes(name, word_bits, tmp_path):
+    torch.manual_seed(0)
+    build, shape = LAYERS[name]
+    model, inputs = nn.Sequential(build()).eval(), torch.randn(4, *shape)
+    source = to_c(model, tmp_path, input_shape=shape, word_bits=word_bits)
+    files = [str(path) for path in source.files if path.suffix == ".c"]
+    subprocess.run([COMPILER, *FLAGS, *files, "-o", str(tmp_path / "program"), "-lm"], check=True)
+    text = "\n".join(" ".join(f"{value:.9g}" for value in row.flatten().tolist()) for row in inputs)
+    done = subprocess.run([str(tmp_path / "program")], input=text, capture_output=True, text=True, check=True)
+    outputs = np.array([line.split(": ")[1].split() for line in done.stdout.splitlines()], np.float64)
+    np.testing.assert_allclose(outputs, model(inputs).detach().flatten(1).numpy(), rtol=1e-4, atol=1e-4)
