@@ -35,7 +35,7 @@ GR21 = """
 
 @dataclass(frozen=True)
 class Instance:
-    """A problem, what tells whether bits (n,) keep its constraints, and its least energy where that is known."""
+    """A problem, what tells whether bits (n,) keep its constraints, and the least energy known, proven or not."""
 
     problem: SparseIsing
     feasible: object
@@ -99,15 +99,15 @@ def nug20():
     return assigned(upper + upper.T, grid(4, 5), 2570)
 
 
-def like_nugent(height, width):
+def like_nugent(height, width, lowest=None):
     generator, n = np.random.default_rng([height, width, 5]), height * width
     upper = np.triu(generator.choice([0, 0, 0, 1, 2, 3, 4, 5, 5, 6, 10], (n, n)), 1)
-    return assigned(upper + upper.T, grid(height, width))
+    return assigned(upper + upper.T, grid(height, width), lowest)
 
 
-def random_assignment(n):
+def random_assignment(n, lowest=None):
     flows, distances = (np.triu(np.random.default_rng([n, k, 6]).integers(0, 100, (n, n)), 1) for k in (0, 1))
-    return assigned(flows + flows.T, distances + distances.T)
+    return assigned(flows + flows.T, distances + distances.T, lowest)
 
 
 def tour(distances, optimum=None):
@@ -128,9 +128,9 @@ def gr21():
     return tour(lower + lower.T, 2707)
 
 
-def random_tour(n):
+def random_tour(n, lowest=None):
     places = 1000 * np.random.default_rng([n, 7]).random((n, 2))
-    return tour(np.round(np.linalg.norm(places[:, None] - places, axis=2)))
+    return tour(np.round(np.linalg.norm(places[:, None] - places, axis=2)), lowest)
 
 
 def coloured(n, edges, colours, optimum=None):
@@ -256,11 +256,13 @@ CLASSES = {
         "nug20": nug20,
         "grid 3 × 4": part(like_nugent, 3, 4),
         "grid 4 × 4": part(like_nugent, 4, 4),
-        "grid 5 × 6": part(like_nugent, 5, 6),
+        "grid 5 × 6": part(like_nugent, 5, 6, 8078),
         "random 15": part(random_assignment, 15),
-        "random 20": part(random_assignment, 20),
+        "random 20": part(random_assignment, 20, 783642),
     },
-    "tour": {"gr21": gr21} | {f"{n} cities": part(random_tour, n) for n in (10, 15, 18, 21, 25, 29)},
+    "tour": {"gr21": gr21}
+    | {f"{n} cities": part(random_tour, n) for n in (10, 15, 18, 21, 25)}
+    | {"29 cities": part(random_tour, 29, 4471)},
     "colouring": {
         "queens 6, 7 colours": part(queens, 6, 7, 0),
         "queens 8, 9 colours": part(queens, 8, 9, 0),

@@ -7,7 +7,7 @@ of moves) was tuned on these instances.
 
     python benchmarks/constraints.py              writes benchmarks/results/constraints.json; goes on where it stopped
     python benchmarks/constraints.py --quick      1 s, one run each, no file
-    python benchmarks/constraints.py --seconds 2 --runs 1 tour sudoku    some classes, one time, one run
+    python benchmarks/constraints.py tour sudoku --seconds 2 --runs 1    some classes, one time, one run
     python benchmarks/constraints.py --seconds 20 --runs 1 --solvers auto    lowest energies to compare with
 """
 
