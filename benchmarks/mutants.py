@@ -218,8 +218,8 @@ def join(reports, out):
     for other in reports[1:]:
         for name in ("candidates", "tried", "noticed", "minutes"):
             found[name] += other[name]
-        for name in ("tests that fail unchanged", "survivors"):
-            found[name] = found[name] + other[name]
+        for name in ("tests that fail unchanged", "survivors", "equivalent"):
+            found[name] = found.get(name, []) + other.get(name, [])
         found["files"] |= other["files"]
     write(found, out)
 
@@ -227,8 +227,8 @@ def join(reports, out):
 def write(report, out):
     """Write a report, with those survivors apart that change nothing."""
     known = {change(one): one["why"] for one in json.loads(EQUIVALENT.read_text())}
-    rest = [{name: value for name, value in one.items() if name != "why"} for one in report["survivors"]]
-    rest += [{name: value for name, value in one.items() if name != "why"} for one in report.get("equivalent", ())]
+    rest = [*report["survivors"], *report.get("equivalent", ())]
+    rest = [{name: value for name, value in one.items() if name != "why"} for one in rest]
     rest = sorted(rest, key=lambda one: (one["file"], one["line"]))
     report["survivors"] = [one for one in rest if change(one) not in known]
     report["equivalent"] = [one | {"why": known[change(one)]} for one in rest if change(one) in known]
