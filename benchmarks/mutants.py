@@ -254,11 +254,17 @@ def earlier(report, candidates, library):
             replace = Replace(number)
             replace.visit(numbered(text)[0])
             code = text.splitlines()[replace.line - 1].strip()
-            if (code, replace.before, replace.after) == (one["code"], one["was"], one["became"]):
+            # Versions of Python write other quotes.
+            if code == one["code"] and _quoted(replace.before, replace.after) == _quoted(one["was"], one["became"]):
                 found.append((file, number))
+                one["was"], one["became"] = replace.before, replace.after
         if not found:
             raise SystemExit(f"the line of {one} has changed; make a new report, or name the places that hold it")
         yield one, found
+
+
+def _quoted(*texts):
+    return [text.replace('"', "'") for text in texts]
 
 
 def updated(old, survivors, failing, *, minutes):

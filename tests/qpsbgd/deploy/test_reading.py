@@ -143,12 +143,6 @@ def test_a_module_that_works_in_place_changes_its_input_for_everyone():
     np.testing.assert_allclose(pack(model)(inputs.numpy()), model.eval()(inputs).detach().numpy(), atol=1e-6)
 
 
-def test_a_number_takes_one_value_out():
-    model, inputs = Calls(lambda x: x[:, 1:3] * x[:, 2].unsqueeze(1)), torch.randn(6, 4)
-    packed = pack(model, input_shape=(4,))
-    np.testing.assert_allclose(packed(inputs.numpy()), model(inputs).detach().numpy(), atol=1e-6)
-
-
 def test_what_the_output_does_not_need_is_left_out():
     packed = pack(Calls(lambda x: (x.tanh(), x.sigmoid())[1]))
     assert [type(one).__name__ for one in packed.operations] == ["Dense", "Scale", "Activation"]

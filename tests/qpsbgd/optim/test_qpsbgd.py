@@ -10,10 +10,8 @@ from small_networks import assert_equal, backward, batch, latent, printed, small
 from torch import nn
 from torch.optim import lr_scheduler
 
-import qpsbgd
 from qpsbgd import BinaryConnect, ProxQuant
 from qpsbgd.nn import BinaryConv2d, BinaryLinear
-from qpsbgd.projections import Ridge
 from qpsbgd.qubo import Solution
 from qpsbgd.qubo.binary_map import binary_map
 from qpsbgd.solvers import Solver, make_solver
@@ -846,12 +844,3 @@ def test_the_defaults_learn_handwritten_digits(kind, least):
         optimizer.step()
     model.eval()
     assert (model(x[1400:]).argmax(1) == targets[1400:]).float().mean() > least
-
-
-@pytest.mark.parametrize(("rows", "penalty"), [(None, 4.0), (32, 1.0)])
-def test_of_more_rows_than_the_projection_wants_no_more_are_recorded(rows, penalty):
-    layer = BinaryLinear(5, 2)
-    optimizer = qpsbgd.QPSBGD(layer, projection=Ridge(rows=rows))
-    layer(torch.randn(64, 5)).square().sum().backward()
-    optimizer.step()
-    assert optimizer.state[layer.weight]["penalty"] == penalty  # the square of the rows, in parts of 32

@@ -154,18 +154,6 @@ def test_a_layer_that_never_records_is_reported_once():
     assert len(found) == 1
 
 
-def test_a_layer_has_ten_steps_before_it_is_missed():
-    model, unused = small_model(), BinaryLinear(2, 2)
-    optimizer = QPSBGD([model, unused])
-    for seed in range(9):
-        optimizer.zero_grad()
-        loss_of(model, seed).backward()
-        optimizer.step()  # a warning would be an error
-    loss_of(model).backward()
-    with pytest.warns(UserWarning, match="has recorded nothing in 10 steps"):
-        optimizer.step()
-
-
 def test_a_layer_that_records_now_and_then_is_not_reported():
     first, second = small_model(), small_model()
     optimizer = QPSBGD([first, second])
