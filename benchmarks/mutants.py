@@ -214,9 +214,11 @@ def reached(folder, files, log):
 
 def join(reports, out):
     """One report for several folders that were run apart."""
+    for report in reports:
+        report.setdefault("noticed at first", report["noticed"])
     found = dict(reports[0])
     for other in reports[1:]:
-        for name in ("candidates", "tried", "noticed", "minutes"):
+        for name in ("candidates", "tried", "noticed", "noticed at first", "minutes"):
             found[name] += other[name]
         for name in ("tests that fail unchanged", "survivors", "equivalent"):
             found[name] = found.get(name, []) + other.get(name, [])
@@ -270,6 +272,7 @@ def _quoted(*texts):
 def updated(old, survivors, failing, *, minutes):
     """The earlier report, with fewer survivors."""
     left = {change(one) for one in survivors}
+    old.setdefault("noticed at first", old["noticed"])
     for one in old["survivors"]:
         if change(one) not in left:
             old["noticed"] += 1

@@ -44,7 +44,9 @@ def noticed():
         ]
         for name, counts in folders.items()
     ]
-    return markdown(["", "changes", "noticed", "change nothing", "share of the others"], body)
+    table = markdown(["", "changes", "noticed", "change nothing", "share of the others"], body)
+    first = found["noticed at first"]
+    return f"{table}\n\nBefore the tests that this run asked for, {first} of the {found['tried']} changes were noticed."
 
 
 def _folder(name):
