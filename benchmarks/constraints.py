@@ -8,6 +8,7 @@ of moves) was tuned on these instances.
     python benchmarks/constraints.py              writes benchmarks/results/constraints.json; goes on where it stopped
     python benchmarks/constraints.py --quick      1 s, one run each, no file
     python benchmarks/constraints.py --seconds 2 --runs 1 tour sudoku    some classes, one time, one run
+    python benchmarks/constraints.py --seconds 20 --runs 1 --solvers auto    lowest energies to compare with
 """
 
 import argparse
@@ -28,6 +29,7 @@ from qpsbgd_qubo.portfolio import Portfolio
 
 TARGET = Path(__file__).parent / "results" / "constraints.json"
 SECONDS, RUNS = (2.0, 1.0, 5.0), 3
+SOLVERS = ("auto", "dwave tabu", "dwave SA")
 
 
 def auto(runs, problem, model, seconds):
@@ -44,7 +46,7 @@ def auto(runs, problem, model, seconds):
     return sorted(map(run, range(runs)), key=lambda run: problem.energy(run[0]))[runs // 2]
 
 
-def measured(kind, name, instance, *, limit, runs, known):
+def measured(kind, name, instance, *, limit, runs, wanted, known):
     """One result per solver that is not known yet."""
     solvers = {
         "auto": functools.partial(auto, runs),
@@ -52,10 +54,10 @@ def measured(kind, name, instance, *, limit, runs, known):
         "dwave SA": functools.partial(annealer, SimulatedAnnealingSampler(), 10_000),
     }
     problem, model = instance.problem, model_of(instance.problem)
-    for solver, solve in solvers.items():
+    for solver in wanted:
         if (kind, name, solver, limit) in known:
             continue
-        spins, taken = solve(problem, model, limit)
+        spins, taken = solvers[solver](problem, model, limit)
         row = {"class": kind, "instance": name, "variables": problem.num_spins, "solver": solver, "limit": limit}
         row |= {"runs": runs if solver == "auto" else 1, "seconds": taken, "energy": problem.energy(spins)}
         row |= {"optimum": instance.optimum, "feasible": instance.feasible((np.asarray(spins) + 1) // 2)}
@@ -69,6 +71,7 @@ def main():
     parser.add_argument("classes", nargs="*", choices=[[], *CLASSES])
     parser.add_argument("--seconds", type=float, nargs="+", default=SECONDS)
     parser.add_argument("--runs", type=int, default=RUNS)
+    parser.add_argument("--solvers", nargs="+", choices=SOLVERS, default=SOLVERS)
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     limits, runs = ((1.0,), 1) if options.quick else (options.seconds, options.runs)
@@ -79,7 +82,8 @@ def main():
     instances = [one for turn in turns for one in turn if one]
     for limit, (kind, name) in itertools.product(limits, instances):
         known = {(row["class"], row["instance"], row["solver"], row["limit"]) for row in found["results"]}
-        for row in measured(kind, name, CLASSES[kind][name](), limit=limit, runs=runs, known=known):
+        asked = {"limit": limit, "runs": runs, "wanted": options.solvers, "known": known}
+        for row in measured(kind, name, CLASSES[kind][name](), **asked):
             found["results"].append(row)
             if not options.quick:
                 write_json(TARGET, found)

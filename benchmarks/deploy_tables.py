@@ -73,11 +73,3 @@ def _verdict(least):
                 slower.append(f"{program}, {network}, at batch {batch} ({ratio:.1f} times its time)")
     goal = "than onnxruntime in float32 at batch 1, or takes more than twice its time at batch 100"
     return f"Slower {goal}: {enumerated(slower)}." if slower else f"No program is slower {goal}."
-
-
-def times_faster():
-    """How many times faster the packed fully binary network answers one image than float programs of its widths."""
-    rows = [row for row in results("deploy")["times"] if row["batch"] == 1]
-    times = {row["network"]: row["microseconds"] for row in reversed(rows)}  # the first of each
-    ours = times["784-512-512-10, binary"]["packed"]["least"]
-    return {name: times["784-512-512-10, ReLU"][name]["least"] / ours for name in ("torch", "onnxruntime, float32")}

@@ -284,8 +284,8 @@ def step_ratios():
     for name, machine in (("step_cost_cpu", "two CPU cores"), ("step_cost_cuda", "an H200")):
         rows = [row for row in results(name)["results"] if not row["busy"]]
         most = {ours: max(row.get(f"{ours}, times bc-adam", 0) for row in rows) for ours in ("ridge", "spins")}
-        costs.append(f"{most['ridge']:.1f} (ridge) and {most['spins']:.1f} times (spins) on {machine}")
-    return f"- A step costs more than BinaryConnect's with Adam: up to {costs[0]}, {costs[1]}."
+        costs.append(f"{most['ridge']:.1f} (ridge) and {most['spins']:.1f} times (spins) as long on {machine}")
+    return f"- Beside BinaryConnect with Adam, a step takes up to {costs[0]}, up to {costs[1]}."
 
 
 def far():
@@ -319,8 +319,8 @@ def without_training():
         return f"{100 * np.mean(found):.1f} %"
 
     return (
-        f"A trained float network 784-512-512-10 keeps {accuracy('search')} of its {accuracy('float')} on MNIST at one "
-        f"bit per weight, without any training; GPTQ's error feedback {accuracy('feedback')}."
+        f"A float network 784-512-512-10 with {accuracy('float')} on MNIST has {accuracy('search')} at one bit per "
+        f"weight, without any training; GPTQ's error feedback leaves {accuracy('feedback')}."
     )
 
 

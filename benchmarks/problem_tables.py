@@ -77,9 +77,10 @@ def constraint_problems():
             own = [row for row in rows if (row["class"], row["solver"]) == (kind, solver)]
             known = np.array([best[row["class"], row["instance"]] for row in own])
             above = np.array([row["energy"] for row in own]) - known
-            gap = 100 * np.mean(above / np.maximum(1, np.abs(known)))
+            relative = (np.abs(known) > 1).all()
+            gap = f"{100 * np.mean(above / np.abs(known)):.2g} %" if relative else f"+{np.mean(above):.3g}"
             equal = int((above <= 1e-9 * np.maximum(1, np.abs(known))).sum())
-            cells.append(f"{equal} of {len(own)}, {gap:.2g} %, {sum(row['feasible'] for row in own)} valid")
+            cells.append(f"{equal} of {len(own)}, {gap}, {sum(row['feasible'] for row in own)} valid")
         body.append([kind, *cells])
     return markdown(["class", *solvers], body)
 

@@ -55,7 +55,7 @@ def test_what_every_example_prints_is_kept_for_the_page_of_examples(path):
 
 
 def test_there_are_examples():
-    assert [path.name[:2] for path in EXAMPLES] == ["01", "02", "03", "04", "05", "06", "07", "08"]
+    assert [path.name[:2] for path in EXAMPLES] == [f"{number:02}" for number in range(1, 11)]
 
 
 @pytest.mark.parametrize(("name", "number", "block"), SNIPPETS, ids=[f"{name}-{count}" for name, count, _ in SNIPPETS])

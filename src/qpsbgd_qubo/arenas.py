@@ -15,7 +15,7 @@ import numpy as np
 
 from qpsbgd.native import NEVER, Array, kernels
 from qpsbgd.solvers.search.chains import SparseModel, range_factor
-from qpsbgd_qubo.groups import Groups
+from qpsbgd_qubo.groups import OneHot
 from qpsbgd_qubo.sparse import dot
 
 Answer = tuple[Array, float]
@@ -42,7 +42,7 @@ class Arena(ABC):
     moves_per_sweep: float
     fixed_sweeps: float = 0.0
     begins_long: ClassVar[bool] = False
-    groups: Groups | None = None
+    groups: OneHot | None = None
     group_sweeps: float = 1.0
 
     @property
@@ -118,7 +118,7 @@ class SparseArena(Arena):
         self.moves_per_sweep = n * (20 + 3 * degree) / (50 + (degree + 2) * self.block + n / self.block)
         self.one_by_one = n + model.num_entries > TOO_MANY
         self.fixed_sweeps = 0.0 if self.one_by_one else 30.0  # measured, too: most of it puts the chains together
-        self.groups = Groups.of(model.rows, model.linear, stop)
+        self.groups = OneHot.of(model.rows, model.linear, stop)
         self.group_sweeps = 1 + degree / 25  # 50 ns and more per spin
 
     def annealed(  # noqa: D102
@@ -160,7 +160,7 @@ class DenseArena(Arena):
         self.threshold = np.array([8 * np.finfo(np.float32).eps * largest], np.float32)
         self.sites = np.arange(n, dtype=np.int32)
         self.moves_per_sweep = 0.1 * n
-        self.groups = Groups.of_dense(couplings, linear)
+        self.groups = OneHot.of_dense(couplings, linear)
 
     def annealed(  # noqa: D102
         self, spins: Array | None, *, temperatures: Array, seed: int, stop: Array, sites: Array | None = None

@@ -17,7 +17,7 @@ COLD = 0.1
 SWEEPS = 200
 """Of a chain: many short ones find the optimum of assignments and tours more often than one as long as all of them."""
 TENURES = (5, 10, 20, 40, 80)
-"""Moves for which a tabu search leaves a spin down, one drawn per search: which is best differs by problem."""
+"""Moves for which a tabu search leaves a spin down, one drawn per search: the best differs between problems."""
 MOVES_PER_SWEEP = 25
 """Tabu moves that take about as long as a sweep."""
 DENSE_UP_TO, SAMPLE, TRIED = 2048, 16, 4
@@ -25,7 +25,7 @@ DENSE_UP_TO, SAMPLE, TRIED = 2048, 16, 4
 
 
 @dataclass(frozen=True, eq=False)
-class Groups:
+class OneHot:
     """The groups of one problem.
 
     Attributes:
@@ -37,8 +37,8 @@ class Groups:
     bases: Array
 
     @classmethod
-    def of(cls, rows: Any, linear: Array, stop: Array = NEVER) -> Groups | None:
-        """The groups of a problem in compressed rows; None if there are none, or `stop` is set before."""
+    def of(cls, rows: Any, linear: Array, stop: Array = NEVER) -> OneHot | None:
+        """The groups of a problem in compressed rows; None if none are found until `stop` is set."""
         begins, members, bases = kernels.find_groups(rows, linear, stop)
         if not bases:
             return None
@@ -47,7 +47,7 @@ class Groups:
         return cls(kernels.Groups(rows, linear, begins, members, bases), of)
 
     @classmethod
-    def of_dense(cls, couplings: Array, linear: Array) -> Groups | None:
+    def of_dense(cls, couplings: Array, linear: Array) -> OneHot | None:
         """The groups of a problem with a matrix of couplings (n, n), zero on the diagonal."""
         if len(linear) > DENSE_UP_TO or not linear.any() or not _likely(couplings):
             return None

@@ -6,7 +6,7 @@ from sparse_problems import random_sparse, torus
 
 from qpsbgd.native import NEVER, kernels
 from qpsbgd_qubo.arenas import DenseArena, SparseArena
-from qpsbgd_qubo.groups import Groups
+from qpsbgd_qubo.groups import OneHot
 from qpsbgd_qubo.pool import GROUP_MOVES, MOVES, PoolSearch
 from qpsbgd_qubo.portfolio import Portfolio, _SparseProblem
 from qpsbgd_qubo.sparse import SparseIsing
@@ -42,7 +42,7 @@ def tour(n, seed=0):
 
 
 def groups_of(problem):
-    return Groups.of(kernels.Rows(problem.indptr, problem.indices, problem.couplings), problem.linear)
+    return OneHot.of(kernels.Rows(problem.indptr, problem.indices, problem.couplings), problem.linear)
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
@@ -83,9 +83,9 @@ def test_problems_without_one_hot_groups_have_none(problem):
 
 def test_dense_and_sparse_problems_have_the_same_groups():
     problem, _ = tour(5)
-    dense = Groups.of_dense(problem.to_dense().couplings(), problem.linear)
+    dense = OneHot.of_dense(problem.to_dense().couplings(), problem.linear)
     assert np.array_equal(dense.bases, groups_of(problem).bases)
-    assert Groups.of_dense(np.zeros((3, 3)), np.ones(3)) is None
+    assert OneHot.of_dense(np.zeros((3, 3)), np.ones(3)) is None
 
 
 def test_crossing_anneals_only_groups_that_differ():

@@ -80,7 +80,7 @@ class Values:
 
 
 @dataclass(frozen=True)
-class Seen:
+class SeenBy:
     """Names of arrays: where the entries of a pixel begin, the positions whose windows see it, and where in them."""
 
     begins: str
@@ -136,7 +136,7 @@ class Constants:
         self.texts.append(f"static const {kind} {name}[{len(items)}] = {{\n    {body}\n}};\n")
         return name
 
-    def lists(self, name: str, taps: Array, size: int) -> Seen:
+    def lists(self, name: str, taps: Array, size: int) -> SeenBy:
         """Define for every pixel of a line which positions of `taps` (positions, window) see it, and where in them."""
         order = np.argsort(taps.ravel(), kind="stable")[(taps < 0).sum() :]
         begins = np.searchsorted(taps.ravel()[order], np.arange(size + 1))
@@ -144,7 +144,7 @@ class Constants:
         if taps.shape[1] == 1:
             del parts["places"]
         names = {what: self.array(f"{what}_of_{name}", values.astype(np.int32)) for what, values in parts.items()}
-        return Seen(**({"places": ""} | names))
+        return SeenBy(**({"places": ""} | names))
 
     def _words(self, bits: Array) -> tuple[Array, str, list[str]]:
         count = -(-bits.shape[-1] // self.word) * self.word

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from qpsbgd.nn import BinaryLayer
 from qpsbgd.projections.blocks import Blocks
 from qpsbgd.projections.protocol import Direction, Projection, Seen
 from qpsbgd.projections.solving import TRAINING, beside_the_signs, follows, solved
@@ -52,6 +53,11 @@ class Printed(Projection):
     def absolute(self) -> bool:
         """Whether the equation is taken as printed."""
         return self.scale == "literal"
+
+    def check(self, layer: BinaryLayer) -> None:
+        """Raise ValueError for a layer with learned scales, which the printed map does not know."""
+        if layer.scale is not None:
+            raise ValueError(f'the printed projection needs layers without learned scales, got {layer}; take "ridge"')
 
     def answers(self, seen: Sequence[Seen], shared: Callable[[Solver], Solver]) -> list[Direction]:
         """The spins of all layers, in one call of the solver."""

@@ -50,8 +50,8 @@ class Cdp(Comparison):
         "Network and data of the experiment mnist, digits 1/2, paper's settings: 50 updates of 10 images. At every "
         "update, k of n entries of the projected gradient have the sign of the full batch's gradient, entries that are "
         "zero in either left out; Z = (k − n/2)/√(n/4), and above 1.96 random directions are ruled out at 95 %. At "
-        "gain 1 saturated units leave 600 to 2500 entries, where the paper has 3647 to 3990 for QP-SBGD; at gain 1/√n "
-        "about 4000 are left, so that this is the reading that fits. Rows of the paper's signSGD compare up to 4702 "
+        "gain 1 saturated units leave fewer entries than the 3647 to 3990 that the paper has for QP-SBGD; at gain 1/√n "
+        "more are left, and the paper's counts lie in their range. Rows of the paper's signSGD compare up to 4702 "
         "entries, more than 88 weights at 50 updates have: they cannot be of this run."
     )
     paper = "Tables: Z of 10.4 to 12.4 for QP-SBGD, of −6.9 to 8.39 for signSGD."

@@ -357,3 +357,33 @@ def test_torch_jit_script_is_refused_and_torch_jit_trace_works():
     assert torch.equal(traced(x), model(x))
     with pytest.raises(TypeError, match=r"cannot train a model of TorchScript.* before tracing"):
         QPSBGD(traced)
+
+
+@pytest.mark.parametrize("bits", [1, 3])
+def test_learned_scales_begin_as_the_coefficients_and_are_trained_with_the_real_part(bits):
+    torch.manual_seed(0)
+    layer = BinaryLinear(6, 4, bits=bits, scale="learned")
+    plain = BinaryLinear(6, 4, bits=bits)
+    plain.load_state_dict({"weight": layer.weight})
+    x = torch.randn(30, 6)
+    torch.testing.assert_close(layer(x), plain(x))
+    with torch.no_grad():
+        layer.scale.mul_(torch.rand(4, bits) + 0.5)
+    planes = layer.binary_weight.reshape(4, bits, 6)
+    torch.testing.assert_close(layer(x), layer.gain * x @ (layer.scale[:, :, None] * planes).sum(1).T)
+    model = torch.nn.Sequential(layer, torch.nn.Linear(4, 1))
+    optimizer = QPSBGD(model, steps=100, real={"lr": 1e-2})
+    target, before = x[:, :1] - x[:, 1:2], layer.scale.detach().clone()
+    losses = []
+    for _ in range(100):
+        optimizer.zero_grad()
+        loss = (model(x) - target).square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.5 * losses[0]
+    assert not torch.equal(layer.scale, before)
+    with pytest.raises(ValueError, match="without learned scales"):
+        QPSBGD(model, projection="printed")
+    with pytest.raises(ValueError, match='None or "learned"'):
+        BinaryLinear(6, 4, scale=1.0)
