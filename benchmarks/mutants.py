@@ -1,12 +1,14 @@
 """Do the tests notice wrong code? Small changes, one at a time, each run against the tests that reach its line.
 
     python benchmarks/mutants.py qubo solvers/exact deploy solvers/annealer/budget.py
+    python benchmarks/mutants.py deploy --again a.json       what nobody noticed then, against today's tests
     python benchmarks/mutants.py --join a.json b.json        one report for runs apart
 
 Folders and files are those of src/qpsbgd; their tests those of the same folder of tests/qpsbgd, or of the file's name.
 A first run of these tests records which of them reach which line. A change counts as noticed if one of them fails or
 does not end. Changes are made in a copy of the sources. Writes benchmarks/results/mutants.json with all changes that
-nobody noticed.
+nobody noticed. Those that leave the behaviour as it is, judged by reading, stand with a reason in
+benchmarks/equivalent_mutants.json and are reported apart.
 """
 
 import argparse
@@ -39,6 +41,7 @@ QUIET = (
     "ignore:mkldnn_matmul",
     "--no-header",
 )
+EQUIVALENT = ROOT / "benchmarks" / "equivalent_mutants.json"
 PATIENCE = 60  # seconds; no test of these folders takes a third of it
 
 SWAPS = {
@@ -211,15 +214,71 @@ def reached(folder, files, log):
 
 def join(reports, out):
     """One report for several folders that were run apart."""
+    for report in reports:
+        report.setdefault("noticed at first", report["noticed"])
     found = dict(reports[0])
     for other in reports[1:]:
-        for name in ("candidates", "tried", "noticed", "minutes"):
+        for name in ("candidates", "tried", "noticed", "noticed at first", "minutes"):
             found[name] += other[name]
-        for name in ("tests that fail unchanged", "survivors"):
-            found[name] = found[name] + other[name]
+        for name in ("tests that fail unchanged", "survivors", "equivalent"):
+            found[name] = found.get(name, []) + other.get(name, [])
         found["files"] |= other["files"]
-    out.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
-    print(f"{found['noticed']} of {found['tried']} changes noticed")
+    write(found, out)
+
+
+def write(report, out):
+    """Write a report, with those survivors apart that change nothing."""
+    known = {change(one): one["why"] for one in json.loads(EQUIVALENT.read_text())}
+    rest = [*report["survivors"], *report.get("equivalent", ())]
+    rest = [{name: value for name, value in one.items() if name != "why"} for one in rest]
+    rest = sorted(rest, key=lambda one: (one["file"], one["line"]))
+    report["survivors"] = [one for one in rest if change(one) not in known]
+    report["equivalent"] = [one | {"why": known[change(one)]} for one in rest if change(one) in known]
+    report["minutes"] = round(report["minutes"], 1)
+    out.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n")
+    same = len(report["equivalent"])
+    print(f"{report['noticed']} of {report['tried']} changes noticed, {same} change nothing")
+
+
+def change(one):
+    """What identifies a change while other lines come and go."""
+    return one["file"], one["code"], one["was"], one["became"]
+
+
+def earlier(report, candidates, library):
+    """Those candidates that nobody noticed in an earlier run, each with its survivor."""
+    for one in report["survivors"]:
+        file = library / one["file"]
+        text = file.read_text()
+        one.setdefault("code", text.splitlines()[one["line"] - 1].strip())
+        found = []
+        for number in (number for place, number in candidates if place == file):
+            replace = Replace(number)
+            replace.visit(numbered(text)[0])
+            code = text.splitlines()[replace.line - 1].strip()
+            # Versions of Python write other quotes.
+            if code == one["code"] and _quoted(replace.before, replace.after) == _quoted(one["was"], one["became"]):
+                found.append((file, number))
+                one["was"], one["became"] = replace.before, replace.after
+        if not found:
+            raise SystemExit(f"the line of {one} has changed; make a new report, or name the places that hold it")
+        yield one, found
+
+
+def _quoted(*texts):
+    return [text.replace('"', "'") for text in texts]
+
+
+def updated(old, survivors, failing, *, minutes):
+    """The earlier report, with fewer survivors."""
+    left = {change(one) for one in survivors}
+    old.setdefault("noticed at first", old["noticed"])
+    for one in old["survivors"]:
+        if change(one) not in left:
+            old["noticed"] += 1
+            old["files"][one["file"]][0] += 1
+    old["survivors"] = [one for one in old["survivors"] if change(one) in left]
+    return old | {"minutes": old["minutes"] + minutes, "tests that fail unchanged": failing}
 
 
 def main():
@@ -232,6 +291,7 @@ def main():
     parser.add_argument("--minutes", type=float, default=600, help="stop then, and say how many were tried")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "mutants.json")
     parser.add_argument("--join", action="store_true", help="the places are reports: write one for all of them")
+    parser.add_argument("--again", type=Path, help="try only what nobody noticed according to this report")
     options = parser.parse_args()
     if options.join:
         join([json.loads(Path(place).read_text()) for place in options.places], options.out)
@@ -264,10 +324,14 @@ def main():
     # From here on none is written: two changes of a file may have the same size and time.
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     sys.dont_write_bytecode = True
-    sample = random.Random(options.seed).sample(candidates, min(options.sample, len(candidates)))
-    outcomes, survivors, begin = Counter(), [], time.monotonic()
+    old, begin = json.loads(options.again.read_text()) if options.again else None, time.monotonic()
+    if old:
+        sample = [site for _, found in earlier(old, candidates, library) for site in found]
+    else:
+        sample = random.Random(options.seed).sample(candidates, min(options.sample, len(candidates)))
+    outcomes, survivors = Counter(), []
     for count, (file, number) in enumerate(sample, 1):
-        if time.monotonic() - begin > 60 * options.minutes:
+        if not old and time.monotonic() - begin > 60 * options.minutes:
             break
         text = file.read_text()
         tree, replace = numbered(text)[0], Replace(number)
@@ -294,8 +358,15 @@ def main():
         noticed = status != 0
         outcomes[place, noticed] += 1
         if not noticed:
-            survivors.append({"file": place, "line": replace.line, "was": replace.before, "became": replace.after})
+            code = text.splitlines()[replace.line - 1].strip()
+            survivors.append(
+                {"file": place, "line": replace.line, "code": code, "was": replace.before, "became": replace.after}
+            )
             print(f"{count:4} {place}:{replace.line}  {replace.before}  ->  {replace.after}", flush=True)
+    shutil.rmtree(work)
+    if old:
+        write(updated(old, survivors, failing, minutes=(time.monotonic() - begin) / 60), options.out)
+        return
     names = sorted({name for name, _ in outcomes})
     report = {
         "seed": options.seed,
@@ -304,14 +375,12 @@ def main():
         "candidates": len(candidates),
         "tried": sum(outcomes.values()),
         "noticed": sum(number for (_, noticed), number in outcomes.items() if noticed),
-        "minutes": round((time.monotonic() - begin) / 60, 1),
+        "minutes": (time.monotonic() - begin) / 60,
         "tests that fail unchanged": failing,
         "files": {name: [outcomes[name, True], outcomes[name, True] + outcomes[name, False]] for name in names},
-        "survivors": sorted(survivors, key=lambda one: (one["file"], one["line"])),
+        "survivors": survivors,
     }
-    options.out.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n")
-    print(f"{report['noticed']} of {report['tried']} changes noticed")
-    shutil.rmtree(work)
+    write(report, options.out)
 
 
 if __name__ == "__main__":

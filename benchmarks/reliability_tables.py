@@ -26,15 +26,28 @@ def killed():
 
 
 def noticed():
-    """How many changes of the code the tests notice, by folder."""
+    """How many changes of the code the tests notice, by folder; those that change nothing do not count."""
     found = results("mutants")
     folders = {}
     for name, (seen, tried) in found["files"].items():
-        counts = folders.setdefault(name.rpartition("/")[0] if name.count("/") < 2 else name, [0, 0])
-        counts[0] += seen
-        counts[1] += tried
+        counts = folders.setdefault(_folder(name), [0, 0, 0])
+        counts[0] += tried
+        counts[1] += seen
+    for one in found["equivalent"]:
+        folders[_folder(one["file"])][2] += 1
+    folders["all"] = [found["tried"], found["noticed"], len(found["equivalent"])]
     body = [
-        [f"`{name}`", str(tried), str(seen), f"{100 * seen / tried:.0f} %"] for name, (seen, tried) in folders.items()
+        [
+            f"`{name}`" if name != "all" else name,
+            *map(str, counts),
+            f"{100 * counts[1] / (counts[0] - counts[2]):.0f} %",
+        ]
+        for name, counts in folders.items()
     ]
-    total = [str(found["tried"]), str(found["noticed"]), f"{100 * found['noticed'] / found['tried']:.0f} %"]
-    return markdown(["", "changes", "noticed", "share"], [*body, ["all", *total]])
+    table = markdown(["", "changes", "noticed", "change nothing", "share of the others"], body)
+    first = found["noticed at first"]
+    return f"{table}\n\nBefore the tests that this run asked for, {first} of the {found['tried']} changes were noticed."
+
+
+def _folder(name):
+    return name if name.endswith("budget.py") else name.rpartition("/")[0]

@@ -169,12 +169,13 @@ def inverse(gram: Tensor, penalty: float, blocks: Blocks) -> Tensor:
     Raises:
         ValueError: The matrix is not positive definite in double precision either, or not finite.
     """
+    # Some builds of LAPACK report no failure of a matrix that holds NaN.
+    if not bool(gram.isfinite().all()):
+        raise ValueError("the inputs hold NaN or infinite values; the forward pass has diverged")
     for precise in (gram, gram.double()):
         factor, failed = torch.linalg.cholesky_ex(system_matrix(precise, penalty, blocks))
         if not bool(failed.any()):
             return torch.cholesky_inverse(factor).to(gram.dtype)
-    if not bool(gram.isfinite().all()):
-        raise ValueError("the inputs hold NaN or infinite values; the forward pass has diverged")
     raise ValueError(f"the inputs are too alike for δ = {penalty:g}; take a larger one")
 
 

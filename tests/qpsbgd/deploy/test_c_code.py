@@ -169,3 +169,23 @@ def test_options_that_cannot_be_meant_are_refused(dense, tmp_path):
     with pytest.raises(ValueError, match="no layers"):
         to_c(nn.Sequential(nn.Flatten()), tmp_path, input_shape=(4,))
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("integer", [True, False])
+def test_the_header_says_what_inputs_and_outputs_are(integer, tmp_path, network_of):
+    network = network_of("dense" if integer else "real inputs")
+    header = to_c(network.model, tmp_path, input_shape=network.input_shape).files[0].read_text()
+    assert ("Inputs count by their sign" in header) == ("Outputs are whole numbers" in header) == integer
+    assert ("Inputs must be finite" in header) == ("Outputs are those of the trained network" in header) != integer
+
+
+def test_signs_that_are_scaled_are_real_numbers(tmp_path):
+    class Doubled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.sign = SignActivation()
+
+        def forward(self, x):
+            return self.sign(x) * 2
+
+    assert not to_c(Doubled(), tmp_path, input_shape=(4,)).integer

@@ -129,6 +129,20 @@ def test_what_changes_its_input_changes_it_for_everyone_as_in_torch():
     np.testing.assert_allclose(pack(model)(inputs.numpy()), model.eval()(inputs).detach().numpy(), atol=1e-6)
 
 
+def test_a_module_that_works_in_place_changes_its_input_for_everyone():
+    class InPlace(Layer):
+        def __init__(self):
+            super().__init__()
+            self.relu = nn.ReLU(inplace=True)
+
+        def forward(self, x):
+            first = self.layer(x)
+            return self.relu(first) + 0.5 * first
+
+    model, inputs = InPlace(), torch.randn(6, 4)
+    np.testing.assert_allclose(pack(model)(inputs.numpy()), model.eval()(inputs).detach().numpy(), atol=1e-6)
+
+
 def test_what_the_output_does_not_need_is_left_out():
     packed = pack(Calls(lambda x: (x.tanh(), x.sigmoid())[1]))
     assert [type(one).__name__ for one in packed.operations] == ["Dense", "Scale", "Activation"]

@@ -191,3 +191,10 @@ def test_functions_of_the_wrong_kind_raise(f, loss, message):
 def test_bad_options_raise(options, message):
     with pytest.raises(ValueError, match=message):
         minimize(rosenbrock, squared_norm, torch.tensor([-1.0, 1.0]), **options)
+
+
+def test_a_hundred_updates_are_made_where_nothing_is_said():
+    rates = []
+    rate = lambda step: rates.append(step) or 0.001  # noqa: E731
+    found = minimize(lambda x: x, torch.sum, torch.ones(2), lr=rate, stop_at_fixed_point=False)
+    assert rates == list(range(100)) and len(found.values) == 101

@@ -162,3 +162,8 @@ def test_a_copied_pair_goes_on_with_real_weights():
 def test_bad_options_raise(options, error, message):
     with pytest.raises(error, match=message):
         ProxQuant(small_model(), **options)
+
+
+def test_without_a_number_of_steps_the_regulariser_grows_as_for_a_thousand():
+    rates = [ProxQuant(small_model(), steps=steps).param_groups[0]["rate"] for steps in (None, 1000)]
+    assert rates[0] == rates[1] == pytest.approx(2e-6)

@@ -176,3 +176,11 @@ def test_the_schedule_of_real_parameters_counts_as_well():
     optimizer = QPSBGD(model, real={"steps": 20})
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1)
     assert len(caught(lambda: train(model, optimizer.step, schedule.step))) == 1
+
+
+def test_a_layer_has_ten_steps_before_it_is_missed():
+    model, unused = nn.Sequential(BinaryLinear(6, 3)), BinaryLinear(2, 2)
+    optimizer = QPSBGD([model, unused])
+    assert not caught(lambda: train(model, optimizer.step, count=9))
+    (found,) = caught(lambda: train(model, optimizer.step, count=1))
+    assert "has recorded nothing in 10 steps" in found

@@ -10,9 +10,9 @@ from torch.optim import lr_scheduler
 
 import qpsbgd
 from qpsbgd.nn import BinaryLinear
-from qpsbgd.projections import Ridge
+from qpsbgd.projections import Ridge, Seen
 from qpsbgd.projections.blocks import Blocks
-from qpsbgd.projections.system import inverse
+from qpsbgd.projections.system import inverse, normalized
 
 
 def QPSBGD(params, lr=None, projection=None, **options):
@@ -396,3 +396,22 @@ def test_inputs_that_are_all_alike_need_a_ridge_that_is_not_tiny():
 def test_bad_options_raise(options, error, message):
     with pytest.raises(error, match=message):
         QPSBGD(small_model(), **options)
+
+
+def test_inputs_that_are_not_finite_are_not_blamed_on_the_ridge():
+    gram = torch.full((1, 3, 3), float("nan"))
+    with pytest.raises(ValueError, match="the inputs hold NaN or infinite values"):
+        inverse(gram, 1.0, Blocks.of(BinaryLinear(3, 2), None))
+
+
+@pytest.mark.parametrize("size", [1e-30, 1.0, 1e30])
+def test_steps_of_any_size_are_normalised_and_zero_stays_zero(size):
+    torch.testing.assert_close(normalized(torch.tensor([size, -size])), torch.tensor([1.0, -1.0]))
+    assert normalized(torch.zeros(3)).tolist() == [0, 0, 0]
+
+
+def test_without_new_rows_a_system_is_not_called_renewed():
+    layer = BinaryLinear(3, 2)
+    state = {"step": 1, "refreshes": 1, "gram": torch.eye(3)[None], "penalty": 1.0}
+    system = Ridge().system(Seen(layer, torch.ones(2, 3), None, 0.9, state, {}))
+    assert not system.renewed and system.state["step"] == 2

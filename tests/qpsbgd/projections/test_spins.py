@@ -10,7 +10,8 @@ from torch import nn
 
 from qpsbgd import QPSBGD, BinaryConnect
 from qpsbgd.nn import BinaryConv2d, BinaryLinear
-from qpsbgd.projections import Ridge, Spins
+from qpsbgd.nn.tape import LayerRecord
+from qpsbgd.projections import Ridge, Seen, Spins
 from qpsbgd.qubo import Solution
 from qpsbgd.solvers import Solver, make_solver
 from qpsbgd.solvers.annealer.budget import Estimate
@@ -355,3 +356,30 @@ def test_an_estimate_adds_up_what_every_projection_sends():
     cost = optimizer.estimate(steps=10)
     assert cost.submissions == 10 * (3 + 2)
     assert cost.qpu_seconds == pytest.approx(10 * (3 * 0.01 * 5 + 0.1))
+
+
+def answered(projection, *, grad=None, state=None):
+    """The answer to a layer of five inputs and three outputs."""
+    torch.manual_seed(0)
+    layer = BinaryLinear(5, 3)
+    grad = torch.randn(3, 5) if grad is None else grad
+    record = LayerRecord(torch.randn(12, 5), torch.zeros(12, 0))
+    return projection.answers([Seen(layer, grad, record, 0.9, state or {}, {})], lambda solver: solver)[0]
+
+
+def test_a_first_gradient_of_zero_shrinks_nothing():
+    assert answered(Spins(), grad=torch.zeros(3, 5)).state["shrinkage"].tolist() == [1.0]
+
+
+def test_every_vector_is_remembered_and_more_may_be_asked_for_later(monkeypatch):
+    monkeypatch.setattr(tracking, "ANEW", 0)
+    one = answered(Spins(bits=1)).state
+    assert one["spins"].shape == (1, 1, 3, 5)
+    two = answered(Spins(bits=2), state=one).state
+    assert two["spins"].shape == (2, 1, 3, 5)
+    assert two["spins"].abs().eq(1).all() and not torch.equal(two["spins"][0], two["spins"][1])
+
+
+def test_figures_are_those_of_the_first_vector():
+    one, two = answered(Spins(bits=1)).figures(), answered(Spins(bits=2)).figures()
+    assert one == two and one.keys() == {"energy", "energy_minus_sign", "spins_off_sign"}

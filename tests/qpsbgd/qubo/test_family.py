@@ -88,3 +88,24 @@ def test_a_solution_computes_its_energies():
     torch.testing.assert_close(solution.energies, family.energies(torch.ones(2, 3)))
     assert solution.proven_optimal.tolist() == [True, True, True]
     assert "3/3 proven optimal" in repr(solution)
+
+
+def test_half_precision_is_widened_and_double_precision_kept():
+    assert QuboFamily(torch.eye(2).half(), torch.zeros(2, 1).half()).linear.dtype == torch.float32
+    assert QuboFamily(torch.eye(2).double(), torch.zeros(2, 1).double()).linear.dtype == torch.float64
+
+
+@pytest.mark.parametrize(("dtype", "rounding"), [(torch.float32, 1e-5), (torch.float64, 1e-10)])
+def test_asymmetry_of_rounding_is_averaged_out_and_more_is_refused(dtype, rounding):
+    quadratic = torch.tensor([[0.0, 1.0], [1.0, 0.0]], dtype=dtype)
+    quadratic[0, 1] += rounding
+    family = QuboFamily(quadratic, torch.zeros(2, 1, dtype=dtype))
+    assert torch.equal(family.quadratic, family.quadratic.T)
+    assert family.quadratic[0, 1].item() == pytest.approx(1 + rounding / 2, rel=rounding / 10)
+    quadratic[0, 1] += 100 * rounding
+    with pytest.raises(ValueError, match="must be symmetric"):
+        QuboFamily(quadratic, torch.zeros(2, 1, dtype=dtype))
+
+
+def test_a_family_shows_its_shape_type_and_device():
+    assert repr(small_family()) == "QuboFamily(n=2, m=3, float32, cpu)"

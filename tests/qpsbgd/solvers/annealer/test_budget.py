@@ -17,7 +17,7 @@ pytest.importorskip("minorminer")
 
 from qpsbgd.sampler import FamilySampler
 from qpsbgd.solvers.annealer import submissions
-from qpsbgd.solvers.annealer.budget import Budget, BudgetSpent, Estimate
+from qpsbgd.solvers.annealer.budget import Budget, BudgetSpent, Estimate, charged
 from qpsbgd.solvers.annealer.dwave import DWave
 from qpsbgd.solvers.annealer.ledger import Ledger
 from qpsbgd.solvers.annealer.recordings import Recording, RecordingError
@@ -412,3 +412,24 @@ def test_submissions_are_reserved_all_or_none():
     bills[0].sent = True
     budget.give_up(bills)
     assert (budget.submissions, budget.qpu_seconds) == (1, 0.4)
+
+
+def test_estimates_add_up_and_multiply():
+    assert Estimate(2, 0.5) + Estimate(3, 0.25) == Estimate(5, 0.75)
+    assert Estimate(2, 0.5) * 10 == Estimate(20, 5.0)
+
+
+def test_an_answer_without_a_report_costs_what_was_estimated():
+    assert charged({}, estimate=0.0) == 0.0
+    assert charged({"charge_time": 3e6}, estimate=0.5) == 3.0
+
+
+def test_a_step_that_costs_nothing_fits_a_limit_of_nothing():
+    Budget(limit=0.0).check(Estimate(0, 0.0))
+
+
+def test_of_a_recording_of_which_a_saved_run_had_seen_nothing_the_first_answer_counts(tmp_path):
+    budget = Budget()
+    budget.raise_to(0, 0.0, recorded={tmp_path / "frames": 0})
+    budget.count_recorded(tmp_path / "frames", 1, 0.5)
+    assert (budget.submissions, budget.qpu_seconds) == (1, 0.5)

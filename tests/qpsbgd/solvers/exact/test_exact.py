@@ -1,3 +1,6 @@
+import warnings
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -221,3 +224,95 @@ def test_columns_that_the_decoder_gives_up_are_tried_out_beside_their_fixed_spin
     solution = Exact().solve(family)
     assert 0 < solution.stats["fixed"] < 1 and solution.proven_optimal.all()
     torch.testing.assert_close(solution.energies, expected.energies)
+
+
+def given_up(limits):
+    """A search that never proves anything and records its limits."""
+
+    def search(couplings, linear, fixed, found, shift, limit, stop):
+        limits.append(limit)
+        return np.full(len(found), -1)
+
+    return search
+
+
+def all_open(n, m=1):
+    """Weak fields on strong couplings: no spin can be fixed beforehand."""
+    return random_family(n, m, 2 * n, scale=0.01, dtype=torch.float64)
+
+
+def test_what_was_enumerated_is_proven():
+    assert Exact().solve(random_family(DECODED - 1, 3, 20)).proven_optimal.tolist() == [True] * 3
+
+
+def test_without_time_few_spins_stand_against_their_fields_and_up_where_there_is_none():
+    family = random_family(12, 2, 20, scale=0.2, dtype=torch.float64)
+    linear = torch.linspace(-0.5, 0.5, 24, dtype=torch.float64).reshape(12, 2)
+    linear[3, 0] = linear[4, 1] = 0
+    solution = Exact(time_limit=0).solve(QuboFamily(family.quadratic, linear))
+    assert solution.spins.tolist() == torch.where(linear <= 0, 1.0, -1.0).tolist()
+    assert not solution.proven_optimal.any()
+
+
+def test_the_eigendecomposition_gets_the_time_that_is_left(monkeypatch):
+    given = []
+    monkeypatch.setattr(sphere_decoder, "least_shift", lambda quadratic, *, seconds: given.append(seconds))
+    assert not Exact(time_limit=3600).solve(all_open(24)).proven_optimal.any()
+    assert 0 < given[0] <= 3600
+
+
+def test_a_column_that_takes_no_node_is_proven_and_not_searched_again(monkeypatch):
+    calls = []
+    monkeypatch.setattr(
+        sphere_decoder, "search", lambda *parts: calls.append(parts[5]) or np.zeros(len(parts[1]), np.int64)
+    )
+    monkeypatch.setattr(exact, "kernels", SimpleNamespace(**{**vars(kernels), "exhaust": None}))
+    solution = Exact().solve(all_open(24, 2))
+    assert solution.proven_optimal.all() and solution.stats["nodes"] == 0
+    assert len(calls) == 1
+
+
+def test_the_decoder_first_gets_a_quarter_of_the_work_of_trying_all_values_then_all_of_it(monkeypatch):
+    limits = []
+    monkeypatch.setattr(sphere_decoder, "search", given_up(limits))
+    work = 2 ** (24 - 7)
+    solution = Exact(node_limit=work).solve(all_open(24))
+    assert limits == [work // 4, work]
+    assert solution.proven_optimal.all() and solution.stats["nodes"] == work
+
+
+def test_work_beyond_the_node_limit_is_not_begun(monkeypatch):
+    limits = []
+    monkeypatch.setattr(sphere_decoder, "search", given_up(limits))
+    assert not Exact(node_limit=50).solve(all_open(24, 3)).proven_optimal.any()
+    assert limits == [50]
+    work = 2 ** (24 - 7)
+    limits.clear()
+    assert not Exact(node_limit=work - 1).solve(all_open(24)).proven_optimal.any()
+    assert limits == [work // 4, work - 1]
+
+
+@pytest.mark.parametrize(("long", "warned"), [(7.9, 1), (8.0, 0)])
+def test_the_time_ahead_is_estimated_from_the_first_nodes(monkeypatch, long, warned):
+    # 4 columns of 32 nodes took 1 s, so that 256 nodes of each may take 8 s.
+    ticks = iter([0.0, 10.0, 11.0])
+    monkeypatch.setattr(exact, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
+    monkeypatch.setattr(exact, "_until", lambda end: next(ticks))
+    monkeypatch.setattr(exact, "TOGETHER", 4 * 32)
+    monkeypatch.setattr(exact, "LONG", long)
+    monkeypatch.setattr(sphere_decoder, "search", given_up([]))
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        Exact(node_limit=256).solve(all_open(40, 4))
+    assert len(found) == warned
+
+
+def test_the_shift_is_just_above_the_least_eigenvalue_and_small_matrices_need_no_trial(monkeypatch):
+    sizes = []
+    monkeypatch.setattr(np.linalg, "eigvalsh", lambda matrix: sizes.append(len(matrix)) or np.array([-1.0, 0.0, 3.0]))
+    assert sphere_decoder.least_shift(np.zeros((600, 600))) == pytest.approx(1 + 4e-6, abs=1e-9)
+    assert sphere_decoder.least_shift(np.zeros((500, 500)), seconds=60) == pytest.approx(1 + 4e-6, abs=1e-9)
+    assert sizes == [600, 500]
+    ticks = iter([0.0, 0.5])
+    monkeypatch.setattr(sphere_decoder, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
+    assert sphere_decoder.least_shift(np.zeros((600, 600)), seconds=32.0) is not None  # 4³ times as long, just enough
