@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy as copying
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -55,7 +56,7 @@ def binarize(
     rows: Callable[[Any], Tensor | None] | None = None,
     seed: int = 0,
     copy: bool = True,
-    progress: Callable[[LayerLoss], None] | None = None,
+    progress: bool | Callable[[LayerLoss], None] = False,
 ) -> Binarized:
     """A copy of a trained model in which layers have binary weights with a scale per output, and a report.
 
@@ -90,7 +91,7 @@ def binarize(
         rows: A function that returns, for a batch, a mask (B, T) of the tokens that count, or None.
         seed: Of the kicks.
         copy: Leave `model` as it is. False changes the model itself, and only when everything has succeeded.
-        progress: Called after every layer with its line of the report.
+        progress: True shows a bar (needs tqdm); a function is called after every layer with its line of the report.
 
     Raises:
         ValueError: There are no batches, a layer's inputs are not finite, the model is on several devices, there is
@@ -135,7 +136,7 @@ class _Options:
     bias: bool
     norms: bool
     rows: Callable[[Any], Tensor | None] | None
-    progress: Callable[[LayerLoss], None] | None
+    progress: bool | Callable[[LayerLoss], None]
 
     def __post_init__(self) -> None:
         numbers = list(self.bits.values()) if isinstance(self.bits, Mapping) else [self.bits]
@@ -171,6 +172,22 @@ class _Options:
         return mask if isinstance(mask, Tensor) and mask.ndim == 2 else None
 
 
+@contextmanager
+def _shown(progress: bool | Callable[[LayerLoss], None], layers: int) -> Iterator[Callable[[LayerLoss], object]]:
+    """What is called after every layer."""
+    if not progress:
+        yield lambda line: None
+    elif callable(progress):
+        yield progress
+    else:
+        try:
+            from tqdm import tqdm
+        except ImportError as error:
+            raise ImportError("progress=True shows a bar, which needs tqdm: pip install tqdm") from error
+        with tqdm(total=layers, desc="binarize", unit="layer") as bar:
+            yield lambda line: (bar.set_postfix_str(line.name), bar.update())
+
+
 @dataclass(frozen=True)
 class _Run:
     """The layers one after the other."""
@@ -185,14 +202,13 @@ class _Run:
         names = self.selection.names
         work = {layer: weights.numel() * weights.shape[1] for layer in names for weights in (matrices(layer),)}
         lines: list[LayerLoss] = []
-        with self.passes.watching():
+        with self.passes.watching(), _shown(self.options.progress, len(names)) as show:
             for module in calls:
                 if module in names:
                     seconds = self.options.seconds
                     share = None if seconds is None else seconds * work[module] / sum(work.values())
                     lines.append(self._binarized(module, names[module], share))
-                    if self.options.progress is not None:
-                        self.options.progress(lines[-1])
+                    show(lines[-1])
                 elif lines and self.options.norms and isinstance(module, _BatchNorm) and calls[module] == 1:
                     self._estimated(module)
         return Report(tuple(lines), self.selection.kept)

@@ -109,6 +109,16 @@ def test_the_report_has_a_line_per_layer_with_shrinking_losses(trained):
     assert len(str(report).splitlines()) == 5
 
 
+def test_a_bar_counts_the_layers(trained, capsys):
+    binarize(trained, batches(), first=True, last=True, rounds=1, progress=True)
+    assert "3/3" in capsys.readouterr().err
+
+
+def test_nothing_is_printed_without_a_bar(trained, capsys):
+    binarize(trained, batches(), rounds=1)
+    assert capsys.readouterr() == ("", "")
+
+
 def test_the_reported_loss_is_the_lost_energy_of_the_outputs(trained):
     model, report = binarize(trained, [blobs()[0]])
     with torch.no_grad():
