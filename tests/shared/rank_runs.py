@@ -118,7 +118,7 @@ def train(rank, size, *, options, kind="dense", steps=5, sizes=None, dtype=torch
     trained = model
     if size > 1:
         trained = DistributedDataParallel(nn.SyncBatchNorm.convert_sync_batchnorm(model))
-    optimizer = KINDS[way](trained, **options)
+    optimizer = KINDS[way](trained, **{"real": False, **options})
     every = parts(size, sizes)
     for step in range(steps):
         optimizer.zero_grad()
@@ -179,7 +179,7 @@ def faulty(rank, size, *, fault, options):
         model = nn.Sequential(model, BinaryLinear(5, 5).double())
     options = {**options, **({"lr": 0.3} if fault == "option" and rank == 1 else {})}
     wrapped = model if fault in ("unwrapped", "model") else DistributedDataParallel(model)
-    optimizer = QPSBGD(model, **options)
+    optimizer = QPSBGD(model, **{"real": False, **options})
     if fault == "solver":
         optimizer.solver = Moody()
     found, own = [], parts(size)[rank]
@@ -215,7 +215,7 @@ def unused_on_some_ranks(rank, size, *, options):
     torch.manual_seed(0)
     model = Branches().double()
     wrapped = DistributedDataParallel(model, find_unused_parameters=True) if size > 1 else model
-    optimizer = QPSBGD(model, **options)
+    optimizer = QPSBGD(model, **{"real": False, **options})
     for step in range(3):
         optimizer.zero_grad()
         inputs, targets = batch("dense", step)
@@ -241,7 +241,7 @@ class Branches(nn.Module):
 def asked(rank, size):
     """How often this rank asked a solver that keeps a state."""
     model = network("dense")
-    wrapped, optimizer = DistributedDataParallel(model), QPSBGD(model, solver=Stateful())
+    wrapped, optimizer = DistributedDataParallel(model), QPSBGD(model, solver=Stateful(), real=False)
     losses(wrapped, "dense", 0, [parts(size)[rank]])[0].backward()
     optimizer.step()
     return optimizer.solver.calls, [weight.detach() for weight in optimizer._layers]
@@ -251,7 +251,7 @@ def observed(rank, size, *, options):
     """The figures of a monitor that only rank 0 has."""
     model = network("dense")
     wrapped, seen = DistributedDataParallel(model), []
-    optimizer = QPSBGD(model, **options)
+    optimizer = QPSBGD(model, **{"real": False, **options})
     monitor = Monitor(model, optimizer, seen.extend) if rank == 0 else None
     for step in range(2):
         optimizer.zero_grad()
@@ -266,7 +266,7 @@ def scaled(rank, size, *, options, overflow):
     """Weights after a step with a GradScaler that finds gradients infinite on no rank, on all, or only on rank 1."""
     model = network("dense", torch.float32)
     wrapped = DistributedDataParallel(model)
-    optimizer, scaler = QPSBGD(model, **options), torch.amp.GradScaler("cpu", init_scale=2.0**8)
+    optimizer, scaler = QPSBGD(model, **{"real": False, **options}), torch.amp.GradScaler("cpu", init_scale=2.0**8)
     before = [weight.detach().clone() for weight in optimizer._layers]
     loss = losses(wrapped, "dense", 0, [parts(size)[rank]], torch.float32)[0]
     scaler.scale(loss * (torch.inf if overflow == "all" and rank == 1 else 1)).backward()
@@ -283,7 +283,7 @@ def scaled(rank, size, *, options, overflow):
 def resumed(rank, size, *, options, folder, stop):
     """Weights of a run that saves itself on every rank, stopped after some steps or not."""
     model = network("dense")
-    optimizer = QPSBGD(model, **options)
+    optimizer = QPSBGD(model, **{"real": False, **options})
     with Checkpoint(f"{folder}/rank{rank}.pt", model=model, optimizer=optimizer) as run:
         wrapped = DistributedDataParallel(model)
         for step in run.steps(stop):

@@ -17,17 +17,20 @@ def check_whole_weights(layers: Iterable[BinaryLayer]) -> None:
     """
     for layer in layers:
         weight = layer.weight
-        if hasattr(weight, "placements") or getattr(weight, "_fsdp_flattened", False):
+        own = isinstance(layer._parameters.get("weight"), nn.Parameter)
+        computed = hasattr(layer, "parametrizations") or any(name.startswith("weight_") for name in layer._parameters)
+        # FSDP's older form replaces the parameter by a view of a flat one, which the layer does not have.
+        if hasattr(weight, "placements") or getattr(weight, "_fsdp_flattened", False) or not (own or computed):
             raise TypeError(
                 f"the weight of {layer} is not a whole parameter; FSDP cuts weights into shards, but the binary "
                 "optimisers need whole layers on every rank: use torch.nn.parallel.DistributedDataParallel instead"
             )
-        if not isinstance(layer._parameters.get("weight"), nn.Parameter):
+        if not own:
             raise TypeError(
                 f"the weight of {layer} is not a parameter, but computed from others, as under weight_norm, "
-                "spectral_norm, prune or a parametrization, or a view of a shard; a binary layer's latent weights must "
-                "be a parameter: undo it with torch.nn.utils.parametrize.remove_parametrizations(layer, 'weight'), "
-                "remove_weight_norm or prune.remove"
+                "spectral_norm, prune or a parametrization; a binary layer's latent weights must be a parameter: undo "
+                "it with torch.nn.utils.parametrize.remove_parametrizations(layer, 'weight'), remove_weight_norm or "
+                "prune.remove"
             )
 
 
