@@ -34,7 +34,10 @@ from sklearn.utils.estimator_checks import check_estimator
 import qpsbgd.sklearn
 
 results = check_estimator(getattr(qpsbgd.sklearn, sys.argv[1])(), on_skip=None, on_fail=None)
-bad = [(one["check_name"], one["status"], repr(one["exception"])) for one in results if one["status"] != "passed"]
+# Of the ways to give several labels, the classifier has predict and predict_proba.
+without = "check_classifiers_multilabel_output_format_decision_function"
+told = [one for one in results if (one["check_name"], one["status"]) != (without, "skipped")]
+bad = [(one["check_name"], one["status"], repr(one["exception"])) for one in told if one["status"] != "passed"]
 print(len(results), "checks;", bad or "all passed")
 """
 
