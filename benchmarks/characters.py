@@ -14,14 +14,12 @@ wait_passively()  # before torch is loaded
 
 import argparse
 import statistics
-import sysconfig
 import time
-from functools import cache
 from pathlib import Path
 
-import numpy as np
 import torch
-from torch import nn
+from binarize_networks import GPT
+from binarize_networks import characters as text
 from torch.nn import functional as F
 
 from qpsbgd import QPSBGD, BinaryConnect
@@ -29,21 +27,7 @@ from qpsbgd.nn import convert
 from qpsbgd_paper.framework.result_files import environment, write_json
 
 WINDOW, BATCH = 64, 16
-CHARACTERS = "\n" + "".join(map(chr, range(32, 127)))
-LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "idlelib", "lib2to3", "__pycache__"}
-
-
-@cache
-def text():
-    """Training and held-out text as numbers of characters: every twentieth file of the standard library is held out."""
-    root = Path(sysconfig.get_path("stdlib"))
-    paths = [p for p in sorted(root.rglob("*.py")) if not LEFT_OUT & set(p.relative_to(root).parts)]
-    files = [path.read_text(encoding="utf-8", errors="ignore") for path in paths]
-    numbers = np.full(256, -1)
-    numbers[[ord(c) for c in CHARACTERS]] = np.arange(len(CHARACTERS))
-    parts = ["\n".join(t for k, t in enumerate(files) if k % 20), "\n".join(files[::20])]
-    found = [numbers[np.frombuffer(part.encode("ascii", "ignore"), np.uint8)] for part in parts]
-    return [torch.from_numpy(part[part >= 0]) for part in found]
+SIZES = {"layers": 2, "width": 64, "heads": 4}
 
 
 def windows(part, count, seed):
@@ -51,41 +35,9 @@ def windows(part, count, seed):
     return part[starts + torch.arange(WINDOW + 1)]
 
 
-class Block(nn.Module):
-    def __init__(self, width, heads):
-        super().__init__()
-        self.heads = heads
-        self.norm, self.last_norm = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.attention, self.mixed = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.wide, self.narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-    def forward(self, x):
-        parts = self.attention(self.norm(x)).unflatten(-1, (3, self.heads, -1)).unbind(-3)
-        q, k, v = (part.transpose(1, 2) for part in parts)
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
-        x = x + self.mixed(mixed)
-        return x + self.narrow(F.gelu(self.wide(self.last_norm(x))))
-
-
-class GPT(nn.Module):
-    """Logits of the next character for windows of characters (B, T)."""
-
-    def __init__(self, *, layers=2, width=64, heads=4):
-        super().__init__()
-        self.tokens, self.places = nn.Embedding(len(CHARACTERS), width), nn.Embedding(WINDOW, width)
-        nn.init.normal_(self.tokens.weight, std=0.02)
-        nn.init.normal_(self.places.weight, std=0.02)
-        self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(layers)))
-        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, len(CHARACTERS))
-
-    def forward(self, numbers):
-        x = self.tokens(numbers) + self.places.weight[: numbers.shape[1]]
-        return self.head(self.norm(self.blocks(x)))
-
-
 def network(seed, *, binary=True):
     torch.manual_seed(seed)
-    return convert(GPT(), last=False) if binary else GPT()
+    return convert(GPT(**SIZES), last=False) if binary else GPT(**SIZES)
 
 
 def loss(model, batch):

@@ -9,8 +9,10 @@ from pathlib import Path
 
 from qpsbgd.atomic import writing
 from qpsbgd.deploy.c_real import real_layer
-from qpsbgd.deploy.c_steps import Constants, Values, fixed_point, repacked, step, weighted
+from qpsbgd.deploy.c_steps import fixed_point, repacked, step, weighted
+from qpsbgd.deploy.c_templates import CHECK, HEADER, HELPERS, PROGRAM, SOURCE
 from qpsbgd.deploy.c_tensor_steps import input_name, tensor_step
+from qpsbgd.deploy.c_values import Constants, Values
 from qpsbgd.deploy.operations import (
     Convolution,
     Dense,
@@ -193,7 +195,7 @@ class _Network:
             )
             gives = "Outputs are those of the trained network."
         step_line = f"#define {prefix}_OUTPUT_STEP {self.output_step:.17g}\n" if self.integer else ""
-        return _HEADER.format(
+        return HEADER.format(
             prefix=prefix,
             name=name,
             inputs=first.channels * first.positions,
@@ -227,7 +229,7 @@ class _Network:
         if self.constants.scratch:
             buffers += f"static float scratch[{self.constants.scratch}];\n"
         buffers += "".join(self.constants.helpers.values())
-        helpers = "".join(text for word, text in _HELPERS.items() if word in bodies)
+        helpers = "".join(text for word, text in HELPERS.items() if word in bodies)
         includes = "#include <float.h>\n" if "FLT_MAX" in bodies else ""
         includes += "#include <math.h>\n" if self.needs_math else ""
         includes += "" if self.integer else "#include <string.h>\n"
@@ -235,7 +237,7 @@ class _Network:
             helpers = f"typedef uint{self.constants.word}_t word;\n{helpers}"
         first, last, prefix = self._values[0], self.functions[-1].after, name.upper()
         popcount = "popcountll" if self.constants.word == 64 else "popcountl"
-        return _SOURCE.format(
+        return SOURCE.format(
             name=name,
             includes=includes,
             helpers=helpers.replace("BUILTIN", f"__builtin_{popcount}"),
@@ -243,7 +245,7 @@ class _Network:
             bodies=bodies,
             buffers=buffers,
             signature=self._signature(name),
-            check="" if self.integer else _CHECK.format(prefix=prefix),
+            check="" if self.integer else CHECK.format(prefix=prefix),
             calls=calls,
             classify=f"(const {first.type} input[{prefix}_INPUTS])",
             output=last.type,
@@ -260,7 +262,7 @@ class _Network:
         first, last = self._values[0], self.functions[-1].after
         read = "(int8_t)(value >= 0 ? 1 : -1)" if self.integer else "(float)value"
         show = '"%" PRId64 " ", output[k]' if self.integer else '"%.9g ", (double)output[k]'
-        return _PROGRAM.format(
+        return PROGRAM.format(
             name=name,
             prefix=name.upper(),
             input=first.type,
@@ -290,133 +292,3 @@ def _is_integer(operations: Sequence[Operation]) -> bool:
     if not rest or not isinstance(rest[0], Sign) or not isinstance(rest[-1], Scale | Spins):
         return False
     return not any(operation.gives == "real" or operation.takes == ("real",) for operation in rest[1:-1])
-
-
-_HEADER = """\
-/* Made by qpsbgd. {flash} bytes of constants, {ram} bytes of static buffers, no heap.
-   {takes}
-   {gives}
-   Not reentrant: calls from several threads need a lock. */
-#ifndef {prefix}_H
-#define {prefix}_H
-
-#include <stdint.h>
-
-#define {prefix}_INPUTS {inputs}
-#define {prefix}_OUTPUTS {outputs}
-{step}
-/* Compute all outputs; returns 0, or -1 if an input is refused. */
-int32_t {name}_run{signature};
-
-/* The number of the largest output, or -1 if an input is refused. */
-int32_t {name}_classify{classify};
-
-#endif
-"""
-
-_HELPERS = {
-    "popcount(": """\
-
-static int32_t popcount(word bits)
-{
-#if defined(__GNUC__) && !defined(QPSBGD_PORTABLE)
-    return (int32_t)BUILTIN(bits);
-#else
-    int32_t count = 0;
-    for (; bits; bits &= bits - 1)
-        count++;
-    return count;
-#endif
-}
-""",
-    "bit(": """\
-
-static int32_t bit(const word *words, int32_t k)
-{
-    const int32_t size = (int32_t)(8 * sizeof(word));
-    return (int32_t)(words[k / size] >> (k % size) & 1);
-}
-""",
-}
-
-_SOURCE = """\
-/* Made by qpsbgd; see {name}.h. */
-#include "{name}.h"
-
-{includes}{helpers}
-{constants}
-{buffers}
-{bodies}
-int32_t {name}_run{signature}
-{{
-{check}{calls}
-    return 0;
-}}
-
-int32_t {name}_classify{classify}
-{{
-    static {output} output[{prefix}_OUTPUTS];
-    int32_t best = 0;
-    if ({name}_run(input, output) < 0)
-        return -1;
-    for (int32_t k = 1; k < {prefix}_OUTPUTS; k++)
-        if (output[k] > output[best])
-            best = k;
-    return best;
-}}
-"""
-
-# By bits, so that the check also works under -ffast-math, which takes all numbers for finite.
-_CHECK = """\
-#ifndef QPSBGD_UNCHECKED
-    for (int32_t k = 0; k < {prefix}_INPUTS; k++) {{
-        uint32_t bits;
-        memcpy(&bits, &input[k], sizeof bits);
-        if ((bits & 0x7f800000u) == 0x7f800000u)
-            return -1;
-    }}
-#endif
-"""
-
-_PROGRAM = """\
-/* Made by qpsbgd: reads samples, as numbers between blanks, and prints the class and all outputs of each.
-   cc -std=c99 -O2 {name}.c {name}_main.c -o {name}{library} */
-#include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
-
-#include "{name}.h"
-
-static {input} input[{prefix}_INPUTS];
-static {output} output[{prefix}_OUTPUTS];
-
-static int finite(double value)
-{{
-    uint64_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return (bits >> 52 & 0x7ff) != 0x7ff;
-}}
-
-int main(void)
-{{
-    double value;
-    int32_t count = 0, sample = 0, good = 1;
-    while (scanf("%lf", &value) == 1) {{
-        good = good && finite(value);
-        input[count++] = {read};
-        if (count < {prefix}_INPUTS)
-            continue;
-        count = 0;
-        sample++;
-        if (!good || {name}_run(input, output) < 0) {{
-            fprintf(stderr, "sample %" PRId32 ": inputs must be finite numbers\\n", sample);
-            return 2;
-        }}
-        printf("%" PRId32 ": ", {name}_classify(input));
-        for (int32_t k = 0; k < {prefix}_OUTPUTS; k++)
-            printf({show});
-        printf("\\n");
-    }}
-    return count != 0;
-}}
-"""

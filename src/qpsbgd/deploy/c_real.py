@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qpsbgd.deploy.c_steps import Constants, Values, float_text, nested
+from qpsbgd.deploy.c_values import Constants, Values, float_text, nested
 from qpsbgd.deploy.operations import Array, Convolution, Dense, Weights
 
 _MANY_LOOKUPS = 48

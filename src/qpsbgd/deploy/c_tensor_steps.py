@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from qpsbgd.deploy.c_steps import Constants, Values, float_text, nested
+from qpsbgd.deploy.c_values import Constants, Values, float_text, nested
 from qpsbgd.deploy.operations import Operation, Shape
 from qpsbgd.deploy.tensor_operations import (
     Activation,

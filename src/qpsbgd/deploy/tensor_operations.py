@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -100,7 +101,7 @@ def _axis(operation: Operation, axis: int, shape: Shape) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class _Joint(Operation):
+class _Joint(Operation, ABC):
     """An operation on several values of real numbers."""
 
     def result(self, *values: Value) -> Value:
@@ -112,8 +113,9 @@ class _Joint(Operation):
             shapes = ", ".join(str(value.shape) for value in values)
             raise ValueError(f"{self} takes {error}, got shapes {shapes} per sample") from None
 
+    @abstractmethod
     def _shape(self, shapes: Sequence[Shape]) -> Shape:
-        raise NotImplementedError
+        """The shape of what comes out; a ValueError says what must go in."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,154 @@
+"""What C code is written from: values in buffers, constant arrays, loops and numbers as text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from qpsbgd.deploy.operations import Array, Kind, Shape
+
+C_TYPES = {"int8": "int8_t", "int16": "int16_t", "int32": "int32_t", "int64": "int64_t", "float32": "float"}
+
+
+@dataclass(frozen=True)
+class Values:
+    """What stands between two steps.
+
+    Attributes:
+        kind: Real numbers, bits or sums.
+        shape: Of one sample.
+        channels: C of the layout.
+        image: Height and width of the layout, which flattening bits does not change.
+        rows: Whether channels are the last dimension of the shape, and not the first.
+        name: Of the C variable.
+        type: In C.
+    """
+
+    kind: Kind
+    shape: Shape
+    channels: int
+    image: tuple[int, int]
+    rows: bool = False
+    name: str = ""
+    type: str = "float"
+
+    @classmethod
+    def of(cls, kind: Kind, shape: Shape, *, rows: bool = False) -> Values:
+        """Values of a shape; an image of more than two dimensions is one of many rows."""
+        if rows:
+            return cls(kind, shape, shape[-1], (1, math.prod(shape[:-1])), rows=True)
+        *rest, width = (1, *shape[1:])
+        return cls(kind, shape, math.prod(shape[:1]), (math.prod(rest), width))
+
+    @property
+    def positions(self) -> int:
+        """Pixels of the image."""
+        return math.prod(self.image)
+
+    @property
+    def real_place(self) -> str:
+        """Where the real number of a position `at` and a channel `unit` stands."""
+        return f"at * {self.channels} + unit" if self.rows else f"unit * {self.positions} + at"
+
+    def count(self, word: int) -> int:
+        """Numbers, or words for bits."""
+        return self.positions * (-(-self.channels // word) if self.kind == "bits" else self.channels)
+
+
+@dataclass(frozen=True)
+class SeenBy:
+    """Names of arrays: where the entries of a pixel begin, the positions whose windows see it, and where in them."""
+
+    begins: str
+    positions: str
+    places: str
+
+    def loop(self, entry: str, pixel: str) -> str:
+        """The loop over a pixel's entries."""
+        begins = f"{self.begins}[{pixel}"
+        return f"for (int32_t {entry} = {begins}]; {entry} < {begins} + 1]; {entry}++)"
+
+    def place(self, entry: str) -> str:
+        """Where in the window an entry's pixel is."""
+        return f"{self.places}[{entry}]" if self.places else "0"
+
+
+@dataclass
+class Constants:
+    """The constant arrays of a network.
+
+    Attributes:
+        word: Bits of a word, 32 or 64.
+        bytes: Of all arrays.
+        texts: Their definitions.
+        helpers: Functions that steps call, by name.
+        scratch: Numbers that steps need besides their results while they run.
+    """
+
+    word: int
+    bytes: int = 0
+    texts: list[str] = field(default_factory=list)
+    helpers: dict[str, str] = field(default_factory=dict)
+    scratch: int = 0
+
+    def need(self, helpers: dict[str, str], *, scratch: int) -> None:
+        """What a step needs."""
+        self.helpers |= helpers
+        self.scratch = max(self.scratch, scratch)
+
+    def array(self, name: str, values: Array) -> str:
+        """Define an array; booleans (…, n) are packed into words along their last dimension. Returns its name."""
+        values = np.asarray(values)
+        if values.dtype == bool:
+            values, kind, items = self._words(values)
+        else:
+            if values.dtype.kind == "i" and values.dtype != np.int64:
+                values = values.astype(np.min_scalar_type(min(values.min(), ~values.max())))
+            kind = C_TYPES[values.dtype.name]
+            items = [float_text(v) if kind == "float" else _integer(int(v)) for v in values.ravel().tolist()]
+        self.bytes += values.nbytes
+        lines = [", ".join(items[at : at + 8]) for at in range(0, len(items), 8)]
+        body = ",\n    ".join(lines)
+        self.texts.append(f"static const {kind} {name}[{len(items)}] = {{\n    {body}\n}};\n")
+        return name
+
+    def lists(self, name: str, taps: Array, size: int) -> SeenBy:
+        """Define for every pixel of a line which positions of `taps` (positions, window) see it, and where in them."""
+        order = np.argsort(taps.ravel(), kind="stable")[(taps < 0).sum() :]
+        begins = np.searchsorted(taps.ravel()[order], np.arange(size + 1))
+        parts = {"begins": begins, "positions": order // taps.shape[1], "places": order % taps.shape[1]}
+        if taps.shape[1] == 1:
+            del parts["places"]
+        names = {what: self.array(f"{what}_of_{name}", values.astype(np.int32)) for what, values in parts.items()}
+        return SeenBy(**({"places": ""} | names))
+
+    def _words(self, bits: Array) -> tuple[Array, str, list[str]]:
+        count = -(-bits.shape[-1] // self.word) * self.word
+        padded = np.zeros((*bits.shape[:-1], count), bool)
+        padded[..., : bits.shape[-1]] = bits
+        words = np.packbits(padded, axis=-1, bitorder="little").view(f"<u{self.word // 8}")
+        suffix = "u" if self.word == 32 else "ull"
+        return words, "word", [f"0x{value:0{self.word // 4}x}{suffix}" for value in words.ravel().tolist()]
+
+
+def float_text(value: float) -> str:
+    """A number as a C constant of type float."""
+    text = f"{value:.9g}"
+    return (text if set(text) & set(".e") else f"{text}.0") + "f"
+
+
+def _integer(value: int) -> str:
+    return f"INT64_C({value})" if abs(value) >= 2**31 else str(value)
+
+
+def nested(loops: list[str], body: list[str], *, before: Sequence[str] = (), after: Sequence[str] = ()) -> str:
+    """Statements with the indentation that their braces ask for; the last loop opens one."""
+    lines, depth = [], 1
+    for line in [*before, *loops, *body, "}", *after]:
+        depth -= line == "}"
+        lines.append("    " * depth + line)
+        depth += line.endswith("{")
+    return "\n".join(lines)
