@@ -21,6 +21,7 @@ import torch
 from binarize_networks import GPT
 from binarize_networks import characters as text
 from torch.nn import functional as F
+from training import DEVICE
 
 from qpsbgd import QPSBGD, BinaryConnect
 from qpsbgd.nn import convert
@@ -37,7 +38,8 @@ def windows(part, count, seed):
 
 def network(seed, *, binary=True):
     torch.manual_seed(seed)
-    return convert(GPT(**SIZES), last=False) if binary else GPT(**SIZES)
+    model = GPT(**SIZES)
+    return (convert(model, last=False) if binary else model).to(DEVICE)
 
 
 def loss(model, batch):
@@ -100,17 +102,26 @@ def run(name, rate, *, steps, seed):
     }
 
 
+def chosen(name, rates, *, steps):
+    """All rates that were tried, with a seed that takes no part in the results; a best one at the edge extends them."""
+    tried = []
+    while rates:
+        tried = sorted(tried + [run(name, rate, steps=steps, seed=100) for rate in rates], key=lambda one: one["rate"])
+        grid, best = [one["rate"] for one in tried], min(tried, key=lambda one: one["training text"])["rate"]
+        rates = [best / 2] if best == grid[0] else [2 * best] if best == grid[-1] else []
+    return tried
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("file", nargs="?", type=Path, default=Path(__file__).parent / "results" / "characters.json")
-    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--seeds", type=int, default=3)
     options = parser.parse_args()
     torch.set_num_threads(1)
     rows = []
     for name, (_, rates) in METHODS.items():
-        # The seed that chooses a rate takes no part in the results.
-        tried = [run(name, rate, steps=options.steps, seed=100) for rate in rates] if len(rates) > 1 else []
+        tried = chosen(name, rates, steps=options.steps) if len(rates) > 1 else []
         best = min(tried, key=lambda found: found["training text"])["rate"] if tried else rates[0]
         found = [run(name, best, steps=options.steps, seed=seed) for seed in range(options.seeds)]
         rows.append({"method": name, "rate": best, "tried": tried, "runs": found})

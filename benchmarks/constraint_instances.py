@@ -87,6 +87,11 @@ def assigned(flows, distances, optimum=None):
     return model.instance(optimum)
 
 
+def drawn(*key, draw):
+    """The source of random numbers of an instance; draw 0 are the instances on which the solver was tuned."""
+    return np.random.default_rng([*key[:-1], key[-1] + 100 * draw])
+
+
 def grid(height, width):
     """Distances between the fields of a grid, as in Nugent's problems."""
     rows, cols = np.divmod(np.arange(height * width), width)
@@ -99,15 +104,15 @@ def nug20():
     return assigned(upper + upper.T, grid(4, 5), 2570)
 
 
-def like_nugent(height, width, lowest=None):
-    generator, n = np.random.default_rng([height, width, 5]), height * width
+def like_nugent(height, width, draw=0):
+    generator, n = drawn(height, width, 5, draw=draw), height * width
     upper = np.triu(generator.choice([0, 0, 0, 1, 2, 3, 4, 5, 5, 6, 10], (n, n)), 1)
-    return assigned(upper + upper.T, grid(height, width), lowest)
+    return assigned(upper + upper.T, grid(height, width))
 
 
-def random_assignment(n, lowest=None):
-    flows, distances = (np.triu(np.random.default_rng([n, k, 6]).integers(0, 100, (n, n)), 1) for k in (0, 1))
-    return assigned(flows + flows.T, distances + distances.T, lowest)
+def random_assignment(n, draw=0):
+    flows, distances = (np.triu(drawn(n, k, 6, draw=draw).integers(0, 100, (n, n)), 1) for k in (0, 1))
+    return assigned(flows + flows.T, distances + distances.T)
 
 
 def tour(distances, optimum=None):
@@ -128,9 +133,9 @@ def gr21():
     return tour(lower + lower.T, 2707)
 
 
-def random_tour(n, lowest=None):
-    places = 1000 * np.random.default_rng([n, 7]).random((n, 2))
-    return tour(np.round(np.linalg.norm(places[:, None] - places, axis=2)), lowest)
+def random_tour(n, draw=0):
+    places = 1000 * drawn(n, 7, draw=draw).random((n, 2))
+    return tour(np.round(np.linalg.norm(places[:, None] - places, axis=2)))
 
 
 def coloured(n, edges, colours, optimum=None):
@@ -150,21 +155,21 @@ def queens(size, colours, optimum=None):
     return coloured(size * size, np.nonzero(np.triu(attacked, 1)), colours, optimum)
 
 
-def random_colouring(n, density, colours):
-    edges = np.nonzero(np.triu(np.random.default_rng([n, 8]).random((n, n)) < density, 1))
+def random_colouring(n, density, colours, draw=0):
+    edges = np.nonzero(np.triu(drawn(n, 8, draw=draw).random((n, n)) < density, 1))
     return coloured(n, edges, colours)
 
 
-def planted_colouring(n, density, colours):
-    generator = np.random.default_rng([n, 9])
+def planted_colouring(n, density, colours, draw=0):
+    generator = drawn(n, 9, draw=draw)
     kinds = generator.permutation(np.arange(n) % colours)
     edges = np.nonzero(np.triu((generator.random((n, n)) < density) & (kinds[:, None] != kinds), 1))
     return coloured(n, edges, colours, 0)
 
 
-def schedule(jobs, machines, horizon):
+def schedule(jobs, machines, horizon, draw=0):
     """A job shop: every operation begins in one slot; the sum of the times at which jobs end is least."""
-    generator = np.random.default_rng([jobs, machines, 10])
+    generator = drawn(jobs, machines, 10, draw=draw)
     lengths = generator.integers(1, 4, (jobs, machines))
     order = np.stack([generator.permutation(machines) for _ in range(jobs)])
     operations = [(j, k, order[j, k], lengths[j, k]) for j in range(jobs) for k in range(machines)]
@@ -189,9 +194,9 @@ def schedule(jobs, machines, horizon):
     return model.instance()
 
 
-def sudoku(size, clues):
+def sudoku(size, clues, draw=0):
     """A square of size² × size² digits, of which some are given and those that cannot be are left out."""
-    n, generator = size * size, np.random.default_rng([size, clues, 11])
+    n, generator = size * size, drawn(size, clues, 11, draw=draw)
     rows, cols = np.divmod(np.arange(n * n), n)
     mixed = [
         (generator.permutation(size)[:, None] * size + generator.permuted(np.tile(np.arange(size), (size, 1)), axis=1))
@@ -224,9 +229,9 @@ def _lines(rows, cols, blocks):
     return (("row", rows), ("column", cols), ("block", blocks))
 
 
-def knapsack(n, largest):
+def knapsack(n, largest, draw=0):
     """The most valuable items that a knapsack holds, slack bits for what stays empty."""
-    generator = np.random.default_rng([n, largest, 12])
+    generator = drawn(n, largest, 12, draw=draw)
     weights = generator.integers(largest // 10 + 1, largest + 1, n)
     values = np.round(weights * generator.uniform(0.5, 1.5, n) * 100 / largest) + 1
     capacity = int(weights.sum() // 2)
@@ -238,9 +243,9 @@ def knapsack(n, largest):
     return model.instance()
 
 
-def partition(n, bits):
+def partition(n, bits, draw=0):
     """Numbers in two parts of sums as equal as possible."""
-    numbers = np.random.default_rng([n, bits, 13]).integers(1 << (bits - 1), 1 << bits, n).astype(float)
+    numbers = drawn(n, bits, 13, draw=draw).integers(1 << (bits - 1), 1 << bits, n).astype(float)
     i, j = np.triu_indices(n, 1)
     problem = SparseIsing.from_edges(n, i, j, 2 * numbers[i] * numbers[j], offset=float(np.square(numbers).sum()))
     return Instance(problem, lambda bits: True)
@@ -250,53 +255,63 @@ def control(make, *arguments, **options):
     return Instance(make(*arguments, **options), lambda bits: True)
 
 
-part = functools.partial
-CLASSES = {
-    "assignment": {
-        "nug20": nug20,
-        "grid 3 × 4": part(like_nugent, 3, 4),
-        "grid 4 × 4": part(like_nugent, 4, 4),
-        "grid 5 × 6": part(like_nugent, 5, 6, 8078),
-        "random 15": part(random_assignment, 15),
-        "random 20": part(random_assignment, 20, 783642),
-    },
-    "tour": {"gr21": gr21}
-    | {f"{n} cities": part(random_tour, n) for n in (10, 15, 18, 21, 25)}
-    | {"29 cities": part(random_tour, 29, 4471)},
-    "colouring": {
-        "queens 6, 7 colours": part(queens, 6, 7, 0),
-        "queens 8, 9 colours": part(queens, 8, 9, 0),
-        "random 60, 8 colours": part(random_colouring, 60, 0.5, 8),
-        "random 125, 17 colours": part(random_colouring, 125, 0.5, 17),
-        "planted 150, 4 colours": part(planted_colouring, 150, 0.08, 4),
-        "planted 300, 3 colours": part(planted_colouring, 300, 0.025, 3),
-    },
-    "schedule": {
-        "4 jobs, 3 machines": part(schedule, 4, 3, 16),
-        "6 jobs, 4 machines": part(schedule, 6, 4, 24),
-        "8 jobs, 5 machines": part(schedule, 8, 5, 32),
-    },
-    "sudoku": {
-        "9 × 9, 24 clues": part(sudoku, 3, 24),
-        "9 × 9, 30 clues": part(sudoku, 3, 30),
-        "16 × 16, 110 clues": part(sudoku, 4, 110),
-    },
-    "knapsack": {
-        f"{n} items to {largest}": part(knapsack, n, largest)
-        for n, largest in ((30, 50), (50, 100), (100, 1000), (200, 100), (60, 1_000_000))
-    },
-    "partition": {
-        f"{n} numbers, {bits} bits": part(partition, n, bits) for n, bits in ((30, 20), (60, 16), (100, 20), (200, 18))
-    },
+def classes(draw=0):
+    """Makers of instances by class and name. Draws from 1 on have what is drawn here alone."""
+
+    def some(make, named):
+        return {name: functools.partial(make, *given, draw=draw) for name, given in named.items()}
+
+    found = {
+        "assignment": some(like_nugent, {f"grid {h} × {w}": (h, w) for h, w in ((3, 4), (4, 4), (5, 6))})
+        | some(random_assignment, {f"random {n}": (n,) for n in (15, 20)}),
+        "tour": some(random_tour, {f"{n} cities": (n,) for n in (10, 15, 18, 21, 25, 29)}),
+        "colouring": some(random_colouring, {f"random {n}, {k} colours": (n, 0.5, k) for n, k in ((60, 8), (125, 17))})
+        | some(
+            planted_colouring,
+            {f"planted {n}, {k} colours": (n, p, k) for n, p, k in ((150, 0.08, 4), (300, 0.025, 3))},
+        ),
+        "schedule": some(
+            schedule,
+            {f"{j} jobs, {m} machines": (j, m, t) for j, m, t in ((4, 3, 16), (6, 4, 24), (8, 5, 32))},
+        ),
+        "sudoku": some(
+            sudoku, {f"{n * n} × {n * n}, {clues} clues": (n, clues) for n, clues in ((3, 24), (3, 30), (4, 110))}
+        ),
+        "knapsack": some(
+            knapsack,
+            {
+                f"{n} items to {largest}": (n, largest)
+                for n, largest in ((30, 50), (50, 100), (100, 1000), (200, 100), (60, 1_000_000))
+            },
+        ),
+        "partition": some(
+            partition,
+            {f"{n} numbers, {bits} bits": (n, bits) for n, bits in ((30, 20), (60, 16), (100, 20), (200, 18))},
+        ),
+    }
+    return found if draw else _with_published(found) | CONTROLS
+
+
+def _with_published(found):
+    part = functools.partial
+    queen = {f"queens {n}, {n + 1} colours": part(queens, n, n + 1, 0) for n in (6, 8)}
+    return found | {
+        "assignment": {"nug20": nug20} | found["assignment"],
+        "tour": {"gr21": gr21} | found["tour"],
+        "colouring": queen | found["colouring"],
+    }
+
+
+CONTROLS = {
     "max-cut": {
-        "random 800, degree 48": part(control, instances.random_graph, 800, 47.94),
-        "torus ±1 2000": part(control, instances.toroidal_grid, 100, 20),
-        "planar 2000": part(control, instances.planar_graph, 2000),
+        "random 800, degree 48": functools.partial(control, instances.random_graph, 800, 47.94),
+        "torus ±1 2000": functools.partial(control, instances.toroidal_grid, 100, 20),
+        "planar 2000": functools.partial(control, instances.planar_graph, 2000),
     },
     "beasley": {
-        "bqp 500": part(control, instances.bqp, 500),
-        "bqp 1000": part(control, instances.bqp, 1000),
-        "bqp 1000, 100 %": part(control, instances.bqp, 1000, density=1.0),
+        "bqp 500": functools.partial(control, instances.bqp, 500),
+        "bqp 1000": functools.partial(control, instances.bqp, 1000),
+        "bqp 1000, 100 %": functools.partial(control, instances.bqp, 1000, density=1.0),
     },
 }
-"""Makers of instances by class and name."""
+"""Problems without constraints."""

@@ -24,7 +24,15 @@ from binarize_tables import (
     sentence_bits,
 )
 from deploy_tables import deployed_bytes, deployed_classes, deployed_times, runtime_figures
-from problem_tables import constraint_problems, dense_problems, gpu_chains, graph_problems, problem_sizes, time_figure
+from problem_tables import (
+    constraint_problems,
+    dense_problems,
+    gpu_chains,
+    graph_problems,
+    problem_sizes,
+    time_figure,
+    unseen_constraint_problems,
+)
 from reliability_tables import killed, noticed
 from scaling_tables import billion, measured_growth, ranks, sampled
 from tables import ROOT, markdown, measured, results
@@ -356,7 +364,7 @@ DOCUMENTS = {
         *(layer, layer_inputs, exact, growth, busy, gpu),
         *(dense_problems, graph_problems, problem_sizes, gpu_chains),
     ),
-    "docs/qubo.md": (constraint_problems,),
+    "docs/qubo.md": (constraint_problems, unseen_constraint_problems),
     "docs/annealers.md": (cost, virtual, virtual_sizes),
     "docs/training.md": (winner, verdicts, remarks, scores, alone, left_out, step_cost, bits, default_rates),
     "docs/scaling.md": (measured_growth, sampled, billion, ranks),

@@ -62,9 +62,19 @@ def _mean(found, key):
 
 
 def constraint_problems():
+    """The instances on which the search was tuned."""
+    return _constraint_problems(0)
+
+
+def unseen_constraint_problems():
+    """Others, drawn in the same way after all tuning."""
+    return _constraint_problems(1)
+
+
+def _constraint_problems(draw):
     """Of every class, at two seconds: on how many instances a solver is as good as the best, its mean gap, and how many
     answers keep all constraints."""
-    rows = results("constraints")["results"]
+    rows = [row for row in results("constraints")["results"] if row["draw"] == draw]
     best = {}
     for row in rows:
         key = row["class"], row["instance"]
