@@ -15,7 +15,7 @@ import argparse
 import ast
 import contextlib
 import copy
-import importlib
+import importlib.util
 import json
 import os
 import random
@@ -299,10 +299,21 @@ def main():
     os.chdir(ROOT)
     work = Path(tempfile.mkdtemp())
     shutil.copytree(ROOT / "src", work / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    kernels = Path(importlib.util.find_spec("qpsbgd.native._kernels").origin)
+    shutil.copy(kernels, work / "src" / "qpsbgd" / "native" / kernels.name)
+    # An editable installation finds its modules before sys.path does.
+    sys.meta_path[:] = [finder for finder in sys.meta_path if "qpsbgd" not in getattr(finder, "known_source_files", ())]
+    for name in [name for name in sys.modules if name.partition(".")[0] == "qpsbgd"]:
+        del sys.modules[name]
     sys.path.insert(0, str(work / "src"))
     os.environ["PYTHONPATH"] = str(work / "src")
     import pytest
     import torch  # noqa: F401
+
+    import qpsbgd
+
+    if not Path(qpsbgd.__file__).is_relative_to(work):
+        raise SystemExit(f"the copy would not be tested, but {qpsbgd.__file__}")
 
     for name in ("dimod", "dwave.system", "onnx", "onnxruntime", "scipy.sparse"):  # loaded once, not by every change
         with contextlib.suppress(ImportError):

@@ -177,6 +177,35 @@ class Joined(nn.Module):
         return (-both).reshape(-1, 18)[:, 2:14].view(x.shape[0], 2, -1) @ self.matrix
 
 
+class Numbers(nn.Module):
+    """Numbers on both sides of an operator, a mask that fills in a number, and a gain that is one."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.twice = BinaryLinear(6, 5), BinaryLinear(5, 4, gain=2)
+        self.register_buffer("mask", torch.tensor([True, False, False, True, False]))
+
+    def forward(self, x):
+        x = self.layer(x) - 0.5
+        x = (0.75 - x) * 1.5 + 0.25
+        return self.twice(x.masked_fill(self.mask, 3.0)) / 4
+
+
+class TakenTwice(nn.Module):
+    """Sums of bits that a sign and an addition take, and bits that two layers take."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(BinaryLinear(n, m, gain=1) for n, m in ((6, 70), (70, 70), (70, 5), (70, 5)))
+        self.sign = SignActivation()
+
+    def forward(self, x):
+        sums = self.layers[0](self.sign(x))
+        bits = self.sign(sums)
+        further = self.sign(self.layers[1](bits))
+        return self.layers[2](further) + self.layers[3](bits) + sums[:, :5]
+
+
 GRAPHS = {
     "resnet": ((3, 8, 8), ResNet),
     "binary resnet": ((3, 8, 8), BinaryResNet),
@@ -185,5 +214,7 @@ GRAPHS = {
     "transformer": ((6, 12), Transformer),
     "flash transformer": ((6, 12), FlashTransformer),
     "joined": ((3, 6), Joined),
+    "numbers": ((6,), Numbers),
+    "taken twice": ((6,), TakenTwice),
 }
 """The shape of a sample, and the network."""

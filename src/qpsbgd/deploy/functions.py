@@ -256,6 +256,8 @@ class Functions:
         is_causal: bool = False,
         scale: float | None = None,
     ) -> Traced:
+        if dropout_p:
+            raise ValueError(f"{self.name} must have dropout_p=0 in evaluation, got {dropout_p}")
         rows, columns = self._shape(query)[-2], self._shape(key)[-2]
         factor = 1 / math.sqrt(self._shape(query)[-1]) if scale is None else scale
         scores = self._scaled(self._product(query, self._transpose(key, -2, -1)), factor, 0.0)

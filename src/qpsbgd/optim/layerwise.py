@@ -50,12 +50,13 @@ class LayerwiseOptimizer(Optimizer):
         if defaults["relative"] is None:
             defaults["relative"] = defaults["lr"] is None
         if defaults["lr"] is None:
+            factor = self._rate_factor(defaults)
             if not defaults["relative"]:
                 raise ValueError("the default learning rate is relative; leave relative out, or give lr")
             layers = {layer for group in groups if "params" in group for layer in Members.of(group["params"]).layers}
             if not layers:
                 raise ValueError(NO_LAYER)
-            defaults["lr"] = default_rate(self._rate_factor(defaults), layers=len(layers), steps=defaults["steps"])
+            defaults["lr"] = default_rate(factor, layers=len(layers), steps=defaults["steps"])
         self._check_options(defaults)
         super().__init__(cast(Any, groups), defaults)
         if not self._layers:

@@ -53,6 +53,17 @@ BFLOAT16 = pytest.param(
 )
 
 
+def test_units_that_only_one_input_or_all_but_one_switch_on():
+    layer = BinaryLinear(70, 4, bias=True, gain=1)
+    with torch.no_grad():
+        layer.bias.copy_(
+            torch.tensor([-69.5, -70.5, 69.5, 70.5])
+        )  # the largest sum alone, none, all but the least, all
+    model = nn.Sequential(SignActivation(), layer, SignActivation(), BinaryLinear(4, 8))
+    rows = torch.cat([layer.weight.sign(), -layer.weight.sign(), torch.randn(4, 70)]).detach()
+    np.testing.assert_array_equal(pack(model)(rows.numpy()), model.eval()(rows).detach().numpy())
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, BFLOAT16, torch.float64])
 def test_signs_behind_bits_are_those_of_the_models_own_precision(dtype):
     model = nn.Sequential(SignActivation(), BinaryLinear(300, 60), nn.BatchNorm1d(60), SignActivation())

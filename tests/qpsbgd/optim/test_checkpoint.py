@@ -302,3 +302,13 @@ def test_a_crafted_file_with_a_right_checksum_raises_a_value_error(tmp_path, cha
         Checkpoint(path, model=model, optimizer=optimizer),
     ):
         pass
+
+
+def test_a_foreign_file_with_a_right_checksum_is_refused(tmp_path):
+    path, payload = tmp_path / "run.pt", b"not a pickle"
+    path.write_bytes(b"qpsbgd-checkpoint-2\n" + hashlib.sha256(payload).digest() + payload)
+    with (
+        pytest.raises(ValueError, match="is not a checkpoint, though its checksum is right"),
+        Checkpoint(path, model=small_model()),
+    ):
+        pass

@@ -171,3 +171,31 @@ def test_the_zero_redundancy_optimizer_is_refused_with_the_reason(make, tmp_path
             ZeroRedundancyOptimizer(BinaryLinear(4, 4).parameters(), optimizer_class=make)
     finally:
         dist.destroy_process_group()
+
+
+def test_the_default_rate_is_relative_and_nothing_else():
+    with pytest.raises(ValueError, match="the default learning rate is relative"):
+        QPSBGD(BinaryLinear(3, 2), relative=False)
+
+
+@pytest.mark.parametrize("make", [lambda layer: QPSBGD(layer, steps=2), lambda layer: BinaryConnect(layer, steps=2)])
+def test_steps_after_the_last_one_are_warned_of_once(make):
+    layer = BinaryLinear(3, 2)
+    optimizer = make(layer)
+
+    def step():
+        optimizer.zero_grad()
+        layer(torch.randn(4, 3)).sum().backward()
+        optimizer.step()
+
+    step()
+    step()
+    with pytest.warns(UserWarning, match="steps=2"):
+        step()
+    step()  # a second warning would be an error
+
+
+def test_the_state_of_a_single_layer_is_taken_over():
+    first, second = (BinaryConnect(BinaryLinear(3, 2), lr=0.1, update="sgd", momentum=m) for m in (0.5, 0.9))
+    second.load_state_dict(first.state_dict())
+    assert second.param_groups[0]["momentum"] == 0.5

@@ -152,6 +152,8 @@ def test_a_copied_pair_goes_on_with_real_weights():
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
+        ({"lr": None}, ValueError, "ProxQuant needs a learning rate"),
+        ({"momentum": None}, ValueError, "momentum must be at least 0"),
         ({"rate": -0.1}, ValueError, "rate must be at least 0"),
         ({"steps": 0}, ValueError, "steps must be at least 1"),
         ({"rate": 0.1, "lr": -1}, ValueError, "lr must be at least 0"),

@@ -43,10 +43,10 @@ def nearest(target, matrix):
 @pytest.mark.parametrize("kappa", [0.3, 1.0, 4.0])
 @pytest.mark.parametrize("delta", [0.5, 10.0])
 def test_spins_are_the_vectors_nearest_to_the_answer_of_the_ridge_in_the_metric_of_the_layer(kappa, delta):
-    layer, x, v = one_layer()
+    layer, x, v = one_layer(n=9)
     found, _ = stepped(layer, x, v, projection=Spins(solver="exact", kappa=kappa, delta=delta))
     gram = x.T @ x / len(x)
-    matrix = gram / gram.diagonal().mean() + delta * torch.eye(5)
+    matrix = gram / gram.diagonal().mean() + delta * torch.eye(9)
     gradient = layer.gain * v.T @ x
     solution = gradient @ matrix.inverse()
     # The size of a column of the ridge's answer: the layer's shrinkage times the size of the column's gradient.

@@ -109,3 +109,8 @@ def test_asymmetry_of_rounding_is_averaged_out_and_more_is_refused(dtype, roundi
 
 def test_a_family_shows_its_shape_type_and_device():
     assert repr(small_family()) == "QuboFamily(n=2, m=3, float32, cpu)"
+
+
+def test_a_family_may_have_fields_alone():
+    family = QuboFamily(torch.zeros(2, 2), torch.tensor([[1.0], [-2.0]]))
+    assert family.energies(torch.tensor([[-1.0], [1.0]])).tolist() == [-3.0]
