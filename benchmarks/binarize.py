@@ -10,7 +10,7 @@
    lowest training loss.
 4. `--times`: seconds of one call with nothing beside it.
 
-    python benchmarks/binarize.py [SUBJECT …] [--processes N] [--seeds 3] [--again METHOD …] [--parts PART …] [--times]
+    python benchmarks/binarize.py [SUBJECT …] [--processes N] [--seeds 3] [--again METHOD …] [--anew] [--parts PART …] [--times]
 
 Writes benchmarks/results/binarize.json, cell by cell: a stopped study goes on where it was, and what is kept is not
 measured again unless --again names its method. Runs on CUDA where there is one. Images are found through QPSBGD_DATA
@@ -336,10 +336,11 @@ def best_recipes(rows):
 class Rows:
     """The cells of a file, measured by several processes and written one by one."""
 
-    def __init__(self, path, processes, again):
+    def __init__(self, path, processes, *, again=(), anew=()):
         self.path, self.processes = path, processes
         self.content = json.loads(path.read_text()) if path.exists() else {"environments": {}, "rows": []}
         rows = [row for row in self.content["rows"] if row["job"]["method"] not in again]
+        rows = [row for row in rows if row["job"]["subject"] not in anew]
         self.kept = {self._key(row["job"]): row for row in rows}
         made_with = environment()
         self.environment = hashlib.sha1(json.dumps(made_with, sort_keys=True).encode()).hexdigest()[:8]
@@ -430,11 +431,13 @@ def main():
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--again", nargs="*", default=[], metavar="METHOD", help="measure these methods anew")
+    parser.add_argument("--anew", action="store_true", help="measure all of the subjects anew")
     parser.add_argument("--parts", nargs="*", default=["binarize", "tune", "distill"], metavar="PART")
     parser.add_argument("--times", action="store_true", help="only measure seconds, with nothing beside it")
     parser.add_argument("--into", type=Path, default=RESULT)
     given = parser.parse_args()
-    rows = Rows(given.into, 1 if given.times else given.processes, given.again)
+    processes, anew = 1 if given.times else given.processes, given.subjects if given.anew else ()
+    rows = Rows(given.into, processes, again=given.again, anew=anew)
     if given.times:
         return timed(rows)
     subjects = available(given.subjects or [name for name in SUBJECTS if not name.startswith("fashion")])

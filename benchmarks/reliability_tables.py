@@ -1,4 +1,4 @@
-"""The tables of docs/reliability.md, from kills.json and mutants.json."""
+"""The tables of docs/reliability.md, from kills.json, mutants.json and mutants_fresh.json."""
 
 from tables import markdown, results
 
@@ -27,15 +27,18 @@ def killed():
 
 def noticed():
     """How many changes of the code the tests notice, by folder; those that change nothing do not count."""
-    found = results("mutants")
+    samples = [results("mutants"), results("mutants_fresh")]
     folders = {}
-    for name, (seen, tried) in found["files"].items():
-        counts = folders.setdefault(_folder(name), [0, 0, 0])
-        counts[0] += tried
-        counts[1] += seen
-    for one in found["equivalent"]:
-        folders[_folder(one["file"])][2] += 1
-    folders["all"] = [found["tried"], found["noticed"], len(found["equivalent"])]
+    for found in samples:
+        for name, (seen, tried) in found["files"].items():
+            for key in (_folder(name), "all"):
+                counts = folders.setdefault(key, [0, 0, 0])
+                counts[0] += tried
+                counts[1] += seen
+        for one in found["equivalent"]:
+            for key in (_folder(one["file"]), "all"):
+                folders[key][2] += 1
+    folders["all"] = folders.pop("all")
     body = [
         [
             f"`{name}`" if name != "all" else name,
@@ -45,8 +48,11 @@ def noticed():
         for name, counts in folders.items()
     ]
     table = markdown(["", "changes", "noticed", "change nothing", "share of the others"], body)
-    first = found["noticed at first"]
-    return f"{table}\n\nBefore the tests that this run asked for, {first} of the {found['tried']} changes were noticed."
+    first, second = (f"{found['noticed at first']} of {found['tried']}" for found in samples)
+    return (
+        f"{table}\n\nBefore the tests that these runs asked for, {first} changes of a first sample were noticed, and "
+        f"{second} of a second one, drawn after the first had its tests."
+    )
 
 
 def _folder(name):
