@@ -10,7 +10,7 @@
    lowest training loss.
 4. `--times`: seconds of one call with nothing beside it.
 
-    python benchmarks/binarize.py [SUBJECT …] [--processes N] [--seeds 3] [--again METHOD …] [--anew] [--parts PART …] [--times]
+    python benchmarks/binarize.py [SUBJECT …] [--processes N] [--again METHOD …] [--anew] [--parts PART …] [--times]
 
 Writes benchmarks/results/binarize.json, cell by cell: a stopped study goes on where it was, and what is kept is not
 measured again unless --again names its method. Runs on CUDA where there is one. Images are found through QPSBGD_DATA
