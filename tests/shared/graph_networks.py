@@ -202,8 +202,9 @@ class TakenTwice(nn.Module):
     def forward(self, x):
         sums = self.layers[0](self.sign(x))
         bits = self.sign(sums)
+        some = sums[:, :5]
         further = self.sign(self.layers[1](bits))
-        return self.layers[2](further) + self.layers[3](bits) + sums[:, :5]
+        return self.layers[2](further) + self.layers[3](bits) + some
 
 
 GRAPHS = {
