@@ -39,11 +39,11 @@ class PlaneSearch:
         self._generator = generator
 
     def lowered(
-        self, target: Tensor, spins: Tensor, scales: Tensor, *, rounds: int, until: float | None, tied: bool
+        self, target: Tensor, spins: Tensor, scales: Tensor, *, rounds: int, until: float | None, fixed: bool
     ) -> Tensor:
         """Spins (n, m) that are at least as good as the given ones.
 
-        Without `tied`, good means a large (sᵀt)² / sᵀQs: what is left with the best scale. With it, scales stand.
+        Without `fixed`, good means a large (sᵀt)² / sᵀQs: what is left with the best scale. With it, scales stand.
 
         Args:
             target: t = Q r, (n, m), for the weights r that scales · spins should come near to.
@@ -51,7 +51,7 @@ class PlaneSearch:
             scales: (m,).
             rounds: Kicks.
             until: When to stop, by `time.monotonic`.
-            tied: Leave the scales as they are.
+            fixed: Leave the scales as they are.
         """
         target = (target / self._unit).float().T.contiguous()
         best = spins.float().T.contiguous()
@@ -61,17 +61,17 @@ class PlaneSearch:
             now, now_pulls = self._searched(target, scales, best, pulls, PATIENCE)
             changed = bool((now != best).any())
             best, pulls = now, now_pulls
-            if tied or not changed:
+            if fixed or not changed:
                 break
             scales = self._scales(target, best, pulls)
-        quality = self._quality(target, scales, best, pulls, tied=tied)
+        quality = self._quality(target, scales, best, pulls, fixed=fixed)
         for _ in range(rounds):
             if until is not None and time.monotonic() > until:
                 break
             start, start_pulls = self._kicked(best, pulls)
             now, now_pulls = self._searched(target, scales, start, start_pulls, SHORT_PATIENCE)
-            now_scales = scales if tied else self._scales(target, now, now_pulls)
-            now_quality = self._quality(target, now_scales, now, now_pulls, tied=tied)
+            now_scales = scales if fixed else self._scales(target, now, now_pulls)
+            now_quality = self._quality(target, now_scales, now, now_pulls, fixed=fixed)
             better = now_quality > quality
             quality = torch.where(better, now_quality, quality)
             scales = torch.where(better, now_scales, scales)
@@ -86,11 +86,11 @@ class PlaneSearch:
     def _norms(self, spins: Tensor, pulls: Tensor) -> Tensor:
         return 0.5 * (spins * pulls).sum(1) + self._trace
 
-    def _quality(self, target: Tensor, scales: Tensor, spins: Tensor, pulls: Tensor, *, tied: bool) -> Tensor:
+    def _quality(self, target: Tensor, scales: Tensor, spins: Tensor, pulls: Tensor, *, fixed: bool) -> Tensor:
         """By how much scale · spins lower the loss."""
         along = (spins * target).sum(1)
         norms = self._norms(spins, pulls)
-        return scales * (2 * along - scales * norms) if tied else along.clamp(min=0).square() / norms
+        return scales * (2 * along - scales * norms) if fixed else along.clamp(min=0).square() / norms
 
     def _kicked(self, spins: Tensor, pulls: Tensor) -> tuple[Tensor, Tensor]:
         marked = torch.rand(spins.shape, device=spins.device, generator=self._generator)
