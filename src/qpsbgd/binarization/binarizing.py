@@ -90,7 +90,7 @@ def binarize(
         levels: "ternary" for weights {−α, 0, α}, which are two binary vectors of equal scale; without `bits`.
         input_scales: Also fit a factor per input or input channel, shared by all outputs.
         most_inputs: Layers with more inputs per output are cut into blocks of at most so many, which are done one after
-            the other: memory grows with the square of this number instead of that of the inputs.
+            the other: memory grows with the square of this number, 4096 take about 1.3 GB, instead of that of inputs.
         bias: Let the bias of a layer take the mean of what is lost, and give one to layers that have none.
         norms: Estimate the statistics of batch norms behind binary layers anew.
         rows: A function that returns, for a batch, a mask (B, T) of the tokens that count, or None.
@@ -103,10 +103,7 @@ def binarize(
             nothing to binarise, or a layer that was named cannot be. The message names the layer.
     """
     options = _Options(bits, solver, rounds, seconds, levels, input_scales, most_inputs, bias, norms, rows, progress)
-    data = list(batches)
-    if not data:
-        raise ValueError("binarize needs calibration data: give at least one batch of the model's inputs")
-    device = _device(model)
+    device, data = _device(model), _listed(batches)
     data = [tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, Tensor) else leaf, batch) for batch in data]
     generator = torch.Generator(device).manual_seed(seed)
     with Changes(copying.deepcopy(model) if copy else model) as changes:
@@ -120,12 +117,28 @@ def binarize(
     return Binarized(changes.model, report)
 
 
+def _listed(batches: Iterable[Any]) -> list[Any]:
+    if isinstance(batches, Tensor | Mapping | str) or not isinstance(batches, Iterable):
+        kind = type(batches).__name__
+        raise TypeError(
+            f"batches must be a list or another iterable of batches, got {kind}; a single batch goes as [x]"
+        )
+    if not (data := list(batches)):
+        raise ValueError("binarize needs calibration data: give at least one batch of the model's inputs")
+    return data
+
+
 def _device(model: nn.Module) -> torch.device:
+    if any(type(module).__name__ == "OptimizedModule" for module in model.modules()):  # its module is slow to import
+        raise ValueError("binarize needs the model as it was before torch.compile; compile the result instead")
     devices = {tensor.device for tensor in (*model.parameters(), *model.buffers())}
     if len(devices) > 1:
         listed = ", ".join(sorted(map(str, devices)))
         raise ValueError(f"the model must be on one device, got parts on {listed}; move it with model.to(...)")
-    return next(iter(devices), torch.device("cpu"))
+    device = next(iter(devices), torch.device("cpu"))
+    if device.type == "meta":
+        raise ValueError("the model must hold numbers, got one on the device meta; load its weights first")
+    return device
 
 
 @dataclass(frozen=True)
@@ -165,7 +178,7 @@ class _Options:
 
     def check_names(self, selection: Selection) -> None:
         names = set(self.bits) if isinstance(self.bits, Mapping) else set()
-        if unknown := sorted(names - set(selection.names.values())):
+        if unknown := sorted(map(str, names - set(selection.names.values()))):
             raise ValueError(f"bits names layers that are not binarised: {', '.join(unknown)}")
 
     def bits_of(self, name: str) -> int:
@@ -175,7 +188,10 @@ class _Options:
 
     def mask(self, batch: Any) -> Tensor | None:
         if self.rows is not None:
-            return self.rows(batch)
+            given = self.rows(batch)
+            if given is not None and not isinstance(given, Tensor):
+                raise TypeError(f"rows must return a mask of the tokens that count or None, got {type(given).__name__}")
+            return given
         mask = batch.get("attention_mask") if isinstance(batch, dict) else None
         return mask if isinstance(mask, Tensor) and mask.ndim == 2 else None
 
@@ -209,6 +225,12 @@ class _Run:
     def report(self, calls: Mapping[nn.Module, int]) -> Report:
         names = self.selection.names
         work = {layer: weights.numel() * weights.shape[1] for layer in names for weights in (matrices(layer),)}
+        for layer, name in names.items():
+            parameters = (layer.weight, getattr(layer, "bias", None))
+            if not all(p.isfinite().all() for p in parameters if isinstance(p, Tensor)):
+                raise ValueError(
+                    f"{name}: its weight or bias holds NaN or infinite values; binarize needs a trained model"
+                )
         lines: list[LayerLoss] = []
         of_norms = {module: name for name, module in self.changes.model.named_modules()}
         with self.passes.watching(), _shown(self.options.progress, len(names)) as show:

@@ -109,17 +109,17 @@ class WideLayer:
 
     def _seen(self, block: slice, error: Tensor) -> tuple[Tensor, Tensor]:
         """Q_kk (groups, k, k) of a block, and Σ_l Q_kl e_l (groups, k, m) for errors e (groups, n, m)."""
-        groups, n, _ = error.shape
+        groups = len(error)
         moments, pulls = Moments(groups, error[:, block].shape[1]), torch.zeros_like(error[:, block])
 
         def add(rows: Tensor) -> None:
-            moments.add(rows.reshape(-1, groups, n)[..., block].flatten(1))
             around = self._around(rows)
+            moments.add(around[..., block].transpose(0, 1).flatten(1))
             pulls.add_(around[..., block].mT @ (around @ error.to(around)))
 
         self._rows(add)
         metrics = moments.covariance() if self._centred else moments.second_moment()
-        return metrics / self._unit, pulls / self._count
+        return metrics, pulls / self._count
 
     def _fit_scales(self) -> float:
         """The best scales for the planes, which are turned where these are negative; the share of energy then lost."""
