@@ -1,4 +1,7 @@
-"""The search of one plane: descents from kicked spins, the scale refitted with every one."""
+"""The search of one plane: descents from kicked spins, the scale refitted with every one.
+
+`benchmarks/binarize_search.py constants` has what halved and doubled constants lose: about 1 % of the lost energy.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +17,16 @@ from qpsbgd.solvers.search.descent import improved
 from qpsbgd.solvers.search.landscape import Landscape
 
 KICKED, LEAST_KICKED = 0.03, 2.0
-"""Share of the spins that a kick flips, and their least mean number."""
+"""Share of the spins that a kick flips, and their least mean number: more lose what was found, fewer fall back."""
 PATIENCE, SHORT_PATIENCE = 100, 50
-"""Tabu moves without a new lowest energy after which the first search ends, and the search after a kick."""
+"""Tabu moves without a new lowest energy after which the first search ends, and the search after a kick.
+
+Twice as many take a tenth longer and save less than 0.2 % of what is lost; kicks use the time better.
+"""
 TENURE = 2
 """Moves for which a flip is tabu at least; short, as for all correlated inputs of layers."""
 MOST_REFITS = 10
-"""Searches before the first kick, with the scale refitted after each."""
+"""Searches before the first kick, with the scale refitted after each, that end by themselves: for safety."""
 
 
 class PlaneSearch:

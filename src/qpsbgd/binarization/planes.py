@@ -24,7 +24,11 @@ from qpsbgd.solvers import Solver
 SEARCHES = ("kicks", "feedback", "rounding")
 """What `Fit.improve` does by itself; everything else is a solver of the families."""
 RIDGES = (0.03, 0.1)
-"""What error feedback within range adds to the diagonal of Q; the better answer is kept, column by column."""
+"""What error feedback within range adds to the diagonal of Q; the better answer is kept, column by column.
+
+Less passes errors on to weights that are at the end of the range already, more ignores correlations. This constant and
+the two after it are varied by `benchmarks/binarize_search.py constants`.
+"""
 REFITS = 3
 """Times that feedback within range is repeated with refitted scales."""
 SWEEPS = 4
