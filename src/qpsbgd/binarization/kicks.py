@@ -21,7 +21,7 @@ KICKED, LEAST_KICKED = 0.03, 2.0
 PATIENCE, SHORT_PATIENCE = 100, 50
 """Tabu moves without a new lowest energy after which the first search ends, and the search after a kick.
 
-Twice as many take a tenth longer and save less than 0.2 % of what is lost; kicks use the time better.
+Twice as many save less than 0.2 % of what is lost.
 """
 TENURE = 2
 """Moves for which a flip is tabu at least; short, as for all correlated inputs of layers."""
