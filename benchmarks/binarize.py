@@ -38,6 +38,7 @@ from training import DEVICE
 
 from qpsbgd import QPSBGD, BinaryConnect, binarization, binarize
 from qpsbgd.atomic import writing
+from qpsbgd.binarization import mixed_bits
 from qpsbgd.binarization.distillation import REAL_RATE, distill, embedding_loss
 from qpsbgd.nn import convert
 from qpsbgd.projections import make_projection
@@ -122,22 +123,6 @@ def binarized(job):
     if DEVICE == "cuda":
         torch.cuda.synchronize()
     return made.eval(), {**more, "binarize seconds": time.perf_counter() - start}
-
-
-def mixed_bits(model, batches, *, average=2.0, most=4, **shared):
-    """Bits per layer, two on average: one each, then one more where that saves the largest share of a layer's energy.
-
-    What feedback loses stands for what the search will lose.
-    """
-    tables = [binarize(model, batches, bits=b, solver="feedback", **shared).report.rows for b in range(1, most + 1)]
-    lost = {rows[0].name: [row.lost for row in rows] for rows in zip(*tables, strict=True)}
-    sizes = {row.name: row.shape[0] * row.shape[1] for row in tables[0]}
-    bits, left = dict.fromkeys(lost, 1), (average - 1) * sum(sizes.values())
-    while open_ones := [name for name in bits if bits[name] < most and sizes[name] <= left]:
-        best = max(open_ones, key=lambda name: (lost[name][bits[name] - 1] - lost[name][bits[name]]) / sizes[name])
-        left -= sizes[best]
-        bits[best] += 1
-    return bits
 
 
 @torch.no_grad()

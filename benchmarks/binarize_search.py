@@ -1,20 +1,30 @@
 """Which start and which search lose least per second when trained layers are binarised: families of real networks.
 
-    python benchmarks/binarize_search.py [--columns 48]
+    python benchmarks/binarize_search.py [searches | constants | blocks | mixed] [--columns 48]
 
-One layer of the MLP and three of all-MiniLM-L6-v2, each with the covariance of its inputs in the float
-network; some columns, one thread, CPU seconds. Every line ends with scales refitted. Results: binarize_search.json.
+searches: one layer of the MLP and three of all-MiniLM-L6-v2, each with the covariance of its inputs in the float
+network; some columns, one thread, CPU seconds. Every line ends with scales refitted.
+constants: each constant of the search halved and doubled, on layers of the MLP and the CNN: what is lost relative to
+the default, mean over layers, one and two bits and seeds; on the calibration inputs and on others.
+blocks: the MLP's first layer whole and cut into blocks, with one sweep over the blocks and more.
+mixed: the bits of `mixed_bits` beside two bits everywhere, on the MLP and the CNN, for three draws of calibration data.
+
+Every part is a key of benchmarks/results/binarize_search.json.
 """
 
 import argparse
+import json
+import math
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 from binarize_networks import SUBJECTS, Absent
 
-from qpsbgd.binarization import kicks, planes
-from qpsbgd.binarization.layer_fit import RIDGE
+from qpsbgd import binarize
+from qpsbgd.binarization import feedback, kicks, layer_fit, mixed_bits, planes, wide_layers
+from qpsbgd.binarization.layer_fit import RIDGE, fitted
 from qpsbgd.binarization.layer_kinds import binary_like, matrices
 from qpsbgd.binarization.moments import Moments
 from qpsbgd.binarization.planes import Effort, Fit
@@ -38,8 +48,20 @@ LINES = {
 }
 
 
+VARIED = {"mlp": ["0", "2"], "cnn": ["1", "5", "9"]}
+"""Layers of the part "constants"; the CNN's first has 9 inputs per output."""
+CONSTANTS = {
+    kicks: ("KICKED", "LEAST_KICKED", "PATIENCE", "SHORT_PATIENCE", "TENURE", "MOST_REFITS"),
+    planes: ("RIDGES", "REFITS", "SWEEPS"),
+    feedback: ("STEPS", "MORE_STEPS", "POWER_STEPS"),
+    layer_fit: ("RIDGE", "FACTOR_ROUNDS", "FACTOR_BOUND"),
+}
+SEEDS = 1
+"""Of the kicks, in the part "constants"."""
+
+
 def family(model, name, batches, columns):
-    """Q and W of a layer, with its inputs in the float network."""
+    """Q without a ridge and W of a layer, with its inputs in the float network."""
     layer = model.get_submodule(name)
     weights = matrices(layer)[0]
     reader, moments = binary_like(layer, bits=1, bias=False), Moments(1, len(weights))
@@ -48,9 +70,7 @@ def family(model, name, batches, columns):
         for batch in batches:
             model(batch)
     hook.remove()
-    metric = moments.covariance()[0]
-    metric.diagonal().add_(RIDGE * metric.diagonal().mean())
-    return metric, weights[:, :columns].contiguous()
+    return moments.covariance()[0], weights[:, :columns].contiguous()
 
 
 def lost(metric, weights, *, bits, way, rounds):
@@ -69,11 +89,7 @@ def lost(metric, weights, *, bits, way, rounds):
     return (fit.energies().sum() / (weights * (metric @ weights)).sum()).item(), seconds
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--columns", type=int, default=48)
-    columns = parser.parse_args().columns
-    torch.set_num_threads(1)
+def searches(columns):
     rows = []
     for subject, names in LAYERS.items():
         try:
@@ -83,6 +99,7 @@ def main():
             continue
         for name in names:
             metric, weights = family(model, name, batches, columns)
+            metric.diagonal().add_(RIDGE * metric.diagonal().mean())
             for bits in (1, 2):
                 for line, (way, rounds) in LINES.items():
                     share, seconds = lost(metric, weights, bits=bits, way=way, rounds=rounds)
@@ -90,8 +107,124 @@ def main():
                     row = {"network": subject, "layer": name, "shape": shape, "bits": bits, "line": line}
                     rows.append({**row, "lost": share, "seconds": seconds})
                     print(f"{subject} {name} {bits} bits, {line}: {100 * share:.3f} % in {seconds:.2f} s", flush=True)
-    settings = {"columns": columns, "kicked": kicks.KICKED, "sweeps": planes.SWEEPS}
-    write_json(RESULT, {"environment": environment(), "settings": settings, "rows": rows})
+    return rows
+
+
+@contextmanager
+def constant(module, name, factor):
+    """A constant of the search times a factor; whole numbers stay whole and at least 1."""
+    value = getattr(module, name)
+    single = [max(1, round(v * factor)) if isinstance(v, int) else v * factor for v in _all(value)]
+    setattr(module, name, tuple(single) if isinstance(value, tuple) else single[0])
+    try:
+        yield value, getattr(module, name)
+    finally:
+        setattr(module, name, value)
+
+
+def _all(value):
+    return value if isinstance(value, tuple) else (value,)
+
+
+def constants(columns):
+    families = []
+    for subject, names in VARIED.items():
+        model = SUBJECTS[subject].network()
+        draws = [SUBJECTS[subject].calibration(512, seed) for seed in (0, 1)]
+        for name in names:
+            (seen, weights), (unseen, _) = (family(model, name, batches, columns) for batches in draws)
+            families.append((seen, unseen, weights, 9 if subject == "cnn" else 1))
+
+    def measured(kernels):
+        """Per family, bits and seed: the shares lost on the inputs of the family and on others, and CPU seconds."""
+        rows = []
+        for seen, unseen, weights, kernel in families:
+            for bits in (1, 2):
+                for seed in range(SEEDS):
+                    start = time.process_time()
+                    effort = Effort("kicks", 40, torch.Generator().manual_seed(seed))
+                    options = {"bits": bits, "tied": False, "effort": effort, "kernel": kernel if kernels else None}
+                    found = fitted(seen[None], weights[None], **options)
+                    seconds, rest = time.process_time() - start, found.errors[0]
+                    others = (rest * (unseen @ rest)).sum() / (weights * (unseen @ weights)).sum()
+                    rows.append((found.lost["search"], others.item(), seconds))
+        return rows
+
+    plain = {kernels: measured(kernels) for kernels in (False, True)}
+    rows = []
+    for module, names in CONSTANTS.items():
+        for name in names:
+            for factor in (0.5, 2.0):
+                kernels = name.startswith("FACTOR")
+                with constant(module, name, factor) as (default, value):
+                    found = measured(kernels)
+                ratios = [_mean_ratio(found, plain[kernels], column) for column in range(3)]
+                single = [new[0] / old[0] for new, old in zip(found, plain[kernels], strict=True)]
+                row = {"constant": f"{module.__name__.rpartition('.')[2]}.{name}", "default": default, "value": value}
+                row |= dict(zip(("lost", "lost on others", "seconds"), ratios, strict=True))
+                rows.append({**row, "least": min(single), "most": max(single)})
+                print(f"{row['constant']} {default} -> {value}: lost × {ratios[0]:.4f}", end=" ")
+                print(
+                    f"({min(single):.3f} to {max(single):.3f}), others × {ratios[1]:.4f}, s × {ratios[2]:.2f}",
+                    flush=True,
+                )
+    return rows
+
+
+def _mean_ratio(new, old, column):
+    """The geometric mean of the ratios."""
+    logs = [math.log(n[column] / o[column]) for n, o in zip(new, old, strict=True)]
+    return math.exp(sum(logs) / len(logs))
+
+
+def blocks(columns):
+    subject, rows = SUBJECTS["mlp"], []
+    model, data = subject.network(), subject.calibration(1024, 0)
+    usual = wide_layers.SWEEPS
+    for bits in (1, 2):
+        for most in (784, 196):
+            for sweeps in (usual,) if most == 784 else (1, 2, usual):
+                wide_layers.SWEEPS = sweeps
+                start = time.process_time()
+                line = binarize(model, data, bits=bits, layers=["0"], most_inputs=most).report.rows[0]
+                row = {"bits": bits, "blocks": 784 // most, "sweeps": sweeps if most < 784 else None}
+                row |= {"rounding": line.rounding, "lost": line.lost, "seconds": time.process_time() - start}
+                rows.append(row)
+                print(row, flush=True)
+    wide_layers.SWEEPS = usual
+    return rows
+
+
+def mixed(columns):
+    rows = []
+    for name in ("mlp", "cnn"):
+        subject, model = SUBJECTS[name], SUBJECTS[name].network()
+        for seed in range(3):
+            data, options = subject.calibration(1024, seed), {"first": True, "last": True, "seed": seed}
+            for way in ("two bits", "mixed"):
+                bits = 2 if way == "two bits" else mixed_bits(model, data, **options)
+                found = binarize(model, data, bits=bits, **options)
+                row = {"network": name, "seed": seed, "way": way, "bits": bits, **subject.scores(found.model)}
+                row |= {"bits per weight": found.report.bits_per_weight}
+                rows.append({**row, "lost": sum(line.lost for line in found.report.rows) / len(found.report.rows)})
+                print(rows[-1], flush=True)
+    return rows
+
+
+PARTS = {"searches": searches, "constants": constants, "blocks": blocks, "mixed": mixed}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", nargs="?", default="searches", choices=PARTS)
+    parser.add_argument("--columns", type=int, default=48)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    rows = PARTS[given.part](given.columns)
+    kept = json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.exists() else {}
+    settings = {"columns": given.columns, "kicked": kicks.KICKED, "sweeps": planes.SWEEPS}
+    kept[given.part] = {"environment": environment(), "settings": settings, "rows": rows}
+    write_json(RESULT, kept)
 
 
 if __name__ == "__main__":

@@ -162,6 +162,36 @@ def distilled_sentences():
     return markdown(head, body)
 
 
+def binarized_blocks():
+    """What the MLP's first layer loses whole and in blocks."""
+    rows = results("binarize_search")["blocks"]["rows"]
+    body = []
+    for blocks, sweeps in dict.fromkeys((row["blocks"], row["sweeps"]) for row in rows):
+        own = {row["bits"]: row for row in rows if (row["blocks"], row["sweeps"]) == (blocks, sweeps)}
+        name = "whole" if blocks == 1 else f"{blocks} blocks, {sweeps} sweep{'s' * (sweeps > 1)}"
+        body.append([name, *(f"{100 * own[bits]['lost']:.2f}" for bits in (1, 2))])
+    body.append(["rounding, scales fitted", *(f"{100 * _rounding(rows, bits):.2f}" for bits in (1, 2))])
+    return markdown(["784 × 512, % of the output energy lost", "1 bit", "2 bits"], body)
+
+
+def _rounding(rows, bits):
+    return next(row["rounding"] for row in rows if row["bits"] == bits)
+
+
+def mixed_and_uniform():
+    """Scores with the bits of `mixed_bits` and with two everywhere."""
+    rows, body = results("binarize_search")["mixed"]["rows"], []
+    for name, way in dict.fromkeys((row["network"], row["way"]) for row in rows):
+        own = [row for row in rows if (row["network"], row["way"]) == (name, way)]
+        bits = own[0]["bits"]
+        listed = " ".join(map(str, bits.values())) if isinstance(bits, dict) else "2 everywhere"
+        loss = [row["loss"] for row in own]
+        cells = [f"{np.mean([row['bits per weight'] for row in own]):.2f}", shown(SUBJECTS[name], own)]
+        cells += [f"{np.mean(loss):.4f} ± {deviation(loss):.4f}", f"{100 * np.mean([row['lost'] for row in own]):.2f}"]
+        body.append([SUBJECTS[name].title, listed, *cells])
+    return markdown(["network", "bits by layer", "bits per weight", "accuracy in %", "loss", "energy lost, %"], body)
+
+
 def binarize_figure():
     """The score against the energy lost: every dot is one network, method and draw of calibration data."""
     subjects = [SUBJECTS[name] for name in ("mlp", "cnn", "gpt", "minilm")]

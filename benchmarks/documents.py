@@ -17,10 +17,12 @@ import numpy as np
 from binarize_tables import (
     binarize_figure,
     binarized,
+    binarized_blocks,
     binarized_claims,
     binarized_sizes,
     distilled_sentences,
     fine_tuned,
+    mixed_and_uniform,
     sentence_bits,
 )
 from deploy_tables import deployed_bytes, deployed_classes, deployed_times, runtime_figures
@@ -375,7 +377,7 @@ DOCUMENTS = {
     "docs/networks.md": (text_model,),
     "docs/released.md": (released,),
     "docs/binarize.md": (
-        *(binarized, binarized_claims, binarized_sizes),
+        *(binarized_blocks, mixed_and_uniform, binarized, binarized_claims, binarized_sizes),
         *(fine_tuned, sentence_bits, distilled_sentences),
     ),
 }

@@ -3,5 +3,6 @@
 from qpsbgd.binarization.binarizing import Binarized, binarize
 from qpsbgd.binarization.distillation import distill, embedding_loss, relative_error
 from qpsbgd.binarization.layer_report import LayerLoss, Report
+from qpsbgd.binarization.mixed_bits import mixed_bits
 
-__all__ = ["Binarized", "LayerLoss", "Report", "binarize", "distill", "embedding_loss", "relative_error"]
+__all__ = ["Binarized", "LayerLoss", "Report", "binarize", "distill", "embedding_loss", "mixed_bits", "relative_error"]

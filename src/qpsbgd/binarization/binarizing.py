@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy as copying
+import itertools
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,13 +17,14 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._pytree import tree_map
 
 from qpsbgd.binarization.changes import Changes
-from qpsbgd.binarization.layer_fit import LayerFit, fitted
+from qpsbgd.binarization.layer_fit import fitted
 from qpsbgd.binarization.layer_kinds import binary_like, fill, matrices
 from qpsbgd.binarization.layer_report import LayerLoss, Report
-from qpsbgd.binarization.moments import Moments, NormMoments
+from qpsbgd.binarization.moments import Moments, NormMoments, NotFinite
 from qpsbgd.binarization.passes import Passes
 from qpsbgd.binarization.planes import SEARCHES, Effort
 from qpsbgd.binarization.selection import Select, Selection, selected
+from qpsbgd.binarization.wide_layers import Rows, WideLayer, rows_at_once
 from qpsbgd.nn.convolutions import BinaryConvNd
 from qpsbgd.nn.layers import BinaryLinear
 from qpsbgd.solvers import Solver, make_solver
@@ -51,6 +53,7 @@ def binarize(
     seconds: float | None = None,
     levels: Literal["binary", "ternary"] = "binary",
     input_scales: bool = False,
+    most_inputs: int = 4096,
     bias: bool = True,
     norms: bool = True,
     rows: Callable[[Any], Tensor | None] | None = None,
@@ -86,6 +89,8 @@ def binarize(
             depend on the machine's speed.
         levels: "ternary" for weights {−α, 0, α}, which are two binary vectors of equal scale; without `bits`.
         input_scales: Also fit a factor per input or input channel, shared by all outputs.
+        most_inputs: Layers with more inputs per output are cut into blocks of at most so many, which are done one after
+            the other: memory grows with the square of this number, 4096 take about 1.3 GB, instead of that of inputs.
         bias: Let the bias of a layer take the mean of what is lost, and give one to layers that have none.
         norms: Estimate the statistics of batch norms behind binary layers anew.
         rows: A function that returns, for a batch, a mask (B, T) of the tokens that count, or None.
@@ -97,11 +102,8 @@ def binarize(
         ValueError: There are no batches, a layer's inputs are not finite, the model is on several devices, there is
             nothing to binarise, or a layer that was named cannot be. The message names the layer.
     """
-    options = _Options(bits, solver, rounds, seconds, levels, input_scales, bias, norms, rows, progress)
-    data = list(batches)
-    if not data:
-        raise ValueError("binarize needs calibration data: give at least one batch of the model's inputs")
-    device = _device(model)
+    options = _Options(bits, solver, rounds, seconds, levels, input_scales, most_inputs, bias, norms, rows, progress)
+    device, data = _device(model), _listed(batches)
     data = [tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, Tensor) else leaf, batch) for batch in data]
     generator = torch.Generator(device).manual_seed(seed)
     with Changes(copying.deepcopy(model) if copy else model) as changes:
@@ -115,12 +117,28 @@ def binarize(
     return Binarized(changes.model, report)
 
 
+def _listed(batches: Iterable[Any]) -> list[Any]:
+    if isinstance(batches, Tensor | Mapping | str) or not isinstance(batches, Iterable):
+        kind = type(batches).__name__
+        raise TypeError(
+            f"batches must be a list or another iterable of batches, got {kind}; a single batch goes as [x]"
+        )
+    if not (data := list(batches)):
+        raise ValueError("binarize needs calibration data: give at least one batch of the model's inputs")
+    return data
+
+
 def _device(model: nn.Module) -> torch.device:
+    if any(type(module).__name__ == "OptimizedModule" for module in model.modules()):  # its module is slow to import
+        raise ValueError("binarize needs the model as it was before torch.compile; compile the result instead")
     devices = {tensor.device for tensor in (*model.parameters(), *model.buffers())}
     if len(devices) > 1:
         listed = ", ".join(sorted(map(str, devices)))
         raise ValueError(f"the model must be on one device, got parts on {listed}; move it with model.to(...)")
-    return next(iter(devices), torch.device("cpu"))
+    device = next(iter(devices), torch.device("cpu"))
+    if device.type == "meta":
+        raise ValueError("the model must hold numbers, got one on the device meta; load its weights first")
+    return device
 
 
 @dataclass(frozen=True)
@@ -133,6 +151,7 @@ class _Options:
     seconds: float | None
     levels: str
     input_scales: bool
+    most_inputs: int
     bias: bool
     norms: bool
     rows: Callable[[Any], Tensor | None] | None
@@ -152,12 +171,14 @@ class _Options:
             raise ValueError(f"rounds must be a whole number of at least 0, got {self.rounds!r}")
         if self.seconds is not None and not (self.seconds >= 0 and math.isfinite(self.seconds)):
             raise ValueError(f"seconds must be a number of at least 0 or None, got {self.seconds!r}")
+        if not isinstance(self.most_inputs, int) or isinstance(self.most_inputs, bool) or self.most_inputs < 1:
+            raise ValueError(f"most_inputs must be a whole number of at least 1, got {self.most_inputs!r}")
         if self.solver not in SEARCHES:
             object.__setattr__(self, "solver", make_solver(self.solver))
 
     def check_names(self, selection: Selection) -> None:
         names = set(self.bits) if isinstance(self.bits, Mapping) else set()
-        if unknown := sorted(names - set(selection.names.values())):
+        if unknown := sorted(map(str, names - set(selection.names.values()))):
             raise ValueError(f"bits names layers that are not binarised: {', '.join(unknown)}")
 
     def bits_of(self, name: str) -> int:
@@ -167,7 +188,10 @@ class _Options:
 
     def mask(self, batch: Any) -> Tensor | None:
         if self.rows is not None:
-            return self.rows(batch)
+            given = self.rows(batch)
+            if given is not None and not isinstance(given, Tensor):
+                raise TypeError(f"rows must return a mask of the tokens that count or None, got {type(given).__name__}")
+            return given
         mask = batch.get("attention_mask") if isinstance(batch, dict) else None
         return mask if isinstance(mask, Tensor) and mask.ndim == 2 else None
 
@@ -201,7 +225,14 @@ class _Run:
     def report(self, calls: Mapping[nn.Module, int]) -> Report:
         names = self.selection.names
         work = {layer: weights.numel() * weights.shape[1] for layer in names for weights in (matrices(layer),)}
+        for layer, name in names.items():
+            parameters = (layer.weight, getattr(layer, "bias", None))
+            if not all(p.isfinite().all() for p in parameters if isinstance(p, Tensor)):
+                raise ValueError(
+                    f"{name}: its weight or bias holds NaN or infinite values; binarize needs a trained model"
+                )
         lines: list[LayerLoss] = []
+        of_norms = {module: name for name, module in self.changes.model.named_modules()}
         with self.passes.watching(), _shown(self.options.progress, len(names)) as show:
             for module in calls:
                 if module in names:
@@ -210,52 +241,73 @@ class _Run:
                     lines.append(self._binarized(module, names[module], share))
                     show(lines[-1])
                 elif lines and self.options.norms and isinstance(module, _BatchNorm) and calls[module] == 1:
-                    self._estimated(module)
+                    self._estimated(module, of_norms[module])
         return Report(tuple(lines), self.selection.kept)
 
     def _binarized(self, layer: nn.Module, name: str, seconds: float | None) -> LayerLoss:
-        biased = self.options.bias or getattr(layer, "bias", None) is not None
-        binary = binary_like(layer, bits=self.options.bits_of(name), bias=biased)
-        moments = self._moments(layer, name, binary)
-        start = time.monotonic()
-        until = None if seconds is None else start + seconds
         options, weights = self.options, matrices(layer)
-        effort = Effort(options.solver, options.rounds, self.generator, until)
-        found: LayerFit = fitted(
-            moments.covariance() if biased else moments.second_moment(),
-            weights,
-            bits=binary.bits,
-            tied=options.levels == "ternary",
-            effort=effort,
-            kernel=_kernel(layer) if options.input_scales else None,
-        )
-        fill(binary, layer, found, moments.mean if biased else None)
+        groups, inputs, outputs = weights.shape
+        biased = options.bias or getattr(layer, "bias", None) is not None
+        binary = binary_like(layer, bits=options.bits_of(name), bias=biased)
+        shape: dict[str, Any] = {"bits": binary.bits, "tied": options.levels == "ternary"}
+        wide = inputs > options.most_inputs
+        rows = self._rows(layer, name, binary, rows_at_once(inputs, options.most_inputs) if wide else None)
+        start = time.monotonic()
+        if wide:
+            if options.input_scales:
+                raise ValueError(
+                    f"{name}: input_scales needs all {inputs} inputs at once; set most_inputs={inputs}, which takes "
+                    "more memory, or leave this layer out of `layers`"
+                )
+            blocks = WideLayer(rows, weights, **shape, most_inputs=options.most_inputs, centred=biased)
+            mean, found = blocks.mean, blocks.fitted(self._effort(seconds))
+        else:
+            moments = Moments(groups, inputs)
+            rows(moments.add)
+            mean, start = moments.mean, time.monotonic()
+            metrics = moments.covariance() if biased else moments.second_moment()
+            kernel = _kernel(layer) if options.input_scales else None
+            found = fitted(metrics, weights, **shape, effort=self._effort(seconds), kernel=kernel)
+        fill(binary, layer, found, mean if biased else None)
         self.changes.replace(layer, binary)
         self.passes.watch(binary)
-        groups, inputs, outputs = weights.shape
         took = time.monotonic() - start
         return LayerLoss(name, (groups * outputs, inputs), binary.bits, **found.lost, seconds=took)
 
-    def _moments(self, layer: nn.Module, name: str, reader: BinaryLinear | BinaryConvNd) -> Moments:
-        groups, inputs, _ = matrices(layer).shape
+    def _effort(self, seconds: float | None) -> Effort:
+        until = None if seconds is None else time.monotonic() + seconds
+        return Effort(self.options.solver, self.options.rounds, self.generator, until)
+
+    def _rows(self, layer: nn.Module, name: str, reader: BinaryLinear | BinaryConvNd, at_once: int | None) -> Rows:
+        """All rows of a layer's inputs, or enough of them, the same in every pass; `at_once` of them at a time."""
+        inputs = matrices(layer).shape[1]
         most = -(-max(LEAST_ROWS, ROWS_PER_INPUT * inputs) // self.passes.count)
-        moments = Moments(groups, inputs)
+        drawn: dict[int, Tensor] = {}
 
-        def take(batch: Any, x: Tensor) -> None:
-            mask = self.options.mask(batch)
-            if mask is not None and x.shape[:-1] == mask.shape:
-                x = x[mask.to(x.device, torch.bool)]
-            count = reader.count_rows(x)
-            at = self._spread(most, count) if count > most else None
-            try:
-                moments.add(reader.plain_rows(x, at))
-            except ValueError as error:
-                raise ValueError(f"{name}: {error}; look for them in the calibration data, or in the model") from None
+        def each(sink: Callable[[Tensor], None]) -> None:
+            numbers, found = itertools.count(), 0
 
-        self.passes.inputs(layer, take)
-        if not moments.count:
-            raise ValueError(f"{name}: no calibration batch has any rows for it")
-        return moments
+            def take(batch: Any, x: Tensor) -> None:
+                nonlocal found
+                number, mask = next(numbers), self.options.mask(batch)
+                if mask is not None and x.shape[:-1] == mask.shape:
+                    x = x[mask.to(x.device, torch.bool)]
+                count = reader.count_rows(x)
+                if count > most and number not in drawn:
+                    drawn[number] = self._spread(most, count)
+                at = drawn.get(number)
+                if at is None and at_once is not None:
+                    at = torch.arange(count, device=x.device)
+                found += count
+                for part in (at,) if at_once is None or at is None else torch.split(at, at_once):
+                    sink(reader.plain_rows(x, part))
+
+            with _naming(name):
+                self.passes.inputs(layer, take)
+            if not found:
+                raise ValueError(f"{name}: no calibration batch has any rows for it")
+
+        return each
 
     def _spread(self, most: int, count: int) -> Tensor:
         """Numbers of rows, one from each of `most` equal parts of all of them, drawn at random.
@@ -266,13 +318,23 @@ class _Run:
         drawn += torch.arange(most, device=drawn.device)
         return (drawn * (count / most)).long().clamp_(max=count - 1)
 
-    def _estimated(self, norm: _BatchNorm) -> None:
+    def _estimated(self, norm: _BatchNorm, name: str) -> None:
         if norm.running_mean is None or norm.running_var is None:
             return
         moments = NormMoments()
-        self.passes.inputs(norm, lambda _, x: moments.add(x))
+        with _naming(name):
+            self.passes.inputs(norm, lambda _, x: moments.add(x))
         self.changes.set(norm.running_mean, moments.mean)
         self.changes.set(norm.running_var, moments.variance)
+
+
+@contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Errors of moments with the name of the layer."""
+    try:
+        yield
+    except NotFinite as error:
+        raise ValueError(f"{name}: {error}; look for them in the calibration data, or in the model") from None
 
 
 def _kernel(layer: nn.Module) -> int:

@@ -54,12 +54,14 @@ class Changes:
                 self._assign(module, "use_nested_tensor", False)
             elif type(module) is nn.MultiheadAttention and ProjectedAttention.fits(module):
                 opened = ProjectedAttention.of(module)
-                self._modes += [(inner, module.training) for inner in opened.modules()]
+                mode = dict(self._modes).get(module, module.training)
+                self._modes += [(inner, mode) for inner in opened.modules()]
                 self.replace(module, opened.eval())
                 self._opened.append((opened, lambda old=module, new=opened: self.replace(new, old)))  # type: ignore[misc]
 
     def replace(self, old: nn.Module, new: nn.Module) -> None:
-        """Put `new` wherever the model has `old`."""
+        """Put `new` wherever the model has `old`, with the mode that `old` will have again at the end."""
+        self._modes += [(new, mode) for module, mode in self._modes if module is old]
         if old is self.model:
             self.model = new
         for parent in list(self.model.modules()):

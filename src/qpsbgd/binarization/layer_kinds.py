@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import type_before_parametrizations
 
 from qpsbgd.binarization.layer_fit import LayerFit
 from qpsbgd.nn import BinaryConv1d, BinaryConv2d, BinaryLayer, BinaryLinear
@@ -18,7 +19,8 @@ LEAST_MARGIN = 0.01
 
 def is_candidate(module: nn.Module) -> bool:
     """Whether there is a binary form of a layer: torch's Linear, Conv1d, Conv2d, and relatives of Linear."""
-    return type(module) in (nn.Linear, nn.Conv1d, nn.Conv2d) or _transposed(module) or _of_graphs(module)
+    kind = type_before_parametrizations(module)
+    return kind in (nn.Linear, nn.Conv1d, nn.Conv2d) or _transposed(module) or _of_graphs(module)
 
 
 def _transposed(module: nn.Module) -> bool:
@@ -38,6 +40,8 @@ def refusal(module: nn.Module, sharing: Counter[nn.Parameter]) -> str:
         return "its weight is computed from other parameters"
     if isinstance(weight, nn.UninitializedParameter):
         return "it has no shape yet; run a batch through the model first"
+    if not weight.numel() or not weight.is_floating_point():
+        return f"its weight is {'complex' if weight.is_complex() else 'empty'}"
     if sharing[weight] > 1:
         return "it shares its weight with another module"
     if any((module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)):

@@ -16,9 +16,9 @@ class LayerLoss:
         shape: Of the weights, (outputs, inputs per output).
         bits: Binary vectors per output.
         rounding: Lost by signs with fitted scales.
-        feedback: Lost after error feedback; None if that was not asked for.
-        search: Lost after the search of the families; None likewise.
-        seconds: Time that the layer took, without the forward passes.
+        feedback: Lost after error feedback; None if that was not asked for, or if blocks were searched.
+        search: Lost after the search of the families; None if that was not asked for.
+        seconds: Time that the layer took, without the forward passes unless it was cut into blocks.
     """
 
     name: str

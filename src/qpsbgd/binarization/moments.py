@@ -9,6 +9,10 @@ AT_ONCE = 2048
 """Rows whose products are summed in one go."""
 
 
+class NotFinite(ValueError):
+    """Inputs from which no moments can be made."""
+
+
 class Moments:
     """Sums over rows (B, groups · n); memory for n² numbers per group, whatever the number of rows.
 
@@ -26,27 +30,22 @@ class Moments:
         """Take in rows (B, groups · n).
 
         Raises:
-            ValueError: A number is not finite.
+            NotFinite: A number is not.
         """
         if not len(rows):
             return
-        if not rows.isfinite().all():
-            raise ValueError("its inputs hold NaN or infinite values")
-        # In the rows' own precision on a CPU, at least single: around a fixed point near their mean that is exact
-        # enough, since sums over more than `AT_ONCE` rows are in double. GPUs may round single products to ten bits.
-        dtype = torch.float64 if rows.is_cuda else torch.promote_types(rows.dtype, torch.float32)
+        _check(rows, "its inputs hold NaN or infinite values")
         groups, inputs = self._shape
         if not self.count:
-            self._shift = rows[:AT_ONCE].to(dtype).mean(0).reshape(groups, 1, inputs)
+            self._shift = summable(rows[:AT_ONCE]).mean(0).reshape(groups, 1, inputs)
             self._sum = torch.zeros(groups, inputs, dtype=torch.float64, device=rows.device)
             self._products = torch.zeros(groups, inputs, inputs, dtype=torch.float64, device=rows.device)
         for part in torch.split(rows, AT_ONCE):
-            around = part.to(dtype).reshape(-1, groups, inputs).transpose(0, 1) - self._shift
+            around = summable(part).reshape(-1, groups, inputs).transpose(0, 1) - self._shift
             self._sum += around.sum(1)
             self._products += around.transpose(1, 2) @ around
         self.count += len(rows)
-        if not self._products.isfinite().all():
-            raise ValueError("the squares of its inputs overflow")
+        _check(self._products, "the squares of its inputs overflow")
 
     @property
     def mean(self) -> Tensor:
@@ -64,27 +63,46 @@ class Moments:
         return self.covariance() + mean[:, :, None] * mean[:, None, :]
 
 
+def summable(rows: Tensor) -> Tensor:
+    """Rows in the precision in which their products are made: their own on a CPU, at least single.
+
+    Around a fixed point near their mean that is exact enough, since sums over more than `AT_ONCE` rows are in double.
+    GPUs may round single products to ten bits, so that double is taken there.
+    """
+    return rows.to(torch.float64 if rows.is_cuda else torch.promote_types(rows.dtype, torch.float32))
+
+
 class NormMoments:
     """Mean and variance of the channels of a batch norm's inputs (B, C, …), over all batches."""
 
     def __init__(self) -> None:
-        self._count = 0
+        self.count = 0
         self._sum = self._squares = torch.zeros((), dtype=torch.float64)
 
     def add(self, x: Tensor) -> None:
-        """Take in a batch."""
+        """Take in a batch.
+
+        Raises:
+            NotFinite: A number is not.
+        """
+        _check(x, "its inputs hold NaN or infinite values")
         values = x.double().movedim(1, -1).reshape(-1, x.shape[1])
-        self._count += len(values)
+        self.count += len(values)
         self._sum = self._sum.to(x.device) + values.sum(0)
         self._squares = self._squares.to(x.device) + values.square().sum(0)
 
     @property
     def mean(self) -> Tensor:
         """(C,)."""
-        return self._sum / self._count
+        return self._sum / self.count
 
     @property
     def variance(self) -> Tensor:
         """Unbiased, (C,)."""
-        spread = (self._squares / self._count - self.mean.square()).clamp(min=0)
-        return spread * (self._count / max(self._count - 1, 1))
+        spread = (self._squares / self.count - self.mean.square()).clamp(min=0)
+        return spread * (self.count / max(self.count - 1, 1))
+
+
+def _check(values: Tensor, problem: str) -> None:
+    if not values.isfinite().all():
+        raise NotFinite(problem)

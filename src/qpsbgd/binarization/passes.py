@@ -52,7 +52,8 @@ class Passes:
         def count(module: nn.Module, *_: Any) -> None:
             found[module] += 1
 
-        hooks = [module.register_forward_pre_hook(count) for module in self._model.modules()]
+        watchable = (m for m in self._model.modules() if not isinstance(m, torch.jit.ScriptModule))
+        hooks = [module.register_forward_pre_hook(count) for module in watchable]
         try:
             self.run(0)
         finally:

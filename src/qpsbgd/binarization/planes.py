@@ -24,7 +24,11 @@ from qpsbgd.solvers import Solver
 SEARCHES = ("kicks", "feedback", "rounding")
 """What `Fit.improve` does by itself; everything else is a solver of the families."""
 RIDGES = (0.03, 0.1)
-"""What error feedback within range adds to the diagonal of Q; the better answer is kept, column by column."""
+"""What error feedback within range adds to the diagonal of Q; the better answer is kept, column by column.
+
+Less passes errors on to weights that are at the end of the range already, more ignores correlations. This constant and
+the two after it are varied by `benchmarks/binarize_search.py constants`.
+"""
 REFITS = 3
 """Times that feedback within range is repeated with refitted scales."""
 SWEEPS = 4
@@ -60,6 +64,7 @@ class Fit:
         planes: ±1, (bits, n, m).
         scales: (bits, m), not negative.
         tied: Whether all planes of a column have one scale.
+        fixed: Whether scales stand as they are.
     """
 
     metric: Tensor
@@ -67,6 +72,7 @@ class Fit:
     planes: Tensor
     scales: Tensor
     tied: bool = False
+    fixed: bool = False
 
     @classmethod
     def rounded(cls, metric: Tensor, weights: Tensor, *, bits: int, tied: bool = False) -> Fit:
@@ -74,8 +80,7 @@ class Fit:
         fit = cls(metric, weights, weights.new_empty(0, *weights.shape), weights.new_empty(0, weights.shape[1]), tied)
         rest = weights
         for _ in range(bits):
-            plane = torch.where(rest >= 0, 1.0, -1.0).to(weights)
-            fit.planes = torch.cat([fit.planes, plane[None]])
+            fit.planes = torch.cat([fit.planes, signs(rest)[None]])
             fit.refit()
             rest = weights - fit.approximation()
         return fit
@@ -96,13 +101,13 @@ class Fit:
 
     def refit(self) -> None:
         """The best scales for the planes; planes of negative scale are turned round."""
+        if self.fixed:
+            return
         planes = self.planes.sum(0, keepdim=True) if self.tied else self.planes
         products = torch.stack([self.metric @ plane for plane in planes])  # (bits, n, m)
         grams = torch.einsum("anm,bnm->mab", planes, products)
         sides = torch.einsum("bnm,nm->mb", products, self.weights)
-        # Two equal planes share their scale instead of making the system singular.
-        grams.diagonal(dim1=1, dim2=2).mul_(1 + 1e-9).add_(1e-300)
-        scales = torch.linalg.solve(grams, sides).T.expand(len(self.planes), -1)
+        scales = best_scales(grams, sides).T.expand(len(self.planes), -1)
         self.planes = torch.where(scales[:, None] < 0, -self.planes, self.planes)
         self.scales = scales.abs()
 
@@ -115,16 +120,20 @@ class Fit:
         yield "feedback"
         if effort.solver == "feedback":
             return
+        self.search(effort)
+        yield "search"
+
+    def search(self, effort: Effort) -> None:
+        """Lower the energies of given planes, column by column: feedback within range, then kicks or the solver."""
         self._feed_back_within_range()
         if effort.solver == "kicks":
             self._kick(effort)
         else:
             self._ask(effort)
-        yield "search"
 
     def take(self, planes: Tensor, *, always: bool = False) -> None:
         """Other planes (bits, n, m) with the scales that fit them, in the columns where they are better."""
-        other = Fit(self.metric, self.weights, planes.to(self.weights), self.scales, self.tied)
+        other = Fit(self.metric, self.weights, planes.to(self.weights), self.scales, self.tied, self.fixed)
         other.refit()
         better = (other.energies() < self.energies()) | always
         self.planes = torch.where(better, other.planes, self.planes)
@@ -144,14 +153,14 @@ class Fit:
         sweeps = 1 if bits == 1 else SWEEPS
         for turn in range(sweeps * bits):
             bit = turn % bits
-            until = None if effort.until is None else _share(effort.until, sweeps * bits - turn)
+            until = None if effort.until is None else share(effort.until, sweeps * bits - turn)
             self.planes[bit] = search.lowered(
                 self._target(bit),
                 self.planes[bit],
                 self.scales[bit],
                 rounds=-(-effort.rounds // sweeps),
                 until=until,
-                tied=self.tied,
+                fixed=self.tied or self.fixed,
             )
             self.refit()
 
@@ -174,7 +183,20 @@ class Fit:
         return self.metric @ (self.weights - others)
 
 
-def _share(until: float, turns: int) -> float:
+def signs(values: Tensor) -> Tensor:
+    """−1 where values are negative, otherwise 1."""
+    return torch.where(values >= 0, 1.0, -1.0).to(values)
+
+
+def best_scales(grams: Tensor, sides: Tensor) -> Tensor:
+    """The solutions (…, bits) of systems (…, bits, bits), which may be singular, for right-hand sides (…, bits)."""
+    # Two equal planes share their scale instead of making the system singular.
+    diagonal = grams.diagonal(dim1=-2, dim2=-1) * 1e-9 + 1e-300
+    scales: Tensor = torch.linalg.solve(grams + torch.diag_embed(diagonal), sides)
+    return scales
+
+
+def share(until: float, turns: int) -> float:
     """When the next of so many equal turns ends."""
     now = time.monotonic()
     return now + max(0.0, until - now) / turns

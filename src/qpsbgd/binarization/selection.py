@@ -49,7 +49,11 @@ def selected(model: nn.Module, layers: Select, *, calls: Mapping[nn.Module, int]
     chosen = {module: name for module, name in wanted.items() if module not in reasons}
     if not chosen:
         why = "; ".join(f"{name}: {reason}" for name, reason in kept.items())
-        hint = why or "the first and the last layer stay real-valued unless you pass first=True or last=True"
+        hint = why or (
+            "the first and the last layer stay real-valued unless you pass first=True or last=True"
+            if candidates
+            else "the model has no real-valued linear layer or convolution; subclasses of torch's own are left alone"
+        )
         raise ValueError(f"there is no layer to binarise ({hint})")
     if kept:
         listed = ", ".join(f"{name} ({reason})" for name, reason in kept.items())
@@ -77,7 +81,7 @@ def _named(
     candidates: dict[nn.Module, str], layers: Collection[str], reasons: dict[nn.Module, str]
 ) -> dict[nn.Module, str]:
     asked = {layers} if isinstance(layers, str) else set(layers)
-    if unknown := sorted(asked - set(candidates.values())):
+    if unknown := sorted(map(str, asked - set(candidates.values()))):
         raise ValueError(
             f"layers must name linear layers or convolutions of the model, got {', '.join(unknown)}; there are "
             f"{', '.join(candidates.values()) or 'none'}"

@@ -118,3 +118,61 @@ def test_attention_none_of_whose_projections_was_chosen_stays_torchs_own():
     assert type(failed.self_attn) is nn.MultiheadAttention
     assert failed.activation_relu_or_gelu == before
     assert not any(isinstance(module, BinaryLayer | ProjectedAttention) for module in failed.modules())
+
+
+def _share(found, wanted):
+    return float((found - wanted).square().mean() / wanted.var())
+
+
+@pytest.mark.parametrize("kind", ["GPT2Model", "GPT2LMHeadModel"])
+def test_a_gpt2_of_transformers_is_binarised_end_to_end(kind):
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    ends = {"bos_token_id": 0, "eos_token_id": 0}
+    config = transformers.GPT2Config(n_layer=2, n_embd=32, n_head=2, vocab_size=50, n_positions=16, **ends)
+    model = getattr(transformers, kind)(config).eval()
+    batches = [
+        {"input_ids": torch.randint(50, (20, 12)), "attention_mask": torch.ones(20, 12).long()} for _ in range(3)
+    ]
+    chosen = {name for name, layer in model.named_modules() if type(layer).__name__ == "Conv1D"}
+    made, report = binarize(model, batches, bits=3, rounds=4, layers=chosen)
+    assert {row.name for row in report.rows} == chosen and len(chosen) == 8
+    assert all(isinstance(made.get_submodule(name), BinaryLinear) for name in chosen)
+    with torch.no_grad():
+        assert _share(made(**batches[0])[0], model(**batches[0])[0]) < 0.01
+    if kind == "GPT2LMHeadModel":  # its head shares the embedding's weight, and stays
+        assert made.lm_head.weight is made.transformer.wte.weight
+        assert made.generate(batches[0]["input_ids"][:1], max_new_tokens=3, do_sample=False).shape == (1, 15)
+
+
+def test_a_bert_of_transformers_is_binarised_end_to_end():
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    model = transformers.BertModel(transformers.BertConfig(vocab_size=50, **sizes)).eval()
+    mask = torch.arange(12) < torch.randint(3, 13, (20, 1))
+    batch = {"input_ids": torch.randint(50, (20, 12)), "attention_mask": mask.long()}
+    made, report = binarize(model, [batch], bits=3, rounds=4, first=True, last=True)
+    assert len(report.rows) == 13 and not report.kept
+    with torch.no_grad():
+        assert _share(made(**batch)[0][mask], model(**batch)[0][mask]) < 0.01
+
+
+def test_a_network_of_torch_geometric_is_binarised_end_to_end():
+    geometric = pytest.importorskip("torch_geometric.nn")
+
+    class Network(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = geometric.GCNConv(12, 16), geometric.GATConv(16, 8, heads=2)
+            self.third = geometric.SAGEConv(16, 4)
+
+        def forward(self, x, edges):
+            return self.third(self.second(self.first(x, edges).relu(), edges).relu(), edges)
+
+    torch.manual_seed(0)
+    model, x, edges = Network().eval(), torch.randn(60, 12), torch.randint(60, (2, 200))
+    made, report = binarize(model, [(x, edges)], bits=3, rounds=4, first=True, last=True)
+    assert [row.name for row in report.rows] == ["first.lin", "second.lin", "third.lin_l", "third.lin_r"]
+    with torch.no_grad():
+        assert _share(made(x, edges), model(x, edges)) < 0.05

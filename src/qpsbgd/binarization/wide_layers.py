@@ -1,0 +1,152 @@
+"""Layers whose Q would not fit into memory: their inputs in blocks, one family after the other.
+
+    minimise (w'_k − ŵ_k)ᵀ Q_kk (w'_k − ŵ_k),   w'_k = w_k + Q_kk⁻¹ Σ_{l≠k} Q_kl (w_l − ŵ_l),   block by block
+
+Every block k answers for its own weights and for the error that the blocks before it leave; blocks that are still to
+come have none yet. Of Q only Q_kk is made: what else is needed of it are products with a few vectors per output, summed
+over the rows in another pass over the data. An output has one scale per bit for all blocks. In the first sweep over the
+blocks each has its own all the same; they then become one, fitted to the whole layer, and stand in the sweeps after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from qpsbgd.binarization.layer_fit import RIDGE, LayerFit
+from qpsbgd.binarization.moments import Moments, NormMoments, summable
+from qpsbgd.binarization.planes import Effort, Fit, best_scales, share, signs
+
+Rows = Callable[[Callable[[Tensor], None]], None]
+"""Calls a function with all rows of a layer's inputs, part by part, the same ones every time."""
+SWEEPS = 3
+"""Times that the search goes over all blocks; `benchmarks/binarize_search.py blocks` has what more of them save."""
+LEAST_AT_ONCE = 64
+"""Rows of a pass that are taken together at least, whatever memory they need."""
+
+
+def rows_at_once(inputs: int, most_inputs: int) -> int:
+    """So many rows that they need no more memory than Q of a block."""
+    return max(LEAST_AT_ONCE, most_inputs**2 // inputs)
+
+
+class WideLayer:
+    """The planes of a layer with weights (groups, n, m), cut into blocks.
+
+    Args:
+        rows: Of the layer's inputs, (B, groups · n).
+        weights: (groups, n, m), in double precision.
+        bits: Planes.
+        tied: Whether the planes of a column share their scale.
+        most_inputs: Of a block.
+        centred: Whether errors count around their mean, which a bias can take.
+    """
+
+    def __init__(self, rows: Rows, weights: Tensor, *, bits: int, tied: bool, most_inputs: int, centred: bool) -> None:
+        size = weights.abs().amax()
+        self._size = torch.where(size > 0, size, 1.0)
+        self._weights, self._rows, self._tied, self._centred = weights / self._size, rows, tied, centred
+        moments = NormMoments()
+        rows(moments.add)
+        groups, n, m = weights.shape
+        self._count = moments.count
+        self.mean = moments.mean.reshape(groups, n)
+        power = moments.variance.mean() + (0.0 if centred else self.mean.square().mean())
+        self._unit = torch.where(power > 0, power, 1.0)
+        width = -(-n // -(-n // most_inputs))
+        self._blocks = [slice(start, min(start + width, n)) for start in range(0, n, width)]
+        self._planes = weights.new_empty(0, groups, n, m)
+        self._scales = weights.new_empty(
+            0, groups, len(self._blocks), m
+        )  # a block's own; those of an output are equal at the end
+        for _ in range(bits):
+            rest = self._weights - self._approximation()
+            self._planes = torch.cat([self._planes, signs(rest)[None]])
+            start = self._fit_scales()
+        self._lost = {"rounding": start}
+        self._margins = torch.zeros_like(self._planes)
+
+    def fitted(self, effort: Effort) -> LayerFit:
+        """Planes and scales, searched as the effort says."""
+        sweeps = {"rounding": 0, "feedback": 2}.get(str(effort.solver), SWEEPS)
+        for sweep in range(sweeps):
+            for number, block in enumerate(self._blocks):
+                left = len(self._blocks) * (sweeps - sweep) - number
+                until = None if effort.until is None else share(effort.until, left)
+                self._search(number, block, replace(effort, until=until), first=sweep == 0)
+            self._lost["feedback" if effort.solver == "feedback" else "search"] = self._fit_scales()
+        return LayerFit(
+            self._planes.movedim(1, 2).flatten(2),
+            self._size * self._scales[:, :, 0].flatten(1),
+            self._size * self._margins.movedim(1, 2).flatten(2),
+            self._size * (self._weights - self._approximation()),
+            None,
+            self._lost,
+        )
+
+    def _approximation(self) -> Tensor:
+        parts = zip(self._blocks, self._scales.unbind(2), strict=True)
+        return torch.cat([(scales[:, :, None] * self._planes[:, :, block]).sum(0) for block, scales in parts], 1)
+
+    def _search(self, number: int, block: slice, effort: Effort, *, first: bool) -> None:
+        error = self._weights - self._approximation()
+        error[:, slice(block.start, None) if first else block] = 0  # at first, blocks from here on are still real
+        metrics, pulls = self._seen(block, error)
+        for group, (metric, pull) in enumerate(zip(metrics, pulls, strict=True)):
+            metric.diagonal().add_(RIDGE)
+            weights = self._weights[group, block] + torch.linalg.solve(metric, pull)
+            planes = self._planes[:, group, block]
+            fit = Fit(metric, weights, planes, self._scales[:, group, number], self._tied, fixed=not first)
+            if first or effort.solver == "feedback":
+                list(fit.improve(effort))
+            else:
+                fit.search(effort)
+            self._scales[:, group, number] = fit.scales
+            self._planes[:, group, block], self._margins[:, group, block] = fit.planes, fit.margins()
+
+    def _seen(self, block: slice, error: Tensor) -> tuple[Tensor, Tensor]:
+        """Q_kk (groups, k, k) of a block, and Σ_l Q_kl e_l (groups, k, m) for errors e (groups, n, m)."""
+        groups = len(error)
+        moments, pulls = Moments(groups, error[:, block].shape[1]), torch.zeros_like(error[:, block])
+
+        def add(rows: Tensor) -> None:
+            around = self._around(rows)
+            moments.add(around[..., block].transpose(0, 1).flatten(1))
+            pulls.add_(around[..., block].mT @ (around @ error.to(around)))
+
+        self._rows(add)
+        metrics = moments.covariance() if self._centred else moments.second_moment()
+        return metrics, pulls / self._count
+
+    def _fit_scales(self) -> float:
+        """The best scales for the planes, which are turned where these are negative; the share of energy then lost."""
+        planes = self._planes.sum(0, keepdim=True) if self._tied else self._planes
+        vectors, bits = torch.cat([self._weights[None], planes]), len(planes)
+        grams = self._weights.new_zeros(len(self.mean), self._weights.shape[2], bits + 1, bits + 1)
+
+        def add(rows: Tensor) -> None:
+            around = self._around(rows)
+            outputs = around @ vectors.to(around)  # (1 + bits, groups, B, m)
+            grams.add_(torch.einsum("agrm,bgrm->gmab", outputs, outputs))
+
+        self._rows(add)
+        grams /= self._count
+        ridged = grams + RIDGE * torch.einsum("agnm,bgnm->gmab", vectors, vectors)
+        scales = best_scales(ridged[..., 1:, 1:], ridged[..., 1:, 0])
+        rest = torch.cat([torch.ones_like(scales[..., :1]), -scales], -1)  # of the weights, in terms of the vectors
+        whole, lost = grams[..., 0, 0].sum(), torch.einsum("gma,gmab,gmb->", rest, grams, rest)
+        scales = scales.movedim(-1, 0)[:, :, None].expand(
+            len(self._planes), -1, len(self._blocks), -1
+        )  # for all blocks
+        self._planes = torch.where(scales[:, :, :1] < 0, -self._planes, self._planes)
+        self._scales = scales.abs()
+        return float(lost / whole) if whole > 0 else 0.0
+
+    def _around(self, rows: Tensor) -> Tensor:
+        """Rows by group around their mean, in units in which Q has a mean diagonal of one: (groups, B, n)."""
+        rows = summable(rows).reshape(-1, *self.mean.shape)
+        around = rows - self.mean.to(rows) if self._centred else rows
+        return (around / self._unit.sqrt().to(rows)).transpose(0, 1)

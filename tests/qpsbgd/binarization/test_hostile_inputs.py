@@ -1,0 +1,167 @@
+"""Bad models and bad data: a clear error, or a documented choice; the model is as it was after a failure."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils.parametrizations import weight_norm
+
+from qpsbgd import binarize
+from qpsbgd.nn import BinaryLinear
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
+
+
+INPUTS = torch.randn(50, 6, generator=torch.Generator().manual_seed(1))
+
+
+def spoiled(part, value):
+    model = network()
+    getattr(model[2], part).data.view(-1)[0] = value
+    return model
+
+
+def with_weight_norm():
+    model = network()
+    weight_norm(model[2])
+    return model
+
+
+MODELS = {
+    "NaN in a weight": (spoiled("weight", torch.nan), {}, ValueError, "2: its weight or bias holds NaN or infinite"),
+    "infinite bias": (spoiled("bias", torch.inf), {}, ValueError, "2: its weight or bias holds NaN or infinite"),
+    "meta": (network().to("meta"), {}, ValueError, "got one on the device meta; load its weights"),
+    "parametrised": (with_weight_norm(), {"layers": ["2"]}, ValueError, "2: its weight is computed from other"),
+    "scripted": (torch.jit.trace(network(), INPUTS), {}, ValueError, "no real-valued linear layer or convolution"),
+    "compiled": (torch.compile(network(), backend="eager"), {}, ValueError, "before torch.compile"),
+    "complex": (nn.Linear(6, 4, dtype=torch.complex64), {"layers": [""]}, ValueError, "its weight is complex"),
+    "a number as name": (network(), {"layers": [2]}, ValueError, "layers must name .* got 2; there are 0, 2, 4"),
+    "bits of a number": (network(), {"bits": {2: 2}}, ValueError, "bits names layers that are not binarised: 2"),
+    "bits true": (network(), {"bits": True}, ValueError, "bits must be whole numbers from 1 to 8, got True"),
+    "mask": (network(), {"rows": lambda _: 5}, TypeError, "rows must return a mask .* got int"),
+    "no tokens": (network(), {"rows": lambda x: torch.zeros(len(x)) > 0}, ValueError, "2: no calibration batch has"),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:.*torch.jit")
+def test_bad_models_and_options_are_refused_and_nothing_has_changed(name):
+    model, options, kind, message = MODELS[name]
+    modules, before = list(model.modules()), {key: value.clone() for key, value in model.state_dict().items()}
+    inputs = INPUTS.to(torch.complex64) if name == "complex" else INPUTS
+    with pytest.raises(kind, match=message):
+        binarize(model, [inputs], copy=False, **options)
+    assert list(model.modules()) == modules
+    assert not any(module._forward_pre_hooks for module in modules if not isinstance(module, torch.jit.ScriptModule))
+    if name != "meta":
+        after = model.state_dict()
+        assert all(torch.equal(after[key].nan_to_num(), value.nan_to_num()) for key, value in before.items())
+
+
+@pytest.mark.parametrize("batches", [None, INPUTS, {"input": INPUTS}, "abc"], ids=["None", "tensor", "dict", "text"])
+def test_a_single_batch_is_no_list_of_batches(batches):
+    with pytest.raises(TypeError, match=r"iterable of batches, got .*; a single batch goes as \[x\]"):
+        binarize(network(), batches)
+
+
+@pytest.mark.filterwarnings("ignore:.*stay real-valued")
+def test_parametrised_layers_stay_real_and_the_report_says_why():
+    model = nn.Sequential(*with_weight_norm(), nn.Linear(3, 3))
+    report = binarize(model, [INPUTS], rounds=1).report
+    assert [row.name for row in report.rows] == ["4"]
+    assert report.kept == {"2": "its weight is computed from other parameters"}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:.*torch.jit")
+def test_scripted_parts_of_a_model_are_left_alone():
+    model = nn.Sequential(network(), torch.jit.trace(nn.Linear(3, 3), torch.randn(2, 3)))
+    report = binarize(model, [INPUTS], layers=["0.2"], rounds=1).report
+    assert [row.name for row in report.rows] == ["0.2"]
+
+
+DATA = {
+    "generator": lambda: (part for part in INPUTS.split(25)),
+    "tuples": lambda: [(part,) for part in INPUTS.split(25)],
+    "dictionaries": lambda: [{"input": part} for part in INPUTS.split(25)],
+    "an empty batch among others": lambda: [INPUTS[:25], INPUTS[:0], INPUTS[25:]],
+}
+
+
+@pytest.mark.parametrize("name", DATA)
+def test_batches_of_all_kinds_give_the_same_network(name):
+    wanted = binarize(network(), list(INPUTS.split(25)), rounds=2).model
+    found = binarize(network(), DATA[name](), rounds=2).model
+    torch.testing.assert_close(found(INPUTS), wanted(INPUTS))
+
+
+@pytest.mark.parametrize("most_inputs", [4096, 3])
+@pytest.mark.parametrize("outputs", [1, 4])
+def test_constant_and_dead_inputs_and_single_outputs_are_no_problem(outputs, most_inputs):
+    inputs = INPUTS.clone()
+    inputs[:, 1], inputs[:, 4] = 3.0, 0.0
+    model = nn.Linear(6, outputs)
+    binary, report = binarize(model, [inputs], layers=[""], bits=2, most_inputs=most_inputs)
+    with torch.no_grad():
+        lost = (binary(inputs) - model(inputs)).square().mean() / model(inputs).var(0).mean()
+    assert lost < 0.3
+    assert report.rows[0].lost == pytest.approx(float(lost), abs=0.02)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_every_precision_is_kept(dtype):
+    made, report = binarize(network().to(dtype), [INPUTS.to(dtype)], rounds=2)
+    assert {p.dtype for p in made.parameters()} == {dtype}
+    assert made(INPUTS.to(dtype)).isfinite().all()
+    assert report.rows[0].lost < 0.3
+
+
+def test_dropout_does_not_enter_and_training_mode_is_kept():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.9), nn.Linear(8, 8), nn.Linear(8, 3)).train()
+    still = copy.deepcopy(model).eval()
+    trained, evaluated = (binarize(m, [INPUTS], rounds=2).model for m in (model, still))
+    assert trained.training and trained[2].training and not evaluated.training
+    torch.testing.assert_close(trained.eval()(INPUTS), evaluated(INPUTS))
+
+
+def test_attention_in_training_mode_stays_in_it():
+    torch.manual_seed(0)
+    model = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).train()
+    made, _ = binarize(model, [torch.randn(20, 5, 8)], first=True, last=True, rounds=1)
+    assert all(module.training for module in made.modules())
+
+
+def test_lazy_layers_take_their_shape_from_the_first_batch():
+    model, _ = binarize(nn.Sequential(nn.LazyLinear(8), nn.LazyLinear(4)), [INPUTS], first=True, last=True, rounds=1)
+    assert [layer.weight.shape for layer in model] == [(8, 6), (4, 8)]
+
+
+def test_a_layer_with_several_names_is_replaced_under_all_of_them():
+    class Aliases(nn.Module):
+        def __init__(self):
+            super().__init__()
+            layer = nn.Linear(6, 6)
+            self.layers, self.alias = nn.ModuleList([layer, layer]), layer
+
+        def forward(self, x):
+            return self.layers[1](x)
+
+    model, report = binarize(Aliases(), [INPUTS], first=True, last=True, rounds=1)
+    assert [row.name for row in report.rows] == ["layers.0"]
+    assert isinstance(model.alias, BinaryLinear)
+    assert model.alias is model.layers[0] is model.layers[1]
+
+
+def test_nan_in_front_of_a_batch_norm_is_named():
+    class Spoils(nn.Module):
+        def forward(self, x):
+            return x / (x > 100)
+
+    model = nn.Sequential(nn.Linear(6, 6), Spoils(), nn.BatchNorm1d(6)).eval()
+    with pytest.raises(ValueError, match="2: its inputs hold NaN or infinite values"):
+        binarize(model, [INPUTS], layers=["0"], copy=False)
+    assert type(model[0]) is nn.Linear

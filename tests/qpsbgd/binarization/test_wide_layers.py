@@ -1,0 +1,152 @@
+import pytest
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from qpsbgd import binarize
+from qpsbgd.solvers import make_solver
+
+
+def correlated(count, n, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return (
+        torch.randn(count, 24, generator=generator) @ torch.randn(24, n, generator=generator) / 10
+        + 0.3 * torch.randn(count, n, generator=generator)
+        + 1
+    )
+
+
+def lost(model, binary, inputs):
+    with torch.no_grad():
+        wanted, found = model(inputs).movedim(1, -1).flatten(0, -2), binary(inputs).movedim(1, -1).flatten(0, -2)
+    assert (found - wanted).mean(0).abs().max() < 1e-3 * wanted.std()  # the bias takes the mean
+    return float((found - wanted).var(0).sum() / wanted.var(0).sum())
+
+
+@pytest.mark.parametrize("options", [{}, {"bits": 2}, {"levels": "ternary"}, {"solver": make_solver("descent")}])
+def test_blocks_lose_little_more_than_the_whole_layer_and_less_than_rounding(options):
+    torch.manual_seed(0)
+    model, inputs = nn.Linear(96, 24), correlated(800, 96)
+    data = list(inputs.split(100))
+    whole = binarize(model, data, layers=[""], **options).report.rows[0]
+    binary, report = binarize(model, data, layers=[""], most_inputs=25, **options)
+    row = report.rows[0]
+    assert row.rounding == pytest.approx(whole.rounding, rel=1e-4)
+    assert row.feedback is None
+    assert row.lost < min(1.25 * whole.lost, 0.7 * row.rounding)
+    assert lost(model, binary, inputs) == pytest.approx(row.lost, rel=1e-3)
+
+
+def test_later_blocks_make_up_for_what_earlier_ones_lose():
+    """Rounding every block by itself, with its own family only, loses far more."""
+    torch.manual_seed(0)
+    model, inputs = nn.Linear(96, 24), correlated(800, 96)
+    row = binarize(model, [inputs], layers=[""], most_inputs=24).report.rows[0]
+    alone = torch.zeros(800, 24)
+    with torch.no_grad():
+        for block in torch.arange(96).split(24):
+            part = nn.Linear(24, 24)
+            part.weight.copy_(model.weight[:, block])
+            found = binarize(part, [inputs[:, block]], layers=[""]).model
+            alone += found(inputs[:, block]) - part(inputs[:, block])
+        independent = alone.var(0).sum() / model(inputs).var(0).sum()
+    assert row.lost < 0.8 * independent
+
+
+@pytest.mark.parametrize("solver", ["rounding", "feedback"])
+def test_blocks_stop_where_the_solver_says(solver):
+    torch.manual_seed(0)
+    model, inputs = nn.Linear(60, 12), correlated(400, 60)
+    whole = binarize(model, [inputs], layers=[""], solver=solver).report.rows[0]
+    row = binarize(model, [inputs], layers=[""], solver=solver, most_inputs=20).report.rows[0]
+    assert row.search is None
+    assert row.lost == pytest.approx(whole.lost, rel=0.3 if solver == "feedback" else 1e-4)
+
+
+def test_groups_of_convolutions_are_cut_too():
+    torch.manual_seed(0)
+    model, images = nn.Conv2d(8, 6, 3, groups=2), torch.rand(40, 8, 9, 9) + torch.rand(40, 8, 1, 1)
+    whole = binarize(model, [images], layers=[""]).report.rows[0]
+    binary, report = binarize(model, [images], layers=[""], most_inputs=10)
+    assert report.rows[0].lost < 1.25 * whole.lost
+    assert lost(model, binary, images) == pytest.approx(report.rows[0].lost, rel=1e-3)
+
+
+def test_without_a_bias_blocks_fit_the_second_moment():
+    torch.manual_seed(0)
+    model, inputs = nn.Linear(60, 12, bias=False), correlated(400, 60)
+    binary, report = binarize(model, [inputs], layers=[""], bias=False, most_inputs=20)
+    with torch.no_grad():
+        wanted = (binary(inputs) - model(inputs)).square().sum() / model(inputs).square().sum()
+    assert report.rows[0].lost == pytest.approx(float(wanted), rel=1e-3)
+
+
+def test_all_passes_over_the_data_see_the_same_rows():
+    """With more rows than enter Q, the reported loss is that of the rows that were drawn."""
+    torch.manual_seed(0)
+    model, inputs = nn.Linear(16, 6), correlated(3 * 16384, 16)
+    whole = binarize(model, [inputs], layers=[""]).report.rows[0]
+    row = binarize(model, [inputs], layers=[""], most_inputs=8).report.rows[0]
+    assert row.rounding == pytest.approx(whole.rounding, rel=1e-6)
+
+
+class Largest(TorchDispatchMode):
+    """The number of bytes of the largest tensor that any operation returns."""
+
+    bytes = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        found = func(*args, **(kwargs or {}))
+        for leaf in tree_leaves(found):
+            if isinstance(leaf, torch.Tensor):
+                self.bytes = max(self.bytes, leaf.untyped_storage().nbytes())
+        return found
+
+
+def test_memory_is_bounded_by_the_blocks():
+    torch.manual_seed(0)
+    model, inputs = nn.Linear(300, 4), torch.randn(60, 300)
+    sizes = {}
+    for most in (4096, 100):
+        with Largest() as largest:
+            binarize(model, [inputs], layers=[""], rounds=1, most_inputs=most)
+        sizes[most] = largest.bytes
+    assert sizes[4096] >= 8 * 300**2
+    assert sizes[100] <= 8 * 2 * 100**2  # two factors of a block
+
+
+@pytest.mark.slow
+def test_a_layer_of_20000_inputs_is_binarised():
+    torch.manual_seed(0)
+    model, inputs = nn.Linear(20000, 8), correlated(128, 20000)
+    row = binarize(model, [inputs], layers=[""], solver="feedback", most_inputs=1000).report.rows[0]
+    assert row.shape == (8, 20000)
+    assert row.lost < 0.5 * row.rounding
+
+
+@pytest.mark.parametrize("bad", [0, True, 2.5])
+def test_the_width_of_blocks_is_checked(bad):
+    with pytest.raises(ValueError, match="most_inputs must be a whole number of at least 1"):
+        binarize(nn.Linear(4, 4), [torch.randn(5, 4)], layers=[""], most_inputs=bad)
+
+
+def test_input_scales_of_a_wide_layer_are_refused_by_name():
+    model = nn.Sequential(nn.Linear(30, 4))
+    with pytest.raises(ValueError, match="0: input_scales needs all 30 inputs at once; set most_inputs=30"):
+        binarize(model, [torch.randn(50, 30)], layers=["0"], most_inputs=10, input_scales=True)
+
+
+def test_numbers_that_are_not_finite_are_found_before_the_blocks():
+    inputs = torch.randn(50, 30)
+    inputs[3, 29] = torch.inf
+    with pytest.raises(ValueError, match="0: its inputs hold NaN or infinite values"):
+        binarize(nn.Sequential(nn.Linear(30, 4)), [inputs], layers=["0"], most_inputs=10)
+
+
+def test_silent_blocks_keep_finite_weights():
+    torch.manual_seed(0)
+    inputs = torch.cat([torch.zeros(100, 10), torch.randn(100, 20)], 1)
+    binary, report = binarize(nn.Linear(30, 4), [inputs], layers=[""], most_inputs=10)
+    assert all(p.isfinite().all() for p in binary.parameters())
+    assert report.rows[0].lost < report.rows[0].rounding
