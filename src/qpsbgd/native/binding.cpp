@@ -59,6 +59,27 @@ void expect_indices(const T* indices, int64_t count, int64_t least, int64_t end,
   }
 }
 
+// An argument without a name; arrays are taken as they are, or refused.
+template <class T>
+auto argument(const T*) {
+  return nb::arg();
+}
+
+template <class... Parts>
+auto argument(const nb::ndarray<Parts...>*) {
+  return nb::arg().noconvert();
+}
+
+template <class F, class R, class... Arguments>
+void def(nb::module_& module, const char* name, F function, R (F::*)(Arguments...) const) {
+  module.def(name, function, argument(static_cast<const std::remove_reference_t<Arguments>*>(nullptr))...);
+}
+
+template <class F>
+void def(nb::module_& module, const char* name, F function) {
+  def(module, name, function, &F::operator());
+}
+
 template <class T>
 Matrix<T> matrix(const Array<T, 2>& array) {
   return {array.data(), size(array, 0), size(array, 1)};
@@ -107,128 +128,101 @@ void bind_dense(nb::module_& module) {
     expect(fields, "fields", {size(spins), n});
   };
 
-  module.def(
-      "search",
-      [=](Couplings couplings, Array<T, 2> fields, Array<T, 2> spins, Array<const T, 1> threshold,
-          Array<int64_t, 1> flips, int64_t max_flips, int64_t patience, int64_t tenure, int64_t seed, Stop stop,
-          int threads) {
-        expect_columns(couplings, spins, fields);
-        expect(threshold, "threshold", {size(spins)});
-        expect(flips, "flips", {size(spins)});
-        expect(tenure >= 0 && patience >= 0, "tenure and patience must not be negative");
-        const Limits limits{max_flips, patience, tenure, 0, seed};
-        run(&stop, [&](Watch& watch) {
-          search<T>(matrix(couplings), matrix(fields), matrix(spins), threshold.data(), flips.data(), limits, threads,
-                    watch);
-        });
-      },
-      "couplings"_a.noconvert(), "fields"_a.noconvert(), "spins"_a.noconvert(), "threshold"_a.noconvert(),
-      "flips"_a.noconvert(), "max_flips"_a, "patience"_a, "tenure"_a, "seed"_a, "stop"_a.noconvert(), "threads"_a);
+  def(module, "search", [=](Couplings couplings, Array<T, 2> fields, Array<T, 2> spins, Array<const T, 1> threshold,
+                            Array<int64_t, 1> flips, int64_t max_flips, int64_t patience, int64_t tenure, int64_t seed,
+                            Stop stop, int threads) {
+    expect_columns(couplings, spins, fields);
+    expect(threshold, "threshold", {size(spins)});
+    expect(flips, "flips", {size(spins)});
+    expect(tenure >= 0 && patience >= 0, "tenure and patience must not be negative");
+    const Limits limits{max_flips, patience, tenure, 0, seed};
+    run(&stop, [&](Watch& watch) {
+      search<T>(matrix(couplings), matrix(fields), matrix(spins), threshold.data(), flips.data(), limits, threads,
+                watch);
+    });
+  });
 
-  module.def(
-      "turn",
-      [=](Couplings couplings, Array<T, 2> fields, Array<T, 2> spins, Array<const std::uint8_t, 2> marked,
-          int threads) {
-        expect_columns(couplings, spins, fields);
-        expect(marked, "marked", {size(spins), size(couplings)});
-        run(nullptr, [&](Watch& watch) {
-          turn<T>(matrix(couplings), matrix(fields), matrix(spins), matrix(marked), threads, watch);
-        });
-      },
-      "couplings"_a.noconvert(), "fields"_a.noconvert(), "spins"_a.noconvert(), "marked"_a.noconvert(), "threads"_a);
+  def(module, "turn", [=](Couplings couplings, Array<T, 2> fields, Array<T, 2> spins,
+                          Array<const std::uint8_t, 2> marked, int threads) {
+    expect_columns(couplings, spins, fields);
+    expect(marked, "marked", {size(spins), size(couplings)});
+    run(nullptr, [&](Watch& watch) {
+      turn<T>(matrix(couplings), matrix(fields), matrix(spins), matrix(marked), threads, watch);
+    });
+  });
 
-  module.def(
-      "anneal",
-      [=](Couplings couplings, Array<T, 2> fields, Array<T, 2> spins, Array<const std::int32_t, 1> sites,
-          Array<const T, 1> temperatures, Array<const std::uint64_t, 1> states, Array<int64_t, 1> sweeps, Stop stop,
-          int threads) {
-        expect_columns(couplings, spins, fields);
-        expect_indices(sites.data(), size(sites), 0, size(couplings), "sites");
-        expect(states, "states", {size(spins)});
-        expect(sweeps, "sweeps", {size(spins)});
-        run(&stop, [&](Watch& watch) {
-          anneal<T>(matrix(couplings), matrix(fields), matrix(spins), sites.data(), size(sites), temperatures.data(),
-                    size(temperatures), states.data(), sweeps.data(), threads, watch);
-        });
-      },
-      "couplings"_a.noconvert(), "fields"_a.noconvert(), "spins"_a.noconvert(), "sites"_a.noconvert(),
-      "temperatures"_a.noconvert(), "states"_a.noconvert(), "sweeps"_a.noconvert(), "stop"_a.noconvert(),
-      "threads"_a);
+  def(module, "anneal", [=](Couplings couplings, Array<T, 2> fields, Array<T, 2> spins,
+                            Array<const std::int32_t, 1> sites, Array<const T, 1> temperatures,
+                            Array<const std::uint64_t, 1> states, Array<int64_t, 1> sweeps, Stop stop, int threads) {
+    expect_columns(couplings, spins, fields);
+    expect_indices(sites.data(), size(sites), 0, size(couplings), "sites");
+    expect(states, "states", {size(spins)});
+    expect(sweeps, "sweeps", {size(spins)});
+    run(&stop, [&](Watch& watch) {
+      anneal<T>(matrix(couplings), matrix(fields), matrix(spins), sites.data(), size(sites), temperatures.data(),
+                size(temperatures), states.data(), sweeps.data(), threads, watch);
+    });
+  });
 
-  module.def(
-      "anneal_slices",
-      [](Couplings couplings, Array<T, 3> fields, Array<T, 3> spins, Array<const T, 1> ties, Array<const T, 1> scale,
-         double temperature, Array<const std::uint64_t, 1> states, int threads) {
-        const int64_t n = size(couplings), m = size(spins), slices = size(spins, 1);
-        expect(couplings, "couplings", {n, n});
-        expect(spins, "spins", {m, slices, n});
-        expect(fields, "fields", {m, slices, n});
-        expect(scale, "scale", {m});
-        expect(states, "states", {m});
-        run(nullptr, [&](Watch& watch) {
-          anneal_slices<T>(matrix(couplings), fields.data(), spins.data(), m, slices, ties.data(), size(ties),
-                           scale.data(), static_cast<T>(temperature), states.data(), threads, watch);
-        });
-      },
-      "couplings"_a.noconvert(), "fields"_a.noconvert(), "spins"_a.noconvert(), "ties"_a.noconvert(),
-      "scale"_a.noconvert(), "temperature"_a, "states"_a.noconvert(), "threads"_a);
+  def(module, "anneal_slices", [](Couplings couplings, Array<T, 3> fields, Array<T, 3> spins, Array<const T, 1> ties,
+                                  Array<const T, 1> scale, double temperature, Array<const std::uint64_t, 1> states,
+                                  int threads) {
+    const int64_t n = size(couplings), m = size(spins), slices = size(spins, 1);
+    expect(couplings, "couplings", {n, n});
+    expect(spins, "spins", {m, slices, n});
+    expect(fields, "fields", {m, slices, n});
+    expect(scale, "scale", {m});
+    expect(states, "states", {m});
+    run(nullptr, [&](Watch& watch) {
+      anneal_slices<T>(matrix(couplings), fields.data(), spins.data(), m, slices, ties.data(), size(ties),
+                       scale.data(), static_cast<T>(temperature), states.data(), threads, watch);
+    });
+  });
 
-  module.def(
-      "fields_of",
-      [](Couplings couplings, Array<const T, 1> linear, Array<const T, 1> spins, Array<T, 1> fields) {
-        const int64_t n = size(couplings);
-        expect(couplings, "couplings", {n, n});
-        expect(linear, "linear", {n});
-        expect(spins, "spins", {n});
-        expect(fields, "fields", {n});
-        run(nullptr, [&](Watch&) { fields_of<T>(matrix(couplings), linear.data(), spins.data(), fields.data()); });
-      },
-      "couplings"_a.noconvert(), "linear"_a.noconvert(), "spins"_a.noconvert(), "fields"_a.noconvert());
+  def(module, "fields_of", [](Couplings couplings, Array<const T, 1> linear, Array<const T, 1> spins,
+                              Array<T, 1> fields) {
+    const int64_t n = size(couplings);
+    expect(couplings, "couplings", {n, n});
+    expect(linear, "linear", {n});
+    expect(spins, "spins", {n});
+    expect(fields, "fields", {n});
+    run(nullptr, [&](Watch&) { fields_of<T>(matrix(couplings), linear.data(), spins.data(), fields.data()); });
+  });
 
-  module.def(
-      "search_layer",
-      [](Couplings couplings, Array<const T, 1> diagonal, Couplings linear, Array<const T, 1> pulls,
-         Array<T, 3> starts, Array<T, 3> fields, Array<const T, 1> threshold, Array<T, 2> found, int64_t patience,
-         int64_t tenure, int64_t kicks, int64_t forced, int64_t seed, int threads) {
-        const int64_t n = size(couplings), m = size(linear);
-        expect(couplings, "couplings", {n, n});
-        expect(n > 0, "there must be at least one spin");
-        expect(diagonal, "diagonal", {n});
-        expect(linear, "linear", {m, n});
-        expect(pulls, "pulls", {n});
-        expect(starts, "starts", {size(starts), m, n});
-        expect(size(starts) > 0, "there must be at least one start");
-        expect(fields, "fields", {size(starts), m, n});
-        expect(threshold, "threshold", {m});
-        expect(found, "found", {m, n});
-        expect(tenure >= 0 && patience >= 0, "tenure and patience must not be negative");
-        const Layer<T> layer{matrix(couplings), diagonal.data(), matrix(linear), pulls.data(),
-                             starts.data(),     fields.data(),   size(starts),   threshold.data(),
-                             patience,          tenure,          kicks,          forced,
-                             seed};
-        run(nullptr, [&](Watch& watch) { search_layer<T>(layer, found.data(), threads, watch); });
-      },
-      "couplings"_a.noconvert(), "diagonal"_a.noconvert(), "linear"_a.noconvert(), "pulls"_a.noconvert(),
-      "starts"_a.noconvert(), "fields"_a.noconvert(), "threshold"_a.noconvert(), "found"_a.noconvert(), "patience"_a,
-      "tenure"_a, "kicks"_a, "forced"_a, "seed"_a, "threads"_a);
+  def(module, "search_layer", [](Couplings couplings, Array<const T, 1> diagonal, Couplings linear,
+                                 Array<const T, 1> pulls, Array<T, 3> starts, Array<T, 3> fields,
+                                 Array<const T, 1> threshold, Array<T, 2> found, int64_t patience, int64_t tenure,
+                                 int64_t kicks, int64_t forced, int64_t seed, int threads) {
+    const int64_t n = size(couplings), m = size(linear);
+    expect(couplings, "couplings", {n, n});
+    expect(n > 0, "there must be at least one spin");
+    expect(diagonal, "diagonal", {n});
+    expect(linear, "linear", {m, n});
+    expect(pulls, "pulls", {n});
+    expect(starts, "starts", {size(starts), m, n});
+    expect(size(starts) > 0, "there must be at least one start");
+    expect(fields, "fields", {size(starts), m, n});
+    expect(threshold, "threshold", {m});
+    expect(found, "found", {m, n});
+    expect(tenure >= 0 && patience >= 0, "tenure and patience must not be negative");
+    const Layer<T> layer{matrix(couplings), diagonal.data(), matrix(linear), pulls.data(),
+                         starts.data(),     fields.data(),   size(starts),   threshold.data(),
+                         patience,          tenure,          kicks,          forced,
+                         seed};
+    run(nullptr, [&](Watch& watch) { search_layer<T>(layer, found.data(), threads, watch); });
+  });
 
-  module.def(
-      "relax",
-      [=](Couplings twice, Array<T, 2> slopes, Array<T, 2> points, int64_t passes, int threads) {
-        expect_columns(twice, points, slopes);
-        run(nullptr,
-            [&](Watch& watch) { relax<T>(matrix(twice), matrix(slopes), matrix(points), passes, threads, watch); });
-      },
-      "twice"_a.noconvert(), "slopes"_a.noconvert(), "points"_a.noconvert(), "passes"_a, "threads"_a);
+  def(module, "relax", [=](Couplings twice, Array<T, 2> slopes, Array<T, 2> points, int64_t passes, int threads) {
+    expect_columns(twice, points, slopes);
+    run(nullptr,
+        [&](Watch& watch) { relax<T>(matrix(twice), matrix(slopes), matrix(points), passes, threads, watch); });
+  });
 
-  module.def(
-      "round_down",
-      [=](Couplings factor, Array<T, 2> targets, Array<T, 2> spins, int threads) {
-        expect_columns(factor, spins, targets);
-        run(nullptr,
-            [&](Watch& watch) { round_down<T>(matrix(factor), matrix(targets), matrix(spins), threads, watch); });
-      },
-      "factor"_a.noconvert(), "targets"_a.noconvert(), "spins"_a.noconvert(), "threads"_a);
+  def(module, "round_down", [=](Couplings factor, Array<T, 2> targets, Array<T, 2> spins, int threads) {
+    expect_columns(factor, spins, targets);
+    run(nullptr,
+        [&](Watch& watch) { round_down<T>(matrix(factor), matrix(targets), matrix(spins), threads, watch); });
+  });
 }
 
 void bind_sparse(nb::module_& module) {
@@ -260,121 +254,93 @@ void bind_sparse(nb::module_& module) {
 
   const auto bind_anneal = [&](const char* name, auto* type, auto kernel) {
     using S = std::remove_pointer_t<decltype(type)>;
-    module.def(
-        name,
-        [kernel](const Rows& rows, Linear linear, Array<S, 1> spins, Sites sites, Temperatures temperatures,
-                 std::uint64_t state, Stop stop) {
-          expect(linear, "linear", {rows.size()});
-          expect(spins, "spins", {rows.size()});
-          expect_indices(sites.data(), size(sites), 0, rows.size(), "sites");
-          return run(&stop, [&](Watch& watch) {
-            return kernel(rows, linear.data(), spins.data(), sites.data(), size(sites), temperatures.data(),
-                          size(temperatures), state, watch);
-          });
-        },
-        "rows"_a, "linear"_a.noconvert(), "spins"_a.noconvert(), "sites"_a.noconvert(), "temperatures"_a.noconvert(),
-        "state"_a, "stop"_a.noconvert());
+    def(module, name, [kernel](const Rows& rows, Linear linear, Array<S, 1> spins, Sites sites,
+                               Temperatures temperatures, std::uint64_t state, Stop stop) {
+      expect(linear, "linear", {rows.size()});
+      expect(spins, "spins", {rows.size()});
+      expect_indices(sites.data(), size(sites), 0, rows.size(), "sites");
+      return run(&stop, [&](Watch& watch) {
+        return kernel(rows, linear.data(), spins.data(), sites.data(), size(sites), temperatures.data(),
+                      size(temperatures), state, watch);
+      });
+    });
   };
   bind_anneal("anneal_sparse", static_cast<std::int8_t*>(nullptr), anneal_sparse);
   bind_anneal("anneal_lanes", static_cast<std::uint16_t*>(nullptr), anneal_lanes);
 
-  module.def(
-      "harvest",
-      [](const Rows& rows, Linear linear, Linear thresholds, Array<std::int8_t, 2> chains, Spins spins, Stop stop) {
-        const int64_t n = rows.size();
-        expect(linear, "linear", {n});
-        expect(thresholds, "thresholds", {n});
-        expect(chains, "chains", {size(chains), n});
-        expect(spins, "spins", {n});
-        return run(&stop, [&](Watch& watch) {
-          return harvest(rows, linear.data(), thresholds.data(), chains.data(), size(chains), spins.data(), watch);
-        });
-      },
-      "rows"_a, "linear"_a.noconvert(), "thresholds"_a.noconvert(), "chains"_a.noconvert(), "spins"_a.noconvert(),
-      "stop"_a.noconvert());
+  def(module, "harvest", [](const Rows& rows, Linear linear, Linear thresholds, Array<std::int8_t, 2> chains,
+                            Spins spins, Stop stop) {
+    const int64_t n = rows.size();
+    expect(linear, "linear", {n});
+    expect(thresholds, "thresholds", {n});
+    expect(chains, "chains", {size(chains), n});
+    expect(spins, "spins", {n});
+    return run(&stop, [&](Watch& watch) {
+      return harvest(rows, linear.data(), thresholds.data(), chains.data(), size(chains), spins.data(), watch);
+    });
+  });
 
-  module.def(
-      "tabu_sparse",
-      [](const Rows& rows, Linear linear, Spins spins, int64_t block, int64_t moves, int64_t tenure,
-         std::uint64_t state, Stop stop) {
-        expect(linear, "linear", {rows.size()});
-        expect(spins, "spins", {rows.size()});
-        expect(block >= 1 && tenure >= 0, "block must be at least 1 and tenure at least 0");
-        return run(&stop, [&](Watch& watch) {
-          return tabu_sparse(rows, linear.data(), spins.data(), block, moves, tenure, state, watch);
-        });
-      },
-      "rows"_a, "linear"_a.noconvert(), "spins"_a.noconvert(), "block"_a, "moves"_a, "tenure"_a, "state"_a,
-      "stop"_a.noconvert());
+  def(module, "tabu_sparse", [](const Rows& rows, Linear linear, Spins spins, int64_t block, int64_t moves,
+                                int64_t tenure, std::uint64_t state, Stop stop) {
+    expect(linear, "linear", {rows.size()});
+    expect(spins, "spins", {rows.size()});
+    expect(block >= 1 && tenure >= 0, "block must be at least 1 and tenure at least 0");
+    return run(&stop, [&](Watch& watch) {
+      return tabu_sparse(rows, linear.data(), spins.data(), block, moves, tenure, state, watch);
+    });
+  });
 
-  module.def(
-      "colour",
-      [](const Rows& rows, Array<int64_t, 1> colours) {
-        expect(colours, "colours", {rows.size()});
-        run(nullptr, [&](Watch&) { colour(rows, colours.data()); });
-      },
-      "rows"_a, "colours"_a.noconvert());
+  def(module, "colour", [](const Rows& rows, Array<int64_t, 1> colours) {
+    expect(colours, "colours", {rows.size()});
+    run(nullptr, [&](Watch&) { colour(rows, colours.data()); });
+  });
 
-  module.def(
-      "sweep_chip",
-      [](const Rows& rows, Array<const float, 1> h, Array<float, 3> spins, Array<const float, 2> schedule,
-         Array<const std::uint64_t, 1> states, int threads) {
-        const int64_t n = rows.size(), reads = size(spins), slices = size(spins, 1);
-        expect(h, "h", {n});
-        expect(spins, "spins", {reads, slices, n});
-        expect(schedule, "schedule", {size(schedule), 3});
-        expect(states, "states", {reads});
-        run(nullptr, [&](Watch& watch) {
-          sweep_chip(rows, h.data(), spins.data(), reads, slices, schedule.data(), size(schedule), states.data(),
-                     threads, watch);
-        });
-      },
-      "rows"_a, "h"_a.noconvert(), "spins"_a.noconvert(), "schedule"_a.noconvert(), "states"_a.noconvert(),
-      "threads"_a);
+  def(module, "sweep_chip", [](const Rows& rows, Array<const float, 1> h, Array<float, 3> spins,
+                               Array<const float, 2> schedule, Array<const std::uint64_t, 1> states, int threads) {
+    const int64_t n = rows.size(), reads = size(spins), slices = size(spins, 1);
+    expect(h, "h", {n});
+    expect(spins, "spins", {reads, slices, n});
+    expect(schedule, "schedule", {size(schedule), 3});
+    expect(states, "states", {reads});
+    run(nullptr, [&](Watch& watch) {
+      sweep_chip(rows, h.data(), spins.data(), reads, slices, schedule.data(), size(schedule), states.data(),
+                 threads, watch);
+    });
+  });
 
-  module.def(
-      "reduce",
-      [](const Rows& rows, Linear linear, Stop stop) {
-        expect(linear, "linear", {rows.size()});
-        Reduced found = run(&stop, [&](Watch& watch) { return reduce(rows, linear.data(), watch); });
-        return std::make_tuple(numpy(std::move(found.begins)), numpy(std::move(found.columns)),
-                               numpy(std::move(found.couplings)), numpy(std::move(found.linear)),
-                               numpy(std::move(found.kept)), numpy(std::move(found.gone)),
-                               numpy(std::move(found.neighbours), Reduced::MOST),
-                               numpy(std::move(found.weights), Reduced::MOST), numpy(std::move(found.fields)));
-      },
-      "rows"_a, "linear"_a.noconvert(), "stop"_a.noconvert());
+  def(module, "reduce", [](const Rows& rows, Linear linear, Stop stop) {
+    expect(linear, "linear", {rows.size()});
+    Reduced found = run(&stop, [&](Watch& watch) { return reduce(rows, linear.data(), watch); });
+    return std::make_tuple(numpy(std::move(found.begins)), numpy(std::move(found.columns)),
+                           numpy(std::move(found.couplings)), numpy(std::move(found.linear)),
+                           numpy(std::move(found.kept)), numpy(std::move(found.gone)),
+                           numpy(std::move(found.neighbours), Reduced::MOST),
+                           numpy(std::move(found.weights), Reduced::MOST), numpy(std::move(found.fields)));
+  });
 
-  module.def(
-      "complete_reduced",
-      [](Spins spins, Array<const int64_t, 1> gone, Array<const int64_t, 2> neighbours, Array<const double, 2> weights,
-         Array<const double, 1> fields) {
-        const int64_t count = size(gone), n = size(spins);
-        expect(neighbours, "neighbours", {count, Reduced::MOST});
-        expect(weights, "weights", {count, Reduced::MOST});
-        expect(fields, "fields", {count});
-        expect_indices(gone.data(), count, 0, n, "gone");
-        expect_indices(neighbours.data(), count * Reduced::MOST, -1, n, "neighbours");
-        run(nullptr, [&](Watch&) {
-          complete_reduced(spins.data(), gone.data(), count, neighbours.data(), weights.data(), fields.data());
-        });
-      },
-      "spins"_a.noconvert(), "gone"_a.noconvert(), "neighbours"_a.noconvert(), "weights"_a.noconvert(),
-      "fields"_a.noconvert());
+  def(module, "complete_reduced", [](Spins spins, Array<const int64_t, 1> gone, Array<const int64_t, 2> neighbours,
+                                     Array<const double, 2> weights, Array<const double, 1> fields) {
+    const int64_t count = size(gone), n = size(spins);
+    expect(neighbours, "neighbours", {count, Reduced::MOST});
+    expect(weights, "weights", {count, Reduced::MOST});
+    expect(fields, "fields", {count});
+    expect_indices(gone.data(), count, 0, n, "gone");
+    expect_indices(neighbours.data(), count * Reduced::MOST, -1, n, "neighbours");
+    run(nullptr, [&](Watch&) {
+      complete_reduced(spins.data(), gone.data(), count, neighbours.data(), weights.data(), fields.data());
+    });
+  });
 }
 
 void bind_groups(nb::module_& module) {
   using Linear = Array<const double, 1>;
 
-  module.def(
-      "find_groups",
-      [](const Rows& rows, Linear linear, Stop stop) {
-        expect(linear, "linear", {rows.size()});
-        expect(rows.ascend(), "indices must ascend in every row");
-        FoundGroups found = run(&stop, [&](Watch& watch) { return find_groups(rows, linear.data(), watch); });
-        return std::make_tuple(numpy(std::move(found.begins)), numpy(std::move(found.members)), found.bases);
-      },
-      "rows"_a, "linear"_a.noconvert(), "stop"_a.noconvert());
+  def(module, "find_groups", [](const Rows& rows, Linear linear, Stop stop) {
+    expect(linear, "linear", {rows.size()});
+    expect(rows.ascend(), "indices must ascend in every row");
+    FoundGroups found = run(&stop, [&](Watch& watch) { return find_groups(rows, linear.data(), watch); });
+    return std::make_tuple(numpy(std::move(found.begins)), numpy(std::move(found.members)), found.bases);
+  });
 
   nb::class_<Groups>(module, "Groups")
       .def(
@@ -405,30 +371,24 @@ void bind_groups(nb::module_& module) {
           nb::keep_alive<1, 2>())
       .def_prop_ro("scale", &Groups::scale);
 
-  module.def(
-      "anneal_groups",
-      [](const Groups& groups, Array<std::int8_t, 1> spins, Array<const std::int32_t, 1> sites,
-         Array<const double, 1> temperatures, int64_t chains, bool fresh, std::uint64_t state, Stop stop) {
-        expect(spins, "spins", {groups.rows().size()});
-        expect_indices(sites.data(), size(sites), 0, groups.rows().size(), "sites");
-        expect(chains >= 1, "there must be at least one chain");
-        return run(&stop, [&](Watch& watch) {
-          return groups.anneal(spins.data(), sites.data(), size(sites), temperatures.data(), size(temperatures),
-                               chains, fresh, state, watch);
-        });
-      },
-      "groups"_a, "spins"_a.noconvert(), "sites"_a.noconvert(), "temperatures"_a.noconvert(), "chains"_a, "fresh"_a,
-      "state"_a, "stop"_a.noconvert());
+  def(module, "anneal_groups", [](const Groups& groups, Array<std::int8_t, 1> spins, Array<const std::int32_t, 1> sites,
+                                  Array<const double, 1> temperatures, int64_t chains, bool fresh, std::uint64_t state,
+                                  Stop stop) {
+    expect(spins, "spins", {groups.rows().size()});
+    expect_indices(sites.data(), size(sites), 0, groups.rows().size(), "sites");
+    expect(chains >= 1, "there must be at least one chain");
+    return run(&stop, [&](Watch& watch) {
+      return groups.anneal(spins.data(), sites.data(), size(sites), temperatures.data(), size(temperatures),
+                           chains, fresh, state, watch);
+    });
+  });
 
-  module.def(
-      "tabu_groups",
-      [](const Groups& groups, Array<std::int8_t, 1> spins, int64_t moves, int64_t tenure, std::uint64_t state,
-         Stop stop) {
-        expect(spins, "spins", {groups.rows().size()});
-        expect(tenure >= 0, "tenure must not be negative");
-        return run(&stop, [&](Watch& watch) { return groups.tabu(spins.data(), moves, tenure, state, watch); });
-      },
-      "groups"_a, "spins"_a.noconvert(), "moves"_a, "tenure"_a, "state"_a, "stop"_a.noconvert());
+  def(module, "tabu_groups", [](const Groups& groups, Array<std::int8_t, 1> spins, int64_t moves, int64_t tenure,
+                                std::uint64_t state, Stop stop) {
+    expect(spins, "spins", {groups.rows().size()});
+    expect(tenure >= 0, "tenure must not be negative");
+    return run(&stop, [&](Watch& watch) { return groups.tabu(spins.data(), moves, tenure, state, watch); });
+  });
 }
 
 void bind_exact(nb::module_& module) {
@@ -440,82 +400,66 @@ void bind_exact(nb::module_& module) {
     expect(linear, "linear", {size(linear), n});
   };
 
-  module.def(
-      "fix_dominated",
-      [=](Given couplings, Given linear, Array<double, 2> fixed, Stop stop, int threads) {
-        expect_columns(couplings, linear);
-        expect(fixed, "fixed", {size(linear), size(couplings)});
-        run(&stop, [&](Watch& watch) {
-          fix_dominated(matrix(couplings), matrix(linear), matrix(fixed), threads, watch);
-        });
-      },
-      "couplings"_a.noconvert(), "linear"_a.noconvert(), "fixed"_a.noconvert(), "stop"_a.noconvert(), "threads"_a);
+  def(module, "fix_dominated", [=](Given couplings, Given linear, Array<double, 2> fixed, Stop stop, int threads) {
+    expect_columns(couplings, linear);
+    expect(fixed, "fixed", {size(linear), size(couplings)});
+    run(&stop, [&](Watch& watch) {
+      fix_dominated(matrix(couplings), matrix(linear), matrix(fixed), threads, watch);
+    });
+  });
 
-  module.def(
-      "complete",
-      [=](Given couplings, Given linear, Given fixed, Array<double, 2> spins, Array<bool, 1> done, Stop stop,
-          int threads) {
-        const int64_t n = size(couplings), m = size(linear);
-        expect_columns(couplings, linear);
-        expect(fixed, "fixed", {m, n});
-        expect(spins, "spins", {m, n});
-        expect(done, "done", {m});
-        run(&stop, [&](Watch& watch) {
-          complete(matrix(couplings), matrix(linear), matrix(fixed), matrix(spins), done.data(), threads, watch);
-        });
-      },
-      "couplings"_a.noconvert(), "linear"_a.noconvert(), "fixed"_a.noconvert(), "spins"_a.noconvert(),
-      "done"_a.noconvert(), "stop"_a.noconvert(), "threads"_a);
+  def(module, "complete", [=](Given couplings, Given linear, Given fixed, Array<double, 2> spins, Array<bool, 1> done,
+                              Stop stop, int threads) {
+    const int64_t n = size(couplings), m = size(linear);
+    expect_columns(couplings, linear);
+    expect(fixed, "fixed", {m, n});
+    expect(spins, "spins", {m, n});
+    expect(done, "done", {m});
+    run(&stop, [&](Watch& watch) {
+      complete(matrix(couplings), matrix(linear), matrix(fixed), matrix(spins), done.data(), threads, watch);
+    });
+  });
 
-  module.def(
-      "exhaust",
-      [](Given couplings, Array<const double, 1> fields, Array<double, 1> spins, Stop stop, int threads) {
-        const int64_t k = size(couplings);
-        expect(couplings, "couplings", {k, k});
-        expect(fields, "fields", {k});
-        expect(spins, "spins", {k});
-        expect(k <= 60, "at most 60 spins can be tried out");
-        return run(&stop, [&](Watch& watch) {
-          return exhaust(matrix(couplings), fields.data(), spins.data(), threads, watch);
-        });
-      },
-      "couplings"_a.noconvert(), "fields"_a.noconvert(), "spins"_a.noconvert(), "stop"_a.noconvert(), "threads"_a);
+  def(module, "exhaust", [](Given couplings, Array<const double, 1> fields, Array<double, 1> spins, Stop stop,
+                            int threads) {
+    const int64_t k = size(couplings);
+    expect(couplings, "couplings", {k, k});
+    expect(fields, "fields", {k});
+    expect(spins, "spins", {k});
+    expect(k <= 60, "at most 60 spins can be tried out");
+    return run(&stop, [&](Watch& watch) {
+      return exhaust(matrix(couplings), fields.data(), spins.data(), threads, watch);
+    });
+  });
 
-  module.def(
-      "decode",
-      [=](Given couplings, Given linear, Given fixed, Array<double, 2> spins, double shift, int64_t node_limit,
-          Array<int64_t, 1> nodes, Stop stop, int threads) {
-        const int64_t n = size(couplings), m = size(linear);
-        expect_columns(couplings, linear);
-        expect(fixed, "fixed", {m, n});
-        expect(spins, "spins", {m, n});
-        expect(nodes, "nodes", {m});
-        run(&stop, [&](Watch& watch) {
-          decode(matrix(couplings), matrix(linear), matrix(fixed), matrix(spins), shift, node_limit, nodes.data(),
-                 threads, watch);
-        });
-      },
-      "couplings"_a.noconvert(), "linear"_a.noconvert(), "fixed"_a.noconvert(), "spins"_a.noconvert(), "shift"_a,
-      "node_limit"_a, "nodes"_a.noconvert(), "stop"_a.noconvert(), "threads"_a);
+  def(module, "decode", [=](Given couplings, Given linear, Given fixed, Array<double, 2> spins, double shift,
+                            int64_t node_limit, Array<int64_t, 1> nodes, Stop stop, int threads) {
+    const int64_t n = size(couplings), m = size(linear);
+    expect_columns(couplings, linear);
+    expect(fixed, "fixed", {m, n});
+    expect(spins, "spins", {m, n});
+    expect(nodes, "nodes", {m});
+    run(&stop, [&](Watch& watch) {
+      decode(matrix(couplings), matrix(linear), matrix(fixed), matrix(spins), shift, node_limit, nodes.data(),
+             threads, watch);
+    });
+  });
 }
 
 void bind_rows(nb::module_& module) {
-  module.def(
-      "scale_rows",
-      [](Array<const float, 2> inputs, Array<const float, 2> grads, double gain, double scale, bool literal,
-         Array<float, 2> directions, Array<float, 2> targets, Array<double, 1> found) {
-        const int64_t rows = size(inputs), n = size(inputs, 1), m = size(grads, 1);
-        expect(grads, "grads", {rows, m});
-        expect(directions, "directions", {rows, n});
-        expect(targets, "targets", {rows, m});
-        expect(found, "found", {m + 1});
-        run(nullptr, [&](Watch&) {
-          scale_rows(matrix(inputs), matrix(grads), gain, scale, literal, matrix(directions), matrix(targets),
-                     found.data());
-        });
-      },
-      "inputs"_a.noconvert(), "grads"_a.noconvert(), "gain"_a, "scale"_a, "literal"_a, "directions"_a.noconvert(),
-      "targets"_a.noconvert(), "found"_a.noconvert());
+  def(module, "scale_rows", [](Array<const float, 2> inputs, Array<const float, 2> grads, double gain, double scale,
+                               bool literal, Array<float, 2> directions, Array<float, 2> targets,
+                               Array<double, 1> found) {
+    const int64_t rows = size(inputs), n = size(inputs, 1), m = size(grads, 1);
+    expect(grads, "grads", {rows, m});
+    expect(directions, "directions", {rows, n});
+    expect(targets, "targets", {rows, m});
+    expect(found, "found", {m + 1});
+    run(nullptr, [&](Watch&) {
+      scale_rows(matrix(inputs), matrix(grads), gain, scale, literal, matrix(directions), matrix(targets),
+                 found.data());
+    });
+  });
 }
 
 // The layers, once their parts are known to fit; `last_units` are those of a layer behind them.
@@ -544,52 +488,42 @@ void bind_bits(nb::module_& module) {
   using Words = Array<const std::uint64_t, 1>;
   using Flipped = Array<const std::uint64_t, 2>;
 
-  module.def(
-      "dense_signs",
-      [](Inputs rows, Sizes sizes, Words weights, Words most, Flipped flipped, Array<std::int8_t, 2> out) {
-        const BitLayers layers = checked_layers(rows, sizes, weights, most, flipped, 0);
-        expect(out, "out", {size(rows), sizes.data()[size(sizes) - 1]});
-        return run(nullptr, [&](Watch&) { return dense_signs(matrix(rows), layers, matrix(out)); });
-      },
-      "rows"_a.noconvert(), "sizes"_a.noconvert(), "weights"_a.noconvert(), "most"_a.noconvert(),
-      "flipped"_a.noconvert(), "out"_a.noconvert());
+  def(module, "dense_signs", [](Inputs rows, Sizes sizes, Words weights, Words most, Flipped flipped,
+                                Array<std::int8_t, 2> out) {
+    const BitLayers layers = checked_layers(rows, sizes, weights, most, flipped, 0);
+    expect(out, "out", {size(rows), sizes.data()[size(sizes) - 1]});
+    return run(nullptr, [&](Watch&) { return dense_signs(matrix(rows), layers, matrix(out)); });
+  });
 
-  module.def(
-      "dense_sums",
-      [](Inputs rows, Sizes sizes, Words weights, Words most, Flipped flipped, Array<const float, 1> factor,
-         Array<const float, 1> offset, Array<float, 2> out) {
-        const int64_t units = size(out, 1);
-        const BitLayers layers = checked_layers(rows, sizes, weights, most, flipped, units);
-        expect(factor, "factor", {units});
-        expect(offset, "offset", {units});
-        expect(out, "out", {size(rows), units});
-        return run(nullptr, [&](Watch&) {
-          return dense_sums(matrix(rows), layers, factor.data(), offset.data(), matrix(out));
-        });
-      },
-      "rows"_a.noconvert(), "sizes"_a.noconvert(), "weights"_a.noconvert(), "most"_a.noconvert(),
-      "flipped"_a.noconvert(), "factor"_a.noconvert(), "offset"_a.noconvert(), "out"_a.noconvert());
+  def(module, "dense_sums", [](Inputs rows, Sizes sizes, Words weights, Words most, Flipped flipped,
+                               Array<const float, 1> factor, Array<const float, 1> offset, Array<float, 2> out) {
+    const int64_t units = size(out, 1);
+    const BitLayers layers = checked_layers(rows, sizes, weights, most, flipped, units);
+    expect(factor, "factor", {units});
+    expect(offset, "offset", {units});
+    expect(out, "out", {size(rows), units});
+    return run(nullptr, [&](Watch&) {
+      return dense_sums(matrix(rows), layers, factor.data(), offset.data(), matrix(out));
+    });
+  });
 
-  module.def(
-      "convolution_sums",
-      [](Array<const std::int8_t, 4> images, Array<const std::uint64_t, 5> weights, Array<const int64_t, 2> rows,
-         Array<const int64_t, 2> columns, Array<std::int32_t, 4> out) {
-        const BitConvolution s{size(weights, 0), size(weights, 1), size(weights, 2), size(weights, 3),
-                               size(weights, 4), size(images, 0),  size(images, 1),  size(images, 2),
-                               size(images, 3),  size(rows),       size(columns)};
-        expect(s.groups > 0 && s.channels % s.groups == 0, "channels must be a multiple of the groups");
-        expect(s.width == (s.channels / s.groups + 63) / 64, "weights must have a word per 64 channels of a group");
-        expect(rows, "rows", {s.num_rows, s.high});
-        expect(columns, "columns", {s.num_columns, s.wide});
-        expect_indices(rows.data(), s.num_rows * s.high, -1, s.height, "rows");
-        expect_indices(columns.data(), s.num_columns * s.wide, -1, s.length, "columns");
-        expect(out, "out", {s.count, s.groups * s.units, s.num_rows, s.num_columns});
-        run(nullptr, [&](Watch&) {
-          convolution_sums(images.data(), weights.data(), rows.data(), columns.data(), s, out.data());
-        });
-      },
-      "images"_a.noconvert(), "weights"_a.noconvert(), "rows"_a.noconvert(), "columns"_a.noconvert(),
-      "out"_a.noconvert());
+  def(module, "convolution_sums", [](Array<const std::int8_t, 4> images, Array<const std::uint64_t, 5> weights,
+                                     Array<const int64_t, 2> rows, Array<const int64_t, 2> columns,
+                                     Array<std::int32_t, 4> out) {
+    const BitConvolution s{size(weights, 0), size(weights, 1), size(weights, 2), size(weights, 3),
+                           size(weights, 4), size(images, 0),  size(images, 1),  size(images, 2),
+                           size(images, 3),  size(rows),       size(columns)};
+    expect(s.groups > 0 && s.channels % s.groups == 0, "channels must be a multiple of the groups");
+    expect(s.width == (s.channels / s.groups + 63) / 64, "weights must have a word per 64 channels of a group");
+    expect(rows, "rows", {s.num_rows, s.high});
+    expect(columns, "columns", {s.num_columns, s.wide});
+    expect_indices(rows.data(), s.num_rows * s.high, -1, s.height, "rows");
+    expect_indices(columns.data(), s.num_columns * s.wide, -1, s.length, "columns");
+    expect(out, "out", {s.count, s.groups * s.units, s.num_rows, s.num_columns});
+    run(nullptr, [&](Watch&) {
+      convolution_sums(images.data(), weights.data(), rows.data(), columns.data(), s, out.data());
+    });
+  });
 }
 
 // The steps, once all that they name is known to exist.
@@ -664,18 +598,14 @@ RealSteps checked_steps(const Array<const int64_t, 2>& steps, const Array<const 
 }
 
 void bind_real(nb::module_& module) {
-  module.def(
-      "real_steps",
-      [](Array<const int64_t, 2> steps, Array<const int64_t, 1> slots, Array<const int64_t, 1> taps,
-         Array<const float, 1> numbers, Array<const std::uint64_t, 1> words, Array<const float, 2> inputs,
-         Array<float, 2> out) {
-        const RealSteps all = checked_steps(steps, slots, taps, numbers, words);
-        expect(inputs, "inputs", {size(inputs), slots.data()[0]});
-        expect(out, "out", {size(inputs), slots.data()[1]});
-        return run(nullptr, [&](Watch&) { return real_steps(all, matrix(inputs), matrix(out)); });
-      },
-      "steps"_a.noconvert(), "slots"_a.noconvert(), "taps"_a.noconvert(), "numbers"_a.noconvert(),
-      "words"_a.noconvert(), "inputs"_a.noconvert(), "out"_a.noconvert());
+  def(module, "real_steps", [](Array<const int64_t, 2> steps, Array<const int64_t, 1> slots,
+                               Array<const int64_t, 1> taps, Array<const float, 1> numbers,
+                               Array<const std::uint64_t, 1> words, Array<const float, 2> inputs, Array<float, 2> out) {
+    const RealSteps all = checked_steps(steps, slots, taps, numbers, words);
+    expect(inputs, "inputs", {size(inputs), slots.data()[0]});
+    expect(out, "out", {size(inputs), slots.data()[1]});
+    return run(nullptr, [&](Watch&) { return real_steps(all, matrix(inputs), matrix(out)); });
+  });
 }
 
 }  // namespace
