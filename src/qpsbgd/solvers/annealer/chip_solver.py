@@ -25,20 +25,6 @@ from qpsbgd.solvers.search.landscape import sign_start
 
 Self = TypeVar("Self", bound="ChipSolver")
 
-DECIDING = (
-    "num_reads",
-    "annealing_time",
-    "chain_strength",
-    "copies",
-    "share_reads",
-    "spin_reversals",
-    "repair",
-    "descent",
-    "block",
-    "seed",
-)
-"""The options that decide what is sent and what is made of the answer; a replay takes them from the recording."""
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ChipSolver(ServiceSolver):
@@ -278,3 +264,7 @@ class ChipSolver(ServiceSolver):
             "longest_chain": longest,
         }
         return Solution.of(family, spins, **stats)
+
+
+DECIDING = tuple(name for name in ChipSolver.__annotations__ if name != "cache")
+"""The options that decide what is sent and what is made of the answer; a replay takes them from the recording."""

@@ -92,19 +92,6 @@ class Chip:
             group_range=_pair(properties, "per_group_coupling_range", (-np.inf, np.inf)),
         )
 
-    def as_sampler(self) -> SimpleNamespace:
-        """An object from which `Chip.of` makes the same chip again; it cannot sample."""
-        properties = {
-            "chip_id": self.name,
-            "topology": {"type": self.topology, "shape": self.shape},
-            "h_range": self.h_range,
-            "j_range": self.j_range,
-            "extended_j_range": self.chain_range,
-            "per_qubit_coupling_range": self.qubit_range,
-            "per_group_coupling_range": self.group_range,
-        }
-        return SimpleNamespace(nodelist=self.qubits, edgelist=self.couplers, properties=properties, parameters={})
-
     @functools.cached_property
     def key(self) -> str:
         """A name for files, different for every graph."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from qpsbgd.solvers.annealer.budget import BudgetSpent, Estimate
 from qpsbgd.solvers.annealer.chip_solver import ChipSolver
@@ -36,6 +36,8 @@ class DWave(ChipSolver):
         chip: Name of the chip, such as "Advantage_system4.1"; None takes what the service offers first.
     """
 
+    name: ClassVar[str] = "dwave"
+
     sampler: Any = None
     region: str | None = None
     chip: str | None = None
@@ -53,11 +55,6 @@ class DWave(ChipSolver):
     def variants(cls) -> dict[str, str]:
         """Whether a token is set; uses no network."""
         return token_variants("dwave")
-
-    @property
-    def name(self) -> str:
-        """The solver's name."""
-        return "dwave"
 
     def _new_sampler(self) -> tuple[Any, bool]:
         if self.sampler is not None:

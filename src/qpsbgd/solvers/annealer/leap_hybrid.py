@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from qpsbgd.solvers.annealer.dwave import check_token, login, token_variants
 from qpsbgd.solvers.annealer.hybrid_solver import HybridSolver
@@ -22,6 +22,8 @@ class LeapHybrid(HybridSolver):
             create` or the environment, and closes it with the solver.
         region: Of D-Wave's service, such as "eu-central-1".
     """
+
+    name: ClassVar[str] = "leap-hybrid"
 
     sampler: Any = None
     region: str | None = None
@@ -43,11 +45,6 @@ class LeapHybrid(HybridSolver):
     def variants(cls) -> dict[str, str]:
         """Whether a token is set; uses no network."""
         return token_variants("leap-hybrid")
-
-    @property
-    def name(self) -> str:
-        """The solver's name."""
-        return "leap-hybrid"
 
     def _new_sampler(self) -> tuple[Any, bool]:
         if self.sampler is not None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver
@@ -82,10 +82,7 @@ class Replay(Solver):
 class _FromFile(ServiceSolver):
     """A solver whose only link is the recording that `record` names."""
 
-    @property
-    def name(self) -> str:
-        """The solver's name."""
-        return "replay"
+    name: ClassVar[str] = "replay"
 
     def _new_link(self, live: Live, sampler: Any) -> Link:
         assert self.record is not None
@@ -97,7 +94,7 @@ class _ChipFromFile(_FromFile, ChipSolver):
     described: Chip = field(repr=False)
 
     def _new_sampler(self) -> tuple[Any, bool]:
-        return self.described.as_sampler(), False
+        return SimpleNamespace(chip=self.described, properties={}, parameters={}), False
 
     def _found_tiles(self, spins: int) -> tuple[Tile, ...]:
         link = self._link()

@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver
@@ -44,6 +44,9 @@ class ServiceSolver(Solver):
         record: File to write all problems and answers to; see `recordings.Recording`.
     """
 
+    name: ClassVar[str]
+    """The solver's name in `SOLVERS`."""
+
     max_qpu_seconds: float | None = None
     ledger: Ledger | str | Path | None = field(default=None, repr=False)
     retries: int = 3
@@ -53,11 +56,6 @@ class ServiceSolver(Solver):
     def __post_init__(self) -> None:
         check_options(self, max_qpu_seconds=POSITIVE_OR_NONE, retries=COUNT)
         self._begin()
-
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """The solver's name in `SOLVERS`."""
 
     @abstractmethod
     def _new_sampler(self) -> tuple[Any, bool]:

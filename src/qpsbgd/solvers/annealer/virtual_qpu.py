@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,7 +12,7 @@ import numpy as np
 from qpsbgd.native import kernels, thread_count
 from qpsbgd.solvers.annealer.chip_solver import ChipSolver
 from qpsbgd.solvers.annealer.chips import ANNEALING_TIME, PROGRAMMING_SECONDS, READOUT_SECONDS, Chip
-from qpsbgd.solvers.options import AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, SEED, Number
+from qpsbgd.solvers.options import AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, SEED, Number, check_options
 
 try:
     import dimod
@@ -24,14 +23,9 @@ except ImportError as error:
 Array = np.ndarray[Any, Any]
 
 
-class VirtualChip(dimod.Sampler, dimod.Structured):  # type: ignore[misc]
-    """A structured sampler that stands in for a `DWaveSampler`: it accepts what a chip accepts and has a chip's errors.
-
-        H(u) = −A(u) Σ Xᵢ + B(u) ( Σ hᵢ Zᵢ + Σ Jᵢⱼ Zᵢ Zⱼ ),   A(u) = field · (1 − u),   B(u) = u,   u = 0 … 1
-
-    Method "path-integral" samples it by Monte Carlo over Trotter slices at a fixed temperature, "annealing" by
-    Metropolis sweeps of classical spins whose temperature falls. The same problem with the same options gives the same
-    answer.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ChipOptions:
+    """What a virtual chip is like, and how it is simulated; see `VirtualChip`.
 
     Args:
         topology: "pegasus" or "zephyr".
@@ -47,32 +41,48 @@ class VirtualChip(dimod.Sampler, dimod.Structured):  # type: ignore[misc]
         seed: Of broken qubits, errors and reads.
     """
 
-    def __init__(
-        self,
-        *,
-        topology: str = "pegasus",
-        size: int = 16,
-        broken: float = 0.0,
-        h_error: float = 0.02,
-        j_error: float = 0.01,
-        method: str = "path-integral",
-        sweeps: int = 64,
-        slices: int = 8,
-        field: float = 3.0,
-        temperature: float = 0.1,
-        seed: int = 0,
-    ) -> None:
-        numbers = {"size": size, "broken": broken, "h_error": h_error, "j_error": j_error, "sweeps": sweeps}
-        numbers |= {"slices": slices, "field": field, "temperature": temperature, "seed": seed}
-        plain = _checked({"topology": topology, "method": method, **numbers})
-        size, broken, seed = plain["size"], plain["broken"], plain["seed"]
-        self._errors = plain["h_error"], plain["j_error"]
-        self._method, self._sweeps = method, plain["sweeps"]
-        self._slices = plain["slices"] if method == "path-integral" else 1
-        self._field, self._temperature, self._seed = plain["field"], plain["temperature"], seed
+    topology: str = "pegasus"
+    size: int = 16
+    broken: float = 0.0
+    h_error: float = 0.02
+    j_error: float = 0.01
+    method: str = "path-integral"
+    sweeps: int = 64
+    slices: int = 8
+    field: float = 3.0
+    temperature: float = 0.1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        choices = {"topology": ("pegasus", "zephyr"), "method": ("path-integral", "annealing")}
+        for name, (one, other) in choices.items():
+            if getattr(self, name) not in (one, other):
+                raise ValueError(f'{name} must be "{one}" or "{other}", got {getattr(self, name)!r}')
+        least = 2 if self.topology == "pegasus" else 1
+        check_options(self, size=Number(whole=True, least=least), broken=Number(least=0, below=1))
+        check_options(self, h_error=NOT_NEGATIVE, j_error=NOT_NEGATIVE, sweeps=AT_LEAST_ONE)
+        check_options(self, slices=Number(whole=True, least=2), field=POSITIVE, temperature=POSITIVE, seed=SEED)
+
+
+class VirtualChip(dimod.Sampler, dimod.Structured):  # type: ignore[misc]
+    """A structured sampler that stands in for a `DWaveSampler`: it accepts what a chip accepts and has a chip's errors.
+
+        H(u) = −A(u) Σ Xᵢ + B(u) ( Σ hᵢ Zᵢ + Σ Jᵢⱼ Zᵢ Zⱼ ),   A(u) = field · (1 − u),   B(u) = u,   u = 0 … 1
+
+    Method "path-integral" samples it by Monte Carlo over Trotter slices at a fixed temperature, "annealing" by
+    Metropolis sweeps of classical spins whose temperature falls. The same problem with the same options gives the same
+    answer.
+
+    Args:
+        **options: Those of `ChipOptions`.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        self._options = ChipOptions(**options)
+        topology, size = self._options.topology, self._options.size
         graph = dwave.graphs.pegasus_graph(size) if topology == "pegasus" else dwave.graphs.zephyr_graph(size)
         whole = sorted(graph)
-        works = np.random.default_rng([seed, 1]).random(len(whole)) >= broken
+        works = np.random.default_rng([self._options.seed, 1]).random(len(whole)) >= self._options.broken
         nodes = {qubit for qubit, good in zip(whole, works, strict=True) if good}
         self._nodes = sorted(nodes)
         self._edges = sorted(tuple(sorted(edge)) for edge in graph.edges if nodes.issuperset(edge))
@@ -152,9 +162,9 @@ class VirtualChip(dimod.Sampler, dimod.Structured):  # type: ignore[misc]
         h, couplings = self._in_range(h, couplings, auto_scale=auto_scale)
         content = (qubits, h, rows, columns, couplings, np.array([num_reads, annealing_time]))
         digest = hashlib.sha256(b"|".join(np.ascontiguousarray(part).tobytes() for part in content)).digest()
-        generator = np.random.default_rng([self._seed, *np.frombuffer(digest, dtype=np.uint32).tolist()])
-        h = h + self._errors[0] * generator.standard_normal(len(h))
-        couplings = couplings + self._errors[1] * generator.standard_normal(len(couplings))
+        generator = np.random.default_rng([self._options.seed, *np.frombuffer(digest, dtype=np.uint32).tolist()])
+        h = h + self._options.h_error * generator.standard_normal(len(h))
+        couplings = couplings + self._options.j_error * generator.standard_normal(len(couplings))
         spins = self._anneal(h, (rows, columns, couplings), num_reads, annealing_time, generator)
         programming, per_read = PROGRAMMING_SECONDS * 1e6, annealing_time + READOUT_SECONDS * 1e6
         timing = {
@@ -203,17 +213,18 @@ class VirtualChip(dimod.Sampler, dimod.Structured):  # type: ignore[misc]
         self, h: Array, couplers: tuple[Array, Array, Array], reads: int, time: float, generator: np.random.Generator
     ) -> Array:
         """Spins of every read, (reads, q) int8."""
-        n, slices = len(h), self._slices
+        n, options = len(h), self._options
+        slices = options.slices if options.method == "path-integral" else 1
         starts, others, strengths = _rows(n, *couplers)
-        count = max(2, round(self._sweeps * time / ANNEALING_TIME))
+        count = max(2, round(options.sweeps * time / ANNEALING_TIME))
         u = (np.arange(count) + 0.5) / count
-        if self._method == "path-integral":
-            transverse = self._field * (1 - u)
-            ties = -0.5 * self._temperature * np.log(np.tanh(transverse / (slices * self._temperature)))
-            weights, temperatures = u / slices, np.full(count, self._temperature)
+        if options.method == "path-integral":
+            transverse = options.field * (1 - u)
+            ties = -0.5 * options.temperature * np.log(np.tanh(transverse / (slices * options.temperature)))
+            weights, temperatures = u / slices, np.full(count, options.temperature)
         else:
             ties, weights = np.zeros(count), np.ones(count)
-            temperatures = np.geomspace(self._field, self._temperature, count)
+            temperatures = np.geomspace(options.field, options.temperature, count)
         spins = (2 * generator.integers(0, 2, size=(reads, slices, n), dtype=np.int8) - 1).astype(np.float32)
         states = generator.integers(1, 2**63, size=reads, dtype=np.uint64)
         schedule = np.stack([weights, ties, temperatures], axis=1).astype(np.float32)
@@ -224,74 +235,29 @@ class VirtualChip(dimod.Sampler, dimod.Structured):  # type: ignore[misc]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class VirtualQPU(ChipSolver):
+class VirtualQPU(ChipSolver, ChipOptions):
     """The solver 'dwave' on a `VirtualChip`: the same tiles, chains, ranges and repair, no token and no network.
 
     Takes the options of `ChipSolver` and of `VirtualChip`. QPU time is what a chip would have taken: 8.5 ms for
     programming and 82 µs per read. Spare tiles stay free, since here they cost time.
     """
 
-    copies: int = 1
-    topology: str = "pegasus"
-    size: int = 16
-    broken: float = 0.0
-    h_error: float = 0.02
-    j_error: float = 0.01
-    method: str = "path-integral"
-    sweeps: int = 64
-    slices: int = 8
-    field: float = 3.0
-    temperature: float = 0.1
+    name: ClassVar[str] = "virtual-qpu"
 
-    _CHIP: ClassVar[tuple[str, ...]] = (
-        "topology",
-        "size",
-        "broken",
-        "h_error",
-        "j_error",
-        "method",
-        "sweeps",
-        "slices",
-        "field",
-        "temperature",
-        "seed",
-    )
+    copies: int = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, value in _checked({name: getattr(self, name) for name in self._CHIP}).items():
-            object.__setattr__(self, name, value)
+        ChipOptions.__post_init__(self)
 
-    @property
-    def name(self) -> str:
-        """The solver's name."""
-        return "virtual-qpu"
+    def _chip_options(self) -> dict[str, Any]:
+        return {option.name: getattr(self, option.name) for option in fields(ChipOptions)}
 
     def _header(self, sampler: Any) -> dict[str, Any]:
-        return {**super()._header(sampler), "virtual": {name: getattr(self, name) for name in self._CHIP}}
+        return {**super()._header(sampler), "virtual": self._chip_options()}
 
     def _new_sampler(self) -> tuple[Any, bool]:
-        return _virtual_chip(**{name: getattr(self, name) for name in self._CHIP}), False
-
-
-def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a `VirtualChip` as plain values; raises for the first that is invalid."""
-    choices = {"topology": ("pegasus", "zephyr"), "method": ("path-integral", "annealing")}
-    for name, (one, other) in choices.items():
-        if options[name] not in (one, other):
-            raise ValueError(f'{name} must be "{one}" or "{other}", got {options[name]!r}')
-    rules = {
-        "size": Number(whole=True, least=2 if options["topology"] == "pegasus" else 1),
-        "broken": Number(least=0, below=1),
-        "h_error": NOT_NEGATIVE,
-        "j_error": NOT_NEGATIVE,
-        "sweeps": AT_LEAST_ONE,
-        "slices": Number(whole=True, least=2),
-        "field": POSITIVE,
-        "temperature": POSITIVE,
-        "seed": SEED,
-    }
-    return {**options, **{name: rule.checked(name, options[name]) for name, rule in rules.items()}}
+        return _virtual_chip(**self._chip_options()), False
 
 
 # Its answers depend only on its options and the problem, so solvers with the same options share one.

@@ -9,15 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qpsbgd.native import NEVER
+from qpsbgd.native import NEVER, Array
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver
 from qpsbgd.solvers.deadline import deadline
 from qpsbgd.solvers.options import COUNT, FLAG, SECONDS, SEED, Number, check_options
 from qpsbgd.solvers.search import kernels, kernels_torch
 from qpsbgd.solvers.search.landscape import Landscape, better_of, kick, random_spins, sign_start, triton_kernels
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -77,19 +75,10 @@ class Descent(Solver):
                 solution = self._go_on(family, solution, generator, stop=passed)
         return solution.with_offset(offset)
 
-    def improved(
-        self, family: QuboFamily, start: Tensor, *, seed: int | None = None, stop: Array | None = None
-    ) -> Solution:
+    def improved(self, family: QuboFamily, start: Tensor, *, seed: int | None = None, stop: Array = NEVER) -> Solution:
         """Where one search leads from `start` (n, m), which may be overwritten."""
-        return improved(
-            family,
-            start,
-            max_flips=self.limit(family.num_spins),
-            patience=self.tabu,
-            tenure=self.tenure,
-            seed=self.seed if seed is None else seed,
-            stop=stop,
-        )
+        limits = self._limits(family.num_spins)
+        return improved(family, start, stop=stop, **limits | ({} if seed is None else {"seed": seed}))
 
     def lower(self, couplings: Tensor, fields: Tensor, spins: Tensor, threshold: Tensor) -> None:
         """One search on the CPU that lowers `spins` (m, n) in place, together with their fields.
@@ -100,19 +89,8 @@ class Descent(Solver):
             spins: One column of a family per row.
             threshold: Smallest gains that count, (m,).
         """
-        n = spins.shape[1]
-        limit = self.limit(n)
-        _lower(
-            couplings,
-            fields,
-            spins,
-            threshold,
-            max_flips=_most_flips(n, self.tabu) if limit is None else limit,
-            patience=self.tabu,
-            tenure=self.tenure,
-            seed=self.seed,
-            stop=None,
-        )
+        limits = self._limits(spins.shape[1])
+        kernels.search(couplings.numpy(), fields.numpy(), spins.numpy(), threshold.numpy(), **limits)
 
     def _kicked(self, family: QuboFamily, solution: Solution, generator: np.random.Generator, *, seed: int) -> Solution:
         distance = (solution.spins != sign_start(family)).sum(0)
@@ -143,11 +121,14 @@ class Descent(Solver):
         solution.stats["rounds"] = rounds
         return solution
 
-    def limit(self, num_spins: int) -> int | None:
-        """`max_flips` as a number of flips."""
-        if self.max_flips is None:
-            return None
-        return round(self.max_flips * num_spins) if 0 < self.max_flips < 1 else round(self.max_flips)
+    def _limits(self, num_spins: int) -> dict[str, Any]:
+        """What a search of columns of so many spins may do; a `max_flips` below 1 is a share of them."""
+        most = self.max_flips
+        if most is None:
+            flips = _most_flips(num_spins, self.tabu)
+        else:
+            flips = round(most * num_spins) if 0 < most < 1 else round(most)
+        return {"max_flips": flips, "patience": self.tabu, "tenure": self.tenure, "seed": self.seed}
 
 
 def improved(
@@ -158,7 +139,7 @@ def improved(
     patience: int = 0,
     tenure: int = 2,
     seed: int = 0,
-    stop: Array | None = None,
+    stop: Array = NEVER,
 ) -> Solution:
     """Where descent and then tabu moves lead from `spins` (n, m), which may be overwritten.
 
@@ -173,68 +154,27 @@ def improved(
     """
     if max_flips is None:
         max_flips = _most_flips(len(spins), patience)
-    limits = {"max_flips": max_flips, "patience": patience, "tenure": tenure, "seed": seed}
-    if spins.device.type == "cpu":
-        return _search_compiled(family, spins, stop=stop, **limits)
-    if kernels := triton_kernels(family.linear):
-        spins, energies, _ = kernels.search(family, spins, **limits)
-        unproven = torch.zeros(family.num_columns, dtype=torch.bool, device=spins.device)
+    limits: dict[str, Any] = {"max_flips": max_flips, "patience": patience, "tenure": tenure, "seed": seed}
+    unproven = torch.zeros(family.num_columns, dtype=torch.bool, device=spins.device)
+    if triton := triton_kernels(family.linear):
+        spins, energies, _ = triton.search(family, spins, **limits)
         return Solution(spins, energies, unproven, {"solver": "descent", "path": "triton"})
-    flips = kernels_torch.search(Landscape.of(family), spins, **limits)
-    return Solution.of(family, spins, solver="descent", path="torch", flips=int(flips.sum()))
+    landscape = Landscape.of(family)
+    if spins.device.type != "cpu":
+        flips = kernels_torch.search(landscape, spins, **limits)
+        return Solution.of(family, spins, solver="descent", path="torch", flips=int(flips.sum()))
+    # The compiled kernel wants one column's spins side by side in memory.
+    fields, spins = landscape.fields(spins).T.contiguous(), spins.T.contiguous()
+    couplings, threshold = landscape.couplings.numpy(), landscape.threshold.numpy()
+    made = kernels.search(couplings, fields.numpy(), spins.numpy(), threshold, **limits, stop=stop)
+    stats: dict[str, Any] = {"solver": "descent", "path": "compiled", "flips": int(made.sum())}
+    if patience:
+        return Solution.of(family, spins.T, **stats)
+    # Few flips leave the fields exact enough: Σ gₖ (sₖ + fₖ) / 2 is the energy without the diagonal of Q.
+    energies = 0.5 * (spins * (fields + family.linear.T)).sum(1) + family.quadratic.diagonal().sum() + family.offset
+    return Solution(spins.T, energies, unproven, stats)
 
 
 def _most_flips(num_spins: int, patience: int) -> int:
     """Out of reach in exact arithmetic on sensible data; it ends an endless exchange of rounding errors."""
     return 100 * (num_spins + patience) + 1000
-
-
-def _search_compiled(
-    family: QuboFamily,
-    spins: Tensor,
-    *,
-    max_flips: int,
-    patience: int,
-    tenure: int = 2,
-    seed: int = 0,
-    stop: Array | None = None,
-) -> Solution:
-    """What the compiled kernel makes of `spins`, on the CPU."""
-    landscape = Landscape.of(family)
-    # The kernels want one column's spins side by side in memory.
-    fields, spins = landscape.fields(spins).T.contiguous(), spins.T.contiguous()
-    limits = {"max_flips": max_flips, "patience": patience, "tenure": tenure, "seed": seed}
-    flips = _lower(landscape.couplings, fields, spins, landscape.threshold, stop=stop, **limits)
-    stats: dict[str, Any] = {"solver": "descent", "path": "compiled", "flips": int(flips.sum())}
-    if patience:
-        return Solution.of(family, spins.T, **stats)
-    # Few flips leave the fields exact enough: Σ gₖ (sₖ + fₖ) / 2 is the energy without the diagonal of Q.
-    energies = 0.5 * (spins * (fields + family.linear.T)).sum(1) + family.quadratic.diagonal().sum() + family.offset
-    return Solution(spins.T, energies, torch.zeros(family.num_columns, dtype=torch.bool), stats)
-
-
-def _lower(
-    couplings: Tensor,
-    fields: Tensor,
-    spins: Tensor,
-    threshold: Tensor,
-    *,
-    max_flips: int,
-    patience: int,
-    tenure: int,
-    seed: int,
-    stop: Array | None,
-) -> Array:
-    """Lower `spins` (m, n) in place, with their fields, by the compiled kernel; flips per column."""
-    flips: Array = kernels.search(
-        couplings.numpy(),
-        fields.numpy(),
-        spins.numpy(),
-        threshold.numpy(),
-        max_flips,
-        patience,
-        tenure,
-        seed,
-        NEVER if stop is None else stop,
-    )
-    return flips

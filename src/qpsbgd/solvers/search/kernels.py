@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from qpsbgd.native import Array, thread_count
+from qpsbgd.native import NEVER, Array, thread_count
 from qpsbgd.native import kernels as native
 
 
@@ -21,7 +21,7 @@ def search(
     patience: int,
     tenure: int,
     seed: int,
-    stop: Array,
+    stop: Array = NEVER,
 ) -> Array:
     """Lower every column in place with the moves of `native.reference.search`, until `stop` is set; flips per column.
 
@@ -43,6 +43,5 @@ def anneal(
 ) -> Array:
     """Metropolis sweeps of every column in place, one per temperature, then descent; the flips of the descent."""
     sites, sweeps = np.arange(spins.shape[1], dtype=np.int32), np.empty(len(spins), np.int64)
-    never = np.zeros(1, np.uint8)
-    native.anneal(couplings, fields, spins, sites, temperatures, states, sweeps, never, thread_count())
-    return search(couplings, fields, spins, threshold, 100 * spins.shape[1] + 1000, 0, 2, 0, never)
+    native.anneal(couplings, fields, spins, sites, temperatures, states, sweeps, NEVER, thread_count())
+    return search(couplings, fields, spins, threshold, 100 * spins.shape[1] + 1000, 0, 2, 0)
