@@ -169,17 +169,9 @@ class DenseArena(Arena):
         begin = 2 * generator.integers(0, 2, self.num_spins, dtype=np.int8) - 1 if spins is None else spins
         found, fields = begin.astype(np.float32), self._fields(begin)
         states = generator.integers(1, 2**63, size=1, dtype=np.uint64)
-        kernels.anneal(
-            self.couplings,
-            fields[None],
-            found[None],
-            self.sites if sites is None else sites,
-            temperatures.astype(np.float32),
-            states,
-            np.empty(1, np.int64),
-            stop,
-            1,
-        )
+        where, made = self.sites if sites is None else sites, np.empty(1, np.int64)
+        heat = temperatures.astype(np.float32)
+        kernels.anneal(self.couplings, fields[None], found[None], where, heat, states, made, stop, 1)
         answer = self._lowered(found, moves=0, tenure=0, seed=0, stop=stop)
         return answer if spins is None else min(answer, (spins, self._energy(spins)), key=lambda answer: answer[1])
 

@@ -9,17 +9,14 @@ chains read together.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 import triton
 import triton.language as tl
 
-from qpsbgd.native import kernels
+from qpsbgd.native import Array, kernels
 from qpsbgd_qubo.sparse import SparseIsing
-
-Array = np.ndarray[Any, Any]
 
 LANES = 32
 """Chains per program, the bits of a word."""

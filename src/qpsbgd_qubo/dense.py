@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from qpsbgd.native import Array
+
 if TYPE_CHECKING:
     from qpsbgd.qubo import QuboFamily
 
 MAX_DENSE = 10_000
 """The most spins of a problem that is made dense: its matrix then takes 0.8 GB, and solvers need several of those."""
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, eq=False)

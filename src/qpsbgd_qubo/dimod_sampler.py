@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from qpsbgd.solvers import Solver, make_solver
-from qpsbgd_qubo.assignments import Assignment, assigned
+from qpsbgd_qubo.assignments import assigned
 from qpsbgd_qubo.problems import bqm_problem
 
 try:
@@ -72,7 +72,7 @@ class FamilySampler(dimod.Sampler):  # type: ignore[misc]  # dimod comes without
             (samples, problem.labels),
             bqm,
             num_occurrences=[num_reads // len(answers)] * len(answers),
-            info=_info(answers[0]),
+            info=answers[0].stats | {"proven_optimal": bool(answers[0].proven_optimal[0])},
         )
 
     @property
@@ -80,17 +80,10 @@ class FamilySampler(dimod.Sampler):  # type: ignore[misc]  # dimod comes without
         return getattr(self._solver, "seed", None) if dataclasses.is_dataclass(self._solver) else None
 
     def _reads(self, num_reads: int, seed: int | None) -> list[Solver]:
+        solver: Any = self._solver
         first = self._seed if seed is None else seed
         if first is None:
-            return [self._solver]
-        return [_with_seed(self._solver, first + read) for read in range(num_reads)]
-
-
-def _with_seed(solver: Any, seed: int) -> Solver:
-    """The solver with that seed; one that counts what it spends goes on counting."""
-    made: Solver = solver.reseeded(seed) if hasattr(solver, "reseeded") else dataclasses.replace(solver, seed=seed)
-    return made
-
-
-def _info(answer: Assignment) -> dict[str, Any]:
-    return answer.stats | {"proven_optimal": bool(answer.proven_optimal[0])}
+            return [solver]
+        # One that counts what it spends goes on counting.
+        reseeded = getattr(solver, "reseeded", lambda seed: dataclasses.replace(solver, seed=seed))
+        return [reseeded(first + read) for read in range(num_reads)]

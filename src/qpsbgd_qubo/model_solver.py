@@ -5,16 +5,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from qpsbgd.native import Array
 from qpsbgd.solvers import Solver
 from qpsbgd_qubo.dense import DenseIsing
 from qpsbgd_qubo.sparse import SparseIsing
 
 if TYPE_CHECKING:
     from qpsbgd.qubo import QuboFamily, Solution
-
-Array = np.ndarray[Any, Any]
 
 
 class ModelSolver(Solver):

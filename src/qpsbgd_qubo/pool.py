@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from qpsbgd.native import Array
 from qpsbgd.solvers.search.chains import cooling
 from qpsbgd_qubo.arenas import Answer, Arena
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ import functools
 import math
 import time
 import warnings
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
@@ -17,7 +16,7 @@ import numpy as np
 
 from qpsbgd.native import NEVER, Array, kernels, thread_count
 from qpsbgd.solvers.deadline import deadline, report
-from qpsbgd.solvers.options import SECONDS, SEED, Number, check_options
+from qpsbgd.solvers.options import AT_LEAST_ONE_OR_NONE, SECONDS, SEED, check_options
 from qpsbgd.solvers.search.chains import SparseModel
 from qpsbgd.solvers.search.reduction import Reduction
 from qpsbgd_qubo.arenas import Arena, DenseArena, SparseArena
@@ -59,7 +58,7 @@ class Portfolio(ModelSolver):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_options(self, time_limit=SECONDS, rounds=Number(whole=True, least=1, optional=True), seed=SEED)
+        check_options(self, time_limit=SECONDS, rounds=AT_LEAST_ONE_OR_NONE, seed=SEED)
 
     def answer(self, model: SparseIsing | DenseIsing) -> tuple[Array, Array, dict[str, Any]]:
         """The best spins found; proven where all were tried, or a sparse problem can be reduced to nothing."""
@@ -69,7 +68,13 @@ class Portfolio(ModelSolver):
         if isinstance(model, DenseIsing) and n <= TRY_OUT_UP_TO:
             return _tried(model), np.ones(model.num_columns, bool), {"solver": "exact", "method": "exhaustion"}
         found = self._solve_all(_columns(model))
-        _warn_if_unsearched(found)
+        if any(run.rounds == 0 and not run.proven for run in found):
+            warnings.warn(
+                "the time limit left no time for a search: the answer is where single flips led, or where they began; "
+                "give it more time",
+                RuntimeWarning,
+                stacklevel=3,
+            )
         spins, proven = np.stack([run.spins for run in found], axis=1), np.array([run.proven for run in found])
         return spins, proven, {"solver": "portfolio", "rounds": sum(run.rounds for run in found)}
 
@@ -95,41 +100,30 @@ class Portfolio(ModelSolver):
             return list(pool.map(lambda place: context.copy().run(solved, place), range(count)))
 
 
-class _Problem(ABC):
+class _SparseProblem:
     """A problem Σ_{i<j} J_ij g_i g_j + Σ h_i g_i before its search."""
 
-    linear: Array
-
-    @abstractmethod
-    def descended(self, spins: Array, stop: Array) -> Array:
-        """Where flips that gain lead from `spins`, int8, or until `stop` is set."""
-
-    @abstractmethod
-    def energy(self, spins: Array) -> float:
-        """The energy of spins."""
-
-    @abstractmethod
-    def prepared(self, stop: Array) -> tuple[Arena | None, Callable[[Array], Array]]:
-        """An arena, None if nothing is left to search, and what makes its spins those of the problem."""
-
-
-class _SparseProblem(_Problem):
-    def __init__(self, problem: SparseIsing) -> None:
-        self.problem, self.linear = problem, problem.linear
+    def __init__(self, model: SparseIsing | DenseIsing, column: int = 0) -> None:
+        problem = model if isinstance(model, SparseIsing) else SparseIsing.from_dense(model, column)
+        self.linear = problem.linear
         self.model = SparseModel.of(problem.indptr, problem.indices, problem.couplings, problem.linear)
 
     def descended(self, spins: Array, stop: Array) -> Array:
+        """Where flips that gain lead from `spins`, int8, or until `stop` is set."""
         return self.model.merged(spins.copy(), spins[None].copy(), stop)[0]
 
     def energy(self, spins: Array) -> float:
         return self.model.energy(spins)
 
     def prepared(self, stop: Array) -> tuple[Arena | None, Callable[[Array], Array]]:
+        """An arena, None if nothing is left to search, and what makes its spins those of the problem."""
         reduction = Reduction.of(self.model, stop)
         return SparseArena(reduction.core, stop) if reduction.core else None, reduction.completed
 
 
-class _DenseProblem(_Problem):
+class _DenseProblem:
+    """The same with a matrix of couplings."""
+
     def __init__(self, couplings: Array, linear: Array) -> None:
         self.couplings, self.linear = couplings, linear
         self.arena = DenseArena(couplings, linear)
@@ -147,6 +141,9 @@ class _DenseProblem(_Problem):
         return self.arena, np.asarray
 
 
+_Problem = _SparseProblem | _DenseProblem
+
+
 def _tried(model: DenseIsing) -> Array:
     """The best of all spins, (n, m)."""
     couplings, linear = model.couplings(), np.ascontiguousarray(model.linear.T, np.float64)
@@ -157,29 +154,12 @@ def _tried(model: DenseIsing) -> Array:
 
 
 def _columns(model: SparseIsing | DenseIsing) -> list[Callable[[], _Problem]]:
-    if isinstance(model, SparseIsing):
-        return [functools.partial(_SparseProblem, model)]
-    couplings, n = model.couplings(), model.num_spins
-    linear = np.ascontiguousarray(model.linear.T, np.float64)
-    if np.count_nonzero(couplings) > SPARSE_UP_TO * n * n:
-        return [functools.partial(_DenseProblem, couplings, column) for column in linear]
-    rows, cols = np.nonzero(np.triu(couplings))
-    entries = (n, rows, cols, couplings[rows, cols])
-
-    def made(h: Array) -> _Problem:
-        return _SparseProblem(SparseIsing.from_edges(*entries, linear=h))
-
-    return [functools.partial(made, h) for h in linear]
-
-
-def _warn_if_unsearched(runs: list[_Run]) -> None:
-    if any(run.rounds == 0 and not run.proven for run in runs):
-        warnings.warn(
-            "the time limit left no time for a search: the answer is where single flips led, or where they began; "
-            "give it more time",
-            RuntimeWarning,
-            stacklevel=4,
-        )
+    """What makes the problem of every column."""
+    if isinstance(model, DenseIsing):
+        couplings, linear = model.couplings(), np.ascontiguousarray(model.linear.T, np.float64)
+        if np.count_nonzero(couplings) > SPARSE_UP_TO * couplings.size:
+            return [functools.partial(_DenseProblem, couplings, column) for column in linear]
+    return [functools.partial(_SparseProblem, model, column) for column in range(model.num_columns)]
 
 
 class _Run:

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -111,20 +111,19 @@ def _read(path: Path, number: int | None, format: str | None) -> Problem:
     named = format or _by_suffix(path)
     if named in ("bqm", "npz"):
         check_number(number)
-        with _opened(path) as file:
+        with path.open("rb") as stream:
+            file = io.BytesIO(gunzipped(stream).read()) if path.suffix == ".gz" else stream
             problem = read_bqm(file.read()) if named == "bqm" else _npz_problem(Arrays(file))
         return dataclasses.replace(problem, format=named)
     begin, fields = _beginning(path)
-    if named == "mtx" or (named in (None, "maxcut") and begin.startswith(BANNER)):
-        check_number(number)
+    is_matrix = named == "mtx" or (named in (None, "maxcut") and begin.startswith(BANNER))
+    is_qbsolv = named == "qbsolv" or (named is None and begin[:1] in ("c", "p"))
+    if not (is_matrix or is_qbsolv or named == "coo" or (named is None and fields > 2)):
+        return read_beasley(TextFile(path), format=named, number=number)
+    check_number(number)
+    if is_matrix:
         return read_mtx(TextFile(path, "%"), format=format or (named if named == "maxcut" else None))
-    if named == "qbsolv" or (named is None and begin[:1] in ("c", "p")):
-        check_number(number)
-        return read_qbsolv(TextFile(path, "c"))
-    if named == "coo" or (named is None and fields > 2):
-        check_number(number)
-        return read_coo(TextFile(path))
-    return read_beasley(TextFile(path), format=named, number=number)
+    return read_qbsolv(TextFile(path, "c")) if is_qbsolv else read_coo(TextFile(path))
 
 
 def _by_suffix(path: Path) -> str | None:
@@ -149,26 +148,13 @@ def _beginning(path: Path) -> tuple[str, int]:
 
 
 def save_family(path: Path | str, family: QuboFamily) -> None:
-    """Write a family to a `.npz` file, completely or not at all; `load_family` gives it back bit for bit."""
+    """Write a family to a `.npz` file, completely or not at all; `read_problem` gives it back bit for bit."""
     path = Path(path)
     if path.suffix != ".npz":
         raise ValueError(f"a family's file must end in .npz, got {path}")
     parts = {name: getattr(family, name).cpu().numpy() for name in ("quadratic", "linear", "offset")}
     with writing(path) as file:
         np.savez(file, **parts)
-
-
-def load_family(path: Path | str) -> QuboFamily:
-    """The family that `save_family` wrote, on the CPU.
-
-    Raises:
-        OSError: The file cannot be opened.
-        ValueError: It does not hold a family, or is damaged.
-        MemoryError: It is compressed, which `save_family` does not do, and expands too far.
-    """
-    path = Path(path)
-    with _reading(path), _opened(path) as file:
-        return _family(Arrays(file))
 
 
 def save_assignment(path: Path | str, problem: Problem, spins: Any, *, comments: Sequence[str] = ()) -> None:
@@ -192,31 +178,19 @@ def _npz_problem(arrays: Mapping[str, np.ndarray[Any, Any]]) -> Problem:
         return ising_problem(arrays["h"], arrays["J"], offset=offset)
     if "format" in arrays:
         n, rows, cols, values = sparse_entries(arrays)
-        model = SparseIsing.from_qubo(check_variables(n), rows, cols, values)
-        return Problem(model, "BINARY", tuple(range(n)))
-    family = _family(arrays)
-    check_dense(family.num_spins)
-    return Problem(DenseIsing.of_family(family), "SPIN", tuple(range(family.num_spins)))
-
-
-def _family(arrays: Mapping[str, np.ndarray[Any, Any]]) -> QuboFamily:
+        return Problem(SparseIsing.from_qubo(check_variables(n), rows, cols, values), "BINARY", tuple(range(n)))
     if not {"quadratic", "linear"} <= set(arrays):
         raise ValueError(
-            "must hold arrays quadratic, linear, offset of a family (or, as a problem, Q, qubo, h and J, or a sparse "
-            f"matrix of scipy), got {sorted(arrays)}"
+            "must hold arrays quadratic, linear, offset of a family, or Q, qubo, h and J, or a sparse matrix of scipy, "
+            f"got {sorted(arrays)}"
         )
     import torch
 
     from qpsbgd.qubo import QuboFamily
 
-    return QuboFamily(*(torch.from_numpy(arrays[name]) for name in ("quadratic", "linear", "offset") if name in arrays))
-
-
-@contextlib.contextmanager
-def _opened(path: Path) -> Iterator[IO[bytes]]:
-    """The file's bytes, decompressed if its name ends in `.gz`."""
-    with path.open("rb") as file:
-        yield io.BytesIO(gunzipped(file).read()) if path.suffix == ".gz" else file
+    parts = [torch.from_numpy(arrays[name]) for name in ("quadratic", "linear", "offset") if name in arrays]
+    model = DenseIsing.of_family(QuboFamily(*parts))
+    return Problem(model, "SPIN", tuple(range(check_dense(model.num_spins))))
 
 
 @contextlib.contextmanager

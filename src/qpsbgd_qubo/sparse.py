@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from qpsbgd.native import Array
 from qpsbgd_qubo.dense import DenseIsing, check_dense
 
 if TYPE_CHECKING:
     from qpsbgd.qubo import QuboFamily
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,9 +62,7 @@ class SparseIsing:
             raise ValueError("couplings must be symmetric, but a place is filled on one side of the diagonal only")
         if not np.array_equal(couplings[turned], couplings):
             raise ValueError("couplings must be symmetric, but differ from their transpose")
-        parts = (indptr, indices.astype(_index_type(n), copy=False), couplings, linear, offset)
-        for name, part in zip(("indptr", "indices", "couplings", "linear", "offset"), parts, strict=True):
-            object.__setattr__(self, name, part)
+        self._set(indptr, indices.astype(_index_type(n), copy=False), couplings, linear, offset)
 
     @classmethod
     def from_edges(
@@ -156,10 +153,12 @@ class SparseIsing:
     def _trusted(cls, indptr: Array, indices: Array, couplings: Array, linear: Array, offset: float) -> SparseIsing:
         """A problem from parts that are known to be valid: nothing is checked or converted."""
         problem = object.__new__(cls)
-        parts = {"indptr": indptr, "indices": indices, "couplings": couplings, "linear": linear, "offset": offset}
-        for name, part in parts.items():
-            object.__setattr__(problem, name, part)
+        problem._set(indptr, indices, couplings, linear, offset)
         return problem
+
+    def _set(self, *parts: Any) -> None:
+        for name, part in zip(self.__dataclass_fields__, parts, strict=True):
+            object.__setattr__(self, name, part)
 
     @property
     def num_spins(self) -> int:

@@ -16,14 +16,9 @@ from qpsbgd_qubo.sparse import SparseIsing
 def read_beasley(file: TextFile, *, format: str | None, number: int | None) -> Problem:
     """The problem in lines `n count` and then, `count` times, `i j value`, counted from 1.
 
-    beasley: The maximum of xᵀ Q x over 0/1, Q symmetric, so that an entry off the diagonal stands for two; several such
-    problems may follow a line with their number.
-    biqmac: The minimum of the same.
-    maxcut: The largest cut of a graph, whose edges these are; without values all weights are 1.
-
     Args:
         file: The file.
-        format: One of these; None if the file must tell.
+        format: "beasley", "biqmac" or "maxcut", see `problem_files.read_problem`; None if the file must tell.
         number: Which problem, from 1, if there are several.
 
     Raises:

@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from qpsbgd.native import Array
 from qpsbgd_qubo.problems import Problem, check_variables, model_problem
 
 _MAGIC = b"DIMODBQM"
 _FLOATS = ("float32", "float64")
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-
-Array = np.ndarray[Any, Any]
 
 
 def read_bqm(content: bytes) -> Problem:

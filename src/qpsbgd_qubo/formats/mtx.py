@@ -15,13 +15,9 @@ BANNER = "%%MatrixMarket"
 def read_mtx(file: TextFile, *, format: str | None) -> Problem:
     """The problem in a coordinate matrix A (n, n) of real numbers, general or symmetric.
 
-    mtx: The minimum of xᵀ A x over 0/1.
-    maxcut: The largest cut of the graph whose adjacency matrix A is, each edge listed once.
-
     Args:
         file: The file.
-        format: One of these. If None, a pattern without a diagonal is a graph, a matrix with a diagonal a QUBO, and
-            others are refused.
+        format: "mtx" or "maxcut". If None, a pattern without a diagonal is a graph, a matrix with a diagonal a QUBO.
 
     Raises:
         ValueError: The file does not hold such a matrix, or may be both.

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from qpsbgd.native import Array
 
 
 def sparse_entries(arrays: Mapping[str, Array]) -> tuple[int, Array, Array, Array]:

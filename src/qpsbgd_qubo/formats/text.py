@@ -14,8 +14,7 @@ from typing import IO, Any
 import numpy as np
 
 from qpsbgd.compressed import gunzipped
-
-Array = np.ndarray[Any, Any]
+from qpsbgd.native import Array
 
 _ENCODING = "utf-8-sig"
 _WHOLE = re.compile(r"[+-]?[0-9]+")
