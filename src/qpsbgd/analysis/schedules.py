@@ -5,11 +5,10 @@ from __future__ import annotations
 import csv
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from qpsbgd.native import Array
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,11 +7,11 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from qpsbgd.analysis.schedules import LINEAR, Schedule
+from qpsbgd.native import Array
 from qpsbgd.qubo.ising import Ising, check_finite
 
 MOST_SPINS = 16
@@ -20,8 +20,6 @@ MOST_SPINS = 16
 _DENSE = 8  # spins up to which a dense eigensolver is faster
 _MOST_DENSE, _MOST_SPARSE = 10, 96  # most spins for the dense one, most levels for the sparse one
 _EQUAL = 1e-6  # of the problem's spread: families are often made in single precision
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

@@ -85,6 +85,13 @@ Matrix<T> matrix(const Array<T, 2>& array) {
   return {array.data(), size(array, 0), size(array, 1)};
 }
 
+// Sweeps over these sites of n spins, one per temperature.
+template <class T>
+Sweeps<T> sweeps_of(const Array<const std::int32_t, 1>& sites, const Array<const T, 1>& temperatures, int64_t n) {
+  expect_indices(sites.data(), size(sites), 0, n, "sites");
+  return {sites.data(), size(sites), temperatures.data(), size(temperatures)};
+}
+
 bool look_for_signals() {
   const nb::gil_scoped_acquire gil;
   return PyErr_CheckSignals() != 0;
@@ -153,14 +160,13 @@ void bind_dense(nb::module_& module) {
 
   def(module, "anneal", [=](Couplings couplings, Array<T, 2> fields, Array<T, 2> spins,
                             Array<const std::int32_t, 1> sites, Array<const T, 1> temperatures,
-                            Array<const std::uint64_t, 1> states, Array<int64_t, 1> sweeps, Stop stop, int threads) {
+                            Array<const std::uint64_t, 1> states, Array<int64_t, 1> made, Stop stop, int threads) {
     expect_columns(couplings, spins, fields);
-    expect_indices(sites.data(), size(sites), 0, size(couplings), "sites");
     expect(states, "states", {size(spins)});
-    expect(sweeps, "sweeps", {size(spins)});
+    expect(made, "made", {size(spins)});
+    const Sweeps<T> sweeps = sweeps_of(sites, temperatures, size(couplings));
     run(&stop, [&](Watch& watch) {
-      anneal<T>(matrix(couplings), matrix(fields), matrix(spins), sites.data(), size(sites), temperatures.data(),
-                size(temperatures), states.data(), sweeps.data(), threads, watch);
+      anneal<T>(matrix(couplings), matrix(fields), matrix(spins), sweeps, states.data(), made.data(), threads, watch);
     });
   });
 
@@ -258,10 +264,9 @@ void bind_sparse(nb::module_& module) {
                                Temperatures temperatures, std::uint64_t state, Stop stop) {
       expect(linear, "linear", {rows.size()});
       expect(spins, "spins", {rows.size()});
-      expect_indices(sites.data(), size(sites), 0, rows.size(), "sites");
+      const Sweeps<double> sweeps = sweeps_of(sites, temperatures, rows.size());
       return run(&stop, [&](Watch& watch) {
-        return kernel(rows, linear.data(), spins.data(), sites.data(), size(sites), temperatures.data(),
-                      size(temperatures), state, watch);
+        return kernel(rows, linear.data(), spins.data(), sweeps, state, watch);
       });
     });
   };
@@ -375,11 +380,10 @@ void bind_groups(nb::module_& module) {
                                   Array<const double, 1> temperatures, int64_t chains, bool fresh, std::uint64_t state,
                                   Stop stop) {
     expect(spins, "spins", {groups.rows().size()});
-    expect_indices(sites.data(), size(sites), 0, groups.rows().size(), "sites");
     expect(chains >= 1, "there must be at least one chain");
+    const Sweeps<double> sweeps = sweeps_of(sites, temperatures, groups.rows().size());
     return run(&stop, [&](Watch& watch) {
-      return groups.anneal(spins.data(), sites.data(), size(sites), temperatures.data(), size(temperatures),
-                           chains, fresh, state, watch);
+      return groups.anneal(spins.data(), sweeps, chains, fresh, state, watch);
     });
   });
 

@@ -7,7 +7,6 @@
 #include <numeric>
 #include <tuple>
 
-#include "random.hpp"
 #include "vectors.hpp"
 
 namespace qpsbgd {
@@ -319,8 +318,8 @@ std::int32_t Groups::partner(std::int64_t spin, std::int32_t base) const {
   return -1;
 }
 
-double Groups::anneal(std::int8_t* spins, const std::int32_t* sites, std::int64_t num_sites, const double* temperatures,
-                      std::int64_t sweeps, std::int64_t chains, bool fresh, std::uint64_t state, Watch& watch) const {
+double Groups::anneal(std::int8_t* spins, Sweeps<double> sweeps, std::int64_t chains, bool fresh, std::uint64_t state,
+                      Watch& watch) const {
   const std::int64_t n = rows_.size();
   Random random(state);
   const std::vector<std::int8_t> start(spins, spins + n);
@@ -329,10 +328,8 @@ double Groups::anneal(std::int8_t* spins, const std::int32_t* sites, std::int64_
   for (std::int64_t k = 0; k < chains && !(k && watch.stopped()); ++k) {
     std::copy_n(fresh || k == 0 ? start.data() : spins, n, current.data());
     State chain(*this, current.data(), random);
-    sweep<double>([=](std::int64_t t) { return temperatures[t]; }, sweeps, num_sites,
-                  [=](std::int64_t place) { return sites[place]; },
-                  [&](std::int64_t i) { return chain.gain(i, random); }, [&](std::int64_t) { chain.make(); }, random,
-                  watch);
+    sweep<double>(sweeps, [&](std::int64_t i) { return chain.gain(i, random); },
+                  [&](std::int64_t) { chain.make(); }, random, watch);
     const double energy = rows_.set_fields(linear_.data(), current.data(), chain.fields.data());
     if (energy > lowest) continue;
     lowest = energy;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "random.hpp"
 #include "sparse.hpp"
 #include "watch.hpp"
 
@@ -29,8 +30,8 @@ class Groups {
   double scale() const { return scale_; }  // the middle size of what moves change the energy by
 
   // Chains of Metropolis sweeps one after the other, as in `reference.anneal_groups`; the energy of the lowest.
-  double anneal(std::int8_t* spins, const std::int32_t* sites, std::int64_t num_sites, const double* temperatures,
-                std::int64_t sweeps, std::int64_t chains, bool fresh, std::uint64_t state, Watch& watch) const;
+  double anneal(std::int8_t* spins, Sweeps<double> sweeps, std::int64_t chains, bool fresh, std::uint64_t state,
+                Watch& watch) const;
 
   // The best shift or single flip that was not undone lately, even uphill, as in `reference.tabu_groups`; the energy.
   double tabu(std::int8_t* spins, std::int64_t moves, std::int64_t tenure, std::uint64_t state, Watch& watch) const;

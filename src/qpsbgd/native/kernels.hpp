@@ -21,9 +21,8 @@ void turn(Matrix<const T> couplings, Matrix<T> fields, Matrix<T> spins, Matrix<c
           Watch& watch);
 
 template <class T>
-void anneal(Matrix<const T> couplings, Matrix<T> fields, Matrix<T> spins, const std::int32_t* sites,
-            std::int64_t num_sites, const T* temperatures, std::int64_t sweeps, const std::uint64_t* states,
-            std::int64_t* made, int threads, Watch& watch);
+void anneal(Matrix<const T> couplings, Matrix<T> fields, Matrix<T> spins, Sweeps<T> sweeps,
+            const std::uint64_t* states, std::int64_t* made, int threads, Watch& watch);
 
 template <class T>
 void anneal_slices(Matrix<const T> couplings, T* fields, T* spins, std::int64_t columns, std::int64_t slices,
@@ -56,12 +55,10 @@ void round_down(Matrix<const T> factor, Matrix<T> targets, Matrix<T> spins, int 
 
 // sparse.cpp, lanes.cpp, reduction.cpp ------------------------------------------------------------------------------
 
-std::int64_t anneal_sparse(const Rows& rows, const double* linear, std::int8_t* spins, const std::int32_t* sites,
-                           std::int64_t num_sites, const double* temperatures, std::int64_t sweeps,
+std::int64_t anneal_sparse(const Rows& rows, const double* linear, std::int8_t* spins, Sweeps<double> sweeps,
                            std::uint64_t state, Watch& watch);
 
-std::int64_t anneal_lanes(const Rows& rows, const double* linear, std::uint16_t* spins, const std::int32_t* sites,
-                          std::int64_t num_sites, const double* temperatures, std::int64_t sweeps,
+std::int64_t anneal_lanes(const Rows& rows, const double* linear, std::uint16_t* spins, Sweeps<double> sweeps,
                           std::uint64_t state, Watch& watch);
 
 double harvest(const Rows& rows, const double* linear, const double* thresholds, std::int8_t* chains,

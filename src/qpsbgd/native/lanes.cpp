@@ -83,9 +83,7 @@ struct Lanes {
   }
 
   static ALWAYS_INLINE std::int64_t anneal(const Rows& rows, const double* linear, std::uint16_t* spins,
-                                           const std::int32_t* sites, std::int64_t num_sites,
-                                           const double* temperatures, std::int64_t sweeps, std::uint64_t state,
-                                           Watch& watch) {
+                                           const Sweeps<double>& sweeps, std::uint64_t state, Watch& watch) {
     const std::int64_t n = rows.size();
     const std::int64_t* begins = rows.begins.data();
     const std::int32_t* columns = rows.columns.data();
@@ -102,11 +100,11 @@ struct Lanes {
       }
     }
     Random random(state);
-    for (std::int64_t done = 0; done < sweeps; ++done) {
-      const auto half = static_cast<float>(temperatures[done] / 2);
-      for (std::int64_t place = 0; place < num_sites; ++place) {
+    for (std::int64_t done = 0; done < sweeps.count; ++done) {
+      const auto half = static_cast<float>(sweeps.temperatures[done] / 2);
+      for (std::int64_t place = 0; place < sweeps.num_sites; ++place) {
         if ((place & 1023) == 0 && watch.stopped()) return done;
-        const std::int64_t i = sites[place];
+        const std::int64_t i = sweeps.sites[place];
         const std::int32_t flips = accepted(spins[i], fields + COUNT * i, draws + random.next(12), half);
         if (!flips) continue;
         spins[i] = static_cast<std::uint16_t>(spins[i] ^ flips);
@@ -116,14 +114,13 @@ struct Lanes {
         }
       }
     }
-    return sweeps;
+    return sweeps.count;
   }
 };
 
-#define PARAMETERS                                                                                                     \
-  const Rows &rows, const double *linear, std::uint16_t *spins, const std::int32_t *sites, std::int64_t num_sites,     \
-      const double *temperatures, std::int64_t sweeps, std::uint64_t state, Watch &watch
-#define ARGUMENTS rows, linear, spins, sites, num_sites, temperatures, sweeps, state, watch
+#define PARAMETERS \
+  const Rows &rows, const double *linear, std::uint16_t *spins, Sweeps<double> sweeps, std::uint64_t state, Watch &watch
+#define ARGUMENTS rows, linear, spins, sweeps, state, watch
 
 #if defined(__x86_64__)
 __attribute__((target("avx2"))) std::int64_t anneal_by_8(PARAMETERS) { return Lanes<Vectors32>::anneal(ARGUMENTS); }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
 namespace qpsbgd {
 
@@ -50,6 +51,46 @@ inline std::int64_t sweep(Temperatures&& temperature, std::int64_t sweeps, std::
     }
   }
   return sweeps;
+}
+
+// Which spins are swept over, and the temperature of every sweep.
+template <class T>
+struct Sweeps {
+  const std::int32_t* sites;
+  std::int64_t num_sites;
+  const T* temperatures;
+  std::int64_t count;
+};
+
+template <class T, class U, class Gain, class Flip, class Watch>
+inline std::int64_t sweep(Sweeps<U> sweeps, Gain gain, Flip flip, Random& random, Watch& watch) {
+  return sweep<T>([=](std::int64_t t) { return static_cast<T>(sweeps.temperatures[t]); }, sweeps.count,
+                  sweeps.num_sites, [=](std::int64_t place) { return sweeps.sites[place]; }, std::move(gain),
+                  std::move(flip), random, watch);
+}
+
+// Path-integral sweeps over `slices` copies of n spins, each tied to the two beside it; at(t) is a sweep's plan and
+// flip(fields, spins, i) flips a spin of one slice.
+template <class T>
+struct Tied {
+  T weight, tie, temperature;
+};
+
+template <class T, class At, class Flip, class Watch>
+inline void sweep_slices(T* fields, T* spins, std::int64_t n, std::int64_t slices, std::int64_t sweeps, At&& at,
+                         Flip&& flip, Random& random, Watch& watch) {
+  for (std::int64_t t = 0; t < sweeps; ++t) {
+    const Tied<T> now = at(t);
+    for (std::int64_t k = 0; k < slices; ++k) {
+      T *f = fields + k * n, *s = spins + k * n;
+      const T *before = spins + (k + slices - 1) % slices * n, *after = spins + (k + 1) % slices * n;
+      const auto gain = [=](std::int64_t i) { return 2 * s[i] * (now.weight * f[i] - now.tie * (before[i] + after[i])); };
+      const auto done = sweep<T>([=](std::int64_t) { return now.temperature; }, 1, n,
+                                 [](std::int64_t place) { return place; }, gain,
+                                 [&](std::int64_t i) { flip(f, s, i); }, random, watch);
+      if (!done) return;
+    }
+  }
 }
 
 }  // namespace qpsbgd

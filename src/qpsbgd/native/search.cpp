@@ -32,15 +32,12 @@ void turn(Matrix<const T> couplings, Matrix<T> fields, Matrix<T> spins, Matrix<c
 }
 
 template <class T>
-void anneal(Matrix<const T> couplings, Matrix<T> fields, Matrix<T> spins, const std::int32_t* sites,
-            std::int64_t num_sites, const T* temperatures, std::int64_t sweeps, const std::uint64_t* states,
-            std::int64_t* made, int threads, Watch& watch) {
+void anneal(Matrix<const T> couplings, Matrix<T> fields, Matrix<T> spins, Sweeps<T> sweeps,
+            const std::uint64_t* states, std::int64_t* made, int threads, Watch& watch) {
   parallel(spins.rows, threads, watch, [&](std::int64_t j, Watch& seen) {
     T *field = fields[j], *spin = spins[j];
     Random random(states[j]);
-    made[j] = sweep<T>([=](std::int64_t t) { return temperatures[t]; }, sweeps, num_sites,
-                       [=](std::int64_t place) { return sites[place]; },
-                       [=](std::int64_t i) { return 2 * spin[i] * field[i]; },
+    made[j] = sweep<T>(sweeps, [=](std::int64_t i) { return 2 * spin[i] * field[i]; },
                        [&](std::int64_t i) { flip(couplings, field, spin, i); }, random, seen);
   });
 }
@@ -51,20 +48,11 @@ void anneal_slices(Matrix<const T> couplings, T* fields, T* spins, std::int64_t 
                    int threads, Watch& watch) {
   const std::int64_t n = couplings.columns;
   parallel(columns, threads, watch, [&](std::int64_t j, Watch& seen) {
-    T *field = fields + j * slices * n, *spin = spins + j * slices * n;
     Random random(states[j]);
-    for (std::int64_t t = 0; t < sweeps; ++t) {
-      for (std::int64_t k = 0; k < slices; ++k) {
-        T *f = field + k * n, *s = spin + k * n;
-        const T *before = spin + (k + slices - 1) % slices * n, *after = spin + (k + 1) % slices * n;
-        const T tie = ties[t], weight = 1 / scale[j];
-        const auto done = sweep<T>([=](std::int64_t) { return temperature; }, 1, n,
-                                   [](std::int64_t place) { return place; },
-                                   [=](std::int64_t i) { return 2 * s[i] * (weight * f[i] - tie * (before[i] + after[i])); },
-                                   [&](std::int64_t i) { flip(couplings, f, s, i); }, random, seen);
-        if (!done) return;
-      }
-    }
+    const T weight = 1 / scale[j];
+    sweep_slices(fields + j * slices * n, spins + j * slices * n, n, slices, sweeps,
+                 [=](std::int64_t t) { return Tied<T>{weight, ties[t], temperature}; },
+                 [&](T* f, T* s, std::int64_t i) { flip(couplings, f, s, i); }, random, seen);
   });
 }
 
@@ -268,8 +256,8 @@ void round_down(Matrix<const T> factor, Matrix<T> targets, Matrix<T> spins, int 
 #define FOR_TYPE(T)                                                                                                    \
   template void search(Matrix<const T>, Matrix<T>, Matrix<T>, const T*, std::int64_t*, Limits, int, Watch&);           \
   template void turn(Matrix<const T>, Matrix<T>, Matrix<T>, Matrix<const std::uint8_t>, int, Watch&);                  \
-  template void anneal(Matrix<const T>, Matrix<T>, Matrix<T>, const std::int32_t*, std::int64_t, const T*,             \
-                       std::int64_t, const std::uint64_t*, std::int64_t*, int, Watch&);                                \
+  template void anneal(Matrix<const T>, Matrix<T>, Matrix<T>, Sweeps<T>, const std::uint64_t*, std::int64_t*, int,     \
+                       Watch&);                                                                                        \
   template void anneal_slices(Matrix<const T>, T*, T*, std::int64_t, std::int64_t, const T*, std::int64_t, const T*,   \
                               T, const std::uint64_t*, int, Watch&);                                                   \
   template void fields_of(Matrix<const T>, const T*, const T*, T*);                                                    \

@@ -12,15 +12,12 @@
 
 namespace qpsbgd {
 
-std::int64_t anneal_sparse(const Rows& rows, const double* linear, std::int8_t* spins, const std::int32_t* sites,
-                           std::int64_t num_sites, const double* temperatures, std::int64_t sweeps,
+std::int64_t anneal_sparse(const Rows& rows, const double* linear, std::int8_t* spins, Sweeps<double> sweeps,
                            std::uint64_t state, Watch& watch) {
   std::vector<float> fields(rows.size());
   rows.set_fields(linear, spins, fields.data());
   Random random(state);
-  return sweep<float>([=](std::int64_t t) { return static_cast<float>(temperatures[t]); }, sweeps, num_sites,
-                      [=](std::int64_t place) { return sites[place]; },
-                      [&](std::int64_t i) { return 2 * spins[i] * fields[i]; },
+  return sweep<float>(sweeps, [&](std::int64_t i) { return 2 * spins[i] * fields[i]; },
                       [&](std::int64_t i) { rows.flip(fields.data(), spins, i); }, random, watch);
 }
 
@@ -222,25 +219,16 @@ void sweep_chip(const Rows& rows, const float* h, float* spins, std::int64_t rea
       }
     }
     Random random(states[r]);
-    for (std::int64_t t = 0; t < sweeps; ++t) {
-      const float weight = schedule[3 * t], tie = schedule[3 * t + 1], temperature = schedule[3 * t + 2];
-      for (std::int64_t k = 0; k < slices; ++k) {
-        float *f = fields.data() + k * n, *s = spin + k * n;
-        const float *before = spin + (k + slices - 1) % slices * n, *after = spin + (k + 1) % slices * n;
-        auto flip = [&](std::int64_t i) {
-          const float change = -2 * s[i];
-          s[i] = -s[i];
-          for (std::int64_t at = rows.begins[i]; at < rows.begins[i + 1]; ++at) {
-            f[rows.columns[at]] += change * rows.singles[at];
-          }
-        };
-        const auto done = sweep<float>([=](std::int64_t) { return temperature; }, 1, n,
-                                       [](std::int64_t place) { return place; },
-                                       [=](std::int64_t i) { return 2 * s[i] * (weight * f[i] - tie * (before[i] + after[i])); },
-                                       flip, random, seen);
-        if (!done) return;
+    const auto flip = [&](float* f, float* s, std::int64_t i) {
+      const float change = -2 * s[i];
+      s[i] = -s[i];
+      for (std::int64_t at = rows.begins[i]; at < rows.begins[i + 1]; ++at) {
+        f[rows.columns[at]] += change * rows.singles[at];
       }
-    }
+    };
+    sweep_slices(fields.data(), spin, n, slices, sweeps, [=](std::int64_t t) {
+      return Tied<float>{schedule[3 * t], schedule[3 * t + 1], schedule[3 * t + 2]};
+    }, flip, random, seen);
   });
 }
 

@@ -65,13 +65,19 @@ ALWAYS_INLINE T product(const T* __restrict a, const T* __restrict b, std::int64
 
 }  // namespace
 
-QPSBGD_VERSIONS void add_multiple(float* target, const float* row, float factor, std::int64_t n) {
-  add(target, row, factor, n);
-}
+#define FOR_TYPE(T)                                                                                                    \
+  QPSBGD_VERSIONS void add_multiple(T* target, const T* row, T factor, std::int64_t n) { add(target, row, factor, n); } \
+  QPSBGD_VERSIONS T dot(const T* a, const T* b, std::int64_t n) { return product(a, b, n); }                           \
+  QPSBGD_VERSIONS Best<T> best_flip(const T* fields, const T* spins, const T* penalties, std::int64_t n) {             \
+    return best<false>(const_cast<T*>(fields), fields, T(0), spins, penalties, n);                                     \
+  }                                                                                                                    \
+  QPSBGD_VERSIONS Best<T> add_and_best_flip(T* fields, const T* row, T factor, const T* spins, const T* penalties,     \
+                                            std::int64_t n) {                                                          \
+    return best<true>(fields, row, factor, spins, penalties, n);                                                       \
+  }
 
-QPSBGD_VERSIONS void add_multiple(double* target, const double* row, double factor, std::int64_t n) {
-  add(target, row, factor, n);
-}
+FOR_TYPE(float)
+FOR_TYPE(double)
 
 QPSBGD_VERSIONS double add_multiple_and_max(double* __restrict target, const double* __restrict row, double factor,
                                             std::int64_t n) {
@@ -84,29 +90,5 @@ QPSBGD_VERSIONS double add_multiple_and_max(double* __restrict target, const dou
   for (std::int64_t k = 2 * half; k < n; ++k) one = std::max(one, target[k] += factor * row[k]);
   return std::max(one, other);
 }
-
-QPSBGD_VERSIONS Best<float> best_flip(const float* fields, const float* spins, const float* penalties,
-                                      std::int64_t n) {
-  return best<false>(const_cast<float*>(fields), fields, 0.0f, spins, penalties, n);
-}
-
-QPSBGD_VERSIONS Best<double> best_flip(const double* fields, const double* spins, const double* penalties,
-                                       std::int64_t n) {
-  return best<false>(const_cast<double*>(fields), fields, 0.0, spins, penalties, n);
-}
-
-QPSBGD_VERSIONS Best<float> add_and_best_flip(float* fields, const float* row, float factor, const float* spins,
-                                              const float* penalties, std::int64_t n) {
-  return best<true>(fields, row, factor, spins, penalties, n);
-}
-
-QPSBGD_VERSIONS Best<double> add_and_best_flip(double* fields, const double* row, double factor, const double* spins,
-                                               const double* penalties, std::int64_t n) {
-  return best<true>(fields, row, factor, spins, penalties, n);
-}
-
-QPSBGD_VERSIONS float dot(const float* a, const float* b, std::int64_t n) { return product(a, b, n); }
-
-QPSBGD_VERSIONS double dot(const double* a, const double* b, std::int64_t n) { return product(a, b, n); }
 
 }  // namespace qpsbgd

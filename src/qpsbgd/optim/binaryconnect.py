@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from qpsbgd.nn import BinaryLayer
-from qpsbgd.optim.layerwise import LayerwiseOptimizer, check_range, clipped, release
+from qpsbgd.optim.layerwise import LayerwiseOptimizer, clipped, release
 from qpsbgd.optim.members import Layers
 from qpsbgd.optim.real_part import Real
 from qpsbgd.projections.system import normalized
+from qpsbgd.solvers.options import BELOW_ONE, POSITIVE
 
 Update = Literal["sgd", "sign", "adam", "normalized"]
 
@@ -101,12 +102,12 @@ def check_descent_options(options: dict[str, Any]) -> None:
     """Raise ValueError for options that `direction` cannot take."""
     if options["update"] not in get_args(Update):
         raise ValueError(f"update must be one of {', '.join(get_args(Update))}, got {options['update']!r}")
-    check_range(options, "momentum", least=0, below=1)
-    check_range(options, "eps", above=0)
+    BELOW_ONE.checked("momentum", options["momentum"])
+    POSITIVE.checked("eps", options["eps"])
     if options["update"] == "adam" and options["momentum"]:
         raise ValueError('update "adam" takes betas instead of momentum')
     for beta in options["betas"]:
-        check_range({"each of betas": beta}, "each of betas", least=0, below=1)
+        BELOW_ONE.checked("each of betas", beta)
 
 
 def direction(grad: Tensor, state: dict[str, Any], options: dict[str, Any]) -> Tensor:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from qpsbgd.atomic import writing
+from qpsbgd.solvers.options import AT_LEAST_ONE_OR_NONE
 
 _FORMAT = b"qpsbgd-checkpoint-2\n"  # then the SHA-256 of the rest, and the rest: what torch.save wrote
 _START = len(_FORMAT) + hashlib.sha256().digest_size
@@ -48,8 +49,7 @@ class Checkpoint:
     """
 
     def __init__(self, path: str | Path, *, every: int | None = None, **parts: Any) -> None:
-        if every is not None and (not isinstance(every, int) or every < 1):
-            raise ValueError(f"every must be a whole number, at least 1, or None, got {every}")
+        AT_LEAST_ONE_OR_NONE.checked("every", every)
         if not parts:
             raise ValueError("a checkpoint needs something to save: Checkpoint(path, model=model, optimizer=…)")
         for name, part in parts.items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from abc import abstractmethod
 from collections import Counter
@@ -21,6 +20,7 @@ from qpsbgd.optim.rates import cosine, default_rate
 from qpsbgd.optim.real_part import NamedTensor, Real, RealPart, nonfinite, real_options
 from qpsbgd.optim.untrained import DoubleSchedules, LeftBehind, callers_level
 from qpsbgd.parallel.sharding import check_not_split, check_whole_weights
+from qpsbgd.solvers.options import AT_LEAST_ONE_OR_NONE, FLAG, NOT_NEGATIVE, POSITIVE_OR_NONE
 
 
 class LayerwiseOptimizer(Optimizer):
@@ -110,9 +110,8 @@ class LayerwiseOptimizer(Optimizer):
         return real, rest
 
     def _new_real_part(self, parameters: list[NamedTensor], options: dict[str, Any]) -> RealPart:
-        check_range({"max_norm": None, **options}, "max_norm", above=0, optional=True)
-        if options["steps"] is not None:
-            check_whole(options, "steps", least=1)
+        POSITIVE_OR_NONE.checked("max_norm", options.get("max_norm"))
+        AT_LEAST_ONE_OR_NONE.checked("steps", options["steps"])
         claimed = {p for group in self.param_groups for p in group["params"]}
         if any((p[1] if isinstance(p, tuple) else p) in claimed for p in parameters):
             raise ValueError("some parameters appear in more than one parameter group")
@@ -137,13 +136,11 @@ class LayerwiseOptimizer(Optimizer):
 
     def _check_options(self, options: dict[str, Any]) -> None:
         """Raise ValueError for invalid options."""
-        check_range(options, "lr", least=0)
+        NOT_NEGATIVE.checked("lr", options["lr"].item() if isinstance(options["lr"], Tensor) else options["lr"])
         if options.get("clip") != "range":
-            check_range(options, "clip", above=0, optional=True)
-        if not isinstance(options["relative"], bool):
-            raise TypeError(f"relative must be True or False, got {options['relative']!r}")
-        if options["steps"] is not None:
-            check_whole(options, "steps", least=1)
+            POSITIVE_OR_NONE.checked("clip", options["clip"])
+        FLAG.checked("relative", options["relative"])
+        AT_LEAST_ONE_OR_NONE.checked("steps", options["steps"])
 
     def _check_layer(self, layer: BinaryLayer, options: dict[str, Any]) -> None:
         """Raise TypeError or ValueError for a layer that these options cannot train."""
@@ -266,35 +263,6 @@ def release(layer: BinaryLayer) -> None:
 def clipped(weight: Tensor, limit: float | None) -> Tensor:
     """The latent weights within ±limit; None sets no limit."""
     return weight if limit is None else weight.clamp(-limit, limit)
-
-
-def check_range(
-    options: dict[str, Any],
-    name: str,
-    *,
-    least: float = -math.inf,
-    above: float = -math.inf,
-    below: float = math.inf,
-    optional: bool = False,
-) -> None:
-    """Raise ValueError unless least ≤ options[name] < below and options[name] > above, or None where `optional`."""
-    value = options[name]
-    if isinstance(value, bool) or not isinstance(value, int | float | Tensor | None):
-        raise TypeError(f"{name} must be a number, got {value!r}")
-    if (value is None and optional) or (value is not None and value >= least and above < value < below):
-        return
-    bounds = [(f"at least {least}", least > -math.inf), (f"above {above}", above > -math.inf)]
-    bounds += [(f"below {below}", below < math.inf), ("finite", below == math.inf)]
-    wanted = " and ".join(text for text, used in bounds if used)
-    raise ValueError(f"{name} must be {wanted}, got {value}")
-
-
-def check_whole(options: dict[str, Any], name: str, *, least: int) -> None:
-    """Raise TypeError or ValueError unless options[name] is a whole number of at least `least`."""
-    value = _plain(options[name])
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} must be a whole number, got {value!r}")
-    check_range({name: value}, name, least=least)
 
 
 def _plain(value: Any) -> Any:

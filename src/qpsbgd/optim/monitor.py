@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from qpsbgd.nn import BinaryLayer
-from qpsbgd.optim.layerwise import LayerwiseOptimizer, check_whole
+from qpsbgd.optim.layerwise import LayerwiseOptimizer
 from qpsbgd.optim.qpsbgd import QPSBGD
 from qpsbgd.optim.step_figures import movement
+from qpsbgd.solvers.options import AT_LEAST_ONE
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class Monitor:
     def __init__(self, model: nn.Module, optimizer: LayerwiseOptimizer, *writers: Writer, every: int = 1) -> None:
         if not isinstance(optimizer, LayerwiseOptimizer):
             raise TypeError(f"a monitor watches QPSBGD, BinaryConnect or ProxQuant, got {type(optimizer).__name__}")
-        check_whole({"every": every}, "every", least=1)
+        AT_LEAST_ONE.checked("every", every)
         if not writers:
             raise ValueError("a monitor needs a writer: Monitor(model, optimizer, JsonLines(path))")
         for writer in writers:

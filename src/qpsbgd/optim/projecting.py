@@ -12,7 +12,7 @@ from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.tape import TrainingTape
 from qpsbgd.optim import saved_projections
 from qpsbgd.optim.cuda_graph import GraphedSteps
-from qpsbgd.optim.layerwise import LayerwiseOptimizer, check_range, release
+from qpsbgd.optim.layerwise import LayerwiseOptimizer, release
 from qpsbgd.optim.members import Layers
 from qpsbgd.optim.real_part import Real
 from qpsbgd.optim.step_figures import Observer
@@ -20,6 +20,7 @@ from qpsbgd.optim.untrained import SilentLayers
 from qpsbgd.parallel.ranks import Ranks
 from qpsbgd.projections import PROJECTIONS, Direction, Projection, make_projection
 from qpsbgd.solvers import Solver, make_solver
+from qpsbgd.solvers.options import BELOW_ONE
 
 
 class ProjectingOptimizer(LayerwiseOptimizer):
@@ -120,7 +121,7 @@ class ProjectingOptimizer(LayerwiseOptimizer):
 
     def _check_options(self, options: dict[str, Any]) -> None:
         super()._check_options(options)
-        check_range(options, "momentum", least=0, below=1)
+        BELOW_ONE.checked("momentum", options["momentum"])
 
     def _check_layer(self, layer: BinaryLayer, options: dict[str, Any]) -> None:
         options["projection"].check(layer)

@@ -10,9 +10,10 @@ from torch import Tensor
 
 from qpsbgd.nn import BinaryLayer, sign
 from qpsbgd.optim.binaryconnect import Update, check_descent_options, direction
-from qpsbgd.optim.layerwise import LayerwiseOptimizer, check_range, check_whole, clipped, release
+from qpsbgd.optim.layerwise import LayerwiseOptimizer, clipped, release
 from qpsbgd.optim.members import Layers
 from qpsbgd.optim.real_part import Real
+from qpsbgd.solvers.options import AT_LEAST_ONE_OR_NONE, NOT_NEGATIVE
 
 
 class ProxQuant(LayerwiseOptimizer):
@@ -56,8 +57,7 @@ class ProxQuant(LayerwiseOptimizer):
         clip: float | None = 1.0,
         real: Real = None,
     ) -> None:
-        if steps is not None:
-            check_whole({"steps": steps}, "steps", least=1)
+        AT_LEAST_ONE_OR_NONE.checked("steps", steps)
         if rate is None:
             rate = 2 / (steps or 1000) ** 2
         options = {"lr": lr, "rate": rate, "update": update, "momentum": momentum, "betas": betas, "eps": eps}
@@ -89,7 +89,7 @@ class ProxQuant(LayerwiseOptimizer):
 
     def _check_options(self, options: dict[str, Any]) -> None:
         check_descent_options(options)
-        check_range(options, "rate", least=0)
+        NOT_NEGATIVE.checked("rate", options["rate"])
         super()._check_options(options)
 
     def _rate_factor(self, options: dict[str, Any]) -> float:

@@ -13,9 +13,7 @@ from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.tape import LayerRecord
 from qpsbgd.qubo import Solution
 from qpsbgd.solvers import Solver
-from qpsbgd.solvers.options import Number, check_options
-
-WIDTH = Number(whole=True, least=1, optional=True)
+from qpsbgd.solvers.options import AT_LEAST_ONE_OR_NONE, check_options
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +84,7 @@ class Projection(ABC):
     rows: int | None = field(default=2048, kw_only=True)
 
     def __post_init__(self) -> None:
-        check_options(self, block=WIDTH, rows=WIDTH)
+        check_options(self, block=AT_LEAST_ONE_OR_NONE, rows=AT_LEAST_ONE_OR_NONE)
 
     @property
     def absolute(self) -> bool:

@@ -23,7 +23,7 @@ from qpsbgd.nn import BinaryLayer
 from qpsbgd.projections.blocks import Blocks
 from qpsbgd.projections.protocol import Direction, Projection, Seen
 from qpsbgd.solvers import Solver
-from qpsbgd.solvers.options import AT_LEAST_ONE, POSITIVE, Number, check_options
+from qpsbgd.solvers.options import AT_LEAST_ONE, BELOW_ONE, POSITIVE, check_options
 
 Delta = float | Literal["auto"]
 
@@ -101,7 +101,7 @@ class SystemProjection(Projection):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_options(self, memory=Number(least=0, below=1), refresh=AT_LEAST_ONE)
+        check_options(self, memory=BELOW_ONE, refresh=AT_LEAST_ONE)
         if self.delta != "auto":
             check_options(self, delta=POSITIVE)
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 
+from qpsbgd.native import Array
 from qpsbgd.qubo.family import QuboFamily
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from itertools import pairwise
-from numbers import Integral, Real
+from numbers import Integral
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ from qpsbgd.nn import BinaryLinear
 from qpsbgd.projections import Projection
 from qpsbgd.sklearn.fitting import Batch, Rows, ScaledColumns, Training, WeightedRows, dense, is_sparse
 from qpsbgd.solvers import Solver
+from qpsbgd.solvers.options import AT_LEAST_ONE, AT_LEAST_ONE_OR_NONE, BELOW_ONE, Number
 
 if TYPE_CHECKING:
     from qpsbgd.deploy import CSource, PackedModel
@@ -265,16 +266,11 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
         widths = [hidden] if isinstance(hidden, Integral) else hidden
         if isinstance(hidden, str) or not all(isinstance(width, int | np.integer) and width >= 1 for width in widths):
             raise ValueError(f"hidden_layers must be positive whole numbers, such as (128, 128), got {hidden!r}")
-        for name, least in (("epochs", 1), ("batch_size", 2), ("n_iter_no_change", 1)):
-            value: Any = getattr(self, name)
-            if not ((isinstance(value, int | np.integer) and value >= least) or (name == "epochs" and value is None)):
-                raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
-        share: Any = self.dropout
-        if isinstance(share, bool) or not isinstance(share, float | int) or not 0 <= share < 1:
-            raise ValueError(f"dropout must be at least 0 and below 1, got {share!r}")
-        fraction = self.validation_fraction
-        if not isinstance(fraction, Real) or not 0 < fraction < 1:
-            raise ValueError(f"validation_fraction must be between 0 and 1, got {fraction!r}")
+        AT_LEAST_ONE_OR_NONE.checked("epochs", self.epochs)
+        AT_LEAST_ONE.checked("n_iter_no_change", self.n_iter_no_change)
+        Number(whole=True, least=2).checked("batch_size", self.batch_size)
+        BELOW_ONE.checked("dropout", self.dropout)
+        Number(positive=True, below=1).checked("validation_fraction", self.validation_fraction)
 
     def _begin(self, norm: nn.BatchNorm1d, samples: WeightedRows) -> None:
         """Set the last norm of a fresh body to what is known of the targets."""

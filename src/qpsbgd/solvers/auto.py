@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from qpsbgd.solvers import Solver, make_solver
-from qpsbgd.solvers.options import SECONDS, SEED, Number, check_options
+from qpsbgd.solvers.options import AT_LEAST_ONE_OR_NONE, SECONDS, SEED, check_options
 
 if TYPE_CHECKING:  # torch, which single problems do not need
     import torch
@@ -30,7 +30,7 @@ class Auto(Solver):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_options(self, time_limit=SECONDS, rounds=Number(whole=True, least=1, optional=True), seed=SEED)
+        check_options(self, time_limit=SECONDS, rounds=AT_LEAST_ONE_OR_NONE, seed=SEED)
 
     def solve(self, family: QuboFamily) -> Solution:
         """The answer of the solver that fits the family."""

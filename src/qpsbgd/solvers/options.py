@@ -1,4 +1,4 @@
-"""What the options of solvers must be: checked where a solver is made, with messages that name the option."""
+"""What options must be: checked where a solver or an optimiser is made, with messages that name the option."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ class Number:
         bounds = {"at least": self.least, "at most": self.most, "below": self.below}
         words = " and ".join(f"{word} {bound:.12g}" for word, bound in bounds.items() if bound is not None)
         kind = ("a positive " if self.positive else "a ") + ("whole number" if self.whole else "finite number")
-        return ("None or " if self.optional else "") + kind + (f" of {words}" if words else "")
+        of = " of " if words.startswith("at") else " " if words else ""
+        return ("None or " if self.optional else "") + kind + of + words
 
     def checked(self, name: str, value: Any) -> Any:
         """The value as a plain int, float or None.
@@ -75,8 +76,10 @@ class Flag:
 COUNT = Number(whole=True, least=0)
 AT_LEAST_ONE = Number(whole=True, least=1)
 SEED = Number(whole=True, least=0)
+AT_LEAST_ONE_OR_NONE = Number(whole=True, least=1, optional=True)
 POSITIVE = Number(positive=True)
 NOT_NEGATIVE = Number(least=0)
+BELOW_ONE = Number(least=0, below=1)
 SECONDS = Number(least=0, optional=True)
 """A time limit; None for no limit."""
 POSITIVE_OR_NONE = Number(positive=True, optional=True)

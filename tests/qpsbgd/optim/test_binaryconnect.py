@@ -132,12 +132,12 @@ def test_a_run_resumed_from_state_dicts_equals_an_uninterrupted_one_bit_for_bit(
     ("options", "error", "message"),
     [
         ({"update": "rmsprop"}, ValueError, "update must be one of sgd, sign, adam, normalized, got 'rmsprop'"),
-        ({"lr": -1}, ValueError, "lr must be at least 0"),
-        ({"momentum": 1.0}, ValueError, "momentum must be at least 0 and below 1"),
+        ({"lr": -1}, ValueError, "lr must be a finite number of at least 0"),
+        ({"momentum": 1.0}, ValueError, "momentum must be a finite number of at least 0 and below 1"),
         ({"update": "adam", "momentum": 0.9}, ValueError, '"adam" takes betas instead of momentum'),
-        ({"betas": (0.9, 1.0)}, ValueError, "each of betas must be at least 0 and below 1, got 1.0"),
-        ({"eps": 0.0}, ValueError, "eps must be above 0"),
-        ({"clip": -1.0}, ValueError, "clip must be above 0"),
+        ({"betas": (0.9, 1.0)}, ValueError, "each of betas must be a finite number of at least 0 and below 1, got 1.0"),
+        ({"eps": 0.0}, ValueError, "eps must be a positive finite number"),
+        ({"clip": -1.0}, ValueError, "clip must be None or a positive finite number"),
         ({"nesterov": True}, TypeError, "nesterov"),
     ],
 )

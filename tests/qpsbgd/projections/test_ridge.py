@@ -388,8 +388,8 @@ def test_inputs_that_are_all_alike_need_a_ridge_that_is_not_tiny():
         ({"refresh": 0}, ValueError, "refresh must be a whole number of at least 1"),
         ({"refresh": 2.5}, TypeError, "refresh must be a whole number"),
         ({"block": 0}, ValueError, "block must be None or a whole number of at least 1"),
-        ({"steps": 0}, ValueError, "steps must be at least 1"),
-        ({"relative": 1}, TypeError, "relative must be True or False"),
+        ({"steps": 0}, ValueError, "steps must be None or a whole number of at least 1"),
+        ({"relative": 1}, TypeError, "relative must be true or false"),
         ({"relative": False}, ValueError, "give lr"),
     ],
 )

@@ -14,21 +14,19 @@ import os
 import struct
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from qpsbgd.atomic import writing
 from qpsbgd.compressed import Arrays, inflated
+from qpsbgd.native import Array
 
 _MAGIC = b"qpsbgd-chip-record-2\n"
 _HEAD = struct.Struct("<8sQ32s")  # kind, bytes of the body, their SHA-256; a CRC-32 of these three follows
 _HEAD_SIZE = _HEAD.size + 4
 _MOST_META = 1 << 24  # bytes of JSON: a chip with 40,000 couplers takes one megabyte
-
-Array = np.ndarray[Any, Any]
 
 
 class RecordingError(RuntimeError):
@@ -148,8 +146,7 @@ class FrameFile:
         return False
 
 
-@dataclass(frozen=True)
-class _Head:
+class _Head(NamedTuple):
     """What a frame's head says of its body: first byte, end, and SHA-256."""
 
     kind: str

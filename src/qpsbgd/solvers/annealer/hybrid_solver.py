@@ -16,8 +16,6 @@ from qpsbgd.solvers.annealer.service_solver import ServiceSolver, shapes_of
 from qpsbgd.solvers.annealer.submissions import Submission
 from qpsbgd.solvers.options import FLAG, POSITIVE_OR_NONE, check_options
 
-Array = np.ndarray[Any, Any]
-
 LIMITS = ("minimum_time_limit", "maximum_number_of_variables", "maximum_number_of_biases")
 """The service's properties that decide what is sent."""
 

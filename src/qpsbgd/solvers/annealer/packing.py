@@ -6,15 +6,13 @@ import functools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from qpsbgd.native import Array
 from qpsbgd.qubo.ising import Ising
 from qpsbgd.solvers.annealer.chips import Chip
 from qpsbgd.solvers.annealer.tiles import Tile
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from qpsbgd.native import Array
 from qpsbgd.qubo.ising import Ising
 from qpsbgd.solvers.annealer.chips import Chip
 from qpsbgd.solvers.annealer.packing import Sheet, embedded, votes
 from qpsbgd.solvers.annealer.submissions import Answer, Submission
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, eq=False)

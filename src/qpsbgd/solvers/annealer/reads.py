@@ -10,12 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from qpsbgd.native import Array
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.qubo.ising import Ising, largest_eigenvalue
 from qpsbgd.solvers.annealer.packing import decided
 from qpsbgd.solvers.search.descent import improved
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,14 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from qpsbgd.native import Array
 from qpsbgd.solvers.annealer.budget import Bill, Budget, charged
 
 try:
     import dimod
 except ImportError as error:
     raise ImportError("solvers of an annealer need dimod: pip install 'qpsbgd[dwave]'") from error
-
-Array = np.ndarray[Any, Any]
 
 # By name, so that neither dwave-cloud-client nor requests is needed to recognise them.
 _TRANSIENT = {

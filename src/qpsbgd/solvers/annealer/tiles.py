@@ -16,6 +16,7 @@ import numpy as np
 
 from qpsbgd.atomic import writing
 from qpsbgd.cache import cache_folder
+from qpsbgd.native import Array
 from qpsbgd.solvers.annealer.chips import Chip
 
 _FORMAT = 1  # raise it when the search finds other tiles
@@ -24,8 +25,6 @@ _NATIVE = 4  # Pegasus and Zephyr have cliques of up to 4 single qubits
 _SCRIPT = Path(__file__).with_name("tile_search.py")
 # By path, so that the child does not load our package, and torch with it.
 _LAUNCH = "import runpy, sys; runpy.run_path(sys.argv[1], run_name='__main__')"
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, eq=False)

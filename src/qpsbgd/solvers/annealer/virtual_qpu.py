@@ -9,18 +9,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from qpsbgd.native import kernels, thread_count
+from qpsbgd.native import Array, kernels, thread_count
 from qpsbgd.solvers.annealer.chip_solver import ChipSolver
 from qpsbgd.solvers.annealer.chips import ANNEALING_TIME, PROGRAMMING_SECONDS, READOUT_SECONDS, Chip
-from qpsbgd.solvers.options import AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, SEED, Number, check_options
+from qpsbgd.solvers.options import AT_LEAST_ONE, BELOW_ONE, NOT_NEGATIVE, POSITIVE, SEED, Number, check_options
 
 try:
     import dimod
     import dwave.graphs
 except ImportError as error:
     raise ImportError("solver 'virtual-qpu' needs dimod and dwave-graphs: pip install 'qpsbgd[dwave]'") from error
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -59,7 +57,7 @@ class ChipOptions:
             if getattr(self, name) not in (one, other):
                 raise ValueError(f'{name} must be "{one}" or "{other}", got {getattr(self, name)!r}')
         least = 2 if self.topology == "pegasus" else 1
-        check_options(self, size=Number(whole=True, least=least), broken=Number(least=0, below=1))
+        check_options(self, size=Number(whole=True, least=least), broken=BELOW_ONE)
         check_options(self, h_error=NOT_NEGATIVE, j_error=NOT_NEGATIVE, sweeps=AT_LEAST_ONE)
         check_options(self, slices=Number(whole=True, least=2), field=POSITIVE, temperature=POSITIVE, seed=SEED)
 

@@ -38,17 +38,7 @@ def least_shift(quadratic: Array, *, seconds: float = math.inf) -> float | None:
 def search(
     couplings: Array, linear: Array, fixed: Array, spins: Array, shift: float, node_limit: int, stop: Array
 ) -> Array:
-    """Bring `spins` (m, n) of every column to the optimum; the nodes that each took, −1 where it gave up.
-
-    Args:
-        couplings: 2 Q with a zero diagonal, (n, n).
-        linear: s, one column per row, (m, n).
-        fixed: The spins that every optimum must have, 0 where open, (m, n).
-        spins: Good spins to start from.
-        shift: From `least_shift`.
-        node_limit: Nodes after which a column gives up.
-        stop: A flag from `deadline`; when it is set, every column gives up.
-    """
+    """Bring `spins` (m, n) of every column to the optimum, see `native.reference.decode`; the nodes that each took."""
     nodes = np.empty(len(linear), np.int64)
     kernels.decode(couplings, linear, fixed, spins, shift, node_limit, nodes, stop, thread_count())
     return nodes

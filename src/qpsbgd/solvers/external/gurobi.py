@@ -14,7 +14,7 @@ import torch
 
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver
-from qpsbgd.solvers.options import NOT_NEGATIVE, SECONDS, Number, check_options
+from qpsbgd.solvers.options import AT_LEAST_ONE_OR_NONE, NOT_NEGATIVE, SECONDS, Number, check_options
 
 try:
     import gurobipy
@@ -55,8 +55,7 @@ class Gurobi(Solver):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_options(self, time_limit=SECONDS, mip_gap=NOT_NEGATIVE)
-        check_options(self, threads=Number(whole=True, least=1, optional=True))
+        check_options(self, time_limit=SECONDS, mip_gap=NOT_NEGATIVE, threads=AT_LEAST_ONE_OR_NONE)
         check_options(self, seed=Number(whole=True, least=0, most=2_000_000_000))  # Gurobi's own bound
 
     @classmethod

@@ -16,12 +16,11 @@ from __future__ import annotations
 import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 
-from qpsbgd.native import NEVER, kernels, thread_count
+from qpsbgd.native import NEVER, Array, kernels, thread_count
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver
 from qpsbgd.solvers.options import SEED, check_options
@@ -29,8 +28,6 @@ from qpsbgd.solvers.search.chains import SparseModel
 from qpsbgd.solvers.search.landscape import Landscape, sign_start
 from qpsbgd.solvers.search.reduction import Reduction
 from qpsbgd.solvers.search.rounding import rounded, sampled
-
-Array = np.ndarray[Any, Any]
 
 SPARSE_UP_TO = 0.1
 """Largest share of couplings that are not zero for a sparse search."""
@@ -106,22 +103,13 @@ def _searched(
 ) -> torch.Tensor:
     """The best spins found for every column (n, m) from each of the starts (n, m)."""
     found = torch.empty_like(landscape.linear.T, memory_format=torch.contiguous_format)
-    kernels.search_layer(
-        landscape.couplings.numpy(),
-        diagonal.contiguous().numpy(),
-        landscape.linear.T.contiguous().numpy(),
-        pulls.numpy(),
-        torch.stack([start.T for start in starts]).contiguous().numpy(),
-        torch.stack([landscape.fields(start).T for start in starts]).contiguous().numpy(),
-        landscape.threshold.contiguous().numpy(),
-        found.numpy(),
-        100 if len(starts) == 1 else 30,
-        2,
-        kicks,
-        forced,
-        seed,
-        thread_count(),
-    )
+    spins = torch.stack([start.T for start in starts]).contiguous()
+    fields = torch.stack([landscape.fields(start).T for start in starts]).contiguous()
+    linear, threshold = landscape.linear.T.contiguous(), landscape.threshold.contiguous()
+    parts = (landscape.couplings, diagonal.contiguous(), linear, pulls, spins, fields, threshold, found)
+    patience, tenure = 100 if len(starts) == 1 else 30, 2
+    numbers = (patience, tenure, kicks, forced, seed)
+    kernels.search_layer(*(part.numpy() for part in parts), *numbers, thread_count())
     return found.T.contiguous()
 
 

@@ -65,16 +65,8 @@ class QuantumAnnealing(Solver):
             fields = torch.stack([landscape.fields(spins[:, :, k]) for k in range(slices)], 2)
             by_slice = fields.permute(1, 2, 0).contiguous().numpy()
             states = generator.integers(1, 2**63, size=by_column.shape[0], dtype=np.uint64)
-            kernels.anneal_slices(
-                couplings,
-                by_slice,
-                by_column,
-                ties.astype(couplings.dtype),
-                (typical * slices).astype(couplings.dtype),
-                self.temperature,
-                states,
-                thread_count(),
-            )
+            shaped = (ties.astype(couplings.dtype), (typical * slices).astype(couplings.dtype))
+            kernels.anneal_slices(couplings, by_slice, by_column, *shaped, self.temperature, states, thread_count())
             for k in range(slices):
                 found = Solution.of(family, torch.from_numpy(by_column[:, k].T.copy()))
                 solution = found if solution is None else better_of(solution, found)
