@@ -61,15 +61,7 @@ class Arena(ABC):
     def annealed(
         self, spins: Array | None, *, temperatures: Array, seed: int, stop: Array, sites: Array | None = None
     ) -> Answer:
-        """Anneal from `spins` or, if None, from random ones; never above the energy of `spins`.
-
-        Args:
-            spins: The start.
-            temperatures: One for every pass over all spins, or over `sites` alone.
-            seed: Of the random numbers.
-            stop: A flag from `deadline`.
-            sites: The spins that are annealed; None for all.
-        """
+        """Anneal from `spins` or random ones, as `SparseModel.annealed`; never above the energy of `spins`."""
 
     @abstractmethod
     def searched(self, spins: Array, *, moves: int, tenure: int, seed: int, stop: Array) -> Answer:

@@ -98,9 +98,7 @@ class SparseIsing:
         """The QUBO Σ values · x_rows x_cols + offset over x = (1 + g) / 2 ∈ {0, 1}ⁿ, every entry counting once.
 
         Entries for the same pair, in either order, add up; those on the diagonal are linear terms, as x_i² = x_i.
-
-        Raises:
-            ValueError: As in `from_edges`.
+        Raises as `from_edges`.
         """
         rows, cols, values = _entries(n, rows, cols, values)
         _, values, offset = _checked(np.zeros(n), values, offset)
@@ -123,11 +121,7 @@ class SparseIsing:
 
     @classmethod
     def from_family(cls, family: QuboFamily) -> SparseIsing:
-        """A family of one column, its couplings J = 2Q of zero left out.
-
-        Raises:
-            ValueError: The family has several columns.
-        """
+        """A family of one column, its couplings J = 2Q of zero left out; ValueError if it has several."""
         if family.num_columns != 1:
             raise ValueError(f"a sparse problem is one column, got a family of {family.num_columns}")
         return cls.from_dense(DenseIsing.of_family(family))

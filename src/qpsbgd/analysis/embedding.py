@@ -49,13 +49,10 @@ def places(chip: Chip) -> Mapping[int, tuple[float, float]]:
     Raises:
         ValueError: The topology is neither Pegasus nor Zephyr.
     """
-    if chip.topology == "pegasus":
-        graph, layout = dwave.graphs.pegasus_graph(*chip.shape), dwave.graphs.pegasus_layout
-    elif chip.topology == "zephyr":
-        graph, layout = dwave.graphs.zephyr_graph(*chip.shape), dwave.graphs.zephyr_layout
-    else:
+    if chip.topology not in ("pegasus", "zephyr"):
         raise ValueError(f'the topology must be "pegasus" or "zephyr", got {chip.topology!r}')
-    found = layout(graph)
+    make, layout = (getattr(dwave.graphs, f"{chip.topology}_{what}") for what in ("graph", "layout"))
+    found = layout(make(*chip.shape))
     points = np.array([found[qubit] for qubit in chip.qubits])
     points -= points.min(0)
     points /= points.max()

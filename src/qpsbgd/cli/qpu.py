@@ -41,13 +41,9 @@ def estimate(
         if solver != "leap-hybrid":
             ways["one column at a time"] = made.estimate(shapes, one_by_one=True)
         chip = made.connect().properties.get("chip_id", solver)
-    body = [
-        [f"submissions, {_steps(count)}", *(str((cost * count).submissions) for cost in ways.values())]
-        for count in dict.fromkeys((1, steps))
-    ] + [
-        [f"QPU time, {_steps(count)}", *(_time((cost * count).qpu_seconds) for cost in ways.values())]
-        for count in dict.fromkeys((1, steps))
-    ]
+    counts = dict.fromkeys((1, steps))
+    body = [[f"submissions, {_steps(n)}", *(str((cost * n).submissions) for cost in ways.values())] for n in counts]
+    body += [[f"QPU time, {_steps(n)}", *(_time((cost * n).qpu_seconds) for cost in ways.values())] for n in counts]
     reads = f", {made.num_reads} reads" if hasattr(made, "num_reads") else ""
     console.print(rich_table(f"{widths} on {chip}{reads}", ["", *ways], body))
 

@@ -80,11 +80,6 @@ void def(nb::module_& module, const char* name, F function) {
   def(module, name, function, &F::operator());
 }
 
-template <class T>
-Matrix<T> matrix(const Array<T, 2>& array) {
-  return {array.data(), size(array, 0), size(array, 1)};
-}
-
 // Sweeps over these sites of n spins, one per temperature.
 template <class T>
 Sweeps<T> sweeps_of(const Array<const std::int32_t, 1>& sites, const Array<const T, 1>& temperatures, int64_t n) {
@@ -116,6 +111,33 @@ auto run(const Stop* stop, F&& kernel) {
   return ended;
 }
 
+// What a kernel sees of an argument: a matrix of an array with two axes, the numbers of any other array.
+template <class T>
+const T& raw(const T& value) {
+  return value;
+}
+
+template <class T>
+Matrix<T> raw(const Array<T, 2>& array) {
+  return {array.data(), size(array, 0), size(array, 1)};
+}
+
+template <class... Parts>
+auto raw(const nb::ndarray<Parts...>& array) {
+  return array.data();
+}
+
+template <class F, class... Arguments>
+auto call(const Stop* stop, F&& kernel, const Arguments&... arguments) {
+  return run(stop, [&](Watch& watch) {
+    if constexpr (std::is_invocable_v<F, decltype(raw(arguments))..., Watch&>) {
+      return kernel(raw(arguments)..., watch);
+    } else {
+      return kernel(raw(arguments)...);
+    }
+  });
+}
+
 template <class T>
 nb::object numpy(std::vector<T>&& values, size_t columns = 0) {
   auto* kept = new std::vector<T>(std::move(values));
@@ -143,19 +165,14 @@ void bind_dense(nb::module_& module) {
     expect(flips, "flips", {size(spins)});
     expect(tenure >= 0 && patience >= 0, "tenure and patience must not be negative");
     const Limits limits{max_flips, patience, tenure, 0, seed};
-    run(&stop, [&](Watch& watch) {
-      search<T>(matrix(couplings), matrix(fields), matrix(spins), threshold.data(), flips.data(), limits, threads,
-                watch);
-    });
+    call(&stop, search<T>, couplings, fields, spins, threshold, flips, limits, threads);
   });
 
   def(module, "turn", [=](Couplings couplings, Array<T, 2> fields, Array<T, 2> spins,
                           Array<const std::uint8_t, 2> marked, int threads) {
     expect_columns(couplings, spins, fields);
     expect(marked, "marked", {size(spins), size(couplings)});
-    run(nullptr, [&](Watch& watch) {
-      turn<T>(matrix(couplings), matrix(fields), matrix(spins), matrix(marked), threads, watch);
-    });
+    call(nullptr, turn<T>, couplings, fields, spins, marked, threads);
   });
 
   def(module, "anneal", [=](Couplings couplings, Array<T, 2> fields, Array<T, 2> spins,
@@ -165,9 +182,7 @@ void bind_dense(nb::module_& module) {
     expect(states, "states", {size(spins)});
     expect(made, "made", {size(spins)});
     const Sweeps<T> sweeps = sweeps_of(sites, temperatures, size(couplings));
-    run(&stop, [&](Watch& watch) {
-      anneal<T>(matrix(couplings), matrix(fields), matrix(spins), sweeps, states.data(), made.data(), threads, watch);
-    });
+    call(&stop, anneal<T>, couplings, fields, spins, sweeps, states, made, threads);
   });
 
   def(module, "anneal_slices", [](Couplings couplings, Array<T, 3> fields, Array<T, 3> spins, Array<const T, 1> ties,
@@ -179,10 +194,8 @@ void bind_dense(nb::module_& module) {
     expect(fields, "fields", {m, slices, n});
     expect(scale, "scale", {m});
     expect(states, "states", {m});
-    run(nullptr, [&](Watch& watch) {
-      anneal_slices<T>(matrix(couplings), fields.data(), spins.data(), m, slices, ties.data(), size(ties),
-                       scale.data(), static_cast<T>(temperature), states.data(), threads, watch);
-    });
+    const T heat = static_cast<T>(temperature);
+    call(nullptr, anneal_slices<T>, couplings, fields, spins, m, slices, ties, size(ties), scale, heat, states, threads);
   });
 
   def(module, "fields_of", [](Couplings couplings, Array<const T, 1> linear, Array<const T, 1> spins,
@@ -192,7 +205,7 @@ void bind_dense(nb::module_& module) {
     expect(linear, "linear", {n});
     expect(spins, "spins", {n});
     expect(fields, "fields", {n});
-    run(nullptr, [&](Watch&) { fields_of<T>(matrix(couplings), linear.data(), spins.data(), fields.data()); });
+    call(nullptr, fields_of<T>, couplings, linear, spins, fields);
   });
 
   def(module, "search_layer", [](Couplings couplings, Array<const T, 1> diagonal, Couplings linear,
@@ -211,23 +224,20 @@ void bind_dense(nb::module_& module) {
     expect(threshold, "threshold", {m});
     expect(found, "found", {m, n});
     expect(tenure >= 0 && patience >= 0, "tenure and patience must not be negative");
-    const Layer<T> layer{matrix(couplings), diagonal.data(), matrix(linear), pulls.data(),
-                         starts.data(),     fields.data(),   size(starts),   threshold.data(),
-                         patience,          tenure,          kicks,          forced,
+    const Layer<T> layer{raw(couplings),   diagonal.data(), raw(linear), pulls.data(), starts.data(), fields.data(),
+                         size(starts),     threshold.data(), patience,    tenure,       kicks,         forced,
                          seed};
-    run(nullptr, [&](Watch& watch) { search_layer<T>(layer, found.data(), threads, watch); });
+    call(nullptr, search_layer<T>, layer, found.data(), threads);
   });
 
   def(module, "relax", [=](Couplings twice, Array<T, 2> slopes, Array<T, 2> points, int64_t passes, int threads) {
     expect_columns(twice, points, slopes);
-    run(nullptr,
-        [&](Watch& watch) { relax<T>(matrix(twice), matrix(slopes), matrix(points), passes, threads, watch); });
+    call(nullptr, relax<T>, twice, slopes, points, passes, threads);
   });
 
   def(module, "round_down", [=](Couplings factor, Array<T, 2> targets, Array<T, 2> spins, int threads) {
     expect_columns(factor, spins, targets);
-    run(nullptr,
-        [&](Watch& watch) { round_down<T>(matrix(factor), matrix(targets), matrix(spins), threads, watch); });
+    call(nullptr, round_down<T>, factor, targets, spins, threads);
   });
 }
 
@@ -265,9 +275,7 @@ void bind_sparse(nb::module_& module) {
       expect(linear, "linear", {rows.size()});
       expect(spins, "spins", {rows.size()});
       const Sweeps<double> sweeps = sweeps_of(sites, temperatures, rows.size());
-      return run(&stop, [&](Watch& watch) {
-        return kernel(rows, linear.data(), spins.data(), sweeps, state, watch);
-      });
+      return call(&stop, kernel, rows, linear, spins, sweeps, state);
     });
   };
   bind_anneal("anneal_sparse", static_cast<std::int8_t*>(nullptr), anneal_sparse);
@@ -280,9 +288,7 @@ void bind_sparse(nb::module_& module) {
     expect(thresholds, "thresholds", {n});
     expect(chains, "chains", {size(chains), n});
     expect(spins, "spins", {n});
-    return run(&stop, [&](Watch& watch) {
-      return harvest(rows, linear.data(), thresholds.data(), chains.data(), size(chains), spins.data(), watch);
-    });
+    return call(&stop, harvest, rows, linear, thresholds, chains.data(), size(chains), spins);
   });
 
   def(module, "tabu_sparse", [](const Rows& rows, Linear linear, Spins spins, int64_t block, int64_t moves,
@@ -290,14 +296,12 @@ void bind_sparse(nb::module_& module) {
     expect(linear, "linear", {rows.size()});
     expect(spins, "spins", {rows.size()});
     expect(block >= 1 && tenure >= 0, "block must be at least 1 and tenure at least 0");
-    return run(&stop, [&](Watch& watch) {
-      return tabu_sparse(rows, linear.data(), spins.data(), block, moves, tenure, state, watch);
-    });
+    return call(&stop, tabu_sparse, rows, linear, spins, block, moves, tenure, state);
   });
 
   def(module, "colour", [](const Rows& rows, Array<int64_t, 1> colours) {
     expect(colours, "colours", {rows.size()});
-    run(nullptr, [&](Watch&) { colour(rows, colours.data()); });
+    call(nullptr, colour, rows, colours);
   });
 
   def(module, "sweep_chip", [](const Rows& rows, Array<const float, 1> h, Array<float, 3> spins,
@@ -307,15 +311,13 @@ void bind_sparse(nb::module_& module) {
     expect(spins, "spins", {reads, slices, n});
     expect(schedule, "schedule", {size(schedule), 3});
     expect(states, "states", {reads});
-    run(nullptr, [&](Watch& watch) {
-      sweep_chip(rows, h.data(), spins.data(), reads, slices, schedule.data(), size(schedule), states.data(),
-                 threads, watch);
-    });
+    const int64_t sweeps = size(schedule);
+    call(nullptr, sweep_chip, rows, h, spins, reads, slices, schedule.data(), sweeps, states, threads);
   });
 
   def(module, "reduce", [](const Rows& rows, Linear linear, Stop stop) {
     expect(linear, "linear", {rows.size()});
-    Reduced found = run(&stop, [&](Watch& watch) { return reduce(rows, linear.data(), watch); });
+    Reduced found = call(&stop, reduce, rows, linear);
     return std::make_tuple(numpy(std::move(found.begins)), numpy(std::move(found.columns)),
                            numpy(std::move(found.couplings)), numpy(std::move(found.linear)),
                            numpy(std::move(found.kept)), numpy(std::move(found.gone)),
@@ -331,9 +333,7 @@ void bind_sparse(nb::module_& module) {
     expect(fields, "fields", {count});
     expect_indices(gone.data(), count, 0, n, "gone");
     expect_indices(neighbours.data(), count * Reduced::MOST, -1, n, "neighbours");
-    run(nullptr, [&](Watch&) {
-      complete_reduced(spins.data(), gone.data(), count, neighbours.data(), weights.data(), fields.data());
-    });
+    call(nullptr, complete_reduced, spins, gone, count, neighbours.data(), weights.data(), fields);
   });
 }
 
@@ -343,7 +343,7 @@ void bind_groups(nb::module_& module) {
   def(module, "find_groups", [](const Rows& rows, Linear linear, Stop stop) {
     expect(linear, "linear", {rows.size()});
     expect(rows.ascend(), "indices must ascend in every row");
-    FoundGroups found = run(&stop, [&](Watch& watch) { return find_groups(rows, linear.data(), watch); });
+    FoundGroups found = call(&stop, find_groups, rows, linear);
     return std::make_tuple(numpy(std::move(found.begins)), numpy(std::move(found.members)), found.bases);
   });
 
@@ -407,9 +407,7 @@ void bind_exact(nb::module_& module) {
   def(module, "fix_dominated", [=](Given couplings, Given linear, Array<double, 2> fixed, Stop stop, int threads) {
     expect_columns(couplings, linear);
     expect(fixed, "fixed", {size(linear), size(couplings)});
-    run(&stop, [&](Watch& watch) {
-      fix_dominated(matrix(couplings), matrix(linear), matrix(fixed), threads, watch);
-    });
+    call(&stop, fix_dominated, couplings, linear, fixed, threads);
   });
 
   def(module, "complete", [=](Given couplings, Given linear, Given fixed, Array<double, 2> spins, Array<bool, 1> done,
@@ -419,9 +417,7 @@ void bind_exact(nb::module_& module) {
     expect(fixed, "fixed", {m, n});
     expect(spins, "spins", {m, n});
     expect(done, "done", {m});
-    run(&stop, [&](Watch& watch) {
-      complete(matrix(couplings), matrix(linear), matrix(fixed), matrix(spins), done.data(), threads, watch);
-    });
+    call(&stop, complete, couplings, linear, fixed, spins, done, threads);
   });
 
   def(module, "exhaust", [](Given couplings, Array<const double, 1> fields, Array<double, 1> spins, Stop stop,
@@ -431,9 +427,7 @@ void bind_exact(nb::module_& module) {
     expect(fields, "fields", {k});
     expect(spins, "spins", {k});
     expect(k <= 60, "at most 60 spins can be tried out");
-    return run(&stop, [&](Watch& watch) {
-      return exhaust(matrix(couplings), fields.data(), spins.data(), threads, watch);
-    });
+    return call(&stop, exhaust, couplings, fields, spins, threads);
   });
 
   def(module, "decode", [=](Given couplings, Given linear, Given fixed, Array<double, 2> spins, double shift,
@@ -443,10 +437,7 @@ void bind_exact(nb::module_& module) {
     expect(fixed, "fixed", {m, n});
     expect(spins, "spins", {m, n});
     expect(nodes, "nodes", {m});
-    run(&stop, [&](Watch& watch) {
-      decode(matrix(couplings), matrix(linear), matrix(fixed), matrix(spins), shift, node_limit, nodes.data(),
-             threads, watch);
-    });
+    call(&stop, decode, couplings, linear, fixed, spins, shift, node_limit, nodes, threads);
   });
 }
 
@@ -459,10 +450,7 @@ void bind_rows(nb::module_& module) {
     expect(directions, "directions", {rows, n});
     expect(targets, "targets", {rows, m});
     expect(found, "found", {m + 1});
-    run(nullptr, [&](Watch&) {
-      scale_rows(matrix(inputs), matrix(grads), gain, scale, literal, matrix(directions), matrix(targets),
-                 found.data());
-    });
+    call(nullptr, scale_rows, inputs, grads, gain, scale, literal, directions, targets, found);
   });
 }
 
@@ -496,7 +484,7 @@ void bind_bits(nb::module_& module) {
                                 Array<std::int8_t, 2> out) {
     const BitLayers layers = checked_layers(rows, sizes, weights, most, flipped, 0);
     expect(out, "out", {size(rows), sizes.data()[size(sizes) - 1]});
-    return run(nullptr, [&](Watch&) { return dense_signs(matrix(rows), layers, matrix(out)); });
+    return call(nullptr, dense_signs, rows, layers, out);
   });
 
   def(module, "dense_sums", [](Inputs rows, Sizes sizes, Words weights, Words most, Flipped flipped,
@@ -506,9 +494,7 @@ void bind_bits(nb::module_& module) {
     expect(factor, "factor", {units});
     expect(offset, "offset", {units});
     expect(out, "out", {size(rows), units});
-    return run(nullptr, [&](Watch&) {
-      return dense_sums(matrix(rows), layers, factor.data(), offset.data(), matrix(out));
-    });
+    return call(nullptr, dense_sums, rows, layers, factor, offset, out);
   });
 
   def(module, "convolution_sums", [](Array<const std::int8_t, 4> images, Array<const std::uint64_t, 5> weights,
@@ -524,9 +510,7 @@ void bind_bits(nb::module_& module) {
     expect_indices(rows.data(), s.num_rows * s.high, -1, s.height, "rows");
     expect_indices(columns.data(), s.num_columns * s.wide, -1, s.length, "columns");
     expect(out, "out", {s.count, s.groups * s.units, s.num_rows, s.num_columns});
-    run(nullptr, [&](Watch&) {
-      convolution_sums(images.data(), weights.data(), rows.data(), columns.data(), s, out.data());
-    });
+    call(nullptr, convolution_sums, images, weights, rows.data(), columns.data(), s, out);
   });
 }
 
@@ -608,7 +592,7 @@ void bind_real(nb::module_& module) {
     const RealSteps all = checked_steps(steps, slots, taps, numbers, words);
     expect(inputs, "inputs", {size(inputs), slots.data()[0]});
     expect(out, "out", {size(inputs), slots.data()[1]});
-    return run(nullptr, [&](Watch&) { return real_steps(all, matrix(inputs), matrix(out)); });
+    return call(nullptr, real_steps, all, inputs, out);
   });
 }
 

@@ -1,7 +1,7 @@
 // Annealing of sixteen chains of one sparse problem at once: a spin's sixteen fields are one line of the cache. Chain k
 // is bit k of `spins`, set for +1: what a sweep touches should stay in the processor's cache.
 #include <cstring>
-#include <new>
+#include <memory>
 
 #include "kernels.hpp"
 #include "random.hpp"
@@ -13,18 +13,9 @@ namespace {
 constexpr std::size_t CACHE_LINE = 64;
 static_assert(LANES * sizeof(float) == CACHE_LINE);
 
-// The fields of all chains, (n, LANES), a row per line of the cache.
-class Room {
- public:
-  explicit Room(std::int64_t n)
-      : data_(::operator new(n * CACHE_LINE, std::align_val_t(CACHE_LINE))) {}
-  ~Room() { ::operator delete(data_, std::align_val_t(CACHE_LINE)); }
-  Room(const Room&) = delete;
-  Room& operator=(const Room&) = delete;
-  void* data() const { return data_; }
-
- private:
-  void* data_;
+// The fields of a spin in all chains.
+struct alignas(CACHE_LINE) Line {
+  float fields[LANES];
 };
 
 #define ALWAYS_INLINE inline __attribute__((always_inline))
@@ -88,8 +79,8 @@ struct Lanes {
     const std::int64_t* begins = rows.begins.data();
     const std::int32_t* columns = rows.columns.data();
     const float *couplings = rows.singles.data(), *draws = exponential_draws();
-    const Room room(n);
-    Floats* fields = static_cast<Floats*>(room.data());
+    const std::unique_ptr<Line[]> room(new Line[n]);  // not set yet
+    Floats* fields = reinterpret_cast<Floats*>(room.get());
     Floats change[COUNT];
     for (std::int64_t i = 0; i < COUNT * n; ++i) fields[i] = Floats{} + static_cast<float>(linear[i / COUNT]);
     for (std::int64_t i = 0; i < n; ++i) {

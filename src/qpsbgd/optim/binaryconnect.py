@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -25,7 +26,52 @@ SGD_RATE = 1.0
 """The default of "sgd", absolute: gradients of a mean loss are small beside latent weights in [−1, 1]."""
 
 
-class BinaryConnect(LayerwiseOptimizer):
+class DescentOptimizer(LayerwiseOptimizer):
+    """An optimiser that moves latent weights by steps of `direction`; what BinaryConnect and ProxQuant share."""
+
+    kept: ClassVar[frozenset[str]]
+    """The names of what is kept of a weight."""
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        """Move the latent weights of every layer that has a gradient; returns the closure's loss."""
+        loss = self._run(closure)
+        self._check_gradients(self._layers.values())
+        for group in self.binary_groups:
+            for weight in group["params"]:
+                if weight.grad is not None:
+                    self._check_kept(weight, self.state[weight])
+                    weight.copy_(clipped(self._moved(weight, self.state[weight], group), group["clip"]))
+        self._step_real()
+        self._count_step()
+        return loss
+
+    @abstractmethod
+    def _moved(self, weight: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:
+        """The weight after a step, not yet clipped; `state` is brought forward."""
+
+    def _descended(self, weight: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:
+        assert weight.grad is not None
+        return weight - self._rate(group, self._layers[weight]) * direction(weight.grad, state, group)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore a saved state; training continues as if it had never stopped."""
+        self._check_state(state_dict, set(self.kept))
+        super().load_state_dict(state_dict)
+
+    def _check_options(self, options: dict[str, Any]) -> None:
+        if options["update"] not in get_args(Update):
+            raise ValueError(f"update must be one of {', '.join(get_args(Update))}, got {options['update']!r}")
+        BELOW_ONE.checked("momentum", options["momentum"])
+        POSITIVE.checked("eps", options["eps"])
+        if options["update"] == "adam" and options["momentum"]:
+            raise ValueError('update "adam" takes betas instead of momentum')
+        for beta in options["betas"]:
+            BELOW_ONE.checked("each of betas", beta)
+        super()._check_options(options)
+
+
+class BinaryConnect(DescentOptimizer):
     """BinaryConnect (Courbariaux et al., 2015): gradients at the binary weights move the latent ones.
 
         Ω ← clip(Ω − lr · u, ±clip),   with u from the gradient ∂E/∂W by `direction`
@@ -40,12 +86,10 @@ class BinaryConnect(LayerwiseOptimizer):
         clip: Bound of the latent weights; None leaves them free.
         steps: Steps of the whole training: the learning rate then falls to zero over them, by a cosine.
         relative: Whether `lr` is in units of each layer's initial range; so by default only where no lr is given.
-        real: Also train everything else in the model: True, or options of a torch optimiser, `dict(lr=1e-2)`, its
-            class as `kind` (AdamW by default, at a rate of 0.01), `max_norm` to clip the gradient of these parameters,
-            and `steps` (by default those of this optimiser). None leaves them to another optimiser, and warns if there
-            is none; False does not warn. Parameters that are given one by one, as `model.parameters()`, are always
-            trained.
+        real: Whether and how to train everything else in the model, as in `QPSBGD`.
     """
+
+    kept = frozenset({"step", "mean", "square", "buffer"})
 
     def __init__(
         self,
@@ -66,48 +110,14 @@ class BinaryConnect(LayerwiseOptimizer):
         options = {"lr": lr, "update": update, "momentum": momentum, "betas": betas, "eps": eps, "clip": clip}
         super().__init__(params, {**options, "steps": steps, "relative": relative}, real)
 
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """Move the latent weights of every layer that has a gradient; returns the closure's loss."""
-        loss = self._run(closure)
-        self._check_gradients(self._layers.values())
-        for group in self.binary_groups:
-            for weight in group["params"]:
-                if weight.grad is not None:
-                    self._check_kept(weight, self.state[weight])
-                    rate = self._rate(group, self._layers[weight])
-                    step = rate * direction(weight.grad, self.state[weight], group)
-                    weight.copy_(clipped(weight - step, group["clip"]))
-        self._step_real()
-        self._count_step()
-        return loss
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore a saved state; training continues as if it had never stopped."""
-        self._check_state(state_dict, {"step", "mean", "square", "buffer"})
-        super().load_state_dict(state_dict)
-
-    def _check_options(self, options: dict[str, Any]) -> None:
-        check_descent_options(options)
-        super()._check_options(options)
+    def _moved(self, weight: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:
+        return self._descended(weight, state, group)
 
     def _rate_factor(self, options: dict[str, Any]) -> float:
         return RATE_FACTORS.get(options["update"], SGD_RATE)  # an unknown update is reported by the check
 
     def _adopt(self, layer: BinaryLayer) -> None:
         release(layer)
-
-
-def check_descent_options(options: dict[str, Any]) -> None:
-    """Raise ValueError for options that `direction` cannot take."""
-    if options["update"] not in get_args(Update):
-        raise ValueError(f"update must be one of {', '.join(get_args(Update))}, got {options['update']!r}")
-    BELOW_ONE.checked("momentum", options["momentum"])
-    POSITIVE.checked("eps", options["eps"])
-    if options["update"] == "adam" and options["momentum"]:
-        raise ValueError('update "adam" takes betas instead of momentum')
-    for beta in options["betas"]:
-        BELOW_ONE.checked("each of betas", beta)
 
 
 def direction(grad: Tensor, state: dict[str, Any], options: dict[str, Any]) -> Tensor:

@@ -20,6 +20,7 @@ from qpsbgd.optim.rates import cosine, default_rate
 from qpsbgd.optim.real_part import NamedTensor, Real, RealPart, nonfinite, real_options
 from qpsbgd.optim.untrained import DoubleSchedules, LeftBehind, callers_level
 from qpsbgd.parallel.sharding import check_not_split, check_whole_weights
+from qpsbgd.projections.protocol import check_fits
 from qpsbgd.solvers.options import AT_LEAST_ONE_OR_NONE, FLAG, NOT_NEGATIVE, POSITIVE_OR_NONE
 
 
@@ -224,12 +225,7 @@ class LayerwiseOptimizer(Optimizer):
             if isinstance(value, dict):
                 self._check_kept(weight, value)
             elif isinstance(value, Tensor) and value.ndim:
-                kept, wanted = ((t.dtype, t.device, tuple(t.shape)) for t in (value, weight))
-                if kept != wanted:
-                    raise RuntimeError(
-                        f"the state of {self._layers[weight]} is {kept}, but its weight {wanted}; convert or move the "
-                        "model before the optimiser is made, load a state of the same model, or make a new optimiser"
-                    )
+                check_fits(self._layers[weight], value, weight)
 
     def _run(self, closure: Callable[[], float] | None) -> float | None:
         if closure is None:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from qpsbgd.nn import BinaryLayer, sign
-from qpsbgd.optim.binaryconnect import Update, check_descent_options, direction
-from qpsbgd.optim.layerwise import LayerwiseOptimizer, clipped, release
+from qpsbgd.optim.binaryconnect import DescentOptimizer, Update
+from qpsbgd.optim.layerwise import release
 from qpsbgd.optim.members import Layers
 from qpsbgd.optim.real_part import Real
 from qpsbgd.solvers.options import AT_LEAST_ONE_OR_NONE, NOT_NEGATIVE
 
 
-class ProxQuant(LayerwiseOptimizer):
+class ProxQuant(DescentOptimizer):
     """ProxQuant (Bai, Wang and Liberty, 2019): a gradient step at the real weights, then a proximal step to ±1.
 
         θ ← θ − lr · u,   θ ← prox(θ, λ_t),   λ_t = `rate` · t
@@ -36,12 +34,11 @@ class ProxQuant(LayerwiseOptimizer):
         betas: Of "adam".
         eps: Of "adam".
         clip: Bound of the weights; None leaves them free.
-        real: Also train everything else in the model: True, or options of a torch optimiser, `dict(lr=1e-2)`, its
-            class as `kind` (AdamW by default, at a rate of 0.01), `max_norm` to clip the gradient of these parameters,
-            and `steps` for a cosine to zero over them. None leaves them to another optimiser, and warns if there is
-            none; False does not warn. Parameters that are given one by one, as `model.parameters()`, are always
-            trained.
+        real: Whether and how to train everything else in the model, as in `QPSBGD`; their rate falls to zero over
+            `real["steps"]` alone.
     """
+
+    kept = frozenset({"proximal_step", "descent"})
 
     def __init__(
         self,
@@ -63,32 +60,12 @@ class ProxQuant(LayerwiseOptimizer):
         options = {"lr": lr, "rate": rate, "update": update, "momentum": momentum, "betas": betas, "eps": eps}
         super().__init__(params, {**options, "clip": clip, "steps": None, "relative": False}, real)
 
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """A gradient and a proximal step for every layer that has a gradient; returns the closure's loss."""
-        loss = self._run(closure)
-        self._check_gradients(self._layers.values())
-        for group in self.binary_groups:
-            for weight in group["params"]:
-                if weight.grad is None:
-                    continue
-                state = self.state[weight]
-                self._check_kept(weight, state)
-                count = state["proximal_step"] = state.get("proximal_step", 0) + 1
-                descent = state.setdefault("descent", {})
-                stepped = weight - self._rate(group, self._layers[weight]) * direction(weight.grad, descent, group)
-                weight.copy_(clipped(proximal_step(stepped, group["rate"] * count), group["clip"]))
-        self._step_real()
-        self._count_step()
-        return loss
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore a saved state; training continues as if it had never stopped."""
-        self._check_state(state_dict, {"proximal_step", "descent"})
-        super().load_state_dict(state_dict)
+    def _moved(self, weight: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:
+        count = state["proximal_step"] = state.get("proximal_step", 0) + 1
+        stepped = self._descended(weight, state.setdefault("descent", {}), group)
+        return proximal_step(stepped, group["rate"] * count)
 
     def _check_options(self, options: dict[str, Any]) -> None:
-        check_descent_options(options)
         NOT_NEGATIVE.checked("rate", options["rate"])
         super()._check_options(options)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.projections.blocks import Blocks
-from qpsbgd.projections.protocol import Direction, Projection, Seen
+from qpsbgd.projections.protocol import Direction, Projection, Seen, check_fits
 from qpsbgd.projections.solving import TRAINING, beside_the_signs, follows, solved
 from qpsbgd.qubo import QuboFamily, Solution, binary_map
 from qpsbgd.qubo.binary_map import Scale, check_scale
@@ -110,7 +110,7 @@ def _averaged(seen: Seen, fresh: list[QuboFamily]) -> list[QuboFamily]:
     """
     if not (seen.momentum and "step" in seen.state):
         return fresh
-    _check_mean(seen.state, fresh[0], layer=str(seen.layer))
+    check_fits(seen.layer, seen.state["linear"][0], fresh[0].linear)
     beta = seen.momentum
     rate = (1 - beta) / (1 - beta ** (seen.state["step"] + 1))
     means = []
@@ -136,16 +136,3 @@ def _moving(fresh: QuboFamily, mean: QuboFamily, solution: Solution) -> Tensor:
     """
     seen = fresh.quadratic.diagonal()[:, None] + fresh.linear.abs() > 0
     return solution.spins * (seen & mean.linear.any(0))
-
-
-def _check_mean(state: Mapping[str, Any], family: QuboFamily, *, layer: str) -> None:
-    linear, new = state["linear"], family.linear
-    if tuple(linear.shape[1:]) != tuple(new.shape):
-        raise RuntimeError(
-            f"the momentum of {layer} has the shape {tuple(linear.shape)}; load a state of the same model"
-        )
-    if (linear.dtype, linear.device) != (new.dtype, new.device):
-        raise RuntimeError(
-            f"the momentum of {layer} is {linear.dtype} on {linear.device}, but its rows are {new.dtype} on "
-            f"{new.device}; convert or move the model before the optimiser is made, or make a new optimiser"
-        )

@@ -121,3 +121,13 @@ class Projection(ABC):
         return {"name": self.name} | {
             name: value for name, value in plain.items() if isinstance(value, int | float | str | None)
         }
+
+
+def check_fits(layer: BinaryLayer, kept: Tensor, new: Tensor) -> None:
+    """Raise RuntimeError where what is kept of a layer has another type, place or shape than what is new."""
+    found, wanted = ((t.dtype, t.device, tuple(t.shape)) for t in (kept, new))
+    if found != wanted:
+        raise RuntimeError(
+            f"the state or momentum of {layer} is {found}, but must be {wanted}; convert or move the model before the "
+            "optimiser is made, load a state of the same model, or make a new optimiser"
+        )

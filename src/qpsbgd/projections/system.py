@@ -21,7 +21,7 @@ from torch import Tensor
 
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.projections.blocks import Blocks
-from qpsbgd.projections.protocol import Direction, Projection, Seen
+from qpsbgd.projections.protocol import Direction, Projection, Seen, check_fits
 from qpsbgd.solvers import Solver
 from qpsbgd.solvers.options import AT_LEAST_ONE, BELOW_ONE, POSITIVE, check_options
 
@@ -131,7 +131,8 @@ class SystemProjection(Projection):
         """
         state = dict(seen.state) or {"step": 0, "refreshes": 0}
         blocks = Blocks.of(seen.layer, self.block)
-        _check_fits(seen)
+        if "gradient" in state:
+            check_fits(seen.layer, state["gradient"], seen.grad)
         first = not seen.momentum or "gradient" not in state
         state["gradient"] = seen.grad.clone() if first else torch.lerp(seen.grad, state["gradient"], seen.momentum)
         state["step"] += 1
@@ -191,15 +192,3 @@ def largest(tensor: Tensor) -> Tensor:
     found = torch.aminmax(tensor)
     size = torch.maximum(found.max, -found.min)
     return torch.where(size > 0, size, 1)
-
-
-def _check_fits(seen: Seen) -> None:
-    """Raise RuntimeError where the mean gradient does not fit the new one."""
-    if "gradient" not in seen.state:
-        return
-    found, wanted = ((t.dtype, t.device, tuple(t.shape)) for t in (seen.state["gradient"], seen.grad))
-    if found != wanted:
-        raise RuntimeError(
-            f"the momentum of {seen.layer} is {found}, but its gradient {wanted}; convert or move the model before the "
-            "optimiser is made, load a state of the same model, or make a new optimiser"
-        )

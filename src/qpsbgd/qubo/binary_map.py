@@ -55,9 +55,9 @@ def binary_map(inputs: Tensor, output_grads: Tensor, *, gain: float = 1.0, scale
     quadratic = directions.T @ directions
     linear = -2 * (directions.T @ targets)
     offset = targets.square().sum(0)
-    check_range(quadratic, used=directions)
+    _check_range(quadratic, used=directions)
     family = QuboFamily.trusted(quadratic, linear, offset)
-    check_finite(family, output_grads)
+    _check_finite(family, output_grads)
     return family
 
 
@@ -88,43 +88,26 @@ def _fused(inputs: Tensor, output_grads: Tensor, *, gain: float, scale: Scale) -
 
 
 def _normalised(inputs: Tensor, *, gain: float) -> Tensor:
-    """z_i = j_i / ‖j_i‖² for j = gain · x; zero for rows of zeros and of rounding noise."""
-    norms = row_norms(inputs)
-    if not norms.sum().isfinite():
-        limits = torch.finfo(norms.dtype)
-        raise ValueError(f"inputs are too large: the norms of their rows overflow in {limits.dtype}; scale them down")
-    nonzero = norms > 0
-    floor = noise_floor(torch.where(nonzero, norms, 1).log2().sum(), nonzero.sum())
-    return scaled_directions(inputs, norms, floor, gain=gain)
+    """z_i = j_i / ‖j_i‖² for j = gain · x; zero for rows of zeros and of rounding noise.
 
-
-def row_norms(inputs: Tensor) -> Tensor:
-    """‖x_i‖ of rows (B, n): (B, 1)."""
+    1/‖j‖ turns rounding noise into the largest rows of Z, so rows with norms up to eps times the geometric mean of all
+    count as zero. Measured by the largest norm instead of the mean, one huge row would turn all others into noise.
+    """
     # Squares of single-precision numbers easily leave its range; those of a row's shares of its largest entry do not.
     largest = inputs.abs().amax(1, keepdim=True)
     shares = inputs / torch.where(largest > 0, largest, 1)
     norms: Tensor = largest * torch.linalg.vector_norm(shares, dim=1, keepdim=True)
-    return norms
-
-
-def noise_floor(logs: Tensor, count: Tensor) -> Tensor:
-    """The norm up to which a row is rounding noise: eps times the geometric mean of the others, from Σ log₂ and count.
-
-    1/‖j‖ turns rounding noise into the largest rows of Z, so such rows count as zero. Measured by the largest norm
-    instead of the mean, one huge row would turn all others into noise.
-    """
-    floor: Tensor = torch.finfo(logs.dtype).eps * (logs / count.clamp(min=1)).exp2()
-    return floor
-
-
-def scaled_directions(inputs: Tensor, norms: Tensor, floor: Tensor, *, gain: float) -> Tensor:
-    """z_i = j_i / ‖j_i‖² for j = gain · x; zero for rows with norms up to the floor."""
-    used = norms > floor
+    limits = torch.finfo(norms.dtype)
+    if not norms.sum().isfinite():
+        raise ValueError(f"inputs are too large: the norms of their rows overflow in {limits.dtype}; scale them down")
+    nonzero = norms > 0
+    mean = (torch.where(nonzero, norms, 1).log2().sum() / nonzero.sum().clamp(min=1)).exp2()
+    used = norms > limits.eps * mean
     safe = torch.where(used, norms, 1)
     return torch.where(used, inputs / safe / (gain * safe), 0)
 
 
-def check_range(quadratic: Tensor, *, used: Tensor) -> None:
+def _check_range(quadratic: Tensor, *, used: Tensor) -> None:
     """Raises ValueError if the squares of z overflow in Q, or vanish although something in `used` is not zero."""
     size, limits = quadratic.diagonal().sum().item(), torch.finfo(quadratic.dtype)
     if size < limits.tiny and used.any():
@@ -135,7 +118,7 @@ def check_range(quadratic: Tensor, *, used: Tensor) -> None:
         raise ValueError(f"inputs are too small: 1/‖x‖² overflows in {limits.dtype}; scale them up")
 
 
-def check_finite(family: QuboFamily, output_grads: Tensor) -> None:
+def _check_finite(family: QuboFamily, output_grads: Tensor) -> None:
     """Raises ValueError if s or the offsets are not finite, because the gradients are not or are too large."""
     if not (family.linear.abs().amax() + family.offset.amax()).isfinite():
         cause = "hold NaN or infinite values" if not output_grads.isfinite().all() else "are too large for the inputs"

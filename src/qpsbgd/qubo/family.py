@@ -167,8 +167,9 @@ class Solution:
         return cls(spins, family.energies(spins), proven_optimal.to(spins.device), stats)
 
     def with_offset(self, offset: Tensor) -> Solution:
-        """The same spins for a family whose offset is larger by `offset` (m,)."""
-        return Solution(self.spins, self.energies + offset, self.proven_optimal, self.stats)
+        """The same spins for a family whose offset is larger by `offset` (m,), and on its device."""
+        spins, energies, proven = (t.to(offset.device) for t in (self.spins, self.energies, self.proven_optimal))
+        return Solution(spins, energies + offset, proven, self.stats)
 
     def __repr__(self) -> str:
         n, m = self.spins.shape

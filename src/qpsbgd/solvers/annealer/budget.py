@@ -81,22 +81,12 @@ class Budget:
     """
 
     def __init__(self, ledger: Ledger | None = None, *, limit: float | None = None) -> None:
-        self._ledger = Ledger() if ledger is None else ledger
+        self.ledger = Ledger() if ledger is None else ledger
         self._limit = limit
-
-    @property
-    def submissions(self) -> int:
-        """Problems sent, or about to be."""
-        return self._ledger.submissions
-
-    @property
-    def qpu_seconds(self) -> float:
-        """QPU time of these problems; an estimate where no answer came."""
-        return self._ledger.qpu_seconds
 
     def check(self, cost: Estimate) -> None:
         """Raise `BudgetSpent` where a step of that cost would pass the limit."""
-        self._refuse_beyond(self.qpu_seconds, cost.qpu_seconds, "the next step", "nothing was sent or changed")
+        self._refuse_beyond(self.ledger.qpu_seconds, cost.qpu_seconds, "the next step", "nothing was sent or changed")
 
     def reserve(self, seconds: Sequence[float]) -> list[Bill]:
         """Count submissions of these estimates, all or none, before they are sent.
@@ -108,7 +98,7 @@ class Budget:
         for each in seconds:
             if not 0 < each < math.inf:
                 raise ValueError(f"a submission's estimated QPU time must be positive and finite, got {each} s")
-        with self._ledger.changing() as counts:
+        with self.ledger.changing() as counts:
             self._refuse_beyond(
                 counts.qpu_seconds,
                 sum(seconds),
@@ -121,20 +111,20 @@ class Budget:
 
     def settle(self, bill: Bill, seconds: float) -> None:
         """The answer came, and this is what it cost."""
-        with self._ledger.changing() as counts:
+        with self.ledger.changing() as counts:
             counts.qpu_seconds += seconds - bill.seconds
 
     def give_up(self, bills: Iterable[Bill]) -> None:
         """No more answers will come: what was sent stays counted, the rest is not counted; once per bill."""
         unsent = [bill.seconds for bill in bills if not bill.sent]
         if unsent:
-            with self._ledger.changing() as counts:
+            with self.ledger.changing() as counts:
                 counts.submissions -= len(unsent)
                 counts.qpu_seconds = max(0.0, counts.qpu_seconds - sum(unsent))
 
     def count_recorded(self, recording: Path, number: int, seconds: float) -> None:
         """Count a recording's answer of that number, from 1, unless it is counted already."""
-        with self._ledger.changing() as counts:
+        with self.ledger.changing() as counts:
             if number > counts.recorded.get(_key(recording), 0):
                 counts.recorded[_key(recording)] = number
                 counts.submissions += 1
@@ -142,13 +132,13 @@ class Budget:
 
     def mark_recorded(self, recording: Path, number: int) -> None:
         """The recording's answers up to that number came live, and are counted."""
-        with self._ledger.changing() as counts:
+        with self.ledger.changing() as counts:
             counts.recorded[_key(recording)] = number
 
     def raise_to(self, submissions: int, seconds: float, *, recorded: Mapping[Path, int]) -> None:
         """Go on from the count of a saved run, unless more is counted already."""
         saved = Counts(submissions, seconds, {_key(recording): number for recording, number in recorded.items()})
-        with self._ledger.changing() as counts:
+        with self.ledger.changing() as counts:
             counts.submissions = max(counts.submissions, saved.submissions)
             counts.qpu_seconds = max(counts.qpu_seconds, saved.qpu_seconds)
             for key, number in saved.recorded.items():

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from qpsbgd.solvers.annealer.budget import BudgetSpent, Estimate
 from qpsbgd.solvers.annealer.chip_solver import ChipSolver
 from qpsbgd.solvers.annealer.chips import Chip
+from qpsbgd.solvers.annealer.service_solver import ServiceSolver
 from qpsbgd.solvers.annealer.submissions import transient
 
 try:
@@ -22,63 +23,86 @@ except ImportError as error:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class DWave(ChipSolver):
-    """Solves families on a D-Wave chip, or on any sampler with the structure of one.
-
-    Takes the options of `ChipSolver` and these. Answers of a quantum annealer differ from call to call; `record` a run
-    to be able to repeat it.
+class LeapSolver(ServiceSolver):
+    """What the solvers of D-Wave's service Leap share: the sampler, and the token that it needs.
 
     Args:
-        sampler: A structured sampler such as `DWaveSampler`, its mock or a `VirtualChip`, which stays open; None makes
-            a `DWaveSampler` with the token from `dwave config create` or the environment, and closes it with the
-            solver.
+        sampler: One like those of `sampler_kind`, which stays open; None makes one with the token from `dwave config
+            create` or the environment, and closes it with the solver.
         region: Of D-Wave's service, such as "eu-central-1".
-        chip: Name of the chip, such as "Advantage_system4.1"; None takes what the service offers first.
     """
 
-    name: ClassVar[str] = "dwave"
+    sampler_kind: ClassVar[str]
 
     sampler: Any = None
     region: str | None = None
-    chip: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.sampler is None:
-            check_token("dwave")
-        else:
-            Chip.of(self.sampler)
-            if self.region is not None or self.chip is not None:
-                raise ValueError("region and chip choose among D-Wave's chips; leave them out when a sampler is given")
+            _check_token(self.name)
 
     @classmethod
     def variants(cls) -> dict[str, str]:
         """Whether a token is set; uses no network."""
-        return token_variants("dwave")
+        try:
+            _check_token(cls.name)
+        except RuntimeError as error:
+            return {"": str(error)}
+        return {"": ""}
+
+    def _chosen(self) -> dict[str, Any]:
+        """What the new sampler is told."""
+        return {"region": self.region}
 
     def _new_sampler(self) -> tuple[Any, bool]:
         if self.sampler is not None:
             return self.sampler, False
-        chosen = {"region": self.region, "solver": self.chip}
-        with login("dwave"):
-            return dwave.system.DWaveSampler(**{k: v for k, v in chosen.items() if v is not None}), True
+        chosen = {name: value for name, value in self._chosen().items() if value is not None}
+        with _login(self.name):
+            return getattr(dwave.system, self.sampler_kind)(**chosen), True
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DWave(LeapSolver, ChipSolver):
+    """Solves families on a D-Wave chip, or on any sampler with the structure of one.
+
+    Takes the options of `ChipSolver`, of `LeapSolver` and these; besides a `DWaveSampler`, its mock or a `VirtualChip`
+    may be the sampler. Answers of a quantum annealer differ from call to call; `record` a run to be able to repeat it.
+
+    Args:
+        chip: Name of the chip, such as "Advantage_system4.1"; None takes what the service offers first.
+    """
+
+    name: ClassVar[str] = "dwave"
+    sampler_kind: ClassVar[str] = "DWaveSampler"
+
+    chip: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.sampler is not None:
+            Chip.of(self.sampler)
+            if self.region is not None or self.chip is not None:
+                raise ValueError("region and chip choose among D-Wave's chips; leave them out when a sampler is given")
+
+    def _chosen(self) -> dict[str, Any]:
+        return {"region": self.region, "solver": self.chip}
 
 
 @contextmanager
-def login(solver: str) -> Iterator[None]:
+def _login(solver: str) -> Iterator[None]:
     """Around the opening of a connection to D-Wave: what stands in its way is raised with what to do.
 
     Raises:
         RuntimeError: No token is set, the token was refused, or the service cannot be reached.
     """
-    check_token(solver)
+    _check_token(solver)
     try:
         yield
     except Exception as error:
-        if isinstance(error, ResourceAuthenticationError | ResourceAccessForbiddenError) or _status(error) in (
-            401,
-            403,
-        ):
+        status = getattr(getattr(error, "response", None), "status_code", None)  # of a refused HTTP request
+        if isinstance(error, ResourceAuthenticationError | ResourceAccessForbiddenError) or status in (401, 403):
             raise RuntimeError(
                 f"D-Wave refused the API token that solver {solver!r} sent ({error}); copy yours from "
                 f"{_TOKEN_PAGE} again, then {_ways_to_set_a_token(solver)}; {_INSTEAD}"
@@ -91,7 +115,7 @@ def login(solver: str) -> Iterator[None]:
         raise
 
 
-def check_token(solver: str) -> None:
+def _check_token(solver: str) -> None:
     """Raise where no token is set, with the ways to set one; uses no network."""
     try:
         token = load_config().get("token")
@@ -107,15 +131,6 @@ def check_token(solver: str) -> None:
         )
 
 
-def token_variants(solver: str) -> dict[str, str]:
-    """For `Solver.variants`: why the solver cannot be used here, as far as that is known without the network."""
-    try:
-        check_token(solver)
-    except RuntimeError as error:
-        return {"": str(error)}
-    return {"": ""}
-
-
 _TOKEN_PAGE = "https://cloud.dwavesys.com/leap"
 _INSTEAD = (
     "the solver 'virtual-qpu' needs neither token nor network, nor do 'quantum-annealing' and 'annealing', and "
@@ -129,12 +144,6 @@ def _ways_to_set_a_token(solver: str) -> str:
         "run `dwave config create`, or set the environment variable DWAVE_API_TOKEN, or pass "
         f"sampler=dwave.system.{sampler}(token=…)"
     )
-
-
-def _status(error: Exception) -> int | None:
-    """The HTTP status of a refused request."""
-    status: int | None = getattr(getattr(error, "response", None), "status_code", None)
-    return status
 
 
 __all__ = ["BudgetSpent", "DWave", "Estimate"]

@@ -3,35 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from qpsbgd.solvers.annealer.dwave import check_token, login, token_variants
+from qpsbgd.solvers.annealer.dwave import LeapSolver
 from qpsbgd.solvers.annealer.hybrid_solver import HybridSolver
-
-import dwave.system  # isort: skip  # the module above says how to install it
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class LeapHybrid(HybridSolver):
+class LeapHybrid(LeapSolver, HybridSolver):
     """Solves families with Leap's hybrid solver for binary quadratic models; layers of any width.
 
-    Takes the options of `HybridSolver` and these. It has not been run on the service yet, only on D-Wave's own mock.
-
-    Args:
-        sampler: A `LeapHybridSampler` or its like, which stays open; None makes one with the token from `dwave config
-            create` or the environment, and closes it with the solver.
-        region: Of D-Wave's service, such as "eu-central-1".
+    Takes the options of `HybridSolver` and of `LeapSolver`. It has not been run on the service yet, only on D-Wave's
+    own mock.
     """
 
     name: ClassVar[str] = "leap-hybrid"
-
-    sampler: Any = None
-    region: str | None = None
+    sampler_kind: ClassVar[str] = "LeapHybridSampler"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.sampler is None:
-            check_token("leap-hybrid")
             return
         if "minimum_time_limit" not in (getattr(self.sampler, "properties", None) or {}):
             raise TypeError(
@@ -40,15 +31,3 @@ class LeapHybrid(HybridSolver):
             )
         if self.region is not None:
             raise ValueError("region chooses where D-Wave's service is; leave it out when a sampler is given")
-
-    @classmethod
-    def variants(cls) -> dict[str, str]:
-        """Whether a token is set; uses no network."""
-        return token_variants("leap-hybrid")
-
-    def _new_sampler(self) -> tuple[Any, bool]:
-        if self.sampler is not None:
-            return self.sampler, False
-        chosen = {} if self.region is None else {"region": self.region}
-        with login("leap-hybrid"):
-            return dwave.system.LeapHybridSampler(**chosen), True

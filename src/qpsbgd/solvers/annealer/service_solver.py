@@ -72,12 +72,12 @@ class ServiceSolver(Solver):
     @property
     def submissions(self) -> int:
         """Problems sent so far, retries included."""
-        return self._session.budget.submissions
+        return self._session.budget.ledger.submissions
 
     @property
     def qpu_seconds(self) -> float:
         """QPU time that they were or may have been charged for."""
-        return self._session.budget.qpu_seconds
+        return self._session.budget.ledger.qpu_seconds
 
     def solve(self, family: QuboFamily) -> Solution:
         """The best read of every column."""

@@ -75,6 +75,12 @@ class VirtualChip(dimod.Sampler, dimod.Structured):  # type: ignore[misc]
         **options: Those of `ChipOptions`.
     """
 
+    # dimod has these as abstract properties; they are set below.
+    nodelist: Any = None
+    edgelist: Any = None
+    properties: Any = None
+    parameters: Any = None
+
     def __init__(self, **options: Any) -> None:
         self._options = ChipOptions(**options)
         topology, size = self._options.topology, self._options.size
@@ -82,9 +88,9 @@ class VirtualChip(dimod.Sampler, dimod.Structured):  # type: ignore[misc]
         whole = sorted(graph)
         works = np.random.default_rng([self._options.seed, 1]).random(len(whole)) >= self._options.broken
         nodes = {qubit for qubit, good in zip(whole, works, strict=True) if good}
-        self._nodes = sorted(nodes)
-        self._edges = sorted(tuple(sorted(edge)) for edge in graph.edges if nodes.issuperset(edge))
-        self._properties: dict[str, Any] = {
+        self.nodelist = sorted(nodes)
+        self.edgelist = sorted(tuple(sorted(edge)) for edge in graph.edges if nodes.issuperset(edge))
+        self.properties = {
             "chip_id": f"virtual-{topology}-{size}",
             "topology": {"type": topology, "shape": [size] if topology == "pegasus" else [size, 4]},
             "h_range": [-4.0, 4.0],
@@ -95,39 +101,20 @@ class VirtualChip(dimod.Sampler, dimod.Structured):  # type: ignore[misc]
             "annealing_time_range": [0.5, 2000.0],
             "default_annealing_time": ANNEALING_TIME,
         }
+        self.parameters = {"num_reads": [], "annealing_time": [], "auto_scale": [], "answer_mode": []}
 
     @functools.cached_property
     def chip(self) -> Chip:
         """Graph and ranges."""
         return Chip.read(self)
 
-    @property
-    def nodelist(self) -> list[int]:
-        """The working qubits."""
-        return self._nodes
-
-    @property
-    def edgelist(self) -> list[tuple[int, int]]:
-        """The working couplers."""
-        return self._edges
-
-    @property
-    def properties(self) -> dict[str, Any]:
-        """Topology and ranges, as a `DWaveSampler` has them."""
-        return self._properties
-
-    @property
-    def parameters(self) -> dict[str, list[str]]:
-        """The parameters of `sample`."""
-        return {"num_reads": [], "annealing_time": [], "auto_scale": [], "answer_mode": []}
-
     @functools.cached_property
     def _places(self) -> dict[int, int]:
-        return {qubit: position for position, qubit in enumerate(self._nodes)}
+        return {qubit: position for position, qubit in enumerate(self.nodelist)}
 
     @functools.cached_property
     def _coupled(self) -> frozenset[tuple[int, int]]:
-        return frozenset(self._edges)
+        return frozenset(self.edgelist)
 
     def sample(
         self,
@@ -177,7 +164,7 @@ class VirtualChip(dimod.Sampler, dimod.Structured):  # type: ignore[misc]
 
     def _check_parameters(self, num_reads: int, annealing_time: float, answer_mode: str) -> None:
         for name, value in (("num_reads", num_reads), ("annealing_time", annealing_time)):
-            low, high = self._properties[f"{name}_range"]
+            low, high = self.properties[f"{name}_range"]
             if not low <= value <= high:
                 raise ValueError(f"{name} must lie between {low:g} and {high:g}, got {value}")
         if answer_mode not in ("raw", "histogram"):
@@ -192,7 +179,7 @@ class VirtualChip(dimod.Sampler, dimod.Structured):  # type: ignore[misc]
             )
 
     def _in_range(self, h: Array, couplings: Array, *, auto_scale: bool) -> tuple[Array, Array]:
-        bounds = self._properties["h_range"], self._properties["extended_j_range"]
+        bounds = self.properties["h_range"], self.properties["extended_j_range"]
         tightest = np.inf
         for values, (low, high) in zip((h, couplings), bounds, strict=True):
             least, most = values.min(initial=0.0), values.max(initial=0.0)

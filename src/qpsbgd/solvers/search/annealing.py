@@ -44,7 +44,6 @@ class Annealing(Solver):
 
     def solve(self, family: QuboFamily) -> Solution:
         """The best local minimum of all reads and of plain descent; CUDA families are solved on the CPU."""
-        home = family.linear.device
         offset, family = family.offset, family.without_offset().to("cpu")
         landscape = Landscape.of(family)
         generator = np.random.default_rng(self.seed)
@@ -54,8 +53,7 @@ class Annealing(Solver):
             flips = self._anneal(landscape, spins, generator)
             solution = better_of(solution, Solution.of(family, spins, flips=flips))
         stats = {"solver": "annealing", "reads": self.reads, "sweeps": self.sweeps, "flips": solution.stats["flips"]}
-        found = Solution(solution.spins.to(home), solution.energies.to(home), solution.proven_optimal.to(home), stats)
-        return found.with_offset(offset)
+        return Solution(solution.spins, solution.energies, solution.proven_optimal, stats).with_offset(offset)
 
     def _anneal(self, landscape: Landscape, spins: Tensor, generator: np.random.Generator) -> int:
         couplings = landscape.couplings.numpy()

@@ -65,13 +65,11 @@ class LayerSearch(Solver):
 
     def solve(self, family: QuboFamily) -> Solution:
         """The best spins found for every column; `stats["search"]` says how they were searched."""
-        home, offset = family.linear.device, family.offset
-        family = family.without_offset().to("cpu")
+        offset, family = family.offset, family.without_offset().to("cpu")
         density = float(torch.count_nonzero(family.quadratic)) / family.num_spins**2
         spins, proven, search = (_sparse if density <= SPARSE_UP_TO else _dense)(family, self.seed)
         solution = Solution.of(family, spins, proven_optimal=proven, solver="layer search", search=search)
-        found = Solution(solution.spins.to(home), solution.energies.to(home), proven.to(home), solution.stats)
-        return found.with_offset(offset)
+        return solution.with_offset(offset)
 
 
 def _dense(family: QuboFamily, seed: int) -> tuple[torch.Tensor, torch.Tensor, str]:

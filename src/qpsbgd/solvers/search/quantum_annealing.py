@@ -46,7 +46,6 @@ class QuantumAnnealing(Solver):
 
     def solve(self, family: QuboFamily) -> Solution:
         """The lowest slice of every column; CUDA families are solved on the CPU."""
-        home = family.linear.device
         offset, family = family.offset, family.without_offset().to("cpu")
         landscape = Landscape.of(family)
         generator = np.random.default_rng(self.seed)
@@ -72,5 +71,4 @@ class QuantumAnnealing(Solver):
                 solution = found if solution is None else better_of(solution, found)
         assert solution is not None
         stats = {"solver": "quantum-annealing", "reads": self.reads, "sweeps": self.sweeps, "slices": slices}
-        answer = Solution(solution.spins.to(home), solution.energies.to(home), solution.proven_optimal.to(home), stats)
-        return answer.with_offset(offset)
+        return Solution(solution.spins, solution.energies, solution.proven_optimal, stats).with_offset(offset)

@@ -408,10 +408,10 @@ def test_submissions_are_reserved_all_or_none():
     bills = budget.reserve([0.4, 0.4])
     with pytest.raises(BudgetSpent):
         budget.reserve([0.1, 0.2])
-    assert (budget.submissions, budget.qpu_seconds) == (2, 0.8)
+    assert (budget.ledger.submissions, budget.ledger.qpu_seconds) == (2, 0.8)
     bills[0].sent = True
     budget.give_up(bills)
-    assert (budget.submissions, budget.qpu_seconds) == (1, 0.4)
+    assert (budget.ledger.submissions, budget.ledger.qpu_seconds) == (1, 0.4)
 
 
 def test_estimates_add_up_and_multiply():
@@ -432,4 +432,4 @@ def test_of_a_recording_of_which_a_saved_run_had_seen_nothing_the_first_answer_c
     budget = Budget()
     budget.raise_to(0, 0.0, recorded={tmp_path / "frames": 0})
     budget.count_recorded(tmp_path / "frames", 1, 0.5)
-    assert (budget.submissions, budget.qpu_seconds) == (1, 0.5)
+    assert (budget.ledger.submissions, budget.ledger.qpu_seconds) == (1, 0.5)
