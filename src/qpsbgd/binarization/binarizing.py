@@ -90,7 +90,7 @@ def binarize(
         levels: "ternary" for weights {−α, 0, α}, which are two binary vectors of equal scale; without `bits`.
         input_scales: Also fit a factor per input or input channel, shared by all outputs.
         most_inputs: Layers with more inputs per output are cut into blocks of at most so many, which are done one after
-            the other: memory grows with the square of this number, 4096 take about 1.3 GB, instead of that of inputs.
+            the other: memory grows with the square of this number (4096: a few matrices of 134 MB), not of the inputs.
         bias: Let the bias of a layer take the mean of what is lost, and give one to layers that have none.
         norms: Estimate the statistics of batch norms behind binary layers anew.
         rows: A function that returns, for a batch, a mask (B, T) of the tokens that count, or None.
