@@ -1,12 +1,12 @@
 """How small and how fast are deployed networks, and do they give torch's classes on all of MNIST's test images?
 
 Dense networks 784-512-512-10, CNNs and a network of depthwise and pointwise convolutions as in MobileNet: with binary
-inputs and activations, or with real inputs and ReLU. The dense ones are trained for one epoch, the others on 10,000
-images. Each is packed, compiled from C and exported to ONNX; sizes are those of the files, classes are compared image
-by image.
+inputs and activations, with inputs and activations of 8 bits, or with real inputs and ReLU. The dense ones are trained
+for one epoch, the others on 10,000 images. Each is packed, compiled from C and exported to ONNX; sizes are those of the
+files, classes are compared image by image.
 
 Times are those of single calls on one thread: packed, C at -O2, onnxruntime with the network's own weights in float32
-and, for networks over real numbers, quantised to 8 bits (static, calibrated on 200 images), and torch. All programs
+and, for networks that are not binary, quantised to 8 bits (static, calibrated on 200 images), and torch. All programs
 take turns in one process, and the least and the median time of each are recorded: on a machine that others use the
 least is what the program needs. Everything is timed twice: without, and beside one more process that keeps a core busy
 (--busy only that). The load of the machine before each is recorded.
@@ -40,7 +40,8 @@ from training import mnist
 
 from qpsbgd import QPSBGD, real_optimizer
 from qpsbgd.deploy import load_packed, pack, to_c, to_onnx
-from qpsbgd.nn import BinaryConv2d, BinaryLinear, SignActivation
+from qpsbgd.deploy.operations import Quantize
+from qpsbgd.nn import BinaryConv2d, BinaryLinear, QuantActivation, SignActivation
 from qpsbgd_paper.framework.result_files import environment, write_json
 
 TARGET = Path(__file__).parent / "results" / "deploy.json"
@@ -75,6 +76,7 @@ NETWORKS = {
     "784-512-512-10, binary": (lambda: dense(SignActivation, first=[SignActivation()]), 60_000),
     "784-512-512-10, ReLU": (lambda: dense(nn.ReLU), 60_000),
     "CNN, binary": (lambda: convolutional(SignActivation, first=[SignActivation()]), 10_000),
+    "CNN, 8 bits": (lambda: convolutional(QuantActivation, first=[QuantActivation(signed=True)]), 10_000),
     "CNN, ReLU": (lambda: convolutional(nn.ReLU), 10_000),
     "MobileNet, ReLU6": (separable, 10_000),
 }
@@ -118,9 +120,18 @@ def classes_of(run):
     return np.concatenate([np.asarray(run(part)).argmax(1) for part in images.numpy().reshape(20, 500, -1)])
 
 
-def c_classes(library, integer):
-    _, _, images, _ = mnist(False)
-    values = np.where(images.numpy() >= 0, 1, -1).astype(np.int8) if integer else images.numpy()
+def c_inputs(rows, network, source):
+    """Images as the C code takes them: real numbers, their signs, or whole numbers that count a step."""
+    if not source.integer:
+        return rows
+    first = next((one for one in network.operations[:2] if isinstance(one, Quantize)), None)
+    if first is None:
+        return np.where(rows >= 0, 1, -1).astype(np.int8)
+    steps = first.steps
+    return np.rint(rows / np.float32(steps.scale)).clip(steps.low, steps.high).astype(steps.kind)
+
+
+def c_classes(library, values):
     return np.array([library.network_classify(ctypes.c_void_p(row.ctypes.data)) for row in values])
 
 
@@ -128,7 +139,7 @@ def measured(name, folder):
     """Sizes, accuracy and agreement of a network."""
     model = trained(*NETWORKS[name])
     folder.mkdir()
-    pack(model, folder / "net.safetensors")
+    packed = pack(model, folder / "net.safetensors")
     source = to_c(model, folder / "c", input_shape=(784,))
     for weights in ("bits", "float32"):
         to_onnx(model, folder / f"{weights}.onnx", weights=weights, input_shape=(784,))
@@ -138,7 +149,7 @@ def measured(name, folder):
     graph = session(folder / "bits.onnx")
     found = {
         "packed": classes_of(load_packed(folder / "net.safetensors")),
-        "C": c_classes(compiled(source), source.integer),
+        "C": c_classes(compiled(source), c_inputs(mnist(False)[2].numpy(), packed, source)),
         "ONNX": classes_of(lambda part: graph.run(None, {"input": part})[0]),
     }
     parameters = sum(p.numel() for p in model.parameters())
@@ -179,13 +190,13 @@ def programs(name, folder, batch):
     source = to_c(packed, folder / "c64", word_bits=64, input_shape=(784,))
     run = compiled(source).network_classify
     run.argtypes = [ctypes.c_void_p]
-    values = np.where(rows >= 0, 1, -1).astype(np.int8) if source.integer else rows
+    values = c_inputs(rows, packed, source)
     found = {
         "packed": lambda: packed(rows),
         "C": lambda: [run(values.ctypes.data + row * values.strides[0]) for row in range(batch)],
         "onnxruntime, float32": lambda: graph.run(None, {"input": rows}),
     }
-    if not source.integer:
+    if name not in ("784-512-512-10, binary", "CNN, binary"):
         model = torch.load(folder / "model.pt", weights_only=False)
         if not (folder / "int8.onnx").exists():
             quantize_static(folder / "float32.onnx", folder / "int8.onnx", _Calibration())

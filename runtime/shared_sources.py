@@ -17,7 +17,7 @@ from scikit_build_core.build import (  # noqa: F401
 HERE = Path(__file__).parent
 SOURCE, TARGET = HERE.parent / "src" / "qpsbgd", HERE / "qpsbgd_runtime"
 DEPLOY = (
-    *("checks", "operations", "packed_file", "packed_model"),
+    *("checks", "integer_steps", "operations", "packed_file", "packed_model"),
     *("real_steps", "stages", "tensor_operations", "tensor_steps"),
 )
 FILES = ("py.typed", "atomic.py", *(f"deploy/{name}.py" for name in DEPLOY))

@@ -10,18 +10,21 @@ from pathlib import Path
 from qpsbgd.atomic import writing
 from qpsbgd.deploy.c_real import real_layer
 from qpsbgd.deploy.c_steps import fixed_point, repacked, step, weighted
-from qpsbgd.deploy.c_templates import CHECK, HEADER, HELPERS, PROGRAM, SOURCE
+from qpsbgd.deploy.c_templates import CHECK, HEADER, HELPERS, NEAREST, PROGRAM, SOURCE
 from qpsbgd.deploy.c_tensor_steps import input_name, tensor_step
 from qpsbgd.deploy.c_values import Constants, Values
 from qpsbgd.deploy.operations import (
+    SMALL,
     Convolution,
     Dense,
     Operation,
+    Quantize,
     Reshape,
     Scale,
     Shape,
     Sign,
     Spins,
+    Steps,
     Threshold,
 )
 from qpsbgd.deploy.stages import Stage, last_uses, walk
@@ -91,7 +94,9 @@ class _Network:
         self._buffers: dict[str, dict[str, int]] = {}  # numbers of every C type in every buffer
         self._last = last_uses(operations)
         self._output = max((n for n, one in enumerate(operations, 1) if not isinstance(one, Reshape)), default=0)
-        first = replace(Values.of("real", input_shape), type="int8_t" if self.integer else "float", name="input")
+        self.steps = _input_steps(operations) if self.integer else None
+        type_ = "float" if not self.integer else "int8_t" if self.steps is None else _TYPES[self.steps.kind]
+        first = replace(Values.of("real", input_shape), type=type_, name="input")
         self._values: dict[int, Values] = {0: first}
         stages = walk(operations, input_shape)
         matrices = [one for one in stages if isinstance(one.operation, Dense) and len(one.after.shape) > 1]
@@ -109,9 +114,10 @@ class _Network:
         self.functions[-1] = replace(last, after=after)
 
     def _fused(self, stages: Sequence[Stage], number: int) -> Threshold | None:
-        """The threshold behind a layer, if nothing else takes the layer's sums."""
+        """The threshold behind a layer of bits, if nothing else takes the layer's sums."""
         following = stages[number] if number < len(stages) else None
-        if not isinstance(stages[number - 1].operation, Dense | Convolution) or following is None:
+        layer = stages[number - 1]
+        if not isinstance(layer.operation, Dense | Convolution) or following is None or layer.before[0].kind != "bits":
             return None
         straight = following.sources == (number,) and self._last[number] == number + 1
         return following.operation if straight and isinstance(following.operation, Threshold) else None
@@ -124,12 +130,12 @@ class _Network:
         rows = kind != "real" and (before.rows or place in self._by_rows)
         after = replace(Values.of(kind, stage.after.shape, rows=rows), type=_TYPES[kind])
         matrix = isinstance(operation, Dense) and len(before.shape) > 1
-        if before.kind == "bits" and before.rows != matrix and not isinstance(operation, Spins):
-            raise ValueError(f"{operation} takes bits in another order in C than they come in; use packed or ONNX")
+        if before.kind in SMALL and before.rows != matrix and not isinstance(operation, Spins | Scale):
+            raise ValueError(f"{operation} takes values in another order in C than they come in; use packed or ONNX")
         if isinstance(operation, Reshape):
             same = (before.channels, before.image) == (after.channels, after.image)
-            if before.kind != "bits" or same or after.positions == 1:
-                layout = after if before.kind != "bits" else before
+            if before.kind not in SMALL or same or after.positions == 1:
+                layout = after if before.kind not in SMALL else before
                 moved = replace(layout, shape=after.shape, name=before.name, type=before.type)
                 self._values[result] = moved
                 return
@@ -137,7 +143,7 @@ class _Network:
         elif isinstance(operation, Dense | Convolution):
             body = (
                 weighted(operation, fused, number, before, after, self.constants)
-                if operation.integer
+                if before.kind == "bits"
                 else real_layer(operation, number, before, after, self.constants)
             )
         elif isinstance(operation, Scale) and self.integer:
@@ -162,7 +168,7 @@ class _Network:
         return name
 
     def _width(self, kind: str) -> int:
-        return self.constants.word // 8 if kind == "word" else 4
+        return {"word": self.constants.word // 8, "int8_t": 1, "uint8_t": 1}.get(kind, 4)
 
     def _bytes(self, buffer: str) -> int:
         """The size of a buffer, with what aligns it."""
@@ -174,7 +180,8 @@ class _Network:
     def ram_bytes(self) -> int:
         last = self.functions[-1].after
         outputs = last.channels * last.positions * (8 if self.integer else 4)  # of NAME_classify
-        return outputs + 4 * self.constants.scratch + sum(map(self._bytes, self._buffers))
+        scratch = 4 * (self.constants.scratch + self.constants.whole_scratch)
+        return outputs + scratch + sum(map(self._bytes, self._buffers))
 
     def _signature(self, name: str) -> str:
         first, last = self._values[0], self.functions[-1].after
@@ -186,6 +193,11 @@ class _Network:
         first, last, prefix = self._values[0], self.functions[-1].after, name.upper()
         if self.integer:
             takes = "Inputs count by their sign: +1 for 0 and above, -1 below."
+            if self.steps is not None:
+                takes = (
+                    f"Inputs are whole numbers from {self.steps.low} to {self.steps.high}, which count "
+                    f"{prefix}_INPUT_STEP: the trained network's\n   inputs divided by it and rounded."
+                )
             gives = f"Outputs are whole numbers; times {prefix}_OUTPUT_STEP they are the trained network's outputs."
         else:
             takes = (
@@ -194,13 +206,15 @@ class _Network:
                 "   infinite inputs give arbitrary outputs."
             )
             gives = "Outputs are those of the trained network."
-        step_line = f"#define {prefix}_OUTPUT_STEP {self.output_step:.17g}\n" if self.integer else ""
+        ends = {"OUTPUT": self.output_step} if self.integer else {}
+        if self.steps is not None:
+            ends["INPUT"] = self.steps.scale
         return HEADER.format(
             prefix=prefix,
             name=name,
             inputs=first.channels * first.positions,
             outputs=last.channels * last.positions,
-            step=step_line,
+            steps="".join(f"#define {prefix}_{end}_STEP {step:.17g}\n" for end, step in ends.items()),
             takes=takes,
             gives=gives,
             signature=self._signature(name),
@@ -211,15 +225,9 @@ class _Network:
 
     def source(self, name: str) -> str:
         """The source."""
-        bodies = "\n".join(
-            f"static void step{number}({_parameters(one)})\n{{\n{one.body}\n}}\n"
-            for number, one in enumerate(self.functions, 1)
-        )
+        bodies = "\n".join(_definition(f"step{number}", one) for number, one in enumerate(self.functions, 1))
         constants = "\n".join(self.constants.texts)
-        calls = "\n".join(
-            f"    step{number}({', '.join(map(_reference, (*one.before, one.after)))});"
-            for number, one in enumerate(self.functions, 1)
-        )
+        calls = "\n".join(_call(f"step{number}", one) for number, one in enumerate(self.functions, 1))
         buffers = "".join(
             "static union {\n"
             + "".join(f"    {kind} {_MEMBERS[kind]}[{count}];\n" for kind, count in sorted(sizes.items()))
@@ -228,6 +236,8 @@ class _Network:
         )
         if self.constants.scratch:
             buffers += f"static float scratch[{self.constants.scratch}];\n"
+        if self.constants.whole_scratch:
+            buffers += f"static int32_t whole_scratch[{self.constants.whole_scratch}];\n"
         buffers += "".join(self.constants.helpers.values())
         helpers = "".join(text for word, text in HELPERS.items() if word in bodies)
         includes = "#include <float.h>\n" if "FLT_MAX" in bodies else ""
@@ -261,6 +271,8 @@ class _Network:
         """A program that reads samples and prints outputs."""
         first, last = self._values[0], self.functions[-1].after
         read = "(int8_t)(value >= 0 ? 1 : -1)" if self.integer else "(float)value"
+        if self.steps is not None:
+            read = f"({first.type})nearest((float)value / {name.upper()}_INPUT_STEP)"
         show = '"%" PRId64 " ", output[k]' if self.integer else '"%.9g ", (double)output[k]'
         return PROGRAM.format(
             name=name,
@@ -268,13 +280,28 @@ class _Network:
             input=first.type,
             output=last.type,
             read=read,
+            helper="" if self.steps is None else NEAREST.format(low=self.steps.low, high=self.steps.high),
             show=show,
             library=" -lm" if self.needs_math else "",
         )
 
 
-_TYPES = {"real": "float", "bits": "word", "ints": "int32_t"}
-_MEMBERS = {"float": "reals", "int32_t": "sums", "word": "bits"}
+_TYPES = {"real": "float", "bits": "word", "ints": "int32_t", "int8": "int8_t", "uint8": "uint8_t"}
+_MEMBERS = {"float": "reals", "int32_t": "sums", "word": "bits", "int8_t": "small", "uint8_t": "bytes"}
+
+
+def _definition(name: str, function: _Function) -> str:
+    """The C function of a step; one that counts bits may be compiled twice."""
+    given = _parameters(function)
+    if "popcount(" not in function.body:
+        return f"static void {name}({given})\n{{\n{function.body}\n}}\n"
+    arguments = ", ".join([*(input_name(at) for at in range(len(function.before))), "out"])
+    return f"COUNTING void {name}({given})\n{{\n{function.body}\n}}\nCOUNTED({name}, ({given}), ({arguments}))\n"
+
+
+def _call(name: str, function: _Function) -> str:
+    given = f"({', '.join(map(_reference, (*function.before, function.after)))})"
+    return f"    COUNT({name}, {given});" if "popcount(" in function.body else f"    {name}{given};"
 
 
 def _parameters(function: _Function) -> str:
@@ -286,9 +313,14 @@ def _reference(values: Values) -> str:
     return values.name if values.name in ("input", "output") else f"{values.name}.{_MEMBERS[values.type]}"
 
 
+def _input_steps(operations: Sequence[Operation]) -> Steps | None:
+    """What the inputs count, if the first thing that is done to them is to round them."""
+    return next((one.steps for one in operations[:2] if isinstance(one, Quantize)), None)
+
+
 def _is_integer(operations: Sequence[Operation]) -> bool:
-    """Whether real numbers occur only as inputs, of which the signs are taken, and as outputs."""
+    """Whether real numbers occur only as inputs, of which signs or whole numbers are taken, and as outputs."""
     rest = [operation for operation in operations if not isinstance(operation, Reshape)]
-    if not rest or not isinstance(rest[0], Sign) or not isinstance(rest[-1], Scale | Spins):
+    if not rest or not isinstance(rest[0], Sign | Quantize) or not isinstance(rest[-1], Scale | Spins):
         return False
     return not any(operation.gives == "real" or operation.takes == ("real",) for operation in rest[1:-1])

@@ -1,118 +1,32 @@
-"""The C code of layers with real inputs, written so that it is fast at -O2 without vector instructions.
+"""The C code of layers over real numbers or whole numbers of 8 bits, fast at -O2 without vector instructions.
 
-Weights ±1 are looked up: eight inputs have 256 sums with signs, which are computed once for all units, and a byte of
-weights picks one. That is one addition per eight weights, and weights stay one bit each. Convolutions with few
-channels or real weights multiply, row by row.
+Sums with weights ±1 are looked up. Convolutions over few channels of real numbers, or with real weights, multiply, row
+by row; those over few channels of whole numbers look up patch by patch.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
+from qpsbgd.deploy.c_tables import Tables
 from qpsbgd.deploy.c_values import Constants, Values, float_text, nested
 from qpsbgd.deploy.operations import Array, Convolution, Dense, Weights
 
-_MANY_LOOKUPS = 48
-"""Uses of a table from which 256 sums of eight inputs pay, rather than 16 of four."""
 _FEW_CHANNELS = 4
-"""Channels of a group below which a convolution multiplies."""
-
-
-@dataclass(frozen=True)
-class Tables:
-    """Sums with signs of the inputs that share a word of weights.
-
-    Attributes:
-        word: Bits of a word, and inputs of a block.
-        share: Inputs of a table, 4 or 8.
-        each: Whether every unit has a factor of its own.
-    """
-
-    word: int
-    share: int
-    each: bool
-
-    @classmethod
-    def best(cls, weights: Weights, word: int, *, uses: int) -> Tables:
-        """For tables that are used so often."""
-        return cls(word, 8 if uses >= _MANY_LOOKUPS else 4, not isinstance(weights.coefficients, tuple))
-
-    @property
-    def entries(self) -> int:
-        """Sums of one table."""
-        return int(2**self.share)
-
-    @property
-    def numbers(self) -> int:
-        """Sums of all tables."""
-        return self.word // self.share * self.entries
-
-    def helpers(self, inputs: int) -> dict[str, str]:
-        """The functions that `calls` for so many inputs calls, by name, in the order in which they need each other."""
-        found = {"APART": _APART, "signed_sums": _SIGNED_SUMS, f"fill_{self._name}": _FILL[self.share]}
-        for count in self._counts(inputs):
-            found[self._look_up(count)] = self._function(count)
-        return found
-
-    def _counts(self, inputs: int) -> list[int]:
-        """Inputs of the blocks, one for all full ones."""
-        return [self.word] * (inputs >= self.word) + [inputs % self.word] * (inputs % self.word > 0)
-
-    def _look_up(self, count: int) -> str:
-        return f"look_up_{-(-count // self.share)}_{self._name}{'_each' if self.each else ''}"
-
-    @property
-    def _name(self) -> str:
-        return "bytes" if self.share == 8 else "nibbles"
-
-    def _function(self, count: int) -> str:
-        terms = []
-        for table in range(-(-count // self.share)):
-            bits = f"w >> {table * self.share} & {self.entries - 1}" if table else f"w & {self.entries - 1}"
-            terms.append(f"t{table}[{bits}]")
-        names = [f"*t{k} = scratch + {k * self.entries}" for k in range(len(terms))]
-        while len(terms) > 1:  # in pairs, which wait less for each other
-            pairs = [terms[k : k + 2] for k in range(0, len(terms), 2)]
-            terms = [f"({pair[0]} + {pair[1]})" if len(pair) == 2 else pair[0] for pair in pairs]
-        given, factor = ("const float *factors", "factors[unit]") if self.each else ("float factor", "factor")
-        return _LOOK_UP.format(
-            name=self._look_up(count), given=given, factor=factor, tables=", ".join(names), sum=terms[0]
-        )
-
-    def calls(self, inputs: int, *, source: str, stride: int, use: str) -> list[str]:
-        """Statements that go through all inputs, block by block.
-
-        Args:
-            inputs: How many.
-            source: The place of the first one.
-            stride: From one to the next.
-            use: Statements that use the tables of block `block`, with LOOK_UP for the function.
-        """
-        full, rest = divmod(inputs, self.word)
-        lines = []
-        for count, begin, end in ((self.word, 0, full), (rest, full, full + 1)):
-            if not count or begin == end:
-                continue
-            place = f"{source} + block * {self.word * stride}"
-            lines += [
-                f"for (int32_t block = {begin}; block < {end}; block++) {{",
-                f"fill_{self._name}({place}, {stride}, {count}, scratch);",
-                *use.replace("LOOK_UP", self._look_up(count)).split("\n"),
-                "}",
-            ]
-        return lines
+"""Channels of a group up to which a pixel's tables do not pay."""
 
 
 def real_layer(operation: Dense | Convolution, number: int, before: Values, after: Values, constants: Constants) -> str:
-    """The statements of a layer whose inputs are real."""
+    """The statements of a layer whose inputs are real numbers, or whole numbers of 8 bits."""
     if isinstance(operation, Dense):
         return _dense(operation, number, before, constants)
     rows, columns = operation.window.rows_and_columns(before.image[-len(operation.window.size) :])
     if operation.weights.binary and before.channels // operation.groups > _FEW_CHANNELS:
         return _looked_up(operation, (rows, columns), number, before, after, constants)
+    if before.kind != "real":
+        return _patched(operation, (rows, columns), number, before, after, constants)
     return _multiplied(operation, (rows, columns), number, before, after, constants)
 
 
@@ -135,15 +49,17 @@ def _dense(operation: Dense, number: int, before: Values, constants: Constants) 
             *("out[unit] = (sum0 + sum1) + (sum2 + sum3);", "}"),
         ]
         return nested([samples], [f"{_over('unit', units)} {{", *body])
-    tables = Tables.best(weights, constants.word, uses=units)
-    constants.need(tables.helpers(inputs), scratch=tables.numbers)
-    blocks = -(-inputs // constants.word)
-    name = constants.array(f"weights{number}", _in_blocks(weights.array.swapaxes(1, 2), constants.word))
+    tables = Tables.best(weights, constants.word, uses=units, source=before.type)
+    tables.need(constants, inputs)
+    blocks, signs = -(-inputs // constants.word), weights.array
+    if before.kind != "real" and not before.rows:  # channels come last there
+        signs = signs.reshape(1, units, before.channels, before.positions).swapaxes(2, 3).reshape(1, units, inputs)
+    name = constants.array(f"weights{number}", _in_blocks(signs.swapaxes(1, 2), constants.word))
     use = "\n".join(
-        f"LOOK_UP({name} + ({plane * blocks} + block) * {units}, {units}, {factor}, out);"
-        for plane, factor in enumerate(_factors(weights, number, constants))
+        f"LOOK_UP({name} + ({plane * blocks} + block) * {units}, {units}{factor}, out);"
+        for plane, factor in enumerate(_factors(weights, number, constants, before))
     )
-    clear = [_over("unit", units), "    out[unit] = 0.0f;"]
+    clear = [_over("unit", units), "    out[unit] = 0;"]
     return nested([samples], [*clear, *tables.calls(inputs, source="in", stride=1, use=use)])
 
 
@@ -171,8 +87,9 @@ def _looked_up(
     slots = _slots(first, last)
     count = int(slots.max()) + 1
     size = length * after.channels  # of a row of results
-    tables = Tables.best(weights, constants.word, uses=max(1, rows.size * columns.size // (height * width)) * units)
-    constants.need(tables.helpers(inputs), scratch=tables.numbers + count * size)
+    uses, whole = max(1, rows.size * columns.size // (height * width)) * units, before.kind != "real"
+    tables = Tables.best(weights, constants.word, uses=uses, source=before.type)
+    tables.need(constants, inputs, count * size)
     planes, blocks = len(weights.array), -(-inputs // constants.word)
     signs = weights.array.reshape(planes, groups, units, inputs, high, wide).transpose(0, 1, 4, 5, 3, 2)
     words = constants.array(f"weights{number}", _in_blocks(signs, constants.word))
@@ -185,30 +102,34 @@ def _looked_up(
             down.loop("r", "y"),
             across.loop("c", "x") + " {",
             f"const int32_t place = ((group * {high} + {down.place('r')}) * {wide} + {across.place('c')}) * {blocks};",
-            f"float *to = sums + {slot}[{down.positions}[r]] * {size} + {across.positions}[c] * {after.channels};",
+            f"{tables.number} *to = sums + {slot}[{down.positions}[r]] * {size} + "
+            f"{across.positions}[c] * {after.channels};",
             *(
-                f"LOOK_UP({words} + ({plane * groups * high * wide * blocks} + place + block) * {units}, {units}, "
+                f"LOOK_UP({words} + ({plane * groups * high * wide * blocks} + place + block) * {units}, {units}"
                 f"{factor}{f' + group * {units}' if tables.each else ''}, to + group * {units});"
-                for plane, factor in enumerate(_factors(weights, number, constants))
+                for plane, factor in enumerate(_factors(weights, number, constants, before))
             ),
             "}",
         ]
     )
+    channel = f"group * {inputs * before.positions}"
+    place = f"j * {after.channels} + unit" if whole else f"unit * {after.positions} + j"
     body = [
         *(_over("group", groups), f"{_over('x', width)} {{"),
-        f"const float *pixel = in + group * {inputs * before.positions} + y * {width} + x;",
-        *tables.calls(inputs, source="pixel", stride=before.positions, use=use),
+        f"const {before.type} *pixel = in + "
+        + (f"(y * {width} + x) * {before.channels} + group * {inputs};" if whole else f"{channel} + y * {width} + x;"),
+        *tables.calls(inputs, source="pixel", stride=1 if whole else before.positions, use=use),
         *("}", done.loop("r", "y") + " {"),
-        f"float *row = sums + {slot}[{done.positions}[r]] * {size};",
-        f"float *to = out + {done.positions}[r] * {length};",
+        f"{tables.number} *row = sums + {slot}[{done.positions}[r]] * {size};",
+        f"{tables.number} *to = out + {done.positions}[r] * {size if whole else length};",
         *(_over("unit", after.channels), f"    {_over('j', length)}"),
-        f"        to[unit * {after.positions} + j] = row[j * {after.channels} + unit];",
-        *(_over("k", size), "    row[k] = 0.0f;", "}"),
+        f"        to[{place}] = row[j * {after.channels} + unit];",
+        *(_over("k", size), "    row[k] = 0;", "}"),
     ]
     clear = [
-        f"float *const sums = scratch + {tables.numbers};",
+        f"{tables.number} *const sums = {tables.scratch} + {tables.numbers};",
         _over("k", count * size),
-        "    sums[k] = 0.0f;",
+        "    sums[k] = 0;",
     ]
     return nested([f"{_over('y', height)} {{"], body, before=clear)
 
@@ -222,6 +143,40 @@ def _slots(first: Array, last: Array) -> Array:
         ends[slot : slot + 1] = [int(last[row])]
         slots[row] = slot
     return slots
+
+
+def _patched(
+    operation: Convolution,
+    taps: tuple[Array, Array],
+    number: int,
+    before: Values,
+    after: Values,
+    constants: Constants,
+) -> str:
+    """Patch by patch of whole numbers, whose tables serve all units."""
+    (rows, columns), weights, groups = taps, operation.weights, operation.groups
+    inputs, units, (high, wide) = before.channels // groups, after.channels // groups, (rows.shape[1], columns.shape[1])
+    count = high * wide * inputs
+    tables = Tables.best(weights, constants.word, uses=units, source=before.type)
+    tables.need(constants, count)
+    signs = weights.array[0].reshape(groups, units, inputs, high, wide).transpose(0, 3, 4, 2, 1)
+    words = constants.array(f"weights{number}", _in_blocks(signs.reshape(groups, count, units), constants.word))
+    names = [
+        constants.array(f"{what}{number}", table.astype(np.int32))
+        for what, table in (("rows", rows), ("columns", columns))
+    ]
+    blocks = -(-count // constants.word)
+    use = f"LOOK_UP({words} + (group * {blocks} + block) * {units}, {units}, out);"
+    body = [
+        *(f"{before.type} patch[{count}], *to = patch;", _over("dy", high), f"{_over('dx', wide)} {{"),
+        f"const int32_t y = {names[0]}[i * {high} + dy], x = {names[1]}[j * {wide} + dx];",
+        f"const {before.type} *pixel = in + (y * {before.image[1]} + x) * {before.channels} + group * {inputs};",
+        *(_over("k", inputs), "    *to++ = y < 0 || x < 0 ? 0 : pixel[k];", "}"),
+        *(_over("unit", units), "    out[unit] = 0;"),
+        *tables.calls(count, source="patch", stride=1, use=use),
+    ]
+    loops = [_over("i", after.image[0]), _over("j", after.image[1])]
+    return nested([*loops, f"for (int32_t group = 0; group < {groups}; group++, out += {units}) {{"], body)
 
 
 def _multiplied(
@@ -287,82 +242,20 @@ def _weight(weights: Weights, number: int, constants: Constants) -> str:
     each = "" if isinstance(weights.coefficients, tuple) else "[unit]"
     return " + ".join(
         f"(bit({name} + {plane * words}, place) ? 1.0f : -1.0f) * {f'({factor}){each}' if each else factor}"
-        for plane, factor in enumerate(_factors(weights, number, constants))
+        for plane, factor in enumerate(_coefficients(weights, number, constants))
     )
 
 
-def _factors(weights: Weights, number: int, constants: Constants) -> list[str]:
+def _factors(weights: Weights, number: int, constants: Constants, before: Values) -> list[str]:
+    """An argument per plane: its coefficient, or where those of its units begin; none of whole numbers."""
+    if before.kind != "real":
+        return [""]
+    return [f", {factor}" for factor in _coefficients(weights, number, constants)]
+
+
+def _coefficients(weights: Weights, number: int, constants: Constants) -> list[str]:
     """The coefficient of every plane, or where those of its units begin."""
     if isinstance(weights.coefficients, tuple):
         return [float_text(factor) for factor in weights.coefficients]
     name = constants.array(f"coefficients{number}", weights.coefficients)
     return [f"{name} + {plane * weights.shape[0]}" for plane in range(len(weights.array))]
-
-
-_APART = """
-#if defined(__GNUC__)
-#define APART __attribute__((noinline)) /* inside other loops it would run short of registers */
-#else
-#define APART
-#endif
-"""
-
-_SIGNED_SUMS = """
-/* All sums of four numbers with signs: bit k of the index is 1 for +, 0 for -. */
-static void signed_sums(const float *x, float *sums)
-{
-    const float a = x[0] + x[1], b = x[0] - x[1], c = x[2] + x[3], d = x[2] - x[3];
-    const float low[4] = {-a, b, -b, a}, high[4] = {-c, d, -d, c};
-    for (int32_t i = 0; i < 4; i++)
-        for (int32_t j = 0; j < 4; j++)
-            sums[4 * i + j] = high[i] + low[j];
-}
-"""
-
-_FILL = {
-    4: """
-/* The sums with signs of every four of `count` numbers. */
-static void fill_nibbles(const float *x, int32_t stride, int32_t count, float *tables)
-{
-    for (int32_t k = 0; k < count; k += 4, tables += 16) {
-        float four[4];
-        for (int32_t i = 0; i < 4; i++)
-            four[i] = k + i < count ? x[(k + i) * stride] : 0.0f;
-        signed_sums(four, tables);
-    }
-}
-""",
-    8: """
-/* The sums with signs of every eight of `count` numbers. */
-static void fill_bytes(const float *x, int32_t stride, int32_t count, float *tables)
-{
-    for (int32_t k = 0; k < count; k += 8, tables += 256) {
-        float eight[8], low[16], high[16];
-        for (int32_t i = 0; i < 8; i++)
-            eight[i] = k + i < count ? x[(k + i) * stride] : 0.0f;
-        signed_sums(eight, low);
-        signed_sums(eight + 4, high);
-        for (int32_t i = 0; i < 16; i++) {
-            float *t = tables + 16 * i;
-            const float h = high[i];
-            t[0] = h + low[0]; t[1] = h + low[1]; t[2] = h + low[2]; t[3] = h + low[3];
-            t[4] = h + low[4]; t[5] = h + low[5]; t[6] = h + low[6]; t[7] = h + low[7];
-            t[8] = h + low[8]; t[9] = h + low[9]; t[10] = h + low[10]; t[11] = h + low[11];
-            t[12] = h + low[12]; t[13] = h + low[13]; t[14] = h + low[14]; t[15] = h + low[15];
-        }
-    }
-}
-""",
-}
-
-_LOOK_UP = """
-/* Adds to every unit's sum what its word of signs picks from the tables. */
-APART static void {name}(const word *words, int32_t units, {given}, float *restrict sums)
-{{
-    const float {tables};
-    for (int32_t unit = 0; unit < units; unit++) {{
-        const word w = words[unit];
-        sums[unit] += {factor} * {sum};
-    }}
-}}
-"""

@@ -1,9 +1,9 @@
 """The bodies of the C functions, one per operation, and the constants that they read.
 
-Between steps, real numbers stand as (channels, positions); sums as (positions, channels); bits as (positions, words),
-where the channels of a position are the bits of its words. Flattened bits stay where they are: the weights behind them
-are put into their order instead. Bits and sums of a dense layer that is applied to every row of a matrix have the rows
-for positions and the features for channels.
+Between steps, real numbers stand as (channels, positions); whole numbers as (positions, channels); bits as (positions,
+words), where the channels of a position are the bits of its words. Flattened bits and numbers of 8 bits stay where they
+are: the weights behind them are put into their order instead. Bits and whole numbers of a dense layer that is applied
+to every row of a matrix have the rows for positions and the features for channels.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ import numpy as np
 
 from qpsbgd.deploy.c_values import Constants, Values, float_text, nested
 from qpsbgd.deploy.operations import (
+    Array,
     AveragePool,
     Clip,
     Convolution,
     Dense,
     MaxPool,
     Operation,
+    Quantize,
+    Requantize,
     Scale,
     Shape,
     Sign,
@@ -27,6 +30,9 @@ from qpsbgd.deploy.operations import (
     Threshold,
     Window,
 )
+
+_UNROLLED = 16
+"""Words of a row up to which their population counts are written out."""
 
 
 def step(operation: Operation, number: int, before: Values, after: Values, constants: Constants) -> str:
@@ -36,6 +42,10 @@ def step(operation: Operation, number: int, before: Values, after: Values, const
             return _sign(after, constants.word)
         case Spins():
             return _spins(before, constants.word)
+        case Quantize():
+            return _quantize(operation, before, after)
+        case Requantize():
+            return _requantize(operation, number, after, constants)
         case Scale():
             return _scale(operation, number, before, constants)
         case Clip():
@@ -65,22 +75,67 @@ def weighted(
         return _dense_bits(operation, threshold, number, before, after, constants)
     inputs, units = before.channels // operation.groups, after.channels // operation.groups
     size, loops, at = _window(operation.window, number, before, constants)
-    channel = f"unit / {units} * {inputs} + k" if operation.groups > 1 else "k"
     setup, store, finish = _store(threshold, number, after, constants)
-    signs = operation.weights.array[0].reshape(after.channels, inputs, *size)
-    name = constants.array(f"weights{number}", signs.transpose(0, 2, 3, 1))
-    width, words = -(-inputs // constants.word), -(-before.channels // constants.word)
+    signs = operation.weights.array[0].reshape(after.channels, inputs, *size).transpose(0, 2, 3, 1)
+    if operation.groups == 1:
+        return _patches(signs, (loops, at), (setup, store, finish), number, before, after, constants)
+    name, width = constants.array(f"weights{number}", signs), -(-inputs // constants.word)
     body = [
         *("int32_t differing = 0, products = 0;", *loops),
         f"const word *row = {name} + ((unit * {size[0]} + dy) * {size[1]} + dx) * {width};",
-        f"const word *pixel = in + ({at}) * {words};",
-        f"for (int32_t k = 0; k < {width if operation.groups == 1 else inputs}; k++)",
-        "    differing += popcount(pixel[k] ^ row[k]);"
-        if operation.groups == 1
-        else f"    differing += bit(pixel, {channel}) != bit(row, k);",
+        f"const word *pixel = in + ({at}) * {-(-before.channels // constants.word)};",
+        f"for (int32_t k = 0; k < {inputs}; k++)",
+        f"    differing += bit(pixel, unit / {units} * {inputs} + k) != bit(row, k);",
         *(f"products += {inputs};", "}", "const int32_t sum = products - 2 * differing;"),
     ]
     return nested([*_over_positions(after), _over_units(after)], [*body, *store], before=setup, after=finish)
+
+
+def _patches(
+    signs: Array,
+    window: tuple[list[str], str],
+    storing: Store,
+    number: int,
+    before: Values,
+    after: Values,
+    constants: Constants,
+) -> str:
+    """A convolution of bits (units, …window, channels), in one group: all bits of a patch stand side by side."""
+    (loops, at), (setup, store, finish), channels = window, storing, before.channels
+    count, words = signs[0].size, -(-signs[0].size // constants.word)
+    name = constants.array(f"weights{number}", signs.reshape(len(signs), -1))
+    padded = "    continue;" in loops
+    body = [
+        f"word patch[{words}] = {{0}}{f', seen[{words}] = {{0}}' if padded else ''};",
+        *("int32_t products = 0;" for _ in "1" if padded),
+        *(*loops, f"const int32_t place = (dy * {signs.shape[2]} + dx) * {channels};"),
+        f"add_bits(in + ({at}) * {-(-channels // constants.word)}, {channels}, place, patch);",
+    ]
+    if padded:
+        ones = constants.array(f"ones{number}", np.ones(channels, bool))
+        body += [f"add_bits({ones}, {channels}, place, seen);", f"products += {channels};"]
+    body += ["}"]
+    for inside in (True, False) if padded else (True,):
+        if padded:
+            body += [f"if (products == {count}) {{" if inside else "else {"]
+        body += [
+            _over_units(after),
+            f"const word *row = {name} + unit * {words};",
+            *_differing("patch", words, "" if inside else " & seen[k]"),
+            f"const int32_t sum = {count if inside else 'products'} - 2 * differing;",
+            *(*store, "}", *("}" for _ in "1" if padded)),
+        ]
+    positions = _over_positions(after)
+    return nested([*positions[:-1], f"{positions[-1]} {{"], body, before=setup, after=finish)
+
+
+def _differing(source: str, words: int, mask: str) -> list[str]:
+    """Statements that count where words differ from those of `row`."""
+    if words > _UNROLLED:
+        term = f"popcount(({source}[k] ^ row[k]){mask})"
+        return ["int32_t differing = 0;", f"for (int32_t k = 0; k < {words}; k++)", f"    differing += {term};"]
+    terms = [f"popcount(({source}[{k}] ^ row[{k}]){mask.replace('[k]', f'[{k}]')})" for k in range(words)]
+    return [f"const int32_t differing = {' + '.join(terms)};"]
 
 
 def _over_positions(values: Values) -> list[str]:
@@ -98,17 +153,21 @@ Store = tuple[list[str], list[str], list[str]]
 
 def _store(threshold: Threshold | None, number: int, after: Values, constants: Constants, at: str = "at") -> Store:
     """Statements before a loop over positions `at` and units, in it, where `sum` is known, and after it."""
-    words, total = -(-after.channels // constants.word), after.count(constants.word)
+    words, word, total = -(-after.channels // constants.word), constants.word, after.count(constants.word)
     if threshold is None:
         return [], [f"out[{f'{at} * {after.channels} + ' if at else ''}unit] = sum;"], []
     levels = constants.array(f"levels{number}", threshold.levels)
-    place = f"{f'{at} * {words} + ' if at else ''}unit / {constants.word}"
-    store = [f"out[{place}] |= (word)(sum >= {levels}[unit]) << (unit % {constants.word});"]
+    place = f"{f'{at} * {words} + ' if at else ''}unit / {word}"
+    full = f"unit % {word} == {word - 1} || unit == {after.channels - 1}"
+    store = [
+        f"bits |= (word)(sum >= {levels}[unit]) << (unit % {word});",
+        *(f"if ({full}) {{", f"out[{place}] = bits;", "bits = 0;", "}"),
+    ]
     finish = []
     if threshold.flipped.any():
         flipped = constants.array(f"flipped{number}", threshold.flipped)
         finish = [f"for (int32_t k = 0; k < {total}; k++)", f"    out[k] ^= {flipped}[k % {words}];"]
-    return _cleared(total), store, finish
+    return ["word bits = 0;"], store, finish
 
 
 def _cleared(words: int) -> list[str]:
@@ -126,9 +185,7 @@ def _dense_bits(
     loops = [f"for (int32_t at = 0; at < {rows}; at++, in += {words})"] if before.rows else []
     body = [
         f"const word *row = {name} + unit * {words};",
-        "int32_t differing = 0;",
-        f"for (int32_t k = 0; k < {words}; k++)",
-        "    differing += popcount(in[k] ^ row[k]);",
+        *_differing("in", words, ""),
         f"const int32_t sum = {signs.shape[1]} - 2 * differing;",
         *store,
     ]
@@ -166,15 +223,67 @@ def _spins(before: Values, word: int) -> str:
     return nested(loops, [f"out[{before.real_place}] = bit(in + at * {words}, unit) ? 1 : -1;"])
 
 
+def _quantize(operation: Quantize, before: Values, after: Values) -> str:
+    """From real numbers, or from whole numbers where a network begins with them."""
+    steps, value = operation.steps, f"in[{after.real_place}]"
+    least, largest = (f"value < {steps.low} ? {steps.low} : ", f"value > {steps.high} ? {steps.high} : ")
+    if before.type == "float":
+        body = [
+            f"const float x = {value} / {float_text(steps.scale)};",
+            f"const int32_t value = nearest(x < {steps.low}.0f ? {steps.low}.0f : x > {steps.high}.0f ? "
+            f"{steps.high}.0f : x);",
+        ]
+    else:
+        body = [f"const int32_t value = {value};"]
+    body += [f"out[at * {after.channels} + unit] = ({after.type})({least}{largest}value);"]
+    return nested([f"for (int32_t at = 0; at < {after.positions}; at++)", _over_units(after)], body)
+
+
+def _requantize(operation: Requantize, number: int, after: Values, constants: Constants) -> str:
+    # What is shifted is positive: C leaves shifts of negative numbers to compilers.
+    least, place = operation.steps.low, f"at * {after.channels} + unit"
+    raised = operation.offsets.astype(np.int64) - (np.int64(least) << operation.shift)
+    factors, offsets = (
+        constants.array(f"{what}{number}", values.astype(np.int64))
+        for what, values in (("factors", operation.factors), ("offsets", raised))
+    )
+    low, high = (
+        f"{values[0]}" if (values == values[0]).all() else f"{constants.array(f'{what}{number}', values)}[unit]"
+        for what, values in (("lows", operation.lows), ("highs", operation.highs))
+    )
+    body = [
+        f"const int64_t line = {factors}[unit] * in[{place}] + {offsets}[unit];",
+        f"const int64_t value = (line < 0 ? 0 : line >> {operation.shift}) + {least};",
+        f"out[{place}] = ({after.type})(value < {low} ? {low} : value > {high} ? {high} : value);",
+    ]
+    after_all: list[str] = []
+    if operation.exceptions:
+        units, sums, results = (
+            constants.array(f"{what}{number}", np.array(column, np.int32))
+            for what, column in zip(("units", "sums", "results"), zip(*operation.exceptions, strict=True), strict=True)
+        )
+        after_all = [
+            f"for (int32_t at = 0; at < {after.positions}; at++)",
+            f"    for (int32_t k = 0; k < {len(operation.exceptions)}; k++)",
+            f"        if (in[at * {after.channels} + {units}[k]] == {sums}[k])",
+            f"            out[at * {after.channels} + {units}[k]] = ({after.type}){results}[k];",
+        ]
+    loops = [f"for (int32_t at = 0; at < {after.positions}; at++)", _over_units(after)]
+    return nested(loops, body, after=after_all)
+
+
 def repacked(before: Values, after: Values, word: int) -> str:
-    """The statements that put bits of one layout into another one."""
+    """The statements that put bits or numbers of 8 bits of one layout into another one."""
+    loop = f"for (int32_t k = 0; k < {before.channels * before.positions}; k++) {{"
+    if before.kind != "bits":
+        source = f"in[k % {before.positions} * {before.channels} + k / {before.positions}]"
+        return nested([loop], [f"out[k % {after.positions} * {after.channels} + k / {after.positions}] = {source};"])
     old, new = (-(-one.channels // word) for one in (before, after))
     body = [
         f"const int32_t from = k / {before.positions}, at = k % {before.positions};",
         f"const int32_t to = k / {after.positions}, place = k % {after.positions};",
         f"out[place * {new} + to / {word}] |= (word)bit(in + at * {old}, from) << (to % {word});",
     ]
-    loop = f"for (int32_t k = 0; k < {before.channels * before.positions}; k++) {{"
     return nested([loop], body, before=_cleared(after.count(word)))
 
 
@@ -186,7 +295,7 @@ def _scale(operation: Scale, number: int, before: Values, constants: Constants) 
         for what, values in (("factors", operation.factor), ("offsets", operation.offset))
     )
     value = f"in[{before.real_place}]"
-    if before.kind == "ints":
+    if before.kind != "real":
         value = f"(float)in[at * {before.channels} + unit]"
     loops = [
         f"for (int32_t unit = 0; unit < {before.channels}; unit++)",
@@ -198,7 +307,7 @@ def _scale(operation: Scale, number: int, before: Values, constants: Constants) 
 def fixed_point(operation: Scale, number: int, before: Values, constants: Constants) -> tuple[str, float]:
     """The statements of a scale at the end of a network of whole numbers, and the step that its outputs count."""
     factor, offset = (values.astype(np.float64) for values in (operation.factor, operation.offset))
-    value, place = f"in[at * {before.channels} + unit]", f"out[unit * {before.positions} + at]"
+    value, place = f"in[at * {before.channels} + unit]", f"out[{before.real_place}]"
     loops = [f"for (int32_t at = 0; at < {before.positions}; at++)", _over_units(before)]
     if len(factor) == 1 and factor[0] > 0 and not offset.any():
         return nested(loops, [f"{place} = {value};"]), float(factor[0])
@@ -263,14 +372,21 @@ def _max_pool(operation: MaxPool, number: int, before: Values, after: Values, co
         body = ["word largest = 0;", *loops, f"largest |= in[({at}) * {words} + k];", "}"]
         loop = f"for (int32_t k = 0; k < {words}; k++) {{"
         return nested([*_over_positions(after), loop], [*body, f"out[at * {words} + k] = largest;"])
-    if before.kind == "ints":
-        kind, least, value = "int32_t", "INT32_MIN", f"in[({at}) * {before.channels} + unit]"
-        place = f"at * {after.channels} + unit"
-    else:
-        kind, least, value = "float", "-FLT_MAX", f"in[unit * {before.positions} + {at}]"
+    if before.kind == "real":
+        value = f"in[unit * {before.positions} + {at}]"
+        body = ["float largest = -FLT_MAX;", *loops, f"if ({value} > largest)", f"    largest = {value};", "}"]
         place = f"unit * {after.positions} + at"
-    body = [f"{kind} largest = {least};", *loops, f"if ({value} > largest)", f"    largest = {value};", "}"]
-    return nested([*_over_positions(after), _over_units(before)], [*body, f"out[{place}] = largest;"])
+        return nested([*_over_positions(after), _over_units(before)], [*body, f"out[{place}] = largest;"])
+    least = {"uint8_t": "0", "int8_t": "INT8_MIN"}.get(before.type, "INT32_MIN")
+    body = [  # all channels of a pixel at once, as vectors
+        f"{after.type} *to = out + at * {after.channels};",
+        *(f"for (int32_t unit = 0; unit < {after.channels}; unit++)", f"    to[unit] = {least};"),
+        *(*loops, f"const {before.type} *pixel = in + ({at}) * {before.channels};"),
+        f"for (int32_t unit = 0; unit < {after.channels}; unit++)",
+        *("    to[unit] = pixel[unit] > to[unit] ? pixel[unit] : to[unit];", "}"),
+    ]
+    positions = _over_positions(after)
+    return nested([*positions[:-1], f"{positions[-1]} {{"], body)
 
 
 def _average_pool(operation: AveragePool, number: int, before: Values, after: Values, constants: Constants) -> str:

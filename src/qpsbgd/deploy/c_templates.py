@@ -12,7 +12,7 @@ HEADER = """\
 
 #define {prefix}_INPUTS {inputs}
 #define {prefix}_OUTPUTS {outputs}
-{step}
+{steps}
 /* Compute all outputs; returns 0, or -1 if an input is refused. */
 int32_t {name}_run{signature};
 
@@ -25,16 +25,59 @@ int32_t {name}_classify{classify};
 HELPERS = {
     "popcount(": """\
 
-static int32_t popcount(word bits)
+/* Many processors have an instruction that compilers may only use where they are told to: steps that count are compiled
+   twice there, and the processor is asked. */
+#if defined(__GNUC__) && defined(__x86_64__) && !defined(__POPCNT__) && !defined(QPSBGD_PORTABLE)
+#define COUNTING static inline __attribute__((always_inline))
+#define COUNTED(name, parameters, arguments) \\
+    static __attribute__((target("popcnt"))) void name##_counted parameters { name arguments; } \\
+    static __attribute__((noinline)) void name##_plain parameters { name arguments; }
+#define COUNT(name, arguments) \\
+    if (__builtin_cpu_supports("popcnt")) name##_counted arguments; else name##_plain arguments
+#else
+#define COUNTING static
+#define COUNTED(name, parameters, arguments)
+#define COUNT(name, arguments) name arguments
+#endif
+
+COUNTING int32_t popcount(word bits)
 {
 #if defined(__GNUC__) && !defined(QPSBGD_PORTABLE)
     return (int32_t)BUILTIN(bits);
 #else
-    int32_t count = 0;
-    for (; bits; bits &= bits - 1)
-        count++;
-    return count;
+    const word all = (word)-1;
+    bits -= (bits >> 1) & all / 3;
+    bits = (bits & all / 5) + ((bits >> 2) & all / 5);
+    bits = (bits + (bits >> 4)) & all / 17;
+    return (int32_t)((word)(bits * (all / 255)) >> (8 * sizeof(word) - 8));
 #endif
+}
+""",
+    "add_bits(": """\
+
+/* Puts `count` bits behind the first `place` ones. */
+static inline void add_bits(const word *bits, int32_t count, int32_t place, word *to)
+{
+    const int32_t size = (int32_t)(8 * sizeof(word)), shift = place % size;
+    for (to += place / size; count > 0; count -= size, bits++, to++) {
+        to[0] |= *bits << shift;
+        if (shift + (count < size ? count : size) > size)
+            to[1] |= *bits >> (size - shift);
+    }
+}
+""",
+    "nearest(": """\
+
+/* The nearest whole number, the even one of two. */
+static int32_t nearest(float x)
+{
+    int32_t whole = (int32_t)x;
+    const float rest = x - (float)whole;
+    if (rest > 0.5f || (rest == 0.5f && whole % 2))
+        whole++;
+    if (rest < -0.5f || (rest == -0.5f && whole % 2))
+        whole--;
+    return whole;
 }
 """,
     "bit(": """\
@@ -104,7 +147,7 @@ static int finite(double value)
     memcpy(&bits, &value, sizeof bits);
     return (bits >> 52 & 0x7ff) != 0x7ff;
 }}
-
+{helper}
 int main(void)
 {{
     double value;
@@ -126,5 +169,15 @@ int main(void)
         printf("\\n");
     }}
     return count != 0;
+}}
+"""
+
+NEAREST = """
+/* The nearest whole number in the range of inputs, the even one of two. */
+static int32_t nearest(double x)
+{{
+    x = x < {low} ? {low} : x > {high} ? {high} : x;
+    const int32_t whole = (int32_t)(x + 128.5) - 128;
+    return whole - (whole % 2 && whole - x == 0.5);
 }}
 """

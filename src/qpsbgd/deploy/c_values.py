@@ -18,7 +18,7 @@ class Values:
     """What stands between two steps.
 
     Attributes:
-        kind: Real numbers, bits or sums.
+        kind: Real numbers, bits, numbers of 8 bits or sums.
         shape: Of one sample.
         channels: C of the layout.
         image: Height and width of the layout, which flattening bits does not change.
@@ -85,7 +85,8 @@ class Constants:
         bytes: Of all arrays.
         texts: Their definitions.
         helpers: Functions that steps call, by name.
-        scratch: Numbers that steps need besides their results while they run.
+        scratch: Real numbers that steps need besides their results while they run.
+        whole_scratch: Whole numbers, likewise.
     """
 
     word: int
@@ -93,11 +94,13 @@ class Constants:
     texts: list[str] = field(default_factory=list)
     helpers: dict[str, str] = field(default_factory=dict)
     scratch: int = 0
+    whole_scratch: int = 0
 
-    def need(self, helpers: dict[str, str], *, scratch: int) -> None:
+    def need(self, helpers: dict[str, str], *, scratch: int = 0, whole_scratch: int = 0) -> None:
         """What a step needs."""
         self.helpers |= helpers
         self.scratch = max(self.scratch, scratch)
+        self.whole_scratch = max(self.whole_scratch, whole_scratch)
 
     def array(self, name: str, values: Array) -> str:
         """Define an array; booleans (…, n) are packed into words along their last dimension. Returns its name."""

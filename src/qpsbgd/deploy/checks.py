@@ -13,9 +13,12 @@ from qpsbgd.deploy.operations import (
     Dense,
     MaxPool,
     Operation,
+    Quantize,
+    Requantize,
     Reshape,
     Scale,
     Shape,
+    Steps,
     Threshold,
     Weights,
     Window,
@@ -64,11 +67,17 @@ def _wrong(operation: Operation) -> str:
                 return wrong or "weights of the window's size"
             whole = _are_whole((groups,), least=1) and not weights.shape[0] % groups
             return "" if whole else "groups of as many units each"
-        case Threshold(axis=axis) | Scale(axis=axis) if not (axis is None or _are_whole((axis,), least=-1, most=0)):
+        case Threshold(axis=axis) | Requantize(axis=axis) | Scale(axis=axis) if not (
+            axis is None or _are_whole((axis,), least=-1, most=0)
+        ):
             return "units along the first or the last dimension"
         case Threshold(levels=levels, flipped=flipped):
             right = _is_list(levels, "i") and _is_list(flipped, "b") and len(levels) == len(flipped)
             return "" if right else "as many whole levels as directions"
+        case Quantize(steps=steps):
+            return _wrong_steps(steps)
+        case Requantize():
+            return _wrong_line(operation)
         case Scale(factor=factor, offset=offset):
             return "" if all(_is_list(v, "f") and np.isfinite(v).all() for v in (factor, offset)) else "finite factors"
         case Clip(low=low, high=high):
@@ -85,6 +94,30 @@ def _wrong(operation: Operation) -> str:
             right = _are_whole(shape, least=-1) and 0 not in shape and shape.count(-1) <= 1
             return "" if right else "a shape of whole numbers"
     return _wrong_tensor(operation)
+
+
+def _wrong_steps(steps: Any) -> str:
+    right = isinstance(steps, Steps) and all(type(n) is int for n in (steps.low, steps.high, steps.exponent))
+    right = right and -128 <= steps.low <= 0 < steps.high <= (127 if steps.low < 0 else 255)
+    return "" if right and abs(steps.exponent) <= 120 else "whole numbers of 8 bits that count a power of two"
+
+
+def _wrong_line(operation: Requantize) -> str:
+    parts = (operation.factors, operation.offsets, operation.lows, operation.highs)
+    if not all(_is_list(part, "i") and len(part) == len(operation.factors) for part in parts):
+        return "as many whole factors as offsets and bounds"
+    if type(operation.shift) is not int or not 0 <= operation.shift <= 61:
+        return "a shift of 0 to 61 bits"
+    steps = operation.steps
+    if _wrong_steps(steps) or (operation.lows < steps.low).any() or (operation.highs > steps.high).any():
+        return "results within their steps"
+    if (operation.lows > operation.highs).any():
+        return "bounds in order"
+    for one in operation.exceptions if isinstance(operation.exceptions, tuple) else ("",):
+        right = _are_whole(one, least=-(2**31)) and len(one) == 3 and 0 <= one[0] < len(operation.factors)
+        if not right or not steps.low <= one[2] <= steps.high:
+            return "exceptions of units, sums and results"
+    return ""
 
 
 def _wrong_tensor(operation: Operation) -> str:

@@ -24,7 +24,7 @@ from qpsbgd.deploy.operations import (
 )
 from qpsbgd.deploy.tensor_operations import Activation, Normalize, Softmax
 from qpsbgd.deploy.tracing import refusal
-from qpsbgd.nn.activations import SignActivation
+from qpsbgd.nn.activations import QuantActivation, SignActivation
 from qpsbgd.nn.convolutions import BinaryConv1d, BinaryConv2d
 from qpsbgd.nn.layers import BinaryLayer, BinaryLinear
 
@@ -46,8 +46,18 @@ _ACTIVATIONS: dict[type[nn.Module], str] = {
     nn.GELU: "gelu",
 }
 SUPPORTED: tuple[type[nn.Module], ...] = (
-    *(SignActivation, *DENSE, *CONVOLUTIONS, *NORMS, *CLIPS, *MAX_POOLS, *SKIPPED, *_AVERAGE_POOLS, *_WHOLE_AVERAGES),
-    *(*_ACTIVATIONS, nn.Flatten, nn.Unflatten, nn.Softmax, nn.LayerNorm, nn.RMSNorm, nn.GroupNorm),
+    *(SignActivation, QuantActivation, *DENSE, *CONVOLUTIONS, *NORMS, *CLIPS, *MAX_POOLS, *SKIPPED),
+    *(
+        *_AVERAGE_POOLS,
+        *_WHOLE_AVERAGES,
+        *_ACTIVATIONS,
+        nn.Flatten,
+        nn.Unflatten,
+        nn.Softmax,
+        nn.LayerNorm,
+        nn.RMSNorm,
+        nn.GroupNorm,
+    ),
 )
 """All modules that can be expressed; a class derived from one of them cannot."""
 

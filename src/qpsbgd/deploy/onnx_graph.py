@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,14 @@ from qpsbgd.deploy.operations import (
     Dense,
     MaxPool,
     Operation,
+    Quantize,
+    Requantize,
     Reshape,
     Scale,
     Shape,
     Sign,
     Spins,
+    Steps,
     Threshold,
     Weights,
     Window,
@@ -110,6 +113,11 @@ class _Graph:
                 return self._convolution(operation, x)
             case Threshold():
                 return self._threshold(operation, x, shape)
+            case Quantize(steps=steps):
+                rounded = self.node("Round", [self.node("Div", [x, self.constant(steps.scale)])])  # ties to even
+                return self._marked(self.node("Clip", [rounded, *map(self.constant, (steps.low, steps.high))]), steps)
+            case Requantize():
+                return self._marked(self._requantize(operation, x, shape), operation.steps)
             case Scale():
                 factor, offset = (
                     self.constant(per_unit(v, operation.axis, shape)) for v in (operation.factor, operation.offset)
@@ -196,6 +204,33 @@ class _Graph:
             return self._bipolar(self.node("Mul", [above, turns]))
         return self.node("Mul", [self._signs(x, self.constant(levels)), turns])
 
+    def _requantize(self, operation: Requantize, x: str, shape: Shape) -> str:
+        """⌊(factor · x + offset) / 2^shift⌋ within bounds, in int64; the division truncates, so it is of positives."""
+
+        def constant(values: Array, dtype: Any = np.int64) -> str:
+            return self.constant(per_unit(values, operation.axis, shape), dtype)
+
+        least, unit = operation.steps.low, np.int64(1) << operation.shift
+        line = self.node("Mul", [self.node("Cast", [x], to=TensorProto.INT64), constant(operation.factors)])
+        line = self.node("Add", [line, constant(operation.offsets - least * unit)])
+        bounds = [constant((bound - least) * unit) for bound in (operation.lows, operation.highs.astype(np.int64))]
+        line = self.node("Min", [self.node("Max", [line, bounds[0]]), bounds[1]])
+        steps = self.node("Cast", [self.node("Div", [line, self.constant(unit, np.int64)])], to=TensorProto.FLOAT)
+        found = self.node("Add", [steps, self.constant(least)])
+        for at, result in _exceptions(operation):  # one of every unit that has some left
+            hit = self.node("Equal", [x, constant(at, np.float32)])
+            found = self.node("Where", [hit, constant(result, np.float32), found])
+        return found
+
+    def _marked(self, x: str, steps: Steps) -> str:
+        """Whole numbers, marked as such for hardware compilers."""
+        if self.form != "qonnx":
+            return x
+        bits = (steps.high - steps.low).bit_length()
+        given = [self.constant(number) for number in (1, 0, bits)]
+        options: dict[str, Any] = {"signed": int(steps.low < 0), "narrow": 0, "rounding_mode": "ROUND"}
+        return self.node("Quant", [x, *given], domain=QONNX, **options)
+
     def _signs(self, x: str, level: str) -> str:
         above = self.node("GreaterOrEqual", [x, level])
         return self.node("Where", [above, self.constant(1), self.constant(-1)])
@@ -255,3 +290,14 @@ class _Graph:
 
 def _pads(window: Window) -> list[int]:
     return [side[end] for end in (0, 1) for side in window.sides]
+
+
+def _exceptions(operation: Requantize) -> Iterator[tuple[Array, Array]]:
+    """Sums and results (units,), as many times as a unit has exceptions; no sum is a half."""
+    left = {unit: [one[1:] for one in operation.exceptions if one[0] == unit] for unit, *_ in operation.exceptions}
+    while any(left.values()):
+        at, result = np.full(len(operation.factors), 0.5), np.zeros(len(operation.factors))
+        for unit, ones in left.items():
+            if ones:
+                at[unit], result[unit] = ones.pop()
+        yield at, result

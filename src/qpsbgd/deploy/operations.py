@@ -2,11 +2,12 @@
 
 Operations stand in the order in which they are computed. Value 0 is the network's input, value k the result of the
 k-th operation; an operation names the values that it takes by these numbers, or none for the one before it. The last
-value is the output. Values of one sample, (features,), (channels, …) or (positions, features), are of three kinds:
+value is the output. Values of one sample, (features,), (channels, …) or (positions, features), are of these kinds:
 
-    real    float32
-    bits    ±1
-    ints    sums of ±1 · ±1, as whole numbers
+    real         float32
+    bits         ±1
+    int8, uint8  whole numbers of up to 8 bits, which count a power of two
+    ints         sums of ±1 times bits or whole numbers of 8 bits
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
-Kind = Literal["real", "bits", "ints"]
+Kind = Literal["real", "bits", "int8", "uint8", "ints"]
+SMALL: tuple[Kind, ...] = ("bits", "int8", "uint8")
+"""What layers with integer sums take."""
 
 _MOST_TAPS = 2**26  # pixels of all windows along one dimension; a window over 8000 of as many pixels has fewer
 
@@ -173,20 +176,20 @@ class Operation:
 
 @dataclass(frozen=True, eq=False)
 class Dense(Operation):
-    """Sums of weights (m, n) times inputs (…, n); of bits in, whole numbers come out.
+    """Sums of weights (m, n) times inputs (…, n); of whole numbers in, whole numbers come out.
 
     Attributes:
-        weights: Of one plane of signs if bits go in.
-        integer: Whether bits go in.
+        weights: Of one plane of signs if bits or numbers of 8 bits go in.
+        integer: Whether those go in.
     """
 
     weights: Weights
     integer: bool = False
 
-    takes = ("real", "bits")
+    takes = ("real", *SMALL)
 
     def kind_after(self, kind: Kind) -> Kind:
-        """Ints of bits, reals of reals."""
+        """Ints of whole numbers, reals of reals."""
         return _sum_kind(self, kind)
 
     def shape_after(self, shape: Shape) -> Shape:
@@ -200,13 +203,13 @@ class Dense(Operation):
 
 @dataclass(frozen=True, eq=False)
 class Convolution(Operation):
-    """Sums of weights (m, C / groups, …window) times patches; of bits in, whole numbers come out.
+    """Sums of weights (m, C / groups, …window) times patches; of whole numbers in, whole numbers come out.
 
     Attributes:
-        weights: Of one plane of signs if bits go in.
+        weights: Of one plane of signs if bits or numbers of 8 bits go in.
         window: Which patches.
         groups: Parts of the channels that are not connected to each other.
-        integer: Whether bits go in.
+        integer: Whether those go in.
     """
 
     weights: Weights
@@ -214,10 +217,10 @@ class Convolution(Operation):
     groups: int = 1
     integer: bool = False
 
-    takes = ("real", "bits")
+    takes = ("real", *SMALL)
 
     def kind_after(self, kind: Kind) -> Kind:
-        """Ints of bits, reals of reals."""
+        """Ints of whole numbers, reals of reals."""
         return _sum_kind(self, kind)
 
     def shape_after(self, shape: Shape) -> Shape:
@@ -229,8 +232,9 @@ class Convolution(Operation):
 
 
 def _sum_kind(operation: Dense | Convolution, kind: Kind) -> Kind:
-    if operation.integer != (kind == "bits"):
-        raise ValueError(f"{operation} takes values of kind {'bits' if operation.integer else 'real'}, got {kind}")
+    if operation.integer != (kind in SMALL):
+        wanted = " or ".join(SMALL) if operation.integer else "real"
+        raise ValueError(f"{operation} takes values of kind {wanted}, got {kind}")
     return "ints" if operation.integer else "real"
 
 
@@ -265,6 +269,75 @@ class Threshold(Operation):
         return shape
 
 
+@dataclass(frozen=True)
+class Steps:
+    """Whole numbers from `low` to `high`, which count 2^exponent: the results of a `QuantActivation`."""
+
+    low: int
+    high: int
+    exponent: int
+
+    @property
+    def kind(self) -> Kind:
+        """The smallest kind of values."""
+        return "int8" if self.low < 0 else "uint8"
+
+    @property
+    def scale(self) -> float:
+        """2^exponent."""
+        return math.ldexp(1.0, self.exponent)
+
+
+@dataclass(frozen=True, eq=False)
+class Quantize(Operation):
+    """x / 2^exponent, rounded to the nearest whole number, ties to even ones, within low and high."""
+
+    steps: Steps
+
+    def kind_after(self, kind: Kind) -> Kind:
+        """Numbers of 8 bits."""
+        super().kind_after(kind)
+        return self.steps.kind
+
+
+@dataclass(frozen=True, eq=False)
+class Requantize(Operation):
+    """⌊(factor · sum + offset) / 2^shift⌋ within low and high, per unit: what quantises a layer's sums.
+
+    Attributes:
+        factors: One whole number per unit (m,); no sum times it, plus the offset, needs more than 63 bits.
+        offsets: Likewise.
+        shift: Of the results.
+        lows: The least result of each unit (m,).
+        highs: The largest (m,).
+        exceptions: (unit, sum, result) where float32 rounds to something else, in torch, than the line does.
+        steps: What the results count.
+        axis: Where the units are: see `Scale`.
+    """
+
+    factors: Array
+    offsets: Array
+    shift: int
+    lows: Array
+    highs: Array
+    exceptions: tuple[tuple[int, int, int], ...]
+    steps: Steps
+    axis: int | None = 0
+
+    takes = ("ints",)
+
+    def kind_after(self, kind: Kind) -> Kind:
+        """Numbers of 8 bits."""
+        super().kind_after(kind)
+        return self.steps.kind
+
+    def shape_after(self, shape: Shape) -> Shape:
+        """The same shape."""
+        if not _has_units(self, shape, {len(v) for v in (self.factors, self.offsets, self.lows, self.highs)}):
+            raise self._refusal(f"{len(self.factors)} units", shape)
+        return shape
+
+
 @dataclass(frozen=True, eq=False)
 class Scale(Operation):
     """factor · x + offset, per unit.
@@ -280,7 +353,7 @@ class Scale(Operation):
     offset: Array
     axis: int | None = 0
 
-    takes = ("real", "ints")
+    takes = ("real", "int8", "uint8", "ints")
     gives = "real"
 
     def shape_after(self, shape: Shape) -> Shape:
@@ -290,7 +363,7 @@ class Scale(Operation):
         return shape
 
 
-def _has_units(operation: Threshold | Scale, shape: Shape, counts: set[int]) -> bool:
+def _has_units(operation: Threshold | Scale | Requantize, shape: Shape, counts: set[int]) -> bool:
     return not counts or (
         len(shape) > 0 and (operation.axis is not None or len(shape) == 1) and counts == {shape[operation.axis or 0]}
     )
@@ -330,7 +403,7 @@ class MaxPool(Operation):
 
     window: Window
 
-    takes = ("real", "bits", "ints")
+    takes = ("real", *SMALL, "ints")
 
     def shape_after(self, shape: Shape) -> Shape:
         """(C, …) → (C, …)."""
@@ -369,7 +442,7 @@ class Reshape(Operation):
 
     shape: Shape
 
-    takes = ("real", "bits", "ints")
+    takes = ("real", *SMALL, "ints")
 
     def shape_after(self, shape: Shape) -> Shape:
         """The new shape."""

@@ -18,7 +18,7 @@ import numpy as np
 
 from qpsbgd.atomic import writing
 from qpsbgd.deploy.checks import check
-from qpsbgd.deploy.operations import Array, Weights, Window
+from qpsbgd.deploy.operations import Array, Steps, Weights, Window
 from qpsbgd.deploy.packed_model import PackedModel
 from qpsbgd.deploy.stages import KINDS
 
@@ -31,7 +31,7 @@ except ImportError as error:
 ENTRY, VERSION = "qpsbgd packed model", 2
 """Version 1 had chains of operations only, without `inputs`, `axis` and `input_shape`; it is read as well."""
 
-_PARTS: dict[str, type[Any]] = {"Weights": Weights, "Window": Window}
+_PARTS: dict[str, type[Any]] = {"Steps": Steps, "Weights": Weights, "Window": Window}
 
 
 def save(model: PackedModel, path: Path) -> None:
@@ -132,6 +132,6 @@ def _read(value: Any, tensors: dict[str, Array]) -> Any:
         return np.unpackbits(bits, count=count).astype(bool).reshape(shape)
     if "tensor" in value:
         array = tensors[value["tensor"]]
-        return array.astype(np.int32) if array.dtype.kind == "i" else array
+        return array.astype(np.int32) if array.dtype.kind == "i" and array.dtype.itemsize < 8 else array
     kind = (KINDS | _PARTS)[value["is"]]
     return kind(**{name: _read(one, tensors) for name, one in value.items() if name != "is"})

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple, final
 
 import numpy as np
 
+from qpsbgd.deploy.integer_steps import integer_layer, layer_length, max_pool, narrow_convolution, requantize
 from qpsbgd.deploy.operations import (
     Array,
     Clip,
@@ -15,22 +15,20 @@ from qpsbgd.deploy.operations import (
     Dense,
     MaxPool,
     Operation,
+    Quantize,
+    Requantize,
     Reshape,
     Scale,
     Shape,
     Sign,
     Spins,
     Threshold,
-    Value,
     per_unit,
 )
 from qpsbgd.deploy.real_steps import real_program, run_length, words_of
 from qpsbgd.deploy.stages import Stage, last_uses, natural_shape, walk
 from qpsbgd.deploy.tensor_steps import Step, tensor_step
 from qpsbgd.native import kernels
-
-_FEW_CHANNELS = 8
-"""Channels of a group below which words of bits are so empty that a convolution is faster over real numbers."""
 
 
 @final
@@ -115,21 +113,24 @@ class _Plan(NamedTuple):
 
 
 def _plan(operations: Sequence[Operation], shape: Shape) -> _Plan:
-    """Functions of batches; a run of operations over real numbers is one, and so is a chain of dense layers of bits."""
+    """Functions of batches; a run over real numbers, a chain of dense layers of bits or a layer of ints is one each."""
     stages, last = walk(operations, shape), last_uses(operations)
     steps: list[_Planned] = []
     place = 0
     while place < len(stages):
-        sources = stages[place].sources
-        flat = len(stages[place].before[0].shape) == 1
-        length = _chain_length(_straight(stages[place:], last, place + 1), flat=flat)
-        run = run_length(stages[place:], last, place + 1)
+        sources, value = stages[place].sources, stages[place].before[0]
+        straight = _straight(stages[place:], last, place + 1)
+        of_bits = isinstance(operations[place], Sign) or value.kind == "bits"
+        length = _chain_length(straight, flat=len(value.shape) == 1) if of_bits else 0
+        layer, run = layer_length(straight, value.kind), run_length(stages[place:], last, place + 1)
         if length:
-            step = _dense_chain(operations[place : place + length])
+            step = _dense_chain(straight[:length])
+        elif layer:
+            step, length = integer_layer(straight[:layer], value), layer
         elif run:
             step, length = _real(stages[place : place + run], place + 1), run
         else:
-            step, length = _step(operations[place], stages[place].before[0].shape), 1
+            step, length = _step(operations[place], value.shape), 1
         place += length
         # Whatever is taken here for the last time; and a result that nobody takes.
         dead = tuple(one for one in {*sources, place} if last[one] <= place)
@@ -231,68 +232,25 @@ def _step(operation: Operation, shape: Shape) -> Step:
             weights = np.ascontiguousarray(operation.weights.values().T)
             return lambda x: x.astype(np.float32, copy=False) @ weights
         case Convolution():
-            return _convolution(operation, shape)
-        case Threshold():
-            levels, flipped = (per_unit(v, operation.axis, shape) for v in (operation.levels, operation.flipped))
-            return lambda x: np.where((x >= levels) ^ flipped, np.int8(1), np.int8(-1))
+            return narrow_convolution(operation, shape)
+        case Quantize(steps=steps):
+            scale, dtype = np.float32(steps.scale), np.dtype(steps.kind)
+            return lambda x: np.rint(x / scale).clip(steps.low, steps.high).astype(dtype)
+        case Threshold() | Requantize():
+            return requantize(operation, shape)
         case Scale():
             factor, offset = (per_unit(v, operation.axis, shape) for v in (operation.factor, operation.offset))
             return lambda x: factor * x.astype(np.float32, copy=False) + offset
         case Sign():
-            return lambda x: np.where(x >= 0, np.int8(1), np.int8(-1))
+            return lambda x: 2 * (x >= 0).view(np.int8) - 1
         case Spins():
             return lambda x: x.astype(np.float32)
         case Clip():  # of a single number; the others are in runs
             low, high = np.float32(operation.low), np.float32(operation.high)
             return lambda x: x.clip(low, high)
         case MaxPool():
-            return _max_pool(operation, shape)
+            return max_pool(operation, shape)
         case Reshape():
             after = operation.shape_after(shape)
             return lambda x: x.reshape(len(x), *after)
     return tensor_step(operation, shape)
-
-
-def _convolution(operation: Convolution, shape: Shape) -> Step:
-    rows, columns = operation.window.rows_and_columns(shape[1:])
-    channels, image = shape[0], (shape[1:] if len(shape) == 3 else (1, *shape[1:]))
-    after = operation.shape_after(shape)
-    groups, units, positions = operation.groups, after[0], (len(rows), len(columns))
-    if channels // groups < _FEW_CHANNELS:  # sums of ±1 are exact in float32, too
-        real = Stage(replace(operation, integer=False), (0,), (Value("real", shape),), Value("real", after))
-        program = real_program([real], 1)
-        return lambda x: program(x)[0].astype(np.int32)
-    window = (rows.shape[1], columns.shape[1])
-    signs = operation.weights.array[0].reshape(groups, units // groups, channels // groups, *window)
-    words = np.ascontiguousarray(words_of(signs.transpose(0, 1, 3, 4, 2)).transpose(0, 2, 3, 4, 1))
-
-    def integers(x: Array) -> Array:
-        out = np.empty((len(x), units, *positions), np.int32)
-        images = np.ascontiguousarray(x.reshape(len(x), channels, *image), np.int8)
-        kernels.convolution_sums(images, words, rows, columns, out)
-        return out.reshape(len(x), *after)
-
-    return integers
-
-
-def _max_pool(operation: MaxPool, shape: Shape) -> Step:
-    """The largest of bits or ints, pixel by pixel of the window."""
-    window, after = operation.window, operation.shape_after(shape)
-    lines = list(zip(window.size, window.stride, window.dilation, after[1:], strict=True))
-    places: list[tuple[Any, ...]] = [
-        tuple(
-            slice(at * gap, at * gap + stride * (count - 1) + 1, stride)
-            for at, (_, stride, gap, count) in zip(pixel, lines, strict=True)
-        )
-        for pixel in np.ndindex(*window.size)
-    ]
-
-    def pool(x: Array) -> Array:
-        if any(map(any, window.sides)):
-            x = np.pad(x, ((0, 0), (0, 0), *window.sides), constant_values=np.iinfo(x.dtype).min)
-        largest: Array = x[(..., *places[0])]
-        for place in places[1:]:
-            largest = np.maximum(largest, x[(..., *place)])
-        return largest
-
-    return pool

@@ -26,10 +26,22 @@ from qpsbgd.deploy.modules import (
     to_numpy,
     weighted,
 )
-from qpsbgd.deploy.operations import Array, MaxPool, Operation, Reshape, Scale, Shape, Sign, Spins, Value
-from qpsbgd.deploy.thresholds import threshold
+from qpsbgd.deploy.operations import (
+    Array,
+    MaxPool,
+    Operation,
+    Quantize,
+    Reshape,
+    Scale,
+    Shape,
+    Sign,
+    Spins,
+    Steps,
+    Value,
+)
+from qpsbgd.deploy.thresholds import LayerSums, steps_of
 from qpsbgd.deploy.tracing import constant, name_of, place_of, refusal, trace
-from qpsbgd.nn.activations import SignActivation
+from qpsbgd.nn.activations import QuantActivation, SignActivation
 from qpsbgd.nn.layers import BinaryLayer
 
 
@@ -134,7 +146,8 @@ class Traced:
         parent: What `module` is applied to.
         sums: The value with the sums of a layer, without gain and bias.
         real: The value in real numbers.
-        bits: The value in bits.
+        small: The value in bits, or in whole numbers of up to 8 bits.
+        steps: What such whole numbers count, or those that a layer with integer sums takes; None for bits.
     """
 
     name: str = ""
@@ -142,7 +155,8 @@ class Traced:
     parent: Traced | None = None
     sums: int | None = None
     real: int | None = None
-    bits: int | None = None
+    small: int | None = None
+    steps: Steps | None = None
 
 
 class Reader:
@@ -167,12 +181,14 @@ class Reader:
                 axis = -1 if isinstance(module, DENSE) else 0
                 scale = Scale(name, to_numpy(factors, name, module), np.zeros(1, np.float32), axis)
                 value = self.emit(scale, value)
-            integer = value.bits is not None and isinstance(module, BinaryLayer) and module.bits == 1
-            source = value.bits if integer and value.bits is not None else self.real(value)
-            return Traced(name, module, sums=self._append(weighted(name, module, integer=integer), source))
-        if isinstance(module, SignActivation):
-            return self._sign(name, value)
-        if isinstance(module, (*NORMS, *CLIPS)) or (isinstance(module, MAX_POOLS) and value.bits is None):
+            integer = value.small is not None and isinstance(module, BinaryLayer) and module.bits == 1
+            source = value.small if integer and value.small is not None else self.real(value)
+            steps = value.steps if integer else None
+            sums = self._append(weighted(name, module, integer=integer), source)
+            return Traced(name, module, sums=sums, steps=steps)
+        if isinstance(module, SignActivation | QuantActivation):
+            return self._activated(name, module, value)
+        if isinstance(module, (*NORMS, *CLIPS)) or (isinstance(module, MAX_POOLS) and value.small is None):
             if isinstance(module, NORMS):
                 norm_scale(name, module)  # raises if it has no statistics
             return Traced(name, module, parent=value)
@@ -181,20 +197,20 @@ class Reader:
         return value
 
     def emit(self, operation: Operation, *values: Traced) -> Traced:
-        """The result of an operation: of bits where it moves bits, otherwise of real numbers."""
-        bits = values[0].bits
-        if bits is None or not isinstance(operation, Reshape | MaxPool):
+        """The result of an operation: of bits or numbers of 8 bits where it moves those, otherwise of real numbers."""
+        small, steps = values[0].small, values[0].steps
+        if small is None or not isinstance(operation, Reshape | MaxPool):
             return Traced(real=self._append(operation, *map(self.real, values)))
-        if isinstance(operation, Reshape) and isinstance(self._operations[bits - 1], Sign):
-            sign = self._operations[bits - 1]  # real numbers are easier to move than bits
-            return Traced(bits=self._append(sign, self._append(operation, *sign.inputs)))
-        return Traced(bits=self._append(operation, bits))
+        if isinstance(operation, Reshape) and isinstance(self._operations[small - 1], Sign | Quantize):
+            first = self._operations[small - 1]  # real numbers are easier to move than bits
+            return Traced(small=self._append(first, self._append(operation, *first.inputs)), steps=steps)
+        return Traced(small=self._append(operation, small), steps=steps)
 
     def real(self, value: Traced) -> int:
         """The number of the value in real numbers."""
         if value.real is None:
-            if value.bits is not None:
-                value.real = self._append(Spins("output"), value.bits)
+            if value.small is not None:
+                value.real = self._append(_as_real(value.steps), value.small)
             elif value.sums is not None or isinstance(value.module, NORMS):
                 value.real = self._scaled(value)
             else:
@@ -207,7 +223,7 @@ class Reader:
         """The shape of a result for one sample, where it is known."""
         if self._values is None:
             return None
-        number = next((n for n in (value.bits, value.sums) if n is not None), None)
+        number = next((n for n in (value.small, value.sums) if n is not None), None)
         return self._values[self.real(value) if number is None else number].shape
 
     @staticmethod
@@ -253,7 +269,8 @@ class Reader:
             assert value.module is not None
             number, integer = value.sums, self._integer(value)
             axis = _axis(value.module, bool(norms))
-            scales.insert(0, (value.name, *gain_and_bias(value.name, value.module)))
+            gain, bias = gain_and_bias(value.name, value.module)
+            scales.insert(0, (value.name, gain * (1.0 if value.steps is None else value.steps.scale), bias))
         name, factor, offset = scales[0]
         for _, more, added in scales[1:]:
             factor, offset = more * factor, more * offset + added
@@ -262,34 +279,51 @@ class Reader:
         return self._append(Scale(name, _single(factor), _single(offset), axis), number)
 
     def _integer(self, value: Traced) -> bool:
-        """Whether a value has sums of bits."""
+        """Whether a value has integer sums."""
         return value.sums is not None and bool(getattr(self._operations[value.sums - 1], "integer", False))
 
-    def _sign(self, name: str, value: Traced) -> Traced:
-        """The sign of a result: a threshold where it is one of a layer of bits, with what may stand between them."""
-        if value.bits is not None:
+    def _activated(self, name: str, module: SignActivation | QuantActivation, value: Traced) -> Traced:
+        """A sign or whole numbers; behind a layer with integer sums, as one operation with what stands between."""
+        if isinstance(module, SignActivation) and value.small is not None and value.steps is None:
             return value
         between: list[Traced] = []
         source = value
         while source.sums is None and source.parent is not None:
             between.insert(0, source)
             source = source.parent
-        layer = source.module
         pools = _placed_pools(between)
-        if pools is not None and isinstance(layer, BinaryLayer) and self._integer(source):
-            return self._threshold(source, between, *pools)
-        return Traced(bits=self._append(Sign(name), self.real(value)))
+        if pools is not None and isinstance(source.module, BinaryLayer) and self._integer(source):
+            return self._folded(module, source, between, *pools)
+        if isinstance(module, SignActivation):
+            return Traced(small=self._append(Sign(name), self.real(value)))
+        to_numpy(module.log2_scale, name, module)  # raises if it is not finite
+        steps = steps_of(module)
+        return Traced(small=self._append(Quantize(name, steps), self.real(value)), steps=steps)
 
-    def _threshold(self, sums: Traced, between: list[Traced], before: list[Traced], after: list[Traced]) -> Traced:
-        assert isinstance(sums.module, BinaryLayer)
+    def _folded(
+        self,
+        module: SignActivation | QuantActivation,
+        sums: Traced,
+        between: list[Traced],
+        before: list[Traced],
+        after: list[Traced],
+    ) -> Traced:
+        assert isinstance(sums.module, BinaryLayer) and sums.sums is not None
         modules = [one.module for one in between if one.module is not None and not isinstance(one.module, MAX_POOLS)]
-        made = threshold(sums.module, modules, name=sums.name)
+        all_ = LayerSums(sums.module, modules, sums.name, sums.steps)
+        made = all_.requantize(module) if isinstance(module, QuantActivation) else all_.threshold()
         axis = _axis(sums.module, any(isinstance(module, NORMS) for module in modules))
-        assert sums.sums is not None
         number = sums.sums
         for operation in (*map(_pool, before), replace(made, axis=axis), *map(_pool, after)):
             number = self._append(operation, number)
-        return Traced(bits=number)
+        return Traced(small=number, steps=steps_of(module) if isinstance(module, QuantActivation) else None)
+
+
+def _as_real(steps: Steps | None) -> Operation:
+    """What makes real numbers of bits, or of whole numbers that count something."""
+    if steps is None:
+        return Spins("output")
+    return Scale("output", np.full(1, steps.scale, np.float32), np.zeros(1, np.float32))
 
 
 def _pool(pool: Traced) -> Operation:

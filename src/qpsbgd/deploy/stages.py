@@ -13,6 +13,8 @@ from qpsbgd.deploy.operations import (
     Dense,
     MaxPool,
     Operation,
+    Quantize,
+    Requantize,
     Reshape,
     Scale,
     Shape,
@@ -34,7 +36,7 @@ from qpsbgd.deploy.tensor_operations import (
 
 _MOST_NUMBERS = 2**27  # that one sample may need at once, 512 MB: so that a crafted file cannot ask for terabytes
 
-_LAYERS = (Dense, Convolution, Threshold, Scale, Sign, Spins, Clip, MaxPool, AveragePool, Reshape)
+_LAYERS = (Dense, Convolution, Threshold, Quantize, Requantize, Scale, Sign, Spins, Clip, MaxPool, AveragePool, Reshape)
 KINDS: dict[str, type[Operation]] = {kind.__name__: kind for kind in (*_LAYERS, *TENSOR_OPERATIONS)}
 """All operations, by name."""
 
@@ -103,6 +105,6 @@ def natural_shape(operations: Sequence[Operation]) -> Shape | None:
                 return None if any(isinstance(other, Convolution | MaxPool) for other in operations) else (units,)
         elif isinstance(operation, Reshape) and operation.shape != (-1,):
             return None if -1 in operation.shape else (math.prod(operation.shape),)
-        elif not isinstance(operation, Sign | Clip | Activation | Normalize | Reshape):
+        elif not isinstance(operation, Sign | Quantize | Clip | Activation | Normalize | Reshape):
             return None
     return None

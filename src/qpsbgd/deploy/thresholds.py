@@ -1,64 +1,171 @@
-"""Gain, bias, batch norm and sign behind a layer of bits, as one whole number per unit.
+"""Gain, bias, batch norm and an activation behind a layer of whole numbers, as whole numbers per unit.
 
-The sums of a layer with weights and inputs ±1 are whole numbers, so that everything up to the next sign is a comparison
-with a level. The level is found by torch's own arithmetic on every possible sum, so that it rounds as torch does.
+The sums of weights ±1 times bits or whole numbers of 8 bits are whole numbers, and everything up to the next activation
+rises or falls with them: so a sign is a comparison with a level, and a quantised activation is one with every step.
+Such boundaries are found by torch's own arithmetic, so that they are where torch's rounding puts them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from qpsbgd.deploy.operations import Array, Threshold
+from qpsbgd.deploy.operations import Array, Requantize, Steps, Threshold
+from qpsbgd.nn.activations import QuantActivation
 from qpsbgd.nn.layers import BinaryLayer, BinaryLinear
 
-_AT_ONCE = 2**22  # numbers
+_MOST_EXCEPTIONS = 4096  # of a layer, whose line fits all but a few sums; a batch norm far off its inputs may have more
 
 
-def threshold(layer: BinaryLayer, between: Sequence[nn.Module], *, name: str) -> Threshold:
-    """The levels for which a comparison of the sum gives the sign that torch computes.
+@dataclass(frozen=True)
+class LayerSums:
+    """The sums of a layer with one plane of weights, and what follows them.
+
+    Attributes:
+        layer: The layer.
+        between: Batch norms and monotone activations behind it.
+        name: For messages.
+        steps: What its inputs count; None for bits.
+    """
+
+    layer: BinaryLayer
+    between: Sequence[nn.Module]
+    name: str
+    steps: Steps | None
+
+    @property
+    def most(self) -> int:
+        """The largest sum that can occur."""
+        largest = 1 if self.steps is None else max(-self.steps.low, self.steps.high)
+        return self.layer.weight[0].numel() * largest
+
+    def threshold(self) -> Threshold:
+        """The comparison that gives the signs that torch computes."""
+        boundaries, flipped = self._boundaries(None, np.zeros(1))
+        levels = np.where(flipped, 1 - boundaries[0], boundaries[0])
+        return Threshold(self.name, levels.astype(np.int32), flipped)
+
+    def requantize(self, activation: QuantActivation) -> Requantize:
+        """What gives the whole numbers that torch's activation computes, times its scale.
+
+        Raises:
+            ValueError: Float32 rounds so many sums to other numbers than a line does that it is no line.
+        """
+        steps = steps_of(activation)
+        wanted = np.arange(steps.low + 1, steps.high + 1)
+        boundaries, flipped = self._boundaries(activation, wanted)
+        lows, highs = (steps.low + (boundaries <= end).sum(0) for end in (-self.most, self.most))
+        inner = (boundaries > -self.most) & (boundaries <= self.most)
+        slopes, starts = _line(wanted[:, None], boundaries, inner)
+        slopes, starts = np.where(inner.any(0), slopes, 0), np.where(inner.any(0), starts, lows + 0.5)
+        shift = 61 - int(np.ceil(np.log2((slopes * self.most + abs(starts) + 512).max())))
+        factors, offsets = (np.rint(np.ldexp(values, shift)).astype(np.int64) for values in (slopes, starts))
+        exceptions = []
+        for unit, sign in enumerate(np.where(flipped, -1, 1).tolist()):
+            own, factor, offset = boundaries[:, unit], int(factors[unit]), int(offsets[unit])
+            for k in np.flatnonzero(inner[:, unit]).tolist():
+                first = -((offset - (int(wanted[k]) << shift)) // factor)  # the line's own boundary
+                between = range(min(first, int(own[k])), max(first, int(own[k])))
+                exceptions += [
+                    (unit, sign * s, steps.low + int((own <= s).sum())) for s in between if abs(s) <= self.most
+                ]
+                if len(exceptions) > _MOST_EXCEPTIONS:
+                    raise ValueError(
+                        f"{self.name}: float32 rounds too many sums before the next QuantActivation: a bias or the "
+                        "mean of a batch norm is far larger than what they are added to; train the model again"
+                    )
+        factors = np.where(flipped, -factors, factors)
+        least, largest = (values.astype(np.int32) for values in (lows, highs))
+        return Requantize(self.name, factors, offsets, shift, least, largest, tuple(sorted({*exceptions})), steps)
+
+    def _boundaries(self, activation: QuantActivation | None, wanted: Array) -> tuple[Array, Array]:
+        """The least sums (steps, units) for which results are at least `wanted`; with those that fall, turned round.
+
+        Args:
+            activation: None for a sign, which is wanted to be 0, and −1 below.
+            wanted: (steps,).
+
+        Raises:
+            ValueError: Parameters are not finite.
+        """
+        units = len(self.layer.weight)
+        ends = self._results(activation, np.repeat([[-self.most], [self.most]], units, 1))
+        flipped = ends[0] > ends[1]
+        low = np.full((len(wanted), units), -self.most)
+        high = np.full_like(low, self.most + 1)
+        while (low < high).any():
+            middle = (low + high) // 2
+            reached = self._results(activation, np.where(flipped, -middle, middle)) >= wanted[:, None]
+            low, high = np.where(reached | (low == high), low, middle + 1), np.where(reached, middle, high)
+        return low, flipped
+
+    def _results(self, activation: QuantActivation | None, sums: Array) -> Array:
+        """What torch makes of sums (…, units), in the layout in which it computes the layer's outputs."""
+        layer, between = self.layer, self.between
+        scale = 1.0 if self.steps is None else self.steps.scale
+        values = torch.from_numpy(sums).to(layer.weight.device, torch.float64) * scale
+        grid = values.to(layer.weight.dtype)
+        if not isinstance(layer, BinaryLinear):
+            grid = grid.T[None]  # (1, units, positions), as of images
+        with torch.no_grad():
+            output = grid.contiguous()
+            if layer.scale is not None:
+                output = output * layer.scale.reshape(-1, *(1,) * (output.ndim - 2))
+            output = layer.gain * output
+            if layer.bias is not None:
+                output = output + (layer.bias if output.ndim == 2 else layer.bias[:, None])
+            for module in between:
+                is_norm = isinstance(module, nn.modules.batchnorm._BatchNorm)
+                output = batch_norm(module, output) if is_norm else module(output)  # type: ignore[arg-type]
+            if not output.isfinite().all():
+                raise ValueError(f"{self.name}: gain, bias or batch norm are not finite; train the model again")
+            if activation is None:
+                output = (output >= 0).to(torch.float64) - 1
+            else:
+                output = activation(output).to(torch.float64) / activation.scale
+        found: Array = output.cpu().numpy()
+        return found if found.ndim == 2 else found[0].T
+
+
+def steps_of(activation: QuantActivation) -> Steps:
+    """What the results of an activation count."""
+    return Steps(activation.low, activation.high, round(activation.log2_scale.item()))
+
+
+def _line(levels: Array, boundaries: Array, inner: Array) -> tuple[Array, Array]:
+    """Slopes a and starts c, one per unit, for which a · s + c reaches every level at its boundary s, and not before.
+
+    With d = level − a · s over a unit's boundaries that needs max d ≤ c < min d + a. The slope is chosen so that
+    there is as much room as possible, which is a concave function of it; where float32 rounds at a boundary, there may
+    be none.
 
     Args:
-        layer: With one plane of weights.
-        between: Batch norms and monotone activations between the layer and the sign.
-        name: Of the operation.
-
-    Raises:
-        ValueError: The signs are not those of a comparison, which happens if parameters are not finite.
+        levels: (steps, 1).
+        boundaries: (steps, units).
+        inner: Which count.
     """
-    fan_in = layer.weight[0].numel()
-    sums = torch.arange(-fan_in, fan_in + 1, device=layer.weight.device)
-    rows = max(1, _AT_ONCE // len(layer.weight))
-    with torch.no_grad():
-        signs = np.concatenate([_signs(layer, between, part) for part in torch.split(sums, rows)])
-    flipped = signs[0] & ~signs[-1]
-    rising = signs ^ flipped
-    levels = np.count_nonzero(~rising, axis=0) - fan_in
-    if not np.array_equal(np.arange(-fan_in, fan_in + 1)[:, None] >= levels, rising):
-        raise ValueError(f"{name}: gain, bias or batch norm are not finite; train the model again")
-    return Threshold(name, levels.astype(np.int32), flipped)
 
+    def ends(slopes: Array) -> tuple[Array, Array]:
+        distance = levels - slopes * boundaries
+        return np.where(inner, distance, np.inf).min(0), np.where(inner, distance, -np.inf).max(0)
 
-def _signs(layer: BinaryLayer, between: Sequence[nn.Module], sums: Tensor) -> Array:
-    """Whether torch's sign is +1 (sums, units), in the layout in which torch computes the layer's outputs."""
-    values = sums.to(layer.weight.dtype)
-    grid = values[:, None].expand(-1, len(layer.weight))
-    if not isinstance(layer, BinaryLinear):
-        grid = grid.T[None]  # (1, units, positions), as of images
-    output = grid.contiguous()
-    if layer.scale is not None:
-        output = output * layer.scale.reshape(-1, *(1,) * (output.ndim - 2))
-    output = layer.gain * output
-    if layer.bias is not None:
-        output = output + (layer.bias if output.ndim == 2 else layer.bias[:, None])
-    for module in between:
-        output = batch_norm(module, output) if isinstance(module, nn.modules.batchnorm._BatchNorm) else module(output)
-    signs: Array = (output >= 0).cpu().numpy()
-    return signs if signs.ndim == 2 else signs[0].T
+    count = inner.sum(0)
+    span = np.where(inner, boundaries, -np.inf).max(0) - np.where(inner, boundaries, np.inf).min(0)
+    span = np.where(count > 0, span, 0)
+    low, high = (count - 1).clip(0) / (span + 1), (count + 1) / (span - 1).clip(1)
+    with np.errstate(invalid="ignore"):  # units without boundaries
+        for _ in range(100):
+            thirds = [low + (high - low) * share for share in (0.382, 0.618)]
+            one, two = (slopes - (most - least) for slopes in thirds for least, most in (ends(slopes),))
+            low, high = np.where(one < two, thirds[0], low), np.where(one < two, high, thirds[1])
+        slopes = (low + high) / 2
+        least, most = ends(slopes)
+        return slopes, (least + most + slopes) / 2
 
 
 def batch_norm(norm: nn.modules.batchnorm._BatchNorm, x: Tensor) -> Tensor:

@@ -497,21 +497,78 @@ void bind_bits(nb::module_& module) {
     return call(nullptr, dense_sums, rows, layers, factor, offset, out);
   });
 
-  def(module, "convolution_sums", [](Array<const std::int8_t, 4> images, Array<const std::uint64_t, 5> weights,
-                                     Array<const int64_t, 2> rows, Array<const int64_t, 2> columns,
-                                     Array<std::int32_t, 4> out) {
-    const BitConvolution s{size(weights, 0), size(weights, 1), size(weights, 2), size(weights, 3),
-                           size(weights, 4), size(images, 0),  size(images, 1),  size(images, 2),
-                           size(images, 3),  size(rows),       size(columns)};
-    expect(s.groups > 0 && s.channels % s.groups == 0, "channels must be a multiple of the groups");
-    expect(s.width == (s.channels / s.groups + 63) / 64, "weights must have a word per 64 channels of a group");
-    expect(rows, "rows", {s.num_rows, s.high});
-    expect(columns, "columns", {s.num_columns, s.wide});
-    expect_indices(rows.data(), s.num_rows * s.high, -1, s.height, "rows");
-    expect_indices(columns.data(), s.num_columns * s.wide, -1, s.length, "columns");
-    expect(out, "out", {s.count, s.groups * s.units, s.num_rows, s.num_columns});
-    call(nullptr, convolution_sums, images, weights, rows.data(), columns.data(), s, out);
-  });
+}
+
+using Taps = Array<const int64_t, 2>;
+
+Windows windows_of(int64_t height, int64_t length, int64_t channels, const Taps& rows, const Taps& columns) {
+  const Windows s{height, length, channels, size(rows, 1), size(columns, 1), size(rows), size(columns), rows.data(), columns.data()};
+  expect_indices(s.rows, s.num_rows * s.high, -1, height, "rows");
+  expect_indices(s.columns, s.num_columns * s.wide, -1, length, "columns");
+  return s;
+}
+
+template <class Out>
+void bind_layers(nb::module_& module) {
+  using Numbers = Array<const int64_t, 1>;
+  using Bounds = Array<const std::int32_t, 1>;
+  // What is done to sums of these windows, once all fits.
+  const auto behind_of = [](const Windows& s, int64_t units, int64_t count, const Taps& rows, const Taps& columns,
+                            const Numbers& factors, const Numbers& offsets, int64_t shift, const Bounds& lows,
+                            const Bounds& highs, const Taps& exceptions, const Array<Out, 4>& out, int64_t largest) {
+    expect(s.high > 0 && s.wide > 0 && s.channels > 0, "a window must have at least one pixel and one channel");
+    const Windows pool = windows_of(s.num_rows, s.num_columns, units, rows, columns);
+    const Windows& last = pool.positions() ? pool : s;
+    expect(out, "out", {count, last.num_rows, last.num_columns, units});
+    if (std::is_same_v<Out, std::uint8_t>) {
+      expect(factors, "factors", {units});
+      expect(offsets, "offsets", {units});
+      expect(lows, "lows", {units});
+      expect(highs, "highs", {units});
+      expect(exceptions, "exceptions", {size(exceptions), 3});
+      for (int64_t k = 0; k < size(exceptions); ++k) {
+        expect_indices(exceptions.data() + 3 * k, 1, 0, units, "units of exceptions");
+      }
+      expect(shift >= 0 && shift < 63, "shift must be 0 to 62");
+    }
+    return AfterSums{pool, factors.data(), offsets.data(), lows.data(), highs.data(), exceptions.data(), size(exceptions), shift};
+  };
+
+  def(module, "bit_layer",
+      [behind_of](Array<const std::int8_t, 4> images, Array<const std::uint64_t, 3> weights,
+                  Array<const std::int32_t, 4> ones, Taps rows, Taps columns, Taps pool_rows, Taps pool_columns,
+                  Numbers factors, Numbers offsets, int64_t shift, Bounds lows, Bounds highs, Taps exceptions,
+                  Array<Out, 4> out) {
+        const Windows s = windows_of(size(images, 1), size(images, 2), size(images, 3), rows, columns);
+        const BitWeights all{size(weights, 0), size(weights, 1), size(weights, 2), weights.data(), ones.data()};
+        const AfterSums behind = behind_of(s, all.groups * all.units, size(images), pool_rows, pool_columns, factors,
+                                        offsets, shift, lows, highs, exceptions, out, s.high * s.wide * s.channels);
+        expect(all.groups > 0 && s.channels % all.groups == 0, "channels must be a multiple of the groups");
+        expect(all.words == (s.high * s.wide * (s.channels / all.groups) + 63) / 64,
+               "weights must have a word per 64 inputs of a group");
+        expect(ones, "ones", {all.groups, s.high, s.wide, all.units});
+        run(nullptr, [&](Watch&) { bit_layer(images.data(), size(images), s, all, behind, out.data()); });
+      });
+
+  def(module, "byte_layer",
+      [behind_of](Array<const std::uint8_t, 4> images, Array<const std::int8_t, 4> weights, Bounds starts,
+                  int zero_point, Taps rows, Taps columns, Taps pool_rows, Taps pool_columns, Numbers factors,
+                  Numbers offsets, int64_t shift, Bounds lows, Bounds highs, Taps exceptions, Array<Out, 4> out) {
+        const Windows s = windows_of(size(images, 1), size(images, 2), size(images, 3), rows, columns);
+        const ByteWeights all{size(out, 3), size(weights, 1), weights.data(), starts.data(),
+                              static_cast<std::uint8_t>(zero_point)};
+        int64_t largest = 0;
+        for (int64_t k = 0; k < size(starts); ++k) largest = std::max(largest, std::abs(int64_t{starts.data()[k]}));
+        largest += 255 * s.high * s.wide * s.channels;
+        const AfterSums behind = behind_of(s, all.units, size(images), pool_rows, pool_columns, factors, offsets, shift,
+                                           lows, highs, exceptions, out, largest);
+        const int64_t panels = (all.units + all.PANEL - 1) / all.PANEL;
+        expect(all.quads == (s.high * s.wide * s.channels + 3) / 4, "weights must have four bytes per four inputs");
+        expect(weights, "weights", {panels, all.quads, all.PANEL, 4});
+        expect(starts, "starts", {panels * all.PANEL});
+        expect(zero_point >= 0 && zero_point < 256, "zero_point must be a byte");
+        run(nullptr, [&](Watch&) { byte_layer(images.data(), size(images), s, all, behind, out.data()); });
+      });
 }
 
 // The steps, once all that they name is known to exist.
@@ -606,6 +663,8 @@ NB_MODULE(_kernels, module) {
   bind_exact(module);
   bind_rows(module);
   bind_bits(module);
+  bind_layers<std::uint8_t>(module);  // first: arguments are converted once per overload that does not fit
+  bind_layers<std::int32_t>(module);
   bind_real(module);
 }
 

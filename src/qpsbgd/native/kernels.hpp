@@ -122,14 +122,50 @@ bool dense_signs(Matrix<const float> rows, const BitLayers& layers, Matrix<std::
 bool dense_sums(Matrix<const float> rows, const BitLayers& layers, const float* factor, const float* offset,
                 Matrix<float> out);
 
-struct BitConvolution {
-  std::int64_t groups, high, wide, width, units;      // shape of the weights: words (…, ⌈C / groups / 64⌉, units)
-  std::int64_t count, channels, height, length;       // shape of the images
-  std::int64_t num_rows, num_columns;                 // positions
+// integer_layers.cpp ----------------------------------------------------------------------------------------------
+
+// Windows (high, wide) at positions (num_rows, num_columns) of an image (height, length, channels); rows and columns are
+// indices of pixels, −1 where there is none.
+struct Windows {
+  std::int64_t height, length, channels, high, wide, num_rows, num_columns;
+  const std::int64_t *rows, *columns;
+  std::int64_t positions() const { return num_rows * num_columns; }
 };
 
-void convolution_sums(const std::int8_t* images, const std::uint64_t* weights, const std::int64_t* rows,
-                      const std::int64_t* columns, const BitConvolution& sizes, std::int32_t* out);
+// Layers of weights ±1 over images of whole numbers.
+struct BitWeights {
+  std::int64_t groups, words, units;  // of a group
+  const std::uint64_t* signs;         // (groups, words, units) for words = ⌈high · wide · channels / groups / 64⌉
+  const std::int32_t* ones;           // positive weights (groups, high · wide, units) of every pixel of a window
+};
+
+struct ByteWeights {
+  static constexpr std::int64_t PANEL = 16;
+  std::int64_t units, quads;   // ⌈high · wide · channels / 4⌉
+  const std::int8_t* signs;    // (⌈units / PANEL⌉, quads, PANEL, 4), 0 where there are none
+  const std::int32_t* starts;  // what is added to every unit's sum
+  std::uint8_t zero_point;     // what stands for a zero in an image
+};
+
+// What is done to the sums: the largest of every window if there is a pool; then ⌊(factor · sum + offset) / 2^shift⌋
+// within bounds, per unit, but for exceptions (unit, sum, result).
+struct AfterSums {
+  Windows pool;  // without positions: none
+  const std::int64_t *factors, *offsets;
+  const std::int32_t *lows, *highs;
+  const std::int64_t* exceptions;
+  std::int64_t num_exceptions, shift;
+  std::int64_t largest_sum;  // no sum is farther from zero
+};
+
+// Out is int32 for sums as they are, uint8 for what a line makes of them.
+template <class Out>
+void bit_layer(const std::int8_t* images, std::int64_t count, const Windows& windows, const BitWeights& weights,
+               const AfterSums& behind, Out* out);
+
+template <class Out>
+void byte_layer(const std::uint8_t* images, std::int64_t count, const Windows& windows, const ByteWeights& weights,
+                const AfterSums& behind, Out* out);
 
 // real_inputs.cpp -------------------------------------------------------------------------------------------------
 

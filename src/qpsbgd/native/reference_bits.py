@@ -1,4 +1,4 @@
-"""Inference over bits and the rows of the binary map, in plain numpy.
+"""Inference over bits and whole numbers, and the rows of the binary map, in plain numpy.
 
 Bits of a word: 1 for +1, 0 for −1. Words that are not full end in zeros, in inputs and weights alike. Of n products
 with d differing signs the sum is n − 2d.
@@ -66,27 +66,111 @@ def dense_sums(
     return bool(np.isfinite(rows).all())
 
 
-def convolution_sums(images: Array, weights: Array, rows: Array, columns: Array, out: Array) -> None:
-    """Write the sums (N, m, …positions) of images of signs, as whole numbers.
+def bit_layer(
+    images: Array,
+    weights: Array,
+    ones: Array,
+    rows: Array,
+    columns: Array,
+    pool_rows: Array,
+    pool_columns: Array,
+    *rest: Any,
+) -> None:
+    """Write what a layer over images of signs gives: sums (N, …positions, m), pooled, or what lines make of them.
 
     Args:
-        images: Signs ±1 (N, C, height, width), int8.
-        weights: Words (groups, window height, window width, ⌈C / groups / 64⌉, m / groups), uint64.
+        images: Signs ±1 (N, height, width, C), int8.
+        weights: Words (groups, ⌈n / 64⌉, m / groups) for the n = window · C / groups inputs of a group, uint64.
+        ones: How many weights of every pixel of the window are +1, (groups, window height, window width, m / groups),
+            int32.
         rows: Index (positions, window height) of the image's row, or −1 where zeros are added, int64.
         columns: Likewise.
-        out: int32.
+        pool_rows: Likewise, of the windows of sums whose largest is taken; without positions for no pool.
+        pool_columns: Likewise.
+        rest: As in `_finish`.
     """
-    groups, units = weights.shape[0], weights.shape[-1]
-    per_group = images.shape[1] // groups
-    out[:] = 0
+    groups, per_group = weights.shape[0], images.shape[-1] // weights.shape[0]
+    patches, inside = _patches(images, rows, columns, -1)
+    sums = []
     for group in range(groups):
-        channels = images[:, group * per_group : (group + 1) * per_group] > 0
-        words = _packed(np.moveaxis(channels, 1, -1))
-        for dy, dx in np.ndindex(weights.shape[1:3]):
-            inside = (rows[:, dy] >= 0)[:, None] & (columns[:, dx] >= 0)
-            seen = words[:, rows[:, dy]][:, :, columns[:, dx]]
-            sums = np.where(inside[..., None], per_group - 2 * _differing(seen, weights[group, dy, dx]), 0)
-            out[:, group * units : (group + 1) * units] += np.moveaxis(sums, -1, 1).astype(np.int32)
+        part = patches[..., group * per_group : (group + 1) * per_group] >= 0
+        counts = _differing(_packed(part.reshape(*part.shape[:3], -1)), weights[group])
+        missing = np.einsum("ijyx,yxu->iju", (~inside).astype(np.int64), ones[group].astype(np.int64))
+        sums.append(inside.sum((2, 3))[..., None] * per_group - 2 * (counts - missing))
+    _finish(np.concatenate(sums, -1), pool_rows, pool_columns, *rest)
+
+
+def byte_layer(
+    images: Array,
+    weights: Array,
+    starts: Array,
+    zero_point: int,
+    rows: Array,
+    columns: Array,
+    pool_rows: Array,
+    pool_columns: Array,
+    *rest: Any,
+) -> None:
+    """The same for images of whole numbers of 8 bits.
+
+    Args:
+        images: (N, height, width, C), uint8.
+        weights: Panels (⌈m / 16⌉, ⌈n / 4⌉, 16, 4) of ±1 for n = window · C inputs, 0 where there are none, int8.
+        starts: What is added to the sums, (⌈m / 16⌉ · 16,), int32.
+        zero_point: What stands for zeros that are added to images.
+        rows: As in `bit_layer`, like all that follow.
+        columns: Likewise.
+        pool_rows: Likewise.
+        pool_columns: Likewise.
+        rest: Likewise.
+    """
+    patches, _ = _patches(images, rows, columns, zero_point)
+    flat = patches.reshape(*patches.shape[:3], -1).astype(np.int64)
+    matrix = weights.transpose(0, 2, 1, 3).reshape(len(starts), -1)[:, : flat.shape[-1]].astype(np.int64)
+    _finish((flat @ matrix.T + starts)[..., : rest[-1].shape[-1]], pool_rows, pool_columns, *rest)
+
+
+def _patches(images: Array, rows: Array, columns: Array, empty: int) -> tuple[Array, Array]:
+    """Windows (N, …positions, …window, C) of images (N, …, C), and which pixels (…positions, …window) are inside."""
+    down, across = rows[:, None, :, None], columns[None, :, None, :]
+    inside = (down >= 0) & (across >= 0)
+    return np.where(inside[None, ..., None], images[:, down, across], images.dtype.type(empty)), inside
+
+
+def _finish(
+    sums: Array,
+    pool_rows: Array,
+    pool_columns: Array,
+    factors: Array,
+    offsets: Array,
+    shift: int,
+    lows: Array,
+    highs: Array,
+    exceptions: Array,
+    out: Array,
+) -> None:
+    """Write the sums, or ⌊(factor · sum + offset) / 2^shift⌋ within bounds, and other results for a few sums.
+
+    Args:
+        sums: (N, …positions, m).
+        pool_rows: Of the pool.
+        pool_columns: Of the pool.
+        factors: (m,), int64, like offsets.
+        offsets: Per unit.
+        shift: 0 to 62.
+        lows: The least result of every unit, (m,), int32.
+        highs: The largest.
+        exceptions: (E, 3) units, sums and results, int64.
+        out: int32 for sums, or uint8, in which negative results stand as those of int8 do.
+    """
+    if pool_rows.size and pool_columns.size:
+        sums = _patches(sums, pool_rows, pool_columns, np.iinfo(np.int32).min)[0].max((3, 4))
+    if out.dtype == np.int32:
+        out[:] = sums
+        return
+    out[:] = (factors * sums + offsets >> shift).clip(lows, highs).astype(np.uint8)
+    for unit, at, result in exceptions:
+        out[sums[..., unit] == at, unit] = result & 255
 
 
 def scale_rows(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from qpsbgd.nn.activations import SignActivation
+from qpsbgd.nn.activations import QuantActivation, SignActivation
 from qpsbgd.nn.attention import ProjectedAttention
 from qpsbgd.nn.conversion import convert
 from qpsbgd.nn.convolutions import BinaryConv1d, BinaryConv2d
@@ -24,6 +24,7 @@ __all__ = [
     "LayerSummary",
     "ModelSummary",
     "ProjectedAttention",
+    "QuantActivation",
     "SignActivation",
     "convert",
     "sign",

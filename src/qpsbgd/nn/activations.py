@@ -1,8 +1,13 @@
-"""The sign as an activation, for networks whose weights and activations are both ±1."""
+"""Activations of few bits: the sign, for networks whose weights and activations are both ±1, and whole numbers."""
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
+import torch
 from torch import Tensor, nn
+from torch.fx import Proxy
 
 from qpsbgd.nn.layers import sign
 
@@ -27,3 +32,74 @@ class SignActivation(nn.Module):
     def extra_repr(self) -> str:
         """The arguments that make this module, for `repr`."""
         return "" if self.width == 1 else f"width={self.width:g}"
+
+
+class QuantActivation(nn.Module):
+    """x rounded to a whole number of `bits` bits times a scale: clamp(round(x / scale), low, high) · scale.
+
+    The scale is a power of two, 2^round(log2_scale), and `log2_scale` a real-valued parameter. Whole numbers times a
+    power of two, and sums of them with weights ±1, are exact in float32, so that a deployed network computes them with
+    integers and gets torch's numbers. A batch norm before the activation fits its input to the scale.
+
+    The gradient passes straight through to inputs within the range, and is zero outside. That of the scale is LSQ's
+    (Esser et al., 2020): round(x / scale) − x / scale within the range, low or high outside, times 1 / √(N · high) for
+    N inputs; the exponent's rounding is passed straight through, as in TQT (Jain et al., 2020).
+
+    Args:
+        bits: 2 to 8.
+        signed: From −2^(bits−1) to 2^(bits−1) − 1; otherwise from 0 to 2^bits − 1, which is a ReLU at the same time.
+        scale: At the beginning, rounded to a power of two: 1 / 256 for pixels that are k / 256. By default numbers up
+            to 4 are within the range.
+        learned: Train the scale; otherwise it stays as it is.
+    """
+
+    def __init__(
+        self,
+        bits: int = 8,
+        *,
+        signed: bool = False,
+        scale: float | None = None,
+        learned: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        if not isinstance(bits, int) or isinstance(bits, bool) or not 2 <= bits <= 8:
+            raise ValueError(f"bits must be a whole number from 2 to 8, got {bits!r}; for one bit use SignActivation")
+        if not isinstance(signed, bool) or not isinstance(learned, bool):
+            raise TypeError(f"signed and learned must be True or False, got {signed!r} and {learned!r}")
+        self.bits, self.signed = bits, signed
+        self.low: int = -(2 ** (bits - 1)) if signed else 0
+        self.high: int = self.low + 2**bits - 1
+        number = isinstance(scale, int | float) and not isinstance(scale, bool)
+        if scale is None:
+            scale = 4.0 / (self.high + 1)
+        elif not number or not 2.0**-60 <= scale <= 2.0**60:
+            raise ValueError(f"scale must be a positive number from 2^-60 to 2^60, got {scale!r}")
+        exponent = torch.tensor(math.log2(scale), device=device, dtype=dtype)
+        self.log2_scale = nn.Parameter(exponent, requires_grad=learned)
+
+    @property
+    def scale(self) -> Tensor:
+        """The power of two that whole numbers count; the gradient passes straight through its rounding."""
+        exponent = self.log2_scale.float()
+        fixed = exponent.detach()
+        return torch.exp2(fixed.round() + (exponent - fixed))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Whole numbers times the scale, in the shape of x."""
+        if isinstance(x, Proxy):  # torch.fx traces: the activation becomes one node of the graph
+            names = {module: name for name, module in x.tracer.root.named_modules()}
+            node: Any = x.tracer.create_proxy("call_module", names[self], (x,), {})
+            return node
+        scale = self.scale
+        part = scale / math.sqrt(max(x.numel(), 1) * self.high)
+        scale = (scale.detach() + (part - part.detach())).to(x.dtype)
+        inside = (x / scale).clamp(self.low, self.high)
+        fixed = inside.detach()
+        return (fixed.round() + (inside - fixed)) * scale
+
+    def extra_repr(self) -> str:
+        """The arguments that make this module, for `repr`."""
+        exponent = round(self.log2_scale.item())
+        return f"bits={self.bits}, signed={self.signed}, scale=2**{exponent}"

@@ -6,7 +6,7 @@ import torch
 from graph_networks import GRAPHS, trained
 from torch import nn
 
-from qpsbgd.nn import BinaryConv1d, BinaryConv2d, BinaryLinear, SignActivation
+from qpsbgd.nn import BinaryConv1d, BinaryConv2d, BinaryLinear, QuantActivation, SignActivation
 
 
 def norm(units, *, dimensions=1):
@@ -195,20 +195,74 @@ ROWS_AS_IMAGES = {
     ],
 }
 ROWS = {
+    "rows of 8 bits": lambda: [
+        *(QuantActivation(signed=True), biased(BinaryLinear(12, 70, True)), nn.Hardtanh(), QuantActivation()),
+        *(BinaryLinear(70, 33, gain=1), QuantActivation(4, signed=True), BinaryLinear(33, 5)),
+    ],
     "rows of bits": lambda: [
         *(SignActivation(), biased(BinaryLinear(12, 70, True)), nn.Hardtanh(), SignActivation()),
         *(BinaryLinear(70, 33, gain=1), SignActivation()),
     ],
     "rows of bits, scaled": lambda: [SignActivation(), biased(BinaryLinear(12, 7, True)), nn.ReLU(), nn.Linear(7, 3)],
 }
+QUANT = {
+    "8 bits": lambda: [
+        *(QuantActivation(signed=True), BinaryLinear(70, 130), norm(130), QuantActivation(), BinaryLinear(130, 40)),
+        *(norm(40), nn.ReLU(), QuantActivation(4, scale=0.5), biased(BinaryLinear(40, 9, True))),
+    ],
+    "few bits": lambda: [
+        *(
+            QuantActivation(3, signed=True),
+            BinaryLinear(70, 64),
+            norm(64),
+            nn.Hardtanh(),
+            QuantActivation(2, signed=True),
+        ),
+        *(scaled(BinaryLinear(64, 33, scale="learned")), norm(33), QuantActivation(5, signed=True, scale=3)),
+    ],
+    "signs and whole numbers": lambda: [
+        *(SignActivation(), biased(BinaryLinear(70, 50, True)), norm(50), QuantActivation(6), BinaryLinear(50, 40)),
+        *(norm(40), SignActivation(), BinaryLinear(40, 20), nn.Hardtanh(), QuantActivation(signed=True), nn.Dropout()),
+        BinaryLinear(20, 7),
+    ],
+}
+QUANT_REAL = {
+    "8 bits between real layers": lambda: [
+        *(nn.Linear(70, 40), norm(40), QuantActivation(), BinaryLinear(40, 30, bits=2), QuantActivation(signed=True)),
+        *(nn.Linear(30, 20), QuantActivation(), BinaryLinear(20, 9), norm(9), nn.Tanh()),
+    ],
+}
+QUANT_IMAGES = {
+    "8-bit images": lambda: [
+        *(QuantActivation(signed=True), BinaryConv2d(2, 20, 3, padding=1), nn.MaxPool2d(2), norm(20, dimensions=2)),
+        *(QuantActivation(), BinaryConv2d(20, 17, 3, padding=1), norm(17, dimensions=2), QuantActivation(7)),
+        *(nn.Flatten(), BinaryLinear(153, 3)),
+    ],
+    "8 bits, norm, pool": lambda: [
+        *(QuantActivation(scale=1 / 64), BinaryConv2d(2, 20, (3, 2), stride=(1, 2), padding="valid")),
+        *(norm(20, dimensions=2), nn.MaxPool2d(2, padding=1), QuantActivation(signed=True), nn.MaxPool2d(2, 1)),
+        BinaryConv2d(20, 3, (2, 1), padding_mode="circular", padding=1),
+    ],
+    "8 bits, groups": lambda: [
+        *(QuantActivation(signed=True), BinaryConv2d(2, 12, 2, groups=2), QuantActivation(signed=True)),
+        *(BinaryConv2d(12, 12, 3, groups=12, padding=2, dilation=2), norm(12, dimensions=2), QuantActivation()),
+        *(
+            biased(BinaryConv2d(12, 24, 1, groups=3, bias=True)),
+            QuantActivation(),
+            nn.Flatten(),
+            nn.Unflatten(1, (6, 10, 10)),
+        ),
+        BinaryConv2d(6, 3, 1),
+    ],
+}
 SHAPES = {
     (2, 3, 12): ROWS,
-    (70,): BINARY | REAL | ROWS_AS_IMAGES,
-    (2, 6, 6): BINARY_IMAGES | REAL_IMAGES,
+    (70,): BINARY | REAL | ROWS_AS_IMAGES | QUANT | QUANT_REAL,
+    (2, 6, 6): BINARY_IMAGES | REAL_IMAGES | QUANT_IMAGES,
     (3, 12): LINES,
 }
 NETWORKS = {name: (shape, build) for shape, builds in SHAPES.items() for name, build in builds.items()}
-ROUNDED = {"rows of bits, scaled", *REAL, *REAL_IMAGES, *LINES, *GRAPHS}
+ROUNDED = {"rows of bits, scaled", *REAL, *REAL_IMAGES, *QUANT_REAL, *LINES, *GRAPHS}
 """Networks with sums of real numbers, or a norm behind the last layer, which is folded."""
 
 

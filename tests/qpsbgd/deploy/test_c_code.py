@@ -1,39 +1,14 @@
-import re
 import shutil
 import subprocess
 
 import numpy as np
 import pytest
 import torch
+from compiled_c import COMPILERS, STRICT, built, needs_compiler, output_step, results
 from torch import nn
 
 from qpsbgd.deploy import load_packed, pack, to_c
 from qpsbgd.nn import BinaryConv2d, BinaryLinear, SignActivation
-
-COMPILERS = [path for path in map(shutil.which, ("gcc", "clang")) if path]
-STRICT = ("-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic")
-
-needs_compiler = pytest.mark.skipif(not COMPILERS, reason="no C compiler: neither gcc nor clang is installed")
-
-
-def built(source, *flags, compiler=0):
-    program = source.files[0].parent / "program"
-    files = [str(path) for path in source.files if path.suffix == ".c"]
-    subprocess.run([COMPILERS[compiler], *STRICT, *flags, *files, "-o", str(program), "-lm"], check=True)
-    return program
-
-
-def results(program, inputs):
-    """Classes and outputs (B, m) that a program prints."""
-    text = "\n".join(" ".join(f"{value:.9g}" for value in row.ravel()) for row in inputs)
-    done = subprocess.run([str(program)], input=text, capture_output=True, text=True, check=True)
-    lines = [line.split(": ") for line in done.stdout.splitlines()]
-    return [int(line[0]) for line in lines], np.array([line[1].split() for line in lines], np.float64)
-
-
-def output_step(source):
-    found = re.search(r"define \w+_OUTPUT_STEP (\S+)", source.files[0].read_text())
-    return float(found[1]) if found else 1.0
 
 
 @needs_compiler

@@ -10,9 +10,12 @@ from qpsbgd.deploy.operations import (
     Convolution,
     Dense,
     MaxPool,
+    Quantize,
+    Requantize,
     Reshape,
     Scale,
     Sign,
+    Steps,
     Threshold,
     Value,
     Weights,
@@ -44,7 +47,11 @@ THRESHOLD = Threshold("a", ONES(4, np.int32), ONES(4, bool))
 SCALE = Scale("a", ONES(4, np.float32), ONES(1, np.float32))
 MEAN = AveragePool("a", LINE, False, 1)
 
+STEPS, WIDE = Steps(0, 15, -3), ONES(4, np.int64)
+LINES = Requantize("a", WIDE, WIDE, 40, 0 * ONES(4, np.int32), 15 * ONES(4, np.int32), ((0, -3, 7),), STEPS)
+
 RIGHT = [
+    *(Quantize("a", STEPS), Quantize("a", Steps(-128, 127, 0)), LINES, replace(LINES, exceptions=())),
     *(Dense("a", REAL), Dense("a", TWO_PLANES), CONVOLUTION, Convolution("a", IMAGE, WINDOW, groups=2)),
     *(THRESHOLD, SCALE, Clip("a", 0.0, float("inf")), Clip("a", 1, 1), MaxPool("a", WINDOW), MaxPool("a", LINE)),
     *(MEAN, AveragePool("a", None, True, 2), Reshape("a", (-1,)), Reshape("a", (1, 6, 6)), Sign("")),
@@ -66,6 +73,22 @@ RIGHT += [
 ]
 FINITE, COEFFICIENTS, WHOLE = "finite weights", "finite coefficients", "a window of whole numbers"
 WRONG = [
+    *(
+        (Quantize("a", steps), "whole numbers of 8 bits")
+        for steps in (None, Steps(0, 256, 0), Steps(-1, 128, 0), Steps(1, 3, 0), Steps(0, 3.0, 0), Steps(0, 3, 200))
+    ),
+    (replace(LINES, factors=WIDE[:3]), "as many whole factors"),
+    (replace(LINES, offsets=ONES(4)), "as many whole factors"),
+    (replace(LINES, shift=62), "a shift of 0 to 61"),
+    (replace(LINES, shift=True), "a shift of 0 to 61"),
+    (replace(LINES, steps=None), "results within their steps"),
+    (replace(LINES, highs=16 * ONES(4, np.int32)), "results within their steps"),
+    (replace(LINES, lows=16 * ONES(4, np.int32)), "bounds in order"),
+    *(
+        (replace(LINES, exceptions=given), "exceptions of units, sums and results")
+        for given in (None, ((4, 0, 0),), ((0, 0, 16),), ((0, 0),), ((-1, 0, 0),), ((0, 2**31, 0),), (3,))
+    ),
+    (replace(LINES, axis=1), "units along the first or the last dimension"),
     (replace(DENSE, weights=None), "weights, and whether inputs are bits"),
     (replace(DENSE, weights=Weights([[True]])), "weights, and whether inputs are bits"),
     (replace(DENSE, integer=1), "weights, and whether inputs are bits"),
@@ -161,7 +184,7 @@ def test_operations_that_do_not_fit_one_another_are_refused():
 def test_values_of_another_kind_are_refused():
     with pytest.raises(ValueError, match=r"a \(Threshold\) takes values of kind ints, got real"):
         check((Dense("a", REAL), THRESHOLD))
-    with pytest.raises(ValueError, match=r"a \(Dense\) takes values of kind bits, got real"):
+    with pytest.raises(ValueError, match=r"a \(Dense\) takes values of kind bits or int8 or uint8, got real"):
         check((DENSE,))
 
 

@@ -184,11 +184,42 @@ def bits_vectors():
             np.zeros((6, 7), np.float32),
         ),
     )
-    images, kernel = np.random.default_rng(1).choice([-1, 1], (2, 140, 5, 6)).astype(np.int8), words(2, 3, 2, 2, 9)
-    kernel[:, :, :, 1] &= np.uint64(63)
+    yield from integer_vectors()
+
+
+def integer_vectors():
+    """Layers over bits and bytes: of words that are full or not, with and without padding, pools and lines."""
+    generator = np.random.default_rng(1)
     high, wide = np.arange(5)[:, None] + np.arange(3) - 1, np.arange(5)[:, None] + np.arange(2)
     high[high > 4] = -1
-    yield "convolution_sums", (images, kernel, high, wide, np.zeros((2, 18, 5, 5), np.int32))
+    none = np.zeros((0, 0), np.int64)
+    pool = (np.array([[0, 1], [3, 4]]), np.array([[-1, 0, 1], [2, 3, 4]]))
+    for groups, channels, units in ((1, 1, 5), (1, 37, 24), (2, 140, 9)):
+        signs = generator.random((groups, units, 3, 2, channels // groups)) < 0.5
+        padded = np.zeros((groups, units, -(-signs[0, 0].size // 64) * 64), bool)
+        padded[..., : signs[0, 0].size] = signs.reshape(groups, units, -1)
+        kernel = np.packbits(padded, axis=-1, bitorder="little").view("<u8").astype(np.uint64).swapaxes(1, 2).copy()
+        ones = signs.sum(-1, dtype=np.int32).transpose(0, 2, 3, 1).copy()
+        bits = generator.choice([-1, 1], (2, 5, 6, channels)).astype(np.int8)
+        given = {"bit_layer": (bits, kernel, ones)}
+        if groups == 1:
+            panels = np.zeros((-(-units // 16) * 16, -(-signs[0, 0].size // 4) * 4), np.int8)
+            panels[:units, : signs[0, 0].size] = np.where(signs, 1, -1).reshape(units, -1)
+            panels = panels.reshape(-(-units // 16), 16, -1, 4).swapaxes(1, 2).copy()
+            starts = generator.integers(-9, 9, len(panels) * 16).astype(np.int32)
+            images = generator.integers(0, 256, (2, 5, 6, channels)).astype(np.uint8)
+            given["byte_layer"] = (images, panels, starts, 128)
+        count = groups * units
+        factors, offsets = generator.integers(-(2**40), 2**40, count), generator.integers(-(2**46), 2**46, count)
+        bounds = (np.full(count, -100, np.int32), np.arange(count, dtype=np.int32))
+        other = np.array([[0, 3, 7], [count - 1, -2, -5]])
+        for name, first in given.items():
+            for pools, shape in (((none, none), (2, 5, 5, count)), (pool, (2, 2, 2, count))):
+                lines = (factors, offsets, 42, *bounds, other)
+                empty = tuple(one[:0] if isinstance(one, np.ndarray) else one for one in lines)
+                label = f"{name} {channels} {shape[1]}"
+                yield f"{label} sums", (*first, high, wide, *pools, *empty, np.zeros(shape, np.int32))
+                yield f"{label} lines", (*first, high, wide, *pools, *lines, np.zeros(shape, np.uint8))
 
 
 def real_vectors():
@@ -391,6 +422,7 @@ def broken(arguments):
 def test_arrays_of_a_wrong_shape_or_type_are_refused(name):
     free = {"anneal": {3, 4}, "anneal_slices": {3}, "anneal_sparse": {3, 4}, "anneal_lanes": {3, 4}, "harvest": {3}}
     free |= {"sweep_chip": {3}, "complete_reduced": {0}, "real_steps": {0}, "anneal_groups": {2, 3}}
+    free |= {"bit_layer": {12}, "byte_layer": {13}}  # exceptions
     for place, arguments in broken(VECTORS[name]):
         if place not in free.get(name.split()[0], ()):
             with pytest.raises(ValueError, match=r"must|words"):
@@ -422,11 +454,18 @@ def test_indices_that_point_outside_are_refused():
             kernels.anneal(
                 couplings, fields, spins, np.array([site], np.int32), np.ones(1), states(1), np.zeros(1, int), NEVER, 1
             )
-    images, kernel = np.ones((1, 3, 4, 4), np.int8), words(1, 1, 1, 1, 2)
-    for row in (-2, 4):
-        taps = np.array([[row]])
-        with pytest.raises(ValueError, match=f"rows must be from -1 to 3, got {row}"):
-            kernels.convolution_sums(images, kernel, taps, np.array([[0]]), np.zeros((1, 2, 1, 1), np.int32))
+    name = "bit_layer 37 2 lines"
+    arguments = next(given for label, given in integer_vectors() if label == name)
+    for place, what, limit in ((3, "rows", 4), (4, "columns", 5), (5, "rows", 4), (6, "columns", 4)):
+        for wrong in (-2, limit + 1):
+            changed = [one.copy() if isinstance(one, np.ndarray) else one for one in arguments]
+            changed[place][0, 0] = wrong
+            with pytest.raises(ValueError, match=f"{what} must be from -1 to {limit}, got {wrong}"):
+                kernels.bit_layer(*changed)
+    for unit in (-1, 24):
+        changed = [*arguments[:12], np.array([[unit, 0, 0]]), arguments[13]]
+        with pytest.raises(ValueError, match="units of exceptions must be from 0 to 23"):
+            kernels.bit_layer(*changed)
 
 
 def test_rows_that_are_not_symmetric_cannot_write_outside():

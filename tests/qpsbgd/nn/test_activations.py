@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import nn
 
-from qpsbgd import QPSBGD
-from qpsbgd.nn import BinaryLinear, SignActivation
+from qpsbgd import QPSBGD, Checkpoint
+from qpsbgd.nn import BinaryLinear, QuantActivation, SignActivation, convert
 
 
 def test_it_is_plus_one_at_zero():
@@ -53,3 +53,111 @@ def test_a_network_of_signs_alone_is_trained():
         optimizer.step()
     assert set(model[:2](x).flatten().tolist()) == {-1.0, 1.0}
     assert (model(x).argmax(1) == target).float().mean() > 0.85
+
+
+def test_whole_numbers_of_a_power_of_two_by_hand():
+    x = torch.tensor([-3.0, -2.0, -0.3, 0.25, 0.26, 0.75, 1.5, 9.0, -math.inf])
+    signed, unsigned = QuantActivation(3, signed=True, scale=0.5), QuantActivation(2, scale=0.5)
+    assert signed(x).tolist() == [-2, -2, -0.5, 0, 0.5, 1, 1.5, 1.5, -2]
+    assert unsigned(x).tolist() == [0, 0, 0, 0, 0.5, 1, 1.5, 1.5, 0]
+
+
+@pytest.mark.parametrize("bits", range(2, 9))
+@pytest.mark.parametrize("signed", [False, True])
+def test_the_range_has_so_many_bits_and_evaluation_equals_training(bits, signed):
+    module = QuantActivation(bits, signed=signed, scale=1)
+    x = torch.linspace(-300, 300, 6001)
+    found = module(x)
+    assert found.unique().tolist() == list(range(module.low, module.high + 1))
+    assert module.high - module.low == 2**bits - 1
+    assert torch.equal(found, module.eval()(x)) and torch.equal(module(found), found)
+
+
+def test_gradients_pass_within_the_range_and_the_scale_has_that_of_lsq():
+    module = QuantActivation(3, signed=True, scale=0.5)
+    x = torch.tensor([-3.0, -0.3, 0.4, 9.0], requires_grad=True)
+    grads = torch.tensor([1.0, 2.0, 3.0, 4.0])
+    module(x).backward(grads)
+    assert x.grad.tolist() == [0, 2, 3, 0]
+    by_scale = torch.tensor([-4.0, -1 + 0.6, 1 - 0.8, 3.0])
+    expected = (grads * by_scale).sum() * 0.5 * math.log(2) / math.sqrt(4 * 3)
+    torch.testing.assert_close(module.log2_scale.grad, expected)
+
+
+@pytest.mark.parametrize("learned", [True, False])
+def test_the_scale_is_trained_as_a_real_parameter_and_saved(learned):
+    torch.manual_seed(0)
+    x, target = torch.randn(64, 16), torch.randint(3, (64,))
+
+    def build():
+        layers = [BinaryLinear(16, 32), nn.BatchNorm1d(32), QuantActivation(4, learned=learned), BinaryLinear(32, 3)]
+        return nn.Sequential(*layers)
+
+    model = build()
+    optimizer = QPSBGD(model, lr=0.01, real=True)
+    losses = []
+    for _ in range(30):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), target)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0]
+    assert (model[2].log2_scale.item() != -2) == learned
+    other = build()
+    other.load_state_dict(model.state_dict())
+    assert "2.log2_scale" in model.state_dict()
+    assert torch.equal(other.eval()(x), model.eval()(x))
+
+
+def test_a_checkpoint_continues_with_the_trained_scale(tmp_path):
+    def run(path, steps):
+        torch.manual_seed(0)
+        model = nn.Sequential(BinaryLinear(4, 8), QuantActivation(3), BinaryLinear(8, 2))
+        optimizer = QPSBGD(model, lr=0.01, real=True)
+        with Checkpoint(path, model=model, optimizer=optimizer) as saved:
+            for _ in saved.steps(steps):
+                optimizer.zero_grad()
+                model(torch.ones(2, 4)).square().sum().backward()
+                optimizer.step()
+        return model[1].log2_scale.item()
+
+    once = run(tmp_path / "a.pt", 6)
+    run(tmp_path / "b.pt", 3)
+    assert run(tmp_path / "b.pt", 6) == once != QuantActivation(3).log2_scale.item()
+
+
+def test_convert_and_tracing_keep_it_as_one_module():
+    model = nn.Sequential(nn.Linear(5, 4), QuantActivation(), nn.Linear(4, 2))
+    converted = convert(model)
+    assert isinstance(converted[1], QuantActivation) and isinstance(converted[2], BinaryLinear)
+    traced = torch.fx.symbolic_trace(converted)
+    assert [node.target for node in traced.graph.nodes if node.op == "call_module"] == ["0", "1", "2"]
+    x = torch.randn(3, 5)
+    assert torch.equal(traced(x), converted(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_whole_numbers_keep_the_type(dtype):
+    assert QuantActivation(signed=True)(torch.randn(4, dtype=dtype)).dtype == dtype
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"bits": 1}, "bits must be a whole number from 2 to 8, got 1; for one bit use SignActivation"),
+        ({"bits": 9}, "bits must be a whole number from 2 to 8"),
+        ({"bits": 4.0}, "bits must be a whole number from 2 to 8"),
+        ({"scale": 0}, "scale must be a positive number"),
+        ({"scale": math.nan}, "scale must be a positive number"),
+        ({"scale": "1"}, "scale must be a positive number"),
+        ({"signed": 1}, "signed and learned must be True or False"),
+    ],
+)
+def test_other_options_of_whole_numbers_are_refused(options, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        QuantActivation(**options)
+
+
+def test_repr_shows_bits_and_scale():
+    assert repr(QuantActivation(4, signed=True, scale=0.3)) == "QuantActivation(bits=4, signed=True, scale=2**-2)"

@@ -1,0 +1,380 @@
+// Layers of weights ±1 over ±1 or whole numbers of 8 bits: sums are whole numbers, and what quantises them again is a line
+// in whole numbers, so that no rounding depends on the processor.
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+#include <vector>
+
+#include "counting.hpp"
+#include "kernels.hpp"
+#include "vectors.hpp"
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#define X86 1  // SSE2 is always there
+#endif
+
+namespace qpsbgd {
+namespace {
+
+constexpr std::int64_t PANEL = ByteWeights::PANEL;
+constexpr std::int64_t SUMS = 1 << 15;  // that are computed at once, so that they stay in the cache
+constexpr int ROWS = 4;                        // of a tile
+
+// Rows of `quads` times four bytes with a panel (quads, PANEL, 4) of weights ±1, for R rows.
+#define MULTIPLY_ROWS(NAME, TARGET, ADD)                                                                            \
+  template <int R>                                                                                                 \
+  __attribute__((noinline)) TARGET void NAME##_rows(const std::uint8_t* inputs, const std::int8_t* panel,           \
+                                                    std::int64_t quads, const std::int32_t* starts,                \
+                                                    std::int32_t* sums, std::int64_t stride) {                     \
+    __m256i total[R][2];                                                                                           \
+    for (int r = 0; r < R; ++r) {                                                                                  \
+      for (int half = 0; half < 2; ++half) {                                                                       \
+        total[r][half] = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(starts + 8 * half));                  \
+      }                                                                                                            \
+    }                                                                                                              \
+    for (std::int64_t k = 0; k < quads; ++k, panel += 4 * PANEL) {                                                 \
+      const __m256i low = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(panel));                             \
+      const __m256i high = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(panel + 32));                       \
+      for (int r = 0; r < R; ++r) {                                                                                \
+        std::int32_t four;                                                                                         \
+        std::memcpy(&four, inputs + 4 * (r * quads + k), 4);                                                       \
+        const __m256i x = _mm256_set1_epi32(four);                                                                 \
+        total[r][0] = ADD(total[r][0], x, low);                                                                    \
+        total[r][1] = ADD(total[r][1], x, high);                                                                   \
+      }                                                                                                            \
+    }                                                                                                              \
+    for (int r = 0; r < R; ++r) {                                                                                  \
+      for (int half = 0; half < 2; ++half) {                                                                       \
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(sums + r * stride + 8 * half), total[r][half]);             \
+      }                                                                                                            \
+    }                                                                                                              \
+  }
+
+#if defined(X86)
+// Two products ±255 fit into 16 bits.
+#define ADD_PAIRS(total, x, weights) \
+  _mm256_add_epi32(total, _mm256_madd_epi16(_mm256_maddubs_epi16(x, weights), _mm256_set1_epi16(1)))
+MULTIPLY_ROWS(avx2, __attribute__((target("avx2"))), ADD_PAIRS)
+MULTIPLY_ROWS(vnni, __attribute__((target("avx512vnni,avx512vl"))), _mm256_dpbusd_epi32)
+#endif
+
+template <int R>
+void plain_rows(const std::uint8_t* inputs, const std::int8_t* panel, std::int64_t quads, const std::int32_t* starts,
+                std::int32_t* sums, std::int64_t stride) {
+  for (int r = 0; r < R; ++r) {
+    std::int32_t total[PANEL];
+    std::copy(starts, starts + PANEL, total);
+    const std::uint8_t* x = inputs + 4 * r * quads;
+    for (std::int64_t k = 0; k < quads; ++k, x += 4) {
+      const std::int8_t* w = panel + 4 * PANEL * k;
+      for (int unit = 0; unit < PANEL; ++unit, w += 4) total[unit] += x[0] * w[0] + x[1] * w[1] + x[2] * w[2] + x[3] * w[3];
+    }
+    std::copy(total, total + PANEL, sums + r * stride);
+  }
+}
+
+using Multiply = decltype(&plain_rows<1>);
+struct Loops {
+  Multiply one, many;
+};
+
+const Loops& loops() {
+#if defined(X86)
+  static const Loops best = __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vl")
+                                ? Loops{vnni_rows<1>, vnni_rows<ROWS>}
+                            : __builtin_cpu_supports("avx2") ? Loops{avx2_rows<1>, avx2_rows<ROWS>}
+                                                             : Loops{plain_rows<1>, plain_rows<ROWS>};
+#else
+  static const Loops best{plain_rows<1>, plain_rows<ROWS>};
+#endif
+  return best;
+}
+
+QPSBGD_VERSIONS void along_line(const std::int32_t* __restrict sums, const std::int64_t* __restrict factors,
+                                const std::int64_t* __restrict offsets, const std::int32_t* __restrict lows,
+                                const std::int32_t* __restrict highs, std::int64_t shift, std::int64_t units,
+                                std::uint8_t* __restrict out) {
+  for (std::int64_t unit = 0; unit < units; ++unit) {
+    // As unsigned numbers, which may overflow for sums that no layer has.
+    const auto product = static_cast<std::uint64_t>(factors[unit]) * static_cast<std::uint64_t>(std::int64_t{sums[unit]});
+    const auto value = static_cast<std::int64_t>(product + static_cast<std::uint64_t>(offsets[unit])) >> shift;
+    const std::int64_t low = lows[unit], high = highs[unit];
+    out[unit] = static_cast<std::uint8_t>(value < low ? low : value > high ? high : value);
+  }
+}
+
+// The same for signs, without products of 64 bits, which processors have no vectors for.
+QPSBGD_VERSIONS void along_narrow_line(const std::int32_t* __restrict sums, const std::int32_t* __restrict factors,
+                                       const std::int32_t* __restrict offsets, const std::int32_t* __restrict lows,
+                                       const std::int32_t* __restrict highs, std::int64_t units,
+                                       std::uint8_t* __restrict out) {
+  for (std::int64_t unit = 0; unit < units; ++unit) {
+    const std::int32_t value = factors[unit] * sums[unit] + offsets[unit], low = lows[unit], high = highs[unit];
+    out[unit] = static_cast<std::uint8_t>(value < low ? low : value > high ? high : value);
+  }
+}
+
+void requantize(const std::int32_t* sums, std::int64_t rows, std::int64_t units, const AfterSums& behind,
+                std::uint8_t* out) {
+  constexpr std::int64_t MOST = std::int64_t{1} << 28;  // twice such a sum and such an offset have 31 bits together
+  bool narrow = behind.shift == 0 && behind.largest_sum <= MOST;
+  for (std::int64_t unit = 0; unit < units && narrow; ++unit) {
+    narrow = std::abs(behind.factors[unit]) <= 2 && std::abs(behind.offsets[unit]) <= MOST;
+  }
+  std::vector<std::int32_t> factors, offsets;
+  if (narrow) {
+    factors.assign(behind.factors, behind.factors + units);
+    offsets.assign(behind.offsets, behind.offsets + units);
+  }
+  for (std::int64_t row = 0; row < rows; ++row, sums += units, out += units) {
+    if (narrow) {
+      along_narrow_line(sums, factors.data(), offsets.data(), behind.lows, behind.highs, units, out);
+    } else {
+      along_line(sums, behind.factors, behind.offsets, behind.lows, behind.highs, behind.shift, units, out);
+    }
+    for (const std::int64_t* one = behind.exceptions; one < behind.exceptions + 3 * behind.num_exceptions; one += 3) {
+      if (sums[one[0]] == one[1]) out[one[0]] = static_cast<std::uint8_t>(one[2]);
+    }
+  }
+}
+
+QPSBGD_VERSIONS void raise_to(const std::int32_t* __restrict pixel, std::int64_t channels, std::int32_t* __restrict out) {
+  for (std::int64_t c = 0; c < channels; ++c) out[c] = pixel[c] > out[c] ? pixel[c] : out[c];
+}
+
+// Bits one after the other, as words.
+class Writer {
+ public:
+  explicit Writer(std::uint64_t* to) : to_(to) {}
+
+  void add(std::uint64_t bits, std::int64_t count) {
+    word_ |= bits << filled_;
+    filled_ += count;
+    if (filled_ < WORD) return;
+    *to_++ = word_;
+    filled_ -= WORD;
+    word_ = filled_ ? bits >> (count - filled_) : 0;
+  }
+
+  void finish() {
+    if (filled_) *to_ = word_;
+  }
+
+ private:
+  std::uint64_t *to_, word_ = 0;
+  std::int64_t filled_ = 0;
+};
+
+QPSBGD_VERSIONS void sums_of(const std::uint64_t* __restrict counts, std::int64_t units, std::int32_t products,
+                             std::int32_t* __restrict out) {
+  for (std::int64_t unit = 0; unit < units; ++unit) out[unit] = products - 2 * static_cast<std::int32_t>(counts[unit]);
+}
+
+QPSBGD_VERSIONS void add_twice(const std::int32_t* __restrict more, std::int64_t units, std::int32_t* __restrict out) {
+  for (std::int64_t unit = 0; unit < units; ++unit) out[unit] += 2 * more[unit];
+}
+
+// Whether a window's columns are pixels side by side; all columns ascend by the dilation, or are −1.
+inline bool is_unbroken(const std::int64_t* across, std::int64_t wide) {
+  for (std::int64_t dx = 1; dx < wide; ++dx) {
+    if (across[dx] != across[0] + dx) return false;
+  }
+  return across[0] >= 0;
+}
+
+// Bits of `count` signs ±1.
+void pack_signs(const std::int8_t* signs, std::int64_t count, std::uint64_t* words) {
+  for (; count > 0; count -= WORD, signs += WORD) {
+    std::uint64_t bits = 0;
+    std::int64_t k = 0;
+#if defined(X86)
+    for (; k + 16 <= std::min(count, WORD); k += 16) {
+      const __m128i part = _mm_loadu_si128(reinterpret_cast<const __m128i*>(signs + k));
+      bits |= static_cast<std::uint64_t>(~_mm_movemask_epi8(part) & 0xFFFF) << k;
+    }
+#endif
+    for (; k < std::min(count, WORD); ++k) bits |= static_cast<std::uint64_t>(signs[k] >= 0) << k;
+    *words++ = bits;
+  }
+}
+
+// Up to 64 bits of a row, which has a word more than it needs.
+inline std::uint64_t bits_at(const std::uint64_t* row, std::int64_t at, std::int64_t count) {
+  const std::int64_t shift = at % WORD;
+  row += at / WORD;
+  const std::uint64_t bits = shift ? row[0] >> shift | row[1] << (WORD - shift) : row[0];
+  return count < WORD ? bits & ((std::uint64_t{1} << count) - 1) : bits;
+}
+
+// Sums (positions, units) of an image of ±1. `packed` has room for its rows, each one after the other as bits.
+void bit_sums(const std::int8_t* signs, const Windows& s, const BitWeights& weights, std::uint64_t* packed,
+              std::uint64_t* patch, std::uint64_t* counts, std::int32_t* out) {
+  const std::int64_t groups = weights.groups, per_group = s.channels / groups, units = weights.units;
+  const std::int64_t taps = s.high * s.wide, size = s.length * s.channels, words = size / WORD + 2;
+  for (std::int64_t y = 0; y < s.height; ++y) pack_signs(signs + y * size, size, packed + y * words);
+  for (const std::int64_t* down = s.rows; down < s.rows + s.num_rows * s.high; down += s.high) {
+    const std::int64_t seen_rows = s.high - std::count(down, down + s.high, -1);
+    for (const std::int64_t* across = s.columns; across < s.columns + s.num_columns * s.wide; across += s.wide) {
+      const std::int64_t seen = seen_rows * (s.wide - std::count(across, across + s.wide, -1));
+      const bool unbroken = groups == 1 && is_unbroken(across, s.wide);
+      const std::int64_t part = unbroken ? s.wide * per_group : per_group;  // bits side by side
+      for (std::int64_t group = 0; group < groups; ++group, out += units) {
+        Writer writer(patch);
+        for (std::int64_t dy = 0; dy < s.high; ++dy) {
+          for (std::int64_t dx = 0; dx < (unbroken ? 1 : s.wide); ++dx) {
+            const bool inside = down[dy] >= 0 && across[dx] >= 0;
+            const std::uint64_t* row = packed + (inside ? down[dy] : 0) * words;
+            std::int64_t at = inside ? across[dx] * s.channels + group * per_group : 0;
+            for (std::int64_t left = part; left > 0; left -= WORD, at += WORD) {
+              writer.add(inside ? bits_at(row, at, left) : 0, std::min(left, WORD));
+            }
+          }
+        }
+        writer.finish();
+        count_differing(patch, weights.signs + group * weights.words * units, weights.words, units, counts);
+        sums_of(counts, units, static_cast<std::int32_t>(seen * per_group), out);
+        if (seen == taps) continue;
+        // Where nothing is seen the patch has zeros, which differ from a weight's ones.
+        const std::int32_t* more = weights.ones + group * taps * units;
+        for (std::int64_t dy = 0; dy < s.high; ++dy) {
+          for (std::int64_t dx = 0; dx < s.wide; ++dx, more += units) {
+            if (down[dy] < 0 || across[dx] < 0) add_twice(more, units, out);
+          }
+        }
+      }
+    }
+  }
+}
+
+// Copies a few bytes without a call.
+inline void copy_few(std::uint8_t* to, const std::uint8_t* from, std::int64_t count) {
+  for (; count > 8; count -= 8, to += 8, from += 8) std::memcpy(to, from, 8);
+  if (count >= 4) {
+    std::memcpy(to + count - 4, from + count - 4, 4);
+    std::memcpy(to, from, 4);
+  } else if (count >= 2) {
+    std::memcpy(to + count - 2, from + count - 2, 2);
+    std::memcpy(to, from, 2);
+  } else if (count) {
+    *to = *from;
+  }
+}
+
+// Patches of an image, one per position.
+void lay_out(const std::uint8_t* image, const Windows& s, const ByteWeights& weights, std::uint8_t* patches) {
+  for (const std::int64_t* down = s.rows; down < s.rows + s.num_rows * s.high; down += s.high) {
+    for (const std::int64_t* across = s.columns; across < s.columns + s.num_columns * s.wide; across += s.wide) {
+      std::uint8_t* to = patches;
+      const bool unbroken = is_unbroken(across, s.wide);
+      for (std::int64_t dy = 0; dy < s.high; ++dy) {
+        const std::int64_t y = down[dy], pixels = unbroken || y < 0 ? s.wide : 1;
+        for (std::int64_t dx = 0; dx < s.wide; dx += pixels, to += pixels * s.channels) {
+          if (y < 0 || across[dx] < 0) {
+            std::fill(to, to + pixels * s.channels, weights.zero_point);
+          } else {
+            copy_few(to, image + (y * s.length + across[dx]) * s.channels, pixels * s.channels);
+          }
+        }
+      }
+      patches += 4 * weights.quads;
+    }
+  }
+}
+
+// Sums (rows, units) of patches.
+void byte_sums(const std::uint8_t* patches, std::int64_t rows, const ByteWeights& weights, std::int32_t* out) {
+  const std::int64_t size = 4 * weights.quads;
+  std::int32_t few[ROWS * PANEL];
+  for (std::int64_t unit = 0; unit < weights.units; unit += PANEL) {
+    const std::int64_t units = std::min(PANEL, weights.units - unit);
+    const bool whole = units == PANEL;
+    for (std::int64_t row = 0; row < rows;) {
+      const int many = row + ROWS <= rows ? ROWS : 1;
+      std::int32_t* to = out + row * weights.units + unit;
+      (many > 1 ? loops().many : loops().one)(patches + row * size, weights.signs + unit * size, weights.quads,
+                                              weights.starts + unit, whole ? to : few, whole ? weights.units : PANEL);
+      for (int r = 0; r < (whole ? 0 : many); ++r) std::copy(few + r * PANEL, few + r * PANEL + units, to + r * weights.units);
+      row += many;
+    }
+  }
+}
+
+// The largest of every window of sums.
+void pool(const std::int32_t* sums, const Windows& s, std::int32_t* out) {
+  for (const std::int64_t* down = s.rows; down < s.rows + s.num_rows * s.high; down += s.high) {
+    for (const std::int64_t* across = s.columns; across < s.columns + s.num_columns * s.wide; across += s.wide) {
+      std::fill(out, out + s.channels, std::numeric_limits<std::int32_t>::min());
+      for (std::int64_t dy = 0; dy < s.high; ++dy) {
+        for (std::int64_t dx = 0; dx < s.wide; ++dx) {
+          if (down[dy] < 0 || across[dx] < 0) continue;
+          raise_to(sums + (down[dy] * s.length + across[dx]) * s.channels, s.channels, out);
+        }
+      }
+      out += s.channels;
+    }
+  }
+}
+
+// Hands sums (positions, units) of whole images on, a few images at a time.
+template <class Out, class Sums>
+void run_layer(std::int64_t count, std::int64_t positions, std::int64_t units, const AfterSums& behind, Out* out, Sums sums) {
+  const std::int64_t size = positions * units, pooled = behind.pool.positions() ? behind.pool.positions() * units : size;
+  const std::int64_t at_once = std::max<std::int64_t>(1, std::min(count, SUMS / size));
+  thread_local std::vector<std::int32_t> found, largest;  // kept: fresh pages of memory take longer than a small layer
+  found.resize(std::max<std::size_t>(found.size(), at_once * size));
+  for (std::int64_t image = 0; image < count; image += at_once, out += at_once * pooled) {
+    const std::int64_t images = std::min(at_once, count - image);
+    sums(image, images, found.data());
+    const std::int32_t* last = found.data();
+    if (behind.pool.positions()) {
+      largest.resize(std::max<std::size_t>(largest.size(), at_once * pooled));
+      for (std::int64_t k = 0; k < images; ++k) pool(found.data() + k * size, behind.pool, largest.data() + k * pooled);
+      last = largest.data();
+    }
+    if constexpr (std::is_same_v<Out, std::int32_t>) {
+      std::copy(last, last + images * pooled, out);
+    } else {
+      requantize(last, images * pooled / units, units, behind, out);
+    }
+  }
+}
+
+}  // namespace
+
+template <class Out>
+void bit_layer(const std::int8_t* images, std::int64_t count, const Windows& windows, const BitWeights& weights,
+               const AfterSums& behind, Out* out) {
+  const std::int64_t size = windows.height * windows.length * windows.channels, units = weights.groups * weights.units;
+  std::vector<std::uint64_t> packed(windows.height * (windows.length * windows.channels / WORD + 2));
+  std::vector<std::uint64_t> patch(weights.words), counts(weights.units);
+  run_layer(count, windows.positions(), units, behind, out, [&](std::int64_t image, std::int64_t many, std::int32_t* sums) {
+    for (std::int64_t k = 0; k < many; ++k, sums += windows.positions() * units) {
+      bit_sums(images + (image + k) * size, windows, weights, packed.data(), patch.data(), counts.data(), sums);
+    }
+  });
+}
+
+template <class Out>
+void byte_layer(const std::uint8_t* images, std::int64_t count, const Windows& windows, const ByteWeights& weights,
+                const AfterSums& behind, Out* out) {
+  const std::int64_t size = windows.height * windows.length * windows.channels, positions = windows.positions();
+  const std::int64_t patch = 4 * weights.quads;
+  thread_local std::vector<std::uint8_t> patches;
+  run_layer(count, positions, weights.units, behind, out, [&](std::int64_t image, std::int64_t many, std::int32_t* sums) {
+    patches.resize(std::max<std::size_t>(patches.size(), many * positions * patch));
+    for (std::int64_t k = 0; k < many; ++k) {
+      lay_out(images + (image + k) * size, windows, weights, patches.data() + k * positions * patch);
+    }
+    byte_sums(patches.data(), many * positions, weights, sums);
+  });
+}
+
+#define LAYERS(OUT)                                                                                           \
+  template void bit_layer(const std::int8_t*, std::int64_t, const Windows&, const BitWeights&, const AfterSums&, OUT*); \
+  template void byte_layer(const std::uint8_t*, std::int64_t, const Windows&, const ByteWeights&, const AfterSums&, OUT*);
+LAYERS(std::int32_t)
+LAYERS(std::uint8_t)
+
+}  // namespace qpsbgd

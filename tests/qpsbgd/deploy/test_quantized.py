@@ -1,0 +1,143 @@
+import re
+from dataclasses import replace
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from compiled_c import built, needs_compiler, output_step, results
+from torch import nn
+
+from qpsbgd.deploy import PackedModel, load_packed, pack, to_c, to_onnx
+from qpsbgd.deploy.operations import Quantize, Requantize
+from qpsbgd.nn import BinaryLinear, QuantActivation
+
+
+def onnx_outputs(path, inputs):
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    return session.run(None, {"input": inputs})[0]
+
+
+INTEGER = ["8 bits", "few bits", "signs and whole numbers", "8-bit images", "8 bits, norm, pool", "8 bits, groups"]
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", [*INTEGER, "rows of 8 bits"])
+@pytest.mark.parametrize("flags", [("-O2",), ("-O1", "-fsanitize=undefined,address")])
+def test_c_has_whole_numbers_alone_and_stays_within_its_buffers(name, flags, network_of, tmp_path):
+    network = network_of(name)
+    source = to_c(network.model, tmp_path, input_shape=network.input_shape, word_bits=64)
+    code = source.files[1].read_text()
+    assert source.integer and "float" not in code and "double" not in code
+    _, found = results(built(source, *flags), network.inputs)
+    np.testing.assert_allclose(
+        found * output_step(source), network.outputs.reshape(len(found), -1), rtol=2e-7, atol=1e-8
+    )
+
+
+@needs_compiler
+def test_c_takes_bytes_where_the_network_begins_with_them(tmp_path):
+    model = nn.Sequential(QuantActivation(scale=1 / 256), BinaryLinear(6, 3))
+    source = to_c(model, tmp_path)
+    header = source.files[0].read_text()
+    assert "const uint8_t input[NETWORK_INPUTS]" in header
+    assert float(re.search(r"NETWORK_INPUT_STEP (\S+)", header)[1]) == 1 / 256
+    pixels = np.array([[0, 1, 2, 100, 254, 255]])
+    ties = (pixels + np.array([[0.5, 0.5, -0.5, 0, 0, 9]])) / 256  # two even numbers, and one above all
+    for rows in (pixels / 256, ties):
+        _, found = results(built(source), rows)
+        expected = model(torch.from_numpy(rows).float()).detach().numpy()
+        np.testing.assert_allclose(found * output_step(source), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", INTEGER)
+def test_a_packed_file_keeps_all_lines(name, network_of, tmp_path):
+    network = network_of(name)
+    pack(network.model, tmp_path / "net.safetensors", input_shape=network.packed_shape)
+    loaded = load_packed(tmp_path / "net.safetensors")
+    assert any(isinstance(one, Quantize | Requantize) for one in loaded.operations)
+    network.check(loaded(network.inputs))
+
+
+def with_exceptions(model, inputs, *, behind=1):
+    """A packed model in which some sums that occur have other results, and these results times the step."""
+    packed = pack(model)
+    place = next(k for k, one in enumerate(packed.operations) if isinstance(one, Requantize))
+    line = packed.operations[place]
+    sums = PackedModel(packed.operations[:place])(inputs)
+    other = {(unit, int(sums[row, unit])): (7 * row + unit) % 256 for row in range(3) for unit in (0, 2, 5)}
+    exceptions = tuple(sorted((unit, at, result) for (unit, at), result in other.items()))
+    results = PackedModel(packed.operations[: place + 1])(inputs).astype(np.float32)
+    for unit, at, result in exceptions:
+        results[sums[:, unit] == at, unit] = result
+    operations = list(packed.operations)
+    operations[place] = replace(line, exceptions=exceptions)
+    return PackedModel(operations), results * line.steps.scale
+
+
+@needs_compiler
+def test_sums_that_float32_rounds_to_something_else_are_looked_up(tmp_path):
+    torch.manual_seed(0)
+    model = nn.Sequential(QuantActivation(), BinaryLinear(9, 6), nn.BatchNorm1d(6), QuantActivation()).eval()
+    inputs = 4 * torch.rand(20, 9).numpy()
+    packed, expected = with_exceptions(model, inputs)
+    assert (expected != model(torch.from_numpy(inputs)).detach().numpy()).any()
+    np.testing.assert_array_equal(packed(inputs), expected)
+    to_onnx(packed, tmp_path / "net.onnx", input_shape=(9,))
+    np.testing.assert_array_equal(onnx_outputs(tmp_path / "net.onnx", inputs), expected)
+    source = to_c(packed, tmp_path, input_shape=(9,))
+    np.testing.assert_array_equal(results(built(source), inputs)[1] * output_step(source), expected)
+
+
+class Shared(nn.Module):
+    """Sums that become whole numbers, and are needed as they are, too."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.layer, self.second = QuantActivation(), BinaryLinear(9, 6), QuantActivation(signed=True)
+
+    def forward(self, x):
+        sums = self.layer(self.first(x))
+        return self.second(sums) + sums
+
+
+@needs_compiler
+def test_sums_that_are_needed_elsewhere_are_quantised_as_well(tmp_path):
+    torch.manual_seed(1)
+    model, inputs = Shared(), 4 * torch.rand(20, 9)
+    expected = model(inputs).detach().numpy()
+    np.testing.assert_array_equal(pack(model)(inputs.numpy()), expected)
+    to_onnx(model, tmp_path / "net.onnx", input_shape=(9,))
+    np.testing.assert_array_equal(onnx_outputs(tmp_path / "net.onnx", inputs.numpy()), expected)
+    source = to_c(model, tmp_path, input_shape=(9,))
+    np.testing.assert_allclose(results(built(source), inputs.numpy())[1], expected, rtol=1e-6, atol=1e-6)
+
+
+def test_every_sum_of_a_layer_has_torchs_result():
+    torch.manual_seed(2)
+    norm = nn.BatchNorm1d(40)
+    with torch.no_grad():
+        norm.weight.normal_(0, 40)
+        norm.bias.normal_(0, 100)
+        norm.running_var.uniform_(0.1, 30)
+    model = nn.Sequential(QuantActivation(scale=1), BinaryLinear(3, 40), norm, QuantActivation(scale=1)).eval()
+    values = torch.cartesian_prod(*[torch.arange(0.0, 256, 15)] * 3)
+    np.testing.assert_array_equal(pack(model)(values.numpy()), model(values).detach().numpy())
+
+
+def test_a_bias_that_leaves_sums_no_digits_is_refused():
+    layer = BinaryLinear(900, 4, bias=True)
+    model = nn.Sequential(QuantActivation(scale=1), layer, nn.BatchNorm1d(4), QuantActivation(scale=16))
+    with torch.no_grad():
+        layer.bias.fill_(1e8)
+        model[2].running_mean.fill_(1e8)
+        model[2].weight.fill_(0.3)
+    with pytest.raises(ValueError, match="1: float32 rounds too many sums before the next QuantActivation"):
+        pack(model)
+
+
+def test_a_scale_that_is_not_finite_is_refused():
+    model = nn.Sequential(QuantActivation(), BinaryLinear(4, 2))
+    nn.init.constant_(model[0].log2_scale, torch.nan)
+    with pytest.raises(ValueError, match=r"0 \(QuantActivation\) holds NaN or infinite numbers"):
+        pack(model)
