@@ -15,7 +15,7 @@ import itertools
 import torch
 from torch import Tensor
 
-AT_ONCE = 128
+AT_ONCE = 64
 """Inputs whose errors are passed on to the inputs after them by one product."""
 STEPS, MORE_STEPS = 60, 20
 """Gradient steps of `Range.nearest`, and those from a start near the answer.
@@ -47,7 +47,8 @@ class Feedback:
     def planes(self, weights: Tensor, scales: Tensor) -> Tensor:
         """Planes ±1 (ridges, bits, n, m) for weights (n, m) and the levels Σ_b ±scales_b, with scales (bits, m)."""
         signs = scales.new_tensor(list(itertools.product((1.0, -1.0), repeat=len(scales))))
-        levels = signs @ scales  # (2^bits, m)
+        levels, which = (signs @ scales).sort(0)  # (2^bits, m)
+        middles = (levels[1:] + levels[:-1]) / 2
         factors = self._factors.to(weights.dtype)
         sums = factors @ weights[self._order]  # (ridges, n, m); what is set is taken off
         inverses = 1 / factors.diagonal(dim1=1, dim2=2)
@@ -56,16 +57,19 @@ class Feedback:
         for stop in range(len(weights), 0, -AT_ONCE):
             start = max(0, stop - AT_ONCE)
             for i in range(stop - 1, start - 1, -1):
-                nearest = (sums[:, i] * inverses[:, i, None]).unsqueeze(1).sub(levels).abs_().argmin(1)  # (ridges, m)
-                chosen[:, i] = nearest
-                values[:, i - start] = level = levels.gather(0, nearest)
+                value = sums[:, i] * inverses[:, i, None]  # (ridges, m)
+                rank = (value >= middles[0]).long()
+                for middle in middles[1:]:
+                    rank += value >= middle
+                chosen[:, i] = rank
+                values[:, i - start] = level = levels.gather(0, rank)
                 if i > start:
                     sums[:, start:i] -= factors[:, start:i, i, None] * level[:, None]
             if start:
                 sums[:, :start] -= factors[:, :start, start:stop] @ values[:, : stop - start]
-        planes = signs.new_empty(len(factors), len(scales), *weights.shape)
-        planes[:, :, self._order] = signs[chosen].movedim(-1, 1)
-        return planes
+        rows = chosen[:, torch.argsort(self._order)].flatten(0, 1)
+        found = [plane.gather(0, rows).reshape(chosen.shape) for plane in signs[which].unbind(-1)]
+        return torch.stack(found, 1)
 
 
 class Range:
