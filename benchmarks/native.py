@@ -41,10 +41,13 @@ def dense(n, m, dtype="float32", seed=0):
     return [np.ascontiguousarray(part, dtype) for part in parts]
 
 
-def graph(n, degree, seed=0):
+def graph(n, degree, *, old, seed=0):
     import numpy as np
 
-    from qpsbgd_qubo.sparse import SparseIsing
+    if old:
+        from qpsbgd.qubo.sparse import SparseIsing
+    else:
+        from qpsbgd_qubo.sparse import SparseIsing
 
     generator = np.random.default_rng(seed)
     ends = generator.integers(0, n, (2, n * degree // 2))
@@ -66,6 +69,8 @@ def cases(old):
         from qpsbgd.solvers.search import kernels, lanes, layer_kernels, rounding, sparse_kernels
         from qpsbgd.solvers.search.reduction import Reduction
     else:
+        from qpsbgd.deploy.integer_steps import integer_layer
+        from qpsbgd.deploy.operations import Convolution, Value, Weights, Window
         from qpsbgd.native import kernels as native
         from qpsbgd.solvers.search.chains import SparseModel
         from qpsbgd.solvers.search.reduction import Reduction
@@ -227,7 +232,7 @@ def cases(old):
         (rounding._round if old else native.round_down)(factor, slopes.copy(), points.copy(), *(() if old else (1,)))
 
     for n, degree in ((800, 48), (10000, 4)):
-        problem = graph(n, degree)
+        problem = graph(n, degree, old=old)
         every, temperatures = (
             np.arange(n, dtype=np.int32),
             np.append(np.linspace(1, 0.08, 30), np.zeros(3)) * degree**0.5,
@@ -356,7 +361,7 @@ def cases(old):
             else:
                 native.decode(*work, np.zeros(16, np.int64), never, 1)
 
-    problem = graph(1000, 15)
+    problem = graph(1000, 15, old=old)
     indptr, indices, strengths = problem.indptr, problem.indices.astype(np.int64), problem.couplings.astype(np.float32)
     h, schedule = (
         np.zeros(1000, np.float32),
@@ -406,11 +411,17 @@ def cases(old):
     kernel = words(1, 3, 3, 1, 128)
     taps = np.arange(14)[:, None] + np.arange(3) - 1
     taps = np.where(taps > 13, -1, taps)
+    if not old:
+        planes = Weights(generator.random((1, 128, 64, 3, 3)) < 0.5)
+        convolution = Convolution("", planes, Window((3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1)), integer=True)
+        sums = integer_layer([convolution], Value("bits", (64, 14, 14)))
 
-    @case("convolution_sums 64-128 14x14 batch 8")
+    @case("convolution of bits 64-128 14x14 batch 8")
     def _():
-        out = np.empty((8, 128, 14, 14), np.int32)
-        (popcount if old else native).convolution_sums(signs, kernel, taps, taps, out)
+        if old:
+            popcount.convolution_sums(signs, kernel, taps, taps, np.empty((8, 128, 14, 14), np.int32))
+        else:
+            sums(signs)
 
     return found
 

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from qpsbgd.nn import BinaryConv1d, BinaryConv2d, BinaryLinear, SignActivation
+from qpsbgd.nn import BinaryConv1d, BinaryConv2d, BinaryLinear, SignActivation, convert
 
 
 def trained(model):
@@ -207,6 +207,19 @@ class TakenTwice(nn.Module):
         return self.layers[2](further) + self.layers[3](bits) + some
 
 
+class ConvertedAttention(nn.Module):
+    """torch's own attention, converted."""
+
+    def __init__(self, batch_first=True):
+        super().__init__()
+        self.attention = convert(nn.MultiheadAttention(12, 3, batch_first=batch_first), first=True, last=True)
+        self.layer = BinaryLinear(12, 4)
+
+    def forward(self, x):
+        mixed, _ = self.attention(x, x, x)
+        return self.layer(x + mixed)
+
+
 GRAPHS = {
     "resnet": ((3, 8, 8), ResNet),
     "binary resnet": ((3, 8, 8), BinaryResNet),
@@ -214,6 +227,7 @@ GRAPHS = {
     "densenet": ((3, 8, 8), DenseNet),
     "transformer": ((6, 12), Transformer),
     "flash transformer": ((6, 12), FlashTransformer),
+    "attention": ((6, 12), ConvertedAttention),
     "joined": ((3, 6), Joined),
     "numbers": ((6,), Numbers),
     "taken twice": ((6,), TakenTwice),

@@ -102,6 +102,8 @@ def _result(node: fx.Node, args: Any, kwargs: Any, *, model: nn.Module, reader: 
         module = model.get_submodule(str(node.target))
         if type(module) not in SUPPORTED:
             supported = ", ".join(sorted(kind.__name__ for kind in SUPPORTED))
+            if isinstance(module, nn.MultiheadAttention):
+                raise refusal(name, module, "cannot be expressed; put qpsbgd.nn.ProjectedAttention.of(it) in its place")
             raise refusal(name, module, f"cannot be expressed; supported are {supported}, and functions between them")
         if len(args) != 1 or kwargs or not reader.is_value(args[0]):
             raise refusal(name, module, "must be called with one tensor")

@@ -44,7 +44,8 @@ inline std::int64_t tenure_of(std::int64_t move, const Limits& limits) {
                                           static_cast<std::uint64_t>(limits.column) * 2246822519u +
                                           static_cast<std::uint64_t>(limits.seed) * 3266489917u);
   mixed = (mixed ^ (mixed >> 15)) * 2246822519u;
-  return limits.tenure + (mixed >> 13) % std::max<std::int64_t>(6, limits.tenure / 2);
+  // A division of 32 bits takes a third of the time of one of 64.
+  return limits.tenure + (mixed >> 13) % static_cast<std::uint32_t>(std::max<std::int64_t>(6, limits.tenure / 2));
 }
 
 // Room that a search of columns of n spins needs; penalties are zero before and after it.
@@ -53,7 +54,7 @@ struct Workspace {
   std::vector<T> lowest, penalties;
   std::vector<std::int64_t> ring, following;
 
-  explicit Workspace(std::int64_t n) : lowest(n), penalties(n), following(n) {}
+  explicit Workspace(std::int64_t n) : penalties(n) {}
 };
 
 // Lowers one column by best-improvement descent and then, with patience, by tabu moves, as in `reference.search`.
@@ -83,6 +84,7 @@ Lowered lower(const Matrix<const T>& couplings, T* fields, T* spins, T threshold
 
   // Tabu: the best flip that was not made recently, even uphill. Where a new low ends, its spins are kept.
   room.lowest.assign(spins, spins + n);
+  room.following.resize(n);
   double lowest_energy = energy;
   bool descending = false;
   // Place t of the ring begins the list of spins that become free at move t, counted around it.

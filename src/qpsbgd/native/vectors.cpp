@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <type_traits>
 
 namespace qpsbgd {
 namespace {
@@ -9,7 +10,8 @@ namespace {
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 
 constexpr std::int64_t PARTS = 16;  // numbers that one turn of a loop treats side by side, and parts of a sum
-constexpr std::int64_t BLOCK = 32;  // numbers whose maximum is taken together; in the best block, places are compared
+template <class T>
+constexpr T LOWEST = -std::numeric_limits<T>::infinity();
 
 template <class T>
 ALWAYS_INLINE void add(T* __restrict target, const T* __restrict row, T factor, std::int64_t n) {
@@ -20,31 +22,39 @@ ALWAYS_INLINE void add(T* __restrict target, const T* __restrict row, T factor, 
   for (; k < n; ++k) target[k] += factor * row[k];
 }
 
-// The largest gain of a block; with ADDING, fields += factor · row before.
+// The best gain and its place in each of PARTS columns of numbers, brought together at the end. With ADDING, fields +=
+// factor · row before.
 template <bool ADDING, class T>
-ALWAYS_INLINE T largest(T* __restrict fields, const T* __restrict row, T factor, const T* __restrict spins,
-                        const T* __restrict penalties, std::int64_t size) {
-  T most = spins[0] * (ADDING ? fields[0] + factor * row[0] : fields[0]) + penalties[0];
-  for (std::int64_t k = 0; k < size; ++k) {
-    if (ADDING) fields[k] += factor * row[k];
-    most = std::max(most, spins[k] * fields[k] + penalties[k]);
+ALWAYS_INLINE Best<T> best(T* __restrict fields, const T* __restrict row, T factor, const T* __restrict spins,
+                           const T* __restrict penalties, std::int64_t n) {
+  using Place = std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t>;  // as wide, so that both are vectors
+  T most[PARTS];
+  Place places[PARTS];
+  for (std::int64_t p = 0; p < PARTS; ++p) most[p] = LOWEST<T>, places[p] = 0;
+  const std::int64_t whole = n / PARTS * PARTS;
+  for (std::int64_t k = 0; k < whole; k += PARTS) {
+    for (std::int64_t p = 0; p < PARTS; ++p) {
+      if (ADDING) fields[k + p] += factor * row[k + p];
+      const T gain = spins[k + p] * fields[k + p] + penalties[k + p];
+      const bool better = gain > most[p];
+      most[p] = better ? gain : most[p];
+      places[p] = better ? static_cast<Place>(k) : places[p];
+    }
   }
-  return most;
-}
-
-template <bool ADDING, class T>
-ALWAYS_INLINE Best<T> best(T* fields, const T* row, T factor, const T* spins, const T* penalties, std::int64_t n) {
-  Best<T> found{0, -1};
-  std::int64_t begin = 0;
-  const auto look = [&](std::int64_t size) __attribute__((always_inline)) {
-    const T most = largest<ADDING, T>(fields + begin, row + begin, factor, spins + begin, penalties + begin, size);
-    if (found.index < 0 || most > found.gain) found = {most, begin};
-  };
-  for (; begin + BLOCK <= n; begin += BLOCK) look(BLOCK);
-  if (begin < n) look(n - begin);
-  // It ends: a product and a sum that are done again give the same number. Should that not hold, the last one is taken.
-  while (found.index < n - 1 && !(spins[found.index] * fields[found.index] + penalties[found.index] >= found.gain)) {
-    ++found.index;
+  for (std::int64_t p = 0; p < PARTS; ++p) places[p] += static_cast<Place>(p);
+  for (std::int64_t half = PARTS / 2; half; half /= 2) {
+    for (std::int64_t p = 0; p < half; ++p) {  // the first one of equal ones
+      const T gain = most[p + half];
+      const bool better = (gain > most[p]) | ((gain == most[p]) & (places[p + half] < places[p]));
+      most[p] = better ? gain : most[p];
+      places[p] = better ? places[p + half] : places[p];
+    }
+  }
+  Best<T> found{most[0], places[0]};
+  for (std::int64_t k = whole; k < n; ++k) {
+    if (ADDING) fields[k] += factor * row[k];
+    const T gain = spins[k] * fields[k] + penalties[k];
+    if (gain > found.gain) found = {gain, k};
   }
   return found;
 }
@@ -69,7 +79,7 @@ ALWAYS_INLINE T product(const T* __restrict a, const T* __restrict b, std::int64
   QPSBGD_VERSIONS void add_multiple(T* target, const T* row, T factor, std::int64_t n) { add(target, row, factor, n); } \
   QPSBGD_VERSIONS T dot(const T* a, const T* b, std::int64_t n) { return product(a, b, n); }                           \
   QPSBGD_VERSIONS Best<T> best_flip(const T* fields, const T* spins, const T* penalties, std::int64_t n) {             \
-    return best<false>(const_cast<T*>(fields), fields, T(0), spins, penalties, n);                                     \
+    return best<false, T>(const_cast<T*>(fields), nullptr, T(0), spins, penalties, n);                                 \
   }                                                                                                                    \
   QPSBGD_VERSIONS Best<T> add_and_best_flip(T* fields, const T* row, T factor, const T* spins, const T* penalties,     \
                                             std::int64_t n) {                                                          \

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 
 class ProjectedAttention(nn.Module):
@@ -86,7 +86,9 @@ class ProjectedAttention(nn.Module):
         """Outputs and attention weights, as in nn.MultiheadAttention; `is_causal` needs its `attn_mask`, as there."""
         if is_causal and attn_mask is None:
             raise RuntimeError("is_causal needs attn_mask, as in nn.MultiheadAttention")
-        batched = query.ndim == 3
+        traced = isinstance(query, fx.Proxy)  # for deployment: of batches, without the weights
+        batched = traced or query.ndim == 3
+        need_weights = need_weights and not traced
         if not batched:
             query, key, value = (x[None] for x in (query, key, value))
         elif not self.batch_first:
@@ -111,7 +113,7 @@ class ProjectedAttention(nn.Module):
 
     def _heads(self, x: Tensor) -> Tensor:
         """(B, T, heads · width) → (B, heads, T, width)."""
-        return x.reshape(*x.shape[:2], self.num_heads, -1).transpose(1, 2)
+        return x.reshape(x.shape[0], x.shape[1], self.num_heads, -1).transpose(1, 2)
 
     def _mask(self, attn_mask: Tensor | None, padding: Tensor | None, q: Tensor) -> Tensor | None:
         """Both masks as one that is added to the scores (B, heads, T, S)."""

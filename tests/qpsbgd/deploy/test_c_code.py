@@ -98,17 +98,18 @@ def test_an_input_that_is_not_finite_has_no_class_unless_the_check_is_off(tmp_pa
 
 
 @needs_compiler
-def test_flash_and_ram_are_those_of_the_object_file(dense, tmp_path):
+@pytest.mark.parametrize("name", ["dense", "relu"])
+def test_flash_and_ram_are_those_of_the_object_file(name, network_of, tmp_path):
     size = shutil.which("size")
     if size is None:
         pytest.skip("the program `size` of binutils is not installed")
-    source = to_c(dense.model, tmp_path)
+    source = to_c(network_of(name).model, tmp_path)
     target = tmp_path / "network.o"
     subprocess.run([COMPILERS[0], *STRICT, "-Os", "-c", str(source.files[1]), "-o", str(target)], check=True)
     listed = subprocess.run([size, "-A", str(target)], capture_output=True, text=True, check=True).stdout
     sections = {line.split()[0]: int(line.split()[1]) for line in listed.splitlines() if line.startswith(".")}
     constants = sum(count for name, count in sections.items() if name.startswith(".rodata"))
-    assert source.flash_bytes <= constants <= source.flash_bytes + 64
+    assert source.flash_bytes <= constants <= source.flash_bytes + 128  # the compiler's own
     assert source.ram_bytes <= sections[".bss"] <= source.ram_bytes + 64  # buffers are aligned
     assert sections[".data"] == 0
     assert f"{source.flash_bytes:,} bytes of constants (flash), {source.ram_bytes:,} bytes of buffers (RAM)" in str(

@@ -61,6 +61,7 @@ def not_finite(layer):
 @pytest.mark.parametrize(
     ("module", "message"),
     [
+        (nn.MultiheadAttention(4, 2), r"\(MultiheadAttention\) cannot be expressed; put .*ProjectedAttention"),
         (nn.ELU(), r"body\.1 \(ELU\) cannot be expressed; supported are .*BinaryLinear"),
         (nn.LSTM(4, 4), r"body\.1 \(LSTM\) cannot be expressed"),
         (Hooked(4, 4), r"body\.1 \(Hooked\) cannot be expressed"),
