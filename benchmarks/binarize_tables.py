@@ -87,6 +87,23 @@ def binarized_claims():
     )
 
 
+def binarized_times():
+    """Seconds of one call, by machine."""
+    places = {("cpu", 2): "two cores", ("cuda", 16): "H200"}
+    rows = [row for row in results("binarize")["rows"] if row["job"]["part"] == "times"]
+    cells = {
+        (row["job"]["subject"], row["job"]["method"], row["job"]["device"]): f"{row['binarize seconds']:.1f} s"
+        for row in rows
+        if (row["job"]["device"], row["job"]["threads"]) in places
+    }
+    body = [
+        [SUBJECTS[name].title, *(cells.get((name, way, at), "–") for at, _ in places for way in ("feedback", "search"))]
+        for name in ("mlp", "gpt")
+    ]
+    head = [f"{way}, {place}" for place in places.values() for way in ("feedback (GPTQ)", "search")]
+    return markdown(["one bit", *head], body)
+
+
 def binarized_sizes():
     """Scores at one bit by the amount of calibration data."""
     head = ["network", "method", *(str(size) for size in SIZES)]

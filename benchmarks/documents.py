@@ -20,6 +20,7 @@ from binarize_tables import (
     binarized_blocks,
     binarized_claims,
     binarized_sizes,
+    binarized_times,
     distilled_sentences,
     fine_tuned,
     mixed_and_uniform,
@@ -377,7 +378,7 @@ DOCUMENTS = {
     "docs/networks.md": (text_model,),
     "docs/released.md": (released,),
     "docs/binarize.md": (
-        *(binarized_blocks, mixed_and_uniform, binarized, binarized_claims, binarized_sizes),
+        *(binarized_blocks, mixed_and_uniform, binarized, binarized_claims, binarized_times, binarized_sizes),
         *(fine_tuned, sentence_bits, distilled_sentences),
     ),
 }
