@@ -222,7 +222,8 @@ def join(reports, out):
             found[name] += other[name]
         for name in ("tests that fail unchanged", "survivors", "equivalent"):
             found[name] = found.get(name, []) + other.get(name, [])
-        found["files"] |= other["files"]
+        for name, counts in other["files"].items():
+            found["files"][name] = [a + b for a, b in zip(found["files"].get(name, [0, 0]), counts, strict=True)]
     write(found, out)
 
 
