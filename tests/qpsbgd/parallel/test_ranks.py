@@ -201,7 +201,9 @@ def test_the_example_runs_with_torchrun_and_learns_the_same():
     ]
     accuracies = [[float(value) for value in re.findall(r"test accuracy ([\d.]+)", text)] for text in found]
     assert len(accuracies[0]) == 4
-    assert accuracies[0] == pytest.approx(accuracies[1], abs=0.02)
+    # Sums over ranks are rounded otherwise, and signs near zero differ: most of all after the first epoch.
+    assert accuracies[0] == pytest.approx(accuracies[1], abs=0.05)
+    assert accuracies[0][-1] == pytest.approx(accuracies[1][-1], abs=0.02)
 
 
 class TwoRanks(Ranks):
