@@ -39,8 +39,10 @@ def main(sanitizers, tests):
         "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1",
         "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
         "TSAN_OPTIONS": "halt_on_error=1:report_thread_leaks=0",
+        "OPENBLAS_NUM_THREADS": "1",  # numpy's threads are not seen by TSan, which takes their work for races
     }
-    code = FIRST.format(module=str(module), tests=["-q", "-p", "no:cacheprovider", "-m", "not slow", *tests])
+    # -s: what a sanitizer prints before it ends the process would be lost with what pytest captures.
+    code = FIRST.format(module=str(module), tests=["-q", "-s", "-p", "no:cacheprovider", "-m", "not slow", *tests])
     sys.exit(subprocess.run([sys.executable, "-c", code], env=os.environ | settings, cwd=ROOT).returncode)
 
 
