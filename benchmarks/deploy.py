@@ -40,7 +40,7 @@ from training import mnist
 
 from qpsbgd import QPSBGD, real_optimizer
 from qpsbgd.deploy import load_packed, pack, to_c, to_onnx
-from qpsbgd.deploy.operations import Quantize
+from qpsbgd.deploy.unit_operations import Quantize
 from qpsbgd.nn import BinaryConv2d, BinaryLinear, QuantActivation, SignActivation
 from qpsbgd_paper.framework.result_files import environment, write_json
 

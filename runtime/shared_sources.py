@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 SOURCE, TARGET = HERE.parent / "src" / "qpsbgd", HERE / "qpsbgd_runtime"
 DEPLOY = (
     *("checks", "integer_steps", "operations", "packed_file", "packed_model"),
-    *("real_steps", "stages", "tensor_operations", "tensor_steps"),
+    *("real_steps", "stages", "tensor_operations", "tensor_steps", "unit_operations"),
 )
 FILES = ("py.typed", "atomic.py", *(f"deploy/{name}.py" for name in DEPLOY))
 IMPORT = re.compile(r'^(\s*(?:from|import) |.*find_spec\(")qpsbgd\.', re.MULTILINE)

@@ -13,22 +13,10 @@ from qpsbgd.deploy.c_steps import fixed_point, repacked, step, weighted
 from qpsbgd.deploy.c_templates import CHECK, HEADER, HELPERS, NEAREST, PROGRAM, SOURCE
 from qpsbgd.deploy.c_tensor_steps import input_name, tensor_step
 from qpsbgd.deploy.c_values import Constants, Values
-from qpsbgd.deploy.operations import (
-    SMALL,
-    Convolution,
-    Dense,
-    Operation,
-    Quantize,
-    Reshape,
-    Scale,
-    Shape,
-    Sign,
-    Spins,
-    Steps,
-    Threshold,
-)
+from qpsbgd.deploy.operations import SMALL, Convolution, Dense, Operation, Reshape, Shape, Sign, Spins
 from qpsbgd.deploy.stages import Stage, last_uses, walk
 from qpsbgd.deploy.tensor_operations import TENSOR_OPERATIONS
+from qpsbgd.deploy.unit_operations import Quantize, Scale, Steps, Threshold
 
 
 @dataclass(frozen=True)

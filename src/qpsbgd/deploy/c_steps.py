@@ -21,15 +21,12 @@ from qpsbgd.deploy.operations import (
     Dense,
     MaxPool,
     Operation,
-    Quantize,
-    Requantize,
-    Scale,
     Shape,
     Sign,
     Spins,
-    Threshold,
     Window,
 )
+from qpsbgd.deploy.unit_operations import Quantize, Requantize, Scale, Threshold
 
 _UNROLLED = 16
 """Words of a row up to which their population counts are written out."""

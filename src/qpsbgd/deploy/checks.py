@@ -13,13 +13,8 @@ from qpsbgd.deploy.operations import (
     Dense,
     MaxPool,
     Operation,
-    Quantize,
-    Requantize,
     Reshape,
-    Scale,
     Shape,
-    Steps,
-    Threshold,
     Weights,
     Window,
 )
@@ -36,6 +31,7 @@ from qpsbgd.deploy.tensor_operations import (
     Softmax,
     Transpose,
 )
+from qpsbgd.deploy.unit_operations import Quantize, Requantize, Scale, Steps, Threshold
 
 MODES = ("zeros", "reflect", "replicate", "circular")
 

@@ -17,13 +17,13 @@ from qpsbgd.deploy.operations import (
     MaxPool,
     Operation,
     Reshape,
-    Scale,
     Shape,
     Weights,
     Window,
 )
 from qpsbgd.deploy.tensor_operations import Activation, Normalize, Softmax
 from qpsbgd.deploy.tracing import refusal
+from qpsbgd.deploy.unit_operations import Scale
 from qpsbgd.nn.activations import QuantActivation, SignActivation
 from qpsbgd.nn.convolutions import BinaryConv1d, BinaryConv2d
 from qpsbgd.nn.layers import BinaryLayer, BinaryLinear

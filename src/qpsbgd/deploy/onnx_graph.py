@@ -17,18 +17,12 @@ from qpsbgd.deploy.operations import (
     Dense,
     MaxPool,
     Operation,
-    Quantize,
-    Requantize,
     Reshape,
-    Scale,
     Shape,
     Sign,
     Spins,
-    Steps,
-    Threshold,
     Weights,
     Window,
-    per_unit,
 )
 from qpsbgd.deploy.stages import walk
 from qpsbgd.deploy.tensor_operations import (
@@ -42,6 +36,7 @@ from qpsbgd.deploy.tensor_operations import (
     Softmax,
     Transpose,
 )
+from qpsbgd.deploy.unit_operations import Quantize, Requantize, Scale, Steps, Threshold, per_unit
 
 try:
     import onnx

@@ -18,9 +18,10 @@ import numpy as np
 
 from qpsbgd.atomic import writing
 from qpsbgd.deploy.checks import check
-from qpsbgd.deploy.operations import Array, Steps, Weights, Window
+from qpsbgd.deploy.operations import Array, Weights, Window
 from qpsbgd.deploy.packed_model import PackedModel
 from qpsbgd.deploy.stages import KINDS
+from qpsbgd.deploy.unit_operations import Steps
 
 try:
     import safetensors

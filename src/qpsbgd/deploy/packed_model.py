@@ -8,26 +8,11 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 from qpsbgd.deploy.integer_steps import integer_layer, layer_length, max_pool, narrow_convolution, requantize
-from qpsbgd.deploy.operations import (
-    Array,
-    Clip,
-    Convolution,
-    Dense,
-    MaxPool,
-    Operation,
-    Quantize,
-    Requantize,
-    Reshape,
-    Scale,
-    Shape,
-    Sign,
-    Spins,
-    Threshold,
-    per_unit,
-)
+from qpsbgd.deploy.operations import Array, Clip, Convolution, Dense, MaxPool, Operation, Reshape, Shape, Sign, Spins
 from qpsbgd.deploy.real_steps import real_program, run_length, words_of
 from qpsbgd.deploy.stages import Stage, last_uses, natural_shape, walk
 from qpsbgd.deploy.tensor_steps import Step, tensor_step
+from qpsbgd.deploy.unit_operations import Quantize, Requantize, Scale, Threshold, per_unit
 from qpsbgd.native import kernels
 
 

@@ -26,21 +26,10 @@ from qpsbgd.deploy.modules import (
     to_numpy,
     weighted,
 )
-from qpsbgd.deploy.operations import (
-    Array,
-    MaxPool,
-    Operation,
-    Quantize,
-    Reshape,
-    Scale,
-    Shape,
-    Sign,
-    Spins,
-    Steps,
-    Value,
-)
+from qpsbgd.deploy.operations import Array, MaxPool, Operation, Reshape, Shape, Sign, Spins, Value
 from qpsbgd.deploy.thresholds import LayerSums, steps_of
 from qpsbgd.deploy.tracing import constant, name_of, place_of, refusal, trace
+from qpsbgd.deploy.unit_operations import Quantize, Scale, Steps
 from qpsbgd.nn.activations import QuantActivation, SignActivation
 from qpsbgd.nn.layers import BinaryLayer
 

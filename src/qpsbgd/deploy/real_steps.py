@@ -22,12 +22,12 @@ from qpsbgd.deploy.operations import (
     MaxPool,
     Operation,
     Reshape,
-    Scale,
     Shape,
     Window,
 )
 from qpsbgd.deploy.stages import Stage
 from qpsbgd.deploy.tensor_operations import Combine, Mean
+from qpsbgd.deploy.unit_operations import Scale
 from qpsbgd.native import kernels
 from qpsbgd.native.reference_real import PANEL, Kind, RealStep
 

@@ -13,14 +13,10 @@ from qpsbgd.deploy.operations import (
     Dense,
     MaxPool,
     Operation,
-    Quantize,
-    Requantize,
     Reshape,
-    Scale,
     Shape,
     Sign,
     Spins,
-    Threshold,
     Value,
 )
 from qpsbgd.deploy.tensor_operations import (
@@ -33,6 +29,7 @@ from qpsbgd.deploy.tensor_operations import (
     Slice,
     Transpose,
 )
+from qpsbgd.deploy.unit_operations import Quantize, Requantize, Scale, Threshold
 
 _MOST_NUMBERS = 2**27  # that one sample may need at once, 512 MB: so that a crafted file cannot ask for terabytes
 

@@ -15,7 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from qpsbgd.deploy.operations import Array, Requantize, Steps, Threshold
+from qpsbgd.deploy.operations import Array
+from qpsbgd.deploy.unit_operations import Requantize, Steps, Threshold
 from qpsbgd.nn.activations import QuantActivation
 from qpsbgd.nn.layers import BinaryLayer, BinaryLinear
 

@@ -10,13 +10,8 @@ from qpsbgd.deploy.operations import (
     Convolution,
     Dense,
     MaxPool,
-    Quantize,
-    Requantize,
     Reshape,
-    Scale,
     Sign,
-    Steps,
-    Threshold,
     Value,
     Weights,
     Window,
@@ -33,6 +28,7 @@ from qpsbgd.deploy.tensor_operations import (
     Softmax,
     Transpose,
 )
+from qpsbgd.deploy.unit_operations import Quantize, Requantize, Scale, Steps, Threshold
 
 ONES = np.ones
 BITS = Weights(ONES((1, 4, 3), bool))

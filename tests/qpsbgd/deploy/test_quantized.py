@@ -9,7 +9,7 @@ from compiled_c import built, needs_compiler, output_step, results
 from torch import nn
 
 from qpsbgd.deploy import PackedModel, load_packed, pack, to_c, to_onnx
-from qpsbgd.deploy.operations import Quantize, Requantize
+from qpsbgd.deploy.unit_operations import Quantize, Requantize
 from qpsbgd.nn import BinaryLinear, QuantActivation
 
 

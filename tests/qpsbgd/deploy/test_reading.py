@@ -5,7 +5,7 @@ from graph_networks import trained
 from torch import nn
 
 from qpsbgd.deploy import pack
-from qpsbgd.deploy.operations import Threshold
+from qpsbgd.deploy.unit_operations import Threshold
 from qpsbgd.nn import BinaryConv2d, BinaryLinear, SignActivation
 
 

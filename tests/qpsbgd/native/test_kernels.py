@@ -407,7 +407,8 @@ def test_a_search_within_groups_finds_the_best_of_all_permutations():
 
 def test_every_kernel_has_a_reference_and_vectors():
     public = {name for name in dir(kernels) if not name.startswith("_")}
-    assert public <= set(dir(reference))
+    own = {name for name, value in vars(reference).items() if "native.reference" in getattr(value, "__module__", "")}
+    assert public == {name for name in own if not name.startswith("_")} - {"tenure_of"}  # a rule that its twins quote
     assert public - {name.split()[0] for name in VECTORS} == {"Groups", "Rows", "find_groups", "reduce"}
 
 
@@ -427,7 +428,7 @@ def test_arrays_of_a_wrong_shape_or_type_are_refused(name):
         if place not in free.get(name.split()[0], ()):
             with pytest.raises(ValueError, match=r"must|words"):
                 run(kernels, name, arguments)
-        arguments[place] = VECTORS[name][place].astype(np.complex64)
+        arguments[place] = VECTORS[name][place].astype(np.complex128)  # wide enough for what outputs hold by chance
         with pytest.raises(TypeError, match="incompatible function arguments"):
             run(kernels, name, arguments)
 
