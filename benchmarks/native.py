@@ -1,17 +1,22 @@
 """Is every kernel at least as fast as it was under numba, and what does the first call of a process cost?
 
-The last commit with numba is taken from git's history and run beside this one, each in processes of its own, in turns;
-the figures are the fastest of all repeats, in microseconds, on one thread (`threads`: two). The first call is timed in
+The last commit with numba is taken from git's history as a package of another name. Each kernel's calls alternate with
+those of its old version in one process, since clocks change from one second to the next; the figures are medians in
+microseconds, on one thread (`threads`: two), of arrays that lie in memory as torch's do, and the median ratio
+of two calls in a row. The first call is timed in
 fresh processes, numba's with a warm cache on disk.
 
     pip install numba==0.68.1
     python benchmarks/native.py              writes benchmarks/results/native.json
+    python benchmarks/native.py --only tabu  prints the kernels with that word in their names
     python benchmarks/native.py --processes  prints the first calls and the command line of this version alone
 """
 
 import argparse
 import json
 import os
+import re
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -38,14 +43,21 @@ def dense(n, m, dtype="float32", seed=0):
     linear = 0.3 * (rows.T @ generator.standard_normal((len(rows), m))).T
     spins = np.where(linear <= 0, 1.0, -1.0)
     parts = (couplings, linear, linear + spins @ couplings, spins)
-    return [np.ascontiguousarray(part, dtype) for part in parts]
+    return [fresh(part.astype(dtype)) for part in parts]
+
+
+def fresh(array):
+    """A copy that begins at a line of the cache, as torch's tensors do and numpy's arrays do not."""
+    import torch
+
+    return torch.from_numpy(array).clone(memory_format=torch.contiguous_format).numpy()
 
 
 def graph(n, degree, *, old, seed=0):
     import numpy as np
 
     if old:
-        from qpsbgd.qubo.sparse import SparseIsing
+        from qpsbgd_numba.qubo.sparse import SparseIsing
     else:
         from qpsbgd_qubo.sparse import SparseIsing
 
@@ -61,13 +73,12 @@ def cases(old):
     never, count = np.zeros(1, np.uint8), {"threads": 2}
     if old:
         import numba
-
-        from qpsbgd.deploy import popcount
-        from qpsbgd.qubo import binary_map_numba
-        from qpsbgd.solvers.annealer import virtual_qpu
-        from qpsbgd.solvers.exact import exhaustion, fixing, sphere_decoder
-        from qpsbgd.solvers.search import kernels, lanes, layer_kernels, rounding, sparse_kernels
-        from qpsbgd.solvers.search.reduction import Reduction
+        from qpsbgd_numba.deploy import popcount
+        from qpsbgd_numba.qubo import binary_map_numba
+        from qpsbgd_numba.solvers.annealer import virtual_qpu
+        from qpsbgd_numba.solvers.exact import exhaustion, fixing, sphere_decoder
+        from qpsbgd_numba.solvers.search import kernels, lanes, layer_kernels, rounding, sparse_kernels
+        from qpsbgd_numba.solvers.search.reduction import Reduction
     else:
         from qpsbgd.deploy.integer_steps import integer_layer
         from qpsbgd.deploy.operations import Convolution, Value, Weights, Window
@@ -102,7 +113,7 @@ def cases(old):
 
             @case(f"search {n}x{m} tabu {patience} {dtype} threads {threads}", threads)
             def _(couplings=couplings, fields=fields, spins=spins, threshold=threshold, patience=patience):
-                work = couplings, fields.copy(), spins.copy(), threshold
+                work = couplings, fresh(fields), fresh(spins), threshold
                 if old:
                     kernels.search(*work, 10**6, patience, 2, 0, never)
                 else:
@@ -159,7 +170,7 @@ def cases(old):
             states=states,
             sites=sites,
         ):
-            work = couplings, fields.copy(), spins.copy()
+            work = couplings, fresh(fields), fresh(spins)
             if old:
                 kernels.anneal(*work, temperatures, threshold, kernels.LOG_UNIFORM, states)
             else:
@@ -187,8 +198,8 @@ def cases(old):
         else:
             native.anneal(
                 couplings,
-                fields.copy(),
-                spins.copy(),
+                fresh(fields),
+                fresh(spins),
                 sites,
                 temperatures,
                 np.full(1, 7, np.uint64),
@@ -213,7 +224,7 @@ def cases(old):
 
     @case("anneal_slices 64x32")
     def _():
-        work = q_couplings, q_fields.copy(), q_spins.copy(), ties, scale, 0.05
+        work = q_couplings, fresh(q_fields), fresh(q_spins), ties, scale, 0.05
         if old:
             kernels.anneal_slices(*work, kernels.LOG_UNIFORM, q_states)
         else:
@@ -225,11 +236,11 @@ def cases(old):
 
     @case("relax 256x64")
     def _():
-        (rounding._relax if old else native.relax)(twice, slopes.copy(), points * 0.3, 6, *(() if old else (1,)))
+        (rounding._relax if old else native.relax)(twice, fresh(slopes), fresh(points * 0.3), 6, *(() if old else (1,)))
 
     @case("round_down 256x64")
     def _():
-        (rounding._round if old else native.round_down)(factor, slopes.copy(), points.copy(), *(() if old else (1,)))
+        (rounding._round if old else native.round_down)(factor, fresh(slopes), fresh(points), *(() if old else (1,)))
 
     for n, degree in ((800, 48), (10000, 4)):
         problem = graph(n, degree, old=old)
@@ -334,7 +345,7 @@ def cases(old):
 
     @case("complete 18x32")
     def _(couplings=couplings, linear=linear, spins=spins):
-        work = couplings, linear, np.zeros_like(linear), spins.copy()
+        work = couplings, linear, np.zeros_like(linear), fresh(spins)
         if old:
             exhaustion.complete(*work, never)
         else:
@@ -355,7 +366,7 @@ def cases(old):
 
         @case(f"decode {n}x16")
         def _(couplings=couplings, linear=linear, spins=spins, shift=shift):
-            work = couplings, linear, np.zeros_like(linear), spins.copy(), shift, 2000
+            work = couplings, linear, np.zeros_like(linear), fresh(spins), shift, 2000
             if old:
                 sphere_decoder.search(*work, never)
             else:
@@ -374,9 +385,9 @@ def cases(old):
     @case("sweep_chip 1000x10")
     def _():
         if old:
-            virtual_qpu._sweep(indptr, indices, strengths, h, reads.copy(), schedule, kernels.LOG_UNIFORM, read_states)
+            virtual_qpu._sweep(indptr, indices, strengths, h, fresh(reads), schedule, kernels.LOG_UNIFORM, read_states)
         else:
-            native.sweep_chip(sparse_chip, h, reads.copy(), schedule, read_states, 1)
+            native.sweep_chip(sparse_chip, h, fresh(reads), schedule, read_states, 1)
 
     for rows_count, n, m in ((32, 64, 10), (128, 256, 128)):
         inputs, grads = (generator.standard_normal((rows_count, k)).astype(np.float32) for k in (n, m))
@@ -471,47 +482,62 @@ COMMANDS = {"solve --help": ["solve", "--help"], "solve, 3 variables": ["solve",
 IMPORTED = "import time; begin = time.perf_counter(); import qpsbgd.optim; print(time.perf_counter() - begin)"
 
 
-def measured(seconds):
-    """Name → microseconds, the fastest of all repeats within so many seconds per case."""
-    result = {}
-    for name, work in cases(old="numba" in os.environ["QPSBGD_SIDE"]).items():
-        work()
-        times, end = [], time.perf_counter() + seconds
-        while len(times) < 3 or time.perf_counter() < end:
-            begin = time.perf_counter()
-            work()
-            times.append(time.perf_counter() - begin)
-        result[name] = 1e6 * min(times)
+def measured(seconds, only):
+    """Name → median microseconds per version, the calls in turns for so many seconds per kernel."""
+    result, versions = {}, {"numba": cases(old=True), "native": cases(old=False)}
+    for name in versions["native"]:
+        if only not in name:
+            continue
+        times = {version: [] for version in versions}
+        end = time.perf_counter() + seconds
+        while len(times["native"]) < 8 or time.perf_counter() < end:
+            for version, works in versions.items():
+                begin = time.perf_counter()
+                works[name]()
+                times[version].append(time.perf_counter() - begin)
+        row = {version: round(1e6 * statistics.median(every[1:]), 1) for version, every in times.items()}
+        pairs = zip(times["numba"][1:], times["native"][1:], strict=True)
+        result[name] = row | {"ratio": round(statistics.median(a / b for a, b in pairs), 2)}
+        print(f"{name:45} numba {row['numba']:10.1f}  native {row['native']:10.1f} us  x{result[name]['ratio']:.2f}")
     return result
 
 
-def child(side, source, *arguments):
-    environment = os.environ | {"QPSBGD_SIDE": side, "OMP_WAIT_POLICY": "passive", "PYTHONWARNINGS": "ignore"}
-    if source:
-        # -c, so that an editable installation's import hook can be taken out of the way first.
-        code = "import sys; sys.meta_path[:] = [f for f in sys.meta_path if 'editable' not in repr(f).lower()]; "
-        code += f"sys.path.insert(0, {str(source)!r}); "
-    else:
-        code = "import sys; "
-    if arguments[0] == "-c":
-        code += f"exec({arguments[1]!r})"
-    else:
-        code += f"sys.argv[1:] = {list(arguments)!r}; import runpy; runpy.run_path({__file__!r}, run_name='__main__')"
+def child(code):
+    environment = os.environ | {"OMP_WAIT_POLICY": "passive", "PYTHONWARNINGS": "ignore"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
     if done.returncode:
         sys.exit(done.stderr)
     return done.stdout
 
 
-def first_calls(sources, rounds=ROUNDS):
+def version_of(code, old):
+    """Code that imports this version, as that of the other one."""
+    return f"import sys; sys.path.insert(0, {old!r})\n" + code.replace("qpsbgd", "qpsbgd_numba") if old else code
+
+
+def unpacked(folder):
+    """Puts the version with numba into `folder`, as a package of another name."""
+    archive = subprocess.run(
+        ["git", "-C", ROOT, "archive", NUMBA, "src/qpsbgd"], capture_output=True, check=True
+    ).stdout
+    subprocess.run(["tar", "-x", "--strip-components=1", "-C", folder], input=archive, check=True)
+    package = (Path(folder) / "qpsbgd").rename(Path(folder) / "qpsbgd_numba")
+    for path in package.rglob("*.py"):
+        path.write_text(re.sub(r"\bqpsbgd\b", "qpsbgd_numba", path.read_text()))
+
+
+def first_calls(versions, rounds=ROUNDS):
     """Seconds of the first and of the next call in fresh processes."""
     found = {}
     for name, setup in FIRST_CALLS.items():
         code = TIMED.format(setup=textwrap.dedent(setup))
-        for side, source in sources.items():
-            child(side, source, "-c", code)  # fills the cache
-            calls = [[float(x) for x in child(side, source, "-c", code).split()] for _ in range(rounds)]
-            found.setdefault(name, {})[side] = {"first": min(c[0] for c in calls), "second": min(c[1] for c in calls)}
+        for version, old in versions.items():
+            mine = version_of(code, old).replace("QPSBGD_NUMBA", "QPSBGD")
+            child(mine)  # fills the cache
+            calls = [[float(x) for x in child(mine).split()] for _ in range(rounds)]
+            row = {"first": min(c[0] for c in calls), "second": min(c[1] for c in calls)}
+            found.setdefault(name, {})[version] = row
+            print(name, version, row)
     return found
 
 
@@ -535,48 +561,28 @@ def commands(rounds=ROUNDS):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--child", action="store_true")
-    parser.add_argument("--seconds", type=float, default=0.2)
+    parser.add_argument("--seconds", type=float, default=1.0, help="per kernel")
+    parser.add_argument("--only", default="", help="print the kernels with this word in their names alone")
     parser.add_argument("--processes", action="store_true", help="print first calls and commands of this version alone")
     options = parser.parse_args()
-    if options.child:
-        print(json.dumps(measured(options.seconds)))
-        return
     if options.processes:
         print(json.dumps({"first_calls": first_calls({"native": None}), "commands": commands()}, indent=1))
         return
     from qpsbgd_paper.framework.result_files import environment
 
-    times = {"numba": {}, "native": {}}
     with tempfile.TemporaryDirectory() as folder:
-        archive = subprocess.run(["git", "-C", ROOT, "archive", NUMBA, "src"], capture_output=True, check=True).stdout
-        subprocess.run(["tar", "-x", "-C", folder], input=archive, check=True)
-        sources = {"numba": Path(folder) / "src", "native": None}
-        for _ in range(ROUNDS):
-            for side, source in sources.items():
-                for name, value in json.loads(
-                    child(side, source, "--child", "--seconds", str(options.seconds))
-                ).items():
-                    times[side][name] = min(value, times[side].get(name, float("inf")))
-        first = first_calls(sources)
-        imports = {
-            side: min(float(child(side, source, "-c", IMPORTED)) for _ in range(ROUNDS))
-            for side, source in sources.items()
+        unpacked(folder)
+        sys.path.insert(0, folder)
+        found = {"kernels": measured(options.seconds, options.only)}
+        if options.only:
+            return
+        versions = {"numba": folder, "native": None}
+        found["first_calls"] = first_calls(versions)
+        found["import"] = {
+            version: min(float(child(version_of(IMPORTED, old))) for _ in range(ROUNDS))
+            for version, old in versions.items()
         }
-    kernels = {
-        name: {
-            "numba": round(times["numba"][name], 1),
-            "native": round(value, 1),
-            "ratio": round(times["numba"][name] / value, 2),
-        }
-        for name, value in times["native"].items()
-    }
-    for name, row in kernels.items():
-        print(f"{name:45} numba {row['numba']:10.1f}  native {row['native']:10.1f} us  x{row['ratio']:.2f}")
-    for name, row in first.items():
-        print(name, row)
-    print("import", imports)
-    found = {"kernels": kernels, "first_calls": first, "import": imports, "commands": commands()}
+    found["commands"] = commands()
     TARGET.write_text(json.dumps({"setup": environment(), **found}, indent=1))
 
 

@@ -8,19 +8,37 @@
 
 #include "counting.hpp"
 #include "kernels.hpp"
+#include "vectors.hpp"
 
 namespace qpsbgd {
 namespace {
 
-// Writes the signs of a row as words; whether all its numbers are finite.
-bool pack(const float* row, std::int64_t n, std::uint64_t* words) {
+// Writes which numbers of a row are at least 0 as words of bits; whether all are finite.
+QPSBGD_VERSIONS bool pack(const float* __restrict row, std::int64_t n, std::uint64_t* __restrict words) {
+  constexpr std::int64_t HALF = WORD / 2;  // bits of a word that are found at once
   int unsound = 0;
-  for (std::int64_t begin = 0; begin < n; begin += WORD) {
-    const float* part = row + begin;
-    words[begin / WORD] = bits_where(std::min(WORD, n - begin), [=](std::int64_t k) { return part[k] >= 0; });
-  }
   for (std::int64_t k = 0; k < n; ++k) unsound |= !(std::abs(row[k]) <= std::numeric_limits<float>::max());
+  for (std::int64_t begin = 0; begin < n; begin += HALF) {
+    const float* part = row + begin;
+    std::uint32_t bits = 0;
+    if (begin + HALF <= n) {
+      bits = bits_of<HALF, std::uint32_t>([=](auto k) { return part[k] >= 0; });
+    } else {
+      for (std::int64_t k = 0; k < n - begin; ++k) bits |= static_cast<std::uint32_t>(part[k] >= 0) << k;
+    }
+    words[begin / WORD] = begin % WORD ? words[begin / WORD] | std::uint64_t{bits} << HALF : bits;
+  }
   return !unsound;
+}
+
+// Bit k for k < n, at most 64: whether counts[k] ≤ limits[k].
+QPSBGD_VERSIONS std::uint64_t bits_at_most(const std::uint64_t* __restrict counts, const std::uint64_t* __restrict limits,
+                                           std::int64_t n) {
+  const auto test = [=](auto k) { return counts[k] <= limits[k]; };
+  if (n == WORD) return bits_of<WORD, std::uint64_t>(test);
+  std::uint64_t bits = 0;
+  for (std::int64_t k = 0; k < n; ++k) bits |= static_cast<std::uint64_t>(test(k)) << k;
+  return bits;
 }
 
 // One row of words, as it goes through layers with thresholds.
@@ -40,9 +58,7 @@ class Passage {
       const std::int64_t words = (layers_.sizes[layer] + WORD - 1) / WORD, units = layers_.sizes[layer + 1];
       counted(weights, words, units);
       for (std::int64_t begin = 0; begin < units; begin += WORD) {
-        const std::uint64_t *found = counts_.data() + begin, *limits = most + begin;
-        const std::uint64_t bits =
-            bits_where(std::min(WORD, units - begin), [=](std::int64_t k) { return found[k] <= limits[k]; });
+        const std::uint64_t bits = bits_at_most(counts_.data() + begin, most + begin, std::min(WORD, units - begin));
         bits_[begin / WORD] = bits ^ layers_.flipped[begin / WORD * count + layer];
       }
       weights += words * units;

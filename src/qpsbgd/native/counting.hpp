@@ -119,12 +119,4 @@ inline void count_differing(const std::uint64_t* inputs, const std::uint64_t* ro
   }
 }
 
-// bits of `test(k)` for k below `count`, at most 64.
-template <class Test>
-inline std::uint64_t bits_where(std::int64_t count, Test test) {
-  std::uint64_t bits = 0;
-  for (std::int64_t k = 0; k < count; ++k) bits |= static_cast<std::uint64_t>(test(k)) << k;
-  return bits;
-}
-
 }  // namespace qpsbgd

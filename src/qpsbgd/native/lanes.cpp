@@ -18,8 +18,6 @@ struct alignas(CACHE_LINE) Line {
   float fields[LANES];
 };
 
-#define ALWAYS_INLINE inline __attribute__((always_inline))
-
 #define VECTORS(BYTES)                                                  \
   struct Vectors##BYTES {                                               \
     typedef float Floats __attribute__((vector_size(BYTES)));           \

@@ -28,7 +28,7 @@ from qpsbgd.native.reference_sparse import (
     sweep_chip,
     tabu_sparse,
 )
-from qpsbgd.native.sampling import DRAWS, Random
+from qpsbgd.native.sampling import Random, accepts
 
 Array = np.ndarray[Any, Any]
 
@@ -148,7 +148,7 @@ def anneal(
             if stop[0]:
                 break
             for i in sites:
-                if 2 * spins[j, i] * fields[j, i] + temperature * DRAWS[random.next(12)] > 0:
+                if accepts(2 * spins[j, i] * fields[j, i], temperature, random):
                     _flip(couplings, fields[j], spins[j], i)
             sweeps[j] += 1
 
@@ -176,7 +176,7 @@ def anneal_slices(
                 before, after = spins[j, k - 1], spins[j, (k + 1) % slices]
                 for i in range(n):
                     gain = 2 * spins[j, k, i] * (weight * fields[j, k, i] - tie * (before[i] + after[i]))
-                    if gain + heat * DRAWS[random.next(12)] > 0:
+                    if accepts(gain, heat, random):
                         _flip(couplings, fields[j, k], spins[j, k], i)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from qpsbgd.native.reference_sparse import Rows
-from qpsbgd.native.sampling import DRAWS, Random
+from qpsbgd.native.sampling import Random, accepts
 
 Array = np.ndarray[Any, Any]
 
@@ -241,7 +241,7 @@ def anneal_groups(
                 break
             for i in sites:
                 gain, flips = chain.gain(int(i), random)
-                if gain + temperature * DRAWS[random.next(12)] > 0:
+                if accepts(gain, temperature, random):
                     chain.make(flips)
         energy = _energy(groups, current)
         if energy <= lowest:

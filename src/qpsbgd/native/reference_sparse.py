@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from qpsbgd.native.sampling import DRAWS, LANES, Random
+from qpsbgd.native.sampling import DRAWS, LANES, Random, accepts
 
 Array = np.ndarray[Any, Any]
 
@@ -62,7 +62,7 @@ def anneal_sparse(
         if stop[0]:
             return sweep
         for i in sites:
-            if 2 * spins[i] * fields[i] + temperature * DRAWS[random.next(12)] > 0:
+            if accepts(2 * spins[i] * fields[i], temperature, random):
                 rows.flip(fields, spins, i)
     return len(temperatures)
 
@@ -203,7 +203,7 @@ def sweep_chip(rows: Rows, h: Array, spins: Array, schedule: Array, states: Arra
                 before, after = read[k - 1], read[(k + 1) % slices]
                 for i in range(len(rows)):
                     gain = 2 * read[k, i] * (weight * fields[k, i] - tie * (before[i] + after[i]))
-                    if gain + temperature * DRAWS[random.next(12)] > 0:
+                    if accepts(gain, temperature, random):
                         rows.flip(fields[k], read[k], i)
 
 

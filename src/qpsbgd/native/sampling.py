@@ -8,6 +8,8 @@ import numpy as np
 
 PLACES, LANES = 4096, 16
 """Entries of the table of draws, and chains that share one."""
+HOPELESS = 9.02
+"""Above the largest draw, log 8192."""
 
 
 class Random:
@@ -36,3 +38,8 @@ def _draws() -> np.ndarray[Any, Any]:
 
 DRAWS = _draws()
 """Exponential variates −log u in random order; sixteen in a row from a random place on are the draws of one step."""
+
+
+def accepts(gain: Any, temperature: Any, random: Random) -> bool:
+    """Whether Metropolis makes a move that lowers the energy by `gain`; draws nothing where no draw is large enough."""
+    return bool(gain > -temperature * HOPELESS) and bool(gain + temperature * DRAWS[random.next(12)] > 0)

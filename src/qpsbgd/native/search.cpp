@@ -34,11 +34,21 @@ void turn(Matrix<const T> couplings, Matrix<T> fields, Matrix<T> spins, Matrix<c
 template <class T>
 void anneal(Matrix<const T> couplings, Matrix<T> fields, Matrix<T> spins, Sweeps<T> sweeps,
             const std::uint64_t* states, std::int64_t* made, int threads, Watch& watch) {
+  bool in_order = true;
+  for (std::int64_t place = 0; place < sweeps.num_sites; ++place) in_order &= sweeps.sites[place] == place;
   parallel(spins.rows, threads, watch, [&](std::int64_t j, Watch& seen) {
     T *field = fields[j], *spin = spins[j];
     Random random(states[j]);
-    made[j] = sweep<T>(sweeps, [=](std::int64_t i) { return 2 * spin[i] * field[i]; },
-                       [&](std::int64_t i) { flip(couplings, field, spin, i); }, random, seen);
+    const auto gain = [=](std::int64_t i) { return 2 * spin[i] * field[i]; };
+    const auto turn = [&](std::int64_t i) { flip(couplings, field, spin, i); };
+    if (!in_order) {
+      made[j] = sweep<T>(sweeps, gain, turn, random, seen);
+      return;
+    }
+    made[j] = sweep<T>([=](std::int64_t t) { return sweeps.temperatures[t]; }, sweeps.count, sweeps.num_sites,
+                       [](std::int64_t place) { return place; },
+                       [=](std::int64_t i, T bound) { return hopeful(field + i, spin + i, bound); }, gain, turn, random,
+                       seen);
   });
 }
 
@@ -226,13 +236,15 @@ template <class T>
 void relax(Matrix<const T> twice, Matrix<T> slopes, Matrix<T> points, std::int64_t passes, int threads, Watch& watch) {
   constexpr T STILL = T(0.01);  // changes up to which a coordinate counts as at rest
   const std::int64_t n = points.columns;
+  std::vector<T> diagonal(n);  // side by side: every one in its row is a line of the cache
+  for (std::int64_t i = 0; i < n; ++i) diagonal[i] = twice[i][i];
   parallel(points.rows, threads, watch, [&](std::int64_t j, Watch& seen) {
     T *point = points[j], *slope = slopes[j];
     bool moved = true;
     for (std::int64_t pass = 0; pass < passes && moved && !seen.stopped(); ++pass) {
       moved = false;
       for (std::int64_t i = 0; i < n; ++i) {
-        const T aim = point[i] - slope[i] / twice[i][i];
+        const T aim = point[i] - slope[i] / diagonal[i];
         const T change = std::min(std::max(aim, T(-1)), T(1)) - point[i];
         if (!(std::abs(change) > STILL)) continue;
         point[i] += change;

@@ -7,9 +7,6 @@
 namespace qpsbgd {
 namespace {
 
-#define ALWAYS_INLINE inline __attribute__((always_inline))
-
-constexpr std::int64_t PARTS = 16;  // numbers that one turn of a loop treats side by side, and parts of a sum
 template <class T>
 constexpr T LOWEST = -std::numeric_limits<T>::infinity();
 
@@ -22,13 +19,20 @@ ALWAYS_INLINE void add(T* __restrict target, const T* __restrict row, T factor, 
   for (; k < n; ++k) target[k] += factor * row[k];
 }
 
+// The largest of all parts, in the first one.
+template <int HALF, class T>
+ALWAYS_INLINE void fold(T* parts) {
+  for (int p = 0; p < HALF; ++p) parts[p] = std::max(parts[p], parts[p + HALF]);
+  if constexpr (HALF > 1) fold<HALF / 2>(parts);
+}
+
 // The best gain and its place in each of PARTS columns of numbers, brought together at the end. With ADDING, fields +=
 // factor · row before.
 template <bool ADDING, class T>
 ALWAYS_INLINE Best<T> best(T* __restrict fields, const T* __restrict row, T factor, const T* __restrict spins,
                            const T* __restrict penalties, std::int64_t n) {
   using Place = std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t>;  // as wide, so that both are vectors
-  T most[PARTS];
+  T most[PARTS], folded[PARTS];
   Place places[PARTS];
   for (std::int64_t p = 0; p < PARTS; ++p) most[p] = LOWEST<T>, places[p] = 0;
   const std::int64_t whole = n / PARTS * PARTS;
@@ -41,16 +45,14 @@ ALWAYS_INLINE Best<T> best(T* __restrict fields, const T* __restrict row, T fact
       places[p] = better ? static_cast<Place>(k) : places[p];
     }
   }
-  for (std::int64_t p = 0; p < PARTS; ++p) places[p] += static_cast<Place>(p);
-  for (std::int64_t half = PARTS / 2; half; half /= 2) {
-    for (std::int64_t p = 0; p < half; ++p) {  // the first one of equal ones
-      const T gain = most[p + half];
-      const bool better = (gain > most[p]) | ((gain == most[p]) & (places[p + half] < places[p]));
-      most[p] = better ? gain : most[p];
-      places[p] = better ? places[p + half] : places[p];
-    }
+  for (std::int64_t p = 0; p < PARTS; ++p) folded[p] = most[p];
+  fold<PARTS / 2>(folded);
+  // The first place of the largest one: as negative numbers, so that it is a maximum too.
+  for (std::int64_t p = 0; p < PARTS; ++p) {
+    places[p] = most[p] == folded[0] ? -places[p] - static_cast<Place>(p) : std::numeric_limits<Place>::min();
   }
-  Best<T> found{most[0], places[0]};
+  fold<PARTS / 2>(places);
+  Best<T> found{folded[0], -places[0]};
   for (std::int64_t k = whole; k < n; ++k) {
     if (ADDING) fields[k] += factor * row[k];
     const T gain = spins[k] * fields[k] + penalties[k];
@@ -73,10 +75,13 @@ ALWAYS_INLINE T product(const T* __restrict a, const T* __restrict b, std::int64
   return parts[0];
 }
 
+template <class T>
+using BitsLike = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
+
 }  // namespace
 
 #define FOR_TYPE(T)                                                                                                    \
-  QPSBGD_VERSIONS void add_multiple(T* target, const T* row, T factor, std::int64_t n) { add(target, row, factor, n); } \
+  QPSBGD_VERSIONS void add_multiple(T* target, const T* row, T factor, std::int64_t n) { add(target, row, factor, n); }\
   QPSBGD_VERSIONS T dot(const T* a, const T* b, std::int64_t n) { return product(a, b, n); }                           \
   QPSBGD_VERSIONS Best<T> best_flip(const T* fields, const T* spins, const T* penalties, std::int64_t n) {             \
     return best<false, T>(const_cast<T*>(fields), nullptr, T(0), spins, penalties, n);                                 \
@@ -84,6 +89,15 @@ ALWAYS_INLINE T product(const T* __restrict a, const T* __restrict b, std::int64
   QPSBGD_VERSIONS Best<T> add_and_best_flip(T* fields, const T* row, T factor, const T* spins, const T* penalties,     \
                                             std::int64_t n) {                                                          \
     return best<true>(fields, row, factor, spins, penalties, n);                                                       \
+  }                                                                                                                    \
+  QPSBGD_VERSIONS std::uint32_t hopeful(const T* fields, const T* spins, T bound) {                                    \
+    return bits_of<PARTS, BitsLike<T>>([=](auto p) { return 2 * spins[p] * fields[p] > bound; });                      \
+  }                                                                                                                    \
+  QPSBGD_VERSIONS std::uint32_t hopeful(const T* fields, const T* spins, const T* before, const T* after, T weight,    \
+                                        T tie, T bound) {                                                              \
+    return bits_of<PARTS, BitsLike<T>>([=](auto p) {                                                                   \
+      return 2 * spins[p] * (weight * fields[p] - tie * (before[p] + after[p])) > bound;                               \
+    });                                                                                                                \
   }
 
 FOR_TYPE(float)
