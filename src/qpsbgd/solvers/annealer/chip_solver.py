@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -112,7 +112,7 @@ class ChipSolver(ServiceSolver):
             self.check_budget(shapes_of([family]))
             (reads,), used = self._read([family])
         found = reads.all(repair=self.repair, descent=self.descent)
-        return Samples(found.spins, found.energies, used | found.stats)
+        return replace(found, stats=used | found.stats)
 
     def estimate(self, shapes: Sequence[Shape], *, one_by_one: bool = False) -> Estimate:
         """What a step with layers of these shapes (inputs, columns) costs, by the chip's own figures.
@@ -216,7 +216,7 @@ class ChipSolver(ServiceSolver):
     def _together(self, families: Sequence[QuboFamily]) -> list[Solution]:
         reads, used = self._read(families)
         solutions = [each.best(repair=self.repair, descent=self.descent) for each in reads]
-        return [Solution(found.spins, found.energies, found.proven_optimal, used | found.stats) for found in solutions]
+        return [replace(found, stats=used | found.stats) for found in solutions]
 
     def _read(self, families: Sequence[QuboFamily]) -> tuple[list[Reads], dict[str, Any]]:
         """The reads of all families, and what they took: plan, send, decode."""
@@ -240,8 +240,7 @@ class ChipSolver(ServiceSolver):
         exact = family.without_offset().to("cpu", torch.float64)
         spins = improved(exact, sign_start(exact)).spins
         parts = self._parts(family.num_spins)
-        sums = dict.fromkeys(("submissions", "qpu_seconds", "chain_break_fraction", "chain_length"), 0.0)
-        longest, reads = 0, []
+        blocks: list[dict[str, Any]] = []
         for part in parts:
             rows = exact.quadratic[part]
             others = rows @ spins - rows[:, part] @ spins[part]
@@ -249,19 +248,18 @@ class ChipSolver(ServiceSolver):
             found = self._together([block])[0]
             better = found.energies < block.energies(spins[part])
             spins[part] = torch.where(better, found.spins, spins[part])
-            sums = {name: total + found.stats[name] for name, total in sums.items()}
-            longest = max(longest, found.stats["longest_chain"])
-            reads.append(found.stats["reads"])
+            blocks.append(found.stats)
+        each = {name: [stats[name] for stats in blocks] for name in blocks[0]}
         stats: dict[str, Any] = {
             "solver": self.name,
             "chip": self._chip_in_use().name,
             "blocks": len(parts),
-            "submissions": int(sums["submissions"]),
-            "qpu_seconds": sums["qpu_seconds"],
-            "reads": min(reads),
-            "chain_break_fraction": sums["chain_break_fraction"] / len(parts),
-            "chain_length": sums["chain_length"] / len(parts),
-            "longest_chain": longest,
+            "submissions": sum(each["submissions"]),
+            "qpu_seconds": sum(each["qpu_seconds"]),
+            "reads": min(each["reads"]),
+            "chain_break_fraction": sum(each["chain_break_fraction"]) / len(parts),
+            "chain_length": sum(each["chain_length"]) / len(parts),
+            "longest_chain": max(each["longest_chain"]),
         }
         return Solution.of(family, spins, **stats)
 

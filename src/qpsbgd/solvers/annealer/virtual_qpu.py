@@ -12,6 +12,7 @@ import numpy as np
 from qpsbgd.native import Array, kernels, thread_count
 from qpsbgd.solvers.annealer.chip_solver import ChipSolver
 from qpsbgd.solvers.annealer.chips import ANNEALING_TIME, PROGRAMMING_SECONDS, READOUT_SECONDS, Chip
+from qpsbgd.solvers.annealer.packing import fit
 from qpsbgd.solvers.options import AT_LEAST_ONE, BELOW_ONE, NOT_NEGATIVE, POSITIVE, SEED, Number, check_options
 
 try:
@@ -180,10 +181,7 @@ class VirtualChip(dimod.Sampler, dimod.Structured):  # type: ignore[misc]
 
     def _in_range(self, h: Array, couplings: Array, *, auto_scale: bool) -> tuple[Array, Array]:
         bounds = self.properties["h_range"], self.properties["extended_j_range"]
-        tightest = np.inf
-        for values, (low, high) in zip((h, couplings), bounds, strict=True):
-            least, most = values.min(initial=0.0), values.max(initial=0.0)
-            tightest = min(tightest, low / least if least < 0 else np.inf, high / most if most > 0 else np.inf)
+        tightest = min(fit(h, bounds[0]), fit(couplings, bounds[1]))
         if auto_scale:
             factor = tightest if np.isfinite(tightest) else 1.0
             return h * factor, couplings * factor
