@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -121,7 +122,6 @@ class _General:
         self._diagonal: Array = spins @ ising.fields + ((spins @ np.triu(ising.couplings, 1)) * spins).sum(1)
         self._sorted = np.sort(self._diagonal)
         self.degeneracy = len(_ground_states(self._sorted))
-        self._flips: Array | None = None
 
     def lowest(self, transverse: float, weight: float, count: int) -> Array:
         count = min(count, 2**self._spins)
@@ -129,8 +129,6 @@ class _General:
             return self._sorted[:count] * weight / 2
         diagonal = self._diagonal * weight / 2
         if self._spins <= _DENSE or (count > _MOST_SPARSE and self._spins <= _MOST_DENSE):
-            if self._flips is None:
-                self._flips = _flips(self._spins)
             return np.linalg.eigvalsh(np.diag(diagonal) - transverse / 2 * self._flips)[:count]
         if count > _MOST_SPARSE:
             raise ValueError(
@@ -138,6 +136,15 @@ class _General:
                 "needed to reach beyond the problem's ground states"
             )
         return _sparse(diagonal, transverse / 2, count)
+
+    @functools.cached_property
+    def _flips(self) -> Array:
+        """Σ Xᵢ as a matrix: 1 where two states differ in one spin."""
+        states = np.arange(2**self._spins)
+        found = np.zeros((len(states), len(states)))
+        for bit in range(self._spins):
+            found[states, states ^ (1 << bit)] = 1
+        return found
 
     def gap(self, transverse: float, weight: float) -> float:
         if self.degeneracy == len(self._sorted):
@@ -203,15 +210,6 @@ def _uniform(ising: Ising) -> tuple[int, float, float] | None:
     if not signs.all() or max(np.ptp(fields), np.ptp(couplings) if n > 1 else 0.0) > _EQUAL * largest:
         return None
     return n, float(fields.mean()), float(couplings.mean()) if n > 1 else 0.0
-
-
-def _flips(spins: int) -> Array:
-    """Σ Xᵢ as a matrix: 1 where two states differ in one spin."""
-    states = np.arange(2**spins)
-    found = np.zeros((2**spins, 2**spins))
-    for bit in range(spins):
-        found[states, states ^ (1 << bit)] = 1
-    return found
 
 
 def _sparse(diagonal: Array, half: float, count: int) -> Array:

@@ -132,14 +132,11 @@ class Monitor:
         observations = [
             Observation(step, names[layer], _movement(layer, before) | heard.get(layer, {}))
             for layer, before in weights.items()
-            if layer in heard or self._moves_by_gradient(layer)
+            if layer in heard or (not isinstance(self._optimizer, QPSBGD) and layer.weight.grad is not None)
         ]
         if observations:
             for writer in self._writers:
                 writer(observations)
-
-    def _moves_by_gradient(self, layer: BinaryLayer) -> bool:
-        return not isinstance(self._optimizer, QPSBGD) and layer.weight.grad is not None
 
     def _forget(self) -> None:
         self._weights, self._heard = {}, {}

@@ -7,6 +7,7 @@ import importlib.util
 import json
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,9 +68,7 @@ class Tile:
         edges = [(at[a], at[b]) for a in qubits for b in sorted(chip.neighbours[a] & at.keys()) if at[a] < at[b]]
         inner = [(a, b) for a, b in edges if spin[a] == spin[b]]
         cross = [(a, b) for a, b in edges if spin[a] != spin[b]]
-        counts: dict[tuple[int, int], int] = {}
-        for a, b in cross:
-            counts[spin[a], spin[b]] = counts.get((spin[a], spin[b]), 0) + 1
+        counts = Counter((spin[a], spin[b]) for a, b in cross)
         if len(counts) < len(chains) * (len(chains) - 1) // 2 or not _in_one_piece(chains, chip):
             raise ValueError("a tile's chains must be connected, and every two of them coupled")
         lengths = np.bincount(spin)

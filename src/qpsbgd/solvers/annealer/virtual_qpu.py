@@ -109,14 +109,6 @@ class VirtualChip(dimod.Sampler, dimod.Structured):  # type: ignore[misc]
         """Graph and ranges."""
         return Chip.read(self)
 
-    @functools.cached_property
-    def _places(self) -> dict[int, int]:
-        return {qubit: position for position, qubit in enumerate(self.nodelist)}
-
-    @functools.cached_property
-    def _coupled(self) -> frozenset[tuple[int, int]]:
-        return frozenset(self.edgelist)
-
     def sample(
         self,
         bqm: dimod.BinaryQuadraticModel,
@@ -135,7 +127,7 @@ class VirtualChip(dimod.Sampler, dimod.Structured):  # type: ignore[misc]
             answer_mode: "raw" for all reads in order, "histogram" for distinct ones with their counts.
         """
         self._check_parameters(num_reads, annealing_time, answer_mode)
-        missing = [label for label in bqm.variables if label not in self._places]
+        missing = [label for label in bqm.variables if label not in self.chip.neighbours]
         if missing:
             raise dimod.exceptions.BinaryQuadraticModelStructureError(f"the chip has no qubits {missing[:5]}")
         ising = bqm.change_vartype("SPIN", inplace=False)
@@ -173,7 +165,7 @@ class VirtualChip(dimod.Sampler, dimod.Structured):  # type: ignore[misc]
 
     def _check_couplers(self, qubits: Array, rows: Array, columns: Array) -> None:
         ends = np.sort(np.stack([qubits[rows], qubits[columns]], axis=1), axis=1)
-        uncoupled = [pair for pair in map(tuple, ends.tolist()) if pair not in self._coupled]
+        uncoupled = [(a, b) for a, b in ends.tolist() if b not in self.chip.neighbours[a]]
         if uncoupled:
             raise dimod.exceptions.BinaryQuadraticModelStructureError(
                 f"the chip has no couplers {uncoupled[:5]}, which the problem uses"
