@@ -18,7 +18,7 @@ from qpsbgd.solvers.annealer.plans import Job, decode, plan
 from qpsbgd.solvers.annealer.reads import Reads, Samples
 from qpsbgd.solvers.annealer.recordings import Recording, RecordingError
 from qpsbgd.solvers.annealer.service_solver import ServiceSolver, shapes_of
-from qpsbgd.solvers.annealer.tiles import Tile, largest_clique, tiles_of
+from qpsbgd.solvers.annealer.tiles import Tile, checked_tiles, largest_clique, tiles_of
 from qpsbgd.solvers.options import AT_LEAST_ONE, COUNT, FLAG, POSITIVE, POSITIVE_OR_NONE, SEED, Number, check_options
 from qpsbgd.solvers.search.descent import improved
 from qpsbgd.solvers.search.landscape import sign_start
@@ -174,12 +174,9 @@ class ChipSolver(ServiceSolver):
         kept = link.tiles.get(spins) if isinstance(link, Recording) else None
         if kept is not None:
             try:
-                found = tuple(Tile.of(chains, chip) for chains in kept)
+                return checked_tiles(kept, chip, spins)
             except (TypeError, ValueError) as error:
                 raise RecordingError(f"{self.record} has tiles that do not fit its chip: {error}") from error
-            if any(len(tile.lengths) != spins for tile in found):
-                raise RecordingError(f"{self.record} must have tiles of {spins} chains for layers of {spins} inputs")
-            return found
         tiles = tiles_of(chip, spins, folder=None if self.cache is None else Path(self.cache).expanduser())
         if isinstance(link, Recording):
             link.keep_tiles(spins, [tile.chains() for tile in tiles])

@@ -112,7 +112,7 @@ def tiles_of(chip: Chip, spins: int, *, folder: Path | None = None) -> tuple[Til
 
 def _kept_or_searched(chip: Chip, spins: int, path: Path) -> tuple[Tile, ...]:
     try:
-        kept = _checked(json.loads(path.read_text(encoding="utf-8")), chip, spins)
+        kept = checked_tiles(json.loads(path.read_text(encoding="utf-8")), chip, spins)
         if kept:
             return kept
     except (OSError, ValueError, TypeError, RecursionError):
@@ -120,7 +120,7 @@ def _kept_or_searched(chip: Chip, spins: int, path: Path) -> tuple[Tile, ...]:
     found, whole = (_single_qubits(chip, spins), True) if spins <= _NATIVE else ([], True)
     if not found:
         found, whole = _searched(chip, spins)
-    tiles = _checked(found, chip, spins)
+    tiles = checked_tiles(found, chip, spins)
     if not (tiles and whole):
         return tiles  # a search that skipped steps may find more another time
     try:
@@ -188,13 +188,13 @@ def _searched(chip: Chip, spins: int | None) -> tuple[Any, bool]:
         skip.append(last)
 
 
-def _checked(found: Any, chip: Chip, spins: int) -> tuple[Tile, ...]:
-    """The tiles, which must be of that size and disjoint."""
+def checked_tiles(found: Any, chip: Chip, spins: int) -> tuple[Tile, ...]:
+    """The tiles of these chains, which must be of that size and disjoint."""
     if not isinstance(found, list):
         raise ValueError("tiles must be a list")
     tiles = tuple(Tile.of(chains, chip) for chains in found)
     if any(len(tile.lengths) != spins for tile in tiles):
-        raise ValueError(f"every tile must have {spins} chains")
+        raise ValueError(f"every tile must have {spins} chains for layers of {spins} inputs")
     if len(frozenset().union(*(tile.members for tile in tiles))) < sum(len(tile.qubits) for tile in tiles):
         raise ValueError("tiles must not share qubits")
     return tiles
