@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from qpsbgd.nn import BinaryLayer
+from qpsbgd.nn.model_summary import evaluating
 from qpsbgd.nn.tape import LayerRecord, taped
 
 Batches = tuple[Tensor, Tensor] | Iterable[tuple[Tensor, Tensor]]
@@ -50,7 +51,7 @@ def full_batch(model: nn.Module, data: Batches, loss: Loss) -> list[FullBatch]:
     if grouped:
         raise ValueError(f"the analysis takes layers of one group, but {', '.join(grouped)} has several")
     layers = [layer for _, layer in named]
-    with torch.enable_grad(), _evaluating(model, layers), taped(layers) as tapes:
+    with torch.enable_grad(), evaluating(model), _recording(layers), taped(layers) as tapes:
         weights = [layer.weight for layer in layers]
         for inputs, targets in batches:
             value = loss(model(inputs), targets) * (len(targets) / total)
@@ -69,19 +70,15 @@ def _gradient(layer: BinaryLayer, record: LayerRecord) -> Tensor:
 
 
 @contextmanager
-def _evaluating(model: nn.Module, layers: list[BinaryLayer]) -> Iterator[None]:
-    """Evaluation mode, in which the binary layers still record; dropout is off and batch norm keeps its statistics."""
-    modes = [(module, module.training) for module in model.modules()]
+def _recording(layers: list[BinaryLayer]) -> Iterator[None]:
+    """The layers record also in evaluation mode, with binary weights; whoever sets that mode resets it."""
     switches = [(layer, layer.latent_forward, layer.weight.requires_grad) for layer in layers]
     try:
-        model.eval()
         for layer in layers:
             layer.training, layer.latent_forward = True, False
             layer.weight.requires_grad_(True)
         yield
     finally:
-        for module, mode in modes:
-            module.training = mode
         for layer, latent_forward, requires_grad in switches:
             layer.latent_forward = latent_forward
             layer.weight.requires_grad_(requires_grad)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -107,22 +107,8 @@ def spectral_gap(
     return SpectralGap(smallest, position, final, math.prod(spectrum.degeneracy for spectrum in spectra), schedule.unit)
 
 
-class _Spectrum(ABC):
-    """The levels of a problem at given A and B."""
-
-    degeneracy: int
-
-    @abstractmethod
-    def lowest(self, transverse: float, weight: float, count: int) -> Array:
-        """The lowest levels, at most `count`."""
-
-    @abstractmethod
-    def gap(self, transverse: float, weight: float) -> float:
-        """E_d − E_0."""
-
-
-class _General(_Spectrum):
-    """The levels of any problem, in the basis of all 2ⁿ spin vectors."""
+class _General:
+    """The levels of any problem at given A and B, in the basis of all 2ⁿ spin vectors."""
 
     def __init__(self, ising: Ising) -> None:
         n = len(ising.fields)
@@ -135,8 +121,7 @@ class _General(_Spectrum):
         self._spins = n
         self._diagonal: Array = spins @ ising.fields + ((spins @ np.triu(ising.couplings, 1)) * spins).sum(1)
         self._sorted = np.sort(self._diagonal)
-        self.degeneracy = _ground_states(self._sorted)
-        self._flips: Array | None = None
+        self.degeneracy = len(_ground_states(self._sorted))
 
     def lowest(self, transverse: float, weight: float, count: int) -> Array:
         count = min(count, 2**self._spins)
@@ -144,8 +129,6 @@ class _General(_Spectrum):
             return self._sorted[:count] * weight / 2
         diagonal = self._diagonal * weight / 2
         if self._spins <= _DENSE or (count > _MOST_SPARSE and self._spins <= _MOST_DENSE):
-            if self._flips is None:
-                self._flips = _flips(self._spins)
             return np.linalg.eigvalsh(np.diag(diagonal) - transverse / 2 * self._flips)[:count]
         if count > _MOST_SPARSE:
             raise ValueError(
@@ -154,6 +137,15 @@ class _General(_Spectrum):
             )
         return _sparse(diagonal, transverse / 2, count)
 
+    @functools.cached_property
+    def _flips(self) -> Array:
+        """Σ Xᵢ as a matrix: 1 where two states differ in one spin."""
+        states = np.arange(2**self._spins)
+        found = np.zeros((len(states), len(states)))
+        for bit in range(self._spins):
+            found[states, states ^ (1 << bit)] = 1
+        return found
+
     def gap(self, transverse: float, weight: float) -> float:
         if self.degeneracy == len(self._sorted):
             raise ValueError("all spin vectors have the same energy, so there is no gap")
@@ -161,8 +153,8 @@ class _General(_Spectrum):
         return float(found[-1] - found[0])
 
 
-class _Uniform(_Spectrum):
-    """The levels of n spins with one field h and one coupling J.
+class _Uniform:
+    """The levels of n spins with one field h and one coupling J, at given A and B.
 
     They come in blocks of total spin S = n/2 − r, tridiagonal in m = −S … S:
 
@@ -178,9 +170,7 @@ class _Uniform(_Spectrum):
             times = math.comb(spins, r) - (math.comb(spins, r - 1) if r else 0)
             self._blocks.append((2 * field * m + coupling * (2 * m**2 - spins / 2), beside, times))
         # At the end all states with one m have one energy, whatever their total spin.
-        ends = self._blocks[0][0]
-        ground = np.flatnonzero(ends - ends.min() <= _EQUAL * np.ptp(ends))
-        self.degeneracy = sum(math.comb(spins, int(up)) for up in ground)
+        self.degeneracy = sum(math.comb(spins, int(up)) for up in _ground_states(self._blocks[0][0]))
         self._states = 2**spins
 
     def lowest(self, transverse: float, weight: float, count: int) -> Array:
@@ -205,7 +195,7 @@ class _Uniform(_Spectrum):
         return list(values), list(often)
 
 
-def _spectrum(ising: Ising) -> _Spectrum:
+def _spectrum(ising: Ising) -> _General | _Uniform:
     check_finite(ising)
     uniform = _uniform(ising)
     return _General(ising) if uniform is None else _Uniform(*uniform)
@@ -220,15 +210,6 @@ def _uniform(ising: Ising) -> tuple[int, float, float] | None:
     if not signs.all() or max(np.ptp(fields), np.ptp(couplings) if n > 1 else 0.0) > _EQUAL * largest:
         return None
     return n, float(fields.mean()), float(couplings.mean()) if n > 1 else 0.0
-
-
-def _flips(spins: int) -> Array:
-    """Σ Xᵢ as a matrix: 1 where two states differ in one spin."""
-    states = np.arange(2**spins)
-    found = np.zeros((2**spins, 2**spins))
-    for bit in range(spins):
-        found[states, states ^ (1 << bit)] = 1
-    return found
 
 
 def _sparse(diagonal: Array, half: float, count: int) -> Array:
@@ -286,8 +267,9 @@ def _refined(function: Callable[[float], float], low: float, high: float) -> tup
     return (left, at_left) if at_left < at_right else (right, at_right)
 
 
-def _ground_states(energies: Array) -> int:
-    return int(np.count_nonzero(energies - energies[0] <= _EQUAL * np.ptp(energies)))
+def _ground_states(energies: Array) -> Array:
+    """Which energies are the least."""
+    return np.flatnonzero(energies - energies.min() <= _EQUAL * np.ptp(energies))
 
 
 def _grid(points: int | Array) -> Array:

@@ -8,7 +8,6 @@ from qpsbgd.nn.activations import QuantActivation, SignActivation
 from qpsbgd.nn.attention import ProjectedAttention
 from qpsbgd.nn.conversion import convert
 from qpsbgd.nn.convolutions import BinaryConv1d, BinaryConv2d
-from qpsbgd.nn.fused import watch_fused_paths
 from qpsbgd.nn.layers import BinaryLayer, BinaryLinear, Gain, sign
 from qpsbgd.nn.model_summary import LayerSummary, ModelSummary, summary
 
@@ -30,8 +29,6 @@ __all__ = [
     "sign",
     "summary",
 ]
-
-watch_fused_paths()
 
 
 def __getattr__(name: str) -> Any:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.fx import Proxy
 
-from qpsbgd.nn.layers import sign
+from qpsbgd.nn.layers import sign, traced
 
 
 class SignActivation(nn.Module):
@@ -89,9 +89,7 @@ class QuantActivation(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Whole numbers times the scale, in the shape of x."""
         if isinstance(x, Proxy):  # torch.fx traces: the activation becomes one node of the graph
-            names = {module: name for name, module in x.tracer.root.named_modules()}
-            node: Any = x.tracer.create_proxy("call_module", names[self], (x,), {})
-            return node
+            return traced(self, x)
         scale = self.scale
         part = scale / math.sqrt(max(x.numel(), 1) * self.high)
         scale = (scale.detach() + (part - part.detach())).to(x.dtype)

@@ -93,7 +93,7 @@ class ProjectedAttention(nn.Module):
             query, key, value = (x[None] for x in (query, key, value))
         elif not self.batch_first:
             query, key, value = (x.transpose(0, 1) for x in (query, key, value))
-        q, k, v = (self._heads(layer(x)) for layer, x in zip(self._projections(), (query, key, value), strict=True))
+        q, k, v = self._heads(self.query(query)), self._heads(self.key(key)), self._heads(self.value(value))
         mask = self._mask(attn_mask, key_padding_mask, q)
         if need_weights:
             scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
@@ -107,9 +107,6 @@ class ProjectedAttention(nn.Module):
         if not batched:
             return output[0], weights[0] if need_weights else None
         return output if self.batch_first else output.transpose(0, 1), weights if need_weights else None
-
-    def _projections(self) -> tuple[nn.Module, nn.Module, nn.Module]:
-        return self.query, self.key, self.value
 
     def _heads(self, x: Tensor) -> Tensor:
         """(B, T, heads · width) → (B, heads, T, width)."""

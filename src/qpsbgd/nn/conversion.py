@@ -71,7 +71,7 @@ def convert(
 
     model = _opened(model, is_skipped)
     named = dict(model.named_modules())
-    lazy = [name for name, module in named.items() if _is_lazy(module)]
+    lazy = [name for name, module in named.items() if any(map(is_lazy, module._parameters.values()))]
     if lazy:
         raise ValueError(f"lazy layers have no shape yet: {', '.join(lazy)}; run a batch through the model first")
     candidates = [name for name, module in named.items() if _is_converted(module)]
@@ -123,10 +123,6 @@ def _sharing(model: nn.Module) -> Counter[nn.Parameter]:
 
 def _has_hooks(module: nn.Module) -> bool:
     return any((module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks))
-
-
-def _is_lazy(module: nn.Module) -> bool:
-    return any(is_lazy(p) for p in module._parameters.values() if p is not None)
 
 
 def _is_converted(module: nn.Module) -> bool:

@@ -102,12 +102,8 @@ class BinaryConvNd(BinaryLayer):
             return x
         return F.pad(x, sides, mode="constant" if self.padding_mode == "zeros" else self.padding_mode)
 
-    def input_rows(self, x: Tensor, at: Tensor | None = None) -> Tensor:
-        """One row per patch: (N, C, …) → (N · positions, groups · bits · n)."""
-        return self._per_plane(self.plain_rows(x, at))
-
     def plain_rows(self, x: Tensor, at: Tensor | None = None) -> Tensor:
-        """The same for one plane, without its factor: (N, C, …) → (N · positions, groups · n)."""
+        """One row per patch: (N, C, …) → (N · positions, groups · n)."""
         # Channels last, then a view of all patches (N, …positions, C, …kernel); only the patches at `at` are copied.
         patches = self._channels_last(self._pad(x)).contiguous()
         for dim, (size, step, gap) in enumerate(zip(self.kernel_size, self.stride, self.dilation, strict=True), 1):
@@ -148,11 +144,8 @@ class BinaryConvNd(BinaryLayer):
             x, zeros = self._pad(x), (0,) * self.dimensions
         return type(self)._convolve(x, weight, None, self.stride, zeros, self.dilation, self.groups)
 
-    def _add_bias(self, output: Tensor, bias: Tensor) -> Tensor:
-        return output + bias.reshape(-1, *(1,) * self.dimensions)
-
-    def _scaled(self, x: Tensor, factors: Tensor) -> Tensor:
-        return x * factors.reshape(-1, *(1,) * self.dimensions)
+    def _per_channel(self, values: Tensor) -> Tensor:
+        return values.reshape(-1, *(1,) * self.dimensions)
 
     def extra_repr(self) -> str:
         """The arguments that make this layer, for `repr`."""

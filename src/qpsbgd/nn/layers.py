@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.fx import Proxy
+from torch.nn.modules.module import register_module_module_registration_hook
 
 from qpsbgd.nn.tape import Tape
 
@@ -135,27 +136,22 @@ class BinaryLayer(nn.Module, ABC):
     def forward(self, x: Tensor) -> Tensor:
         """R for inputs x, recorded on the tape if there is one."""
         if isinstance(x, Proxy):  # torch.fx traces: the layer becomes one node of the graph
-            node: Any = x.tracer.create_proxy("call_module", self._path_in(x.tracer.root), (x,), {})
-            return node
+            return traced(self, x)
         if x.is_nested:
             raise TypeError(
                 f"{type(self).__name__} does not accept nested tensors; build nn.TransformerEncoder "
                 "with enable_nested_tensor=False"
             )
         if self.input_scale is not None:
-            x = self._scaled(x, self.input_scale)
+            x = x * self._per_channel(self.input_scale)
         planes = self.weight if self.latent_forward and self.training else sign(self.weight)
         output = self.gain * self._map(x, self._combined(planes))
         if self.bias is not None:
-            output = self._add_bias(output, self.bias)
+            output = output + self._per_channel(self.bias)
         if self.tape is not None and self.training and self.weight.requires_grad:
             count = self.num_rows(output.shape)
             self.tape.watch(output, rows=self._unchanged_rows(x), grad_rows=self.grad_rows, count=count)
         return output
-
-    def _path_in(self, root: nn.Module) -> str:
-        names: dict[nn.Module, str] = {module: name for name, module in root.named_modules()}
-        return names[self]
 
     def __prepare_scriptable__(self) -> nn.Module:
         # torch.jit.script calls this method of every module, and would report an annotation that it cannot read.
@@ -183,9 +179,13 @@ class BinaryLayer(nn.Module, ABC):
         """B, the number of rows that an output of this shape stands for."""
         return math.prod(output_shape) // len(self.weight)
 
-    @abstractmethod
     def input_rows(self, x: Tensor, at: Tensor | None = None) -> Tensor:
         """The rows X (B, groups · bits · n) that the inputs stand for; with `at`, only the rows of these numbers."""
+        return self._per_plane(self.plain_rows(x, at))
+
+    @abstractmethod
+    def plain_rows(self, x: Tensor, at: Tensor | None = None) -> Tensor:
+        """The same for one plane, without its factor: (B, groups · n)."""
 
     @abstractmethod
     def grad_rows(self, grad: Tensor, at: Tensor | None = None) -> Tensor:
@@ -194,8 +194,9 @@ class BinaryLayer(nn.Module, ABC):
     @abstractmethod
     def _map(self, x: Tensor, weight: Tensor) -> Tensor: ...
 
-    @abstractmethod
-    def _add_bias(self, output: Tensor, bias: Tensor) -> Tensor: ...
+    def _per_channel(self, values: Tensor) -> Tensor:
+        """One number per input or output channel, in a shape that goes with inputs or outputs."""
+        return values
 
     def _combined(self, planes: Tensor) -> Tensor:
         """Σ_b c_b · Ω_b, without the dimension of the bits."""
@@ -222,10 +223,6 @@ class BinaryLayer(nn.Module, ABC):
         shape = tuple(self.weight.shape[1:])
         return shape if self.bits == 1 else shape[1:]
 
-    @abstractmethod
-    def _scaled(self, x: Tensor, factors: Tensor) -> Tensor:
-        """The inputs times one factor each."""
-
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         name = f"{prefix}input_scale"
         if self.input_scale is None and name in state_dict:  # a layer that `binarize` made, into a fresh one
@@ -240,6 +237,32 @@ class BinaryLayer(nn.Module, ABC):
         super().__setstate__(state)  # type: ignore[no-untyped-call]
         _LAYERS.add(self)
 
+
+def traced(module: nn.Module, x: Any) -> Any:
+    """The module as one node of the graph that torch.fx traces."""
+    names = {inner: name for name, inner in x.tracer.root.named_modules()}
+    return x.tracer.create_proxy("call_module", names[module], (x,), {})
+
+
+def _guard_fused_paths(module: nn.Module, name: str, child: nn.Module | None) -> None:
+    """Called by torch whenever a module becomes part of another one.
+
+    Raises:
+        TypeError: `child` is a binary layer in an attention module, which would compute with its latent weights.
+    """
+    if not isinstance(child, BinaryLayer):
+        return
+    if isinstance(module, nn.MultiheadAttention):
+        raise TypeError(
+            f"nn.MultiheadAttention reads {name}.weight directly, which in a binary layer is the real-valued latent "
+            "weight; use F.scaled_dot_product_attention between binary layers instead"
+        )
+    if isinstance(module, nn.TransformerEncoderLayer):
+        # Turns off the fused evaluation path, which also reads .weight; the other path calls the layers.
+        module.activation_relu_or_gelu = 0
+
+
+register_module_module_registration_hook(_guard_fused_paths)
 
 _LAYERS: weakref.WeakSet[BinaryLayer] = weakref.WeakSet()
 """The binary layers that exist: what `layers_of` searches. A weight may be replaced, so the layers are kept."""
@@ -298,12 +321,8 @@ class BinaryLinear(BinaryLayer):
         super().__init__(shape, gain=gain, bias=bias, bits=bits, scale=scale, device=device, dtype=dtype)
         self.in_features, self.out_features = in_features, out_features
 
-    def input_rows(self, x: Tensor, at: Tensor | None = None) -> Tensor:
-        """All leading dimensions flattened: (…, n) → (B, bits · n)."""
-        return self._per_plane(self.plain_rows(x, at))
-
     def plain_rows(self, x: Tensor, at: Tensor | None = None) -> Tensor:
-        """The same for one plane, without its factor: (…, n) → (B, n)."""
+        """All leading dimensions flattened: (…, n) → (B, n)."""
         rows = x.reshape(-1, self.in_features)
         return rows if at is None else rows[at]
 
@@ -318,12 +337,6 @@ class BinaryLinear(BinaryLayer):
 
     def _map(self, x: Tensor, weight: Tensor) -> Tensor:
         return F.linear(x, weight)
-
-    def _add_bias(self, output: Tensor, bias: Tensor) -> Tensor:
-        return output + bias
-
-    def _scaled(self, x: Tensor, factors: Tensor) -> Tensor:
-        return x * factors
 
     def extra_repr(self) -> str:
         """The arguments that make this layer, for `repr`."""

@@ -133,7 +133,7 @@ def _multiply_adds(model: nn.Module, arguments: tuple[Any, ...]) -> dict[nn.Modu
     kinds = (BinaryLayer, nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
     hooks = [module.register_forward_hook(count) for module in model.modules() if isinstance(module, kinds)]
     try:
-        with _evaluating(model), torch.no_grad():
+        with evaluating(model), torch.no_grad():
             model(*arguments)
     finally:
         for hook in hooks:
@@ -142,7 +142,8 @@ def _multiply_adds(model: nn.Module, arguments: tuple[Any, ...]) -> dict[nn.Modu
 
 
 @contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode; afterwards every module is in the mode that it was in."""
     modes = [(module, module.training) for module in model.modules()]
     try:
         model.eval()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, get_args
@@ -46,11 +45,8 @@ class DescentOptimizer(LayerwiseOptimizer):
         self._count_step()
         return loss
 
-    @abstractmethod
     def _moved(self, weight: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:
         """The weight after a step, not yet clipped; `state` is brought forward."""
-
-    def _descended(self, weight: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:
         assert weight.grad is not None
         return weight - self._rate(group, self._layers[weight]) * direction(weight.grad, state, group)
 
@@ -109,9 +105,6 @@ class BinaryConnect(DescentOptimizer):
             lr = SGD_RATE
         options = {"lr": lr, "update": update, "momentum": momentum, "betas": betas, "eps": eps, "clip": clip}
         super().__init__(params, {**options, "steps": steps, "relative": relative}, real)
-
-    def _moved(self, weight: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:
-        return self._descended(weight, state, group)
 
     def _rate_factor(self, options: dict[str, Any]) -> float:
         return RATE_FACTORS.get(options["update"], SGD_RATE)  # an unknown update is reported by the check

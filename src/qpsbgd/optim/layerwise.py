@@ -238,7 +238,7 @@ class LayerwiseOptimizer(Optimizer):
         return {**super().__getstate__(), **real, "_layers": list(self._layers.values())}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        layers = state.pop("_layers", None) if "_layers" in state else None
+        layers = state.pop("_layers", None)
         super().__setstate__(state)
         if layers is not None:
             self._layers = {layer.weight: layer for layer in layers}

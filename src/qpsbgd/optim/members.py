@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,7 +67,8 @@ class Members:
                     "pass the model or model.parameters()"
                 )
         owners = layers_of(parameters)
-        layers = list(dict.fromkeys([*_layers_in(modules), *owners.values()]))
+        inner = (part for module in modules for part in module.modules() if isinstance(part, BinaryLayer))
+        layers = list(dict.fromkeys([*inner, *owners.values()]))
         check_unshared(layers)
         binary = {layer.weight for layer in layers}
         given = [p for p in dict.fromkeys(parameters) if p not in owners]
@@ -95,13 +96,6 @@ def binary_layers(model_or_layers: nn.Module | Iterable[nn.Module]) -> list[Bina
     if not layers:
         raise ValueError(NO_LAYER)
     return layers
-
-
-def _layers_in(modules: Iterable[nn.Module]) -> Iterator[BinaryLayer]:
-    for module in modules:
-        for inner in module.modules():
-            if isinstance(inner, BinaryLayer):
-                yield inner
 
 
 def _listed(params: Any) -> list[Any]:

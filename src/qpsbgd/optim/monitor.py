@@ -16,7 +16,6 @@ from torch.optim import Optimizer
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.optim.layerwise import LayerwiseOptimizer
 from qpsbgd.optim.qpsbgd import QPSBGD
-from qpsbgd.optim.step_figures import movement
 from qpsbgd.solvers.options import AT_LEAST_ONE
 
 
@@ -131,21 +130,39 @@ class Monitor:
         weights, heard, names, step = self._weights, self._heard, self._names(), self._steps()
         self._forget()
         observations = [
-            Observation(step, names[layer], movement(layer, before) | heard.get(layer, {}))
+            Observation(step, names[layer], _movement(layer, before) | heard.get(layer, {}))
             for layer, before in weights.items()
-            if layer in heard or self._moves_by_gradient(layer)
+            if layer in heard or (not isinstance(self._optimizer, QPSBGD) and layer.weight.grad is not None)
         ]
         if observations:
             for writer in self._writers:
                 writer(observations)
 
-    def _moves_by_gradient(self, layer: BinaryLayer) -> bool:
-        return not isinstance(self._optimizer, QPSBGD) and layer.weight.grad is not None
-
     def _forget(self) -> None:
         self._weights, self._heard = {}, {}
         if isinstance(self._optimizer, QPSBGD) and self._hear in self._optimizer.observers:
             self._optimizer.observers.remove(self._hear)
+
+
+def _movement(layer: BinaryLayer, before: Tensor) -> dict[str, float]:
+    """How a step moved a layer: flip rate, step size and, where it can be said, agreement; see `Monitor`.
+
+    Args:
+        layer: After the step, with the gradient that it was made from.
+        before: The latent weights before the step.
+    """
+    after, grad = layer.weight.detach(), layer.weight.grad
+    step = (after - before).to(torch.promote_types(after.dtype, torch.float32))
+    flips = torch.count_nonzero((after >= 0) != (before >= 0))  # sign(0) = +1
+    figures = {
+        "flip_rate": flips.item() / step.numel(),
+        "step_size": torch.linalg.vector_norm(step).item() / math.sqrt(step.numel()) / layer.initial_bound,
+    }
+    if grad is not None:
+        signs = step.sign() * grad.sign()
+        if compared := torch.count_nonzero(signs).item():
+            figures["agreement"] = torch.count_nonzero(signs < 0).item() / compared
+    return figures
 
 
 class JsonLines:

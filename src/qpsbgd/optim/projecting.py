@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,6 @@ from qpsbgd.optim.cuda_graph import GraphedSteps
 from qpsbgd.optim.layerwise import LayerwiseOptimizer, release
 from qpsbgd.optim.members import Layers
 from qpsbgd.optim.real_part import Real
-from qpsbgd.optim.step_figures import Observer
 from qpsbgd.optim.untrained import SilentLayers
 from qpsbgd.parallel.ranks import Ranks
 from qpsbgd.projections import PROJECTIONS, Direction, Projection, make_projection
@@ -30,7 +29,7 @@ class ProjectingOptimizer(LayerwiseOptimizer):
         observers: Called with every layer of a step and the figures of its projection; a `Monitor` is one.
     """
 
-    observers: list[Observer]
+    observers: list[Callable[[BinaryLayer, dict[str, float]], None]]
 
     _answers: list[Direction]
     _cached: dict[BinaryLayer, dict[str, Any]]

@@ -62,7 +62,7 @@ class ProxQuant(DescentOptimizer):
 
     def _moved(self, weight: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:
         count = state["proximal_step"] = state.get("proximal_step", 0) + 1
-        stepped = self._descended(weight, state.setdefault("descent", {}), group)
+        stepped = super()._moved(weight, state.setdefault("descent", {}), group)
         return proximal_step(stepped, group["rate"] * count)
 
     def _check_options(self, options: dict[str, Any]) -> None:

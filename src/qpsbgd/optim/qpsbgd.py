@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Container, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,7 +17,6 @@ from qpsbgd.optim.members import Layers
 from qpsbgd.optim.projecting import ProjectingOptimizer
 from qpsbgd.optim.real_part import Real
 from qpsbgd.optim.step import Share, advance
-from qpsbgd.optim.step_figures import now
 from qpsbgd.parallel.agreement import compared, described, joined
 from qpsbgd.parallel.shared_solver import SharedSolver
 from qpsbgd.projections import Projection, Seen, make_projection
@@ -141,7 +141,7 @@ class QPSBGD(ProjectingOptimizer):
         shares = [share for share in shares if share.projection.ready(share.seen)]
         self._check_heard({share.seen.layer for share in shares})
         if self.observers:
-            self._answers = advance(shares, self._shared, partial(now, next(iter(self._layers)).device))
+            self._answers = advance(shares, self._shared, partial(_now, next(iter(self._layers)).device))
         else:
             self._answers = self._graphs.advance(shares, self._shared)
         for share, answer in zip(shares, self._answers, strict=True):
@@ -207,3 +207,10 @@ class QPSBGD(ProjectingOptimizer):
 
     def _rate_factor(self, options: dict[str, Any]) -> float:
         return _RATE_FACTOR
+
+
+def _now(device: torch.device) -> float:
+    """Seconds on a clock, once the device has done its work."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()

@@ -59,8 +59,10 @@ def restored(state_dict: Mapping[str, Any], groups: Sequence[Mapping[str, Any]])
         projection: Projection = own["projection"]
         if isinstance(group["projection"], str):
             _modernise(group, [states[number] for number in group["params"] if number in states])
-        saved = _checked(group["projection"])
-        name = saved.pop("name")
+        saved = group["projection"]
+        if not isinstance(saved, Mapping) or not isinstance(saved.get("name"), str):
+            raise ValueError(f"a saved projection must have a name and options, got {saved!r}")
+        name, saved = saved["name"], {option: value for option, value in saved.items() if option != "name"}
         if name != projection.name:
             raise ValueError(
                 f'this state was saved with projection="{name}", but this optimiser has "{projection.name}"; make it '
@@ -72,12 +74,6 @@ def restored(state_dict: Mapping[str, Any], groups: Sequence[Mapping[str, Any]])
         key = (id(projection), repr(saved))
         group["projection"] = made.setdefault(key, projection if same else replace(projection, **saved))
     return {"state": states, "param_groups": found}
-
-
-def _checked(saved: Any) -> dict[str, Any]:
-    if not isinstance(saved, Mapping) or not isinstance(saved.get("name"), str):
-        raise ValueError(f"a saved projection must have a name and options, got {saved!r}")
-    return dict(saved)
 
 
 def _modernise(group: dict[str, Any], states: Sequence[dict[str, Any]]) -> None:

@@ -123,7 +123,8 @@ def make_solver(solver: Any, **options: Any) -> Solver:
         if options:
             raise TypeError(f"options {sorted(options)} cannot be given to a solver object; set them where it is made")
         return solver
-    if _is_sampler(solver):
+    dimod = sys.modules.get("dimod")  # whoever has made a sampler has loaded it
+    if dimod is not None and isinstance(solver, dimod.Sampler):
         hybrid = "minimum_time_limit" in (getattr(solver, "properties", None) or {})
         return make_solver("leap-hybrid" if hybrid else "dimod", sampler=solver, **options)
     if not isinstance(solver, str) or solver not in SOLVERS:
@@ -156,11 +157,6 @@ def _checking(solve: Callable[..., Solution]) -> Callable[..., Solution]:
         return solve(self, family)
 
     return checked
-
-
-def _is_sampler(solver: object) -> bool:
-    dimod = sys.modules.get("dimod")  # whoever has made a sampler has loaded it
-    return dimod is not None and isinstance(solver, dimod.Sampler)
 
 
 def _hint(solver: object) -> str:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
+import dwave.graphs
 import numpy as np
 
-from qpsbgd.analysis.embedding import places, tiling
 from qpsbgd.solvers.annealer.chips import Chip
 from qpsbgd.solvers.annealer.packing import pack
 from qpsbgd.solvers.annealer.tiles import Tile, tiles_of
@@ -118,7 +118,38 @@ def _chip(topology: str, size: int, broken: float) -> Chip:
 
 def _row(chip: Chip, *, spins: int) -> Result:
     whole = len(_chip(chip.topology, chip.shape[0], 0.0).qubits)
-    return {**vars(tiling(chip, spins)), "broken": 1 - len(chip.qubits) / whole}
+    return {**tiling(chip, spins), "broken": 1 - len(chip.qubits) / whole}
+
+
+def tiling(chip: Chip, spins: int) -> Result:
+    """How many cliques of one size a chip holds side by side, qubits per spin, and the share of qubits in use."""
+    tiles = tiles_of(chip, spins)
+    if not tiles:
+        return {"tiles": 0, "mean_chain": 0.0, "longest_chain": 0, "used": 0.0}
+    lengths = np.concatenate([tile.lengths for tile in tiles])
+    share = float(lengths.sum()) / len(chip.qubits)
+    return {
+        "tiles": len(tiles),
+        "mean_chain": float(lengths.mean()),
+        "longest_chain": int(lengths.max()),
+        "used": share,
+    }
+
+
+def places(chip: Chip) -> Mapping[int, tuple[float, float]]:
+    """Where every working qubit is drawn in a picture of the chip whose longer side is 1.
+
+    Raises:
+        ValueError: The topology is neither Pegasus nor Zephyr.
+    """
+    if chip.topology not in ("pegasus", "zephyr"):
+        raise ValueError(f'the topology must be "pegasus" or "zephyr", got {chip.topology!r}')
+    make, layout = (getattr(dwave.graphs, f"{chip.topology}_{what}") for what in ("graph", "layout"))
+    found = layout(make(*chip.shape))
+    points = np.array([found[qubit] for qubit in chip.qubits])
+    points -= points.min(0)
+    points /= points.max()
+    return {qubit: (float(x), float(y)) for qubit, (x, y) in zip(chip.qubits, points, strict=True)}
 
 
 def _layer(chip: Chip, *, layer: int) -> Result:

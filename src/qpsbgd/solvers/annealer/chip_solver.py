@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,7 +18,7 @@ from qpsbgd.solvers.annealer.plans import Job, decode, plan
 from qpsbgd.solvers.annealer.reads import Reads, Samples
 from qpsbgd.solvers.annealer.recordings import Recording, RecordingError
 from qpsbgd.solvers.annealer.service_solver import ServiceSolver, shapes_of
-from qpsbgd.solvers.annealer.tiles import Tile, largest_clique, tiles_of
+from qpsbgd.solvers.annealer.tiles import Tile, checked_tiles, largest_clique, tiles_of
 from qpsbgd.solvers.options import AT_LEAST_ONE, COUNT, FLAG, POSITIVE, POSITIVE_OR_NONE, SEED, Number, check_options
 from qpsbgd.solvers.search.descent import improved
 from qpsbgd.solvers.search.landscape import sign_start
@@ -112,7 +112,7 @@ class ChipSolver(ServiceSolver):
             self.check_budget(shapes_of([family]))
             (reads,), used = self._read([family])
         found = reads.all(repair=self.repair, descent=self.descent)
-        return Samples(found.spins, found.energies, used | found.stats)
+        return replace(found, stats=used | found.stats)
 
     def estimate(self, shapes: Sequence[Shape], *, one_by_one: bool = False) -> Estimate:
         """What a step with layers of these shapes (inputs, columns) costs, by the chip's own figures.
@@ -174,12 +174,9 @@ class ChipSolver(ServiceSolver):
         kept = link.tiles.get(spins) if isinstance(link, Recording) else None
         if kept is not None:
             try:
-                found = tuple(Tile.of(chains, chip) for chains in kept)
+                return checked_tiles(kept, chip, spins)
             except (TypeError, ValueError) as error:
                 raise RecordingError(f"{self.record} has tiles that do not fit its chip: {error}") from error
-            if any(len(tile.lengths) != spins for tile in found):
-                raise RecordingError(f"{self.record} must have tiles of {spins} chains for layers of {spins} inputs")
-            return found
         tiles = tiles_of(chip, spins, folder=None if self.cache is None else Path(self.cache).expanduser())
         if isinstance(link, Recording):
             link.keep_tiles(spins, [tile.chains() for tile in tiles])
@@ -216,7 +213,7 @@ class ChipSolver(ServiceSolver):
     def _together(self, families: Sequence[QuboFamily]) -> list[Solution]:
         reads, used = self._read(families)
         solutions = [each.best(repair=self.repair, descent=self.descent) for each in reads]
-        return [Solution(found.spins, found.energies, found.proven_optimal, used | found.stats) for found in solutions]
+        return [replace(found, stats=used | found.stats) for found in solutions]
 
     def _read(self, families: Sequence[QuboFamily]) -> tuple[list[Reads], dict[str, Any]]:
         """The reads of all families, and what they took: plan, send, decode."""
@@ -240,8 +237,7 @@ class ChipSolver(ServiceSolver):
         exact = family.without_offset().to("cpu", torch.float64)
         spins = improved(exact, sign_start(exact)).spins
         parts = self._parts(family.num_spins)
-        sums = dict.fromkeys(("submissions", "qpu_seconds", "chain_break_fraction", "chain_length"), 0.0)
-        longest, reads = 0, []
+        blocks: list[dict[str, Any]] = []
         for part in parts:
             rows = exact.quadratic[part]
             others = rows @ spins - rows[:, part] @ spins[part]
@@ -249,19 +245,18 @@ class ChipSolver(ServiceSolver):
             found = self._together([block])[0]
             better = found.energies < block.energies(spins[part])
             spins[part] = torch.where(better, found.spins, spins[part])
-            sums = {name: total + found.stats[name] for name, total in sums.items()}
-            longest = max(longest, found.stats["longest_chain"])
-            reads.append(found.stats["reads"])
+            blocks.append(found.stats)
+        each = {name: [stats[name] for stats in blocks] for name in blocks[0]}
         stats: dict[str, Any] = {
             "solver": self.name,
             "chip": self._chip_in_use().name,
             "blocks": len(parts),
-            "submissions": int(sums["submissions"]),
-            "qpu_seconds": sums["qpu_seconds"],
-            "reads": min(reads),
-            "chain_break_fraction": sums["chain_break_fraction"] / len(parts),
-            "chain_length": sums["chain_length"] / len(parts),
-            "longest_chain": longest,
+            "submissions": sum(each["submissions"]),
+            "qpu_seconds": sum(each["qpu_seconds"]),
+            "reads": min(each["reads"]),
+            "chain_break_fraction": sum(each["chain_break_fraction"]) / len(parts),
+            "chain_length": sum(each["chain_length"]) / len(parts),
+            "longest_chain": max(each["longest_chain"]),
         }
         return Solution.of(family, spins, **stats)
 

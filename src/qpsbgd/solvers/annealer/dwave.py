@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -40,13 +38,13 @@ class LeapSolver(ServiceSolver):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.sampler is None:
-            _check_token(self.name)
+            _check_token(self.name, self.sampler_kind)
 
     @classmethod
     def variants(cls) -> dict[str, str]:
         """Whether a token is set; uses no network."""
         try:
-            _check_token(cls.name)
+            _check_token(cls.name, cls.sampler_kind)
         except RuntimeError as error:
             return {"": str(error)}
         return {"": ""}
@@ -58,9 +56,23 @@ class LeapSolver(ServiceSolver):
     def _new_sampler(self) -> tuple[Any, bool]:
         if self.sampler is not None:
             return self.sampler, False
+        _check_token(self.name, self.sampler_kind)
         chosen = {name: value for name, value in self._chosen().items() if value is not None}
-        with _login(self.name):
+        try:
             return getattr(dwave.system, self.sampler_kind)(**chosen), True
+        except Exception as error:
+            status = getattr(getattr(error, "response", None), "status_code", None)  # of a refused HTTP request
+            if isinstance(error, ResourceAuthenticationError | ResourceAccessForbiddenError) or status in (401, 403):
+                raise RuntimeError(
+                    f"D-Wave refused the API token that solver {self.name!r} sent ({error}); copy yours from "
+                    f"{_TOKEN_PAGE} again, then {_ways_to_set_a_token(self.sampler_kind)}; {_INSTEAD}"
+                ) from error
+            if transient(error):
+                raise RuntimeError(
+                    f"solver {self.name!r} cannot reach D-Wave's service ({error}); check the network, a proxy or "
+                    f"firewall, and `dwave ping`, then try again; {_INSTEAD}"
+                ) from error
+            raise
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -90,32 +102,7 @@ class DWave(LeapSolver, ChipSolver):
         return {"region": self.region, "solver": self.chip}
 
 
-@contextmanager
-def _login(solver: str) -> Iterator[None]:
-    """Around the opening of a connection to D-Wave: what stands in its way is raised with what to do.
-
-    Raises:
-        RuntimeError: No token is set, the token was refused, or the service cannot be reached.
-    """
-    _check_token(solver)
-    try:
-        yield
-    except Exception as error:
-        status = getattr(getattr(error, "response", None), "status_code", None)  # of a refused HTTP request
-        if isinstance(error, ResourceAuthenticationError | ResourceAccessForbiddenError) or status in (401, 403):
-            raise RuntimeError(
-                f"D-Wave refused the API token that solver {solver!r} sent ({error}); copy yours from "
-                f"{_TOKEN_PAGE} again, then {_ways_to_set_a_token(solver)}; {_INSTEAD}"
-            ) from error
-        if transient(error):
-            raise RuntimeError(
-                f"solver {solver!r} cannot reach D-Wave's service ({error}); check the network, a proxy or firewall, "
-                f"and `dwave ping`, then try again; {_INSTEAD}"
-            ) from error
-        raise
-
-
-def _check_token(solver: str) -> None:
+def _check_token(solver: str, sampler: str) -> None:
     """Raise where no token is set, with the ways to set one; uses no network."""
     try:
         token = load_config().get("token")
@@ -127,7 +114,7 @@ def _check_token(solver: str) -> None:
     if not token:
         raise RuntimeError(
             f"solver {solver!r} needs an API token of D-Wave Leap, and none is set; copy yours from {_TOKEN_PAGE}, "
-            f"then {_ways_to_set_a_token(solver)}; {_INSTEAD}"
+            f"then {_ways_to_set_a_token(sampler)}; {_INSTEAD}"
         )
 
 
@@ -138,8 +125,7 @@ _INSTEAD = (
 )
 
 
-def _ways_to_set_a_token(solver: str) -> str:
-    sampler = {"dwave": "DWaveSampler", "leap-hybrid": "LeapHybridSampler"}[solver]
+def _ways_to_set_a_token(sampler: str) -> str:
     return (
         "run `dwave config create`, or set the environment variable DWAVE_API_TOKEN, or pass "
         f"sampler=dwave.system.{sampler}(token=…)"

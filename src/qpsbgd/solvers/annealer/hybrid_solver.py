@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -62,7 +62,7 @@ class HybridSolver(ServiceSolver):
     def _best(self, reads: Reads, used: dict[str, Any]) -> Solution:
         found = reads.best(repair="majority", descent=self.descent)
         stats = {name: value for name, value in found.stats.items() if "chain" not in name}
-        return Solution(found.spins, found.energies, found.proven_optimal, used | stats)
+        return replace(found, stats=used | stats)
 
     def estimate(self, shapes: Sequence[Shape]) -> Estimate:
         """What a step with layers of these shapes (inputs, columns) costs: the sum of its submissions' time limits."""

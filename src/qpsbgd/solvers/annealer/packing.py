@@ -116,20 +116,20 @@ def embedded(ising: Ising, tile: Tile, chip: Chip, *, chain_strength: float) -> 
         for signed in (np.minimum(couplings, 0), np.maximum(couplings, 0))
     )
     factor = min(
-        _fit(fields, chip.h_range),
-        _fit(cross, chip.j_range),
-        _fit(inner, chip.chain_range),
-        _fit(negative + positive, chip.qubit_range),
-        _fit(negative, chip.group_range),
-        _fit(positive, chip.group_range),
+        fit(fields, chip.h_range),
+        fit(cross, chip.j_range),
+        fit(inner, chip.chain_range),
+        fit(negative + positive, chip.qubit_range),
+        fit(negative, chip.group_range),
+        fit(positive, chip.group_range),
     )
     # Slightly less than the full range: a value that rounds up past its end would be refused.
     factor = factor * (1 - 5e-7) if np.isfinite(factor) else 1.0
     return fields * factor, couplings * factor
 
 
-def _fit(values: Array, bounds: tuple[float, float]) -> float:
-    """The largest factor that keeps the values in bounds."""
+def fit(values: Array, bounds: tuple[float, float]) -> float:
+    """The largest factor that keeps the values in bounds; infinite if all are zero."""
     low, high = values.min(initial=0.0), values.max(initial=0.0)
     return min(bounds[0] / low if low < 0 else np.inf, bounds[1] / high if high > 0 else np.inf)
 

@@ -50,9 +50,7 @@ class Reads:
         np.fill_diagonal(couplings, 0)
         norm = largest_eigenvalue(couplings)
         self.columns = [Ising(fields, couplings, norm) for fields in np.ascontiguousarray(self._linear.T)]
-        self._column: list[Array] = []
-        self._votes: list[Array] = []
-        self._lengths: list[Array] = []
+        self._added: list[tuple[Array, Array, Array]] = []
 
     @property
     def digest(self) -> int:
@@ -61,9 +59,7 @@ class Reads:
 
     def add(self, column: int, votes: Array, lengths: Array) -> None:
         """Add reads of a column: the votes of its chains (reads, n) and the chains' lengths (n,)."""
-        self._column.append(np.full(len(votes), column))
-        self._votes.append(votes)
-        self._lengths.append(np.broadcast_to(lengths, votes.shape))
+        self._added.append((np.full(len(votes), column), votes, np.broadcast_to(lengths, votes.shape)))
 
     def best(self, *, repair: str, descent: bool) -> Solution:
         """The read of lowest energy of every column, with what the chip did in `stats`."""
@@ -88,7 +84,7 @@ class Reads:
 
     def _repaired(self, repair: str) -> tuple[Array, QuboFamily, Tensor, dict[str, Any]]:
         """The column of every read, all reads as columns of one family, their spins (n, reads), and stats of chains."""
-        column, votes, lengths = (np.concatenate(part) for part in (self._column, self._votes, self._lengths))
+        column, votes, lengths = (np.concatenate(part) for part in zip(*self._added, strict=True))
         linear = self._linear.T[column]
         spins = decided(votes, lengths, quadratic=self._quadratic, linear=linear, repair=repair)
         wide = QuboFamily.trusted(

@@ -178,12 +178,9 @@ class Recording(Link):
             "seconds": answer.seconds,
             "shape": list(answer.spins.shape),
         }
-        arrays = {
-            "fields": problem.fields,
-            "couplings": problem.couplings,
-            "spins": np.packbits(answer.spins > 0, axis=1),
-        }
-        self._answers.append(self._file.append("answer", meta, **arrays))
+        bits = np.packbits(answer.spins > 0, axis=1)
+        at = self._file.append("answer", meta, fields=problem.fields, couplings=problem.couplings, spins=bits)
+        self._answers.append(at)
 
     def _scan(self) -> dict[str, Any]:
         """Find the frames; returns the header's content."""

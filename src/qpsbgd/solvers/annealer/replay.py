@@ -41,10 +41,13 @@ class Replay(Solver):
         try:
             if header["solver"] == "leap-hybrid":
                 options = {name: header[name] for name in ("time_limit", "descent")}
-                inner = _HybridFromFile(**options, limits=_limits(header["limits"]), record=path)
+                sampler = SimpleNamespace(properties=_limits(header["limits"]), parameters={})
+                inner = _HybridFromFile(**options, sampler=sampler, record=path)
             else:
                 options = {name: header[name] for name in DECIDING}
-                inner = _ChipFromFile(**options, described=Chip.from_description(header["chip"]), record=path)
+                chip = Chip.from_description(header["chip"])
+                sampler = SimpleNamespace(chip=chip, properties={}, parameters={})
+                inner = _ChipFromFile(**options, sampler=sampler, record=path)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise RecordingError(
                 f"{self.path} must say with which chip and options it was recorded, but does not: {error!r:.200}; use "
@@ -79,10 +82,16 @@ class Replay(Solver):
         self._inner.load_state_dict(state)
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
 class _FromFile(ServiceSolver):
-    """A solver whose only link is the recording that `record` names."""
+    """A solver whose only link is the recording that `record` names, with a sampler that has only its properties."""
 
     name: ClassVar[str] = "replay"
+
+    sampler: Any = field(repr=False)
+
+    def _new_sampler(self) -> tuple[Any, bool]:
+        return self.sampler, False
 
     def _new_link(self, live: Live, sampler: Any) -> Link:
         assert self.record is not None
@@ -91,11 +100,6 @@ class _FromFile(ServiceSolver):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _ChipFromFile(_FromFile, ChipSolver):
-    described: Chip = field(repr=False)
-
-    def _new_sampler(self) -> tuple[Any, bool]:
-        return SimpleNamespace(chip=self.described, properties={}, parameters={}), False
-
     def _found_tiles(self, spins: int) -> tuple[Tile, ...]:
         link = self._link()
         if isinstance(link, Recording) and spins not in link.tiles:
@@ -105,10 +109,7 @@ class _ChipFromFile(_FromFile, ChipSolver):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _HybridFromFile(_FromFile, HybridSolver):
-    limits: dict[str, Any] = field(repr=False)
-
-    def _new_sampler(self) -> tuple[Any, bool]:
-        return SimpleNamespace(properties=self.limits, parameters={}), False
+    pass
 
 
 def _limits(described: dict[str, Any]) -> dict[str, Any]:

@@ -137,16 +137,13 @@ class ServiceSolver(Solver):
             raise TypeError(f"ledger must be a Ledger, the path of one or None, got {self.ledger!r}")
         ledger = self.ledger if isinstance(self.ledger, Ledger) else Ledger(self.ledger)
         object.__setattr__(self, "ledger", ledger)  # so that `dataclasses.replace` hands it on
-        self._set_session(Session(Budget(ledger, limit=self.max_qpu_seconds)))
+        object.__setattr__(self, "_session", Session(Budget(ledger, limit=self.max_qpu_seconds)))
 
     def _in_session(self: Self, session: Session, **changes: Any) -> Self:
         """The same solver in that session, with other options."""
         made = dataclasses.replace(self, **changes)
-        made._set_session(session)
+        object.__setattr__(made, "_session", session)
         return made
-
-    def _set_session(self, session: Session) -> None:
-        object.__setattr__(self, "_session", session)
 
     def _open(self) -> tuple[Any, Link]:
         sampler, owned = self._new_sampler()

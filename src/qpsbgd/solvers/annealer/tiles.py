@@ -7,6 +7,7 @@ import importlib.util
 import json
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,9 +68,7 @@ class Tile:
         edges = [(at[a], at[b]) for a in qubits for b in sorted(chip.neighbours[a] & at.keys()) if at[a] < at[b]]
         inner = [(a, b) for a, b in edges if spin[a] == spin[b]]
         cross = [(a, b) for a, b in edges if spin[a] != spin[b]]
-        counts: dict[tuple[int, int], int] = {}
-        for a, b in cross:
-            counts[spin[a], spin[b]] = counts.get((spin[a], spin[b]), 0) + 1
+        counts = Counter((spin[a], spin[b]) for a, b in cross)
         if len(counts) < len(chains) * (len(chains) - 1) // 2 or not _in_one_piece(chains, chip):
             raise ValueError("a tile's chains must be connected, and every two of them coupled")
         lengths = np.bincount(spin)
@@ -113,7 +112,7 @@ def tiles_of(chip: Chip, spins: int, *, folder: Path | None = None) -> tuple[Til
 
 def _kept_or_searched(chip: Chip, spins: int, path: Path) -> tuple[Tile, ...]:
     try:
-        kept = _checked(json.loads(path.read_text(encoding="utf-8")), chip, spins)
+        kept = checked_tiles(json.loads(path.read_text(encoding="utf-8")), chip, spins)
         if kept:
             return kept
     except (OSError, ValueError, TypeError, RecursionError):
@@ -121,7 +120,7 @@ def _kept_or_searched(chip: Chip, spins: int, path: Path) -> tuple[Tile, ...]:
     found, whole = (_single_qubits(chip, spins), True) if spins <= _NATIVE else ([], True)
     if not found:
         found, whole = _searched(chip, spins)
-    tiles = _checked(found, chip, spins)
+    tiles = checked_tiles(found, chip, spins)
     if not (tiles and whole):
         return tiles  # a search that skipped steps may find more another time
     try:
@@ -189,13 +188,13 @@ def _searched(chip: Chip, spins: int | None) -> tuple[Any, bool]:
         skip.append(last)
 
 
-def _checked(found: Any, chip: Chip, spins: int) -> tuple[Tile, ...]:
-    """The tiles, which must be of that size and disjoint."""
+def checked_tiles(found: Any, chip: Chip, spins: int) -> tuple[Tile, ...]:
+    """The tiles of these chains, which must be of that size and disjoint."""
     if not isinstance(found, list):
         raise ValueError("tiles must be a list")
     tiles = tuple(Tile.of(chains, chip) for chains in found)
     if any(len(tile.lengths) != spins for tile in tiles):
-        raise ValueError(f"every tile must have {spins} chains")
+        raise ValueError(f"every tile must have {spins} chains for layers of {spins} inputs")
     if len(frozenset().union(*(tile.members for tile in tiles))) < sum(len(tile.qubits) for tile in tiles):
         raise ValueError("tiles must not share qubits")
     return tiles

@@ -12,6 +12,7 @@ import numpy as np
 from qpsbgd.native import Array, kernels, thread_count
 from qpsbgd.solvers.annealer.chip_solver import ChipSolver
 from qpsbgd.solvers.annealer.chips import ANNEALING_TIME, PROGRAMMING_SECONDS, READOUT_SECONDS, Chip
+from qpsbgd.solvers.annealer.packing import fit
 from qpsbgd.solvers.options import AT_LEAST_ONE, BELOW_ONE, NOT_NEGATIVE, POSITIVE, SEED, Number, check_options
 
 try:
@@ -108,14 +109,6 @@ class VirtualChip(dimod.Sampler, dimod.Structured):  # type: ignore[misc]
         """Graph and ranges."""
         return Chip.read(self)
 
-    @functools.cached_property
-    def _places(self) -> dict[int, int]:
-        return {qubit: position for position, qubit in enumerate(self.nodelist)}
-
-    @functools.cached_property
-    def _coupled(self) -> frozenset[tuple[int, int]]:
-        return frozenset(self.edgelist)
-
     def sample(
         self,
         bqm: dimod.BinaryQuadraticModel,
@@ -134,7 +127,7 @@ class VirtualChip(dimod.Sampler, dimod.Structured):  # type: ignore[misc]
             answer_mode: "raw" for all reads in order, "histogram" for distinct ones with their counts.
         """
         self._check_parameters(num_reads, annealing_time, answer_mode)
-        missing = [label for label in bqm.variables if label not in self._places]
+        missing = [label for label in bqm.variables if label not in self.chip.neighbours]
         if missing:
             raise dimod.exceptions.BinaryQuadraticModelStructureError(f"the chip has no qubits {missing[:5]}")
         ising = bqm.change_vartype("SPIN", inplace=False)
@@ -172,7 +165,7 @@ class VirtualChip(dimod.Sampler, dimod.Structured):  # type: ignore[misc]
 
     def _check_couplers(self, qubits: Array, rows: Array, columns: Array) -> None:
         ends = np.sort(np.stack([qubits[rows], qubits[columns]], axis=1), axis=1)
-        uncoupled = [pair for pair in map(tuple, ends.tolist()) if pair not in self._coupled]
+        uncoupled = [(a, b) for a, b in ends.tolist() if b not in self.chip.neighbours[a]]
         if uncoupled:
             raise dimod.exceptions.BinaryQuadraticModelStructureError(
                 f"the chip has no couplers {uncoupled[:5]}, which the problem uses"
@@ -180,10 +173,7 @@ class VirtualChip(dimod.Sampler, dimod.Structured):  # type: ignore[misc]
 
     def _in_range(self, h: Array, couplings: Array, *, auto_scale: bool) -> tuple[Array, Array]:
         bounds = self.properties["h_range"], self.properties["extended_j_range"]
-        tightest = np.inf
-        for values, (low, high) in zip((h, couplings), bounds, strict=True):
-            least, most = values.min(initial=0.0), values.max(initial=0.0)
-            tightest = min(tightest, low / least if least < 0 else np.inf, high / most if most > 0 else np.inf)
+        tightest = min(fit(h, bounds[0]), fit(couplings, bounds[1]))
         if auto_scale:
             factor = tightest if np.isfinite(tightest) else 1.0
             return h * factor, couplings * factor

@@ -104,7 +104,8 @@ class Exact(Solver):
         spins = start.spins.T.numpy().copy()
         linear = np.ascontiguousarray(family.linear.numpy().T)
         nodes = np.full(len(linear), -1)
-        if stop[0] or (shift := sphere_decoder.least_shift(family.quadratic.numpy(), seconds=_until(end))) is None:
+        left = end - time.monotonic()
+        if stop[0] or (shift := sphere_decoder.least_shift(family.quadratic.numpy(), seconds=left)) is None:
             return spins, nodes
 
         def search(columns: Array, limit: int) -> None:
@@ -155,10 +156,6 @@ class Exact(Solver):
 def _work(open_spins: int) -> int:
     """The nodes of the sphere decoder that take as long as trying all values of so many spins."""
     return 1 << max(0, open_spins - 7)
-
-
-def _until(end: float) -> float:
-    return end - time.monotonic()
 
 
 def _enumerate(family: QuboFamily) -> Tensor:

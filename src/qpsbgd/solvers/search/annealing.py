@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from qpsbgd.native import NEVER, kernels, thread_count
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver
 from qpsbgd.solvers.options import AT_LEAST_ONE, POSITIVE, SEED, check_options
-from qpsbgd.solvers.search import kernels
-from qpsbgd.solvers.search.descent import improved
+from qpsbgd.solvers.search.descent import improved, most_flips
+from qpsbgd.solvers.search.kernels import search
 from qpsbgd.solvers.search.landscape import Landscape, better_of, random_spins, sign_start
 
 
@@ -53,7 +54,7 @@ class Annealing(Solver):
             flips = self._anneal(landscape, spins, generator)
             solution = better_of(solution, Solution.of(family, spins, flips=flips))
         stats = {"solver": "annealing", "reads": self.reads, "sweeps": self.sweeps, "flips": solution.stats["flips"]}
-        return Solution(solution.spins, solution.energies, solution.proven_optimal, stats).with_offset(offset)
+        return replace(solution, stats=stats).with_offset(offset)
 
     def _anneal(self, landscape: Landscape, spins: Tensor, generator: np.random.Generator) -> int:
         couplings = landscape.couplings.numpy()
@@ -61,10 +62,12 @@ class Annealing(Solver):
         # Without couplings sign(−s) is the answer at any temperature.
         sweeps = self.sweeps if typical > 0 else 0
         temperatures = (typical * np.geomspace(self.hot, self.cold, sweeps)).astype(couplings.dtype)
-        states = generator.integers(1, 2**63, size=spins.shape[1], dtype=np.uint64)
+        n, m = spins.shape
+        states = generator.integers(1, 2**63, size=m, dtype=np.uint64)
         by_column = spins.T.contiguous().numpy()
         fields = landscape.fields(spins).T.contiguous().numpy()
-        threshold = landscape.threshold.numpy()
-        flips = kernels.anneal(couplings, fields, by_column, temperatures, threshold, states)
+        sites, made = np.arange(n, dtype=np.int32), np.empty(m, np.int64)
+        kernels.anneal(couplings, fields, by_column, sites, temperatures, states, made, NEVER, thread_count())
+        flips = search(couplings, fields, by_column, landscape.threshold.numpy(), most_flips(n), 0, 2, 0)
         spins.copy_(torch.from_numpy(by_column).T)
         return int(flips.sum())

@@ -125,7 +125,7 @@ class Descent(Solver):
         """What a search of columns of so many spins may do; a `max_flips` below 1 is a share of them."""
         most = self.max_flips
         if most is None:
-            flips = _most_flips(num_spins, self.tabu)
+            flips = most_flips(num_spins, self.tabu)
         else:
             flips = round(most * num_spins) if 0 < most < 1 else round(most)
         return {"max_flips": flips, "patience": self.tabu, "tenure": self.tenure, "seed": self.seed}
@@ -153,7 +153,7 @@ def improved(
         stop: A flag from `deadline`; when it is set, every column on the CPU ends with its best spins so far.
     """
     if max_flips is None:
-        max_flips = _most_flips(len(spins), patience)
+        max_flips = most_flips(len(spins), patience)
     limits: dict[str, Any] = {"max_flips": max_flips, "patience": patience, "tenure": tenure, "seed": seed}
     unproven = torch.zeros(family.num_columns, dtype=torch.bool, device=spins.device)
     if triton := triton_kernels(family.linear):
@@ -175,6 +175,6 @@ def improved(
     return Solution(spins.T, energies, unproven, stats)
 
 
-def _most_flips(num_spins: int, patience: int) -> int:
+def most_flips(num_spins: int, patience: int = 0) -> int:
     """Out of reach in exact arithmetic on sensible data; it ends an endless exchange of rounding errors."""
     return 100 * (num_spins + patience) + 1000

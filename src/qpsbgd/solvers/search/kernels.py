@@ -36,12 +36,3 @@ def search(
 def turn(couplings: Array, fields: Array, spins: Array, marked: Array) -> None:
     """Flip every spin (m, n) that is marked (uint8), in place; fields follow."""
     native.turn(couplings, fields, spins, marked, thread_count())
-
-
-def anneal(
-    couplings: Array, fields: Array, spins: Array, temperatures: Array, threshold: Array, states: Array
-) -> Array:
-    """Metropolis sweeps of every column in place, one per temperature, then descent; the flips of the descent."""
-    sites, sweeps = np.arange(spins.shape[1], dtype=np.int32), np.empty(len(spins), np.int64)
-    native.anneal(couplings, fields, spins, sites, temperatures, states, sweeps, NEVER, thread_count())
-    return search(couplings, fields, spins, threshold, 100 * spins.shape[1] + 1000, 0, 2, 0)

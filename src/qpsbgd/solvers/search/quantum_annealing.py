@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -47,7 +49,13 @@ class QuantumAnnealing(Solver):
     def solve(self, family: QuboFamily) -> Solution:
         """The lowest slice of every column; CUDA families are solved on the CPU."""
         offset, family = family.offset, family.without_offset().to("cpu")
-        landscape = Landscape.of(family)
+        solution = functools.reduce(better_of, self._slices(family))
+        stats = {"solver": "quantum-annealing", "reads": self.reads, "sweeps": self.sweeps, "slices": self.slices}
+        return replace(solution, stats=stats).with_offset(offset)
+
+    def _slices(self, family: QuboFamily) -> Iterator[Solution]:
+        """Every slice of every read."""
+        landscape, slices = Landscape.of(family), self.slices
         generator = np.random.default_rng(self.seed)
         couplings = landscape.couplings.numpy()
         linear = family.linear.double().numpy()
@@ -55,9 +63,7 @@ class QuantumAnnealing(Solver):
         typical = np.sqrt((couplings.astype(np.float64) ** 2).sum(1).mean() + (linear**2).mean(0))
         typical[typical == 0] = 1.0
         transverse = self.field * np.linspace(1, 0, self.sweeps, endpoint=False)
-        slices = self.slices
         ties = -0.5 * self.temperature * np.log(np.tanh(transverse / (slices * self.temperature)))
-        solution = None
         for _ in range(self.reads):
             spins = torch.stack([random_spins(family, generator) for _ in range(slices)], dim=2)  # (n, m, P)
             by_column = spins.permute(1, 2, 0).contiguous().numpy()  # (m, P, n)
@@ -67,8 +73,4 @@ class QuantumAnnealing(Solver):
             shaped = (ties.astype(couplings.dtype), (typical * slices).astype(couplings.dtype))
             kernels.anneal_slices(couplings, by_slice, by_column, *shaped, self.temperature, states, thread_count())
             for k in range(slices):
-                found = Solution.of(family, torch.from_numpy(by_column[:, k].T.copy()))
-                solution = found if solution is None else better_of(solution, found)
-        assert solution is not None
-        stats = {"solver": "quantum-annealing", "reads": self.reads, "sweeps": self.sweeps, "slices": slices}
-        return Solution(solution.spins, solution.energies, solution.proven_optimal, stats).with_offset(offset)
+                yield Solution.of(family, torch.from_numpy(by_column[:, k].T.copy()))

@@ -297,7 +297,6 @@ def test_the_time_ahead_is_estimated_from_the_first_nodes(monkeypatch, long, war
     # 4 columns of 32 nodes took 1 s, so that 256 nodes of each may take 8 s.
     ticks = iter([0.0, 10.0, 11.0])
     monkeypatch.setattr(exact, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
-    monkeypatch.setattr(exact, "_until", lambda end: next(ticks))
     monkeypatch.setattr(exact, "TOGETHER", 4 * 32)
     monkeypatch.setattr(exact, "LONG", long)
     monkeypatch.setattr(sphere_decoder, "search", given_up([]))
