@@ -12,8 +12,8 @@ from qpsbgd.deploy.c_real import real_layer
 from qpsbgd.deploy.c_steps import fixed_point, repacked, step, weighted
 from qpsbgd.deploy.c_templates import CHECK, HEADER, HELPERS, NEAREST, PROGRAM, SOURCE
 from qpsbgd.deploy.c_tensor_steps import input_name, tensor_step
-from qpsbgd.deploy.c_values import Constants, Values
-from qpsbgd.deploy.operations import SMALL, Convolution, Dense, Operation, Reshape, Shape, Sign, Spins
+from qpsbgd.deploy.c_values import Constants, Frame, Values
+from qpsbgd.deploy.operations import SMALL, Dense, Operation, Reshape, Shape, Sign, Spins, Weighted
 from qpsbgd.deploy.stages import Stage, last_uses, walk
 from qpsbgd.deploy.tensor_operations import TENSOR_OPERATIONS
 from qpsbgd.deploy.unit_operations import Quantize, Scale, Steps, Threshold
@@ -105,18 +105,19 @@ class _Network:
         """The threshold behind a layer of bits, if nothing else takes the layer's sums."""
         following = stages[number] if number < len(stages) else None
         layer = stages[number - 1]
-        if not isinstance(layer.operation, Dense | Convolution) or following is None or layer.before[0].kind != "bits":
+        if not isinstance(layer.operation, Weighted) or following is None or layer.before[0].kind != "bits":
             return None
         straight = following.sources == (number,) and self._last[number] == number + 1
         return following.operation if straight and isinstance(following.operation, Threshold) else None
 
     def _add(self, stage: Stage, fused: Threshold | None, place: int) -> None:
         """Add the function of the operation with this number, and of the threshold behind it where there is one."""
-        operation, number, result = stage.operation, len(self.functions) + 1, place if fused is None else place + 1
+        operation, result = stage.operation, place if fused is None else place + 1
         inputs = tuple(self._values[source] for source in stage.sources)
         kind, before = "bits" if fused else stage.after.kind, inputs[0]
         rows = kind != "real" and (before.rows or place in self._by_rows)
         after = replace(Values.of(kind, stage.after.shape, rows=rows), type=_TYPES[kind])
+        frame = Frame(len(self.functions) + 1, inputs, after, self.constants)
         matrix = isinstance(operation, Dense) and len(before.shape) > 1
         if before.kind in SMALL and before.rows != matrix and not isinstance(operation, Spins | Scale):
             raise ValueError(f"{operation} takes values in another order in C than they come in; use packed or ONNX")
@@ -124,22 +125,17 @@ class _Network:
             same = (before.channels, before.image) == (after.channels, after.image)
             if before.kind not in SMALL or same or after.positions == 1:
                 layout = after if before.kind not in SMALL else before
-                moved = replace(layout, shape=after.shape, name=before.name, type=before.type)
-                self._values[result] = moved
+                self._values[result] = replace(layout, shape=after.shape, name=before.name, type=before.type)
                 return
-            body = repacked(before, after, self.constants.word)
-        elif isinstance(operation, Dense | Convolution):
-            body = (
-                weighted(operation, fused, number, before, after, self.constants)
-                if before.kind == "bits"
-                else real_layer(operation, number, before, after, self.constants)
-            )
+            body = repacked(frame)
+        elif isinstance(operation, Weighted):
+            body = weighted(operation, fused, frame) if before.kind == "bits" else real_layer(operation, frame)
         elif isinstance(operation, Scale) and self.integer:
-            body, self.output_step = fixed_point(operation, number, before, self.constants)
+            body, self.output_step = fixed_point(operation, frame)
         elif isinstance(operation, TENSOR_OPERATIONS):
-            body = tensor_step(operation, number, inputs, after, self.constants)
+            body = tensor_step(operation, frame)
         else:
-            body = step(operation, number, before, after, self.constants)
+            body = step(operation, frame)
         if result < self._output:
             after = replace(after, name=self._buffer(after, place))
         self.functions.append(_Function(body, inputs, after))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from qpsbgd.deploy.c_values import Constants
+from qpsbgd.deploy.c_values import Constants, Frame
 from qpsbgd.deploy.operations import Weights
 
 _MANY_LOOKUPS = 48
@@ -29,12 +29,13 @@ class Tables:
     word: int
     share: int
     each: bool
-    source: str = "float"
+    source: str
 
     @classmethod
-    def best(cls, weights: Weights, word: int, *, uses: int, source: str = "float") -> Tables:
-        """For tables that are used so often."""
-        return cls(word, 8 if uses >= _MANY_LOOKUPS else 4, not isinstance(weights.coefficients, tuple), source)
+    def best(cls, weights: Weights, frame: Frame, *, uses: int) -> Tables:
+        """For tables of what goes in that are used so often."""
+        each = not isinstance(weights.coefficients, tuple)
+        return cls(frame.word, 8 if uses >= _MANY_LOOKUPS else 4, each, frame.before.type)
 
     @property
     def number(self) -> str:
