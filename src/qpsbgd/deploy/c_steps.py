@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from qpsbgd.deploy import operations as ops
+import qpsbgd.deploy.operations as ops
 from qpsbgd.deploy.c_values import Frame, Values, float_text, nested, over
 from qpsbgd.deploy.operations import Array, Shape
 from qpsbgd.deploy.unit_operations import Quantize, Requantize, Scale, Threshold

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from qpsbgd.deploy import tensor_operations as ops
+import qpsbgd.deploy.tensor_operations as tensors
 from qpsbgd.deploy.c_values import Frame, Values, float_text, nested, over
 from qpsbgd.deploy.operations import Operation, Shape
 
@@ -27,27 +27,27 @@ def tensor_step(operation: Operation, frame: Frame) -> str:
     """The statements that compute `out` from `in` and, where there are more inputs, from `in1` and so on."""
     shape, after = frame.before.shape, frame.after.shape
     match operation:
-        case ops.Activation(function=function, slope=slope):
+        case tensors.Activation(function=function, slope=slope):
             value = f"(x < 0 ? {float_text(slope)} * x : x)" if function == "leaky relu" else _FUNCTIONS[function]
             return nested([over("k", math.prod(shape))], ["const float x = in[k];", f"out[k] = {value};"])
-        case ops.Softmax(axis=axis):
+        case tensors.Softmax(axis=axis):
             return _softmax(axis % len(shape), shape)
-        case ops.Normalize():
+        case tensors.Normalize():
             return _normalize(operation, shape)
-        case ops.Mean():
+        case tensors.Mean():
             return _mean(operation, shape)
-        case ops.Transpose(order=order):
+        case tensors.Transpose(order=order):
             steps = _steps(shape)
             return _gathered(after, [steps[at] for at in order], 0)
-        case ops.Slice(axis=axis, start=start, keep=keep):
+        case tensors.Slice(axis=axis, start=start, keep=keep):
             steps, axis = _steps(shape), axis % len(shape)
             kept = steps if keep else [*steps[:axis], *steps[axis + 1 :]]
             return _gathered(after, kept, start * steps[axis])
-        case ops.Combine():
+        case tensors.Combine():
             return _combine(operation, frame)
-        case ops.Concatenate(axis=axis):
+        case tensors.Concatenate(axis=axis):
             return _concatenate(axis % len(shape), frame.inputs, after)
-        case ops.Product():
+        case tensors.Product():
             return _product(shape[-1], after)
     raise TypeError(f"{operation} is not an operation")
 
@@ -89,7 +89,7 @@ def _softmax(axis: int, shape: Shape) -> str:
     return nested([over("row", math.prod(shape[:axis])), over("at", inner)], body)
 
 
-def _normalize(operation: ops.Normalize, shape: Shape) -> str:
+def _normalize(operation: tensors.Normalize, shape: Shape) -> str:
     size = shape[-1]
     along = over("k", size)
     body = [
@@ -104,7 +104,7 @@ def _normalize(operation: ops.Normalize, shape: Shape) -> str:
     return nested([over("row", math.prod(shape[:-1]))], body)
 
 
-def _mean(operation: ops.Mean, shape: Shape) -> str:
+def _mean(operation: tensors.Mean, shape: Shape) -> str:
     places = operation.places(shape)
     kept = _steps(tuple(1 if at in places else size for at, size in enumerate(shape)))
     steps = [0 if at in places else step for at, step in enumerate(kept)]
@@ -115,7 +115,7 @@ def _mean(operation: ops.Mean, shape: Shape) -> str:
     return nested(_loops(shape), [f"out[{_index(steps)}] += in[k++];"], before=clear, after=divide)
 
 
-def _combine(operation: ops.Combine, frame: Frame) -> str:
+def _combine(operation: tensors.Combine, frame: Frame) -> str:
     sign, first = {"add": "+", "subtract": "-", "multiply": "*"}[operation.how], frame.before.shape
     if operation.constant is None:
         other, second = "in1", frame.inputs[1].shape

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import operator
@@ -48,11 +49,7 @@ _MODULES: tuple[tuple[Callable[..., nn.Module], tuple[Any, ...], tuple[str, ...]
     (nn.AvgPool2d, (F.avg_pool2d,), (*_POOL, *_AVERAGE)),
     (nn.AdaptiveAvgPool1d, (F.adaptive_avg_pool1d,), ("output_size",)),
     (nn.AdaptiveAvgPool2d, (F.adaptive_avg_pool2d,), ("output_size",)),
-    (
-        lambda start_dim=0, end_dim=-1: nn.Flatten(start_dim, end_dim),
-        (torch.flatten, "flatten"),
-        ("start_dim", "end_dim"),
-    ),
+    (lambda start_dim=0, end_dim=-1: nn.Flatten(start_dim, end_dim), (torch.flatten, "flatten"), _ENDS),
     (lambda dim, sizes: nn.Unflatten(dim, tuple(sizes)), (torch.unflatten, "unflatten"), ("dim", "sizes")),
     (lambda min=None, max=None: _clamp(min, max), (torch.clamp, torch.clip, "clamp", "clip", "clamp_"), ("min", "max")),
     (lambda **_: nn.Identity(), (F.dropout, F.dropout1d, F.dropout2d), ("p", "training")),
@@ -91,15 +88,6 @@ class Functions:
     def __init__(self, reader: Reader, name: str) -> None:
         self.reader, self.name = reader, name
 
-    def _add(self, left: Any, right: Any) -> Traced:
-        return self._combined("add", left, right)
-
-    def _subtract(self, left: Any, right: Any) -> Traced:
-        return self._combined("subtract", left, right)
-
-    def _multiply(self, left: Any, right: Any) -> Traced:
-        return self._combined("multiply", left, right)
-
     def _divide(self, left: Any, right: Any) -> Traced:
         if self._is_value(right):
             raise ValueError(f"{self.name} divides by a value that the network computes, which cannot be expressed")
@@ -128,6 +116,10 @@ class Functions:
         if how == "add":
             return self._scaled(value, 1.0, number)
         return self._scaled(value, -1.0, number) if swapped else self._scaled(value, 1.0, -number)
+
+    _add = functools.partialmethod(_combined, "add")
+    _subtract = functools.partialmethod(_combined, "subtract")
+    _multiply = functools.partialmethod(_combined, "multiply")
 
     def _scaled(self, value: Any, factor: float, offset: float) -> Traced:
         return self.reader.emit(Scale(self.name, np.full(1, factor, np.float32), np.full(1, offset, np.float32)), value)

@@ -318,3 +318,7 @@ class Reshape(Operation):
         if count % known or (-1 not in self.shape and count != known):
             raise ValueError(f"what can have the shape {self.shape}")
         return tuple(count // known if size == -1 else size for size in self.shape)
+
+
+OPERATIONS = (Dense, Convolution, Sign, Spins, Clip, MaxPool, AveragePool, Reshape)
+"""All operations of this file."""

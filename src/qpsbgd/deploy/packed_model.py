@@ -49,9 +49,9 @@ class PackedModel:
             values = _as_float32(values)
         plan = self._plan
         if plan is None or plan.shape != values.shape[1:]:
-            plan = self._plan = self._planned(values)
-        if plan.checks_inputs:
-            _check_finite(values)
+            plan = self._plan = self._planned(values.shape)
+        if plan.checks_inputs and not np.isfinite(values).all():
+            raise _not_finite()
         results = {0: values}
         for step, sources, number, dead in plan.steps:
             results[number] = step(*[results[source] for source in sources])
@@ -59,12 +59,11 @@ class PackedModel:
                 del results[source]
         return results.popitem()[1]
 
-    def _planned(self, values: Array) -> _Plan:
-        shape = values.shape[1:]
-        if values.ndim < 2:
+    def _planned(self, shape: Shape) -> _Plan:
+        if len(shape) < 2:
             expected = "" if self.input_shape is None else f" of samples of shape {self.input_shape}"
-            raise ValueError(f"inputs must be a batch{expected}, got shape {values.shape}; for one sample pass x[None]")
-        return _plan(self.operations, shape)
+            raise ValueError(f"inputs must be a batch{expected}, got shape {shape}; for one sample pass x[None]")
+        return _plan(self.operations, shape[1:])
 
     def __reduce__(self) -> tuple[Any, ...]:
         return PackedModel, (self.operations, self.input_shape)
@@ -146,11 +145,6 @@ def _straight(stages: Sequence[Stage], last: Sequence[int], number: int) -> list
     return [stage.operation for stage in stages[:count]]
 
 
-def _check_finite(values: Array) -> None:
-    if not np.isfinite(values).all():
-        raise _not_finite()
-
-
 def _not_finite() -> ValueError:
     return ValueError("inputs must be finite numbers in float32, got NaN or infinite ones")
 
@@ -184,30 +178,21 @@ def _dense_chain(operations: Sequence[Operation]) -> Step:
     for column, flip in enumerate(flips):
         words = words_of(flip)
         flipped[: len(words), column] = words
-    last = operations[-1]
-    units = sizes[-1]
+    last, units = operations[-1], sizes[-1]
+    ends: tuple[Array, ...] = ()
+    compute, widths, dtype = kernels.dense_signs, np.array(sizes), "int8"
     if isinstance(last, Scale):
-        factor, offset = (np.broadcast_to(v, units).astype(np.float32) for v in (last.factor, last.offset))
-        hidden = np.array(sizes[:-1])
+        ends = tuple(np.broadcast_to(v, units).astype(np.float32) for v in (last.factor, last.offset))
+        compute, widths, dtype = kernels.dense_sums, np.array(sizes[:-1]), "float32"
 
-        def sums(values: Array) -> Array:
-            rows = np.ascontiguousarray(values, np.float32).reshape(-1, sizes[0])
-            out = np.empty((len(rows), units), np.float32)
-            if not kernels.dense_sums(rows, hidden, weights, most, flipped, factor, offset, out):
-                raise _not_finite()
-            return out.reshape(*values.shape[:-1], units)
-
-        return sums
-    all_sizes = np.array(sizes)
-
-    def signs(values: Array) -> Array:
+    def run(values: Array) -> Array:
         rows = np.ascontiguousarray(values, np.float32).reshape(-1, sizes[0])
-        out = np.empty((len(rows), units), np.int8)
-        if not kernels.dense_signs(rows, all_sizes, weights, most, flipped, out):
+        out = np.empty((len(rows), units), dtype)
+        if not compute(rows, widths, weights, most, flipped, *ends, out):
             raise _not_finite()
         return out.reshape(*values.shape[:-1], units)
 
-    return signs
+    return run
 
 
 def _step(operation: Operation, shape: Shape) -> Step:

@@ -117,6 +117,10 @@ class Scale(Operation):
         return _with_units(self, shape, {len(self.factor), len(self.offset)} - {1})
 
 
+UNIT_OPERATIONS = (Threshold, Quantize, Requantize, Scale)
+"""All operations of this file."""
+
+
 def _with_units(operation: Threshold | Scale | Requantize, shape: Shape, counts: set[int]) -> Shape:
     """The shape, which must have so many units; raises otherwise."""
     known = operation.axis is not None or len(shape) == 1
