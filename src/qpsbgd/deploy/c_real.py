@@ -62,8 +62,7 @@ def _dense(operation: Dense, frame: Frame) -> str:
 def _in_blocks(signs: Array, word: int) -> Array:
     """Booleans (…, n, m) as (…, ⌈n / word⌉, m, word), False where there is nothing."""
     *before, count, units = signs.shape
-    padded = np.zeros((*before, -(-count // word) * word, units), bool)
-    padded[..., :count, :] = signs
+    padded = np.pad(signs, [(0, 0)] * len(before) + [(0, -count % word), (0, 0)])
     return padded.reshape(*before, -1, word, units).swapaxes(-1, -2)
 
 

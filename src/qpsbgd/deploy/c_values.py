@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from qpsbgd.deploy.operations import Array, Kind, Shape
+from qpsbgd.deploy.operations import Array, Kind, Shape, words_of
 
 C_TYPES = {"int8": "int8_t", "int16": "int16_t", "int32": "int32_t", "int64": "int64_t", "float32": "float"}
 
@@ -110,7 +110,8 @@ class Constants:
         """Define an array; booleans (…, n) are packed into words along their last dimension. Returns its name."""
         values = np.asarray(values)
         if values.dtype == bool:
-            values, kind, items = self._words(values)
+            values, kind, suffix = words_of(values, self.word), "word", "u" if self.word == 32 else "ull"
+            items = [f"0x{value:0{self.word // 4}x}{suffix}" for value in values.ravel().tolist()]
         else:
             if values.dtype.kind == "i" and values.dtype != np.int64:
                 values = values.astype(np.min_scalar_type(min(values.min(), ~values.max())))
@@ -131,14 +132,6 @@ class Constants:
             del parts["places"]
         names = {what: self.array(f"{what}_of_{name}", values.astype(np.int32)) for what, values in parts.items()}
         return SeenBy(**({"places": ""} | names))
-
-    def _words(self, bits: Array) -> tuple[Array, str, list[str]]:
-        count = -(-bits.shape[-1] // self.word) * self.word
-        padded = np.zeros((*bits.shape[:-1], count), bool)
-        padded[..., : bits.shape[-1]] = bits
-        words = np.packbits(padded, axis=-1, bitorder="little").view(f"<u{self.word // 8}")
-        suffix = "u" if self.word == 32 else "ull"
-        return words, "word", [f"0x{value:0{self.word // 4}x}{suffix}" for value in words.ravel().tolist()]
 
 
 @dataclass(frozen=True)

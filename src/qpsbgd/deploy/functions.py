@@ -17,10 +17,11 @@ from torch import Tensor, nn
 from qpsbgd.deploy.modules import axis_of, known, to_numpy
 from qpsbgd.deploy.operations import Dense, Reshape, Shape, Weights
 from qpsbgd.deploy.tensor_operations import Combine, Concatenate, Mean, Product, Slice, Softmax, Transpose
+from qpsbgd.deploy.tracing import Traced
 from qpsbgd.deploy.unit_operations import Scale
 
 if TYPE_CHECKING:
-    from qpsbgd.deploy.reading import Reader, Traced
+    from qpsbgd.deploy.reading import Reader
 
 BATCH = object()
 """The size of the batch dimension, which stays free."""
@@ -57,8 +58,6 @@ _MODULES: tuple[tuple[Callable[..., nn.Module], tuple[Any, ...], tuple[str, ...]
 )
 _MODULE_OF = {target: (make, names) for make, targets, names in _MODULES for target in targets}
 _WITHOUT_MEANING = ("inplace", "_stacklevel", "memory_format")
-IN_PLACE = (operator.iadd, operator.isub, operator.imul, operator.itruediv)
-"""Functions that change their first argument."""
 
 
 def _clamp(low: Any, high: Any) -> nn.Module:
@@ -76,12 +75,6 @@ def module_of(target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> nn.Mo
     return make(**options)
 
 
-def changes_its_input(target: Any, kwargs: dict[str, Any]) -> bool:
-    """Whether a function or method works in place."""
-    named = target if isinstance(target, str) else getattr(target, "__name__", "")
-    return target in IN_PLACE or bool(kwargs.get("inplace")) or (named.endswith("_") and not named.endswith("__"))
-
-
 class Functions:
     """The functions and methods that have no module, as methods of their own that add operations to a reader."""
 
@@ -89,7 +82,7 @@ class Functions:
         self.reader, self.name = reader, name
 
     def _divide(self, left: Any, right: Any) -> Traced:
-        if self._is_value(right):
+        if isinstance(right, Traced):
             raise ValueError(f"{self.name} divides by a value that the network computes, which cannot be expressed")
         return self._combined("multiply", left, 1 / torch.as_tensor(right, dtype=torch.float64))
 
@@ -97,9 +90,9 @@ class Functions:
         return self._scaled(value, -1.0, 0.0)
 
     def _combined(self, how: str, left: Any, right: Any) -> Traced:
-        if self._is_value(left) and self._is_value(right):
+        if isinstance(left, Traced) and isinstance(right, Traced):
             return self.reader.emit(Combine(self.name, how), left, right)
-        swapped = self._is_value(right)
+        swapped = isinstance(right, Traced)
         value, other = (right, left) if swapped else (left, right)
         if isinstance(other, Tensor) and other.numel() > 1:
             constant = to_numpy(other, self.name, nn.Module())
@@ -125,14 +118,14 @@ class Functions:
         return self.reader.emit(Scale(self.name, np.full(1, factor, np.float32), np.full(1, offset, np.float32)), value)
 
     def _concatenate(self, values: Any, dim: int = 0) -> Traced:
-        if not all(map(self._is_value, values)):
+        if not all(isinstance(value, Traced) for value in values):
             raise ValueError(f"{self.name} must concatenate values that the network computes, not constants")
         return self.reader.emit(Concatenate(self.name, axis_of(self.name, dim)), *values)
 
     def _product(self, left: Any, right: Any) -> Traced:
         if isinstance(right, Tensor) and right.ndim == 2:
             return self.reader.emit(Dense(self.name, Weights(to_numpy(right.T, self.name, nn.Module()))), left)
-        if not (self._is_value(left) and self._is_value(right)):
+        if not (isinstance(left, Traced) and isinstance(right, Traced)):
             raise ValueError(f"{self.name} must multiply two values, or a value by a constant matrix")
         return self.reader.emit(Product(self.name), left, right)
 
@@ -259,12 +252,9 @@ class Functions:
         if isinstance(attn_mask, Tensor) and attn_mask.dtype == torch.bool:
             scores = self._masked_fill(scores, ~attn_mask, -math.inf)
         elif attn_mask is not None:
-            mask = attn_mask if self._is_value(attn_mask) else attn_mask.clamp(min=_LOWEST)
+            mask = attn_mask if isinstance(attn_mask, Traced) else attn_mask.clamp(min=_LOWEST)
             scores = self._combined("add", scores, mask)
         return self._product(self.reader.emit(Softmax(self.name, -1), scores), value)
-
-    def _is_value(self, value: Any) -> bool:
-        return self.reader.is_value(value)
 
     def _shape(self, value: Any) -> Shape:
         return known(self.name, self.reader.shape(value))

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import fx, nn
+from torch.utils._pytree import tree_leaves
 
 import qpsbgd.deploy.modules as kinds
-from qpsbgd.deploy.functions import BATCH, OPERATIONS, Functions, changes_its_input, module_of
+from qpsbgd.deploy.functions import BATCH, OPERATIONS, Functions, module_of
 from qpsbgd.deploy.operations import Array, MaxPool, Operation, Reshape, Shape, Sign, Spins, Value
 from qpsbgd.deploy.thresholds import LayerSums, steps_of
-from qpsbgd.deploy.tracing import constant, name_of, place_of, refusal, trace
+from qpsbgd.deploy.tracing import Traced, constant, name_of, place_of, refusal, trace
 from qpsbgd.deploy.unit_operations import Quantize, Scale, Steps
 from qpsbgd.nn.activations import QuantActivation, SignActivation
 from qpsbgd.nn.layers import BinaryLayer
+
+_IN_PLACE = (operator.iadd, operator.isub, operator.imul, operator.itruediv)
+"""Functions that change their first argument."""
 
 
 def read(model: nn.Module, input_shape: Shape | None = None) -> tuple[Operation, ...]:
@@ -51,7 +55,7 @@ def _followed(model: nn.Module, reader: Reader) -> Any:
         except (TypeError, ValueError) as error:
             where = place_of(node)
             raise ValueError(f"{error}{f' (in {where})' if where else ''}") from error
-        if args and reader.is_value(result) and _changes_its_input(node, kwargs, model):
+        if args and isinstance(result, Traced) and _changes_its_input(node, kwargs, model):
             for other in [key for key, value in known.items() if value is args[0]]:
                 known[other] = result
         known[node] = result
@@ -61,7 +65,9 @@ def _followed(model: nn.Module, reader: Reader) -> Any:
 def _changes_its_input(node: fx.Node, kwargs: dict[str, Any], model: nn.Module) -> bool:
     if node.op == "call_module":
         return bool(getattr(model.get_submodule(str(node.target)), "inplace", False))
-    return changes_its_input(node.target, kwargs)
+    named = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    in_place = node.target in _IN_PLACE or (named.endswith("_") and not named.endswith("__"))
+    return in_place or bool(kwargs.get("inplace"))
 
 
 def _result(node: fx.Node, args: Any, kwargs: Any, *, model: nn.Module, reader: Reader) -> Any:
@@ -81,12 +87,12 @@ def _result(node: fx.Node, args: Any, kwargs: Any, *, model: nn.Module, reader: 
             if isinstance(module, nn.MultiheadAttention):
                 raise refusal(name, module, "cannot be expressed; put qpsbgd.nn.ProjectedAttention.of(it) in its place")
             raise refusal(name, module, f"cannot be expressed; supported are {supported}, and functions between them")
-        if len(args) != 1 or kwargs or not reader.is_value(args[0]):
+        if len(args) != 1 or kwargs or not isinstance(args[0], Traced):
             raise refusal(name, module, "must be called with one tensor")
         return reader.apply(name, module, args[0])
     target: Any = node.target
-    given = _flat((args, kwargs))
-    if not any(map(reader.is_value, given)):
+    given = tree_leaves((args, kwargs))
+    if not any(isinstance(one, Traced) for one in given):
         return _constant(name, target, args, kwargs, batch=any(one is BATCH for one in given))
     made = module_of(target, args[1:], kwargs)
     if made is not None:
@@ -97,13 +103,6 @@ def _result(node: fx.Node, args: Any, kwargs: Any, *, model: nn.Module, reader: 
     return getattr(Functions(reader, name), OPERATIONS[target])(*args, **kwargs)
 
 
-def _flat(value: Any) -> list[Any]:
-    """All arguments, also those within tuples, lists and dictionaries."""
-    if isinstance(value, dict):
-        value = list(value.values())
-    return [part for one in value for part in _flat(one)] if isinstance(value, tuple | list) else [value]
-
-
 def _constant(name: str, target: Any, args: Any, kwargs: Any, *, batch: bool) -> Any:
     """What a function makes of sizes and constants alone."""
     if getattr(target, "__name__", "").startswith("_assert"):
@@ -112,29 +111,6 @@ def _constant(name: str, target: Any, args: Any, kwargs: Any, *, batch: bool) ->
         raise ValueError(f"{name} computes with the size of the batch, which must stay free")
     with torch.no_grad():
         return getattr(args[0], target)(*args[1:], **kwargs) if isinstance(target, str) else target(*args, **kwargs)
-
-
-@dataclass(eq=False)
-class Traced:
-    """A result of the model. It becomes numbered values of the network when they are asked for, and not before.
-
-    Attributes:
-        name: The module that computes it.
-        module: What is applied to `parent`, or the layer whose sums `sums` are; it waits for what follows.
-        parent: What `module` is applied to.
-        sums: The value with the sums of a layer, without gain and bias.
-        real: The value in real numbers.
-        small: The value in bits, or in whole numbers of up to 8 bits.
-        steps: What such whole numbers count, or those that a layer with integer sums takes; None for bits.
-    """
-
-    name: str = ""
-    module: nn.Module | None = None
-    parent: Traced | None = None
-    sums: int | None = None
-    real: int | None = None
-    small: int | None = None
-    steps: Steps | None = None
 
 
 class Reader:
@@ -205,11 +181,6 @@ class Reader:
             return None
         number = next((n for n in (value.small, value.sums) if n is not None), None)
         return self._values[self.real(value) if number is None else number].shape
-
-    @staticmethod
-    def is_value(value: Any) -> bool:
-        """Whether something is a result of the model, and not a constant."""
-        return isinstance(value, Traced)
 
     def finished(self, output: Any) -> tuple[Operation, ...]:
         """The operations that the output needs; real numbers come out of the last one."""
