@@ -28,6 +28,7 @@ from qpsbgd.binarization.wide_layers import Rows, WideLayer, rows_at_once
 from qpsbgd.nn.convolutions import BinaryConvNd
 from qpsbgd.nn.layers import BinaryLinear
 from qpsbgd.solvers import Solver, make_solver
+from qpsbgd.solvers.options import AT_LEAST_ONE, COUNT, SECONDS, check_options
 
 LEAST_ROWS, ROWS_PER_INPUT = 16384, 16
 """A layer's Q is made of at most so many rows of inputs, or so many per input if that is more, spread over all."""
@@ -167,12 +168,7 @@ class _Options:
             raise ValueError(
                 f"ternary weights are two binary vectors of equal scale; leave bits out, got {self.bits!r}"
             )
-        if not isinstance(self.rounds, int) or isinstance(self.rounds, bool) or self.rounds < 0:
-            raise ValueError(f"rounds must be a whole number of at least 0, got {self.rounds!r}")
-        if self.seconds is not None and not (self.seconds >= 0 and math.isfinite(self.seconds)):
-            raise ValueError(f"seconds must be a number of at least 0 or None, got {self.seconds!r}")
-        if not isinstance(self.most_inputs, int) or isinstance(self.most_inputs, bool) or self.most_inputs < 1:
-            raise ValueError(f"most_inputs must be a whole number of at least 1, got {self.most_inputs!r}")
+        check_options(self, rounds=COUNT, seconds=SECONDS, most_inputs=AT_LEAST_ONE)
         if self.solver not in SEARCHES:
             object.__setattr__(self, "solver", make_solver(self.solver))
 
@@ -266,7 +262,7 @@ class _Run:
             rows(moments.add)
             mean, start = moments.mean, time.monotonic()
             metrics = moments.covariance() if biased else moments.second_moment()
-            kernel = _kernel(layer) if options.input_scales else None
+            kernel = math.prod(getattr(layer, "kernel_size", ())) if options.input_scales else None
             found = fitted(metrics, weights, **shape, effort=self._effort(seconds), kernel=kernel)
         fill(binary, layer, found, mean if biased else None)
         self.changes.replace(layer, binary)
@@ -335,9 +331,3 @@ def _naming(name: str) -> Iterator[None]:
         yield
     except NotFinite as error:
         raise ValueError(f"{name}: {error}; look for them in the calibration data, or in the model") from None
-
-
-def _kernel(layer: nn.Module) -> int:
-    """Weights of an output per input channel."""
-    sizes: Any = getattr(layer, "kernel_size", ())
-    return math.prod(sizes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,7 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from qpsbgd.binarization.passes import answer
 from qpsbgd.nn import BinaryLayer
+from qpsbgd.nn.model_summary import evaluating
 from qpsbgd.optim import QPSBGD
 from qpsbgd.projections import Projection
 
@@ -70,32 +73,27 @@ def distill(
     if not binary:
         raise ValueError("the student must have binary layers: binarize the model first")
     if optimizer is None:
-        optimizer = QPSBGD(
-            student, lr, relative=True, clip="range", steps=steps, real={"lr": real_lr, "weight_decay": 0.0}
-        )
+        real = {"lr": real_lr, "weight_decay": 0.0}
+        optimizer = QPSBGD(student, lr, projection=projection, relative=True, clip="range", steps=steps, real=real)
     compare = relative_error if loss is None else loss
-    modes = [(module, module.training) for model in (student, teacher) for module in model.modules()]
     losses: list[Tensor] = []
-    try:
-        student.eval(), teacher.eval()
+    with evaluating(student, teacher), _outputs(a for a, _ in inner) as ours, _outputs(b for _, b in inner) as theirs:
         for layer in binary:
             layer.train()  # so that it records
-        with _outputs(ours for ours, _ in inner) as ours, _outputs(theirs for _, theirs in inner) as theirs:
-            for batch in _repeated(batches, steps):
-                with torch.no_grad():
-                    wanted = _answer(teacher, batch)
-                optimizer.zero_grad()
-                total = compare(_answer(student, batch), wanted)
-                for one, other in zip(ours, theirs, strict=True):
-                    total = total + relative_error(one, other) / len(inner)
-                total.backward()  # type: ignore[no-untyped-call]
-                optimizer.step()
-                losses.append(total.detach())
-                if progress is not None:
-                    progress(len(losses), float(losses[-1]))
-    finally:
-        for module, mode in modes:
-            module.training = mode
+        for batch in itertools.islice(itertools.cycle(batches), steps):
+            with torch.no_grad():
+                wanted = answer(teacher, batch)
+            optimizer.zero_grad()
+            total = compare(answer(student, batch), wanted)
+            for one, other in zip(ours, theirs, strict=True):
+                total = total + relative_error(one, other) / len(inner)
+            total.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            losses.append(total.detach())
+            if progress is not None:
+                progress(len(losses), float(losses[-1]))
+    if steps and not losses:
+        raise ValueError("distill needs batches of inputs, got none")
     return torch.stack(losses).tolist() if losses else []
 
 
@@ -110,28 +108,6 @@ def embedding_loss(outputs: Tensor, wanted: Tensor) -> Tensor:
     ours, theirs = F.normalize(outputs, dim=-1), F.normalize(wanted, dim=-1)
     similarities = (ours @ ours.T - theirs @ theirs.T).square().mean()
     return 1 - (ours * theirs).sum(-1).mean() + SIMILARITIES * similarities
-
-
-def _answer(model: nn.Module, batch: Any) -> Any:
-    if isinstance(batch, dict):
-        return model(**batch)
-    return model(*batch) if isinstance(batch, tuple | list) else model(batch)
-
-
-def _repeated(batches: Iterable[Any], steps: int) -> Iterator[Any]:
-    """The batches from the beginning, again and again, `steps` in all."""
-    kept: list[Any] = []
-    made = 0
-    for batch in batches:
-        if made == steps:
-            return
-        kept.append(batch)
-        made += 1
-        yield batch
-    if not kept:
-        raise ValueError("distill needs batches of inputs, got none")
-    for number in range(made, steps):
-        yield kept[number % len(kept)]
 
 
 def _found(model: nn.Module, name: str, what: str) -> nn.Module:

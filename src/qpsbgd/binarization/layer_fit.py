@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from qpsbgd.binarization.planes import SEARCHES, Effort, Fit
+from qpsbgd.binarization.planes import Effort, Fit
 
 RIDGE = 0.01
 """What is added to the diagonal of Q, as a share of its mean: keeps Q definite, and weights of silent inputs near.
@@ -101,7 +101,6 @@ def _factors(metric: Tensor, weights: Tensor, *, bits: int, tied: bool, effort: 
     n = len(weights)
     factor = torch.ones(n, dtype=weights.dtype, device=weights.device)
     quick = replace(effort, solver="rounding" if effort.solver == "rounding" else "feedback")
-    assert quick.solver in SEARCHES
     sides = metric @ weights
     for _ in range(FACTOR_ROUNDS):
         fit = Fit.rounded(factor[:, None] * metric * factor, weights / factor[:, None], bits=bits, tied=tied)

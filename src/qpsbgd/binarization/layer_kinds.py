@@ -52,21 +52,15 @@ def refusal(module: nn.Module, sharing: Counter[nn.Parameter]) -> str:
 def binary_like(layer: nn.Module, *, bits: int, bias: bool) -> BinaryLinear | BinaryConv1d | BinaryConv2d:
     """A binary layer of the same shape with learned scales, still to be filled; torch's random state stays."""
     weight: Any = layer.weight
-    with torch.random.fork_rng([weight.device] if weight.is_cuda else []):
-        return _binary_like(layer, weight, bits=bits, bias=bias)
-
-
-def _binary_like(
-    layer: nn.Module, weight: Tensor, *, bits: int, bias: bool
-) -> BinaryLinear | BinaryConv1d | BinaryConv2d:
     options: dict[str, Any] = {"gain": 1.0, "bits": bits, "scale": "learned", "dtype": weight.dtype}
     options["device"] = weight.device
-    if isinstance(layer, nn.Conv1d | nn.Conv2d):
-        kind = BinaryConv1d if isinstance(layer, nn.Conv1d) else BinaryConv2d
-        sizes = (layer.kernel_size, layer.stride, layer.padding, layer.dilation, layer.groups)
-        return kind(layer.in_channels, layer.out_channels, *sizes, bias, layer.padding_mode, **options)
-    inputs, outputs = weight.shape if _transposed(layer) else weight.shape[::-1]
-    return BinaryLinear(inputs, outputs, bias, **options)
+    with torch.random.fork_rng([weight.device] if weight.is_cuda else []):
+        if isinstance(layer, nn.Conv1d | nn.Conv2d):
+            kind = BinaryConv1d if isinstance(layer, nn.Conv1d) else BinaryConv2d
+            sizes = (layer.kernel_size, layer.stride, layer.padding, layer.dilation, layer.groups)
+            return kind(layer.in_channels, layer.out_channels, *sizes, bias, layer.padding_mode, **options)
+        inputs, outputs = weight.shape if _transposed(layer) else weight.shape[::-1]
+        return BinaryLinear(inputs, outputs, bias, **options)
 
 
 def matrices(layer: nn.Module) -> Tensor:

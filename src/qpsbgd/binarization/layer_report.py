@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from qpsbgd.nn.model_summary import aligned
 from qpsbgd.visible import visible
 
 
@@ -55,15 +56,7 @@ class Report:
 
     def __str__(self) -> str:
         head = ("layer", "weights", "bits", "rounding", "feedback", "search", "seconds")
-        lines = [head, *(_cells(row) for row in self.rows)]
-        widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
-        texts = [
-            "  ".join(
-                cell.ljust(width) if column < 2 else cell.rjust(width)
-                for column, (cell, width) in enumerate(zip(line, widths, strict=True))
-            ).rstrip()
-            for line in lines
-        ]
+        texts = aligned([head, *(_cells(row) for row in self.rows)], left=2)
         texts.insert(1, "-" * max(map(len, texts)))
         return "\n".join([*texts, *(f"{visible(name)} stays real-valued: {why}" for name, why in self.kept.items())])
 

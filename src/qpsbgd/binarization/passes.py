@@ -64,11 +64,8 @@ class Passes:
 
     def run(self, number: int) -> Any:
         """The model's output for one batch."""
-        batch = self._batches[number]
         with torch.no_grad():
-            if isinstance(batch, dict):
-                return self._model(**batch)
-            return self._model(*batch) if isinstance(batch, tuple | list) else self._model(batch)
+            return answer(self._model, self._batches[number])
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -124,6 +121,13 @@ class Passes:
                 self._kept += _size(output)
                 outputs[module] = _copied(output)
         return output
+
+
+def answer(model: nn.Module, batch: Any) -> Any:
+    """What a model makes of a tensor, a tuple of arguments or a dictionary of keyword arguments."""
+    if isinstance(batch, dict):
+        return model(**batch)
+    return model(*batch) if isinstance(batch, tuple | list) else model(batch)
 
 
 def _ignore(batch: Any, x: Tensor) -> None:

@@ -86,8 +86,7 @@ def to_c(
         The files, and how much flash and RAM they need.
     """
     packed = packed_form(model, input_shape)
-    shape = _input_shape(packed, input_shape)
-    return write_c(packed.operations, Path(folder), input_shape=shape, name=name, word_bits=word_bits)
+    return write_c(packed.operations, Path(folder), input_shape=_known(packed), name=name, word_bits=word_bits)
 
 
 def to_onnx(
@@ -110,26 +109,21 @@ def to_onnx(
     from qpsbgd.deploy.onnx_graph import write_onnx
 
     packed = packed_form(model, input_shape)
-    write_onnx(packed.operations, Path(path), input_shape=_input_shape(packed, input_shape), form=weights)
+    write_onnx(packed.operations, Path(path), input_shape=_known(packed), form=weights)
 
 
-def _input_shape(packed: PackedModel, given: Sequence[int] | None) -> Shape:
-    shape = packed.input_shape if given is None else _sizes(given)
-    if shape is None:
+def _known(packed: PackedModel) -> Shape:
+    """The shape of a sample."""
+    if packed.input_shape is None:
         raise ValueError("the network does not tell the shape of its inputs; give input_shape, such as (1, 28, 28)")
-    return shape
-
-
-def _sizes(given: Sequence[int]) -> Shape:
-    shape = tuple(given)
-    if not shape or not all(isinstance(size, int) and size > 0 for size in shape):
-        raise ValueError(f"input_shape must be the positive sizes of one sample, without the batch, got {given}")
-    return shape
+    return packed.input_shape
 
 
 def packed_form(model: nn.Module | PackedModel, input_shape: Sequence[int] | None = None) -> PackedModel:
     """The packed model of a torch model; a packed model as it is."""
-    shape = None if input_shape is None else _sizes(input_shape)
+    shape = None if input_shape is None else tuple(input_shape)
+    if shape is not None and not (shape and all(isinstance(size, int) and size > 0 for size in shape)):
+        raise ValueError(f"input_shape must be the positive sizes of one sample, without the batch, got {input_shape}")
     if isinstance(model, PackedModel):
         return model if shape is None else PackedModel(model.operations, shape)
     from qpsbgd.deploy.reading import read

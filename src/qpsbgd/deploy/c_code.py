@@ -12,8 +12,8 @@ from qpsbgd.deploy.c_real import real_layer
 from qpsbgd.deploy.c_steps import fixed_point, repacked, step, weighted
 from qpsbgd.deploy.c_templates import CHECK, HEADER, HELPERS, NEAREST, PROGRAM, SOURCE
 from qpsbgd.deploy.c_tensor_steps import input_name, tensor_step
-from qpsbgd.deploy.c_values import Constants, Values
-from qpsbgd.deploy.operations import SMALL, Convolution, Dense, Operation, Reshape, Shape, Sign, Spins
+from qpsbgd.deploy.c_values import Constants, Frame, Values
+from qpsbgd.deploy.operations import SMALL, Dense, Operation, Reshape, Shape, Sign, Spins, Weighted
 from qpsbgd.deploy.stages import Stage, last_uses, walk
 from qpsbgd.deploy.tensor_operations import TENSOR_OPERATIONS
 from qpsbgd.deploy.unit_operations import Quantize, Scale, Steps, Threshold
@@ -51,11 +51,7 @@ def write_c(operations: Sequence[Operation], folder: Path, *, input_shape: Shape
     if word_bits not in (32, 64):
         raise ValueError(f"word_bits must be 32 or 64, got {word_bits!r}")
     network = _Network(operations, input_shape, word_bits)
-    texts = {
-        f"{name}.h": network.header(name),
-        f"{name}.c": network.source(name),
-        f"{name}_main.c": network.program(name),
-    }
+    texts = network.texts(name)
     folder.mkdir(parents=True, exist_ok=True)
     for file_name, text in texts.items():
         with writing(folder / file_name) as file:
@@ -105,18 +101,19 @@ class _Network:
         """The threshold behind a layer of bits, if nothing else takes the layer's sums."""
         following = stages[number] if number < len(stages) else None
         layer = stages[number - 1]
-        if not isinstance(layer.operation, Dense | Convolution) or following is None or layer.before[0].kind != "bits":
+        if not isinstance(layer.operation, Weighted) or following is None or layer.before[0].kind != "bits":
             return None
         straight = following.sources == (number,) and self._last[number] == number + 1
         return following.operation if straight and isinstance(following.operation, Threshold) else None
 
     def _add(self, stage: Stage, fused: Threshold | None, place: int) -> None:
         """Add the function of the operation with this number, and of the threshold behind it where there is one."""
-        operation, number, result = stage.operation, len(self.functions) + 1, place if fused is None else place + 1
+        operation, result = stage.operation, place if fused is None else place + 1
         inputs = tuple(self._values[source] for source in stage.sources)
         kind, before = "bits" if fused else stage.after.kind, inputs[0]
         rows = kind != "real" and (before.rows or place in self._by_rows)
         after = replace(Values.of(kind, stage.after.shape, rows=rows), type=_TYPES[kind])
+        frame = Frame(len(self.functions) + 1, inputs, after, self.constants)
         matrix = isinstance(operation, Dense) and len(before.shape) > 1
         if before.kind in SMALL and before.rows != matrix and not isinstance(operation, Spins | Scale):
             raise ValueError(f"{operation} takes values in another order in C than they come in; use packed or ONNX")
@@ -124,22 +121,17 @@ class _Network:
             same = (before.channels, before.image) == (after.channels, after.image)
             if before.kind not in SMALL or same or after.positions == 1:
                 layout = after if before.kind not in SMALL else before
-                moved = replace(layout, shape=after.shape, name=before.name, type=before.type)
-                self._values[result] = moved
+                self._values[result] = replace(layout, shape=after.shape, name=before.name, type=before.type)
                 return
-            body = repacked(before, after, self.constants.word)
-        elif isinstance(operation, Dense | Convolution):
-            body = (
-                weighted(operation, fused, number, before, after, self.constants)
-                if before.kind == "bits"
-                else real_layer(operation, number, before, after, self.constants)
-            )
+            body = repacked(frame)
+        elif isinstance(operation, Weighted):
+            body = weighted(operation, fused, frame) if before.kind == "bits" else real_layer(operation, frame)
         elif isinstance(operation, Scale) and self.integer:
-            body, self.output_step = fixed_point(operation, number, before, self.constants)
+            body, self.output_step = fixed_point(operation, frame)
         elif isinstance(operation, TENSOR_OPERATIONS):
-            body = tensor_step(operation, number, inputs, after, self.constants)
+            body = tensor_step(operation, frame)
         else:
-            body = step(operation, number, before, after, self.constants)
+            body = step(operation, frame)
         if result < self._output:
             after = replace(after, name=self._buffer(after, place))
         self.functions.append(_Function(body, inputs, after))
@@ -171,51 +163,60 @@ class _Network:
         scratch = 4 * (self.constants.scratch + self.constants.whole_scratch)
         return outputs + scratch + sum(map(self._bytes, self._buffers))
 
-    def _signature(self, name: str) -> str:
+    def texts(self, name: str) -> dict[str, str]:
+        """The header, the source and a program that reads samples and prints outputs, by file name."""
         first, last = self._values[0], self.functions[-1].after
-        prefix = name.upper()
-        return f"(const {first.type} input[{prefix}_INPUTS], {last.type} output[{prefix}_OUTPUTS])"
+        common = {"name": name, "prefix": name.upper(), "input": first.type, "output": last.type}
+        takes, gives, ends = self._ends(**common)
+        header = HEADER.format(
+            **common,
+            inputs=first.channels * first.positions,
+            outputs=last.channels * last.positions,
+            steps="".join(f"#define {name.upper()}_{end}_STEP {step:.17g}\n" for end, step in ends.items()),
+            takes=takes,
+            gives=gives,
+            flash=self.constants.bytes,
+            ram=self.ram_bytes,
+        )
+        mathematics = any(word in one.body for one in self.functions for word in ("expf(", "tanhf(", "erff(", "sqrtf("))
+        source = SOURCE.format(
+            **common, **self._parts(mathematics), check="" if self.integer else CHECK.format(**common)
+        )
+        read = "(int8_t)(value >= 0 ? 1 : -1)" if self.integer else "(float)value"
+        if self.steps is not None:
+            read = f"({first.type})nearest((float)value / {name.upper()}_INPUT_STEP)"
+        program = PROGRAM.format(
+            **common,
+            read=read,
+            helper="" if self.steps is None else NEAREST.format(low=self.steps.low, high=self.steps.high),
+            show='"%" PRId64 " ", output[k]' if self.integer else '"%.9g ", (double)output[k]',
+            library=" -lm" if mathematics else "",
+        )
+        return {f"{name}.h": header, f"{name}.c": source, f"{name}_main.c": program}
 
-    def header(self, name: str) -> str:
-        """The header."""
-        first, last, prefix = self._values[0], self.functions[-1].after, name.upper()
-        if self.integer:
-            takes = "Inputs count by their sign: +1 for 0 and above, -1 below."
-            if self.steps is not None:
-                takes = (
-                    f"Inputs are whole numbers from {self.steps.low} to {self.steps.high}, which count "
-                    f"{prefix}_INPUT_STEP: the trained network's\n   inputs divided by it and rounded."
-                )
-            gives = f"Outputs are whole numbers; times {prefix}_OUTPUT_STEP they are the trained network's outputs."
-        else:
+    def _ends(self, *, name: str, prefix: str, **_: str) -> tuple[str, str, dict[str, float]]:
+        """What the header says about inputs and outputs, and the steps that they count."""
+        if not self.integer:
             takes = (
                 f"Inputs must be finite: where one is not, {name}_run returns -1 and writes no outputs, and\n"
                 f"   {name}_classify returns -1. Compiled with -DQPSBGD_UNCHECKED they are not looked at, and NaN or\n"
                 "   infinite inputs give arbitrary outputs."
             )
-            gives = "Outputs are those of the trained network."
-        ends = {"OUTPUT": self.output_step} if self.integer else {}
-        if self.steps is not None:
-            ends["INPUT"] = self.steps.scale
-        return HEADER.format(
-            prefix=prefix,
-            name=name,
-            inputs=first.channels * first.positions,
-            outputs=last.channels * last.positions,
-            steps="".join(f"#define {prefix}_{end}_STEP {step:.17g}\n" for end, step in ends.items()),
-            takes=takes,
-            gives=gives,
-            signature=self._signature(name),
-            classify=f"(const {first.type} input[{prefix}_INPUTS])",
-            flash=self.constants.bytes,
-            ram=self.ram_bytes,
+            return takes, "Outputs are those of the trained network.", {}
+        gives = f"Outputs are whole numbers; times {prefix}_OUTPUT_STEP they are the trained network's outputs."
+        if self.steps is None:
+            return "Inputs count by their sign: +1 for 0 and above, -1 below.", gives, {"OUTPUT": self.output_step}
+        takes = (
+            f"Inputs are whole numbers from {self.steps.low} to {self.steps.high}, which count "
+            f"{prefix}_INPUT_STEP: the trained network's\n   inputs divided by it and rounded."
         )
+        return takes, gives, {"OUTPUT": self.output_step, "INPUT": self.steps.scale}
 
-    def source(self, name: str) -> str:
-        """The source."""
+    def _parts(self, mathematics: bool) -> dict[str, str]:
+        """The parts of the source."""
         bodies = "\n".join(_definition(f"step{number}", one) for number, one in enumerate(self.functions, 1))
-        constants = "\n".join(self.constants.texts)
         calls = "\n".join(_call(f"step{number}", one) for number, one in enumerate(self.functions, 1))
+        constants, word = "\n".join(self.constants.texts), self.constants.word
         buffers = "".join(
             "static union {\n"
             + "".join(f"    {kind} {_MEMBERS[kind]}[{count}];\n" for kind, count in sorted(sizes.items()))
@@ -227,51 +228,20 @@ class _Network:
         if self.constants.whole_scratch:
             buffers += f"static int32_t whole_scratch[{self.constants.whole_scratch}];\n"
         buffers += "".join(self.constants.helpers.values())
-        helpers = "".join(text for word, text in HELPERS.items() if word in bodies)
+        helpers = f"typedef uint{word}_t word;\n" if "word" in bodies + constants else ""
+        helpers += "".join(text for name, text in HELPERS.items() if name in bodies)
+        helpers = helpers.replace("BUILTIN", "__builtin_popcountll" if word == 64 else "__builtin_popcountl")
         includes = "#include <float.h>\n" if "FLT_MAX" in bodies else ""
-        includes += "#include <math.h>\n" if self.needs_math else ""
+        includes += "#include <math.h>\n" if mathematics else ""
         includes += "" if self.integer else "#include <string.h>\n"
-        if "word" in bodies + constants:
-            helpers = f"typedef uint{self.constants.word}_t word;\n{helpers}"
-        first, last, prefix = self._values[0], self.functions[-1].after, name.upper()
-        popcount = "popcountll" if self.constants.word == 64 else "popcountl"
-        return SOURCE.format(
-            name=name,
-            includes=includes,
-            helpers=helpers.replace("BUILTIN", f"__builtin_{popcount}"),
-            constants=constants,
-            bodies=bodies,
-            buffers=buffers,
-            signature=self._signature(name),
-            check="" if self.integer else CHECK.format(prefix=prefix),
-            calls=calls,
-            classify=f"(const {first.type} input[{prefix}_INPUTS])",
-            output=last.type,
-            prefix=prefix,
-        )
-
-    @property
-    def needs_math(self) -> bool:
-        """Whether C's mathematical library is needed."""
-        return any(word in one.body for one in self.functions for word in ("expf(", "tanhf(", "erff(", "sqrtf("))
-
-    def program(self, name: str) -> str:
-        """A program that reads samples and prints outputs."""
-        first, last = self._values[0], self.functions[-1].after
-        read = "(int8_t)(value >= 0 ? 1 : -1)" if self.integer else "(float)value"
-        if self.steps is not None:
-            read = f"({first.type})nearest((float)value / {name.upper()}_INPUT_STEP)"
-        show = '"%" PRId64 " ", output[k]' if self.integer else '"%.9g ", (double)output[k]'
-        return PROGRAM.format(
-            name=name,
-            prefix=name.upper(),
-            input=first.type,
-            output=last.type,
-            read=read,
-            helper="" if self.steps is None else NEAREST.format(low=self.steps.low, high=self.steps.high),
-            show=show,
-            library=" -lm" if self.needs_math else "",
-        )
+        return {
+            "includes": includes,
+            "helpers": helpers,
+            "constants": constants,
+            "buffers": buffers,
+            "bodies": bodies,
+            "calls": calls,
+        }
 
 
 _TYPES = {"real": "float", "bits": "word", "ints": "int32_t", "int8": "int8_t", "uint8": "uint8_t"}

@@ -11,34 +11,30 @@ import math
 import numpy as np
 
 from qpsbgd.deploy.c_tables import Tables
-from qpsbgd.deploy.c_values import Constants, Values, float_text, nested
-from qpsbgd.deploy.operations import Array, Convolution, Dense, Weights
+from qpsbgd.deploy.c_values import Frame, float_text, nested, over
+from qpsbgd.deploy.operations import Array, Convolution, Dense, Weighted, Weights
 
 _FEW_CHANNELS = 4
 """Channels of a group up to which a pixel's tables do not pay."""
 
 
-def real_layer(operation: Dense | Convolution, number: int, before: Values, after: Values, constants: Constants) -> str:
+def real_layer(operation: Weighted, frame: Frame) -> str:
     """The statements of a layer whose inputs are real numbers, or whole numbers of 8 bits."""
     if isinstance(operation, Dense):
-        return _dense(operation, number, before, constants)
-    rows, columns = operation.window.rows_and_columns(before.image[-len(operation.window.size) :])
+        return _dense(operation, frame)
+    assert isinstance(operation, Convolution)
+    before = frame.before
+    taps = operation.window.rows_and_columns(before.image[-len(operation.window.size) :])
     if operation.weights.binary and before.channels // operation.groups > _FEW_CHANNELS:
-        return _looked_up(operation, (rows, columns), number, before, after, constants)
-    if before.kind != "real":
-        return _patched(operation, (rows, columns), number, before, after, constants)
-    return _multiplied(operation, (rows, columns), number, before, after, constants)
+        return _looked_up(operation, taps, frame)
+    return _multiplied(operation, taps, frame) if before.kind == "real" else _patched(operation, taps, frame)
 
 
-def _over(what: str, count: int) -> str:
-    return f"for (int32_t {what} = 0; {what} < {count}; {what}++)"
-
-
-def _dense(operation: Dense, number: int, before: Values, constants: Constants) -> str:
-    weights, (units, inputs) = operation.weights, operation.weights.shape
+def _dense(operation: Dense, frame: Frame) -> str:
+    before, weights, (units, inputs) = frame.before, operation.weights, operation.weights.shape
     samples = f"for (int32_t row = 0; row < {math.prod(before.shape[:-1])}; row++, in += {inputs}, out += {units}) {{"
     if not weights.binary:
-        name = constants.array(f"weights{number}", weights.array)
+        name = frame.array("weights", weights.array)
         products = [f"sum{k} += row[k + {k}] * in[k + {k}];" for k in range(4)]  # four sums wait less for each other
         body = [
             f"const float *row = {name} + unit * {inputs};",
@@ -48,39 +44,32 @@ def _dense(operation: Dense, number: int, before: Values, constants: Constants) 
             *(f"for (; k < {inputs}; k++)", f"    {products[0]}"),
             *("out[unit] = (sum0 + sum1) + (sum2 + sum3);", "}"),
         ]
-        return nested([samples], [f"{_over('unit', units)} {{", *body])
-    tables = Tables.best(weights, constants.word, uses=units, source=before.type)
-    tables.need(constants, inputs)
-    blocks, signs = -(-inputs // constants.word), weights.array
+        return nested([samples], [f"{over('unit', units)} {{", *body])
+    tables = Tables.best(weights, frame, uses=units)
+    tables.need(frame.constants, inputs)
+    blocks, signs = -(-inputs // frame.word), weights.array
     if before.kind != "real" and not before.rows:  # channels come last there
         signs = signs.reshape(1, units, before.channels, before.positions).swapaxes(2, 3).reshape(1, units, inputs)
-    name = constants.array(f"weights{number}", _in_blocks(signs.swapaxes(1, 2), constants.word))
+    name = frame.array("weights", _in_blocks(signs.swapaxes(1, 2), frame.word))
     use = "\n".join(
         f"LOOK_UP({name} + ({plane * blocks} + block) * {units}, {units}{factor}, out);"
-        for plane, factor in enumerate(_factors(weights, number, constants, before))
+        for plane, factor in enumerate(_factors(weights, frame))
     )
-    clear = [_over("unit", units), "    out[unit] = 0;"]
+    clear = [over("unit", units), "    out[unit] = 0;"]
     return nested([samples], [*clear, *tables.calls(inputs, source="in", stride=1, use=use)])
 
 
 def _in_blocks(signs: Array, word: int) -> Array:
     """Booleans (…, n, m) as (…, ⌈n / word⌉, m, word), False where there is nothing."""
     *before, count, units = signs.shape
-    padded = np.zeros((*before, -(-count // word) * word, units), bool)
-    padded[..., :count, :] = signs
+    padded = np.pad(signs, [(0, 0)] * len(before) + [(0, -count % word), (0, 0)])
     return padded.reshape(*before, -1, word, units).swapaxes(-1, -2)
 
 
-def _looked_up(
-    operation: Convolution,
-    taps: tuple[Array, Array],
-    number: int,
-    before: Values,
-    after: Values,
-    constants: Constants,
-) -> str:
+def _looked_up(operation: Convolution, taps: tuple[Array, Array], frame: Frame) -> str:
     """Pixel by pixel: its tables serve all windows that see it. Sums of a few rows of results wait in the scratch."""
     (rows, columns), weights, groups = taps, operation.weights, operation.groups
+    before, after = frame.before, frame.after
     inputs, units, (high, wide) = before.channels // groups, after.channels // groups, (rows.shape[1], columns.shape[1])
     (height, width), length = before.image, after.image[1]
     first, last = np.where(rows < 0, height, rows).min(1) % height, rows.max(1).clip(0)
@@ -88,15 +77,14 @@ def _looked_up(
     count = int(slots.max()) + 1
     size = length * after.channels  # of a row of results
     uses, whole = max(1, rows.size * columns.size // (height * width)) * units, before.kind != "real"
-    tables = Tables.best(weights, constants.word, uses=uses, source=before.type)
-    tables.need(constants, inputs, count * size)
-    planes, blocks = len(weights.array), -(-inputs // constants.word)
+    tables = Tables.best(weights, frame, uses=uses)
+    tables.need(frame.constants, inputs, count * size)
+    planes, blocks = len(weights.array), -(-inputs // frame.word)
     signs = weights.array.reshape(planes, groups, units, inputs, high, wide).transpose(0, 1, 4, 5, 3, 2)
-    words = constants.array(f"weights{number}", _in_blocks(signs, constants.word))
-    down = constants.lists(f"rows{number}", rows, height)
-    across = constants.lists(f"columns{number}", columns, width)
-    done = constants.lists(f"done{number}", last[:, None], height)
-    slot = constants.array(f"slots{number}", slots.astype(np.int32))
+    words = frame.array("weights", _in_blocks(signs, frame.word))
+    down, across = frame.lists("rows", rows, height), frame.lists("columns", columns, width)
+    done = frame.lists("done", last[:, None], height)
+    slot = frame.array("slots", slots.astype(np.int32))
     use = "\n".join(
         [
             down.loop("r", "y"),
@@ -107,7 +95,7 @@ def _looked_up(
             *(
                 f"LOOK_UP({words} + ({plane * groups * high * wide * blocks} + place + block) * {units}, {units}"
                 f"{factor}{f' + group * {units}' if tables.each else ''}, to + group * {units});"
-                for plane, factor in enumerate(_factors(weights, number, constants, before))
+                for plane, factor in enumerate(_factors(weights, frame))
             ),
             "}",
         ]
@@ -115,23 +103,23 @@ def _looked_up(
     channel = f"group * {inputs * before.positions}"
     place = f"j * {after.channels} + unit" if whole else f"unit * {after.positions} + j"
     body = [
-        *(_over("group", groups), f"{_over('x', width)} {{"),
+        *(over("group", groups), f"{over('x', width)} {{"),
         f"const {before.type} *pixel = in + "
         + (f"(y * {width} + x) * {before.channels} + group * {inputs};" if whole else f"{channel} + y * {width} + x;"),
         *tables.calls(inputs, source="pixel", stride=1 if whole else before.positions, use=use),
         *("}", done.loop("r", "y") + " {"),
         f"{tables.number} *row = sums + {slot}[{done.positions}[r]] * {size};",
         f"{tables.number} *to = out + {done.positions}[r] * {size if whole else length};",
-        *(_over("unit", after.channels), f"    {_over('j', length)}"),
+        *(over("unit", after.channels), f"    {over('j', length)}"),
         f"        to[{place}] = row[j * {after.channels} + unit];",
-        *(_over("k", size), "    row[k] = 0;", "}"),
+        *(over("k", size), "    row[k] = 0;", "}"),
     ]
     clear = [
         f"{tables.number} *const sums = {tables.scratch} + {tables.numbers};",
-        _over("k", count * size),
+        over("k", count * size),
         "    sums[k] = 0;",
     ]
-    return nested([f"{_over('y', height)} {{"], body, before=clear)
+    return nested([over("y", height)], body, before=clear)
 
 
 def _slots(first: Array, last: Array) -> Array:
@@ -145,84 +133,64 @@ def _slots(first: Array, last: Array) -> Array:
     return slots
 
 
-def _patched(
-    operation: Convolution,
-    taps: tuple[Array, Array],
-    number: int,
-    before: Values,
-    after: Values,
-    constants: Constants,
-) -> str:
+def _patched(operation: Convolution, taps: tuple[Array, Array], frame: Frame) -> str:
     """Patch by patch of whole numbers, whose tables serve all units."""
     (rows, columns), weights, groups = taps, operation.weights, operation.groups
+    before, after = frame.before, frame.after
     inputs, units, (high, wide) = before.channels // groups, after.channels // groups, (rows.shape[1], columns.shape[1])
     count = high * wide * inputs
-    tables = Tables.best(weights, constants.word, uses=units, source=before.type)
-    tables.need(constants, count)
+    tables = Tables.best(weights, frame, uses=units)
+    tables.need(frame.constants, count)
     signs = weights.array[0].reshape(groups, units, inputs, high, wide).transpose(0, 3, 4, 2, 1)
-    words = constants.array(f"weights{number}", _in_blocks(signs.reshape(groups, count, units), constants.word))
-    names = [
-        constants.array(f"{what}{number}", table.astype(np.int32))
-        for what, table in (("rows", rows), ("columns", columns))
-    ]
-    blocks = -(-count // constants.word)
+    words = frame.array("weights", _in_blocks(signs.reshape(groups, count, units), frame.word))
+    down, across = frame.taps(rows, columns)
+    blocks = -(-count // frame.word)
     use = f"LOOK_UP({words} + (group * {blocks} + block) * {units}, {units}, out);"
     body = [
-        *(f"{before.type} patch[{count}], *to = patch;", _over("dy", high), f"{_over('dx', wide)} {{"),
-        f"const int32_t y = {names[0]}[i * {high} + dy], x = {names[1]}[j * {wide} + dx];",
+        *(f"{before.type} patch[{count}], *to = patch;", over("dy", high), f"{over('dx', wide)} {{"),
+        f"const int32_t y = {down}[i * {high} + dy], x = {across}[j * {wide} + dx];",
         f"const {before.type} *pixel = in + (y * {before.image[1]} + x) * {before.channels} + group * {inputs};",
-        *(_over("k", inputs), "    *to++ = y < 0 || x < 0 ? 0 : pixel[k];", "}"),
-        *(_over("unit", units), "    out[unit] = 0;"),
+        *(over("k", inputs), "    *to++ = y < 0 || x < 0 ? 0 : pixel[k];", "}"),
+        *(over("unit", units), "    out[unit] = 0;"),
         *tables.calls(count, source="patch", stride=1, use=use),
     ]
-    loops = [_over("i", after.image[0]), _over("j", after.image[1])]
-    return nested([*loops, f"for (int32_t group = 0; group < {groups}; group++, out += {units}) {{"], body)
+    loops = [over("i", after.image[0]), over("j", after.image[1])]
+    return nested([*loops, f"for (int32_t group = 0; group < {groups}; group++, out += {units})"], body)
 
 
-def _multiplied(
-    operation: Convolution,
-    taps: tuple[Array, Array],
-    number: int,
-    before: Values,
-    after: Values,
-    constants: Constants,
-) -> str:
+def _multiplied(operation: Convolution, taps: tuple[Array, Array], frame: Frame) -> str:
     """Channel by channel, from a copy of the channel with what is added at its sides."""
-    weights, groups = operation.weights, operation.groups
+    before, after, weights, groups = frame.before, frame.after, operation.weights, operation.groups
     inputs, units = before.channels // groups, after.channels // groups
-    steps = [(1, *pair)[-2:] for pair in (operation.window.stride, operation.window.dilation)]
-    ((down, right), (gap, step)) = steps
+    (down, right), (gap, step) = ((1, *pair)[-2:] for pair in (operation.window.stride, operation.window.dilation))
     rows, columns = (_added(table, *pair) for table, pair in zip(taps, ((down, gap), (right, step)), strict=True))
     pixels = [dy * gap * len(columns) + dx * step for dy in range(taps[0].shape[1]) for dx in range(taps[1].shape[1])]
     copy = len(rows) * len(columns)
-    constants.need({}, scratch=copy + units * len(pixels))
-    names = [
-        constants.array(f"{what}{number}", values.astype(np.int32))
-        for what, values in (("rows", rows), ("columns", columns))
-    ]
+    frame.constants.need({}, scratch=copy + units * len(pixels))
+    names = frame.taps(rows, columns)
     terms = [f"w{k} * x[{place}]" for k, place in enumerate(pixels)]
     sums = [f"to[j] += {' + '.join(terms[k : k + 9])};" for k in range(0, len(terms), 9)]
     body = [
-        f"{_over('i', len(rows))} {{",
-        f"{_over('j', len(columns))} {{",
+        f"{over('i', len(rows))} {{",
+        f"{over('j', len(columns))} {{",
         f"const int32_t y = {names[0]}[i], x = {names[1]}[j];",
         f"scratch[i * {len(columns)} + j] = "
         f"y < 0 || x < 0 ? 0.0f : in[channel * {before.positions} + y * {before.image[1]} + x];",
         *("}", "}"),
-        f"{_over('k', units * len(pixels))} {{",
+        f"{over('k', units * len(pixels))} {{",
         f"const int32_t unit = channel / {inputs} * {units} + k / {len(pixels)};",
         f"const int32_t place = (unit * {inputs} + channel % {inputs}) * {len(pixels)} + k % {len(pixels)};",
-        f"scratch[{copy} + k] = {_weight(weights, number, constants)};",
+        f"scratch[{copy} + k] = {_weight(weights, frame)};",
         "}",
-        _over("unit", units),
-        f"{_over('i', after.image[0])} {{",
+        over("unit", units),
+        f"{over('i', after.image[0])} {{",
         f"const float *x = scratch + i * {down * len(columns)}, *w = scratch + {copy} + unit * {len(pixels)};",
         f"float *to = out + ((channel / {inputs} * {units} + unit) * {after.image[0]} + i) * {after.image[1]};",
         *(f"const float w{k} = w[{k}];" for k in range(len(pixels))),
         *(f"for (int32_t j = 0; j < {after.image[1]}; j++, x += {right}) {{", *sums, "}", "}"),
     ]
-    clear = [_over("k", after.channels * after.positions), "    out[k] = 0.0f;"]
-    return nested([f"{_over('channel', before.channels)} {{"], body, before=clear)
+    clear = [over("k", after.channels * after.positions), "    out[k] = 0.0f;"]
+    return nested([over("channel", before.channels)], body, before=clear)
 
 
 def _added(taps: Array, stride: int, dilation: int) -> Array:
@@ -233,29 +201,27 @@ def _added(taps: Array, stride: int, dilation: int) -> Array:
     return line
 
 
-def _weight(weights: Weights, number: int, constants: Constants) -> str:
+def _weight(weights: Weights, frame: Frame) -> str:
     """The weight with number `place`, of unit `unit`."""
     if not weights.binary:
-        return f"{constants.array(f'weights{number}', weights.array)}[place]"
+        return f"{frame.array('weights', weights.array)}[place]"
     planes = weights.array.reshape(len(weights.array), -1)
-    name, words = constants.array(f"weights{number}", planes), -(-planes.shape[1] // constants.word)
+    name, words = frame.array("weights", planes), -(-planes.shape[1] // frame.word)
     each = "" if isinstance(weights.coefficients, tuple) else "[unit]"
     return " + ".join(
         f"(bit({name} + {plane * words}, place) ? 1.0f : -1.0f) * {f'({factor}){each}' if each else factor}"
-        for plane, factor in enumerate(_coefficients(weights, number, constants))
+        for plane, factor in enumerate(_coefficients(weights, frame))
     )
 
 
-def _factors(weights: Weights, number: int, constants: Constants, before: Values) -> list[str]:
+def _factors(weights: Weights, frame: Frame) -> list[str]:
     """An argument per plane: its coefficient, or where those of its units begin; none of whole numbers."""
-    if before.kind != "real":
-        return [""]
-    return [f", {factor}" for factor in _coefficients(weights, number, constants)]
+    return [f", {factor}" for factor in _coefficients(weights, frame)] if frame.before.kind == "real" else [""]
 
 
-def _coefficients(weights: Weights, number: int, constants: Constants) -> list[str]:
+def _coefficients(weights: Weights, frame: Frame) -> list[str]:
     """The coefficient of every plane, or where those of its units begin."""
     if isinstance(weights.coefficients, tuple):
         return [float_text(factor) for factor in weights.coefficients]
-    name = constants.array(f"coefficients{number}", weights.coefficients)
+    name = frame.array("coefficients", weights.coefficients)
     return [f"{name} + {plane * weights.shape[0]}" for plane in range(len(weights.array))]

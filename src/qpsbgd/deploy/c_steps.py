@@ -12,173 +12,50 @@ import math
 
 import numpy as np
 
-from qpsbgd.deploy.c_values import Constants, Values, float_text, nested
-from qpsbgd.deploy.operations import (
-    Array,
-    AveragePool,
-    Clip,
-    Convolution,
-    Dense,
-    MaxPool,
-    Operation,
-    Shape,
-    Sign,
-    Spins,
-    Window,
-)
+import qpsbgd.deploy.operations as ops
+from qpsbgd.deploy.c_values import Frame, Values, float_text, nested, over
+from qpsbgd.deploy.operations import Array, Shape
 from qpsbgd.deploy.unit_operations import Quantize, Requantize, Scale, Threshold
 
 _UNROLLED = 16
 """Words of a row up to which their population counts are written out."""
 
 
-def step(operation: Operation, number: int, before: Values, after: Values, constants: Constants) -> str:
+def step(operation: ops.Operation, frame: Frame) -> str:
     """The statements that compute `out` from `in`."""
     match operation:
-        case Sign():
-            return _sign(after, constants.word)
-        case Spins():
-            return _spins(before, constants.word)
+        case ops.Sign():
+            return _sign(frame)
+        case ops.Spins():
+            return _spins(frame)
         case Quantize():
-            return _quantize(operation, before, after)
+            return _quantize(operation, frame)
         case Requantize():
-            return _requantize(operation, number, after, constants)
+            return _requantize(operation, frame)
         case Scale():
-            return _scale(operation, number, before, constants)
-        case Clip():
-            return _clip(operation, before)
+            return _scale(operation, frame)
+        case ops.Clip():
+            return _clip(operation, frame.before)
         case Threshold():
-            setup, store, finish = _store(operation, number, after, constants)
-            loops = [f"for (int32_t at = 0; at < {after.positions}; at++)", _over_units(after)]
-            value = f"const int32_t sum = in[at * {after.channels} + unit];"
-            return nested(loops, [value, *store], before=setup, after=finish)
-        case MaxPool():
-            return _max_pool(operation, number, before, after, constants)
-        case AveragePool():
-            return _average_pool(operation, number, before, after, constants)
+            setup, store, finish = _store(operation, frame)
+            value = f"const int32_t sum = in[at * {frame.after.channels} + unit];"
+            return nested(_over_all(frame.after), [value, *store], before=setup, after=finish)
+        case ops.MaxPool():
+            return _max_pool(operation, frame)
+        case ops.AveragePool():
+            return _average_pool(operation, frame)
     raise TypeError(f"{operation} is not an operation")
 
 
-def weighted(
-    operation: Dense | Convolution,
-    threshold: Threshold | None,
-    number: int,
-    before: Values,
-    after: Values,
-    constants: Constants,
-) -> str:
+def weighted(operation: ops.Weighted, threshold: Threshold | None, frame: Frame) -> str:
     """The statements of a layer of bits, and of the threshold behind it where there is one."""
-    if isinstance(operation, Dense):
-        return _dense_bits(operation, threshold, number, before, after, constants)
-    inputs, units = before.channels // operation.groups, after.channels // operation.groups
-    size, loops, at = _window(operation.window, number, before, constants)
-    setup, store, finish = _store(threshold, number, after, constants)
-    signs = operation.weights.array[0].reshape(after.channels, inputs, *size).transpose(0, 2, 3, 1)
-    if operation.groups == 1:
-        return _patches(signs, (loops, at), (setup, store, finish), number, before, after, constants)
-    name, width = constants.array(f"weights{number}", signs), -(-inputs // constants.word)
-    body = [
-        *("int32_t differing = 0, products = 0;", *loops),
-        f"const word *row = {name} + ((unit * {size[0]} + dy) * {size[1]} + dx) * {width};",
-        f"const word *pixel = in + ({at}) * {-(-before.channels // constants.word)};",
-        f"for (int32_t k = 0; k < {inputs}; k++)",
-        f"    differing += bit(pixel, unit / {units} * {inputs} + k) != bit(row, k);",
-        *(f"products += {inputs};", "}", "const int32_t sum = products - 2 * differing;"),
-    ]
-    return nested([*_over_positions(after), _over_units(after)], [*body, *store], before=setup, after=finish)
-
-
-def _patches(
-    signs: Array,
-    window: tuple[list[str], str],
-    storing: Store,
-    number: int,
-    before: Values,
-    after: Values,
-    constants: Constants,
-) -> str:
-    """A convolution of bits (units, …window, channels), in one group: all bits of a patch stand side by side."""
-    (loops, at), (setup, store, finish), channels = window, storing, before.channels
-    count, words = signs[0].size, -(-signs[0].size // constants.word)
-    name = constants.array(f"weights{number}", signs.reshape(len(signs), -1))
-    padded = "    continue;" in loops
-    body = [
-        f"word patch[{words}] = {{0}}{f', seen[{words}] = {{0}}' if padded else ''};",
-        *("int32_t products = 0;" for _ in "1" if padded),
-        *(*loops, f"const int32_t place = (dy * {signs.shape[2]} + dx) * {channels};"),
-        f"add_bits(in + ({at}) * {-(-channels // constants.word)}, {channels}, place, patch);",
-    ]
-    if padded:
-        ones = constants.array(f"ones{number}", np.ones(channels, bool))
-        body += [f"add_bits({ones}, {channels}, place, seen);", f"products += {channels};"]
-    body += ["}"]
-    for inside in (True, False) if padded else (True,):
-        if padded:
-            body += [f"if (products == {count}) {{" if inside else "else {"]
-        body += [
-            _over_units(after),
-            f"const word *row = {name} + unit * {words};",
-            *_differing("patch", words, "" if inside else " & seen[k]"),
-            f"const int32_t sum = {count if inside else 'products'} - 2 * differing;",
-            *(*store, "}", *("}" for _ in "1" if padded)),
-        ]
-    positions = _over_positions(after)
-    return nested([*positions[:-1], f"{positions[-1]} {{"], body, before=setup, after=finish)
-
-
-def _differing(source: str, words: int, mask: str) -> list[str]:
-    """Statements that count where words differ from those of `row`."""
-    if words > _UNROLLED:
-        term = f"popcount(({source}[k] ^ row[k]){mask})"
-        return ["int32_t differing = 0;", f"for (int32_t k = 0; k < {words}; k++)", f"    differing += {term};"]
-    terms = [f"popcount(({source}[{k}] ^ row[{k}]){mask.replace('[k]', f'[{k}]')})" for k in range(words)]
-    return [f"const int32_t differing = {' + '.join(terms)};"]
-
-
-def _over_positions(values: Values) -> list[str]:
-    rows, columns = values.image
-    loops = [f"for (int32_t i = 0; i < {rows}; i++)", f"for (int32_t j = 0; j < {columns}; j++, at++)"]
-    return ["int32_t at = 0;", *loops]
-
-
-def _over_units(values: Values) -> str:
-    return f"for (int32_t unit = 0; unit < {values.channels}; unit++) {{"
-
-
-Store = tuple[list[str], list[str], list[str]]
-
-
-def _store(threshold: Threshold | None, number: int, after: Values, constants: Constants, at: str = "at") -> Store:
-    """Statements before a loop over positions `at` and units, in it, where `sum` is known, and after it."""
-    words, word, total = -(-after.channels // constants.word), constants.word, after.count(constants.word)
-    if threshold is None:
-        return [], [f"out[{f'{at} * {after.channels} + ' if at else ''}unit] = sum;"], []
-    levels = constants.array(f"levels{number}", threshold.levels)
-    place = f"{f'{at} * {words} + ' if at else ''}unit / {word}"
-    full = f"unit % {word} == {word - 1} || unit == {after.channels - 1}"
-    store = [
-        f"bits |= (word)(sum >= {levels}[unit]) << (unit % {word});",
-        *(f"if ({full}) {{", f"out[{place}] = bits;", "bits = 0;", "}"),
-    ]
-    finish = []
-    if threshold.flipped.any():
-        flipped = constants.array(f"flipped{number}", threshold.flipped)
-        finish = [f"for (int32_t k = 0; k < {total}; k++)", f"    out[k] ^= {flipped}[k % {words}];"]
-    return ["word bits = 0;"], store, finish
-
-
-def _cleared(words: int) -> list[str]:
-    return [f"for (int32_t k = 0; k < {words}; k++)", "    out[k] = 0;"]
-
-
-def _dense_bits(
-    operation: Dense, threshold: Threshold | None, number: int, before: Values, after: Values, constants: Constants
-) -> str:
-    signs = operation.weights.array[0]
+    if isinstance(operation, ops.Convolution):
+        return _convolved_bits(operation, threshold, frame)
+    signs, before = operation.weights.array[0], frame.before
     rows = before.positions if before.rows else 1
     ordered = signs.reshape(len(signs), before.channels, before.positions // rows).transpose(0, 2, 1)
-    name, words = constants.array(f"weights{number}", ordered), before.count(constants.word) // rows
-    setup, store, finish = _store(threshold, number, after, constants, at="at" if before.rows else "")
+    name, words = frame.array("weights", ordered), before.count(frame.word) // rows
+    setup, store, finish = _store(threshold, frame, at="at" if before.rows else "")
     loops = [f"for (int32_t at = 0; at < {rows}; at++, in += {words})"] if before.rows else []
     body = [
         f"const word *row = {name} + unit * {words};",
@@ -186,45 +63,132 @@ def _dense_bits(
         f"const int32_t sum = {signs.shape[1]} - 2 * differing;",
         *store,
     ]
-    return nested([*loops, _over_units(after)], body, before=setup, after=finish)
+    return nested([*loops, over("unit", frame.after.channels)], body, before=setup, after=finish)
 
 
-def _window(window: Window, number: int, before: Values, constants: Constants) -> tuple[Shape, list[str], str]:
-    """Size of a window, loops over its pixels (one brace open), and the pixel's position in the image."""
-    rows, columns = window.rows_and_columns(before.image[-len(window.size) :])
-    names = [
-        constants.array(f"{what}{number}", table.astype(np.int32))
-        for what, table in (("rows", rows), ("columns", columns))
+Store = tuple[list[str], list[str], list[str]]
+
+
+def _convolved_bits(operation: ops.Convolution, threshold: Threshold | None, frame: Frame) -> str:
+    before, after = frame.before, frame.after
+    inputs, units = before.channels // operation.groups, after.channels // operation.groups
+    size, loops, at = _window(operation.window, frame)
+    setup, store, finish = storing = _store(threshold, frame)
+    signs = operation.weights.array[0].reshape(after.channels, inputs, *size).transpose(0, 2, 3, 1)
+    if operation.groups == 1:
+        return _patches(signs, (loops, at), storing, frame)
+    name, width = frame.array("weights", signs), -(-inputs // frame.word)
+    body = [
+        *("int32_t differing = 0, products = 0;", *loops),
+        f"const word *row = {name} + ((unit * {size[0]} + dy) * {size[1]} + dx) * {width};",
+        f"const word *pixel = in + ({at}) * {before.words(frame.word)};",
+        over("k", inputs),
+        f"    differing += bit(pixel, unit / {units} * {inputs} + k) != bit(row, k);",
+        *(f"products += {inputs};", "}", "const int32_t sum = products - 2 * differing;", *store),
     ]
-    size = (rows.shape[1], columns.shape[1])
+    return nested([*_over_image(after), over("unit", after.channels)], body, before=setup, after=finish)
+
+
+def _patches(signs: Array, window: tuple[list[str], str], storing: Store, frame: Frame) -> str:
+    """A convolution of bits (units, …window, channels), in one group: all bits of a patch stand side by side."""
+    (loops, at), (setup, store, finish), channels = window, storing, frame.before.channels
+    count, words = signs[0].size, -(-signs[0].size // frame.word)
+    name = frame.array("weights", signs.reshape(len(signs), -1))
+    padded = "    continue;" in loops
+    body = [
+        f"word patch[{words}] = {{0}}{f', seen[{words}] = {{0}}' if padded else ''};",
+        *("int32_t products = 0;" for _ in "1" if padded),
+        *(*loops, f"const int32_t place = (dy * {signs.shape[2]} + dx) * {channels};"),
+        f"add_bits(in + ({at}) * {frame.before.words(frame.word)}, {channels}, place, patch);",
+    ]
+    if padded:
+        ones = frame.array("ones", np.ones(channels, bool))
+        body += [f"add_bits({ones}, {channels}, place, seen);", f"products += {channels};"]
+    body += ["}"]
+    for inside in (True, False) if padded else (True,):
+        if padded:
+            body += [f"if (products == {count}) {{" if inside else "else {"]
+        body += [
+            f"{over('unit', len(signs))} {{",
+            f"const word *row = {name} + unit * {words};",
+            *_differing("patch", words, "" if inside else " & seen[k]"),
+            f"const int32_t sum = {count if inside else 'products'} - 2 * differing;",
+            *(*store, "}", *("}" for _ in "1" if padded)),
+        ]
+    return nested(_over_image(frame.after), body, before=setup, after=finish)
+
+
+def _differing(source: str, words: int, mask: str) -> list[str]:
+    """Statements that count where words differ from those of `row`."""
+    if words > _UNROLLED:
+        return ["int32_t differing = 0;", over("k", words), f"    differing += popcount(({source}[k] ^ row[k]){mask});"]
+    terms = [f"popcount(({source}[{k}] ^ row[{k}]){mask.replace('[k]', f'[{k}]')})" for k in range(words)]
+    return [f"const int32_t differing = {' + '.join(terms)};"]
+
+
+def _over_image(values: Values) -> list[str]:
+    rows, columns = values.image
+    return ["int32_t at = 0;", over("i", rows), f"for (int32_t j = 0; j < {columns}; j++, at++)"]
+
+
+def _over_all(values: Values) -> list[str]:
+    return [over("at", values.positions), over("unit", values.channels)]
+
+
+def _store(threshold: Threshold | None, frame: Frame, at: str = "at") -> Store:
+    """Statements before a loop over positions `at` and units, in it, where `sum` is known, and after it."""
+    word, units, words = frame.word, frame.after.channels, frame.after.words(frame.word)
+    if threshold is None:
+        return [], [f"out[{f'{at} * {units} + ' if at else ''}unit] = sum;"], []
+    levels = frame.array("levels", threshold.levels)
+    store = [
+        f"bits |= (word)(sum >= {levels}[unit]) << (unit % {word});",
+        f"if (unit % {word} == {word - 1} || unit == {units - 1}) {{",
+        *(f"out[{f'{at} * {words} + ' if at else ''}unit / {word}] = bits;", "bits = 0;", "}"),
+    ]
+    finish = []
+    if threshold.flipped.any():
+        flipped = frame.array("flipped", threshold.flipped)
+        finish = [over("k", frame.after.count(word)), f"    out[k] ^= {flipped}[k % {words}];"]
+    return ["word bits = 0;"], store, finish
+
+
+def _cleared(values: Values, word: int) -> list[str]:
+    return [over("k", values.count(word)), "    out[k] = 0;"]
+
+
+def _window(window: ops.Window, frame: Frame) -> tuple[Shape, list[str], str]:
+    """Size of a window, loops over its pixels (one brace open), and the pixel's position in the image."""
+    image = frame.before.image
+    rows, columns = window.rows_and_columns(image[-len(window.size) :])
+    high, wide = size = (rows.shape[1], columns.shape[1])
+    down, across = frame.taps(rows, columns)
     loops = [
-        f"for (int32_t dy = 0; dy < {size[0]}; dy++)",
-        f"for (int32_t dx = 0; dx < {size[1]}; dx++) {{",
-        f"const int32_t y = {names[0]}[i * {size[0]} + dy], x = {names[1]}[j * {size[1]} + dx];",
+        *(over("dy", high), f"{over('dx', wide)} {{"),
+        f"const int32_t y = {down}[i * {high} + dy], x = {across}[j * {wide} + dx];",
     ]
     if (rows < 0).any() or (columns < 0).any():
         loops += ["if (y < 0 || x < 0)", "    continue;"]
-    return size, loops, f"y * {before.image[1]} + x"
+    return size, loops, f"y * {image[1]} + x"
 
 
-def _sign(after: Values, word: int) -> str:
-    words, total = -(-after.channels // word), after.count(word)
-    loops = [f"for (int32_t at = 0; at < {after.positions}; at++)", _over_units(after)]
-    body = [f"out[at * {words} + unit / {word}] |= (word)(in[{after.real_place}] >= 0) << (unit % {word});"]
-    return nested(loops, body, before=_cleared(total))
+def _sign(frame: Frame) -> str:
+    after, word = frame.after, frame.word
+    place = f"at * {after.words(word)} + unit / {word}"
+    body = [f"out[{place}] |= (word)(in[{after.real_place}] >= 0) << (unit % {word});"]
+    return nested(_over_all(after), body, before=_cleared(after, word))
 
 
-def _spins(before: Values, word: int) -> str:
-    words = -(-before.channels // word)
-    loops = [f"for (int32_t at = 0; at < {before.positions}; at++)", _over_units(before)]
-    return nested(loops, [f"out[{before.real_place}] = bit(in + at * {words}, unit) ? 1 : -1;"])
+def _spins(frame: Frame) -> str:
+    before, words = frame.before, frame.before.words(frame.word)
+    return nested(_over_all(before), [f"out[{before.real_place}] = bit(in + at * {words}, unit) ? 1 : -1;"])
 
 
-def _quantize(operation: Quantize, before: Values, after: Values) -> str:
+def _quantize(operation: Quantize, frame: Frame) -> str:
     """From real numbers, or from whole numbers where a network begins with them."""
-    steps, value = operation.steps, f"in[{after.real_place}]"
+    steps, after, value = operation.steps, frame.after, f"in[{frame.after.real_place}]"
     least, largest = (f"value < {steps.low} ? {steps.low} : ", f"value > {steps.high} ? {steps.high} : ")
-    if before.type == "float":
+    if frame.before.type == "float":
         body = [
             f"const float x = {value} / {float_text(steps.scale)};",
             f"const int32_t value = nearest(x < {steps.low}.0f ? {steps.low}.0f : x > {steps.high}.0f ? "
@@ -233,19 +197,16 @@ def _quantize(operation: Quantize, before: Values, after: Values) -> str:
     else:
         body = [f"const int32_t value = {value};"]
     body += [f"out[at * {after.channels} + unit] = ({after.type})({least}{largest}value);"]
-    return nested([f"for (int32_t at = 0; at < {after.positions}; at++)", _over_units(after)], body)
+    return nested(_over_all(after), body)
 
 
-def _requantize(operation: Requantize, number: int, after: Values, constants: Constants) -> str:
+def _requantize(operation: Requantize, frame: Frame) -> str:
     # What is shifted is positive: C leaves shifts of negative numbers to compilers.
-    least, place = operation.steps.low, f"at * {after.channels} + unit"
+    after, least, place = frame.after, operation.steps.low, f"at * {frame.after.channels} + unit"
     raised = operation.offsets.astype(np.int64) - (np.int64(least) << operation.shift)
-    factors, offsets = (
-        constants.array(f"{what}{number}", values.astype(np.int64))
-        for what, values in (("factors", operation.factors), ("offsets", raised))
-    )
+    factors, offsets = frame.array("factors", operation.factors.astype(np.int64)), frame.array("offsets", raised)
     low, high = (
-        f"{values[0]}" if (values == values[0]).all() else f"{constants.array(f'{what}{number}', values)}[unit]"
+        f"{values[0]}" if (values == values[0]).all() else f"{frame.array(what, values)}[unit]"
         for what, values in (("lows", operation.lows), ("highs", operation.highs))
     )
     body = [
@@ -255,59 +216,53 @@ def _requantize(operation: Requantize, number: int, after: Values, constants: Co
     ]
     after_all: list[str] = []
     if operation.exceptions:
-        units, sums, results = (
-            constants.array(f"{what}{number}", np.array(column, np.int32))
-            for what, column in zip(("units", "sums", "results"), zip(*operation.exceptions, strict=True), strict=True)
-        )
+        columns = zip(("units", "sums", "results"), np.array(operation.exceptions, np.int32).T, strict=True)
+        units, sums, results = (frame.array(what, column) for what, column in columns)
         after_all = [
-            f"for (int32_t at = 0; at < {after.positions}; at++)",
-            f"    for (int32_t k = 0; k < {len(operation.exceptions)}; k++)",
+            over("at", after.positions),
+            f"    {over('k', len(operation.exceptions))}",
             f"        if (in[at * {after.channels} + {units}[k]] == {sums}[k])",
             f"            out[at * {after.channels} + {units}[k]] = ({after.type}){results}[k];",
         ]
-    loops = [f"for (int32_t at = 0; at < {after.positions}; at++)", _over_units(after)]
-    return nested(loops, body, after=after_all)
+    return nested(_over_all(after), body, after=after_all)
 
 
-def repacked(before: Values, after: Values, word: int) -> str:
+def repacked(frame: Frame) -> str:
     """The statements that put bits or numbers of 8 bits of one layout into another one."""
-    loop = f"for (int32_t k = 0; k < {before.channels * before.positions}; k++) {{"
+    before, after, word = frame.before, frame.after, frame.word
+    loop = over("k", before.channels * before.positions)
     if before.kind != "bits":
         source = f"in[k % {before.positions} * {before.channels} + k / {before.positions}]"
         return nested([loop], [f"out[k % {after.positions} * {after.channels} + k / {after.positions}] = {source};"])
-    old, new = (-(-one.channels // word) for one in (before, after))
+    bit = f"bit(in + at * {before.words(word)}, from)"
     body = [
         f"const int32_t from = k / {before.positions}, at = k % {before.positions};",
         f"const int32_t to = k / {after.positions}, place = k % {after.positions};",
-        f"out[place * {new} + to / {word}] |= (word)bit(in + at * {old}, from) << (to % {word});",
+        f"out[place * {after.words(word)} + to / {word}] |= (word){bit} << (to % {word});",
     ]
-    return nested([loop], body, before=_cleared(after.count(word)))
+    return nested([loop], body, before=_cleared(after, word))
 
 
-def _scale(operation: Scale, number: int, before: Values, constants: Constants) -> str:
+def _scale(operation: Scale, frame: Frame) -> str:
+    before = frame.before
     last = operation.axis == -1 and len(before.shape) > 1 and not before.rows
     unit = f"at % {before.shape[-1]}" if last else "unit"
     factor, offset = (
-        constants.array(f"{what}{number}", values) + (f"[{unit}]" if len(values) > 1 else "[0]")
+        frame.array(what, values) + (f"[{unit}]" if len(values) > 1 else "[0]")
         for what, values in (("factors", operation.factor), ("offsets", operation.offset))
     )
-    value = f"in[{before.real_place}]"
-    if before.kind != "real":
-        value = f"(float)in[at * {before.channels} + unit]"
-    loops = [
-        f"for (int32_t unit = 0; unit < {before.channels}; unit++)",
-        f"for (int32_t at = 0; at < {before.positions}; at++) {{",
-    ]
+    value = f"in[{before.real_place}]" if before.kind == "real" else f"(float)in[at * {before.channels} + unit]"
+    loops = [over("unit", before.channels), over("at", before.positions)]
     return nested(loops, [f"out[{before.real_place}] = {factor} * {value} + {offset};"])
 
 
-def fixed_point(operation: Scale, number: int, before: Values, constants: Constants) -> tuple[str, float]:
+def fixed_point(operation: Scale, frame: Frame) -> tuple[str, float]:
     """The statements of a scale at the end of a network of whole numbers, and the step that its outputs count."""
+    before = frame.before
     factor, offset = (values.astype(np.float64) for values in (operation.factor, operation.offset))
     value, place = f"in[at * {before.channels} + unit]", f"out[{before.real_place}]"
-    loops = [f"for (int32_t at = 0; at < {before.positions}; at++)", _over_units(before)]
     if len(factor) == 1 and factor[0] > 0 and not offset.any():
-        return nested(loops, [f"{place} = {value};"]), float(factor[0])
+        return nested(_over_all(before), [f"{place} = {value};"]), float(factor[0])
     # Factors get 31 bits, more than float32 has; sums have at most 31, so that all fits into 64.
     room = [
         bits - math.floor(math.log2(largest)) - 1
@@ -316,17 +271,18 @@ def fixed_point(operation: Scale, number: int, before: Values, constants: Consta
     ]
     shift = min(room, default=0)
     names = [
-        constants.array(f"{what}{number}", np.rint(np.ldexp(values, shift)).clip(*limits).astype(kind))
+        frame.array(what, np.rint(np.ldexp(values, shift)).clip(*limits).astype(kind))
         + ("[unit]" if len(values) > 1 else "[0]")
         for what, values, kind, limits in (
             ("factors", factor, np.int32, (1 - 2**31, 2**31 - 1)),
             ("offsets", offset, np.int64, (1 - 2**62, 2**62)),
         )
     ]
-    return nested(loops, [f"{place} = (int64_t){names[0]} * {value} + {names[1]};"]), math.ldexp(1.0, -shift)
+    body = [f"{place} = (int64_t){names[0]} * {value} + {names[1]};"]
+    return nested(_over_all(before), body), math.ldexp(1.0, -shift)
 
 
-def _clip(operation: Clip, before: Values) -> str:
+def _clip(operation: ops.Clip, before: Values) -> str:
     value, body = "in[k]", list[str]()
     for bound, sign in ((operation.low, "<"), (operation.high, ">")):
         if math.isfinite(bound):
@@ -336,14 +292,14 @@ def _clip(operation: Clip, before: Values) -> str:
     count = before.channels * before.positions
     fours = count // 4 * 4  # compilers turn these into vectors, which have no branches to mispredict
     body = [*body, f"out[k] = {value};", "}"]
-    loops = [f"for (int32_t k = 0; k < {fours}; k++) {{"] * (fours > 0)
+    loops = [f"{over('k', fours)} {{"] * (fours > 0)
     rest = [f"for (int32_t k = {fours}; k < {count}; k++) {{"] * (count > fours)
     return nested(loops or rest, body[:-1], after=[*rest, *body] if loops and rest else ())
 
 
-def _plain_max_pool(operation: MaxPool, before: Values, after: Values) -> str:
+def _plain_max_pool(window: ops.Window, before: Values, after: Values) -> str:
     """The statements for small windows of real numbers to which nothing is added; empty for others."""
-    window, (height, width) = operation.window, before.image
+    height, width = before.image
     if len(window.size) != 2 or math.prod(window.size) > 9 or any(map(any, window.sides)):
         return ""
     (high, wide), (down, right), (gap, step) = window.size, window.stride, window.dilation
@@ -355,43 +311,40 @@ def _plain_max_pool(operation: MaxPool, before: Values, after: Values) -> str:
         *(f"largest = x[{place}] > largest ? x[{place}] : largest;" for place in places[1:]),
         *("*out++ = largest;", "}"),
     ]
-    loops = [f"for (int32_t unit = 0; unit < {after.channels}; unit++)"]
-    return nested([*loops, f"for (int32_t i = 0; i < {after.image[0]}; i++) {{"], body)
+    return nested([over("unit", after.channels), over("i", after.image[0])], body)
 
 
-def _max_pool(operation: MaxPool, number: int, before: Values, after: Values, constants: Constants) -> str:
-    plain = _plain_max_pool(operation, before, after) if before.kind == "real" else ""
-    if plain:
+def _max_pool(operation: ops.MaxPool, frame: Frame) -> str:
+    before, after = frame.before, frame.after
+    if before.kind == "real" and (plain := _plain_max_pool(operation.window, before, after)):
         return plain
-    _, loops, at = _window(operation.window, number, before, constants)
+    _, loops, at = _window(operation.window, frame)
     if before.kind == "bits":  # the largest of several signs is the OR of their bits
-        words = -(-before.channels // constants.word)
+        words = before.words(frame.word)
         body = ["word largest = 0;", *loops, f"largest |= in[({at}) * {words} + k];", "}"]
-        loop = f"for (int32_t k = 0; k < {words}; k++) {{"
-        return nested([*_over_positions(after), loop], [*body, f"out[at * {words} + k] = largest;"])
+        return nested([*_over_image(after), over("k", words)], [*body, f"out[at * {words} + k] = largest;"])
+    units = over("unit", after.channels)
     if before.kind == "real":
         value = f"in[unit * {before.positions} + {at}]"
         body = ["float largest = -FLT_MAX;", *loops, f"if ({value} > largest)", f"    largest = {value};", "}"]
-        place = f"unit * {after.positions} + at"
-        return nested([*_over_positions(after), _over_units(before)], [*body, f"out[{place}] = largest;"])
+        return nested([*_over_image(after), units], [*body, f"out[unit * {after.positions} + at] = largest;"])
     least = {"uint8_t": "0", "int8_t": "INT8_MIN"}.get(before.type, "INT32_MIN")
     body = [  # all channels of a pixel at once, as vectors
         f"{after.type} *to = out + at * {after.channels};",
-        *(f"for (int32_t unit = 0; unit < {after.channels}; unit++)", f"    to[unit] = {least};"),
+        *(units, f"    to[unit] = {least};"),
         *(*loops, f"const {before.type} *pixel = in + ({at}) * {before.channels};"),
-        f"for (int32_t unit = 0; unit < {after.channels}; unit++)",
-        *("    to[unit] = pixel[unit] > to[unit] ? pixel[unit] : to[unit];", "}"),
+        *(units, "    to[unit] = pixel[unit] > to[unit] ? pixel[unit] : to[unit];", "}"),
     ]
-    positions = _over_positions(after)
-    return nested([*positions[:-1], f"{positions[-1]} {{"], body)
+    return nested(_over_image(after), body)
 
 
-def _average_pool(operation: AveragePool, number: int, before: Values, after: Values, constants: Constants) -> str:
+def _average_pool(operation: ops.AveragePool, frame: Frame) -> str:
+    before, after = frame.before, frame.after
     window = operation.window_for((before.channels, *before.image[-operation.dimensions :]))
-    size, loops, at = _window(window, number, before, constants)
+    size, loops, at = _window(window, frame)
     value = f"in[unit * {before.positions} + {at}]"
     body = ["float sum = 0.0f;", "int32_t count = 0;", *loops, f"sum += {value};", "count++;", "}"]
     if operation.counts_padding:
         body += [f"count = {math.prod(size)};"]
     body += [f"out[unit * {after.positions} + at] = sum / (float)count;"]
-    return nested([*_over_positions(after), _over_units(before)], body)
+    return nested([*_over_image(after), over("unit", before.channels)], body)

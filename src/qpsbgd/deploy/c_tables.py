@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from qpsbgd.deploy.c_values import Constants
+from qpsbgd.deploy.c_values import Constants, Frame
 from qpsbgd.deploy.operations import Weights
 
 _MANY_LOOKUPS = 48
@@ -29,12 +29,13 @@ class Tables:
     word: int
     share: int
     each: bool
-    source: str = "float"
+    source: str
 
     @classmethod
-    def best(cls, weights: Weights, word: int, *, uses: int, source: str = "float") -> Tables:
-        """For tables that are used so often."""
-        return cls(word, 8 if uses >= _MANY_LOOKUPS else 4, not isinstance(weights.coefficients, tuple), source)
+    def best(cls, weights: Weights, frame: Frame, *, uses: int) -> Tables:
+        """For tables of what goes in that are used so often."""
+        each = not isinstance(weights.coefficients, tuple)
+        return cls(frame.word, 8 if uses >= _MANY_LOOKUPS else 4, each, frame.before.type)
 
     @property
     def number(self) -> str:
@@ -48,7 +49,11 @@ class Tables:
 
     def need(self, constants: Constants, inputs: int, more: int = 0) -> None:
         """Ask for the functions that `calls` for so many inputs needs, the tables, and room for more numbers."""
-        constants.need(self.helpers(inputs), **{self.scratch: self.numbers + more})
+        helpers = {"APART": _APART, f"signed_sums {self.source}": self._typed(_SIGNED_SUMS)}
+        helpers[f"fill_{self._name}"] = self._typed(_FILL[self.share])
+        for count, _, _ in self._blocks(inputs):
+            helpers[self._look_up(count)] = self._function(count)
+        constants.need(helpers, **{self.scratch: self.numbers + more})
 
     def _typed(self, text: str) -> str:
         """C code for real numbers as code for these inputs."""
@@ -69,17 +74,10 @@ class Tables:
         """Sums of all tables."""
         return self.word // self.share * self.entries
 
-    def helpers(self, inputs: int) -> dict[str, str]:
-        """The functions that `calls` for so many inputs calls, by name, in the order in which they need each other."""
-        found = {"APART": _APART, f"signed_sums {self.source}": self._typed(_SIGNED_SUMS)}
-        found[f"fill_{self._name}"] = self._typed(_FILL[self.share])
-        for count in self._counts(inputs):
-            found[self._look_up(count)] = self._function(count)
-        return found
-
-    def _counts(self, inputs: int) -> list[int]:
-        """Inputs of the blocks, one for all full ones."""
-        return [self.word] * (inputs >= self.word) + [inputs % self.word] * (inputs % self.word > 0)
+    def _blocks(self, inputs: int) -> list[tuple[int, int, int]]:
+        """Inputs per block, the first block and the one behind the last: of all full blocks, and of what is left."""
+        full, rest = divmod(inputs, self.word)
+        return [(self.word, 0, full)] * (full > 0) + [(rest, full, full + 1)] * (rest > 0)
 
     def _look_up(self, count: int) -> str:
         return f"look_up_{-(-count // self.share)}_{self._name}{'_each' if self.each else ''}"
@@ -119,11 +117,8 @@ class Tables:
             stride: From one to the next.
             use: Statements that use the tables of block `block`, with LOOK_UP for the function.
         """
-        full, rest = divmod(inputs, self.word)
         lines = []
-        for count, begin, end in ((self.word, 0, full), (rest, full, full + 1)):
-            if not count or begin == end:
-                continue
+        for count, begin, end in self._blocks(inputs):
             place = f"{source} + block * {self.word * stride}"
             lines += [
                 f"for (int32_t block = {begin}; block < {end}; block++) {{",

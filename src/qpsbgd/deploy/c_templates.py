@@ -14,10 +14,10 @@ HEADER = """\
 #define {prefix}_OUTPUTS {outputs}
 {steps}
 /* Compute all outputs; returns 0, or -1 if an input is refused. */
-int32_t {name}_run{signature};
+int32_t {name}_run(const {input} input[{prefix}_INPUTS], {output} output[{prefix}_OUTPUTS]);
 
 /* The number of the largest output, or -1 if an input is refused. */
-int32_t {name}_classify{classify};
+int32_t {name}_classify(const {input} input[{prefix}_INPUTS]);
 
 #endif
 """
@@ -98,13 +98,13 @@ SOURCE = """\
 {constants}
 {buffers}
 {bodies}
-int32_t {name}_run{signature}
+int32_t {name}_run(const {input} input[{prefix}_INPUTS], {output} output[{prefix}_OUTPUTS])
 {{
 {check}{calls}
     return 0;
 }}
 
-int32_t {name}_classify{classify}
+int32_t {name}_classify(const {input} input[{prefix}_INPUTS])
 {{
     static {output} output[{prefix}_OUTPUTS];
     int32_t best = 0;

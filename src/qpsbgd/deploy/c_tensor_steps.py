@@ -8,19 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from qpsbgd.deploy.c_values import Constants, Values, float_text, nested
+import qpsbgd.deploy.tensor_operations as tensors
+from qpsbgd.deploy.c_values import Frame, Values, float_text, nested, over
 from qpsbgd.deploy.operations import Operation, Shape
-from qpsbgd.deploy.tensor_operations import (
-    Activation,
-    Combine,
-    Concatenate,
-    Mean,
-    Normalize,
-    Product,
-    Slice,
-    Softmax,
-    Transpose,
-)
 
 _FUNCTIONS = {
     "gelu": "0.5f * x * (1.0f + erff(0.707106781f * x))",
@@ -33,35 +23,32 @@ _FUNCTIONS = {
 }
 
 
-def tensor_step(
-    operation: Operation, number: int, inputs: Sequence[Values], after: Values, constants: Constants
-) -> str:
+def tensor_step(operation: Operation, frame: Frame) -> str:
     """The statements that compute `out` from `in` and, where there are more inputs, from `in1` and so on."""
-    shape = inputs[0].shape
+    shape, after = frame.before.shape, frame.after.shape
     match operation:
-        case Activation(function=function, slope=slope):
+        case tensors.Activation(function=function, slope=slope):
             value = f"(x < 0 ? {float_text(slope)} * x : x)" if function == "leaky relu" else _FUNCTIONS[function]
-            loop = f"for (int32_t k = 0; k < {math.prod(shape)}; k++) {{"
-            return nested([loop], ["const float x = in[k];", f"out[k] = {value};"])
-        case Softmax(axis=axis):
+            return nested([over("k", math.prod(shape))], ["const float x = in[k];", f"out[k] = {value};"])
+        case tensors.Softmax(axis=axis):
             return _softmax(axis % len(shape), shape)
-        case Normalize():
+        case tensors.Normalize():
             return _normalize(operation, shape)
-        case Mean():
+        case tensors.Mean():
             return _mean(operation, shape)
-        case Transpose(order=order):
+        case tensors.Transpose(order=order):
             steps = _steps(shape)
-            return _gathered(after.shape, [steps[at] for at in order], 0)
-        case Slice(axis=axis, start=start, keep=keep):
+            return _gathered(after, [steps[at] for at in order], 0)
+        case tensors.Slice(axis=axis, start=start, keep=keep):
             steps, axis = _steps(shape), axis % len(shape)
             kept = steps if keep else [*steps[:axis], *steps[axis + 1 :]]
-            return _gathered(after.shape, kept, start * steps[axis])
-        case Combine():
-            return _combine(operation, number, inputs, after, constants)
-        case Concatenate(axis=axis):
-            return _concatenate(axis % len(shape), inputs, after)
-        case Product():
-            return _product(inputs, after)
+            return _gathered(after, kept, start * steps[axis])
+        case tensors.Combine():
+            return _combine(operation, frame)
+        case tensors.Concatenate(axis=axis):
+            return _concatenate(axis % len(shape), frame.inputs, after)
+        case tensors.Product():
+            return _product(shape[-1], after)
     raise TypeError(f"{operation} is not an operation")
 
 
@@ -71,9 +58,8 @@ def _steps(shape: Shape) -> list[int]:
 
 
 def _loops(shape: Shape) -> list[str]:
-    """A loop over every dimension, the last of which opens a block."""
-    loops = [f"for (int32_t d{at} = 0; d{at} < {size}; d{at}++)" for at, size in enumerate(shape)] or ["{"]
-    return [*loops[:-1], loops[-1] if loops[-1] == "{" else f"{loops[-1]} {{"]
+    """A loop over every dimension."""
+    return [over(f"d{at}", size) for at, size in enumerate(shape)] or ["{"]
 
 
 def _index(steps: Sequence[int]) -> str:
@@ -89,11 +75,7 @@ def _gathered(shape: Shape, steps: Sequence[int], start: int) -> str:
 
 def _softmax(axis: int, shape: Shape) -> str:
     size, inner = shape[axis], math.prod(shape[axis + 1 :])
-    loops = [
-        f"for (int32_t row = 0; row < {math.prod(shape[:axis])}; row++)",
-        f"for (int32_t at = 0; at < {inner}; at++) {{",
-    ]
-    along = f"for (int32_t k = 0; k < {size}; k++)"
+    along = over("k", size)
     body = [
         f"const float *x = in + row * {size * inner} + at;",
         f"float *y = out + row * {size * inner} + at;",
@@ -102,14 +84,14 @@ def _softmax(axis: int, shape: Shape) -> str:
         *(f"if (x[k * {inner}] > largest)", f"    largest = x[k * {inner}];", "}"),
         f"{along} {{",
         *(f"y[k * {inner}] = expf(x[k * {inner}] - largest);", f"sum += y[k * {inner}];", "}"),
-        *(f"{along}", f"    y[k * {inner}] /= sum;"),
+        *(along, f"    y[k * {inner}] /= sum;"),
     ]
-    return nested(loops, body)
+    return nested([over("row", math.prod(shape[:axis])), over("at", inner)], body)
 
 
-def _normalize(operation: Normalize, shape: Shape) -> str:
+def _normalize(operation: tensors.Normalize, shape: Shape) -> str:
     size = shape[-1]
-    along = f"for (int32_t k = 0; k < {size}; k++)"
+    along = over("k", size)
     body = [
         f"const float *x = in + row * {size};",
         f"float *y = out + row * {size};",
@@ -119,30 +101,31 @@ def _normalize(operation: Normalize, shape: Shape) -> str:
         body += [along, "    mean += x[k];", f"mean /= {size};"]
     body += [f"{along} {{", "y[k] = x[k] - mean;", "square += y[k] * y[k];", "}"]
     body += [f"square = sqrtf(square / {size} + {float_text(operation.eps)});", along, "    y[k] /= square;"]
-    return nested([f"for (int32_t row = 0; row < {math.prod(shape[:-1])}; row++) {{"], body)
+    return nested([over("row", math.prod(shape[:-1]))], body)
 
 
-def _mean(operation: Mean, shape: Shape) -> str:
+def _mean(operation: tensors.Mean, shape: Shape) -> str:
     places = operation.places(shape)
     kept = _steps(tuple(1 if at in places else size for at, size in enumerate(shape)))
     steps = [0 if at in places else step for at, step in enumerate(kept)]
     count = math.prod(shape[at] for at in places)
     total = math.prod(shape) // count
-    clear = [f"for (int32_t k = 0; k < {total}; k++)", "    out[k] = 0.0f;", "int32_t k = 0;"]
+    clear = [over("k", total), "    out[k] = 0.0f;", "int32_t k = 0;"]
     divide = [f"for (k = 0; k < {total}; k++)", f"    out[k] /= {count};"]
     return nested(_loops(shape), [f"out[{_index(steps)}] += in[k++];"], before=clear, after=divide)
 
 
-def _combine(operation: Combine, number: int, inputs: Sequence[Values], after: Values, constants: Constants) -> str:
-    sign = {"add": "+", "subtract": "-", "multiply": "*"}[operation.how]
+def _combine(operation: tensors.Combine, frame: Frame) -> str:
+    sign, first = {"add": "+", "subtract": "-", "multiply": "*"}[operation.how], frame.before.shape
     if operation.constant is None:
-        other, second = "in1", inputs[1].shape
+        other, second = "in1", frame.inputs[1].shape
     else:
-        other, second = constants.array(f"constants{number}", operation.constant), operation.constant.shape
-    if inputs[0].shape == second:
-        return nested([f"for (int32_t k = 0; k < {math.prod(second)}; k++) {{"], [f"out[k] = in[k] {sign} {other}[k];"])
-    left, right = (_index(_repeated(shape, len(after.shape))) for shape in (inputs[0].shape, second))
-    return nested(["int32_t k = 0;", *_loops(after.shape)], [f"out[k++] = in[{left}] {sign} {other}[{right}];"])
+        other, second = frame.array("constants", operation.constant), operation.constant.shape
+    if first == second:
+        return nested([over("k", math.prod(second))], [f"out[k] = in[k] {sign} {other}[k];"])
+    shape = frame.after.shape
+    left, right = (_index(_repeated(one, len(shape))) for one in (first, second))
+    return nested(["int32_t k = 0;", *_loops(shape)], [f"out[k++] = in[{left}] {sign} {other}[{right}];"])
 
 
 def _repeated(shape: Shape, rank: int) -> list[int]:
@@ -151,32 +134,25 @@ def _repeated(shape: Shape, rank: int) -> list[int]:
     return [0] * (rank - len(shape)) + steps
 
 
-def _concatenate(axis: int, inputs: Sequence[Values], after: Values) -> str:
-    outer, start, body = math.prod(after.shape[:axis]), 0, []
-    whole = math.prod(after.shape[axis:])
+def _concatenate(axis: int, inputs: Sequence[Values], after: Shape) -> str:
+    start, body = 0, []
     for at, values in enumerate(inputs):
         size = math.prod(values.shape[axis:])
-        body += [f"for (int32_t k = 0; k < {size}; k++)"]
-        body += [f"    out[row * {whole} + {start} + k] = {input_name(at)}[row * {size} + k];"]
+        place = f"row * {math.prod(after[axis:])} + {start} + k"
+        body += [over("k", size), f"    out[{place}] = {input_name(at)}[row * {size} + k];"]
         start += size
-    return nested([f"for (int32_t row = 0; row < {outer}; row++) {{"], body)
+    return nested([over("row", math.prod(after[:axis]))], body)
 
 
-def _product(inputs: Sequence[Values], after: Values) -> str:
-    *_, rows, columns = after.shape
-    inner, batch = inputs[0].shape[-1], math.prod(after.shape[:-2])
-    loops = [
-        f"for (int32_t matrix = 0; matrix < {batch}; matrix++)",
-        f"for (int32_t i = 0; i < {rows}; i++)",
-        f"for (int32_t j = 0; j < {columns}; j++) {{",
-    ]
+def _product(inner: int, after: Shape) -> str:
+    *batch, rows, columns = after
     body = [
         f"const float *left = in + (matrix * {rows} + i) * {inner};",
         f"const float *right = in1 + matrix * {inner * columns} + j;",
-        *("float sum = 0.0f;", f"for (int32_t k = 0; k < {inner}; k++)", f"    sum += left[k] * right[k * {columns}];"),
+        *("float sum = 0.0f;", over("k", inner), f"    sum += left[k] * right[k * {columns}];"),
         f"out[(matrix * {rows} + i) * {columns} + j] = sum;",
     ]
-    return nested(loops, body)
+    return nested([over("matrix", math.prod(batch)), over("i", rows), over("j", columns)], body)
 
 
 def input_name(at: int) -> str:

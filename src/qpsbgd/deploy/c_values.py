@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from qpsbgd.deploy.operations import Array, Kind, Shape
+from qpsbgd.deploy.operations import Array, Kind, Shape, words_of
 
 C_TYPES = {"int8": "int8_t", "int16": "int16_t", "int32": "int32_t", "int64": "int64_t", "float32": "float"}
 
@@ -53,9 +53,13 @@ class Values:
         """Where the real number of a position `at` and a channel `unit` stands."""
         return f"at * {self.channels} + unit" if self.rows else f"unit * {self.positions} + at"
 
+    def words(self, word: int) -> int:
+        """Words for the bits of a position."""
+        return -(-self.channels // word)
+
     def count(self, word: int) -> int:
         """Numbers, or words for bits."""
-        return self.positions * (-(-self.channels // word) if self.kind == "bits" else self.channels)
+        return self.positions * (self.words(word) if self.kind == "bits" else self.channels)
 
 
 @dataclass(frozen=True)
@@ -106,7 +110,8 @@ class Constants:
         """Define an array; booleans (…, n) are packed into words along their last dimension. Returns its name."""
         values = np.asarray(values)
         if values.dtype == bool:
-            values, kind, items = self._words(values)
+            values, kind, suffix = words_of(values, self.word), "word", "u" if self.word == 32 else "ull"
+            items = [f"0x{value:0{self.word // 4}x}{suffix}" for value in values.ravel().tolist()]
         else:
             if values.dtype.kind == "i" and values.dtype != np.int64:
                 values = values.astype(np.min_scalar_type(min(values.min(), ~values.max())))
@@ -128,13 +133,44 @@ class Constants:
         names = {what: self.array(f"{what}_of_{name}", values.astype(np.int32)) for what, values in parts.items()}
         return SeenBy(**({"places": ""} | names))
 
-    def _words(self, bits: Array) -> tuple[Array, str, list[str]]:
-        count = -(-bits.shape[-1] // self.word) * self.word
-        padded = np.zeros((*bits.shape[:-1], count), bool)
-        padded[..., : bits.shape[-1]] = bits
-        words = np.packbits(padded, axis=-1, bitorder="little").view(f"<u{self.word // 8}")
-        suffix = "u" if self.word == 32 else "ull"
-        return words, "word", [f"0x{value:0{self.word // 4}x}{suffix}" for value in words.ravel().tolist()]
+
+@dataclass(frozen=True)
+class Frame:
+    """What the C function of a step sees.
+
+    Attributes:
+        number: Of the step.
+        inputs: What goes in.
+        after: What comes out.
+        constants: Those of the network.
+    """
+
+    number: int
+    inputs: tuple[Values, ...]
+    after: Values
+    constants: Constants
+
+    @property
+    def before(self) -> Values:
+        """The first value that goes in."""
+        return self.inputs[0]
+
+    @property
+    def word(self) -> int:
+        """Bits of a word."""
+        return self.constants.word
+
+    def array(self, name: str, values: Array) -> str:
+        """Define an array of the step's own, as `Constants.array` does; returns its name."""
+        return self.constants.array(f"{name}{self.number}", values)
+
+    def lists(self, name: str, taps: Array, size: int) -> SeenBy:
+        """Define lists of the step's own, as `Constants.lists` does."""
+        return self.constants.lists(f"{name}{self.number}", taps, size)
+
+    def taps(self, rows: Array, columns: Array) -> tuple[str, str]:
+        """Define the rows and the columns of the image that windows see; returns their names."""
+        return self.array("rows", rows.astype(np.int32)), self.array("columns", columns.astype(np.int32))
 
 
 def float_text(value: float) -> str:
@@ -147,10 +183,16 @@ def _integer(value: int) -> str:
     return f"INT64_C({value})" if abs(value) >= 2**31 else str(value)
 
 
-def nested(loops: list[str], body: list[str], *, before: Sequence[str] = (), after: Sequence[str] = ()) -> str:
+def over(what: str, count: int) -> str:
+    """The head of a loop."""
+    return f"for (int32_t {what} = 0; {what} < {count}; {what}++)"
+
+
+def nested(loops: Sequence[str], body: Sequence[str], *, before: Sequence[str] = (), after: Sequence[str] = ()) -> str:
     """Statements with the indentation that their braces ask for; the last loop opens one."""
+    *outer, inner = loops
     lines, depth = [], 1
-    for line in [*before, *loops, *body, "}", *after]:
+    for line in [*before, *outer, inner if inner.endswith("{") else f"{inner} {{", *body, "}", *after]:
         depth -= line == "}"
         lines.append("    " * depth + line)
         depth += line.endswith("{")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import operator
@@ -16,10 +17,11 @@ from torch import Tensor, nn
 from qpsbgd.deploy.modules import axis_of, known, to_numpy
 from qpsbgd.deploy.operations import Dense, Reshape, Shape, Weights
 from qpsbgd.deploy.tensor_operations import Combine, Concatenate, Mean, Product, Slice, Softmax, Transpose
+from qpsbgd.deploy.tracing import Traced
 from qpsbgd.deploy.unit_operations import Scale
 
 if TYPE_CHECKING:
-    from qpsbgd.deploy.reading import Reader, Traced
+    from qpsbgd.deploy.reading import Reader
 
 BATCH = object()
 """The size of the batch dimension, which stays free."""
@@ -48,11 +50,7 @@ _MODULES: tuple[tuple[Callable[..., nn.Module], tuple[Any, ...], tuple[str, ...]
     (nn.AvgPool2d, (F.avg_pool2d,), (*_POOL, *_AVERAGE)),
     (nn.AdaptiveAvgPool1d, (F.adaptive_avg_pool1d,), ("output_size",)),
     (nn.AdaptiveAvgPool2d, (F.adaptive_avg_pool2d,), ("output_size",)),
-    (
-        lambda start_dim=0, end_dim=-1: nn.Flatten(start_dim, end_dim),
-        (torch.flatten, "flatten"),
-        ("start_dim", "end_dim"),
-    ),
+    (lambda start_dim=0, end_dim=-1: nn.Flatten(start_dim, end_dim), (torch.flatten, "flatten"), _ENDS),
     (lambda dim, sizes: nn.Unflatten(dim, tuple(sizes)), (torch.unflatten, "unflatten"), ("dim", "sizes")),
     (lambda min=None, max=None: _clamp(min, max), (torch.clamp, torch.clip, "clamp", "clip", "clamp_"), ("min", "max")),
     (lambda **_: nn.Identity(), (F.dropout, F.dropout1d, F.dropout2d), ("p", "training")),
@@ -60,8 +58,6 @@ _MODULES: tuple[tuple[Callable[..., nn.Module], tuple[Any, ...], tuple[str, ...]
 )
 _MODULE_OF = {target: (make, names) for make, targets, names in _MODULES for target in targets}
 _WITHOUT_MEANING = ("inplace", "_stacklevel", "memory_format")
-IN_PLACE = (operator.iadd, operator.isub, operator.imul, operator.itruediv)
-"""Functions that change their first argument."""
 
 
 def _clamp(low: Any, high: Any) -> nn.Module:
@@ -79,29 +75,14 @@ def module_of(target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> nn.Mo
     return make(**options)
 
 
-def changes_its_input(target: Any, kwargs: dict[str, Any]) -> bool:
-    """Whether a function or method works in place."""
-    named = target if isinstance(target, str) else getattr(target, "__name__", "")
-    return target in IN_PLACE or bool(kwargs.get("inplace")) or (named.endswith("_") and not named.endswith("__"))
-
-
 class Functions:
     """The functions and methods that have no module, as methods of their own that add operations to a reader."""
 
     def __init__(self, reader: Reader, name: str) -> None:
         self.reader, self.name = reader, name
 
-    def _add(self, left: Any, right: Any) -> Traced:
-        return self._combined("add", left, right)
-
-    def _subtract(self, left: Any, right: Any) -> Traced:
-        return self._combined("subtract", left, right)
-
-    def _multiply(self, left: Any, right: Any) -> Traced:
-        return self._combined("multiply", left, right)
-
     def _divide(self, left: Any, right: Any) -> Traced:
-        if self._is_value(right):
+        if isinstance(right, Traced):
             raise ValueError(f"{self.name} divides by a value that the network computes, which cannot be expressed")
         return self._combined("multiply", left, 1 / torch.as_tensor(right, dtype=torch.float64))
 
@@ -109,9 +90,9 @@ class Functions:
         return self._scaled(value, -1.0, 0.0)
 
     def _combined(self, how: str, left: Any, right: Any) -> Traced:
-        if self._is_value(left) and self._is_value(right):
+        if isinstance(left, Traced) and isinstance(right, Traced):
             return self.reader.emit(Combine(self.name, how), left, right)
-        swapped = self._is_value(right)
+        swapped = isinstance(right, Traced)
         value, other = (right, left) if swapped else (left, right)
         if isinstance(other, Tensor) and other.numel() > 1:
             constant = to_numpy(other, self.name, nn.Module())
@@ -129,18 +110,22 @@ class Functions:
             return self._scaled(value, 1.0, number)
         return self._scaled(value, -1.0, number) if swapped else self._scaled(value, 1.0, -number)
 
+    _add = functools.partialmethod(_combined, "add")
+    _subtract = functools.partialmethod(_combined, "subtract")
+    _multiply = functools.partialmethod(_combined, "multiply")
+
     def _scaled(self, value: Any, factor: float, offset: float) -> Traced:
         return self.reader.emit(Scale(self.name, np.full(1, factor, np.float32), np.full(1, offset, np.float32)), value)
 
     def _concatenate(self, values: Any, dim: int = 0) -> Traced:
-        if not all(map(self._is_value, values)):
+        if not all(isinstance(value, Traced) for value in values):
             raise ValueError(f"{self.name} must concatenate values that the network computes, not constants")
         return self.reader.emit(Concatenate(self.name, axis_of(self.name, dim)), *values)
 
     def _product(self, left: Any, right: Any) -> Traced:
         if isinstance(right, Tensor) and right.ndim == 2:
             return self.reader.emit(Dense(self.name, Weights(to_numpy(right.T, self.name, nn.Module()))), left)
-        if not (self._is_value(left) and self._is_value(right)):
+        if not (isinstance(left, Traced) and isinstance(right, Traced)):
             raise ValueError(f"{self.name} must multiply two values, or a value by a constant matrix")
         return self.reader.emit(Product(self.name), left, right)
 
@@ -267,12 +252,9 @@ class Functions:
         if isinstance(attn_mask, Tensor) and attn_mask.dtype == torch.bool:
             scores = self._masked_fill(scores, ~attn_mask, -math.inf)
         elif attn_mask is not None:
-            mask = attn_mask if self._is_value(attn_mask) else attn_mask.clamp(min=_LOWEST)
+            mask = attn_mask if isinstance(attn_mask, Traced) else attn_mask.clamp(min=_LOWEST)
             scores = self._combined("add", scores, mask)
         return self._product(self.reader.emit(Softmax(self.name, -1), scores), value)
-
-    def _is_value(self, value: Any) -> bool:
-        return self.reader.is_value(value)
 
     def _shape(self, value: Any) -> Shape:
         return known(self.name, self.reader.shape(value))

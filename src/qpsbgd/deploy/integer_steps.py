@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from qpsbgd.deploy.operations import Array, Convolution, Dense, Kind, MaxPool, Operation, Shape, Value
-from qpsbgd.deploy.real_steps import real_program, words_of
+from qpsbgd.deploy.operations import Array, Convolution, Dense, Kind, MaxPool, Operation, Shape, Value, words_of
+from qpsbgd.deploy.real_steps import real_program
 from qpsbgd.deploy.stages import Stage
 from qpsbgd.deploy.tensor_steps import Step
 from qpsbgd.deploy.unit_operations import Requantize, Threshold, per_unit

@@ -8,19 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from qpsbgd.deploy.operations import (
-    Array,
-    AveragePool,
-    Clip,
-    Convolution,
-    Dense,
-    MaxPool,
-    Operation,
-    Reshape,
-    Shape,
-    Weights,
-    Window,
-)
+import qpsbgd.deploy.operations as ops
+from qpsbgd.deploy.operations import Array, Operation, Shape
 from qpsbgd.deploy.tensor_operations import Activation, Normalize, Softmax
 from qpsbgd.deploy.tracing import refusal
 from qpsbgd.deploy.unit_operations import Scale
@@ -47,17 +36,8 @@ _ACTIVATIONS: dict[type[nn.Module], str] = {
 }
 SUPPORTED: tuple[type[nn.Module], ...] = (
     *(SignActivation, QuantActivation, *DENSE, *CONVOLUTIONS, *NORMS, *CLIPS, *MAX_POOLS, *SKIPPED),
-    *(
-        *_AVERAGE_POOLS,
-        *_WHOLE_AVERAGES,
-        *_ACTIVATIONS,
-        nn.Flatten,
-        nn.Unflatten,
-        nn.Softmax,
-        nn.LayerNorm,
-        nn.RMSNorm,
-        nn.GroupNorm,
-    ),
+    *(*_AVERAGE_POOLS, *_WHOLE_AVERAGES, *_ACTIVATIONS, nn.Flatten, nn.Unflatten, nn.Softmax),
+    *(nn.LayerNorm, nn.RMSNorm, nn.GroupNorm),
 )
 """All modules that can be expressed; a class derived from one of them cannot."""
 
@@ -74,9 +54,9 @@ def operations_of(name: str, module: nn.Module, shape: Shape | None) -> list[Ope
         ValueError: The module has options that cannot be expressed.
     """
     if isinstance(module, nn.Hardtanh):  # ReLU6 is one, too
-        return [Clip(name, float(module.min_val), float(module.max_val))]
+        return [ops.Clip(name, float(module.min_val), float(module.max_val))]
     if isinstance(module, nn.ReLU):
-        return [Clip(name, 0.0, float("inf"))]
+        return [ops.Clip(name, 0.0, float("inf"))]
     if isinstance(module, MAX_POOLS):
         return [_max_pool(name, module)]
     if isinstance(module, nn.Flatten | nn.Unflatten):
@@ -117,7 +97,7 @@ def to_numpy(values: Tensor, name: str, module: nn.Module, dtype: Any = np.float
     return np.ascontiguousarray(array, dtype)
 
 
-def weighted(name: str, module: nn.Module, *, integer: bool) -> Dense | Convolution:
+def weighted(name: str, module: nn.Module, *, integer: bool) -> ops.Weighted:
     """The sums of a layer with weights, without its gain and bias."""
     weight: Any = module.weight
     array = to_numpy(weight, name, module)
@@ -126,11 +106,11 @@ def weighted(name: str, module: nn.Module, *, integer: bool) -> Dense | Convolut
         coefficients: tuple[float, ...] | Array = module.coefficients
         if module.scale is not None and module.bits > 1:  # of one plane they belong to what follows the sums
             coefficients = to_numpy(module.scale.T, name, module)
-        weights = Weights(planes >= 0, coefficients)
+        weights = ops.Weights(planes >= 0, coefficients)
     else:
-        weights = Weights(array)
+        weights = ops.Weights(array)
     if isinstance(module, DENSE):
-        return Dense(name, weights, integer)
+        return ops.Dense(name, weights, integer)
     assert isinstance(module, CONVOLUTIONS)
     sizes: tuple[Shape, Shape, Shape] = (module.kernel_size, module.stride, module.dilation)
     kernel, stride, dilation = sizes
@@ -141,9 +121,8 @@ def weighted(name: str, module: nn.Module, *, integer: bool) -> Dense | Convolut
         sides = ((0, 0),) * len(kernel)
     else:
         sides = tuple((int(size), int(size)) for size in module.padding)
-    return Convolution(
-        name, weights, Window(kernel, stride, sides, dilation, module.padding_mode), module.groups, integer
-    )
+    window = ops.Window(kernel, stride, sides, dilation, module.padding_mode)
+    return ops.Convolution(name, weights, window, module.groups, integer)
 
 
 def gain_and_bias(name: str, module: nn.Module) -> tuple[Array, Array]:
@@ -180,7 +159,7 @@ def _normalized(name: str, module: nn.LayerNorm | nn.RMSNorm | nn.GroupNorm, sha
     scale = [] if weight is None and bias is None else [Scale(name, factor, offset, -1)]
     if isinstance(module, nn.GroupNorm):
         groups, sizes = module.num_groups, known(name, shape)
-        around = [Reshape(name, (groups, -1)), Normalize(name, module.eps), Reshape(name, sizes)]
+        around = [ops.Reshape(name, (groups, -1)), Normalize(name, module.eps), ops.Reshape(name, sizes)]
         return [*around, *([Scale(name, factor, offset)] if scale else [])]
     if len(module.normalized_shape) != 1:
         raise refusal(name, module, "must normalise over the last dimension alone")
@@ -191,40 +170,40 @@ def _normalized(name: str, module: nn.LayerNorm | nn.RMSNorm | nn.GroupNorm, sha
 def _reshape(name: str, module: nn.Flatten | nn.Unflatten, shape: Shape | None) -> Operation:
     if isinstance(module, nn.Flatten):
         if (module.start_dim, module.end_dim) == (1, -1):
-            return Reshape(name, (-1,))
+            return ops.Reshape(name, (-1,))
         if module.start_dim == 0:
             raise refusal(name, module, "must keep the batch dimension: start_dim=1")
         sizes = known(name, shape)
         first, last = (axis_of(name, dim) % len(sizes) for dim in (module.start_dim, module.end_dim))
-        return Reshape(name, (*sizes[:first], -1, *sizes[last + 1 :]))
+        return ops.Reshape(name, (*sizes[:first], -1, *sizes[last + 1 :]))
     new: Any = module.unflattened_size
     if not isinstance(module.dim, int) or module.dim == 0 or not all(isinstance(size, int) for size in new):
         raise refusal(name, module, "must unflatten a dimension other than the batch into a tuple of sizes")
     if shape is None and module.dim == 1:  # as behind a dense layer; the operation takes no other samples
-        return Reshape(name, tuple(new))
+        return ops.Reshape(name, tuple(new))
     sizes = known(name, shape)
     axis = axis_of(name, module.dim) % len(sizes)
-    return Reshape(name, (*sizes[:axis], *new, *sizes[axis + 1 :]))
+    return ops.Reshape(name, (*sizes[:axis], *new, *sizes[axis + 1 :]))
 
 
 def _sizes(value: Any, dimensions: int) -> Shape:
     return tuple(value) if isinstance(value, tuple | list) else (int(value),) * dimensions
 
 
-def _pool_window(name: str, module: Any, dilation: Any = 1) -> tuple[Window, int]:
+def _pool_window(name: str, module: Any, dilation: Any = 1) -> tuple[ops.Window, int]:
     dimensions = 1 if type(module).__name__.endswith("1d") else 2
     if module.ceil_mode:
         raise refusal(name, module, "has ceil_mode, which is not supported; pad instead")
     size, stride, padding = (_sizes(v, dimensions) for v in (module.kernel_size, module.stride, module.padding))
     sides = tuple((one, one) for one in padding)
-    return Window(size, stride, sides, _sizes(dilation, dimensions)), dimensions
+    return ops.Window(size, stride, sides, _sizes(dilation, dimensions)), dimensions
 
 
 def _max_pool(name: str, module: nn.Module) -> Operation:
     assert isinstance(module, MAX_POOLS)
     if module.return_indices:
         raise refusal(name, module, "returns indices, which is not supported")
-    return MaxPool(name, _pool_window(name, module, module.dilation)[0])
+    return ops.MaxPool(name, _pool_window(name, module, module.dilation)[0])
 
 
 def _average_pool(name: str, module: Any) -> Operation:
@@ -232,9 +211,9 @@ def _average_pool(name: str, module: Any) -> Operation:
         if getattr(module, "divisor_override", None) is not None:
             raise refusal(name, module, "has divisor_override, which is not supported")
         window, dimensions = _pool_window(name, module)
-        return AveragePool(name, window, module.count_include_pad, dimensions)
+        return ops.AveragePool(name, window, module.count_include_pad, dimensions)
     dimensions = 1 if isinstance(module, nn.AdaptiveAvgPool1d) else 2
     sizes: Any = module.output_size
     if _sizes(sizes if sizes is not None else 0, dimensions) != (1,) * dimensions:
         raise refusal(name, module, "must have output_size=1; use an average pool with a fixed window")
-    return AveragePool(name, None, True, dimensions)
+    return ops.AveragePool(name, None, True, dimensions)

@@ -8,34 +8,11 @@ from typing import Any
 
 import numpy as np
 
+import qpsbgd.deploy.operations as ops
+import qpsbgd.deploy.tensor_operations as tensors
 from qpsbgd.atomic import writing
-from qpsbgd.deploy.operations import (
-    Array,
-    AveragePool,
-    Clip,
-    Convolution,
-    Dense,
-    MaxPool,
-    Operation,
-    Reshape,
-    Shape,
-    Sign,
-    Spins,
-    Weights,
-    Window,
-)
+from qpsbgd.deploy.operations import Array, Operation, Shape
 from qpsbgd.deploy.stages import walk
-from qpsbgd.deploy.tensor_operations import (
-    Activation,
-    Combine,
-    Concatenate,
-    Mean,
-    Normalize,
-    Product,
-    Slice,
-    Softmax,
-    Transpose,
-)
 from qpsbgd.deploy.unit_operations import Quantize, Requantize, Scale, Steps, Threshold, per_unit
 
 try:
@@ -99,12 +76,12 @@ class _Graph:
         """Add the nodes of an operation on values, the first of this shape; returns the name of the result."""
         x = inputs[0]
         match operation:
-            case Dense():
+            case ops.Dense():
                 weights = self._weights(operation.weights)
                 if len(shape) == 1:
                     return self.node("Gemm", [x, weights], transB=1)
                 return self.node("MatMul", [x, self.node("Transpose", [weights], perm=[1, 0])])
-            case Convolution():
+            case ops.Convolution():
                 return self._convolution(operation, x)
             case Threshold():
                 return self._threshold(operation, x, shape)
@@ -118,21 +95,20 @@ class _Graph:
                     self.constant(per_unit(v, operation.axis, shape)) for v in (operation.factor, operation.offset)
                 )
                 return self.node("Add", [self.node("Mul", [x, factor]), offset])
-            case Sign():
+            case ops.Sign():
                 return self._bipolar(x) if self.form == "qonnx" else self._signs(x, self.constant(0))
-            case Spins():
+            case ops.Spins():
                 return x
-            case Clip():
+            case ops.Clip():
                 bounds = [
                     self.constant(bound) if np.isfinite(bound) else "" for bound in (operation.low, operation.high)
                 ]
                 return self.node("Clip", [x, *bounds])
-            case MaxPool():
-                options = self._window(operation.window)
-                return self.node("MaxPool", [x], **options, pads=_pads(operation.window))
-            case AveragePool():
+            case ops.MaxPool():
+                return self.node("MaxPool", [x], **_window(operation.window))
+            case ops.AveragePool():
                 return self._average_pool(operation, x)
-            case Reshape():
+            case ops.Reshape():
                 sizes = [0, *operation.shape_after(shape)]  # 0 keeps the batch dimension
                 return self.node("Reshape", [x, self.constant(sizes, np.int64)])
         return self._tensor_operation(operation, inputs, shape)
@@ -140,37 +116,37 @@ class _Graph:
     def _tensor_operation(self, operation: Operation, inputs: list[str], shape: Shape) -> str:
         x, rank = inputs[0], len(shape)
         match operation:
-            case Activation():
+            case tensors.Activation():
                 return self._activation(operation, x)
-            case Softmax(axis=axis):
+            case tensors.Softmax(axis=axis):
                 return self.node("Softmax", [x], axis=axis % rank + 1)
-            case Normalize(eps=eps, centred=centred):
+            case tensors.Normalize(eps=eps, centred=centred):
                 if centred:
                     x = self.node("Sub", [x, self._mean(x, [rank])])
                 spread = self.node("Add", [self._mean(self.node("Mul", [x, x]), [rank]), self.constant(eps)])
                 return self.node("Div", [x, self.node("Sqrt", [spread])])
-            case Mean(keep=keep):
+            case tensors.Mean(keep=keep):
                 return self._mean(x, [at + 1 for at in operation.places(shape)], keep=keep)
-            case Transpose(order=order):
+            case tensors.Transpose(order=order):
                 return self.node("Transpose", [x], perm=[0, *(at + 1 for at in order)])
-            case Slice(axis=axis, start=start, stop=stop, keep=keep):
+            case tensors.Slice(axis=axis, start=start, stop=stop, keep=keep):
                 place = self.constant([axis % rank + 1], np.int64)
                 ends = [self.constant([end], np.int64) for end in (start, stop)]
                 part = self.node("Slice", [x, *ends, place])
                 return part if keep else self.node("Squeeze", [part, place])
-            case Combine(how=how, constant=constant):
+            case tensors.Combine(how=how, constant=constant):
                 others = inputs[1:] if constant is None else [self.constant(constant)]
                 return self.node({"add": "Add", "subtract": "Sub", "multiply": "Mul"}[how], [x, *others])
-            case Concatenate(axis=axis):
+            case tensors.Concatenate(axis=axis):
                 return self.node("Concat", inputs, axis=axis % rank + 1)
-            case Product():
+            case tensors.Product():
                 return self.node("MatMul", inputs)
         raise TypeError(f"{operation} is not an operation")
 
     def _mean(self, x: str, axes: list[int], *, keep: bool = True) -> str:
         return self.node("ReduceMean", [x, self.constant(axes, np.int64)], keepdims=int(keep))
 
-    def _activation(self, operation: Activation, x: str) -> str:
+    def _activation(self, operation: tensors.Activation, x: str) -> str:
         match operation.function:
             case "leaky relu":
                 return self.node("LeakyRelu", [x], alpha=operation.slope)
@@ -233,7 +209,7 @@ class _Graph:
     def _bipolar(self, x: str) -> str:
         return self.node("BipolarQuant", [x, self.constant(1)], domain=QONNX)
 
-    def _weights(self, weights: Weights) -> str:
+    def _weights(self, weights: ops.Weights) -> str:
         """The weights in float32; from bits, Σ_b c_b · (2 · bit − 1)."""
         if self.form == "float32" or not weights.binary:
             return self.constant(weights.values())
@@ -259,32 +235,28 @@ class _Graph:
         scaled = self.node("Mul", [stacked, self.constant(self._factors(weights))])
         return self.node("ReduceSum", [scaled, self.constant([0], np.int64)], keepdims=0)
 
-    def _factors(self, weights: Weights) -> Array:
+    def _factors(self, weights: ops.Weights) -> Array:
         """Coefficients (bits, units or 1, 1, …)."""
         return np.reshape(weights.coefficients, (len(weights.array), -1, *(1,) * (len(weights.shape) - 1)))
 
-    def _convolution(self, operation: Convolution, x: str) -> str:
-        window, pads = operation.window, _pads(operation.window)
-        if window.mode != "zeros" and any(pads):
-            half = len(window.size)
-            sizes = self.constant([0, 0, *pads[:half], 0, 0, *pads[half:]], np.int64)
-            x, pads = self.node("Pad", [x, sizes], mode=_PADDING[window.mode]), [0] * len(pads)
-        weights = self._weights(operation.weights)
-        return self.node("Conv", [x, weights], **self._window(window), pads=pads, group=operation.groups)
+    def _convolution(self, operation: ops.Convolution, x: str) -> str:
+        window, options = operation.window, _window(operation.window)
+        if window.mode != "zeros" and any(options["pads"]):
+            pads = [0, 0, *(side[0] for side in window.sides), 0, 0, *(side[1] for side in window.sides)]
+            x = self.node("Pad", [x, self.constant(pads, np.int64)], mode=_PADDING[window.mode])
+            options["pads"] = [0] * len(options["pads"])
+        return self.node("Conv", [x, self._weights(operation.weights)], **options, group=operation.groups)
 
-    def _average_pool(self, operation: AveragePool, x: str) -> str:
+    def _average_pool(self, operation: ops.AveragePool, x: str) -> str:
         if operation.window is None:
             return self.node("GlobalAveragePool", [x])
         counts = int(operation.counts_padding)
-        options = self._window(operation.window)
-        return self.node("AveragePool", [x], **options, pads=_pads(operation.window), count_include_pad=counts)
-
-    def _window(self, window: Window) -> dict[str, Any]:
-        return {"kernel_shape": [*window.size], "strides": [*window.stride], "dilations": [*window.dilation]}
+        return self.node("AveragePool", [x], **_window(operation.window), count_include_pad=counts)
 
 
-def _pads(window: Window) -> list[int]:
-    return [side[end] for end in (0, 1) for side in window.sides]
+def _window(window: ops.Window) -> dict[str, Any]:
+    sizes = {"kernel_shape": [*window.size], "strides": [*window.stride], "dilations": [*window.dilation]}
+    return {**sizes, "pads": [side[end] for end in (0, 1) for side in window.sides]}
 
 
 def _exceptions(operation: Requantize) -> Iterator[tuple[Array, Array]]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -70,6 +70,13 @@ class Weights:
         return np.asarray(sum(planes[1:], planes[0]))
 
 
+def words_of(bits: Array, word: int = 64) -> Array:
+    """Booleans (…, n) as words (…, ⌈n / word⌉) of so many bits, 1 for +1; those that are not full end in zeros."""
+    missing = [(0, 0)] * (bits.ndim - 1) + [(0, -bits.shape[-1] % word)]
+    packed = np.packbits(np.ascontiguousarray(np.pad(bits, missing)), axis=-1, bitorder="little")
+    return packed.view(f"<u{word // 8}").astype(f"u{word // 8}")
+
+
 @dataclass(frozen=True)
 class Window:
     """A window that moves over the dimensions of an image.
@@ -97,6 +104,10 @@ class Window:
         if len(image) != len(self.size):
             raise ValueError(f"images of {len(self.size)} dimensions and channels")
         return [self._taps(size, dimension) for dimension, size in enumerate(image)]
+
+    def positions(self, image: Shape) -> Shape:
+        """How many windows there are along each dimension; raises as `taps` does."""
+        return tuple(map(len, self.taps(image)))
 
     def rows_and_columns(self, image: Shape) -> tuple[Array, Array]:
         """`taps` of an image of two dimensions; one of one dimension is one row."""
@@ -129,15 +140,25 @@ class Operation:
     Attributes:
         name: Of the module that it comes from, for messages.
         inputs: Numbers of the values that go in; none for the value before.
-        takes: The kinds of values that go in.
-        gives: The kind that comes out; empty for the same.
     """
 
     name: str
     inputs: tuple[int, ...] = field(default=(), kw_only=True)
 
-    takes: ClassVar[tuple[Kind, ...]] = ("real",)
-    gives: ClassVar[Kind | Literal[""]] = ""
+    @property
+    def takes(self) -> tuple[Kind, ...]:
+        """The kinds of values that may go in."""
+        return ("real",)
+
+    @property
+    def gives(self) -> Kind | None:
+        """The kind that comes out; None for the same."""
+        return None
+
+    @property
+    def count(self) -> int | None:
+        """How many values go in; None for any number."""
+        return 1
 
     def result(self, *values: Value) -> Value:
         """What comes out of what goes in.
@@ -145,38 +166,36 @@ class Operation:
         Raises:
             ValueError: The operation does not take these values.
         """
-        if len(values) != 1:
-            raise ValueError(f"{self} takes one input, got {len(values)}")
-        return Value(self.kind_after(values[0].kind), self.shape_after(values[0].shape))
+        if self.count not in (None, len(values)):
+            raise ValueError(f"{self} takes {'one input' if self.count == 1 else 'two inputs'}, got {len(values)}")
+        for value in values:
+            if value.kind not in self.takes:
+                raise ValueError(f"{self} takes values of kind {' or '.join(self.takes)}, got {value.kind}")
+        return Value(self.gives or values[0].kind, self.shape_after(*(value.shape for value in values)))
 
-    def kind_after(self, kind: Kind) -> Kind:
-        """The kind of values that come out.
-
-        Raises:
-            ValueError: Values of this kind cannot go in.
-        """
-        if kind not in self.takes:
-            raise ValueError(f"{self} takes values of kind {' or '.join(self.takes)}, got {kind}")
-        return self.gives or kind
-
-    def shape_after(self, shape: Shape) -> Shape:
-        """The shape of what comes out for one sample of this shape.
+    def shape_after(self, *shapes: Shape) -> Shape:
+        """The shape of what comes out for one sample, of values of these shapes.
 
         Raises:
-            ValueError: The operation does not take this shape.
+            ValueError: The operation does not take them.
         """
+        try:
+            return self._shape(*shapes)
+        except ValueError as error:
+            came = f"shape {shapes[0]}" if self.count == 1 else f"shapes {', '.join(map(str, shapes))}"
+            raise ValueError(f"{self} takes {error}, got {came} per sample") from None
+
+    def _shape(self, *shapes: Any, **_: Any) -> Shape:
+        """What `shape_after` returns; a ValueError says what must go in. As a rule the same shape."""
+        shape: Shape = shapes[0]
         return shape
-
-    def _refusal(self, wanted: object, shape: Shape) -> ValueError:
-        return ValueError(f"{self} takes {wanted}, got shape {shape} per sample")
 
     def __str__(self) -> str:
         return f"{self.name} ({type(self).__name__})"
 
 
-@dataclass(frozen=True, eq=False)
-class Dense(Operation):
-    """Sums of weights (m, n) times inputs (…, n); of whole numbers in, whole numbers come out.
+class Weighted(Operation):
+    """Sums of weights times inputs; of whole numbers in, whole numbers come out.
 
     Attributes:
         weights: Of one plane of signs if bits or numbers of 8 bits go in.
@@ -184,32 +203,41 @@ class Dense(Operation):
     """
 
     weights: Weights
+    integer: bool
+
+    @property
+    def takes(self) -> tuple[Kind, ...]:
+        """Bits or numbers of 8 bits, or reals."""
+        return SMALL if self.integer else ("real",)
+
+    @property
+    def gives(self) -> Kind:
+        """Ints of whole numbers, reals of reals."""
+        return "ints" if self.integer else "real"
+
+
+@dataclass(frozen=True, eq=False)
+class Dense(Weighted):
+    """Sums of weights (m, n) times inputs (…, n)."""
+
+    weights: Weights
     integer: bool = False
 
-    takes = ("real", *SMALL)
-
-    def kind_after(self, kind: Kind) -> Kind:
-        """Ints of whole numbers, reals of reals."""
-        return _sum_kind(self, kind)
-
-    def shape_after(self, shape: Shape) -> Shape:
-        """(…, n) → (…, m)."""
+    def _shape(self, shape: Shape) -> Shape:
         units, inputs = self.weights.shape
         if shape[-1:] != (inputs,):
             hint = " (is nn.Flatten() missing before it?)" if len(shape) > 1 else ""
-            raise self._refusal(f"{inputs} numbers{hint}", shape)
+            raise ValueError(f"{inputs} numbers{hint}")
         return (*shape[:-1], units)
 
 
 @dataclass(frozen=True, eq=False)
-class Convolution(Operation):
-    """Sums of weights (m, C / groups, …window) times patches; of whole numbers in, whole numbers come out.
+class Convolution(Weighted):
+    """Sums of weights (m, C / groups, …window) times patches.
 
     Attributes:
-        weights: Of one plane of signs if bits or numbers of 8 bits go in.
         window: Which patches.
         groups: Parts of the channels that are not connected to each other.
-        integer: Whether those go in.
     """
 
     weights: Weights
@@ -217,32 +245,11 @@ class Convolution(Operation):
     groups: int = 1
     integer: bool = False
 
-    takes = ("real", *SMALL)
-
-    def kind_after(self, kind: Kind) -> Kind:
-        """Ints of whole numbers, reals of reals."""
-        return _sum_kind(self, kind)
-
-    def shape_after(self, shape: Shape) -> Shape:
-        """(C, …) → (m, …)."""
+    def _shape(self, shape: Shape) -> Shape:
         units, channels = self.weights.shape[:2]
         if not shape or shape[0] != channels * self.groups:
-            raise self._refusal(f"{channels * self.groups} channels", shape)
-        return (units, *_image_after(self, self.window, shape))
-
-
-def _sum_kind(operation: Dense | Convolution, kind: Kind) -> Kind:
-    if operation.integer != (kind in SMALL):
-        wanted = " or ".join(SMALL) if operation.integer else "real"
-        raise ValueError(f"{operation} takes values of kind {wanted}, got {kind}")
-    return "ints" if operation.integer else "real"
-
-
-def _image_after(operation: Operation, window: Window, shape: Shape) -> Shape:
-    try:
-        return tuple(len(taps) for taps in window.taps(shape[1:]))
-    except ValueError as error:
-        raise operation._refusal(error, shape) from None
+            raise ValueError(f"{channels * self.groups} channels")
+        return (units, *self.window.positions(shape[1:]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -276,9 +283,8 @@ class MaxPool(Operation):
 
     takes = ("real", *SMALL, "ints")
 
-    def shape_after(self, shape: Shape) -> Shape:
-        """(C, …) → (C, …)."""
-        return (*shape[:1], *_image_after(self, self.window, shape))
+    def _shape(self, shape: Shape) -> Shape:
+        return (*shape[:1], *self.window.positions(shape[1:]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -300,11 +306,10 @@ class AveragePool(Operation):
         ones = (1,) * self.dimensions
         return self.window or Window(shape[1:], ones, ((0, 0),) * self.dimensions, ones)
 
-    def shape_after(self, shape: Shape) -> Shape:
-        """(C, …) → (C, …)."""
+    def _shape(self, shape: Shape) -> Shape:
         if len(shape) != self.dimensions + 1:
-            raise self._refusal(f"images of {self.dimensions} dimensions and channels", shape)
-        return (shape[0], *_image_after(self, self.window_for(shape), shape))
+            raise ValueError(f"images of {self.dimensions} dimensions and channels")
+        return (shape[0], *self.window_for(shape).positions(shape[1:]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -315,9 +320,12 @@ class Reshape(Operation):
 
     takes = ("real", *SMALL, "ints")
 
-    def shape_after(self, shape: Shape) -> Shape:
-        """The new shape."""
+    def _shape(self, shape: Shape) -> Shape:
         count, known = math.prod(shape), math.prod(size for size in self.shape if size != -1)
         if count % known or (-1 not in self.shape and count != known):
-            raise self._refusal(f"what can have the shape {self.shape}", shape)
+            raise ValueError(f"what can have the shape {self.shape}")
         return tuple(count // known if size == -1 else size for size in self.shape)
+
+
+OPERATIONS = (Dense, Convolution, Sign, Spins, Clip, MaxPool, AveragePool, Reshape)
+"""All operations of this file."""

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
+import qpsbgd.deploy.operations as ops
 from qpsbgd.deploy.integer_steps import integer_layer, layer_length, max_pool, narrow_convolution, requantize
-from qpsbgd.deploy.operations import Array, Clip, Convolution, Dense, MaxPool, Operation, Reshape, Shape, Sign, Spins
-from qpsbgd.deploy.real_steps import real_program, run_length, words_of
+from qpsbgd.deploy.operations import Array, Operation, Shape, words_of
+from qpsbgd.deploy.real_steps import real_program, run_length
 from qpsbgd.deploy.stages import Stage, last_uses, natural_shape, walk
 from qpsbgd.deploy.tensor_steps import Step, tensor_step
 from qpsbgd.deploy.unit_operations import Quantize, Requantize, Scale, Threshold, per_unit
@@ -49,9 +50,9 @@ class PackedModel:
             values = _as_float32(values)
         plan = self._plan
         if plan is None or plan.shape != values.shape[1:]:
-            plan = self._plan = self._planned(values)
-        if plan.checks_inputs:
-            _check_finite(values)
+            plan = self._plan = self._planned(values.shape)
+        if plan.checks_inputs and not np.isfinite(values).all():
+            raise _not_finite()
         results = {0: values}
         for step, sources, number, dead in plan.steps:
             results[number] = step(*[results[source] for source in sources])
@@ -59,12 +60,11 @@ class PackedModel:
                 del results[source]
         return results.popitem()[1]
 
-    def _planned(self, values: Array) -> _Plan:
-        shape = values.shape[1:]
-        if values.ndim < 2:
+    def _planned(self, shape: Shape) -> _Plan:
+        if len(shape) < 2:
             expected = "" if self.input_shape is None else f" of samples of shape {self.input_shape}"
-            raise ValueError(f"inputs must be a batch{expected}, got shape {values.shape}; for one sample pass x[None]")
-        return _plan(self.operations, shape)
+            raise ValueError(f"inputs must be a batch{expected}, got shape {shape}; for one sample pass x[None]")
+        return _plan(self.operations, shape[1:])
 
     def __reduce__(self) -> tuple[Any, ...]:
         return PackedModel, (self.operations, self.input_shape)
@@ -105,7 +105,7 @@ def _plan(operations: Sequence[Operation], shape: Shape) -> _Plan:
     while place < len(stages):
         sources, value = stages[place].sources, stages[place].before[0]
         straight = _straight(stages[place:], last, place + 1)
-        of_bits = isinstance(operations[place], Sign) or value.kind == "bits"
+        of_bits = isinstance(operations[place], ops.Sign) or value.kind == "bits"
         length = _chain_length(straight, flat=len(value.shape) == 1) if of_bits else 0
         layer, run = layer_length(straight, value.kind), run_length(stages[place:], last, place + 1)
         if length:
@@ -120,7 +120,7 @@ def _plan(operations: Sequence[Operation], shape: Shape) -> _Plan:
         # Whatever is taken here for the last time; and a result that nobody takes.
         dead = tuple(one for one in {*sources, place} if last[one] <= place)
         steps.append(_Planned(step, sources, place, dead))
-    chained = bool(steps) and steps[0].number > 1 and isinstance(operations[0], Sign)
+    chained = bool(steps) and steps[0].number > 1 and isinstance(operations[0], ops.Sign)
     checked = bool(steps) and (chained or run_length(stages, last, 1) > 0)
     return _Plan(shape, not checked, steps)  # such a chain and a program check their inputs themselves
 
@@ -146,21 +146,16 @@ def _straight(stages: Sequence[Stage], last: Sequence[int], number: int) -> list
     return [stage.operation for stage in stages[:count]]
 
 
-def _check_finite(values: Array) -> None:
-    if not np.isfinite(values).all():
-        raise _not_finite()
-
-
 def _not_finite() -> ValueError:
     return ValueError("inputs must be finite numbers in float32, got NaN or infinite ones")
 
 
 def _chain_length(operations: Sequence[Operation], *, flat: bool) -> int:
     """How many operations at the beginning are [Sign], then dense layers of bits with a threshold or a last scale."""
-    start = place = 1 if operations and isinstance(operations[0], Sign) else 0
+    start = place = 1 if operations and isinstance(operations[0], ops.Sign) else 0
     while place + 1 < len(operations):
         layer, behind = operations[place], operations[place + 1]
-        if not (isinstance(layer, Dense) and layer.integer and isinstance(behind, Threshold | Scale)):
+        if not (isinstance(layer, ops.Dense) and layer.integer and isinstance(behind, Threshold | Scale)):
             break
         if not flat and behind.axis != -1:
             break
@@ -171,7 +166,7 @@ def _chain_length(operations: Sequence[Operation], *, flat: bool) -> int:
 
 
 def _dense_chain(operations: Sequence[Operation]) -> Step:
-    layers = [one for one in operations if isinstance(one, Dense)]
+    layers = [one for one in operations if isinstance(one, ops.Dense)]
     thresholds = [one for one in operations if isinstance(one, Threshold)]
     sizes = [layers[0].weights.shape[1], *(layer.weights.shape[0] for layer in layers)]
     weights = np.concatenate([words_of(layer.weights.array[0]).T.ravel() for layer in layers])
@@ -184,39 +179,30 @@ def _dense_chain(operations: Sequence[Operation]) -> Step:
     for column, flip in enumerate(flips):
         words = words_of(flip)
         flipped[: len(words), column] = words
-    last = operations[-1]
-    units = sizes[-1]
+    last, units = operations[-1], sizes[-1]
+    ends: tuple[Array, ...] = ()
+    compute, widths, dtype = kernels.dense_signs, np.array(sizes), "int8"
     if isinstance(last, Scale):
-        factor, offset = (np.broadcast_to(v, units).astype(np.float32) for v in (last.factor, last.offset))
-        hidden = np.array(sizes[:-1])
+        ends = tuple(np.broadcast_to(v, units).astype(np.float32) for v in (last.factor, last.offset))
+        compute, widths, dtype = kernels.dense_sums, np.array(sizes[:-1]), "float32"
 
-        def sums(values: Array) -> Array:
-            rows = np.ascontiguousarray(values, np.float32).reshape(-1, sizes[0])
-            out = np.empty((len(rows), units), np.float32)
-            if not kernels.dense_sums(rows, hidden, weights, most, flipped, factor, offset, out):
-                raise _not_finite()
-            return out.reshape(*values.shape[:-1], units)
-
-        return sums
-    all_sizes = np.array(sizes)
-
-    def signs(values: Array) -> Array:
+    def run(values: Array) -> Array:
         rows = np.ascontiguousarray(values, np.float32).reshape(-1, sizes[0])
-        out = np.empty((len(rows), units), np.int8)
-        if not kernels.dense_signs(rows, all_sizes, weights, most, flipped, out):
+        out = np.empty((len(rows), units), dtype)
+        if not compute(rows, widths, weights, most, flipped, *ends, out):
             raise _not_finite()
         return out.reshape(*values.shape[:-1], units)
 
-    return signs
+    return run
 
 
 def _step(operation: Operation, shape: Shape) -> Step:
     """The function of batches of samples of this shape; bits are int8 ±1, ints are int32."""
     match operation:
-        case Dense():
+        case ops.Dense():
             weights = np.ascontiguousarray(operation.weights.values().T)
             return lambda x: x.astype(np.float32, copy=False) @ weights
-        case Convolution():
+        case ops.Convolution():
             return narrow_convolution(operation, shape)
         case Quantize(steps=steps):
             scale, dtype = np.float32(steps.scale), np.dtype(steps.kind)
@@ -226,16 +212,16 @@ def _step(operation: Operation, shape: Shape) -> Step:
         case Scale():
             factor, offset = (per_unit(v, operation.axis, shape) for v in (operation.factor, operation.offset))
             return lambda x: factor * x.astype(np.float32, copy=False) + offset
-        case Sign():
+        case ops.Sign():
             return lambda x: 2 * (x >= 0).view(np.int8) - 1
-        case Spins():
+        case ops.Spins():
             return lambda x: x.astype(np.float32)
-        case Clip():  # of a single number; the others are in runs
+        case ops.Clip():  # of a single number; the others are in runs
             low, high = np.float32(operation.low), np.float32(operation.high)
             return lambda x: x.clip(low, high)
-        case MaxPool():
+        case ops.MaxPool():
             return max_pool(operation, shape)
-        case Reshape():
+        case ops.Reshape():
             after = operation.shape_after(shape)
             return lambda x: x.reshape(len(x), *after)
     return tensor_step(operation, shape)

@@ -4,34 +4,25 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import fx, nn
+from torch.utils._pytree import tree_leaves
 
-from qpsbgd.deploy.functions import BATCH, OPERATIONS, Functions, changes_its_input, module_of
-from qpsbgd.deploy.modules import (
-    CLIPS,
-    CONVOLUTIONS,
-    DENSE,
-    MAX_POOLS,
-    NORMS,
-    SKIPPED,
-    SUPPORTED,
-    gain_and_bias,
-    norm_scale,
-    operations_of,
-    to_numpy,
-    weighted,
-)
+import qpsbgd.deploy.modules as kinds
+from qpsbgd.deploy.functions import BATCH, OPERATIONS, Functions, module_of
 from qpsbgd.deploy.operations import Array, MaxPool, Operation, Reshape, Shape, Sign, Spins, Value
 from qpsbgd.deploy.thresholds import LayerSums, steps_of
-from qpsbgd.deploy.tracing import constant, name_of, place_of, refusal, trace
+from qpsbgd.deploy.tracing import Traced, constant, name_of, place_of, refusal, trace
 from qpsbgd.deploy.unit_operations import Quantize, Scale, Steps
 from qpsbgd.nn.activations import QuantActivation, SignActivation
 from qpsbgd.nn.layers import BinaryLayer
+
+_IN_PLACE = (operator.iadd, operator.isub, operator.imul, operator.itruediv)
+"""Functions that change their first argument."""
 
 
 def read(model: nn.Module, input_shape: Shape | None = None) -> tuple[Operation, ...]:
@@ -47,7 +38,7 @@ def read(model: nn.Module, input_shape: Shape | None = None) -> tuple[Operation,
     if not isinstance(model, nn.Module):
         raise TypeError(f"the model must be a torch.nn.Module or a packed model, got {type(model).__name__}")
     reader = Reader(input_shape)
-    if isinstance(model, SUPPORTED):
+    if isinstance(model, kinds.SUPPORTED):
         return reader.finished(reader.apply("the model", model, reader.input))
     return reader.finished(_followed(model, reader))
 
@@ -55,7 +46,7 @@ def read(model: nn.Module, input_shape: Shape | None = None) -> tuple[Operation,
 def _followed(model: nn.Module, reader: Reader) -> Any:
     """What the model's forward returns, step by step."""
     known: dict[fx.Node, Any] = {}
-    for node in trace(model, (*SUPPORTED, BinaryLayer)).nodes:
+    for node in trace(model, (*kinds.SUPPORTED, BinaryLayer)).nodes:
         args, kwargs = fx.node.map_arg((node.args, node.kwargs), known.__getitem__)
         if node.op == "output":
             return args[0]
@@ -64,7 +55,7 @@ def _followed(model: nn.Module, reader: Reader) -> Any:
         except (TypeError, ValueError) as error:
             where = place_of(node)
             raise ValueError(f"{error}{f' (in {where})' if where else ''}") from error
-        if args and reader.is_value(result) and _changes_its_input(node, kwargs, model):
+        if args and isinstance(result, Traced) and _changes_its_input(node, kwargs, model):
             for other in [key for key, value in known.items() if value is args[0]]:
                 known[other] = result
         known[node] = result
@@ -74,7 +65,9 @@ def _followed(model: nn.Module, reader: Reader) -> Any:
 def _changes_its_input(node: fx.Node, kwargs: dict[str, Any], model: nn.Module) -> bool:
     if node.op == "call_module":
         return bool(getattr(model.get_submodule(str(node.target)), "inplace", False))
-    return changes_its_input(node.target, kwargs)
+    named = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    in_place = node.target in _IN_PLACE or (named.endswith("_") and not named.endswith("__"))
+    return in_place or bool(kwargs.get("inplace"))
 
 
 def _result(node: fx.Node, args: Any, kwargs: Any, *, model: nn.Module, reader: Reader) -> Any:
@@ -89,17 +82,17 @@ def _result(node: fx.Node, args: Any, kwargs: Any, *, model: nn.Module, reader: 
         return constant(model, str(node.target))
     if node.op == "call_module":
         module = model.get_submodule(str(node.target))
-        if type(module) not in SUPPORTED:
-            supported = ", ".join(sorted(kind.__name__ for kind in SUPPORTED))
+        if type(module) not in kinds.SUPPORTED:
+            supported = ", ".join(sorted(kind.__name__ for kind in kinds.SUPPORTED))
             if isinstance(module, nn.MultiheadAttention):
                 raise refusal(name, module, "cannot be expressed; put qpsbgd.nn.ProjectedAttention.of(it) in its place")
             raise refusal(name, module, f"cannot be expressed; supported are {supported}, and functions between them")
-        if len(args) != 1 or kwargs or not reader.is_value(args[0]):
+        if len(args) != 1 or kwargs or not isinstance(args[0], Traced):
             raise refusal(name, module, "must be called with one tensor")
         return reader.apply(name, module, args[0])
     target: Any = node.target
-    given = _flat((args, kwargs))
-    if not any(map(reader.is_value, given)):
+    given = tree_leaves((args, kwargs))
+    if not any(isinstance(one, Traced) for one in given):
         return _constant(name, target, args, kwargs, batch=any(one is BATCH for one in given))
     made = module_of(target, args[1:], kwargs)
     if made is not None:
@@ -110,13 +103,6 @@ def _result(node: fx.Node, args: Any, kwargs: Any, *, model: nn.Module, reader: 
     return getattr(Functions(reader, name), OPERATIONS[target])(*args, **kwargs)
 
 
-def _flat(value: Any) -> list[Any]:
-    """All arguments, also those within tuples, lists and dictionaries."""
-    if isinstance(value, dict):
-        value = list(value.values())
-    return [part for one in value for part in _flat(one)] if isinstance(value, tuple | list) else [value]
-
-
 def _constant(name: str, target: Any, args: Any, kwargs: Any, *, batch: bool) -> Any:
     """What a function makes of sizes and constants alone."""
     if getattr(target, "__name__", "").startswith("_assert"):
@@ -125,29 +111,6 @@ def _constant(name: str, target: Any, args: Any, kwargs: Any, *, batch: bool) ->
         raise ValueError(f"{name} computes with the size of the batch, which must stay free")
     with torch.no_grad():
         return getattr(args[0], target)(*args[1:], **kwargs) if isinstance(target, str) else target(*args, **kwargs)
-
-
-@dataclass(eq=False)
-class Traced:
-    """A result of the model. It becomes numbered values of the network when they are asked for, and not before.
-
-    Attributes:
-        name: The module that computes it.
-        module: What is applied to `parent`, or the layer whose sums `sums` are; it waits for what follows.
-        parent: What `module` is applied to.
-        sums: The value with the sums of a layer, without gain and bias.
-        real: The value in real numbers.
-        small: The value in bits, or in whole numbers of up to 8 bits.
-        steps: What such whole numbers count, or those that a layer with integer sums takes; None for bits.
-    """
-
-    name: str = ""
-    module: nn.Module | None = None
-    parent: Traced | None = None
-    sums: int | None = None
-    real: int | None = None
-    small: int | None = None
-    steps: Steps | None = None
 
 
 class Reader:
@@ -164,26 +127,28 @@ class Reader:
 
     def apply(self, name: str, module: nn.Module, value: Traced) -> Traced:
         """The result of a supported module."""
-        if isinstance(module, SKIPPED):
+        if isinstance(module, kinds.SKIPPED):
             return value
-        if isinstance(module, (*DENSE, *CONVOLUTIONS)):
+        if isinstance(module, (*kinds.DENSE, *kinds.CONVOLUTIONS)):
             factors = getattr(module, "input_scale", None)
             if factors is not None:
-                axis = -1 if isinstance(module, DENSE) else 0
-                scale = Scale(name, to_numpy(factors, name, module), np.zeros(1, np.float32), axis)
+                axis = -1 if isinstance(module, kinds.DENSE) else 0
+                scale = Scale(name, kinds.to_numpy(factors, name, module), np.zeros(1, np.float32), axis)
                 value = self.emit(scale, value)
             integer = value.small is not None and isinstance(module, BinaryLayer) and module.bits == 1
             source = value.small if integer and value.small is not None else self.real(value)
             steps = value.steps if integer else None
-            sums = self._append(weighted(name, module, integer=integer), source)
+            sums = self._append(kinds.weighted(name, module, integer=integer), source)
             return Traced(name, module, sums=sums, steps=steps)
         if isinstance(module, SignActivation | QuantActivation):
             return self._activated(name, module, value)
-        if isinstance(module, (*NORMS, *CLIPS)) or (isinstance(module, MAX_POOLS) and value.small is None):
-            if isinstance(module, NORMS):
-                norm_scale(name, module)  # raises if it has no statistics
+        if isinstance(module, (*kinds.NORMS, *kinds.CLIPS)) or (
+            isinstance(module, kinds.MAX_POOLS) and value.small is None
+        ):
+            if isinstance(module, kinds.NORMS):
+                kinds.norm_scale(name, module)  # raises if it has no statistics
             return Traced(name, module, parent=value)
-        for operation in operations_of(name, module, self.shape(value)):
+        for operation in kinds.operations_of(name, module, self.shape(value)):
             value = self.emit(operation, value)
         return value
 
@@ -202,11 +167,11 @@ class Reader:
         if value.real is None:
             if value.small is not None:
                 value.real = self._append(_as_real(value.steps), value.small)
-            elif value.sums is not None or isinstance(value.module, NORMS):
+            elif value.sums is not None or isinstance(value.module, kinds.NORMS):
                 value.real = self._scaled(value)
             else:
                 assert value.module is not None and value.parent is not None
-                (operation,) = operations_of(value.name, value.module, None)
+                (operation,) = kinds.operations_of(value.name, value.module, None)
                 value.real = self._append(operation, self.real(value.parent))
         return value.real
 
@@ -216,11 +181,6 @@ class Reader:
             return None
         number = next((n for n in (value.small, value.sums) if n is not None), None)
         return self._values[self.real(value) if number is None else number].shape
-
-    @staticmethod
-    def is_value(value: Any) -> bool:
-        """Whether something is a result of the model, and not a constant."""
-        return isinstance(value, Traced)
 
     def finished(self, output: Any) -> tuple[Operation, ...]:
         """The operations that the output needs; real numbers come out of the last one."""
@@ -248,11 +208,11 @@ class Reader:
     def _scaled(self, value: Traced) -> int:
         """A layer's sums or another value, with all norms behind it as one scale in double precision."""
         norms = []
-        while isinstance(value.module, NORMS):
+        while isinstance(value.module, kinds.NORMS):
             norms.append(value)
             assert value.parent is not None
             value = value.parent
-        scales = [(one.name, *norm_scale(one.name, one.module)) for one in reversed(norms)]  # type: ignore[arg-type]
+        scales = [(one.name, *kinds.norm_scale(one.name, one.module)) for one in reversed(norms)]  # type: ignore[arg-type]
         axis: int | None = 0
         if value.sums is None:
             number, integer = self.real(value), False
@@ -260,7 +220,7 @@ class Reader:
             assert value.module is not None
             number, integer = value.sums, self._integer(value)
             axis = _axis(value.module, bool(norms))
-            gain, bias = gain_and_bias(value.name, value.module)
+            gain, bias = kinds.gain_and_bias(value.name, value.module)
             scales.insert(0, (value.name, gain * (1.0 if value.steps is None else value.steps.scale), bias))
         name, factor, offset = scales[0]
         for _, more, added in scales[1:]:
@@ -282,30 +242,26 @@ class Reader:
         while source.sums is None and source.parent is not None:
             between.insert(0, source)
             source = source.parent
-        pools = _placed_pools(between)
-        if pools is not None and isinstance(source.module, BinaryLayer) and self._integer(source):
-            return self._folded(module, source, between, *pools)
+        if isinstance(source.module, BinaryLayer) and self._integer(source) and (pools := _placed_pools(between)):
+            return self._folded(module, source, between, pools)
         if isinstance(module, SignActivation):
             return Traced(small=self._append(Sign(name), self.real(value)))
-        to_numpy(module.log2_scale, name, module)  # raises if it is not finite
+        kinds.to_numpy(module.log2_scale, name, module)  # raises if it is not finite
         steps = steps_of(module)
         return Traced(small=self._append(Quantize(name, steps), self.real(value)), steps=steps)
 
     def _folded(
-        self,
-        module: SignActivation | QuantActivation,
-        sums: Traced,
-        between: list[Traced],
-        before: list[Traced],
-        after: list[Traced],
+        self, module: SignActivation | QuantActivation, sums: Traced, between: list[Traced], pools: _Pools
     ) -> Traced:
         assert isinstance(sums.module, BinaryLayer) and sums.sums is not None
-        modules = [one.module for one in between if one.module is not None and not isinstance(one.module, MAX_POOLS)]
+        modules = [
+            one.module for one in between if one.module is not None and not isinstance(one.module, kinds.MAX_POOLS)
+        ]
         all_ = LayerSums(sums.module, modules, sums.name, sums.steps)
         made = all_.requantize(module) if isinstance(module, QuantActivation) else all_.threshold()
-        axis = _axis(sums.module, any(isinstance(module, NORMS) for module in modules))
+        axis = _axis(sums.module, any(isinstance(module, kinds.NORMS) for module in modules))
         number = sums.sums
-        for operation in (*map(_pool, before), replace(made, axis=axis), *map(_pool, after)):
+        for operation in (*map(_pool, pools[0]), replace(made, axis=axis), *map(_pool, pools[1])):
             number = self._append(operation, number)
         return Traced(small=number, steps=steps_of(module) if isinstance(module, QuantActivation) else None)
 
@@ -319,19 +275,22 @@ def _as_real(steps: Steps | None) -> Operation:
 
 def _pool(pool: Traced) -> Operation:
     assert pool.module is not None
-    return operations_of(pool.name, pool.module, None)[0]
+    return kinds.operations_of(pool.name, pool.module, None)[0]
 
 
-def _placed_pools(between: Sequence[Traced]) -> tuple[list[Traced], list[Traced]] | None:
+_Pools = tuple[list[Traced], list[Traced]]
+
+
+def _placed_pools(between: Sequence[Traced]) -> _Pools | None:
     """The pools that go before and behind the threshold that a sign becomes; None if one can go nowhere.
 
     A pool commutes with the sign and with clipping, but not with a norm of negative weight: so it goes behind the
     threshold if no norm comes after it, and before the threshold if no norm comes before it.
     """
-    norms = [place for place, one in enumerate(between) if isinstance(one.module, NORMS)]
+    norms = [place for place, one in enumerate(between) if isinstance(one.module, kinds.NORMS)]
     before, after = [], []
     for place, one in enumerate(between):
-        if not isinstance(one.module, MAX_POOLS):
+        if not isinstance(one.module, kinds.MAX_POOLS):
             continue
         if not any(norm > place for norm in norms):
             after.append(one)
@@ -344,7 +303,7 @@ def _placed_pools(between: Sequence[Traced]) -> tuple[list[Traced], list[Traced]
 
 def _axis(layer: nn.Module, normed: bool) -> int | None:
     """Where the units of a layer are, of which a batch norm takes the first dimension for units."""
-    if not isinstance(layer, DENSE):
+    if not isinstance(layer, kinds.DENSE):
         return 0
     return None if normed else -1
 

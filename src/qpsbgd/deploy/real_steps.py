@@ -13,18 +13,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from qpsbgd.deploy.operations import (
-    Array,
-    AveragePool,
-    Clip,
-    Convolution,
-    Dense,
-    MaxPool,
-    Operation,
-    Reshape,
-    Shape,
-    Window,
-)
+import qpsbgd.deploy.operations as ops
+from qpsbgd.deploy.operations import Array, Shape, words_of
 from qpsbgd.deploy.stages import Stage
 from qpsbgd.deploy.tensor_operations import Combine, Mean
 from qpsbgd.deploy.unit_operations import Scale
@@ -45,7 +35,7 @@ def supports(stage: Stage) -> bool:
             return how == "add" and constant is None and shapes[0] == shapes[1]
         case Mean():
             return len(shapes[0]) > 1 and operation.places(shapes[0]) == tuple(range(1, len(shapes[0])))
-    return isinstance(operation, Dense | Convolution | Scale | Clip | MaxPool | AveragePool | Reshape)
+    return isinstance(operation, ops.Weighted | Scale | ops.Clip | ops.MaxPool | ops.AveragePool | ops.Reshape)
 
 
 def run_length(stages: Sequence[Stage], last: Sequence[int], number: int) -> int:
@@ -62,22 +52,13 @@ def run_length(stages: Sequence[Stage], last: Sequence[int], number: int) -> int
         inside = range(number, number + count)
         if not {source for source in stages[count].sources if source not in inside} <= entry or len(entry) > 1:
             break
-        computes |= not isinstance(stages[count].operation, Reshape)
+        computes |= not isinstance(stages[count].operation, ops.Reshape)
         if count:
             needed = max(needed, last[number + count - 1])
         count += 1
         if computes and needed <= number + count - 1:
             longest = count
     return longest
-
-
-def words_of(bits: Array) -> Array:
-    """Booleans (…, n) as words (…, ⌈n / 64⌉), 1 for +1; those that are not full end in zeros."""
-    *rest, count = bits.shape
-    padded = np.zeros((*rest, -(-count // 64) * 64), bool)
-    padded[..., :count] = bits
-    packed: Array = np.packbits(padded, axis=-1, bitorder="little").view("<u8").astype(np.uint64)
-    return packed
 
 
 @dataclass
@@ -151,32 +132,34 @@ class _Program:
         self._taps: list[Array] = []
         self._words: list[Array] = []
 
-    def add(self, operation: Operation, value: _Value, other: _Value | None = None) -> _Value:
-        """The value that an operation makes of one or two others."""
+    def add(self, stage: Stage, value: _Value, other: _Value | None = None) -> _Value:
+        """The value that a stage makes of one or two others."""
+        operation, after = stage.operation, stage.after.shape
         match operation:
-            case Dense():
-                return self._dense(operation, value)
-            case Convolution():
-                return self._convolution(operation, value, operation.shape_after(value.shape))
-            case Clip():
+            case ops.Dense():
+                return self._dense(operation, value, after)
+            case ops.Convolution():
+                return self._convolution(operation, value, after)
+            case ops.Clip():
                 return self._clipped(operation, value)
             case Scale():
                 return self._scaled(operation, value)
-            case MaxPool():
-                return self._pool(Kind.LARGEST, operation.window, value, operation.shape_after(value.shape))
-            case AveragePool():
-                window, after = operation.window_for(value.shape), operation.shape_after(value.shape)
+            case ops.MaxPool():
+                return self._pool(Kind.LARGEST, operation.window, value, after)
+            case ops.AveragePool():
+                window = operation.window_for(value.shape)
                 return self._pool(Kind.MEAN, window, value, after, direct=operation.counts_padding)
             case Mean():
                 rank = len(value.shape) - 1
-                whole = AveragePool(operation.name, None, True, rank).window_for(value.shape)
+                whole = ops.AveragePool(operation.name, None, True, rank).window_for(value.shape)
                 pooled = self._pool(Kind.MEAN, whole, value, (value.shape[0], *(1,) * rank))
-                return replace(pooled, shape=operation.shape_after(value.shape))
+                return replace(pooled, shape=after)
             case Combine():
                 assert other is not None
-                return self._sum(value, other)
-            case Reshape():
-                after = operation.shape_after(value.shape)
+                if value.turned != other.turned:
+                    value, other = self._plain(value), self._plain(other)
+                return self._copied(value, other)
+            case ops.Reshape():
                 return replace(self._plain(value) if len(after) > 1 else value, shape=after)
         raise TypeError(f"{operation} is not a step over real numbers")
 
@@ -211,14 +194,14 @@ class _Program:
         step = RealStep(Kind.TRANSPOSE, value.number, 0, channels, positions, 1, positions, channels, 1)
         return self._made(step, value.shape)
 
-    def _dense(self, operation: Dense, value: _Value) -> _Value:
+    def _dense(self, operation: ops.Dense, value: _Value, after: Shape) -> _Value:
         weights, planes, factor = operation.weights.values(), operation.weights.array, np.ones(1)
         (units, inputs), order = weights.shape, np.arange(weights.shape[1])
         if len(value.shape) > 1:
             value = self._plain(value)
         elif value.turned:  # the weights are put into the order of the values
             order = order.reshape(value.turned).T.ravel()
-        rows, after = math.prod(value.shape[:-1]), operation.shape_after(value.shape)
+        rows = math.prod(value.shape[:-1])
         step = RealStep(Kind.SUMS, value.number, 0, 1, rows, inputs, 1, rows, units, direct=1)
         if operation.weights.binary and len(planes) == 1 and units >= _MANY_UNITS:
             factor = np.asarray(operation.weights.coefficients[0], np.float64)
@@ -240,13 +223,13 @@ class _Program:
         self._numbers.append(np.ascontiguousarray(values, np.float32).ravel())
         return begin
 
-    def _window(self, step: RealStep, window: Window, image: Shape) -> tuple[Array, Array]:
+    def _window(self, step: RealStep, window: ops.Window, image: Shape) -> tuple[Array, Array]:
         rows, columns = window.rows_and_columns(image)
         step.high, step.wide, step.taps = rows.shape[1], columns.shape[1], sum(map(len, self._taps))
         self._taps += [rows.ravel().astype(np.int64), columns.ravel().astype(np.int64)]
         return rows, columns
 
-    def _convolution(self, operation: Convolution, value: _Value, after: Shape) -> _Value:
+    def _convolution(self, operation: ops.Convolution, value: _Value, after: Shape) -> _Value:
         value = self._pixels(value)
         step = self._step(Kind.SUMS, value, after)
         rows, columns = self._window(step, operation.window, value.shape[1:])
@@ -265,19 +248,14 @@ class _Program:
             )
         return self._made(step, after, _Behind.none(units, axis=0))
 
-    def _pool(self, kind: Kind, window: Window, value: _Value, after: Shape, *, direct: bool = False) -> _Value:
+    def _pool(self, kind: Kind, window: ops.Window, value: _Value, after: Shape, *, direct: bool = False) -> _Value:
         value = self._pixels(value)
         step = self._step(kind, value, after)
         self._window(step, window, value.shape[1:])
         step.direct = int(direct)
         return self._made(step, after, _Behind.none(after[0], axis=0))
 
-    def _sum(self, one: _Value, two: _Value) -> _Value:
-        if one.turned != two.turned:
-            one, two = self._plain(one), self._plain(two)
-        return self._copied(one, other=two)
-
-    def _clipped(self, operation: Clip, value: _Value) -> _Value:
+    def _clipped(self, operation: ops.Clip, value: _Value) -> _Value:
         if value.shared or value.number not in self._behind:
             value = self._copied(value)
         behind = self._behind[value.number]
@@ -364,7 +342,7 @@ def real_program(stages: Sequence[Stage], number: int) -> Callable[[Array], tupl
     uses = Counter(source for stage in stages for source in stage.sources)
     values = {stages[0].sources[0]: replace(program.input, shared=True)}
     for place, stage in enumerate(stages, number):
-        value = program.add(stage.operation, *(values[source] for source in stage.sources))
-        alias = isinstance(stage.operation, Reshape) and values[stage.sources[0]].shared
+        value = program.add(stage, *(values[source] for source in stage.sources))
+        alias = isinstance(stage.operation, ops.Reshape) and values[stage.sources[0]].shared
         values[place] = replace(value, shared=uses[place] > 1 or alias)
     return program.finished(values[number + len(stages) - 1])

@@ -6,35 +6,16 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from qpsbgd.deploy.operations import (
-    AveragePool,
-    Clip,
-    Convolution,
-    Dense,
-    MaxPool,
-    Operation,
-    Reshape,
-    Shape,
-    Sign,
-    Spins,
-    Value,
-)
-from qpsbgd.deploy.tensor_operations import (
-    TENSOR_OPERATIONS,
-    Activation,
-    Concatenate,
-    Mean,
-    Normalize,
-    Product,
-    Slice,
-    Transpose,
-)
-from qpsbgd.deploy.unit_operations import Quantize, Requantize, Scale, Threshold
+import qpsbgd.deploy.operations as ops
+import qpsbgd.deploy.tensor_operations as tensors
+from qpsbgd.deploy.operations import Operation, Shape
+from qpsbgd.deploy.unit_operations import UNIT_OPERATIONS, Quantize, Scale
 
 _MOST_NUMBERS = 2**27  # that one sample may need at once, 512 MB: so that a crafted file cannot ask for terabytes
 
-_LAYERS = (Dense, Convolution, Threshold, Quantize, Requantize, Scale, Sign, Spins, Clip, MaxPool, AveragePool, Reshape)
-KINDS: dict[str, type[Operation]] = {kind.__name__: kind for kind in (*_LAYERS, *TENSOR_OPERATIONS)}
+KINDS: dict[str, type[Operation]] = {
+    kind.__name__: kind for kind in (*ops.OPERATIONS, *UNIT_OPERATIONS, *tensors.TENSOR_OPERATIONS)
+}
 """All operations, by name."""
 
 
@@ -43,8 +24,8 @@ class Stage(NamedTuple):
 
     operation: Operation
     sources: tuple[int, ...]
-    before: tuple[Value, ...]
-    after: Value
+    before: tuple[ops.Value, ...]
+    after: ops.Value
 
 
 def walk(operations: Sequence[Operation], shape: Shape) -> list[Stage]:
@@ -53,7 +34,7 @@ def walk(operations: Sequence[Operation], shape: Shape) -> list[Stage]:
     Raises:
         ValueError: An operation does not fit what goes in, or a sample would need more memory than is reasonable.
     """
-    values, stages = [Value("real", shape)], []
+    values, stages = [ops.Value("real", shape)], []
     last = last_uses(operations)
     numbers = math.prod(shape)
     for number, operation in enumerate(operations, 1):
@@ -89,19 +70,26 @@ def last_uses(operations: Sequence[Operation]) -> list[int]:
 
 def natural_shape(operations: Sequence[Operation]) -> Shape | None:
     """The shape of a sample where the operations themselves tell it: if a dense layer comes first."""
-    if any(isinstance(one, Transpose | Product | Mean | Slice | Concatenate) for one in operations):
+    if any(
+        isinstance(one, tensors.Transpose | tensors.Product | tensors.Mean | tensors.Slice | tensors.Concatenate)
+        for one in operations
+    ):
         return None  # samples may have several dimensions
     for number, operation in enumerate(operations, 1):
         if sources_of(operation, number) != (number - 1,) and number > 1:
             return None
-        if isinstance(operation, Dense):
+        if isinstance(operation, ops.Dense):
             return (operation.weights.shape[1],)
         if isinstance(operation, Scale):
             units = max(len(operation.factor), len(operation.offset))
             if units > 1:
-                return None if any(isinstance(other, Convolution | MaxPool) for other in operations) else (units,)
-        elif isinstance(operation, Reshape) and operation.shape != (-1,):
+                return (
+                    None if any(isinstance(other, ops.Convolution | ops.MaxPool) for other in operations) else (units,)
+                )
+        elif isinstance(operation, ops.Reshape) and operation.shape != (-1,):
             return None if -1 in operation.shape else (math.prod(operation.shape),)
-        elif not isinstance(operation, Sign | Quantize | Clip | Activation | Normalize | Reshape):
+        elif not isinstance(
+            operation, ops.Sign | Quantize | ops.Clip | tensors.Activation | tensors.Normalize | ops.Reshape
+        ):
             return None
     return None

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from qpsbgd.deploy.operations import Array, Operation, Shape, Value
+from qpsbgd.deploy.operations import Array, Operation, Shape
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,9 +30,8 @@ class Softmax(Operation):
 
     axis: int
 
-    def shape_after(self, shape: Shape) -> Shape:
-        """The same shape."""
-        _axis(self, self.axis, shape)
+    def _shape(self, shape: Shape) -> Shape:
+        _axis(self.axis, shape)
         return shape
 
 
@@ -55,10 +52,9 @@ class Mean(Operation):
 
     def places(self, shape: Shape) -> Shape:
         """The dimensions, counted from the first, in order."""
-        return tuple(sorted({_axis(self, axis, shape) for axis in self.axes}))
+        return tuple(sorted({_axis(axis, shape) for axis in self.axes}))
 
-    def shape_after(self, shape: Shape) -> Shape:
-        """The shape without these dimensions, or with 1 there."""
+    def _shape(self, shape: Shape) -> Shape:
         places = self.places(shape)
         return tuple(1 if at in places else size for at, size in enumerate(shape) if self.keep or at not in places)
 
@@ -69,10 +65,9 @@ class Transpose(Operation):
 
     order: Shape
 
-    def shape_after(self, shape: Shape) -> Shape:
-        """The sizes in the new order."""
+    def _shape(self, shape: Shape) -> Shape:
         if sorted(self.order) != list(range(len(shape))):
-            raise self._refusal(f"{len(self.order)} dimensions", shape)
+            raise ValueError(f"{len(self.order)} dimensions")
         return tuple(shape[at] for at in self.order)
 
 
@@ -85,41 +80,22 @@ class Slice(Operation):
     stop: int
     keep: bool = True
 
-    def shape_after(self, shape: Shape) -> Shape:
-        """The shape with another size there."""
-        axis = _axis(self, self.axis, shape)
+    def _shape(self, shape: Shape) -> Shape:
+        axis = _axis(self.axis, shape)
         if not 0 <= self.start < self.stop <= shape[axis] or not (self.keep or self.stop == self.start + 1):
-            raise self._refusal(f"at least {self.stop} numbers along dimension {axis}", shape)
+            raise ValueError(f"at least {self.stop} numbers along dimension {axis}")
         return (*shape[:axis], *((self.stop - self.start,) if self.keep else ()), *shape[axis + 1 :])
 
 
-def _axis(operation: Operation, axis: int, shape: Shape) -> int:
+def _axis(axis: int, shape: Shape) -> int:
     """A dimension counted from the first."""
     if not -len(shape) <= axis < len(shape):
-        raise operation._refusal(f"a dimension {axis}", shape)
+        raise ValueError(f"a dimension {axis}")
     return axis % len(shape)
 
 
 @dataclass(frozen=True, eq=False)
-class _Joint(Operation, ABC):
-    """An operation on several values of real numbers."""
-
-    def result(self, *values: Value) -> Value:
-        """What comes out of what goes in."""
-        kinds = [self.kind_after(value.kind) for value in values]
-        try:
-            return Value(kinds[0], self._shape([value.shape for value in values]))
-        except ValueError as error:
-            shapes = ", ".join(str(value.shape) for value in values)
-            raise ValueError(f"{self} takes {error}, got shapes {shapes} per sample") from None
-
-    @abstractmethod
-    def _shape(self, shapes: Sequence[Shape]) -> Shape:
-        """The shape of what comes out; a ValueError says what must go in."""
-
-
-@dataclass(frozen=True, eq=False)
-class Combine(_Joint):
+class Combine(Operation):
     """Two values, or one and a constant, number by number; dimensions of size 1 are repeated.
 
     Attributes:
@@ -130,10 +106,13 @@ class Combine(_Joint):
     how: str
     constant: Array | None = None
 
-    def _shape(self, shapes: Sequence[Shape]) -> Shape:
-        if len(shapes) != (2 if self.constant is None else 1):
-            raise ValueError("two values" if self.constant is None else "one value")
-        first, second = shapes[0], shapes[1] if self.constant is None else self.constant.shape
+    @property
+    def count(self) -> int:
+        """Two, or one and the constant."""
+        return 2 if self.constant is None else 1
+
+    def _shape(self, first: Shape, *others: Shape) -> Shape:
+        second = others[0] if self.constant is None else self.constant.shape
         if len(second) > len(first) or (self.constant is None and len(second) != len(first)):
             raise ValueError("values of equally many dimensions")
         second = (*(1,) * (len(first) - len(second)), *second)
@@ -147,28 +126,28 @@ COMBINATIONS = ("add", "subtract", "multiply")
 
 
 @dataclass(frozen=True, eq=False)
-class Concatenate(_Joint):
+class Concatenate(Operation):
     """Values one behind the other along a dimension."""
 
     axis: int
 
-    def _shape(self, shapes: Sequence[Shape]) -> Shape:
-        first = shapes[0]
-        axis = _axis(self, self.axis, first)
-        if any((*one[:axis], *one[axis + 1 :]) != (*first[:axis], *first[axis + 1 :]) for one in shapes[1:]):
+    count = None
+
+    def _shape(self, first: Shape, *others: Shape) -> Shape:
+        axis = _axis(self.axis, first)
+        if any((*one[:axis], *one[axis + 1 :]) != (*first[:axis], *first[axis + 1 :]) for one in others):
             raise ValueError(f"values whose shapes differ only in dimension {axis}")
-        return (*first[:axis], sum(one[axis] for one in shapes), *first[axis + 1 :])
+        return (*first[:axis], sum(one[axis] for one in (first, *others)), *first[axis + 1 :])
 
 
 @dataclass(frozen=True, eq=False)
-class Product(_Joint):
+class Product(Operation):
     """Matrix products (…, a, b) (…, b, c) → (…, a, c)."""
 
-    def _shape(self, shapes: Sequence[Shape]) -> Shape:
-        if len(shapes) != 2:
-            raise ValueError("two values")
-        left, right = shapes
-        if min(map(len, shapes)) < 2 or left[:-2] != right[:-2] or left[-1] != right[-2]:
+    count = 2
+
+    def _shape(self, left: Shape, right: Shape) -> Shape:
+        if min(len(left), len(right)) < 2 or left[:-2] != right[:-2] or left[-1] != right[-2]:
             raise ValueError("matrices (…, a, b) and (…, b, c)")
         return (*left[:-1], right[-1])
 

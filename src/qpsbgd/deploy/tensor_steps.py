@@ -6,18 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+import qpsbgd.deploy.tensor_operations as tensors
 from qpsbgd.deploy.operations import Array, Operation, Shape
-from qpsbgd.deploy.tensor_operations import (
-    Activation,
-    Combine,
-    Concatenate,
-    Mean,
-    Normalize,
-    Product,
-    Slice,
-    Softmax,
-    Transpose,
-)
 
 Step = Callable[..., Array]
 
@@ -26,28 +16,28 @@ def tensor_step(operation: Operation, shape: Shape) -> Step:
     """The function of batches of values, of which the first has this shape per sample."""
     rank = len(shape)
     match operation:
-        case Activation(function=function, slope=slope):
+        case tensors.Activation(function=function, slope=slope):
             if function == "leaky relu":
                 return lambda x: np.where(x < 0, np.float32(slope) * x, x)
             return _FUNCTIONS[function]
-        case Softmax(axis=axis):
+        case tensors.Softmax(axis=axis):
             return lambda x: _softmax(x, axis % rank + 1)
-        case Normalize():
+        case tensors.Normalize():
             return _normalize(operation)
-        case Mean(keep=keep):
+        case tensors.Mean(keep=keep):
             axes = tuple(at + 1 for at in operation.places(shape))
             return lambda x: x.mean(axes, dtype=np.float32, keepdims=keep)
-        case Transpose(order=order):
+        case tensors.Transpose(order=order):
             return lambda x: x.transpose(0, *(at + 1 for at in order))
-        case Slice(axis=axis, start=start, stop=stop, keep=keep):
+        case tensors.Slice(axis=axis, start=start, stop=stop, keep=keep):
             place = (slice(None),) * (axis % rank + 1)
             return lambda x: x[(*place, slice(start, stop) if keep else start)]
-        case Combine(how=how, constant=constant):
+        case tensors.Combine(how=how, constant=constant):
             combine = {"add": np.add, "subtract": np.subtract, "multiply": np.multiply}[how]
             return combine if constant is None else lambda x: combine(x, constant)
-        case Concatenate(axis=axis):
+        case tensors.Concatenate(axis=axis):
             return lambda *values: np.concatenate(values, axis % rank + 1)
-        case Product():
+        case tensors.Product():
             return np.matmul
     raise TypeError(f"{operation} is not an operation")
 
@@ -58,7 +48,7 @@ def _softmax(x: Array, axis: int) -> Array:
     return shares
 
 
-def _normalize(operation: Normalize) -> Step:
+def _normalize(operation: tensors.Normalize) -> Step:
     eps, centred = np.float32(operation.eps), operation.centred
 
     def normalize(x: Array) -> Array:

@@ -9,14 +9,41 @@ import operator
 import re
 import traceback
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import fx, nn
 
+from qpsbgd.deploy.unit_operations import Steps
+from qpsbgd.nn.model_summary import evaluating
+
 _OWN = (str(Path(torch.__file__).parent), str(Path(__file__).parent))
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+
+
+@dataclass(eq=False)
+class Traced:
+    """A result of the model. It becomes numbered values of the network when they are asked for, and not before.
+
+    Attributes:
+        name: The module that computes it.
+        module: What is applied to `parent`, or the layer whose sums `sums` are; it waits for what follows.
+        parent: What `module` is applied to.
+        sums: The value with the sums of a layer, without gain and bias.
+        real: The value in real numbers.
+        small: The value in bits, or in whole numbers of up to 8 bits.
+        steps: What such whole numbers count, or those that a layer with integer sums takes; None for bits.
+    """
+
+    name: str = ""
+    module: nn.Module | None = None
+    parent: Traced | None = None
+    sums: int | None = None
+    real: int | None = None
+    small: int | None = None
+    steps: Steps | None = None
 
 
 def trace(model: nn.Module, leaves: tuple[type[nn.Module], ...]) -> fx.Graph:
@@ -34,15 +61,8 @@ def trace(model: nn.Module, leaves: tuple[type[nn.Module], ...]) -> fx.Graph:
         raise TypeError("a leaf has no graph of its own")
     given = list(inspect.signature(type(model).forward).parameters.values())[2:]
     defaults = {one.name: one.default for one in given if one.default is not inspect.Parameter.empty}
-    modes = [(module, module.training) for module in model.modules()]
-    try:
-        for module, _ in modes:
-            module.training = False
-        with tracer.naming("", model):
-            return tracer.trace(model, defaults or None)
-    finally:
-        for module, mode in modes:
-            module.training = mode
+    with evaluating(model), tracer.naming("", model):
+        return tracer.trace(model, defaults or None)
 
 
 def place_of(node: fx.Node) -> str:
@@ -121,9 +141,7 @@ class _UntracedError(ValueError):
 
 def constant(model: nn.Module, target: str) -> torch.Tensor:
     """The parameter or buffer that a node names."""
-    found: Any = model
-    for part in target.split("."):
-        found = getattr(found, part)
+    found = operator.attrgetter(target)(model)
     if not isinstance(found, torch.Tensor):
         raise ValueError(f"{target} must be a tensor, got {type(found).__name__}")
     return found.detach()

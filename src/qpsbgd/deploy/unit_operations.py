@@ -25,11 +25,8 @@ class Threshold(Operation):
     takes = ("ints",)
     gives = "bits"
 
-    def shape_after(self, shape: Shape) -> Shape:
-        """The same shape."""
-        if not _has_units(self, shape, {len(self.levels), len(self.flipped)}):
-            raise self._refusal(f"{len(self.levels)} units", shape)
-        return shape
+    def _shape(self, shape: Shape) -> Shape:
+        return _with_units(self, shape, {len(self.levels), len(self.flipped)})
 
 
 @dataclass(frozen=True)
@@ -57,9 +54,9 @@ class Quantize(Operation):
 
     steps: Steps
 
-    def kind_after(self, kind: Kind) -> Kind:
+    @property
+    def gives(self) -> Kind:
         """Numbers of 8 bits."""
-        super().kind_after(kind)
         return self.steps.kind
 
 
@@ -89,16 +86,13 @@ class Requantize(Operation):
 
     takes = ("ints",)
 
-    def kind_after(self, kind: Kind) -> Kind:
+    @property
+    def gives(self) -> Kind:
         """Numbers of 8 bits."""
-        super().kind_after(kind)
         return self.steps.kind
 
-    def shape_after(self, shape: Shape) -> Shape:
-        """The same shape."""
-        if not _has_units(self, shape, {len(v) for v in (self.factors, self.offsets, self.lows, self.highs)}):
-            raise self._refusal(f"{len(self.factors)} units", shape)
-        return shape
+    def _shape(self, shape: Shape) -> Shape:
+        return _with_units(self, shape, {len(v) for v in (self.factors, self.offsets, self.lows, self.highs)})
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,17 +113,20 @@ class Scale(Operation):
     takes = ("real", "int8", "uint8", "ints")
     gives = "real"
 
-    def shape_after(self, shape: Shape) -> Shape:
-        """The same shape."""
-        if not _has_units(self, shape, {len(self.factor), len(self.offset)} - {1}):
-            raise self._refusal(f"{max(len(self.factor), len(self.offset))} units", shape)
-        return shape
+    def _shape(self, shape: Shape) -> Shape:
+        return _with_units(self, shape, {len(self.factor), len(self.offset)} - {1})
 
 
-def _has_units(operation: Threshold | Scale | Requantize, shape: Shape, counts: set[int]) -> bool:
-    return not counts or (
-        len(shape) > 0 and (operation.axis is not None or len(shape) == 1) and counts == {shape[operation.axis or 0]}
-    )
+UNIT_OPERATIONS = (Threshold, Quantize, Requantize, Scale)
+"""All operations of this file."""
+
+
+def _with_units(operation: Threshold | Scale | Requantize, shape: Shape, counts: set[int]) -> Shape:
+    """The shape, which must have so many units; raises otherwise."""
+    known = operation.axis is not None or len(shape) == 1
+    if counts and not (shape and known and counts == {shape[operation.axis or 0]}):
+        raise ValueError(f"{max(counts)} units")
+    return shape
 
 
 def per_unit(values: Array, axis: int | None, shape: Shape) -> Array:

@@ -63,16 +63,21 @@ class ModelSummary:
     def __str__(self) -> str:
         head = ("layer", "kind", "weight", "binary weights", "real", "bytes", "float32 bytes", "multiply-adds")
         lines = [head, *(_cells(row) for row in (*self.rows, self.total))]
-        widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
-        texts = [
-            "  ".join(
-                cell.ljust(width) if column < 3 else cell.rjust(width)
-                for column, (cell, width) in enumerate(zip(line, widths, strict=True))
-            ).rstrip()
-            for line in lines
-        ]
+        texts = aligned(lines, left=3)
         rule = "-" * max(map(len, texts))
         return "\n".join([texts[0], rule, *texts[1:-1], rule, texts[-1]])
+
+
+def aligned(lines: Sequence[Sequence[str]], *, left: int) -> list[str]:
+    """Lines of cells as text, in columns: the first `left` flush left, all others flush right."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return [
+        "  ".join(
+            cell.ljust(width) if column < left else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    ]
 
 
 def summary(
@@ -142,11 +147,12 @@ def _multiply_adds(model: nn.Module, arguments: tuple[Any, ...]) -> dict[nn.Modu
 
 
 @contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
+def evaluating(*models: nn.Module) -> Iterator[None]:
     """Evaluation mode; afterwards every module is in the mode that it was in."""
-    modes = [(module, module.training) for module in model.modules()]
+    modes = [(module, module.training) for model in models for module in model.modules()]
     try:
-        model.eval()
+        for module, _ in modes:
+            module.training = False
         yield
     finally:
         for module, mode in modes:

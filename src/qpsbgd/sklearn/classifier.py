@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal, final
 
 import numpy as np
@@ -16,16 +17,15 @@ from sklearn.utils.validation import column_or_1d, validate_data
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from qpsbgd.projections import Projection
 from qpsbgd.sklearn.estimator import FLOATS, BinaryNetworkEstimator
 from qpsbgd.sklearn.fitting import Rows, WeightedRows, dense
-from qpsbgd.solvers import Solver
 
 _LEAST_SHARE = 1e-4
 """Of a class, where the outputs' first biases are set."""
 
 
 @final
+@dataclass(eq=False, repr=False)
 class QPSBGDClassifier(ClassifierMixin, BinaryNetworkEstimator):  # type: ignore[misc]
     """A classifier whose network has weights ±1.
 
@@ -64,46 +64,10 @@ class QPSBGDClassifier(ClassifierMixin, BinaryNetworkEstimator):  # type: ignore
         feature_names_in_: Their names, if X was a data frame.
     """
 
-    classes_: Rows
+    class_weight: Mapping[Any, float] | Literal["balanced"] | None = field(default=None, kw_only=True)
 
-    _several: bool
-
-    def __init__(
-        self,
-        hidden_layers: int | Sequence[int] = (128, 128),
-        *,
-        projection: str | Projection = "ridge",
-        solver: str | Solver | None = None,
-        epochs: int | None = None,
-        batch_size: int = 64,
-        dropout: float = 0.3,
-        learning_rate: float | None = None,
-        real_learning_rate: float = 0.01,
-        class_weight: Mapping[Any, float] | Literal["balanced"] | None = None,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        n_iter_no_change: int = 10,
-        warm_start: bool = False,
-        random_state: int | np.random.RandomState | None = None,
-        verbose: bool = False,
-    ) -> None:
-        super().__init__(
-            hidden_layers,
-            projection=projection,
-            solver=solver,
-            epochs=epochs,
-            batch_size=batch_size,
-            dropout=dropout,
-            learning_rate=learning_rate,
-            real_learning_rate=real_learning_rate,
-            early_stopping=early_stopping,
-            validation_fraction=validation_fraction,
-            n_iter_no_change=n_iter_no_change,
-            warm_start=warm_start,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.class_weight = class_weight
+    classes_: Rows = field(init=False)
+    _several: bool = field(init=False)
 
     def partial_fit(
         self,
@@ -188,9 +152,6 @@ class QPSBGDClassifier(ClassifierMixin, BinaryNetworkEstimator):  # type: ignore
 
     def _outputs(self) -> int:
         return len(self.classes_)
-
-    def _ending(self, dtype: torch.dtype) -> list[nn.Module]:
-        return []
 
     def _encoded(self, values: Rows) -> Tensor:
         return self._tensor(values) if self._several else torch.from_numpy(np.searchsorted(self.classes_, values))

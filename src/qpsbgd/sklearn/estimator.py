@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from itertools import pairwise
 from numbers import Integral
 from os import PathLike
@@ -37,47 +38,31 @@ CHUNK = 8192
 """Rows that pass through the network at once where no gradients are needed."""
 
 
+@dataclass(eq=False, repr=False)
 class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn comes without types
     """What classifier and regressor share: all but the targets, their loss and what is predicted from the outputs."""
 
-    network_: nn.Sequential
-    n_iter_: int
-    loss_curve_: list[float]
-    validation_scores_: list[float]
-    _partial: Training | None
+    hidden_layers: int | Sequence[int] = (128, 128)
+    _: KW_ONLY
+    projection: str | Projection = "ridge"
+    solver: str | Solver | None = None
+    epochs: int | None = None
+    batch_size: int = 64
+    dropout: float = 0.3
+    learning_rate: float | None = None
+    real_learning_rate: float = 0.01
+    early_stopping: bool = False
+    validation_fraction: float = 0.1
+    n_iter_no_change: int = 10
+    warm_start: bool = False
+    random_state: int | np.random.RandomState | None = None
+    verbose: bool = False
 
-    def __init__(
-        self,
-        hidden_layers: int | Sequence[int] = (128, 128),
-        *,
-        projection: str | Projection = "ridge",
-        solver: str | Solver | None = None,
-        epochs: int | None = None,
-        batch_size: int = 64,
-        dropout: float = 0.3,
-        learning_rate: float | None = None,
-        real_learning_rate: float = 0.01,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        n_iter_no_change: int = 10,
-        warm_start: bool = False,
-        random_state: int | np.random.RandomState | None = None,
-        verbose: bool = False,
-    ) -> None:
-        self.hidden_layers = hidden_layers
-        self.projection = projection
-        self.solver = solver
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.dropout = dropout
-        self.learning_rate = learning_rate
-        self.real_learning_rate = real_learning_rate
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.n_iter_no_change = n_iter_no_change
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.verbose = verbose
+    network_: nn.Sequential = field(init=False)
+    n_iter_: int = field(init=False)
+    loss_curve_: list[float] = field(init=False)
+    validation_scores_: list[float] = field(init=False)
+    _partial: Training | None = field(init=False)
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Any:
         """Train a new network, or with `warm_start` the one that is there; returns the estimator.
@@ -259,13 +244,13 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
 
     def _widths(self) -> list[int]:
         hidden: Any = self.hidden_layers
-        return [int(width) for width in ([hidden] if isinstance(hidden, Integral) else hidden)]
-
-    def _check_options(self) -> None:
-        hidden: Any = self.hidden_layers
         widths = [hidden] if isinstance(hidden, Integral) else hidden
         if isinstance(hidden, str) or not all(isinstance(width, int | np.integer) and width >= 1 for width in widths):
             raise ValueError(f"hidden_layers must be positive whole numbers, such as (128, 128), got {hidden!r}")
+        return [int(width) for width in widths]
+
+    def _check_options(self) -> None:
+        self._widths()
         AT_LEAST_ONE_OR_NONE.checked("epochs", self.epochs)
         AT_LEAST_ONE.checked("n_iter_no_change", self.n_iter_no_change)
         Number(whole=True, least=2).checked("batch_size", self.batch_size)
@@ -283,17 +268,17 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
     def _learn_targets(self, samples: WeightedRows, *, again: bool) -> None:
         """Keep what the targets say: classes or scales; `again` where the network is there and has to fit them."""
 
-    @abstractmethod
     def _strata(self, values: Rows) -> Rows | None:
-        """What rows that are held out represent in the same shares."""
+        """What rows that are held out represent in the same shares; by default nothing."""
+        return None
 
     @abstractmethod
     def _outputs(self) -> int:
         """The number of the network's outputs."""
 
-    @abstractmethod
     def _ending(self, dtype: torch.dtype) -> list[nn.Module]:
-        """Modules behind the body."""
+        """Modules behind the body; by default none."""
+        return []
 
     @abstractmethod
     def _encoded(self, values: Rows) -> Tensor:

@@ -67,9 +67,6 @@ class QPSBGDRegressor(RegressorMixin, BinaryNetworkEstimator):  # type: ignore[m
         self._flat = samples.values.ndim == 1
         self._targets = StandardScaler().fit(columns, sample_weight=samples.weights)
 
-    def _strata(self, values: Rows) -> Rows | None:
-        return None
-
     def _outputs(self) -> int:
         return len(self._targets.mean_)
 

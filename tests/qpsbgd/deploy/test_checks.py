@@ -226,8 +226,8 @@ def test_shapes_of_samples_that_cannot_be_are_refused(shape):
     [
         (Combine("a", "add"), [(3,), (2,)], "values of one shape"),
         (Combine("a", "add"), [(3,), (1, 3)], "equally many dimensions"),
-        (Combine("a", "add"), [(3,)], "two values"),
-        (Combine("a", "add", ONES(3, np.float32)), [(3,), (3,)], "one value"),
+        (Combine("a", "add"), [(3,)], "two inputs, got 1"),
+        (Combine("a", "add", ONES(3, np.float32)), [(3,), (3,)], "one input, got 2"),
         (Combine("a", "add", ONES((2, 3), np.float32)), [(3,)], "equally many dimensions"),
         (Concatenate("a", 0), [(3, 2), (3, 3)], "shapes differ only in dimension 0"),
         (Concatenate("a", 2), [(3, 2), (3, 3)], "a dimension 2"),

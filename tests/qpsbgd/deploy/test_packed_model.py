@@ -192,7 +192,7 @@ def test_steps_are_planned_once_per_shape(monkeypatch, network_of):
     network = network_of("convolutions")
     model, made = pack(network.model, input_shape=network.packed_shape), []
     plan = PackedModel._planned
-    monkeypatch.setattr(PackedModel, "_planned", lambda self, values: made.append(values.shape) or plan(self, values))
+    monkeypatch.setattr(PackedModel, "_planned", lambda self, shape: made.append(shape) or plan(self, shape))
     for rows in (network.inputs, network.inputs[:3], network.inputs):
         model(rows)
     assert len(made) == 1
