@@ -523,7 +523,7 @@ def unpacked(folder):
     subprocess.run(["tar", "-x", "--strip-components=1", "-C", folder], input=archive, check=True)
     package = (Path(folder) / "qpsbgd").rename(Path(folder) / "qpsbgd_numba")
     for path in package.rglob("*.py"):
-        path.write_text(re.sub(r"\bqpsbgd\b", "qpsbgd_numba", path.read_text()))
+        path.write_text(re.sub(r"(?<!\.)\bqpsbgd\b", "qpsbgd_numba", path.read_text()))
 
 
 def first_calls(versions, rounds=ROUNDS):

@@ -105,14 +105,19 @@ FOR_TYPE(double)
 
 QPSBGD_VERSIONS double add_multiple_and_max(double* __restrict target, const double* __restrict row, double factor,
                                             std::int64_t n) {
-  double one = -std::numeric_limits<double>::max(), other = one;  // two maxima wait for each other half as long
-  const std::int64_t half = n / 2;
-  for (std::int64_t k = 0; k < half; ++k) {
-    one = std::max(one, target[k] += factor * row[k]);
-    other = std::max(other, target[k + half] += factor * row[k + half]);
+  double most[PARTS];
+  for (std::int64_t p = 0; p < PARTS; ++p) most[p] = LOWEST<double>;
+  const std::int64_t whole = n / PARTS * PARTS;
+  for (std::int64_t k = 0; k < whole; k += PARTS) {
+    for (std::int64_t p = 0; p < PARTS; ++p) {
+      const double value = target[k + p] + factor * row[k + p];
+      target[k + p] = value;
+      most[p] = value > most[p] ? value : most[p];
+    }
   }
-  for (std::int64_t k = 2 * half; k < n; ++k) one = std::max(one, target[k] += factor * row[k]);
-  return std::max(one, other);
+  fold<PARTS / 2>(most);
+  for (std::int64_t k = whole; k < n; ++k) most[0] = std::max(most[0], target[k] += factor * row[k]);
+  return most[0];
 }
 
 }  // namespace qpsbgd
