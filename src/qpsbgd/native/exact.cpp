@@ -70,7 +70,7 @@ class Exhaustion {
   // Writes the best spins over all values of the inner block and of the first `free` outer spins into `spins` (k,); the
   // other outer spins keep `values`.
   Found best(std::vector<double>& values, std::int64_t free, double* spins, Watch& watch) const {
-    std::vector<double> total(size_);
+    Vector<double> total(size_);
     double shared = begin(values, total);
     double most = *std::max_element(total.begin(), total.end());
     double best = -std::numeric_limits<double>::infinity();
@@ -111,7 +111,7 @@ class Exhaustion {
   }
 
   // Sets `total` for these outer values; returns the part that is the same for all.
-  double begin(const std::vector<double>& values, std::vector<double>& total) const {
+  double begin(const std::vector<double>& values, Vector<double>& total) const {
     total = own_;
     double shared = 0;
     for (std::int64_t j = 0; j < outer_; ++j) {
@@ -125,7 +125,7 @@ class Exhaustion {
   Matrix<const double> couplings_;
   const double* fields_;
   std::int64_t k_, inner_, outer_, size_;
-  std::vector<double> own_, steps_;
+  Vector<double> own_, steps_;
 };
 
 // A column without the spins that are fixed.

@@ -3,7 +3,10 @@
 // before they are added (-ffp-contract=off), and sums have a fixed number of parts.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <new>
+#include <vector>
 
 #if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(QPSBGD_SANITIZE)
 #define QPSBGD_VERSIONS __attribute__((target_clones("default", "avx2", "arch=x86-64-v4")))
@@ -16,6 +19,24 @@
 namespace qpsbgd {
 
 constexpr std::int64_t PARTS = 16;  // numbers that one turn of a loop treats side by side, and parts of a sum
+
+// Memory that begins at a line of the cache: vector instructions take longer where they cross two.
+template <class T>
+struct AtLines {
+  using value_type = T;
+  static constexpr std::align_val_t LINE{64};
+
+  AtLines() = default;
+  template <class U>
+  AtLines(const AtLines<U>&) {}
+  T* allocate(std::size_t count) { return static_cast<T*>(::operator new(count * sizeof(T), LINE)); }
+  void deallocate(T* memory, std::size_t) { ::operator delete(memory, LINE); }
+  friend bool operator==(const AtLines&, const AtLines&) { return true; }
+  friend bool operator!=(const AtLines&, const AtLines&) { return false; }
+};
+
+template <class T>
+using Vector = std::vector<T, AtLines<T>>;
 
 // The largest of spins[k] · fields[k] + penalties[k], and the first k that has it.
 template <class T>
