@@ -479,7 +479,12 @@ for _ in range(3):
 print(times[0], min(times[1:]))
 """
 COMMANDS = {"solve --help": ["solve", "--help"], "solve, 3 variables": ["solve", "p.coo"]}
-IMPORTED = "import time; begin = time.perf_counter(); import qpsbgd.optim; print(time.perf_counter() - begin)"
+IMPORTED = """
+import time
+begin = time.perf_counter()
+import {module}
+print(time.perf_counter() - begin)
+"""
 
 
 def measured(seconds, only):
@@ -504,6 +509,7 @@ def measured(seconds, only):
 
 def child(code):
     environment = os.environ | {"OMP_WAIT_POLICY": "passive", "PYTHONWARNINGS": "ignore"}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # installed packages have their bytecode
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
     if done.returncode:
         sys.exit(done.stderr)
@@ -539,6 +545,13 @@ def first_calls(versions, rounds=ROUNDS):
             found.setdefault(name, {})[version] = row
             print(name, version, row)
     return found
+
+
+def imported(module, versions, rounds=3 * ROUNDS):
+    """Seconds of an import in fresh processes, the least of some in turns."""
+    codes = {version: version_of(IMPORTED.format(module=module), old) for version, old in versions.items()}
+    times = [{version: float(child(code)) for version, code in codes.items()} for _ in range(rounds)]
+    return {version: min(row[version] for row in times) for version in versions}
 
 
 def commands(rounds=ROUNDS):
@@ -578,10 +591,7 @@ def main():
             return
         versions = {"numba": folder, "native": None}
         found["first_calls"] = first_calls(versions)
-        found["import"] = {
-            version: min(float(child(version_of(IMPORTED, old))) for _ in range(ROUNDS))
-            for version, old in versions.items()
-        }
+        found["import"] = {module: imported(module, versions) for module in ("qpsbgd", "qpsbgd.optim")}
     found["commands"] = commands()
     TARGET.write_text(json.dumps({"setup": environment(), **found}, indent=1))
 

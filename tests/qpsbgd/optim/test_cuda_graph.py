@@ -39,8 +39,9 @@ def run(steps, *, graphs, model=None, optimizer=None, seed=0, nan_at=None, **opt
 
 
 def assert_equal(one, other):
+    # A graph multiplies by a rate that lies on the device, which may be rounded otherwise.
     for a, b in zip(one.parameters(), other.parameters(), strict=True):
-        assert torch.equal(a, b)
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-6)
 
 
 OPTIONS = {
