@@ -5,11 +5,12 @@
 #include <vector>
 
 #include "kernels.hpp"
+#include "vectors.hpp"
 
 namespace qpsbgd {
 
-void scale_rows(Matrix<const float> inputs, Matrix<const float> grads, double gain, double scale, bool literal,
-                Matrix<float> directions, Matrix<float> targets, double* found) {
+QPSBGD_VERSIONS void scale_rows(Matrix<const float> inputs, Matrix<const float> grads, double gain, double scale,
+                                bool literal, Matrix<float> directions, Matrix<float> targets, double* found) {
   const std::int64_t rows = inputs.rows, n = inputs.columns, m = grads.columns;
   std::vector<double> norms(rows), reach(rows);
   double logs = 0, health = 0;
