@@ -80,11 +80,11 @@ def cases(old):
         from qpsbgd_numba.solvers.search import kernels, lanes, layer_kernels, rounding, sparse_kernels
         from qpsbgd_numba.solvers.search.reduction import Reduction
     else:
-        from qpsbgd.deploy.integer_steps import integer_layer
-        from qpsbgd.deploy.operations import Convolution, Value, Weights, Window
         from qpsbgd.native import kernels as native
-        from qpsbgd.solvers.search.chains import SparseModel
-        from qpsbgd.solvers.search.reduction import Reduction
+        from qpsbgd_qubo.solvers.search.chains import SparseModel
+        from qpsbgd_qubo.solvers.search.reduction import Reduction
+        from qpsbgd_runtime.integer_steps import integer_layer
+        from qpsbgd_runtime.operations import Convolution, Value, Weights, Window
     found = {}
 
     def case(name, threads=1):

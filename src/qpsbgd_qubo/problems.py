@@ -17,7 +17,7 @@ from qpsbgd_qubo.sparse import SparseIsing, real
 if TYPE_CHECKING:
     import dimod
 
-    from qpsbgd.qubo import QuboFamily
+    from qpsbgd_qubo.family import QuboFamily
 
 MAX_VARIABLES = 10_000_000
 """The most variables a problem may have: sparse solvers need a few arrays of that length, 80 MB each."""

@@ -11,7 +11,7 @@ from qpsbgd.native import Array
 from qpsbgd_qubo.dense import DenseIsing, check_dense
 
 if TYPE_CHECKING:
-    from qpsbgd.qubo import QuboFamily
+    from qpsbgd_qubo.family import QuboFamily
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ import pytest
 
 import qpsbgd.sampler
 from qpsbgd.sampler import FamilySampler
-from qpsbgd.solvers.search.descent import Descent
+from qpsbgd_qubo.solvers.search.descent import Descent
 
 
 @dimod.testing.load_sampler_bqm_tests(FamilySampler)

@@ -7,8 +7,8 @@ from importlib import import_module
 from rich.table import Table
 from rich.text import Text
 
-from qpsbgd.cli.console import console
 from qpsbgd.solvers import SOLVERS
+from qpsbgd_qubo.console import console
 
 
 def solvers() -> None:

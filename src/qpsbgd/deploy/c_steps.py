@@ -12,10 +12,10 @@ import math
 
 import numpy as np
 
-import qpsbgd.deploy.operations as ops
+import qpsbgd_runtime.operations as ops
 from qpsbgd.deploy.c_values import Frame, Values, float_text, nested, over
-from qpsbgd.deploy.operations import Array, Shape
-from qpsbgd.deploy.unit_operations import Quantize, Requantize, Scale, Threshold
+from qpsbgd_runtime.operations import Array, Shape
+from qpsbgd_runtime.unit_operations import Quantize, Requantize, Scale, Threshold
 
 _UNROLLED = 16
 """Words of a row up to which their population counts are written out."""

@@ -15,10 +15,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from qpsbgd.deploy.modules import axis_of, known, to_numpy
-from qpsbgd.deploy.operations import Dense, Reshape, Shape, Weights
-from qpsbgd.deploy.tensor_operations import Combine, Concatenate, Mean, Product, Slice, Softmax, Transpose
 from qpsbgd.deploy.tracing import Traced
-from qpsbgd.deploy.unit_operations import Scale
+from qpsbgd_runtime.operations import Dense, Reshape, Shape, Weights
+from qpsbgd_runtime.tensor_operations import Combine, Concatenate, Mean, Product, Slice, Softmax, Transpose
+from qpsbgd_runtime.unit_operations import Scale
 
 if TYPE_CHECKING:
     from qpsbgd.deploy.reading import Reader

@@ -14,12 +14,12 @@ from torch.utils._pytree import tree_leaves
 
 import qpsbgd.deploy.modules as kinds
 from qpsbgd.deploy.functions import BATCH, OPERATIONS, Functions, module_of
-from qpsbgd.deploy.operations import Array, MaxPool, Operation, Reshape, Shape, Sign, Spins, Value
 from qpsbgd.deploy.thresholds import LayerSums, steps_of
 from qpsbgd.deploy.tracing import Traced, constant, name_of, place_of, refusal, trace
-from qpsbgd.deploy.unit_operations import Quantize, Scale, Steps
 from qpsbgd.nn.activations import QuantActivation, SignActivation
 from qpsbgd.nn.layers import BinaryLayer
+from qpsbgd_runtime.operations import Array, MaxPool, Operation, Reshape, Shape, Sign, Spins, Value
+from qpsbgd_runtime.unit_operations import Quantize, Scale, Steps
 
 _IN_PLACE = (operator.iadd, operator.isub, operator.imul, operator.itruediv)
 """Functions that change their first argument."""

@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.optim.layerwise import LayerwiseOptimizer
 from qpsbgd.optim.qpsbgd import QPSBGD
-from qpsbgd.solvers.options import AT_LEAST_ONE
+from qpsbgd_qubo.solvers.options import AT_LEAST_ONE
 
 
 @dataclass(frozen=True)

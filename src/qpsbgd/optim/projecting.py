@@ -19,7 +19,7 @@ from qpsbgd.optim.untrained import SilentLayers
 from qpsbgd.parallel.ranks import Ranks
 from qpsbgd.projections import PROJECTIONS, Direction, Projection, make_projection
 from qpsbgd.solvers import Solver, make_solver
-from qpsbgd.solvers.options import BELOW_ONE
+from qpsbgd_qubo.solvers.options import BELOW_ONE
 
 
 class ProjectingOptimizer(LayerwiseOptimizer):

@@ -11,7 +11,6 @@ import torch
 
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.tape import LayerRecord
-from qpsbgd.openmp import guard_fork
 from qpsbgd.optim import saved_projections
 from qpsbgd.optim.members import Layers
 from qpsbgd.optim.projecting import ProjectingOptimizer
@@ -23,9 +22,10 @@ from qpsbgd.projections import Projection, Seen, make_projection
 from qpsbgd.projections.blocks import Blocks
 from qpsbgd.qubo import Solution
 from qpsbgd.solvers import Solver
+from qpsbgd_qubo.openmp import guard_fork
 
 if TYPE_CHECKING:
-    from qpsbgd.solvers.annealer.budget import Estimate
+    from qpsbgd_qubo.annealers.budget import Estimate
 
 _RATE_FACTOR = 2.8
 _RANGES = 2.0

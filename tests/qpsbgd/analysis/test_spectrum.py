@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from qpsbgd.analysis import ADVANTAGE, levels, spectral_gap, spectrum
+from qpsbgd.binary_map import binary_map
 from qpsbgd.qubo import QuboFamily
-from qpsbgd.qubo.binary_map import binary_map
-from qpsbgd.qubo.ising import Ising, direct_sum, in_range, ising_columns
 from qpsbgd.testing import random_family
+from qpsbgd_qubo.ising import Ising, direct_sum, in_range, ising_columns
 
 X, Z = np.array([[0.0, 1.0], [1.0, 0.0]]), np.diag([1.0, -1.0])
 

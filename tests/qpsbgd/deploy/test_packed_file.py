@@ -7,8 +7,9 @@ import safetensors.numpy
 import torch
 from torch import nn
 
-from qpsbgd.deploy import load_packed, pack, packed_file
+from qpsbgd.deploy import load_packed, pack
 from qpsbgd.nn import BinaryConv2d, BinaryLinear, SignActivation
+from qpsbgd_runtime import packed_file
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from compiled_c import built, needs_compiler, output_step, results
 from torch import nn
 
 from qpsbgd.deploy import PackedModel, load_packed, pack, to_c, to_onnx
-from qpsbgd.deploy.unit_operations import Quantize, Requantize
 from qpsbgd.nn import BinaryLinear, QuantActivation
+from qpsbgd_runtime.unit_operations import Quantize, Requantize
 
 
 def onnx_outputs(path, inputs):

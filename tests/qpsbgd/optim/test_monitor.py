@@ -13,7 +13,7 @@ from qpsbgd.optim import Observation
 from qpsbgd.projections import Ridge, Spins
 from qpsbgd.qubo import Solution
 from qpsbgd.solvers import Solver, make_solver
-from qpsbgd.solvers.search.landscape import sign_start
+from qpsbgd_qubo.solvers.search.landscape import sign_start
 
 
 class Together(Solver):

@@ -11,11 +11,11 @@ from torch import nn
 from torch.optim import lr_scheduler
 
 from qpsbgd import BinaryConnect, ProxQuant
+from qpsbgd.binary_map import binary_map
 from qpsbgd.nn import BinaryConv2d, BinaryLinear
 from qpsbgd.qubo import Solution
-from qpsbgd.qubo.binary_map import binary_map
 from qpsbgd.solvers import Solver, make_solver
-from qpsbgd.solvers.exact.exact import Exact
+from qpsbgd_qubo.solvers.exact.exact import Exact
 
 QPSBGD = printed
 

@@ -14,8 +14,8 @@ from qpsbgd.nn.tape import LayerRecord
 from qpsbgd.projections import Ridge, Seen, Spins
 from qpsbgd.qubo import Solution
 from qpsbgd.solvers import Solver, make_solver
-from qpsbgd.solvers.annealer.budget import Estimate
-from qpsbgd.solvers.search import tracking
+from qpsbgd_qubo.annealers.budget import Estimate
+from qpsbgd_qubo.solvers.search import tracking
 
 
 def one_layer(n=5, m=3, rows=12, dtype=torch.float64):
