@@ -33,8 +33,6 @@ LEVELS = {
     "qpsbgd/qubo": 3,
     "qpsbgd/solvers": 3,
     "qpsbgd/binary_map": 2,
-    "qpsbgd/binary_map_triton": 2,
-    "qpsbgd/binary_map_native": 2,
     "qpsbgd/nn": 2,
     "qpsbgd_qubo": 1,
     "qpsbgd_runtime": 1,
@@ -84,7 +82,6 @@ OPTIONAL = {
     "sklearn": {"qpsbgd/sklearn", "qpsbgd_paper/datasets/adult", "qpsbgd_paper/experiments/digits"},
     "torch_geometric": {"qpsbgd/nn/graph", "qpsbgd_paper/datasets/karate"},
     "triton": {
-        "qpsbgd/binary_map_triton",
         "qpsbgd_qubo/solvers/search/kernels_triton",
         "qpsbgd_qubo/solvers/search/chains_triton",
     },

@@ -40,8 +40,6 @@ def binary_map(inputs: Tensor, output_grads: Tensor, *, gain: float = 1.0, scale
     if not (math.isfinite(gain) and gain > 0):
         raise ValueError(f"gain must be a positive number, got {gain}")
     inputs, output_grads = _common_type(inputs, output_grads)
-    if family := _fused(inputs, output_grads, gain=gain, scale=scale):
-        return family
     # Rows without gradient are checked too: behind a NaN the activation's gradient is often zero.
     if not inputs.abs().amax().isfinite():
         raise ValueError("inputs hold NaN or infinite values; the forward pass has diverged")
@@ -67,24 +65,6 @@ def check_scale(scale: Scale) -> None:
     valid = scale == "literal" or (number and math.isfinite(scale) and scale > 0)
     if not valid:
         raise ValueError(f'scale must be a positive number or "literal", got {scale!r}')
-
-
-def _fused(inputs: Tensor, output_grads: Tensor, *, gain: float, scale: Scale) -> QuboFamily | None:
-    """The same family from a few kernels; None where they do not fit or the rows are not sound."""
-    factor = None if scale == "literal" else float(scale)
-    if inputs.is_cuda:
-        try:
-            from qpsbgd import binary_map_triton as kernels
-        except ImportError:
-            return None
-    else:
-        from qpsbgd import binary_map_native as kernels  # type: ignore[no-redef]
-    if not kernels.fits(inputs, output_grads):
-        return None
-    directions, targets, offset, health = kernels.scaled_rows(inputs, output_grads, gain=gain, scale=factor)
-    if not bool(health.isfinite().all()):
-        return None
-    return QuboFamily.trusted(directions.T @ directions, directions.T @ targets, offset)
 
 
 def _normalised(inputs: Tensor, *, gain: float) -> Tensor:

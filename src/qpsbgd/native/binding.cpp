@@ -441,19 +441,6 @@ void bind_exact(nb::module_& module) {
   });
 }
 
-void bind_rows(nb::module_& module) {
-  def(module, "scale_rows", [](Array<const float, 2> inputs, Array<const float, 2> grads, double gain, double scale,
-                               bool literal, Array<float, 2> directions, Array<float, 2> targets,
-                               Array<double, 1> found) {
-    const int64_t rows = size(inputs), n = size(inputs, 1), m = size(grads, 1);
-    expect(grads, "grads", {rows, m});
-    expect(directions, "directions", {rows, n});
-    expect(targets, "targets", {rows, m});
-    expect(found, "found", {m + 1});
-    call(nullptr, scale_rows, inputs, grads, gain, scale, literal, directions, targets, found);
-  });
-}
-
 // The layers, once their parts are known to fit; `last_units` are those of a layer behind them.
 BitLayers checked_layers(const Array<const float, 2>& rows, const Array<const int64_t, 1>& sizes,
                          const Array<const std::uint64_t, 1>& weights, const Array<const std::uint64_t, 1>& most,
@@ -661,7 +648,6 @@ NB_MODULE(_kernels, module) {
   bind_sparse(module);
   bind_groups(module);
   bind_exact(module);
-  bind_rows(module);
   bind_bits(module);
   bind_layers<std::uint8_t>(module);  // first: arguments are converted once per overload that does not fit
   bind_layers<std::int32_t>(module);

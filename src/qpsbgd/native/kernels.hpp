@@ -100,11 +100,6 @@ void decode(Matrix<const double> couplings, Matrix<const double> linear, Matrix<
             Matrix<double> spins, double shift, std::int64_t node_limit, std::int64_t* nodes, int threads,
             Watch& watch);
 
-// rows.cpp --------------------------------------------------------------------------------------------------------
-
-void scale_rows(Matrix<const float> inputs, Matrix<const float> grads, double gain, double scale, bool literal,
-                Matrix<float> directions, Matrix<float> targets, double* found);
-
 // bits.cpp --------------------------------------------------------------------------------------------------------
 
 // A chain of layers over bits, with thresholds.

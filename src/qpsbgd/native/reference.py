@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from qpsbgd.native.reference_bits import bit_layer, byte_layer, dense_signs, dense_sums, scale_rows
+from qpsbgd.native.reference_bits import bit_layer, byte_layer, dense_signs, dense_sums
 from qpsbgd.native.reference_exact import complete, decode, exhaust, fix_dominated
 from qpsbgd.native.reference_groups import Groups, anneal_groups, find_groups, tabu_groups
 from qpsbgd.native.reference_real import real_steps

@@ -1,4 +1,4 @@
-"""Inference over bits and whole numbers, and the rows of the binary map, in plain numpy.
+"""Inference over bits and whole numbers in plain numpy.
 
 Bits of a word: 1 for +1, 0 for −1. Words that are not full end in zeros, in inputs and weights alike. Of n products
 with d differing signs the sum is n − 2d.
@@ -171,36 +171,3 @@ def _finish(
     out[:] = (factors * sums + offsets >> shift).clip(lows, highs).astype(np.uint8)
     for unit, at, result in exceptions:
         out[sums[..., unit] == at, unit] = result & 255
-
-
-def scale_rows(
-    inputs: Array,
-    grads: Array,
-    gain: float,
-    scale: float,
-    literal: bool,
-    directions: Array,
-    targets: Array,
-    found: Array,
-) -> None:
-    """Write Z (B, n), −2 λV (B, m), and Σ (λV)² (m,) with behind it what is finite only if the rows are sound.
-
-    All arrays are float32 but `found`; `qubo.binary_map` has the formulas.
-    """
-    x, v = inputs.astype(np.float64), grads.astype(np.float64)
-    squares = np.square(x).sum(1)
-    norms = np.sqrt(np.where(literal | (v != 0).any(1), squares, 0))
-    floor = np.finfo(np.float32).eps * np.exp2(np.log2(norms[norms > 0]).sum() / max((norms > 0).sum(), 1))
-    used = norms > floor
-    factor = np.where(used, 1 / (np.where(used, norms, 1) ** 2 * gain), 0)
-    directions[:] = x * factor[:, None]
-    factors, count = np.ones(v.shape[1]), max(used.sum(), 1)
-    if not literal:
-        largest = np.abs(v).max(0)
-        rms = np.sqrt(np.square(v[used] / np.where(largest > 0, largest, 1)).sum(0) / count)
-        reach = (np.abs(x).sum(1) * factor).sum() / count
-        factors = np.where(rms > 0, scale * reach / np.where(rms > 0, rms * largest, 1), 0)
-    targets[:] = -2 * v * factors
-    found[:-1] = np.square(v * factors).sum(0)
-    trace = (factor / gain).sum()
-    found[-1] = np.inf if used.any() and trace < np.finfo(np.float32).tiny else squares.sum() + trace
