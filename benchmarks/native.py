@@ -80,7 +80,7 @@ def cases(old):
         from qpsbgd_numba.solvers.search import kernels, lanes, layer_kernels, rounding, sparse_kernels
         from qpsbgd_numba.solvers.search.reduction import Reduction
     else:
-        from qpsbgd.native import kernels as native
+        from qpsbgd_qubo.kernels import kernels as native
         from qpsbgd_qubo.solvers.search.chains import SparseModel
         from qpsbgd_qubo.solvers.search.reduction import Reduction
         from qpsbgd_runtime.integer_steps import integer_layer

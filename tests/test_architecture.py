@@ -37,7 +37,6 @@ LEVELS = {
     "qpsbgd_qubo": 1,
     "qpsbgd_runtime": 1,
     "qpsbgd_files": 0,
-    "qpsbgd/native": 0,
 }
 STRANGERS = {
     ("qpsbgd/nn", "qpsbgd_qubo"),

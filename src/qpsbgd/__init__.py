@@ -17,9 +17,9 @@ if TYPE_CHECKING:
         ProxQuant,
         TensorBoard,
         check_claimed,
-        minimize,
         real_optimizer,
     )
+    from qpsbgd.optim.minimize import minimize
 
 __version__ = "0.1.0"
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from qpsbgd.native import Array
 from qpsbgd_qubo.dense import DenseIsing
+from qpsbgd_qubo.kernels import Array
 from qpsbgd_qubo.problem_files import read_problem
 from qpsbgd_qubo.problems import Problem, bqm_problem, check_variables, qubo_problem
 from qpsbgd_qubo.solvers import Solver, best_on_interrupt, make_solver

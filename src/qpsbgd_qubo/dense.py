@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qpsbgd.native import Array
+from qpsbgd_qubo.kernels import Array
 
 if TYPE_CHECKING:
     from qpsbgd_qubo.family import QuboFamily

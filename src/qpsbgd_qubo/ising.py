@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from qpsbgd.native import Array
 from qpsbgd_qubo.family import QuboFamily
+from qpsbgd_qubo.kernels import Array
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qpsbgd.native import Array
 from qpsbgd_qubo.dense import DenseIsing, TooLargeError, check_dense
+from qpsbgd_qubo.kernels import Array
 from qpsbgd_qubo.sparse import SparseIsing, real
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from qpsbgd.native import kernels
+from qpsbgd_runtime.kernels import kernels
 from qpsbgd_runtime.operations import Array, Convolution, Dense, Kind, MaxPool, Operation, Shape, Value, words_of
 from qpsbgd_runtime.real_steps import real_program
 from qpsbgd_runtime.stages import Stage

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 import qpsbgd_runtime.operations as ops
-from qpsbgd.native import kernels
 from qpsbgd_runtime.integer_steps import integer_layer, layer_length, max_pool, narrow_convolution, requantize
+from qpsbgd_runtime.kernels import kernels
 from qpsbgd_runtime.operations import Array, Operation, Shape, words_of
 from qpsbgd_runtime.real_steps import real_program, run_length
 from qpsbgd_runtime.stages import Stage, last_uses, natural_shape, walk

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 import qpsbgd_runtime.operations as ops
-from qpsbgd.native import kernels
-from qpsbgd.native.reference_real import PANEL, Kind, RealStep
+from qpsbgd_runtime.kernels import kernels
+from qpsbgd_runtime.kernels.reference_real import PANEL, Kind, RealStep
 from qpsbgd_runtime.operations import Array, Shape, words_of
 from qpsbgd_runtime.stages import Stage
 from qpsbgd_runtime.tensor_operations import Combine, Mean

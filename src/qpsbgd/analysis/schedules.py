@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from qpsbgd.native import Array
+from qpsbgd_qubo.kernels import Array
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from qpsbgd.analysis.schedules import LINEAR, Schedule
-from qpsbgd.native import Array
 from qpsbgd_qubo.ising import Ising, check_finite
+from qpsbgd_qubo.kernels import Array
 
 MOST_SPINS = 16
 """The limit for problems without the symmetry that `levels` describes: 65,536 states."""

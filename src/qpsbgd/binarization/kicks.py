@@ -10,8 +10,8 @@ import time
 import torch
 from torch import Tensor
 
-from qpsbgd.native import NEVER
 from qpsbgd.qubo import QuboFamily
+from qpsbgd_qubo.kernels import NEVER
 from qpsbgd_qubo.solvers.search import kernels
 from qpsbgd_qubo.solvers.search.descent import improved
 from qpsbgd_qubo.solvers.search.landscape import Landscape

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from qpsbgd.native import Array
 from qpsbgd_files.atomic import writing
 from qpsbgd_files.compressed import Arrays, inflated
+from qpsbgd_qubo.kernels import Array
 
 _MAGIC = b"qpsbgd-chip-record-2\n"
 _HEAD = struct.Struct("<8sQ32s")  # kind, bytes of the body, their SHA-256; a CRC-32 of these three follows

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qpsbgd.native import Array
 from qpsbgd_qubo.annealers.chips import Chip
 from qpsbgd_qubo.annealers.tiles import Tile
 from qpsbgd_qubo.ising import Ising
+from qpsbgd_qubo.kernels import Array
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from qpsbgd.native import Array
 from qpsbgd_qubo.annealers.chips import Chip
 from qpsbgd_qubo.annealers.packing import Sheet, embedded, votes
 from qpsbgd_qubo.annealers.submissions import Answer, Submission
 from qpsbgd_qubo.ising import Ising
+from qpsbgd_qubo.kernels import Array
 
 
 @dataclass(frozen=True, eq=False)

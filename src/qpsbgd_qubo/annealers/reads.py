@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qpsbgd.native import Array
 from qpsbgd_qubo.annealers.packing import decided
 from qpsbgd_qubo.family import QuboFamily, Solution
 from qpsbgd_qubo.ising import Ising, largest_eigenvalue
+from qpsbgd_qubo.kernels import Array
 from qpsbgd_qubo.solvers.search.descent import improved
 
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from qpsbgd.native import Array
 from qpsbgd_qubo.annealers.budget import Bill, Budget, charged
+from qpsbgd_qubo.kernels import Array
 
 try:
     import dimod

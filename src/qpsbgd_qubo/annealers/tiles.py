@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from qpsbgd.native import Array
 from qpsbgd_files.atomic import writing
 from qpsbgd_files.cache import cache_folder
 from qpsbgd_qubo.annealers.chips import Chip
+from qpsbgd_qubo.kernels import Array
 
 _FORMAT = 1  # raise it when the search finds other tiles
 _MOST_RESTARTS = 40

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from qpsbgd.native import Array
+from qpsbgd_qubo.kernels import Array
 
 
 @dataclass

@@ -5,8 +5,8 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
-from qpsbgd.native import Array
 from qpsbgd_qubo.dense import DenseIsing
+from qpsbgd_qubo.kernels import Array
 from qpsbgd_qubo.solvers import Solver
 from qpsbgd_qubo.sparse import SparseIsing
 

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qpsbgd.native import Array, kernels, thread_count
 from qpsbgd_qubo.family import QuboFamily, Solution
+from qpsbgd_qubo.kernels import Array, kernels, thread_count
 from qpsbgd_qubo.openmp import guard_fork
 from qpsbgd_qubo.solvers import Solver
 from qpsbgd_qubo.solvers.deadline import deadline

@@ -18,7 +18,7 @@ import time
 
 import numpy as np
 
-from qpsbgd.native import Array, kernels, thread_count
+from qpsbgd_qubo.kernels import Array, kernels, thread_count
 
 
 def least_shift(quadratic: Array, *, seconds: float = math.inf) -> float | None:
@@ -38,7 +38,7 @@ def least_shift(quadratic: Array, *, seconds: float = math.inf) -> float | None:
 def search(
     couplings: Array, linear: Array, fixed: Array, spins: Array, shift: float, node_limit: int, stop: Array
 ) -> Array:
-    """Bring `spins` (m, n) of every column to the optimum, see `native.reference.decode`; the nodes that each took."""
+    """Bring `spins` (m, n) of every column to the optimum, see `kernels.reference.decode`; the nodes that each took."""
     nodes = np.empty(len(linear), np.int64)
     kernels.decode(couplings, linear, fixed, spins, shift, node_limit, nodes, stop, thread_count())
     return nodes

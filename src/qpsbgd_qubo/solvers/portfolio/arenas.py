@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from qpsbgd.native import NEVER, Array, kernels
+from qpsbgd_qubo.kernels import NEVER, Array, kernels
 from qpsbgd_qubo.solvers.portfolio.groups import OneHot
 from qpsbgd_qubo.solvers.search.chains import SparseModel, range_factor
 from qpsbgd_qubo.sparse import dot

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from qpsbgd.native import NEVER, Array, kernels
+from qpsbgd_qubo.kernels import NEVER, Array, kernels
 
 COLD = 0.1
 """The last temperature, in units of what a move changes the energy by."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from qpsbgd.native import Array
+from qpsbgd_qubo.kernels import Array
 from qpsbgd_qubo.solvers.portfolio.arenas import Answer, Arena
 from qpsbgd_qubo.solvers.search.chains import cooling
 

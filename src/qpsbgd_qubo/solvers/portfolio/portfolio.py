@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from qpsbgd.native import NEVER, Array, kernels, thread_count
 from qpsbgd_qubo.dense import DenseIsing
+from qpsbgd_qubo.kernels import NEVER, Array, kernels, thread_count
 from qpsbgd_qubo.solvers.deadline import deadline, report
 from qpsbgd_qubo.solvers.model_solver import ModelSolver
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE_OR_NONE, SECONDS, SEED, check_options

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qpsbgd.native import Array
+from qpsbgd_qubo.kernels import Array
 
 ALIKE = 1e-9
 """Relative difference up to which couplings are equal."""

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qpsbgd.native import NEVER, kernels, thread_count
 from qpsbgd_qubo.family import QuboFamily, Solution
+from qpsbgd_qubo.kernels import NEVER, kernels, thread_count
 from qpsbgd_qubo.solvers import Solver
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, POSITIVE, SEED, check_options
 from qpsbgd_qubo.solvers.search.descent import improved, most_flips

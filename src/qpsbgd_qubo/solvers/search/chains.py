@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from qpsbgd.native import Array, kernels
+from qpsbgd_qubo.kernels import Array, kernels
 
 LANES = 16
 """Chains that are annealed at once: a spin's fields fill one line of the cache."""

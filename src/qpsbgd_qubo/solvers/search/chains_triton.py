@@ -15,7 +15,7 @@ import torch
 import triton
 import triton.language as tl
 
-from qpsbgd.native import Array, kernels
+from qpsbgd_qubo.kernels import Array, kernels
 from qpsbgd_qubo.sparse import SparseIsing
 
 LANES = 32

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qpsbgd.native import NEVER, Array
 from qpsbgd_qubo.family import QuboFamily, Solution
+from qpsbgd_qubo.kernels import NEVER, Array
 from qpsbgd_qubo.solvers import Solver
 from qpsbgd_qubo.solvers.deadline import deadline
 from qpsbgd_qubo.solvers.options import COUNT, FLAG, SECONDS, SEED, Number, check_options

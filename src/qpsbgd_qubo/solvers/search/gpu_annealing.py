@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from qpsbgd.native import Array
 from qpsbgd_qubo.dense import DenseIsing
+from qpsbgd_qubo.kernels import Array
 from qpsbgd_qubo.solvers.model_solver import ModelSolver
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, SEED, check_options
 from qpsbgd_qubo.solvers.search.chains import cooling

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from qpsbgd.native import NEVER, Array, thread_count
-from qpsbgd.native import kernels as native
+from qpsbgd_qubo.kernels import NEVER, Array, thread_count
+from qpsbgd_qubo.kernels import kernels as native
 
 
 def search(
@@ -23,7 +23,7 @@ def search(
     seed: int,
     stop: Array = NEVER,
 ) -> Array:
-    """Lower every column in place with the moves of `native.reference.search`, until `stop` is set; flips per column.
+    """Lower every column in place with the moves of `kernels.reference.search`, until `stop` is set; flips per column.
 
     All of float32 or all of float64. `threshold` (m,) is the smallest gain that cannot be a rounding error.
     """

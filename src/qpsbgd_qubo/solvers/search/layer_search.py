@@ -20,8 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from qpsbgd.native import NEVER, Array, kernels, thread_count
 from qpsbgd_qubo.family import QuboFamily, Solution
+from qpsbgd_qubo.kernels import NEVER, Array, kernels, thread_count
 from qpsbgd_qubo.solvers import Solver
 from qpsbgd_qubo.solvers.options import SEED, check_options
 from qpsbgd_qubo.solvers.search.chains import SparseModel

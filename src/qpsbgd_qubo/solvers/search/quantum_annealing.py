@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from qpsbgd.native import kernels, thread_count
 from qpsbgd_qubo.family import QuboFamily, Solution
+from qpsbgd_qubo.kernels import kernels, thread_count
 from qpsbgd_qubo.solvers import Solver
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, POSITIVE, SEED, Number, check_options
 from qpsbgd_qubo.solvers.search.landscape import Landscape, better_of, random_spins

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qpsbgd.native import Array, kernels
+from qpsbgd_qubo.kernels import Array, kernels
 from qpsbgd_qubo.solvers.search.chains import SparseModel
 
 

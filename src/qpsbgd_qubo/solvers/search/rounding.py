@@ -14,8 +14,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from qpsbgd.native import kernels, thread_count
 from qpsbgd_qubo.family import QuboFamily
+from qpsbgd_qubo.kernels import kernels, thread_count
 
 LEAST_RIDGE, MOST_RIDGE = 0.1, 4.0
 """Bounds of δ, in units of the mean diagonal of Q."""

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from qpsbgd.binary_map import binary_map
-from qpsbgd.native import kernels
 from qpsbgd.qubo import QuboFamily
 from qpsbgd.testing import lowest_energies, random_family
+from qpsbgd_qubo.kernels import kernels
 from qpsbgd_qubo.solvers.exact import exact, sphere_decoder
 from qpsbgd_qubo.solvers.exact.exact import Exact
 

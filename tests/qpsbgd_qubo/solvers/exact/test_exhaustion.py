@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 import torch
 
-from qpsbgd.native import NEVER, kernels
 from qpsbgd.qubo import QuboFamily
 from qpsbgd.testing import random_family
+from qpsbgd_qubo.kernels import NEVER, kernels
 from qpsbgd_qubo.solvers.exact import exact
 from qpsbgd_qubo.solvers.exact.exact import Exact
 

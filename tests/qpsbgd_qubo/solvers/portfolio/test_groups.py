@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sparse_problems import random_sparse, torus
 
-from qpsbgd.native import NEVER, kernels
+from qpsbgd_qubo.kernels import NEVER, kernels
 from qpsbgd_qubo.solvers.portfolio.arenas import DenseArena, SparseArena
 from qpsbgd_qubo.solvers.portfolio.groups import OneHot
 from qpsbgd_qubo.solvers.portfolio.pool import GROUP_MOVES, MOVES, PoolSearch

@@ -3,7 +3,7 @@ import itertools
 import numpy as np
 import pytest
 
-from qpsbgd.native import NEVER
+from qpsbgd_qubo.kernels import NEVER
 from qpsbgd_qubo.solvers.portfolio.portfolio import Portfolio
 from qpsbgd_qubo.solvers.portfolio.sums import Sums, added_up
 from qpsbgd_qubo.sparse import SparseIsing

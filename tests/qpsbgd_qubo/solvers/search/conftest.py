@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 
-from qpsbgd.native import NEVER, reference
 from qpsbgd.qubo import QuboFamily
 from qpsbgd.testing import random_family
+from qpsbgd_qubo.kernels import NEVER, reference
 from qpsbgd_qubo.solvers.search.landscape import Landscape, sign_start
 
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from sparse_problems import least_energy, model_of, random_sparse, torus
 
-from qpsbgd.native import NEVER, kernels
+from qpsbgd_qubo.kernels import NEVER, kernels
 from qpsbgd_qubo.solvers.search import chains
 
 

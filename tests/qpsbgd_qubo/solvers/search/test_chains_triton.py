@@ -10,9 +10,9 @@ pytest.importorskip("triton", reason="the Triton kernels need triton: pip instal
 
 from sparse_problems import least_energy, random_sparse, torus
 
-from qpsbgd.native import kernels
 from qpsbgd.solvers import make_solver
 from qpsbgd.testing import lowest_energies, random_family
+from qpsbgd_qubo.kernels import kernels
 from qpsbgd_qubo.solvers.search.chains_triton import Chains, Tiles
 from qpsbgd_qubo.sparse import SparseIsing
 

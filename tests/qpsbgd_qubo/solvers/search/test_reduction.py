@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sparse_problems import least_energy, model_of, random_sparse, torus
 
-from qpsbgd.native import NEVER, kernels, reference
+from qpsbgd_qubo.kernels import NEVER, kernels, reference
 from qpsbgd_qubo.solvers.search.reduction import Reduction
 from qpsbgd_qubo.sparse import SparseIsing
 

@@ -1,7 +1,7 @@
 import torch
 
-from qpsbgd.native import reference
 from qpsbgd.qubo import QuboFamily
+from qpsbgd_qubo.kernels import reference
 from qpsbgd_qubo.solvers.search import kernels_torch
 from qpsbgd_qubo.solvers.search.descent import improved
 from qpsbgd_qubo.solvers.search.landscape import Landscape

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from qpsbgd.native.reference_sparse import Rows
-from qpsbgd.native.sampling import Random, accepts
+from qpsbgd_qubo.kernels.reference_sparse import Rows
+from qpsbgd_qubo.kernels.sampling import Random, accepts
 
 Array = np.ndarray[Any, Any]
 

@@ -1,4 +1,4 @@
-"""All kernels in plain Python, for reading, for testing, and for machines without a compiler.
+"""The solvers' kernels in plain Python, for reading, for testing, and for machines without a compiler.
 
 Functions have the names, arguments and answers of the compiled ones; the number of threads is ignored. Arrays hold one
 column of a family per row: `spins` and `fields` have shape (m, n). `couplings` is 2 Q with a zero diagonal, `fields` =
@@ -13,11 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from qpsbgd.native.reference_bits import bit_layer, byte_layer, dense_signs, dense_sums
-from qpsbgd.native.reference_exact import complete, decode, exhaust, fix_dominated
-from qpsbgd.native.reference_groups import Groups, anneal_groups, find_groups, tabu_groups
-from qpsbgd.native.reference_real import real_steps
-from qpsbgd.native.reference_sparse import (
+from qpsbgd_qubo.kernels.reference_exact import complete, decode, exhaust, fix_dominated
+from qpsbgd_qubo.kernels.reference_groups import Groups, anneal_groups, find_groups, tabu_groups
+from qpsbgd_qubo.kernels.reference_sparse import (
     Rows,
     anneal_lanes,
     anneal_sparse,
@@ -28,7 +26,7 @@ from qpsbgd.native.reference_sparse import (
     sweep_chip,
     tabu_sparse,
 )
-from qpsbgd.native.sampling import Random, accepts
+from qpsbgd_qubo.kernels.sampling import Random, accepts
 
 Array = np.ndarray[Any, Any]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from qpsbgd.native.sampling import DRAWS, LANES, Random, accepts
+from qpsbgd_qubo.kernels.sampling import DRAWS, LANES, Random, accepts
 
 Array = np.ndarray[Any, Any]
 

@@ -1,4 +1,4 @@
-"""All compiled kernels, built from the C++ sources beside this file; where none were built, plain Python does the same.
+"""The solvers' compiled kernels, built from the C++ sources beside this file; plain Python where none were built.
 
 `kernels` is the compiled module, or `reference` with the same functions. Arrays must be contiguous and of the type that
 a kernel names; shapes and indices are checked at every call. Kernels release the GIL, look at their `stop` flag at
@@ -20,10 +20,10 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 
 kernels: Any
-if importlib.util.find_spec("qpsbgd.native._kernels") is not None:
-    from qpsbgd.native import _kernels as kernels
+if importlib.util.find_spec("qpsbgd_qubo.kernels._kernels") is not None:
+    from qpsbgd_qubo.kernels import _kernels as kernels
 else:
-    from qpsbgd.native import reference as kernels
+    from qpsbgd_qubo.kernels import reference as kernels
 
     warnings.warn(
         "qpsbgd was installed without its compiled kernels, because no C++ compiler or no Python headers were found: "

@@ -7,19 +7,12 @@
 #include <limits>
 #include <vector>
 
+#include "matrix.hpp"
 #include "random.hpp"
 #include "vectors.hpp"
 #include "watch.hpp"
 
 namespace qpsbgd {
-
-// Square or (rows, columns), one row after the other.
-template <class T>
-struct Matrix {
-  T* data;
-  std::int64_t rows, columns;
-  T* operator[](std::int64_t row) const { return data + row * columns; }
-};
 
 template <class T>
 inline void flip(const Matrix<const T>& couplings, T* fields, T* spins, std::int64_t i) {

@@ -9,8 +9,8 @@ import time
 import numpy as np
 import pytest
 
-from qpsbgd import native
-from qpsbgd.native import NEVER, kernels, thread_count
+import qpsbgd_qubo.kernels
+from qpsbgd_qubo.kernels import NEVER, kernels, thread_count
 
 SOLVE = """
 import multiprocessing, os, threading
@@ -72,7 +72,7 @@ def test_a_fork_after_a_solve_is_refused_with_what_to_do_instead():
 def test_a_fork_has_threads_of_its_own():
     script = """
     import numpy as np
-    from qpsbgd.native import NEVER, kernels
+    from qpsbgd_qubo.kernels import NEVER, kernels
     def search(_=None):
         couplings = np.ones((300, 300)) - np.eye(300)
         spins = np.ones((8, 300))
@@ -107,7 +107,7 @@ def test_the_number_of_threads_without_torch(monkeypatch, setting, affinity, lim
     monkeypatch.setenv("OMP_NUM_THREADS", setting)
     monkeypatch.delitem(sys.modules, "torch")
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(affinity), raising=False)
-    monkeypatch.setattr(native, "_container_limit", lambda: limit)
+    monkeypatch.setattr(qpsbgd_qubo.kernels, "_container_limit", lambda: limit)
     assert thread_count() == expected
 
 
@@ -150,11 +150,11 @@ def test_waiting_threads_sleep():
 def test_without_compiled_kernels_the_reference_answers_after_one_warning():
     script = """
 import sys, warnings
-sys.modules["qpsbgd.native._kernels"] = None
+sys.modules["qpsbgd_qubo.kernels._kernels"] = None
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     import numpy as np
-    from qpsbgd.native import kernels, reference
+    from qpsbgd_qubo.kernels import kernels, reference
     from qpsbgd.solvers import make_solver
     from qpsbgd.testing import random_family
     family = random_family(12, 2, 8)
