@@ -70,7 +70,7 @@ class OneByOne(Solver):
     def __init__(self, sampler):
         self._composite = EmbeddingComposite(sampler)
 
-    def solve(self, family):
+    def _solve(self, family):
         columns = []
         for column in range(family.num_columns):
             bqm = family.to_bqm(column)

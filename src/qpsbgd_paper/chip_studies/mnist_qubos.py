@@ -103,7 +103,7 @@ class _Keeping(Solver):
     def __init__(self) -> None:
         self.families: list[list[QuboFamily]] = []
 
-    def solve(self, family: QuboFamily) -> Solution:
+    def _solve(self, family: QuboFamily) -> Solution:
         """The optimum."""
         return self.solve_all([family])[0]
 

@@ -194,7 +194,7 @@ class _Measured(Solver):
         self._inner = inner
         self.gaps: list[float] = []
 
-    def solve(self, family: QuboFamily) -> Solution:
+    def _solve(self, family: QuboFamily) -> Solution:
         return self.solve_all([family])[0]
 
     def solve_all(self, families: Sequence[QuboFamily]) -> list[Solution]:
@@ -210,7 +210,7 @@ class _Flipped(Solver):
     def __init__(self, rate: float, seed: int) -> None:
         self._rate, self._generator = rate, torch.Generator().manual_seed(seed)
 
-    def solve(self, family: QuboFamily) -> Solution:
+    def _solve(self, family: QuboFamily) -> Solution:
         spins = Exact().solve(family).spins
         flipped = torch.rand(spins.shape, generator=self._generator) < self._rate
         return Solution.of(family, torch.where(flipped, -spins, spins))

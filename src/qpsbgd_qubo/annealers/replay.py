@@ -55,7 +55,7 @@ class Replay(Solver):
             ) from error
         object.__setattr__(self, "_inner", inner)
 
-    def solve(self, family: QuboFamily) -> Solution:
+    def _solve(self, family: QuboFamily) -> Solution:
         """The recorded answer."""
         return self._inner.solve(family)
 

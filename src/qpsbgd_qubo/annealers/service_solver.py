@@ -79,7 +79,7 @@ class ServiceSolver(Solver):
         """QPU time that they were or may have been charged for."""
         return self._session.budget.ledger.qpu_seconds
 
-    def solve(self, family: QuboFamily) -> Solution:
+    def _solve(self, family: QuboFamily) -> Solution:
         """The best read of every column."""
         return self.solve_all([family])[0]
 

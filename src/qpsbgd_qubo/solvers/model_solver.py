@@ -21,7 +21,7 @@ class ModelSolver(Solver):
     def answer(self, model: SparseIsing | DenseIsing) -> tuple[Array, Array, dict[str, Any]]:
         """The best spins found (n, m), int8, whether each column is proven optimal (m,), and statistics."""
 
-    def solve(self, family: QuboFamily) -> Solution:
+    def _solve(self, family: QuboFamily) -> Solution:
         """The best spins found for every column."""
         import torch
 

@@ -21,7 +21,7 @@ class Together(Solver):
 
     calls = 0
 
-    def solve(self, family):
+    def _solve(self, family):
         spins = sign_start(family)
         spins[0] *= -1
         return Solution.of(family, spins)
@@ -32,7 +32,7 @@ class Together(Solver):
 
 
 class Failing(Solver):
-    def solve(self, family):
+    def _solve(self, family):
         raise KeyboardInterrupt
 
 

@@ -3,9 +3,10 @@ import sys
 import pytest
 import torch
 
-from qpsbgd.solvers import SOLVERS, SPELLINGS, Solver, make_solver
 from qpsbgd.testing import SOLVER_CHECKS, check_solver, random_family
+from qpsbgd_qubo.solvers import SOLVERS, Solver, make_solver
 from qpsbgd_qubo.solvers.exact.exact import Exact
+from qpsbgd_qubo.solvers.registry import SPELLINGS
 
 VARIANTS = {
     "descent with restarts": ("descent", {"restarts": 2}),
@@ -37,7 +38,7 @@ def test_every_solver_passes_every_check(variant, check):
 class Upside(Solver):
     """Answers with the worst spins instead of the best."""
 
-    def solve(self, family):
+    def _solve(self, family):
         return Exact().solve(family * -1)
 
 

@@ -57,7 +57,7 @@ class Exact(Solver):
     def __post_init__(self) -> None:
         check_options(self, node_limit=AT_LEAST_ONE, time_limit=SECONDS)
 
-    def solve(self, family: QuboFamily) -> Solution:
+    def _solve(self, family: QuboFamily) -> Solution:
         """The optimum of every column that was finished within the limits, the best spins found of the others."""
         guard_fork()
         if family.num_spins <= ENUMERATE_UP_TO:

@@ -89,7 +89,7 @@ class Dimod(Solver):
             found["sampler=openjij"] = str(error)
         return found
 
-    def solve(self, family: QuboFamily) -> Solution:
+    def _solve(self, family: QuboFamily) -> Solution:
         """The lowest sample of every column."""
         with self._open() as sampler:
             parameters = dict(self.parameters)

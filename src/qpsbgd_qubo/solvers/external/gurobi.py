@@ -67,7 +67,7 @@ class Gurobi(Solver):
         except RuntimeError as error:
             return {"": str(error)}
 
-    def solve(self, family: QuboFamily) -> Solution:
+    def _solve(self, family: QuboFamily) -> Solution:
         """The best spins of every column, proven where the search was finished.
 
         Raises:

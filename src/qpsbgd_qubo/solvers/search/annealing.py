@@ -43,7 +43,7 @@ class Annealing(Solver):
         if self.hot < self.cold:
             raise ValueError(f"hot must be at least cold, got {self.hot} and {self.cold}")
 
-    def solve(self, family: QuboFamily) -> Solution:
+    def _solve(self, family: QuboFamily) -> Solution:
         """The best local minimum of all reads and of plain descent; CUDA families are solved on the CPU."""
         offset, family = family.offset, family.without_offset().to("cpu")
         landscape = Landscape.of(family)

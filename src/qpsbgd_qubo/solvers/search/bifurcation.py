@@ -37,7 +37,7 @@ class Bifurcation(Solver):
     def __post_init__(self) -> None:
         check_options(self, steps=AT_LEAST_ONE, reads=AT_LEAST_ONE, time_step=POSITIVE, seed=SEED)
 
-    def solve(self, family: QuboFamily) -> Solution:
+    def _solve(self, family: QuboFamily) -> Solution:
         """The best local minimum of all reads and of plain descent for every column."""
         offset, family = family.offset, family.without_offset()
         landscape = Landscape.of(family)

@@ -56,7 +56,7 @@ class Descent(Solver):
         if self.max_flips is not None and self.max_flips > 1 and self.max_flips % 1:
             raise ValueError(f"max_flips must be a whole number or a share below 1, got {self.max_flips}")
 
-    def solve(self, family: QuboFamily) -> Solution:
+    def _solve(self, family: QuboFamily) -> Solution:
         """A local minimum per column, or the spins reached when the flips are used up.
 
         `stats["path"]` names the code that ran: "compiled" on the CPU, "triton" or "torch" on a GPU. All make the

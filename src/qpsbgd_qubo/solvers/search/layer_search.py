@@ -63,7 +63,7 @@ class LayerSearch(Solver):
     def __post_init__(self) -> None:
         check_options(self, seed=SEED)
 
-    def solve(self, family: QuboFamily) -> Solution:
+    def _solve(self, family: QuboFamily) -> Solution:
         """The best spins found for every column; `stats["search"]` says how they were searched."""
         offset, family = family.offset, family.without_offset().to("cpu")
         density = float(torch.count_nonzero(family.quadratic)) / family.num_spins**2

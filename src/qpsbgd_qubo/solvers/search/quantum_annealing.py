@@ -46,7 +46,7 @@ class QuantumAnnealing(Solver):
         check_options(self, sweeps=AT_LEAST_ONE, slices=Number(whole=True, least=2), reads=AT_LEAST_ONE)
         check_options(self, field=POSITIVE, temperature=POSITIVE, seed=SEED)
 
-    def solve(self, family: QuboFamily) -> Solution:
+    def _solve(self, family: QuboFamily) -> Solution:
         """The lowest slice of every column; CUDA families are solved on the CPU."""
         offset, family = family.offset, family.without_offset().to("cpu")
         solution = functools.reduce(better_of, self._slices(family))
