@@ -30,7 +30,6 @@ except ImportError as error:
     raise ImportError("packed models need safetensors: pip install 'qpsbgd[deploy]'") from error
 
 ENTRY, VERSION = "qpsbgd packed model", 2
-"""Version 1 had chains of operations only, without `inputs`, `axis` and `input_shape`; it is read as well."""
 
 _PARTS: dict[str, type[Any]] = {"Steps": Steps, "Weights": Weights, "Window": Window}
 
@@ -82,17 +81,17 @@ def _content(metadata: dict[str, str], path: Path) -> dict[str, Any]:
     except (RecursionError, ValueError) as error:
         raise ValueError(f"{path} is damaged: {error}; copy or pack it again") from error
     version = content.get("version") if isinstance(content, dict) else None
-    if version not in (1, VERSION) or isinstance(version, bool):
+    if version != VERSION:
         raise ValueError(
-            f"{path} has version {version!r:.20} of the format, this qpsbgd reads 1 to {VERSION}; "
+            f"{path} has version {version!r:.20} of the format, this qpsbgd reads version {VERSION}; "
             "pack the model again, or use the qpsbgd that packed it"
         )
     return content
 
 
 def _checksum(content: dict[str, Any], tensors: dict[str, Array]) -> str:
-    """SHA-256 of the content (in version 1, of the operations) and of every tensor with its name, type and shape."""
-    digest = hashlib.sha256(json.dumps(content["operations"] if content["version"] == 1 else content).encode())
+    """SHA-256 of the content and of every tensor with its name, type and shape."""
+    digest = hashlib.sha256(json.dumps(content).encode())
     for name, array in sorted(tensors.items()):
         digest.update(f"\n{name} {array.dtype.str} {array.shape}\n".encode())
         digest.update(np.ascontiguousarray(array).tobytes())

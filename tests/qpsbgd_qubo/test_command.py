@@ -11,8 +11,8 @@ from rich.console import Console
 
 import qpsbgd
 from qpsbgd import cli
-from qpsbgd.cli import console as printing
 from qpsbgd.testing import random_family
+from qpsbgd_qubo import console as printing
 from qpsbgd_qubo.problem_files import save_family
 from qpsbgd_qubo.solvers.search.descent import Descent
 

@@ -11,7 +11,6 @@ import torch
 
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.tape import LayerRecord
-from qpsbgd.optim import saved_projections
 from qpsbgd.optim.members import Layers
 from qpsbgd.optim.projecting import ProjectingOptimizer
 from qpsbgd.optim.real_part import Real
@@ -70,9 +69,7 @@ class QPSBGD(ProjectingOptimizer):
         steps: int | None = None,
         relative: bool | None = None,
         real: Real = None,
-        **moved: Any,
     ) -> None:
-        saved_projections.check_moved(moved)
         if projection == "ridge" and solver is not None:
             raise ValueError('the ridge has no solver; leave it out, or take projection="spins"')
         name = ("ridge" if solver is None else "spins") if projection is None else projection
