@@ -64,8 +64,8 @@ def full_batch(model: nn.Module, data: Batches, loss: Loss) -> list[FullBatch]:
 
 def _gradient(layer: BinaryLayer, record: LayerRecord) -> Tensor:
     """∂E/∂W = gain · Vᵀ X."""
-    if layer.scale is not None:
-        raise ValueError(f"the theory is about layers without learned scales, got {layer}")
+    if layer.scaling is not None:
+        raise ValueError(f"the theory is about layers without scales, got {layer}")
     return layer.gain * (record.output_grads.T @ record.inputs).reshape(layer.weight.shape)
 
 

@@ -104,8 +104,9 @@ def weighted(name: str, module: nn.Module, *, integer: bool) -> ops.Weighted:
     if isinstance(module, BinaryLayer):
         planes = array[None] if module.bits == 1 else array.swapaxes(0, 1)
         coefficients: tuple[float, ...] | Array = module.coefficients
-        if module.scale is not None and module.bits > 1:  # of one plane they belong to what follows the sums
-            coefficients = to_numpy(module.scale.T, name, module)
+        scales = module.plane_scales
+        if scales is not None and module.bits > 1:  # of one plane they belong to what follows the sums
+            coefficients = to_numpy(scales.T, name, module)
         weights = ops.Weights(planes >= 0, coefficients)
     else:
         weights = ops.Weights(array)
@@ -131,8 +132,9 @@ def gain_and_bias(name: str, module: nn.Module) -> tuple[Array, Array]:
     bias: Any = module.bias
     units = len(weight)
     gain = np.full(units, module.gain if isinstance(module, BinaryLayer) else 1.0)
-    if isinstance(module, BinaryLayer) and module.scale is not None and module.bits == 1:
-        gain = gain * to_numpy(module.scale[:, 0], name, module, np.float64)
+    scales = module.plane_scales if isinstance(module, BinaryLayer) else None
+    if scales is not None and scales.shape[1] == 1:
+        gain = gain * to_numpy(scales[:, 0], name, module, np.float64)
     return gain, np.zeros(units) if bias is None else to_numpy(bias, name, module, np.float64)
 
 

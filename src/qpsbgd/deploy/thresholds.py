@@ -115,8 +115,8 @@ class LayerSums:
             grid = grid.T[None]  # (1, units, positions), as of images
         with torch.no_grad():
             output = grid.contiguous()
-            if layer.scale is not None:
-                output = output * layer.scale.reshape(-1, *(1,) * (output.ndim - 2))
+            if (scales := layer.plane_scales) is not None:
+                output = output * scales.reshape(-1, *(1,) * (output.ndim - 2))
             output = layer.gain * output
             if layer.bias is not None:
                 output = output + (layer.bias if output.ndim == 2 else layer.bias[:, None])

@@ -18,7 +18,7 @@ from torch.nn.utils.parametrize import ParametrizationList
 
 from qpsbgd.nn.attention import ProjectedAttention
 from qpsbgd.nn.convolutions import BinaryConv1d, BinaryConv2d
-from qpsbgd.nn.layers import BinaryLayer, BinaryLinear, Gain, sign
+from qpsbgd.nn.layers import BinaryLayer, BinaryLinear, Gain, Scale, sign
 
 _CONVERTED = (nn.Linear, nn.Conv1d, nn.Conv2d)
 _LINEAR = ("transformers.pytorch_utils.Conv1D", "torch_geometric.nn.dense.linear.Linear")
@@ -34,7 +34,8 @@ def convert(
     first: bool = True,
     last: bool = True,
     bits: int = 1,
-    gain: Gain = "fan_in",
+    scale: Scale = "magnitude",
+    gain: Gain | None = None,
     skip: Collection[str] = (),
 ) -> nn.Module:
     """A copy of a model with binary layers for its linear layers and convolutions; the model itself stays as it is.
@@ -43,8 +44,9 @@ def convert(
     nn.MultiheadAttention, which reads its weights instead of calling layers, comes a `ProjectedAttention` of four.
 
     Biases are kept. The weights become latent weights with the same signs and the root mean square of fresh ones;
-    with several bits they are rounded to the nearest level. Where all weights are zero, fresh ones are drawn. The copy
-    computes something else than the model: it has to be trained.
+    with several bits they are rounded to the nearest level. Where all weights are zero, fresh ones are drawn. With
+    scales, the binary weights of an output unit have the mean size of its real ones, so that residual branches and
+    activations keep their sizes. The copy computes something else than the model: it has to be trained.
 
     Every other weight matrix stays real-valued, and one warning names all of them with the reason: other kinds of
     layers, matrices that a module holds itself, layers that share their weight, have hooks, or compute their weight, as
@@ -55,13 +57,17 @@ def convert(
         first: Convert also the first of these layers, in the order of `model.modules()`.
         last: Convert also the last of them.
         bits: Planes of binary weights, 1 to 8.
-        gain: "fan_in" for 1/√n, or a number.
+        scale: "magnitude" for scales that follow the latent weights, "learned" for trained ones, None for one constant
+            `gain` per layer, as in the paper.
+        gain: Only where scale is None: "fan_in" for 1/√n (the default), or a number.
         skip: Names of modules, as in `model.named_modules()`, that stay real-valued with all layers inside.
 
     Raises:
         ValueError: The model has lazy layers without shapes, `skip` names a module that it does not have, a weight is
             not finite, or nothing would be converted.
     """
+    if gain is not None and scale is not None:
+        raise ValueError(f"gain belongs to layers without scales: give scale=None with gain={gain!r}, or leave it out")
     model = copy.deepcopy(model)
     if unknown := sorted(set(skip) - {name for name, _ in model.named_modules()}):
         raise ValueError(f"skip names modules that the model does not have: {', '.join(unknown)}")
@@ -84,7 +90,8 @@ def convert(
             refused.setdefault(reason, []).append(name)
     stay = "; ".join(f"{', '.join(n or 'the model' for n in names)} ({why})" for why, names in refused.items())
     left = left.union(*refused.values())
-    binary = {named[name]: _binary(named[name], name, bits=bits, gain=gain) for name in candidates if name not in left}
+    options: dict[str, Any] = {"bits": bits, "scale": scale, "gain": "fan_in" if gain is None else gain}
+    binary = {named[name]: _binary(named[name], name, options) for name in candidates if name not in left}
     if not binary:
         raise ValueError(
             "there is nothing to convert: no nn.Linear, nn.Conv1d or nn.Conv2d that is not left out"
@@ -152,14 +159,14 @@ def _refusal(module: nn.Module, sharing: Counter[nn.Parameter]) -> str:
     return ""
 
 
-def _binary(layer: nn.Module, name: str, *, bits: int, gain: Gain) -> BinaryLayer:
+def _binary(layer: nn.Module, name: str, options: dict[str, Any]) -> BinaryLayer:
     """The binary layer of the same shape, with the signs and the bias of `layer`."""
     parameter, bias = layer._parameters["weight"], layer._parameters["bias"]
     assert parameter is not None
     weight: Tensor = parameter.detach()
     if not weight.isfinite().all():
         raise ValueError(f"the weight of {name or 'the model'} holds NaN or infinite values")
-    options: dict[str, Any] = {"gain": gain, "bits": bits, "device": weight.device, "dtype": weight.dtype}
+    options = {**options, "device": weight.device, "dtype": weight.dtype}
     binary: BinaryLayer
     if not isinstance(layer, nn.Conv1d | nn.Conv2d):
         weight = weight.T if _path(layer) == _LINEAR[0] else weight
@@ -173,11 +180,22 @@ def _binary(layer: nn.Module, name: str, *, bits: int, gain: Gain) -> BinaryLaye
     with torch.no_grad():
         if weight.any():
             binary.weight.copy_(_latent(weight, binary))
+            _match_sizes(binary, weight)
         if bias is not None and binary.bias is not None:
             binary.bias.copy_(bias)
             binary.bias.requires_grad_(bias.requires_grad)
     binary.weight.requires_grad_(parameter.requires_grad)
     return binary.train(layer.training)
+
+
+def _match_sizes(binary: BinaryLayer, weight: Tensor) -> None:
+    """Give a layer with scales those at which its weights have the mean sizes of the real ones."""
+    sizes = weight.flatten(1).abs().mean(1)
+    if binary.unit is not None:
+        present = binary.quantized_weight.flatten(1).abs().mean()
+        binary.unit.mul_(sizes.mean() / present)
+    elif binary.scale is not None:
+        binary.scale.mul_(sizes[:, None] / binary.gain)
 
 
 def _latent(weight: Tensor, binary: BinaryLayer) -> Tensor:

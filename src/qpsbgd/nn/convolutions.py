@@ -32,7 +32,7 @@ class BinaryConvNd(BinaryLayer):
         padding_mode: "zeros", "reflect", "replicate" or "circular".
         gain: "fan_in" for 1/√n, or a number.
         bits: Planes of binary weights, 1 to 8.
-        scale: "learned" for a trained scale per output and bit.
+        scale: "learned" for a trained scale per output and bit, "magnitude" for the mean size of its latent weights.
     """
 
     dimensions: ClassVar[int]
@@ -138,11 +138,11 @@ class BinaryConvNd(BinaryLayer):
             at = at // size
         return images[(at, *index)].flatten(1)
 
-    def _map(self, x: Tensor, weight: Tensor) -> Tensor:
+    def _map(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         zeros = tuple(before for before, _ in self._sides)
         if self.padding_mode != "zeros" or any(before != after for before, after in self._sides):
             x, zeros = self._pad(x), (0,) * self.dimensions
-        return type(self)._convolve(x, weight, None, self.stride, zeros, self.dilation, self.groups)
+        return type(self)._convolve(x, weight, bias, self.stride, zeros, self.dilation, self.groups)
 
     def _per_channel(self, values: Tensor) -> Tensor:
         return values.reshape(-1, *(1,) * self.dimensions)
@@ -155,7 +155,7 @@ class BinaryConvNd(BinaryLayer):
                 ("groups", self.groups, 1),
                 ("padding_mode", self.padding_mode, "zeros"),
                 ("bits", self.bits, 1),
-                ("scale", None if self.scale is None else "learned", None),
+                ("scale", self.scaling, None),
             )
             if value != usual
         }

@@ -20,8 +20,8 @@ from qpsbgd.nn.tape import Tape
 
 Gain = float | Literal["fan_in"]
 """Constant factor on a layer's output; "fan_in" is 1/√n for n inputs."""
-Scale = Literal["learned"] | None
-"""Whether a layer has a trained scale per output and bit."""
+Scale = Literal["learned", "magnitude"] | None
+"""Scale per output and bit: trained, the mean size of the latent weights, or none."""
 
 
 def sign(latent: Tensor) -> Tensor:
@@ -47,14 +47,18 @@ class BinaryLayer(nn.Module, ABC):
     the columns of X come in the order (group, bit, input).
 
     With `scale="learned"` the factors c_b are parameters of their own for every output unit, and a layer may also have
-    a factor per input: R_j = gain · Σ_b scale_jb · sign(Ω_jb)ᵀ (input_scale ∘ x).
+    a factor per input: R_j = gain · Σ_b scale_jb · sign(Ω_jb)ᵀ (input_scale ∘ x). With `scale="magnitude"` they follow
+    the latent weights, scale_jb = c_b · unit · mean|Ω_jb| (XNOR-Net, BitNet), and the gradient passes straight through
+    both the sign and the scale: such a layer can be trained by any torch optimiser.
 
     Attributes:
         gain: Constant factor on the output. It folds into the threshold of the activation that follows.
+        scaling: The kind of scale.
+        unit: Weight that a latent weight of one stands for, in a layer with scale="magnitude", whose gain is 1.
         groups: Parts of the inputs and outputs that are not connected to each other.
         bits: Planes of binary weights.
         coefficients: c_b ~ 2^(bits−1−b) with Σ c_b² = 1, so that weights have variance one at any number of bits.
-        scale: What stands for them in a layer with learned scales, (m, bits); real-valued, like the bias.
+        scale: Learned scales (m, bits), which stand for the coefficients; real-valued, like the bias.
         input_scale: A constant factor per input or input channel, or None.
         latent_forward: Train with the real weights in the forward pass, as ProxQuant does; evaluation always
             uses the binary ones.
@@ -65,6 +69,7 @@ class BinaryLayer(nn.Module, ABC):
     bias: nn.Parameter | None
     scale: nn.Parameter | None
     input_scale: Tensor | None
+    unit: Tensor | None
 
     def __init__(
         self,
@@ -85,10 +90,11 @@ class BinaryLayer(nn.Module, ABC):
             raise TypeError(f"bias must be True or False, got {bias!r}; the gain is a keyword: gain={bias!r}")
         if not isinstance(bits, int) or isinstance(bits, bool) or not 1 <= bits <= 8:
             raise ValueError(f"bits must be a whole number from 1 to 8, got {bits!r}")
-        if scale not in (None, "learned"):
-            raise ValueError(f'scale must be None or "learned", got {scale!r}')
+        if scale not in (None, "learned", "magnitude"):
+            raise ValueError(f'scale must be None, "learned" or "magnitude", got {scale!r}')
         out_units, *rest = weight_shape
         self.gain = _gain_value(gain, math.prod(rest))
+        self.scaling = scale
         self.groups, self.bits = groups, bits
         powers = [2.0**power for power in reversed(range(bits))]
         self.coefficients = tuple(power / math.hypot(*powers) for power in powers)
@@ -100,10 +106,15 @@ class BinaryLayer(nn.Module, ABC):
             self.bias = nn.Parameter(torch.zeros(out_units, device=device, dtype=dtype))
         else:
             self.register_parameter("bias", None)
-        if scale is None:
-            self.register_parameter("scale", None)
-        else:
+        if scale == "learned":
             self.scale = nn.Parameter(torch.empty(out_units, bits, device=device, dtype=dtype))
+        else:
+            self.register_parameter("scale", None)
+        self.register_buffer("unit", None)
+        if scale == "magnitude":
+            # Fresh latent weights have the mean size initial_bound / 2.
+            unit = self.gain / (self.initial_bound / 2) if gain == "fan_in" else self.gain
+            self.gain, self.unit = 1.0, torch.tensor(unit, device=device, dtype=dtype)
         self.register_buffer("input_scale", None)
         self.reset_parameters()
         _LAYERS.add(self)
@@ -131,7 +142,17 @@ class BinaryLayer(nn.Module, ABC):
     @property
     def quantized_weight(self) -> Tensor:
         """The weights that the layer computes with, Σ_b c_b · sign(Ω_b), in the shape of torch's own layer."""
-        return self._combined(self.binary_weight).detach()
+        return self._effective_weight(latent=False).detach()
+
+    @property
+    def plane_scales(self) -> Tensor | None:
+        """The scale of every output and bit (m, bits), learned or by magnitude; None where outputs share `gain`."""
+        if self.unit is None:
+            return self.scale
+        sizes = self.weight.detach().abs().reshape(len(self.weight), self.bits, -1).mean(-1)
+        if self.bits > 1:
+            sizes = torch.stack([c * one for c, one in zip(self.coefficients, sizes.unbind(1), strict=True)], 1)
+        return self.unit * sizes
 
     def forward(self, x: Tensor) -> Tensor:
         """R for inputs x, recorded on the tape if there is one."""
@@ -144,10 +165,13 @@ class BinaryLayer(nn.Module, ABC):
             )
         if self.input_scale is not None:
             x = x * self._per_channel(self.input_scale)
-        planes = self.weight if self.latent_forward and self.training else sign(self.weight)
-        output = self.gain * self._map(x, self._combined(planes))
-        if self.bias is not None:
-            output = output + self._per_channel(self.bias)
+        weight = self._effective_weight(latent=self.latent_forward and self.training)
+        if self.gain == 1:
+            output = self._map(x, weight, self.bias)
+        else:  # not folded into the weights: sums of ±1 are exact
+            output = self.gain * self._map(x, weight)
+            if self.bias is not None:
+                output = output + self._per_channel(self.bias)
         if self.tape is not None and self.training and self.weight.requires_grad:
             count = self.num_rows(output.shape)
             self.tape.watch(output, rows=self._unchanged_rows(x), grad_rows=self.grad_rows, count=count)
@@ -192,17 +216,26 @@ class BinaryLayer(nn.Module, ABC):
         """The output's gradient as rows (B, m), in the order of `input_rows`; with `at`, only these."""
 
     @abstractmethod
-    def _map(self, x: Tensor, weight: Tensor) -> Tensor: ...
+    def _map(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor: ...
 
     def _per_channel(self, values: Tensor) -> Tensor:
         """One number per input or output channel, in a shape that goes with inputs or outputs."""
         return values
 
-    def _combined(self, planes: Tensor) -> Tensor:
-        """Σ_b c_b · Ω_b, without the dimension of the bits."""
-        if self.scale is not None:
+    def _effective_weight(self, *, latent: bool) -> Tensor:
+        """Σ_b c_b · sign(Ω_b) without the dimension of the bits, or with Ω_b itself where `latent`."""
+        planes = self.weight if latent else sign(self.weight)
+        scales = self.plane_scales
+        if scales is not None:
+            scales = scales.reshape(*scales.shape, *(1,) * len(self._kernel_shape))
             whole = planes.reshape(len(planes), self.bits, *self._kernel_shape)
-            return (self.scale.reshape(*self.scale.shape, *(1,) * len(self._kernel_shape)) * whole).sum(1)
+            if self.unit is None:
+                return (scales * whole).sum(1)
+            # The value of the scaled planes, with the gradient of unit · Ω.
+            through = self.unit * self.weight.reshape(whole.shape)
+            if latent:
+                return through.sum(1)
+            return (through + (scales * whole - through).detach()).sum(1)
         if self.bits == 1:
             return planes
         scaled = [c * plane for c, plane in zip(self.coefficients, planes.unbind(1), strict=True)]
@@ -214,7 +247,8 @@ class BinaryLayer(nn.Module, ABC):
             return rows
         grouped = rows.reshape(len(rows), self.groups, rows.shape[1] // self.groups)
         # All outputs share their rows: planes with scales of their own count by the root mean square of these.
-        scale = None if self.scale is None else self.scale.detach().square().mean(0).sqrt().to(rows)
+        scales = self.plane_scales
+        scale = None if scales is None else scales.detach().square().mean(0).sqrt().to(rows)
         return torch.stack([c * grouped for c in (self.coefficients if scale is None else scale)], dim=2).flatten(1)
 
     @property
@@ -302,7 +336,7 @@ class BinaryLinear(BinaryLayer):
         gain: "fan_in" for 1/√n, which keeps deep nets out of saturation, or a number; the paper uses 1.
         bias: Add a real bias, to be trained by an ordinary optimiser.
         bits: Planes of binary weights, 1 to 8.
-        scale: "learned" for a trained scale per output and bit.
+        scale: "learned" for a trained scale per output and bit, "magnitude" for the mean size of its latent weights.
     """
 
     def __init__(
@@ -335,13 +369,13 @@ class BinaryLinear(BinaryLayer):
         rows = grad.reshape(-1, self.out_features)
         return rows if at is None else rows[at]
 
-    def _map(self, x: Tensor, weight: Tensor) -> Tensor:
-        return F.linear(x, weight)
+    def _map(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        return F.linear(x, weight, bias)
 
     def extra_repr(self) -> str:
         """The arguments that make this layer, for `repr`."""
         bits = "" if self.bits == 1 else f", bits={self.bits}"
-        scale = "" if self.scale is None else ", scale='learned'"
+        scale = "" if self.scaling is None else f", scale={self.scaling!r}"
         bias = self.bias is not None
         return f"{self.in_features}, {self.out_features}, gain={self.gain:.4g}, bias={bias}{bits}{scale}"
 

@@ -8,16 +8,19 @@ from qpsbgd.optim.minimize import Minimum, minimize
 from qpsbgd.optim.monitor import JsonLines, Monitor, Observation, TensorBoard
 from qpsbgd.optim.proxquant import ProxQuant
 from qpsbgd.optim.qpsbgd import QPSBGD
+from qpsbgd.optim.straight_through import Bop, StraightThrough
 
 __all__ = [
     "QPSBGD",
     "BinaryConnect",
+    "Bop",
     "Checkpoint",
     "JsonLines",
     "Minimum",
     "Monitor",
     "Observation",
     "ProxQuant",
+    "StraightThrough",
     "TensorBoard",
     "binary_layers",
     "check_claimed",

@@ -13,13 +13,15 @@ from torch import Tensor
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.optim.layerwise import LayerwiseOptimizer, clipped, release
 from qpsbgd.optim.members import Layers
+from qpsbgd.optim.rates import WARMUP
 from qpsbgd.optim.real_part import Real
+from qpsbgd.projections.polar import orthogonalized
 from qpsbgd.projections.system import normalized
 from qpsbgd_qubo.solvers.options import BELOW_ONE, POSITIVE
 
-Update = Literal["sgd", "sign", "adam", "normalized"]
+Update = Literal["sgd", "sign", "adam", "normalized", "muon"]
 
-RATE_FACTORS: Mapping[str, float] = MappingProxyType({"sign": 1.4, "adam": 5.6, "normalized": 1.0})
+RATE_FACTORS: Mapping[str, float] = MappingProxyType({"sign": 0.12, "adam": 0.3, "normalized": 0.12})
 """Of `default_rate`, per update. Steps of "sgd" are as large as the gradient, so no rate fits every loss."""
 SGD_RATE = 1.0
 """The default of "sgd", absolute: gradients of a mean loss are small beside latent weights in [−1, 1]."""
@@ -74,13 +76,14 @@ class BinaryConnect(DescentOptimizer):
 
     Args:
         params: A model, binary layers, parameters, or parameter groups `{"params": layers, "lr": …}`.
-        lr: Step size of the latent weights; None takes a relative one from depth and `steps`, for "sgd" 1.
-        update: "sgd", "sign" (signSGD), "adam", or "normalized": SGD's step divided by the layer's rms.
+        lr: Step size of the latent weights; None takes a relative one from norms, depth and `steps`, for "sgd" 1.
+        update: "sgd", "sign" (signSGD), "adam", "normalized" (SGD's step divided by the layer's rms), or "muon".
         momentum: Momentum of all but "adam", which uses `betas`.
         betas: Decay rates of Adam's two means.
         eps: Added to Adam's denominator.
         clip: Bound of the latent weights; None leaves them free.
-        steps: Steps of the whole training: the learning rate then falls to zero over them, by a cosine.
+        steps: Steps of the whole training: the rate rises over the first, and falls to zero over the rest by a cosine.
+        warmup: Share of `steps` over which the rate rises.
         relative: Whether `lr` is in units of each layer's initial range; so by default only where no lr is given.
         real: Whether and how to train everything else in the model, as in `QPSBGD`.
     """
@@ -98,13 +101,14 @@ class BinaryConnect(DescentOptimizer):
         eps: float = 1e-8,
         clip: float | None = 1.0,
         steps: int | None = None,
+        warmup: float = WARMUP,
         relative: bool | None = None,
         real: Real = None,
     ) -> None:
         if lr is None and update == "sgd":
             lr = SGD_RATE
         options = {"lr": lr, "update": update, "momentum": momentum, "betas": betas, "eps": eps, "clip": clip}
-        super().__init__(params, {**options, "steps": steps, "relative": relative}, real)
+        super().__init__(params, {**options, "steps": steps, "warmup": warmup, "relative": relative}, real)
 
     def _rate_factor(self, options: dict[str, Any]) -> float:
         return RATE_FACTORS.get(options["update"], SGD_RATE)  # an unknown update is reported by the check
@@ -117,7 +121,7 @@ def direction(grad: Tensor, state: dict[str, Any], options: dict[str, Any]) -> T
     """The step of a gradient, lr left out: SGD's or signSGD's with momentum, or Adam's; `state` is brought forward.
 
     sgd: b ← β b + ∇, u = b;   sign: b ← β b + (1−β) ∇, u = sign(b);   adam: u = m̂ / (√v̂ + ε);
-    normalized: as sign, u = b / rms(b)
+    normalized: as sign, u = b / rms(b);   muon: as sign, u = √max(1, m/n) · polar(β b + (1−β) ∇)
     """
     if options["update"] == "adam":
         if not state:
@@ -134,7 +138,10 @@ def direction(grad: Tensor, state: dict[str, Any], options: dict[str, Any]) -> T
     if momentum:
         buffer = state.setdefault("buffer", torch.zeros_like(grad))
         buffer.mul_(momentum).add_(grad, alpha=1 if options["update"] == "sgd" else 1 - momentum)
-        grad = buffer
+        grad = torch.lerp(grad, buffer, momentum) if options["update"] == "muon" else buffer
+    if options["update"] == "muon":
+        wide = math.sqrt(max(1.0, len(grad) / grad[0].numel()))
+        return wide * orthogonalized(grad.reshape(1, len(grad), -1)).reshape(grad.shape)
     if options["update"] == "normalized":
         return normalized(grad)
     return grad.sign() if options["update"] == "sign" else grad

@@ -14,9 +14,7 @@ import torch
 from torch import Tensor
 
 from qpsbgd.optim.step import Share, Shared, advance
-from qpsbgd.projections import Direction, Ridge, Spins
-from qpsbgd.projections.solving import follows
-from qpsbgd_qubo.solvers.search.landscape import triton_kernels
+from qpsbgd.projections import Direction
 
 _MOST_GRAPHS = 8
 """Other combinations of layers run as they are: capturing in turns would take longer than it saves."""
@@ -53,15 +51,10 @@ class GraphedSteps:
 
 def _steady(share: Share) -> bool:
     """Whether a step of this layer can be captured: on a GPU, with what it keeps in place, without asking the CPU."""
-    weight, projection = share.seen.layer.weight, share.projection
-    if not weight.is_cuda or share.seen.record is not None or not share.cached or "gradient" not in share.state:
+    waits = share.seen.record is not None or "gradient" not in share.state
+    if not share.seen.layer.weight.is_cuda or waits:
         return False
-    if type(projection) is Ridge:
-        return "inverse" in share.cached
-    if type(projection) is not Spins or not follows(projection.solver) or "matrix" not in share.cached:
-        return False
-    kernels = triton_kernels(share.seen.grad)
-    return kernels is not None and share.cached["matrix"].shape[-1] <= kernels.LARGEST
+    return share.projection.capturable(share.seen.grad, share.cached)
 
 
 def _signature(share: Share) -> tuple[object, ...]:

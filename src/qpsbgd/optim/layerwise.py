@@ -16,12 +16,12 @@ from torch.optim import Optimizer
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.tape import TrainingTape
 from qpsbgd.optim.members import NO_LAYER, Layers, Members, param_groups
-from qpsbgd.optim.rates import cosine, default_rate
+from qpsbgd.optim.rates import default_rate, schedule
 from qpsbgd.optim.real_part import NamedTensor, Real, RealPart, nonfinite, real_options
-from qpsbgd.optim.untrained import DoubleSchedules, LeftBehind, callers_level
+from qpsbgd.optim.untrained import DoubleSchedules, LeftBehind, SignChanges, callers_level
 from qpsbgd.parallel.sharding import check_not_split, check_whole_weights
 from qpsbgd.projections.protocol import check_fits
-from qpsbgd_qubo.solvers.options import AT_LEAST_ONE_OR_NONE, FLAG, NOT_NEGATIVE, POSITIVE_OR_NONE
+from qpsbgd_qubo.solvers.options import AT_LEAST_ONE_OR_NONE, BELOW_ONE, FLAG, NOT_NEGATIVE, POSITIVE_OR_NONE
 
 
 class LayerwiseOptimizer(Optimizer):
@@ -54,10 +54,14 @@ class LayerwiseOptimizer(Optimizer):
             factor = self._rate_factor(defaults)
             if not defaults["relative"]:
                 raise ValueError("the default learning rate is relative; leave relative out, or give lr")
-            layers = {layer for group in groups if "params" in group for layer in Members.of(group["params"]).layers}
+            members = [Members.of(group["params"]) for group in groups if "params" in group]
+            layers = {layer for one in members for layer in one.layers}
             if not layers:
                 raise ValueError(NO_LAYER)
-            defaults["lr"] = default_rate(factor, layers=len(layers), steps=defaults["steps"])
+            moving = sum(layer.weight.requires_grad for layer in layers)
+            norms = sum(one.norms for one in members)
+            AT_LEAST_ONE_OR_NONE.checked("steps", defaults["steps"])
+            defaults["lr"] = default_rate(factor, layers=max(1, moving), norms=norms, steps=defaults["steps"])
         self._check_options(defaults)
         super().__init__(cast(Any, groups), defaults)
         if not self._layers:
@@ -102,7 +106,8 @@ class LayerwiseOptimizer(Optimizer):
         rest = members.given + (list(members.inside) if wanted is not None and wanted is not False else [])
         if wanted is None:
             self._beside.update(members.inside)
-        real = {"steps": options.get("steps", self.defaults["steps"]), **(self._real or {}), **(own or {})}
+        schedule_options = {name: options.get(name, self.defaults[name]) for name in ("steps", "warmup")}
+        real = {**schedule_options, **(self._real or {}), **(own or {})}
         if options.get("weight_decay") == 0 and not rest:
             del options["weight_decay"]  # frameworks give one to every group
         if rest:
@@ -132,7 +137,7 @@ class LayerwiseOptimizer(Optimizer):
         """Step the real-valued parameters: the last part of a step, when nothing else can fail."""
         made = max(group["step"] for group in self.binary_groups)
         for part, group in zip(self._real_parts, self.real_groups, strict=True):
-            share = 1.0 if group["steps"] is None else cosine(made, group["steps"])
+            share = schedule(made, group["steps"], group["warmup"])
             part.step(group, self.state, share=share, grad_scale=getattr(self, "grad_scale", None))
 
     def _check_options(self, options: dict[str, Any]) -> None:
@@ -142,17 +147,18 @@ class LayerwiseOptimizer(Optimizer):
             POSITIVE_OR_NONE.checked("clip", options["clip"])
         FLAG.checked("relative", options["relative"])
         AT_LEAST_ONE_OR_NONE.checked("steps", options["steps"])
+        BELOW_ONE.checked("warmup", options["warmup"])
 
     def _check_layer(self, layer: BinaryLayer, options: dict[str, Any]) -> None:
         """Raise TypeError or ValueError for a layer that these options cannot train."""
 
-    @abstractmethod
     def _rate_factor(self, options: dict[str, Any]) -> float:
         """The factor of `default_rate` for these options, where no learning rate is given."""
+        raise ValueError(f"{type(self).__name__} needs a learning rate: give lr")
 
     def _rate(self, group: dict[str, Any], layer: BinaryLayer) -> float:
         """The step size of a layer's latent weights: `lr`, by the schedule of `steps`, in the layer's units."""
-        share = 1.0 if group["steps"] is None else cosine(group["step"], group["steps"])
+        share = schedule(group["step"], group["steps"], group["warmup"])
         return float(group["lr"]) * share * (layer.initial_bound if group["relative"] else 1.0)
 
     def _count_step(self) -> None:
@@ -169,10 +175,13 @@ class LayerwiseOptimizer(Optimizer):
         claimed = {p for group in self.param_groups for p in group["params"]} if self._beside else set()
         self._left_behind.report({p: name for p, name in self._beside.items() if p not in claimed})
         self._schedules.report(self.param_groups)
+        group = self.binary_groups[0]
+        self._sign_changes.report(group["params"], step=group["step"], steps=group["steps"])
 
     def _watch(self) -> None:
-        """Begin to look for parameters that nothing trains, and for two schedules of one rate."""
+        """Begin to look for parameters that nothing trains, two schedules of one rate, and hopeless rates."""
         self._left_behind, self._schedules = LeftBehind(type(self).__name__), DoubleSchedules()
+        self._sign_changes = SignChanges()
 
     @abstractmethod
     def _adopt(self, layer: BinaryLayer) -> None:
@@ -194,6 +203,8 @@ class LayerwiseOptimizer(Optimizer):
 
     def _check_state(self, state_dict: dict[str, Any], known: set[str]) -> None:
         """Raise ValueError unless a state has this optimiser's options, and no more than the `known` entries."""
+        for group in state_dict["param_groups"]:
+            group.setdefault("warmup", 0.0)  # states from before there was one go on as they began
         groups = state_dict["param_groups"]
         if len(groups) != len(self.param_groups):
             raise ValueError(

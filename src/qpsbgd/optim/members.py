@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -30,12 +31,14 @@ class Members:
         given: Parameters that were given themselves and are not binary weights.
         inside: Parameters of the given modules that are not binary weights, and their names there.
         names: Names of parameters that were given with them.
+        norms: Normalisation layers in the given modules, or as many as the given parameters look like.
     """
 
     layers: list[BinaryLayer]
     given: list[Tensor]
     inside: dict[Tensor, str]
     names: dict[Tensor, str]
+    norms: int
 
     @classmethod
     def of(cls, params: Layers) -> Members:
@@ -78,7 +81,10 @@ class Members:
             for name, p in module.named_parameters():
                 if p not in known:
                     inside.setdefault(p, name)
-        return cls(layers, given, inside, names)
+        norms = sum(map(_is_norm, dict.fromkeys(part for module in modules for part in module.modules())))
+        # Weight and bias of a norm are two vectors in a row; a layer's bias follows its matrix.
+        norms += sum(one.ndim == 1 and two.ndim == 1 for one, two in pairwise(parameters))
+        return cls(layers, given, inside, names, norms)
 
     def named(self, parameters: list[Tensor]) -> list[NamedTensor]:
         """The parameters, with their names where they have some."""
@@ -96,6 +102,11 @@ def binary_layers(model_or_layers: nn.Module | Iterable[nn.Module]) -> list[Bina
     if not layers:
         raise ValueError(NO_LAYER)
     return layers
+
+
+def _is_norm(module: nn.Module) -> bool:
+    """Whether a module without parts is a norm, also of another library: they all say so in their names."""
+    return "norm" in type(module).__name__.lower() and not any(module.children())
 
 
 def _listed(params: Any) -> list[Any]:

@@ -58,7 +58,7 @@ class ProxQuant(DescentOptimizer):
         if rate is None:
             rate = 2 / (steps or 1000) ** 2
         options = {"lr": lr, "rate": rate, "update": update, "momentum": momentum, "betas": betas, "eps": eps}
-        super().__init__(params, {**options, "clip": clip, "steps": None, "relative": False}, real)
+        super().__init__(params, {**options, "clip": clip, "steps": None, "warmup": 0.0, "relative": False}, real)
 
     def _moved(self, weight: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:
         count = state["proximal_step"] = state.get("proximal_step", 0) + 1

@@ -13,6 +13,7 @@ from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.tape import LayerRecord
 from qpsbgd.optim.members import Layers
 from qpsbgd.optim.projecting import ProjectingOptimizer
+from qpsbgd.optim.rates import WARMUP
 from qpsbgd.optim.real_part import Real
 from qpsbgd.optim.step import Share, advance
 from qpsbgd.parallel.agreement import compared, described, joined
@@ -26,7 +27,8 @@ from qpsbgd_qubo.openmp import guard_fork
 if TYPE_CHECKING:
     from qpsbgd_qubo.annealers.budget import Estimate
 
-_RATE_FACTOR = 2.8
+_RATE_FACTOR = 0.25
+"""Of `default_rate`: chosen by benchmarks/rates.py on networks with and without norms."""
 _RANGES = 2.0
 """clip="range": the bound of the latent weights in initial ranges."""
 
@@ -42,16 +44,19 @@ class QPSBGD(ProjectingOptimizer):
 
     Args:
         params: A model, binary layers, parameters, or parameter groups `{"params": layers, "lr": …}`.
-        lr: Step size of the latent weights; None takes one from depth and `steps`, relative to their initial range.
+        lr: Step size of the latent weights; None takes one from norms, depth and `steps` (`optim/rates.py`), relative
+            to their initial range.
         projection: "ridge" (the default), "spins", "printed", or an object with its own options: `Spins(bits=2)`.
         solver: Short for `Spins(solver=…)`; the projection is then "spins" unless it is named.
         momentum: β of the mean gradient; None takes the projection's, 0.9, or 0 for "printed".
         clip: Bound of the latent weights: a number, "range" for twice their initial range, None to leave them free, as
-            the paper does. "auto" is "range" where no lr is given, and 1 elsewhere.
-        steps: Steps of the whole training: the learning rate then falls to zero over them, by a cosine.
+            the paper does. "auto" is "range" where the rate is relative, and 1 elsewhere.
+        steps: Steps of the whole training: the learning rate rises over the first of them and falls to zero, by a
+            cosine, over the rest.
+        warmup: Share of `steps` over which the rate rises.
         relative: Whether `lr` is in units of each layer's initial range; so by default only where no lr is given.
         real: Also train everything else in the model: True, or options of a torch optimiser, `dict(lr=1e-2)`, its
-            class as `kind` (AdamW by default, at a rate of 0.01), `max_norm` to clip the gradient of these parameters,
+            class as `kind` (AdamW by default, at a rate of 0.003), `max_norm` to clip the gradient of these parameters,
             and `steps` (by default those of this optimiser). None leaves them to another optimiser, and warns if there
             is none; False does not warn. Parameters that are given one by one, as `model.parameters()`, are always
             trained.
@@ -67,6 +72,7 @@ class QPSBGD(ProjectingOptimizer):
         momentum: float | None = None,
         clip: float | Literal["auto", "range"] | None = "auto",
         steps: int | None = None,
+        warmup: float = WARMUP,
         relative: bool | None = None,
         real: Real = None,
     ) -> None:
@@ -78,8 +84,9 @@ class QPSBGD(ProjectingOptimizer):
             "lr": lr,
             "projection": default,
             "momentum": momentum,
-            "clip": ("range" if lr is None else 1.0) if clip == "auto" else clip,
+            "clip": ("range" if lr is None or relative is True else 1.0) if clip == "auto" else clip,
             "steps": steps,
+            "warmup": warmup,
             "relative": relative,
         }
         super().__init__(params, options, real)

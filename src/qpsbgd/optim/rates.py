@@ -1,4 +1,4 @@
-"""Learning rates that need no tuning: relative to a layer's initial range, by depth and length of training."""
+"""Learning rates that need no tuning: relative to a layer's initial range, by norms, depth and length of training."""
 
 from __future__ import annotations
 
@@ -6,17 +6,33 @@ import math
 
 UNKNOWN_LENGTH = 4000
 """Steps that a run is taken to have where its length is not given."""
+WARMUP = 0.1
+"""Share of the steps over which the rate rises; transformers need it (benchmarks/rates.py)."""
+FREE_DEPTH = 2.0
+"""Binary layers per stretch between norms that do not lower the rate."""
 
 
-def default_rate(factor: float, *, layers: int, steps: int | None) -> float:
-    """The rate factor / (layers^1.5 · √steps), in units of the initial range.
+def default_rate(factor: float, *, layers: int, norms: int, steps: int | None) -> float:
+    """The rate factor · steps^(−1/4) · min(1, (2 / depth)^1.5), in units of the initial range.
 
-    Steps that point anywhere then carry a latent weight over the same share of its range in runs of any length. The
-    deeper the net, the smaller that share, because the changes of all layers add up. See docs/decisions.md.
+    `depth` is layers / (1 + norms), the binary layers of a stretch without a norm: there the changes of all layers add
+    up, while a norm takes out the size of what comes before. The best rate of a grid falls slowly with the length of
+    the run. docs/decisions.md has the figure.
     """
-    return factor / (math.pow(layers, 1.5) * math.sqrt(steps or UNKNOWN_LENGTH))
+    depth = layers / (1 + norms)
+    return factor * math.pow(steps or UNKNOWN_LENGTH, -0.25) * min(1.0, math.pow(FREE_DEPTH / depth, 1.5))
 
 
-def cosine(step: int, steps: int) -> float:
-    """The share of the learning rate at a step, counted from 0: from 1 down to 0 after the last of `steps`."""
-    return 0.5 * (1 + math.cos(math.pi * min(step / steps, 1)))
+def schedule(step: int, steps: int | None, warmup: float) -> float:
+    """The share of the learning rate at a step, counted from 0: up from 0 over `warmup` · steps, then a cosine down.
+
+    It is 0 after the last of `steps`, and always 1 if their number is unknown.
+    """
+    if steps is None:
+        return 1.0
+    if step >= steps:
+        return 0.0
+    rising = max(1, round(warmup * steps)) if warmup else 0
+    if step < rising:
+        return (step + 1) / rising
+    return 0.5 * (1 + math.cos(math.pi * (step - rising) / (steps - rising)))

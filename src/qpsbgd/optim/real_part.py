@@ -16,10 +16,10 @@ NamedTensor = Tensor | tuple[str, Tensor]
 Real = Mapping[str, Any] | bool | None
 """Whether and how to train real parameters: options, True for the defaults, False for not at all, None for no word."""
 
-REAL_RATE = 1e-2
-"""The default rate of AdamW for real parameters, ten times torch's: chosen by benchmarks/real_rates.py."""
+REAL_RATE = 3e-3
+"""The default rate of AdamW for real parameters, three times torch's: chosen by benchmarks/rates.py."""
 
-_OURS = ("kind", "max_norm", "steps")
+_OURS = ("kind", "max_norm", "steps", "warmup")
 """Options of `real` that are not the torch optimiser's."""
 
 
@@ -32,8 +32,8 @@ class RealPart:
     Args:
         params: The parameters, or names and parameters.
         options: Options of the torch optimiser, such as `lr`; its class as `kind`, by default AdamW at `REAL_RATE`;
-            the largest norm of the group's gradient as `max_norm`, and the steps after which the learning rate is zero
-            as `steps`.
+            the largest norm of the group's gradient as `max_norm`, the steps after which the learning rate is zero as
+            `steps`, and the share of them over which it rises as `warmup`.
 
     Raises:
         TypeError: The kind is not an optimiser's class or needs a closure, or it has no such option.
@@ -54,7 +54,9 @@ class RealPart:
                 f"{type(optimizer).__name__} evaluates the loss several times per step, which a binary optimiser "
                 "cannot do; choose another kind for the real parameters, such as torch.optim.AdamW"
             )
-        optimizer.param_groups[0].update({name: options.get(name) for name in ("max_norm", "steps")})
+        optimizer.param_groups[0].update(
+            {"max_norm": options.get("max_norm"), "steps": options.get("steps"), "warmup": options.get("warmup", 0.0)}
+        )
         self._optimizer: Optimizer = optimizer
 
     @property
@@ -70,7 +72,7 @@ class RealPart:
 
     def missing(self, group: Mapping[str, Any]) -> set[str]:
         """The options that a saved group of this kind should have, but has not."""
-        return {*self._optimizer.defaults, "max_norm", "steps"} - {*group, "differentiable"}
+        return {*self._optimizer.defaults, "max_norm", "steps", "warmup"} - {*group, "differentiable"}
 
     def restore(self, group: dict[str, Any], state: dict[Tensor, Any]) -> None:
         """Take on a loaded group, and bring what an older torch has saved up to date."""
@@ -140,5 +142,5 @@ def _check_known(kind: Any, options: Mapping[str, Any]) -> None:
     if any(each.kind is each.VAR_KEYWORD for each in known.values()):
         return
     if unknown := sorted(set(options) - set(known)):
-        has = ", ".join([*list(known)[1:], "max_norm", "steps"])
+        has = ", ".join([*list(known)[1:], "max_norm", "steps", "warmup"])
         raise TypeError(f"{getattr(kind, '__name__', kind)} has no option {', '.join(unknown)}; it has {has}")

@@ -16,6 +16,12 @@ _SILENT_STEPS = 10
 """Steps after which a layer that has never recorded anything is reported."""
 _PATIENCE = 2
 """Steps, after the first, in which another optimiser has to change a parameter; then it is taken to have none."""
+_LOOK = 200
+"""Steps after which signs should have changed, at the earliest."""
+_SIGNS = 4096
+"""Signs per layer that are compared."""
+_FEW, _MANY = 0.002, 1 / 3
+"""Shares of changed signs below and above which a run is hopeless; good runs change 10 to 50 % in all."""
 _NAMED = 4
 """Parameters that a warning names; of the others it says how many there are."""
 
@@ -102,6 +108,41 @@ class DoubleSchedules:
                     stacklevel=callers_level(),
                 )
             self._highest[number] = max(rate, self._highest[number])
+
+
+class SignChanges:
+    """Notices rates at which a run is hopeless: hardly any sign changes, or a third of them in one step.
+
+    Some signs per layer are compared, in a few steps of a run, since reading them waits for the device.
+    """
+
+    def __init__(self) -> None:
+        self._signs: list[Tensor] = []
+        self._reported = False
+
+    def report(self, weights: Iterable[Tensor], *, step: int, steps: int | None) -> None:
+        """Warn once, if so."""
+        middle = _LOOK if steps is None else max(_LOOK, steps // 2)
+        if self._reported or step not in (1, 2, middle):
+            return
+        signs = [weight.detach().reshape(-1)[:_SIGNS] >= 0 for weight in weights]
+        if step == 1 or [one.shape for one in signs] != [one.shape for one in self._signs]:
+            self._signs = signs  # a resumed run has no first step, and is not looked at
+            return
+        changed = [(new != old.to(new.device)).float().mean() for new, old in zip(signs, self._signs, strict=True)]
+        share = torch.stack([one.to(changed[0].device) for one in changed]).mean().item()
+        if step == 2 and share > _MANY:
+            self._warn(f"{share:.0%} of the signs changed in one step: the learning rate is far too large")
+        if step == middle and share < _FEW:
+            self._warn(f"after {step} steps only {share:.2%} of the signs have changed: the learning rate is too small")
+
+    def _warn(self, fault: str) -> None:
+        self._reported = True
+        warnings.warn(
+            f"{fault}; leave lr out, pass the whole model so that its norms are seen, and give steps, the number of "
+            "steps of the whole training; or try lr=0.03, relative=True and a third or three times of it",
+            stacklevel=callers_level(),
+        )
 
 
 def callers_level() -> int:

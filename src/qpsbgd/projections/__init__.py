@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from qpsbgd.projections.polar import Polar
 from qpsbgd.projections.printed import Printed
 from qpsbgd.projections.protocol import Direction, Projection, Seen
 from qpsbgd.projections.ridge import Ridge
@@ -18,7 +19,9 @@ from qpsbgd.projections.solving import TRAINING
 from qpsbgd.projections.spins import Spins
 from qpsbgd.projections.system import System, SystemProjection
 
-PROJECTIONS: Mapping[str, type[Projection]] = MappingProxyType({kind.name: kind for kind in (Ridge, Spins, Printed)})
+PROJECTIONS: Mapping[str, type[Projection]] = MappingProxyType(
+    {kind.name: kind for kind in (Ridge, Spins, Polar, Printed)}
+)
 """Name → class."""
 
 
@@ -52,6 +55,7 @@ __all__ = [
     "PROJECTIONS",
     "TRAINING",
     "Direction",
+    "Polar",
     "Printed",
     "Projection",
     "Ridge",

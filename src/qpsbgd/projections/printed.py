@@ -55,9 +55,11 @@ class Printed(Projection):
         return self.scale == "literal"
 
     def check(self, layer: BinaryLayer) -> None:
-        """Raise ValueError for a layer with learned scales, which the printed map does not know."""
-        if layer.scale is not None:
-            raise ValueError(f'the printed projection needs layers without learned scales, got {layer}; take "ridge"')
+        """Raise ValueError for a layer with scales per output, which the printed map does not know."""
+        if layer.scaling is not None:
+            raise ValueError(
+                f'the printed projection needs layers without scales, got {layer}; take "ridge" or scale=None'
+            )
 
     def answers(self, seen: Sequence[Seen], shared: Callable[[Solver], Solver]) -> list[Direction]:
         """The spins of all layers, in one call of the solver."""

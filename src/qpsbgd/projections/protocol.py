@@ -99,6 +99,10 @@ class Projection(ABC):
         """Whether a layer can take part in a step."""
         return seen.record is not None
 
+    def capturable(self, grad: Tensor, cached: Mapping[str, Any]) -> bool:
+        """Whether a step without new rows, for a gradient on a GPU, can become a CUDA graph."""
+        return False
+
     def check(self, layer: BinaryLayer) -> None:  # noqa: B027  # most serve all layers
         """Raise TypeError or ValueError for a layer that this projection cannot serve."""
 

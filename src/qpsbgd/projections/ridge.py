@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
 
 from qpsbgd.projections.protocol import Direction
 from qpsbgd.projections.system import System, SystemProjection, normalized
@@ -19,6 +22,10 @@ class Ridge(SystemProjection):
     """
 
     name = "ridge"
+
+    def capturable(self, grad: Tensor, cached: Mapping[str, Any]) -> bool:
+        """Once A⁻¹ is there."""
+        return "inverse" in cached
 
     def directions(self, systems: Sequence[System], shared: Callable[[Solver], Solver]) -> list[Direction]:
         """The normalised solutions of the systems."""

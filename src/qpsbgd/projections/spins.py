@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -17,6 +17,7 @@ from qpsbgd.solvers import Solver, make_solver
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, POSITIVE, check_options
 from qpsbgd_qubo.solvers.search import tracking
 from qpsbgd_qubo.solvers.search.descent import Descent
+from qpsbgd_qubo.solvers.search.landscape import triton_kernels
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,13 @@ class Spins(SystemProjection):
         super().__post_init__()
         check_options(self, kappa=POSITIVE, bits=AT_LEAST_ONE)
         object.__setattr__(self, "solver", make_solver(self.solver))
+
+    def capturable(self, grad: Tensor, cached: Mapping[str, Any]) -> bool:
+        """With the descent that follows the last step, where it has kernels for layers of this width."""
+        if not follows(self.solver) or "matrix" not in cached:
+            return False
+        kernels = triton_kernels(grad)
+        return kernels is not None and cached["matrix"].shape[-1] <= kernels.LARGEST
 
     def directions(self, systems: Sequence[System], shared: Callable[[Solver], Solver]) -> list[Direction]:
         """The spins, or sums of `bits` of them, all layers in one call of the solver per bit."""

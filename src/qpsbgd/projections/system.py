@@ -31,6 +31,10 @@ STATE = ("gradient", "gram", "step", "refreshes", "penalty")
 """What is kept of a layer: S̄, Q̄, the steps made, how many of them renewed Q̄, and δ."""
 
 
+LARGEST_PENALTY = 3.0
+"""δ where rows are many. 10 is worse on VGG-small, ResNet-20 and a transformer, 1 is level (benchmarks/rates.py)."""
+
+
 @dataclass(frozen=True, eq=False)
 class System:
     """A layer's system at a step; tensors come by block, (count, m, width) or (count, width, width).
@@ -88,7 +92,7 @@ class SystemProjection(Projection):
     """A projection that answers the layer's system (A, S̄); a new one has a name and `directions`.
 
     Args:
-        delta: δ. The larger, the nearer G is to the gradient; "auto" is 10, less with few rows.
+        delta: δ. The larger, the nearer G is to the gradient; "auto" is 3, less with few rows.
         memory: How much of Q̄ is kept when new rows come in.
         refresh: Steps for which Q̄ and its factorisation serve.
     """
@@ -149,8 +153,8 @@ class SystemProjection(Projection):
 
 
 def penalty_of(delta: Delta, rows: int) -> float:
-    """δ. By default (rows/32)² within 1 and 10: the noise of few rows' gradients lies along the strong inputs."""
-    return min(10.0, max(1.0, (rows / 32) ** 2)) if delta == "auto" else float(delta)
+    """δ. By default (rows/32)² within 1 and 3: the noise of few rows' gradients lies along the strong inputs."""
+    return min(LARGEST_PENALTY, max(1.0, (rows / 32) ** 2)) if delta == "auto" else float(delta)
 
 
 def system_matrix(gram: Tensor, penalty: float, blocks: Blocks) -> Tensor:
