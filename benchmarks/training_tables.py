@@ -267,6 +267,57 @@ def _percent(values):
     return f"{100 * np.mean(values):.2f} ± {100 * deviation(values):.2f}"
 
 
+NETWORKS = {
+    "vgg-5": "VGG-small, 5 epochs",
+    "vgg-25": "VGG-small, 25 epochs",
+    "resnet20-10": "ResNet-20, 10 epochs",
+    "gpt-1500": "character GPT, 1,500 steps",
+}
+RIVALS = {
+    "st-adamw": "straight-through, AdamW",
+    "st-sgd": "straight-through, SGD",
+    "st-muon": "straight-through, Muon",
+    "bc-adam": "BinaryConnect, Adam",
+    "bop": "Bop",
+}
+DEFAULTS = {"ridge": "QP-SBGD, ridge", "spins": "QP-SBGD, spins", "polar": "QP-SBGD, polar"}
+
+
+def _score(task, values):
+    mean = sum(values) / len(values)
+    text = f"{mean:.3f} nats" if task.startswith("gpt") else f"{100 * mean:.1f} %"
+    return text if len(values) == 1 else f"{text} ({len(values)} seeds)"
+
+
+def today():
+    """Test scores on today's networks: QP-SBGD at its defaults, tuned rivals and real weights."""
+    rows = [row for row in results("networks")["rows"] if not row["choosing"]]
+    methods = {**DEFAULTS, **RIVALS, "float-sgd": "real weights, SGD", "float-adamw": "real weights, AdamW"}
+    table = []
+    for method, label in methods.items():
+        scores = {t: [r["score"] for r in rows if (r["task"], r["method"]) == (t, method)] for t in NETWORKS}
+        if any(scores.values()):
+            table.append([label, *(_score(t, found) if found else "–" for t, found in scores.items())])
+    return markdown(["test score", *NETWORKS.values()], table)
+
+
+def rivals():
+    """The rivals' grids on validation data: every rate that was tried, the best in bold."""
+    rows = [row for row in results("networks")["rows"] if row["choosing"]]
+    table = []
+    for task in NETWORKS:
+        for method, label in RIVALS.items():
+            tried = {r["lr"]: r["score"] for r in rows if (r["task"], r["method"]) == (task, method)}
+            if tried:
+                best = (min if task.startswith("gpt") else max)(tried, key=tried.get)
+                cells = [
+                    f"{'**' * (rate == best)}{_score(task, [tried[rate]])}{'**' * (rate == best)} at {rate:.2g}"
+                    for rate in sorted(tried)
+                ]
+                table.append([NETWORKS[task], label, ", ".join(cells)])
+    return markdown(["network", "rival", "validation score by rate"], table)
+
+
 def default_rates():
     """Scores by factor on the default, and the regret of the default."""
     rows = results("default_rates")["rows"]
