@@ -250,7 +250,7 @@ def _search_one(
         fixed[:] = 0
     places = np.flatnonzero(fixed == 0)
     core, count = np.ascontiguousarray(couplings[np.ix_(places, places)]), len(places)
-    first, best, distance = starts[0].copy(), (np.inf, fixed[places], fixed[places]), 0
+    first, best, distance = starts[0].copy(), (np.inf, starts[0][places], fields[0][places]), 0
     never, most = np.zeros(1, np.uint8), 100 * (n + patience) + 1000
 
     def lowered(energy: float, spins: Array, local: Array, patience: int, seed: int, held: int = -1) -> Any:

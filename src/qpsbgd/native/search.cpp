@@ -163,6 +163,7 @@ class Column {
       }
     }
     for (std::int64_t a = 0; a < k_; ++a) spins_[a] = spins[places_[a]], local_[a] = fields[places_[a]];
+    if (trial == 0) keep(best_energy_);  // spins to return even if energies are NaN
     compare(energy + lowered(layer_.patience, layer_.seed + trial));
   }
 

@@ -143,18 +143,25 @@ def make_solver(solver: Any, **options: Any) -> Solver:
 
 
 def _checking(solve: Callable[..., Solution]) -> Callable[..., Solution]:
-    """`solve` that names the right call for what is not a family."""
+    """`solve` that names the right call for what is not a family, and sees numbers within its type's range.
+
+    On a GPU only `QuboFamily` itself looks at the range: here the numbers would have to be waited for.
+    """
 
     @functools.wraps(solve)
     def checked(self: Solver, family: QuboFamily) -> Solution:
-        from qpsbgd.qubo import QuboFamily
+        from qpsbgd.qubo import QuboFamily, Solution
 
         if not isinstance(family, QuboFamily):
             raise TypeError(
                 f"solve takes a QuboFamily, got {type(family).__name__}; for problems in other forms (files, matrices, "
                 "dicts, dimod's models, sparse ones) use qpsbgd_qubo.solve(problem, solver=…)"
             )
-        return solve(self, family)
+        exponent = family.range_exponent() if family.linear.device.type == "cpu" else 0
+        if not exponent:
+            return solve(self, family)
+        found = solve(self, family.in_range(exponent))
+        return Solution.of(family, found.spins, proven_optimal=found.proven_optimal, **found.stats)
 
     return checked
 
