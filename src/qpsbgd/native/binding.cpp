@@ -531,7 +531,7 @@ void bind_layers(nb::module_& module) {
       }
       expect(shift >= 0 && shift < 63, "shift must be 0 to 62");
     }
-    return AfterSums{pool, factors.data(), offsets.data(), lows.data(), highs.data(), exceptions.data(), size(exceptions), shift};
+    return AfterSums{pool, factors.data(), offsets.data(), lows.data(), highs.data(), exceptions.data(), size(exceptions), shift, largest};
   };
 
   def(module, "bit_layer",
