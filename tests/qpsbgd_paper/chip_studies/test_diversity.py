@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from qpsbgd.analysis import jaccard, lowest
+from qpsbgd_paper.chip_studies.diversity import jaccard, lowest
 
 
 def spins(*rows):

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from qpsbgd.analysis import ADVANTAGE, levels, spectral_gap, spectrum
 from qpsbgd.binary_map import binary_map
 from qpsbgd.qubo import QuboFamily
 from qpsbgd.testing import random_family
+from qpsbgd_paper.chip_studies import spectrum
+from qpsbgd_paper.chip_studies.schedules import ADVANTAGE
+from qpsbgd_paper.chip_studies.spectrum import levels, spectral_gap
 from qpsbgd_qubo.ising import Ising, direct_sum, in_range, ising_columns
 
 X, Z = np.array([[0.0, 1.0], [1.0, 0.0]]), np.diag([1.0, -1.0])
@@ -218,5 +220,5 @@ def test_what_has_no_spectrum_is_refused(action, message):
 
 def test_a_missing_scipy_is_named_with_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "scipy.sparse.linalg", None)
-    with pytest.raises(ImportError, match=r"qpsbgd\[analysis\]"):
+    with pytest.raises(ImportError, match=r"qpsbgd\[paper\]"):
         levels(random_problem(9), points=np.array([0.2, 0.5]), count=2)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qpsbgd.analysis.schedules import LINEAR, Schedule
+from qpsbgd_paper.chip_studies.schedules import LINEAR, Schedule
 from qpsbgd_qubo.ising import Ising, check_finite
 from qpsbgd_qubo.kernels import Array
 
@@ -221,7 +221,7 @@ def _sparse(diagonal: Array, half: float, count: int) -> Array:
     try:
         from scipy.sparse.linalg import LinearOperator, eigsh
     except ImportError as error:
-        raise ImportError("spectra of more than 8 spins need scipy: pip install 'qpsbgd[analysis]'") from error
+        raise ImportError("spectra of more than 8 spins need scipy: pip install 'qpsbgd[paper]'") from error
     size = len(diagonal)
     spins = size.bit_length() - 1
     generator = np.random.default_rng(0)

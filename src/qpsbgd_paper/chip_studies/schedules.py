@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -61,36 +59,6 @@ class Schedule:
 
     def __repr__(self) -> str:
         return f"Schedule({self.name!r}, A(0) = {self.transverse[0]:g} {self.unit}, B(1) = {self.problem[-1]:g})"
-
-
-def load_schedule(path: str | Path) -> Schedule:
-    """The schedule in a chip's file as D-Wave publishes it: CSV with the columns s, A(s) (GHz), B(s) (GHz).
-
-    Other columns are ignored. The unit is what follows A(s) in parentheses.
-
-    Args:
-        path: The file; save D-Wave's spreadsheets as CSV first.
-
-    Raises:
-        ValueError: A column is missing, a value is not a number, or the values do not form a schedule.
-    """
-    path = Path(path)
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        rows = [row for row in csv.reader(file) if any(cell.strip() for cell in row)]
-    head = [cell.strip() for cell in rows[0]] if rows else []
-    found = [[at for at, name in enumerate(head) if name.split(" ")[0] == wanted] for wanted in ("s", "A(s)", "B(s)")]
-    if not all(found):
-        raise ValueError(f"{path} must begin with a line that names the columns s, A(s) and B(s), got {head}")
-    columns = [places[0] for places in found]
-    try:
-        values = np.array([[float(row[at]) for at in columns] for row in rows[1:]]).reshape(-1, 3)
-    except (ValueError, IndexError) as error:
-        raise ValueError(f"{path} must hold numbers below its head: {error}") from error
-    unit = head[columns[1]].partition("(GHz)")[1].strip("()")
-    try:
-        return Schedule(path.stem, unit, *values.T)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
 
 
 LINEAR = Schedule("linear", "", np.array([0.0, 1.0]), np.array([1.0, 0.0]), np.array([0.0, 1.0]))
