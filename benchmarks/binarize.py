@@ -17,7 +17,7 @@ measured again unless --again names its method. Runs on CUDA where there is one.
 (Fashion-MNIST in its folder `fashion`); trained networks are kept in results/binarize, or in QPSBGD_BINARIZE.
 """
 
-from qpsbgd.openmp import wait_passively
+from qpsbgd_qubo.openmp import wait_passively
 
 wait_passively()  # before torch is loaded
 
@@ -37,11 +37,11 @@ from torch import nn
 from training import DEVICE
 
 from qpsbgd import QPSBGD, BinaryConnect, binarization, binarize
-from qpsbgd.atomic import writing
 from qpsbgd.binarization import mixed_bits
 from qpsbgd.binarization.distillation import REAL_RATE, distill, embedding_loss
 from qpsbgd.nn import convert
 from qpsbgd.projections import make_projection
+from qpsbgd_files.atomic import writing
 from qpsbgd_paper.framework.result_files import environment, write_json
 
 RESULT = Path(__file__).parent / "results" / "binarize.json"

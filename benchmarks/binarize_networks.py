@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import nn
 from training import DEVICE, accuracy, fashion, mnist
 
-from qpsbgd.atomic import writing
+from qpsbgd_files.atomic import writing
 
 ROOT = Path(__file__).parents[1]
 

@@ -7,7 +7,7 @@ same seed share batches.
     python benchmarks/bits.py [FILE]        writes benchmarks/results/bits.json, or FILE; data through QPSBGD_DATA
 """
 
-from qpsbgd.openmp import wait_passively
+from qpsbgd_qubo.openmp import wait_passively
 
 wait_passively()  # before torch is loaded
 

@@ -8,7 +8,7 @@ text it has not seen, and the same network with real weights under AdamW at the 
     python benchmarks/characters.py [FILE] [--steps N] [--seeds N]      writes benchmarks/results/characters.json
 """
 
-from qpsbgd.openmp import wait_passively
+from qpsbgd_qubo.openmp import wait_passively
 
 wait_passively()  # before torch is loaded
 

@@ -27,7 +27,7 @@ from dwave.samplers import SimulatedAnnealingSampler
 from timed import annealer, by_clock, model_of, tabu
 
 from qpsbgd_paper.framework.result_files import environment, write_json
-from qpsbgd_qubo.portfolio import Portfolio
+from qpsbgd_qubo.solvers.portfolio.portfolio import Portfolio
 
 TARGET = Path(__file__).parent / "results" / "constraints.json"
 SECONDS, RUNS = (2.0, 1.0, 5.0), 3

@@ -10,7 +10,7 @@ pairs of the same seed; the best of several is a little too good by chance, so s
                                                      minutes on one core; data through QPSBGD_DATA
 """
 
-from qpsbgd.openmp import wait_passively
+from qpsbgd_qubo.openmp import wait_passively
 
 wait_passively()  # before torch is loaded
 

@@ -14,7 +14,7 @@ least is what the program needs. Everything is timed twice: without, and beside 
     python benchmarks/deploy.py        writes benchmarks/results/deploy.json; needs gcc or clang, MNIST and onnxruntime
 """
 
-from qpsbgd.openmp import wait_passively
+from qpsbgd_qubo.openmp import wait_passively
 
 wait_passively()  # before torch is loaded
 
@@ -40,9 +40,9 @@ from training import mnist
 
 from qpsbgd import QPSBGD, real_optimizer
 from qpsbgd.deploy import load_packed, pack, to_c, to_onnx
-from qpsbgd.deploy.unit_operations import Quantize
 from qpsbgd.nn import BinaryConv2d, BinaryLinear, QuantActivation, SignActivation
 from qpsbgd_paper.framework.result_files import environment, write_json
+from qpsbgd_runtime.unit_operations import Quantize
 
 TARGET = Path(__file__).parent / "results" / "deploy.json"
 BATCH, CALLS = 100, {1: 500, 100: 15}

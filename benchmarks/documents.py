@@ -55,7 +55,7 @@ from training_tables import (
 )
 from user_tables import estimators, real_rates, text_model
 
-from qpsbgd.atomic import sealed, unsealed
+from qpsbgd_files.atomic import sealed, unsealed
 from qpsbgd_paper.cli.run import INTRO
 from qpsbgd_paper.experiments import EXPERIMENTS
 from qpsbgd_paper.framework.claims import stated

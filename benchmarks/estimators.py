@@ -8,7 +8,7 @@ DESIGN alone.
     python benchmarks/estimators.py [FILE] [--seeds N]       writes benchmarks/results/estimators.json, or FILE
 """
 
-from qpsbgd.openmp import wait_passively
+from qpsbgd_qubo.openmp import wait_passively
 
 wait_passively()  # before torch is loaded
 

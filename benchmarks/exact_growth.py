@@ -6,7 +6,7 @@ divided by its columns. A small family is solved first, so that nothing is compi
     python benchmarks/exact_growth.py        writes benchmarks/results/exact_growth.json
 """
 
-from qpsbgd.openmp import wait_passively
+from qpsbgd_qubo.openmp import wait_passively
 
 wait_passively()  # before torch is loaded
 

@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from qpsbgd.atomic import writing
+from qpsbgd_files.atomic import writing
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 

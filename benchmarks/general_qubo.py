@@ -17,7 +17,7 @@ MQLib is measured where the environment variable MQLIB names its program.
     python benchmarks/general_qubo.py size 1000000    one graph of degree 6 in this process: its time and memory
 """
 
-from qpsbgd.openmp import wait_passively
+from qpsbgd_qubo.openmp import wait_passively
 
 wait_passively()  # before torch is loaded
 

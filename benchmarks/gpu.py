@@ -17,13 +17,13 @@ import torch
 from torch import nn
 
 from qpsbgd import QPSBGD, BinaryConnect
+from qpsbgd.binary_map import binary_map
 from qpsbgd.nn import BinaryLinear
-from qpsbgd.qubo.binary_map import binary_map
 from qpsbgd.solvers import make_solver
-from qpsbgd.solvers.search import kernels_torch
-from qpsbgd.solvers.search.descent import improved
-from qpsbgd.solvers.search.landscape import Landscape, sign_start
 from qpsbgd_paper.framework.result_files import environment, write_json
+from qpsbgd_qubo.solvers.search import kernels_torch
+from qpsbgd_qubo.solvers.search.descent import improved
+from qpsbgd_qubo.solvers.search.landscape import Landscape, sign_start
 
 BATCH, REPEATS = 100, 200
 

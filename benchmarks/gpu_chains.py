@@ -54,7 +54,7 @@ def measured(name, problem, chains, sweeps, seeds=SEEDS):
 
 def tune(sweeps=100, chains=8192):
     """Seconds of `annealed` alone by the size of a tile and the number of warps."""
-    from qpsbgd_qubo.chains_triton import Chains
+    from qpsbgd_qubo.solvers.search.chains_triton import Chains
 
     for name, make in INSTANCES.items():
         problem = make()

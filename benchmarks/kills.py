@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from qpsbgd.atomic import unsealed
+from qpsbgd_files.atomic import unsealed
 from qpsbgd_paper.framework.result_files import environment, write_json
 from qpsbgd_paper.framework.runs import run_jobs
 

@@ -9,7 +9,7 @@ shape, 1433 × 64. dwave-samplers' simulated annealing (100 sweeps, 4 reads) sol
     python benchmarks/layer_inputs.py signs 64       shows one kind, and writes nothing
 """
 
-from qpsbgd.openmp import wait_passively
+from qpsbgd_qubo.openmp import wait_passively
 
 wait_passively()  # before torch is loaded
 
@@ -21,8 +21,8 @@ from pathlib import Path
 import peers
 import torch
 
+from qpsbgd.binary_map import binary_map
 from qpsbgd.qubo import QuboFamily
-from qpsbgd.qubo.binary_map import binary_map
 from qpsbgd.solvers import make_solver
 from qpsbgd_paper.framework.result_files import environment, write_json
 

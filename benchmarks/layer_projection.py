@@ -8,7 +8,7 @@ double precision. Families: Gaussian inputs, and activations recorded while a ne
     python benchmarks/layer_projection.py        writes benchmarks/results/layer_projection.json
 """
 
-from qpsbgd.openmp import wait_passively
+from qpsbgd_qubo.openmp import wait_passively
 
 wait_passively()  # before torch is loaded
 
@@ -23,9 +23,9 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from qpsbgd import QPSBGD
+from qpsbgd.binary_map import binary_map
 from qpsbgd.nn import BinaryLinear
 from qpsbgd.nn.tape import taped
-from qpsbgd.qubo.binary_map import binary_map
 from qpsbgd.solvers import make_solver
 from qpsbgd_paper.framework.result_files import environment, write_json
 

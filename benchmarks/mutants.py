@@ -300,7 +300,7 @@ def main():
     os.chdir(ROOT)
     work = Path(tempfile.mkdtemp())
     shutil.copytree(ROOT / "src", work / "src", ignore=shutil.ignore_patterns("__pycache__"))
-    kernels = Path(importlib.util.find_spec("qpsbgd.native._kernels").origin)
+    kernels = Path(importlib.util.find_spec("qpsbgd_qubo.kernels._kernels").origin)
     shutil.copy(kernels, work / "src" / "qpsbgd" / "native" / kernels.name)
     # An editable installation finds its modules before sys.path does.
     sys.meta_path[:] = [finder for finder in sys.meta_path if "qpsbgd" not in getattr(finder, "known_source_files", ())]

@@ -9,7 +9,7 @@ compared here. Host seconds are those of this machine, tile search included.
     python benchmarks/qpu_cost.py        writes benchmarks/results/qpu_cost.json (QPSBGD_DATA: folder with mnist/)
 """
 
-from qpsbgd.openmp import wait_passively
+from qpsbgd_qubo.openmp import wait_passively
 
 wait_passively()  # before torch is loaded
 
@@ -27,12 +27,12 @@ from qpsbgd import QPSBGD
 from qpsbgd.projections import Printed
 from qpsbgd.qubo import Solution
 from qpsbgd.solvers import Solver
-from qpsbgd.solvers.annealer.chips import PROGRAMMING_SECONDS, READOUT_SECONDS
-from qpsbgd.solvers.annealer.dwave import DWave
 from qpsbgd.testing import random_family
 from qpsbgd_paper.experiments.mnist import SETTINGS, MnistPairs, split
 from qpsbgd_paper.framework.result_files import environment, write_json
 from qpsbgd_paper.framework.training import BinaryMLP, batches
+from qpsbgd_qubo.annealers.chips import PROGRAMMING_SECONDS, READOUT_SECONDS
+from qpsbgd_qubo.annealers.dwave import DWave
 
 READS, UPDATES = 100, 50
 READ_SECONDS = READOUT_SECONDS + 20e-6
@@ -70,7 +70,7 @@ class OneByOne(Solver):
     def __init__(self, sampler):
         self._composite = EmbeddingComposite(sampler)
 
-    def solve(self, family):
+    def _solve(self, family):
         columns = []
         for column in range(family.num_columns):
             bqm = family.to_bqm(column)

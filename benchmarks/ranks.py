@@ -8,7 +8,7 @@ number.
     python benchmarks/ranks.py            writes benchmarks/results/ranks.json
 """
 
-from qpsbgd.openmp import wait_passively
+from qpsbgd_qubo.openmp import wait_passively
 
 wait_passively()  # before torch is loaded
 

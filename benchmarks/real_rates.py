@@ -7,7 +7,7 @@ data held out from the training part. No test data is used.
     python benchmarks/real_rates.py [FILE]        writes benchmarks/results/real_rates.json, or FILE
 """
 
-from qpsbgd.openmp import wait_passively
+from qpsbgd_qubo.openmp import wait_passively
 
 wait_passively()  # before torch is loaded
 

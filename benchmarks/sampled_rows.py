@@ -6,7 +6,7 @@ layer, 19,600 in the second), 2000 other images for the score, five seeds, ridge
     python benchmarks/sampled_rows.py [FILE]        writes benchmarks/results/sampled_rows.json, or FILE
 """
 
-from qpsbgd.openmp import wait_passively
+from qpsbgd_qubo.openmp import wait_passively
 
 wait_passively()  # before torch is loaded
 

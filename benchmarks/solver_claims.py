@@ -10,7 +10,7 @@ Side by side in one run, on two CPU threads:
     QPSBGD_DATA=… python benchmarks/solver_claims.py        writes benchmarks/results/solver_claims.json
 """
 
-from qpsbgd.openmp import wait_passively
+from qpsbgd_qubo.openmp import wait_passively
 
 wait_passively()  # before torch is loaded
 
@@ -23,8 +23,8 @@ import peers
 import recorded
 import torch
 
+from qpsbgd.binary_map import binary_map
 from qpsbgd.qubo import QuboFamily
-from qpsbgd.qubo.binary_map import binary_map
 from qpsbgd.solvers import make_solver
 from qpsbgd.testing import random_family
 from qpsbgd_paper.framework.result_files import environment, write_json

@@ -9,7 +9,7 @@ since that is how they are used. The gap is that of the mean energy over the sam
 writes benchmarks/results/solver_quality.json; benchmarks/documents.py draws docs/solvers.svg from it.
 """
 
-from qpsbgd.openmp import wait_passively
+from qpsbgd_qubo.openmp import wait_passively
 
 wait_passively()  # before torch is loaded
 
@@ -23,12 +23,12 @@ import peers
 import recorded
 import torch
 
+from qpsbgd.binary_map import binary_map
 from qpsbgd.qubo import QuboFamily
-from qpsbgd.qubo.binary_map import binary_map
 from qpsbgd.solvers import make_solver
-from qpsbgd.solvers.search.landscape import sign_start
 from qpsbgd.testing import random_family
 from qpsbgd_paper.framework.result_files import environment, write_json
+from qpsbgd_qubo.solvers.search.landscape import sign_start
 
 THREADS, SAMPLED = 2, 3
 OURS = {

@@ -7,7 +7,7 @@ ten layers of 128, loss after 4 epochs, 5 seeds; MNIST, 784-128-10, test accurac
     python benchmarks/spins_options.py [--processes 2]        writes benchmarks/results/spins_options.json
 """
 
-from qpsbgd.openmp import wait_passively
+from qpsbgd_qubo.openmp import wait_passively
 
 wait_passively()  # before torch is loaded
 
@@ -23,8 +23,8 @@ from training import TASKS, Images, dense
 
 from qpsbgd import QPSBGD
 from qpsbgd.projections import Spins
-from qpsbgd.solvers.search import tracking
 from qpsbgd_paper.framework.result_files import environment, write_json
+from qpsbgd_qubo.solvers.search import tracking
 
 SEEDS = 5
 NETWORKS = {"adult": (TASKS["adult-10"], 4), "mnist": (Images(partial(dense, [784, 128, 10])), 1)}

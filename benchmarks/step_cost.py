@@ -7,7 +7,7 @@ otherwise idle machine, and beside one process that keeps a core busy.
     python benchmarks/step_cost.py        writes benchmarks/results/step_cost_cpu.json, or _cuda.json where there is one
 """
 
-from qpsbgd.openmp import wait_passively
+from qpsbgd_qubo.openmp import wait_passively
 
 wait_passively()  # before torch is loaded
 

@@ -7,7 +7,7 @@ fit into the time.
     python benchmarks/time_to_target.py        writes benchmarks/results/time_to_target.json
 """
 
-from qpsbgd.openmp import wait_passively
+from qpsbgd_qubo.openmp import wait_passively
 
 wait_passively()  # before torch is loaded
 

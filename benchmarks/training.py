@@ -12,7 +12,7 @@ Finished runs are kept beside the result, so that a stopped study goes on. Runs 
 found through QPSBGD_DATA. Writes benchmarks/results/training_TASK.json for every task.
 """
 
-from qpsbgd.openmp import wait_passively
+from qpsbgd_qubo.openmp import wait_passively
 
 wait_passively()  # before torch is loaded
 

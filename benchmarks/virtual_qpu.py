@@ -8,7 +8,7 @@ mean energy of random spins, and the share of broken chains.
     python benchmarks/virtual_qpu.py        writes benchmarks/results/virtual_qpu.json
 """
 
-from qpsbgd.openmp import wait_passively
+from qpsbgd_qubo.openmp import wait_passively
 
 wait_passively()  # before torch is loaded
 
@@ -18,13 +18,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from qpsbgd.qubo.binary_map import binary_map
-from qpsbgd.qubo.ising import largest_eigenvalue
+from qpsbgd.binary_map import binary_map
 from qpsbgd.solvers import make_solver
-from qpsbgd.solvers.annealer.reads import Reads
-from qpsbgd.solvers.exact.exact import Exact
 from qpsbgd_paper.chip_studies.quality import energy_gaps
 from qpsbgd_paper.framework.result_files import environment, write_json
+from qpsbgd_qubo.annealers.reads import Reads
+from qpsbgd_qubo.ising import largest_eigenvalue
+from qpsbgd_qubo.solvers.exact.exact import Exact
 
 SIZES, SCALES, COLUMNS, READS = (4, 10, 16, 32), (0.5, 1.0, 8.0), 16, 50
 STRENGTHS = (0.1, 0.2, 0.4, 0.6, 1.0)

@@ -12,7 +12,7 @@ from torch import nn
 from qpsbgd import QPSBGD, Checkpoint
 from qpsbgd.nn import BinaryLinear
 from qpsbgd.solvers import make_solver
-from qpsbgd.solvers.annealer.budget import BudgetSpent
+from qpsbgd_qubo.annealers.budget import BudgetSpent
 
 STEPS = 30
 folder = Path(tempfile.mkdtemp())

@@ -1,4 +1,4 @@
-from qpsbgd.openmp import wait_passively
+from qpsbgd_qubo.openmp import wait_passively
 
 wait_passively()  # before torch is loaded
 

@@ -21,15 +21,16 @@ pytest.importorskip("dwave.graphs")
 import torch
 from torch import nn
 
-from qpsbgd.atomic import sealed
-from qpsbgd.deploy import load_packed, pack, packed_file
+from qpsbgd.deploy import load_packed, pack
 from qpsbgd.nn import BinaryConv2d, BinaryLinear, SignActivation
-from qpsbgd.solvers.annealer import frame_file
-from qpsbgd.solvers.annealer.ledger import Ledger
-from qpsbgd.solvers.annealer.recordings import Recording, RecordingError
-from qpsbgd.solvers.annealer.replay import Replay
-from qpsbgd.solvers.annealer.virtual_qpu import VirtualQPU
 from qpsbgd.testing import random_family
+from qpsbgd_files.atomic import sealed
+from qpsbgd_qubo.annealers import frame_file
+from qpsbgd_qubo.annealers.ledger import Ledger
+from qpsbgd_qubo.annealers.recordings import Recording, RecordingError
+from qpsbgd_qubo.annealers.replay import Replay
+from qpsbgd_qubo.annealers.virtual_qpu import VirtualQPU
+from qpsbgd_runtime import packed_file
 
 MOST_MEMORY = 200_000_000
 SEEDS = st.integers(0, 2**32)

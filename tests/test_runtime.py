@@ -1,6 +1,5 @@
-"""qpsbgd-runtime: what it shares with qpsbgd, and the wheel, built, installed without torch and used."""
+"""qpsbgd-runtime: the wheel, built by way of its source archive, installed without torch and used."""
 
-import importlib.util
 import json
 import os
 import re
@@ -23,7 +22,7 @@ RUN = """
 import json, sys
 import numpy as np
 from qpsbgd_runtime import load_packed
-from qpsbgd_runtime.native import kernels
+from qpsbgd_runtime.kernels import kernels
 inputs = np.load("inputs.npz")
 np.savez("outputs.npz", **{name: load_packed(f"{name}.safetensors")(rows) for name, rows in inputs.items()})
 loaded = [name for name in ("torch", "qpsbgd") if name in sys.modules or __import__("importlib").util.find_spec(name)]
@@ -31,30 +30,9 @@ print(json.dumps([kernels.__name__, loaded]))
 """
 
 
-@pytest.fixture(scope="module")
-def shared():
-    specification = importlib.util.spec_from_file_location("shared_sources", RUNTIME / "shared_sources.py")
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
-
-
-def test_the_shared_files_import_no_file_that_is_not_shared(shared):
-    names = {*shared.FILES, *(f"native/{path.name}" for path in (shared.SOURCE / "native").glob("*.py"))}
-    for name in sorted(names):
-        for module in re.findall(r"^\s*(?:from|import) qpsbgd\.([\w.]+)", (shared.SOURCE / name).read_text(), re.M):
-            path = module.replace(".", "/")
-            assert {f"{path}.py", f"{path}/__init__.py"} & {*names}, f"{name} imports {module}"
-
-
-def test_imports_are_renamed_and_messages_are_not(shared):
-    text = 'from qpsbgd.native import kernels\nraise ValueError("make one with qpsbgd.deploy.pack")\n'
-    assert shared.IMPORT.sub(r"\1qpsbgd_runtime.", text) == text.replace("from qpsbgd.", "from qpsbgd_runtime.")
-
-
 def test_the_runtime_has_the_version_of_the_library():
     about = (RUNTIME / "pyproject.toml").read_text()
-    initial = (RUNTIME / "qpsbgd_runtime" / "__init__.py").read_text()
+    initial = (ROOT / "src" / "qpsbgd_runtime" / "__init__.py").read_text()
     assert f'\nversion = "{qpsbgd.__version__}"' in about and f'__version__ = "{qpsbgd.__version__}"' in initial
     assert re.search(r"^dependencies = (.*)", about, re.M)[1] == '["numpy>=1.26", "safetensors>=0.4.3"]'
 
@@ -84,7 +62,7 @@ def test_the_wheel_runs_packed_networks_where_torch_is_not_installed(tmp_path):
     done = subprocess.run(
         [sys.executable, "-S", "-c", RUN], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
     )
-    assert json.loads(done.stdout) == ["qpsbgd_runtime.native._kernels", []]
+    assert json.loads(done.stdout) == ["qpsbgd_runtime.kernels._kernels", []]
     outputs = np.load(tmp_path / "outputs.npz")
     for key, rows in expected.items():
         np.testing.assert_array_equal(outputs[key], rows)

@@ -12,14 +12,12 @@ if TYPE_CHECKING:
         QPSBGD,
         BinaryConnect,
         Checkpoint,
-        JsonLines,
         Monitor,
         ProxQuant,
-        TensorBoard,
         check_claimed,
-        minimize,
         real_optimizer,
     )
+    from qpsbgd.optim.minimize import minimize
 
 __version__ = "0.1.0"
 
@@ -27,10 +25,8 @@ __all__ = [
     "QPSBGD",
     "BinaryConnect",
     "Checkpoint",
-    "JsonLines",
     "Monitor",
     "ProxQuant",
-    "TensorBoard",
     "__version__",
     "binarize",
     "check_claimed",

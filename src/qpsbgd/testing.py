@@ -13,8 +13,8 @@ from collections.abc import Callable
 
 import torch
 
+from qpsbgd.binary_map import binary_map
 from qpsbgd.qubo import QuboFamily
-from qpsbgd.qubo.binary_map import binary_map
 from qpsbgd.solvers import Solver
 
 

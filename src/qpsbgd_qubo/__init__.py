@@ -1,22 +1,52 @@
-"""Any QUBO or Ising problem, from a file or in Python: `solve(problem, time_limit=5)`. It needs no torch."""
+"""QUBOs and Ising problems, one or many: `solve(problem, time_limit=5)` takes any of them, from a file or in Python.
+
+Torch is loaded where a family of problems or a GPU is used, dimod where its models or `FamilySampler` are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from qpsbgd_qubo.assignments import Assignment, solve
 from qpsbgd_qubo.dense import DenseIsing, TooLargeError
 from qpsbgd_qubo.problem_files import FORMATS, read_problem, save_assignment
 from qpsbgd_qubo.problems import Problem, bqm_problem, ising_problem, qubo_problem
+from qpsbgd_qubo.solvers import SOLVERS, Solver, make_solver
 from qpsbgd_qubo.sparse import SparseIsing
+
+if TYPE_CHECKING:
+    from qpsbgd_qubo.dimod_sampler import FamilySampler
+    from qpsbgd_qubo.family import QuboFamily, Solution
 
 __all__ = [
     "FORMATS",
+    "SOLVERS",
     "Assignment",
     "DenseIsing",
+    "FamilySampler",
     "Problem",
+    "QuboFamily",
+    "Solution",
+    "Solver",
     "SparseIsing",
     "TooLargeError",
     "bqm_problem",
     "ising_problem",
+    "make_solver",
     "qubo_problem",
     "read_problem",
     "save_assignment",
     "solve",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "FamilySampler":
+        from qpsbgd_qubo.dimod_sampler import FamilySampler
+
+        return FamilySampler
+    if name in ("QuboFamily", "Solution"):
+        from qpsbgd_qubo import family
+
+        return getattr(family, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,12 +10,12 @@ from typing import Annotated
 import typer
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from qpsbgd.atomic import check_writable
-from qpsbgd.cli.console import console, say_fact
-from qpsbgd.cli.solver_options import options_named, read_options
-from qpsbgd.solvers import best_on_interrupt, make_solver
+from qpsbgd_files.atomic import check_writable
 from qpsbgd_qubo.assignments import assigned
+from qpsbgd_qubo.console import console, say_fact
 from qpsbgd_qubo.problem_files import FORMATS, read_problem, save_assignment
+from qpsbgd_qubo.solver_options import options_named, read_options
+from qpsbgd_qubo.solvers import best_on_interrupt, make_solver
 
 
 def solve(

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qpsbgd.native import Array
+from qpsbgd_qubo.kernels import Array
 
 if TYPE_CHECKING:
-    from qpsbgd.qubo import QuboFamily
+    from qpsbgd_qubo.family import QuboFamily
 
 MAX_DENSE = 10_000
 """The most spins of a problem that is made dense: its matrix then takes 0.8 GB, and solvers need several of those."""
@@ -82,7 +82,7 @@ class DenseIsing:
         """The same as a family."""
         import torch
 
-        from qpsbgd.qubo import QuboFamily
+        from qpsbgd_qubo.family import QuboFamily
 
         return QuboFamily.trusted(*(torch.from_numpy(part) for part in (self.quadratic, self.linear, self.offset)))
 

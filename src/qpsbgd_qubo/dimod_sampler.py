@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from qpsbgd.solvers import Solver, make_solver
 from qpsbgd_qubo.assignments import assigned
 from qpsbgd_qubo.problems import bqm_problem
+from qpsbgd_qubo.solvers import Solver, make_solver
 
 try:
     import dimod

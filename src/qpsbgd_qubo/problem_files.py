@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qpsbgd.atomic import writing
-from qpsbgd.compressed import Arrays, gunzipped
-from qpsbgd.visible import visible
+from qpsbgd_files.atomic import writing
+from qpsbgd_files.compressed import Arrays, gunzipped
+from qpsbgd_files.visible import visible
 from qpsbgd_qubo.dense import DenseIsing, check_dense
 from qpsbgd_qubo.formats.beasley import check_number, read_beasley
 from qpsbgd_qubo.formats.bqm import read_bqm
@@ -31,7 +31,7 @@ from qpsbgd_qubo.problems import Problem, check_variables, ising_problem, qubo_p
 from qpsbgd_qubo.sparse import SparseIsing
 
 if TYPE_CHECKING:
-    from qpsbgd.qubo import QuboFamily
+    from qpsbgd_qubo.family import QuboFamily
 
 FORMATS: Mapping[str, str] = MappingProxyType(
     {
@@ -186,7 +186,7 @@ def _npz_problem(arrays: Mapping[str, np.ndarray[Any, Any]]) -> Problem:
         )
     import torch
 
-    from qpsbgd.qubo import QuboFamily
+    from qpsbgd_qubo.family import QuboFamily
 
     parts = [torch.from_numpy(arrays[name]) for name in ("quadratic", "linear", "offset") if name in arrays]
     model = DenseIsing.of_family(QuboFamily(*parts))

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qpsbgd.native import Array
 from qpsbgd_qubo.dense import DenseIsing, TooLargeError, check_dense
+from qpsbgd_qubo.kernels import Array
 from qpsbgd_qubo.sparse import SparseIsing, check_sums, real
 
 if TYPE_CHECKING:
     import dimod
 
-    from qpsbgd.qubo import QuboFamily
+    from qpsbgd_qubo.family import QuboFamily
 
 MAX_VARIABLES = 10_000_000
 """The most variables a problem may have: sparse solvers need a few arrays of that length, 80 MB each."""

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qpsbgd.native import Array
 from qpsbgd_qubo.dense import DenseIsing, check_dense
+from qpsbgd_qubo.kernels import Array
 
 if TYPE_CHECKING:
-    from qpsbgd.qubo import QuboFamily
+    from qpsbgd_qubo.family import QuboFamily
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ from qpsbgd.qubo import QuboFamily
 from qpsbgd.solvers import make_solver
 from qpsbgd.testing import lowest_energies, random_family
 from qpsbgd_qubo import SparseIsing, ising_problem, qubo_problem, read_problem, solve
-from qpsbgd_qubo.portfolio import Portfolio
+from qpsbgd_qubo.solvers.portfolio.portfolio import Portfolio
 
 MATRIX = np.array([[-1.0, 2.0, 0.0], [0.0, -3.0, 0.5], [0.0, 0.0, 1.0]])
 BEST = {0: 0, 1: 1, 2: 0}

@@ -11,10 +11,10 @@ from rich.console import Console
 
 import qpsbgd
 from qpsbgd import cli
-from qpsbgd.cli import console as printing
-from qpsbgd.solvers.search.descent import Descent
 from qpsbgd.testing import random_family
+from qpsbgd_qubo import console as printing
 from qpsbgd_qubo.problem_files import save_family
+from qpsbgd_qubo.solvers.search.descent import Descent
 
 
 @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ def test_every_locale_can_be_printed_to(problem, encoding, more):
 
 def test_an_install_line_keeps_its_brackets(problem, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "dwave.system", None)
-    monkeypatch.delitem(sys.modules, "qpsbgd.solvers.annealer.dwave", raising=False)
+    monkeypatch.delitem(sys.modules, "qpsbgd_qubo.annealers.dwave", raising=False)
     _, _, err = called(monkeypatch, capsys, "solve", problem, "--solver", "dwave")
     assert "pip install 'qpsbgd[dwave]'" in err
 

@@ -7,9 +7,9 @@ import dimod.testing
 import numpy as np
 import pytest
 
-import qpsbgd.sampler
-from qpsbgd.sampler import FamilySampler
-from qpsbgd.solvers.search.descent import Descent
+import qpsbgd_qubo
+from qpsbgd_qubo import FamilySampler
+from qpsbgd_qubo.solvers.search.descent import Descent
 
 
 @dimod.testing.load_sampler_bqm_tests(FamilySampler)
@@ -96,6 +96,6 @@ def test_a_missing_package_is_named_with_its_install_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "dimod", None)
     monkeypatch.delitem(sys.modules, "qpsbgd_qubo.dimod_sampler")
     with pytest.raises(ImportError, match=r"pip install 'qpsbgd\[dimod\]'"):
-        assert qpsbgd.sampler.FamilySampler
+        assert qpsbgd_qubo.FamilySampler
     with pytest.raises(AttributeError, match="no attribute 'Sampler'"):
-        assert qpsbgd.sampler.Sampler
+        assert qpsbgd_qubo.Sampler

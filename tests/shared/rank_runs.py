@@ -147,7 +147,7 @@ class Moody(Solver):
 
     broken = False
 
-    def solve(self, family):
+    def _solve(self, family):
         if self.broken:
             raise ValueError("out of order")
         return make_solver("descent").solve(family)
@@ -159,7 +159,7 @@ class Stateful(Solver):
     def __init__(self):
         self.calls = 0
 
-    def solve(self, family):
+    def _solve(self, family):
         self.calls += 1
         return make_solver("descent").solve(family)
 

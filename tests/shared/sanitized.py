@@ -9,13 +9,13 @@ ROOT = Path(__file__).resolve().parents[2]
 LIBRARIES = {"address": "libasan.so", "thread": "libtsan.so"}
 
 FIRST = """
-import importlib.machinery, importlib.util, sys
-loader = importlib.machinery.ExtensionFileLoader("qpsbgd.native._kernels", {module!r})
-spec = importlib.util.spec_from_loader("qpsbgd.native._kernels", loader)
-sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-loader.exec_module(sys.modules[spec.name])
-import qpsbgd.native
-qpsbgd.native._kernels = sys.modules[spec.name]
+import importlib, importlib.machinery, importlib.util, sys
+for package, path in {modules!r}.items():
+    name = package + ".kernels._kernels"
+    loader = importlib.machinery.ExtensionFileLoader(name, path)
+    module = sys.modules[name] = importlib.util.module_from_spec(importlib.util.spec_from_loader(name, loader))
+    loader.exec_module(module)
+    importlib.import_module(package + ".kernels")._kernels = module
 import pytest
 sys.exit(pytest.main({tests!r}))
 """
@@ -26,7 +26,7 @@ def main(sanitizers, tests):
     options = [f"-DQPSBGD_SANITIZE={sanitizers}", f"-DPython_EXECUTABLE={sys.executable}", "-DCMAKE_BUILD_TYPE=Release"]
     subprocess.run(["cmake", "-S", ROOT, "-B", folder, *options], check=True, stdout=subprocess.DEVNULL)
     subprocess.run(["cmake", "--build", folder, "--parallel", "2"], check=True, stdout=subprocess.DEVNULL)
-    (module,) = folder.glob("_kernels*.so")
+    modules = {path.parent.name: str(path) for path in folder.glob("qpsbgd_*/_kernels*.so")}
     library = LIBRARIES[sanitizers.split(",")[0]]
     # The C++ library beside it, or the sanitizer does not find what throws exceptions.
     preloaded = [
@@ -42,7 +42,7 @@ def main(sanitizers, tests):
         "OPENBLAS_NUM_THREADS": "1",  # numpy's threads are not seen by TSan, which takes their work for races
     }
     # -s: what a sanitizer prints before it ends the process would be lost with what pytest captures.
-    code = FIRST.format(module=str(module), tests=["-q", "-s", "-p", "no:cacheprovider", "-m", "not slow", *tests])
+    code = FIRST.format(modules=modules, tests=["-q", "-s", "-p", "no:cacheprovider", "-m", "not slow", *tests])
     sys.exit(subprocess.run([sys.executable, "-c", code], env=os.environ | settings, cwd=ROOT).returncode)
 
 

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 
-from qpsbgd.solvers.search.chains import SparseModel
+from qpsbgd_qubo.solvers.search.chains import SparseModel
 from qpsbgd_qubo.sparse import SparseIsing
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from qpsbgd.analysis.full_batch import Batches, Loss, full_batch
-from qpsbgd.qubo.binary_map import Scale, binary_map
+from qpsbgd.binary_map import Scale, binary_map
 from qpsbgd.solvers import Solver, make_solver
 
 

@@ -28,7 +28,7 @@ from qpsbgd.binarization.wide_layers import Rows, WideLayer, rows_at_once
 from qpsbgd.nn.convolutions import BinaryConvNd
 from qpsbgd.nn.layers import BinaryLinear
 from qpsbgd.solvers import Solver, make_solver
-from qpsbgd.solvers.options import AT_LEAST_ONE, COUNT, SECONDS, check_options
+from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, COUNT, SECONDS, check_options
 
 LEAST_ROWS, ROWS_PER_INPUT = 16384, 16
 """A layer's Q is made of at most so many rows of inputs, or so many per input if that is more, spread over all."""

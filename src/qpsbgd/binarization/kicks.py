@@ -10,11 +10,11 @@ import time
 import torch
 from torch import Tensor
 
-from qpsbgd.native import NEVER
 from qpsbgd.qubo import QuboFamily
-from qpsbgd.solvers.search import kernels
-from qpsbgd.solvers.search.descent import improved
-from qpsbgd.solvers.search.landscape import Landscape
+from qpsbgd_qubo.kernels import NEVER
+from qpsbgd_qubo.solvers.search import kernels
+from qpsbgd_qubo.solvers.search.descent import improved
+from qpsbgd_qubo.solvers.search.landscape import Landscape
 
 KICKED, LEAST_KICKED = 0.03, 2.0
 """Share of the spins that a kick flips, and their least mean number: more lose what was found, fewer fall back."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from qpsbgd.nn.model_summary import aligned
-from qpsbgd.visible import visible
+from qpsbgd_files.visible import visible
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from importlib.metadata import entry_points
 
-from qpsbgd.openmp import wait_passively
+from qpsbgd_qubo.openmp import wait_passively
 
 COMMANDS = "qpsbgd.commands"
 """Entry points with further commands: name → a function, or a typer app for a group of them."""

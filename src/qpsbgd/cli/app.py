@@ -13,8 +13,8 @@ from rich.text import Text
 
 import qpsbgd
 from qpsbgd.cli import COMMANDS
-from qpsbgd.cli.console import console, degrade
-from qpsbgd.visible import visible
+from qpsbgd_files.visible import visible
+from qpsbgd_qubo.console import console, degrade
 
 _UsageError: Any = typer.BadParameter.__mro__[1]  # of click, which newer versions of typer have inside them
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from qpsbgd.cli.console import say
+from qpsbgd_qubo.console import say
 
 if TYPE_CHECKING:
     from torch import nn

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from qpsbgd.cli.console import console, rich_table, say_fact
-from qpsbgd.cli.solver_options import options_named, read_options
 from qpsbgd.solvers import make_solver
+from qpsbgd_qubo.console import console, rich_table, say_fact
+from qpsbgd_qubo.solver_options import options_named, read_options
 
 if TYPE_CHECKING:
-    from qpsbgd.solvers.annealer.budget import Estimate
+    from qpsbgd_qubo.annealers.budget import Estimate
 
 app = typer.Typer(no_args_is_help=True, help="Quantum annealers: costs before a run, and recordings.")
 
@@ -51,7 +51,7 @@ def estimate(
 @app.command()
 def recording(file: Annotated[Path, typer.Argument(help="File written by a solver's option `record`.")]) -> None:
     """Check a recording, answer by answer, and say what it holds."""
-    from qpsbgd.solvers.annealer.recordings import Recording
+    from qpsbgd_qubo.annealers.recordings import Recording
 
     found = Recording(file)
     seconds = found.verify()

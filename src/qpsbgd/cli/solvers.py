@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
 from rich.table import Table
 from rich.text import Text
 
-from qpsbgd.cli.console import console
-from qpsbgd.solvers import SOLVERS
+from qpsbgd_qubo.console import console
+from qpsbgd_qubo.solvers.registry import SOLVERS, solver_class
 
 
 def solvers() -> None:
@@ -16,17 +14,16 @@ def solvers() -> None:
     table = Table(box=None, pad_edge=False)
     for title in ("solver", "usable", "what it does, or what is missing"):
         table.add_column(title, no_wrap=title != "what it does, or what is missing", overflow="fold")
-    for name, place in SOLVERS.items():
-        module, kind = place.split(":")
+    for name in SOLVERS:
         try:
-            found = getattr(import_module(module), kind)
+            found = solver_class(name)
         except ImportError as error:
             table.add_row(Text(name, "bold"), _usable(False), Text(str(error)))
             continue
         variants = found.variants()
         usable = not all(variants.values())
         missing = "" if usable or len(variants) > 1 else next(iter(variants.values()))
-        table.add_row(Text(name, "bold"), _usable(usable), Text(missing or found.__doc__.splitlines()[0]))
+        table.add_row(Text(name, "bold"), _usable(usable), Text(missing or (found.__doc__ or "").splitlines()[0]))
         for variant, obstacle in variants.items() if len(variants) > 1 else ():
             table.add_row("", _usable(not obstacle), Text(f"{variant}: {obstacle}" if obstacle else variant))
     console.print(table)

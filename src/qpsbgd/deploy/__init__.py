@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from qpsbgd.deploy.c_code import CSource, write_c
-from qpsbgd.deploy.operations import Shape
-from qpsbgd.deploy.packed_model import PackedModel
+from qpsbgd_runtime.operations import Shape
+from qpsbgd_runtime.packed_model import PackedModel
 
 if TYPE_CHECKING:
     from torch import nn
@@ -43,7 +43,7 @@ def pack(
     """
     packed = packed_form(model, input_shape)
     if path is not None:
-        from qpsbgd.deploy.packed_file import save
+        from qpsbgd_runtime.packed_file import save
 
         save(packed, Path(path))
     return packed
@@ -56,7 +56,7 @@ def load_packed(path: str | os.PathLike[str]) -> PackedModel:
         ValueError: The file is not a packed model, of another version, or damaged.
         OSError: It cannot be read.
     """
-    from qpsbgd.deploy.packed_file import load
+    from qpsbgd_runtime.packed_file import load
 
     return load(Path(path))
 

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from qpsbgd.atomic import writing
 from qpsbgd.deploy.c_real import real_layer
 from qpsbgd.deploy.c_steps import fixed_point, repacked, step, weighted
 from qpsbgd.deploy.c_templates import CHECK, HEADER, HELPERS, NEAREST, PROGRAM, SOURCE
 from qpsbgd.deploy.c_tensor_steps import input_name, tensor_step
 from qpsbgd.deploy.c_values import Constants, Frame, Values
-from qpsbgd.deploy.operations import SMALL, Dense, Operation, Reshape, Shape, Sign, Spins, Weighted
-from qpsbgd.deploy.stages import Stage, last_uses, walk
-from qpsbgd.deploy.tensor_operations import TENSOR_OPERATIONS
-from qpsbgd.deploy.unit_operations import Quantize, Scale, Steps, Threshold
+from qpsbgd_files.atomic import writing
+from qpsbgd_runtime.operations import SMALL, Dense, Operation, Reshape, Shape, Sign, Spins, Weighted
+from qpsbgd_runtime.stages import Stage, last_uses, walk
+from qpsbgd_runtime.tensor_operations import TENSOR_OPERATIONS
+from qpsbgd_runtime.unit_operations import Quantize, Scale, Steps, Threshold
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import numpy as np
 
 from qpsbgd.deploy.c_tables import Tables
 from qpsbgd.deploy.c_values import Frame, float_text, nested, over
-from qpsbgd.deploy.operations import Array, Convolution, Dense, Weighted, Weights
+from qpsbgd_runtime.operations import Array, Convolution, Dense, Weighted, Weights
 
 _FEW_CHANNELS = 4
 """Channels of a group up to which a pixel's tables do not pay."""

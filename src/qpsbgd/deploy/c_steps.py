@@ -12,10 +12,10 @@ import math
 
 import numpy as np
 
-import qpsbgd.deploy.operations as ops
+import qpsbgd_runtime.operations as ops
 from qpsbgd.deploy.c_values import Frame, Values, float_text, nested, over
-from qpsbgd.deploy.operations import Array, Shape
-from qpsbgd.deploy.unit_operations import Quantize, Requantize, Scale, Threshold
+from qpsbgd_runtime.operations import Array, Shape
+from qpsbgd_runtime.unit_operations import Quantize, Requantize, Scale, Threshold
 
 _UNROLLED = 16
 """Words of a row up to which their population counts are written out."""
@@ -97,7 +97,7 @@ def _patches(signs: Array, window: tuple[list[str], str], storing: Store, frame:
     padded = "    continue;" in loops
     body = [
         f"word patch[{words}] = {{0}}{f', seen[{words}] = {{0}}' if padded else ''};",
-        *("int32_t products = 0;" for _ in "1" if padded),
+        *(["int32_t products = 0;"] if padded else []),
         *(*loops, f"const int32_t place = (dy * {signs.shape[2]} + dx) * {channels};"),
         f"add_bits(in + ({at}) * {frame.before.words(frame.word)}, {channels}, place, patch);",
     ]
@@ -113,7 +113,7 @@ def _patches(signs: Array, window: tuple[list[str], str], storing: Store, frame:
             f"const word *row = {name} + unit * {words};",
             *_differing("patch", words, "" if inside else " & seen[k]"),
             f"const int32_t sum = {count if inside else 'products'} - 2 * differing;",
-            *(*store, "}", *("}" for _ in "1" if padded)),
+            *(*store, "}", *(["}"] if padded else [])),
         ]
     return nested(_over_image(frame.after), body, before=setup, after=finish)
 

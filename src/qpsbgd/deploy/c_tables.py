@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from qpsbgd.deploy.c_values import Constants, Frame
-from qpsbgd.deploy.operations import Weights
+from qpsbgd_runtime.operations import Weights
 
 _MANY_LOOKUPS = 48
 """Uses of a table from which 256 sums of eight inputs pay, rather than 16 of four."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import qpsbgd.deploy.tensor_operations as tensors
+import qpsbgd_runtime.tensor_operations as tensors
 from qpsbgd.deploy.c_values import Frame, Values, float_text, nested, over
-from qpsbgd.deploy.operations import Operation, Shape
+from qpsbgd_runtime.operations import Operation, Shape
 
 _FUNCTIONS = {
     "gelu": "0.5f * x * (1.0f + erff(0.707106781f * x))",

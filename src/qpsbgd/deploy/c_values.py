@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from qpsbgd.deploy.operations import Array, Kind, Shape, words_of
+from qpsbgd_runtime.operations import Array, Kind, Shape, words_of
 
 C_TYPES = {"int8": "int8_t", "int16": "int16_t", "int32": "int32_t", "int64": "int64_t", "float32": "float"}
 

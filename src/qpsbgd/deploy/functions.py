@@ -7,21 +7,19 @@ import itertools
 import math
 import operator
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from qpsbgd.deploy.graph_builder import GraphBuilder
 from qpsbgd.deploy.modules import axis_of, known, to_numpy
-from qpsbgd.deploy.operations import Dense, Reshape, Shape, Weights
-from qpsbgd.deploy.tensor_operations import Combine, Concatenate, Mean, Product, Slice, Softmax, Transpose
 from qpsbgd.deploy.tracing import Traced
-from qpsbgd.deploy.unit_operations import Scale
-
-if TYPE_CHECKING:
-    from qpsbgd.deploy.reading import Reader
+from qpsbgd_runtime.operations import Dense, Reshape, Shape, Weights
+from qpsbgd_runtime.tensor_operations import Combine, Concatenate, Mean, Product, Slice, Softmax, Transpose
+from qpsbgd_runtime.unit_operations import Scale
 
 BATCH = object()
 """The size of the batch dimension, which stays free."""
@@ -64,7 +62,7 @@ def _clamp(low: Any, high: Any) -> nn.Module:
     return nn.Hardtanh(-math.inf if low is None else float(low), math.inf if high is None else float(high))
 
 
-def module_of(target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> nn.Module | None:
+def _module_of(target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> nn.Module | None:
     """The module that computes the same as a function or method, given its arguments behind the first; None if none."""
     make, names = _MODULE_OF.get(target, (None, ()))
     if make is None:
@@ -75,23 +73,23 @@ def module_of(target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> nn.Mo
     return make(**options)
 
 
-class Functions:
-    """The functions and methods that have no module, as methods of their own that add operations to a reader."""
+class _Functions:
+    """The functions and methods that have no module, as methods of their own that add operations to a graph."""
 
-    def __init__(self, reader: Reader, name: str) -> None:
-        self.reader, self.name = reader, name
+    def __init__(self, builder: GraphBuilder, name: str) -> None:
+        self.builder, self.name = builder, name
 
-    def _divide(self, left: Any, right: Any) -> Traced:
+    def divide(self, left: Any, right: Any) -> Traced:
         if isinstance(right, Traced):
             raise ValueError(f"{self.name} divides by a value that the network computes, which cannot be expressed")
         return self._combined("multiply", left, 1 / torch.as_tensor(right, dtype=torch.float64))
 
-    def _negate(self, value: Any) -> Traced:
+    def negate(self, value: Any) -> Traced:
         return self._scaled(value, -1.0, 0.0)
 
     def _combined(self, how: str, left: Any, right: Any) -> Traced:
         if isinstance(left, Traced) and isinstance(right, Traced):
-            return self.reader.emit(Combine(self.name, how), left, right)
+            return self.builder.emit(Combine(self.name, how), left, right)
         swapped = isinstance(right, Traced)
         value, other = (right, left) if swapped else (left, right)
         if isinstance(other, Tensor) and other.numel() > 1:
@@ -99,8 +97,8 @@ class Functions:
             while constant.ndim > 1 and constant.shape[0] == 1:  # the batch dimension, or one that is repeated anyway
                 constant = constant[0]
             if how == "subtract":
-                value, constant = (self._negate(value), constant) if swapped else (value, -constant)
-            return self.reader.emit(Combine(self.name, "multiply" if how == "multiply" else "add", constant), value)
+                value, constant = (self.negate(value), constant) if swapped else (value, -constant)
+            return self.builder.emit(Combine(self.name, "multiply" if how == "multiply" else "add", constant), value)
         number = float(other)
         if not math.isfinite(number):
             raise ValueError(f"{self.name} must have a finite number, got {number}")
@@ -110,38 +108,40 @@ class Functions:
             return self._scaled(value, 1.0, number)
         return self._scaled(value, -1.0, number) if swapped else self._scaled(value, 1.0, -number)
 
-    _add = functools.partialmethod(_combined, "add")
-    _subtract = functools.partialmethod(_combined, "subtract")
-    _multiply = functools.partialmethod(_combined, "multiply")
+    add = functools.partialmethod(_combined, "add")
+    subtract = functools.partialmethod(_combined, "subtract")
+    multiply = functools.partialmethod(_combined, "multiply")
 
     def _scaled(self, value: Any, factor: float, offset: float) -> Traced:
-        return self.reader.emit(Scale(self.name, np.full(1, factor, np.float32), np.full(1, offset, np.float32)), value)
+        return self.builder.emit(
+            Scale(self.name, np.full(1, factor, np.float32), np.full(1, offset, np.float32)), value
+        )
 
-    def _concatenate(self, values: Any, dim: int = 0) -> Traced:
+    def concatenate(self, values: Any, dim: int = 0) -> Traced:
         if not all(isinstance(value, Traced) for value in values):
             raise ValueError(f"{self.name} must concatenate values that the network computes, not constants")
-        return self.reader.emit(Concatenate(self.name, axis_of(self.name, dim)), *values)
+        return self.builder.emit(Concatenate(self.name, axis_of(self.name, dim)), *values)
 
-    def _product(self, left: Any, right: Any) -> Traced:
+    def product(self, left: Any, right: Any) -> Traced:
         if isinstance(right, Tensor) and right.ndim == 2:
-            return self.reader.emit(Dense(self.name, Weights(to_numpy(right.T, self.name, nn.Module()))), left)
+            return self.builder.emit(Dense(self.name, Weights(to_numpy(right.T, self.name, nn.Module()))), left)
         if not (isinstance(left, Traced) and isinstance(right, Traced)):
             raise ValueError(f"{self.name} must multiply two values, or a value by a constant matrix")
-        return self.reader.emit(Product(self.name), left, right)
+        return self.builder.emit(Product(self.name), left, right)
 
-    def _transpose(self, value: Any, dim0: int, dim1: int) -> Traced:
+    def transpose(self, value: Any, dim0: int, dim1: int) -> Traced:
         order = list(range(len(self._shape(value))))
         first, second = (axis_of(self.name, dim) % len(order) for dim in (dim0, dim1))
         order[first], order[second] = order[second], order[first]
-        return self.reader.emit(Transpose(self.name, tuple(order)), value)
+        return self.builder.emit(Transpose(self.name, tuple(order)), value)
 
-    def _permute(self, value: Any, *dims: Any) -> Traced:
+    def permute(self, value: Any, *dims: Any) -> Traced:
         wanted = [dim if dim >= 0 else dim + len(_listed(dims)) for dim in _listed(dims)]
         if wanted[:1] != [0]:
             raise ValueError(f"{self.name} must leave the batch dimension first, got the order {wanted}")
-        return self.reader.emit(Transpose(self.name, tuple(dim - 1 for dim in wanted[1:])), value)
+        return self.builder.emit(Transpose(self.name, tuple(dim - 1 for dim in wanted[1:])), value)
 
-    def _reshape(self, value: Any, *sizes: Any, shape: Any = None) -> Traced:
+    def reshape(self, value: Any, *sizes: Any, shape: Any = None) -> Traced:
         batch, *rest = _listed(sizes if shape is None else (shape,))
         free = batch == -1 and -1 not in rest
         if not (batch is BATCH or free) or not all(type(size) is int for size in rest):
@@ -149,43 +149,43 @@ class Functions:
                 f"{self.name} must keep the batch dimension first: x.view(x.shape[0], …) or x.flatten(1), not its size "
                 "as a number or as a part of a product"
             )
-        return self.reader.emit(Reshape(self.name, tuple(rest)), value)
+        return self.builder.emit(Reshape(self.name, tuple(rest)), value)
 
-    def _squeeze(self, value: Any, dim: int | None = None) -> Traced:
+    def squeeze(self, value: Any, dim: int | None = None) -> Traced:
         shape = self._shape(value)
         gone = {at for at, size in enumerate(shape) if size == 1}
         if dim is not None:
             gone &= {axis_of(self.name, dim) % len(shape)}
-        return self.reader.emit(Reshape(self.name, tuple(s for at, s in enumerate(shape) if at not in gone)), value)
+        return self.builder.emit(Reshape(self.name, tuple(s for at, s in enumerate(shape) if at not in gone)), value)
 
-    def _unsqueeze(self, value: Any, dim: int) -> Traced:
+    def unsqueeze(self, value: Any, dim: int) -> Traced:
         shape = list(self._shape(value))
         axis = axis_of(self.name, dim)
         shape.insert(axis if axis >= 0 else axis + len(shape) + 1, 1)
-        return self.reader.emit(Reshape(self.name, tuple(shape)), value)
+        return self.builder.emit(Reshape(self.name, tuple(shape)), value)
 
-    def _mean(self, value: Any, dim: Any = None, keepdim: bool = False) -> Traced:
+    def mean(self, value: Any, dim: Any = None, keepdim: bool = False) -> Traced:
         if dim is None:
             raise ValueError(f"{self.name} must say which dimensions: x.mean((2, 3))")
         axes = tuple(axis_of(self.name, one) for one in _listed((dim,)))
-        return self.reader.emit(Mean(self.name, axes, bool(keepdim)), value)
+        return self.builder.emit(Mean(self.name, axes, bool(keepdim)), value)
 
-    def _size(self, value: Any, dim: int | None = None) -> Any:
+    def size(self, value: Any, dim: int | None = None) -> Any:
         if dim == 0:
             return BATCH
         sizes = (BATCH, *self._shape(value))
         return sizes if dim is None else sizes[dim]
 
-    def _attribute(self, value: Any, name: str) -> Any:
+    def attribute(self, value: Any, name: str) -> Any:
         if name != "shape":
             raise ValueError(f"{self.name} reads .{name}, which cannot be expressed")
-        shape = self.reader.shape(value)
+        shape = self.builder.shape(value)
         return _Sizes(self.name) if shape is None else (BATCH, *shape)
 
-    def _dim(self, value: Any) -> int:
+    def dim(self, value: Any) -> int:
         return 1 + len(self._shape(value))
 
-    def _item(self, value: Any, index: Any) -> Any:
+    def item(self, value: Any, index: Any) -> Any:
         if isinstance(value, list):
             return value[index]
         first, *rest = index if isinstance(index, tuple) else (index,)
@@ -200,31 +200,31 @@ class Functions:
 
     def _part(self, value: Any, axis: int, index: Any) -> Traced:
         if type(index) is int and index >= 0:
-            return self.reader.emit(Slice(self.name, axis, index, index + 1, False), value)
+            return self.builder.emit(Slice(self.name, axis, index, index + 1, False), value)
         size = self._shape(value)[axis]
         if type(index) is int:
-            return self.reader.emit(Slice(self.name, axis, index + size, index + size + 1, False), value)
+            return self.builder.emit(Slice(self.name, axis, index + size, index + size + 1, False), value)
         if not isinstance(index, slice) or index.step not in (None, 1):
             raise ValueError(f"{self.name} must take a number or a range of step 1, got {index!r}")
         start, stop, _ = index.indices(size)
-        return self.reader.emit(Slice(self.name, axis, start, stop), value)
+        return self.builder.emit(Slice(self.name, axis, start, stop), value)
 
-    def _chunk(self, value: Any, chunks: int, dim: int = 0) -> list[Traced]:
+    def chunk(self, value: Any, chunks: int, dim: int = 0) -> list[Traced]:
         axis = axis_of(self.name, dim)
-        return self._split(value, -(-self._shape(value)[axis] // chunks), dim)
+        return self.split(value, -(-self._shape(value)[axis] // chunks), dim)
 
-    def _split(self, value: Any, size: Any, dim: int = 0) -> list[Traced]:
+    def split(self, value: Any, size: Any, dim: int = 0) -> list[Traced]:
         axis = axis_of(self.name, dim)
         count = self._shape(value)[axis]
         ends = itertools.accumulate(size) if isinstance(size, list | tuple) else [*range(size, count, size), count]
-        return [self.reader.emit(Slice(self.name, axis, a, b), value) for a, b in itertools.pairwise([0, *ends])]
+        return [self.builder.emit(Slice(self.name, axis, a, b), value) for a, b in itertools.pairwise([0, *ends])]
 
-    def _unbind(self, value: Any, dim: int = 0) -> list[Traced]:
+    def unbind(self, value: Any, dim: int = 0) -> list[Traced]:
         axis = axis_of(self.name, dim)
         count = self._shape(value)[axis]
-        return [self.reader.emit(Slice(self.name, axis, at, at + 1, False), value) for at in range(count)]
+        return [self.builder.emit(Slice(self.name, axis, at, at + 1, False), value) for at in range(count)]
 
-    def _masked_fill(self, value: Any, mask: Tensor, number: float) -> Traced:
+    def masked_fill(self, value: Any, mask: Tensor, number: float) -> Traced:
         if not isinstance(mask, Tensor):
             raise ValueError(f"{self.name} must have a constant mask: a buffer")
         hidden = mask.to(torch.bool)
@@ -232,7 +232,7 @@ class Functions:
             return self._combined("add", value, hidden * _LOWEST)
         return self._combined("add", self._combined("multiply", value, (~hidden).float()), hidden * float(number))
 
-    def _attention(
+    def attention(
         self,
         query: Any,
         key: Any,
@@ -246,18 +246,18 @@ class Functions:
             raise ValueError(f"{self.name} must have dropout_p=0 in evaluation, got {dropout_p}")
         rows, columns = self._shape(query)[-2], self._shape(key)[-2]
         factor = 1 / math.sqrt(self._shape(query)[-1]) if scale is None else scale
-        scores = self._scaled(self._product(query, self._transpose(key, -2, -1)), factor, 0.0)
+        scores = self._scaled(self.product(query, self.transpose(key, -2, -1)), factor, 0.0)
         if is_causal:
             attn_mask = torch.ones(rows, columns, dtype=torch.bool).tril()
         if isinstance(attn_mask, Tensor) and attn_mask.dtype == torch.bool:
-            scores = self._masked_fill(scores, ~attn_mask, -math.inf)
+            scores = self.masked_fill(scores, ~attn_mask, -math.inf)
         elif attn_mask is not None:
             mask = attn_mask if isinstance(attn_mask, Traced) else attn_mask.clamp(min=_LOWEST)
             scores = self._combined("add", scores, mask)
-        return self._product(self.reader.emit(Softmax(self.name, -1), scores), value)
+        return self.product(self.builder.emit(Softmax(self.name, -1), scores), value)
 
     def _shape(self, value: Any) -> Shape:
-        return known(self.name, self.reader.shape(value))
+        return known(self.name, self.builder.shape(value))
 
 
 class _Sizes:
@@ -275,29 +275,43 @@ def _listed(values: Sequence[Any]) -> list[Any]:
     return list(values[0]) if len(values) == 1 and isinstance(values[0], tuple | list) else list(values)
 
 
-_TARGETS: dict[Any, tuple[Any, ...]] = {
-    "_add": (operator.add, operator.iadd, torch.add, "add", "add_"),
-    "_subtract": (operator.sub, operator.isub, torch.sub, "sub", "sub_"),
-    "_multiply": (operator.mul, operator.imul, torch.mul, "mul", "mul_"),
-    "_divide": (operator.truediv, operator.itruediv, torch.div, "div", "div_"),
-    "_negate": (operator.neg, torch.neg, "neg"),
-    "_concatenate": (torch.cat, torch.concat, torch.concatenate),
-    "_product": (operator.matmul, torch.matmul, torch.bmm, "matmul", "bmm"),
-    "_transpose": (torch.transpose, "transpose", torch.swapaxes, "swapaxes"),
-    "_permute": (torch.permute, "permute"),
-    "_reshape": (torch.reshape, "reshape", "view"),
-    "_squeeze": (torch.squeeze, "squeeze"),
-    "_unsqueeze": (torch.unsqueeze, "unsqueeze"),
-    "_mean": (torch.mean, "mean"),
-    "_size": ("size",),
-    "_dim": ("dim",),
-    "_attribute": (getattr,),
-    "_item": (operator.getitem,),
-    "_chunk": (torch.chunk, "chunk"),
-    "_split": (torch.split, "split"),
-    "_unbind": (torch.unbind, "unbind"),
-    "_masked_fill": (torch.masked_fill, "masked_fill"),
-    "_attention": (F.scaled_dot_product_attention,),
-}
-OPERATIONS: dict[Any, str] = {target: method for method, targets in _TARGETS.items() for target in targets}
-"""The method of `Functions` for every function and method's name."""
+_TARGETS: tuple[tuple[Callable[..., Any], tuple[Any, ...]], ...] = (
+    (_Functions.add, (operator.add, operator.iadd, torch.add, "add", "add_")),
+    (_Functions.subtract, (operator.sub, operator.isub, torch.sub, "sub", "sub_")),
+    (_Functions.multiply, (operator.mul, operator.imul, torch.mul, "mul", "mul_")),
+    (_Functions.divide, (operator.truediv, operator.itruediv, torch.div, "div", "div_")),
+    (_Functions.negate, (operator.neg, torch.neg, "neg")),
+    (_Functions.concatenate, (torch.cat, torch.concat, torch.concatenate)),
+    (_Functions.product, (operator.matmul, torch.matmul, torch.bmm, "matmul", "bmm")),
+    (_Functions.transpose, (torch.transpose, "transpose", torch.swapaxes, "swapaxes")),
+    (_Functions.permute, (torch.permute, "permute")),
+    (_Functions.reshape, (torch.reshape, "reshape", "view")),
+    (_Functions.squeeze, (torch.squeeze, "squeeze")),
+    (_Functions.unsqueeze, (torch.unsqueeze, "unsqueeze")),
+    (_Functions.mean, (torch.mean, "mean")),
+    (_Functions.size, ("size",)),
+    (_Functions.dim, ("dim",)),
+    (_Functions.attribute, (getattr,)),
+    (_Functions.item, (operator.getitem,)),
+    (_Functions.chunk, (torch.chunk, "chunk")),
+    (_Functions.split, (torch.split, "split")),
+    (_Functions.unbind, (torch.unbind, "unbind")),
+    (_Functions.masked_fill, (torch.masked_fill, "masked_fill")),
+    (_Functions.attention, (F.scaled_dot_product_attention,)),
+)
+_METHODS: dict[Any, Callable[..., Any]] = {target: method for method, targets in _TARGETS for target in targets}
+
+
+def call_function(builder: GraphBuilder, name: str, target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """The result of a function, or of a method given by its name, whose arguments include values of the graph.
+
+    Raises:
+        ValueError: The function cannot be expressed.
+    """
+    module = _module_of(target, args[1:], kwargs)
+    if module is not None:
+        return builder.apply(name, module, args[0])
+    if target not in _METHODS:
+        called = target if isinstance(target, str) else getattr(target, "__name__", str(target))
+        raise ValueError(f"{name} calls {called}, which cannot be expressed")
+    return _METHODS[target](_Functions(builder, name), *args, **kwargs)

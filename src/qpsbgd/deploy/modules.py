@@ -8,14 +8,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-import qpsbgd.deploy.operations as ops
-from qpsbgd.deploy.operations import Array, Operation, Shape
-from qpsbgd.deploy.tensor_operations import Activation, Normalize, Softmax
+import qpsbgd_runtime.operations as ops
 from qpsbgd.deploy.tracing import refusal
-from qpsbgd.deploy.unit_operations import Scale
 from qpsbgd.nn.activations import QuantActivation, SignActivation
 from qpsbgd.nn.convolutions import BinaryConv1d, BinaryConv2d
 from qpsbgd.nn.layers import BinaryLayer, BinaryLinear
+from qpsbgd_runtime.operations import Array, Operation, Shape
+from qpsbgd_runtime.tensor_operations import Activation, Normalize, Softmax
+from qpsbgd_runtime.unit_operations import Scale
 
 DENSE = (BinaryLinear, nn.Linear)
 CONVOLUTIONS = (BinaryConv1d, BinaryConv2d, nn.Conv1d, nn.Conv2d)

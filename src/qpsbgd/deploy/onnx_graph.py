@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-import qpsbgd.deploy.operations as ops
-import qpsbgd.deploy.tensor_operations as tensors
-from qpsbgd.atomic import writing
-from qpsbgd.deploy.operations import Array, Operation, Shape
-from qpsbgd.deploy.stages import walk
-from qpsbgd.deploy.unit_operations import Quantize, Requantize, Scale, Steps, Threshold, per_unit
+import qpsbgd_runtime.operations as ops
+import qpsbgd_runtime.tensor_operations as tensors
+from qpsbgd_files.atomic import writing
+from qpsbgd_runtime.operations import Array, Operation, Shape
+from qpsbgd_runtime.stages import walk
+from qpsbgd_runtime.unit_operations import Quantize, Requantize, Scale, Steps, Threshold, per_unit
 
 try:
     import onnx

@@ -16,10 +16,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from qpsbgd.deploy.operations import Array
-from qpsbgd.deploy.unit_operations import Requantize, Steps, Threshold
 from qpsbgd.nn.activations import QuantActivation
 from qpsbgd.nn.layers import BinaryLayer, BinaryLinear
+from qpsbgd_runtime.operations import Array
+from qpsbgd_runtime.unit_operations import Requantize, Steps, Threshold
 
 _MOST_EXCEPTIONS = 4096  # of a layer, whose line fits all but a few sums; a batch norm far off its inputs may have more
 

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from qpsbgd.deploy.unit_operations import Steps
 from qpsbgd.nn.model_summary import evaluating
+from qpsbgd_runtime.unit_operations import Steps
 
 _OWN = (str(Path(torch.__file__).parent), str(Path(__file__).parent))
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')

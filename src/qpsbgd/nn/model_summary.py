@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from qpsbgd.nn.layers import BinaryLayer
-from qpsbgd.visible import visible
+from qpsbgd_files.visible import visible
 
 
 @dataclass(frozen=True)

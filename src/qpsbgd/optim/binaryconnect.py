@@ -15,7 +15,7 @@ from qpsbgd.optim.layerwise import LayerwiseOptimizer, clipped, release
 from qpsbgd.optim.members import Layers
 from qpsbgd.optim.real_part import Real
 from qpsbgd.projections.system import normalized
-from qpsbgd.solvers.options import BELOW_ONE, POSITIVE
+from qpsbgd_qubo.solvers.options import BELOW_ONE, POSITIVE
 
 Update = Literal["sgd", "sign", "adam", "normalized"]
 

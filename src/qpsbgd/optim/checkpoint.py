@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from qpsbgd.atomic import writing
-from qpsbgd.solvers.options import AT_LEAST_ONE_OR_NONE
+from qpsbgd_files.atomic import writing
+from qpsbgd_qubo.solvers.options import AT_LEAST_ONE_OR_NONE
 
 _FORMAT = b"qpsbgd-checkpoint-2\n"  # then the SHA-256 of the rest, and the rest: what torch.save wrote
 _START = len(_FORMAT) + hashlib.sha256().digest_size

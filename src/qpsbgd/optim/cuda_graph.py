@@ -16,7 +16,7 @@ from torch import Tensor
 from qpsbgd.optim.step import Share, Shared, advance
 from qpsbgd.projections import Direction, Ridge, Spins
 from qpsbgd.projections.solving import follows
-from qpsbgd.solvers.search.landscape import triton_kernels
+from qpsbgd_qubo.solvers.search.landscape import triton_kernels
 
 _MOST_GRAPHS = 8
 """Other combinations of layers run as they are: capturing in turns would take longer than it saves."""

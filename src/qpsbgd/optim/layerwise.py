@@ -21,7 +21,7 @@ from qpsbgd.optim.real_part import NamedTensor, Real, RealPart, nonfinite, real_
 from qpsbgd.optim.untrained import DoubleSchedules, LeftBehind, callers_level
 from qpsbgd.parallel.sharding import check_not_split, check_whole_weights
 from qpsbgd.projections.protocol import check_fits
-from qpsbgd.solvers.options import AT_LEAST_ONE_OR_NONE, FLAG, NOT_NEGATIVE, POSITIVE_OR_NONE
+from qpsbgd_qubo.solvers.options import AT_LEAST_ONE_OR_NONE, FLAG, NOT_NEGATIVE, POSITIVE_OR_NONE
 
 
 class LayerwiseOptimizer(Optimizer):

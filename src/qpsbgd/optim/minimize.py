@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from qpsbgd.binary_map import Scale, binary_map
 from qpsbgd.nn import sign
-from qpsbgd.qubo.binary_map import Scale, binary_map
 from qpsbgd.solvers import Solver, make_solver
 
 

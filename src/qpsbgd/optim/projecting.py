@@ -19,7 +19,7 @@ from qpsbgd.optim.untrained import SilentLayers
 from qpsbgd.parallel.ranks import Ranks
 from qpsbgd.projections import PROJECTIONS, Direction, Projection, make_projection
 from qpsbgd.solvers import Solver, make_solver
-from qpsbgd.solvers.options import BELOW_ONE
+from qpsbgd_qubo.solvers.options import BELOW_ONE
 
 
 class ProjectingOptimizer(LayerwiseOptimizer):
@@ -66,7 +66,6 @@ class ProjectingOptimizer(LayerwiseOptimizer):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add layers or parameters with options of their own: `{"params": model.head, "projection": "spins"}`."""
         group = dict(param_group)
-        saved_projections.check_moved({name: value for name, value in group.items() if name in saved_projections.MOVED})
         if (name := group.get("projection")) is not None:
             # Groups that name the same projection share one object, and with it a solver.
             known = {own.name: own for own in (self.defaults["projection"], *self._projections())}

@@ -11,7 +11,7 @@ from qpsbgd.optim.binaryconnect import DescentOptimizer, Update
 from qpsbgd.optim.layerwise import release
 from qpsbgd.optim.members import Layers
 from qpsbgd.optim.real_part import Real
-from qpsbgd.solvers.options import AT_LEAST_ONE_OR_NONE, NOT_NEGATIVE
+from qpsbgd_qubo.solvers.options import AT_LEAST_ONE_OR_NONE, NOT_NEGATIVE
 
 
 class ProxQuant(DescentOptimizer):

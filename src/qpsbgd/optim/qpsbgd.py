@@ -11,8 +11,6 @@ import torch
 
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.tape import LayerRecord
-from qpsbgd.openmp import guard_fork
-from qpsbgd.optim import saved_projections
 from qpsbgd.optim.members import Layers
 from qpsbgd.optim.projecting import ProjectingOptimizer
 from qpsbgd.optim.real_part import Real
@@ -23,9 +21,10 @@ from qpsbgd.projections import Projection, Seen, make_projection
 from qpsbgd.projections.blocks import Blocks
 from qpsbgd.qubo import Solution
 from qpsbgd.solvers import Solver
+from qpsbgd_qubo.openmp import guard_fork
 
 if TYPE_CHECKING:
-    from qpsbgd.solvers.annealer.budget import Estimate
+    from qpsbgd_qubo.annealers.budget import Estimate
 
 _RATE_FACTOR = 2.8
 _RANGES = 2.0
@@ -70,9 +69,7 @@ class QPSBGD(ProjectingOptimizer):
         steps: int | None = None,
         relative: bool | None = None,
         real: Real = None,
-        **moved: Any,
     ) -> None:
-        saved_projections.check_moved(moved)
         if projection == "ridge" and solver is not None:
             raise ValueError('the ridge has no solver; leave it out, or take projection="spins"')
         name = ("ridge" if solver is None else "spins") if projection is None else projection

@@ -31,7 +31,7 @@ class SharedSolver(Solver):
         alone = type(solver).state_dict is not Solver.state_dict
         self._size = 1 if alone else ranks.size
 
-    def solve(self, family: QuboFamily) -> Solution:
+    def _solve(self, family: QuboFamily) -> Solution:
         """The answers to one family."""
         return self.solve_all([family])[0]
 

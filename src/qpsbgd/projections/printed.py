@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from qpsbgd.binary_map import Scale, check_scale
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.projections.blocks import Blocks
 from qpsbgd.projections.protocol import Direction, Projection, Seen, check_fits
 from qpsbgd.projections.solving import TRAINING, beside_the_signs, follows, solved
 from qpsbgd.qubo import QuboFamily, Solution, binary_map
-from qpsbgd.qubo.binary_map import Scale, check_scale
 from qpsbgd.solvers import Solver, make_solver
 
 _FAMILY = ("quadratic", "linear", "offset")

@@ -13,7 +13,7 @@ from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.tape import LayerRecord
 from qpsbgd.qubo import Solution
 from qpsbgd.solvers import Solver
-from qpsbgd.solvers.options import AT_LEAST_ONE_OR_NONE, check_options
+from qpsbgd_qubo.solvers.options import AT_LEAST_ONE_OR_NONE, check_options
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,8 +11,8 @@ from torch import Tensor
 from qpsbgd.projections.blocks import Blocks
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver
-from qpsbgd.solvers.search.descent import Descent
-from qpsbgd.solvers.search.landscape import sign_start
+from qpsbgd_qubo.solvers.search.descent import Descent
+from qpsbgd_qubo.solvers.search.landscape import sign_start
 
 TRAINING = Descent(warm=True)
 """The solver of training: a local minimum near the sign vector is enough, and cheap."""

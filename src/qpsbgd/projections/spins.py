@@ -14,9 +14,9 @@ from qpsbgd.projections.solving import TRAINING, beside_the_signs, follows, solv
 from qpsbgd.projections.system import STATE, System, SystemProjection, largest, normalized
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver, make_solver
-from qpsbgd.solvers.options import AT_LEAST_ONE, POSITIVE, check_options
-from qpsbgd.solvers.search import tracking
-from qpsbgd.solvers.search.descent import Descent
+from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, POSITIVE, check_options
+from qpsbgd_qubo.solvers.search import tracking
+from qpsbgd_qubo.solvers.search.descent import Descent
 
 
 @dataclass(frozen=True)

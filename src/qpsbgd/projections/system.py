@@ -23,7 +23,7 @@ from qpsbgd.nn import BinaryLayer
 from qpsbgd.projections.blocks import Blocks
 from qpsbgd.projections.protocol import Direction, Projection, Seen, check_fits
 from qpsbgd.solvers import Solver
-from qpsbgd.solvers.options import AT_LEAST_ONE, BELOW_ONE, POSITIVE, check_options
+from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, BELOW_ONE, POSITIVE, check_options
 
 Delta = float | Literal["auto"]
 

@@ -26,7 +26,7 @@ from qpsbgd.nn import BinaryLinear
 from qpsbgd.projections import Projection
 from qpsbgd.sklearn.fitting import Batch, Rows, ScaledColumns, Training, WeightedRows, dense, is_sparse
 from qpsbgd.solvers import Solver
-from qpsbgd.solvers.options import AT_LEAST_ONE, AT_LEAST_ONE_OR_NONE, BELOW_ONE, Number
+from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, AT_LEAST_ONE_OR_NONE, BELOW_ONE, Number
 
 if TYPE_CHECKING:
     from qpsbgd.deploy import CSource, PackedModel

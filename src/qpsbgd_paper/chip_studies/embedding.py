@@ -10,14 +10,14 @@ from typing import Any
 import dwave.graphs
 import numpy as np
 
-from qpsbgd.solvers.annealer.chips import Chip
-from qpsbgd.solvers.annealer.packing import pack
-from qpsbgd.solvers.annealer.tiles import Tile, tiles_of
-from qpsbgd.solvers.annealer.virtual_qpu import VirtualChip
 from qpsbgd_paper.chip_studies.mnist_qubos import ABOUT, FIRST, LAYERS, THIRD, QuboStudy, qubos
 from qpsbgd_paper.framework.claims import stated
 from qpsbgd_paper.framework.experiment import Job
 from qpsbgd_paper.framework.runs import Result, Work
+from qpsbgd_qubo.annealers.chips import Chip
+from qpsbgd_qubo.annealers.packing import pack
+from qpsbgd_qubo.annealers.tiles import Tile, tiles_of
+from qpsbgd_qubo.annealers.virtual_qpu import VirtualChip
 
 FAINT, TEXT = -1, -2
 BROKEN = 0.05

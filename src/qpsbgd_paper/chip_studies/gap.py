@@ -13,17 +13,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from qpsbgd.analysis import full_batch, levels, spectral_gap
-from qpsbgd.analysis.schedules import ADVANTAGE, LINEAR
+from qpsbgd.analysis import full_batch
+from qpsbgd.binary_map import binary_map
 from qpsbgd.nn import BinaryLinear, Gain
 from qpsbgd.optim import QPSBGD
 from qpsbgd.projections import Printed
-from qpsbgd.qubo.binary_map import binary_map
-from qpsbgd.qubo.ising import direct_sum, in_range, ising_columns
+from qpsbgd_paper.chip_studies.schedules import ADVANTAGE, LINEAR
+from qpsbgd_paper.chip_studies.spectrum import levels, spectral_gap
 from qpsbgd_paper.framework.claims import Claim, Judged, Values, judged
 from qpsbgd_paper.framework.experiment import Job, Study
 from qpsbgd_paper.framework.runs import Result, Work
 from qpsbgd_paper.framework.training import fit, random_rows
+from qpsbgd_qubo.ising import direct_sum, in_range, ising_columns
 
 GAINS: dict[str, Gain] = {"1": 1.0, "1/√n": "fan_in"}
 UNITS = {

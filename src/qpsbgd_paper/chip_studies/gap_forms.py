@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from qpsbgd.binary_map import binary_map
 from qpsbgd.nn.tape import LayerRecord
 from qpsbgd.qubo import QuboFamily
-from qpsbgd.qubo.binary_map import binary_map
-from qpsbgd.qubo.ising import Ising, ising_columns
-from qpsbgd.solvers.annealer.packing import decided, embedded, pack, votes
-from qpsbgd.solvers.annealer.tiles import tiles_of
+from qpsbgd_qubo.annealers.packing import decided, embedded, pack, votes
+from qpsbgd_qubo.annealers.tiles import tiles_of
+from qpsbgd_qubo.ising import Ising, ising_columns
 
 Array = np.ndarray[Any, Any]
 
@@ -80,7 +80,7 @@ def forms_of(records: Sequence[LayerRecord], gain: float, *, seed: int) -> dict[
 
 def sampled(sent: Sent, *, errors: tuple[float, float], reads: int, seed: int) -> Tensor:
     """Reads of every column on its own tile of a virtual chip, chains by majority, shape (reads, n, m)."""
-    from qpsbgd.solvers.annealer.submissions import Submission
+    from qpsbgd_qubo.annealers.submissions import Submission
 
     sampler, chip = virtual_chip(errors, seed)
     columns, n = ising_columns(sent.family), sent.family.num_spins
@@ -111,8 +111,8 @@ def sampled(sent: Sent, *, errors: tuple[float, float], reads: int, seed: int) -
 @cache
 def virtual_chip(errors: tuple[float, float], seed: int) -> tuple[Any, Any]:
     """A small Pegasus chip with these errors of fields and couplings: the sampler, and what the solvers know of it."""
-    from qpsbgd.solvers.annealer.chips import Chip
-    from qpsbgd.solvers.annealer.virtual_qpu import VirtualChip
+    from qpsbgd_qubo.annealers.chips import Chip
+    from qpsbgd_qubo.annealers.virtual_qpu import VirtualChip
 
     sampler = VirtualChip(size=4, h_error=errors[0], j_error=errors[1], seed=seed)
     return sampler, Chip.of(sampler)

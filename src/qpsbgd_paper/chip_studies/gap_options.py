@@ -13,19 +13,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from qpsbgd.analysis import full_batch, spectral_gap
-from qpsbgd.analysis.schedules import ADVANTAGE, LINEAR
+from qpsbgd.analysis import full_batch
 from qpsbgd.nn.tape import LayerRecord
 from qpsbgd.optim import QPSBGD
 from qpsbgd.projections import Printed
-from qpsbgd.qubo.ising import in_range, ising_columns
 from qpsbgd.solvers import make_solver
-from qpsbgd.solvers.annealer.tiles import tiles_of
 from qpsbgd_paper.chip_studies.gap_forms import BASE, COLUMNS, SCALES, forms_of, minima, sampled, shrunk, virtual_chip
+from qpsbgd_paper.chip_studies.schedules import ADVANTAGE, LINEAR
+from qpsbgd_paper.chip_studies.spectrum import spectral_gap
 from qpsbgd_paper.framework.claims import Judged, deviation, paired, stated, verdict
 from qpsbgd_paper.framework.experiment import Job, Study
 from qpsbgd_paper.framework.runs import Result, Work
 from qpsbgd_paper.framework.training import BinaryMLP, accuracy, batches, fit
+from qpsbgd_qubo.annealers.tiles import tiles_of
+from qpsbgd_qubo.ising import in_range, ising_columns
 
 ERRORS = {"usual": (0.02, 0.01), "high": (0.2, 0.1)}
 """Of fields and couplings: what a `VirtualChip` has by default, and ten times as much."""

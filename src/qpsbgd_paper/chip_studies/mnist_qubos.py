@@ -12,11 +12,11 @@ from torch import Tensor
 
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver
-from qpsbgd.solvers.exact.exact import Exact
 from qpsbgd_paper.experiments.mnist import SETTINGS, split
 from qpsbgd_paper.framework.experiment import Job, Study
 from qpsbgd_paper.framework.methods import BUILDERS, Options, printed, rates, summed
 from qpsbgd_paper.framework.training import BinaryMLP, batches, fit
+from qpsbgd_qubo.solvers.exact.exact import Exact
 
 PAIR = "1/2"
 FIRST, THIRD = 0, 2
@@ -103,7 +103,7 @@ class _Keeping(Solver):
     def __init__(self) -> None:
         self.families: list[list[QuboFamily]] = []
 
-    def solve(self, family: QuboFamily) -> Solution:
+    def _solve(self, family: QuboFamily) -> Solution:
         """The optimum."""
         return self.solve_all([family])[0]
 

@@ -15,13 +15,13 @@ from qpsbgd.optim import QPSBGD
 from qpsbgd.projections import Spins
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver
-from qpsbgd.solvers.exact.exact import Exact
 from qpsbgd_paper.experiments.mnist import SETTINGS, split
 from qpsbgd_paper.framework.claims import TEST, Claim, deviation, judged
 from qpsbgd_paper.framework.experiment import Job, Study
 from qpsbgd_paper.framework.methods import VIRTUAL_CHIP, chosen_solver, prepare_virtual_chip
 from qpsbgd_paper.framework.runs import Result, Work
 from qpsbgd_paper.framework.training import BinaryMLP, accuracy, batches, fit
+from qpsbgd_qubo.solvers.exact.exact import Exact
 
 PAIRS = ("1/2", "1/7")
 FLIPS = (0.1, 0.3, 0.4, 0.5)
@@ -194,7 +194,7 @@ class _Measured(Solver):
         self._inner = inner
         self.gaps: list[float] = []
 
-    def solve(self, family: QuboFamily) -> Solution:
+    def _solve(self, family: QuboFamily) -> Solution:
         return self.solve_all([family])[0]
 
     def solve_all(self, families: Sequence[QuboFamily]) -> list[Solution]:
@@ -210,7 +210,7 @@ class _Flipped(Solver):
     def __init__(self, rate: float, seed: int) -> None:
         self._rate, self._generator = rate, torch.Generator().manual_seed(seed)
 
-    def solve(self, family: QuboFamily) -> Solution:
+    def _solve(self, family: QuboFamily) -> Solution:
         spins = Exact().solve(family).spins
         flipped = torch.rand(spins.shape, generator=self._generator) < self._rate
         return Solution.of(family, torch.where(flipped, -spins, spins))

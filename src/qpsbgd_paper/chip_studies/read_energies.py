@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 
 from qpsbgd.qubo import QuboFamily
-from qpsbgd.solvers.annealer.virtual_qpu import VirtualQPU
-from qpsbgd.solvers.exact.exact import Exact
 from qpsbgd_paper.chip_studies.mnist_qubos import (
     ABOUT,
     FIRST,
@@ -27,6 +25,8 @@ from qpsbgd_paper.chip_studies.mnist_qubos import (
 from qpsbgd_paper.framework.claims import Judged, half_interval, stated, verdict
 from qpsbgd_paper.framework.experiment import Job
 from qpsbgd_paper.framework.runs import Result, Work
+from qpsbgd_qubo.annealers.virtual_qpu import VirtualQPU
+from qpsbgd_qubo.solvers.exact.exact import Exact
 
 BINS = 30
 CHIP = (

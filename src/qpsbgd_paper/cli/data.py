@@ -11,10 +11,10 @@ from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 from rich.table import Table
 
-from qpsbgd.cli.console import console, say
-from qpsbgd.visible import visible
+from qpsbgd_files.visible import visible
 from qpsbgd_paper.datasets import files
 from qpsbgd_paper.datasets.published import Published
+from qpsbgd_qubo.console import console, say
 
 app = typer.Typer(no_args_is_help=True, help="Data files of the experiments: list, fetch and check them.")
 

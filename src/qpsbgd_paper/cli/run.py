@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from qpsbgd.atomic import check_writable
-from qpsbgd.cli.console import console, rich_table, say, show
-from qpsbgd.cli.solver_options import read_options
 from qpsbgd.solvers import make_solver
+from qpsbgd_files.atomic import check_writable
 from qpsbgd_paper.cli import require
 from qpsbgd_paper.experiments import EXPERIMENTS, make_experiment
 from qpsbgd_paper.framework.paid import PAID
 from qpsbgd_paper.report.summaries import read_summary
+from qpsbgd_qubo.console import console, rich_table, say, show
+from qpsbgd_qubo.solver_options import read_options
 
 if TYPE_CHECKING:
     from qpsbgd_paper.framework.experiment import Experiment

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, cast, final
 
-from qpsbgd.cache import cache_folder
+from qpsbgd_files.cache import cache_folder
 from qpsbgd_paper.datasets.published import FILES, Published
 
 State = Literal["right", "missing", "wrong"]

@@ -17,8 +17,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from qpsbgd.atomic import writing
-from qpsbgd.cache import cache_folder
+from qpsbgd_files.atomic import writing
+from qpsbgd_files.cache import cache_folder
 from qpsbgd_paper.datasets.files import Progress, find
 from qpsbgd_paper.datasets.mnist import Bytes, read_images, read_labels
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from qpsbgd.atomic import sealed, unsealed, writing
+from qpsbgd_files.atomic import sealed, unsealed, writing
 
 _NO_NUMBERS = ("made with", "seconds of training", "title", "about", "paper", "command")
 

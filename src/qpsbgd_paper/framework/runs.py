@@ -16,12 +16,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from qpsbgd.atomic import sealed, unsealed
-from qpsbgd.solvers.annealer.budget import BudgetSpent
-from qpsbgd.solvers.annealer.frame_file import RecordingError
+from qpsbgd_files.atomic import sealed, unsealed
 from qpsbgd_paper.framework.paid import delete_answers, keeping_answers
 from qpsbgd_paper.framework.result_files import as_json, environment, write_bytes
 from qpsbgd_paper.framework.workers import Pool
+from qpsbgd_qubo.annealers.budget import BudgetSpent
+from qpsbgd_qubo.annealers.frame_file import RecordingError
 
 Settings = Mapping[str, Any]
 Result = dict[str, Any]

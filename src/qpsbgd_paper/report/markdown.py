@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from qpsbgd.visible import visible
+from qpsbgd_files.visible import visible
 from qpsbgd_paper.report.headlines import headline
 from qpsbgd_paper.report.overview import overview, sentence
 from qpsbgd_paper.report.summaries import Summary, check, file_name

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from qpsbgd.atomic import unsealed
+from qpsbgd_files.atomic import unsealed
 
 Summary = Mapping[str, Any]
 """An experiment's results. A figure that is null is not finite: the run diverged."""

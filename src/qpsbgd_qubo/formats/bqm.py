@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from qpsbgd.native import Array
+from qpsbgd_qubo.kernels import Array
 from qpsbgd_qubo.problems import Problem, check_variables, model_problem
 
 _MAGIC = b"DIMODBQM"

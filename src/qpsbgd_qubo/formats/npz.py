@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from qpsbgd.native import Array
+from qpsbgd_qubo.kernels import Array
 
 
 def sparse_entries(arrays: Mapping[str, Array]) -> tuple[int, Array, Array, Array]:

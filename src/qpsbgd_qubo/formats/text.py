@@ -13,8 +13,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from qpsbgd.compressed import gunzipped
-from qpsbgd.native import Array
+from qpsbgd_files.compressed import gunzipped
+from qpsbgd_qubo.kernels import Array
 
 _ENCODING = "utf-8-sig"
 _WHOLE = re.compile(r"[+-]?[0-9]+")

@@ -10,8 +10,8 @@ import qpsbgd
 from qpsbgd import cli
 from qpsbgd.cli import solvers as listing
 from qpsbgd.cli.app import application
-from qpsbgd.cli.console import degrade, rich_table
 from qpsbgd.solvers import SOLVERS
+from qpsbgd_qubo.console import degrade, rich_table
 
 
 def test_the_version_is_printed():
@@ -48,8 +48,8 @@ def test_solvers_are_listed_at_80_columns_without_a_broken_word(monkeypatch):
 )
 def test_what_lacks_a_package_is_listed_with_its_install_line(wide, monkeypatch, package, row):
     monkeypatch.setitem(sys.modules, package, None)
-    for name in ("external.dimod", "external.gurobi", "annealer.dwave", "annealer.leap_hybrid"):
-        monkeypatch.delitem(sys.modules, f"qpsbgd.solvers.{name}", raising=False)
+    for name in ("solvers.external.dimod", "solvers.external.gurobi", "annealers.dwave", "annealers.leap_hybrid"):
+        monkeypatch.delitem(sys.modules, f"qpsbgd_qubo.{name}", raising=False)
     assert re.search(row, CliRunner().invoke(application(), ["solvers"]).stdout)
 
 

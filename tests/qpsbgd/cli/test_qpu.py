@@ -45,7 +45,7 @@ def test_what_cannot_be_estimated_is_refused(arguments, message):
 
 
 def test_a_recording_is_checked_and_described(tmp_path):
-    from qpsbgd.solvers.annealer.virtual_qpu import VirtualQPU
+    from qpsbgd_qubo.annealers.virtual_qpu import VirtualQPU
 
     path = tmp_path / "run.chip"
     solver = VirtualQPU(size=3, num_reads=10, record=path)

@@ -3,8 +3,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from qpsbgd.deploy.checks import check
-from qpsbgd.deploy.operations import (
+from qpsbgd_runtime.checks import check
+from qpsbgd_runtime.operations import (
     AveragePool,
     Clip,
     Convolution,
@@ -16,8 +16,8 @@ from qpsbgd.deploy.operations import (
     Weights,
     Window,
 )
-from qpsbgd.deploy.stages import walk
-from qpsbgd.deploy.tensor_operations import (
+from qpsbgd_runtime.stages import walk
+from qpsbgd_runtime.tensor_operations import (
     Activation,
     Combine,
     Concatenate,
@@ -28,7 +28,7 @@ from qpsbgd.deploy.tensor_operations import (
     Softmax,
     Transpose,
 )
-from qpsbgd.deploy.unit_operations import Quantize, Requantize, Scale, Steps, Threshold
+from qpsbgd_runtime.unit_operations import Quantize, Requantize, Scale, Steps, Threshold
 
 ONES = np.ones
 BITS = Weights(ONES((1, 4, 3), bool))

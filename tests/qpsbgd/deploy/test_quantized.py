@@ -9,9 +9,9 @@ from compiled_c import built, needs_compiler, output_step, results
 from torch import nn
 
 from qpsbgd.deploy import PackedModel, load_packed, pack, to_c, to_onnx
-from qpsbgd.deploy.operations import Convolution, Dense, Value, Weights, Window
-from qpsbgd.deploy.unit_operations import Quantize, Requantize, Scale, Steps
 from qpsbgd.nn import BinaryLinear, QuantActivation, SignActivation
+from qpsbgd_runtime.operations import Convolution, Dense, Value, Weights, Window
+from qpsbgd_runtime.unit_operations import Quantize, Requantize, Scale, Steps
 
 
 def onnx_outputs(path, inputs):

@@ -5,8 +5,8 @@ from graph_networks import trained
 from torch import nn
 
 from qpsbgd.deploy import pack
-from qpsbgd.deploy.unit_operations import Threshold
 from qpsbgd.nn import BinaryConv2d, BinaryLinear, SignActivation
+from qpsbgd_runtime.unit_operations import Threshold
 
 
 class Layer(nn.Module):

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qpsbgd import minimize
+from qpsbgd.binary_map import binary_map
 from qpsbgd.nn import sign
-from qpsbgd.qubo.binary_map import binary_map
-from qpsbgd.solvers.exact.exact import Exact
+from qpsbgd_qubo.solvers.exact.exact import Exact
 
 SIGNS = list(itertools.product((-1.0, 1.0), repeat=2))
 

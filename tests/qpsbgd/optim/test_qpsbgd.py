@@ -11,17 +11,17 @@ from torch import nn
 from torch.optim import lr_scheduler
 
 from qpsbgd import BinaryConnect, ProxQuant
+from qpsbgd.binary_map import binary_map
 from qpsbgd.nn import BinaryConv2d, BinaryLinear
 from qpsbgd.qubo import Solution
-from qpsbgd.qubo.binary_map import binary_map
 from qpsbgd.solvers import Solver, make_solver
-from qpsbgd.solvers.exact.exact import Exact
+from qpsbgd_qubo.solvers.exact.exact import Exact
 
 QPSBGD = printed
 
 
 class Interrupted(Solver):
-    def solve(self, family):
+    def _solve(self, family):
         raise KeyboardInterrupt
 
 
@@ -31,7 +31,7 @@ class Counting(Solver):
     def __init__(self):
         self.calls = 0
 
-    def solve(self, family):
+    def _solve(self, family):
         self.calls += 1
         return Solution.of(family, torch.full_like(family.linear, (-1.0) ** (self.calls // 3)), solver="counting")
 
@@ -632,7 +632,7 @@ def test_training_lowers_the_loss_of_a_learnable_task():
 class Stubborn(Solver):
     """Answers every family with the spins of one unit too few."""
 
-    def solve(self, family):
+    def _solve(self, family):
         return Solution(family.linear[1:], family.offset, family.offset == 0)
 
 
@@ -655,7 +655,7 @@ def test_options_that_are_no_numbers_are_refused(options):
 class Undecided(Solver):
     """Answers with spins of zero."""
 
-    def solve(self, family):
+    def _solve(self, family):
         return Solution.of(family, 0 * family.linear)
 
 

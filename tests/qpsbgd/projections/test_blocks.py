@@ -53,7 +53,7 @@ class Widths(Solver):
     def __init__(self):
         self.seen = []
 
-    def solve(self, family):
+    def _solve(self, family):
         self.seen.append((family.num_spins, family.num_columns))
         return make_solver("descent").solve(family)
 

@@ -14,8 +14,8 @@ from qpsbgd.nn.tape import LayerRecord
 from qpsbgd.projections import Ridge, Seen, Spins
 from qpsbgd.qubo import Solution
 from qpsbgd.solvers import Solver, make_solver
-from qpsbgd.solvers.annealer.budget import Estimate
-from qpsbgd.solvers.search import tracking
+from qpsbgd_qubo.annealers.budget import Estimate
+from qpsbgd_qubo.solvers.search import tracking
 
 
 def one_layer(n=5, m=3, rows=12, dtype=torch.float64):
@@ -272,7 +272,7 @@ def test_a_grouped_convolution_and_several_bits_per_weight_are_served():
 class Charged(Solver):
     """A solver that says what layers cost, one submission for all of them."""
 
-    def solve(self, family):
+    def _solve(self, family):
         return make_solver("descent").solve(family)
 
     def estimate(self, shapes):
@@ -288,7 +288,7 @@ def test_an_estimate_counts_a_submission_per_vector(bits):
 
 
 class Undecided(Solver):
-    def solve(self, family):
+    def _solve(self, family):
         return Solution.of(family, 0 * family.linear)
 
 

@@ -7,7 +7,6 @@ pytest.importorskip("dwave.graphs")
 pytest.importorskip("minorminer")
 
 from qpsbgd.qubo import QuboFamily
-from qpsbgd.solvers.exact.exact import Exact
 from qpsbgd_paper.chip_studies.evolution import _measured as evolution_measured
 from qpsbgd_paper.chip_studies.mnist_qubos import FIRST, FORMS, THIRD, live_columns, qubos, strongest_column, varying
 from qpsbgd_paper.chip_studies.read_energies import skewness
@@ -16,6 +15,7 @@ from qpsbgd_paper.experiments import make_experiment, mnist
 from qpsbgd_paper.report.figures import figures
 from qpsbgd_paper.report.markdown import markdown
 from qpsbgd_paper.report.page import page
+from qpsbgd_qubo.solvers.exact.exact import Exact
 
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("embedding", "samples", "similarity")]
 

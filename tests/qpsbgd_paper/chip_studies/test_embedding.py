@@ -4,10 +4,10 @@ import pytest
 pytest.importorskip("dwave.graphs")
 pytest.importorskip("minorminer")
 
-from qpsbgd.solvers.annealer.chips import Chip
-from qpsbgd.solvers.annealer.tiles import tiles_of
-from qpsbgd.solvers.annealer.virtual_qpu import VirtualChip
 from qpsbgd_paper.chip_studies.embedding import places, tiling
+from qpsbgd_qubo.annealers.chips import Chip
+from qpsbgd_qubo.annealers.tiles import tiles_of
+from qpsbgd_qubo.annealers.virtual_qpu import VirtualChip
 
 
 @pytest.fixture(autouse=True)

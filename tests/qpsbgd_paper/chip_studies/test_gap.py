@@ -9,14 +9,14 @@ pytest.importorskip("dwave.graphs")
 pytest.importorskip("minorminer")
 
 from qpsbgd.nn.tape import LayerRecord
-from qpsbgd.qubo.ising import ising_columns
-from qpsbgd.solvers.exact.exact import Exact
 from qpsbgd.testing import random_family
 from qpsbgd_paper.chip_studies import gap_options
 from qpsbgd_paper.chip_studies.gap import measure
 from qpsbgd_paper.chip_studies.gap_forms import BASE, COLUMNS, Sent, forms_of, minima, sampled
 from qpsbgd_paper.chip_studies.gap_options import GapOptions
 from qpsbgd_paper.experiments import make_experiment
+from qpsbgd_qubo.ising import ising_columns
+from qpsbgd_qubo.solvers.exact.exact import Exact
 
 
 @pytest.fixture

@@ -1,9 +1,9 @@
 import torch
 
 from qpsbgd.qubo import QuboFamily, Solution
-from qpsbgd.solvers.exact.exact import Exact
 from qpsbgd.testing import random_family
 from qpsbgd_paper.chip_studies.quality import SOLVERS, Quality, _Flipped, energy_gaps
+from qpsbgd_qubo.solvers.exact.exact import Exact
 
 
 def test_the_gap_is_0_for_an_optimum_1_on_average_over_random_spins_and_2_at_most_for_fields_alone():

@@ -15,11 +15,11 @@ import pytest
 from rich.console import Console
 
 from qpsbgd import cli
-from qpsbgd.atomic import sealed
-from qpsbgd.solvers.annealer.budget import BudgetSpent
+from qpsbgd_files.atomic import sealed
 from qpsbgd_paper.cli import run as running
 from qpsbgd_paper.experiments import EXPERIMENTS, logreg, make_experiment
 from qpsbgd_paper.framework.methods import DWAVE
+from qpsbgd_qubo.annealers.budget import BudgetSpent
 
 
 def called(monkeypatch, capsys, *arguments):

@@ -12,7 +12,7 @@ from qpsbgd_paper.framework.paid import keeping_answers
 from qpsbgd_paper.framework.runs import RunFailed, run_jobs
 from qpsbgd_paper.framework.workers import Workers
 
-virtual_qpu = pytest.importorskip("qpsbgd.solvers.annealer.virtual_qpu")
+virtual_qpu = pytest.importorskip("qpsbgd_qubo.annealers.virtual_qpu")
 
 CHIP = {"name": "virtual-qpu", "size": 2, "num_reads": 5, "sweeps": 8, "slices": 2}
 ENOUGH = 1.0

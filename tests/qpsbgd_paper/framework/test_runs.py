@@ -6,9 +6,9 @@ from concurrent.futures import Future
 
 import pytest
 
-from qpsbgd.solvers.annealer.budget import BudgetSpent
 from qpsbgd_paper.framework.runs import RunFailed, kept_results, run_jobs
 from qpsbgd_paper.framework.workers import Pool, Workers
+from qpsbgd_qubo.annealers.budget import BudgetSpent
 
 calls = []
 

@@ -2,7 +2,7 @@ import hashlib
 
 import pytest
 
-from qpsbgd.atomic import sealed
+from qpsbgd_files.atomic import sealed
 from qpsbgd_paper.report.summaries import check, file_name, read_summary
 
 

@@ -1,0 +1,274 @@
+"""Families on an annealer's chip: every column on a clique of its own, all columns of all layers at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+
+from qpsbgd_qubo.annealers.budget import Estimate, Shape
+from qpsbgd_qubo.annealers.chips import Chip, access_seconds
+from qpsbgd_qubo.annealers.packing import Sheet, pack
+from qpsbgd_qubo.annealers.plans import Job, decode, plan
+from qpsbgd_qubo.annealers.reads import Reads, Samples
+from qpsbgd_qubo.annealers.recordings import Recording, RecordingError
+from qpsbgd_qubo.annealers.service_solver import ServiceSolver, shapes_of
+from qpsbgd_qubo.annealers.tiles import Tile, checked_tiles, largest_clique, tiles_of
+from qpsbgd_qubo.family import QuboFamily, Solution
+from qpsbgd_qubo.solvers.options import (
+    AT_LEAST_ONE,
+    COUNT,
+    FLAG,
+    POSITIVE,
+    POSITIVE_OR_NONE,
+    SEED,
+    Number,
+    check_options,
+)
+from qpsbgd_qubo.solvers.search.descent import improved
+from qpsbgd_qubo.solvers.search.landscape import sign_start
+
+Self = TypeVar("Self", bound="ChipSolver")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ChipSolver(ServiceSolver):
+    """Solves families on a chip; what the solvers 'dwave', 'virtual-qpu' and 'replay' share.
+
+    Takes the options of `ServiceSolver` and these.
+
+    Args:
+        num_reads: Anneals per column on each of its tiles.
+        annealing_time: Microseconds per anneal; None leaves it to the chip.
+        chain_strength: Coupling inside chains in units of the largest eigenvalue of a column's couplings: see
+            `Ising.strength`. On the virtual chip 0.2 to 0.4 are about equally good; more squeezes the problem into a
+            part of the chip's ranges, less leaves the answer to the repair: `benchmarks/virtual_qpu.py`.
+        copies: Most tiles per column. Tiles that the step leaves free serve its columns again, each with its own spin
+            reversal: more reads in the same QPU time, but more work afterwards.
+        share_reads: Share a column's reads out among its tiles instead: as many reads as without spare tiles, in less
+            QPU time.
+        spin_reversals: Submissions among which the reads are shared out, each with new random spin reversals, which
+            average out a chip's constant errors. Each costs its programming time. 0 for no reversal at all.
+        repair: What broken chains become: the "majority" of their qubits, or what lowers the "energy" most.
+        descent: Flip single spins after that, until no flip lowers the energy.
+        block: Solve layers too wide for the chip in blocks of this many spins, see `solve_all`; None refuses them.
+        cache: Folder for the chip's tiles; see `tiles.tiles_of`.
+        seed: Of the spin reversals and the blocks. Reversals depend on the problem too, so they differ from step to
+            step, and yet the same problem is always sent in the same way.
+    """
+
+    num_reads: int = 50
+    annealing_time: float | None = None
+    chain_strength: float = 0.3
+    copies: int = 16
+    share_reads: bool = False
+    spin_reversals: int = 1
+    repair: str = "energy"
+    descent: bool = True
+    block: int | None = None
+    cache: str | Path | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_options(self, num_reads=AT_LEAST_ONE, annealing_time=POSITIVE_OR_NONE, chain_strength=POSITIVE)
+        check_options(self, copies=AT_LEAST_ONE, share_reads=FLAG, spin_reversals=COUNT, descent=FLAG)
+        check_options(self, block=Number(whole=True, least=2, optional=True), seed=SEED)
+        if self.share_reads and self.copies == 1:
+            raise ValueError("share_reads shares a column's reads out among its tiles: set copies, such as 16, too")
+        if self.repair not in ("majority", "energy"):
+            raise ValueError(f'repair must be "majority" or "energy", got {self.repair!r}')
+
+    def reseeded(self: Self, seed: int) -> Self:
+        """The same solver with another seed, on the same connection and within the same budget."""
+        return self._in_session(self._session, seed=seed)
+
+    def solve_all(self, families: Sequence[QuboFamily]) -> list[Solution]:
+        """The best read of every column of every family, from as few submissions as hold them all.
+
+        A family that is too wide for the chip is solved in blocks, if `block` is given: starting from where descent
+        ends, blocks of random spins are solved in turn, the others fixed, and changes that lower the energy are kept.
+
+        Raises:
+            BudgetSpent: The submissions would pass `max_qpu_seconds`; nothing was sent.
+            ValueError: A family is wider than the chip's largest clique, and no `block` is given.
+        """
+        if not families:
+            return []
+        with self._session.turn():
+            self.check_budget(shapes_of(families))
+            wide = [index for index, family in enumerate(families) if not self._fits(family.num_spins)]
+            found = {index: self._in_blocks(families[index]) for index in wide}
+            fitting = [index for index in range(len(families)) if index not in found]
+            if fitting:
+                found |= zip(fitting, self._together([families[index] for index in fitting]), strict=True)
+        return [found[index] for index in range(len(families))]
+
+    def sample(self, family: QuboFamily) -> Samples:
+        """All reads of every column, repaired as the options say, in the order of the submissions.
+
+        Raises:
+            BudgetSpent: The submissions would pass `max_qpu_seconds`; nothing was sent.
+            ValueError: The family is wider than the chip's largest clique.
+        """
+        with self._session.turn():
+            if not self._tiles(family.num_spins):
+                raise self._too_wide(family.num_spins, advice="only whole columns can be sampled")
+            self.check_budget(shapes_of([family]))
+            (reads,), used = self._read([family])
+        found = reads.all(repair=self.repair, descent=self.descent)
+        return replace(found, stats=used | found.stats)
+
+    def estimate(self, shapes: Sequence[Shape], *, one_by_one: bool = False) -> Estimate:
+        """What a step with layers of these shapes (inputs, columns) costs, by the chip's own figures.
+
+        Args:
+            shapes: (n, m) of every layer.
+            one_by_one: The paper's way, for comparison: every column is a submission of its own.
+        """
+        groups = [[n for n, m in shapes if self._fits(n) for _ in range(m)]]
+        groups += [[len(part)] * m for n, m in shapes if not self._fits(n) for part in self._parts(n)]
+        if one_by_one:
+            groups = [[n] for sizes in groups for n in sizes]
+        jobs = [job for sizes in groups for job in self._jobs(tuple(sizes), copies=1 if one_by_one else self.copies)]
+        times = max(1, self.spin_reversals)
+        return Estimate(times * len(jobs), times * sum(job.seconds for job in jobs))
+
+    def _header(self, sampler: Any) -> dict[str, Any]:
+        return {**{name: getattr(self, name) for name in DECIDING}, "chip": Chip.of(sampler).described()}
+
+    def _chip_in_use(self) -> Chip:
+        sampler = self.connect()
+        return self._session.once("chip", lambda: Chip.of(sampler))
+
+    def _fits(self, spins: int) -> bool:
+        """Whether a column is on one tile; raises where it can be solved neither so nor in blocks."""
+        if self._tiles(spins):
+            return True
+        if self.block is None:
+            raise self._too_wide(spins)
+        for size in {len(part) for part in self._parts(spins)}:
+            if not self._tiles(size):
+                raise self._too_wide(size, what="block", advice="choose a smaller `block`")
+        return False
+
+    def _too_wide(
+        self,
+        spins: int,
+        *,
+        what: str = "layer",
+        advice: str = "give `block` to solve wide layers block by block, or use a classical solver",
+    ) -> ValueError:
+        chip = self._chip_in_use()
+        return ValueError(
+            f"a {what} of {spins} inputs needs a clique of {spins} chains, but the largest on {chip} has "
+            f"{largest_clique(chip)}; {advice}"
+        )
+
+    def _parts(self, spins: int) -> tuple[torch.Tensor, ...]:
+        """The blocks of a column that is too wide: random spins, as many in each, at most `block`."""
+        assert self.block is not None
+        order = torch.from_numpy(np.random.default_rng([self.seed, spins]).permutation(spins))
+        return order.tensor_split(-(-spins // self.block))
+
+    def _tiles(self, spins: int) -> tuple[Tile, ...]:
+        return self._session.once(("tiles", spins), lambda: self._found_tiles(spins))
+
+    def _found_tiles(self, spins: int) -> tuple[Tile, ...]:
+        link, chip = self._link(), self._chip_in_use()
+        kept = link.tiles.get(spins) if isinstance(link, Recording) else None
+        if kept is not None:
+            try:
+                return checked_tiles(kept, chip, spins)
+            except (TypeError, ValueError) as error:
+                raise RecordingError(f"{self.record} has tiles that do not fit its chip: {error}") from error
+        tiles = tiles_of(chip, spins, folder=None if self.cache is None else Path(self.cache).expanduser())
+        if isinstance(link, Recording):
+            link.keep_tiles(spins, [tile.chains() for tile in tiles])
+        return tiles
+
+    def _jobs(self, sizes: tuple[int, ...], *, copies: int) -> list[Job]:
+        """What to send for columns of these sizes, which are the same in every step of a run."""
+        return self._session.once(("jobs", sizes, copies), lambda: self._new_jobs(sizes, copies))
+
+    def _new_jobs(self, sizes: tuple[int, ...], copies: int) -> list[Job]:
+        sampler = self.connect()
+        jobs = []
+        for sheet in pack(sizes, {size: self._tiles(size) for size in set(sizes)}, copies=copies):
+            parameters: dict[str, Any] = {"num_reads": self._reads_of(sheet)}
+            if self.annealing_time is not None:
+                parameters["annealing_time"] = self.annealing_time
+                self._check_range("annealing_time_range", self.annealing_time, "microseconds per anneal")
+            jobs.append(Job(sheet, parameters, access_seconds(sampler, num_qubits=len(sheet.qubits), **parameters)))
+        return jobs
+
+    def _reads_of(self, sheet: Sheet) -> int:
+        """Reads of each of a sheet's submissions: every column has `num_reads` in all, or on each of its tiles."""
+        tiles = sheet.fewest_tiles if self.share_reads else 1
+        reads = -(-self.num_reads // (max(1, self.spin_reversals) * tiles))
+        self._check_range("num_reads_range", reads, "reads per submission")
+        return reads
+
+    def _check_range(self, name: str, value: float, what: str) -> None:
+        """Raise before the chip would, where its range is known."""
+        bounds = self.connect().properties.get(name)
+        if bounds and not bounds[0] <= value <= bounds[1]:
+            raise ValueError(f"the chip takes {bounds[0]:g} to {bounds[1]:g} {what}, got {value:g}")
+
+    def _together(self, families: Sequence[QuboFamily]) -> list[Solution]:
+        reads, used = self._read(families)
+        solutions = [each.best(repair=self.repair, descent=self.descent) for each in reads]
+        return [replace(found, stats=used | found.stats) for found in solutions]
+
+    def _read(self, families: Sequence[QuboFamily]) -> tuple[list[Reads], dict[str, Any]]:
+        """The reads of all families, and what they took: plan, send, decode."""
+        reads = [Reads(family) for family in families]
+        owners = [(each, column) for each in reads for column in range(each.family.num_columns)]
+        planned = plan(
+            [each.columns[column] for each, column in owners],
+            self._jobs(tuple(each.family.num_spins for each, _ in owners), copies=self.copies),
+            chip=self._chip_in_use(),
+            chain_strength=self.chain_strength,
+            spin_reversals=self.spin_reversals,
+            seed=(self.seed, reads[0].digest),
+        )
+        answers = self._send([part.submission for part in planned])
+        for number, votes, lengths in decode(planned, answers):
+            each, column = owners[number]
+            each.add(column, votes, lengths)
+        return reads, {**self._used(answers), "chip": self._chip_in_use().name}
+
+    def _in_blocks(self, family: QuboFamily) -> Solution:
+        exact = family.without_offset().to("cpu", torch.float64)
+        spins = improved(exact, sign_start(exact)).spins
+        parts = self._parts(family.num_spins)
+        blocks: list[dict[str, Any]] = []
+        for part in parts:
+            rows = exact.quadratic[part]
+            others = rows @ spins - rows[:, part] @ spins[part]
+            block = QuboFamily.trusted(rows[:, part].contiguous(), exact.linear[part] + 2 * others, exact.offset)
+            found = self._together([block])[0]
+            better = found.energies < block.energies(spins[part])
+            spins[part] = torch.where(better, found.spins, spins[part])
+            blocks.append(found.stats)
+        each = {name: [stats[name] for stats in blocks] for name in blocks[0]}
+        stats: dict[str, Any] = {
+            "solver": self.name,
+            "chip": self._chip_in_use().name,
+            "blocks": len(parts),
+            "submissions": sum(each["submissions"]),
+            "qpu_seconds": sum(each["qpu_seconds"]),
+            "reads": min(each["reads"]),
+            "chain_break_fraction": sum(each["chain_break_fraction"]) / len(parts),
+            "chain_length": sum(each["chain_length"]) / len(parts),
+            "longest_chain": max(each["longest_chain"]),
+        }
+        return Solution.of(family, spins, **stats)
+
+
+DECIDING = tuple(name for name in ChipSolver.__annotations__ if name != "cache")
+"""The options that decide what is sent and what is made of the answer; a replay takes them from the recording."""

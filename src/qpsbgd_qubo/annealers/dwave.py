@@ -1,0 +1,135 @@
+"""Families on a D-Wave quantum annealer: every column on a clique of its own, all layers of a step together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from qpsbgd_qubo.annealers.budget import BudgetSpent, Estimate
+from qpsbgd_qubo.annealers.chip_solver import ChipSolver
+from qpsbgd_qubo.annealers.chips import Chip
+from qpsbgd_qubo.annealers.service_solver import ServiceSolver
+from qpsbgd_qubo.annealers.submissions import transient
+
+try:
+    import dwave.system
+    from dwave.cloud.api.exceptions import ResourceAccessForbiddenError, ResourceAuthenticationError
+    from dwave.cloud.config import load_config
+    from dwave.cloud.exceptions import ConfigFileError
+except ImportError as error:
+    raise ImportError("solver 'dwave' needs dwave-system: pip install 'qpsbgd[dwave]'") from error
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LeapSolver(ServiceSolver):
+    """What the solvers of D-Wave's service Leap share: the sampler, and the token that it needs.
+
+    Args:
+        sampler: One like those of `sampler_kind`, which stays open; None makes one with the token from `dwave config
+            create` or the environment, and closes it with the solver.
+        region: Of D-Wave's service, such as "eu-central-1".
+    """
+
+    sampler_kind: ClassVar[str]
+
+    sampler: Any = None
+    region: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.sampler is None:
+            _check_token(self.name, self.sampler_kind)
+
+    @classmethod
+    def variants(cls) -> dict[str, str]:
+        """Whether a token is set; uses no network."""
+        try:
+            _check_token(cls.name, cls.sampler_kind)
+        except RuntimeError as error:
+            return {"": str(error)}
+        return {"": ""}
+
+    def _chosen(self) -> dict[str, Any]:
+        """What the new sampler is told."""
+        return {"region": self.region}
+
+    def _new_sampler(self) -> tuple[Any, bool]:
+        if self.sampler is not None:
+            return self.sampler, False
+        _check_token(self.name, self.sampler_kind)
+        chosen = {name: value for name, value in self._chosen().items() if value is not None}
+        try:
+            return getattr(dwave.system, self.sampler_kind)(**chosen), True
+        except Exception as error:
+            status = getattr(getattr(error, "response", None), "status_code", None)  # of a refused HTTP request
+            if isinstance(error, ResourceAuthenticationError | ResourceAccessForbiddenError) or status in (401, 403):
+                raise RuntimeError(
+                    f"D-Wave refused the API token that solver {self.name!r} sent ({error}); copy yours from "
+                    f"{_TOKEN_PAGE} again, then {_ways_to_set_a_token(self.sampler_kind)}; {_INSTEAD}"
+                ) from error
+            if transient(error):
+                raise RuntimeError(
+                    f"solver {self.name!r} cannot reach D-Wave's service ({error}); check the network, a proxy or "
+                    f"firewall, and `dwave ping`, then try again; {_INSTEAD}"
+                ) from error
+            raise
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DWave(LeapSolver, ChipSolver):
+    """Solves families on a D-Wave chip, or on any sampler with the structure of one.
+
+    Takes the options of `ChipSolver`, of `LeapSolver` and these; besides a `DWaveSampler`, its mock or a `VirtualChip`
+    may be the sampler. Answers of a quantum annealer differ from call to call; `record` a run to be able to repeat it.
+
+    Args:
+        chip: Name of the chip, such as "Advantage_system4.1"; None takes what the service offers first.
+    """
+
+    name: ClassVar[str] = "dwave"
+    sampler_kind: ClassVar[str] = "DWaveSampler"
+
+    chip: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.sampler is not None:
+            Chip.of(self.sampler)
+            if self.region is not None or self.chip is not None:
+                raise ValueError("region and chip choose among D-Wave's chips; leave them out when a sampler is given")
+
+    def _chosen(self) -> dict[str, Any]:
+        return {"region": self.region, "solver": self.chip}
+
+
+def _check_token(solver: str, sampler: str) -> None:
+    """Raise where no token is set, with the ways to set one; uses no network."""
+    try:
+        token = load_config().get("token")
+    except ConfigFileError as error:
+        raise RuntimeError(
+            f"solver {solver!r} cannot read D-Wave's configuration ({error}); correct that file, or delete it and run "
+            "`dwave config create`"
+        ) from error
+    if not token:
+        raise RuntimeError(
+            f"solver {solver!r} needs an API token of D-Wave Leap, and none is set; copy yours from {_TOKEN_PAGE}, "
+            f"then {_ways_to_set_a_token(sampler)}; {_INSTEAD}"
+        )
+
+
+_TOKEN_PAGE = "https://cloud.dwavesys.com/leap"
+_INSTEAD = (
+    "the solver 'virtual-qpu' needs neither token nor network, nor do 'quantum-annealing' and 'annealing', and "
+    "`qpsbgd qpu estimate 16-4-2` tells what a run would cost"
+)
+
+
+def _ways_to_set_a_token(sampler: str) -> str:
+    return (
+        "run `dwave config create`, or set the environment variable DWAVE_API_TOKEN, or pass "
+        f"sampler=dwave.system.{sampler}(token=…)"
+    )
+
+
+__all__ = ["BudgetSpent", "DWave", "Estimate"]

@@ -1,0 +1,104 @@
+"""A chip's reads of one family: collected tile by tile, repaired, and the best of every column chosen."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from qpsbgd_qubo.annealers.packing import decided
+from qpsbgd_qubo.family import QuboFamily, Solution
+from qpsbgd_qubo.ising import Ising, largest_eigenvalue
+from qpsbgd_qubo.kernels import Array
+from qpsbgd_qubo.solvers.search.descent import improved
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """All reads of a family, not only the best; a read's columns come from one anneal where they were sent together.
+
+    Attributes:
+        spins: −1 or +1, shape (reads, n, m), in the family's floating type.
+        energies: Shape (reads, m).
+        stats: What the chip did, as in a solution.
+    """
+
+    spins: Tensor
+    energies: Tensor
+    stats: dict[str, Any]
+
+
+class Reads:
+    """The reads of a family's columns.
+
+    Args:
+        family: Any device and type; the work is done on the CPU in double precision.
+    """
+
+    def __init__(self, family: QuboFamily) -> None:
+        self.family = family
+        self._exact = family.without_offset().to("cpu", torch.float64)
+        self._quadratic: Array = self._exact.quadratic.numpy()
+        self._linear: Array = self._exact.linear.numpy()
+        if not (np.isfinite(self._quadratic).all() and np.isfinite(self._linear).all()):
+            raise ValueError("a QUBO must be finite to be sent to an annealer, but has NaN or infinite values")
+        couplings = 2 * self._quadratic
+        np.fill_diagonal(couplings, 0)
+        norm = largest_eigenvalue(couplings)
+        self.columns = [Ising(fields, couplings, norm) for fields in np.ascontiguousarray(self._linear.T)]
+        self._added: list[tuple[Array, Array, Array]] = []
+
+    @property
+    def digest(self) -> int:
+        """A number that differs from family to family."""
+        return zlib.crc32(self._linear.astype(np.float32).tobytes())
+
+    def add(self, column: int, votes: Array, lengths: Array) -> None:
+        """Add reads of a column: the votes of its chains (reads, n) and the chains' lengths (n,)."""
+        self._added.append((np.full(len(votes), column), votes, np.broadcast_to(lengths, votes.shape)))
+
+    def best(self, *, repair: str, descent: bool) -> Solution:
+        """The read of lowest energy of every column, with what the chip did in `stats`."""
+        column, wide, every, stats = self._repaired(repair)
+        energies = wide.energies(every)
+        shift = float(self.family.offset.double().mean())
+        stats["chip_energy"] = float(energies[self._first(energies, column)].mean()) + shift
+        stats["read_energy"] = float(energies.mean()) + shift
+        if descent:
+            lowered = improved(wide, every)
+            every, energies, stats["flips"] = lowered.spins, lowered.energies, lowered.stats["flips"]
+        return Solution.of(self.family, every[:, self._first(energies, column)], **stats)
+
+    def all(self, *, repair: str, descent: bool) -> Samples:
+        """Every read, in the order of the submissions; per column as many as the column with the fewest has."""
+        column, wide, every, stats = self._repaired(repair)
+        if descent:
+            every = improved(wide, every).spins
+        rows = np.stack([np.flatnonzero(column == number)[: stats["reads"]] for number in range(column.max() + 1)])
+        spins = every[:, torch.from_numpy(rows)].permute(2, 0, 1).to(self.family.linear).contiguous()
+        return Samples(spins, self.family.energies(spins), stats)
+
+    def _repaired(self, repair: str) -> tuple[Array, QuboFamily, Tensor, dict[str, Any]]:
+        """The column of every read, all reads as columns of one family, their spins (n, reads), and stats of chains."""
+        column, votes, lengths = (np.concatenate(part) for part in zip(*self._added, strict=True))
+        linear = self._linear.T[column]
+        spins = decided(votes, lengths, quadratic=self._quadratic, linear=linear, repair=repair)
+        wide = QuboFamily.trusted(
+            self._exact.quadratic, torch.from_numpy(linear.T.copy()), torch.zeros(len(column), dtype=torch.float64)
+        )
+        stats: dict[str, Any] = {
+            "reads": int(np.bincount(column).min()),
+            "chain_break_fraction": float((np.abs(votes) < lengths).mean()),
+            "chain_length": float(lengths.mean()),
+            "longest_chain": int(lengths.max()),
+        }
+        return column, wide, torch.from_numpy(spins.T.copy()), stats
+
+    def _first(self, energies: Tensor, column: Array) -> Tensor:
+        """Which read of every column has the lowest energy."""
+        order = np.lexsort((energies.numpy(), column))
+        return torch.from_numpy(order[np.unique(column[order], return_index=True)[1]])

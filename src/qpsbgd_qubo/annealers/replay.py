@@ -1,0 +1,122 @@
+"""A recorded run once more: the same problems, the answers from the file, without token or network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+from qpsbgd_qubo.annealers.chip_solver import DECIDING, ChipSolver
+from qpsbgd_qubo.annealers.chips import Chip
+from qpsbgd_qubo.annealers.hybrid_solver import LIMITS, HybridSolver
+from qpsbgd_qubo.annealers.recordings import Recording, RecordingError
+from qpsbgd_qubo.annealers.service_solver import ServiceSolver
+from qpsbgd_qubo.annealers.submissions import Link, Live
+from qpsbgd_qubo.annealers.tiles import Tile
+from qpsbgd_qubo.family import QuboFamily, Solution
+from qpsbgd_qubo.solvers import Solver
+from qpsbgd_qubo.solvers.options import POSITIVE
+
+
+@dataclass(frozen=True, eq=False)
+class Replay(Solver):
+    """Answers from a file that a solver's option `record` wrote, one recorded answer after the other.
+
+    Options and tiles are those of the recorded run. Every problem is compared with the recorded one; the first that
+    differs raises a `RecordingError`.
+
+    Args:
+        path: The recording.
+    """
+
+    path: str | Path
+    _inner: ServiceSolver = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        recording = Recording(self.path)
+        header, path = recording.header, Path(self.path)
+        inner: ServiceSolver
+        try:
+            if header["solver"] == "leap-hybrid":
+                options = {name: header[name] for name in ("time_limit", "descent")}
+                sampler = SimpleNamespace(properties=_limits(header["limits"]), parameters={})
+                inner = _HybridFromFile(**options, sampler=sampler, record=path)
+            else:
+                options = {name: header[name] for name in DECIDING}
+                chip = Chip.from_description(header["chip"])
+                sampler = SimpleNamespace(chip=chip, properties={}, parameters={})
+                inner = _ChipFromFile(**options, sampler=sampler, record=path)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise RecordingError(
+                f"{self.path} must say with which chip and options it was recorded, but does not: {error!r:.200}; use "
+                "another copy of it"
+            ) from error
+        object.__setattr__(self, "_inner", inner)
+
+    def _solve(self, family: QuboFamily) -> Solution:
+        """The recorded answer."""
+        return self._inner.solve(family)
+
+    def solve_all(self, families: Sequence[QuboFamily]) -> list[Solution]:
+        """The recorded answers."""
+        return self._inner.solve_all(families)
+
+    @property
+    def submissions(self) -> int:
+        """Problems answered so far."""
+        return self._inner.submissions
+
+    @property
+    def qpu_seconds(self) -> float:
+        """QPU time that was counted for their answers when they were recorded."""
+        return self._inner.qpu_seconds
+
+    def state_dict(self) -> dict[str, Any]:
+        """The place in the recording, and what had been sent by then; as the recorded run's."""
+        return self._inner.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+        self._inner.load_state_dict(state)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _FromFile(ServiceSolver):
+    """A solver whose only link is the recording that `record` names, with a sampler that has only its properties."""
+
+    name: ClassVar[str] = "replay"
+
+    sampler: Any = field(repr=False)
+
+    def _new_sampler(self) -> tuple[Any, bool]:
+        return self.sampler, False
+
+    def _new_link(self, live: Live, sampler: Any) -> Link:
+        assert self.record is not None
+        return Recording(self.record)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _ChipFromFile(_FromFile, ChipSolver):
+    def _found_tiles(self, spins: int) -> tuple[Tile, ...]:
+        link = self._link()
+        if isinstance(link, Recording) and spins not in link.tiles:
+            raise RecordingError(f"{link.path} has no layer of {spins} inputs; replay the model that was recorded")
+        return super()._found_tiles(spins)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _HybridFromFile(_FromFile, HybridSolver):
+    pass
+
+
+def _limits(described: dict[str, Any]) -> dict[str, Any]:
+    """The service's limits in a header; raises where they are none."""
+    numbers = [described[name] for name in LIMITS[1:] if described.get(name) is not None]
+    for number in (*numbers, *(number for pair in described[LIMITS[0]] for number in pair)):
+        POSITIVE.checked("a limit", number)
+    if any(len(pair) != 2 for pair in described[LIMITS[0]]) or not described[LIMITS[0]]:
+        raise ValueError(f"{LIMITS[0]} must be pairs of a number of variables and seconds")
+    return dict(described)

@@ -1,0 +1,177 @@
+"""Solvers that send problems to a service: frozen options, and a session with the connection, the count and the place.
+
+What counts against `max_qpu_seconds` is in `budget.Budget`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+from qpsbgd_qubo.annealers.budget import Budget, Estimate, Shape
+from qpsbgd_qubo.annealers.ledger import Ledger
+from qpsbgd_qubo.annealers.recordings import Recording
+from qpsbgd_qubo.annealers.session import Session
+from qpsbgd_qubo.annealers.submissions import Answer, Link, Live, Submission
+from qpsbgd_qubo.family import QuboFamily, Solution
+from qpsbgd_qubo.solvers import Solver
+from qpsbgd_qubo.solvers.options import COUNT, POSITIVE_OR_NONE, check_options
+
+Self = TypeVar("Self", bound="ServiceSolver")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ServiceSolver(Solver):
+    """Solves families on a service, and counts what that costs.
+
+    The connection is opened at the first family and kept open until `close`, or the end of a `with` block. Threads may
+    share a solver; they take turns. Copies, also those with other options (`dataclasses.replace`), open connections of
+    their own but count together with the original. A pickled solver keeps the count so far and then counts
+    independently, unless its ledger is a file.
+
+    Args:
+        max_qpu_seconds: Most seconds of QPU time; submissions that would pass it raise `BudgetSpent` and are not sent.
+            All submissions that were charged or may have been count, from the start of the run that the solver
+            resumes: an answer by the larger of the service's report and the estimate, a lost answer and every retry by
+            the estimate. A checkpoint from before an interrupted step does not know what that step had sent.
+        ledger: A `Ledger` or the path of one: all solvers with the same ledger, in any process, count together, and
+            each refuses what would pass its own `max_qpu_seconds`. None counts for this solver and its copies.
+        retries: How often to send a problem again after a passing fault.
+        record: File to write all problems and answers to; see `recordings.Recording`.
+    """
+
+    name: ClassVar[str]
+    """The solver's name in `SOLVERS`."""
+
+    max_qpu_seconds: float | None = None
+    ledger: Ledger | str | Path | None = field(default=None, repr=False)
+    retries: int = 3
+    record: str | Path | None = None
+    _session: Session = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check_options(self, max_qpu_seconds=POSITIVE_OR_NONE, retries=COUNT)
+        self._begin()
+
+    @abstractmethod
+    def _new_sampler(self) -> tuple[Any, bool]:
+        """A sampler, and whether it is ours to close."""
+
+    @abstractmethod
+    def _header(self, sampler: Any) -> dict[str, Any]:
+        """What must be equal between a run that recorded and one that reads the recording."""
+
+    @abstractmethod
+    def estimate(self, shapes: Sequence[Shape]) -> Estimate:
+        """What a step with layers of these shapes (inputs, columns) costs; sends no problem."""
+
+    @property
+    def submissions(self) -> int:
+        """Problems sent so far, retries included."""
+        return self._session.budget.ledger.submissions
+
+    @property
+    def qpu_seconds(self) -> float:
+        """QPU time that they were or may have been charged for."""
+        return self._session.budget.ledger.qpu_seconds
+
+    def _solve(self, family: QuboFamily) -> Solution:
+        """The best read of every column."""
+        return self.solve_all([family])[0]
+
+    def check_budget(self, shapes: Sequence[Shape], *, steps: int = 1) -> None:
+        """Raise `BudgetSpent` where that many steps with layers of these shapes would pass `max_qpu_seconds`."""
+        if self.max_qpu_seconds is not None:
+            self._session.budget.check(self.estimate(shapes) * steps)
+
+    def connect(self) -> Any:
+        """The sampler in use; opens the connection, unless it is open."""
+        return self._session.open(self._open)[0]
+
+    def close(self) -> None:
+        """Close the connection; the next family opens it again."""
+        self._session.close()
+
+    def __enter__(self: Self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def state_dict(self) -> dict[str, Any]:
+        """What was sent so far, and the place in the recording."""
+        return {"submissions": self.submissions, "qpu_seconds": self.qpu_seconds, "link": self._session.place}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there; the count of what was sent is raised to the saved one, never lowered."""
+        if state and set(state) != {"submissions", "qpu_seconds", "link"}:
+            raise ValueError(f"{type(self).__name__} cannot go on from {sorted(state)}; was the solver changed?")
+        place = dict(state.get("link", {}))
+        self._session.place = place
+        recorded = {Path(self.record).expanduser(): place.get("position", 0)} if self.record is not None else {}
+        self._session.budget.raise_to(state.get("submissions", 0), state.get("qpu_seconds", 0.0), recorded=recorded)
+
+    def __copy__(self: Self) -> Self:
+        return self._in_session(Session(self._session.budget, place=self._session.place))
+
+    def __deepcopy__(self: Self, memo: dict[int, Any]) -> Self:
+        return self.__copy__()  # an open sampler cannot be copied, and all other options are immutable
+
+    def __getstate__(self) -> dict[str, Any]:
+        options = {each.name: getattr(self, each.name) for each in dataclasses.fields(self) if each.init}
+        options["ledger"] = options["ledger"].path
+        return {"options": options, "state": self.state_dict()}
+
+    def __setstate__(self, saved: dict[str, Any]) -> None:
+        for name, value in saved["options"].items():
+            object.__setattr__(self, name, value)
+        self._begin()
+        self.load_state_dict(saved["state"])
+
+    def _begin(self) -> None:
+        if not isinstance(self.ledger, Ledger | str | Path | None):
+            raise TypeError(f"ledger must be a Ledger, the path of one or None, got {self.ledger!r}")
+        ledger = self.ledger if isinstance(self.ledger, Ledger) else Ledger(self.ledger)
+        object.__setattr__(self, "ledger", ledger)  # so that `dataclasses.replace` hands it on
+        object.__setattr__(self, "_session", Session(Budget(ledger, limit=self.max_qpu_seconds)))
+
+    def _in_session(self: Self, session: Session, **changes: Any) -> Self:
+        """The same solver in that session, with other options."""
+        made = dataclasses.replace(self, **changes)
+        object.__setattr__(made, "_session", session)
+        return made
+
+    def _open(self) -> tuple[Any, Link]:
+        sampler, owned = self._new_sampler()
+        live = Live(sampler, retries=self.retries, owned=owned)
+        try:
+            return sampler, self._new_link(live, sampler)
+        except BaseException:
+            live.close()
+            raise
+
+    def _new_link(self, live: Live, sampler: Any) -> Link:
+        if self.record is None:
+            return live
+        return Recording(self.record, live, header={"solver": self.name, **self._header(sampler)})
+
+    def _link(self) -> Link:
+        return self._session.open(self._open)[1]
+
+    def _send(self, problems: Sequence[Submission]) -> list[Answer]:
+        """The answers; every problem is counted before it is sent."""
+        return list(self._link().answers(problems, self._session.budget))
+
+    def _used(self, answers: Sequence[Answer]) -> dict[str, Any]:
+        """What these answers took, for the `stats` of a solution."""
+        seconds = sum(answer.seconds for answer in answers)
+        return {"solver": self.name, "submissions": len(answers), "qpu_seconds": seconds}
+
+
+def shapes_of(families: Sequence[QuboFamily]) -> list[Shape]:
+    """Inputs and columns of every family."""
+    return [(family.num_spins, family.num_columns) for family in families]

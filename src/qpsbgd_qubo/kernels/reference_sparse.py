@@ -1,0 +1,290 @@
+"""Kernels of one sparse problem, in plain Python.
+
+`spins` (n,) is int8, fields = h + J · spins; a flip of spin i changes the energy by −2 · spins[i] · fields[i] and
+touches the fields of its neighbours alone.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import numpy as np
+
+from qpsbgd_qubo.kernels.sampling import DRAWS, LANES, Random, accepts
+
+Array = np.ndarray[Any, Any]
+
+MOST = 3
+"""Most neighbours of a spin that `reduce` eliminates."""
+SLACK = 4
+"""Couplings that `reduce` may add to a row; where more would be needed, a spin stays."""
+
+
+class Rows:
+    """Couplings in compressed rows, checked once; `indptr` int64, `indices` int32, `couplings` float64."""
+
+    def __init__(self, indptr: Array, indices: Array, couplings: Array) -> None:
+        n = len(indptr) - 1
+        if n < 1 or indptr[0] != 0 or indptr[-1] != len(indices) or (np.diff(indptr) < 0).any():
+            raise ValueError("indptr must ascend from 0 to the number of couplings")
+        if len(indices) and (indices.min() < 0 or indices.max() >= n):
+            raise ValueError(f"indices must be from 0 to {n - 1}")
+        self.indptr, self.indices, self.couplings = indptr.copy(), indices.copy(), couplings.copy()
+        self.singles = couplings.astype(np.float32)
+
+    def __len__(self) -> int:
+        return len(self.indptr) - 1
+
+    def of(self, i: int) -> slice:
+        """Where row i stands."""
+        return slice(self.indptr[i], self.indptr[i + 1])
+
+    def fields(self, linear: Array, spins: Array) -> Array:
+        """H + J · spins in double precision."""
+        rows = np.repeat(np.arange(len(self)), np.diff(self.indptr))
+        return linear + np.bincount(rows, self.couplings * spins[self.indices], minlength=len(self))
+
+    def flip(self, fields: Array, spins: Array, i: int) -> None:
+        """Flip spin i and bring the fields of its neighbours up to date."""
+        row = self.of(i)
+        values = self.singles if fields.dtype == np.float32 else self.couplings
+        spins[i] = -spins[i]
+        fields[self.indices[row]] += 2 * spins[i] * values[row]
+
+
+def anneal_sparse(
+    rows: Rows, linear: Array, spins: Array, sites: Array, temperatures: Array, state: int, stop: Array
+) -> int:
+    """Metropolis sweeps of one chain over `sites`, one per temperature, until `stop` is set; the sweeps made."""
+    fields, random = rows.fields(linear, spins).astype(np.float32), Random(state)
+    for sweep, temperature in enumerate(temperatures.astype(np.float32)):
+        if stop[0]:
+            return sweep
+        for i in sites:
+            if accepts(2 * spins[i] * fields[i], temperature, random):
+                rows.flip(fields, spins, i)
+    return len(temperatures)
+
+
+def anneal_lanes(
+    rows: Rows, linear: Array, spins: Array, sites: Array, temperatures: Array, state: int, stop: Array
+) -> int:
+    """`anneal_sparse` of sixteen chains, the bits of `spins`, uint16; each step has one random number for all."""
+    ups = (spins[:, None] >> np.arange(LANES, dtype=np.uint16) & 1).astype(bool)
+    fields = np.stack([rows.fields(linear, chain) for chain in np.where(ups.T, 1, -1)], axis=1).astype(np.float32)
+    random = Random(state)
+    for sweep, temperature in enumerate(temperatures):
+        half = np.float32(temperature / 2)
+        if stop[0]:
+            return sweep
+        for i in sites:
+            draw = random.next(12)
+            flips = np.where(ups[i], fields[i], -fields[i]) + DRAWS[draw : draw + LANES] * half > 0
+            if flips.any():
+                ups[i] ^= flips
+                change = np.where(flips, np.where(ups[i], np.float32(2), np.float32(-2)), np.float32(0))
+                fields[rows.indices[rows.of(i)]] += rows.singles[rows.of(i), None] * change
+        spins[:] = (ups * (1 << np.arange(LANES))).sum(1)
+    return len(temperatures)
+
+
+def _descend(rows: Rows, fields: Array, spins: Array, thresholds: Array, stop: Array) -> float:
+    """Flip every spin that gains more than its threshold, in turn, until none does; the energy gained, at most 0."""
+    gained, again = 0.0, True
+    while again:
+        again = False
+        for i in range(len(spins)):
+            gain = float(spins[i] * fields[i])
+            if gain > thresholds[i]:
+                if stop[0]:
+                    return gained
+                gained, again = gained - 2 * gain, True
+                rows.flip(fields, spins, i)
+    return gained
+
+
+def _merge(rows: Rows, fields: Array, spins: Array, other: Array) -> float:
+    """Take over from `other` every part that does not raise the energy; the energy gained, at most 0.
+
+    The spins in which the two differ fall into clusters that no coupling connects. Each is taken over or left by
+    itself, so the result is the best of 2^clusters combinations and no higher than either.
+    """
+    gained, open_spins, differs = 0.0, spins != other, spins != other
+    for root in range(len(spins)):
+        if not open_spins[root]:
+            continue
+        cluster, change = [root], 0.0
+        open_spins[root] = False
+        for i in cluster:
+            near, values = rows.indices[rows.of(i)], rows.couplings[rows.of(i)]
+            for j in near[open_spins[near]]:
+                if open_spins[j]:
+                    cluster.append(int(j))
+                    open_spins[j] = False
+            # Couplings within the cluster stay as they are when it is flipped; other clusters are not beside it.
+            inside = differs[near]
+            change -= 2 * spins[i] * float(fields[i] - (values[inside] * spins[near[inside]]).sum())
+        differs[cluster] = False
+        if change <= 0:
+            gained += change
+            for i in cluster:
+                rows.flip(fields, spins, i)
+    return gained
+
+
+def harvest(rows: Rows, linear: Array, thresholds: Array, chains: Array, spins: Array, stop: Array) -> float:
+    """Merge every chain, a row of `chains`, into `spins` and bring them to a local minimum; their energy.
+
+    Without fields h, an answer and its negative are the same, and the nearer of the two is merged. Once `stop` is set,
+    the first chain alone is merged.
+    """
+    fields = rows.fields(linear, spins)
+    energy = float((spins * (linear + fields)).sum() / 2)
+    energy += _descend(rows, fields, spins, thresholds, stop)
+    for place, other in enumerate(chains):
+        if stop[0] and place:
+            break
+        if not linear.any() and 2 * (spins != other).sum() > len(spins):
+            other *= -1
+        energy += _merge(rows, fields, spins, other)
+    return energy + _descend(rows, fields, spins, thresholds, stop)
+
+
+def tabu_sparse(
+    rows: Rows, linear: Array, spins: Array, block: int, moves: int, tenure: int, state: int, stop: Array
+) -> float:
+    """Make the best flip that was not made in the last moves, uphill too; ends with the lowest spins met.
+
+    The compiled kernel keeps the best flip of every `block` of spins, which does not change the moves.
+
+    Returns:
+        The energy of the spins it ends with.
+    """
+    fields, random = rows.fields(linear, spins), Random(state)
+    energy = lowest_energy = float((spins * (linear + fields)).sum() / 2)
+    free_from, lowest, descending = np.zeros(len(spins), np.int64), spins.copy(), False
+    for move in range(1, moves + 1):
+        if stop[0]:
+            break
+        gains = np.where(free_from <= move, spins * fields, -np.inf)
+        best = int(gains.argmax())
+        gain = float(gains[best])
+        if gain == -np.inf:
+            continue
+        if descending and gain <= 0:
+            lowest, descending = spins.copy(), False
+        rows.flip(fields, spins, best)
+        energy -= 2 * gain
+        free_from[best] = move + 1 + tenure + random.next(31) % max(6, tenure // 2)
+        if energy < lowest_energy - 1e-12 * abs(lowest_energy):
+            lowest_energy, descending = energy, True
+    if not descending:
+        spins[:] = lowest
+    return lowest_energy
+
+
+def colour(rows: Rows, colours: Array) -> None:
+    """Write a colour per spin, from 0 on, each the first that no coupled spin before it has."""
+    colours[:] = -1
+    for i in range(len(rows)):
+        beside = set(colours[rows.indices[rows.of(i)]].tolist())
+        colours[i] = next(each for each in range(len(rows) + 1) if each not in beside)
+
+
+def sweep_chip(rows: Rows, h: Array, spins: Array, schedule: Array, states: Array, threads: int = 1) -> None:
+    """Metropolis sweeps of every read in place; `spins` is (reads, slices, n), a row of `schedule` (weight, tie, T)."""
+    slices = spins.shape[1]
+    for read, state in zip(spins, states, strict=True):
+        random = Random(int(state))
+        fields = np.stack([rows.fields(h, chain) for chain in read]).astype(np.float32)
+        for weight, tie, temperature in schedule:
+            for k in range(slices):
+                before, after = read[k - 1], read[(k + 1) % slices]
+                for i in range(len(rows)):
+                    gain = 2 * read[k, i] * (weight * fields[k, i] - tie * (before[i] + after[i]))
+                    if accepts(gain, temperature, random):
+                        rows.flip(fields[k], read[k], i)
+
+
+def reduce(rows: Rows, linear: Array, stop: Array) -> tuple[Array, ...]:
+    """The problem without the spins whose best value follows from others; the whole one if `stop` comes first.
+
+    Returns:
+        Rows (indptr, indices, couplings) and fields of what is left, empty where that is all; where its spins stand in
+        the whole problem; and of the spins that are gone, in their order: who they are, their neighbours (…, 3), −1
+        where there are fewer, the couplings to them (…, 3), and their fields.
+    """
+    n, linear = len(rows), linear.copy()
+    near: list[dict[int, float]] = [
+        dict(zip(rows.indices[rows.of(i)].tolist(), rows.couplings[rows.of(i)].tolist(), strict=True)) for i in range(n)
+    ]
+    room = [len(row) + SLACK for row in near]
+    gone: list[tuple[int, dict[int, float], float]] = []
+    queue, queued, alive = deque(range(n)), np.ones(n, bool), np.ones(n, bool)
+    while queue and not stop[0]:
+        v = queue.popleft()
+        queued[v] = False
+        field, weights = float(linear[v]), near[v]
+        decided = abs(field) >= sum(abs(w) for w in weights.values())
+        if not decided and len(weights) > (2 if field else MOST):
+            continue
+        if not decided and len(weights) == MOST and any(len(near[u]) + 1 > room[u] for u in weights):
+            continue
+        alive[v], near[v] = False, {}
+        gone.append((v, {} if decided else weights, field))
+        for u, weight in weights.items():
+            if decided:
+                linear[u] += weight * (-1 if field > 0 else 1)
+            del near[u][v]
+            if not queued[u]:
+                queued[u] = True
+                queue.append(u)
+        if not decided:
+            _spread(near, linear, weights, field)
+    kept = np.arange(n) if queue else np.flatnonzero(alive)
+    none = np.zeros(0)
+    if queue or not gone:
+        places, empty = np.zeros(0, np.int64), np.zeros((0, MOST))
+        return places, none.astype(np.int32), none, none, kept, places, empty.astype(np.int64), empty, none
+    number = np.cumsum(alive) - 1
+    entries = [sorted((int(number[u]), w) for u, w in near[i].items()) for i in kept]
+    indptr = np.concatenate([[0], np.cumsum([len(row) for row in entries], dtype=np.int64)]).astype(np.int64)
+    indices = np.array([u for row in entries for u, _ in row], np.int32)
+    couplings = np.array([w for row in entries for _, w in row], np.float64)
+    neighbours, weights_of = np.full((len(gone), MOST), -1, np.int64), np.zeros((len(gone), MOST))
+    for place, (_, weights, _) in enumerate(gone):
+        neighbours[place, : len(weights)], weights_of[place, : len(weights)] = list(weights), list(weights.values())
+    who, fields = np.array([v for v, _, _ in gone], np.int64), np.array([field for _, _, field in gone])
+    return indptr, indices, couplings, linear[kept], kept, who, neighbours, weights_of, fields
+
+
+def _spread(near: list[dict[int, float]], linear: Array, weights: dict[int, float], field: float) -> None:
+    """Add −|field + weightsᵀx| as fields of x and couplings among them."""
+    ends, total = list(weights), 1 << len(weights)
+    signs = [[1 if code >> k & 1 else -1 for code in range(total)] for k in range(len(ends))]
+    energies = []
+    for code in range(total):
+        value = field
+        for k, u in enumerate(ends):
+            value += signs[k][code] * weights[u]
+        energies.append(-abs(value))
+    for k, u in enumerate(ends):
+        if field:
+            linear[u] += sum(s * e for s, e in zip(signs[k], energies, strict=True)) / total
+        for other in range(k):
+            v = ends[other]
+            share = sum(a * b * e for a, b, e in zip(signs[k], signs[other], energies, strict=True)) / total
+            for a, b in ((u, v), (v, u)) if share else ():
+                size, value = abs(near[a].get(b, 0.0)) + abs(share), near[a].get(b, 0.0) + share
+                near[a][b] = value
+                if abs(value) <= 1e-13 * size:
+                    del near[a][b]
+
+
+def complete_reduced(spins: Array, gone: Array, neighbours: Array, weights: Array, fields: Array) -> None:
+    """Set the spins that `reduce` eliminated to their best values, the last first."""
+    for place in range(len(gone) - 1, -1, -1):
+        there = neighbours[place] >= 0
+        field = fields[place] + (weights[place][there] * spins[neighbours[place][there]]).sum()
+        spins[gone[place]] = -1 if field > 0 else 1

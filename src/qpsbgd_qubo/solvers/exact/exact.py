@@ -1,0 +1,169 @@
+"""Proven optima: enumeration for few spins, above that a sphere decoder, and exhaustion where that fails."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from qpsbgd_qubo.family import QuboFamily, Solution
+from qpsbgd_qubo.kernels import Array, kernels, thread_count
+from qpsbgd_qubo.openmp import guard_fork
+from qpsbgd_qubo.solvers import Solver
+from qpsbgd_qubo.solvers.deadline import deadline
+from qpsbgd_qubo.solvers.exact import sphere_decoder
+from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, SECONDS, check_options
+from qpsbgd_qubo.solvers.search.descent import improved
+from qpsbgd_qubo.solvers.search.landscape import sign_start
+
+ENUMERATE_UP_TO = 10
+"""Most spins for which all 2ⁿ vectors are tried; above, the sphere decoder is faster."""
+
+TOGETHER = 20_000_000
+"""Nodes for all columns together at first, which take well under a second."""
+
+LONG = 5.0
+"""Seconds of work ahead, at most, from which on the solver says so."""
+
+TRY_OUT_UP_TO = 18
+"""Most open spins for which all values are tried at once, when the spins that every optimum must have are fixed."""
+
+CHEAP_UP_TO = 16
+"""Most spins for which the optimum costs hardly more than a heuristic answer."""
+
+
+@dataclass(frozen=True)
+class Exact(Solver):
+    """The optimum of every column, with `proven_optimal` true, to within rounding in double precision.
+
+    Above 10 spins, those that every optimum must have are fixed first. Where more than 18 stay open, a depth-first
+    sphere decoder improves on the answer of a tabu search; its time grows exponentially (`benchmarks/exact_growth.py`).
+    Where its bounds are too weak, all values of up to 32 open spins are tried, which takes about a second for 32.
+
+    Args:
+        node_limit: Nodes after which a column gives up and returns its best spins, `proven_optimal` false. The
+            limit counts work, not time, so that answers can be repeated.
+        time_limit: Seconds after which all columns give up, None for no limit.
+    """
+
+    node_limit: int = 50_000_000
+    time_limit: float | None = None
+
+    def __post_init__(self) -> None:
+        check_options(self, node_limit=AT_LEAST_ONE, time_limit=SECONDS)
+
+    def _solve(self, family: QuboFamily) -> Solution:
+        """The optimum of every column that was finished within the limits, the best spins found of the others."""
+        guard_fork()
+        if family.num_spins <= ENUMERATE_UP_TO:
+            spins = _enumerate(family)
+            return Solution.of(family, spins, proven_optimal=True, solver="exact", method="enumeration")
+        return self._fix_and_decode(family)
+
+    def _fix_and_decode(self, family: QuboFamily) -> Solution:
+        end = math.inf if self.time_limit is None else time.monotonic() + self.time_limit
+        with deadline(self.time_limit) as passed:
+            double = family.to("cpu", torch.float64)
+            couplings = 2 * (double.quadratic - torch.diag(double.quadratic.diagonal())).numpy()
+            linear = np.ascontiguousarray(double.linear.numpy().T)
+            fixed = np.empty_like(linear)
+            kernels.fix_dominated(couplings, linear, fixed, passed, thread_count())
+            spins = np.where(fixed != 0, fixed, np.where(linear <= 0, 1.0, -1.0))
+            proven = np.zeros(len(linear), bool)
+            few_open = (fixed == 0).sum(1) <= TRY_OUT_UP_TO
+            easy, hard = np.flatnonzero(few_open), np.flatnonzero(~few_open)
+            tried, done = spins[easy], np.zeros(len(easy), bool)
+            kernels.complete(couplings, linear[easy], fixed[easy], tried, done, passed, thread_count())
+            spins[easy], proven[easy] = tried, done
+            nodes = 0
+            if len(hard):
+                part = QuboFamily.trusted(double.quadratic, double.linear[:, hard], double.offset[hard])
+                spins[hard], counts = self._decode(part, couplings, fixed[hard], end=end, stop=passed)
+                proven[hard], nodes = counts >= 0, int(counts.clip(min=0).sum())
+        return Solution.of(
+            family,
+            torch.from_numpy(spins.T.copy()),
+            proven_optimal=torch.from_numpy(proven),
+            solver="exact",
+            method="sphere decoder",
+            nodes=nodes,
+            fixed=float((fixed != 0).mean()),
+            unproven=int((~proven).sum()),
+        )
+
+    def _decode(
+        self, family: QuboFamily, couplings: Array, fixed: Array, *, end: float, stop: Array
+    ) -> tuple[Array, Array]:
+        """Spins (m, n), and the nodes that each column took, −1 where a limit was reached."""
+        start = improved(family, sign_start(family), patience=2 * family.num_spins, stop=stop)
+        spins = start.spins.T.numpy().copy()
+        linear = np.ascontiguousarray(family.linear.numpy().T)
+        nodes = np.full(len(linear), -1)
+        left = end - time.monotonic()
+        if stop[0] or (shift := sphere_decoder.least_shift(family.quadratic.numpy(), seconds=left)) is None:
+            return spins, nodes
+
+        def search(columns: Array, limit: int) -> None:
+            if not stop[0]:
+                found = spins[columns]
+                nodes[columns] = sphere_decoder.search(
+                    couplings, linear[columns], fixed[columns], found, shift, limit, stop
+                )
+                spins[columns] = found
+
+        # All columns together as far as that takes well under a second, and less than trying all values of open spins.
+        open_spins = (fixed == 0).sum(1)
+        easy = min(self.node_limit, max(1, TOGETHER // len(linear)), _work(int(open_spins.max())) // 4 or 1)
+        begun = time.monotonic()
+        search(np.arange(len(linear)), easy)
+        per_node = (time.monotonic() - begun) / (easy * len(linear))
+        # Then the hard ones a few at a time, so that Ctrl-C works: as long as trying all values would take, then that,
+        # and as long as it may take where there are too many to try.
+        few = 2 * thread_count()
+
+        def search_few(columns: Array, limit: int) -> None:
+            for begin in range(0, len(columns), few):
+                search(columns[begin : begin + few], limit)
+
+        hard = np.flatnonzero(nodes < 0)
+        for count in np.unique(open_spins[hard]):
+            if easy < _work(int(count)) <= self.node_limit:
+                search_few(hard[open_spins[hard] == count], _work(int(count)))
+        hard = np.flatnonzero(nodes < 0)
+        for column in hard[[_work(int(count)) <= self.node_limit for count in open_spins[hard]]]:
+            places = np.flatnonzero(fixed[column] == 0)
+            inside = np.ascontiguousarray(couplings[np.ix_(places, places)])
+            found, fields = np.empty(len(places)), (linear[column] + couplings @ fixed[column])[places]
+            if kernels.exhaust(inside, fields, found, stop, thread_count()):
+                spins[column] = fixed[column]
+                spins[column, places], nodes[column] = found, _work(len(places))
+        hard = np.flatnonzero(nodes < 0) if easy < self.node_limit else np.arange(0)
+        if self.time_limit is None and per_node * self.node_limit * len(hard) > LONG:
+            warnings.warn(
+                f'the solver "exact" may take minutes for columns of {family.num_spins} spins: use "auto" or '
+                '"descent", or give it a time_limit (seconds) or a smaller node_limit',
+                stacklevel=2,
+            )
+        search_few(hard, self.node_limit)
+        return spins, nodes
+
+
+def _work(open_spins: int) -> int:
+    """The nodes of the sphere decoder that take as long as trying all values of so many spins."""
+    return 1 << max(0, open_spins - 7)
+
+
+def _enumerate(family: QuboFamily) -> Tensor:
+    """The best of all 2ⁿ spin vectors for every column, as one matrix product in double precision."""
+    n = family.num_spins
+    device = family.linear.device
+    codes = torch.arange(2**n, device=device)
+    vectors = 2.0 * ((codes[:, None] >> torch.arange(n, device=device)) & 1).double() - 1
+    quadratic, linear = family.quadratic.double(), family.linear.double()
+    energies = ((vectors @ quadratic) * vectors).sum(1, keepdim=True) + vectors @ linear
+    return vectors[energies.argmin(0)].T

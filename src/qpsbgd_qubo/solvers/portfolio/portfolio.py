@@ -1,0 +1,221 @@
+"""A search for single hard problems, sparse or dense, for a given time or number of rounds."""
+
+from __future__ import annotations
+
+import functools
+import math
+import time
+import warnings
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from qpsbgd_qubo.dense import DenseIsing
+from qpsbgd_qubo.kernels import NEVER, Array, kernels, thread_count
+from qpsbgd_qubo.solvers.deadline import deadline, report
+from qpsbgd_qubo.solvers.model_solver import ModelSolver
+from qpsbgd_qubo.solvers.options import AT_LEAST_ONE_OR_NONE, SECONDS, SEED, check_options
+from qpsbgd_qubo.solvers.portfolio.arenas import Arena, DenseArena, SparseArena
+from qpsbgd_qubo.solvers.portfolio.pool import PoolSearch
+from qpsbgd_qubo.solvers.portfolio.sums import Sums
+from qpsbgd_qubo.solvers.search.chains import SparseModel
+from qpsbgd_qubo.solvers.search.reduction import Reduction
+from qpsbgd_qubo.sparse import SparseIsing, dot
+
+TRY_OUT_UP_TO = 16
+"""Most spins of which all values are tried, which takes under a millisecond."""
+SPARSE_UP_TO = 0.2
+"""Largest share of coupled pairs for which a problem is kept in compressed rows."""
+FINISH = 10
+"""Time kept for the end, in units of what an answer's energy takes: 0.3 s of 3 for a million spins, else nothing."""
+ROUNDS = 20
+"""Rounds where neither these nor a time are given."""
+
+
+@dataclass(frozen=True)
+class Portfolio(ModelSolver):
+    """Annealing, reheating, tabu moves and crossings of the best answers, on all threads; more of what works.
+
+    Where couplings show groups of which exactly one spin shall be +1, most moves keep to these; sums of numbers and
+    knapsacks are seen, too (`groups.py`, `sums.py`).
+    Sparse problems are first reduced by the spins that follow from others, and never made dense; of up to 16 spins,
+    all values are tried. The time includes everything. Several columns share the time, and the threads.
+
+    Args:
+        time_limit: Seconds after which the best answer is returned; None for no limit.
+        rounds: Rounds after which it is, each of one move per thread; with a time limit, whichever ends first. None for
+            no limit, or 20 if there is no time limit either. The same rounds, seed and number of threads give the same
+            answer.
+        seed: Of all random choices.
+    """
+
+    time_limit: float | None = None
+    rounds: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_options(self, time_limit=SECONDS, rounds=AT_LEAST_ONE_OR_NONE, seed=SEED)
+
+    def answer(self, model: SparseIsing | DenseIsing) -> tuple[Array, Array, dict[str, Any]]:
+        """The best spins found; proven where all were tried, or a sparse problem can be reduced to nothing."""
+        n = model.num_spins
+        if isinstance(model, SparseIsing) and (n <= TRY_OUT_UP_TO or len(model.indices) > SPARSE_UP_TO * n**2):
+            model = model.to_dense()
+        if isinstance(model, DenseIsing) and n <= TRY_OUT_UP_TO:
+            return _tried(model), np.ones(model.num_columns, bool), {"solver": "exact", "method": "exhaustion"}
+        found = self._solve_all(_columns(model))
+        if any(run.rounds == 0 and not run.proven for run in found):
+            warnings.warn(
+                "the time limit left no time for a search: the answer is where single flips led, or where they began; "
+                "give it more time",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+        spins, proven = np.stack([run.spins for run in found], axis=1), np.array([run.proven for run in found])
+        return spins, proven, {"solver": "portfolio", "rounds": sum(run.rounds for run in found)}
+
+    def _solve_all(self, problems: list[Callable[[], _Problem]]) -> list[_Run]:
+        begin, count = time.monotonic(), len(problems)
+        threads = thread_count()
+        rounds = ROUNDS if self.rounds is None and self.time_limit is None else self.rounds
+
+        def solved(place: int) -> _Run:
+            seconds = None
+            if self.time_limit is not None:
+                left = self.time_limit - (time.monotonic() - begin)
+                # Those that are still to come share what is left.
+                seconds = max(0.0, left) / math.ceil((count - place) / threads)
+            workers = max(1, threads // count)
+            run = _Run(problems[place], seed=self.seed + place, workers=workers, rounds=rounds, seconds=seconds)
+            return run.made()
+
+        if count == 1:
+            return [solved(0)]
+        context = copy_context()  # so that Ctrl-C reaches the searches on other threads, too
+        with ThreadPoolExecutor(min(count, threads)) as pool:
+            return list(pool.map(lambda place: context.copy().run(solved, place), range(count)))
+
+
+class _SparseProblem:
+    """A problem Σ_{i<j} J_ij g_i g_j + Σ h_i g_i before its search."""
+
+    def __init__(self, model: SparseIsing | DenseIsing, column: int = 0) -> None:
+        problem = model if isinstance(model, SparseIsing) else SparseIsing.from_dense(model, column)
+        self.linear = problem.linear
+        self.model = SparseModel.of(problem.indptr, problem.indices, problem.couplings, problem.linear)
+
+    def descended(self, spins: Array, stop: Array) -> Array:
+        """Where flips that gain lead from `spins`, int8, or until `stop` is set."""
+        return self.model.merged(spins.copy(), spins[None].copy(), stop)[0]
+
+    def energy(self, spins: Array) -> float:
+        return self.model.energy(spins)
+
+    def prepared(self, stop: Array) -> tuple[Arena | None, Callable[[Array], Array]]:
+        """An arena, None if nothing is left to search, and what makes its spins those of the problem."""
+        reduction = Reduction.of(self.model, stop)
+        return SparseArena(reduction.core, stop) if reduction.core else None, reduction.completed
+
+
+class _DenseProblem:
+    """The same with a matrix of couplings."""
+
+    def __init__(self, couplings: Array, linear: Array) -> None:
+        self.couplings, self.linear = couplings, linear
+        self.arena = DenseArena(couplings, linear)
+
+    def descended(self, spins: Array, stop: Array) -> Array:
+        if sums := Sums.of(self.couplings, self.linear):
+            return sums.solved(seed=0, stop=stop)
+        return self.arena.searched(spins, moves=0, tenure=0, seed=0, stop=stop)[0]
+
+    def energy(self, spins: Array) -> float:
+        fields = np.einsum("ij,j->i", self.couplings, spins.astype(np.float64))
+        return dot(2 * self.linear + fields, spins.astype(np.float64)) / 2
+
+    def prepared(self, stop: Array) -> tuple[Arena | None, Callable[[Array], Array]]:
+        return self.arena, np.asarray
+
+
+_Problem = _SparseProblem | _DenseProblem
+
+
+def _tried(model: DenseIsing) -> Array:
+    """The best of all spins, (n, m)."""
+    couplings, linear = model.couplings(), np.ascontiguousarray(model.linear.T, np.float64)
+    spins = np.empty_like(linear)
+    for column, found in zip(linear, spins, strict=True):
+        kernels.exhaust(couplings, column, found, NEVER, 1)
+    return spins.T.astype(np.int8)
+
+
+def _columns(model: SparseIsing | DenseIsing) -> list[Callable[[], _Problem]]:
+    """What makes the problem of every column."""
+    if isinstance(model, DenseIsing):
+        couplings, linear = model.couplings(), np.ascontiguousarray(model.linear.T, np.float64)
+        if np.count_nonzero(couplings) > SPARSE_UP_TO * couplings.size:
+            return [functools.partial(_DenseProblem, couplings, column) for column in linear]
+    return [functools.partial(_SparseProblem, model, column) for column in range(model.num_columns)]
+
+
+class _Run:
+    """The search of one problem: descent, then rounds of moves.
+
+    Attributes:
+        spins: The best so far, int8.
+        energy: Theirs.
+        proven: Whether they are optimal.
+        rounds: How many were made.
+    """
+
+    def __init__(
+        self, make: Callable[[], _Problem], *, seed: int, workers: int, rounds: int | None, seconds: float | None
+    ) -> None:
+        self.seed, self.workers = seed, workers
+        self.most_rounds, self.end = rounds, math.inf if seconds is None else time.monotonic() + seconds
+        self.problem = make()
+        self.spins = np.where(self.problem.linear <= 0, 1, -1).astype(np.int8)
+        self.energy, self.proven, self.rounds = math.inf, False, 0
+
+    def made(self) -> _Run:
+        """This run when it has ended, on time."""
+        begin = time.monotonic()
+        self._offer(self.spins)
+        # An answer's energy is computed once more in the end, exactly, which takes a few times as long as here.
+        self.end -= FINISH * (time.monotonic() - begin)
+        with deadline(None if self.end == math.inf else max(0.0, self.end - time.monotonic())) as stop:
+            self._offer(self.problem.descended(self.spins, stop))
+            if not stop[0]:
+                self._search(stop)
+        return self
+
+    def _offer(self, spins: Array) -> None:
+        energy = self.problem.energy(spins)
+        if energy < self.energy:
+            self.spins, self.energy = spins, energy
+
+    def _search(self, stop: Array) -> None:
+        arena, completed = self.problem.prepared(stop)
+        if arena is None:
+            self.spins, self.energy, self.proven = completed(np.zeros(0, np.int8)), -math.inf, True
+            return
+        search = PoolSearch(arena, self.workers, self.seed, stop)
+        most: float = math.inf
+        with ThreadPoolExecutor(self.workers) as pool:
+            try:
+                while not stop[0] and search.rounds != self.most_rounds:
+                    begin = time.monotonic()
+                    search.round(pool.map, most)
+                    self.rounds = search.rounds
+                    self._offer(completed(search.best[0]))
+                    # A round that would not end in time is made shorter.
+                    per_sweep = (time.monotonic() - begin) / (search.last_sweeps + arena.fixed_sweeps)
+                    left = self.end - time.monotonic()
+                    report(self.energy, self.rounds, left)
+                    most = max(1.0, 0.9 * left / per_sweep - arena.fixed_sweeps)
+            finally:
+                stop.fill(1)  # what is still running when an exception ends the rounds

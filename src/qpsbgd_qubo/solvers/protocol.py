@@ -1,0 +1,71 @@
+"""What every solver can do."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from qpsbgd_qubo.solvers.deadline import best_on_interrupt
+
+if TYPE_CHECKING:  # torch, which not every solver needs
+    from qpsbgd_qubo.family import QuboFamily, Solution
+
+
+class Solver(ABC):
+    """Solves QUBO families. The same family and options give the same solution, unless a solver says otherwise."""
+
+    def solve(self, family: QuboFamily) -> Solution:
+        """The best spins found for every column, on the device and in the floating type of the family.
+
+        A solver that runs out of time returns its best spins with `proven_optimal` false.
+        """
+        from qpsbgd_qubo.family import QuboFamily, Solution
+
+        if not isinstance(family, QuboFamily):
+            raise TypeError(
+                f"solve takes a QuboFamily, got {type(family).__name__}; for problems in other forms (files, matrices, "
+                "dicts, dimod's models, sparse ones) use qpsbgd_qubo.solve(problem, solver=…)"
+            )
+        # On a GPU only `QuboFamily` itself looks at the range: here the numbers would have to be waited for.
+        exponent = family.range_exponent() if family.linear.device.type == "cpu" else 0
+        if not exponent:
+            return self._solve(family)
+        found = self._solve(family.in_range(exponent))
+        return Solution.of(family, found.spins, proven_optimal=found.proven_optimal, **found.stats)
+
+    @abstractmethod
+    def _solve(self, family: QuboFamily) -> Solution:
+        """What `solve` returns; subclasses write this one."""
+
+    @classmethod
+    def variants(cls) -> dict[str, str]:
+        """The ways to use the solver, each with why it cannot be used here (no licence, no token) or "" if it can."""
+        return {"": ""}
+
+    def solve_all(self, families: Sequence[QuboFamily]) -> list[Solution]:
+        """One solution per family; solvers that can take all layers of a step at once override this."""
+        return [self.solve(family) for family in families]
+
+    def solve_until_interrupted(self, family: QuboFamily) -> Solution:
+        """Like `solve`, but Ctrl-C ends it with the best spins so far; `stats["interrupted"]` says whether it did.
+
+        Solvers that cannot be stopped go on to their end; a second Ctrl-C raises KeyboardInterrupt.
+        """
+        with best_on_interrupt() as interruption:
+            solution = self.solve(family)
+        solution.stats["interrupted"] = interruption.came
+        return solution
+
+    def for_problems(self) -> Solver:
+        """The solver for single problems that come from no layer: itself; `auto` means another one there."""
+        return self
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a resumed run must restore; empty unless answers depend on earlier calls."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
+        if state:
+            raise ValueError(f"{type(self).__name__} keeps no state, but got {sorted(state)}; was the solver changed?")

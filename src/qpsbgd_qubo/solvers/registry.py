@@ -1,0 +1,146 @@
+"""Solvers by name: a solver of this package is a name in `OWN` and a case in `solver_class`."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import sys
+from collections.abc import Mapping
+from importlib.metadata import entry_points
+from types import MappingProxyType
+from typing import Any
+
+from qpsbgd_qubo.solvers.protocol import Solver
+
+OWN = (
+    *("auto", "exact", "descent", "annealing", "quantum-annealing", "bifurcation", "gurobi", "dimod"),
+    *("dwave", "leap-hybrid", "virtual-qpu", "replay", "portfolio", "gpu-annealing"),
+)
+OTHERS = MappingProxyType({point.name: point for point in entry_points(group="qpsbgd.solvers")})
+"""Solvers of other packages, by entry points."""
+SOLVERS = (*OWN, *(name for name in OTHERS if name not in OWN))
+"""The names that `make_solver` knows."""
+
+SPELLINGS: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(("sa", "simulated-annealing", "neal", "dwave-neal", "dwave-sa", "metropolis"), "annealing"),
+        **dict.fromkeys(("sqa", "pimc", "path-integral-annealing", "simulated-quantum-annealing"), "quantum-annealing"),
+        **dict.fromkeys(("tabu", "tabu-search", "greedy", "steepest-descent", "local-search", "icm"), "descent"),
+        **dict.fromkeys(("brute-force", "bruteforce", "exhaustive", "enumeration", "exact-solver"), "exact"),
+        **dict.fromkeys(("sb", "dsb", "simulated-bifurcation", "ballistic-bifurcation"), "bifurcation"),
+        **dict.fromkeys(("qpu", "d-wave", "advantage", "dwave-qpu", "dwave-sampler", "quantum", "annealer"), "dwave"),
+        **dict.fromkeys(("leap", "hybrid", "dwave-hybrid", "leap-hybrid-sampler", "kerberos"), "leap-hybrid"),
+        **dict.fromkeys(("gurobi-optimizer", "gurobipy", "grb", "mip", "miqp"), "gurobi"),
+        **dict.fromkeys(("mock", "mock-dwave", "simulator", "virtual", "vqpu"), "virtual-qpu"),
+        **dict.fromkeys(("openjij", "dwave-samplers", "sampler", "ocean"), "dimod"),
+        **dict.fromkeys(("default", "best", "automatic"), "auto"),
+    }
+)
+"""Other people's names → ours, for the message about an unknown name."""
+
+
+def solver_class(name: str) -> type[Solver]:
+    """The class of the solver of this name. Its module, and the packages that it needs, are loaded here.
+
+    Raises:
+        ImportError: The solver needs a package that is not installed; the message has the `pip install` line.
+    """
+    match name:
+        case "auto":
+            from qpsbgd_qubo.solvers.auto import Auto
+
+            return Auto
+        case "exact":
+            from qpsbgd_qubo.solvers.exact.exact import Exact
+
+            return Exact
+        case "descent":
+            from qpsbgd_qubo.solvers.search.descent import Descent
+
+            return Descent
+        case "annealing":
+            from qpsbgd_qubo.solvers.search.annealing import Annealing
+
+            return Annealing
+        case "quantum-annealing":
+            from qpsbgd_qubo.solvers.search.quantum_annealing import QuantumAnnealing
+
+            return QuantumAnnealing
+        case "bifurcation":
+            from qpsbgd_qubo.solvers.search.bifurcation import Bifurcation
+
+            return Bifurcation
+        case "gurobi":
+            from qpsbgd_qubo.solvers.external.gurobi import Gurobi
+
+            return Gurobi
+        case "dimod":
+            from qpsbgd_qubo.solvers.external.dimod import Dimod
+
+            return Dimod
+        case "dwave":
+            from qpsbgd_qubo.annealers.dwave import DWave
+
+            return DWave
+        case "leap-hybrid":
+            from qpsbgd_qubo.annealers.leap_hybrid import LeapHybrid
+
+            return LeapHybrid
+        case "virtual-qpu":
+            from qpsbgd_qubo.annealers.virtual_qpu import VirtualQPU
+
+            return VirtualQPU
+        case "replay":
+            from qpsbgd_qubo.annealers.replay import Replay
+
+            return Replay
+        case "portfolio":
+            from qpsbgd_qubo.solvers.portfolio.portfolio import Portfolio
+
+            return Portfolio
+        case "gpu-annealing":
+            from qpsbgd_qubo.solvers.search.gpu_annealing import GpuAnnealing
+
+            return GpuAnnealing
+    found: type[Solver] = OTHERS[name].load()
+    return found
+
+
+def make_solver(solver: Any, **options: Any) -> Solver:
+    """The solver of this name with these options; a solver object is returned as it is.
+
+    A dimod sampler object becomes the solver 'dimod', which samples one column after the other; one of Leap's hybrid
+    solver becomes 'leap-hybrid'.
+
+    Raises:
+        ValueError: The name is unknown.
+        TypeError: An option is unknown to the solver, or a sampler is a bare chip.
+        ImportError: The solver needs a package that is not installed; the message has the `pip install` line.
+        RuntimeError: The solver needs a token of D-Wave, and none is set.
+    """
+    if isinstance(solver, Solver):
+        if options:
+            raise TypeError(f"options {sorted(options)} cannot be given to a solver object; set them where it is made")
+        return solver
+    dimod = sys.modules.get("dimod")  # whoever has made a sampler has loaded it
+    if dimod is not None and isinstance(solver, dimod.Sampler):
+        hybrid = "minimum_time_limit" in (getattr(solver, "properties", None) or {})
+        return make_solver("leap-hybrid" if hybrid else "dimod", sampler=solver, **options)
+    if not isinstance(solver, str) or solver not in SOLVERS:
+        raise ValueError(
+            f"unknown solver {solver!r}{_hint(solver)} Choose one of {', '.join(SOLVERS)}, or pass a Solver object or "
+            "a dimod sampler."
+        )
+    factory: Any = solver_class(solver)
+    known = inspect.signature(factory).parameters
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        raise TypeError(f"solver {solver!r} has no option {', '.join(unknown)}; it has {', '.join(known) or 'none'}")
+    made: Solver = factory(**options)
+    return made
+
+
+def _hint(solver: object) -> str:
+    name = "-".join(str(solver).lower().replace("_", " ").replace("-", " ").split())
+    near = [name] if name in SOLVERS else difflib.get_close_matches(name, [*SOLVERS, *SPELLINGS], n=1)
+    return f"; did you mean {SPELLINGS.get(near[0], near[0])!r}?" if near else "."

@@ -1,0 +1,73 @@
+"""Simulated annealing of all columns side by side, with a schedule from each column's own energy scale."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from qpsbgd_qubo.family import QuboFamily, Solution
+from qpsbgd_qubo.kernels import NEVER, kernels, thread_count
+from qpsbgd_qubo.solvers import Solver
+from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, POSITIVE, SEED, check_options
+from qpsbgd_qubo.solvers.search.descent import improved, most_flips
+from qpsbgd_qubo.solvers.search.kernels import search
+from qpsbgd_qubo.solvers.search.landscape import Landscape, better_of, random_spins, sign_start
+
+
+@dataclass(frozen=True)
+class Annealing(Solver):
+    """Metropolis sweeps from hot to cold and a final descent; the first read starts at sign(−s), others at random.
+
+    Temperatures fall geometrically from `hot` to `cold` times the typical field: the one that a family's couplings
+    exert on a spin when the others are random. With strongly correlated inputs `descent` with tabu moves is better.
+
+    Args:
+        sweeps: Passes over all spins per read.
+        reads: Independent runs per column; the best is kept.
+        hot: First temperature, in units of the typical field.
+        cold: Last temperature, in the same units.
+        seed: Of the starts and the accepted moves.
+    """
+
+    sweeps: int = 20
+    reads: int = 1
+    hot: float = 0.5
+    cold: float = 0.05
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_options(self, sweeps=AT_LEAST_ONE, reads=AT_LEAST_ONE, hot=POSITIVE, cold=POSITIVE, seed=SEED)
+        if self.hot < self.cold:
+            raise ValueError(f"hot must be at least cold, got {self.hot} and {self.cold}")
+
+    def _solve(self, family: QuboFamily) -> Solution:
+        """The best local minimum of all reads and of plain descent; CUDA families are solved on the CPU."""
+        offset, family = family.offset, family.without_offset().to("cpu")
+        landscape = Landscape.of(family)
+        generator = np.random.default_rng(self.seed)
+        solution = improved(family, sign_start(family))
+        for read in range(self.reads):
+            spins = sign_start(family) if read == 0 else random_spins(family, generator)
+            flips = self._anneal(landscape, spins, generator)
+            solution = better_of(solution, Solution.of(family, spins, flips=flips))
+        stats = {"solver": "annealing", "reads": self.reads, "sweeps": self.sweeps, "flips": solution.stats["flips"]}
+        return replace(solution, stats=stats).with_offset(offset)
+
+    def _anneal(self, landscape: Landscape, spins: Tensor, generator: np.random.Generator) -> int:
+        couplings = landscape.couplings.numpy()
+        typical = np.sqrt((couplings.astype(np.float64) ** 2).sum(1).mean())
+        # Without couplings sign(−s) is the answer at any temperature.
+        sweeps = self.sweeps if typical > 0 else 0
+        temperatures = (typical * np.geomspace(self.hot, self.cold, sweeps)).astype(couplings.dtype)
+        n, m = spins.shape
+        states = generator.integers(1, 2**63, size=m, dtype=np.uint64)
+        by_column = spins.T.contiguous().numpy()
+        fields = landscape.fields(spins).T.contiguous().numpy()
+        sites, made = np.arange(n, dtype=np.int32), np.empty(m, np.int64)
+        kernels.anneal(couplings, fields, by_column, sites, temperatures, states, made, NEVER, thread_count())
+        flips = search(couplings, fields, by_column, landscape.threshold.numpy(), most_flips(n), 0, 2, 0)
+        spins.copy_(torch.from_numpy(by_column).T)
+        return int(flips.sum())

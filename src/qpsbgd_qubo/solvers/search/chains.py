@@ -1,0 +1,104 @@
+"""One sparse problem made ready for compiled kernels, and sixteen chains of it annealed at once.
+
+Couplings are annealed in single precision, numbers beyond its range times a power of two; answers are brought to a
+local minimum in double precision.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from qpsbgd_qubo.kernels import Array, kernels
+
+LANES = 16
+"""Chains that are annealed at once: a spin's fields fill one line of the cache."""
+COLD = 0.08
+"""The last temperature of `cooling`, in units of the typical field."""
+
+
+@dataclass(frozen=True, eq=False)
+class SparseModel:
+    """A problem Σ_{i<j} J_ij g_i g_j + Σ h_i g_i in compressed rows, each coupling in both of its rows.
+
+    Attributes:
+        rows: The couplings, checked and copied for the kernels.
+        linear: h, (n,).
+        num_entries: Couplings in all rows.
+        typical: √(meanᵢ Σⱼ J_ij²), the field of the couplings on a spin among random others.
+        thresholds: Per spin, the smallest gain that cannot be a rounding error, (n,).
+    """
+
+    rows: Any
+    linear: Array
+    num_entries: int
+    typical: float
+    thresholds: Array
+
+    @classmethod
+    def of(cls, indptr: Array, indices: Array, couplings: Array, linear: Array) -> SparseModel:
+        """The model of compressed rows: int64, int32, float64 and float64."""
+        factor = range_factor(couplings, linear)
+        if factor != 1:
+            couplings, linear = couplings * factor, linear * factor
+        sizes = np.concatenate([[0.0], np.cumsum(np.abs(couplings))])
+        thresholds = 1e-12 * (np.abs(linear) + np.diff(sizes[indptr]))
+        typical = math.sqrt(float(np.einsum("i,i->", couplings, couplings)) / len(linear))
+        return cls(kernels.Rows(indptr, indices, couplings), linear, len(indices), typical, thresholds)
+
+    def annealed(
+        self, spins: Array | None, *, temperatures: Array, seed: int, stop: Array, sites: Array | None = None
+    ) -> tuple[Array, float]:
+        """Spins (n,) int8 in a local minimum, and their energy; never above that of `spins`.
+
+        Args:
+            spins: The start of all chains; random if None.
+            temperatures: One per sweep.
+            seed: Of the random numbers.
+            stop: A flag from `deadline`.
+            sites: The spins that are annealed, int32; None for all.
+        """
+        generator, n = np.random.default_rng(seed), len(self.linear)
+        state = int(generator.integers(1, 2**63, dtype=np.uint64))
+        bits = generator.integers(0, 1 << LANES, n, dtype=np.uint16) if spins is None else bits_of(spins)
+        sites = np.arange(n, dtype=np.int32) if sites is None else sites
+        kernels.anneal_lanes(self.rows, self.linear, bits, sites, temperatures, state, stop)
+        chains = chains_of(bits)
+        return self.merged((chains[0] if spins is None else spins).copy(), chains, stop)
+
+    def energy(self, spins: Array) -> float:
+        """The energy of spins (n,) int8, without a constant."""
+        none, now = np.empty((0, len(spins)), np.int8), np.ones(1, np.uint8)
+        energy: float = kernels.harvest(self.rows, self.linear, self.thresholds, none, spins.copy(), now)
+        return energy
+
+    def merged(self, spins: Array, others: Array, stop: Array) -> tuple[Array, float]:
+        """`spins`, which are changed, with the better parts of `others` (k, n), in a local minimum; and the energy."""
+        return spins, kernels.harvest(self.rows, self.linear, self.thresholds, others, spins, stop)
+
+
+def cooling(typical: float, *, hot: float, sweeps: int) -> Array:
+    """Temperatures from `hot` to `COLD` times a typical field in equal steps; three sweeps downhill follow."""
+    return typical * np.concatenate([np.linspace(hot, COLD, sweeps), np.zeros(3)])
+
+
+def bits_of(spins: Array) -> Array:
+    """Chains that are all the same: chain k is bit k of a spin's number, set for +1."""
+    return np.where(spins > 0, np.uint16(0xFFFF), np.uint16(0))
+
+
+def chains_of(spins: Array) -> Array:
+    """The chains as rows of ±1, (16, n), int8."""
+    bits = np.unpackbits(spins.view(np.uint8).reshape(-1, LANES // 8), axis=1, bitorder="little")
+    return np.ascontiguousarray(bits.T).view(np.int8) * np.int8(2) - np.int8(1)
+
+
+def range_factor(couplings: Array, linear: Array) -> float:
+    """1 for numbers that single precision can hold; otherwise the power of two that makes the largest about 1."""
+    largest = max(float(np.abs([part.min(), part.max()]).max()) for part in (couplings, linear) if part.size)
+    if largest == 0 or 1e-20 < largest < 1e30:
+        return 1.0
+    return math.ldexp(1.0, max(-1000, min(1000, -math.frexp(largest)[1])))

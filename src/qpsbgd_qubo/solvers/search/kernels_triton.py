@@ -1,0 +1,157 @@
+"""Descent and tabu search of all columns in one GPU kernel, one program per column, its state in registers.
+
+The moves are those of `reference.search`: a flip adds ±2·2Q to the fields, exact up to the one rounding of the sum, so
+every path gives the same answer, except for ties within the rounding errors of the first fields.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from qpsbgd_qubo.family import QuboFamily
+
+LARGEST = 8192
+"""Most spins that fit into the registers of one program."""
+
+
+@triton.jit
+def _sign(linear, spins, size, BLOCK: tl.constexpr):
+    k = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(linear + k, mask=k < size, other=0.0)
+    tl.store(spins + k, tl.where(value <= 0, 1.0, -1.0), mask=k < size)
+
+
+@triton.jit
+def _best(spins, fields, allowed, k, BLOCK: tl.constexpr):
+    """The largest spins · fields among the allowed, its index (the first of equals) and its spin, in one reduction."""
+    gain = tl.where(allowed, spins * fields, float("-inf"))
+    bits = gain.to(tl.int32, bitcast=True)
+    # Integers in the order of the floats.
+    ordered = bits ^ ((bits >> 31) & 0x7FFFFFFF)
+    key = (ordered.to(tl.int64) << 32) | ((BLOCK - 1 - k) * 2 + (spins > 0).to(tl.int32)).to(tl.int64)
+    top = tl.max(key, axis=0)
+    low = (top & 0xFFFFFFFF).to(tl.int32)
+    high = (top >> 32).to(tl.int32)
+    value = (high ^ ((high >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
+    return value, BLOCK - 1 - (low >> 1), ((low & 1) * 2 - 1).to(tl.float32)
+
+
+@triton.jit
+def _search(
+    quadratic,
+    linear,
+    products,
+    spins_pointer,
+    row_sums,
+    offset,
+    energies,
+    flips_pointer,
+    n,
+    m,
+    max_flips,
+    patience,
+    tenure,
+    spread,
+    seed_part,
+    BLOCK: tl.constexpr,
+):
+    column = tl.program_id(0)
+    k = tl.arange(0, BLOCK)
+    inside = k < n
+    spins = tl.load(spins_pointer + k * m + column, mask=inside, other=0.0)
+    biases = tl.load(linear + k * m + column, mask=inside, other=0.0)
+    diagonal = tl.load(quadratic + k * (n + 1), mask=inside, other=0.0)
+    product = tl.load(products + k * m + column, mask=inside, other=0.0)
+    # 8 eps of single precision times the largest possible field, as in `Landscape.of`.
+    reach = tl.max(2 * (tl.load(row_sums + k, mask=inside, other=0.0) - tl.abs(diagonal)), axis=0)
+    threshold = 9.5367431640625e-07 * (reach + tl.max(tl.abs(biases), axis=0))
+    fields = biases + 2 * (product - diagonal * spins)
+
+    flips = 0
+    gain, best, spin = _best(spins, fields, inside, k, BLOCK)
+    while (gain > threshold) & (flips < max_flips):
+        row = tl.load(quadratic + best * n + k, mask=inside & (k != best), other=0.0)
+        fields = fields - (2 * spin) * (2 * row)
+        spins = tl.where(k == best, -spins, spins)
+        flips += 1
+        gain, best, spin = _best(spins, fields, inside, k, BLOCK)
+
+    # gᵀQg + sᵀg = ½ gᵀ(f + s) + trace Q; a later flip lowers the energy by twice its gain.
+    half = tl.sum((spins * (fields + biases)).to(tl.float64) / 2, axis=0) + tl.sum(diagonal.to(tl.float64), axis=0)
+    total = half + tl.load(offset + column).to(tl.float64)
+    if patience > 0:
+        column_part = column.to(tl.uint32) * 2246822519 + seed_part.to(tl.uint32)
+        lowest = spins
+        free_from = tl.zeros([BLOCK], tl.int32)
+        energy = 0 * total
+        lowest_energy = 0 * total
+        descending = 0
+        move = 0
+        last = patience
+        while (move < last) & (flips < max_flips):
+            move += 1
+            gain, best, spin = _best(spins, fields, inside & (free_from <= move), k, BLOCK)
+            if gain > float("-inf"):
+                settled = (descending != 0) & (gain <= 0)
+                lowest = tl.where(settled, spins, lowest)
+                descending = tl.where(settled, 0, descending)
+                row = tl.load(quadratic + best * n + k, mask=inside & (k != best), other=0.0)
+                fields = fields - (2 * spin) * (2 * row)
+                spins = tl.where(k == best, -spins, spins)
+                flips += 1
+                # `reference.tenure_of`: products of unsigned numbers wrap around by themselves.
+                mixed = move.to(tl.uint32) * 2654435761 + column_part
+                mixed = (mixed ^ (mixed >> 15)) * 2246822519
+                wait = tenure + (mixed >> 13).to(tl.int32) % spread
+                free_from = tl.where(k == best, move + 1 + wait, free_from)
+                energy = energy - gain.to(tl.float64)
+                lower = energy < lowest_energy - threshold
+                lowest_energy = tl.where(lower, energy, lowest_energy)
+                descending = tl.where(lower, 1, descending)
+                last = tl.where(lower, move + patience, last)
+        spins = tl.where(descending != 0, spins, lowest)
+        total += 2 * lowest_energy
+
+    tl.store(energies + column, total.to(tl.float32))
+    tl.store(spins_pointer + k * m + column, spins, mask=inside)
+    tl.store(flips_pointer + column, flips)
+
+
+def fits(linear: Tensor) -> bool:
+    """Whether the kernels can take a family with a linear part (n, m) of this type and size."""
+    return linear.dtype == torch.float32 and len(linear) <= LARGEST and linear.numel() < 2**31
+
+
+def sign_start(family: QuboFamily) -> Tensor:
+    """sign(−s), with +1 for zero, shape (n, m)."""
+    linear = family.linear.contiguous()
+    spins = torch.empty_like(linear)
+    with torch.cuda.device_of(linear):
+        _sign[(triton.cdiv(linear.numel(), 1024),)](linear, spins, linear.numel(), BLOCK=1024)
+    return spins
+
+
+def search(
+    family: QuboFamily, spins: Tensor, *, max_flips: int, patience: int, tenure: int, seed: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Spins (n, m) lowered from `spins`, which may be overwritten; their energies (m,) and flips (m,)."""
+    n, m = family.num_spins, family.num_columns
+    quadratic, linear, spins = family.quadratic.contiguous(), family.linear.contiguous(), spins.contiguous()
+    row_sums = torch.linalg.vector_norm(quadratic, 1, dim=1)
+    energies = torch.empty_like(family.offset)
+    flips = torch.empty(m, dtype=torch.int32, device=linear.device)
+    seed_part = (seed * 3266489917) & 0xFFFFFFFF
+    block = triton.next_power_of_2(max(n, 16))
+    options: dict[str, Any] = {"BLOCK": block, "num_warps": 4 if block <= 1024 else min(16, block // 256)}
+    with torch.cuda.device_of(linear):
+        _search[(m,)](
+            *(quadratic, linear, quadratic @ spins, spins, row_sums, family.offset, energies, flips, n, m),
+            *(max_flips, patience, tenure, max(6, tenure // 2), seed_part),
+            **options,
+        )
+    return spins, energies, flips

@@ -1,0 +1,143 @@
+"""One short search of all columns of a layer on the CPU, with what suits the layer's inputs.
+
+- Few couplings (bags of words): all columns become one sparse problem, which is reduced, annealed in sixteen chains and
+  put together from the best parts of each.
+- Inputs of different size, where a search of some columns ends far from sign(−s): tabu search from sign(−s) and from
+  the rounded relaxation, the better of both.
+- All others: tabu search from sign(−s).
+
+Wide layers and those with two starts have several basins, so that kicks follow in the columns whose answer is far from
+the sign vector. Where inputs differ in size, large spins whose flip costs little are then flipped and held while all
+others follow: single flips do not get there, since they would flip such a spin back first.
+"""
+
+from __future__ import annotations
+
+import math
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from qpsbgd_qubo.family import QuboFamily, Solution
+from qpsbgd_qubo.kernels import NEVER, Array, kernels, thread_count
+from qpsbgd_qubo.solvers import Solver
+from qpsbgd_qubo.solvers.options import SEED, check_options
+from qpsbgd_qubo.solvers.search.chains import SparseModel
+from qpsbgd_qubo.solvers.search.landscape import Landscape, sign_start
+from qpsbgd_qubo.solvers.search.reduction import Reduction
+from qpsbgd_qubo.solvers.search.rounding import rounded, sampled
+
+SPARSE_UP_TO = 0.1
+"""Largest share of couplings that are not zero for a sparse search."""
+UNEVEN_FROM = 2.0
+"""Least ratio of the largest to the median diagonal of Q at which inputs count as of different size."""
+FAR = 0.15
+"""Share of spins that differ from sign(−s) from which another start pays."""
+KICKS, FORCED = 4, 8
+"""Random kicks of the best answer, and flips of single spins that are held while others follow."""
+TOGETHER = 16384
+"""Spins of the columns that are annealed as one sparse problem: more would not stay in the processor's cache."""
+LEAST_GROUPS = 8
+"""Groups of columns, at least, so that several threads have work; fixed, so that answers do not depend on threads."""
+SWEEPS = (12, 48)
+"""Of their annealing: as many as a spin has neighbours, within these bounds. Its sixteen chains put together are worth
+many more."""
+HOT, COLD = 2.0, 0.02
+"""First and last temperature, in units of the typical field, by equal ratios: rare words have small fields."""
+WIDE_FROM = 256
+"""Least number of spins for which kicks pay after one start."""
+
+
+@dataclass(frozen=True)
+class LayerSearch(Solver):
+    """The search of `auto` on layers.
+
+    Args:
+        seed: Of all random choices.
+    """
+
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_options(self, seed=SEED)
+
+    def _solve(self, family: QuboFamily) -> Solution:
+        """The best spins found for every column; `stats["search"]` says how they were searched."""
+        offset, family = family.offset, family.without_offset().to("cpu")
+        density = float(torch.count_nonzero(family.quadratic)) / family.num_spins**2
+        spins, proven, search = (_sparse if density <= SPARSE_UP_TO else _dense)(family, self.seed)
+        solution = Solution.of(family, spins, proven_optimal=proven, solver="layer search", search=search)
+        return solution.with_offset(offset)
+
+
+def _dense(family: QuboFamily, seed: int) -> tuple[torch.Tensor, torch.Tensor, str]:
+    landscape, starts = Landscape.of(family), [sign_start(family)]
+    pulls, diagonal = landscape.couplings.abs().sum(1), family.quadratic.diagonal()
+    uneven = bool(diagonal.max() > UNEVEN_FROM * diagonal.median())
+    if uneven:
+        sample = sampled(family.num_columns)
+        part = Landscape(landscape.couplings, landscape.linear[:, sample], landscape.threshold[sample])
+        signs = starts[0][:, sample]
+        far = (_searched(part, diagonal, pulls, [signs], seed) != signs).float().mean() > FAR
+        if far and (start := rounded(family)) is not None:
+            starts.append(start)
+    kicks = KICKS if len(starts) > 1 or family.num_spins >= WIDE_FROM else 0
+    found = _searched(landscape, diagonal, pulls, starts, seed, kicks=kicks, forced=FORCED if uneven else 0)
+    unproven = torch.zeros(family.num_columns, dtype=torch.bool)
+    return found, unproven, "tabu" if len(starts) == 1 else "tabu and rounding"
+
+
+def _searched(
+    landscape: Landscape,
+    diagonal: torch.Tensor,
+    pulls: torch.Tensor,
+    starts: list[torch.Tensor],
+    seed: int,
+    *,
+    kicks: int = 0,
+    forced: int = 0,
+) -> torch.Tensor:
+    """The best spins found for every column (n, m) from each of the starts (n, m)."""
+    found = torch.empty_like(landscape.linear.T, memory_format=torch.contiguous_format)
+    spins = torch.stack([start.T for start in starts]).contiguous()
+    fields = torch.stack([landscape.fields(start).T for start in starts]).contiguous()
+    linear, threshold = landscape.linear.T.contiguous(), landscape.threshold.contiguous()
+    parts = (landscape.couplings, diagonal.contiguous(), linear, pulls, spins, fields, threshold, found)
+    patience, tenure = 100 if len(starts) == 1 else 30, 2
+    numbers = (patience, tenure, kicks, forced, seed)
+    kernels.search_layer(*(part.numpy() for part in parts), *numbers, thread_count())
+    return found.T.contiguous()
+
+
+def _sparse(family: QuboFamily, seed: int) -> tuple[torch.Tensor, torch.Tensor, str]:
+    n, m = family.num_spins, family.num_columns
+    couplings, linear = 2 * family.quadratic.double().numpy(), family.linear.double().numpy()
+    np.fill_diagonal(couplings, 0)
+    rows, indices = np.nonzero(couplings)
+    single = (np.bincount(rows, minlength=n).cumsum(), indices, couplings[rows, indices])
+    groups = np.array_split(np.arange(m), min(m, max(LEAST_GROUPS, math.ceil(m * n / TOGETHER))))
+    with ThreadPoolExecutor(thread_count()) as pool:
+        found = list(pool.map(lambda group: _joined(*single, linear[:, group], seed), groups))
+    spins = np.concatenate([spins for spins, _ in found], axis=1)
+    proven = np.concatenate([proven for _, proven in found])
+    return torch.from_numpy(spins).to(family.linear.dtype), torch.from_numpy(proven), "sparse annealing"
+
+
+def _joined(ends: Array, indices: Array, couplings: Array, linear: Array, seed: int) -> tuple[Array, Array]:
+    """Spins (n, m) and what is proven (m,), from all columns, with the same rows of couplings, as one problem."""
+    n, m = linear.shape
+    places = np.arange(m)[:, None]
+    indptr = np.append(0, (ends + len(indices) * places).ravel())
+    columns = (indices + n * places).ravel().astype(np.int32)
+    model = SparseModel.of(indptr, columns, np.tile(couplings, m), linear.T.ravel())
+    reduction = Reduction.of(model, NEVER)
+    core_spins = np.zeros(0, np.int8)
+    if (core := reduction.core) is not None:
+        sweeps = int(np.clip(core.num_entries / len(core.linear), *SWEEPS))
+        temperatures = np.append(core.typical * np.geomspace(HOT, COLD, sweeps), np.zeros(3))
+        core_spins, _ = core.annealed(None, temperatures=temperatures, seed=seed, stop=NEVER)
+    proven = np.ones(m, bool)
+    proven[reduction.kept // n] = False
+    return reduction.completed(core_spins).reshape(m, n).T, proven

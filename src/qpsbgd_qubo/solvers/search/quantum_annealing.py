@@ -1,0 +1,76 @@
+"""Simulated quantum annealing: path-integral Monte Carlo of a transverse-field Ising model, all columns at once."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from qpsbgd_qubo.family import QuboFamily, Solution
+from qpsbgd_qubo.kernels import kernels, thread_count
+from qpsbgd_qubo.solvers import Solver
+from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, POSITIVE, SEED, Number, check_options
+from qpsbgd_qubo.solvers.search.landscape import Landscape, better_of, random_spins
+
+
+@dataclass(frozen=True)
+class QuantumAnnealing(Solver):
+    """A simulation of what an annealer does: Trotter slices of every column under a falling transverse field.
+
+        E = (1/P) Σ_k E(s^k) − J Σ_k Σ_i s_i^k s_i^(k+1),   J = −(T/2) ln tanh(Γ/(P T))
+
+    Γ falls linearly from `field` to nearly zero at a fixed temperature T, both in units of the field that a spin feels
+    when the others are random. The answer is the lowest slice of all reads, without repair: with few sweeps it has
+    errors like a chip's.
+
+    Args:
+        sweeps: Passes over all spins of all slices per read.
+        slices: P, the Trotter number.
+        reads: Independent runs per column; the best slice is kept.
+        field: The transverse field at the start.
+        temperature: T.
+        seed: Of the starts and the accepted moves.
+    """
+
+    sweeps: int = 32
+    slices: int = 8
+    reads: int = 1
+    field: float = 3.0
+    temperature: float = 0.05
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_options(self, sweeps=AT_LEAST_ONE, slices=Number(whole=True, least=2), reads=AT_LEAST_ONE)
+        check_options(self, field=POSITIVE, temperature=POSITIVE, seed=SEED)
+
+    def _solve(self, family: QuboFamily) -> Solution:
+        """The lowest slice of every column; CUDA families are solved on the CPU."""
+        offset, family = family.offset, family.without_offset().to("cpu")
+        solution = functools.reduce(better_of, self._slices(family))
+        stats = {"solver": "quantum-annealing", "reads": self.reads, "sweeps": self.sweeps, "slices": self.slices}
+        return replace(solution, stats=stats).with_offset(offset)
+
+    def _slices(self, family: QuboFamily) -> Iterator[Solution]:
+        """Every slice of every read."""
+        landscape, slices = Landscape.of(family), self.slices
+        generator = np.random.default_rng(self.seed)
+        couplings = landscape.couplings.numpy()
+        linear = family.linear.double().numpy()
+        # Per column, because a column's gradient may be far larger or smaller than the couplings.
+        typical = np.sqrt((couplings.astype(np.float64) ** 2).sum(1).mean() + (linear**2).mean(0))
+        typical[typical == 0] = 1.0
+        transverse = self.field * np.linspace(1, 0, self.sweeps, endpoint=False)
+        ties = -0.5 * self.temperature * np.log(np.tanh(transverse / (slices * self.temperature)))
+        for _ in range(self.reads):
+            spins = torch.stack([random_spins(family, generator) for _ in range(slices)], dim=2)  # (n, m, P)
+            by_column = spins.permute(1, 2, 0).contiguous().numpy()  # (m, P, n)
+            fields = torch.stack([landscape.fields(spins[:, :, k]) for k in range(slices)], 2)
+            by_slice = fields.permute(1, 2, 0).contiguous().numpy()
+            states = generator.integers(1, 2**63, size=by_column.shape[0], dtype=np.uint64)
+            shaped = (ties.astype(couplings.dtype), (typical * slices).astype(couplings.dtype))
+            kernels.anneal_slices(couplings, by_slice, by_column, *shaped, self.temperature, states, thread_count())
+            for k in range(slices):
+                yield Solution.of(family, torch.from_numpy(by_column[:, k].T.copy()))

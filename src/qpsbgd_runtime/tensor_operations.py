@@ -1,0 +1,156 @@
+"""Operations on numbers, dimensions and several values: what residual networks and transformers have between layers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from qpsbgd_runtime.operations import Array, Operation, Shape
+
+
+@dataclass(frozen=True, eq=False)
+class Activation(Operation):
+    """A smooth function of every number.
+
+    Attributes:
+        function: One of `FUNCTIONS`.
+        slope: Of "leaky relu" below zero.
+    """
+
+    function: str
+    slope: float = 0.01
+
+
+FUNCTIONS = ("gelu", "gelu tanh", "hard sigmoid", "hard swish", "leaky relu", "sigmoid", "silu", "tanh")
+"""The functions of `Activation`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Softmax(Operation):
+    """exp(x) / Σ exp(x) along one dimension."""
+
+    axis: int
+
+    def _shape(self, shape: Shape) -> Shape:
+        _axis(self.axis, shape)
+        return shape
+
+
+@dataclass(frozen=True, eq=False)
+class Normalize(Operation):
+    """x / √(mean x² + eps) over the last dimension, where `centred` of x less its mean."""
+
+    eps: float
+    centred: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class Mean(Operation):
+    """The mean over some dimensions, which become 1 or, unless `keep`, disappear."""
+
+    axes: tuple[int, ...]
+    keep: bool = False
+
+    def places(self, shape: Shape) -> Shape:
+        """The dimensions, counted from the first, in order."""
+        return tuple(sorted({_axis(axis, shape) for axis in self.axes}))
+
+    def _shape(self, shape: Shape) -> Shape:
+        places = self.places(shape)
+        return tuple(1 if at in places else size for at, size in enumerate(shape) if self.keep or at not in places)
+
+
+@dataclass(frozen=True, eq=False)
+class Transpose(Operation):
+    """The dimensions in another order: dimension k of what comes out is dimension order[k] of what goes in."""
+
+    order: Shape
+
+    def _shape(self, shape: Shape) -> Shape:
+        if sorted(self.order) != list(range(len(shape))):
+            raise ValueError(f"{len(self.order)} dimensions")
+        return tuple(shape[at] for at in self.order)
+
+
+@dataclass(frozen=True, eq=False)
+class Slice(Operation):
+    """What stands from `start` to before `stop` along a dimension; it disappears unless `keep`, where it must be 1."""
+
+    axis: int
+    start: int
+    stop: int
+    keep: bool = True
+
+    def _shape(self, shape: Shape) -> Shape:
+        axis = _axis(self.axis, shape)
+        if not 0 <= self.start < self.stop <= shape[axis] or not (self.keep or self.stop == self.start + 1):
+            raise ValueError(f"at least {self.stop} numbers along dimension {axis}")
+        return (*shape[:axis], *((self.stop - self.start,) if self.keep else ()), *shape[axis + 1 :])
+
+
+def _axis(axis: int, shape: Shape) -> int:
+    """A dimension counted from the first."""
+    if not -len(shape) <= axis < len(shape):
+        raise ValueError(f"a dimension {axis}")
+    return axis % len(shape)
+
+
+@dataclass(frozen=True, eq=False)
+class Combine(Operation):
+    """Two values, or one and a constant, number by number; dimensions of size 1 are repeated.
+
+    Attributes:
+        how: One of `COMBINATIONS`.
+        constant: What the second value is where only one goes in, of at most as many dimensions.
+    """
+
+    how: str
+    constant: Array | None = None
+
+    @property
+    def count(self) -> int:
+        """Two, or one and the constant."""
+        return 2 if self.constant is None else 1
+
+    def _shape(self, first: Shape, *others: Shape) -> Shape:
+        second = others[0] if self.constant is None else self.constant.shape
+        if len(second) > len(first) or (self.constant is None and len(second) != len(first)):
+            raise ValueError("values of equally many dimensions")
+        second = (*(1,) * (len(first) - len(second)), *second)
+        if any(a != b and 1 not in (a, b) for a, b in zip(first, second, strict=True)):
+            raise ValueError("values of one shape, or of size 1 where they differ")
+        return tuple(map(max, first, second))
+
+
+COMBINATIONS = ("add", "subtract", "multiply")
+"""The ways of `Combine`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Concatenate(Operation):
+    """Values one behind the other along a dimension."""
+
+    axis: int
+
+    count = None
+
+    def _shape(self, first: Shape, *others: Shape) -> Shape:
+        axis = _axis(self.axis, first)
+        if any((*one[:axis], *one[axis + 1 :]) != (*first[:axis], *first[axis + 1 :]) for one in others):
+            raise ValueError(f"values whose shapes differ only in dimension {axis}")
+        return (*first[:axis], sum(one[axis] for one in (first, *others)), *first[axis + 1 :])
+
+
+@dataclass(frozen=True, eq=False)
+class Product(Operation):
+    """Matrix products (…, a, b) (…, b, c) → (…, a, c)."""
+
+    count = 2
+
+    def _shape(self, left: Shape, right: Shape) -> Shape:
+        if min(len(left), len(right)) < 2 or left[:-2] != right[:-2] or left[-1] != right[-2]:
+            raise ValueError("matrices (…, a, b) and (…, b, c)")
+        return (*left[:-1], right[-1])
+
+
+TENSOR_OPERATIONS = (Activation, Softmax, Normalize, Mean, Transpose, Slice, Combine, Concatenate, Product)
+"""All operations of this file."""

@@ -1,0 +1,435 @@
+"""`max_qpu_seconds` is a promise about money: whatever may be charged is counted before it is sent."""
+
+import contextlib
+import copy
+import dataclasses
+import pickle
+import subprocess
+import sys
+import threading
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+pytest.importorskip("dwave.system")
+pytest.importorskip("minorminer")
+
+from qpsbgd.testing import random_family
+from qpsbgd_qubo import FamilySampler
+from qpsbgd_qubo.annealers import submissions
+from qpsbgd_qubo.annealers.budget import Budget, BudgetSpent, Estimate, charged
+from qpsbgd_qubo.annealers.dwave import DWave
+from qpsbgd_qubo.annealers.ledger import Ledger
+from qpsbgd_qubo.annealers.recordings import Recording, RecordingError
+from qpsbgd_qubo.annealers.virtual_qpu import VirtualChip
+
+PRICE = 8.5e-3 + 2 * 82e-6  # of a submission with two reads
+FAMILY = random_family(4, 2, 8)
+
+
+class Service(VirtualChip):
+    """Counts what it takes; `faults` says which of its answers get lost, `report` what it says they cost."""
+
+    def __init__(self, *, faults=(), **report):
+        super().__init__(size=2)
+        self.faults, self.report, self.taken = list(faults), report, 0
+
+    def _anneal(self, h, couplers, reads, time, generator):
+        return generator.choice(np.array([-1, 1], dtype=np.int8), size=(reads, len(h)))
+
+    def sample(self, bqm, **parameters):
+        self.taken += 1
+        fault = self.faults.pop(0) if self.faults else None
+        answer = super().sample(bqm, **parameters)
+        answer.info["timing"].update(self.report)
+        return LostAnswer(fault) if fault else answer
+
+
+class LostAnswer:
+    """What a sampler returns for a problem that it took and whose answer never comes."""
+
+    def __init__(self, fault):
+        self.fault = fault
+
+    @property
+    def record(self):
+        raise self.fault
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch):
+    monkeypatch.setattr(submissions.time, "sleep", lambda seconds: None)
+
+
+@pytest.fixture
+def solver_of(cache):
+    def made(service, **options):
+        return DWave(sampler=service, cache=cache, num_reads=2, copies=1, **options)
+
+    return made
+
+
+def test_a_sampler_made_of_a_solver_counts_across_reads_and_calls(solver_of):
+    service = Service()
+    solver = solver_of(service, max_qpu_seconds=4.5 * PRICE)
+    sampler, bqm = FamilySampler(solver), FAMILY.to_bqm(0)
+    assert len(sampler.sample(bqm, num_reads=3)) == 3
+    sampler.sample(bqm)
+    with pytest.raises(BudgetSpent):
+        sampler.sample(bqm)
+    assert service.taken == solver.submissions == 4
+    assert solver.qpu_seconds == pytest.approx(4 * PRICE)
+
+
+def test_reads_that_pass_the_limit_together_are_refused_before_the_first_is_paid(solver_of):
+    service = Service()
+    with pytest.raises(BudgetSpent, match="nothing was sent"):
+        FamilySampler(solver_of(service, max_qpu_seconds=4.5 * PRICE)).sample(FAMILY.to_bqm(0), num_reads=5)
+    assert service.taken == 0
+
+
+def test_the_reads_of_a_sampler_go_into_one_recording(solver_of, tmp_path):
+    sampler = FamilySampler(solver_of(Service(), record=tmp_path / "run.chip"))
+    sampler.sample(FAMILY.to_bqm(0), num_reads=3)
+    assert len(Recording(tmp_path / "run.chip")) == 3
+
+
+def test_lost_answers_and_retries_are_counted(solver_of):
+    service = Service(faults=[ConnectionError("lost"), TimeoutError("late")])
+    solver = solver_of(service)
+    solution = solver.solve(FAMILY)
+    assert service.taken == solver.submissions == 3
+    assert solver.qpu_seconds == pytest.approx(3 * PRICE)
+    assert solution.stats["submissions"] == 1
+
+
+def test_a_retry_beyond_the_limit_is_not_sent(solver_of):
+    service = Service(faults=[ConnectionError("lost")] * 9)
+    solver = solver_of(service, max_qpu_seconds=2.5 * PRICE)
+    with pytest.raises(BudgetSpent, match=r"submissions would take .* they are not sent"):
+        solver.solve(FAMILY)
+    assert service.taken == solver.submissions == 2
+
+
+def test_a_problem_is_counted_while_it_is_being_sent(solver_of):
+    seen = []
+
+    class Watching(Service):
+        def sample(self, bqm, **parameters):
+            seen.append((solver.submissions, solver.qpu_seconds))
+            return super().sample(bqm, **parameters)
+
+    solver = solver_of(Watching())
+    solver.solve(FAMILY)
+    assert seen == [(1, pytest.approx(PRICE))]
+
+
+def test_faults_of_the_connection_count_since_the_problem_may_have_arrived(solver_of):
+    class Cut(Service):
+        def sample(self, bqm, **parameters):
+            raise ConnectionError("cut")
+
+    solver = solver_of(Cut(), retries=1)
+    with pytest.raises(ConnectionError):
+        solver.solve(FAMILY)
+    assert (solver.submissions, solver.qpu_seconds) == (2, pytest.approx(2 * PRICE))
+
+
+@pytest.mark.parametrize("report", [float("nan"), -1e9, float("inf"), 0.0, "fast", None, True, np.float32("nan")])
+def test_a_senseless_report_counts_by_the_estimate(solver_of, report):
+    service = Service(qpu_access_time=report)
+    solver = solver_of(service, max_qpu_seconds=2.5 * PRICE)
+    solver.solve(FAMILY), solver.solve(FAMILY)
+    assert solver.qpu_seconds == pytest.approx(2 * PRICE)
+    with pytest.raises(BudgetSpent):
+        solver.solve(FAMILY)
+    assert service.taken == 2
+
+
+def test_a_report_that_is_no_table_of_times_is_ignored(solver_of):
+    class Odd(Service):
+        def sample(self, bqm, **parameters):
+            answer = super().sample(bqm, **parameters)
+            answer.info["timing"] = "fast"
+            return answer
+
+    solver = solver_of(Odd())
+    solver.solve(FAMILY)
+    assert solver.qpu_seconds == pytest.approx(PRICE)
+
+
+@pytest.mark.parametrize(("microseconds", "counted"), [(50_000.0, 0.05), (10.0, PRICE)])
+def test_the_larger_of_report_and_estimate_counts(solver_of, microseconds, counted):
+    solver = solver_of(Service(qpu_access_time=microseconds))
+    assert solver.solve(FAMILY).stats["qpu_seconds"] == pytest.approx(counted)
+    assert solver.qpu_seconds == pytest.approx(counted)
+
+
+@pytest.mark.parametrize("invalid", [float("nan"), -1.0, float("inf")])
+def test_an_invalid_charge_does_not_hide_a_valid_access_time(solver_of, invalid):
+    solver = solver_of(Service(charge_time=invalid, qpu_access_time=50_000.0))
+    solver.solve(FAMILY)
+    assert solver.qpu_seconds == pytest.approx(0.05)
+    both = solver_of(Service(charge_time=20_000.0, qpu_access_time=50_000.0))
+    both.solve(FAMILY)
+    assert both.qpu_seconds == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize("limit", [float("nan"), float("inf"), -1.0, 0.0, True, np.True_, "3", 10**400])
+def test_a_limit_must_be_a_positive_number(limit):
+    with pytest.raises((TypeError, ValueError), match="max_qpu_seconds must be"):
+        DWave(max_qpu_seconds=limit)
+
+
+@pytest.mark.parametrize("microseconds", [float("nan"), -5.0, float("inf")])
+@pytest.mark.parametrize("limit", [None, 1.0])
+def test_nothing_is_sent_on_a_senseless_estimate(solver_of, microseconds, limit):
+    service = Service()
+    service.solver = SimpleNamespace(estimate_qpu_access_time=lambda qubits, **_: microseconds)
+    with pytest.raises(ValueError, match="estimated QPU time must be"):
+        solver_of(service, max_qpu_seconds=limit).solve(FAMILY)
+    assert service.taken == 0
+
+
+@pytest.mark.parametrize("seconds", [float("nan"), -1.0, float("inf")])
+def test_estimates_must_be_finite_and_not_negative(seconds):
+    with pytest.raises(ValueError, match="estimated QPU time must be"):
+        Estimate(1, seconds)
+
+
+def test_threads_that_share_a_solver_share_its_limit(solver_of):
+    class Slow(Service):
+        def sample(self, bqm, **parameters):
+            threading.Event().wait(0.005)
+            return super().sample(bqm, **parameters)
+
+    service = Slow()
+    solver = solver_of(service, max_qpu_seconds=5.5 * PRICE)
+    outcomes = []
+
+    def once():
+        try:
+            solver.solve(FAMILY)
+            outcomes.append("solved")
+        except BudgetSpent:
+            outcomes.append("refused")
+
+    threads = [threading.Thread(target=once) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(outcomes) == ["refused"] * 3 + ["solved"] * 5
+    assert service.taken == solver.submissions == 5
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
+def test_a_copy_counts_together_with_the_original(solver_of, copied):
+    service = Service()
+    solver = solver_of(service, max_qpu_seconds=3.5 * PRICE)
+    solver.solve(FAMILY)
+    other = copied(solver)
+    other.solve(FAMILY), solver.solve(FAMILY)
+    for each in (solver, other):
+        assert each.submissions == 3
+        with pytest.raises(BudgetSpent):
+            each.solve(FAMILY)
+    assert service.taken == 3
+
+
+@pytest.mark.parametrize("changes", [{"seed": 3}, {"num_reads": 2}, {"max_qpu_seconds": 3.4 * PRICE}])
+def test_a_solver_with_other_options_counts_together_with_the_original(solver_of, changes):
+    service = Service()
+    solver = solver_of(service, max_qpu_seconds=3.5 * PRICE)
+    solver.solve(FAMILY)
+    other = dataclasses.replace(solver, **changes)
+    other.solve(FAMILY), solver.solve(FAMILY)
+    for each in (solver, other):
+        assert each.submissions == 3
+        with pytest.raises(BudgetSpent):
+            each.solve(FAMILY)
+    assert service.taken == 3
+
+
+def test_a_larger_limit_goes_on_from_the_same_count(solver_of):
+    solver = solver_of(Service(), max_qpu_seconds=1.5 * PRICE)
+    solver.solve(FAMILY)
+    larger = dataclasses.replace(solver, max_qpu_seconds=2.5 * PRICE)
+    larger.solve(FAMILY)
+    with pytest.raises(BudgetSpent):
+        larger.solve(FAMILY)
+    assert larger.submissions == 2
+
+
+def test_solvers_with_one_ledger_share_a_limit(solver_of):
+    service, ledger = Service(), Ledger()
+    one, other = (solver_of(service, ledger=ledger, max_qpu_seconds=3.5 * PRICE) for _ in range(2))
+    one.solve(FAMILY), other.solve(FAMILY), one.solve(FAMILY)
+    with pytest.raises(BudgetSpent):
+        other.solve(FAMILY)
+    assert service.taken == one.submissions == other.submissions == 3
+
+
+def test_solvers_of_several_processes_share_a_ledger_in_a_file(solver_of, tmp_path):
+    path = tmp_path / "qpu.ledger"
+    script = (
+        "import sys; from qpsbgd_qubo.annealers.budget import Budget, BudgetSpent\n"
+        "from qpsbgd_qubo.annealers.ledger import Ledger\n"
+        "budget, taken = Budget(Ledger(sys.argv[1]), limit=10.0), 0\n"
+        "try:\n"
+        "    while True:\n"
+        "        (bill,) = budget.reserve([0.5])\n"
+        "        bill.sent, taken = True, taken + 1\n"
+        "        budget.settle(bill, 0.5)\n"
+        "except BudgetSpent:\n"
+        "    print(taken)\n"
+    )
+    runs = [subprocess.Popen([sys.executable, "-c", script, path], stdout=subprocess.PIPE) for _ in range(3)]
+    taken = [int(run.communicate()[0]) for run in runs]
+    assert sum(taken) == Ledger(path).submissions == 20
+    assert Ledger(path).qpu_seconds == pytest.approx(10.0)
+    with pytest.raises(BudgetSpent):
+        solver_of(Service(), ledger=path, max_qpu_seconds=10.0).solve(FAMILY)
+
+
+def test_a_pickled_solver_shares_a_ledger_in_a_file(solver_of, tmp_path):
+    solver = solver_of(Service(), max_qpu_seconds=2.5 * PRICE, ledger=tmp_path / "qpu.ledger")
+    other = pickle.loads(pickle.dumps(solver))
+    solver.solve(FAMILY), other.solve(FAMILY)
+    assert solver.submissions == other.submissions == 2
+    with pytest.raises(BudgetSpent):
+        solver.solve(FAMILY)
+
+
+def test_what_a_killed_process_had_sent_stays_in_the_ledger(tmp_path):
+    budget = Budget(Ledger(tmp_path / "qpu.ledger"), limit=1.0)
+    budget.reserve([0.4, 0.4])  # and then the process is killed
+    with pytest.raises(BudgetSpent):
+        Budget(Ledger(tmp_path / "qpu.ledger"), limit=1.0).reserve([0.4])
+
+
+@pytest.mark.parametrize("damage", [b"", b"{}", b"not a ledger", b"\xff\xfe"])
+def test_a_damaged_ledger_lifts_no_limit(tmp_path, damage):
+    path = tmp_path / "qpu.ledger"
+    Budget(Ledger(path)).reserve([0.4])
+    path.write_bytes(damage)
+    with pytest.raises(ValueError, match=r"qpu.ledger .*damaged"):
+        Budget(Ledger(path), limit=1.0).reserve([0.1])
+
+
+def test_every_flipped_bit_of_a_ledger_is_noticed(tmp_path):
+    path = tmp_path / "qpu.ledger"
+    Budget(Ledger(path)).reserve([0.4])
+    good = path.read_bytes()
+    for bit in range(0, 8 * len(good), 7):
+        damaged = bytearray(good)
+        damaged[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match="damaged"):
+            Ledger(path).submissions  # noqa: B018
+
+
+@pytest.mark.parametrize("ledger", [3, 0.5, True])
+def test_a_ledger_is_a_ledger_or_a_path(solver_of, ledger):
+    with pytest.raises(TypeError, match="ledger must be"):
+        solver_of(Service(), ledger=ledger)
+
+
+@pytest.mark.parametrize("seconds", [float("nan"), -1.0, float("inf"), "much"])
+def test_a_state_with_a_senseless_count_is_refused(solver_of, seconds):
+    solver = solver_of(Service())
+    with pytest.raises((TypeError, ValueError), match="qpu_seconds must be"):
+        solver.load_state_dict({**solver.state_dict(), "qpu_seconds": seconds})
+
+
+@pytest.mark.parametrize("seconds", [float("nan"), -1e9, float("inf"), None, "much"])
+def test_a_recorded_answer_with_a_senseless_time_lifts_no_limit(solver_of, tmp_path, monkeypatch, seconds):
+    path, service = tmp_path / "run.chip", Service()
+    with monkeypatch.context() as patched:
+        patched.setattr(submissions, "charged", lambda timing, estimate: seconds)
+        patched.setattr(Budget, "settle", lambda self, bill, seconds: None)
+        with contextlib.suppress(TypeError):  # after the answer was recorded
+            solver_of(service, record=path).solve(FAMILY)
+    with pytest.raises(RecordingError, match="seconds must be"):
+        solver_of(service, record=path, max_qpu_seconds=2.5 * PRICE).solve(FAMILY)
+    assert service.taken == 1
+
+
+def test_a_pickled_solver_goes_on_from_the_count(solver_of):
+    solver = solver_of(Service(), max_qpu_seconds=2.5 * PRICE)
+    solver.solve(FAMILY)
+    other = pickle.loads(pickle.dumps(solver))
+    assert (other.submissions, other.qpu_seconds) == (1, solver.qpu_seconds)
+    other.solve(FAMILY)
+    with pytest.raises(BudgetSpent):
+        other.solve(FAMILY)
+    assert solver.submissions == 1
+
+
+def test_an_earlier_state_does_not_lower_the_count(solver_of):
+    solver = solver_of(Service(), max_qpu_seconds=2.5 * PRICE)
+    state = solver.state_dict()
+    for _ in range(2):
+        solver.load_state_dict(state)
+        solver.solve(FAMILY)
+    solver.load_state_dict(state)
+    with pytest.raises(BudgetSpent):
+        solver.solve(FAMILY)
+
+
+def test_recorded_answers_count_once_however_often_they_are_given(solver_of, tmp_path):
+    service = Service()
+    solver = solver_of(service, record=tmp_path / "run.chip")
+    state = solver.state_dict()
+    for _ in range(3):
+        solver.load_state_dict(state)
+        solver.solve(FAMILY)
+    assert service.taken == solver.submissions == 1
+    again = solver_of(service, record=tmp_path / "run.chip")
+    again.solve(FAMILY)
+    assert (again.submissions, again.qpu_seconds) == (1, solver.qpu_seconds)
+
+
+def test_a_spent_budget_can_be_pickled():
+    error = pickle.loads(pickle.dumps(BudgetSpent("spent")))
+    assert isinstance(error, BudgetSpent) and str(error) == "spent"
+
+
+def test_options_cannot_be_changed(solver_of):
+    solver = solver_of(Service())
+    for name, value in {"max_qpu_seconds": None, "copies": 4, "num_reads": 3}.items():
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(solver, name, value)
+
+
+def test_submissions_are_reserved_all_or_none():
+    budget = Budget(limit=1.0)
+    bills = budget.reserve([0.4, 0.4])
+    with pytest.raises(BudgetSpent):
+        budget.reserve([0.1, 0.2])
+    assert (budget.ledger.submissions, budget.ledger.qpu_seconds) == (2, 0.8)
+    bills[0].sent = True
+    budget.give_up(bills)
+    assert (budget.ledger.submissions, budget.ledger.qpu_seconds) == (1, 0.4)
+
+
+def test_estimates_add_up_and_multiply():
+    assert Estimate(2, 0.5) + Estimate(3, 0.25) == Estimate(5, 0.75)
+    assert Estimate(2, 0.5) * 10 == Estimate(20, 5.0)
+
+
+def test_an_answer_without_a_report_costs_what_was_estimated():
+    assert charged({}, estimate=0.0) == 0.0
+    assert charged({"charge_time": 3e6}, estimate=0.5) == 3.0
+
+
+def test_a_step_that_costs_nothing_fits_a_limit_of_nothing():
+    Budget(limit=0.0).check(Estimate(0, 0.0))
+
+
+def test_of_a_recording_of_which_a_saved_run_had_seen_nothing_the_first_answer_counts(tmp_path):
+    budget = Budget()
+    budget.raise_to(0, 0.0, recorded={tmp_path / "frames": 0})
+    budget.count_recorded(tmp_path / "frames", 1, 0.5)
+    assert (budget.ledger.submissions, budget.ledger.qpu_seconds) == (1, 0.5)

@@ -1,0 +1,346 @@
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+pytest.importorskip("dwave.system")
+
+from dwave.system.testing import MockDWaveSampler
+
+from qpsbgd_qubo.annealers import tiles as tiles_module
+from qpsbgd_qubo.annealers.chips import Chip, access_seconds
+from qpsbgd_qubo.annealers.packing import decided, embedded, pack, votes
+from qpsbgd_qubo.annealers.tiles import Tile, largest_clique, tiles_of
+from qpsbgd_qubo.annealers.virtual_qpu import VirtualChip
+from qpsbgd_qubo.ising import Ising
+
+
+def mock(topology="pegasus", size=4, *, broken=0.0, seed=0, **options):
+    shape = [size] if topology == "pegasus" else [size, 4]
+    whole = MockDWaveSampler(topology_type=topology, topology_shape=shape, parameter_warnings=False, **options)
+    if not broken:
+        return whole
+    nodes = np.array(whole.nodelist)
+    lost = nodes[np.random.default_rng(seed).random(len(nodes)) < broken].tolist()
+    return MockDWaveSampler(
+        topology_type=topology, topology_shape=shape, broken_nodes=lost, parameter_warnings=False, **options
+    )
+
+
+def assert_disjoint_cliques(tiles, chip, spins):
+    """By the definition, on the chip's own list of couplers."""
+    couplers, seen = set(chip.couplers), set()
+    for tile in tiles:
+        chains = tile.chains()
+        assert len(chains) == spins
+        for chain in chains:
+            assert set(chain) <= set(chip.qubits)
+            assert not seen & set(chain)
+            seen |= set(chain)
+            reached = {chain[0]}
+            for _ in chain:
+                reached |= {q for q in chain for p in reached if (min(p, q), max(p, q)) in couplers}
+            assert reached == set(chain)
+        for i, one in enumerate(chains):
+            for two in chains[:i]:
+                assert any((min(p, q), max(p, q)) in couplers for p in one for q in two)
+
+
+@pytest.mark.parametrize(
+    ("topology", "size", "broken", "spins", "least"),
+    [
+        pytest.param("pegasus", 16, 0.0, 16, 84, marks=pytest.mark.slow),
+        pytest.param("pegasus", 8, 0.05, 16, 12, marks=pytest.mark.slow),
+        ("pegasus", 4, 0.0, 1, 264),
+        ("pegasus", 4, 0.0, 3, 60),
+        ("pegasus", 4, 0.0, 10, 8),
+        ("pegasus", 4, 0.0, 36, 1),
+        ("zephyr", 4, 0.0, 4, 90),
+        ("zephyr", 4, 0.0, 6, 24),
+        pytest.param("zephyr", 4, 0.0, 8, 18, marks=pytest.mark.slow),
+        pytest.param("zephyr", 4, 0.05, 16, 5, marks=pytest.mark.slow),
+    ],
+)
+def test_a_chip_holds_that_many_disjoint_cliques(cache, topology, size, broken, spins, least):
+    chip = Chip.of(mock(topology, size, broken=broken))
+    tiles = tiles_of(chip, spins, folder=cache)
+    assert len(tiles) >= least
+    assert_disjoint_cliques(tiles, chip, spins)
+
+
+def test_tiles_are_searched_once_and_kept(cache, monkeypatch):
+    chip = Chip.of(mock())
+    first = tiles_of(chip, 10, folder=cache)
+
+    def refuse(*_):
+        raise AssertionError("searched again")
+
+    monkeypatch.setattr(tiles_module, "_searched", refuse)
+    again = tiles_of(Chip.of(mock()), 10, folder=cache)
+    assert [tile.chains() for tile in again] == [tile.chains() for tile in first]
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[[[1], [2]]]", b"3", b"\xff\xfe"])
+def test_a_broken_file_of_tiles_is_written_anew(tmp_path, content):
+    chip = Chip.of(mock("pegasus", 2))
+    first = tiles_of(chip, 3, folder=tmp_path)
+    (file,) = tmp_path.iterdir()
+    good = file.read_bytes()
+    file.write_bytes(content)
+    chip = Chip.of(mock("pegasus", 2))
+    assert [tile.chains() for tile in tiles_of(chip, 3, folder=tmp_path)] == [tile.chains() for tile in first]
+    assert file.read_bytes() == good
+
+
+def test_tiles_that_overlap_or_belong_to_another_size_are_not_believed(tmp_path):
+    chip = Chip.of(mock("pegasus", 2))
+    first = [tile.chains() for tile in tiles_of(chip, 3, folder=tmp_path)]
+    (file,) = tmp_path.iterdir()
+    for wrong in ([first[0], first[0]], [tile[:2] for tile in first]):
+        file.write_text(json.dumps(wrong))
+        chip = Chip.of(mock("pegasus", 2))
+        assert [tile.chains() for tile in tiles_of(chip, 3, folder=tmp_path)] == first
+
+
+def test_chips_with_other_graphs_have_other_keys():
+    assert Chip.of(mock("pegasus", 2)).key == Chip.of(VirtualChip(size=2)).key
+    keys = {Chip.of(mock("pegasus", 2)).key, Chip.of(mock("pegasus", 3)).key}
+    keys |= {Chip.of(mock("pegasus", 3, broken=0.1, seed=seed)).key for seed in range(2)}
+    assert len(keys) == 4
+
+
+@pytest.mark.slow
+def test_a_search_that_dies_is_begun_again_without_the_step_that_killed_it(monkeypatch):
+    """The third step ends the process; the tiles of the others are found all the same."""
+    chip = Chip.of(mock("zephyr", 3))
+    whole, complete = tiles_module._searched(chip, 16)
+    assert complete
+    deadly = (
+        "import json, os, runpy, sys\n"
+        "space = runpy.run_path(sys.argv[1])\n"
+        "search = space['Search'](json.loads(request := sys.stdin.read()))\n"
+        "find = search._find\n"
+        "def dying(*arguments, **options):\n"
+        "    if search._step == 3: os.abort()\n"
+        "    return find(*arguments, **options)\n"
+        "search._find = dying\n"
+        "print(json.dumps(search.tiles(json.loads(request)['spins'])))\n"
+    )
+    monkeypatch.setattr(tiles_module, "_LAUNCH", deadly)
+    found, complete = tiles_module._searched(chip, 16)
+    assert found
+    assert not complete
+    assert found != whole
+    assert_disjoint_cliques([Tile.of(chains, chip) for chains in found], chip, 16)
+
+
+def test_a_search_that_cannot_work_says_why(monkeypatch):
+    monkeypatch.setattr(tiles_module, "_LAUNCH", "raise SystemExit('no such luck')")
+    with pytest.raises(RuntimeError, match="no such luck"):
+        tiles_module._searched(Chip.of(mock("pegasus", 2)), 3)
+
+
+def test_the_search_loads_neither_torch_nor_our_package():
+    code = f"import runpy, sys; runpy.run_path({str(tiles_module._SCRIPT)!r}); print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_the_largest_clique_is_that_of_the_literature():
+    """Boothby et al. 2020: K_{12(m−1)} on a Pegasus P_m; K_{16m−8} on a Zephyr Z_m with t = 4."""
+    assert largest_clique(Chip.of(mock("pegasus", 4))) == 36
+    assert largest_clique(Chip.of(mock("zephyr", 3))) == 40
+
+
+def test_every_column_is_on_exactly_one_sheet_and_tiles_share_no_qubits(cache):
+    chip = Chip.of(mock())
+    tilings = {n: tiles_of(chip, n, folder=cache) for n in (3, 10, 16)}
+    sizes = [10] * 13 + [16] * 5 + [3] * 40
+    sheets = pack(sizes, tilings)
+    assert sorted(column for sheet in sheets for column in sheet.columns) == list(range(len(sizes)))
+    for sheet in sheets:
+        assert len(set(sheet.qubits.tolist())) == len(sheet.qubits)
+        assert all(len(tile.lengths) == sizes[c] for c, tile in zip(sheet.columns, sheet.tiles, strict=True))
+
+
+def test_spare_tiles_serve_columns_again_but_not_more_often_than_allowed(cache):
+    chip = Chip.of(mock())
+    tilings = {10: tiles_of(chip, 10, folder=cache)}
+    (alone,) = pack([10, 10], tilings)
+    (thrice,) = pack([10, 10], tilings, copies=3)
+    (full,) = pack([10, 10], tilings, copies=1000)
+    assert alone.columns == (0, 1)
+    assert sorted(thrice.columns) == [0, 0, 0, 1, 1, 1]
+    assert len(full.columns) == len(tilings[10])
+
+
+def chip_energy(problem_fields, problem_couplings, edges, spins):
+    return problem_fields @ spins + problem_couplings @ (spins[edges[:, 0]] * spins[edges[:, 1]])
+
+
+def test_an_embedded_column_has_the_columns_energies_times_one_factor(cache):
+    """With whole chains, differences of energies on the chip are those of the column, scaled."""
+    chip = Chip.of(mock())
+    tile = tiles_of(chip, 16, folder=cache)[0]
+    generator = np.random.default_rng(0)
+    couplings = generator.standard_normal((16, 16))
+    couplings = couplings + couplings.T
+    np.fill_diagonal(couplings, 0)
+    ising = Ising(3 * generator.standard_normal(16), couplings)
+    fields, values = embedded(ising, tile, chip, chain_strength=1.0)
+    edges = np.concatenate([tile.chain_edges, tile.cross_edges])
+    vectors = 2 * generator.integers(0, 2, (6, 16)) - 1
+    ours = np.array([ising.fields @ g + g @ couplings @ g / 2 for g in vectors])
+    chips = np.array([chip_energy(fields, values, edges, g[tile.spin]) for g in vectors])
+    ratios = (chips[1:] - chips[0]) / (ours[1:] - ours[0])
+    assert ratios[0] > 0
+    np.testing.assert_allclose(ratios, ratios[0], rtol=1e-9)
+
+
+@pytest.mark.parametrize("h_size", [0.0, 1e-3, 1.0, 1e3])
+@pytest.mark.parametrize("chain_strength", [0.1, 1.0, 10.0])
+@pytest.mark.parametrize("qubit_range", [(-18.0, 15.0), (-1.0, 1.0)])
+def test_coefficients_just_fill_the_chips_ranges(cache, h_size, chain_strength, qubit_range):
+    sampler = mock()
+    sampler.properties["per_qubit_coupling_range"] = list(qubit_range)
+    chip = Chip.of(sampler)
+    tile = tiles_of(chip, 16, folder=cache)[0]
+    generator = np.random.default_rng(1)
+    couplings = generator.standard_normal((16, 16))
+    couplings = couplings + couplings.T
+    ising = Ising(h_size * generator.standard_normal(16), couplings)
+    fields, values = embedded(ising, tile, chip, chain_strength=chain_strength)
+    inner, cross = np.split(values, [len(tile.chain_edges)])
+    edges = np.concatenate([tile.chain_edges, tile.cross_edges])
+    sums = np.bincount(edges.ravel(), weights=np.repeat(values, 2))
+    shares = [
+        np.abs(fields).max() / 4,
+        np.abs(cross).max() / 1,
+        -inner.min() / 2,
+        sums.max() / qubit_range[1],
+        sums.min() / qubit_range[0],
+    ]
+    assert max(shares) == pytest.approx(1)
+
+
+def test_a_column_of_zeros_can_be_embedded(cache):
+    chip = Chip.of(mock())
+    tile = tiles_of(chip, 3, folder=cache)[0]
+    fields, values = embedded(Ising(np.zeros(3), np.zeros((3, 3))), tile, chip, chain_strength=1.0)
+    assert not fields.any()
+    assert np.isfinite(values).all()
+
+
+def test_a_spin_reversal_changes_signs_and_no_energies():
+    generator = np.random.default_rng(2)
+    couplings = generator.standard_normal((5, 5))
+    ising = Ising(generator.standard_normal(5), couplings + couplings.T)
+    gauge = np.array([1, -1, -1, 1, -1])
+    spins = np.array([1, 1, -1, -1, 1])
+    turned = ising.turned(gauge)
+    energy = ising.fields @ spins + spins @ ising.couplings @ spins
+    other = turned.fields @ (gauge * spins) + (gauge * spins) @ turned.couplings @ (gauge * spins)
+    assert energy == pytest.approx(other)
+
+
+def test_broken_chains_follow_the_majority_and_ties_the_energy():
+    """Three spins without couplings: chains of 3, 2 and 2; s asks for −, +, −."""
+    linear = np.array([[1.0, -1.0, 1.0]])
+    lengths = np.array([3, 2, 2])
+    sums = np.array([[1, 0, 0]])  # two against one for +, and two ties
+    free = {"quadratic": np.zeros((3, 3)), "linear": linear}
+    assert decided(sums, lengths, repair="majority", **free).tolist() == [[1, 1, -1]]
+    assert decided(sums, lengths, repair="energy", **free).tolist() == [[-1, 1, -1]]
+
+
+def test_broken_chains_follow_the_couplings_of_those_already_set():
+    """Two undecided spins that want to be equal; the second has the stronger field, so the first follows it."""
+    quadratic = np.array([[0.0, -1.0], [-1.0, 0.0]])
+    found = decided(
+        np.zeros((1, 2), int), np.array([2, 2]), quadratic=quadratic, linear=np.array([[0.5, -1.0]]), repair="energy"
+    )
+    assert found.tolist() == [[1, 1]]
+
+
+def test_votes_are_sums_over_chains(cache):
+    chip = Chip.of(mock())
+    tile = tiles_of(chip, 16, folder=cache)[0]
+    spins = 2 * np.random.default_rng(3).integers(0, 2, (4, len(tile.qubits))).astype(np.int8) - 1
+    expected = [[row[tile.spin == i].sum() for i in range(16)] for row in spins.astype(int)]
+    assert votes(spins, tile).tolist() == expected
+
+
+@pytest.mark.parametrize("chains", [[[0], [0]], [[-5], [1]], [[], [1]]])
+def test_chains_that_are_not_a_clique_are_refused(chains):
+    with pytest.raises(ValueError, match="tile's"):
+        Tile.of(chains, Chip.of(mock("pegasus", 2)))
+
+
+def test_a_chip_states_its_times():
+    """8.5 ms and 82 µs a read where the chip says nothing; the chip's own word where it has one."""
+    sampler = mock()
+    assert access_seconds(sampler, num_qubits=100, num_reads=100) == pytest.approx(8.5e-3 + 100 * 82e-6)
+    longer = access_seconds(sampler, num_qubits=100, num_reads=100, annealing_time=120)
+    assert longer == pytest.approx(8.5e-3 + 100 * 182e-6)
+
+    class Own:
+        properties: dict = {}  # noqa: RUF012
+
+        class solver:
+            @staticmethod
+            def estimate_qpu_access_time(num_qubits, num_reads):
+                return num_qubits + num_reads
+
+    assert access_seconds(Own(), num_qubits=3, num_reads=4) == pytest.approx(7e-6)
+
+
+def test_problem_timing_data_are_used_where_the_sampler_has_them():
+    from dwave.cloud.testing.mocks import qpu_problem_timing_data
+
+    sampler = mock()
+    sampler.properties["problem_timing_data"] = qpu_problem_timing_data()
+    one, many = (access_seconds(sampler, num_qubits=100, num_reads=reads) for reads in (1, 101))
+    assert 1e-3 < one < 1e-1
+    assert 20e-6 < (many - one) / 100 < 1e-3
+
+
+def test_a_sampler_that_is_not_a_chip_is_refused():
+    with pytest.raises(TypeError, match="has no nodelist"):
+        Chip.of(object())
+    sampler = mock()
+    sampler.properties["topology"] = {"type": "torus", "shape": [3]}
+    with pytest.raises(ValueError, match="must be one of pegasus"):
+        Chip.of(sampler)
+
+
+def test_a_chip_survives_its_description():
+    chip = Chip.of(mock())
+    again = Chip.from_description(json.loads(json.dumps(chip.described())))
+    assert again.key == chip.key
+    assert again.described() == chip.described()
+
+
+@pytest.mark.parametrize(
+    ("spins", "least"),
+    [(2, 64), (3, 7), (17, 0), *(pytest.param(*each, marks=pytest.mark.slow) for each in ((4, 7), (5, 4), (16, 1)))],
+)
+def test_chimera_chips_hold_cliques_too(cache, spins, least):
+    """Of 16 spins at most on 4 × 4 cells; a search for 3 or 4 with minorminer would fill the memory."""
+    options = {"topology_type": "chimera", "topology_shape": [4, 4, 4], "parameter_warnings": False}
+    chip = Chip.of(MockDWaveSampler(**options))
+    tiles = tiles_of(chip, spins, folder=cache)
+    assert len(tiles) >= least
+    assert_disjoint_cliques(tiles, chip, spins)
+    if spins == 17:
+        assert not tiles
+        assert largest_clique(chip) == 16
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", "[" * 100000])
+def test_an_empty_or_endless_file_of_tiles_is_not_believed(tmp_path, content):
+    first = tiles_of(Chip.of(mock("pegasus", 2)), 3, folder=tmp_path)
+    (file,) = tmp_path.iterdir()
+    file.write_text(content)
+    assert len(tiles_of(Chip.of(mock("pegasus", 2)), 3, folder=tmp_path)) == len(first)

@@ -1,0 +1,210 @@
+# ruff: noqa: E402
+import copy
+
+import dimod
+import pytest
+import torch
+
+dwave_system = pytest.importorskip("dwave.system")
+
+from dwave.samplers import SimulatedAnnealingSampler
+from dwave.system.testing import MockLeapHybridSolver
+
+from qpsbgd import QPSBGD
+from qpsbgd.nn import BinaryLinear
+from qpsbgd.testing import SOLVER_CHECKS, random_family
+from qpsbgd_qubo.annealers.budget import BudgetSpent
+from qpsbgd_qubo.annealers.leap_hybrid import LeapHybrid
+from qpsbgd_qubo.annealers.recordings import RecordingError
+from qpsbgd_qubo.annealers.replay import Replay
+from qpsbgd_qubo.solvers.exact.exact import Exact
+
+
+class Service(dwave_system.LeapHybridSampler):
+    """The real sampler's code on D-Wave's mock of the service; says what it charges, as the service does."""
+
+    def __init__(self, **limits):
+        self.solver = MockLeapHybridSolver()
+        self.solver.properties = {**MockLeapHybridSolver.properties, **limits}
+        self.sent, self.closed = [], 0
+
+    def sample(self, bqm, time_limit=None, **others):
+        self.sent.append((bqm.copy(), time_limit))
+        answer = super().sample(bqm, time_limit=time_limit, **others)
+        answer.info.update({"qpu_access_time": 30e3, "charge_time": time_limit * 1e6, "run_time": time_limit * 1e6})
+        return answer
+
+    def close(self):
+        self.closed += 1
+
+
+class Seeded(Service):
+    """Answers the same problem in the same way, which the service does not."""
+
+    def _sample(self, bqm, **parameters):
+        return SimulatedAnnealingSampler().sample(bqm, num_reads=3, seed=0)
+
+
+@pytest.mark.filterwarnings("ignore:All bqm biases are zero")
+@pytest.mark.parametrize("check", SOLVER_CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
+def test_it_passes_every_check_on_the_mock_service(check):
+    check(LeapHybrid(sampler=Seeded()))
+
+
+def test_all_layers_of_a_step_are_one_submission_and_the_charge_is_counted():
+    sampler = Service()
+    families = [random_family(9, 5, 20), random_family(4, 2, 20)]
+    solver = LeapHybrid(sampler=sampler)
+    before = solver.estimate([(9, 5), (4, 2)])
+    solutions = solver.solve_all(families)
+    assert len(sampler.sent) == solver.submissions == before.submissions == 1
+    assert solver.qpu_seconds == pytest.approx(before.qpu_seconds) == pytest.approx(1.0)
+    bqm = sampler.sent[0][0]
+    assert (bqm.num_variables, bqm.num_interactions) == (53, 5 * 36 + 2 * 6)
+    for family, solution in zip(families, solutions, strict=True):
+        assert solution.spins.shape == family.linear.shape
+        torch.testing.assert_close(solution.energies, family.energies(solution.spins))
+        assert solution.stats["solver"] == "leap-hybrid"
+        assert not any("chain" in name for name in solution.stats)
+
+
+def test_columns_weigh_alike_whatever_the_size_of_their_gradients():
+    sampler = Service()
+    small, large = random_family(4, 1, 8) * 1e-6, random_family(4, 1, 8) * 1e6
+    LeapHybrid(sampler=sampler).solve_all([small, large])
+    bqm = sampler.sent[0][0]
+    biases = [max(abs(bqm.get_linear(v)) for v in part) for part in (range(4), range(4, 8))]
+    assert biases[0] == pytest.approx(biases[1], rel=1e-3)
+
+
+def test_steps_beyond_the_services_limits_are_split_and_nothing_is_lost():
+    sampler = Seeded(maximum_number_of_variables=12)
+    family = random_family(5, 5, 20)
+    solver = LeapHybrid(sampler=sampler)
+    solution = solver.solve(family)
+    assert [bqm.num_variables for bqm, _ in sampler.sent] == [10, 10, 5]
+    torch.testing.assert_close(solution.energies, Exact().solve(family).energies)
+    with pytest.raises(ValueError, match="takes at most 12"):
+        solver.solve(random_family(13, 1, 20))
+
+
+def test_a_time_limit_below_the_least_is_raised_to_it():
+    sampler = Service(minimum_time_limit=[[1, 3.0], [1000, 5.0]])
+    for time_limit, sent in ((None, 3.0), (0.5, 3.0), (7.0, 7.0)):
+        LeapHybrid(sampler=sampler, time_limit=time_limit).solve(random_family(4, 1, 8))
+        assert sampler.sent[-1][1] == pytest.approx(sent, abs=0.01)
+
+
+def test_a_spent_budget_sends_nothing():
+    sampler = Service()
+    solver = LeapHybrid(sampler=sampler, max_qpu_seconds=2.5)
+    family = random_family(4, 2, 8)
+    solver.solve(family), solver.solve(family)
+    with pytest.raises(BudgetSpent, match="nothing was sent"):
+        solver.solve(family)
+    assert len(sampler.sent) == 2
+
+
+def test_problems_that_were_taken_count_although_their_answer_failed():
+    class Broken(Service):
+        def sample(self, bqm, **parameters):
+            super().sample(bqm, **parameters)
+            raise ValueError("the answer cannot be decoded")
+
+    sampler = Broken()
+    solver = LeapHybrid(sampler=sampler, max_qpu_seconds=2.5)
+    for reason in (ValueError, ValueError, BudgetSpent, BudgetSpent):
+        with pytest.raises(reason):
+            solver.solve(random_family(4, 2, 8))
+    assert len(sampler.sent) == solver.submissions == 2
+
+
+@pytest.mark.parametrize("charge", [float("nan"), -1.0, "much"])
+def test_a_senseless_charge_counts_by_the_time_limit(charge):
+    class Odd(Service):
+        def sample(self, bqm, **others):
+            answer = super().sample(bqm, **others)
+            answer.info["charge_time"] = charge
+            return answer
+
+    solver = LeapHybrid(sampler=Odd(), max_qpu_seconds=1.5)
+    solver.solve(random_family(4, 2, 8))
+    assert solver.qpu_seconds == pytest.approx(1.0)
+    with pytest.raises(BudgetSpent):
+        solver.solve(random_family(4, 2, 8))
+
+
+def test_nothing_is_sent_where_the_service_states_no_sensible_time():
+    sampler = Service(minimum_time_limit=[[1, float("nan")], [1000, 5.0]])
+    for limit in (None, 10.0):
+        with pytest.raises(ValueError, match="estimated QPU time must be"):
+            LeapHybrid(sampler=sampler, max_qpu_seconds=limit).solve(random_family(4, 2, 8))
+    assert sampler.sent == []
+
+
+def test_a_recorded_run_is_replayed_without_the_service(tmp_path):
+    path = tmp_path / "run.hybrid"
+    families = [random_family(4, 3, 8, seed=seed) for seed in range(3)]
+    solver = LeapHybrid(sampler=Service(), record=path)
+    spins = [solver.solve(family).spins for family in families]
+    replay = Replay(path)
+    assert all(torch.equal(replay.solve(family).spins, s) for family, s in zip(families, spins, strict=True))
+    with pytest.raises(RecordingError, match="belongs to another problem"):
+        Replay(path).solve(families[1])
+
+
+def test_it_trains_and_the_optimiser_gives_the_cost_before():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(BinaryLinear(6, 4), torch.nn.Tanh(), BinaryLinear(4, 1))
+    optimizer = QPSBGD(model, lr=0.1, solver=LeapHybrid(sampler=Service()))
+    assert optimizer.estimate(steps=20).submissions == 20
+    inputs = torch.randn(30, 6)
+    targets = inputs.sum(1, keepdim=True)
+    losses = []
+    for _ in range(20):
+        loss = (model(inputs) - targets).square().mean()
+        losses.append(loss.item())
+        loss.backward()
+        optimizer.step()
+    assert min(losses[10:]) < losses[0]
+    assert optimizer.solver.submissions == 20
+
+
+def test_other_samplers_and_senseless_options_are_refused():
+    with pytest.raises(TypeError, match="must be a LeapHybridSampler"):
+        LeapHybrid(sampler=dimod.ExactSolver())
+    with pytest.raises(ValueError, match="leave it out when a sampler is given"):
+        LeapHybrid(sampler=Service(), region="eu-central-1")
+    for options in ({"time_limit": 0}, {"retries": -1}, {"max_qpu_seconds": 0}):
+        with pytest.raises(ValueError, match=next(iter(options))):
+            LeapHybrid(**options)
+
+
+def test_one_connection_is_made_and_closed_and_none_without_a_token(monkeypatch, tmp_path):
+    made = []
+
+    def factory(**options):
+        made.append((options, Service()))
+        return made[-1][1]
+
+    monkeypatch.setattr(dwave_system, "LeapHybridSampler", factory)
+    monkeypatch.setenv("DWAVE_API_TOKEN", "a-token")
+    with LeapHybrid(region="eu-central-1") as solver:
+        solver.solve(random_family(4, 2, 8)), solver.solve(random_family(4, 2, 8))
+        copied = copy.deepcopy(solver)
+    assert [options for options, _ in made] == [{"region": "eu-central-1"}]
+    assert made[0][1].closed == 1
+    assert copied.submissions == 2
+    monkeypatch.delenv("DWAVE_API_TOKEN")
+    (tmp_path / "none.conf").write_text("[defaults]\n")
+    monkeypatch.setenv("DWAVE_CONFIG_FILE", str(tmp_path / "none.conf"))
+    with pytest.raises(RuntimeError, match=r"DWAVE_API_TOKEN.*LeapHybridSampler\(token"):
+        LeapHybrid()
+
+
+@pytest.mark.parametrize("size", [1e-200, 1e200])
+def test_gradients_of_any_size_are_sent(size):
+    sampler = Seeded()
+    family = random_family(6, 3, 12, dtype=torch.float64) * size
+    solution = LeapHybrid(sampler=sampler, descent=False).solve(family)
+    assert torch.equal(solution.spins, Exact().solve(random_family(6, 3, 12, dtype=torch.float64)).spins)

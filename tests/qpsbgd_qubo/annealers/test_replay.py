@@ -1,0 +1,332 @@
+import contextlib
+import copy
+import struct
+import zlib
+
+import pytest
+import torch
+
+pytest.importorskip("dwave.graphs")
+pytest.importorskip("minorminer")
+
+from qpsbgd import QPSBGD
+from qpsbgd.nn import BinaryLinear
+from qpsbgd.testing import SOLVER_CHECKS, random_family
+from qpsbgd_qubo.annealers import frame_file, recordings, submissions, tiles
+from qpsbgd_qubo.annealers.recordings import RecordingError
+from qpsbgd_qubo.annealers.replay import Replay
+from qpsbgd_qubo.annealers.virtual_qpu import VirtualChip, VirtualQPU
+
+STEPS = 6
+
+
+@pytest.fixture
+def record(tmp_path, cache):
+    """A recording of three answers, and the families and spins in it."""
+    path = tmp_path / "run.chip"
+    families = [random_family(4, 3, 8, seed=seed) for seed in range(3)]
+    solver = VirtualQPU(size=3, cache=cache, num_reads=5, record=path)
+    spins = [solver.solve(family).spins for family in families]
+    return path, families, spins
+
+
+def training(solver, *, state=None, kill_at=None):
+    """Weights after STEPS steps; or, if killed in a step, the checkpoint from before it."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(BinaryLinear(10, 4), torch.nn.Tanh(), BinaryLinear(4, 2))
+    optimizer = QPSBGD(model, lr=0.1, solver=solver)
+    batches = torch.randn(STEPS, 8, 10)
+    first = 0
+    if state is not None:
+        first = state["step"]
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+    for step in range(first, STEPS):
+        checkpoint = copy.deepcopy({"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict()})
+        optimizer.zero_grad()
+        model(batches[step]).square().sum().backward()
+        optimizer.step()
+        if step == kill_at:
+            return checkpoint
+    return torch.cat([layer.weight.detach().flatten() for layer in (model[0], model[2])])
+
+
+@pytest.mark.parametrize("check", SOLVER_CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
+def test_recorder_and_replay_pass_every_check(cache, tmp_path, check):
+    path = tmp_path / "checks.chip"
+    check(VirtualQPU(size=4, cache=cache, record=path))
+    check(Replay(path))
+
+
+def test_a_replay_gives_the_recorded_answers_and_uses_no_chip(record, monkeypatch):
+    path, families, spins = record
+
+    def refuse(*_, **__):
+        raise AssertionError("used")
+
+    monkeypatch.setattr(VirtualChip, "__init__", refuse)
+    monkeypatch.setattr(tiles, "_searched", refuse)
+    solver = Replay(path)
+    for family, answer in zip(families, spins, strict=True):
+        solution = solver.solve(family)
+        assert torch.equal(solution.spins, answer)
+        assert solution.stats["qpu_seconds"] > 0.008
+        assert solution.stats["solver"] == "replay"
+    with pytest.raises(RecordingError, match="ends after 3 answers"):
+        solver.solve(families[0])
+
+
+def test_a_replay_refuses_another_problem(record):
+    path, families, _ = record
+    solver = Replay(path)
+    with pytest.raises(RecordingError, match=r"answer 0 .* its fields or couplings differ"):
+        solver.solve(families[1])
+    with pytest.raises(RecordingError, match="other qubits"):
+        solver.solve(random_family(4, 2, 8))
+    assert solver.solve(families[0]).spins.shape == (4, 3)
+
+
+@pytest.mark.parametrize("killed_at", range(STEPS))
+def test_a_run_killed_at_any_step_and_resumed_ends_with_the_same_weights(cache, tmp_path, killed_at):
+    def virtual(name):
+        return VirtualQPU(size=4, cache=cache, num_reads=3, sweeps=8, descent=False, record=tmp_path / name)
+
+    whole = training(virtual("whole"))
+    replayed = Replay(tmp_path / "whole")
+    checkpoint = training(replayed, kill_at=killed_at)
+    assert torch.equal(training(Replay(tmp_path / "whole"), state=checkpoint), whole)
+
+    checkpoint = training(virtual("killed"), kill_at=killed_at)
+    assert torch.equal(training(virtual("killed"), state=checkpoint), whole)
+    assert (tmp_path / "killed").read_bytes() == (tmp_path / "whole").read_bytes()
+
+
+def test_a_recorded_run_that_was_killed_is_given_its_answers_again_and_goes_on(cache, tmp_path, monkeypatch):
+    """Only what is not in the file yet is sent, also where the run starts from the beginning."""
+    path = tmp_path / "run.chip"
+    options = {"size": 3, "cache": cache, "num_reads": 3, "record": path}
+    families = [random_family(4, 3, 8, seed=seed) for seed in range(4)]
+    first = VirtualQPU(**options)
+    spins = [first.solve(family).spins for family in families[:2]]
+    state = first.state_dict()
+    spins.append(first.solve(families[2]).spins)  # after the checkpoint; then it is killed
+
+    sent = []
+    sample = VirtualChip.sample
+    monkeypatch.setattr(VirtualChip, "sample", lambda self, *a, **k: sent.append(1) or sample(self, *a, **k))
+    resumed = VirtualQPU(**options)
+    resumed.load_state_dict(state)
+    assert torch.equal(resumed.solve(families[2]).spins, spins[2])
+    assert not sent
+    resumed.solve(families[3])
+    assert len(sent) == 1
+    again = VirtualQPU(**options)
+    assert all(torch.equal(again.solve(f).spins, s) for f, s in zip(families, spins, strict=False))
+    assert len(sent) == 1
+
+
+def test_a_torn_last_frame_is_dropped_and_written_again(record, cache):
+    path, families, spins = record
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-7])
+    assert len(recordings.Recording(path)) == 2
+    solver = VirtualQPU(size=3, cache=cache, num_reads=5, record=path)
+    assert all(torch.equal(solver.solve(f).spins, s) for f, s in zip(families, spins, strict=True))
+    assert path.read_bytes() == whole
+
+
+def test_a_long_torn_frame_leaves_nothing_behind(record, cache):
+    path, families, _ = record
+    whole = path.read_bytes()
+    last = recordings.Recording(path)._answers[-1]
+    head = frame_file._HEAD.pack(b"answer", 10**6, bytes(32))
+    path.write_bytes(whole[:last] + head + struct.pack("<I", zlib.crc32(head)) + bytes(50_000))
+    solver = VirtualQPU(size=3, cache=cache, num_reads=5, record=path)
+    for family in families:
+        solver.solve(family)
+    assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize("tail", [bytes(5000), bytes(20), b"\xff" * 300, b"answer\0\0" * 40], ids=str)
+def test_bytes_after_the_last_good_frame_are_dropped_and_written_over(record, cache, tail):
+    """A crashed file system leaves zeros, or what was on the disk before."""
+    path, families, spins = record
+    whole = path.read_bytes()
+    path.write_bytes(whole + tail)
+    assert (len(recordings.Recording(path)), recordings.Recording(path).torn) == (3, len(tail))
+    replay = Replay(path)
+    assert all(torch.equal(replay.solve(f).spins, s) for f, s in zip(families, spins, strict=True))
+    solver = VirtualQPU(size=3, cache=cache, num_reads=5, record=path)
+    for family in [*families, random_family(4, 3, 8, seed=7)]:
+        solver.solve(family)
+    assert path.read_bytes().startswith(whole) and len(recordings.Recording(path)) == 4
+
+
+@pytest.mark.parametrize("kept", [0, 10, 60, 100])
+def test_a_last_frame_that_is_zeros_from_some_byte_on_is_dropped(record, cache, kept):
+    """The file has its full length, but the last blocks never reached the disk."""
+    path, families, spins = record
+    whole = path.read_bytes()
+    at = recordings.Recording(path)._answers[-1] + kept
+    path.write_bytes(whole[:at] + bytes(len(whole) - at))
+    assert len(recordings.Recording(path)) == 2
+    solver = VirtualQPU(size=3, cache=cache, num_reads=5, record=path)
+    assert all(torch.equal(solver.solve(f).spins, s) for f, s in zip(families, spins, strict=True))
+    assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize("tail", [b"", bytes(500)], ids=["", "zeros"])
+def test_zeros_with_a_good_frame_after_them_are_refused(record, tail):
+    """Otherwise good answers would be written over."""
+    path, families, _ = record
+    whole = path.read_bytes()
+    first, second = recordings.Recording(path)._answers[:2]
+    for begin, end in ((first, second), (first, first + 48), (first + 60, second)):
+        path.write_bytes(whole[:begin] + bytes(end - begin) + whole[end:] + tail)
+        with pytest.raises(RecordingError, match="damaged at byte"):
+            Replay(path).solve(families[0])
+
+
+def test_a_broken_length_is_not_taken_for_a_torn_end(record):
+    """Otherwise all answers after it would be dropped and written over."""
+    path, _, _ = record
+    whole = bytearray(path.read_bytes())
+    whole[recordings.Recording(path)._answers[0] + 14] ^= 1
+    path.write_bytes(whole)
+    with pytest.raises(RecordingError, match="damaged at byte"):
+        recordings.Recording(path)
+
+
+def test_no_broken_byte_goes_unnoticed(record):
+    """A flipped bit anywhere raises, or the file is read up to the torn end; never a wrong answer."""
+    path, families, spins = record
+    whole = path.read_bytes()
+    for at in range(0, len(whole), max(1, len(whole) // 150)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 16]) + whole[at + 1 :])
+        with pytest.raises(RecordingError, match=r"damaged|not a recording|no complete header|ends after"):
+            solver = Replay(path)
+            for family, answer in zip(families, spins, strict=True):
+                assert torch.equal(solver.solve(family).spins, answer)
+            recordings.Recording(path).verify()
+
+
+def test_a_recording_is_not_gone_on_with_under_other_options(record, cache):
+    path, families, _ = record
+    with pytest.raises(RecordingError, match="recorded with num_reads = 5, but now num_reads = 6"):
+        VirtualQPU(size=3, cache=cache, num_reads=6, record=path).solve(families[0])
+    with pytest.raises(RecordingError, match="recorded with chip"):
+        VirtualQPU(size=2, cache=cache, num_reads=5, record=path).solve(families[0])
+
+
+def test_a_file_that_is_not_a_recording_is_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match="option `record`"):
+        Replay(tmp_path / "none")
+    (tmp_path / "text").write_text("weights\n")
+    with pytest.raises(RecordingError, match="not a recording"):
+        Replay(tmp_path / "text")
+
+
+def test_a_state_beyond_the_recording_is_refused(record):
+    path, families, _ = record
+    solver = Replay(path)
+    solver.solve(families[0])
+    with pytest.raises(RecordingError, match=r"saved after answer 9, but .* has 3 answers"):
+        solver.load_state_dict({"submissions": 9, "qpu_seconds": 1.0, "link": {"position": 9}})
+
+
+def test_a_recorded_runs_state_needs_the_recording(record, cache):
+    state = {"submissions": 2, "qpu_seconds": 1.0, "link": {"position": 2}}
+    solver = VirtualQPU(size=3, cache=cache)
+    solver.load_state_dict(state)
+    with pytest.raises(ValueError, match="was `record` left out"):
+        solver.solve(random_family(4, 3, 8))
+
+
+def test_recordings_are_compact(record):
+    """Three answers of 5 reads of 12 qubits, the chip's 128 qubits with their couplers, and the tiles."""
+    assert record[0].stat().st_size < 12_000
+
+
+def test_a_second_writer_is_refused_and_nothing_is_lost(record, cache):
+    path, families, _ = record
+    first, second = (VirtualQPU(size=3, cache=cache, num_reads=5, record=path) for _ in range(2))
+    for solver in (first, second):
+        for family in families:
+            solver.solve(family)
+    first.solve(random_family(4, 3, 8, seed=7))
+    with pytest.raises(RecordingError, match="changed by another run"):
+        second.solve(random_family(4, 3, 8, seed=8))
+    found = recordings.Recording(path)
+    found.verify()
+    assert len(found) == 4
+
+
+def test_a_full_disk_at_the_beginning_leaves_no_file_and_the_next_try_writes_a_whole_one(tmp_path, cache, monkeypatch):
+    path = tmp_path / "run.chip"
+    solver = VirtualQPU(size=3, cache=cache, num_reads=5, record=path)
+    family = random_family(4, 3, 8)
+
+    @contextlib.contextmanager
+    def full(place):
+        raise OSError(28, "No space left on device")
+        yield
+
+    with monkeypatch.context() as patch:
+        patch.setattr(frame_file, "writing", full)
+        with pytest.raises(OSError, match="No space"):
+            solver.solve(family)
+    assert not path.exists()
+    spins = solver.solve(family).spins
+    assert torch.equal(Replay(path).solve(family).spins, spins)
+
+
+def test_an_interrupted_step_that_is_repeated_is_given_its_answers_again(tmp_path, cache, monkeypatch):
+    """60 columns of 10 spins take several submissions; the interrupt comes while the third is read."""
+    path = tmp_path / "run.chip"
+    solver = VirtualQPU(size=4, cache=cache, num_reads=2, record=path)
+    family = random_family(10, 60, 20)
+    answers = submissions.Live.answers
+
+    def interrupted(self, problems, ledger):
+        for number, answer in enumerate(answers(self, problems, ledger)):
+            if number == 2:
+                raise KeyboardInterrupt
+            yield answer
+
+    with monkeypatch.context() as patch:
+        patch.setattr(submissions.Live, "answers", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            solver.solve(family)
+    sent = solver.estimate([(10, 60)]).submissions
+    assert solver.submissions == sent  # the two answers that came are in the file, the others are lost
+    spins = solver.solve(family).spins
+    assert solver.submissions == 2 * sent - 2
+    replay = Replay(path)
+    assert torch.equal(replay.solve(family).spins, spins)
+    assert replay.submissions == sent
+
+
+def test_a_refused_state_is_refused_again(record):
+    path, families, _ = record
+    replay = Replay(path)
+    replay.load_state_dict({"submissions": 9, "qpu_seconds": 1.0, "link": {"position": 9}})
+    for _ in range(2):
+        with pytest.raises(RecordingError, match="saved after answer 9"):
+            replay.solve(families[0])
+
+
+def test_a_replay_knows_no_other_widths(record):
+    path, _, _ = record
+    with pytest.raises(RecordingError, match="no layer of 5 inputs"):
+        Replay(path).solve(random_family(5, 3, 8))
+
+
+def test_an_estimate_writes_no_recording(tmp_path, cache):
+    VirtualQPU(size=3, cache=cache, record=tmp_path / "run.chip").estimate([(4, 3)])
+    assert not (tmp_path / "run.chip").exists()
+
+
+def test_a_virtual_chip_with_other_errors_is_another_chip(record, cache):
+    path, families, _ = record
+    with pytest.raises(RecordingError, match="was recorded with virtual"):
+        VirtualQPU(size=3, cache=cache, num_reads=5, record=path, h_error=0.5).solve(families[0])

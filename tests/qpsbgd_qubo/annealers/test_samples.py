@@ -1,0 +1,48 @@
+import pytest
+import torch
+
+pytest.importorskip("dimod")
+pytest.importorskip("dwave.graphs")
+pytest.importorskip("minorminer")
+
+from qpsbgd.testing import random_family
+from qpsbgd_qubo.annealers.budget import BudgetSpent
+from qpsbgd_qubo.annealers.virtual_qpu import VirtualQPU
+
+
+def test_sampling_gives_all_reads_of_every_column_and_solving_the_best_of_them(cache):
+    family = random_family(8, 3, 12)
+    solver = VirtualQPU(size=4, cache=cache, num_reads=20, descent=False, sweeps=4)
+    found = solver.sample(family)
+    assert found.spins.shape == (20, 8, 3)
+    assert bool((found.spins.abs() == 1).all())
+    assert torch.allclose(found.energies, torch.stack([family.energies(spins) for spins in found.spins]))
+    best = solver.solve(family)
+    assert torch.allclose(found.energies.amin(0), best.energies)
+    assert len(found.spins.unique(dim=0)) > 1
+    assert found.stats["reads"] == 20 and found.stats["submissions"] == 1 and solver.submissions == 2
+
+
+def test_columns_with_more_tiles_give_as_many_reads_as_the_others(cache):
+    family = random_family(8, 2, 12)
+    solver = VirtualQPU(size=4, cache=cache, num_reads=6, descent=False, copies=3, spin_reversals=2)
+    assert solver.sample(family).spins.shape == (18, 8, 2)
+
+
+def test_descent_improves_every_read(cache):
+    family = random_family(8, 2, 12)
+    plain, lowered = (
+        VirtualQPU(size=4, cache=cache, num_reads=10, sweeps=2, descent=descent).sample(family).energies
+        for descent in (False, True)
+    )
+    assert bool((lowered <= plain + 1e-6).all()) and bool((lowered < plain - 1e-6).any())
+
+
+def test_what_is_too_wide_or_too_expensive_is_refused_before_anything_is_sent(cache):
+    solver = VirtualQPU(size=2, cache=cache)
+    with pytest.raises(ValueError, match="clique"):
+        solver.sample(random_family(60, 1, 8))
+    solver = VirtualQPU(size=2, cache=cache, max_qpu_seconds=1e-3)
+    with pytest.raises(BudgetSpent):
+        solver.sample(random_family(4, 1, 8))
+    assert solver.submissions == 0

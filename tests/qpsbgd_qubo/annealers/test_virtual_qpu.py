@@ -1,0 +1,194 @@
+# ruff: noqa: E402
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+dimod = pytest.importorskip("dimod")
+pytest.importorskip("dwave.graphs")
+pytest.importorskip("minorminer")
+
+from qpsbgd import QPSBGD
+from qpsbgd.nn import BinaryLinear
+from qpsbgd.testing import SOLVER_CHECKS, random_family
+from qpsbgd_qubo.annealers.virtual_qpu import VirtualChip, VirtualQPU
+from qpsbgd_qubo.solvers.exact.exact import Exact
+
+METHODS = ("path-integral", "annealing")
+
+
+@pytest.mark.parametrize("check", SOLVER_CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
+def test_it_passes_every_check(cache, check):
+    check(VirtualQPU(size=4, cache=cache))
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("topology", "broken"), [("pegasus", 0.0), ("pegasus", 0.05), ("zephyr", 0.05)])
+def test_its_answers_are_nearly_optimal(cache, topology, broken, method):
+    family = random_family(16, 8, 32)
+    options = {"topology": topology, "size": 4, "broken": broken, "method": method}
+    solver = VirtualQPU(**options, cache=cache, num_reads=20, descent=False)
+    best = Exact().solve(family).energies
+    assert (solver.solve(family).energies - best).mean() < 0.01 * best.abs().mean()
+
+
+def test_the_same_seed_gives_the_same_answer_and_another_seed_another(cache):
+    family = random_family(16, 4, 8, scale=0.3)
+    options = {"size": 4, "cache": cache, "num_reads": 3, "descent": False, "sweeps": 8}
+    solver = VirtualQPU(**options)
+    first = solver.solve(family)
+    assert torch.equal(solver.solve(family).spins, first.spins)
+    assert torch.equal(VirtualQPU(**options).solve(family).spins, first.spins)
+    assert VirtualQPU(**options, seed=1).solve(family).stats["read_energy"] != first.stats["read_energy"]
+
+
+def test_the_answer_does_not_depend_on_the_number_of_threads(cache):
+    family = random_family(10, 2, 8)
+    options = {"size": 4, "cache": cache, "num_reads": 5, "descent": False}
+    torch.set_num_threads(2)
+    two = VirtualQPU(**options).solve(family)
+    torch.set_num_threads(1)
+    assert torch.equal(VirtualQPU(**options).solve(family).spins, two.spins)
+
+
+def test_control_errors_blur_the_answer(cache):
+    family = random_family(16, 4, 32)
+    energies = [
+        VirtualQPU(size=4, cache=cache, descent=False, h_error=error, j_error=error).solve(family).stats["read_energy"]
+        for error in (0.0, 0.5)
+    ]
+    assert energies[0] < energies[1]
+
+
+def test_weak_chains_break_and_strong_ones_hold(cache):
+    family = random_family(16, 4, 8, scale=0.5)
+    broken = [
+        VirtualQPU(size=4, cache=cache, chain_strength=strength).solve(family).stats["chain_break_fraction"]
+        for strength in (0.05, 1.0)
+    ]
+    assert broken[0] > 0.1 > broken[1]
+
+
+def test_longer_anneals_come_lower(cache):
+    family = random_family(16, 4, 8, scale=0.5)
+    energies = [
+        VirtualQPU(size=4, cache=cache, descent=False, annealing_time=time).solve(family).stats["read_energy"]
+        for time in (1.0, 40.0)
+    ]
+    assert energies[1] < energies[0]
+
+
+def test_time_is_that_of_a_chip(cache):
+    """8.5 ms of programming and 82 µs per read."""
+    stats = VirtualQPU(size=4, cache=cache, num_reads=100).solve(random_family(4, 2, 8)).stats
+    assert stats["qpu_seconds"] == pytest.approx(0.0167)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("auto_scale", [True, False])
+def test_the_chip_samples_a_model_over_its_qubits(method, auto_scale):
+    """Three coupled qubits; the ground state by hand: a up against its field's sign, b opposite to a, c free to h."""
+    chip = VirtualChip(size=2, method=method, h_error=0, j_error=0)
+    a = chip.nodelist[0]
+    b = next(iter(chip.adjacency[a]))
+    model = dimod.BinaryQuadraticModel({a: -2.0, b: 0.5}, {(a, b): 1.0}, 3.0, "SPIN")
+    for bqm in (model, model.change_vartype("BINARY", inplace=False)):
+        found = chip.sample(bqm, num_reads=20, auto_scale=auto_scale)
+        assert found.vartype is bqm.vartype
+        assert found.first.energy == pytest.approx(-0.5)
+        assert found.first.sample[a] == 1
+        assert found.first.sample[b] < 1
+        assert len(found) == 20
+    counted = chip.sample(model, num_reads=20, answer_mode="histogram")
+    assert len(counted) < 20
+    assert counted.record.num_occurrences.sum() == 20
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_reads_of_a_free_qubit_follow_boltzmann(method):
+    """At the end of a slow anneal ⟨s⟩ = −tanh(h / T) for a single classical spin; the transverse field is then gone."""
+    chip = VirtualChip(size=2, method=method, h_error=0, j_error=0, temperature=0.5, sweeps=200)
+    qubit = chip.nodelist[0]
+    found = chip.sample(dimod.BQM({qubit: 0.25}, {}, 0, "SPIN"), num_reads=4000, auto_scale=False)
+    assert found.record.sample.mean() == pytest.approx(-np.tanh(0.5), abs=0.06)
+
+
+def test_the_chip_refuses_what_it_cannot_set():
+    chip = VirtualChip(size=2, broken=0.2)
+    assert 0 < len(chip.nodelist) < 40
+    with pytest.raises(ValueError, match="no qubits"):
+        chip.sample(dimod.BQM({10**6: 1.0}, {}, 0, "SPIN"))
+    apart = next(q for q in chip.nodelist[1:] if q not in chip.adjacency[chip.nodelist[0]])
+    with pytest.raises(ValueError, match="no couplers"):
+        chip.sample(dimod.BQM({}, {(chip.nodelist[0], apart): 1.0}, 0, "SPIN"))
+    with pytest.raises(ValueError, match=r"must lie in \[-4.0, 4.0\]"):
+        chip.sample(dimod.BQM({chip.nodelist[0]: 5.0}, {}, 0, "SPIN"), auto_scale=False)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"topology": "torus"},
+        {"method": "luck"},
+        {"broken": 1.0},
+        {"h_error": -1.0},
+        {"sweeps": 0},
+        {"slices": 1},
+        {"temperature": 0.0},
+    ],
+)
+def test_senseless_chips_are_refused(options):
+    with pytest.raises(ValueError, match=f"^{next(iter(options))} must be"):
+        VirtualChip(**options)
+
+
+def test_a_network_trains_on_it(cache):
+    torch.manual_seed(0)
+    inputs = torch.randn(32, 10)
+    targets = (inputs @ torch.randn(10, 2)).sign()
+    model = BinaryLinear(10, 2)
+    optimizer = QPSBGD(model, lr=0.05, solver=VirtualQPU(size=3, cache=cache, num_reads=5, sweeps=16))
+    losses = []
+    for _ in range(40):
+        loss = (model(inputs) - targets).square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    assert np.mean(losses[-5:]) < 0.7 * losses[0]
+    assert optimizer.solver.submissions == 40
+
+
+def test_a_copied_solver_goes_on_alike(cache):
+    solver = VirtualQPU(size=3, cache=cache, num_reads=5)
+    family = random_family(4, 2, 8)
+    spins = solver.solve(family).spins
+    copied = copy.deepcopy(solver)
+    assert copied.submissions == 1
+    assert torch.equal(copied.solve(family).spins, spins)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"num_reads": 0}, "num_reads must lie"),
+        ({"num_reads": 20000}, "num_reads must lie"),
+        ({"annealing_time": -5}, "annealing_time must lie"),
+        ({"answer_mode": "xx"}, "answer_mode must be"),
+    ],
+)
+def test_the_chip_takes_what_a_chip_takes(parameters, message):
+    with pytest.raises(ValueError, match=message):
+        VirtualChip(size=2).sample_ising({VirtualChip(size=2).nodelist[0]: 1.0}, {}, **parameters)
+
+
+def test_the_chip_refuses_strange_problems():
+    chip = VirtualChip(size=2)
+    with pytest.raises(dimod.exceptions.BinaryQuadraticModelStructureError, match="no qubits"):
+        chip.sample_ising({"a": 1.0}, {})
+    with pytest.raises(ValueError, match="finite"):
+        chip.sample_ising({chip.nodelist[0]: float("nan")}, {})
+    with pytest.raises(ValueError, match="size must be a whole number of at least 2"):
+        VirtualChip(size=1)
+    with pytest.raises(TypeError, match="sweeps must be a whole number"):
+        VirtualChip(size=2, sweeps=2.5)

@@ -1,0 +1,324 @@
+"""The same vectors go through the compiled kernels and through the plain reference."""
+
+import itertools
+
+import numpy as np
+import pytest
+from kernel_calls import broken, run
+
+from qpsbgd_qubo.kernels import NEVER, kernels, reference
+
+TYPES = (np.float32, np.float64)
+
+
+def dense(n, m, dtype=np.float64, seed=0):
+    """Couplings, linear terms, fields and spins of a layer at its sign vector."""
+    generator = np.random.default_rng(seed)
+    rows = generator.standard_normal((n // 2 + 8, n))
+    rows /= np.square(rows).sum(1, keepdims=True)
+    couplings = 2 * rows.T @ rows
+    np.fill_diagonal(couplings, 0)
+    linear = 0.3 * (rows.T @ generator.standard_normal((len(rows), m))).T
+    spins = np.where(linear <= 0, 1.0, -1.0)
+    parts = (couplings, linear, linear + spins @ couplings, spins)
+    return [np.ascontiguousarray(part, dtype) for part in parts]
+
+
+def sparse(n=60, degree=4, seed=0):
+    """Compressed rows of a random graph with couplings ±1."""
+    generator = np.random.default_rng(seed)
+    matrix = np.zeros((n, n))
+    ends = generator.integers(0, n, (2, n * degree // 2))
+    matrix[ends[0], ends[1]] = generator.choice([-1.0, 1.0], n * degree // 2)
+    matrix = np.triu(matrix, 1) + np.triu(matrix, 1).T
+    rows, columns = np.nonzero(matrix)
+    indptr = np.concatenate([[0], np.bincount(rows, minlength=n).cumsum()])
+    return indptr, columns.astype(np.int32), matrix[rows, columns]
+
+
+def assignment(n=5, extra=3, seed=0):
+    """Compressed rows and fields of a quadratic assignment of n to n, with some spins more."""
+    generator = np.random.default_rng(seed)
+    bits = np.arange(n * n).reshape(n, n)
+    matrix = np.triu(generator.integers(0, 4, (n * n + extra, n * n + extra)), 1).astype(float)
+    for group in (*bits, *bits.T):
+        matrix[np.ix_(group, group)] = np.triu(np.full((n, n), 100.0), 1)
+    linear = np.where(np.arange(n * n + extra) < n * n, -100.0, -6.0)
+    # Bits to spins: x = (1 + g) / 2.
+    matrix = (matrix + matrix.T) / 4
+    rows, columns = np.nonzero(matrix)
+    indptr = np.concatenate([[0], np.bincount(rows, minlength=len(matrix)).cumsum()])
+    return (indptr, columns.astype(np.int32), matrix[rows, columns]), linear / 2 + matrix.sum(1)
+
+
+def grouped(n=5, extra=3):
+    """The same, its rows as bases and its columns as other groups."""
+    rows, linear = assignment(n, extra)
+    members = np.concatenate([np.arange(n * n), np.arange(n * n).reshape(n, n).T.ravel()]).astype(np.int32)
+    return rows, linear, np.arange(0, 2 * n * n + 1, n), members, n
+
+
+def states(count):
+    return np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+
+
+def dense_vectors():
+    for n, dtype in itertools.product((1, 7, 16, 40, 129), TYPES):
+        m = 5
+        couplings, linear, fields, spins = dense(n, m, dtype)
+        threshold, sites = np.full(m, 1e-6, dtype), np.arange(n, dtype=np.int32)
+        many = np.random.default_rng(0).choice([-1.0, 1.0], (m, 4, n)).astype(dtype)
+        many_fields = np.ascontiguousarray(linear[:, None] + many @ couplings, dtype)
+        twice = (couplings + np.eye(n) * 0.5).astype(dtype)
+        factor = np.ascontiguousarray(np.linalg.cholesky(twice + np.eye(n)), dtype)
+        name = f"{n} {dtype.__name__}"
+        for patience, tenure in ((0, 2), (40, 2), (25, 9)):
+            flips = np.zeros(m, np.int64)
+            yield (
+                f"search {name} {patience}",
+                (couplings, fields, spins, threshold, flips, 999, patience, tenure, 7, NEVER, 2),
+            )
+        heat = np.linspace(0.05, 0.01, 5).astype(dtype)
+        yield f"anneal {name}", (couplings, fields, spins, sites, heat, states(m), np.zeros(m, np.int64), NEVER, 2)
+        ties, scale = np.linspace(0.01, 0.5, 5).astype(dtype), np.full(m, 0.8, dtype)
+        yield f"anneal_slices {name}", (couplings, many_fields, many, ties, scale, 0.05, states(m), 2)
+        marked = np.random.default_rng(9).integers(0, 2, (m, n), dtype=np.uint8)
+        yield f"turn {name}", (couplings, fields, spins, marked, 2)
+        yield f"fields_of {name}", (couplings, linear[0], spins[0], np.zeros(n, dtype))
+        yield f"relax {name}", (twice, fields, (0.3 * spins).astype(dtype), 6, 2)
+        yield f"round_down {name}", (factor, fields, spins, 2)
+        for strength in (1, 3):
+            pulls, strong = np.abs(couplings).sum(1), (strength * linear).astype(dtype)
+            starts = np.stack([spins, -spins])
+            local = (strong + starts @ couplings).astype(dtype)
+            diagonal, found = np.full(n, 0.02, dtype), np.zeros((m, n), dtype)
+            tuned = (30, 2, 4, 8, 3, 2)
+            yield (
+                f"search_layer {name} {strength}",
+                (couplings, diagonal, strong, pulls, starts, local, threshold, found, *tuned),
+            )
+
+
+def sparse_vectors():
+    rows, n = sparse(), 60
+    generator = np.random.default_rng(3)
+    one, sites, heat = (
+        generator.choice([-1, 1], n).astype(np.int8),
+        np.arange(n, dtype=np.int32),
+        np.linspace(2, 0.1, 9),
+    )
+    bits = generator.integers(0, 1 << 16, n, dtype=np.uint16)
+    chains = generator.choice([-1, 1], (8, n)).astype(np.int8)
+    for name, linear in (("fields", generator.integers(-1, 2, n).astype(float)), ("none", np.zeros(n))):
+        yield f"anneal_sparse {name}", (rows, linear, one, sites, heat, 5, NEVER)
+        yield f"anneal_lanes {name}", (rows, linear, bits, sites[::2].copy(), heat, 5, NEVER)
+        yield f"harvest {name}", (rows, linear, np.full(n, 1e-9), chains, one, NEVER)
+        for block in (1, 7, 100):
+            yield f"tabu_sparse {name} {block}", (rows, linear, one, block, 100, 3, 9, NEVER)
+    yield "colour", (rows, np.zeros(n, np.int64))
+    schedule = np.stack([np.linspace(0, 1, 6), np.linspace(0.02, 0.5, 6), np.full(6, 0.1)], 1).astype(np.float32)
+    reads = generator.choice([-1.0, 1.0], (3, 4, n)).astype(np.float32)
+    yield "sweep_chip", (rows, np.zeros(n, np.float32), reads, schedule, states(3), 2)
+    gone, near, weights = np.array([4, 7]), np.array([[1, -1, -1], [4, 2, 3]]), np.array([[1.0, 0, 0], [2.0, -1, 0.5]])
+    yield "complete_reduced", (one, gone, near, weights, np.array([0.5, -0.1]))
+
+
+def group_vectors():
+    groups, generator = grouped(), np.random.default_rng(4)
+    n, heat = len(groups[1]), np.concatenate([np.geomspace(20, 1, 12), np.zeros(2)])
+    start, some = generator.choice([-1, 1], n).astype(np.int8), np.arange(2, n, 3, dtype=np.int32)
+    for name, sites in (("all", np.arange(n, dtype=np.int32)), ("some", some)):
+        for fresh in (False, True):
+            yield f"anneal_groups {name} {fresh}", (groups, start, sites, heat, 3, fresh, 5, NEVER)
+    for tenure in (0, 7):
+        yield f"tabu_groups {tenure}", (groups, start, 200, tenure, 5, NEVER)
+
+
+def exact_vectors():
+    for n, strength in itertools.product((1, 9, 14), (1, 3)):
+        couplings, linear, _, spins = dense(n, 5)
+        linear, opened = linear * strength, np.zeros_like(linear)
+        some = np.where(np.arange(n) % 3 == 1, 1.0, 0.0) + opened
+        shift = float(-np.linalg.eigvalsh(couplings / 2)[0] + 1e-3)
+        yield f"fix_dominated {n} {strength}", (couplings, linear, np.empty_like(linear), NEVER, 2)
+        for name, fixed in (("open", opened), ("some", some)):
+            yield f"complete {n} {strength} {name}", (couplings, linear, fixed, spins, np.zeros(5, bool), NEVER, 2)
+            nodes = np.zeros(5, np.int64)
+            yield f"decode {n} {strength} {name}", (couplings, linear, fixed, spins, shift, 10**6, nodes, NEVER, 2)
+        yield f"exhaust {n} {strength}", (couplings, linear[0], np.zeros(n), NEVER, 2)
+
+
+VECTORS = dict(itertools.chain(dense_vectors(), sparse_vectors(), group_vectors(), exact_vectors()))
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_the_compiled_kernel_answers_as_the_reference(name):
+    returned, arrays = run(kernels, name, VECTORS[name])
+    expected, expected_arrays = run(reference, name, VECTORS[name])
+    assert returned == pytest.approx(expected)
+    for array, other in zip(arrays, expected_arrays, strict=True):
+        np.testing.assert_allclose(array, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", [name for name in VECTORS if isinstance(VECTORS[name][-1], int)])
+def test_answers_do_not_depend_on_the_number_of_threads(name):
+    found = [run(kernels, name, (*VECTORS[name][:-1], threads)) for threads in (1, 2, 7)]
+    for returned, arrays in found[1:]:
+        assert returned == found[0][0]
+        assert all(np.array_equal(a, b) for a, b in zip(arrays, found[0][1], strict=True))
+
+
+@pytest.mark.parametrize("fields", [True, False])
+def test_the_compiled_reduction_leaves_what_the_reference_leaves(fields):
+    for seed in range(10):
+        rows = sparse(40, 3, seed)
+        linear = np.random.default_rng(seed).integers(-1, 2, 40) * float(fields)
+        found = kernels.reduce(kernels.Rows(*rows), linear, NEVER)
+        expected = reference.reduce(reference.Rows(*rows), linear, NEVER)
+        for a, b in zip(found[:6], expected[:6], strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-12)
+        for a, b in zip(found[6:], expected[6:], strict=True):  # neighbours may stand in another order
+            np.testing.assert_allclose(np.sort(a), np.sort(b), atol=1e-12)
+
+
+def same_groups(rows, linear):
+    found = kernels.find_groups(kernels.Rows(*rows), linear, NEVER)
+    expected = reference.find_groups(reference.Rows(*rows), linear, NEVER)
+    assert found[2] == expected[2]
+    assert np.array_equal(found[0], expected[0])
+    assert np.array_equal(found[1], expected[1])
+    return found
+
+
+@pytest.mark.parametrize("n", [3, 5, 7])
+def test_the_compiled_search_for_groups_finds_what_the_reference_finds(n):
+    begins, members, bases = same_groups(*assignment(n, 2, seed=n))
+    assert bases == n
+    assert (np.diff(begins) == n).sum() == 2 * n  # rows and columns
+    assert np.array_equal(members[: n * n], np.arange(n * n))
+    rows, linear = assignment(n, 2, seed=n)
+    scales = [one.Groups(one.Rows(*rows), linear, begins, members, bases).scale for one in (kernels, reference)]
+    assert scales[0] == pytest.approx(scales[1])
+    assert scales[0] > 0
+
+
+def test_no_groups_are_found_where_there_are_none():
+    for seed in range(5):
+        rows = sparse(80, 6, seed)
+        assert same_groups(rows, np.random.default_rng(seed).integers(-2, 3, 80).astype(float))[2] == 0
+    triangles = (
+        np.kron(np.eye(20), np.ones((3, 3)) - np.eye(3)) + np.roll(np.eye(60), 1, 0) + np.roll(np.eye(60), -1, 0)
+    )
+    at, columns = np.nonzero(triangles)
+    rows = np.concatenate([[0], np.bincount(at).cumsum()]), columns.astype(np.int32), np.ones(len(at))
+    assert same_groups(rows, np.zeros(60))[2] == 0  # a largest cut has no fields
+
+
+@pytest.mark.parametrize(
+    ("begins", "members", "bases", "said"),
+    [
+        ([0, 3], [0, 1, 28], 1, "members must be from 0 to 27"),
+        ([0, 3], [0, -1, 2], 1, "members must be from 0 to 27"),
+        ([0, 2], [0, 1, 2], 1, "begins must ascend"),
+        ([0, 4], [0, 1, 2], 1, "begins must ascend"),
+        ([0, 0, 3], [0, 1, 2], 1, "begins must ascend"),
+        ([1, 3], [0, 1, 2], 1, "begins must ascend"),
+        ([0], [], 0, "begins must ascend"),
+        ([0, 3], [0, 1, 2], 2, "at most as many bases"),
+        ([0, 3], [0, 1, 2], -1, "at most as many bases"),
+        ([0, 2, 4], [0, 1, 1, 2], 2, "no spin in common"),
+        ([0, 2], [1, 1], 1, "no spin in common"),
+    ],
+)
+@pytest.mark.parametrize("module", [kernels, reference])
+def test_groups_that_do_not_fit_are_refused(module, begins, members, bases, said):
+    rows, linear = assignment()
+    with pytest.raises(ValueError, match=said):
+        module.Groups(module.Rows(*rows), linear, np.array(begins), np.array(members, np.int32), bases)
+
+
+def test_rows_that_do_not_ascend_are_refused_for_groups():
+    rows = kernels.Rows(np.array([0, 2, 3, 4]), np.array([2, 1, 0, 0], np.int32), np.ones(4))
+    with pytest.raises(ValueError, match="indices must ascend in every row"):
+        kernels.find_groups(rows, np.ones(3), NEVER)
+    with pytest.raises(ValueError, match="indices must ascend in every row"):
+        kernels.Groups(rows, np.ones(3), np.array([0, 3]), np.arange(3, dtype=np.int32), 1)
+
+
+@pytest.mark.parametrize("name", ["anneal_groups all False", "anneal_groups all True", "tabu_groups 7"])
+def test_moves_within_groups_keep_them_and_give_the_energy_of_their_spins(name):
+    (rows, linear, *_), *_ = VECTORS[name]
+    energy, (spins, *_) = run(kernels, name, VECTORS[name])
+    assert (spins[:25].reshape(5, 5) > 0).sum(1).tolist() == [1] * 5
+    assert set(spins.tolist()) == {-1, 1}
+    assert energy == pytest.approx((spins * (linear + reference.Rows(*rows).fields(linear, spins))).sum() / 2)
+    # The optimum is a permutation and keeps columns, too.
+    assert (spins[:25].reshape(5, 5) > 0).sum(0).tolist() == [1] * 5
+
+
+def test_a_search_within_groups_finds_the_best_of_all_permutations():
+    rows, linear = assignment(5, 2)
+    plain, best = reference.Rows(*rows), np.inf
+    for places in itertools.permutations(range(5)):
+        for extra in itertools.product((-1, 1), repeat=2):
+            spins = np.concatenate([np.where(np.arange(5) == np.array(places)[:, None], 1, -1).ravel(), extra])
+            best = min(best, (spins * (linear + plain.fields(linear, spins))).sum() / 2)
+    groups = kernels.Groups(kernels.Rows(*rows), linear, *grouped(5, 2)[2:])
+    spins, sites = np.full(27, -1, np.int8), np.arange(27, dtype=np.int32)
+    heat = groups.scale * np.concatenate([np.geomspace(0.3, 0.1, 50), np.zeros(3)])
+    assert kernels.anneal_groups(groups, spins, sites, heat, 50, True, 1, NEVER) == pytest.approx(best)
+
+
+def test_every_kernel_has_a_reference_and_vectors():
+    public = {name for name in dir(kernels) if not name.startswith("_")}
+    own = {name for name, value in vars(reference).items() if "kernels.reference" in getattr(value, "__module__", "")}
+    assert public == {name for name in own if not name.startswith("_")} - {"tenure_of"}  # a rule that its twins quote
+    assert public - {name.split()[0] for name in VECTORS} == {"Groups", "Rows", "find_groups", "reduce"}
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_arrays_of_a_wrong_shape_or_type_are_refused(name):
+    free = {"anneal": {3, 4}, "anneal_slices": {3}, "anneal_sparse": {3, 4}, "anneal_lanes": {3, 4}, "harvest": {3}}
+    free |= {"sweep_chip": {3}, "complete_reduced": {0}, "anneal_groups": {2, 3}}
+    for place, arguments in broken(VECTORS[name], but=NEVER):
+        if place not in free.get(name.split()[0], ()):
+            with pytest.raises(ValueError, match=r"must|words"):
+                run(kernels, name, arguments)
+        arguments[place] = VECTORS[name][place].astype(np.complex128)  # wide enough for what outputs hold by chance
+        with pytest.raises(TypeError, match="incompatible function arguments"):
+            run(kernels, name, arguments)
+
+
+@pytest.mark.parametrize(
+    ("indptr", "indices", "said"),
+    [
+        ([0, 1, 2], [1, 2], "indices must be from 0 to 1, got 2"),
+        ([0, 1, 2], [-1, 0], "indices must be from 0 to 1, got -1"),
+        ([0, 2, 1], [1, 0], "indptr must ascend"),
+        ([1, 1, 2], [1, 0], "indptr must ascend"),
+        ([0, 1, 9], [1, 0], "indptr must ascend"),
+    ],
+)
+def test_rows_that_point_outside_are_refused(indptr, indices, said):
+    with pytest.raises(ValueError, match=said):
+        kernels.Rows(np.array(indptr), np.array(indices, np.int32), np.ones(2))
+
+
+def test_indices_that_point_outside_are_refused():
+    couplings, _, fields, spins = dense(4, 1)
+    for site in (-1, 4):
+        with pytest.raises(ValueError, match=f"sites must be from 0 to 3, got {site}"):
+            kernels.anneal(
+                couplings, fields, spins, np.array([site], np.int32), np.ones(1), states(1), np.zeros(1, int), NEVER, 1
+            )
+
+
+def test_rows_that_are_not_symmetric_cannot_write_outside():
+    n = 9
+    indptr = np.concatenate([[0], np.cumsum([3] * (n - 1)), [3 * (n - 1)]])
+    indices = np.array([[n - 1, (i + 1) % (n - 1), (i + 2) % (n - 1)] for i in range(n - 1)], np.int32).ravel()
+    rows = kernels.Rows(indptr, indices, np.linspace(1, 2, len(indices)))
+    try:
+        kernels.reduce(rows, np.zeros(n), NEVER)
+    except ValueError as error:
+        assert "symmetric" in str(error)

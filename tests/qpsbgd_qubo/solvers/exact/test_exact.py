@@ -1,0 +1,317 @@
+import warnings
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from qpsbgd.binary_map import binary_map
+from qpsbgd.qubo import QuboFamily
+from qpsbgd.testing import lowest_energies, random_family
+from qpsbgd_qubo.kernels import kernels
+from qpsbgd_qubo.solvers.exact import exact, sphere_decoder
+from qpsbgd_qubo.solvers.exact.exact import Exact
+
+NEVER = np.zeros(1, np.uint8)
+DECODED = 11  # the least number of spins for which the sphere decoder is used
+
+
+def assert_optimal(family):
+    solution = Exact().solve(family)
+    assert solution.stats["method"] == "sphere decoder"
+    assert solution.proven_optimal.all()
+    torch.testing.assert_close(solution.energies, lowest_energies(family), rtol=1e-9, atol=1e-9)
+
+
+def test_the_oracle_agrees_with_a_case_solved_by_hand():
+    # E = 2·2 g₁g₂ + g₁ with trace 2: (−1, +1) gives 2 − 4 − 1.
+    family = QuboFamily(torch.tensor([[1.0, 2.0], [2.0, 1.0]]), torch.tensor([[1.0], [0.0]]))
+    assert lowest_energies(family).tolist() == [-3.0]
+    solution = Exact().solve(family)
+    assert solution.spins.tolist() == [[-1.0], [1.0]]
+    assert solution.energies.tolist() == [-3.0]
+
+
+@pytest.mark.parametrize("scale", [0.05, 0.5, 1.0, 8.0])
+@pytest.mark.parametrize("rows", [1, 4, DECODED, 40])
+def test_the_decoder_equals_brute_force_on_random_families(rows, scale):
+    for seed in range(4):
+        assert_optimal(random_family(DECODED + seed, 5, rows, scale=scale, seed=seed, dtype=torch.float64))
+
+
+def test_the_decoder_equals_brute_force_on_correlated_rows():
+    generator = torch.Generator().manual_seed(0)
+    for seed in range(5):
+        inputs = torch.relu(torch.randn(30, 12, generator=generator) + 1)
+        grads = torch.randn(30, 6, generator=generator)
+        assert_optimal(binary_map(inputs, grads, scale=2.0**-seed).to(torch.float64))
+
+
+def test_the_decoder_equals_brute_force_without_couplings():
+    assert_optimal(QuboFamily(torch.zeros(12, 12).double(), torch.randn(12, 3).double()))
+
+
+def test_the_decoder_equals_brute_force_with_rank_one():
+    vector = torch.randn(12, 1, dtype=torch.float64)
+    assert_optimal(QuboFamily(vector @ vector.T, torch.randn(12, 3, dtype=torch.float64)))
+
+
+def test_the_decoder_equals_brute_force_with_ties():
+    # Whole numbers from a small set, and no field at all in one column: every optimum has a twin.
+    generator = torch.Generator().manual_seed(3)
+    half = torch.randint(-1, 2, (12, 12), generator=generator).double()
+    linear = torch.randint(-1, 2, (12, 4), generator=generator).double()
+    linear[:, 0] = 0
+    assert_optimal(QuboFamily(half + half.T, linear))
+
+
+def test_the_decoder_equals_brute_force_on_all_equal_rows():
+    inputs = torch.ones(5, 12, dtype=torch.float64)
+    assert_optimal(QuboFamily(inputs.T @ inputs, torch.zeros(12, 2).double()))
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e-12, 1.0, 1e12])
+def test_the_decoder_equals_brute_force_at_any_size_of_the_coefficients(size):
+    family = random_family(12, 4, 6, dtype=torch.float64) * size
+    solution = Exact().solve(family)
+    torch.testing.assert_close(solution.energies, lowest_energies(family), rtol=1e-9, atol=1e-9 * size)
+
+
+def test_the_decoder_equals_brute_force_where_q_is_not_positive():
+    for seed in range(5):
+        generator = torch.Generator().manual_seed(seed)
+        half = torch.randn(13, 13, generator=generator, dtype=torch.float64)
+        assert_optimal(QuboFamily(half + half.T, torch.randn(13, 3, generator=generator, dtype=torch.float64)))
+
+
+def test_a_column_that_reaches_the_node_limit_is_not_called_proven():
+    family = random_family(36, 3, 40, scale=0.2, dtype=torch.float64)
+    limited, full = Exact(node_limit=50).solve(family), Exact().solve(family)
+    assert not limited.proven_optimal.any()
+    assert limited.stats["unproven"] == 3
+    assert full.proven_optimal.all()
+    assert (full.energies <= limited.energies + 1e-9).all()
+
+
+def test_a_search_that_may_take_long_says_so_and_what_to_choose(monkeypatch):
+    monkeypatch.setattr(exact, "TOGETHER", 30)
+    monkeypatch.setattr(exact, "LONG", 0.0)
+    family = random_family(40, 3, 40, scale=0.2)
+    with pytest.warns(UserWarning, match='columns of 40 spins: use "auto" or "descent", or give it a time_limit'):
+        Exact(node_limit=1000).solve(family)
+    Exact(node_limit=1000, time_limit=60).solve(family)  # who gives a limit knows
+
+
+def test_after_the_time_limit_the_best_spins_so_far_are_returned():
+    solution = Exact(time_limit=0).solve(random_family(20, 3, 20, scale=0.2))
+    assert not solution.proven_optimal.any()
+    assert (solution.spins.abs() == 1).all()
+
+
+def test_without_time_nothing_is_decoded(monkeypatch):
+    for phase in ("least_shift", "search"):
+        monkeypatch.setattr(sphere_decoder, phase, None)
+    solution = Exact(time_limit=0).solve(random_family(20, 3, 20, scale=0.2))
+    assert solution.stats["nodes"] == 0 and solution.stats["unproven"] == 3
+
+
+def test_fixing_ends_when_the_time_is_up():
+    stop = np.ones(1, np.uint8)
+    couplings, linear, fixed = np.zeros((3, 3)), np.ones((2, 3)), np.ones((2, 3))
+    kernels.fix_dominated(couplings, linear, fixed, stop, 1)
+    assert not fixed.any()
+    spins, done = np.ones((2, 3)), np.ones(2, bool)
+    kernels.complete(couplings, linear, fixed, spins, done, stop, 1)
+    assert (spins == 1).all() and not done.any()
+
+
+def test_the_search_of_a_single_column_ends_when_the_time_is_up():
+    # Without a look at the clock inside the column this would go on for years.
+    solution = Exact(time_limit=0.5, node_limit=2**62).solve(random_family(150, 1, 150, scale=0.1))
+    assert not solution.proven_optimal.any()
+    assert (solution.spins.abs() == 1).all()
+
+
+def test_an_eigendecomposition_that_would_take_too_long_is_not_begun(monkeypatch):
+    sizes = []
+    monkeypatch.setattr(np.linalg, "eigvalsh", lambda matrix: sizes.append(len(matrix)) or np.array([-1.0, 1.0]))
+    ticks = iter([0.0, 0.1])
+    monkeypatch.setattr(sphere_decoder.time, "monotonic", lambda: next(ticks))
+    # A quarter took 0.1 s, so the whole would take 6.4 s.
+    assert sphere_decoder.least_shift(np.zeros((600, 600)), seconds=6.0) is None
+    assert sizes == [150]
+    ticks = iter([0.0, 0.1])
+    assert sphere_decoder.least_shift(np.zeros((600, 600)), seconds=7.0) == pytest.approx(1.0, abs=1e-5)
+    assert sizes == [150, 150, 600]
+
+
+@pytest.mark.parametrize("scale", [0.3, 0.7, 1.5, 4.0])
+def test_fixed_spins_are_those_of_the_optimum(scale):
+    # Strong and weak gradients in one family: columns of all kinds, from decided to open.
+    for seed in range(6):
+        family = random_family(13, 8, 9, scale=scale, seed=seed, dtype=torch.float64)
+        assert_optimal(family)
+        couplings = (2 * (family.quadratic - torch.diag(family.quadratic.diagonal()))).numpy()
+        fixed = torch.zeros(family.linear.T.shape, dtype=torch.float64)
+        linear = family.linear.T.contiguous().numpy()
+        kernels.fix_dominated(couplings, linear, fixed.numpy(), NEVER, 1)
+        fixed = fixed.T
+        spins = Exact().solve(family).spins
+        assert ((fixed == 0) | (fixed == spins)).all()
+
+
+def test_a_column_that_its_field_decides_needs_no_search():
+    solution = Exact().solve(random_family(60, 20, 30, scale=50.0))
+    assert solution.proven_optimal.all()
+    assert solution.stats["fixed"] == 1.0 and solution.stats["nodes"] == 0
+
+
+@pytest.mark.parametrize("factor", [1e3, 1e6, 1e12])
+def test_a_column_much_larger_than_the_others_does_not_spoil_their_proofs(factor):
+    for seed in range(5):
+        generator = torch.Generator().manual_seed(seed)
+        rows = torch.randn(7, 14, generator=generator, dtype=torch.float64)
+        linear = 0.3 * torch.randn(14, 9, generator=generator, dtype=torch.float64)
+        linear[:, -1] *= factor
+        family = QuboFamily(rows.T @ rows, linear)
+        solution = Exact().solve(family)
+        assert solution.proven_optimal.all()
+        torch.testing.assert_close(solution.energies[:-1], lowest_energies(family)[:-1], rtol=1e-9, atol=1e-9)
+
+
+def test_columns_of_very_different_size_are_all_proven():
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(80, 32, generator=generator)
+    grads = torch.randn(80, 8, generator=generator) * torch.logspace(0, 3, 8)
+    grads[:, 3] = 0
+    assert Exact().solve(binary_map(inputs, grads, scale="literal")).proven_optimal.all()
+
+
+@pytest.mark.parametrize("quadratic", [torch.zeros(40, 40), torch.eye(40)], ids=["zero", "diagonal"])
+def test_families_without_couplings_are_proven_at_once(quadratic):
+    linear = torch.zeros(40, 3)
+    linear[5, 1] = 2.0
+    solution = Exact().solve(QuboFamily(quadratic, linear))
+    assert solution.proven_optimal.all() and solution.stats["nodes"] == 0
+
+
+def test_a_matrix_that_is_symmetric_in_single_precision_is_good_enough():
+    quadratic = random_family(12, 1, 40).quadratic.clone()
+    quadratic[0, 1] *= 1 + 1e-6
+    assert Exact().solve(QuboFamily(quadratic, torch.randn(12, 2))).proven_optimal.all()
+
+
+@pytest.mark.parametrize("scale", [0.05, 0.5, 2.0])
+@pytest.mark.parametrize("rows", [1, 4, 30])
+def test_the_decoder_finds_the_optimum_from_bad_spins_too(rows, scale):
+    # Tabu search nearly always starts the decoder at the optimum, where a search that finds nothing would look right.
+    for seed in range(4):
+        family = random_family(11, 6, rows, scale=scale, seed=seed, dtype=torch.float64)
+        couplings = (2 * (family.quadratic - torch.diag(family.quadratic.diagonal()))).numpy()
+        spins = np.random.default_rng(seed).choice([-1.0, 1.0], size=(6, 11))
+        shift = sphere_decoder.least_shift(family.quadratic.numpy())
+        linear = family.linear.T.contiguous().numpy()
+        nodes = sphere_decoder.search(couplings, linear, np.zeros((6, 11)), spins, shift, 10**6, NEVER)
+        assert (nodes > 0).all()
+        found = family.energies(torch.from_numpy(spins.T.copy()))
+        torch.testing.assert_close(found, lowest_energies(family), rtol=1e-9, atol=1e-9)
+
+
+def test_columns_that_the_decoder_gives_up_are_tried_out_beside_their_fixed_spins(monkeypatch):
+    family = random_family(24, 6, 40, scale=0.6, seed=2, dtype=torch.float64)  # 17 to 24 open spins
+    expected = Exact().solve(family)
+    monkeypatch.setattr(sphere_decoder, "search", lambda couplings, linear, fixed, found, *_: np.full(len(found), -1))
+    solution = Exact().solve(family)
+    assert 0 < solution.stats["fixed"] < 1 and solution.proven_optimal.all()
+    torch.testing.assert_close(solution.energies, expected.energies)
+
+
+def given_up(limits):
+    """A search that never proves anything and records its limits."""
+
+    def search(couplings, linear, fixed, found, shift, limit, stop):
+        limits.append(limit)
+        return np.full(len(found), -1)
+
+    return search
+
+
+def all_open(n, m=1):
+    """Weak fields on strong couplings: no spin can be fixed beforehand."""
+    return random_family(n, m, 2 * n, scale=0.01, dtype=torch.float64)
+
+
+def test_what_was_enumerated_is_proven():
+    assert Exact().solve(random_family(DECODED - 1, 3, 20)).proven_optimal.tolist() == [True] * 3
+
+
+def test_without_time_few_spins_stand_against_their_fields_and_up_where_there_is_none():
+    family = random_family(12, 2, 20, scale=0.2, dtype=torch.float64)
+    linear = torch.linspace(-0.5, 0.5, 24, dtype=torch.float64).reshape(12, 2)
+    linear[3, 0] = linear[4, 1] = 0
+    solution = Exact(time_limit=0).solve(QuboFamily(family.quadratic, linear))
+    assert solution.spins.tolist() == torch.where(linear <= 0, 1.0, -1.0).tolist()
+    assert not solution.proven_optimal.any()
+
+
+def test_the_eigendecomposition_gets_the_time_that_is_left(monkeypatch):
+    given = []
+    monkeypatch.setattr(sphere_decoder, "least_shift", lambda quadratic, *, seconds: given.append(seconds))
+    assert not Exact(time_limit=3600).solve(all_open(24)).proven_optimal.any()
+    assert 0 < given[0] <= 3600
+
+
+def test_a_column_that_takes_no_node_is_proven_and_not_searched_again(monkeypatch):
+    calls = []
+    monkeypatch.setattr(
+        sphere_decoder, "search", lambda *parts: calls.append(parts[5]) or np.zeros(len(parts[1]), np.int64)
+    )
+    monkeypatch.setattr(exact, "kernels", SimpleNamespace(**{**vars(kernels), "exhaust": None}))
+    solution = Exact().solve(all_open(24, 2))
+    assert solution.proven_optimal.all() and solution.stats["nodes"] == 0
+    assert len(calls) == 1
+
+
+def test_the_decoder_first_gets_a_quarter_of_the_work_of_trying_all_values_then_all_of_it(monkeypatch):
+    limits = []
+    monkeypatch.setattr(sphere_decoder, "search", given_up(limits))
+    work = 2 ** (24 - 7)
+    solution = Exact(node_limit=work).solve(all_open(24))
+    assert limits == [work // 4, work]
+    assert solution.proven_optimal.all() and solution.stats["nodes"] == work
+
+
+def test_work_beyond_the_node_limit_is_not_begun(monkeypatch):
+    limits = []
+    monkeypatch.setattr(sphere_decoder, "search", given_up(limits))
+    assert not Exact(node_limit=50).solve(all_open(24, 3)).proven_optimal.any()
+    assert limits == [50]
+    work = 2 ** (24 - 7)
+    limits.clear()
+    assert not Exact(node_limit=work - 1).solve(all_open(24)).proven_optimal.any()
+    assert limits == [work // 4, work - 1]
+
+
+@pytest.mark.parametrize(("long", "warned"), [(7.9, 1), (8.0, 0)])
+def test_the_time_ahead_is_estimated_from_the_first_nodes(monkeypatch, long, warned):
+    # 4 columns of 32 nodes took 1 s, so that 256 nodes of each may take 8 s.
+    ticks = iter([0.0, 10.0, 11.0])
+    monkeypatch.setattr(exact, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
+    monkeypatch.setattr(exact, "TOGETHER", 4 * 32)
+    monkeypatch.setattr(exact, "LONG", long)
+    monkeypatch.setattr(sphere_decoder, "search", given_up([]))
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        Exact(node_limit=256).solve(all_open(40, 4))
+    assert len(found) == warned
+
+
+def test_the_shift_is_just_above_the_least_eigenvalue_and_small_matrices_need_no_trial(monkeypatch):
+    sizes = []
+    monkeypatch.setattr(np.linalg, "eigvalsh", lambda matrix: sizes.append(len(matrix)) or np.array([-1.0, 0.0, 3.0]))
+    assert sphere_decoder.least_shift(np.zeros((600, 600))) == pytest.approx(1 + 4e-6, abs=1e-9)
+    assert sphere_decoder.least_shift(np.zeros((500, 500)), seconds=60) == pytest.approx(1 + 4e-6, abs=1e-9)
+    assert sizes == [600, 500]
+    ticks = iter([0.0, 0.5])
+    monkeypatch.setattr(sphere_decoder, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
+    assert sphere_decoder.least_shift(np.zeros((600, 600)), seconds=32.0) is not None  # 4³ times as long, just enough

@@ -1,0 +1,140 @@
+import copy
+import sys
+from itertools import combinations
+
+import dimod
+import numpy as np
+import pytest
+import torch
+from dwave.system import EmbeddingComposite
+from dwave.system.testing import MockDWaveSampler
+
+from qpsbgd import QPSBGD
+from qpsbgd.nn import BinaryLinear
+from qpsbgd.solvers import make_solver
+from qpsbgd.testing import check_solver, lowest_energies, random_family
+from qpsbgd_qubo.solvers.external.dimod import SAMPLERS, Dimod
+
+
+class Own(dimod.Sampler):
+    """ExactSolver, answering in a way of its own."""
+
+    parameters = {"shout": []}  # noqa: RUF012
+    properties = {}  # noqa: RUF012
+
+    def __init__(self, answer=lambda samples: samples):
+        self.answer = answer
+
+    def sample(self, bqm, shout=False):
+        return self.answer(dimod.ExactSolver().sample(bqm))
+
+
+def backwards(samples):
+    array, labels = samples.record.sample[:, ::-1], list(samples.variables)[::-1]
+    return dimod.SampleSet.from_samples((array, labels), samples.vartype, samples.record.energy, sort_labels=False)
+
+
+@pytest.mark.parametrize(
+    "answer", [backwards, lambda samples: samples.change_vartype("BINARY", inplace=False)], ids=["backwards", "bits"]
+)
+def test_a_sampler_may_answer_in_any_order_and_vartype(answer):
+    check_solver(Dimod(Own(answer)))
+    family = random_family(9, 3, 5, dtype=torch.float64)
+    solution = Dimod(Own(answer), {"shout": True}).solve(family)
+    torch.testing.assert_close(solution.energies, lowest_energies(family))
+    assert solution.stats["sampler"] == "Own"
+    assert not solution.proven_optimal.any()
+
+
+def test_a_composed_sampler_is_taken():
+    composed = dimod.TrackingComposite(
+        dimod.StructureComposite(dimod.ExactSolver(), range(6), combinations(range(6), 2))
+    )
+    family = random_family(6, 2, 5, dtype=torch.float64)
+    torch.testing.assert_close(Dimod(composed).solve(family).energies, lowest_energies(family))
+
+
+def test_a_sampler_that_loses_variables_is_reported():
+    drop = Own(lambda samples: dimod.SampleSet.from_samples({"a": 1}, "SPIN", 0.0))
+    with pytest.raises(
+        RuntimeError, match=r"Own must return the variables 0…2 that it was given, but returned \['a'\]"
+    ):
+        Dimod(drop).solve(random_family(3, 1, 3))
+
+
+def test_a_sampler_without_an_answer_is_reported():
+    empty = Own(lambda samples: dimod.SampleSet.from_samples(np.empty((0, 3)), "SPIN", []))
+    with pytest.raises(RuntimeError, match="at least one sample"):
+        Dimod(empty).solve(random_family(3, 1, 3))
+
+
+def test_openjij_finds_the_optimum_and_can_be_repeated():
+    pytest.importorskip("openjij")
+    family = random_family(10, 3, 20, dtype=torch.float64)
+    solver = make_solver("dimod", sampler="openjij", parameters={"num_reads": 5, "num_sweeps": 200})
+    first = solver.solve(family)
+    torch.testing.assert_close(first.energies, lowest_energies(family))
+    assert torch.equal(first.spins, solver.solve(family).spins)
+    with pytest.raises(TypeError, match=r"no parameter num_swoops; it has \['beta_max'"):
+        make_solver("dimod", sampler="openjij", parameters={"num_swoops": 1})
+
+
+def test_the_reads_of_openjij_differ_although_they_are_seeded():
+    pytest.importorskip("openjij")
+    family = random_family(40, 1, 40, scale=0.5, dtype=torch.float64)
+    hasty = {"num_sweeps": 1, "beta_min": 0.1, "beta_max": 0.1}
+    one = make_solver("dimod", sampler="openjij", parameters=hasty).solve(family)
+    many = make_solver("dimod", sampler="openjij", parameters=hasty | {"num_reads": 20}).solve(family)
+    assert (many.energies < one.energies).all()
+
+
+def test_without_openjij_only_its_own_name_fails(monkeypatch):
+    monkeypatch.setitem(sys.modules, "openjij", None)
+    make_solver("dimod", sampler="simulated-annealing").solve(random_family(3, 1, 3))
+    with pytest.raises(ImportError, match=r"pip install 'qpsbgd\[openjij\]'"):
+        make_solver("dimod", sampler="openjij")
+    assert "qpsbgd[openjij]" in Dimod.variants()["sampler=openjij"]
+    assert Dimod.variants()["sampler=tabu"] == ""
+
+
+def test_every_named_sampler_is_listed():
+    assert set(Dimod.variants()) == {f"sampler={name}" for name in SAMPLERS}
+
+
+def test_a_sampler_object_is_a_solver():
+    family = random_family(5, 2, 8, dtype=torch.float64)
+    solver = make_solver(Own(), parameters={"shout": True})
+    assert solver == Dimod(solver.sampler, {"shout": True})
+    torch.testing.assert_close(solver.solve(family).energies, lowest_energies(family))
+    layer = BinaryLinear(5, 2)
+    optimizer = QPSBGD(layer, lr=0.1, solver=dimod.ExactSolver())
+    before = layer.weight.detach().clone()
+    layer(torch.randn(8, 5)).square().sum().backward()
+    optimizer.step()
+    assert optimizer.param_groups[0]["projection"].name == "spins"
+    assert not torch.equal(layer.weight, before)
+
+
+def test_a_copied_optimiser_shares_the_sampler_object():
+    class Open(Own):
+        def __deepcopy__(self, memo):
+            raise TypeError("an open connection cannot be copied")
+
+    optimizer = QPSBGD(BinaryLinear(5, 2), solver=Open())
+    assert copy.deepcopy(optimizer).solver is optimizer.solver
+
+
+def test_a_bare_chip_is_refused_and_an_embedded_one_is_taken():
+    chip = MockDWaveSampler(topology_type="zephyr", topology_shape=[2])
+    with pytest.raises(TypeError, match=r"'dwave', sampler=sampler\).*wrap it in EmbeddingComposite\(sampler\)"):
+        make_solver(chip)
+    family = random_family(3, 1, 8, dtype=torch.float64)
+    embedded = make_solver(EmbeddingComposite(chip), parameters={"num_reads": 50})
+    torch.testing.assert_close(embedded.solve(family).energies, lowest_energies(family))
+
+
+def test_a_sampler_of_the_hybrid_service_becomes_its_solver():
+    class Hybrid(Own):
+        properties = {"minimum_time_limit": [[1, 3.0]]}  # noqa: RUF012
+
+    assert type(make_solver(Hybrid())).__name__ == "LeapHybrid"

@@ -1,0 +1,135 @@
+import sys
+
+import pytest
+import torch
+
+from qpsbgd.qubo import QuboFamily
+from qpsbgd.solvers import make_solver
+from qpsbgd.testing import random_family
+
+gurobipy = pytest.importorskip("gurobipy")
+
+from qpsbgd_qubo.solvers.external import gurobi  # noqa: E402  # needs the package
+
+
+@pytest.mark.parametrize("num_spins", range(11, 25))
+@pytest.mark.parametrize(("rows", "scale"), [(5, 0.5), (40, 1.0)])
+def test_it_agrees_with_exact(num_spins, rows, scale):
+    family = random_family(num_spins, 2, rows, scale=scale, seed=num_spins, dtype=torch.float64)
+    solution = make_solver("gurobi").solve(family)
+    assert solution.proven_optimal.all()
+    torch.testing.assert_close(solution.energies, make_solver("exact").solve(family).energies, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("size", [1e-8, 1.0, 1e7])
+def test_indefinite_families_of_any_size_are_proven(size):
+    generator = torch.Generator().manual_seed(1)
+    quadratic = torch.randn(14, 14, generator=generator, dtype=torch.float64)
+    linear = torch.randn(14, 3, generator=generator, dtype=torch.float64)
+    family = QuboFamily((quadratic + quadratic.T).fill_diagonal_(0) * size, linear * size)
+    solution = make_solver("gurobi").solve(family)
+    assert solution.proven_optimal.all()
+    exact = make_solver("exact").solve(family)
+    torch.testing.assert_close(solution.energies / size, exact.energies / size, rtol=1e-9, atol=1e-9)
+
+
+def test_the_form_is_positive_semidefinite_and_keeps_the_energies():
+    family = random_family(7, 2, 3, dtype=torch.float64) * -1
+    form = gurobi._Form.of(family)
+    assert torch.linalg.eigvalsh(torch.from_numpy(form.quadratic))[0] > -1e-12
+    vectors = torch.tensor([[(code >> place) & 1 for place in range(7)] for code in range(128)], dtype=torch.float64)
+    rows = [[form.energy(bits.numpy(), column) for column in range(2)] for bits in vectors]
+    ours = torch.tensor(rows, dtype=torch.float64)
+    theirs = family.energies((2 * vectors - 1)[:, :, None].expand(128, 7, 2))
+    torch.testing.assert_close(ours / ours[0, 0], theirs / theirs[0, 0], rtol=1e-9, atol=1e-9)
+
+
+def test_out_of_time_it_returns_its_best_spins_unproven():
+    family = random_family(60, 3, 60, scale=0.5)
+    solution = make_solver("gurobi", time_limit=0).solve(family)
+    assert (solution.spins.abs() == 1).all()
+    assert not solution.proven_optimal.any()
+    assert solution.stats["unproven"] == 3
+    assert solution.stats["gap"] > 0
+
+
+def test_a_wide_gap_proves_nothing():
+    family = random_family(30, 2, 30, scale=0.5, dtype=torch.float64)
+    solution = make_solver("gurobi", mip_gap=1e9).solve(family)
+    assert solution.stats["gap"] > 1e-6
+    assert not solution.proven_optimal.all()
+
+
+def test_a_column_is_answered_as_if_it_were_alone():
+    family = random_family(40, 6, 20, scale=0.3, dtype=torch.float64)
+    solver = make_solver("gurobi", mip_gap=0.9)
+    alone = [solver.solve(QuboFamily(family.quadratic, family.linear[:, [column]])).spins for column in range(6)]
+    assert torch.equal(solver.solve(family).spins, torch.cat(alone, dim=1))
+
+
+def test_stats_tell_the_gap_and_the_version():
+    stats = make_solver("gurobi", threads=1, seed=3).solve(random_family(12, 2, 12)).stats
+    assert stats["gap"] < 1e-9
+    assert stats["unproven"] == 0
+    assert stats["version"].split(".")[0] == str(gurobipy.gurobi.version()[0])
+
+
+def test_nothing_is_printed(capfd):
+    make_solver("gurobi").solve(random_family(12, 2, 12))
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    "options", [{"time_limit": -1}, {"mip_gap": -0.1}, {"mip_gap": float("nan")}, {"threads": 0}, {"seed": -1}]
+)
+def test_senseless_options_are_refused(options):
+    with pytest.raises(ValueError, match=next(iter(options))):
+        make_solver("gurobi", **options)
+
+
+def test_more_spins_than_the_licence_allows_are_refused_with_what_to_do(monkeypatch):
+    def too_large(self):
+        raise gurobipy.GurobiError(10010, "Model too large for size-limited license")
+
+    monkeypatch.setattr(gurobipy.Model, "optimize", too_large)
+    with pytest.raises(ValueError, match=r"200 variables.*has 201 spins.*gurobi\.com/academia"):
+        make_solver("gurobi").solve(random_family(201, 1, 4))
+
+
+def test_a_missing_licence_file_is_reported_with_what_to_do(monkeypatch, tmp_path):
+    monkeypatch.setenv("GRB_LICENSE_FILE", str(tmp_path / "none.lic"))
+    with pytest.raises(RuntimeError, match=r"no valid licence.*none\.lic.*gurobi\.com/academia"):
+        make_solver("gurobi").solve(random_family(4, 1, 4))
+    assert "no valid licence" in gurobi.Gurobi.variants()[""]
+
+
+def test_an_expired_licence_is_reported_as_such(monkeypatch, tmp_path):
+    licence = (
+        "TYPE=ACADEMIC\nEXPIRATION=2020-01-01\nHOSTID=deadbeef\nKEY=AAAAAAAA\nVERSION=12\nUSERNAME=a\nCKEY=AAAAAAAA\n"
+    )
+    (tmp_path / "old.lic").write_text(licence, encoding="utf-8")
+    monkeypatch.setenv("GRB_LICENSE_FILE", str(tmp_path / "old.lic"))
+    with pytest.raises(RuntimeError, match="expired 2020-01-01"):
+        make_solver("gurobi").solve(random_family(4, 1, 4))
+
+
+def test_other_errors_of_gurobi_are_passed_on(monkeypatch):
+    def no_memory(**_):
+        raise gurobipy.GurobiError(10001, "as Gurobi says it")
+
+    monkeypatch.setattr(gurobipy, "Env", no_memory)
+    with pytest.raises(gurobipy.GurobiError, match="as Gurobi says it"):
+        make_solver("gurobi").solve(random_family(4, 1, 4))
+
+
+def test_an_interrupted_search_stops_the_program(monkeypatch):
+    monkeypatch.setattr(gurobi.GRB, "INTERRUPTED", gurobi.GRB.OPTIMAL)
+    with pytest.raises(KeyboardInterrupt):
+        make_solver("gurobi").solve(random_family(4, 1, 4))
+
+
+def test_a_missing_package_is_named_with_its_install_line(monkeypatch):
+    monkeypatch.setitem(sys.modules, "gurobipy", None)
+    monkeypatch.delitem(sys.modules, "qpsbgd_qubo.solvers.external.gurobi")
+    with pytest.raises(ImportError, match=r"pip install 'qpsbgd\[gurobi\]'"):
+        make_solver("gurobi")

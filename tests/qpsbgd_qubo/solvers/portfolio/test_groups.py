@@ -1,0 +1,159 @@
+import itertools
+
+import numpy as np
+import pytest
+from sparse_problems import random_sparse, torus
+
+from qpsbgd_qubo.kernels import NEVER, kernels
+from qpsbgd_qubo.solvers.portfolio.arenas import DenseArena, SparseArena
+from qpsbgd_qubo.solvers.portfolio.groups import OneHot
+from qpsbgd_qubo.solvers.portfolio.pool import GROUP_MOVES, MOVES, PoolSearch
+from qpsbgd_qubo.solvers.portfolio.portfolio import Portfolio, _SparseProblem
+from qpsbgd_qubo.sparse import SparseIsing
+
+
+def qubo(n, groups, costs=(), penalty=20.0):
+    """penalty · (1 − Σx)² for every group, and costs (i, j, value)."""
+    entries = [(i, i, -penalty) for group in groups for i in group]
+    entries += [(i, j, 2 * penalty) for group in groups for i, j in itertools.combinations(group, 2)]
+    rows, cols, values = zip(*entries, *costs, strict=True)
+    return SparseIsing.from_qubo(n, rows, cols, values, penalty * len(groups))
+
+
+def colouring(nodes=12, colours=3, seed=0, order="C"):
+    """Nodes of a random graph that shall not have the colour of a neighbour; bits by node or by colour."""
+    bits = np.arange(nodes * colours).reshape((nodes, colours), order=order)
+    generator = np.random.default_rng(seed)
+    edges = [pair for pair in itertools.combinations(range(nodes), 2) if generator.random() < 0.3]
+    costs = [(int(bits[a, c]), int(bits[b, c]), 1.0) for a, b in edges for c in range(colours)]
+    return qubo(nodes * colours, bits.tolist(), costs), bits, edges
+
+
+def tour(n, seed=0):
+    """Places on a line in a random order, to be visited on the shortest closed tour, and its length."""
+    places = np.random.default_rng(seed).permutation(n)
+    bits = np.arange(n * n).reshape(n, n)
+    costs = [
+        (int(bits[a, t]), int(bits[b, (t + 1) % n]), float(abs(places[a] - places[b])))
+        for a, b in itertools.permutations(range(n), 2)
+        for t in range(n)
+    ]
+    return qubo(n * n, [*bits.tolist(), *bits.T.tolist()], costs, penalty=float(n)), 2 * (n - 1)
+
+
+def groups_of(problem):
+    return OneHot.of(kernels.Rows(problem.indptr, problem.indices, problem.couplings), problem.linear)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_one_hot_groups_are_found_however_bits_are_numbered(order):
+    problem, bits, _ = colouring(order=order)
+    bases = groups_of(problem).bases
+    assert (bases >= 0).all()
+    assert all(len(set(bases[row])) == 1 for row in bits)
+    assert len(set(bases)) == len(bits)
+
+
+def test_groups_of_different_penalties_beside_free_spins_are_found():
+    generator = np.random.default_rng(0)
+    groups = [range(k, k + 4) for k in range(0, 24, 4)]
+    costs = [(i, i, 3.0 * k) for k, group in enumerate(groups) for i in group]
+    costs = [(i, j, float(generator.uniform(-1, 1))) for i in range(30) for j in range(i + 1, 30) if i // 4 != j // 4]
+    costs += [(i, j, 2.0 * k) for k, group in enumerate(groups) for i, j in itertools.combinations(group, 2)]
+    costs += [(i, i, -1.0 * k) for k, group in enumerate(groups) for i in group]
+    bases = groups_of(qubo(30, groups, costs)).bases
+    assert all(len(set(bases[list(group)])) == 1 for group in groups)
+    assert (bases[24:] == -1).all()
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        random_sparse(60, 400, seed=1),
+        random_sparse(60, 400, seed=1, fields=False),
+        torus(8, 8),
+        SparseIsing.from_edges(30, *np.triu_indices(30, 1), np.ones(435)),  # the largest cut of a complete graph
+        SparseIsing.from_edges(30, *np.triu_indices(30, 1), np.ones(435), linear=np.full(30, 0.5)),  # fourteen of 30
+        SparseIsing.from_edges(30, *np.triu_indices(30, 1), -np.ones(435), linear=np.ones(30)),
+    ],
+)
+def test_problems_without_one_hot_groups_have_none(problem):
+    assert groups_of(problem) is None
+
+
+def test_dense_and_sparse_problems_have_the_same_groups():
+    problem, _ = tour(5)
+    dense = OneHot.of_dense(problem.to_dense().couplings(), problem.linear)
+    assert np.array_equal(dense.bases, groups_of(problem).bases)
+    assert OneHot.of_dense(np.zeros((3, 3)), np.ones(3)) is None
+
+
+def test_crossing_anneals_only_groups_that_differ():
+    problem, bits, _ = colouring()
+    groups = groups_of(problem)
+    spins, other = (groups.annealed(None, hot=0.3, sweeps=5, seed=seed, stop=NEVER) for seed in (0, 1))
+    sites = groups.differing(spins, other)
+    differing = [row for row in bits if (spins[row] != other[row]).any()]
+    assert 0 < len(differing) < len(bits)
+    assert sorted(np.concatenate(differing)) == sites.tolist()
+    crossed = groups.annealed(spins, hot=0.3, sweeps=5, seed=2, stop=NEVER, sites=sites)
+    kept = np.setdiff1d(np.arange(len(spins)), sites)
+    assert np.array_equal(crossed[kept], spins[kept])
+
+
+def test_every_move_within_groups_gives_the_energy_of_its_spins_and_none_goes_up():
+    problem, _ = tour(6)
+    for arena in (
+        SparseArena(_SparseProblem(problem).model),
+        DenseArena(problem.to_dense().couplings(), problem.linear),
+    ):
+        start, before = arena.regrouped(None, across=None, hot=0.3, sweeps=2, seed=0, stop=NEVER)
+        other, _ = arena.regrouped(None, across=None, hot=0.3, sweeps=2, seed=1, stop=NEVER)
+        for across, hot in ((None, 0.3), (None, 0.0), (other, 0.3)):
+            kept = start.copy()
+            spins, energy = arena.regrouped(start, across=across, hot=hot, sweeps=20, seed=3, stop=NEVER)
+            assert energy <= before + 1e-4
+            assert energy + problem.offset == pytest.approx(problem.energy(spins), abs=1e-3)
+            assert np.array_equal(start, kept)
+
+
+@pytest.mark.parametrize("n", [6, 9])  # dense and sparse
+def test_the_shortest_tour_is_found(n):
+    problem, length = tour(n)
+    spins, _, stats = Portfolio(rounds=15).answer(problem)
+    assert problem.energy(spins[:, 0]) == pytest.approx(length)
+    assert stats["rounds"] == 15
+
+
+def test_a_graph_is_coloured_as_well_as_possible():
+    problem, bits, edges = colouring(nodes=7)
+    spins, _, _ = Portfolio(rounds=10).answer(problem)
+    ends = np.array(edges)
+    colours = np.array(list(itertools.product(range(3), repeat=7)))
+    least = (colours[:, ends[:, 0]] == colours[:, ends[:, 1]]).sum(1).min()
+    assert problem.energy(spins[:, 0]) == pytest.approx(least)
+    assert ((spins[bits, 0] > 0).sum(1) == 1).all()
+
+
+def test_the_same_rounds_give_the_same_answer_within_groups():
+    problem, _ = tour(8)
+    found = [Portfolio(rounds=5, seed=3).answer(problem)[0] for _ in range(2)]
+    assert np.array_equal(*found)
+
+
+def test_moves_within_groups_are_made_only_where_there_are_groups():
+    stop = np.zeros(1, np.uint8)
+    assert PoolSearch(SparseArena(_SparseProblem(torus(5, 5)).model), 1, 0, stop).moves == MOVES
+    search = PoolSearch(SparseArena(_SparseProblem(colouring()[0]).model), 1, 0, stop)
+    assert search.moves == (*GROUP_MOVES, *MOVES)
+    for _ in range(400):
+        search.round(map, 1)
+    assert (search.made > 0).all()  # the ordinary ones, too
+
+
+def test_a_search_within_groups_stops_when_it_is_told_to():
+    problem, _ = tour(9)
+    groups, stop = groups_of(problem), np.ones(1, np.uint8)
+    spins = groups.annealed(None, hot=0.3, sweeps=10**6, seed=0, stop=stop)
+    assert ((spins.reshape(9, 9) > 0).sum(1) == 1).all()
+    assert np.array_equal(groups.searched(spins, sweeps=10**6, seed=0, stop=stop), spins)

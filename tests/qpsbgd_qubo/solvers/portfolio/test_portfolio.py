@@ -1,0 +1,190 @@
+import threading
+
+import numpy as np
+import pytest
+import torch
+from sparse_problems import least_energy, model_of, random_sparse, torus
+
+from qpsbgd.qubo import QuboFamily
+from qpsbgd.solvers import make_solver
+from qpsbgd.testing import lowest_energies, random_family
+from qpsbgd_qubo.solvers.portfolio import portfolio
+from qpsbgd_qubo.solvers.portfolio.arenas import DenseArena, SparseArena
+from qpsbgd_qubo.solvers.portfolio.pool import FIRST_SWEEPS, LONG_SWEEPS, TRIAL_SWEEPS, PoolSearch
+from qpsbgd_qubo.solvers.portfolio.portfolio import Portfolio
+from qpsbgd_qubo.sparse import SparseIsing
+
+NEVER = np.zeros(1, np.uint8)
+
+
+def dense(problem):
+    return problem.to_family().quadratic.numpy() * 2
+
+
+@pytest.mark.parametrize("fields", [True, False])
+def test_small_problems_are_solved_sparse_and_dense(fields):
+    problem = random_sparse(15, 60, seed=2, fields=fields)
+    least = least_energy(problem)
+    sparse = Portfolio(rounds=3).solve_sparse(problem)
+    assert sparse.energies.item() == pytest.approx(least)
+    assert sparse.energies.item() == pytest.approx(problem.energy(sparse.spins[:, 0].numpy()))
+    family = Portfolio(rounds=3).solve(problem.to_family())
+    assert family.energies.item() == pytest.approx(least)
+
+
+def test_a_problem_that_can_be_reduced_to_nothing_is_proven():
+    ends = np.arange(1, 5000)
+    tree = SparseIsing.from_edges(5000, ends, ends // 2, np.ones(4999))
+    solution = Portfolio().solve_sparse(tree)
+    assert solution.proven_optimal and solution.energies.item() == -4999
+    assert not Portfolio(rounds=2).solve_sparse(torus(5, 5)).proven_optimal
+
+
+def test_the_same_rounds_give_the_same_answer():
+    problem = random_sparse(300, 3000, seed=4)
+    found = [Portfolio(rounds=2, seed=seed).solve_sparse(problem) for seed in (1, 1, 2)]
+    assert torch.equal(found[0].spins, found[1].spins)
+    assert found[0].stats == {"solver": "portfolio", "rounds": 2}
+    assert not torch.equal(found[0].spins, found[2].spins)
+
+
+def test_all_columns_of_a_family_are_solved():
+    family = random_family(14, 5, 20, scale=0.3, dtype=torch.float64)
+    solution = Portfolio(rounds=3).solve(family)
+    torch.testing.assert_close(solution.energies, lowest_energies(family))
+    limited = Portfolio(time_limit=1.0).solve(family)
+    torch.testing.assert_close(limited.energies, lowest_energies(family))
+
+
+def test_more_rounds_than_one_find_the_ground_state_of_a_grid():
+    problem = torus(20, 20, seed=1)
+    energies = [Portfolio(rounds=12, seed=seed).solve_sparse(problem).energies.item() for seed in range(3)]
+    assert len(set(energies)) == 1
+    assert energies[0] <= Portfolio(rounds=1).solve_sparse(problem).energies.item()
+
+
+@pytest.mark.filterwarnings("ignore:the time limit left no time")  # on a busy machine
+def test_little_time_is_enough_for_a_local_minimum_of_a_large_graph():
+    problem = random_sparse(20_000, 60_000, seed=5, fields=False)
+    solution = Portfolio(time_limit=0.5).solve_sparse(problem)
+    assert solution.energies.item() < -0.5 * np.abs(problem.couplings).sum() / 2
+
+
+def test_two_rounds_on_many_spins_are_better_than_greedy():
+    n = 50_000
+    generator = np.random.default_rng(0)
+    problem = SparseIsing.from_edges(n, *generator.integers(0, n, (2, 3 * n)), generator.choice([-1.0, 1.0], 3 * n))
+    # Single flips from random spins end near −1.4 per spin.
+    assert Portfolio(rounds=2).solve_sparse(problem).energies.item() / n < -1.5
+
+
+def test_no_time_at_all_gives_the_sign_vector():
+    problem = random_sparse(40, 150, seed=5)
+    with pytest.warns(RuntimeWarning, match="no time for a search"):
+        solution = Portfolio(time_limit=0).solve_sparse(problem)
+    assert (solution.spins.abs() == 1).all()
+    assert solution.energies.item() == pytest.approx(problem.energy(solution.spins[:, 0].numpy()))
+
+
+def test_an_error_behind_the_answer_is_raised(monkeypatch):
+    def fail(self, stop):
+        raise RuntimeError("no arena")
+
+    monkeypatch.setattr(portfolio._SparseProblem, "prepared", fail)
+    with pytest.raises(RuntimeError, match="no arena"):
+        Portfolio(time_limit=5.0).solve_sparse(torus(5, 5))
+
+
+@pytest.mark.parametrize("fields", [True, False])
+def test_every_move_gives_the_energy_of_its_spins(fields):
+    problem = random_sparse(60, 400, seed=6, fields=fields)
+    sparse = SparseArena(model_of(problem))
+    one = SparseArena(model_of(problem))
+    one.one_by_one = True
+    start = np.where(np.random.default_rng(0).random(60) < 0.5, 1, -1).astype(np.int8)
+    cold = sparse.typical * np.linspace(0.5, 0, 20)
+    for arena in (sparse, one, DenseArena(dense(problem), problem.linear)):
+        answers = [
+            arena.annealed(None, temperatures=cold, seed=1, stop=NEVER),
+            arena.annealed(start, temperatures=cold, seed=1, stop=NEVER),
+            arena.annealed(start, temperatures=cold, seed=1, stop=NEVER, sites=np.arange(9, dtype=np.int32)),
+            arena.searched(start, moves=50, tenure=4, seed=1, stop=NEVER),
+            arena.merged(start, -start),
+        ]
+        for spins, energy in answers:
+            assert energy + problem.offset == pytest.approx(problem.energy(spins), rel=1e-4)
+            assert spins.dtype == np.int8
+        assert all(energy <= problem.energy(start) - problem.offset for _, energy in answers)
+
+
+def test_auto_takes_the_portfolio_for_a_time_or_rounds():
+    family = random_family(40, 2, 30)
+    assert make_solver("auto", rounds=2).solve(family).stats["solver"] == "portfolio"
+    assert make_solver("auto", time_limit=0.2).solve(family).stats["solver"] == "portfolio"
+
+
+def test_a_family_of_single_precision_keeps_its_type():
+    family = random_family(20, 2, 30, dtype=torch.float32)
+    solution = Portfolio(rounds=2).solve(family)
+    assert solution.spins.dtype == torch.float32
+    torch.testing.assert_close(solution.energies, family.energies(solution.spins))
+
+
+def test_a_sparse_family_is_not_made_dense():
+    matrix = np.zeros((30, 30))
+    matrix[0, 1] = matrix[1, 0] = 1.0
+    solution = Portfolio(rounds=1).solve(QuboFamily(matrix, np.linspace(-1, 1, 60).reshape(30, 2)))
+    assert solution.proven_optimal.all()
+
+
+@pytest.mark.parametrize("exponent", [-900, -450, 450, 900])
+def test_numbers_beyond_single_precision_are_searched_like_others(exponent):
+    problem = random_sparse(40, 150, seed=2)
+    factor = 2.0**exponent
+    expected = Portfolio(rounds=3).solve_sparse(problem)
+    assert torch.equal(Portfolio(rounds=3).solve_sparse(problem * factor).spins, expected.spins)
+    family = random_sparse(30, 300, seed=1).to_family()
+    scaled = QuboFamily(family.quadratic * factor, family.linear * factor, family.offset * factor)
+    assert torch.equal(Portfolio(rounds=3).solve(scaled).spins, Portfolio(rounds=3).solve(family).spins)
+
+
+def test_the_first_anneal_of_a_sparse_problem_is_long_where_time_is_limited():
+    problem = torus(6, 6)
+    long, short = [TRIAL_SWEEPS, LONG_SWEEPS, FIRST_SWEEPS], [TRIAL_SWEEPS, FIRST_SWEEPS, FIRST_SWEEPS]
+    sparse, full = SparseArena(model_of(problem)), DenseArena(dense(problem), problem.linear)
+    for arena, most, planned in (
+        (sparse, 1e6, long),
+        (sparse, np.inf, short),
+        (full, 1e6, short),
+        (sparse, 7, [4, 7, 7]),
+    ):
+        search, made = PoolSearch(arena, 1, 0, NEVER), []
+        for _ in range(3):
+            search.round(map, most)
+            made.append(search.last_sweeps)
+        assert made == planned
+
+
+@pytest.fixture
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("density", [0.1, 1.0])
+def test_one_thread_makes_one_move_at_a_time(density, one_thread, monkeypatch):
+    plain, moves, lock = PoolSearch._made, [], threading.Lock()
+
+    def made(search, *task, **more):
+        assert lock.acquire(blocking=False), "two moves at once"
+        try:
+            moves.append(threading.get_ident())
+            return plain(search, *task, **more)
+        finally:
+            lock.release()
+
+    monkeypatch.setattr(PoolSearch, "_made", made)
+    Portfolio(rounds=4).solve_sparse(random_sparse(200, int(density * 200**2), seed=8))
+    assert len(moves) == 4 and len(set(moves)) == 1

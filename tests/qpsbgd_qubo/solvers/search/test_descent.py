@@ -1,0 +1,132 @@
+import pytest
+import torch
+
+from qpsbgd.qubo import QuboFamily
+from qpsbgd.testing import lowest_energies, random_family
+from qpsbgd_qubo.solvers.deadline import deadline
+from qpsbgd_qubo.solvers.search import kernels_torch
+from qpsbgd_qubo.solvers.search.annealing import Annealing
+from qpsbgd_qubo.solvers.search.bifurcation import Bifurcation
+from qpsbgd_qubo.solvers.search.descent import Descent, improved
+from qpsbgd_qubo.solvers.search.landscape import Landscape, random_spins, sign_start
+
+
+def flip_gains(family, spins):
+    """What each single flip would lower the energy by, computed from the energies alone."""
+    flips = torch.ones(family.num_spins, *spins.shape, dtype=spins.dtype)
+    for i in range(family.num_spins):
+        flips[i, i] = -1
+    return family.energies(spins) - family.energies(spins * flips)
+
+
+def test_descent_ends_where_no_single_flip_helps():
+    family = random_family(30, 8, 12, scale=0.5, dtype=torch.float64)
+    assert (flip_gains(family, Descent().solve(family).spins) <= 1e-9).all()
+    assert (flip_gains(family, sign_start(family)) > 1e-9).any()
+
+
+def test_descent_takes_the_best_flip_first():
+    family = random_family(30, 8, 12, scale=0.5, dtype=torch.float64)
+    start = sign_start(family)
+    once = Descent(max_flips=1).solve(family).spins
+    best = flip_gains(family, start).argmax(0)
+    assert torch.equal((once != start).int().argmax(0), best)
+    assert (once != start).sum() == family.num_columns
+
+
+@pytest.mark.parametrize(("max_flips", "most"), [(0, 0), (3, 3), (0.1, 4), (0.125, 5)])
+def test_the_number_of_flips_is_bounded_by_count_or_by_share(max_flips, most):
+    family = random_family(40, 6, 10, scale=0.1)
+    distance = (Descent(max_flips=max_flips).solve(family).spins != sign_start(family)).sum(0)
+    assert (distance <= most).all()
+    assert distance.max() == most
+
+
+@pytest.mark.parametrize("max_flips", [1, 20, 0.25])
+def test_tabu_moves_count_as_flips(max_flips):
+    family = random_family(80, 6, 40, scale=0.1)
+    most = 20 if max_flips == 0.25 else max_flips
+    assert Descent(max_flips=max_flips, tabu=50).solve(family).stats["flips"] == 6 * most
+
+
+@pytest.mark.parametrize("options", [{"restarts": 3}, {"tabu": 50}, {"restarts": 1, "tabu": 20}, {"kicks": 4}])
+def test_more_search_never_does_worse(options):
+    family = random_family(40, 30, 20, scale=0.3, dtype=torch.float64)
+    plain, more = Descent().solve(family), Descent(**options).solve(family)
+    assert (more.energies <= plain.energies + 1e-12).all()
+    assert (more.energies < plain.energies - 1e-6).any()
+
+
+@pytest.mark.parametrize("solver", [Descent(tabu=100), Annealing(reads=8), Bifurcation(reads=8)], ids=repr)
+def test_heuristics_find_the_optimum_of_small_families(solver):
+    family = random_family(12, 20, 20, scale=0.7, dtype=torch.float64)
+    torch.testing.assert_close(solver.solve(family).energies, lowest_energies(family))
+
+
+@pytest.mark.parametrize(("patience", "tenure"), [(0, 2), (40, 2), (60, 15)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_torch_path_makes_the_moves_of_the_compiled_one(dtype, patience, tenure):
+    family = random_family(50, 9, 40, scale=0.5, dtype=dtype)
+    landscape = Landscape.of(family)
+    compiled = improved(family, sign_start(family), patience=patience, tenure=tenure, seed=3)
+    plain = sign_start(family)
+    flips = kernels_torch.search(landscape, plain, max_flips=6000, patience=patience, tenure=tenure, seed=3)
+    assert compiled.stats["path"] == "compiled"
+    assert compiled.stats["flips"] == flips.sum()
+    assert torch.equal(compiled.spins, plain)
+
+
+@pytest.mark.parametrize(
+    "solver", [Descent(restarts=2, tabu=9), Descent(kicks=2), Annealing(reads=2), Bifurcation(reads=2)], ids=repr
+)
+def test_the_seed_alone_decides_the_answer(solver):
+    from dataclasses import replace
+
+    family = random_family(60, 10, 20, scale=0.2)
+    first = solver.solve(family).spins
+    assert torch.equal(solver.solve(family).spins, first)
+    others = [replace(solver, seed=seed).solve(family).spins for seed in range(1, 4)]
+    assert not all(torch.equal(other, first) for other in others)
+
+
+def test_few_spins_are_searched_with_tabu_without_running_out_of_moves():
+    for n in range(1, 9):
+        family = random_family(n, 3, 5, dtype=torch.float64)
+        torch.testing.assert_close(Descent(tabu=60).solve(family).energies, lowest_energies(family))
+
+
+def test_random_spins_are_fair():
+    import numpy as np
+
+    spins = random_spins(random_family(100, 100, 1), np.random.default_rng(0))
+    assert abs(spins.mean()) < 0.05
+
+
+@pytest.mark.parametrize("columns", [1, 5])
+def test_more_time_finds_what_one_search_does_not(columns):
+    generator = torch.Generator().manual_seed(0)
+    half = torch.randint(-100, 101, (150, 150), generator=generator).double()
+    family = QuboFamily(half + half.T, torch.zeros(150, columns).double())
+    short, long = Descent(tabu=20).solve(family), Descent(tabu=20, tenure=10, time_limit=1.0).solve(family)
+    assert (long.energies <= short.energies).all()
+    assert long.energies.mean() < short.energies.mean()
+    assert long.stats["rounds"] > 1
+
+
+def test_a_search_that_is_stopped_keeps_its_spins():
+    family = random_family(60, 4, 30, scale=0.1)
+    with deadline(0) as passed:
+        assert torch.equal(improved(family, sign_start(family), patience=50, stop=passed).spins, sign_start(family))
+
+
+def test_a_search_is_stopped_while_it_runs():
+    # Without a look at the clock it would go on for ever.
+    solver = Descent(tabu=2**62, max_flips=2**62, time_limit=0.2)
+    assert solver.solve(random_family(20, 2, 10)).stats["rounds"] == 0
+
+
+@pytest.mark.parametrize("solver", [Descent(restarts=5), Annealing(reads=5), Bifurcation(reads=5)], ids=repr)
+def test_a_large_offset_does_not_hide_which_answer_is_better(solver):
+    family = random_family(40, 20, 20, scale=0.3)
+    shifted = QuboFamily(family.quadratic, family.linear, family.offset + 1e7)
+    assert torch.equal(solver.solve(shifted).spins, solver.solve(family).spins)

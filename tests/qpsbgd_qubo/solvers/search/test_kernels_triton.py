@@ -1,0 +1,87 @@
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+pytest.importorskip("triton", reason="the Triton kernels need triton: pip install triton")
+
+from qpsbgd.qubo import QuboFamily
+from qpsbgd.solvers import make_solver
+from qpsbgd.testing import random_family
+from qpsbgd_qubo.solvers.search import kernels_torch, kernels_triton
+from qpsbgd_qubo.solvers.search.descent import improved
+from qpsbgd_qubo.solvers.search.landscape import Landscape, sign_start
+
+from .conftest import plain_search
+
+ON_GPU = torch.cuda.is_available()
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+DEVICE = "cuda" if ON_GPU else "cpu"
+runs_kernels = pytest.mark.skipif(not (ON_GPU or INTERPRETED), reason="without a GPU, the last test runs this one")
+needs_gpu = pytest.mark.skipif(not ON_GPU, reason="needs a GPU")
+
+SMALL = [(20, 3, 12), (1, 3, 2), (5, 3, 7)]
+LARGE = [(50, 9, 40), (64, 128, 32), (300, 20, 100), (2000, 8, 50)]
+SHAPES = SMALL + [pytest.param(shape, marks=needs_gpu) for shape in LARGE]
+
+
+@runs_kernels
+def test_the_kernel_starts_from_the_signs():
+    linear = torch.tensor([[-0.5, 0.0, 2.0], [1.0, -0.0, -3.0]])
+    family = QuboFamily(torch.eye(2), linear).to(DEVICE)
+    assert kernels_triton.sign_start(family).tolist() == [[1, 1, -1], [-1, 1, 1]]
+
+
+@runs_kernels
+def test_the_kernel_makes_the_moves_of_the_reference(vector):
+    expected = vector.start
+    flips = plain_search(vector.family, expected, **vector.options())
+    spins, energies, made = kernels_triton.search(vector.family.to(DEVICE), vector.start.to(DEVICE), **vector.options())
+    assert torch.equal(spins.cpu(), expected)
+    assert made.tolist() == flips.tolist()
+    torch.testing.assert_close(energies.cpu(), vector.family.energies(expected), rtol=1e-5, atol=1e-5)
+
+
+@needs_gpu
+@pytest.mark.parametrize(("patience", "tenure"), [(0, 2), (40, 2), (60, 15)])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_kernel_makes_the_moves_of_the_torch_path(shape, patience, tenure):
+    family = random_family(*shape, scale=0.5).to("cuda")
+    fused = improved(family, sign_start(family), patience=patience, tenure=tenure, seed=3)
+    plain = sign_start(family)
+    limit = 100 * (shape[0] + patience) + 1000
+    kernels_torch.search(Landscape.of(family), plain, max_flips=limit, patience=patience, tenure=tenure, seed=3)
+    assert fused.stats["path"] == "triton"
+    assert torch.equal(fused.spins, plain)
+    torch.testing.assert_close(fused.energies, family.energies(plain), rtol=1e-4, atol=1e-4)
+
+
+@needs_gpu
+@pytest.mark.parametrize("name", ["auto", "descent", "exact", "bifurcation", "annealing"])
+def test_solvers_answer_on_the_gpu(name):
+    family = random_family(40, 6, 30).to("cuda")
+    solution = make_solver(name, **({"node_limit": 1000} if name == "exact" else {})).solve(family)
+    assert solution.spins.is_cuda and (solution.spins.abs() == 1).all()
+    torch.testing.assert_close(solution.energies, family.energies(solution.spins), rtol=1e-4, atol=1e-4)
+
+
+@needs_gpu
+def test_double_precision_takes_the_torch_path():
+    family = random_family(20, 3, 10, dtype=torch.float64).to("cuda")
+    assert improved(family, sign_start(family)).stats["path"] == "torch"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(ON_GPU or INTERPRETED, reason="the tests above have run the kernels")
+def test_every_kernel_runs_in_tritons_interpreter():
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", __file__],
+        env=os.environ | {"TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout
+    assert "passed" in done.stdout

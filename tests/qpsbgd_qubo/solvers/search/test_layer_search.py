@@ -1,0 +1,122 @@
+import pytest
+import torch
+
+from qpsbgd.binary_map import binary_map
+from qpsbgd.qubo import QuboFamily
+from qpsbgd.testing import lowest_energies, random_family
+from qpsbgd_qubo.solvers.exact.exact import Exact
+from qpsbgd_qubo.solvers.search import layer_search, rounding
+from qpsbgd_qubo.solvers.search.descent import Descent
+from qpsbgd_qubo.solvers.search.layer_search import LayerSearch
+from qpsbgd_qubo.solvers.search.rounding import rounded
+
+
+def words(width, columns, scale=1.0):
+    """A bag of words: 64 rows with few ones."""
+    generator = torch.Generator().manual_seed(0)
+    inputs = (torch.rand(64, width, generator=generator) < 0.01).double()
+    inputs[torch.arange(64), torch.arange(64) % width] = 1
+    return binary_map(inputs, torch.randn(64, columns, generator=generator).double(), scale=scale)
+
+
+def uneven(width, columns, scale=0.3):
+    """Inputs whose sizes differ by orders of magnitude."""
+    generator = torch.Generator().manual_seed(1)
+    sizes = torch.logspace(-1.5, 1.5, width, dtype=torch.float64)
+    inputs = torch.randn(2 * width, width, generator=generator, dtype=torch.float64) * sizes
+    return binary_map(inputs, torch.randn(2 * width, columns, generator=generator).double(), scale=scale)
+
+
+@pytest.mark.parametrize("scale", [0.3, 1.0, 3.0])
+def test_nearly_all_columns_of_small_layers_are_solved(scale):
+    missed = 0
+    for seed in range(3):
+        family = random_family(15, 8, 12, scale=scale, seed=seed, dtype=torch.float64)
+        missed += (~torch.isclose(LayerSearch().solve(family).energies, lowest_energies(family))).sum()
+    assert missed <= 1
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64])
+@pytest.mark.parametrize("width", [40, 260])
+def test_answers_are_no_higher_than_those_of_descent(width, kind):
+    for scale in (0.3, 1.0, 8.0):
+        family = random_family(width, 20, 50, scale=scale, dtype=kind)
+        found, plain = LayerSearch().solve(family), Descent().solve(family)
+        assert found.spins.dtype == kind and (found.spins.abs() == 1).all()
+        assert (found.energies <= plain.energies * (1 + 1e-5)).all()
+        assert found.energies.mean() < plain.energies.mean() or scale == 8.0
+
+
+@pytest.mark.parametrize("scale", [0.1, 1.0])
+def test_bags_of_words_are_reduced_and_mostly_proven(scale):
+    family = words(32, 10, scale)
+    solution = LayerSearch().solve(family)
+    exact = Exact().solve(family)
+    assert solution.stats["search"] == "sparse annealing"
+    torch.testing.assert_close(solution.energies, exact.energies)
+    assert solution.proven_optimal.any()
+
+
+def test_inputs_of_different_size_are_rounded_first():
+    family = uneven(24, 20)
+    solution = LayerSearch().solve(family)
+    assert solution.stats["search"] == "tabu and rounding"
+    assert LayerSearch().solve(random_family(24, 3, 48)).stats["search"] == "tabu"
+    descent = Descent(tabu=100).solve(family).energies.mean()
+    assert solution.energies.mean() < descent
+    assert solution.energies.mean() <= 1.05 * Exact().solve(family).energies.mean()
+
+
+def test_rounding_finds_spins_that_the_rows_were_made_of():
+    generator = torch.Generator().manual_seed(2)
+    rows = torch.randn(60, 20, generator=generator, dtype=torch.float64)
+    spins = torch.where(torch.randn(20, 4, generator=generator) > 0, 1.0, -1.0).double()
+    family = QuboFamily(rows.T @ rows, -2 * rows.T @ (rows @ spins))
+    assert torch.equal(rounded(family), spins)
+
+
+def test_rounding_needs_a_positive_definite_matrix():
+    matrix = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
+    assert rounded(QuboFamily(matrix, torch.ones(2, 1))) is None
+
+
+def test_the_same_seed_gives_the_same_answer():
+    for family in (random_family(260, 6, 60, scale=0.2), words(80, 6), uneven(40, 6)):
+        first, second = (LayerSearch(seed=3).solve(family).spins for _ in range(2))
+        assert torch.equal(first, second)
+
+
+def test_no_other_start_where_the_answer_lies_near_the_sign_vector():
+    solution = LayerSearch().solve(uneven(24, 20, scale=20.0))
+    assert solution.stats["search"] == "tabu"
+
+
+def correlated(width, columns):
+    generator = torch.Generator().manual_seed(3)
+    shared = torch.randn(64, 1, generator=generator, dtype=torch.float64)
+    factors = torch.randn(1, width, generator=generator, dtype=torch.float64)
+    own = torch.randn(64, width, generator=generator, dtype=torch.float64)
+    grads = torch.randn(64, columns, generator=generator).double()
+    return binary_map(torch.relu(shared + 0.5 * factors + 0.5 * own + 1), grads, gain=width**-0.5, scale=1.0)
+
+
+def test_a_ridge_that_fits_rounds_correlated_inputs_better(monkeypatch):
+    family = correlated(64, 30)
+    fitting = family.energies(rounded(family)).mean()
+    monkeypatch.setattr(rounding, "MOST_RIDGE", rounding.LEAST_RIDGE)
+    assert fitting < family.energies(rounded(family)).mean()
+
+
+def test_spins_that_are_held_while_others_follow_lower_some_columns_and_raise_none(monkeypatch):
+    family = correlated(100, 60)
+    found = LayerSearch().solve(family).energies
+    monkeypatch.setattr(layer_search, "FORCED", 0)
+    without = LayerSearch().solve(family).energies
+    assert (found <= without).all()
+    assert (found < without).any()
+
+
+def test_columns_of_bags_of_words_are_put_back_where_they_were(monkeypatch):
+    family = words(32, 11, scale=0.1)
+    monkeypatch.setattr(layer_search, "TOGETHER", 70)  # so that the columns go in several groups
+    torch.testing.assert_close(LayerSearch().solve(family).energies, Exact().solve(family).energies)

@@ -1,0 +1,89 @@
+import itertools
+
+import numpy as np
+import pytest
+from sparse_problems import least_energy, model_of, random_sparse, torus
+
+from qpsbgd_qubo.kernels import NEVER, kernels, reference
+from qpsbgd_qubo.solvers.search.reduction import Reduction
+from qpsbgd_qubo.sparse import SparseIsing
+
+
+def core_of(problem):
+    """What is left, as a problem, which checks it; None if nothing is."""
+    *core, kept, gone, _, _, _ = kernels.reduce(model_of(problem).rows, problem.linear, NEVER)
+    if not len(gone):
+        return problem
+    return SparseIsing(*core) if len(kept) else None
+
+
+def solved(problem):
+    """Spins of the whole problem, from the best of all spins of the core."""
+    reduction, core = Reduction.of(model_of(problem), NEVER), core_of(problem)
+    if core is None:
+        return reduction.completed(np.zeros(0, np.int8))
+    spins = np.array(list(itertools.product([-1, 1], repeat=core.num_spins)), np.int8)
+    return reduction.completed(spins[core.energy(spins).argmin()])
+
+
+@pytest.mark.parametrize("fields", [True, False])
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("couplings", [4, 12, 18, 30])
+def test_the_best_spins_of_the_core_lead_to_the_best_of_all(couplings, whole, fields):
+    for seed in range(15):
+        problem = random_sparse(10, couplings, seed=seed, whole=whole, fields=fields)
+        assert problem.energy(solved(problem)) == pytest.approx(least_energy(problem), abs=1e-9)
+
+
+def test_trees_and_cycles_vanish():
+    ends = np.arange(1, 40)
+    tree = SparseIsing.from_edges(40, ends, ends // 2, np.sin(ends), linear=np.cos(np.arange(40)))
+    cycle = SparseIsing.from_edges(9, np.arange(9), np.roll(np.arange(9), 1), np.ones(9))
+    for problem in (tree, cycle):
+        assert Reduction.of(model_of(problem), NEVER).core is None
+    # One edge of an odd cycle must stay unsatisfied.
+    assert cycle.energy(solved(cycle)) == -7
+
+
+def test_a_grid_has_nothing_to_eliminate_and_stays_as_it_is():
+    model = model_of(torus(4, 5))
+    reduction = Reduction.of(model, NEVER)
+    assert reduction.core is model
+    spins = np.ones(20, np.int8)
+    assert np.array_equal(reduction.completed(spins), spins)
+
+
+def test_strong_fields_decide_everything():
+    problem = random_sparse(30, 200, seed=1)
+    strong = SparseIsing.from_edges(30, *problem.edges(), linear=100 * np.sign(problem.linear))
+    reduction = Reduction.of(model_of(strong), NEVER)
+    assert reduction.core is None
+    assert np.array_equal(reduction.completed(np.zeros(0, np.int8)), -np.sign(strong.linear))
+
+
+def test_the_core_is_a_valid_problem():
+    assert core_of(random_sparse(60, 150, seed=3)).num_spins < 60
+
+
+class Soon:
+    """A flag that is set after some looks at it."""
+
+    def __init__(self, looks):
+        self.left = looks
+
+    def __getitem__(self, place):
+        self.left -= 1
+        return self.left < 0
+
+
+def test_a_reduction_that_is_stopped_eliminates_nothing():
+    problem = random_sparse(12, 10)
+    rows = reference.Rows(problem.indptr, problem.indices, problem.couplings)
+    *core, kept, gone, _, _, _ = reference.reduce(rows, problem.linear, Soon(5))
+    assert len(gone) == 0 and np.array_equal(kept, np.arange(12)) and not any(map(len, core))
+    assert len(reference.reduce(rows, problem.linear, Soon(1000))[5]) > 0
+
+
+def test_without_time_nothing_is_eliminated():
+    model = model_of(random_sparse(12, 10))
+    assert Reduction.of(model, np.ones(1, np.uint8)).core is model

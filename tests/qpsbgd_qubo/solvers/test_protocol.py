@@ -1,0 +1,141 @@
+import sys
+
+import pytest
+import torch
+
+from qpsbgd.testing import SOLVER_CHECKS, check_solver, random_family
+from qpsbgd_qubo.solvers import SOLVERS, Solver, make_solver
+from qpsbgd_qubo.solvers.exact.exact import Exact
+from qpsbgd_qubo.solvers.registry import SPELLINGS
+
+VARIANTS = {
+    "descent with restarts": ("descent", {"restarts": 2}),
+    "descent with tabu": ("descent", {"tabu": 30}),
+    "annealing with reads": ("annealing", {"reads": 3}),
+    "bifurcation with reads": ("bifurcation", {"reads": 2, "steps": 20}),
+    "dimod tabu": ("dimod", {"sampler": "tabu", "parameters": {"num_restarts": 5, "timeout": 60_000}}),
+    "dimod exact": ("dimod", {"sampler": "exact"}),
+    "dimod openjij": ("dimod", {"sampler": "openjij", "parameters": {"num_reads": 2}}),
+    "virtual-qpu": ("virtual-qpu", {"size": 4}),
+    "gurobi with a gap": ("gurobi", {"mip_gap": 0.1}),
+}
+# The first two need a token (their checks run on mocks in test_dwave.py and test_leap_hybrid.py), the third a
+# recording, the last a GPU or Triton's interpreter (test_chains_triton.py).
+NEEDING_MORE = {"dwave", "leap-hybrid", "replay", "gpu-annealing"}
+# Simulated quantum annealing errs now and then, as an annealer does; the best of four reads hardly ever.
+OPTIONS = {"quantum-annealing": {"reads": 4}}
+EVERY = {name: (name, OPTIONS.get(name, {})) for name in SOLVERS if name not in NEEDING_MORE} | VARIANTS
+
+
+@pytest.mark.filterwarnings("ignore:All bqm biases are zero")
+@pytest.mark.parametrize("check", SOLVER_CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
+@pytest.mark.parametrize("variant", EVERY)
+def test_every_solver_passes_every_check(variant, check):
+    name, options = EVERY[variant]
+    check(make_solver(name, **options))
+
+
+class Upside(Solver):
+    """Answers with the worst spins instead of the best."""
+
+    def _solve(self, family):
+        return Exact().solve(family * -1)
+
+
+def test_the_checks_find_a_bad_solver():
+    with pytest.raises(AssertionError):
+        check_solver(Upside())
+
+
+def test_a_solver_object_is_taken_as_it_is():
+    solver = Upside()
+    assert make_solver(solver) is solver
+    with pytest.raises(TypeError, match="cannot be given to a solver object"):
+        make_solver(solver, seed=1)
+
+
+def test_unknown_names_and_options_are_refused():
+    with pytest.raises(ValueError, match="did you mean 'descent'"):
+        make_solver("decent")
+    with pytest.raises(ValueError, match=r"^unknown solver None\. Choose one of auto, exact"):
+        make_solver(None)
+    with pytest.raises(TypeError, match="'descent' has no option sweeps; it has max_flips"):
+        make_solver("descent", sweeps=3)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("simulated-annealing", "annealing"),
+        ("simulated_annealing", "annealing"),
+        ("SA", "annealing"),
+        ("neal", "annealing"),
+        ("dwave-sa", "annealing"),
+        ("tabu", "descent"),
+        ("qpu", "dwave"),
+        ("D-Wave", "dwave"),
+        ("leap", "leap-hybrid"),
+        ("hybrid", "leap-hybrid"),
+        ("brute force", "exact"),
+        ("gurobi-optimizer", "gurobi"),
+        ("sqa", "quantum-annealing"),
+        ("Exact", "exact"),
+        ("simulated-anealing", "annealing"),
+    ],
+)
+def test_common_spellings_suggest_the_right_name(name, meant):
+    with pytest.raises(ValueError, match=f"did you mean '{meant}'"):
+        make_solver(name)
+
+
+def test_every_spelling_leads_to_a_solver_and_hides_none():
+    assert set(SPELLINGS.values()) <= set(SOLVERS)
+    assert not set(SPELLINGS) & set(SOLVERS)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("exact", {"node_limit": 0}),
+        ("exact", {"time_limit": -1}),
+        ("descent", {"max_flips": -1}),
+        ("descent", {"restarts": -1}),
+        ("descent", {"tabu": -1}),
+        ("annealing", {"sweeps": 0}),
+        ("annealing", {"hot": 0.1, "cold": 1}),
+        ("bifurcation", {"steps": 0}),
+        ("bifurcation", {"time_step": 0}),
+        ("dimod", {"sampler": "crystal-ball"}),
+    ],
+)
+def test_invalid_options_are_refused(name, options):
+    with pytest.raises(ValueError, match=next(iter(options))):
+        make_solver(name, **options)
+
+
+def test_a_missing_package_is_named_with_its_install_line(monkeypatch):
+    monkeypatch.setitem(sys.modules, "dimod", None)
+    monkeypatch.delitem(sys.modules, "qpsbgd_qubo.solvers.external.dimod", raising=False)
+    with pytest.raises(ImportError, match=r"pip install 'qpsbgd\[dimod\]'"):
+        make_solver("dimod")
+    with pytest.raises(ImportError, match=r"pip install 'qpsbgd\[dimod\]'"):
+        random_family(3, 1, 3).to_bqm(0)
+
+
+def test_a_solver_without_state_refuses_that_of_another():
+    with pytest.raises(ValueError, match="keeps no state"):
+        Exact().load_state_dict({"calls": 3})
+
+
+def test_dimod_refuses_things_that_are_not_samplers_and_unknown_parameters():
+    with pytest.raises(TypeError, match=r"dimod\.Sampler"):
+        make_solver("dimod", sampler=3)
+    with pytest.raises(TypeError, match="no parameter num_swoops"):
+        make_solver("dimod", parameters={"num_swoops": 3})
+
+
+def test_auto_says_which_solver_answered():
+    small, large = random_family(6, 2, 8), random_family(40, 2, 8)
+    assert make_solver("auto").solve(small).stats["solver"] == "exact"
+    assert make_solver("auto").solve(large).stats["solver"] == "layer search"
+    assert torch.equal(make_solver("auto").solve(small).proven_optimal, torch.tensor([True, True]))
