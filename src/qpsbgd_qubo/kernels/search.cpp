@@ -127,6 +127,11 @@ class Column {
   }
 
  private:
+  // Seeds may be as large as they like: sums wrap.
+  std::int64_t seed(std::int64_t more) const {
+    return static_cast<std::int64_t>(static_cast<std::uint64_t>(layer_.seed) + static_cast<std::uint64_t>(more));
+  }
+
   void copy_core() {
     part_.resize(k_ * k_);
     for (std::int64_t a = 0; a < k_; ++a) {
@@ -164,7 +169,7 @@ class Column {
     }
     for (std::int64_t a = 0; a < k_; ++a) spins_[a] = spins[places_[a]], local_[a] = fields[places_[a]];
     if (trial == 0) keep(best_energy_);  // spins to return even if energies are NaN
-    compare(energy + lowered(layer_.patience, layer_.seed + trial));
+    compare(energy + lowered(layer_.patience, seed(trial)));
   }
 
   // Flips a random tenth of the best spins and searches again.
@@ -173,14 +178,14 @@ class Column {
     local_ = best_fields_;
     double energy = best_energy_;
     if (k_) {
-      Random random(static_cast<std::uint64_t>(layer_.seed + 1000003 * column_ + trial) * 0x9E3779B97F4A7C15u | 1u);
+      Random random(static_cast<std::uint64_t>(seed(1000003 * column_ + trial)) * 0x9E3779B97F4A7C15u | 1u);
       for (std::int64_t count = 0; count < k_ / 10 + 1; ++count) {
         const auto i = static_cast<std::int64_t>(random.next(31) % static_cast<std::uint64_t>(k_));
         energy -= 2 * spins_[i] * local_[i];
         flip(core_, local_.data(), spins_.data(), i);
       }
     }
-    compare(energy + lowered(layer_.patience, layer_.seed + trial));
+    compare(energy + lowered(layer_.patience, seed(trial)));
   }
 
   void compare(double energy) {
@@ -207,9 +212,9 @@ class Column {
       double energy = best_energy_ - 2.0 * spins_[site] * local_[site];
       flip(core_, local_.data(), spins_.data(), site);
       room_.penalties[site] = -std::numeric_limits<T>::infinity();
-      energy += lowered(0, layer_.seed);
+      energy += lowered(0, seed(0));
       room_.penalties[site] = 0;
-      if (energy < best_energy_ - layer_.threshold[column_]) keep(energy + lowered(layer_.patience, layer_.seed));
+      if (energy < best_energy_ - layer_.threshold[column_]) keep(energy + lowered(layer_.patience, seed(0)));
     }
   }
 

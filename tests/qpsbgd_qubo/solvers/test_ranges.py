@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from qpsbgd.testing import random_family
 from qpsbgd_qubo.family import QuboFamily
 from qpsbgd_qubo.solvers import Solver, make_solver
-from qpsbgd.testing import random_family
 
 LOCAL = {
     "auto": {},
