@@ -68,7 +68,8 @@ def _sigmoid(x: Array) -> Array:
 @np.errstate(over="ignore")
 def _silu(x: Array) -> Array:
     """As torch computes it: negative until exp overflows."""
-    return x / (1 + np.exp(-x))
+    share: Array = x / (1 + np.exp(-x))
+    return share
 
 
 def _hard_sigmoid(x: Array) -> Array:
