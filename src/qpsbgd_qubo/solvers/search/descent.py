@@ -49,8 +49,8 @@ class Descent(Solver):
     warm: bool = False
 
     def __post_init__(self) -> None:
-        moves, tenure = Number(whole=True, least=0, most=2**53), Number(whole=True, least=0, most=2**24)
-        check_options(self, max_flips=Number(least=0, most=2**53, optional=True), tabu=moves, tenure=tenure)
+        moves, tenure = Number(whole=True, least=0, most=2**62), Number(whole=True, least=0, most=2**24)
+        check_options(self, max_flips=Number(least=0, most=2**62, optional=True), tabu=moves, tenure=tenure)
         check_options(self, kicks=moves, restarts=moves, time_limit=SECONDS, seed=SEED, warm=FLAG)
         if self.warm and (self.kicks or self.restarts or self.time_limit is not None):
             raise ValueError("warm goes with one search per step: without kicks, restarts and time_limit")
@@ -178,4 +178,4 @@ def improved(
 
 def most_flips(num_spins: int, patience: int = 0) -> int:
     """Out of reach in exact arithmetic on sensible data; it ends an endless exchange of rounding errors."""
-    return 100 * (num_spins + patience) + 1000
+    return min(2**62, 100 * (num_spins + patience) + 1000)
