@@ -55,7 +55,7 @@ from training_tables import (
 )
 from user_tables import estimators, real_rates, text_model
 
-from qpsbgd_files.atomic import sealed, unsealed
+from qpsbgd_files.atomic import with_checksum, without_checksum
 from qpsbgd_paper.cli.run import INTRO
 from qpsbgd_paper.experiments import EXPERIMENTS
 from qpsbgd_paper.framework.claims import stated
@@ -497,7 +497,7 @@ def keep(folder):
         raise SystemExit(f"{folder} is not a folder of results named paper or demo")
     for path in folder.glob("*.json"):
         if path.stem in (*EXPERIMENTS, "digits"):
-            (target / path.name).write_bytes(sealed(unsealed(path.read_bytes())))
+            (target / path.name).write_bytes(with_checksum(without_checksum(path.read_bytes())))
 
 
 def main(folders):

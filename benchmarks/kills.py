@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from qpsbgd_files.atomic import unsealed
+from qpsbgd_files.atomic import without_checksum
 from qpsbgd_paper.framework.result_files import environment, write_json
 from qpsbgd_paper.framework.runs import run_jobs
 
@@ -91,7 +91,7 @@ def finished(folder):
     """What a run found, and how long it took."""
     begin = time.perf_counter()
     subprocess.run(arguments(folder), check=True, stdout=subprocess.DEVNULL)
-    content = unsealed((folder / "logreg.json").read_bytes())
+    content = without_checksum((folder / "logreg.json").read_bytes())
     return {key: value for key, value in content.items() if key not in NOT_COMPARED}, time.perf_counter() - begin
 
 
