@@ -149,8 +149,7 @@ def test_files_that_the_documents_name_exist():
             assert (document.parent / target).exists(), f"{document.name} links to {target}"
 
 
-# native.py also runs the last version that had numba, whose modules are gone.
-SCRIPTS = sorted({*(ROOT / "benchmarks").glob("*.py"), *EXAMPLES} - {ROOT / "benchmarks" / "native.py"})
+SCRIPTS = sorted({*(ROOT / "benchmarks").rglob("*.py"), *EXAMPLES})
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
@@ -164,7 +163,7 @@ def test_every_script_imports_what_the_packages_have(path):
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
 def test_every_script_gives_the_optimiser_options_that_it_has(path):
-    known = set(inspect.signature(qpsbgd.QPSBGD).parameters) - {"moved"}
+    known = set(inspect.signature(qpsbgd.QPSBGD).parameters)
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "QPSBGD":
             assert {keyword.arg for keyword in node.keywords if keyword.arg} <= known, ast.unparse(node)

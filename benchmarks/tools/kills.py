@@ -1,6 +1,6 @@
 """Does a run that is killed at any time end as if nothing had happened?
 
-    python benchmarks/kills.py --trials 20
+    python benchmarks/tools/kills.py --trials 20
 
 Estimators: a fit is interrupted (SIGINT), then fitted again in the same process. Experiments: `qpsbgd run` and all its
 processes are killed (SIGKILL), then the same command goes on. Dask: a worker is killed while jobs run. Results must be
@@ -26,7 +26,7 @@ from qpsbgd_files.atomic import without_checksum
 from qpsbgd_paper.framework.result_files import environment, write_json
 from qpsbgd_paper.framework.runs import run_jobs
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-c", "from qpsbgd.cli import main; main()"]
 NOT_COMPARED = ("made with", "seconds of training")
 
