@@ -139,10 +139,6 @@ def test_links_out_of_the_documents_lead_to_pages_or_to_the_repository():
     assert linked("[x](../guide.md)", docs / "reference", None) == "[x](../guide.md)"
 
 
-def test_the_readme_has_code():
-    assert blocks(ROOT / "README.md")
-
-
 def test_files_that_the_documents_name_exist():
     for document in DOCUMENTS:
         for target in re.findall(r"\]\(([^)#:]+)\)", document.read_text(encoding="utf-8")):
