@@ -54,11 +54,11 @@ void bind_dense(nb::module_& module) {
     call(&stop, search<T>, couplings, fields, spins, threshold, flips, limits, threads);
   });
 
-  def(module, "turn", [=](Couplings couplings, Array<T, 2> fields, Array<T, 2> spins,
+  def(module, "flip_marked", [=](Couplings couplings, Array<T, 2> fields, Array<T, 2> spins,
                           Array<const std::uint8_t, 2> marked, int threads) {
     expect_columns(couplings, spins, fields);
     expect(marked, "marked", {size(spins), size(couplings)});
-    call(nullptr, turn<T>, couplings, fields, spins, marked, threads);
+    call(nullptr, flip_marked<T>, couplings, fields, spins, marked, threads);
   });
 
   def(module, "anneal", [=](Couplings couplings, Array<T, 2> fields, Array<T, 2> spins,
@@ -95,7 +95,7 @@ void bind_dense(nb::module_& module) {
   });
 
   def(module, "search_layer", [](Couplings couplings, Array<const T, 1> diagonal, Couplings linear,
-                                 Array<const T, 1> pulls, Array<T, 3> starts, Array<T, 3> fields,
+                                 Array<const T, 1> coupling_sums, Array<T, 3> starts, Array<T, 3> fields,
                                  Array<const T, 1> threshold, Array<T, 2> found, int64_t patience, int64_t tenure,
                                  int64_t kicks, int64_t forced, int64_t seed, int threads) {
     const int64_t n = size(couplings), m = size(linear);
@@ -103,7 +103,7 @@ void bind_dense(nb::module_& module) {
     expect(n > 0, "there must be at least one spin");
     expect(diagonal, "diagonal", {n});
     expect(linear, "linear", {m, n});
-    expect(pulls, "pulls", {n});
+    expect(coupling_sums, "coupling_sums", {n});
     expect(starts, "starts", {size(starts), m, n});
     expect(size(starts) > 0, "there must be at least one start");
     expect(fields, "fields", {size(starts), m, n});
@@ -111,7 +111,7 @@ void bind_dense(nb::module_& module) {
     expect(found, "found", {m, n});
     expect_moves(tenure, patience);
     expect(patience <= int64_t{1} << 53, "patience must be at most 2^53");
-    const Layer<T> layer{raw(couplings),   diagonal.data(), raw(linear), pulls.data(), starts.data(), fields.data(),
+    const Layer<T> layer{raw(couplings),   diagonal.data(), raw(linear), coupling_sums.data(), starts.data(), fields.data(),
                          size(starts),     threshold.data(), patience,    tenure,       kicks,         forced,
                          seed};
     call(nullptr, search_layer<T>, layer, found.data(), threads);

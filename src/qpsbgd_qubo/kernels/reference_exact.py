@@ -20,19 +20,19 @@ def fix_dominated(couplings: Array, linear: Array, fixed: Array, stop: Array, th
     others. Once `stop` is set, what is not fixed stays open.
     """
     sizes = np.abs(couplings)
-    pulls = sizes.sum(1)
+    coupling_sums = sizes.sum(1)
     fixed[:] = 0
-    for own, field, pull in zip(fixed, linear.copy(), np.tile(pulls, (len(linear), 1)), strict=True):
+    for own, field, reach in zip(fixed, linear.copy(), np.tile(coupling_sums, (len(linear), 1)), strict=True):
         changed = True
         while changed and not stop[0]:
             changed = False
             for i in range(len(own)):
                 # The margin keeps roundings from fixing what is balanced; a spin without couplings is always decided.
-                decided = abs(field[i]) > pull[i] * (1 + 1e-9) or pull[i] <= 1e-12 * pulls[i]
-                if own[i] == 0 and decided and np.isfinite(pull[i]):
+                decided = abs(field[i]) > reach[i] * (1 + 1e-9) or reach[i] <= 1e-12 * coupling_sums[i]
+                if own[i] == 0 and decided and np.isfinite(reach[i]):
                     own[i] = -1 if field[i] > 0 else 1
                     field += own[i] * couplings[i]
-                    pull -= sizes[i]
+                    reach -= sizes[i]
                     changed = True
 
 

@@ -13,8 +13,8 @@ run again, up to four times, with another one if they had more than a tenth too 
 
 MQLib is measured where the environment variable MQLIB names its program.
 
-    python benchmarks/general_qubo.py             writes benchmarks/results/general_qubo.json; goes on where it stopped
-    python benchmarks/general_qubo.py size 1000000    one graph of degree 6 in this process: its time and memory
+    python benchmarks/solvers/general_qubo.py     writes benchmarks/results/general_qubo.json; goes on where it stopped
+    python benchmarks/solvers/general_qubo.py size 1000000    one graph of degree 6 in this process: its time and memory
 """
 
 from qpsbgd_qubo.openmp import wait_passively
@@ -42,7 +42,7 @@ from timed import annealer, by_clock, model_of, stretch, tabu
 from qpsbgd.solvers import make_solver
 from qpsbgd_paper.framework.result_files import environment, write_json
 
-TARGET = Path(__file__).parent / "results" / "general_qubo.json"
+TARGET = Path(__file__).parents[1] / "results" / "general_qubo.json"
 SECONDS, QUICK_SECONDS, LONG_SECONDS = 2.0, 0.5, 5.0
 """Of every solver; up to 500 variables; of dwave-samplers' annealing on graphs once more, `auto` a tenth of it."""
 SIZES = (1_000, 10_000, 100_000, 1_000_000)

@@ -1,6 +1,6 @@
 """Does a run that is killed at any time end as if nothing had happened?
 
-    python benchmarks/kills.py --trials 20
+    python benchmarks/tools/kills.py --trials 20
 
 Estimators: a fit is interrupted (SIGINT), then fitted again in the same process. Experiments: `qpsbgd run` and all its
 processes are killed (SIGKILL), then the same command goes on. Dask: a worker is killed while jobs run. Results must be
@@ -22,11 +22,11 @@ from pathlib import Path
 
 import numpy as np
 
-from qpsbgd_files.atomic import unsealed
+from qpsbgd_files.atomic import without_checksum
 from qpsbgd_paper.framework.result_files import environment, write_json
 from qpsbgd_paper.framework.runs import run_jobs
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-c", "from qpsbgd.cli import main; main()"]
 NOT_COMPARED = ("made with", "seconds of training")
 
@@ -91,7 +91,7 @@ def finished(folder):
     """What a run found, and how long it took."""
     begin = time.perf_counter()
     subprocess.run(arguments(folder), check=True, stdout=subprocess.DEVNULL)
-    content = unsealed((folder / "logreg.json").read_bytes())
+    content = without_checksum((folder / "logreg.json").read_bytes())
     return {key: value for key, value in content.items() if key not in NOT_COMPARED}, time.perf_counter() - begin
 
 

@@ -17,7 +17,7 @@ def deployed_classes():
             f"{row['network']}: {100 * row['test_accuracy']:.1f} % of {row['images']:,} test images, {agreement}."
         )
     lines = "\n".join(f"- {part}" for part in parts)
-    return f"Networks after one pass over MNIST (`benchmarks/deploy.py`):\n\n{lines}"
+    return f"Networks after one pass over MNIST (`benchmarks/deploy/deploy.py`):\n\n{lines}"
 
 
 def deployed_bytes():
@@ -59,7 +59,7 @@ def runtime_figures():
         f"{sizes['beside numpy'] / 1e6:.1f} MB beside numpy. From the start of Python to the first answer of a packed "
         f"784-512-512-10 it takes {seconds['runtime']}, of which Python and numpy alone are {seconds['numpy alone']}; "
         f"with torch it is {seconds['torch and qpsbgd']}. The load was {found['load']:.1f} on this machine "
-        "(`benchmarks/runtime.py`)."
+        "(`benchmarks/deploy/runtime.py`)."
     )
 
 

@@ -4,7 +4,7 @@ The wheel is built and installed into an empty folder, beside links to numpy and
 import it, load a packed network 784-512-512-10 and run one sample. They take turns with processes that import numpy
 alone, and with others that do the same through torch. Processor time is what counts where the machine is busy.
 
-    python benchmarks/runtime.py       writes benchmarks/results/runtime.json; needs a C++ compiler
+    python benchmarks/deploy/runtime.py       writes benchmarks/results/runtime.json; needs a C++ compiler
 """
 
 import os
@@ -24,7 +24,7 @@ from qpsbgd.deploy import pack
 from qpsbgd.nn import BinaryLinear, SignActivation
 from qpsbgd_paper.framework.result_files import environment, write_json
 
-ROOT, TARGET, RUNS = Path(__file__).parents[1], Path(__file__).parent / "results" / "runtime.json", 7
+ROOT, TARGET, RUNS = Path(__file__).parents[2], Path(__file__).parents[1] / "results" / "runtime.json", 7
 FIRST = "import numpy; from qpsbgd_runtime import load_packed; load_packed('net')(numpy.ones((1, 784)))"
 TORCH = "import torch; from qpsbgd.deploy import load_packed; load_packed('net')(torch.ones(1, 784).numpy())"
 

@@ -24,7 +24,7 @@ TOO_MANY = 1_500_000
 """Spins and couplings above which one chain is annealed at a time instead of sixteen."""
 
 
-class Arena(ABC):
+class SearchProblem(ABC):
     """A problem Σ_{i<j} J_ij g_i g_j + Σ h_i g_i and the moves on it.
 
     Attributes:
@@ -96,7 +96,7 @@ class Arena(ABC):
         return answer if spins is None else self.merged(spins, answer[0])
 
 
-class SparseArena(Arena):
+class SparseSearchProblem(SearchProblem):
     """A problem in compressed rows: a flip costs as much as a spin has neighbours."""
 
     begins_long = True
@@ -136,7 +136,7 @@ class SparseArena(Arena):
         return self.model.merged(spins.copy(), other[None].copy(), NEVER)
 
 
-class DenseArena(Arena):
+class DenseSearchProblem(SearchProblem):
     """A problem with a full matrix of couplings in single precision, (n, n), zero on the diagonal."""
 
     def __init__(self, couplings: Array, linear: Array) -> None:

@@ -4,7 +4,7 @@ Families: recorded from MNIST (784 × 512), Adult (128 × 128) and Cora (1433 ×
 ones of several sizes. Ours solve whole families on two threads; peers solve a sample of columns one after the other,
 since that is how they are used. The gap is that of the mean energy over the sampled columns; sign(−s) has gap 1.
 
-    QPSBGD_DATA=… python benchmarks/solver_quality.py
+    QPSBGD_DATA=… python benchmarks/solvers/solver_quality.py
 
 writes benchmarks/results/solver_quality.json; benchmarks/documents.py draws docs/solvers.svg from it.
 """
@@ -112,7 +112,7 @@ def main():
             [f"{key}: {solvers[key]['gap']:.1e}, {solvers[key]['ms_per_column']:.2f} ms" for key in ranking],
             flush=True,
         )
-    here = Path(__file__).parent
+    here = Path(__file__).parents[1]
     content = {"made with": environment(), "settings": {"threads": THREADS}, "results": results, "growth": growth()}
     write_json(here / "results" / "solver_quality.json", content)
 

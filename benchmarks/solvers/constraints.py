@@ -5,11 +5,11 @@ Every solver has one thread and the same time of the processor (`timed.py`). Of 
 counts. Two seconds come first, then one and five. What was tuned (temperatures and lengths of chains, tenures, shares
 of moves) was tuned on these instances.
 
-    python benchmarks/constraints.py              writes benchmarks/results/constraints.json; goes on where it stopped
-    python benchmarks/constraints.py --draw 1     the same for instances on which nothing was tuned
-    python benchmarks/constraints.py --quick      1 s, one run each, no file
-    python benchmarks/constraints.py tour sudoku --seconds 2 --runs 1    some classes, one time, one run
-    python benchmarks/constraints.py --seconds 20 --runs 1 --solvers auto    lowest energies to compare with
+    python benchmarks/solvers/constraints.py      writes benchmarks/results/constraints.json; goes on where it stopped
+    python benchmarks/solvers/constraints.py --draw 1     the same for instances on which nothing was tuned
+    python benchmarks/solvers/constraints.py --quick      1 s, one run each, no file
+    python benchmarks/solvers/constraints.py tour sudoku --seconds 2 --runs 1    some classes, one time, one run
+    python benchmarks/solvers/constraints.py --seconds 20 --runs 1 --solvers auto    lowest energies to compare with
 """
 
 import argparse
@@ -29,7 +29,7 @@ from timed import annealer, by_clock, model_of, tabu
 from qpsbgd_paper.framework.result_files import environment, write_json
 from qpsbgd_qubo.solvers.portfolio.portfolio import Portfolio
 
-TARGET = Path(__file__).parent / "results" / "constraints.json"
+TARGET = Path(__file__).parents[1] / "results" / "constraints.json"
 SECONDS, RUNS = (2.0, 1.0, 5.0), 3
 SOLVERS = ("auto", "dwave tabu", "dwave SA")
 

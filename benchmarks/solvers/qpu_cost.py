@@ -6,7 +6,7 @@ QUBO anew, as the paper did. All take the same number of reads of every QUBO, or
 programming per submission and 82 µs per read, the mock's own figures; the mock does not anneal, so answers are not
 compared here. Host seconds are those of this machine, tile search included.
 
-    python benchmarks/qpu_cost.py        writes benchmarks/results/qpu_cost.json (QPSBGD_DATA: folder with mnist/)
+    python benchmarks/solvers/qpu_cost.py     writes benchmarks/results/qpu_cost.json (QPSBGD_DATA: folder with mnist/)
 """
 
 from qpsbgd_qubo.openmp import wait_passively
@@ -152,7 +152,7 @@ def main():
     print(whole)
     settings = {"reads": READS, "updates": UPDATES, "programming_seconds": PROGRAMMING_SECONDS}
     content = {"settings": {**settings, "read_seconds": READ_SECONDS}, "made with": environment(), "results": results}
-    write_json(Path(__file__).parent / "results" / "qpu_cost.json", {**content, "experiment_mnist": whole})
+    write_json(Path(__file__).parents[1] / "results" / "qpu_cost.json", {**content, "experiment_mnist": whole})
 
 
 if __name__ == "__main__":

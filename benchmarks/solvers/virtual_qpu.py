@@ -5,7 +5,7 @@ Gaussian, as hidden layers have). The best of 50 reads of every column without d
 share of columns that reached it, the share of single reads, the mean energy gap (E − E₀)/(E_r − E₀), where E_r is the
 mean energy of random spins, and the share of broken chains.
 
-    python benchmarks/virtual_qpu.py        writes benchmarks/results/virtual_qpu.json
+    python benchmarks/solvers/virtual_qpu.py        writes benchmarks/results/virtual_qpu.json
 """
 
 from qpsbgd_qubo.openmp import wait_passively
@@ -96,7 +96,9 @@ def main():
         )
         print(means[-1])
     content = {"settings": {"columns": COLUMNS, "reads": READS}, "made with": environment()}
-    write_json(Path(__file__).parent / "results" / "virtual_qpu.json", {**content, "means": means, "results": results})
+    write_json(
+        Path(__file__).parents[1] / "results" / "virtual_qpu.json", {**content, "means": means, "results": results}
+    )
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 seconds of the processor, measured as there. The annealing, which has no seed there, runs twice, with as many sweeps as
 fit into the time.
 
-    python benchmarks/time_to_target.py        writes benchmarks/results/time_to_target.json
+    python benchmarks/solvers/time_to_target.py        writes benchmarks/results/time_to_target.json
 """
 
 from qpsbgd_qubo.openmp import wait_passively
@@ -43,7 +43,7 @@ def main():
                     row = {"instance": name, "solver": solver, "limit": limit, "seconds": taken}
                     found.append({**row, "energy": float(problem.energy(np.round(spins)))})
                     print(found[-1], flush=True)
-    target = Path(__file__).parent / "results" / "time_to_target.json"
+    target = Path(__file__).parents[1] / "results" / "time_to_target.json"
     write_json(target, {"made with": environment(), "settings": {"threads": 1}, "results": found})
 
 

@@ -5,9 +5,9 @@ G22 of the G-set), the instances of `general_qubo.py`, whose lowest energies on 
 of one call, from the problem in compressed rows to its best spins, colouring and transfers included, after a first call
 that compiles. Needs torch and Triton with a CUDA GPU, no other packages than the library's own.
 
-    PYTHONPATH=src python benchmarks/gpu_chains.py [FILE]     writes benchmarks/results/gpu_chains.json, or FILE
-    PYTHONPATH=src python benchmarks/gpu_chains.py tune       seconds by tile and warps, not kept
-    PYTHONPATH=src TRITON_INTERPRET=1 python benchmarks/gpu_chains.py tiny     a tiny problem without a GPU, not kept
+    PYTHONPATH=src python benchmarks/solvers/gpu_chains.py [FILE]     writes benchmarks/results/gpu_chains.json, or FILE
+    PYTHONPATH=src python benchmarks/solvers/gpu_chains.py tune       seconds by tile and warps, not kept
+    PYTHONPATH=src TRITON_INTERPRET=1 python benchmarks/solvers/gpu_chains.py tiny  a tiny problem, no GPU, not kept
 """
 
 import json
@@ -22,7 +22,7 @@ import torch
 from qpsbgd.solvers import make_solver
 from qpsbgd_paper.framework.result_files import environment, write_json
 
-RESULTS = Path(__file__).parent / "results"
+RESULTS = Path(__file__).parents[1] / "results"
 INSTANCES = {
     "bqp 2500, 10 %": lambda: instances.bqp(2500),
     "random 2000, degree 20": lambda: instances.random_graph(2000, 19.99),

@@ -11,7 +11,7 @@ take turns in one process, and the least and the median time of each are recorde
 least is what the program needs. Everything is timed twice: without, and beside one more process that keeps a core busy
 (--busy only that). The load of the machine before each is recorded.
 
-    python benchmarks/deploy.py        writes benchmarks/results/deploy.json; needs gcc or clang, MNIST and onnxruntime
+    python benchmarks/deploy/deploy.py  writes benchmarks/results/deploy.json; needs gcc or clang, MNIST and onnxruntime
 """
 
 from qpsbgd_qubo.openmp import wait_passively
@@ -24,17 +24,20 @@ import os
 import shutil
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from contextlib import nullcontext
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1]))  # for tools/ and training.py
+
 import numpy as np
 import onnxruntime
 import torch
 import torch.nn.functional as F
-from busy_machine import beside_a_busy_process
 from onnxruntime.quantization import CalibrationDataReader, quantize_static
+from tools.busy_machine import beside_a_busy_process
 from torch import nn
 from training import mnist
 
@@ -44,7 +47,7 @@ from qpsbgd.nn import BinaryConv2d, BinaryLinear, QuantActivation, SignActivatio
 from qpsbgd_paper.framework.result_files import environment, write_json
 from qpsbgd_runtime.unit_operations import Quantize
 
-TARGET = Path(__file__).parent / "results" / "deploy.json"
+TARGET = Path(__file__).parents[1] / "results" / "deploy.json"
 BATCH, CALLS = 100, {1: 500, 100: 15}
 C_FLAGS = ("-std=c99", "-O2")
 

@@ -1,14 +1,14 @@
 """Do the tests notice wrong code? Small changes, one at a time, each run against the tests that reach its line.
 
-    python benchmarks/mutants.py qubo solvers/exact deploy solvers/annealer/budget.py
-    python benchmarks/mutants.py deploy --again a.json       what nobody noticed then, against today's tests
-    python benchmarks/mutants.py --join a.json b.json        one report for runs apart
+    python benchmarks/tools/mutants.py qpsbgd_qubo/solvers/exact qpsbgd/deploy qpsbgd_qubo/annealers/budget.py
+    python benchmarks/tools/mutants.py qpsbgd/deploy --again a.json     what nobody noticed then, against today's tests
+    python benchmarks/tools/mutants.py --join a.json b.json        one report for runs apart
 
-Folders and files are those of src/qpsbgd; their tests those of the same folder of tests/qpsbgd, or of the file's name.
+Folders and files are those of src; their tests those of the same folder of tests, or of the file's name.
 A first run of these tests records which of them reach which line. A change counts as noticed if one of them fails or
 does not end. Changes are made in a copy of the sources. Writes benchmarks/results/mutants.json with all changes that
 nobody noticed. Those that leave the behaviour as it is, judged by reading, stand with a reason in
-benchmarks/equivalent_mutants.json and are reported apart.
+benchmarks/tools/equivalent_mutants.json and are reported apart.
 """
 
 import argparse
@@ -28,7 +28,7 @@ import traceback
 from collections import Counter, defaultdict
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 QUIET = (
     "-q",
     "-p",
@@ -41,7 +41,7 @@ QUIET = (
     "ignore:mkldnn_matmul",
     "--no-header",
 )
-EQUIVALENT = ROOT / "benchmarks" / "equivalent_mutants.json"
+EQUIVALENT = ROOT / "benchmarks" / "tools" / "equivalent_mutants.json"
 PATIENCE = 60  # seconds; no test of these folders takes a third of it
 
 SWAPS = {
@@ -202,7 +202,7 @@ def reached(folder, files, log):
 
     def work():
         plugin = Reach(files)
-        pytest.main([*QUIET, str(ROOT / "tests" / "qpsbgd" / folder)], plugins=[plugin])
+        pytest.main([*QUIET, str(ROOT / "tests" / folder)], plugins=[plugin])
         found = {node: one for node, one in plugin.found.items() if node not in plugin.failed}
         Path(log).with_suffix(".json").write_text(json.dumps({"tests": found, "failed": plugin.failed}))
         return 0
@@ -300,11 +300,12 @@ def main():
     os.chdir(ROOT)
     work = Path(tempfile.mkdtemp())
     shutil.copytree(ROOT / "src", work / "src", ignore=shutil.ignore_patterns("__pycache__"))
-    kernels = Path(importlib.util.find_spec("qpsbgd_qubo.kernels._kernels").origin)
-    shutil.copy(kernels, work / "src" / "qpsbgd" / "native" / kernels.name)
+    for package in ("qpsbgd_qubo", "qpsbgd_runtime"):
+        kernels = Path(importlib.util.find_spec(f"{package}.kernels._kernels").origin)
+        shutil.copy(kernels, work / "src" / package / "kernels" / kernels.name)
     # An editable installation finds its modules before sys.path does.
     sys.meta_path[:] = [finder for finder in sys.meta_path if "qpsbgd" not in getattr(finder, "known_source_files", ())]
-    for name in [name for name in sys.modules if name.partition(".")[0] == "qpsbgd"]:
+    for name in [name for name in sys.modules if name.startswith("qpsbgd")]:
         del sys.modules[name]
     sys.path.insert(0, str(work / "src"))
     os.environ["PYTHONPATH"] = str(work / "src")
@@ -320,7 +321,7 @@ def main():
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
 
-    library = work / "src" / "qpsbgd"
+    library = work / "src"
     candidates, tests, failing = [], {}, []
     for place in options.places:
         path = library / place

@@ -4,9 +4,9 @@ Families of 100 columns with Gaussian, ±1, heavy-tailed (Student, 1.5 degrees o
 rectified) and bag-of-words inputs (1 % ones), n from 64 to 1000, scales from 0.1 to 1, batch 64; and one of Cora's
 shape, 1433 × 64. dwave-samplers' simulated annealing (100 sweeps, 4 reads) solves a sample of the columns one by one.
 
-    python benchmarks/layer_inputs.py                writes benchmarks/results/layer_inputs.json
-    python benchmarks/layer_inputs.py all 64,128     the same for these widths, and Cora's shape
-    python benchmarks/layer_inputs.py signs 64       shows one kind, and writes nothing
+    python benchmarks/solvers/layer_inputs.py                writes benchmarks/results/layer_inputs.json
+    python benchmarks/solvers/layer_inputs.py all 64,128     the same for these widths, and Cora's shape
+    python benchmarks/solvers/layer_inputs.py signs 64       shows one kind, and writes nothing
 """
 
 from qpsbgd_qubo.openmp import wait_passively
@@ -30,7 +30,7 @@ COLUMNS, BATCH, REPEATS = 100, 64, 5
 WIDTHS, SCALES = (64, 128, 256, 512, 784, 1000), (0.1, 0.3, 1.0)
 WIDE = 512
 """Least width from which the loop solves ten columns instead of 25."""
-TARGET = Path(__file__).parent / "results" / "layer_inputs.json"
+TARGET = Path(__file__).parents[1] / "results" / "layer_inputs.json"
 
 
 def rows(kind, width, seed=0):

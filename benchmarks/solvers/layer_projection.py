@@ -5,7 +5,7 @@ dwave-samplers' SimulatedAnnealingSampler with 100 sweeps and 4 reads, one colum
 the calls and that of the sampling alone, without reading models and making answers, are kept. Energies are compared in
 double precision. Families: Gaussian inputs, and activations recorded while a network trains on digits.
 
-    python benchmarks/layer_projection.py        writes benchmarks/results/layer_projection.json
+    python benchmarks/solvers/layer_projection.py        writes benchmarks/results/layer_projection.json
 """
 
 from qpsbgd_qubo.openmp import wait_passively
@@ -99,7 +99,7 @@ def main():
                 flush=True,
             )
     settings = {"width": WIDTH, "batch": BATCH, "seed": SEED, "threads": THREADS, "repeats": REPEATS}
-    target = Path(__file__).parent / "results" / "layer_projection.json"
+    target = Path(__file__).parents[1] / "results" / "layer_projection.json"
     write_json(target, {"made with": environment(), "settings": settings, "results": results})
 
 

@@ -1,6 +1,6 @@
 """What do the examples print? The page of examples shows it below their code.
 
-python benchmarks/examples.py [01 06 ...]        writes examples/output/*.txt, all or those named
+python benchmarks/tools/examples.py [01 06 ...]        writes examples/output/*.txt, all or those named
 """
 
 import re
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from qpsbgd_files.atomic import writing
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def main():

@@ -7,7 +7,7 @@ Side by side in one run, on two CPU threads:
 2. `exact` against Gurobi on families of 16 to 32 spins, Gaussian and recorded, at several scales: the same optima, and
    how much faster; and 48 spins.
 
-    QPSBGD_DATA=… python benchmarks/solver_claims.py        writes benchmarks/results/solver_claims.json
+    QPSBGD_DATA=… python benchmarks/solvers/solver_claims.py        writes benchmarks/results/solver_claims.json
 """
 
 from qpsbgd_qubo.openmp import wait_passively
@@ -31,7 +31,7 @@ from qpsbgd_paper.framework.result_files import environment, write_json
 
 THREADS, SAMPLED = 2, 16
 AUTO = make_solver("auto")
-TARGET = Path(__file__).parent / "results" / "solver_claims.json"
+TARGET = Path(__file__).parents[1] / "results" / "solver_claims.json"
 
 
 def timed(work, repeats=3):

@@ -3,7 +3,7 @@
 Gaussian inputs and gradients, batch 2n and n/2, scales 0.2 and 1, 16 columns, two threads; the time is the family's
 divided by its columns. A small family is solved first, so that nothing is compiled while the clock runs.
 
-    python benchmarks/exact_growth.py        writes benchmarks/results/exact_growth.json
+    python benchmarks/solvers/exact_growth.py        writes benchmarks/results/exact_growth.json
 """
 
 from qpsbgd_qubo.openmp import wait_passively
@@ -42,7 +42,7 @@ def main():
             flush=True,
         )
     settings = {"columns": COLUMNS, "threads": THREADS}
-    target = Path(__file__).parent / "results" / "exact_growth.json"
+    target = Path(__file__).parents[1] / "results" / "exact_growth.json"
     write_json(target, {"made with": environment(), "settings": settings, "results": results})
 
 

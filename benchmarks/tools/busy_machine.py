@@ -5,7 +5,7 @@ keeps a core busy; with OMP_WAIT_POLICY=passive, as our commands set it, and wit
 backward pass of a network 64-128-10, a whole training step of it with QP-SBGD, `auto` on a layer of 128 × 128 beside a
 loop of dwave-samplers' simulated annealing over 8 of its columns, and `exact` beside Gurobi on 24 spins.
 
-    python benchmarks/busy_machine.py        writes benchmarks/results/busy_machine.json
+    python benchmarks/tools/busy_machine.py        writes benchmarks/results/busy_machine.json
 """
 
 import json
@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 REPEATS, THREADS = 60, 2
-TARGET = Path(__file__).parent / "results" / "busy_machine.json"
+TARGET = Path(__file__).parents[1] / "results" / "busy_machine.json"
 
 
 def milliseconds(work, repeats=REPEATS):
