@@ -26,8 +26,9 @@ from binarize_tables import (
     mixed_and_uniform,
     sentence_bits,
 )
-from deploy_tables import deployed_bytes, deployed_classes, deployed_times, runtime_figures
-from problem_tables import (
+from deploy.deploy_tables import deployed_bytes, deployed_classes, deployed_times, runtime_figures
+from scaling_tables import billion, measured_growth, ranks, sampled
+from solvers.problem_tables import (
     constraint_problems,
     dense_problems,
     gpu_chains,
@@ -36,9 +37,8 @@ from problem_tables import (
     time_figure,
     unseen_constraint_problems,
 )
-from reliability_tables import killed, noticed
-from scaling_tables import billion, measured_growth, ranks, sampled
 from tables import ROOT, markdown, measured, results
+from tools.reliability_tables import killed, noticed
 from training_tables import (
     alone,
     bits,
@@ -57,7 +57,7 @@ from training_tables import (
 )
 from user_tables import estimators, real_rates, text_model
 
-from qpsbgd_files.atomic import sealed, unsealed
+from qpsbgd_files.atomic import with_checksum, without_checksum
 from qpsbgd_paper.cli.run import INTRO
 from qpsbgd_paper.experiments import EXPERIMENTS
 from qpsbgd_paper.framework.claims import stated
@@ -93,7 +93,10 @@ def cost_claims():
         )
         near = abs(fit["exponent"] - 2) <= NEAR
         claims.append(stated(f"The cost is quadratic in the {words}", near, detail, number="in words"))
-    about = "The whole step of one layer: building its QUBOs and answering all columns; `benchmarks/solver_quality.py`."
+    about = (
+        "The whole step of one layer: building its QUBOs and answering all columns; "
+        "`benchmarks/solvers/solver_quality.py`."
+    )
     return {"experiment": "cost", "title": "What a step costs", "about": about, "claims": claims}
 
 
@@ -500,7 +503,7 @@ def keep(folder):
         raise SystemExit(f"{folder} is not a folder of results named paper or demo")
     for path in folder.glob("*.json"):
         if path.stem in (*EXPERIMENTS, "digits"):
-            (target / path.name).write_bytes(sealed(unsealed(path.read_bytes())))
+            (target / path.name).write_bytes(with_checksum(without_checksum(path.read_bytes())))
 
 
 def main(folders):

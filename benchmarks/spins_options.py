@@ -24,19 +24,19 @@ from training import TASKS, Images, dense
 from qpsbgd import QPSBGD
 from qpsbgd.projections import Spins
 from qpsbgd_paper.framework.result_files import environment, write_json
-from qpsbgd_qubo.solvers.search import tracking
+from qpsbgd_qubo.solvers.search import warm_start
 
 SEEDS = 5
 NETWORKS = {"adult": (TASKS["adult-10"], 4), "mnist": (Images(partial(dense, [784, 128, 10])), 1)}
 STARTS = ("sign vector", "last spins", "deviations")
 KAPPAS = (0.5, 1.0, 2.0, 4.0)
-followed = tracking.followed
+warm_descent = warm_start.warm_descent
 
 
 def from_last_spins(solver, matrix, linear, *, last, cached):
-    """`tracking.followed` that turns no spin round where the sign vector has changed."""
+    """`warm_start.warm_descent` that turns no spin round where the sign vector has changed."""
     unturned = None if last is None else replace(last, signs=linear <= 0)
-    return followed(solver, matrix, linear, last=unturned, cached=cached)
+    return warm_descent(solver, matrix, linear, last=unturned, cached=cached)
 
 
 def run(job):
@@ -45,9 +45,9 @@ def run(job):
     with ExitStack() as patches:
         if job["start"] is not None:
             anew = float("inf") if job["start"] == "sign vector" else 0
-            patches.enter_context(patch.object(tracking, "ANEW", anew))
+            patches.enter_context(patch.object(warm_start, "COLD_START_LIMIT", anew))
         if job["start"] == "last spins":
-            patches.enter_context(patch.object(tracking, "followed", from_last_spins))
+            patches.enter_context(patch.object(warm_start, "warm_descent", from_last_spins))
         make = partial(QPSBGD, projection=Spins(kappa=job["kappa"]))
         found = task.run(lambda model, steps: make(model, steps=steps), budget=budget, seed=job["seed"], choosing=False)
     return job, found["score"]

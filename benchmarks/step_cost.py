@@ -19,7 +19,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from busy_machine import beside_a_busy_process
+from tools.busy_machine import beside_a_busy_process
 from training import convolutional, dense, digits, mnist
 
 from qpsbgd import QPSBGD, BinaryConnect

@@ -24,7 +24,7 @@ from torch import nn
 from qpsbgd.deploy import load_packed, pack
 from qpsbgd.nn import BinaryConv2d, BinaryLinear, SignActivation
 from qpsbgd.testing import random_family
-from qpsbgd_files.atomic import sealed
+from qpsbgd_files.atomic import with_checksum
 from qpsbgd_qubo.annealers import frame_file
 from qpsbgd_qubo.annealers.ledger import Ledger
 from qpsbgd_qubo.annealers.recordings import Recording, RecordingError
@@ -180,7 +180,7 @@ def test_frames_that_nobody_wrote_raise_recording_errors(tmp_path, kind, body):
 def test_crafted_ledgers_raise_value_errors(tmp_path, seed):
     counts = {"submissions": 3, "qpu_seconds": 0.5, "recorded": {"run.chip": 2}}
     with contextlib.suppress(ValueError):  # what JSON cannot say
-        (tmp_path / "qpu.ledger").write_bytes(sealed(crafted(counts, random.Random(seed))))
+        (tmp_path / "qpu.ledger").write_bytes(with_checksum(crafted(counts, random.Random(seed))))
         with refused_with(ValueError):
             found = Ledger(tmp_path / "qpu.ledger")
             assert found.submissions >= 0 and 0 <= found.qpu_seconds < float("inf")

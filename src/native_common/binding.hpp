@@ -4,8 +4,16 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
+#ifndef _WIN32
+#include <pthread.h>
+#endif
+
 #include <algorithm>
+#include <array>
+#include <chrono>
+#include <memory>
 #include <string>
+#include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -71,9 +79,47 @@ auto argument(const nb::ndarray<Parts...>*) {
   return nb::arg().noconvert();
 }
 
+// The memory of an array.
+struct Span {
+  const char *begin = nullptr, *end = nullptr;
+  bool written = false;
+};
+
+template <class T>
+Span span_of(const T&) {
+  return {};
+}
+
+template <class T, class... Parts>
+Span span_of(const nb::ndarray<T, Parts...>& array) {
+  const char* begin = reinterpret_cast<const char*>(array.data());
+  expect(reinterpret_cast<std::uintptr_t>(begin) % alignof(T) == 0, "arrays must be aligned to their type; pass a copy");
+  return {begin, begin + array.nbytes(), !std::is_const_v<T>};
+}
+
+// Kernels read and write in any order: what they write must be nobody else's.
+template <class... Arguments>
+void expect_apart(const Arguments&... arguments) {
+  const std::array<Span, sizeof...(Arguments)> spans{span_of(arguments)...};
+  for (std::size_t a = 0; a < spans.size(); ++a) {
+    for (std::size_t b = 0; b < a; ++b) {
+      const bool apart = spans[a].end <= spans[b].begin || spans[b].end <= spans[a].begin;
+      expect(apart || spans[a].begin == spans[a].end || spans[b].begin == spans[b].end ||
+                 !(spans[a].written || spans[b].written),
+             "arrays that are written must not share memory with others; pass copies");
+    }
+  }
+}
+
 template <class F, class R, class... Arguments>
 void def(nb::module_& module, const char* name, F function, R (F::*)(Arguments...) const) {
-  module.def(name, function, argument(static_cast<const std::remove_reference_t<Arguments>*>(nullptr))...);
+  module.def(
+      name,
+      [function](Arguments... arguments) {
+        expect_apart(arguments...);
+        return function(arguments...);
+      },
+      argument(static_cast<const std::remove_reference_t<Arguments>*>(nullptr))...);
 }
 
 template <class F>
@@ -86,6 +132,49 @@ bool look_for_signals() {
   return PyErr_CheckSignals() != 0;
 }
 
+std::atomic<int> running{0};         // kernels outside the GIL
+std::atomic<std::thread::id> last{};  // the thread that ends the interpreter
+
+// When the interpreter ends, kernels stop, and it waits until they have. A thread that takes the GIL later is ended by
+// force, which C++ answers with an abort: so threads that nobody waits for do not come back from a kernel any more.
+void stop_at_exit() {
+#ifndef _WIN32
+  pthread_atfork(nullptr, nullptr, [] { running = 0; });
+#endif
+  nb::module_::import_("atexit").attr("register")(nb::cpp_function([] {
+    last = std::this_thread::get_id();
+    leaving = true;
+    const nb::gil_scoped_release free;
+    while (running) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }));
+}
+
+// While it lives, the GIL is free.
+class Outside {
+ public:
+  Outside() {
+    ++running;
+    state_ = PyEval_SaveThread();
+    stay_if_leaving();
+  }
+  ~Outside() {
+    stay_if_leaving();
+    PyEval_RestoreThread(state_);
+    --running;
+  }
+  Outside(const Outside&) = delete;
+  Outside& operator=(const Outside&) = delete;
+
+ private:
+  static void stay_if_leaving() {
+    if (!leaving || last.load() == std::this_thread::get_id()) return;
+    --running;
+    for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
+  }
+
+  PyThreadState* state_;
+};
+
 // Runs a kernel without the GIL; what a signal's handler raises is raised when it has ended.
 template <class F>
 auto run(const Stop* stop, F&& kernel) {
@@ -93,7 +182,7 @@ auto run(const Stop* stop, F&& kernel) {
   std::atomic<bool> interrupted{false};
   Watch watch(stop ? stop->data() : nullptr, interrupted, look_for_signals);
   const auto ended = [&] {
-    const nb::gil_scoped_release free;
+    const Outside free;
     if constexpr (std::is_void_v<decltype(kernel(watch))>) {
       kernel(watch);
       return 0;

@@ -52,7 +52,9 @@ ALWAYS_INLINE Best<T> best(T* __restrict fields, const T* __restrict row, T fact
     places[p] = most[p] == folded[0] ? -places[p] - static_cast<Place>(p) : std::numeric_limits<Place>::min();
   }
   fold<PARTS / 2>(places);
-  Best<T> found{folded[0], -places[0]};
+  // NaN equals nothing, so that no place may be left; the first is as good as any.
+  const bool any = places[0] != std::numeric_limits<Place>::min();
+  Best<T> found{folded[0], any ? -std::int64_t{places[0]} : 0};
   for (std::int64_t k = whole; k < n; ++k) {
     if (ADDING) fields[k] += factor * row[k];
     const T gain = spins[k] * fields[k] + penalties[k];

@@ -7,6 +7,9 @@
 
 namespace qpsbgd {
 
+// Whether the interpreter is ending: kernels on threads that nobody waits for then stop, too.
+inline std::atomic<bool> leaving{false};
+
 class Watch {
  public:
   // `flag` may be null. `poll` looks for signals and tells whether to stop; null in helping threads, which must not.
@@ -18,7 +21,7 @@ class Watch {
 
   // Cheap enough for every flip.
   bool stopped() {
-    if (flag_ && __atomic_load_n(flag_, __ATOMIC_RELAXED)) return true;
+    if ((flag_ && __atomic_load_n(flag_, __ATOMIC_RELAXED)) || leaving.load(std::memory_order_relaxed)) return true;
     if (poll_ && --calls_left_ == 0) look();
     return interrupted_.load(std::memory_order_relaxed);
   }

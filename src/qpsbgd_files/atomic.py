@@ -22,14 +22,14 @@ except ImportError:  # on Windows, where what killed writers left is not removed
 _SEAL = re.compile(rb'\{"sha256": "([0-9a-f]{64})", ')
 
 
-def sealed(content: Mapping[str, Any]) -> bytes:
+def with_checksum(content: Mapping[str, Any]) -> bytes:
     """The content as JSON that begins with the checksum of all that follows; raises where a number is not finite."""
     rest = (json.dumps(content, ensure_ascii=False, allow_nan=False)[1:] + "\n").encode()
     return f'{{"sha256": "{hashlib.sha256(rest).hexdigest()}", '.encode() + rest
 
 
-def unsealed(data: bytes) -> dict[str, Any]:
-    """What `sealed` was given.
+def without_checksum(data: bytes) -> dict[str, Any]:
+    """What `with_checksum` was given.
 
     Raises:
         ValueError: There is no checksum, or it does not fit; the message can follow "FILE is damaged: ".

@@ -11,7 +11,7 @@ from qpsbgd_qubo.assignments import Assignment, solve
 from qpsbgd_qubo.dense import DenseIsing, TooLargeError
 from qpsbgd_qubo.problem_files import FORMATS, read_problem, save_assignment
 from qpsbgd_qubo.problems import Problem, bqm_problem, ising_problem, qubo_problem
-from qpsbgd_qubo.solvers import SOLVERS, Solver, make_solver
+from qpsbgd_qubo.solvers import Solver, make_solver
 from qpsbgd_qubo.sparse import SparseIsing
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FORMATS",
-    "SOLVERS",
     "Assignment",
     "DenseIsing",
     "FamilySampler",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,7 @@ class QuboFamily:
     Arrays and lists are turned into tensors; integers become float64 and half precision float32.
 
     Raises:
-        ValueError: A shape does not fit, Q is not symmetric, or a value is not finite.
+        ValueError: A shape does not fit, Q is not symmetric, or a value is not finite or outside the type's range.
     """
 
     quadratic: Tensor
@@ -70,6 +71,7 @@ class QuboFamily:
             )
         if asymmetry > 0:
             object.__setattr__(self, "quadratic", (self.quadratic + self.quadratic.T) / 2)
+        self.range_exponent()
 
     @classmethod
     def trusted(cls, quadratic: Tensor, linear: Tensor, offset: Tensor) -> QuboFamily:
@@ -110,6 +112,50 @@ class QuboFamily:
 
     __rmul__ = __mul__
 
+    def range_exponent(self) -> int:
+        """The exponent of two of the largest of |Q| and |s| where squares may leave the type's range; 0 elsewhere.
+
+        Raises:
+            ValueError: The sums of |Q|, |s| and |c| of a column overflow, or all of Q and s is denormal, but not zero.
+        """
+        parts, limits = (self.quadratic, self.linear, self.offset), torch.finfo(self.linear.dtype)
+        sizes = [_largest(part) for part in parts]
+        dtype, largest = str(self.linear.dtype).removeprefix("torch."), max(sizes[:2])
+        if any(map(math.isnan, sizes)):
+            raise ValueError("the numbers of a family must be finite, got NaN; has the training diverged?")
+        if (self.num_spins + 1) ** 2 * largest + sizes[2] > limits.max:
+            couplings, fields = torch.linalg.vector_norm(parts[0].double(), 1), parts[1].double().abs().sum(0)
+            total = float(couplings + fields.amax()) + sizes[2]
+            if total > limits.max:
+                raise ValueError(
+                    f"the sum of |quadratic|, |linear| and |offset| of a column must stay below {limits.max:.2g} in "
+                    f"{dtype}, got {total:.2g}; multiply the family by a power of two, which keeps its optima"
+                )
+        if 0 < largest < limits.tiny:
+            raise ValueError(
+                f"all numbers of quadratic and linear are below {limits.tiny:.2g}, where {dtype} loses digits; "
+                "multiply them by a power of two before they get that small"
+            )
+        exponent, end = math.frexp(largest)[1], math.frexp(limits.max)[1]
+        return min(exponent, end - 2) if abs(exponent) > end // 4 else 0  # 2 to its power is within the range, too
+
+    def in_range(self, exponent: int) -> QuboFamily:
+        """The family without offset times 2^−exponent, which has the same optima.
+
+        Raises:
+            ValueError: A number would be rounded: the family's numbers span more than their type can hold.
+        """
+        plain = self.without_offset()
+        found = plain * math.ldexp(1.0, -exponent)
+        if not all(torch.equal(getattr(found, n) * math.ldexp(1.0, exponent), getattr(plain, n)) for n in _SCALED):
+            sizes = torch.cat([getattr(plain, name).abs().flatten() for name in _SCALED])
+            raise ValueError(
+                "the numbers of a family must not differ by more than their type can hold, got some from "
+                f"{float(sizes[sizes > 0].amin()):.3g} to {float(sizes.amax()):.3g}; leave out the small ones, or "
+                "use float64"
+            )
+        return found
+
     def without_offset(self) -> QuboFamily:
         """The family with c = 0: next to a large offset, single precision cannot tell energies apart."""
         return QuboFamily.trusted(self.quadratic, self.linear, torch.zeros_like(self.offset))
@@ -140,6 +186,9 @@ class QuboFamily:
 
     def _shape(self) -> str:
         return f"{self.num_spins}, {self.num_columns}"
+
+
+_SCALED = ("quadratic", "linear")
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,6 +227,12 @@ class Solution:
             f"Solution(n={n}, m={m}, mean energy {float(self.energies.mean()):.6g}, "
             f"{proven}/{m} proven optimal, {self.stats})"
         )
+
+
+def _largest(values: Tensor) -> float:
+    """The largest |value|, NaN if there is one; numpy is several times faster than torch here."""
+    found = values.detach().numpy() if values.device.type == "cpu" else values
+    return max(-float(found.min()), float(found.max()))
 
 
 def _as_float(value: Any) -> Tensor:

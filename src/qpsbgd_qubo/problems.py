@@ -12,7 +12,7 @@ import numpy as np
 
 from qpsbgd_qubo.dense import DenseIsing, TooLargeError, check_dense
 from qpsbgd_qubo.kernels import Array
-from qpsbgd_qubo.sparse import SparseIsing, real
+from qpsbgd_qubo.sparse import SparseIsing, check_sums, real
 
 if TYPE_CHECKING:
     import dimod
@@ -159,6 +159,5 @@ def _number(offset: Any) -> float:
 
 
 def _problem(vartype: str, quadratic: Array, linear: Array, offset: float) -> Problem:
-    if not (np.isfinite(quadratic).all() and np.isfinite(linear).all() and np.isfinite(offset)):
-        raise ValueError("coefficients must be finite, but their sums overflow")
+    check_sums(quadratic, linear, offset)
     return Problem(DenseIsing(quadratic, linear[:, None], np.array([offset])), vartype, tuple(range(len(linear))))

@@ -52,6 +52,7 @@ class SparseIsing:
         if indptr[0] != 0 or indptr[-1] != len(indices) or (np.diff(indptr) < 0).any():
             raise ValueError("indptr must ascend from 0 to the number of couplings")
         _check_range(indices, n, name="indices")
+        check_sums(couplings, linear, offset)
         rows = np.repeat(np.arange(n), np.diff(indptr))
         if (rows == indices).any():
             raise ValueError("the diagonal must be empty; `from_edges` adds it to the offset")
@@ -129,8 +130,7 @@ class SparseIsing:
     @classmethod
     def _of_pairs(cls, n: int, rows: Array, cols: Array, values: Array, linear: Array, offset: float) -> SparseIsing:
         """From pairs i < j in ascending order, each once; both triangles are filled."""
-        if not (np.isfinite(values).all() and np.isfinite(linear).all() and np.isfinite(offset)):
-            raise ValueError("coefficients must be finite, but their sums overflow")
+        check_sums(values, linear, offset)
         upper, lower = np.bincount(rows, minlength=n), np.bincount(cols, minlength=n)
         indptr = np.concatenate([[0], np.cumsum(upper + lower)])
         indices, couplings = np.empty(2 * len(rows), _index_type(n)), np.empty(2 * len(rows))
@@ -207,7 +207,7 @@ class SparseIsing:
         if not isinstance(factor, int | float):
             return NotImplemented
         couplings, linear = self.couplings * factor, self.linear * factor
-        _checked(linear, couplings, self.offset * factor)
+        check_sums(couplings, linear, self.offset * factor)
         return SparseIsing._trusted(self.indptr, self.indices, couplings, linear, self.offset * factor)
 
     __rmul__ = __mul__
@@ -286,6 +286,17 @@ def real(value: Any, name: str, ndim: int) -> Array:
     if not np.isfinite(array).all():
         raise ValueError(f"{name} must be finite, but holds NaN or infinite values")
     return array
+
+
+def check_sums(couplings: Array, linear: Array, offset: float) -> None:
+    """Raise ValueError unless all energies are finite: couplings of every pair once, fields and a constant."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        largest = np.abs(couplings).sum() + np.abs(linear).sum() + abs(offset)
+    if not np.isfinite(largest):
+        raise ValueError(
+            "coefficients must be finite, but their sums overflow; multiply all of them by one small number, which "
+            "keeps the optima"
+        )
 
 
 def _summed(n: int, rows: Array, cols: Array, values: Array) -> tuple[Array, Array, Array]:

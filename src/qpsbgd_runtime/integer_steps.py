@@ -23,6 +23,8 @@ _FEW_CHANNELS = 8
 """Channels of each of several groups below which words of bits are so empty that real numbers are faster."""
 _FEW_INPUTS = 64
 """Bits of a patch up to which they are faster as bytes."""
+_EXACT = 2**24
+"""Whole numbers up to which float32 has all."""
 _PANEL = 16
 """Units whose weights stand side by side, in fours of inputs."""
 
@@ -129,9 +131,14 @@ def _lines(last: Operation | None) -> tuple[tuple[Any, ...], Any]:
     return (empty, empty, 0, empty.astype(np.int32), empty.astype(np.int32), exceptions), np.int32
 
 
-def narrow_convolution(operation: Convolution, shape: Shape) -> Step:
-    """Sums over many small groups, which are computed as real numbers."""
-    real = Value("real", shape), Value("real", operation.shape_after(shape))
+def narrow_convolution(operation: Convolution, value: Value) -> Step:
+    """Sums over many small groups, which are computed as real numbers: exact up to 2²⁴."""
+    if (largest := operation.largest_sum(value.kind)) > _EXACT:
+        raise ValueError(
+            f"{operation} must have sums of at most {_EXACT} in groups, but its inputs may add up to {largest}; use "
+            "more groups, or activations of fewer bits"
+        )
+    real = Value("real", value.shape), Value("real", operation.shape_after(value.shape))
     program = real_program([Stage(replace(operation, integer=False), (0,), real[:1], real[1])], 1)
     return lambda x: program(x)[0].astype(np.int32)
 

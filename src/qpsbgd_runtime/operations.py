@@ -24,6 +24,7 @@ Kind = Literal["real", "bits", "int8", "uint8", "ints"]
 SMALL: tuple[Kind, ...] = ("bits", "int8", "uint8")
 """What layers with integer sums take."""
 
+_MOST_SUM = 2**31 - 1  # sums have 32 bits, in kernels and in C
 _MOST_TAPS = 2**26  # pixels of all windows along one dimension; a window over 8000 of as many pixels has fewer
 
 
@@ -214,6 +215,20 @@ class Weighted(Operation):
     def gives(self) -> Kind:
         """Ints of whole numbers, reals of reals."""
         return "ints" if self.integer else "real"
+
+    def largest_sum(self, kind: Kind) -> int:
+        """The largest sum of inputs of a kind, one of `SMALL`."""
+        return math.prod(self.weights.shape[1:]) * {"bits": 1, "int8": 128}.get(kind, 255)
+
+    def result(self, *values: Value) -> Value:
+        """As of any operation; sums of whole numbers must fit into 32 bits."""
+        found = super().result(*values)
+        if self.integer and (largest := self.largest_sum(values[0].kind)) > _MOST_SUM:
+            raise ValueError(
+                f"{self} must have sums of at most {_MOST_SUM}, but its inputs may add up to {largest}; use fewer "
+                "inputs per unit: groups, or layers whose outputs are added"
+            )
+        return found
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ import numpy as np
 import qpsbgd_runtime.operations as ops
 from qpsbgd_runtime.integer_steps import integer_layer, layer_length, max_pool, narrow_convolution, requantize
 from qpsbgd_runtime.kernels import kernels
-from qpsbgd_runtime.operations import Array, Operation, Shape, words_of
+from qpsbgd_runtime.operations import Array, Operation, Shape, Value, words_of
 from qpsbgd_runtime.real_steps import real_program, run_length
 from qpsbgd_runtime.stages import Stage, last_uses, natural_shape, walk
 from qpsbgd_runtime.tensor_steps import Step, tensor_step
@@ -115,7 +115,7 @@ def _plan(operations: Sequence[Operation], shape: Shape) -> _Plan:
         elif run:
             step, length = _real(stages[place : place + run], place + 1), run
         else:
-            step, length = _step(operations[place], value.shape), 1
+            step, length = _step(operations[place], value), 1
         place += length
         # Whatever is taken here for the last time; and a result that nobody takes.
         dead = tuple(one for one in {*sources, place} if last[one] <= place)
@@ -170,7 +170,7 @@ def _dense_chain(operations: Sequence[Operation]) -> Step:
     thresholds = [one for one in operations if isinstance(one, Threshold)]
     sizes = [layers[0].weights.shape[1], *(layer.weights.shape[0] for layer in layers)]
     weights = np.concatenate([words_of(layer.weights.array[0]).T.ravel() for layer in layers])
-    limits = [(n - one.levels) // 2 for n, one in zip(sizes, thresholds, strict=False)]
+    limits = [(n - one.levels.astype(np.int64)) // 2 for n, one in zip(sizes, thresholds, strict=False)]
     # A level below every sum is always reached, one above every sum never: as unsigned numbers, after a flip.
     most = np.concatenate([np.zeros(0, np.int64), *limits])
     flips = [one.flipped ^ (limit < 0) for one, limit in zip(thresholds, limits, strict=True)]
@@ -196,14 +196,15 @@ def _dense_chain(operations: Sequence[Operation]) -> Step:
     return run
 
 
-def _step(operation: Operation, shape: Shape) -> Step:
-    """The function of batches of samples of this shape; bits are int8 ±1, ints are int32."""
+def _step(operation: Operation, value: Value) -> Step:
+    """The function of batches of samples of this kind and shape; bits are int8 ±1, ints are int32."""
+    shape = value.shape
     match operation:
         case ops.Dense():
             weights = np.ascontiguousarray(operation.weights.values().T)
             return lambda x: x.astype(np.float32, copy=False) @ weights
         case ops.Convolution():
-            return narrow_convolution(operation, shape)
+            return narrow_convolution(operation, value)
         case Quantize(steps=steps):
             scale, dtype = np.float32(steps.scale), np.dtype(steps.kind)
             return lambda x: np.rint(x / scale).clip(steps.low, steps.high).astype(dtype)

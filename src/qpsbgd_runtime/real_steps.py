@@ -1,7 +1,7 @@
 """Operations over real numbers as one program for the compiled kernel `real_steps`.
 
 A sample's values stand there as (positions, channels), so that all channels of a pixel lie side by side. A scale and a
-clip behind a layer become part of its step. Weights ±1 are unpacked into numbers when the program is made.
+clip after a layer become part of its step. Weights ±1 are unpacked into numbers when the program is made.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def run_length(stages: Sequence[Stage], last: Sequence[int], number: int) -> int
 
 
 @dataclass
-class _Behind:
+class _Epilogue:
     """What is done to a step's sums: factor · sum + offset per unit, then bounds.
 
     Attributes:
@@ -80,7 +80,7 @@ class _Behind:
     high: float = math.inf
 
     @classmethod
-    def none(cls, units: int, axis: int) -> _Behind:
+    def none(cls, units: int, axis: int) -> _Epilogue:
         """Sums as they are."""
         return cls(np.ones(units), np.zeros(units), axis)
 
@@ -126,7 +126,7 @@ class _Program:
     def __init__(self, shape: Shape) -> None:
         self.input = _Value(0, shape)
         self._steps: list[RealStep] = []
-        self._behind: dict[int, _Behind] = {}  # by value
+        self._epilogues: dict[int, _Epilogue] = {}  # by value
         self._sizes = [math.prod(shape)]
         self._numbers: list[Array] = []
         self._taps: list[Array] = []
@@ -163,13 +163,13 @@ class _Program:
                 return replace(self._plain(value) if len(after) > 1 else value, shape=after)
         raise TypeError(f"{operation} is not a step over real numbers")
 
-    def _made(self, step: RealStep, shape: Shape, behind: _Behind | None = None, *, turned: bool = True) -> _Value:
+    def _made(self, step: RealStep, shape: Shape, epilogue: _Epilogue | None = None, *, turned: bool = True) -> _Value:
         number = len(self._sizes)
         self._sizes.append(math.prod(shape))
         step.target = number
         self._steps.append(step)
-        if behind is not None:
-            self._behind[number] = behind
+        if epilogue is not None:
+            self._epilogues[number] = epilogue
         positions = math.prod(shape[1:])
         return _Value(number, shape, (shape[0], positions) if turned and min(shape[0], positions) > 1 else None)
 
@@ -209,7 +209,7 @@ class _Program:
             step.words = sum(map(len, self._words))
             self._words.append(words_of(planes[0][:, order]).T.ravel())
         step.weights = self._panels(weights[:, order], groups=1)
-        return self._made(step, after, _Behind(np.full(units, factor), np.zeros(units), axis=-1), turned=False)
+        return self._made(step, after, _Epilogue(np.full(units, factor), np.zeros(units), axis=-1), turned=False)
 
     def _panels(self, weights: Array, *, groups: int) -> int:
         """Where weights (units, n) begin among the numbers, as panels (groups, panels, n, PANEL)."""
@@ -246,34 +246,34 @@ class _Program:
                 and np.array_equal(rows.ravel(), np.arange(step.height))
                 and np.array_equal(columns.ravel(), np.arange(step.length))
             )
-        return self._made(step, after, _Behind.none(units, axis=0))
+        return self._made(step, after, _Epilogue.none(units, axis=0))
 
     def _pool(self, kind: Kind, window: ops.Window, value: _Value, after: Shape, *, direct: bool = False) -> _Value:
         value = self._pixels(value)
         step = self._step(kind, value, after)
         self._window(step, window, value.shape[1:])
         step.direct = int(direct)
-        return self._made(step, after, _Behind.none(after[0], axis=0))
+        return self._made(step, after, _Epilogue.none(after[0], axis=0))
 
     def _clipped(self, operation: ops.Clip, value: _Value) -> _Value:
-        if value.shared or value.number not in self._behind:
+        if value.shared or value.number not in self._epilogues:
             value = self._copied(value)
-        behind = self._behind[value.number]
-        bounds = np.array([behind.low, behind.high]).clip(operation.low, operation.high)
-        behind.low, behind.high = bounds.tolist()
+        epilogue = self._epilogues[value.number]
+        bounds = np.array([epilogue.low, epilogue.high]).clip(operation.low, operation.high)
+        epilogue.low, epilogue.high = bounds.tolist()
         return value
 
     def _scaled(self, operation: Scale, value: _Value) -> _Value:
         factor, offset = operation.factor.astype(np.float64), operation.offset.astype(np.float64)
         axis = 0 if operation.axis is None else operation.axis
-        units, behind = value.shape[axis], self._behind.get(value.number)
+        units, epilogue = value.shape[axis], self._epilogues.get(value.number)
         alike = len(factor) == len(offset) == 1
-        if behind is not None and not alike:
-            alike = len(behind.factors) == units and (behind.axis == axis or len(value.shape) == 1)
-        if value.shared or behind is None or behind.clipped or not alike:
+        if epilogue is not None and not alike:
+            alike = len(epilogue.factors) == units and (epilogue.axis == axis or len(value.shape) == 1)
+        if value.shared or epilogue is None or epilogue.clipped or not alike:
             value = self._copied(self._pixels(value) if axis == 0 else self._plain(value))
-            behind = self._behind[value.number]
-        behind.factors, behind.offsets = factor * behind.factors, factor * behind.offsets + offset
+            epilogue = self._epilogues[value.number]
+        epilogue.factors, epilogue.offsets = factor * epilogue.factors, factor * epilogue.offsets + offset
         return value
 
     def _copied(self, value: _Value, other: _Value | None = None) -> _Value:
@@ -286,7 +286,7 @@ class _Program:
         step = RealStep(Kind.SCALE, value.number, 0, 1, positions, channels, 1, positions, channels)
         if other is not None:
             step.kind, step.other = Kind.ADD, other.number
-        copied = self._made(step, value.shape, _Behind.none(channels, axis))
+        copied = self._made(step, value.shape, _Epilogue.none(channels, axis))
         return replace(copied, turned=value.turned)
 
     def finished(self, value: _Value) -> Callable[[Array], tuple[Array, bool]]:
@@ -296,7 +296,7 @@ class _Program:
             value = self._copied(value)
         for step in self._steps:
             if step.kind != Kind.TRANSPOSE:
-                step.behind = self._stored(self._behind[step.target].packed(step.groups))
+                step.epilogue = self._stored(self._epilogues[step.target].packed(step.groups))
         slots, sizes = self._slots(value.number)
         for step in self._steps:
             step.source, step.other, step.target = slots[step.source], slots[step.other], slots[step.target]

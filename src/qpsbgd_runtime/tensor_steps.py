@@ -65,10 +65,18 @@ def _sigmoid(x: Array) -> Array:
     return half + half * np.tanh(half * x)  # never overflows
 
 
+@np.errstate(over="ignore")
+def _silu(x: Array) -> Array:
+    """As torch computes it: negative until exp overflows."""
+    share: Array = x / (1 + np.exp(-x))
+    return share
+
+
 def _hard_sigmoid(x: Array) -> Array:
     return (x + np.float32(3)).clip(0, 6) / np.float32(6)
 
 
+@np.errstate(over="ignore")
 def _gelu_tanh(x: Array) -> Array:
     inner = np.float32(np.sqrt(2 / np.pi)) * (x + np.float32(0.044715) * x * x * x)
     share: Array = np.float32(0.5) * (1 + np.tanh(inner))
@@ -101,6 +109,6 @@ _FUNCTIONS: dict[str, Step] = {
     "hard sigmoid": _hard_sigmoid,
     "hard swish": lambda x: x * _hard_sigmoid(x),
     "sigmoid": _sigmoid,
-    "silu": lambda x: x * _sigmoid(x),
+    "silu": _silu,
     "tanh": np.tanh,
 }

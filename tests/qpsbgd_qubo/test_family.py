@@ -114,3 +114,26 @@ def test_a_family_shows_its_shape_type_and_device():
 def test_a_family_may_have_fields_alone():
     family = QuboFamily(torch.zeros(2, 2), torch.tensor([[1.0], [-2.0]]))
     assert family.energies(torch.tensor([[-1.0], [1.0]])).tolist() == [-3.0]
+
+
+@pytest.mark.parametrize(
+    ("quadratic", "linear", "dtype", "message"),
+    [
+        (3e37, 3e38, torch.float32, "must stay below 3.4e\\+38 in float32.*power of two"),
+        (1e30, 3e38, torch.float32, "must stay below"),
+        (1.7e308, 0.0, torch.float64, "must stay below 1.8e\\+308"),
+        (1e-44, 1e-44, torch.float32, "below 1.2e-38, where float32 loses digits.*power of two"),
+        (0.0, 1e-310, torch.float64, "loses digits"),
+    ],
+)
+def test_families_whose_sums_overflow_or_that_are_too_small_are_refused(quadratic, linear, dtype, message):
+    parts = (torch.full((20, 20), quadratic, dtype=dtype), torch.full((20, 2), linear, dtype=dtype))
+    with pytest.raises(ValueError, match=message):
+        QuboFamily(*parts)
+
+
+def test_an_offset_counts_among_the_sums():
+    with pytest.raises(ValueError, match="must stay below"):
+        QuboFamily(torch.full((2, 2), 5e37), torch.full((2, 1), 5e37), torch.tensor([2e38]))
+    QuboFamily(torch.full((2, 2), 5e37), torch.full((2, 1), 5e37), torch.tensor([1e37]))
+    QuboFamily(torch.zeros(2, 2), torch.zeros(2, 1), torch.tensor([1e-44]))

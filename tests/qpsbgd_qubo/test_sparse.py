@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qpsbgd.qubo import QuboFamily
+from qpsbgd_qubo import solve
 from qpsbgd_qubo.dense import TooLargeError
+from qpsbgd_qubo.problems import ising_problem
 from qpsbgd_qubo.sparse import SparseIsing
 
 
@@ -103,6 +105,9 @@ def test_the_caller_may_change_its_arrays_afterwards():
         ((2, [0], [1], [None]), "couplings must hold real numbers|couplings must be finite"),
         ((2, [0, 1], [1], [1.0]), "of one length"),
         ((2, [0, 0], [1, 1], [1.7e308, 1.7e308]), "their sums overflow"),
+        ((3, [0, 1], [1, 2], [1e308, 1e308]), "their sums overflow"),
+        ((2, [0], [1], [1e308], [1e308, 0.0]), "their sums overflow"),
+        ((2, [0], [1], [1e308], None, 1e308), "their sums overflow"),
         ((2, [0], [1], [1.0], [1.0]), r"linear must have shape \(n,\) = \(2,\), got \(1,\)"),
         ((2, [0], [1], [1.0], None, np.inf), "offset must be finite"),
         ((2, [0], [1], [1.0], None, [1.0]), r"offset must have 0 dimension\(s\), got shape \(1,\)"),
@@ -113,6 +118,31 @@ def test_the_caller_may_change_its_arrays_afterwards():
 def test_wrong_coefficients_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         SparseIsing.from_edges(*arguments)
+
+
+def test_a_factor_that_makes_the_sums_overflow_is_refused():
+    problem = SparseIsing.from_edges(3, [0, 1], [1, 2], [1.0, 1.0])
+    with pytest.raises(ValueError, match="their sums overflow"):
+        problem * 1e308
+    parts = (problem.indptr, problem.indices, problem.couplings * 1e308, problem.linear)
+    with pytest.raises(ValueError, match="their sums overflow"):
+        SparseIsing(*parts)
+    with pytest.raises(ValueError, match="their sums overflow"):
+        ising_problem(np.full(4, 1e307), np.full((4, 4), 2e307))
+
+
+@pytest.mark.parametrize("exponent", [-1000, 1000])
+def test_a_power_of_two_changes_no_answer(exponent):
+    generator = np.random.default_rng(0)
+    rows, cols = np.triu_indices(30, 1)
+    kept = generator.random(len(rows)) < 0.3
+    values, linear = generator.standard_normal(kept.sum()), generator.standard_normal(30)
+    found = [
+        solve(SparseIsing.from_edges(30, rows[kept], cols[kept], values * factor, linear * factor), rounds=2)
+        for factor in (1.0, 2.0**exponent)
+    ]
+    assert found[0].values == found[1].values
+    assert found[1].value * 2.0**-exponent == pytest.approx(found[0].value)
 
 
 @pytest.mark.parametrize(

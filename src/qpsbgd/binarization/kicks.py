@@ -62,63 +62,67 @@ class PlaneSearch:
         target = (target / self._unit).float().T.contiguous()
         best = spins.float().T.contiguous()
         scales = scales.float().clamp(min=1e-30)
-        pulls = best @ self._couplings
+        coupling_fields = best @ self._couplings
         for _ in range(MOST_REFITS):
-            now, now_pulls = self._searched(target, scales, best, pulls, PATIENCE)
+            now, now_fields = self._searched(target, scales, best, coupling_fields, PATIENCE)
             changed = bool((now != best).any())
-            best, pulls = now, now_pulls
+            best, coupling_fields = now, now_fields
             if fixed or not changed:
                 break
-            scales = self._scales(target, best, pulls)
-        quality = self._quality(target, scales, best, pulls, fixed=fixed)
+            scales = self._scales(target, best, coupling_fields)
+        quality = self._quality(target, scales, best, coupling_fields, fixed=fixed)
         for _ in range(rounds):
             if until is not None and time.monotonic() > until:
                 break
-            start, start_pulls = self._kicked(best, pulls)
-            now, now_pulls = self._searched(target, scales, start, start_pulls, SHORT_PATIENCE)
-            now_scales = scales if fixed else self._scales(target, now, now_pulls)
-            now_quality = self._quality(target, now_scales, now, now_pulls, fixed=fixed)
+            start, start_fields = self._kicked(best, coupling_fields)
+            now, now_fields = self._searched(target, scales, start, start_fields, SHORT_PATIENCE)
+            now_scales = scales if fixed else self._scales(target, now, now_fields)
+            now_quality = self._quality(target, now_scales, now, now_fields, fixed=fixed)
             better = now_quality > quality
             quality = torch.where(better, now_quality, quality)
             scales = torch.where(better, now_scales, scales)
             best = torch.where(better[:, None], now, best)
-            pulls = torch.where(better[:, None], now_pulls, pulls)
+            coupling_fields = torch.where(better[:, None], now_fields, coupling_fields)
         return best.T.to(spins)
 
-    def _scales(self, target: Tensor, spins: Tensor, pulls: Tensor) -> Tensor:
+    def _scales(self, target: Tensor, spins: Tensor, coupling_fields: Tensor) -> Tensor:
         """sᵀt / sᵀQs."""
-        return ((spins * target).sum(1) / self._norms(spins, pulls)).clamp(min=1e-30)
+        return ((spins * target).sum(1) / self._norms(spins, coupling_fields)).clamp(min=1e-30)
 
-    def _norms(self, spins: Tensor, pulls: Tensor) -> Tensor:
-        return 0.5 * (spins * pulls).sum(1) + self._trace
+    def _norms(self, spins: Tensor, coupling_fields: Tensor) -> Tensor:
+        return 0.5 * (spins * coupling_fields).sum(1) + self._trace
 
-    def _quality(self, target: Tensor, scales: Tensor, spins: Tensor, pulls: Tensor, *, fixed: bool) -> Tensor:
+    def _quality(
+        self, target: Tensor, scales: Tensor, spins: Tensor, coupling_fields: Tensor, *, fixed: bool
+    ) -> Tensor:
         """By how much scale · spins lower the loss."""
         along = (spins * target).sum(1)
-        norms = self._norms(spins, pulls)
+        norms = self._norms(spins, coupling_fields)
         return scales * (2 * along - scales * norms) if fixed else along.clamp(min=0).square() / norms
 
-    def _kicked(self, spins: Tensor, pulls: Tensor) -> tuple[Tensor, Tensor]:
+    def _kicked(self, spins: Tensor, coupling_fields: Tensor) -> tuple[Tensor, Tensor]:
         marked = torch.rand(spins.shape, device=spins.device, generator=self._generator)
         marked = marked < max(KICKED, min(LEAST_KICKED / spins.shape[1], 0.5))
         if not spins.is_cpu:
             kicked = torch.where(marked, -spins, spins)
             return kicked, kicked @ self._couplings
-        spins, pulls = spins.clone(), pulls.clone()
-        kernels.turn(self._couplings.numpy(), pulls.numpy(), spins.numpy(), marked.view(torch.uint8).numpy())
-        return spins, pulls
+        spins, coupling_fields = spins.clone(), coupling_fields.clone()
+        kernels.flip_marked(
+            self._couplings.numpy(), coupling_fields.numpy(), spins.numpy(), marked.view(torch.uint8).numpy()
+        )
+        return spins, coupling_fields
 
     def _searched(
-        self, target: Tensor, scales: Tensor, spins: Tensor, pulls: Tensor, patience: int
+        self, target: Tensor, scales: Tensor, spins: Tensor, coupling_fields: Tensor, patience: int
     ) -> tuple[Tensor, Tensor]:
-        """Where descent and tabu moves lead in the families with quadratic Q and linear −2t/α, and its pulls."""
+        """Spins that descent and tabu moves find for Q and the linear part −2t/α, and their coupling fields."""
         linear = -2 * target / scales[:, None]
         if not spins.is_cpu:
             family = QuboFamily.trusted(self._quadratic, linear.T.contiguous(), linear.new_zeros(len(linear)))
             found = improved(family, spins.T.contiguous(), patience=patience).spins.T.contiguous()
             return found, found @ self._couplings
         threshold = Landscape.thresholds(self._reach, linear.abs().amax(1))
-        spins, fields = spins.clone(), linear + pulls
+        spins, fields = spins.clone(), linear + coupling_fields
         limit = 100 * (spins.shape[1] + patience) + 1000
         couplings = self._couplings.numpy()
         kernels.search(couplings, fields.numpy(), spins.numpy(), threshold.numpy(), limit, patience, TENURE, 0, NEVER)

@@ -96,8 +96,8 @@ class Fit:
 
     def margins(self) -> Tensor:
         """What a flip costs, in units of a weight: |w| where inputs are uncorrelated; (bits, n, m)."""
-        pulls = self.metric @ (self.weights - self.approximation()) / self.metric.diagonal()[:, None]
-        return self.planes * pulls + self.scales[:, None]
+        residuals = self.metric @ (self.weights - self.approximation()) / self.metric.diagonal()[:, None]
+        return self.planes * residuals + self.scales[:, None]
 
     def refit(self) -> None:
         """The best scales for the planes; planes of negative scale are turned round."""

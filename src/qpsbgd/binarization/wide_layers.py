@@ -94,10 +94,10 @@ class WideLayer:
     def _search(self, number: int, block: slice, effort: Effort, *, first: bool) -> None:
         error = self._weights - self._approximation()
         error[:, slice(block.start, None) if first else block] = 0  # at first, blocks from here on are still real
-        metrics, pulls = self._seen(block, error)
-        for group, (metric, pull) in enumerate(zip(metrics, pulls, strict=True)):
+        metrics, products = self._seen(block, error)
+        for group, (metric, product) in enumerate(zip(metrics, products, strict=True)):
             metric.diagonal().add_(RIDGE)
-            weights = self._weights[group, block] + torch.linalg.solve(metric, pull)
+            weights = self._weights[group, block] + torch.linalg.solve(metric, product)
             planes = self._planes[:, group, block]
             fit = Fit(metric, weights, planes, self._scales[:, group, number], self._tied, fixed=not first)
             if first or effort.solver == "feedback":
@@ -110,16 +110,16 @@ class WideLayer:
     def _seen(self, block: slice, error: Tensor) -> tuple[Tensor, Tensor]:
         """Q_kk (groups, k, k) of a block, and Σ_l Q_kl e_l (groups, k, m) for errors e (groups, n, m)."""
         groups = len(error)
-        moments, pulls = Moments(groups, error[:, block].shape[1]), torch.zeros_like(error[:, block])
+        moments, products = Moments(groups, error[:, block].shape[1]), torch.zeros_like(error[:, block])
 
         def add(rows: Tensor) -> None:
             around = self._around(rows)
             moments.add(around[..., block].transpose(0, 1).flatten(1))
-            pulls.add_(around[..., block].mT @ (around @ error.to(around)))
+            products.add_(around[..., block].mT @ (around @ error.to(around)))
 
         self._rows(add)
         metrics = moments.covariance() if self._centred else moments.second_moment()
-        return metrics, pulls / self._count
+        return metrics, products / self._count
 
     def _fit_scales(self) -> float:
         """The best scales for the planes, which are turned where these are negative; the share of energy then lost."""

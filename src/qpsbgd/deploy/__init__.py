@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from qpsbgd.deploy.c_code import CSource, write_c
+from qpsbgd_runtime import PackedModel, load_packed
 from qpsbgd_runtime.operations import Shape
-from qpsbgd_runtime.packed_model import PackedModel
 
 if TYPE_CHECKING:
     from torch import nn
@@ -47,18 +47,6 @@ def pack(
 
         save(packed, Path(path))
     return packed
-
-
-def load_packed(path: str | os.PathLike[str]) -> PackedModel:
-    """The model that `pack` wrote: a function of numpy rows (B, …) that returns outputs (B, …) in float32.
-
-    Raises:
-        ValueError: The file is not a packed model, of another version, or damaged.
-        OSError: It cannot be read.
-    """
-    from qpsbgd_runtime.packed_file import load
-
-    return load(Path(path))
 
 
 def to_c(

@@ -130,7 +130,11 @@ class Constants:
         parts = {"begins": begins, "positions": order // taps.shape[1], "places": order % taps.shape[1]}
         if taps.shape[1] == 1:
             del parts["places"]
-        names = {what: self.array(f"{what}_of_{name}", values.astype(np.int32)) for what, values in parts.items()}
+        none = np.zeros(1, np.int32)  # where all see padding alone: C has no empty arrays
+        names = {
+            what: self.array(f"{what}_of_{name}", values.astype(np.int32) if len(values) else none)
+            for what, values in parts.items()
+        }
         return SeenBy(**({"places": ""} | names))
 
 

@@ -10,11 +10,12 @@ import numpy as np
 from torch import nn
 
 import qpsbgd.deploy.modules as kinds
-from qpsbgd.deploy.thresholds import LayerSums, steps_of
+from qpsbgd.deploy.thresholds import VANISHING, LayerSums, steps_of, vanishes_at
 from qpsbgd.deploy.tracing import Traced
 from qpsbgd.nn.activations import QuantActivation, SignActivation
 from qpsbgd.nn.layers import BinaryLayer
-from qpsbgd_runtime.operations import Array, MaxPool, Operation, Reshape, Shape, Sign, Spins, Value
+from qpsbgd_runtime.operations import Array, Clip, MaxPool, Operation, Reshape, Shape, Sign, Spins, Value
+from qpsbgd_runtime.tensor_operations import Activation, Combine
 from qpsbgd_runtime.unit_operations import Quantize, Scale, Steps
 
 
@@ -150,10 +151,20 @@ class GraphBuilder:
         if isinstance(source.module, BinaryLayer) and self._integer(source) and (pools := _placed_pools(between)):
             return self._folded(module, source, between, pools)
         if isinstance(module, SignActivation):
-            return Traced(small=self._append(Sign(name), self.real(value)))
+            return Traced(small=self._append(Sign(name), self._same_sign(name, self.real(value))))
         kinds.to_numpy(module.log2_scale, name, module)  # raises if it is not finite
         steps = steps_of(module)
         return Traced(small=self._append(Quantize(name, steps), self.real(value)), steps=steps)
+
+    def _same_sign(self, name: str, number: int) -> int:
+        """The value, or x · (x − z) of a function that is negative for z < x < 0 alone, as torch rounds it."""
+        last = self._operations[number - 1] if number else None
+        if not isinstance(last, Activation) or last.function not in VANISHING:
+            return number
+        zero = np.array([vanishes_at(last.function)])
+        clipped = self._append(Clip(name, -256.0, 256.0), *last.inputs)  # products do not overflow
+        moved = self._append(Scale(name, np.ones(1, np.float32), -zero), clipped)
+        return self._append(Combine(name, "multiply"), clipped, moved)
 
     def _folded(
         self, module: SignActivation | QuantActivation, sums: Traced, between: list[Traced], pools: _Pools

@@ -7,7 +7,8 @@ Such boundaries are found by torch's own arithmetic, so that they are where torc
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -136,6 +137,26 @@ class LayerSums:
 def steps_of(activation: QuantActivation) -> Steps:
     """What the results of an activation count."""
     return Steps(activation.low, activation.high, round(activation.log2_scale.item()))
+
+
+VANISHING: dict[str, Callable[[Tensor], Tensor]] = {
+    "silu": F.silu,
+    "gelu": F.gelu,
+    "gelu tanh": functools.partial(F.gelu, approximate="tanh"),
+}
+"""Functions that are negative for x < 0, but −0 far below, whose sign is +1."""
+
+
+def vanishes_at(function: str) -> np.float32:
+    """The largest x < 0 for which torch's function, one of `VANISHING`, is −0."""
+    above, below = (
+        int(np.float32(x).view(np.int32)) for x in (-1.0, -250.0)
+    )  # of negative numbers, ascending downwards
+    while below - above > 1:
+        middle = (above + below) // 2
+        x = torch.full((64,), float(np.int32(middle).view(np.float32)))  # so many that torch uses its vectors
+        above, below = (middle, below) if bool(VANISHING[function](x)[0] < 0) else (above, middle)
+    return np.int32(below).view(np.float32)
 
 
 def _line(levels: Array, boundaries: Array, inner: Array) -> tuple[Array, Array]:

@@ -5,7 +5,7 @@ from qpsbgd.optim.checkpoint import Checkpoint
 from qpsbgd.optim.layerwise import check_claimed, real_optimizer
 from qpsbgd.optim.members import binary_layers
 from qpsbgd.optim.minimize import Minimum, minimize
-from qpsbgd.optim.monitor import JsonLines, Monitor, Observation, TensorBoard
+from qpsbgd.optim.monitor import Monitor, Observation
 from qpsbgd.optim.proxquant import ProxQuant
 from qpsbgd.optim.qpsbgd import QPSBGD
 from qpsbgd.optim.straight_through import Bop, StraightThrough
@@ -15,13 +15,11 @@ __all__ = [
     "BinaryConnect",
     "Bop",
     "Checkpoint",
-    "JsonLines",
     "Minimum",
     "Monitor",
     "Observation",
     "ProxQuant",
     "StraightThrough",
-    "TensorBoard",
     "binary_layers",
     "check_claimed",
     "minimize",

@@ -40,7 +40,8 @@ class Checkpoint:
     Every step begins with a copy of the state in memory, which costs as much as a pass over all weights.
 
     Args:
-        path: The file. If it exists, the parts are restored from it at the beginning of the `with` block.
+        path: The file. If it exists, the parts are restored from it at the beginning of the `with` block: all of them,
+            or, if one does not fit, none, and a ValueError names it.
         every: Steps between two writes; None writes only at the end and when the run is interrupted.
         **parts: What has a state: models, optimisers, schedulers, and `torch.Generator`s. The same names every time.
 
@@ -138,13 +139,16 @@ class Checkpoint:
                 f"{self.path} holds {', '.join(state['parts'])}, but this run has {', '.join(self._parts)}; "
                 "give the same names, or delete the file to start over"
             )
-        for name, part in self._parts.items():
-            saved = state["parts"][name]
+        before, tried = self._state()["parts"], []
+        for name in self._parts:
+            tried.append(name)
             try:
-                part.set_state(saved) if isinstance(part, torch.Generator) else part.load_state_dict(saved)
-            except (KeyError, TypeError, AttributeError, IndexError) as error:
+                self._load(name, state["parts"][name])
+            except Exception as error:
+                lost = [other for other in tried if not self._put_back(other, before[other])]
                 raise ValueError(
-                    f"{self.path} does not hold a state of {name} ({type(error).__name__}: {error}); {_ADVICE}"
+                    f"{self.path} does not fit {name} ({type(error).__name__}: {error}); make it as in the saved "
+                    f"run, or {_ADVICE}{f'. Could not be put back: {lost}' if lost else ''}"
                 ) from error
         torch.set_rng_state(state["random"]["cpu"])
         if torch.cuda.is_available():
@@ -152,6 +156,18 @@ class Checkpoint:
                 if name.startswith("cuda") and int(name.split()[1]) < torch.cuda.device_count():
                     torch.cuda.set_rng_state(random, int(name.split()[1]))
         self.step = int(state["step"])
+
+    def _load(self, name: str, state: Any) -> None:
+        part = self._parts[name]
+        part.set_state(state) if isinstance(part, torch.Generator) else part.load_state_dict(state)
+
+    def _put_back(self, name: str, state: Any) -> bool:
+        """Whether a part takes its own state again."""
+        try:
+            self._load(name, state)
+        except Exception:
+            return False
+        return True
 
 
 def _read(path: Path) -> dict[str, Any]:

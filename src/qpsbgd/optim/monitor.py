@@ -1,13 +1,11 @@
-"""What the user sees of a training run: figures of every layer and step, handed to writers."""
+"""What the user sees of a training run: figures of every layer and step, handed to a callback."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -34,14 +32,15 @@ class Observation:
     figures: Mapping[str, float]
 
 
-Writer = Callable[[Sequence[Observation]], object]
+Callback = Callable[[Sequence[Observation]], object]
 """Takes the observations of one step; `list.extend` of a list of your own is one."""
 
 
 class Monitor:
-    """Tells writers how every layer moved, at each step of a binary optimiser, until it is closed.
+    """Tells a callback how every layer moved, at each step of a binary optimiser, until it is closed.
 
-        with Monitor(model, optimizer, JsonLines("run.jsonl"), every=10):
+        observations = []
+        with Monitor(model, optimizer, observations.extend, every=10):
             …
 
     Per layer that the step moved:
@@ -64,20 +63,17 @@ class Monitor:
     Args:
         model: Whose binary layers are reported, by their names in it; a part of the trained model will do.
         optimizer: `QPSBGD`, `BinaryConnect` or `ProxQuant`.
-        *writers: Called with a list of `Observation`s after each reported step.
+        callback: Called with a list of `Observation`s after each reported step.
         every: Report the steps whose number, as counted by the optimiser, is a multiple of it.
     """
 
-    def __init__(self, model: nn.Module, optimizer: LayerwiseOptimizer, *writers: Writer, every: int = 1) -> None:
+    def __init__(self, model: nn.Module, optimizer: LayerwiseOptimizer, callback: Callback, *, every: int = 1) -> None:
         if not isinstance(optimizer, LayerwiseOptimizer):
             raise TypeError(f"a monitor watches QPSBGD, BinaryConnect or ProxQuant, got {type(optimizer).__name__}")
         AT_LEAST_ONE.checked("every", every)
-        if not writers:
-            raise ValueError("a monitor needs a writer: Monitor(model, optimizer, JsonLines(path))")
-        for writer in writers:
-            if not callable(writer):
-                raise TypeError(f"a writer is called with a list of observations, but {writer!r} cannot be called")
-        self._model, self._optimizer, self._writers, self._every = model, optimizer, writers, every
+        if not callable(callback):
+            raise TypeError(f"callback must be a function of a list of observations, got {callback!r}")
+        self._model, self._optimizer, self._callback, self._every = model, optimizer, callback, every
         if not self._names():
             raise ValueError("the optimiser trains no layer of this model; pass the model that it was made for")
         self._weights: dict[BinaryLayer, Tensor] = {}
@@ -88,13 +84,10 @@ class Monitor:
         ]
 
     def close(self) -> None:
-        """Stop watching, and close the writers that can be closed."""
+        """Stop watching."""
         for hook in self._hooks:
             hook.remove()
         self._forget()
-        for writer in self._writers:
-            if hasattr(writer, "close"):
-                writer.close()
 
     def __enter__(self) -> Monitor:
         return self
@@ -135,8 +128,7 @@ class Monitor:
             if layer in heard or (not isinstance(self._optimizer, QPSBGD) and layer.weight.grad is not None)
         ]
         if observations:
-            for writer in self._writers:
-                writer(observations)
+            self._callback(observations)
 
     def _forget(self) -> None:
         self._weights, self._heard = {}, {}
@@ -163,78 +155,3 @@ def _movement(layer: BinaryLayer, before: Tensor) -> dict[str, float]:
         if compared := torch.count_nonzero(signs).item():
             figures["agreement"] = torch.count_nonzero(signs < 0).item() / compared
     return figures
-
-
-class JsonLines:
-    """Appends observations to a file, one line of JSON each: `{"step": 1, "layer": "0", "flip_rate": 0.02, …}`.
-
-    The lines are with the system when the step ends. A process that is killed while writing leaves at most one
-    incomplete line, the last, which the next writer of the file removes. A run that resumes from an older checkpoint
-    writes the steps since then once more: of equal steps, the last line holds. Numbers that are not finite become null.
-
-    Args:
-        path: The file; its folder must exist. Made at once, so that a path that cannot be written fails at the start.
-    """
-
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path).expanduser().absolute()
-        self([])
-
-    def __call__(self, observations: Sequence[Observation]) -> None:
-        """Append the observations of a step."""
-        lines = "".join(f"{json.dumps(_plain(observation))}\n" for observation in observations)
-        with self.path.open("a+b") as file:
-            _remove_incomplete_line(file, self.path)
-            file.write(lines.encode())
-
-
-_START = b'{"step": '
-
-
-def _plain(observation: Observation) -> dict[str, object]:
-    figures = {name: value if math.isfinite(value) else None for name, value in observation.figures.items()}
-    return {"step": observation.step, "layer": observation.layer, **figures}
-
-
-def _remove_incomplete_line(file: IO[bytes], path: Path) -> None:
-    """Cut off what follows the last end of a line; raise ValueError where that is not the beginning of one of ours."""
-    size = file.seek(0, 2)
-    tail, at = b"", size
-    while at and b"\n" not in tail:
-        at = max(0, at - 4096)
-        file.seek(at)
-        tail = file.read(size - at)
-    tail = tail[tail.rfind(b"\n") + 1 :]
-    if not _START.startswith(tail[: len(_START)]):
-        raise ValueError(f"{path} does not end like a file of observations; choose another path")
-    if tail:
-        file.truncate(size - len(tail))
-
-
-class TensorBoard:
-    """Writes observations for TensorBoard, one chart per figure and layer: `flip_rate/0`.
-
-    Args:
-        folder: Of the event files, as in `tensorboard --logdir folder`.
-
-    Raises:
-        ImportError: The package is missing.
-    """
-
-    def __init__(self, folder: str | Path) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            raise ImportError("TensorBoard needs tensorboard: pip install 'qpsbgd[tensorboard]'") from error
-        self._events = SummaryWriter(str(Path(folder).expanduser()))
-
-    def __call__(self, observations: Sequence[Observation]) -> None:
-        """Write the observations of a step."""
-        for observation in observations:
-            for name, value in observation.figures.items():
-                self._events.add_scalar(f"{name}/{observation.layer}", value, observation.step)
-        self._events.flush()
-
-    def close(self) -> None:
-        """Close the event file."""
-        self._events.close()

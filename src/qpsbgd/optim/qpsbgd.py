@@ -142,8 +142,9 @@ class QPSBGD(ProjectingOptimizer):
     def _move(self, records: Mapping[BinaryLayer, LayerRecord | None]) -> None:
         """Make the step with the rows of all processes."""
         shares = [self._share(group, layer, records[layer]) for group, layer in self._members() if layer in records]
+        with_gradient = bool(shares)
         shares = [share for share in shares if share.projection.ready(share.seen)]
-        self._check_heard({share.seen.layer for share in shares})
+        self._check_heard({share.seen.layer for share in shares}, with_gradient)
         if self.observers:
             self._answers = advance(shares, self._shared, partial(_now, next(iter(self._layers)).device))
         else:
@@ -163,6 +164,8 @@ class QPSBGD(ProjectingOptimizer):
         scale = getattr(self, "grad_scale", None)  # a GradScaler's factor that is still in the gradients
         grad = grad.to(torch.promote_types(grad.dtype, torch.float32))
         grad = grad if scale is None else grad / scale
+        if record is not None and not len(record.inputs):
+            raise ValueError(f"{layer}: the batch is empty: a step needs at least one row; leave out such batches")
         if record is not None and projection.absolute:
             if scale is None and hasattr(self, "found_inf"):
                 raise RuntimeError('scale="literal" does not work after GradScaler.unscale_(); leave that call out')
@@ -200,8 +203,9 @@ class QPSBGD(ProjectingOptimizer):
                 costs.append(solver.estimate(shapes) * (getattr(projection, "bits", 1) * steps))
         return sum(costs[1:], costs[0])
 
-    def _check_heard(self, heard: set[BinaryLayer]) -> None:
-        if not heard and not any(p.grad is not None for group in self.real_groups for p in group["params"]):
+    def _check_heard(self, heard: set[BinaryLayer], with_gradient: bool) -> None:
+        alone = not any(p.grad is not None for group in self.real_groups for p in group["params"])
+        if not heard and (alone or with_gradient):
             raise RuntimeError(
                 "step() found no recorded pass: run the model in training mode with gradients on and call "
                 "loss.backward() before every step (zero_grad and step forget earlier passes; under torch.func nothing "

@@ -15,7 +15,7 @@ from qpsbgd.projections.system import STATE, System, SystemProjection, largest, 
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver, make_solver
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, POSITIVE, check_options
-from qpsbgd_qubo.solvers.search import tracking
+from qpsbgd_qubo.solvers.search import warm_start
 from qpsbgd_qubo.solvers.search.descent import Descent
 from qpsbgd_qubo.solvers.search.landscape import triton_kernels
 
@@ -45,7 +45,7 @@ class Spins(SystemProjection):
     """
 
     name = "spins"
-    kept: ClassVar[tuple[str, ...]] = (*STATE, "shrinkage", "spins", "signs", "pulls")
+    kept: ClassVar[tuple[str, ...]] = (*STATE, "shrinkage", "spins", "signs", "coupling_fields")
 
     solver: Any = field(default=TRAINING, kw_only=True)
     kappa: float = field(default=1.0, kw_only=True)
@@ -87,11 +87,11 @@ class _Expansion:
     def __init__(self, system: System, *, bits: int) -> None:
         self.system, self.bits = system, bits
         self.rest = system.gradient
-        self.follows = not tracking.begins_anew(system.state["gram"], self.rest)
+        self.follows = not warm_start.use_cold_start(system.state["gram"], self.rest)
         self.total: Tensor | float = 0.0
         self.moving: Tensor  # (count, m, 1): whether a column has a gradient at all
         self.spins: list[Tensor] = []
-        self.tracks: list[tracking.Track] = []
+        self.tracks: list[warm_start.WarmState] = []
         self.linears: list[Tensor] = []
         self.solutions: list[list[Solution] | None] = []
         self.shrinkages: list[Tensor] = []
@@ -120,18 +120,20 @@ class _Expansion:
         """One more vector, by a descent that follows the one of the last step."""
         state, system, last = self.system.state, self.system, None
         if self.follows and "spins" in state and bit < len(state["spins"]):
-            pulls = state["pulls"][bit] if "pulls" in state and not system.renewed else None
-            last = tracking.Track(state["spins"][bit], state["signs"][bit], pulls)
-        track = tracking.followed(solver, system.matrix, linear, last=last, cached=system.cached)
+            coupling_fields = (
+                state["coupling_fields"][bit] if "coupling_fields" in state and not system.renewed else None
+            )
+            last = warm_start.WarmState(state["spins"][bit], state["signs"][bit], coupling_fields)
+        track = warm_start.warm_descent(solver, system.matrix, linear, last=last, cached=system.cached)
         self.tracks.append(track)
-        self._add(linear, track.spins, None, track.pulls)
+        self._add(linear, track.spins, None, track.coupling_fields)
 
     def add(self, linear: Tensor, *, solutions: list[Solution]) -> None:
         """One more vector, from a solver's answers."""
         self._add(linear, torch.stack([solution.spins.T for solution in solutions]), solutions)
 
     def _add(
-        self, linear: Tensor, spins: Tensor, solutions: list[Solution] | None, pulls: Tensor | None = None
+        self, linear: Tensor, spins: Tensor, solutions: list[Solution] | None, coupling_fields: Tensor | None = None
     ) -> None:
         self.linears.append(linear)
         self.spins.append(spins)
@@ -139,7 +141,7 @@ class _Expansion:
         if self.bits > 1:
             matrix = self.system.matrix
             diagonal = matrix.diagonal(dim1=-2, dim2=-1)[:, None]
-            products = spins @ matrix if pulls is None else pulls / 2 + diagonal * spins
+            products = spins @ matrix if coupling_fields is None else coupling_fields / 2 + diagonal * spins
             sizes = (spins * products).sum(-1, keepdim=True)
             factors = (spins * self.rest).sum(-1, keepdim=True) / sizes
             self.total = self.total + factors * spins
@@ -155,7 +157,7 @@ class _Expansion:
             sums = sums * (seen & self.moving)
         system.state["shrinkage"] = torch.stack(self.shrinkages)
         system.cached.pop("inverse", None)  # only needed while Q̄ is new
-        for name in ("spins", "signs", "pulls"):
+        for name in ("spins", "signs", "coupling_fields"):
             system.state.pop(name, None)  # of another solver's steps they would be out of date
             if self.follows and self.tracks and getattr(self.tracks[0], name) is not None:
                 system.state[name] = _stacked([getattr(track, name) for track in self.tracks])

@@ -13,12 +13,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from qpsbgd.analysis import full_batch, levels, spectral_gap
-from qpsbgd.analysis.schedules import ADVANTAGE, LINEAR
+from qpsbgd.analysis import full_batch
 from qpsbgd.binary_map import binary_map
 from qpsbgd.nn import BinaryLinear, Gain
 from qpsbgd.optim import QPSBGD
 from qpsbgd.projections import Printed
+from qpsbgd_paper.chip_studies.schedules import ADVANTAGE, LINEAR
+from qpsbgd_paper.chip_studies.spectrum import levels, spectral_gap
 from qpsbgd_paper.framework.claims import Claim, Judged, Values, judged
 from qpsbgd_paper.framework.experiment import Job, Study
 from qpsbgd_paper.framework.runs import Result, Work

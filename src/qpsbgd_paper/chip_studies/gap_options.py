@@ -13,13 +13,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from qpsbgd.analysis import full_batch, spectral_gap
-from qpsbgd.analysis.schedules import ADVANTAGE, LINEAR
+from qpsbgd.analysis import full_batch
 from qpsbgd.nn.tape import LayerRecord
 from qpsbgd.optim import QPSBGD
 from qpsbgd.projections import Printed
 from qpsbgd.solvers import make_solver
 from qpsbgd_paper.chip_studies.gap_forms import BASE, COLUMNS, SCALES, forms_of, minima, sampled, shrunk, virtual_chip
+from qpsbgd_paper.chip_studies.schedules import ADVANTAGE, LINEAR
+from qpsbgd_paper.chip_studies.spectrum import spectral_gap
 from qpsbgd_paper.framework.claims import Judged, deviation, paired, stated, verdict
 from qpsbgd_paper.framework.experiment import Job, Study
 from qpsbgd_paper.framework.runs import Result, Work

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qpsbgd.analysis import jaccard, lowest
 from qpsbgd.qubo import QuboFamily
+from qpsbgd_paper.chip_studies.diversity import jaccard, lowest
 from qpsbgd_paper.chip_studies.mnist_qubos import (
     ABOUT,
     FIRST,

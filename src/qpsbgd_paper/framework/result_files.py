@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from qpsbgd_files.atomic import sealed, unsealed, writing
+from qpsbgd_files.atomic import with_checksum, without_checksum, writing
 
 _NO_NUMBERS = ("made with", "seconds of training", "title", "about", "paper", "command")
 
@@ -45,7 +45,7 @@ def write_result(path: Path, content: dict[str, Any]) -> Path | None:
     older: Path | None = None
     if path.exists():
         try:
-            before = unsealed(path.read_bytes())
+            before = without_checksum(path.read_bytes())
         except ValueError:
             before = {}  # damaged, and moved aside like one with other numbers
         after = json.loads(json.dumps(content))
@@ -53,7 +53,7 @@ def write_result(path: Path, content: dict[str, Any]) -> Path | None:
             names = (path.with_name(f"{path.stem}.{count}.json") for count in itertools.count(1))
             older = next(name for name in names if not name.exists())
             path.rename(older)
-    write_bytes(path, sealed(content))
+    write_bytes(path, with_checksum(content))
     return older
 
 

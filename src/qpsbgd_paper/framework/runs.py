@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from qpsbgd_files.atomic import sealed, unsealed
+from qpsbgd_files.atomic import with_checksum, without_checksum
 from qpsbgd_paper.framework.paid import delete_answers, keeping_answers
 from qpsbgd_paper.framework.result_files import as_json, environment, write_bytes
 from qpsbgd_paper.framework.workers import Pool
@@ -104,7 +104,7 @@ def run_jobs(
         else:
             yield Finished(job, kept, True)
     for task, (result, made_with) in _compute(missing, workers=workers):
-        write_bytes(task.path, sealed({"settings": dict(task.job), "made with": made_with, "result": result}))
+        write_bytes(task.path, with_checksum({"settings": dict(task.job), "made with": made_with, "result": result}))
         delete_answers(task.path)
         yield Finished(task.job, result, False)
 
@@ -217,7 +217,7 @@ def _version() -> str:
 
 def _read(path: Path, job: Settings) -> Result | None:
     try:
-        content = unsealed(path.read_bytes())
+        content = without_checksum(path.read_bytes())
         if not isinstance(content.get("result"), dict):
             raise ValueError("it must have a result")
     except FileNotFoundError:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from qpsbgd_files.atomic import unsealed
+from qpsbgd_files.atomic import without_checksum
 
 Summary = Mapping[str, Any]
 """An experiment's results. A figure that is null is not finite: the run diverged."""
@@ -38,7 +38,7 @@ def read_summary(path: Path) -> dict[str, Any]:
         ValueError: The file is damaged, or is not a result of `qpsbgd run`; the message names it.
     """
     try:
-        content = unsealed(path.read_bytes())
+        content = without_checksum(path.read_bytes())
         check(content)
     except ValueError as error:
         raise ValueError(

@@ -119,16 +119,6 @@ def findings(summary: Summary) -> list[Finding]:
     return found
 
 
-def claims_table(summaries: Iterable[Summary]) -> Table:
-    """An overview of all claims of all experiments."""
-    body = [
-        [finding.experiment, finding.text, finding.source, finding.verdict, finding.detail]
-        for summary in summaries
-        for finding in findings(summary)
-    ]
-    return Table("What holds here", ["experiment", "claim", "who says so", "holds here?", "figures"], body)
-
-
 def claim_sentences(summary: Summary) -> list[str]:
     """Claims with verdicts and figures, each a sentence for a terminal or a list."""
     return [

@@ -46,7 +46,7 @@ class ChipSolver(ServiceSolver):
         annealing_time: Microseconds per anneal; None leaves it to the chip.
         chain_strength: Coupling inside chains in units of the largest eigenvalue of a column's couplings: see
             `Ising.strength`. On the virtual chip 0.2 to 0.4 are about equally good; more squeezes the problem into a
-            part of the chip's ranges, less leaves the answer to the repair: `benchmarks/virtual_qpu.py`.
+            part of the chip's ranges, less leaves the answer to the repair: `benchmarks/solvers/virtual_qpu.py`.
         copies: Most tiles per column. Tiles that the step leaves free serve its columns again, each with its own spin
             reversal: more reads in the same QPU time, but more work afterwards.
         share_reads: Share a column's reads out among its tiles instead: as many reads as without spare tiles, in less

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from qpsbgd_files.atomic import locked, sealed, unsealed, writing
+from qpsbgd_files.atomic import locked, with_checksum, without_checksum, writing
 from qpsbgd_qubo.solvers.options import COUNT, NOT_NEGATIVE
 
 
@@ -65,13 +65,13 @@ class Ledger:
             counts = self._read()
             yield counts
             with writing(self.path) as file:
-                file.write(sealed(dataclasses.asdict(counts)))
+                file.write(with_checksum(dataclasses.asdict(counts)))
 
     def _read(self) -> Counts:
         if self.path is None:
             return self._counts
         try:
-            return Counts(**unsealed(self.path.read_bytes()))
+            return Counts(**without_checksum(self.path.read_bytes()))
         except FileNotFoundError:
             return Counts()
         except (AttributeError, TypeError, ValueError) as error:

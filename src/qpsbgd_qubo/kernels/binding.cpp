@@ -26,6 +26,12 @@ nb::object numpy(std::vector<T>&& values, size_t columns = 0) {
   return nb::ndarray<nb::numpy, T>(kept->data(), {kept->size()}, owner).cast();
 }
 
+// Rings of moves have room for the tenure, and sums of moves must not overflow.
+void expect_moves(int64_t tenure, int64_t patience) {
+  expect(tenure >= 0 && tenure <= int64_t{1} << 24, "tenure must be at least 0 and at most 2^24");
+  expect(patience >= 0 && patience <= int64_t{1} << 62, "patience and moves must be at least 0 and at most 2^62");
+}
+
 template <class T>
 void bind_dense(nb::module_& module) {
   using Couplings = Array<const T, 2>;
@@ -43,16 +49,16 @@ void bind_dense(nb::module_& module) {
     expect_columns(couplings, spins, fields);
     expect(threshold, "threshold", {size(spins)});
     expect(flips, "flips", {size(spins)});
-    expect(tenure >= 0 && patience >= 0, "tenure and patience must not be negative");
+    expect_moves(tenure, patience);
     const Limits limits{max_flips, patience, tenure, 0, seed};
     call(&stop, search<T>, couplings, fields, spins, threshold, flips, limits, threads);
   });
 
-  def(module, "turn", [=](Couplings couplings, Array<T, 2> fields, Array<T, 2> spins,
+  def(module, "flip_marked", [=](Couplings couplings, Array<T, 2> fields, Array<T, 2> spins,
                           Array<const std::uint8_t, 2> marked, int threads) {
     expect_columns(couplings, spins, fields);
     expect(marked, "marked", {size(spins), size(couplings)});
-    call(nullptr, turn<T>, couplings, fields, spins, marked, threads);
+    call(nullptr, flip_marked<T>, couplings, fields, spins, marked, threads);
   });
 
   def(module, "anneal", [=](Couplings couplings, Array<T, 2> fields, Array<T, 2> spins,
@@ -89,7 +95,7 @@ void bind_dense(nb::module_& module) {
   });
 
   def(module, "search_layer", [](Couplings couplings, Array<const T, 1> diagonal, Couplings linear,
-                                 Array<const T, 1> pulls, Array<T, 3> starts, Array<T, 3> fields,
+                                 Array<const T, 1> coupling_sums, Array<T, 3> starts, Array<T, 3> fields,
                                  Array<const T, 1> threshold, Array<T, 2> found, int64_t patience, int64_t tenure,
                                  int64_t kicks, int64_t forced, int64_t seed, int threads) {
     const int64_t n = size(couplings), m = size(linear);
@@ -97,14 +103,15 @@ void bind_dense(nb::module_& module) {
     expect(n > 0, "there must be at least one spin");
     expect(diagonal, "diagonal", {n});
     expect(linear, "linear", {m, n});
-    expect(pulls, "pulls", {n});
+    expect(coupling_sums, "coupling_sums", {n});
     expect(starts, "starts", {size(starts), m, n});
     expect(size(starts) > 0, "there must be at least one start");
     expect(fields, "fields", {size(starts), m, n});
     expect(threshold, "threshold", {m});
     expect(found, "found", {m, n});
-    expect(tenure >= 0 && patience >= 0, "tenure and patience must not be negative");
-    const Layer<T> layer{raw(couplings),   diagonal.data(), raw(linear), pulls.data(), starts.data(), fields.data(),
+    expect_moves(tenure, patience);
+    expect(patience <= int64_t{1} << 53, "patience must be at most 2^53");
+    const Layer<T> layer{raw(couplings),   diagonal.data(), raw(linear), coupling_sums.data(), starts.data(), fields.data(),
                          size(starts),     threshold.data(), patience,    tenure,       kicks,         forced,
                          seed};
     call(nullptr, search_layer<T>, layer, found.data(), threads);
@@ -138,6 +145,7 @@ void bind_sparse(nb::module_& module) {
             expect(couplings, "couplings", {count});
             expect(begins[0] == 0 && begins[n] == count && std::is_sorted(begins, begins + n + 1),
                    "indptr must ascend from 0 to the number of couplings");
+            expect_apart(indptr, indices, couplings);
             expect_indices(indices.data(), count, 0, n, "indices");
             const double* values = couplings.data();
             new (self) Rows{{begins, begins + n + 1},
@@ -175,7 +183,8 @@ void bind_sparse(nb::module_& module) {
                                 int64_t tenure, std::uint64_t state, Stop stop) {
     expect(linear, "linear", {rows.size()});
     expect(spins, "spins", {rows.size()});
-    expect(block >= 1 && tenure >= 0, "block must be at least 1 and tenure at least 0");
+    expect_moves(tenure, std::max<int64_t>(0, moves));
+    expect(block >= 1 && block <= int64_t{1} << 31, "block must be at least 1 and at most 2^31");
     return call(&stop, tabu_sparse, rows, linear, spins, block, moves, tenure, state);
   });
 
@@ -270,7 +279,7 @@ void bind_groups(nb::module_& module) {
   def(module, "tabu_groups", [](const Groups& groups, Array<std::int8_t, 1> spins, int64_t moves, int64_t tenure,
                                 std::uint64_t state, Stop stop) {
     expect(spins, "spins", {groups.rows().size()});
-    expect(tenure >= 0, "tenure must not be negative");
+    expect_moves(tenure, std::max<int64_t>(0, moves));
     return run(&stop, [&](Watch& watch) { return groups.tabu(spins.data(), moves, tenure, state, watch); });
   });
 }
@@ -297,6 +306,10 @@ void bind_exact(nb::module_& module) {
     expect(fixed, "fixed", {m, n});
     expect(spins, "spins", {m, n});
     expect(done, "done", {m});
+    for (int64_t j = 0; j < m; ++j) {
+      const double* own = fixed.data() + j * n;
+      expect(std::count(own, own + n, 0.0) <= 60, "at most 60 open spins of a column can be tried out");
+    }
     call(&stop, complete, couplings, linear, fixed, spins, done, threads);
   });
 
@@ -324,6 +337,7 @@ void bind_exact(nb::module_& module) {
 }  // namespace
 
 NB_MODULE(_kernels, module) {
+  stop_at_exit();
   bind_dense<float>(module);
   bind_dense<double>(module);
   bind_sparse(module);

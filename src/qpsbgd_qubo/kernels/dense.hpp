@@ -94,7 +94,7 @@ Lowered lower(const Matrix<const T>& couplings, T* fields, T* spins, T threshold
   for (std::int64_t move = 1; move <= last && flips < limits.max_flips && !watch.stopped(); ++move) {
     now = now + 1 < length ? now + 1 : 0;  // `best` is that of this move: its spins were freed before the last flip
     const std::int64_t next = now + 1 < length ? now + 1 : 0;
-    if (best.gain == TABU) {  // all spins are
+    if (!(best.gain > TABU)) {  // all spins are, or a gain is NaN
       if (release(next)) best = best_flip(fields, spins, penalties, n);
       continue;
     }

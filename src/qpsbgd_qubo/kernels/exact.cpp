@@ -12,22 +12,23 @@ namespace qpsbgd {
 void fix_dominated(Matrix<const double> couplings, Matrix<const double> linear, Matrix<double> fixed, int threads,
                    Watch& watch) {
   const std::int64_t n = linear.columns;
-  std::vector<double> sizes(n * n), pulls(n);
+  std::vector<double> sizes(n * n), coupling_sums(n);
   for (std::int64_t i = 0; i < n; ++i) {
-    for (std::int64_t k = 0; k < n; ++k) pulls[i] += sizes[i * n + k] = std::abs(couplings[i][k]);
+    for (std::int64_t k = 0; k < n; ++k) coupling_sums[i] += sizes[i * n + k] = std::abs(couplings[i][k]);
   }
   parallel(linear.rows, threads, watch, [&](std::int64_t j, Watch& seen) {
-    std::vector<double> field(linear[j], linear[j] + n), pull(pulls);
+    std::vector<double> field(linear[j], linear[j] + n), reach(coupling_sums);
     double* own = fixed[j];
     std::fill(own, own + n, 0.0);
     for (bool changed = true; changed && !seen.stopped();) {
       changed = false;
       for (std::int64_t i = 0; i < n; ++i) {
         // The margin keeps roundings from fixing what is balanced; a spin without couplings is always decided.
-        if (own[i] != 0 || !(std::abs(field[i]) > pull[i] * (1 + 1e-9) || pull[i] <= 1e-12 * pulls[i])) continue;
+        if (own[i] != 0 || !std::isfinite(reach[i])) continue;
+        if (!(std::abs(field[i]) > reach[i] * (1 + 1e-9) || reach[i] <= 1e-12 * coupling_sums[i])) continue;
         own[i] = field[i] > 0 ? -1 : 1;
         add_multiple(field.data(), couplings[i], own[i], n);
-        add_multiple(pull.data(), &sizes[i * n], -1.0, n);
+        add_multiple(reach.data(), &sizes[i * n], -1.0, n);
         changed = true;
       }
     }
@@ -64,7 +65,7 @@ class Exhaustion {
 
   struct Found {
     double value;  // minus the energy
-    bool all;      // whether all values were tried
+    bool all;      // whether all values were tried, and their energies are numbers
   };
 
   // Writes the best spins over all values of the inner block and of the first `free` outer spins into `spins` (k,); the
@@ -82,7 +83,7 @@ class Exhaustion {
         for (std::int64_t i = 0; i < inner_; ++i) spins[i] = (code >> i) & 1 ? 1 : -1;
         std::copy(values.begin(), values.end(), spins + inner_);
       }
-      if (trial == last || watch.stopped()) return {best, trial == last};
+      if (trial == last || watch.stopped()) return {best, trial == last && std::isfinite(best)};
       std::int64_t j = 0;
       while (!((trial >> j) & 1)) ++j;
       values[j] = -values[j];
@@ -239,6 +240,7 @@ class Decoder {
     const std::vector<double> known = implied(best, radius);
     // Sums of rounded terms: a search for strictly less must not find the start again.
     const double size = dot(target_.data(), target_.data(), k_);
+    if (!std::isfinite(radius + size)) return -1;
     return search(known, best, radius - 1e-12 * (radius + size), node_limit);
   }
 

@@ -121,16 +121,16 @@ FoundGroups find_groups(const Rows& rows, const double* linear, Watch& watch) {
     if (held > most) most = held, best = std::move(bases);
   }
   // As bits, P (1 − Σx)² has couplings 2P and fields −P, of all groups of a spin together; costs may add to that.
-  std::vector<double> pulls(n);
+  std::vector<double> penalties(n);
   for (const Clique& clique : found) {
-    for (const std::int32_t i : clique.members) pulls[i] += 2 * clique.value;
+    for (const std::int32_t i : clique.members) penalties[i] += 2 * clique.value;
   }
   std::int64_t exact = 0;
   for (const std::int64_t g : best) {
     for (const std::int32_t i : found[g].members) {
       double field = -2 * linear[i];
       for (std::int64_t at = rows.begins[i]; at < rows.begins[i + 1]; ++at) field += 2 * rows.couplings[at];
-      exact += field > 0 && field <= 1.5 * pulls[i];
+      exact += field > 0 && field <= 1.5 * penalties[i];
     }
   }
   if (2 * most < n || 2 * exact < most) return {};

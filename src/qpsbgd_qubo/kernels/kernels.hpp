@@ -17,7 +17,7 @@ void search(Matrix<const T> couplings, Matrix<T> fields, Matrix<T> spins, const 
             Limits limits, int threads, Watch& watch);
 
 template <class T>
-void turn(Matrix<const T> couplings, Matrix<T> fields, Matrix<T> spins, Matrix<const std::uint8_t> marked, int threads,
+void flip_marked(Matrix<const T> couplings, Matrix<T> fields, Matrix<T> spins, Matrix<const std::uint8_t> marked, int threads,
           Watch& watch);
 
 template <class T>
@@ -37,7 +37,7 @@ struct Layer {
   Matrix<const T> couplings;
   const T* diagonal;
   Matrix<const T> linear;
-  const T* pulls;
+  const T* coupling_sums;
   T *starts, *fields;  // (num_starts, m, n), overwritten
   std::int64_t num_starts;
   const T* threshold;

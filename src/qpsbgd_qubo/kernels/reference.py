@@ -178,7 +178,7 @@ def anneal_slices(
                         _flip(couplings, fields[j, k], spins[j, k], i)
 
 
-def turn(couplings: Array, fields: Array, spins: Array, marked: Array, threads: int = 1) -> None:
+def flip_marked(couplings: Array, fields: Array, spins: Array, marked: Array, threads: int = 1) -> None:
     """Flip every spin (m, n) that is marked; fields follow."""
     for field, spin, own in zip(fields, spins, marked, strict=True):
         for i in np.flatnonzero(own):
@@ -194,7 +194,7 @@ def search_layer(
     couplings: Array,
     diagonal: Array,
     linear: Array,
-    pulls: Array,
+    coupling_sums: Array,
     starts: Array,
     fields: Array,
     threshold: Array,
@@ -212,7 +212,7 @@ def search_layer(
         couplings: 2 Q with a zero diagonal, (n, n).
         diagonal: That of Q, (n,).
         linear: s, (m, n).
-        pulls: Sums of the rows of |couplings|, (n,).
+        coupling_sums: Sums of the rows of |couplings|, (n,).
         starts: Spins to start from, (k, m, n); overwritten.
         fields: Their fields, (k, m, n); overwritten.
         threshold: Smallest gain that cannot be a rounding error, (m,).
@@ -227,7 +227,7 @@ def search_layer(
     """
     for j in range(len(linear)):
         limits = (patience, tenure, kicks, forced, seed, j)
-        column = (linear[j], pulls, starts[:, j], fields[:, j], threshold[j])
+        column = (linear[j], coupling_sums, starts[:, j], fields[:, j], threshold[j])
         found[j] = _search_one(couplings, diagonal, *column, limits)
 
 
@@ -235,7 +235,7 @@ def _search_one(
     couplings: Array,
     diagonal: Array,
     linear: Array,
-    pulls: Array,
+    coupling_sums: Array,
     starts: Array,
     fields: Array,
     threshold: float,
@@ -243,12 +243,12 @@ def _search_one(
 ) -> Array:
     """The best spins found for one column, linear (n,), from `starts` (k, n)."""
     n, (patience, tenure, kicks, forced, seed, column) = len(linear), limits
-    fixed = _fixed(couplings, linear, pulls, threshold)
+    fixed = _fixed(couplings, linear, coupling_sums, threshold)
     if (fixed == 0).sum() > COPY_UP_TO * n:
         fixed[:] = 0
     places = np.flatnonzero(fixed == 0)
     core, count = np.ascontiguousarray(couplings[np.ix_(places, places)]), len(places)
-    first, best, distance = starts[0].copy(), (np.inf, fixed[places], fixed[places]), 0
+    first, best, distance = starts[0].copy(), (np.inf, starts[0][places], fields[0][places]), 0
     never, most = np.zeros(1, np.uint8), 100 * (n + patience) + 1000
 
     def lowered(energy: float, spins: Array, local: Array, patience: int, seed: int, held: int = -1) -> Any:
@@ -296,17 +296,17 @@ def _search_one(
     return fixed
 
 
-def _fixed(couplings: Array, linear: Array, pulls: Array, margin: float) -> Array:
+def _fixed(couplings: Array, linear: Array, coupling_sums: Array, margin: float) -> Array:
     """The value of every spin whose field outweighs its couplings to open spins, 0 for the others."""
-    fixed, fields, pulls = np.zeros_like(linear), linear.copy(), pulls.copy()
+    fixed, fields, coupling_sums = np.zeros_like(linear), linear.copy(), coupling_sums.copy()
     again = True
     while again:
         again = False
         for i in range(len(fields)):
-            if fixed[i] == 0 and abs(fields[i]) > pulls[i] + margin:
+            if fixed[i] == 0 and abs(fields[i]) > coupling_sums[i] + margin:
                 fixed[i] = -1 if fields[i] > 0 else 1
                 fields += fixed[i] * couplings[i]
-                pulls -= np.abs(couplings[i])
+                coupling_sums -= np.abs(couplings[i])
                 again = True
     return fixed
 

@@ -20,18 +20,19 @@ def fix_dominated(couplings: Array, linear: Array, fixed: Array, stop: Array, th
     others. Once `stop` is set, what is not fixed stays open.
     """
     sizes = np.abs(couplings)
-    pulls = sizes.sum(1)
+    coupling_sums = sizes.sum(1)
     fixed[:] = 0
-    for own, field, pull in zip(fixed, linear.copy(), np.tile(pulls, (len(linear), 1)), strict=True):
+    for own, field, reach in zip(fixed, linear.copy(), np.tile(coupling_sums, (len(linear), 1)), strict=True):
         changed = True
         while changed and not stop[0]:
             changed = False
             for i in range(len(own)):
                 # The margin keeps roundings from fixing what is balanced; a spin without couplings is always decided.
-                if own[i] == 0 and (abs(field[i]) > pull[i] * (1 + 1e-9) or pull[i] <= 1e-12 * pulls[i]):
+                decided = abs(field[i]) > reach[i] * (1 + 1e-9) or reach[i] <= 1e-12 * coupling_sums[i]
+                if own[i] == 0 and decided and np.isfinite(reach[i]):
                     own[i] = -1 if field[i] > 0 else 1
                     field += own[i] * couplings[i]
-                    pull -= sizes[i]
+                    reach -= sizes[i]
                     changed = True
 
 
@@ -49,7 +50,7 @@ def complete(
 
 
 def exhaust(couplings: Array, fields: Array, spins: Array, stop: Array, threads: int = 1) -> bool:
-    """Write the best of all spins (k,); whether all were tried before `stop` was set.
+    """Write the best of all spins (k,); whether all were tried before `stop` was set, and their energies are numbers.
 
     The energy is Σ_{i<j} J_ij g_i g_j + Σ h_i g_i with J = `couplings`, symmetric.
     """
@@ -64,7 +65,7 @@ def exhaust(couplings: Array, fields: Array, spins: Array, stop: Array, threads:
         if energies.min() < least:
             least = energies.min()
             spins[:] = trials[energies.argmin()]
-    return not stop[0]
+    return not stop[0] and bool(np.isfinite(least))
 
 
 def decode(
@@ -107,11 +108,13 @@ def _decode(matrix: Array, fields: Array, best: Array, node_limit: int, stop: Ar
     """Bring one column's open spins to the optimum; the nodes it took, −1 where it gave up."""
     matrix = matrix + np.diag(_multipliers(matrix, fields, stop))
     order, factor = _factorise(matrix)
-    if stop[0]:
+    if stop[0] or not np.isfinite(factor).all():
         return -1
     target = np.linalg.solve(factor.T, -0.5 * fields[order])
     spins = best[order]
     radius = float(np.square(factor @ spins - target).sum())
+    if not np.isfinite(radius):
+        return -1
     # Over real x, the least ‖R x − y‖² with x_i held at the other value is (g_i + x*_i)²/(A⁻¹)_ii, x* = R⁻¹ y.
     inverse = np.linalg.inv(factor)
     known = np.where((spins + inverse @ target) ** 2 > np.square(inverse).sum(1) * radius * (1 + 1e-9), spins, 0)

@@ -107,12 +107,12 @@ def find_groups(rows: Rows, linear: Array, stop: Array) -> tuple[Array, Array, i
                 bases.append(g)
         if len(taken) > most:
             most, best = len(taken), bases
-    pulls, fields = np.zeros(len(rows)), -2 * linear
+    penalties, fields = np.zeros(len(rows)), -2 * linear
     for members, value in found:
-        pulls[members] += 2 * value
+        penalties[members] += 2 * value
     for i in range(len(rows)):
         fields[i] += 2 * rows.couplings[rows.of(i)].sum()
-    like = (fields > 0) & (fields <= 1.5 * pulls)
+    like = (fields > 0) & (fields <= 1.5 * penalties)
     exact = sum(int(like[found[g][0]].sum()) for g in best)
     if 2 * most < len(rows) or 2 * exact < most:
         return none

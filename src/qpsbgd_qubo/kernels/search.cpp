@@ -22,7 +22,7 @@ void search(Matrix<const T> couplings, Matrix<T> fields, Matrix<T> spins, const 
 
 // Flips every spin that is marked; fields follow.
 template <class T>
-void turn(Matrix<const T> couplings, Matrix<T> fields, Matrix<T> spins, Matrix<const std::uint8_t> marked, int threads,
+void flip_marked(Matrix<const T> couplings, Matrix<T> fields, Matrix<T> spins, Matrix<const std::uint8_t> marked, int threads,
           Watch& watch) {
   parallel(spins.rows, threads, watch, [&](std::int64_t j, Watch& seen) {
     for (std::int64_t i = 0; i < spins.columns && !seen.stopped(); ++i) {
@@ -77,19 +77,19 @@ constexpr double WON_BACK = 4.0;    // largest cost of a flip, in units of its d
 constexpr double COPY_UP_TO = 0.8;  // share of open spins up to which copying their couplings pays
 
 // Fixes every spin whose field outweighs its couplings to open spins; how many stay open. `fields` are those of the
-// fixed spins, `pulls` the sums of |couplings| to open ones; both are kept up to date.
+// fixed spins, `coupling_sums` the sums of |couplings| to open ones; both are kept up to date.
 template <class T>
-std::int64_t fix(const Matrix<const T>& couplings, std::vector<T>& fields, std::vector<T>& pulls,
+std::int64_t fix(const Matrix<const T>& couplings, std::vector<T>& fields, std::vector<T>& coupling_sums,
                  std::vector<T>& fixed, T margin) {
   const std::int64_t n = couplings.columns;
   std::int64_t left = n;
   for (bool again = true; again;) {
     again = false;
     for (std::int64_t i = 0; i < n; ++i) {
-      if (fixed[i] != 0 || !(std::abs(fields[i]) > pulls[i] + margin)) continue;
+      if (fixed[i] != 0 || !(std::abs(fields[i]) > coupling_sums[i] + margin)) continue;
       fixed[i] = fields[i] > 0 ? -1 : 1;
       add_multiple(fields.data(), couplings[i], fixed[i], n);
-      for (std::int64_t k = 0; k < n; ++k) pulls[k] -= std::abs(couplings[i][k]);
+      for (std::int64_t k = 0; k < n; ++k) coupling_sums[k] -= std::abs(couplings[i][k]);
       --left;
       again = true;
     }
@@ -103,8 +103,8 @@ class Column {
  public:
   Column(const Layer<T>& layer, std::int64_t column, Watch& watch)
       : layer_(layer), column_(column), watch_(watch), n_(layer.couplings.columns), fixed_(n_), room_(0) {
-    std::vector<T> fields(layer.linear[column], layer.linear[column] + n_), pulls(layer.pulls, layer.pulls + n_);
-    const std::int64_t left = fix(layer.couplings, fields, pulls, fixed_, layer.threshold[column]);
+    std::vector<T> fields(layer.linear[column], layer.linear[column] + n_), coupling_sums(layer.coupling_sums, layer.coupling_sums + n_);
+    const std::int64_t left = fix(layer.couplings, fields, coupling_sums, fixed_, layer.threshold[column]);
     core_ = layer.couplings;
     if (left > COPY_UP_TO * n_) std::fill(fixed_.begin(), fixed_.end(), T(0));
     for (std::int64_t i = 0; i < n_; ++i) {
@@ -127,6 +127,11 @@ class Column {
   }
 
  private:
+  // Seeds may be as large as they like: sums wrap.
+  std::int64_t seed(std::int64_t more) const {
+    return static_cast<std::int64_t>(static_cast<std::uint64_t>(layer_.seed) + static_cast<std::uint64_t>(more));
+  }
+
   void copy_core() {
     part_.resize(k_ * k_);
     for (std::int64_t a = 0; a < k_; ++a) {
@@ -163,7 +168,8 @@ class Column {
       }
     }
     for (std::int64_t a = 0; a < k_; ++a) spins_[a] = spins[places_[a]], local_[a] = fields[places_[a]];
-    compare(energy + lowered(layer_.patience, layer_.seed + trial));
+    if (trial == 0) keep(best_energy_);  // spins to return even if energies are NaN
+    compare(energy + lowered(layer_.patience, seed(trial)));
   }
 
   // Flips a random tenth of the best spins and searches again.
@@ -172,14 +178,14 @@ class Column {
     local_ = best_fields_;
     double energy = best_energy_;
     if (k_) {
-      Random random(static_cast<std::uint64_t>(layer_.seed + 1000003 * column_ + trial) * 0x9E3779B97F4A7C15u | 1u);
+      Random random(static_cast<std::uint64_t>(seed(1000003 * column_ + trial)) * 0x9E3779B97F4A7C15u | 1u);
       for (std::int64_t count = 0; count < k_ / 10 + 1; ++count) {
         const auto i = static_cast<std::int64_t>(random.next(31) % static_cast<std::uint64_t>(k_));
         energy -= 2 * spins_[i] * local_[i];
         flip(core_, local_.data(), spins_.data(), i);
       }
     }
-    compare(energy + lowered(layer_.patience, layer_.seed + trial));
+    compare(energy + lowered(layer_.patience, seed(trial)));
   }
 
   void compare(double energy) {
@@ -206,9 +212,9 @@ class Column {
       double energy = best_energy_ - 2.0 * spins_[site] * local_[site];
       flip(core_, local_.data(), spins_.data(), site);
       room_.penalties[site] = -std::numeric_limits<T>::infinity();
-      energy += lowered(0, layer_.seed);
+      energy += lowered(0, seed(0));
       room_.penalties[site] = 0;
-      if (energy < best_energy_ - layer_.threshold[column_]) keep(energy + lowered(layer_.patience, layer_.seed));
+      if (energy < best_energy_ - layer_.threshold[column_]) keep(energy + lowered(layer_.patience, seed(0)));
     }
   }
 
@@ -267,7 +273,7 @@ void round_down(Matrix<const T> factor, Matrix<T> targets, Matrix<T> spins, int 
 
 #define FOR_TYPE(T)                                                                                                    \
   template void search(Matrix<const T>, Matrix<T>, Matrix<T>, const T*, std::int64_t*, Limits, int, Watch&);           \
-  template void turn(Matrix<const T>, Matrix<T>, Matrix<T>, Matrix<const std::uint8_t>, int, Watch&);                  \
+  template void flip_marked(Matrix<const T>, Matrix<T>, Matrix<T>, Matrix<const std::uint8_t>, int, Watch&);                  \
   template void anneal(Matrix<const T>, Matrix<T>, Matrix<T>, Sweeps<T>, const std::uint64_t*, std::int64_t*, int,     \
                        Watch&);                                                                                        \
   template void anneal_slices(Matrix<const T>, T*, T*, std::int64_t, std::int64_t, const T*, std::int64_t, const T*,   \

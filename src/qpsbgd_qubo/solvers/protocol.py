@@ -20,14 +20,19 @@ class Solver(ABC):
 
         A solver that runs out of time returns its best spins with `proven_optimal` false.
         """
-        from qpsbgd_qubo.family import QuboFamily
+        from qpsbgd_qubo.family import QuboFamily, Solution
 
         if not isinstance(family, QuboFamily):
             raise TypeError(
                 f"solve takes a QuboFamily, got {type(family).__name__}; for problems in other forms (files, matrices, "
                 "dicts, dimod's models, sparse ones) use qpsbgd_qubo.solve(problem, solver=…)"
             )
-        return self._solve(family)
+        # On a GPU only `QuboFamily` itself looks at the range: here the numbers would have to be waited for.
+        exponent = family.range_exponent() if family.linear.device.type == "cpu" else 0
+        if not exponent:
+            return self._solve(family)
+        found = self._solve(family.in_range(exponent))
+        return Solution.of(family, found.spins, proven_optimal=found.proven_optimal, **found.stats)
 
     @abstractmethod
     def _solve(self, family: QuboFamily) -> Solution:

@@ -1,6 +1,9 @@
 // The kernels of inference as Python functions.
 #include "binding.hpp"
 
+#include <limits>
+
+
 #include "kernels.hpp"
 
 namespace qpsbgd {
@@ -12,7 +15,9 @@ BitLayers checked_layers(const Array<const float, 2>& rows, const Array<const in
                          const Array<const std::uint64_t, 2>& flipped, int64_t last_units) {
   const int64_t count = size(sizes) - 1, words = size(flipped);
   expect(count >= 0, "sizes must not be empty");
-  expect_indices(sizes.data(), count + 1, 1, 64 * words + 1, "sizes");
+  constexpr int64_t LARGE = int64_t{1} << 31;  // products of two such sizes do not overflow
+  expect(last_units >= 0 && last_units < LARGE, "units must be fewer than 2^31");
+  expect_indices(sizes.data(), count + 1, 1, std::min(64 * std::min(words, LARGE), LARGE) + 1, "sizes");
   int64_t all_words = 0, units = 0;
   for (int64_t layer = 0; layer <= count; ++layer) {
     const int64_t behind = layer < count ? sizes.data()[layer + 1] : last_units;
@@ -69,6 +74,8 @@ void bind_layers(nb::module_& module) {
                             const Numbers& factors, const Numbers& offsets, int64_t shift, const Bounds& lows,
                             const Bounds& highs, const Taps& exceptions, const Array<Out, 4>& out, int64_t largest) {
     expect(s.high > 0 && s.wide > 0 && s.channels > 0, "a window must have at least one pixel and one channel");
+    expect(s.positions() > 0 && units > 0, "there must be at least one position and one unit");
+    expect(largest <= std::numeric_limits<std::int32_t>::max(), "sums must fit into 32 bits");
     const Windows pool = windows_of(s.num_rows, s.num_columns, units, rows, columns);
     const Windows& last = pool.positions() ? pool : s;
     expect(out, "out", {count, last.num_rows, last.num_columns, units});
@@ -83,7 +90,7 @@ void bind_layers(nb::module_& module) {
       }
       expect(shift >= 0 && shift < 63, "shift must be 0 to 62");
     }
-    return AfterSums{pool, factors.data(), offsets.data(), lows.data(), highs.data(), exceptions.data(), size(exceptions), shift};
+    return AfterSums{pool, factors.data(), offsets.data(), lows.data(), highs.data(), exceptions.data(), size(exceptions), shift, largest};
   };
 
   def(module, "bit_layer",
@@ -208,6 +215,7 @@ void bind_real(nb::module_& module) {
 }  // namespace
 
 NB_MODULE(_kernels, module) {
+  stop_at_exit();
   bind_bits(module);
   bind_layers<std::uint8_t>(module);  // first: arguments are converted once per overload that does not fit
   bind_layers<std::int32_t>(module);

@@ -48,7 +48,7 @@ class RealStep:
         taps: Where indices (rows, high) and then (columns, wide) of the source's pixels begin, −1 for zeros.
         weights: Where panels (groups, ⌈units / 16⌉, window · channels, 16) begin; per channel (window, channels).
         words: Where words (⌈channels / 64⌉, units) of the weights' signs begin, for few rows; −1 for none.
-        behind: Where the least and the largest result, factors and offsets begin, the latter for whole panels.
+        epilogue: Where the least and the largest result, factors and offsets begin, the latter for whole panels.
     """
 
     kind: int
@@ -68,7 +68,7 @@ class RealStep:
     taps: int = 0
     weights: int = 0
     words: int = -1
-    behind: int = 0
+    epilogue: int = 0
 
     def row(self) -> list[int]:
         """The numbers in the order of the compiled kernel."""
@@ -82,7 +82,7 @@ class RealStep:
 
 _FIELDS = (
     *("kind", "source", "other", "target", "height", "length", "channels", "rows", "columns", "units"),
-    *("high", "wide", "groups", "direct", "taps", "weights", "words", "behind"),
+    *("high", "wide", "groups", "direct", "taps", "weights", "words", "epilogue"),
 )
 """In the order of the compiled kernel."""
 
@@ -116,26 +116,26 @@ def _result(step: RealStep, images: Array, values: dict[int, Array], taps: Array
         case Kind.TRANSPOSE:
             return images.swapaxes(1, 2)
         case Kind.SCALE:
-            return _behind(step, images, numbers)
+            return _epilogue(step, images, numbers)
         case Kind.ADD:
-            return _behind(step, images + values[step.other].reshape(images.shape), numbers)
+            return _epilogue(step, images + values[step.other].reshape(images.shape), numbers)
     patches, inside = _patches(step, images, taps)
     if step.kind == Kind.LARGEST:
-        return _behind(step, np.where(inside, patches, -np.inf).max((3, 4)), numbers)
+        return _epilogue(step, np.where(inside, patches, -np.inf).max((3, 4)), numbers)
     if step.kind == Kind.MEAN:
         counts = step.high * step.wide if step.direct else inside.sum((3, 4))
-        return _behind(step, patches.sum((3, 4)) / counts, numbers)
+        return _epilogue(step, patches.sum((3, 4)) / counts, numbers)
     count = step.high * step.wide * step.channels
     if step.kind == Kind.PER_CHANNEL:
         weights = numbers[step.weights : step.weights + count].reshape(step.high, step.wide, step.channels)
-        return _behind(step, (patches * weights).sum((3, 4)), numbers)
+        return _epilogue(step, (patches * weights).sum((3, 4)), numbers)
     per_group, units = step.channels // step.groups, step.units // step.groups
     n, panels = count // step.groups, -(-units // PANEL)
     panel_weights = numbers[step.weights :][: step.groups * panels * n * PANEL].reshape(step.groups, panels, n, PANEL)
     grouped = patches.reshape(*patches.shape[:5], step.groups, per_group).transpose(0, 1, 2, 5, 3, 4, 6)
     sums = np.einsum("bijgn,gpnu->bijgpu", grouped.reshape(*grouped.shape[:4], n), panel_weights)
     flat = sums.reshape(*sums.shape[:4], panels * PANEL)[..., :units]
-    return _behind(step, flat.reshape(*flat.shape[:3], step.units), numbers)
+    return _epilogue(step, flat.reshape(*flat.shape[:3], step.units), numbers)
 
 
 def _patches(step: RealStep, images: Array, taps: Array) -> tuple[Array, Array]:
@@ -150,12 +150,12 @@ def _patches(step: RealStep, images: Array, taps: Array) -> tuple[Array, Array]:
     return np.where(inside, images[:, rows, columns], np.float32(0)), inside
 
 
-def _behind(step: RealStep, sums: Array, numbers: Array) -> Array:
+def _epilogue(step: RealStep, sums: Array, numbers: Array) -> Array:
     """Scaled sums within the bounds."""
     units = step.units // step.groups
     padded = -(-units // PANEL) * PANEL
-    low, high = numbers[step.behind : step.behind + 2]
-    pairs = numbers[step.behind + 2 :][: 2 * step.groups * padded].reshape(2, step.groups, padded)[..., :units]
+    low, high = numbers[step.epilogue : step.epilogue + 2]
+    pairs = numbers[step.epilogue + 2 :][: 2 * step.groups * padded].reshape(2, step.groups, padded)[..., :units]
     factors, offsets = pairs.reshape(2, step.units)
     clipped: Array = np.clip(factors * sums + offsets, low, high)
     return clipped

@@ -4,6 +4,7 @@ import subprocess
 import numpy as np
 import pytest
 import torch
+from compiled_c import built, needs_compiler, results
 from torch import nn
 
 from qpsbgd.deploy import to_c
@@ -54,3 +55,12 @@ def test_a_layer_of_real_inputs_in_c_computes_what_torch_computes(name, word_bit
     done = subprocess.run([str(tmp_path / "program")], input=text, capture_output=True, text=True, check=True)
     outputs = np.array([line.split(": ")[1].split() for line in done.stdout.splitlines()], np.float64)
     np.testing.assert_allclose(outputs, model(inputs).detach().flatten(1).numpy(), rtol=1e-4, atol=1e-4)
+
+
+@needs_compiler
+def test_windows_that_all_see_padding_alone_give_zeros(tmp_path):
+    model = BinaryConv2d(40, 1, 2, stride=9, padding=5)
+    source = to_c(model, tmp_path, input_shape=(40, 2, 2))
+    inputs = torch.randn(3, 40, 2, 2)
+    _, outputs = results(built(source), inputs.numpy())
+    np.testing.assert_array_equal(outputs, model(inputs).detach().reshape(3, -1).numpy())

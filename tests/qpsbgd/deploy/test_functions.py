@@ -1,11 +1,13 @@
 import numpy as np
+import onnxruntime
 import pytest
 import torch
 import torch.nn.functional as F
+from compiled_c import built, needs_compiler, results
 from torch import nn
 
-from qpsbgd.deploy import pack
-from qpsbgd.nn import BinaryLinear
+from qpsbgd.deploy import pack, to_c, to_onnx
+from qpsbgd.nn import BinaryLinear, SignActivation
 
 
 class Parts(nn.Module):
@@ -55,3 +57,36 @@ class Stacked(nn.Module):
 def test_batches_cannot_be_joined():
     with pytest.raises(ValueError, match="batch"):
         pack(Stacked(), input_shape=(4,))
+
+
+VANISHING = {"silu": nn.SiLU(), "gelu": nn.GELU(), "gelu tanh": nn.GELU(approximate="tanh"), "swish": nn.Hardswish()}
+
+
+def small_numbers(function):
+    """Numbers (64, 96) down to −120, and all those around where a function of them turns from negative to −0."""
+    least = torch.linspace(-120, 2, 4096)
+    end = float(least[function(least) < 0].min())
+    around = np.float32(end).view(np.int32) + np.arange(-1024, 1024, dtype=np.int32)
+    zeros = torch.tensor([0.0, -0.0, -1e-30, 1e-30, -1e-40, 3e38, -3e38, -1.0])
+    return torch.cat([least[: 4096 - 8], zeros, torch.from_numpy(around.view(np.float32))]).reshape(64, 96)
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", VANISHING)
+def test_a_sign_behind_a_function_that_vanishes_is_the_one_of_torch(name, tmp_path):
+    model = nn.Sequential(VANISHING[name], SignActivation())
+    inputs = small_numbers(VANISHING[name])
+    expected = model(inputs).numpy()
+    assert (expected[:32] == 1).sum() > 100 and (expected == -1).sum() > 100
+    np.testing.assert_array_equal(pack(model, input_shape=(96,))(inputs.numpy()), expected)
+    _, outputs = results(built(to_c(model, tmp_path, input_shape=(96,))), inputs.numpy())
+    np.testing.assert_array_equal(outputs, expected)
+    to_onnx(model, tmp_path / "net.onnx", input_shape=(96,))
+    session = onnxruntime.InferenceSession(tmp_path / "net.onnx")
+    np.testing.assert_array_equal(session.run(None, {session.get_inputs()[0].name: inputs.numpy()})[0], expected)
+
+
+def test_silu_stays_negative_as_far_as_torch_does():
+    inputs = torch.linspace(-88, 10, 4096).reshape(64, 64)
+    found = pack(nn.SiLU(), input_shape=(64,))(inputs.numpy())
+    np.testing.assert_allclose(found, F.silu(inputs).numpy(), rtol=2e-6)

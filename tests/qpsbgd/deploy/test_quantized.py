@@ -9,8 +9,9 @@ from compiled_c import built, needs_compiler, output_step, results
 from torch import nn
 
 from qpsbgd.deploy import PackedModel, load_packed, pack, to_c, to_onnx
-from qpsbgd.nn import BinaryLinear, QuantActivation
-from qpsbgd_runtime.unit_operations import Quantize, Requantize
+from qpsbgd.nn import BinaryLinear, QuantActivation, SignActivation
+from qpsbgd_runtime.operations import Convolution, Dense, Value, Weights, Window
+from qpsbgd_runtime.unit_operations import Quantize, Requantize, Scale, Steps
 
 
 def onnx_outputs(path, inputs):
@@ -141,3 +142,47 @@ def test_a_scale_that_is_not_finite_is_refused():
     nn.init.constant_(model[0].log2_scale, torch.nan)
     with pytest.raises(ValueError, match=r"0 \(QuantActivation\) holds NaN or infinite numbers"):
         pack(model)
+
+
+def test_millions_of_inputs_give_torchs_sign():
+    inputs = 4_300_000  # twice the sum has 32 bits
+    layer = BinaryLinear(inputs, 2, gain=1.0)
+    with torch.no_grad():
+        layer.weight[0], layer.weight[1] = 1.0, -1.0
+    model = nn.Sequential(QuantActivation(scale=1.0), layer, nn.BatchNorm1d(2), SignActivation()).eval()
+    rows = torch.full((1, inputs), 255.0)
+    assert model(rows).tolist() == [[1, -1]]
+    assert pack(model)(rows.numpy()).tolist() == [[1, -1]]
+
+
+@pytest.mark.parametrize(("kind", "most"), [("bits", 2**31 - 1), ("int8", (2**31 - 1) // 128), ("uint8", 8421504)])
+@pytest.mark.parametrize("convolution", [False, True])
+def test_sums_that_may_need_more_than_32_bits_are_refused(kind, most, convolution):
+    window = Window((1,), (1,), ((0, 0),), (1,))
+
+    def layer(inputs):
+        signs = Weights(np.broadcast_to(np.bool_(True), (1, 3, inputs, 1)[: 4 if convolution else 3]))
+        return Convolution("net.3", signs, window, integer=True) if convolution else Dense("net.3", signs, integer=True)
+
+    shape = (5,) if convolution else ()
+    assert layer(most).result(Value(kind, (most, *shape))).kind == "ints"
+    with pytest.raises(ValueError, match=r"net\.3 .* must have sums of at most 2147483647.*groups"):
+        layer(most + 1).result(Value(kind, (most + 1, *shape)))
+
+
+def test_groups_of_so_many_numbers_of_8_bits_that_float32_rounds_their_sums_are_refused():
+    window = Window((1,), (1,), ((0, 0),), (1,))
+
+    def packed(channels):
+        signs = Weights(np.ones((1, 2, channels, 1), bool))
+        steps = Steps(0, 255, 0)
+        return PackedModel((Quantize("first", steps), Convolution("net.3", signs, window, 2, True), SUMS_AS_THEY_ARE))
+
+    most = 2**24 // 255
+    rows = np.full((1, 2 * most, 1), 255, np.float32)
+    assert packed(most)(rows).ravel().tolist() == [255 * most] * 2
+    with pytest.raises(ValueError, match=r"net\.3 .* must have sums of at most 16777216 in groups"):
+        packed(most + 1)(np.full((1, 2 * most + 2, 1), 255, np.float32))
+
+
+SUMS_AS_THEY_ARE = Scale("last", np.ones(1, np.float32), np.zeros(1, np.float32))

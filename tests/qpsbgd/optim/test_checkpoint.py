@@ -1,3 +1,4 @@
+import copy
 import hashlib
 import io
 import multiprocessing
@@ -177,6 +178,52 @@ def test_other_parts_are_refused(tmp_path):
         Checkpoint(tmp_path / "run.pt", every=0, model=BinaryLinear(2, 1))
     with pytest.raises(RuntimeError, match="inside the with block"):
         next(Checkpoint(tmp_path / "other.pt", model=BinaryLinear(2, 1)).steps(3))
+
+
+def trained(projection="ridge", hidden=4, last=None):
+    """A model, a generator and an optimiser after one step; `last` is a part more."""
+    torch.manual_seed(hidden)
+    model = torch.nn.Sequential(BinaryLinear(3, hidden), torch.nn.BatchNorm1d(hidden), BinaryLinear(hidden, 2))
+    optimizer = QPSBGD(model, lr=0.1, projection=projection, real={"lr": 0.01})
+    model(torch.randn(8, 3)).square().sum().backward()
+    optimizer.step()
+    found = {"draws": torch.Generator().manual_seed(hidden), "model": model, "optimizer": optimizer}
+    return found if last is None else {**found, "last": last}
+
+
+class Refusing:
+    def state_dict(self):
+        return {}
+
+    def load_state_dict(self, state):
+        raise OSError("not today")
+
+
+@pytest.mark.parametrize(
+    ("saved", "own", "message"),
+    [
+        ({"projection": "spins"}, {"projection": "ridge"}, "does not fit optimizer.*projection=.spins."),
+        ({"hidden": 5}, {"hidden": 4}, "(?s)does not fit model.*size mismatch"),
+        ({"last": BinaryLinear(2, 1)}, {"last": BinaryLinear(3, 1)}, "(?s)does not fit last.*start over$"),
+        ({"last": Refusing()}, {"last": Refusing()}, "does not fit last.*not today.*put back: ..last"),
+    ],
+)
+def test_a_checkpoint_that_does_not_fit_changes_nothing(saved, own, message, tmp_path):
+    with Checkpoint(tmp_path / "run.pt", **trained(**saved)):
+        pass
+    content, made = (tmp_path / "run.pt").read_bytes(), trained(**own)
+
+    def state():
+        parts = {name: part.state_dict() for name, part in made.items() if name != "draws"}
+        data = io.BytesIO()
+        torch.save(copy.deepcopy([parts, made["draws"].get_state(), torch.get_rng_state()]), data)
+        return data.getvalue()
+
+    before = state()
+    with pytest.raises(ValueError, match=message), Checkpoint(tmp_path / "run.pt", **made):
+        raise AssertionError("training began")
+    assert state() == before
+    assert (tmp_path / "run.pt").read_bytes() == content
 
 
 def test_a_loop_that_is_left_by_break_keeps_its_last_step(tmp_path):

@@ -1,15 +1,12 @@
 import copy
-import json
 import pickle
-import sys
 
 import pytest
 import torch
 from torch import nn
 
-from qpsbgd import QPSBGD, BinaryConnect, Checkpoint, JsonLines, Monitor, ProxQuant, TensorBoard
+from qpsbgd import QPSBGD, BinaryConnect, Checkpoint, Monitor, ProxQuant
 from qpsbgd.nn import BinaryConv2d, BinaryLinear
-from qpsbgd.optim import Observation
 from qpsbgd.projections import Ridge, Spins
 from qpsbgd.qubo import Solution
 from qpsbgd.solvers import Solver, make_solver
@@ -227,17 +224,16 @@ def test_every_counts_the_steps_of_the_optimiser_also_after_a_resume():
 def test_a_resumed_and_watched_run_equals_an_uninterrupted_one_without_a_monitor(kind, tmp_path):
     plain, model = small_model(), small_model()
     train(plain, MAKERS[kind](plain), range(6))
-    path, log = tmp_path / "run.pt", JsonLines(tmp_path / "run.jsonl")
+    path, seen = tmp_path / "run.pt", []
     for count in (3, 6):
         torch.manual_seed(5)
         model = nn.Sequential(BinaryLinear(8, 6), nn.Hardtanh(), BinaryLinear(6, 3)) if count == 6 else model
         optimizer = MAKERS[kind](model)
-        with Monitor(model, optimizer, log), Checkpoint(path, model=model, optimizer=optimizer) as run:
+        with Monitor(model, optimizer, seen.extend), Checkpoint(path, model=model, optimizer=optimizer) as run:
             for step in run.steps(count):
                 train(model, optimizer, [step])
     assert_equal_state(plain, model)
-    lines = [json.loads(line) for line in log.path.read_text().splitlines()]
-    assert [line["step"] for line in lines] == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6]
+    assert [one.step for one in seen] == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6]
 
 
 @pytest.mark.parametrize("kind", ["spins", "ridge", "binaryconnect"])
@@ -372,8 +368,7 @@ def test_half_precision_layers_are_reported():
     ("arguments", "error", "match"),
     [
         (lambda model, optimizer: (model, torch.optim.SGD(model.parameters()), print), TypeError, "got SGD"),
-        (lambda model, optimizer: (model, optimizer), ValueError, "needs a writer"),
-        (lambda model, optimizer: (model, optimizer, "run.jsonl"), TypeError, "cannot be called"),
+        (lambda model, optimizer: (model, optimizer, "run.jsonl"), TypeError, "callback must be a function"),
         (lambda model, optimizer: (small_model(), optimizer, print), ValueError, "trains no layer of this model"),
     ],
 )
@@ -388,92 +383,6 @@ def test_every_is_a_whole_number(every, error):
     model = small_model()
     with pytest.raises(error, match="every must be"):
         Monitor(model, QPSBGD(model), print, every=every)
-
-
-LINES = [Observation(1, "0", {"flip_rate": 0.5}), Observation(1, "2", {"flip_rate": float("nan"), "agreement": 1.0})]
-TEXT = '{"step": 1, "layer": "0", "flip_rate": 0.5}\n{"step": 1, "layer": "2", "flip_rate": null, "agreement": 1.0}\n'
-
-
-def test_json_lines_hold_one_observation_each_and_go_on_when_reopened(tmp_path):
-    path = tmp_path / "run.jsonl"
-    JsonLines(path)(LINES)
-    assert path.read_text() == TEXT
-    JsonLines(str(path))(LINES)
-    assert path.read_text() == TEXT * 2
-
-
-@pytest.mark.parametrize("left", [1, 5, 9, 30, len(TEXT) - 1])
-def test_what_a_killed_writer_left_of_a_line_is_removed(left, tmp_path):
-    path = tmp_path / "run.jsonl"
-    path.write_text(TEXT + TEXT[:left])
-    whole = TEXT[: TEXT[:left].rfind("\n") + 1]
-    JsonLines(path)
-    assert path.read_text() == TEXT + whole
-    path.write_text('{"step": 1, ' + "x" * 10_000)
-    JsonLines(path)(LINES)
-    assert path.read_text() == TEXT
-
-
-@pytest.mark.parametrize("content", ["notes", '{"other": 1}', TEXT + "notes"])
-def test_a_file_that_holds_something_else_is_left_alone(content, tmp_path):
-    path = tmp_path / "notes.txt"
-    path.write_text(content)
-    with pytest.raises(ValueError, match="choose another path"):
-        JsonLines(path)
-    assert path.read_text() == content
-
-
-def test_a_path_that_cannot_be_written_fails_at_the_start(tmp_path):
-    with pytest.raises(OSError, match="missing"):
-        JsonLines(tmp_path / "missing" / "run.jsonl")
-
-
-def test_a_relative_path_stays_where_it_was(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    writer = JsonLines("run.jsonl")
-    (tmp_path / "other").mkdir()
-    monkeypatch.chdir(tmp_path / "other")
-    writer(LINES)
-    assert (tmp_path / "run.jsonl").read_text() == TEXT
-
-
-def test_tensorboard_gets_one_chart_per_figure_and_layer(tmp_path):
-    pytest.importorskip("tensorboard", reason="pip install 'qpsbgd[tensorboard]'")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    model, seen = small_model(), []
-    optimizer = QPSBGD(model)
-    with Monitor(model, optimizer, TensorBoard(tmp_path / "events"), seen.extend):
-        train(model, optimizer, range(3))
-    events = EventAccumulator(str(tmp_path / "events"))
-    events.Reload()
-    assert set(events.Tags()["scalars"]) == {f"{figure}/{layer}" for figure in OF_RIDGE for layer in ("0", "2")}
-    written = [(event.step, event.value) for event in events.Scalars("agreement/2")]
-    assert written == [(one.step, pytest.approx(one.figures["agreement"])) for one in seen if one.layer == "2"]
-
-
-def test_without_the_package_tensorboard_says_what_to_install(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    with pytest.raises(ImportError, match=r"pip install 'qpsbgd\[tensorboard\]'"):
-        TensorBoard(tmp_path)
-
-
-def test_closing_closes_the_writers_that_can_be_closed():
-    class Closable:
-        closed = False
-
-        def __call__(self, observations):
-            assert not self.closed
-
-        def close(self):
-            self.closed = True
-
-    model, writer = small_model(), Closable()
-    optimizer = QPSBGD(model)
-    with Monitor(model, optimizer, writer, [].extend):
-        train(model, optimizer, range(1))
-    assert writer.closed
-    train(model, optimizer, range(1))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a GPU")

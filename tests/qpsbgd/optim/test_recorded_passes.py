@@ -5,6 +5,7 @@ import torch
 from small_networks import printed
 from torch import nn
 
+from qpsbgd import optim
 from qpsbgd.nn import BinaryLinear
 
 QPSBGD = printed
@@ -161,3 +162,30 @@ def test_a_layer_that_records_now_and_then_is_not_reported():
         optimizer.zero_grad()
         loss_of(second if seed == 3 else first, seed).backward()
         optimizer.step()
+
+
+@pytest.mark.parametrize("reduction", [torch.mean, torch.sum])
+@pytest.mark.parametrize("projection", ["ridge", "spins", "printed"])
+def test_an_empty_batch_is_called_so(projection, reduction):
+    model = nn.Sequential(BinaryLinear(4, 3), nn.Hardtanh(), BinaryLinear(3, 2))
+    optimizer = optim.QPSBGD(model, lr=0.1, projection=projection)
+    before = [p.clone() for p in model.parameters()]
+    reduction(model(torch.zeros(0, 4)).square()).backward()
+    with pytest.raises(ValueError, match="the batch is empty"):
+        optimizer.step()
+    assert all(map(torch.equal, before, model.parameters()))
+
+
+def test_gradients_without_a_recorded_pass_are_refused_at_once_beside_real_parameters():
+    model = nn.Sequential(BinaryLinear(4, 3), nn.LayerNorm(3), BinaryLinear(3, 2))
+    optimizer, parameters = optim.QPSBGD(model, lr=0.1, real=True), dict(model.named_parameters())
+
+    def loss(given, x):
+        return torch.func.functional_call(model, given, (x,)).square().mean()
+
+    before = [p.clone() for p in parameters.values()]
+    for name, grad in torch.func.grad(loss)(parameters, torch.randn(8, 4)).items():
+        parameters[name].grad = grad
+    with pytest.raises(RuntimeError, match=r"no recorded pass.*torch\.func"):
+        optimizer.step()
+    assert all(map(torch.equal, before, parameters.values()))

@@ -15,7 +15,7 @@ from qpsbgd.projections import Ridge, Seen, Spins
 from qpsbgd.qubo import Solution
 from qpsbgd.solvers import Solver, make_solver
 from qpsbgd_qubo.annealers.budget import Estimate
-from qpsbgd_qubo.solvers.search import tracking
+from qpsbgd_qubo.solvers.search import warm_start
 
 
 def one_layer(n=5, m=3, rows=12, dtype=torch.float64):
@@ -132,14 +132,14 @@ def test_sparse_inputs_are_learnt():
 @pytest.mark.parametrize("anew", [True, False])
 @pytest.mark.parametrize("bits", [1, 2])
 def test_a_step_that_follows_ends_in_local_minima_with_fields_that_are_still_exact(anew, bits, monkeypatch):
-    monkeypatch.setattr(tracking, "ANEW", 2**24 if anew else 0)
-    plain, ends = tracking.followed, []
+    monkeypatch.setattr(warm_start, "COLD_START_LIMIT", 2**24 if anew else 0)
+    plain, ends = warm_start.warm_descent, []
 
-    def followed(solver, matrix, linear, **more):
+    def warm_descent(solver, matrix, linear, **more):
         ends.append((matrix, linear, plain(solver, matrix, linear, **more)))
         return ends[-1][2]
 
-    monkeypatch.setattr(tracking, "followed", followed)
+    monkeypatch.setattr(warm_start, "warm_descent", warm_descent)
     model = nn.Sequential(BinaryLinear(30, 20), nn.Hardtanh(), BinaryLinear(20, 5))
     optimizer = QPSBGD(model, lr=0.01, projection=Spins(bits=bits))
     for seed in range(30):
@@ -149,20 +149,20 @@ def test_a_step_that_follows_ends_in_local_minima_with_fields_that_are_still_exa
         optimizer.step()
     assert len(ends) == 30 * 2 * bits
     for matrix, linear, track in ends:
-        pulls = 2 * track.spins @ (matrix - torch.diag_embed(matrix.diagonal(dim1=1, dim2=2)))
-        torch.testing.assert_close(track.pulls, pulls, rtol=1e-4, atol=1e-3)
-        assert (track.spins * (pulls + linear)).max() < 1e-3  # no flip lowers the energy
+        coupling_fields = 2 * track.spins @ (matrix - torch.diag_embed(matrix.diagonal(dim1=1, dim2=2)))
+        torch.testing.assert_close(track.coupling_fields, coupling_fields, rtol=1e-4, atol=1e-3)
+        assert (track.spins * (coupling_fields + linear)).max() < 1e-3  # no flip lowers the energy
     assert ("spins" in optimizer.state[model[0].weight]) != anew
 
 
 def test_a_search_that_follows_begins_with_the_deviations_from_the_sign_vector(monkeypatch):
 
-    monkeypatch.setattr(tracking.Descent, "lower", lambda solver, couplings, fields, spins, threshold: None)
+    monkeypatch.setattr(warm_start.Descent, "lower", lambda solver, couplings, fields, spins, threshold: None)
     torch.manual_seed(0)
     matrix, spins = torch.eye(9)[None], torch.randn(1, 4, 9).sign()
     first, second = torch.randn(2, 1, 4, 9)
-    last = tracking.Track(spins, first <= 0, torch.zeros_like(spins))
-    starts = tracking.followed(tracking.Descent(warm=True), matrix, second, last=last, cached={}).spins
+    last = warm_start.WarmState(spins, first <= 0, torch.zeros_like(spins))
+    starts = warm_start.warm_descent(warm_start.Descent(warm=True), matrix, second, last=last, cached={}).spins
     assert torch.equal(starts * second.sign(), spins * first.sign())
 
 
@@ -185,7 +185,7 @@ RUNS = {
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_resumed_from_state_dicts_equals_an_uninterrupted_one_bit_for_bit(name, dtype, anew, monkeypatch):
-    monkeypatch.setattr(tracking, "ANEW", 2**24 if anew else 0)
+    monkeypatch.setattr(warm_start, "COLD_START_LIMIT", 2**24 if anew else 0)
     model = small_model(dtype)
     optimizer = QPSBGD(model, projection=RUNS[name](), steps=30)
     train(model, optimizer, range(6))
@@ -202,7 +202,7 @@ def test_a_run_resumed_from_state_dicts_equals_an_uninterrupted_one_bit_for_bit(
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda pair: pickle.loads(pickle.dumps(pair))])
 def test_a_copied_pair_of_model_and_optimiser_goes_on_bit_for_bit(copied, monkeypatch):
-    monkeypatch.setattr(tracking, "ANEW", 0)
+    monkeypatch.setattr(warm_start, "COLD_START_LIMIT", 0)
     model = small_model()
     optimizer = QPSBGD(model, projection=Spins(bits=2))
     train(model, optimizer, range(6))
@@ -329,17 +329,17 @@ def test_answers_that_are_not_spins_are_refused_and_nothing_is_lost():
 
 
 def test_what_a_descent_left_is_forgotten_when_another_solver_takes_over(monkeypatch):
-    monkeypatch.setattr(tracking, "ANEW", 0)
+    monkeypatch.setattr(warm_start, "COLD_START_LIMIT", 0)
     model = small_model(torch.float64)
     optimizer = QPSBGD(model, lr=0.05, projection=Spins(refresh=4))
     train(model, optimizer, range(6))
     optimizer.solver = "exact"
     train(model, optimizer, range(6, 11))  # Q̄ is renewed meanwhile
-    assert not {"spins", "signs", "pulls"} & optimizer.state[model[0].weight].keys()
+    assert not {"spins", "signs", "coupling_fields"} & optimizer.state[model[0].weight].keys()
     optimizer.solver = make_solver("descent", warm=True)
     train(model, optimizer, [11])
     state, cached = optimizer.state[model[0].weight], optimizer._cached[model[0]]
-    torch.testing.assert_close(state["pulls"], state["spins"] @ cached["couplings"])
+    torch.testing.assert_close(state["coupling_fields"], state["spins"] @ cached["couplings"])
 
 
 class Counted(Charged):
@@ -372,7 +372,7 @@ def test_a_first_gradient_of_zero_shrinks_nothing():
 
 
 def test_every_vector_is_remembered_and_more_may_be_asked_for_later(monkeypatch):
-    monkeypatch.setattr(tracking, "ANEW", 0)
+    monkeypatch.setattr(warm_start, "COLD_START_LIMIT", 0)
     one = answered(Spins(bits=1)).state
     assert one["spins"].shape == (1, 1, 3, 5)
     two = answered(Spins(bits=2), state=one).state

@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from qpsbgd import cli
-from qpsbgd_files.atomic import sealed
+from qpsbgd_files.atomic import with_checksum
 from qpsbgd_paper.cli import run as running
 from qpsbgd_paper.experiments import EXPERIMENTS, logreg, make_experiment
 from qpsbgd_paper.framework.methods import DWAVE
@@ -376,7 +376,7 @@ def written(monkeypatch):
 def stored(folder, *names):
     folder.mkdir(parents=True, exist_ok=True)
     for name in names:
-        (folder / f"{name}.json").write_bytes(sealed({"experiment": name.split(".")[0], "title": "T"}))
+        (folder / f"{name}.json").write_bytes(with_checksum({"experiment": name.split(".")[0], "title": "T"}))
 
 
 def test_after_a_quick_run_the_report_finds_its_results_and_says_so(written, monkeypatch, capsys, tmp_path):

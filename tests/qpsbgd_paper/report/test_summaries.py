@@ -2,7 +2,7 @@ import hashlib
 
 import pytest
 
-from qpsbgd_files.atomic import sealed
+from qpsbgd_files.atomic import with_checksum
 from qpsbgd_paper.report.summaries import check, file_name, read_summary
 
 
@@ -39,7 +39,7 @@ def test_a_name_that_leads_out_of_the_folder_is_refused(name, study, toy, tmp_pa
     study["figures"][0]["name"] = name
     path = tmp_path / "study.json"
     for summary in (study, {**toy, "experiment": name}, {**toy, "series": [{"key": name, "label": "x"}]}):
-        path.write_bytes(sealed(summary))
+        path.write_bytes(with_checksum(summary))
         with pytest.raises(ValueError, match="cannot be part of a file name") as refused:
             read_summary(path)
         assert str(path) in str(refused.value) and "\n" not in str(refused.value)
@@ -54,23 +54,29 @@ def test_names_that_experiments_have_are_taken():
     [
         (b"", "must begin with"),
         (b'{"experiment": "toy", "title": "T"}', "must begin with"),
-        (sealed({"experiment": "toy", "title": "T"})[:-9], "its checksum does not fit"),
+        (with_checksum({"experiment": "toy", "title": "T"})[:-9], "its checksum does not fit"),
         (b"\xff\xfe\x00", "must begin with"),
         (with_seal(b'"a": ' + b"[" * 100_000), "recursion"),
         (with_seal(b'"a": \xff}'), "not JSON"),
         (b"[1, 2]", "must begin with"),
-        (sealed({"no": 1}), "'experiment' is missing"),
-        (sealed({"experiment": "toy"}), "'title' is missing"),
-        (sealed({"experiment": 3, "title": "T"}), "'experiment' must be a text, not a number"),
-        (sealed({"experiment": "toy", "title": "T", "cases": 7}), "'cases' must be a list, not a number"),
-        (sealed({"experiment": "toy", "title": "T", "cases": [{"label": "a"}]}), r"'cases\[0\].rows' is missing"),
-        (sealed({"experiment": "toy", "title": "T", "figures": [{"name": "x"}]}), r"'figures\[0\].title' is missing"),
+        (with_checksum({"no": 1}), "'experiment' is missing"),
+        (with_checksum({"experiment": "toy"}), "'title' is missing"),
+        (with_checksum({"experiment": 3, "title": "T"}), "'experiment' must be a text, not a number"),
+        (with_checksum({"experiment": "toy", "title": "T", "cases": 7}), "'cases' must be a list, not a number"),
         (
-            sealed({"experiment": "toy", "title": "T", "claims": ["yes"]}),
+            with_checksum({"experiment": "toy", "title": "T", "cases": [{"label": "a"}]}),
+            r"'cases\[0\].rows' is missing",
+        ),
+        (
+            with_checksum({"experiment": "toy", "title": "T", "figures": [{"name": "x"}]}),
+            r"'figures\[0\].title' is missing",
+        ),
+        (
+            with_checksum({"experiment": "toy", "title": "T", "claims": ["yes"]}),
             r"'claims\[0\]' must be an object, not a text",
         ),
         (
-            sealed({"experiment": "toy", "title": "T", "tables": [{"title": "", "head": [], "body": [3]}]}),
+            with_checksum({"experiment": "toy", "title": "T", "tables": [{"title": "", "head": [], "body": [3]}]}),
             "must be a list",
         ),
     ],
@@ -101,12 +107,12 @@ def test_null_is_a_figure_that_is_not_finite(toy, study, tmp_path):
     row["values"]["score"] = [None, 0.5]
     row["curves"]["curve"]["mean"][1] = row["curves"]["curve"]["deviation"][1] = None
     for summary in (toy, study):
-        (tmp_path / "x.json").write_bytes(sealed(summary))
+        (tmp_path / "x.json").write_bytes(with_checksum(summary))
         assert read_summary(tmp_path / "x.json") == summary
 
 
 def test_no_flipped_bit_of_a_summary_goes_unnoticed(toy, tmp_path):
-    whole = sealed(toy)
+    whole = with_checksum(toy)
     for bit in range(0, 8 * len(whole), 1 + len(whole) // 40):
         damaged = whole[: bit // 8] + bytes([whole[bit // 8] ^ 1 << bit % 8]) + whole[bit // 8 + 1 :]
         (tmp_path / "x.json").write_bytes(damaged)

@@ -4,7 +4,6 @@ import pytest
 
 from qpsbgd_paper.report.tables import (
     claim_sentences,
-    claims_table,
     findings,
     made_with,
     mean_and_deviation,
@@ -180,11 +179,6 @@ def test_a_claim_on_one_case_says_which_unless_it_does_already(toy):
         {"text": "A is best (gain 1)", "source": "paper", "verdict": "yes", "cases": ["gain 1"]},
     ]
     assert [finding.text for finding in findings(toy)] == ["A is best (gain 1)", "A is best (gain 1)"]
-
-
-def test_the_overview_holds_all_claims(toy, make_row, make_experiment):
-    table = claims_table([toy, make_experiment({"a": [make_row("one", "One")]})])
-    assert [row[3] for row in table.body] == ["yes", "no"]
 
 
 def test_what_the_numbers_were_made_with_is_one_line(toy):

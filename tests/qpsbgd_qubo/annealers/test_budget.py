@@ -15,8 +15,8 @@ import pytest
 pytest.importorskip("dwave.system")
 pytest.importorskip("minorminer")
 
-from qpsbgd.sampler import FamilySampler
 from qpsbgd.testing import random_family
+from qpsbgd_qubo import FamilySampler
 from qpsbgd_qubo.annealers import submissions
 from qpsbgd_qubo.annealers.budget import Budget, BudgetSpent, Estimate, charged
 from qpsbgd_qubo.annealers.dwave import DWave

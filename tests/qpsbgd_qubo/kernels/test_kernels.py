@@ -83,19 +83,19 @@ def dense_vectors():
         ties, scale = np.linspace(0.01, 0.5, 5).astype(dtype), np.full(m, 0.8, dtype)
         yield f"anneal_slices {name}", (couplings, many_fields, many, ties, scale, 0.05, states(m), 2)
         marked = np.random.default_rng(9).integers(0, 2, (m, n), dtype=np.uint8)
-        yield f"turn {name}", (couplings, fields, spins, marked, 2)
+        yield f"flip_marked {name}", (couplings, fields, spins, marked, 2)
         yield f"fields_of {name}", (couplings, linear[0], spins[0], np.zeros(n, dtype))
         yield f"relax {name}", (twice, fields, (0.3 * spins).astype(dtype), 6, 2)
         yield f"round_down {name}", (factor, fields, spins, 2)
         for strength in (1, 3):
-            pulls, strong = np.abs(couplings).sum(1), (strength * linear).astype(dtype)
+            coupling_sums, strong = np.abs(couplings).sum(1), (strength * linear).astype(dtype)
             starts = np.stack([spins, -spins])
             local = (strong + starts @ couplings).astype(dtype)
             diagonal, found = np.full(n, 0.02, dtype), np.zeros((m, n), dtype)
             tuned = (30, 2, 4, 8, 3, 2)
             yield (
                 f"search_layer {name} {strength}",
-                (couplings, diagonal, strong, pulls, starts, local, threshold, found, *tuned),
+                (couplings, diagonal, strong, coupling_sums, starts, local, threshold, found, *tuned),
             )
 
 

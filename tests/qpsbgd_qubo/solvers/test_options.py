@@ -129,7 +129,7 @@ def test_the_least_value_and_numbers_of_numpy_are_taken_and_made_plain(solver):
 @pytest.mark.parametrize(
     ("solver", "options", "message"),
     [
-        ("descent", {"tabu": 1.5}, "tabu must be a whole number of at least 0, got 1.5"),
+        ("descent", {"tabu": 1.5}, "tabu must be a whole number of at least 0 and at most 4.61168601843e+18, got 1.5"),
         ("auto", {"time_limit": NAN}, "time_limit must be None or a finite number of at least 0, got nan"),
         ("auto", {"time_limit": "abc"}, "time_limit must be None or a finite number of at least 0, got 'abc'"),
         ("bifurcation", {"time_step": 0}, "time_step must be a positive finite number, got 0"),

@@ -86,7 +86,7 @@ def real_vectors():
     def arguments(steps, slots, *, taps=(), weights=(), words=(), samples=3):
         numbers = [generator.standard_normal(len(part)) for part in weights]
         for step in steps:
-            step.behind = sum(map(len, numbers))
+            step.epilogue = sum(map(len, numbers))
             units = step.groups * -(-step.units // step.groups // 16) * 16
             numbers += [] if step.kind == Kind.TRANSPOSE else [[-2, 3], generator.standard_normal(2 * units)]
         return (
@@ -177,7 +177,7 @@ def test_signs_that_are_looked_up_give_the_sums_of_their_weights(samples):
     signs = np.random.default_rng(1).random((80, 70)) < 0.5
     panels = np.where(signs, 1, -1).reshape(5, 16, 70).transpose(0, 2, 1).ravel()
     numbers = np.concatenate([panels, [-np.inf, np.inf], np.ones(80), np.zeros(80)]).astype(np.float32)
-    step = RealStep(Kind.SUMS, 0, 1, 1, 1, 70, 1, 1, 80, direct=1, words=0, behind=len(panels))
+    step = RealStep(Kind.SUMS, 0, 1, 1, 1, 70, 1, 1, 80, direct=1, words=0, epilogue=len(panels))
     padded = np.zeros((80, 128), bool)
     padded[:, :70] = signs
     words = np.packbits(padded, axis=1, bitorder="little").view("<u8").astype(np.uint64).T.ravel()

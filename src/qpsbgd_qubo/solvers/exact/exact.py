@@ -42,8 +42,9 @@ class Exact(Solver):
     """The optimum of every column, with `proven_optimal` true, to within rounding in double precision.
 
     Above 10 spins, those that every optimum must have are fixed first. Where more than 18 stay open, a depth-first
-    sphere decoder improves on the answer of a tabu search; its time grows exponentially (`benchmarks/exact_growth.py`).
-    Where its bounds are too weak, all values of up to 32 open spins are tried, which takes about a second for 32.
+    sphere decoder improves on the answer of a tabu search; its time grows exponentially
+    (`benchmarks/solvers/exact_growth.py`). Where its bounds are too weak, all values of up to 32 open spins are tried,
+    which takes about a second for 32.
 
     Args:
         node_limit: Nodes after which a column gives up and returns its best spins, `proven_optimal` false. The

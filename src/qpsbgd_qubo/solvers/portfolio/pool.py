@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from qpsbgd_qubo.kernels import Array
-from qpsbgd_qubo.solvers.portfolio.arenas import Answer, Arena
+from qpsbgd_qubo.solvers.portfolio.search_problem import Answer, SearchProblem
 from qpsbgd_qubo.solvers.search.chains import cooling
 
 
@@ -67,13 +67,13 @@ class PoolSearch:
     nothing is found. The same seed, number of workers and number of rounds give the same answer.
 
     Attributes:
-        arena: The problem.
+        problem: The problem.
         workers: Moves per round.
         seed: Of all random numbers.
         pool: The best answers, lowest energy first.
     """
 
-    arena: Arena
+    problem: SearchProblem
     workers: int
     seed: int
     stop: Array
@@ -85,10 +85,10 @@ class PoolSearch:
 
     def __post_init__(self) -> None:
         self.generator = np.random.default_rng(self.seed)
-        self.moves = MOVES if self.arena.groups is None else (*GROUP_MOVES, *MOVES)
+        self.moves = MOVES if self.problem.groups is None else (*GROUP_MOVES, *MOVES)
         self.shares = np.array([move.share for move in self.moves])
         # Moves of unknown gain are tried first; beside moves within groups, others can wait.
-        late = self.arena.groups is not None
+        late = self.problem.groups is not None
         self.gains = np.array([0.0 if late and move not in GROUP_MOVES else np.nan for move in self.moves])
         self.made = np.zeros(len(self.moves), int)
         self.won = np.zeros(len(self.moves), int)
@@ -101,7 +101,7 @@ class PoolSearch:
     def round(self, run: Callable[..., Any], most_sweeps: float = np.inf) -> None:
         """Make one move per worker by `run`, a `map`, with at most so many sweeps, and keep what is good."""
         planned = self.sweeps if self.rounds else TRIAL_SWEEPS
-        if self.rounds == 1 and self.arena.begins_long and np.isfinite(most_sweeps):
+        if self.rounds == 1 and self.problem.begins_long and np.isfinite(most_sweeps):
             planned = LONG_SWEEPS
         sweeps = int(min(planned, most_sweeps))
         self.last_sweeps = sweeps
@@ -134,26 +134,26 @@ class PoolSearch:
         return kind, -1 if self.moves[kind].name in ("fresh", "assign") else base, other, seed
 
     def _made(self, kind: int, base: int, other: int, seed: int, *, sweeps: int) -> Answer:
-        move, arena = self.moves[kind], self.arena
-        if arena.groups is not None and move in GROUP_MOVES:
+        move, problem = self.moves[kind], self.problem
+        if problem.groups is not None and move in GROUP_MOVES:
             start = None if base < 0 else self.pool[base][0]
             across = self.pool[other][0] if move.name == "cross" else None
-            return arena.regrouped(start, across=across, hot=move.hot, sweeps=sweeps, seed=seed, stop=self.stop)
-        temperatures = cooling(arena.typical, hot=move.hot, sweeps=sweeps)
+            return problem.regrouped(start, across=across, hot=move.hot, sweeps=sweeps, seed=seed, stop=self.stop)
+        temperatures = cooling(problem.typical, hot=move.hot, sweeps=sweeps)
         if move is FRESH:
-            return arena.annealed(None, temperatures=temperatures, seed=seed, stop=self.stop)
+            return problem.annealed(None, temperatures=temperatures, seed=seed, stop=self.stop)
         spins = self.pool[base][0]
         if move.name == "tabu":
             generator = np.random.default_rng(seed)
             start = spins.copy()
             n = len(start)
             start[generator.integers(0, n, 1 + n // 50)] *= -1
-            moves, tenure = 1 + int(sweeps * arena.moves_per_sweep), 10 + n // 100
-            return arena.searched(start, moves=moves, tenure=tenure, seed=seed, stop=self.stop)
-        sites = arena.differing(spins, self.pool[other][0]) if move.name == "between" else None
+            moves, tenure = 1 + int(sweeps * problem.moves_per_sweep), 10 + n // 100
+            return problem.searched(start, moves=moves, tenure=tenure, seed=seed, stop=self.stop)
+        sites = problem.differing(spins, self.pool[other][0]) if move.name == "between" else None
         if sites is not None and len(sites) < 2:
             sites = None
-        return arena.annealed(spins, temperatures=temperatures, seed=seed, stop=self.stop, sites=sites)
+        return problem.annealed(spins, temperatures=temperatures, seed=seed, stop=self.stop, sites=sites)
 
     def _taken(self, base: int, answer: Answer) -> float:
         """Put an answer into the pool; how much lower it is than the one it began with, or than the best."""
@@ -162,7 +162,7 @@ class PoolSearch:
             return 0.0
         best = self.pool[0]
         # When the time is up, there is none to put large answers together.
-        merged = min(best, answer, key=lambda one: one[1]) if self.stop[0] else self.arena.merged(best[0], answer[0])
+        merged = min(best, answer, key=lambda one: one[1]) if self.stop[0] else self.problem.merged(best[0], answer[0])
         gain = max(0.0, (best if base < 0 else self.pool[base])[1] - answer[1], best[1] - merged[1])
         if base > 0 and answer[1] < self.pool[base][1]:
             self.pool[base] = answer

@@ -19,8 +19,8 @@ from qpsbgd_qubo.kernels import NEVER, Array, kernels, thread_count
 from qpsbgd_qubo.solvers.deadline import deadline, report
 from qpsbgd_qubo.solvers.model_solver import ModelSolver
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE_OR_NONE, SECONDS, SEED, check_options
-from qpsbgd_qubo.solvers.portfolio.arenas import Arena, DenseArena, SparseArena
 from qpsbgd_qubo.solvers.portfolio.pool import PoolSearch
+from qpsbgd_qubo.solvers.portfolio.search_problem import DenseSearchProblem, SearchProblem, SparseSearchProblem
 from qpsbgd_qubo.solvers.portfolio.sums import Sums
 from qpsbgd_qubo.solvers.search.chains import SparseModel
 from qpsbgd_qubo.solvers.search.reduction import Reduction
@@ -115,10 +115,10 @@ class _SparseProblem:
     def energy(self, spins: Array) -> float:
         return self.model.energy(spins)
 
-    def prepared(self, stop: Array) -> tuple[Arena | None, Callable[[Array], Array]]:
-        """An arena, None if nothing is left to search, and what makes its spins those of the problem."""
+    def prepared(self, stop: Array) -> tuple[SearchProblem | None, Callable[[Array], Array]]:
+        """What to search, None if nothing is left to search, and what makes its spins those of the problem."""
         reduction = Reduction.of(self.model, stop)
-        return SparseArena(reduction.core, stop) if reduction.core else None, reduction.completed
+        return SparseSearchProblem(reduction.core, stop) if reduction.core else None, reduction.completed
 
 
 class _DenseProblem:
@@ -126,19 +126,19 @@ class _DenseProblem:
 
     def __init__(self, couplings: Array, linear: Array) -> None:
         self.couplings, self.linear = couplings, linear
-        self.arena = DenseArena(couplings, linear)
+        self.problem = DenseSearchProblem(couplings, linear)
 
     def descended(self, spins: Array, stop: Array) -> Array:
         if sums := Sums.of(self.couplings, self.linear):
             return sums.solved(seed=0, stop=stop)
-        return self.arena.searched(spins, moves=0, tenure=0, seed=0, stop=stop)[0]
+        return self.problem.searched(spins, moves=0, tenure=0, seed=0, stop=stop)[0]
 
     def energy(self, spins: Array) -> float:
         fields = np.einsum("ij,j->i", self.couplings, spins.astype(np.float64))
         return dot(2 * self.linear + fields, spins.astype(np.float64)) / 2
 
-    def prepared(self, stop: Array) -> tuple[Arena | None, Callable[[Array], Array]]:
-        return self.arena, np.asarray
+    def prepared(self, stop: Array) -> tuple[SearchProblem | None, Callable[[Array], Array]]:
+        return self.problem, np.asarray
 
 
 _Problem = _SparseProblem | _DenseProblem
@@ -199,11 +199,11 @@ class _Run:
             self.spins, self.energy = spins, energy
 
     def _search(self, stop: Array) -> None:
-        arena, completed = self.problem.prepared(stop)
-        if arena is None:
+        problem, completed = self.problem.prepared(stop)
+        if problem is None:
             self.spins, self.energy, self.proven = completed(np.zeros(0, np.int8)), -math.inf, True
             return
-        search = PoolSearch(arena, self.workers, self.seed, stop)
+        search = PoolSearch(problem, self.workers, self.seed, stop)
         most: float = math.inf
         with ThreadPoolExecutor(self.workers) as pool:
             try:
@@ -213,9 +213,9 @@ class _Run:
                     self.rounds = search.rounds
                     self._offer(completed(search.best[0]))
                     # A round that would not end in time is made shorter.
-                    per_sweep = (time.monotonic() - begin) / (search.last_sweeps + arena.fixed_sweeps)
+                    per_sweep = (time.monotonic() - begin) / (search.last_sweeps + problem.fixed_sweeps)
                     left = self.end - time.monotonic()
                     report(self.energy, self.rounds, left)
-                    most = max(1.0, 0.9 * left / per_sweep - arena.fixed_sweeps)
+                    most = max(1.0, 0.9 * left / per_sweep - problem.fixed_sweeps)
             finally:
                 stop.fill(1)  # what is still running when an exception ends the rounds

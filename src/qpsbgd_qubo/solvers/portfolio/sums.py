@@ -47,7 +47,8 @@ class Sums:
         n = len(linear)
         if n < 3 or not (couplings[0, 1:].all() and couplings[1, 2]):
             return None
-        square = couplings[0, 1] * couplings[0, 2] / couplings[1, 2]
+        with np.errstate(over="ignore"):
+            square = couplings[0, 1] * couplings[0, 2] / couplings[1, 2]
         if not 0 < square < np.inf:
             return None
         weights = couplings[0] / np.sqrt(square)

@@ -13,7 +13,7 @@ from qpsbgd_qubo.family import QuboFamily, Solution
 from qpsbgd_qubo.kernels import NEVER, Array
 from qpsbgd_qubo.solvers import Solver
 from qpsbgd_qubo.solvers.deadline import deadline
-from qpsbgd_qubo.solvers.options import COUNT, FLAG, SECONDS, SEED, Number, check_options
+from qpsbgd_qubo.solvers.options import FLAG, SECONDS, SEED, Number, check_options
 from qpsbgd_qubo.solvers.search import kernels, kernels_torch
 from qpsbgd_qubo.solvers.search.landscape import Landscape, better_of, kick, random_spins, sign_start, triton_kernels
 
@@ -49,8 +49,9 @@ class Descent(Solver):
     warm: bool = False
 
     def __post_init__(self) -> None:
-        check_options(self, max_flips=Number(least=0, optional=True), tabu=COUNT, tenure=COUNT, kicks=COUNT)
-        check_options(self, restarts=COUNT, time_limit=SECONDS, seed=SEED, warm=FLAG)
+        moves, tenure = Number(whole=True, least=0, most=2**62), Number(whole=True, least=0, most=2**24)
+        check_options(self, max_flips=Number(least=0, most=2**62, optional=True), tabu=moves, tenure=tenure)
+        check_options(self, kicks=moves, restarts=moves, time_limit=SECONDS, seed=SEED, warm=FLAG)
         if self.warm and (self.kicks or self.restarts or self.time_limit is not None):
             raise ValueError("warm goes with one search per step: without kicks, restarts and time_limit")
         if self.max_flips is not None and self.max_flips > 1 and self.max_flips % 1:
@@ -177,4 +178,4 @@ def improved(
 
 def most_flips(num_spins: int, patience: int = 0) -> int:
     """Out of reach in exact arithmetic on sensible data; it ends an endless exchange of rounding errors."""
-    return 100 * (num_spins + patience) + 1000
+    return min(2**62, 100 * (num_spins + patience) + 1000)

@@ -33,6 +33,6 @@ def search(
     return flips
 
 
-def turn(couplings: Array, fields: Array, spins: Array, marked: Array) -> None:
+def flip_marked(couplings: Array, fields: Array, spins: Array, marked: Array) -> None:
     """Flip every spin (m, n) that is marked (uint8), in place; fields follow."""
-    native.turn(couplings, fields, spins, marked, thread_count())
+    native.flip_marked(couplings, fields, spins, marked, thread_count())

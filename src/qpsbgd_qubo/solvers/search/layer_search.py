@@ -74,17 +74,17 @@ class LayerSearch(Solver):
 
 def _dense(family: QuboFamily, seed: int) -> tuple[torch.Tensor, torch.Tensor, str]:
     landscape, starts = Landscape.of(family), [sign_start(family)]
-    pulls, diagonal = landscape.couplings.abs().sum(1), family.quadratic.diagonal()
+    coupling_sums, diagonal = landscape.couplings.abs().sum(1), family.quadratic.diagonal()
     uneven = bool(diagonal.max() > UNEVEN_FROM * diagonal.median())
     if uneven:
         sample = sampled(family.num_columns)
         part = Landscape(landscape.couplings, landscape.linear[:, sample], landscape.threshold[sample])
         signs = starts[0][:, sample]
-        far = (_searched(part, diagonal, pulls, [signs], seed) != signs).float().mean() > FAR
+        far = (_searched(part, diagonal, coupling_sums, [signs], seed) != signs).float().mean() > FAR
         if far and (start := rounded(family)) is not None:
             starts.append(start)
     kicks = KICKS if len(starts) > 1 or family.num_spins >= WIDE_FROM else 0
-    found = _searched(landscape, diagonal, pulls, starts, seed, kicks=kicks, forced=FORCED if uneven else 0)
+    found = _searched(landscape, diagonal, coupling_sums, starts, seed, kicks=kicks, forced=FORCED if uneven else 0)
     unproven = torch.zeros(family.num_columns, dtype=torch.bool)
     return found, unproven, "tabu" if len(starts) == 1 else "tabu and rounding"
 
@@ -92,7 +92,7 @@ def _dense(family: QuboFamily, seed: int) -> tuple[torch.Tensor, torch.Tensor, s
 def _searched(
     landscape: Landscape,
     diagonal: torch.Tensor,
-    pulls: torch.Tensor,
+    coupling_sums: torch.Tensor,
     starts: list[torch.Tensor],
     seed: int,
     *,
@@ -104,7 +104,7 @@ def _searched(
     spins = torch.stack([start.T for start in starts]).contiguous()
     fields = torch.stack([landscape.fields(start).T for start in starts]).contiguous()
     linear, threshold = landscape.linear.T.contiguous(), landscape.threshold.contiguous()
-    parts = (landscape.couplings, diagonal.contiguous(), linear, pulls, spins, fields, threshold, found)
+    parts = (landscape.couplings, diagonal.contiguous(), linear, coupling_sums, spins, fields, threshold, found)
     patience, tenure = 100 if len(starts) == 1 else 30, 2
     numbers = (patience, tenure, kicks, forced, seed)
     kernels.search_layer(*(part.numpy() for part in parts), *numbers, thread_count())

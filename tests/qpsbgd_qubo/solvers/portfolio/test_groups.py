@@ -5,10 +5,10 @@ import pytest
 from sparse_problems import random_sparse, torus
 
 from qpsbgd_qubo.kernels import NEVER, kernels
-from qpsbgd_qubo.solvers.portfolio.arenas import DenseArena, SparseArena
 from qpsbgd_qubo.solvers.portfolio.groups import OneHot
 from qpsbgd_qubo.solvers.portfolio.pool import GROUP_MOVES, MOVES, PoolSearch
 from qpsbgd_qubo.solvers.portfolio.portfolio import Portfolio, _SparseProblem
+from qpsbgd_qubo.solvers.portfolio.search_problem import DenseSearchProblem, SparseSearchProblem
 from qpsbgd_qubo.sparse import SparseIsing
 
 
@@ -103,15 +103,15 @@ def test_crossing_anneals_only_groups_that_differ():
 
 def test_every_move_within_groups_gives_the_energy_of_its_spins_and_none_goes_up():
     problem, _ = tour(6)
-    for arena in (
-        SparseArena(_SparseProblem(problem).model),
-        DenseArena(problem.to_dense().couplings(), problem.linear),
+    for prepared in (
+        SparseSearchProblem(_SparseProblem(problem).model),
+        DenseSearchProblem(problem.to_dense().couplings(), problem.linear),
     ):
-        start, before = arena.regrouped(None, across=None, hot=0.3, sweeps=2, seed=0, stop=NEVER)
-        other, _ = arena.regrouped(None, across=None, hot=0.3, sweeps=2, seed=1, stop=NEVER)
+        start, before = prepared.regrouped(None, across=None, hot=0.3, sweeps=2, seed=0, stop=NEVER)
+        other, _ = prepared.regrouped(None, across=None, hot=0.3, sweeps=2, seed=1, stop=NEVER)
         for across, hot in ((None, 0.3), (None, 0.0), (other, 0.3)):
             kept = start.copy()
-            spins, energy = arena.regrouped(start, across=across, hot=hot, sweeps=20, seed=3, stop=NEVER)
+            spins, energy = prepared.regrouped(start, across=across, hot=hot, sweeps=20, seed=3, stop=NEVER)
             assert energy <= before + 1e-4
             assert energy + problem.offset == pytest.approx(problem.energy(spins), abs=1e-3)
             assert np.array_equal(start, kept)
@@ -143,8 +143,8 @@ def test_the_same_rounds_give_the_same_answer_within_groups():
 
 def test_moves_within_groups_are_made_only_where_there_are_groups():
     stop = np.zeros(1, np.uint8)
-    assert PoolSearch(SparseArena(_SparseProblem(torus(5, 5)).model), 1, 0, stop).moves == MOVES
-    search = PoolSearch(SparseArena(_SparseProblem(colouring()[0]).model), 1, 0, stop)
+    assert PoolSearch(SparseSearchProblem(_SparseProblem(torus(5, 5)).model), 1, 0, stop).moves == MOVES
+    search = PoolSearch(SparseSearchProblem(_SparseProblem(colouring()[0]).model), 1, 0, stop)
     assert search.moves == (*GROUP_MOVES, *MOVES)
     for _ in range(400):
         search.round(map, 1)

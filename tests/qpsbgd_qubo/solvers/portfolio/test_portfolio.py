@@ -9,9 +9,9 @@ from qpsbgd.qubo import QuboFamily
 from qpsbgd.solvers import make_solver
 from qpsbgd.testing import lowest_energies, random_family
 from qpsbgd_qubo.solvers.portfolio import portfolio
-from qpsbgd_qubo.solvers.portfolio.arenas import DenseArena, SparseArena
 from qpsbgd_qubo.solvers.portfolio.pool import FIRST_SWEEPS, LONG_SWEEPS, TRIAL_SWEEPS, PoolSearch
 from qpsbgd_qubo.solvers.portfolio.portfolio import Portfolio
+from qpsbgd_qubo.solvers.portfolio.search_problem import DenseSearchProblem, SparseSearchProblem
 from qpsbgd_qubo.sparse import SparseIsing
 
 NEVER = np.zeros(1, np.uint8)
@@ -88,28 +88,28 @@ def test_no_time_at_all_gives_the_sign_vector():
 
 def test_an_error_behind_the_answer_is_raised(monkeypatch):
     def fail(self, stop):
-        raise RuntimeError("no arena")
+        raise RuntimeError("no prepared")
 
     monkeypatch.setattr(portfolio._SparseProblem, "prepared", fail)
-    with pytest.raises(RuntimeError, match="no arena"):
+    with pytest.raises(RuntimeError, match="no prepared"):
         Portfolio(time_limit=5.0).solve_sparse(torus(5, 5))
 
 
 @pytest.mark.parametrize("fields", [True, False])
 def test_every_move_gives_the_energy_of_its_spins(fields):
     problem = random_sparse(60, 400, seed=6, fields=fields)
-    sparse = SparseArena(model_of(problem))
-    one = SparseArena(model_of(problem))
+    sparse = SparseSearchProblem(model_of(problem))
+    one = SparseSearchProblem(model_of(problem))
     one.one_by_one = True
     start = np.where(np.random.default_rng(0).random(60) < 0.5, 1, -1).astype(np.int8)
     cold = sparse.typical * np.linspace(0.5, 0, 20)
-    for arena in (sparse, one, DenseArena(dense(problem), problem.linear)):
+    for prepared in (sparse, one, DenseSearchProblem(dense(problem), problem.linear)):
         answers = [
-            arena.annealed(None, temperatures=cold, seed=1, stop=NEVER),
-            arena.annealed(start, temperatures=cold, seed=1, stop=NEVER),
-            arena.annealed(start, temperatures=cold, seed=1, stop=NEVER, sites=np.arange(9, dtype=np.int32)),
-            arena.searched(start, moves=50, tenure=4, seed=1, stop=NEVER),
-            arena.merged(start, -start),
+            prepared.annealed(None, temperatures=cold, seed=1, stop=NEVER),
+            prepared.annealed(start, temperatures=cold, seed=1, stop=NEVER),
+            prepared.annealed(start, temperatures=cold, seed=1, stop=NEVER, sites=np.arange(9, dtype=np.int32)),
+            prepared.searched(start, moves=50, tenure=4, seed=1, stop=NEVER),
+            prepared.merged(start, -start),
         ]
         for spins, energy in answers:
             assert energy + problem.offset == pytest.approx(problem.energy(spins), rel=1e-4)
@@ -151,14 +151,14 @@ def test_numbers_beyond_single_precision_are_searched_like_others(exponent):
 def test_the_first_anneal_of_a_sparse_problem_is_long_where_time_is_limited():
     problem = torus(6, 6)
     long, short = [TRIAL_SWEEPS, LONG_SWEEPS, FIRST_SWEEPS], [TRIAL_SWEEPS, FIRST_SWEEPS, FIRST_SWEEPS]
-    sparse, full = SparseArena(model_of(problem)), DenseArena(dense(problem), problem.linear)
-    for arena, most, planned in (
+    sparse, full = SparseSearchProblem(model_of(problem)), DenseSearchProblem(dense(problem), problem.linear)
+    for prepared, most, planned in (
         (sparse, 1e6, long),
         (sparse, np.inf, short),
         (full, 1e6, short),
         (sparse, 7, [4, 7, 7]),
     ):
-        search, made = PoolSearch(arena, 1, 0, NEVER), []
+        search, made = PoolSearch(prepared, 1, 0, NEVER), []
         for _ in range(3):
             search.round(map, most)
             made.append(search.last_sweeps)

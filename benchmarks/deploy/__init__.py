@@ -1,0 +1,1 @@
+"""How small, fast and exact are deployed networks?"""

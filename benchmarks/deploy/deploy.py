@@ -1,0 +1,258 @@
+"""How small and how fast are deployed networks, and do they give torch's classes on all of MNIST's test images?
+
+Dense networks 784-512-512-10, CNNs and a network of depthwise and pointwise convolutions as in MobileNet: with binary
+inputs and activations, with inputs and activations of 8 bits, or with real inputs and ReLU. The dense ones are trained
+for one epoch, the others on 10,000 images. Each is packed, compiled from C and exported to ONNX; sizes are those of the
+files, classes are compared image by image.
+
+Times are those of single calls on one thread: packed, C at -O2, onnxruntime with the network's own weights in float32
+and, for networks that are not binary, quantised to 8 bits (static, calibrated on 200 images), and torch. All programs
+take turns in one process, and the least and the median time of each are recorded: on a machine that others use the
+least is what the program needs. Everything is timed twice: without, and beside one more process that keeps a core busy
+(--busy only that). The load of the machine before each is recorded.
+
+    python benchmarks/deploy/deploy.py  writes benchmarks/results/deploy.json; needs gcc or clang, MNIST and onnxruntime
+"""
+
+from qpsbgd_qubo.openmp import wait_passively
+
+wait_passively()  # before torch is loaded
+
+import argparse
+import ctypes
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import nullcontext
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # for tools/ and training.py
+
+import numpy as np
+import onnxruntime
+import torch
+import torch.nn.functional as F
+from onnxruntime.quantization import CalibrationDataReader, quantize_static
+from tools.busy_machine import beside_a_busy_process
+from torch import nn
+from training import mnist
+
+from qpsbgd import QPSBGD, real_optimizer
+from qpsbgd.deploy import load_packed, pack, to_c, to_onnx
+from qpsbgd.nn import BinaryConv2d, BinaryLinear, QuantActivation, SignActivation
+from qpsbgd_paper.framework.result_files import environment, write_json
+from qpsbgd_runtime.unit_operations import Quantize
+
+TARGET = Path(__file__).parents[1] / "results" / "deploy.json"
+BATCH, CALLS = 100, {1: 500, 100: 15}
+C_FLAGS = ("-std=c99", "-O2")
+
+
+def dense(activation, *, first=()):
+    layers = [*first]
+    for n, m in ((784, 512), (512, 512)):
+        layers += [BinaryLinear(n, m), nn.BatchNorm1d(m), activation()]
+    return nn.Sequential(*layers, BinaryLinear(512, 10), nn.BatchNorm1d(10))
+
+
+def convolutional(activation, *, first=()):
+    layers = [nn.Unflatten(1, (1, 28, 28)), *first]
+    for n, m in ((1, 32), (32, 64)):
+        layers += [BinaryConv2d(n, m, 3, padding=1), nn.MaxPool2d(2), nn.BatchNorm2d(m), activation()]
+    return nn.Sequential(*layers, nn.Flatten(), BinaryLinear(3136, 10), nn.BatchNorm1d(10))
+
+
+def separable():
+    """Depthwise and pointwise convolutions by turns, behind a real convolution and before a real layer."""
+    layers = [nn.Unflatten(1, (1, 28, 28)), nn.Conv2d(1, 16, 3, stride=2, padding=1), nn.BatchNorm2d(16), nn.ReLU6()]
+    for n, m, stride in ((16, 32, 1), (32, 64, 2), (64, 64, 1), (64, 128, 2)):
+        layers += [BinaryConv2d(n, n, 3, stride=stride, padding=1, groups=n), nn.BatchNorm2d(n), nn.ReLU6()]
+        layers += [BinaryConv2d(n, m, 1), nn.BatchNorm2d(m), nn.ReLU6()]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, 10))
+
+
+NETWORKS = {
+    "784-512-512-10, binary": (lambda: dense(SignActivation, first=[SignActivation()]), 60_000),
+    "784-512-512-10, ReLU": (lambda: dense(nn.ReLU), 60_000),
+    "CNN, binary": (lambda: convolutional(SignActivation, first=[SignActivation()]), 10_000),
+    "CNN, 8 bits": (lambda: convolutional(QuantActivation, first=[QuantActivation(signed=True)]), 10_000),
+    "CNN, ReLU": (lambda: convolutional(nn.ReLU), 10_000),
+    "MobileNet, ReLU6": (separable, 10_000),
+}
+"""How to build them, and on how many images to train."""
+
+
+def trained(build, images):
+    """A network after one pass over so many images, in evaluation mode."""
+    torch.manual_seed(0)
+    inputs, targets, *_ = mnist(False)
+    model = build()
+    batches = torch.randperm(len(inputs))[:images].split(BATCH)
+    optimizer = QPSBGD(model, steps=len(batches))
+    real = real_optimizer(model, beside=optimizer, lr=1e-2)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(real, len(batches))
+    for rows in batches:
+        optimizer.zero_grad()
+        real.zero_grad()
+        F.cross_entropy(model(inputs[rows]), targets[rows]).backward()
+        for part in (optimizer, real, schedule):
+            part.step()
+    return model.eval()
+
+
+def compiled(source):
+    """The C code as a library: functions of one sample, which return the class and write the outputs."""
+    library = source.files[0].parent / "network.so"
+    compiler = shutil.which("gcc") or shutil.which("clang")
+    subprocess.run([compiler, *C_FLAGS, "-shared", "-fPIC", str(source.files[1]), "-o", str(library)], check=True)
+    return ctypes.CDLL(str(library))
+
+
+def session(path):
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+def classes_of(run):
+    _, _, images, _ = mnist(False)
+    return np.concatenate([np.asarray(run(part)).argmax(1) for part in images.numpy().reshape(20, 500, -1)])
+
+
+def c_inputs(rows, network, source):
+    """Images as the C code takes them: real numbers, their signs, or whole numbers that count a step."""
+    if not source.integer:
+        return rows
+    first = next((one for one in network.operations[:2] if isinstance(one, Quantize)), None)
+    if first is None:
+        return np.where(rows >= 0, 1, -1).astype(np.int8)
+    steps = first.steps
+    return np.rint(rows / np.float32(steps.scale)).clip(steps.low, steps.high).astype(steps.kind)
+
+
+def c_classes(library, values):
+    return np.array([library.network_classify(ctypes.c_void_p(row.ctypes.data)) for row in values])
+
+
+def measured(name, folder):
+    """Sizes, accuracy and agreement of a network."""
+    model = trained(*NETWORKS[name])
+    folder.mkdir()
+    packed = pack(model, folder / "net.safetensors")
+    source = to_c(model, folder / "c", input_shape=(784,))
+    for weights in ("bits", "float32"):
+        to_onnx(model, folder / f"{weights}.onnx", weights=weights, input_shape=(784,))
+    torch.save(model, folder / "model.pt")
+    with torch.inference_mode():
+        theirs = classes_of(lambda part: model(torch.from_numpy(part)))
+    graph = session(folder / "bits.onnx")
+    found = {
+        "packed": classes_of(load_packed(folder / "net.safetensors")),
+        "C": c_classes(compiled(source), c_inputs(mnist(False)[2].numpy(), packed, source)),
+        "ONNX": classes_of(lambda part: graph.run(None, {"input": part})[0]),
+    }
+    parameters = sum(p.numel() for p in model.parameters())
+    return {
+        "network": name,
+        "trained_on": NETWORKS[name][1],
+        "test_accuracy": float(np.mean(theirs == mnist(False)[3].numpy())),
+        "images": len(theirs),
+        "other_classes": {target: int((theirs != ours).sum()) for target, ours in found.items()},
+        "bytes": {
+            "float32 parameters": 4 * parameters,
+            "packed": (folder / "net.safetensors").stat().st_size,
+            "ONNX, bits": (folder / "bits.onnx").stat().st_size,
+            "ONNX, float32": (folder / "float32.onnx").stat().st_size,
+            "C, flash": source.flash_bytes,
+            "C, RAM": source.ram_bytes,
+        },
+        "C without floating point": source.integer,
+    }
+
+
+class _Calibration(CalibrationDataReader):
+    def __init__(self):
+        images, *_ = mnist(False)
+        self._rows = iter(images[:200].numpy().reshape(200, 1, -1))
+
+    def get_next(self):
+        row = next(self._rows, None)
+        return None if row is None else {"input": row}
+
+
+def programs(name, folder, batch):
+    """What is timed of a network: functions without arguments, by name."""
+    _, _, images, _ = mnist(False)
+    x = images[:batch]
+    rows = x.numpy()
+    packed, graph = load_packed(folder / "net.safetensors"), session(folder / "float32.onnx")
+    source = to_c(packed, folder / "c64", word_bits=64, input_shape=(784,))
+    run = compiled(source).network_classify
+    run.argtypes = [ctypes.c_void_p]
+    values = c_inputs(rows, packed, source)
+    found = {
+        "packed": lambda: packed(rows),
+        "C": lambda: [run(values.ctypes.data + row * values.strides[0]) for row in range(batch)],
+        "onnxruntime, float32": lambda: graph.run(None, {"input": rows}),
+    }
+    if name not in ("784-512-512-10, binary", "CNN, binary"):
+        model = torch.load(folder / "model.pt", weights_only=False)
+        if not (folder / "int8.onnx").exists():
+            quantize_static(folder / "float32.onnx", folder / "int8.onnx", _Calibration())
+        small = session(folder / "int8.onnx")
+        found["onnxruntime, int8"] = lambda: small.run(None, {"input": rows})
+        found["torch"] = lambda: model(x)
+    return found
+
+
+def times(found, calls):
+    """The least and the median of microseconds of a call, all programs taking turns."""
+    spent = {name: [] for name in found}
+    with torch.inference_mode():
+        for _ in range(calls + 2):
+            for name, run in found.items():
+                start = time.perf_counter()
+                run()
+                spent[name].append(1e6 * (time.perf_counter() - start))
+    return {name: {"least": min(all_[2:]), "median": statistics.median(all_[2:])} for name, all_ in spent.items()}
+
+
+def measured_times(folder, busy):
+    """Rows of times of all networks and batches."""
+    for batch, calls in CALLS.items():
+        for name in NETWORKS:
+            load = os.getloadavg()[0]
+            found = times(programs(name, folder / name, batch), calls)
+            row = {"busy": busy, "batch": batch, "network": name, "microseconds": found}
+            print(row, flush=True)
+            yield row | {"load_before": load, "calls": calls}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("target", nargs="?", type=Path, default=TARGET)
+    parser.add_argument("--busy", action="store_true", help="time beside a busy process only")
+    options = parser.parse_args()
+    torch.set_num_threads(2)
+    networks, timings = [], []
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        for name in NETWORKS:
+            networks.append(measured(name, folder / name))
+            print(networks[-1], flush=True)
+        torch.set_num_threads(1)
+        for busy in (True,) if options.busy else (False, True):
+            with beside_a_busy_process() if busy else nullcontext():
+                timings += measured_times(folder, busy)
+    settings = {"threads": 1, "training batch": BATCH, "cores": os.cpu_count(), "C flags": " ".join(C_FLAGS)}
+    write_json(
+        options.target, {"made with": environment(), "settings": settings, "networks": networks, "times": timings}
+    )
+
+
+if __name__ == "__main__":
+    main()

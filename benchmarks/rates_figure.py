@@ -1,0 +1,122 @@
+"""The figure of docs/decisions.md on the default rate: what every run of benchmarks/rates.py loses at other rates.
+
+python benchmarks/rates_figure.py        writes docs/figures/rates.svg, and prints what the default rate loses
+"""
+
+import math
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from tables import ROOT, markdown, results
+
+from qpsbgd.optim.rates import default_rate
+from qpsbgd_paper.report.rendering import ink, svg, tidy
+from qpsbgd_paper.report.styles import PALETTE
+
+FACTOR = 0.25
+SIZES = {
+    "vgg": (5, 6),
+    "resnet20": (18, 19),
+    "resnet56": (54, 55),
+    "gpt": (24, 13),
+    "gptdeep": (48, 25),
+    "dense": (3, 0),
+    "deep": (9, 0),
+    "cnn": (3, 0),
+    "densebn": (3, 2),
+    "cnnbn": (3, 3),
+}
+"""Binary layers and norms of the tasks."""
+PANELS = {
+    "CIFAR-10": {
+        ("vgg", 5, "mag"): "VGG-small, 5 epochs",
+        ("vgg", 25, "mag"): "VGG-small, 25 epochs",
+        ("resnet20", 2, "mag"): "ResNet-20, 2 epochs",
+        ("resnet20", 10, "mag"): "ResNet-20, 10 epochs",
+        ("resnet20", 30, "mag"): "ResNet-20, 30 epochs",
+    },
+    "Characters": {
+        ("gpt", 1500, "mag"): "GPT, 6 layers of 384",
+        ("gptdeep", 1500, "mag"): "GPT, 12 layers of 192",
+    },
+    "MNIST, 3 epochs": {
+        ("dense", 3, "mag"): "dense",
+        ("densebn", 3, "mag"): "dense, batch norm",
+        ("cnn", 3, "mag"): "CNN",
+        ("cnnbn", 3, "mag"): "CNN, batch norm",
+        ("deep", 3, "mag"): "nine layers",
+        ("deep", 3, "gain"): "nine layers, constant scale",
+    },
+}
+"""Task, budget and scale of every line; ResNet-56 has been run at one rate only."""
+HELD_BACK = {"CIFAR-10": 5000, "MNIST, 3 epochs": 10000}
+FIXED = {"dir": "ridgerow", "delta": 3.0, "real": 0.003}
+
+
+def measured(task, budget, scale):
+    """Rates, the regrets against the best of them in points (text: 0.01 nats), the best score, and the steps."""
+    wanted = FIXED | {"task": task, "budget": budget, "scale": scale}
+    rows = sorted((row for row in results("rates")["rows"] if wanted.items() <= row.items()), key=lambda row: row["lr"])
+    sign = 1 if task.startswith("gpt") else -1
+    scores = np.array([row["score"] for row in rows])
+    best = sign * min(sign * scores)
+    return np.array([row["lr"] for row in rows]), 100 * sign * (scores - best), best, rows[0]["steps"]
+
+
+def at_default(task, budget, scale):
+    """The default rate, and its regret on the line through the logarithms of the rates; None where it is beyond them."""
+    rates, regrets, _, steps = measured(task, budget, scale)
+    layers, norms = SIZES[task]
+    rate = default_rate(FACTOR, layers=layers, norms=norms, steps=steps)
+    inside = rates[0] <= rate <= rates[-1]
+    return rate, float(np.interp(math.log(rate), np.log(rates), regrets)) if inside else None
+
+
+def rates_figure():
+    """Regret against the rate, a line per run; rings are the default rate."""
+    figure = Figure(figsize=(9.3, 3.9), layout="constrained")
+    for axes, (title, lines) in zip(figure.subplots(1, len(PANELS), sharey=True), PANELS.items(), strict=True):
+        handles, best = [], []
+        for (key, label), colour in zip(lines.items(), PALETTE, strict=False):
+            rates, regrets, score, _ = measured(*key)
+            look = {"color": colour, "linewidth": 1.5, "linestyle": "--" if key[2] == "gain" else "-"}
+            handles += axes.plot(rates, regrets, marker=".", markersize=6, label=label, **look)
+            rate, regret = at_default(*key)
+            if regret is not None:
+                axes.plot(
+                    rate, regret, "o", markersize=8, markerfacecolor="none", markeredgecolor=colour, clip_on=False
+                )
+            best.append(score)
+        if title in HELD_BACK:
+            error = max(100 * math.sqrt(p * (1 - p) / HELD_BACK[title]) for p in best)
+            axes.axhspan(0, error, color=ink(), alpha=0.13, linewidth=0)
+        tidy(axes, log="x")
+        axes.set_title(title, fontsize=9, loc="left", color=ink())
+        axes.set_xlabel("relative rate", fontsize=9)
+        axes.set_xticks([0.003, 0.01, 0.03, 0.1])
+        axes.set_xlim(0.0025, 0.12)
+        axes.tick_params(labelsize=8)
+        axes.legend(handles=handles, frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.17))
+    figure.axes[0].set_ylabel("lost against the best rate: points, or 0.01 nats", fontsize=9)
+    ring = Line2D([], [], linestyle="", marker="o", markersize=8, markerfacecolor="none", markeredgecolor=ink())
+    figure.legend([ring], ["default rate"], loc="outside upper right", frameon=False, fontsize=8.5)
+    return figure
+
+
+def default_regrets():
+    """What the default rate loses, as a table."""
+    body = []
+    for lines in PANELS.values():
+        for key, label in lines.items():
+            rates, regrets, _, steps = measured(*key)
+            rate, regret = at_default(*key)
+            lost = "beyond the measured rates" if regret is None else f"{regret:.2f}"
+            tried = ", ".join(f"{lr:g}: {r:.2f}" for lr, r in zip(rates, regrets, strict=True))
+            body.append([label, f"{steps:,}", f"{rate:.4f}", lost, tried])
+    return markdown(["network", "steps", "default rate", "lost", "lost at the measured rates"], body)
+
+
+if __name__ == "__main__":
+    (ROOT / "docs" / "figures" / "rates.svg").write_text(svg(rates_figure, name="rates"), encoding="utf-8")
+    print(default_regrets())

@@ -1,0 +1,1 @@
+"""How good and how fast are the solvers?"""

@@ -1,0 +1,88 @@
+"""How soon do thousands of annealing chains on a GPU reach the lowest known energy of one problem?
+
+A QUBO after Beasley with 2500 variables (density 10 %, as bqp2500) and a random graph of 2000 nodes and 19990 edges (as
+G22 of the G-set), the instances of `general_qubo.py`, whose lowest energies on a CPU are shown beside. The time is that
+of one call, from the problem in compressed rows to its best spins, colouring and transfers included, after a first call
+that compiles. Needs torch and Triton with a CUDA GPU, no other packages than the library's own.
+
+    PYTHONPATH=src python benchmarks/solvers/gpu_chains.py [FILE]     writes benchmarks/results/gpu_chains.json, or FILE
+    PYTHONPATH=src python benchmarks/solvers/gpu_chains.py tune       seconds by tile and warps, not kept
+    PYTHONPATH=src TRITON_INTERPRET=1 python benchmarks/solvers/gpu_chains.py tiny  a tiny problem, no GPU, not kept
+"""
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import instances
+import numpy as np
+import torch
+
+from qpsbgd.solvers import make_solver
+from qpsbgd_paper.framework.result_files import environment, write_json
+
+RESULTS = Path(__file__).parents[1] / "results"
+INSTANCES = {
+    "bqp 2500, 10 %": lambda: instances.bqp(2500),
+    "random 2000, degree 20": lambda: instances.random_graph(2000, 19.99),
+}
+RUNS = [(chains, sweeps) for chains in (4096, 8192) for sweeps in (100, 200, 400, 800)]
+SEEDS = 3
+
+
+def cpu_energy(name):
+    """The lowest energy that any solver found on a CPU; None if that was not measured."""
+    path = RESULTS / "general_qubo.json"
+    rows = json.loads(path.read_text(encoding="utf-8"))["results"] if path.exists() else []
+    return min((row["energy"] for row in rows if row["instance"] == name), default=None)
+
+
+def measured(name, problem, chains, sweeps, seeds=SEEDS):
+    """Seconds and energies of some calls with different seeds."""
+    seconds, energies = [], []
+    for seed in range(seeds):
+        begin = time.perf_counter()
+        solution = make_solver("gpu-annealing", chains=chains, sweeps=sweeps, seed=seed).solve_sparse(problem)
+        seconds.append(time.perf_counter() - begin)
+        energies.append(float(solution.energies))
+    row = {"instance": name, "chains": chains, "sweeps": sweeps, "seconds": seconds, "energies": energies}
+    row["cpu_energy"] = cpu_energy(name)
+    print(row, flush=True)
+    return row
+
+
+def tune(sweeps=100, chains=8192):
+    """Seconds of `annealed` alone by the size of a tile and the number of warps."""
+    from qpsbgd_qubo.solvers.search.chains_triton import Chains
+
+    for name, make in INSTANCES.items():
+        problem = make()
+        for tile in (64, 128, 256, 512, 1024):
+            for warps in (4, 8, 16):
+                ready = Chains(problem, tile=tile, warps=warps)
+                for _ in range(2):  # the first compiles
+                    begin = time.perf_counter()
+                    ready.annealed(np.linspace(50, 1, sweeps), chains=chains, seed=0)
+                    seconds = time.perf_counter() - begin
+                shape = f"{ready.tiles.height} × {ready.tiles.width}"
+                print(f"{name:24} tile {tile:4} ({shape}), {warps:2} warps: {seconds:.3f} s", flush=True)
+
+
+def main(target):
+    found = []
+    for name, make in INSTANCES.items():
+        problem = make()
+        measured(name, problem, 32, 1, seeds=1)
+        found += [measured(name, problem, chains, sweeps) for chains, sweeps in RUNS]
+    device = torch.cuda.get_device_name()
+    write_json(target, {"made with": environment(), "settings": {"device": device, "seeds": SEEDS}, "results": found})
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["tiny"]:
+        measured("tiny", instances.bqp(20), 64, 5)
+    elif sys.argv[1:] == ["tune"]:
+        tune()
+    else:
+        main(Path(sys.argv[1]) if sys.argv[1:] else RESULTS / "gpu_chains.json")

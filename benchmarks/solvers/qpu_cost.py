@@ -1,0 +1,159 @@
+"""What does training cost on a D-Wave chip, packed, compared with one embedding and one submission per column?
+
+All ways run on D-Wave's mock of a chip, with submissions and reads counted: the solver `dwave` with one tile per
+column; the same with the reads of a column shared out among spare tiles; and `EmbeddingComposite`, which embeds every
+QUBO anew, as the paper did. All take the same number of reads of every QUBO, or a few more. QPU time is 8.5 ms of
+programming per submission and 82 µs per read, the mock's own figures; the mock does not anneal, so answers are not
+compared here. Host seconds are those of this machine, tile search included.
+
+    python benchmarks/solvers/qpu_cost.py     writes benchmarks/results/qpu_cost.json (QPSBGD_DATA: folder with mnist/)
+"""
+
+from qpsbgd_qubo.openmp import wait_passively
+
+wait_passively()  # before torch is loaded
+
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from dwave.system import EmbeddingComposite
+from dwave.system.testing import MockDWaveSampler
+
+from qpsbgd import QPSBGD
+from qpsbgd.projections import Printed
+from qpsbgd.qubo import Solution
+from qpsbgd.solvers import Solver
+from qpsbgd.testing import random_family
+from qpsbgd_paper.experiments.mnist import SETTINGS, MnistPairs, split
+from qpsbgd_paper.framework.result_files import environment, write_json
+from qpsbgd_paper.framework.training import BinaryMLP, batches
+from qpsbgd_qubo.annealers.chips import PROGRAMMING_SECONDS, READOUT_SECONDS
+from qpsbgd_qubo.annealers.dwave import DWave
+
+READS, UPDATES = 100, 50
+READ_SECONDS = READOUT_SECONDS + 20e-6
+CHIPS = {
+    "Pegasus P16": ("pegasus", [16], 0.0),
+    "Pegasus P16, 5 % broken": ("pegasus", [16], 0.05),
+    "Zephyr Z15": ("zephyr", [15, 4], 0.0),
+    "Zephyr Z15, 5 % broken": ("zephyr", [15, 4], 0.05),
+}
+
+
+class Counted(MockDWaveSampler):
+    submissions, reads = 0, 0
+
+    def sample(self, bqm, num_reads=1, **options):
+        self.submissions += 1
+        self.reads += num_reads
+        return super().sample(bqm, num_reads=num_reads, **options)
+
+    def seconds(self):
+        return self.submissions * PROGRAMMING_SECONDS + self.reads * READ_SECONDS
+
+
+def chip(name):
+    topology, shape, broken = CHIPS[name]
+    options = {"topology_type": topology, "topology_shape": shape, "parameter_warnings": False}
+    nodes = np.array(MockDWaveSampler(**options).nodelist)
+    lost = nodes[np.random.default_rng(0).random(len(nodes)) < broken].tolist()
+    return Counted(**options, broken_nodes=lost or None, substitute_kwargs={"seed": 0})
+
+
+class OneByOne(Solver):
+    """The paper's way: every column is embedded anew and is a submission of its own."""
+
+    def __init__(self, sampler):
+        self._composite = EmbeddingComposite(sampler)
+
+    def _solve(self, family):
+        columns = []
+        for column in range(family.num_columns):
+            bqm = family.to_bqm(column)
+            first = self._composite.sample(bqm, num_reads=READS).first.sample
+            columns.append([float(first[spin]) for spin in range(family.num_spins)])
+        return Solution.of(family, torch.tensor(columns).T)
+
+
+def packed(sampler, folder, **options):
+    return DWave(sampler=sampler, num_reads=READS, cache=folder, **options)
+
+
+def trained(solver):
+    """The network of the experiment mnist at the paper's settings."""
+    settings = SETTINGS["paper"]
+    inputs, targets, _, _ = split("1/2", seed=0, choosing=False)
+    torch.manual_seed(0)
+    model = BinaryMLP([16, 4, 4, 2], gain=settings["gain"], constant=settings["constant"])
+    optimizer = QPSBGD(model, lr=0.03, projection=Printed(scale=8.0, solver=solver))
+    for rows in batches(len(inputs), settings["batch"], UPDATES):
+        optimizer.zero_grad()
+        F.cross_entropy(model(inputs[rows]), targets[rows]).backward()
+        optimizer.step()
+
+
+def layer(n, m):
+    return lambda solver: solver.solve(random_family(n, m, 2 * n))
+
+
+def measured(work, sampler, solver):
+    begin = time.perf_counter()
+    work(solver)
+    host = time.perf_counter() - begin
+    return {"submissions": sampler.submissions, "chip_seconds": sampler.seconds(), "host_seconds": host}
+
+
+def steps_of_the_experiment():
+    """Steps of all runs on the virtual chip in `qpsbgd run mnist`: final ones, and those that choose options."""
+    experiment, steps = MnistPairs(), 0
+    for case in experiment.cases():
+        line = experiment.lines(case)["qpsbgd-virtual"]
+        runs = experiment.seeds + len(line.grid) * experiment.choosing_seeds
+        steps += runs * SETTINGS[case.name.split(", ")[-1]]["steps"]
+    return steps
+
+
+def main():
+    torch.set_num_threads(2)
+    results = []
+    cases = [(f"mnist, {UPDATES} updates of 16-4-4-2", trained, "Pegasus P16", True)]
+    cases += [("layer of 16 inputs, 84 columns", layer(16, 84), name, name == "Pegasus P16") for name in CHIPS]
+    cases += [("layer of 10 inputs, 1000 columns", layer(10, 1000), "Pegasus P16", False)]
+    for what, work, name, beside in cases:
+        with tempfile.TemporaryDirectory() as folder:
+            sampler = chip(name)
+            row = {"what": what, "chip": name, "packed": measured(work, sampler, packed(sampler, folder, copies=1))}
+            # The tiles are on disk now: what a second run takes.
+            sampler = chip(name)
+            again = measured(work, sampler, packed(sampler, folder, copies=1))
+            row["packed"]["host_seconds_again"] = again["host_seconds"]
+            sampler = chip(name)
+            row["shared"] = measured(work, sampler, packed(sampler, folder, copies=16, share_reads=True))
+        if beside:
+            sampler = chip(name)
+            row["one_by_one"] = measured(work, sampler, OneByOne(sampler))
+        else:
+            columns = int(what.split()[-2])
+            alone = {"submissions": columns, "chip_seconds": columns * (PROGRAMMING_SECONDS + READS * READ_SECONDS)}
+            row["one_by_one"] = {**alone, "by": "count, not run"}
+        for way in ("packed", "shared"):
+            row[way]["times_less_chip_time"] = row["one_by_one"]["chip_seconds"] / row[way]["chip_seconds"]
+        results.append(row)
+        print(row, flush=True)
+    run = results[0]
+    steps = steps_of_the_experiment()
+    whole = {"steps": steps}
+    for way in ("packed", "shared", "one_by_one"):
+        whole[way] = {key: run[way][key] * steps / UPDATES for key in ("submissions", "chip_seconds")}
+    print(whole)
+    settings = {"reads": READS, "updates": UPDATES, "programming_seconds": PROGRAMMING_SECONDS}
+    content = {"settings": {**settings, "read_seconds": READ_SECONDS}, "made with": environment(), "results": results}
+    write_json(Path(__file__).parents[1] / "results" / "qpu_cost.json", {**content, "experiment_mnist": whole})
+
+
+if __name__ == "__main__":
+    main()

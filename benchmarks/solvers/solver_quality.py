@@ -1,0 +1,121 @@
+"""Which solver is how far from the best known energy after how much time, on the QUBO families that training makes?
+
+Families: recorded from MNIST (784 × 512), Adult (128 × 128) and Cora (1433 × 64) at scales 0.5, 1 and 8, and Gaussian
+ones of several sizes. Ours solve whole families on two threads; peers solve a sample of columns one after the other,
+since that is how they are used. The gap is that of the mean energy over the sampled columns; sign(−s) has gap 1.
+
+    QPSBGD_DATA=… python benchmarks/solvers/solver_quality.py
+
+writes benchmarks/results/solver_quality.json; benchmarks/documents.py draws docs/solvers.svg from it.
+"""
+
+from qpsbgd_qubo.openmp import wait_passively
+
+wait_passively()  # before torch is loaded
+
+import itertools
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import peers
+import recorded
+import torch
+
+from qpsbgd.binary_map import binary_map
+from qpsbgd.qubo import QuboFamily
+from qpsbgd.solvers import make_solver
+from qpsbgd.testing import random_family
+from qpsbgd_paper.framework.result_files import environment, write_json
+from qpsbgd_qubo.solvers.search.landscape import sign_start
+
+THREADS, SAMPLED = 2, 3
+OURS = {
+    "auto": make_solver("auto"),
+    "descent": make_solver("descent"),
+    "descent, 8 kicks": make_solver("descent", tabu=100, kicks=8),
+    "annealing": make_solver("annealing"),
+    "annealing, 4 reads": make_solver("annealing", reads=4, sweeps=40),
+    "bifurcation": make_solver("bifurcation", steps=50),
+}
+PEERS = {name: solve for name, solve in peers.QUICK.items() if "1000 sweeps" not in name}
+
+
+def families():
+    for name in ("mnist", "adult", "cora"):
+        inputs, grads, gain = getattr(recorded, name)()
+        for scale in (0.5, 1.0, 8.0):
+            yield f"{name} κ={scale:g}", binary_map(inputs, grads, gain=gain, scale=scale)
+    for (n, m), rows in itertools.product(((16, 512), (64, 64), (256, 64), (1024, 16)), (16, 256)):
+        yield f"gaussian {n}×{m}, batch {rows}", random_family(n, m, rows, scale=0.5)
+
+
+def measured(family):
+    """Per solver: milliseconds per column and the mean energy of the sampled columns."""
+    columns = np.unique(np.linspace(0, family.num_columns - 1, SAMPLED).astype(int))
+    bare = family.without_offset()
+    sample = QuboFamily(bare.quadratic, bare.linear[:, columns]).to(torch.float64)
+    points = {"sign(−s)": (0.0, sample.energies(sign_start(sample)).mean().item())}
+    for name, solver in OURS.items():
+        solver.solve(bare)
+        start = time.perf_counter()
+        solution = solver.solve(bare)
+        seconds = time.perf_counter() - start
+        energy = sample.energies(solution.spins[:, columns]).mean().item()
+        points[name] = 1e3 * seconds / family.num_columns, energy
+    for name, solve in PEERS.items():
+        seconds, _, spins = peers.loop(solve, sample, range(len(columns)))
+        points[name] = 1e3 * seconds / len(columns), sample.energies(spins).mean().item()
+    return points
+
+
+def growth():
+    """Exponents of `auto`'s time against n, m and B, each from doublings of one with the others fixed."""
+    base = {"n": 256, "m": 128, "rows": 64}
+    fits = {}
+    for name, values in {"n": (128, 256, 512, 1024), "m": (64, 128, 256, 512), "rows": (32, 64, 128, 256)}.items():
+        times = []
+        for value in values:
+            size = {**base, name: value}
+            solver = make_solver("descent", tabu=100)
+            generator = torch.Generator().manual_seed(0)
+            inputs = torch.randn(size["rows"], size["n"], generator=generator)
+            grads = torch.randn(size["rows"], size["m"], generator=generator)
+            solver.solve(binary_map(inputs, grads))
+            start = time.perf_counter()
+            for _ in range(5):
+                solver.solve(binary_map(inputs, grads))
+            times.append((time.perf_counter() - start) / 5)
+        slope = float(np.polyfit(np.log(values), np.log(times), 1)[0])
+        fits[name] = {"values": values, "seconds": times, "exponent": slope}
+        print(f"time grows as {name}^{slope:.2f}", flush=True)
+    return fits
+
+
+def main():
+    torch.set_num_threads(THREADS)
+    results = []
+    for name, family in families():
+        points = measured(family)
+        best = min(energy for _, energy in points.values())
+        start = points["sign(−s)"][1]
+        scale = max(start - best, 1e-12)
+        solvers = {
+            key: {"ms_per_column": ms, "mean_energy": energy, "gap": (energy - best) / scale}
+            for key, (ms, energy) in points.items()
+        }
+        results.append({"family": name, "sampled_columns": SAMPLED, "solvers": solvers})
+        ranking = sorted(solvers, key=lambda key: solvers[key]["gap"])[:3]
+        print(
+            name,
+            [f"{key}: {solvers[key]['gap']:.1e}, {solvers[key]['ms_per_column']:.2f} ms" for key in ranking],
+            flush=True,
+        )
+    here = Path(__file__).parents[1]
+    content = {"made with": environment(), "settings": {"threads": THREADS}, "results": results, "growth": growth()}
+    write_json(here / "results" / "solver_quality.json", content)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Benchmarks of the project itself, and what several benchmarks use."""

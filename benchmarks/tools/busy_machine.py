@@ -1,0 +1,122 @@
+"""What does one other busy process cost, and what does OpenMP's wait policy have to do with it?
+
+Medians on two threads, every row in a process of its own: on an otherwise idle machine and beside one process that
+keeps a core busy; with OMP_WAIT_POLICY=passive, as our commands set it, and without it. Measured are the forward and
+backward pass of a network 64-128-10, a whole training step of it with QP-SBGD, `auto` on a layer of 128 × 128 beside a
+loop of dwave-samplers' simulated annealing over 8 of its columns, and `exact` beside Gurobi on 24 spins.
+
+    python benchmarks/tools/busy_machine.py        writes benchmarks/results/busy_machine.json
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+REPEATS, THREADS = 60, 2
+TARGET = Path(__file__).parents[1] / "results" / "busy_machine.json"
+
+
+def milliseconds(work, repeats=REPEATS):
+    times = []
+    for _ in range(repeats + 3):
+        start = time.perf_counter()
+        work()
+        times.append(1e3 * (time.perf_counter() - start))
+    return statistics.median(times[3:])
+
+
+def measure():
+    """All figures in this process, as JSON on standard output."""
+    import torch
+    from dwave.samplers import SimulatedAnnealingSampler
+    from torch import nn
+
+    from qpsbgd import QPSBGD
+    from qpsbgd.nn import BinaryLinear
+    from qpsbgd.qubo import QuboFamily
+    from qpsbgd.solvers import make_solver
+    from qpsbgd.testing import random_family
+
+    torch.set_num_threads(THREADS)
+    torch.manual_seed(0)
+    model = nn.Sequential(BinaryLinear(64, 128), nn.Hardtanh(), BinaryLinear(128, 10))
+    inputs, targets = torch.randn(32, 64), torch.randint(0, 10, (32,))
+    optimizer = QPSBGD(model, lr=0.003)
+
+    def passes():
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(inputs), targets).backward()
+
+    def step():
+        passes()
+        optimizer.step()
+
+    step()
+    layer = random_family(128, 128, 64)
+    columns = [layer.to_bqm(column) for column in range(8)]
+    sampler = SimulatedAnnealingSampler()
+    few = random_family(24, 128, 48, scale=0.5, dtype=torch.float64)
+    part = QuboFamily(few.quadratic, few.linear[:, :4], few.offset[:4])
+    auto, exact, gurobi = (make_solver(name) for name in ("auto", "exact", "gurobi"))
+    inside = []
+
+    def annealing_loop():
+        found = [sampler.sample(column, num_sweeps=100, num_reads=4, seed=0) for column in columns]
+        inside.append(sum(each.info["timing"]["sampling_ns"] for each in found) / 1e6)
+
+    loop = milliseconds(annealing_loop, 5)
+    figures = {
+        "passes_ms": milliseconds(passes),
+        "step_ms": milliseconds(step),
+        "auto_ms": milliseconds(lambda: auto.solve(layer)),
+        "annealing_loop_ms": loop * 128 / 8,
+        "annealing_loop_ms_in_sampler": statistics.median(inside) * 128 / 8,
+        "exact_ms_per_column": milliseconds(lambda: exact.solve(few)) / 128,
+        "gurobi_ms_per_column": milliseconds(lambda: gurobi.solve(part), 10) / 4,
+    }
+    print(json.dumps(figures))
+
+
+@contextmanager
+def beside_a_busy_process():
+    spinning = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        yield
+    finally:
+        spinning.kill()
+        spinning.wait()
+
+
+def child(policy):
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+    if policy:
+        environment["OMP_WAIT_POLICY"] = policy
+    done = subprocess.run(
+        [sys.executable, __file__, "--measure"], env=environment, check=True, stdout=subprocess.PIPE, text=True
+    )
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def main():
+    from qpsbgd_paper.framework.result_files import environment, write_json
+
+    results = []
+    for policy in ("passive", None):
+        for busy in (False, True):
+            if busy:
+                with beside_a_busy_process():
+                    figures = child(policy)
+            else:
+                figures = child(policy)
+            results.append({"policy": policy or "not set", "busy": busy, **figures})
+            print(results[-1], flush=True)
+    write_json(TARGET, {"made with": environment(), "settings": {"threads": THREADS}, "results": results})
+
+
+if __name__ == "__main__":
+    measure() if sys.argv[1:] == ["--measure"] else main()

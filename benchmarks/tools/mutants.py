@@ -1,0 +1,400 @@
+"""Do the tests notice wrong code? Small changes, one at a time, each run against the tests that reach its line.
+
+    python benchmarks/tools/mutants.py qpsbgd_qubo/solvers/exact qpsbgd/deploy qpsbgd_qubo/annealers/budget.py
+    python benchmarks/tools/mutants.py qpsbgd/deploy --again a.json     what nobody noticed then, against today's tests
+    python benchmarks/tools/mutants.py --join a.json b.json        one report for runs apart
+
+Folders and files are those of src; their tests those of the same folder of tests, or of the file's name.
+A first run of these tests records which of them reach which line. A change counts as noticed if one of them fails or
+does not end. Changes are made in a copy of the sources. Writes benchmarks/results/mutants.json with all changes that
+nobody noticed. Those that leave the behaviour as it is, judged by reading, stand with a reason in
+benchmarks/tools/equivalent_mutants.json and are reported apart.
+"""
+
+import argparse
+import ast
+import contextlib
+import copy
+import importlib.util
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter, defaultdict
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+QUIET = (
+    "-q",
+    "-p",
+    "no:cacheprovider",
+    "-p",
+    "no:xdist",
+    "-m",
+    "not slow",
+    "-W",
+    "ignore:mkldnn_matmul",
+    "--no-header",
+)
+EQUIVALENT = ROOT / "benchmarks" / "tools" / "equivalent_mutants.json"
+PATIENCE = 60  # seconds; no test of these folders takes a third of it
+
+SWAPS = {
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+    ast.And: ast.Or,
+    ast.Or: ast.And,
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Add,
+    ast.Div: ast.Mult,
+    ast.FloorDiv: ast.Mult,
+    ast.Mod: ast.Add,
+    ast.Pow: ast.Mult,
+    ast.BitAnd: ast.BitOr,
+    ast.BitOr: ast.BitAnd,
+    ast.BitXor: ast.BitOr,
+    ast.LShift: ast.RShift,
+    ast.RShift: ast.LShift,
+}
+
+
+def sites(tree):
+    """Every node that can be changed; messages of errors, annotations and texts are left alone."""
+    stack = [tree]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, ast.Raise):
+            yield node
+            continue
+        if isinstance(node, ast.JoinedStr):
+            continue
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            continue
+        if (
+            (isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in SWAPS)
+            or (isinstance(node, ast.BoolOp))
+            or (isinstance(node, ast.BinOp) and type(node.op) in SWAPS)
+            or (isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not | ast.USub))
+            or (isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float))
+            or (isinstance(node, ast.If | ast.While | ast.IfExp))
+            or (isinstance(node, ast.Return) and node.value is not None and not isinstance(node.value, ast.Constant))
+        ):
+            yield node
+        skipped = {getattr(node, name, None) for name in ("annotation", "returns")}
+        skipped |= set(getattr(node, "decorator_list", ()))
+        stack += [child for child in ast.iter_child_nodes(node) if child not in skipped]
+
+
+def changed(node):
+    """The node in its wrong form."""
+    wrong = copy.deepcopy(node)
+    match wrong:
+        case ast.Raise():
+            return ast.Pass()
+        case ast.Compare():
+            wrong.ops = [SWAPS[type(wrong.ops[0])]()]
+        case ast.BoolOp() | ast.BinOp():
+            wrong.op = SWAPS[type(wrong.op)]()
+        case ast.UnaryOp():
+            return wrong.operand
+        case ast.Constant(value=bool()):
+            wrong.value = not wrong.value
+        case ast.Constant():
+            wrong.value = wrong.value + 1
+        case ast.If() | ast.While() | ast.IfExp():
+            wrong.test = ast.UnaryOp(ast.Not(), wrong.test)
+        case ast.Return():
+            wrong.value = ast.Constant(None)
+    return wrong
+
+
+class Replace(ast.NodeTransformer):
+    def __init__(self, number):
+        self.number = number
+
+    def visit(self, node):
+        if getattr(node, "number", None) == self.number:
+            self.line, self.before, wrong = node.lineno, short(node), changed(node)
+            self.after = short(wrong)
+            return ast.copy_location(wrong, node)
+        return self.generic_visit(node)
+
+
+def short(node):
+    return ast.unparse(node).splitlines()[0][:100]
+
+
+def numbered(text):
+    tree = ast.parse(text)
+    count = 0
+    for count, node in enumerate(sites(tree), 1):
+        node.number = count
+    return tree, count
+
+
+class Reach:
+    """A pytest plugin: which lines of some files each passing test runs, and how long it takes."""
+
+    def __init__(self, files):
+        self.files, self.found, self.failed = {str(file) for file in files}, {}, []
+
+    def trace(self, frame, event, argument):
+        if frame.f_code.co_filename not in self.files:
+            return None
+        self.lines[frame.f_code.co_filename].add(frame.f_lineno)
+        return self.trace
+
+    def pytest_runtest_protocol(self, item, nextitem):
+        self.lines, self.begin = defaultdict(set), time.perf_counter()
+        sys.settrace(self.trace)
+
+    def pytest_runtest_logreport(self, report):
+        if report.failed:
+            self.failed.append(report.nodeid)
+
+    def pytest_runtest_logfinish(self, nodeid):
+        sys.settrace(None)
+        lines = {file: sorted(found) for file, found in self.lines.items()}
+        self.found[nodeid] = {"seconds": time.perf_counter() - self.begin, "lines": lines}
+
+
+def forked(work, log, *, patience=None):
+    """The exit status of `work` in a process of its own that has torch and the rest loaded; None if it does not end."""
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        with Path(log).open("wb") as file:
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
+        try:
+            os._exit(int(work()))
+        except BaseException:
+            traceback.print_exc()
+            os._exit(99)
+    end = time.monotonic() + (patience or 1e9)
+    while time.monotonic() < end:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.02)
+    os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return None
+
+
+def reached(folder, files, log):
+    """Node → seconds and lines, of the tests of a folder that pass."""
+    import pytest
+
+    def work():
+        plugin = Reach(files)
+        pytest.main([*QUIET, str(ROOT / "tests" / folder)], plugins=[plugin])
+        found = {node: one for node, one in plugin.found.items() if node not in plugin.failed}
+        Path(log).with_suffix(".json").write_text(json.dumps({"tests": found, "failed": plugin.failed}))
+        return 0
+
+    if forked(work, log):
+        raise SystemExit(f"the tests of {folder} cannot be run:\n{Path(log).read_text(errors='replace')[-3000:]}")
+    return json.loads(Path(log).with_suffix(".json").read_text())
+
+
+def join(reports, out):
+    """One report for several folders that were run apart."""
+    for report in reports:
+        report.setdefault("noticed at first", report["noticed"])
+    found = dict(reports[0])
+    for other in reports[1:]:
+        for name in ("candidates", "tried", "noticed", "noticed at first", "minutes"):
+            found[name] += other[name]
+        for name in ("tests that fail unchanged", "survivors", "equivalent"):
+            found[name] = found.get(name, []) + other.get(name, [])
+        for name, counts in other["files"].items():
+            found["files"][name] = [a + b for a, b in zip(found["files"].get(name, [0, 0]), counts, strict=True)]
+    write(found, out)
+
+
+def write(report, out):
+    """Write a report, with those survivors apart that change nothing."""
+    known = {change(one): one["why"] for one in json.loads(EQUIVALENT.read_text())}
+    rest = [*report["survivors"], *report.get("equivalent", ())]
+    rest = [{name: value for name, value in one.items() if name != "why"} for one in rest]
+    rest = sorted(rest, key=lambda one: (one["file"], one["line"]))
+    report["survivors"] = [one for one in rest if change(one) not in known]
+    report["equivalent"] = [one | {"why": known[change(one)]} for one in rest if change(one) in known]
+    report["minutes"] = round(report["minutes"], 1)
+    out.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n")
+    same = len(report["equivalent"])
+    print(f"{report['noticed']} of {report['tried']} changes noticed, {same} change nothing")
+
+
+def change(one):
+    """What identifies a change while other lines come and go."""
+    return one["file"], one["code"], one["was"], one["became"]
+
+
+def earlier(report, candidates, library):
+    """Those candidates that nobody noticed in an earlier run, each with its survivor."""
+    for one in report["survivors"]:
+        file = library / one["file"]
+        text = file.read_text()
+        one.setdefault("code", text.splitlines()[one["line"] - 1].strip())
+        found = []
+        for number in (number for place, number in candidates if place == file):
+            replace = Replace(number)
+            replace.visit(numbered(text)[0])
+            code = text.splitlines()[replace.line - 1].strip()
+            # Versions of Python write other quotes.
+            if code == one["code"] and _quoted(replace.before, replace.after) == _quoted(one["was"], one["became"]):
+                found.append((file, number))
+                one["was"], one["became"] = replace.before, replace.after
+        if not found:
+            raise SystemExit(f"the line of {one} has changed; make a new report, or name the places that hold it")
+        yield one, found
+
+
+def _quoted(*texts):
+    return [text.replace('"', "'") for text in texts]
+
+
+def updated(old, survivors, failing, *, minutes):
+    """The earlier report, with fewer survivors."""
+    left = {change(one) for one in survivors}
+    old.setdefault("noticed at first", old["noticed"])
+    for one in old["survivors"]:
+        if change(one) not in left:
+            old["noticed"] += 1
+            old["files"][one["file"]][0] += 1
+    old["survivors"] = [one for one in old["survivors"] if change(one) in left]
+    return old | {"minutes": old["minutes"] + minutes, "tests that fail unchanged": failing}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("places", nargs="+", help="folders or files below src/qpsbgd")
+    parser.add_argument("--sample", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--without", default="", help="stems of files to leave out, with commas between")
+    parser.add_argument("--seconds", type=float, default=60, help="of tests per change, shortest first")
+    parser.add_argument("--minutes", type=float, default=600, help="stop then, and say how many were tried")
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "mutants.json")
+    parser.add_argument("--join", action="store_true", help="the places are reports: write one for all of them")
+    parser.add_argument("--again", type=Path, help="try only what nobody noticed according to this report")
+    options = parser.parse_args()
+    if options.join:
+        join([json.loads(Path(place).read_text()) for place in options.places], options.out)
+        return
+    os.chdir(ROOT)
+    work = Path(tempfile.mkdtemp())
+    shutil.copytree(ROOT / "src", work / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    for package in ("qpsbgd_qubo", "qpsbgd_runtime"):
+        kernels = Path(importlib.util.find_spec(f"{package}.kernels._kernels").origin)
+        shutil.copy(kernels, work / "src" / package / "kernels" / kernels.name)
+    # An editable installation finds its modules before sys.path does.
+    sys.meta_path[:] = [finder for finder in sys.meta_path if "qpsbgd" not in getattr(finder, "known_source_files", ())]
+    for name in [name for name in sys.modules if name.startswith("qpsbgd")]:
+        del sys.modules[name]
+    sys.path.insert(0, str(work / "src"))
+    os.environ["PYTHONPATH"] = str(work / "src")
+    import pytest
+    import torch  # noqa: F401
+
+    import qpsbgd
+
+    if not Path(qpsbgd.__file__).is_relative_to(work):
+        raise SystemExit(f"the copy would not be tested, but {qpsbgd.__file__}")
+
+    for name in ("dimod", "dwave.system", "onnx", "onnxruntime", "scipy.sparse"):  # loaded once, not by every change
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+
+    library = work / "src"
+    candidates, tests, failing = [], {}, []
+    for place in options.places:
+        path = library / place
+        files = [path] if path.is_file() else sorted(path.rglob("*.py"))
+        files = [file for file in files if file.stem not in ("__init__", *options.without.split(","))]
+        folder = str(path.parent.relative_to(library)) if path.is_file() else place
+        found = reached(f"{folder}/test_{path.stem}.py" if path.is_file() else folder, files, work / "reach")
+        failing += found["failed"]
+        print(f"{place}: {len(found['tests'])} tests pass, {len(found['failed'])} fail unchanged", flush=True)
+        for file in files:
+            tests[file] = found["tests"]
+            candidates += [(file, number) for number in range(1, numbered(file.read_text())[1] + 1)]
+    # From here on none is written: two changes of a file may have the same size and time.
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    sys.dont_write_bytecode = True
+    old, begin = json.loads(options.again.read_text()) if options.again else None, time.monotonic()
+    if old:
+        sample = [site for _, found in earlier(old, candidates, library) for site in found]
+    else:
+        sample = random.Random(options.seed).sample(candidates, min(options.sample, len(candidates)))
+    outcomes, survivors = Counter(), []
+    for count, (file, number) in enumerate(sample, 1):
+        if not old and time.monotonic() - begin > 60 * options.minutes:
+            break
+        text = file.read_text()
+        tree, replace = numbered(text)[0], Replace(number)
+        mutated = ast.unparse(ast.fix_missing_locations(replace.visit(tree)))
+        reaching = [
+            (one["seconds"], node)
+            for node, one in tests[file].items()
+            if replace.line in one["lines"].get(str(file), ())
+        ]
+        reaching = reaching or [(one["seconds"], node) for node, one in tests[file].items()]  # run by an import
+        nodes, seconds = [], 0.0
+        for each, node in sorted(reaching):
+            seconds += each
+            if not nodes or seconds < options.seconds:
+                nodes.append(node)
+        status = 0
+        if nodes:
+            file.write_text(mutated)
+            try:
+                status = forked(lambda: pytest.main([*QUIET, "-x", *nodes]), work / "log", patience=PATIENCE)  # noqa: B023
+            finally:
+                file.write_text(text)
+        place = str(file.relative_to(library))
+        noticed = status != 0
+        outcomes[place, noticed] += 1
+        if not noticed:
+            code = text.splitlines()[replace.line - 1].strip()
+            survivors.append(
+                {"file": place, "line": replace.line, "code": code, "was": replace.before, "became": replace.after}
+            )
+            print(f"{count:4} {place}:{replace.line}  {replace.before}  ->  {replace.after}", flush=True)
+    shutil.rmtree(work)
+    if old:
+        write(updated(old, survivors, failing, minutes=(time.monotonic() - begin) / 60), options.out)
+        return
+    names = sorted({name for name, _ in outcomes})
+    report = {
+        "seed": options.seed,
+        "seconds of tests per change": options.seconds,
+        "left out": options.without.split(","),
+        "candidates": len(candidates),
+        "tried": sum(outcomes.values()),
+        "noticed": sum(number for (_, noticed), number in outcomes.items() if noticed),
+        "minutes": (time.monotonic() - begin) / 60,
+        "tests that fail unchanged": failing,
+        "files": {name: [outcomes[name, True], outcomes[name, True] + outcomes[name, False]] for name in names},
+        "survivors": survivors,
+    }
+    write(report, options.out)
+
+
+if __name__ == "__main__":
+    main()

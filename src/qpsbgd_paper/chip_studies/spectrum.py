@@ -1,0 +1,279 @@
+"""The spectrum of an annealer's Hamiltonian on the way to a QUBO, and its smallest gap."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from qpsbgd_paper.chip_studies.schedules import LINEAR, Schedule
+from qpsbgd_qubo.ising import Ising, check_finite
+from qpsbgd_qubo.kernels import Array
+
+MOST_SPINS = 16
+"""The limit for problems without the symmetry that `levels` describes: 65,536 states."""
+
+_DENSE = 8  # spins up to which a dense eigensolver is faster
+_MOST_DENSE, _MOST_SPARSE = 10, 96  # most spins for the dense one, most levels for the sparse one
+_EQUAL = 1e-6  # of the problem's spread: families are often made in single precision
+
+
+@dataclass(frozen=True)
+class SpectralGap:
+    """The gap between the ground level and the lowest level that does not end in a ground state.
+
+    Attributes:
+        smallest: Its smallest value during the anneal.
+        position: s = t/T where it is smallest.
+        final: Its value at the end.
+        degeneracy: d, the number of ground states of the problem.
+        unit: Of the gaps: that of the schedule, times the problem's own.
+    """
+
+    smallest: float
+    position: float
+    final: float
+    degeneracy: int
+    unit: str
+
+
+def levels(ising: Ising, *, schedule: Schedule = LINEAR, points: int | Array = 101, count: int = 8) -> Array:
+    """The lowest eigenvalues along the anneal, each as often as it occurs, shape (points, count).
+
+        H(s) = −A(s)/2 Σ Xᵢ + B(s)/2 (Σ hᵢ Zᵢ + Σ_{i<j} Jᵢⱼ Zᵢ Zⱼ)
+
+    This is D-Wave's convention; the problem's constant energy is left out. A problem whose fields are all ±h and whose
+    couplings are J times the product of those signs, as every QUBO of one row of ±1 inputs is, commutes with the total
+    spin: its spectrum comes from one small matrix per total spin, for hundreds of spins. Others are limited to
+    `MOST_SPINS`, and above 8 need scipy.
+
+    Args:
+        ising: The problem; see `ising_columns`, `direct_sum` and `in_range`.
+        schedule: A and B.
+        points: How many s, evenly from 0 to 1, or the values of s.
+        count: How many levels; fewer are returned if there are fewer.
+
+    Raises:
+        ValueError: There are too many spins, or a coefficient is not finite.
+        ImportError: scipy is needed and not installed.
+    """
+    if count < 1:
+        raise ValueError(f"count must be at least 1, got {count}")
+    spectrum = _spectrum(ising)
+    return np.array([spectrum.lowest(*at, count) for at in zip(*schedule.at(_grid(points)), strict=True)])
+
+
+def spectral_gap(
+    problem: Ising | Sequence[Ising], *, schedule: Schedule = LINEAR, points: int | Array = 101
+) -> SpectralGap:
+    """The smallest gap of the anneal, searched on a grid and refined between its points.
+
+        min over s of  E_d(s) − E_0(s),   d the number of ground states of the problem
+
+    The d lowest levels end in ground states if levels are followed in their order. Several problems, such as a layer's
+    columns, are a direct sum: they do not act on each other, and the gap is the smallest of theirs at every s. (In
+    the spectrum of the whole, which `direct_sum` gives, levels may cross if columns have several ground states.) A
+    crossing that is much narrower than the grid can be missed.
+
+    Args:
+        problem: One problem or several side by side.
+        schedule: As in `levels`.
+        points: As in `levels`.
+
+    Raises:
+        ValueError: As in `levels`; or all states have the same energy; or a problem without the symmetry of
+            `levels` has more than 95 ground states and more than 10 spins.
+    """
+    parts = [problem] if isinstance(problem, Ising) else list(problem)
+    spectra = [_spectrum(part) for part in parts]
+    if not spectra:
+        raise ValueError("there must be at least one problem")
+    grid = _grid(points)
+
+    def gap(s: float) -> float:
+        transverse, weight = (float(value) for value in schedule.at(s))
+        return min(spectrum.gap(transverse, weight) for spectrum in spectra)
+
+    values = [gap(s) for s in grid]
+    at = int(np.argmin(values))
+    position, smallest = _refined(gap, float(grid[max(at - 1, 0)]), float(grid[min(at + 1, len(grid) - 1)]))
+    if values[at] <= smallest:
+        position, smallest = float(grid[at]), values[at]
+    final = gap(1.0)
+    return SpectralGap(smallest, position, final, math.prod(spectrum.degeneracy for spectrum in spectra), schedule.unit)
+
+
+class _General:
+    """The levels of any problem at given A and B, in the basis of all 2ⁿ spin vectors."""
+
+    def __init__(self, ising: Ising) -> None:
+        n = len(ising.fields)
+        if n > MOST_SPINS:
+            raise ValueError(
+                f"a spectrum can be computed for up to {MOST_SPINS} spins, got {n}; use fewer inputs or columns"
+            )
+        # Spin i is bit n − 1 − i of a state's number: the first spin changes least often.
+        spins = 1 - 2 * ((np.arange(2**n)[:, None] >> np.arange(n)[::-1]) & 1).astype(np.float64)
+        self._spins = n
+        self._diagonal: Array = spins @ ising.fields + ((spins @ np.triu(ising.couplings, 1)) * spins).sum(1)
+        self._sorted = np.sort(self._diagonal)
+        self.degeneracy = len(_ground_states(self._sorted))
+
+    def lowest(self, transverse: float, weight: float, count: int) -> Array:
+        count = min(count, 2**self._spins)
+        if transverse == 0:
+            return self._sorted[:count] * weight / 2
+        diagonal = self._diagonal * weight / 2
+        if self._spins <= _DENSE or (count > _MOST_SPARSE and self._spins <= _MOST_DENSE):
+            return np.linalg.eigvalsh(np.diag(diagonal) - transverse / 2 * self._flips)[:count]
+        if count > _MOST_SPARSE:
+            raise ValueError(
+                f"at most {_MOST_SPARSE} levels of {self._spins} spins can be computed, but {count} are requested, or "
+                "needed to reach beyond the problem's ground states"
+            )
+        return _sparse(diagonal, transverse / 2, count)
+
+    @functools.cached_property
+    def _flips(self) -> Array:
+        """Σ Xᵢ as a matrix: 1 where two states differ in one spin."""
+        states = np.arange(2**self._spins)
+        found = np.zeros((len(states), len(states)))
+        for bit in range(self._spins):
+            found[states, states ^ (1 << bit)] = 1
+        return found
+
+    def gap(self, transverse: float, weight: float) -> float:
+        if self.degeneracy == len(self._sorted):
+            raise ValueError("all spin vectors have the same energy, so there is no gap")
+        found = self.lowest(transverse, weight, self.degeneracy + 1)
+        return float(found[-1] - found[0])
+
+
+class _Uniform:
+    """The levels of n spins with one field h and one coupling J, at given A and B.
+
+    They come in blocks of total spin S = n/2 − r, tridiagonal in m = −S … S:
+
+    diagonal B/2 (2hm + J(2m² − n/2)),  beside it −A/2 √(S(S+1) − m(m+1)),  each block (n over r) − (n over r−1) times
+    """
+
+    def __init__(self, spins: int, field: float, coupling: float) -> None:
+        self._blocks: list[tuple[Array, Array, int]] = []
+        for r in range(spins // 2 + 1):
+            total = spins / 2 - r
+            m = np.arange(spins - 2 * r + 1) - total
+            beside = np.sqrt(total * (total + 1) - m[:-1] * m[1:])
+            times = math.comb(spins, r) - (math.comb(spins, r - 1) if r else 0)
+            self._blocks.append((2 * field * m + coupling * (2 * m**2 - spins / 2), beside, times))
+        # At the end all states with one m have one energy, whatever their total spin.
+        self.degeneracy = sum(math.comb(spins, int(up)) for up in _ground_states(self._blocks[0][0]))
+        self._states = 2**spins
+
+    def lowest(self, transverse: float, weight: float, count: int) -> Array:
+        values, times = self._levels(transverse, weight)
+        return np.array([*itertools.islice(itertools.chain(*map(itertools.repeat, values, times)), count)])
+
+    def gap(self, transverse: float, weight: float) -> float:
+        if self.degeneracy == self._states:
+            raise ValueError("all spin vectors have the same energy, so there is no gap")
+        values, times = self._levels(transverse, weight)
+        below = itertools.accumulate(times)
+        return next(value for value, so_far in zip(values, below, strict=True) if so_far > self.degeneracy) - values[0]
+
+    def _levels(self, transverse: float, weight: float) -> tuple[list[float], list[int]]:
+        """All levels in order, and how often each occurs."""
+        found: list[tuple[float, int]] = []
+        for diagonal, beside, times in self._blocks:
+            block = np.diag(diagonal * weight / 2)
+            block[np.arange(1, len(block)), np.arange(len(beside))] = -transverse / 2 * beside
+            found += [(value, times) for value in np.linalg.eigvalsh(block).tolist()]
+        values, often = zip(*sorted(found), strict=True)
+        return list(values), list(often)
+
+
+def _spectrum(ising: Ising) -> _General | _Uniform:
+    check_finite(ising)
+    uniform = _uniform(ising)
+    return _General(ising) if uniform is None else _Uniform(*uniform)
+
+
+def _uniform(ising: Ising) -> tuple[int, float, float] | None:
+    """n, h and J of the uniform problem that spin reversals turn this one into; None if they cannot."""
+    n = len(ising.fields)
+    signs = np.sign(ising.fields if ising.fields.any() else np.concatenate([[1.0], ising.couplings[0, 1:]]))
+    fields, couplings = ising.fields * signs, (ising.couplings * np.outer(signs, signs))[np.triu_indices(n, 1)]
+    largest = max(np.abs(fields).max(), np.abs(couplings).max(initial=0.0))
+    if not signs.all() or max(np.ptp(fields), np.ptp(couplings) if n > 1 else 0.0) > _EQUAL * largest:
+        return None
+    return n, float(fields.mean()), float(couplings.mean()) if n > 1 else 0.0
+
+
+def _sparse(diagonal: Array, half: float, count: int) -> Array:
+    """The lowest levels of diag − half · Σ Xᵢ, by Lanczos iterations.
+
+    They start from one vector, and may miss copies of a level that occurs several times. So the levels found are lifted
+    out of the way and the lowest of the rest is searched, until it is no lower than those.
+    """
+    try:
+        from scipy.sparse.linalg import LinearOperator, eigsh
+    except ImportError as error:
+        raise ImportError("spectra of more than 8 spins need scipy: pip install 'qpsbgd[paper]'") from error
+    size = len(diagonal)
+    spins = size.bit_length() - 1
+    generator = np.random.default_rng(0)
+    lift = np.ptp(diagonal) + 2 * half * spins + 1.0
+
+    def solved(basis: Array, number: int) -> tuple[Array, Array]:
+        def applied(vector: Array) -> Array:
+            vector = vector.ravel()
+            result = diagonal * vector
+            for bit in range(spins):
+                result -= half * vector.reshape(-1, 2, 1 << bit)[:, ::-1].reshape(-1)
+            return result + lift * (basis @ (basis.T @ vector)) if basis.size else result
+
+        operator = LinearOperator((size, size), matvec=applied, dtype=np.float64)
+        start = generator.standard_normal(size)
+        found: tuple[Array, Array] = eigsh(
+            operator, k=number, which="SA", v0=start, ncv=max(32, 2 * number + 8), maxiter=50 * size, tol=1e-10
+        )
+        return found
+
+    values, vectors = solved(np.empty((size, 0)), count)
+    while True:
+        more, beside = solved(vectors, 1)
+        values, vectors = np.append(values, more), np.concatenate([vectors, beside], axis=1)
+        if more[0] >= np.sort(values[:-1])[count - 1] - 1e-9 * lift:
+            return np.sort(values)[:count]
+
+
+def _refined(function: Callable[[float], float], low: float, high: float) -> tuple[float, float]:
+    """Where a function with one minimum in the interval is smallest, and its value there, by golden sections."""
+    ratio = (math.sqrt(5) - 1) / 2
+    left, right = high - ratio * (high - low), low + ratio * (high - low)
+    at_left, at_right = function(left), function(right)
+    while high - low > 1e-4:
+        if at_left < at_right:
+            high, right, at_right = right, left, at_left
+            left = high - ratio * (high - low)
+            at_left = function(left)
+        else:
+            low, left, at_left = left, right, at_right
+            right = low + ratio * (high - low)
+            at_right = function(right)
+    return (left, at_left) if at_left < at_right else (right, at_right)
+
+
+def _ground_states(energies: Array) -> Array:
+    """Which energies are the least."""
+    return np.flatnonzero(energies - energies.min() <= _EQUAL * np.ptp(energies))
+
+
+def _grid(points: int | Array) -> Array:
+    found = np.linspace(0, 1, points) if isinstance(points, int) else np.asarray(points, dtype=np.float64)
+    if found.ndim != 1 or len(found) < 2 or not (np.diff(found) > 0).all() or found[0] < 0 or found[-1] > 1:
+        raise ValueError("points must be a number of at least 2, or rising values of s between 0 and 1")
+    return found

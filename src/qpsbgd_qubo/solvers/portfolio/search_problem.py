@@ -1,0 +1,191 @@
+"""One problem made ready for the moves of the portfolio: anneal, reheat, tabu moves, the best parts of two answers.
+
+Every move takes spins (n,) int8 and gives spins and their energy, without a constant. Couplings are searched in single
+precision, numbers beyond its range times a power of two; sparse answers are brought to a local minimum in double
+precision.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+import numpy as np
+
+from qpsbgd_qubo.kernels import NEVER, Array, kernels
+from qpsbgd_qubo.solvers.portfolio.groups import OneHot
+from qpsbgd_qubo.solvers.search.chains import SparseModel, range_factor
+from qpsbgd_qubo.sparse import dot
+
+Answer = tuple[Array, float]
+
+TOO_MANY = 1_500_000
+"""Spins and couplings above which one chain is annealed at a time instead of sixteen."""
+
+
+class SearchProblem(ABC):
+    """A problem Σ_{i<j} J_ij g_i g_j + Σ h_i g_i and the moves on it.
+
+    Attributes:
+        linear: h, (n,).
+        typical: √(meanᵢ Σⱼ J_ij²), the field of the couplings on a spin among random others.
+        moves_per_sweep: Tabu moves that take about as long as a sweep of `annealed`.
+        fixed_sweeps: Sweeps that take about as long as all else in `annealed`.
+        begins_long: Whether a long first anneal pays where time is limited.
+        groups: Spins of which one is to be +1; None if there are no such groups.
+        group_sweeps: Sweeps within groups that take about as long as a sweep of `annealed`.
+    """
+
+    linear: Array
+    typical: float
+    moves_per_sweep: float
+    fixed_sweeps: float = 0.0
+    begins_long: ClassVar[bool] = False
+    groups: OneHot | None = None
+    group_sweeps: float = 1.0
+
+    @property
+    def num_spins(self) -> int:
+        """The number of spins, n."""
+        return len(self.linear)
+
+    def differing(self, spins: Array, other: Array) -> Array:
+        """Where two answers differ; without h, an answer and its negative are the same."""
+        places = np.flatnonzero(spins != other)
+        if 2 * len(places) > len(spins) and not self.linear.any():
+            places = np.flatnonzero(spins == other)
+        return places.astype(np.int32)
+
+    @abstractmethod
+    def annealed(
+        self, spins: Array | None, *, temperatures: Array, seed: int, stop: Array, sites: Array | None = None
+    ) -> Answer:
+        """Anneal from `spins` or random ones, as `SparseModel.annealed`; never above the energy of `spins`."""
+
+    @abstractmethod
+    def searched(self, spins: Array, *, moves: int, tenure: int, seed: int, stop: Array) -> Answer:
+        """Tabu moves from `spins`."""
+
+    @abstractmethod
+    def merged(self, spins: Array, other: Array) -> Answer:
+        """The best answer that can be put together from independent parts of two."""
+
+    def regrouped(
+        self, spins: Array | None, *, across: Array | None, hot: float, sweeps: int, seed: int, stop: Array
+    ) -> Answer:
+        """Anneal within groups, or make tabu moves; never above the energy of `spins`.
+
+        Args:
+            spins: The start; None for random places.
+            across: Another answer, to anneal only groups in which it differs; None for all.
+            hot: The first temperature; 0 for tabu moves.
+            sweeps: As of `annealed`.
+            seed: Of the random numbers.
+            stop: A flag from `deadline`.
+        """
+        assert self.groups is not None
+        sites = None if spins is None or across is None else self.groups.differing(spins, across)
+        sites = sites if sites is not None and len(sites) else None
+        sweeps = round(self.group_sweeps * sweeps)
+        if spins is not None and not hot:
+            found = self.groups.searched(spins, sweeps=sweeps, seed=seed, stop=stop)
+        else:
+            found = self.groups.annealed(spins, hot=hot, sweeps=sweeps, seed=seed, stop=stop, sites=sites)
+        answer = self.searched(found, moves=0, tenure=0, seed=0, stop=stop)
+        return answer if spins is None else self.merged(spins, answer[0])
+
+
+class SparseSearchProblem(SearchProblem):
+    """A problem in compressed rows: a flip costs as much as a spin has neighbours."""
+
+    begins_long = True
+
+    def __init__(self, model: SparseModel, stop: Array = NEVER) -> None:
+        self.model, self.linear, self.typical = model, model.linear, model.typical
+        n = len(model.linear)
+        degree = model.num_entries / n
+        self.block = int(np.clip(math.sqrt(n / (degree + 2)), 16, 4096))
+        # Measured on graphs of 800 to 10000 nodes: about 3 ns per neighbour for sixteen chains, 1 ns per tabu look.
+        self.moves_per_sweep = n * (20 + 3 * degree) / (50 + (degree + 2) * self.block + n / self.block)
+        self.one_by_one = n + model.num_entries > TOO_MANY
+        self.fixed_sweeps = 0.0 if self.one_by_one else 30.0  # measured, too: most of it puts the chains together
+        self.groups = OneHot.of(model.rows, model.linear, stop)
+        self.group_sweeps = 1 + degree / 25  # 50 ns and more per spin
+
+    def annealed(  # noqa: D102
+        self, spins: Array | None, *, temperatures: Array, seed: int, stop: Array, sites: Array | None = None
+    ) -> Answer:
+        model = self.model
+        if not self.one_by_one:
+            return model.annealed(spins, temperatures=temperatures, seed=seed, stop=stop, sites=sites)
+        generator, n = np.random.default_rng(seed), self.num_spins
+        state = int(generator.integers(1, 2**63, dtype=np.uint64))
+        chain = 2 * generator.integers(0, 2, n, dtype=np.int8) - 1 if spins is None else spins.copy()
+        where = np.arange(n, dtype=np.int32) if sites is None else sites
+        kernels.anneal_sparse(model.rows, model.linear, chain, where, temperatures, state, stop)
+        return model.merged((chain if spins is None else spins).copy(), chain[None], stop)
+
+    def searched(self, spins: Array, *, moves: int, tenure: int, seed: int, stop: Array) -> Answer:  # noqa: D102
+        found = spins.copy()
+        state = int(np.random.default_rng(seed).integers(1, 2**63, dtype=np.uint64))
+        model = self.model
+        return found, kernels.tabu_sparse(model.rows, model.linear, found, self.block, moves, tenure, state, stop)
+
+    def merged(self, spins: Array, other: Array) -> Answer:  # noqa: D102
+        return self.model.merged(spins.copy(), other[None].copy(), NEVER)
+
+
+class DenseSearchProblem(SearchProblem):
+    """A problem with a full matrix of couplings in single precision, (n, n), zero on the diagonal."""
+
+    def __init__(self, couplings: Array, linear: Array) -> None:
+        factor = range_factor(couplings, linear)
+        if factor != 1:
+            couplings, linear = couplings * factor, linear * factor
+        self.couplings = np.ascontiguousarray(couplings, np.float32)
+        self.linear, self.single_linear = linear, linear.astype(np.float32)
+        n = len(linear)
+        squares = np.einsum("ij,ij->", self.couplings, self.couplings, dtype=np.float64)
+        self.typical = math.sqrt(float(squares) / n)
+        largest = np.abs(self.couplings).sum(1, dtype=np.float64).max() + np.abs(linear).max()
+        self.threshold = np.array([8 * np.finfo(np.float32).eps * largest], np.float32)
+        self.sites = np.arange(n, dtype=np.int32)
+        self.moves_per_sweep = 0.1 * n
+        self.groups = OneHot.of_dense(couplings, linear)
+
+    def annealed(  # noqa: D102
+        self, spins: Array | None, *, temperatures: Array, seed: int, stop: Array, sites: Array | None = None
+    ) -> Answer:
+        generator = np.random.default_rng(seed)
+        begin = 2 * generator.integers(0, 2, self.num_spins, dtype=np.int8) - 1 if spins is None else spins
+        found, fields = begin.astype(np.float32), self._fields(begin)
+        states = generator.integers(1, 2**63, size=1, dtype=np.uint64)
+        where, made = self.sites if sites is None else sites, np.empty(1, np.int64)
+        heat = temperatures.astype(np.float32)
+        kernels.anneal(self.couplings, fields[None], found[None], where, heat, states, made, stop, 1)
+        answer = self._lowered(found, moves=0, tenure=0, seed=0, stop=stop)
+        return answer if spins is None else min(answer, (spins, self._energy(spins)), key=lambda answer: answer[1])
+
+    def searched(self, spins: Array, *, moves: int, tenure: int, seed: int, stop: Array) -> Answer:  # noqa: D102
+        return self._lowered(spins.astype(np.float32), moves=moves, tenure=tenure, seed=seed, stop=stop)
+
+    def merged(self, spins: Array, other: Array) -> Answer:  # noqa: D102
+        return min(((each, self._energy(each)) for each in (spins, other)), key=lambda answer: answer[1])
+
+    def _lowered(self, spins: Array, *, moves: int, tenure: int, seed: int, stop: Array) -> Answer:
+        """Descent and this many tabu moves from `spins`, float32, which are changed."""
+        fields = self._fields(spins)
+        limits = (100 * self.num_spins + moves, moves, tenure, seed)
+        flips = np.empty(1, np.int64)
+        kernels.search(self.couplings, fields[None], spins[None], self.threshold, flips, *limits, stop, 1)
+        found = spins.astype(np.int8)
+        return found, self._energy(found)
+
+    def _fields(self, spins: Array) -> Array:
+        fields = np.empty_like(self.single_linear)
+        kernels.fields_of(self.couplings, self.single_linear, spins.astype(np.float32), fields)
+        return fields
+
+    def _energy(self, spins: Array) -> float:
+        return dot(self.linear + self._fields(spins), spins.astype(np.float64)) / 2

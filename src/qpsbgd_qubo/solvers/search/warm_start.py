@@ -1,0 +1,83 @@
+"""Descent for families whose quadratic part stands while their linear part moves slowly, as in training.
+
+Where the product of all couplings with all spins is cheap, every search begins with sign(−s), as `Descent` does. In
+wide layers it begins with the sign vector in which those spins are turned round that ended so in the last search, and
+fields are carried on: that takes fewer flips and no product.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from qpsbgd_qubo.family import QuboFamily
+from qpsbgd_qubo.solvers.search import kernels
+from qpsbgd_qubo.solvers.search.descent import Descent
+from qpsbgd_qubo.solvers.search.landscape import Landscape
+
+COLD_START_LIMIT = 2**24
+"""Couplings times columns up to which a search begins anew, about a millisecond on two cores; accuracy hardly depends
+on it (`benchmarks/spins_options.py`)."""
+
+
+@dataclass(frozen=True, eq=False)
+class WarmState:
+    """Where a search ended.
+
+    Attributes:
+        spins: (count, m, n), one column of a family per row.
+        signs: Whether sign(−s) was positive, of the same shape.
+        coupling_fields: The spins' fields without the linear part, on a CPU.
+    """
+
+    spins: Tensor
+    signs: Tensor
+    coupling_fields: Tensor | None
+
+
+def use_cold_start(matrix: Tensor, linear: Tensor) -> bool:
+    """Whether families with these quadratic parts (count, n, n) and linear parts (count, m, n) are cheap to begin."""
+    return matrix.shape[-1] ** 2 * linear.shape[-2] <= COLD_START_LIMIT
+
+
+def warm_descent(
+    solver: Descent, matrix: Tensor, linear: Tensor, *, last: WarmState | None, cached: dict[str, Tensor]
+) -> WarmState:
+    """Where the solver's descent ends.
+
+    Args:
+        solver: A descent.
+        matrix: Quadratic parts (count, n, n).
+        linear: Linear parts (count, m, n).
+        last: Where the last search ended, without coupling_fields if the matrix is new; None to begin with sign(−s).
+        cached: Holds what follows from the matrix alone, from one call to the next.
+    """
+    linear = linear.contiguous()  # blocks of a layer may be views across its rows
+    signs = linear <= 0
+    if not linear.is_cpu:
+        plain = torch.where(signs, 1.0, -1.0).to(linear)
+        start = plain if last is None else torch.where(signs == last.signs, last.spins, -last.spins)
+        parts = zip(matrix, linear, start, strict=True)
+        return WarmState(torch.stack([_by_family(solver, *part) for part in parts]), signs, None)
+    if "couplings" not in cached:
+        landscapes = [Landscape.of_matrix(one) for one in matrix]
+        cached["couplings"] = torch.stack([couplings for couplings, _ in landscapes])
+        cached["reach"] = torch.stack([reach for _, reach in landscapes])
+    couplings = cached["couplings"]
+    spins = torch.where(signs, 1.0, -1.0).to(linear) if last is None else last.spins.clone()
+    fields = linear + (spins @ couplings if last is None or last.coupling_fields is None else last.coupling_fields)
+    largest = torch.linalg.vector_norm(linear, torch.inf, dim=-1)
+    thresholds = Landscape.thresholds(cached["reach"][:, None], largest)
+    marked = None if last is None else (signs != last.signs).view(torch.uint8)
+    for index in range(len(matrix)):
+        if marked is not None:
+            kernels.flip_marked(*(part[index].numpy() for part in (couplings, fields, spins, marked)))
+        solver.lower(couplings[index], fields[index], spins[index], thresholds[index])
+    return WarmState(spins, signs, fields.sub_(linear))
+
+
+def _by_family(solver: Descent, matrix: Tensor, linear: Tensor, start: Tensor) -> Tensor:
+    family = QuboFamily.trusted(matrix, linear.T.contiguous(), linear.new_zeros(len(linear)))
+    return solver.improved(family, start.T.contiguous()).spins.T

@@ -1,0 +1,51 @@
+import pytest
+import torch
+
+from qpsbgd_paper.chip_studies.diversity import jaccard, lowest
+
+
+def spins(*rows):
+    return torch.tensor([[1.0 if letter == "+" else -1.0 for letter in row] for row in rows])
+
+
+def test_similarity_is_that_of_the_sets_of_up_spins():
+    # {0, 1}, {1, 2}, {0, 1, 2, 3}, {3}
+    found = jaccard(spins("++--", "-++-", "++++", "---+"))
+    expected = [[1, 1 / 3, 1 / 2, 0], [1 / 3, 1, 1 / 2, 0], [1 / 2, 1 / 2, 1, 1 / 4], [0, 0, 1 / 4, 1]]
+    assert torch.allclose(found, torch.tensor(expected, dtype=torch.float64))
+
+
+def test_two_empty_sets_are_equal_and_one_is_unlike_all_others():
+    assert jaccard(spins("---", "---", "+--")).tolist() == [[1, 1, 0], [1, 1, 0], [0, 0, 1]]
+
+
+def test_random_spins_have_a_third():
+    generator = torch.Generator().manual_seed(0)
+    found = jaccard(2.0 * torch.randint(0, 2, (200, 400), generator=generator) - 1)
+    assert abs(float(found[tuple(torch.triu_indices(200, 200, 1))].mean()) - 1 / 3) < 0.005
+
+
+def test_the_lowest_are_different_and_equal_energies_come_in_the_order_of_their_spins():
+    reads = spins("++", "+-", "--", "+-", "-+", "++")
+    energies = torch.tensor([3.0, 1.0, 2.0, 1.0, 1.0 + 1e-12, 3.0], dtype=torch.float64)
+    found, energy = lowest(reads, energies, count=3)
+    assert found.tolist() == spins("-+", "+-", "--").tolist()
+    assert torch.allclose(energy, torch.tensor([1.0, 1.0, 2.0], dtype=torch.float64))
+    order = torch.tensor([5, 3, 1, 4, 0, 2])
+    assert torch.equal(lowest(reads[order], energies[order], count=3)[0], found)
+    assert len(lowest(reads, energies, count=10)[0]) == 4
+
+
+@pytest.mark.parametrize("bad", [torch.zeros(2, 2), torch.ones(3), torch.tensor([[1.0, 0.5]])])
+def test_what_are_no_spins_is_refused(bad):
+    with pytest.raises(ValueError, match="spins must be"):
+        jaccard(bad)
+    with pytest.raises(ValueError, match="spins must be"):
+        lowest(bad, torch.zeros(len(bad)), count=1)
+
+
+def test_energies_and_count_must_fit():
+    with pytest.raises(ValueError, match="energies must have shape"):
+        lowest(torch.ones(2, 2), torch.zeros(3), count=1)
+    with pytest.raises(ValueError, match="count must be at least 1"):
+        lowest(torch.ones(2, 2), torch.zeros(2), count=0)

@@ -1,0 +1,224 @@
+import itertools
+import math
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from qpsbgd.binary_map import binary_map
+from qpsbgd.qubo import QuboFamily
+from qpsbgd.testing import random_family
+from qpsbgd_paper.chip_studies import spectrum
+from qpsbgd_paper.chip_studies.schedules import ADVANTAGE
+from qpsbgd_paper.chip_studies.spectrum import levels, spectral_gap
+from qpsbgd_qubo.ising import Ising, direct_sum, in_range, ising_columns
+
+X, Z = np.array([[0.0, 1.0], [1.0, 0.0]]), np.diag([1.0, -1.0])
+
+
+def problem(fields, pairs=()):
+    """Fields, and couplings as (i, j, J)."""
+    couplings = np.zeros((len(fields), len(fields)))
+    for i, j, value in pairs:
+        couplings[i, j] = couplings[j, i] = value
+    return Ising(np.array(fields, dtype=float), couplings)
+
+
+def random_problem(spins, seed=0):
+    generator = np.random.default_rng(seed)
+    pairs = [(i, j, generator.normal()) for i, j in itertools.combinations(range(spins), 2)]
+    return problem(generator.normal(size=spins), pairs)
+
+
+def matrix(ising, transverse, weight):
+    """H from products of Pauli matrices."""
+    n = len(ising.fields)
+
+    def at(operators):
+        found = np.eye(1)
+        for spin in range(n):
+            found = np.kron(found, operators.get(spin, np.eye(2)))
+        return found
+
+    total = np.zeros((2**n, 2**n))
+    for i in range(n):
+        total += -transverse / 2 * at({i: X}) + weight / 2 * ising.fields[i] * at({i: Z})
+        for j in range(i + 1, n):
+            total += weight / 2 * ising.couplings[i, j] * at({i: Z, j: Z})
+    return total
+
+
+def test_one_spin_has_the_gap_known_from_books():
+    field = 0.7
+    s = np.linspace(0, 1, 11)
+    found = levels(problem([field]), points=11, count=2)
+    np.testing.assert_allclose(found[:, 1] - found[:, 0], np.sqrt((1 - s) ** 2 + (s * field) ** 2))
+    gap = spectral_gap(problem([field]), points=11)
+    # The least of (1 − s)² + s²h² is at s = 1/(1 + h²).
+    assert gap.position == pytest.approx(1 / (1 + field**2), abs=1e-4)
+    assert gap.smallest == pytest.approx(field / math.sqrt(1 + field**2))
+    assert gap.final == pytest.approx(field)
+    assert (gap.degeneracy, gap.unit) == (1, "")
+
+
+def test_two_ferromagnetic_spins_end_in_two_ground_states():
+    # Even parity: ±½√(4A² + J²B²) around the parity's levels; odd: ±JB/2. So E₂ − E₀ = ½(√(4A² + B²) + B) for J = −1.
+    pair = problem([0.0, 0.0], [(0, 1, -1.0)])
+    s = np.linspace(0, 1, 21)
+    found = levels(pair, points=21, count=4)
+    root = np.sqrt(4 * (1 - s) ** 2 + s**2)
+    np.testing.assert_allclose(found, np.stack([-root, -s, s, root], axis=1) / 2, atol=1e-12)
+    gap = spectral_gap(pair, points=21)
+    assert gap.degeneracy == 2
+    assert gap.final == pytest.approx(1.0)
+    assert gap.smallest == pytest.approx(min((root + s) / 2), rel=1e-2)
+
+
+@pytest.mark.parametrize("spins", [1, 2, 3, 5])
+def test_levels_are_the_eigenvalues_of_the_matrix_of_pauli_operators(spins):
+    ising = random_problem(spins)
+    grid = np.array([0.0, 0.3, 0.8, 1.0])
+    for s, found in zip(grid, levels(ising, points=grid, count=2**spins), strict=True):
+        np.testing.assert_allclose(found, np.linalg.eigvalsh(matrix(ising, 1 - s, s)), atol=1e-12)
+
+
+@pytest.mark.parametrize("s", [0.0, 0.2, 0.6, 0.95, 0.999])
+@pytest.mark.parametrize("kind", ["random", "uniform", "pairs"])
+def test_the_sparse_solver_loses_no_copy_of_a_level(s, kind):
+    pytest.importorskip("scipy")
+    uniform = Ising(np.full(8, 0.3), 0.5 * (1 - np.eye(8)))
+    pairs = problem([0.0] * 8, [(i, i + 1, -1.0) for i in range(0, 8, 2)])
+    ising = {"random": random_problem(8), "uniform": uniform, "pairs": pairs}[kind]
+    general = spectrum._General(ising)
+    dense = general.lowest(1 - s, s, 20)
+    sparse = spectrum._sparse(general._diagonal * s / 2, (1 - s) / 2, 20)
+    np.testing.assert_allclose(sparse, dense, atol=1e-8)
+
+
+def test_ten_spins_go_through_the_sparse_solver_to_the_same_gap_as_by_symmetry():
+    pytest.importorskip("scipy")
+    uniform = Ising(np.full(10, 1.1), 0.1 * (1 - np.eye(10)))
+    gap = spectral_gap(uniform, points=9)
+    general = spectrum._General(uniform)
+    transverse, weight = 1 - gap.position, gap.position
+    assert general.gap(transverse, weight) == pytest.approx(gap.smallest, abs=1e-8)
+    assert general.degeneracy == gap.degeneracy == 1
+
+
+@pytest.mark.parametrize("spins", [1, 2, 3, 6, 7])
+@pytest.mark.parametrize(("field", "coupling"), [(0.3, 0.5), (1.0, 0.0), (0.0, 0.4), (0.5, -0.2)])
+def test_the_symmetric_form_has_all_levels_of_the_general_one(spins, field, coupling):
+    signs = np.random.default_rng(spins).choice([-1.0, 1.0], size=spins)
+    couplings = coupling * (1 - np.eye(spins)) * np.outer(signs, signs)
+    ising = Ising(field * signs, couplings)
+    if not ising.fields.any() and not ising.couplings.any():
+        pytest.skip("nothing to minimise")
+    symmetric, general = spectrum._spectrum(ising), spectrum._General(ising)
+    assert isinstance(symmetric, spectrum._Uniform)
+    assert symmetric.degeneracy == general.degeneracy
+    for s in (0.0, 0.4, 1.0):
+        every = (1 - s, s, 2**spins)
+        np.testing.assert_allclose(symmetric.lowest(*every), general.lowest(*every), atol=1e-12)
+        assert symmetric.gap(1 - s, s) == pytest.approx(general.gap(1 - s, s), abs=1e-12)
+
+
+def test_a_row_of_binary_inputs_is_symmetric_however_wide():
+    generator = torch.Generator().manual_seed(0)
+    inputs = (2 * torch.randint(2, (1, 40), generator=generator) - 1).double()
+    (column,) = ising_columns(binary_map(inputs, torch.tensor([[0.3]], dtype=torch.float64)))
+    assert isinstance(spectrum._spectrum(column), spectrum._Uniform)
+    gap = spectral_gap(column, points=11)
+    # At scale 1 the target is what all spins together reach: one ground state, and z = x/n, h = 2/n, J = 2/n².
+    assert gap.degeneracy == 1
+    assert gap.final == pytest.approx(2 / 40 - 39 * 2 / 40**2)
+
+
+def test_ground_states_are_counted_and_the_gap_is_to_the_next_level():
+    # Antiferromagnetic triangle: six ground states of eight.
+    triangle = problem([0.0] * 3, [(0, 1, 1.0), (1, 2, 1.0), (0, 2, 1.0)])
+    gap = spectral_gap(triangle, points=21)
+    assert gap.degeneracy == 6
+    assert gap.final == pytest.approx(2.0)
+    found = levels(triangle, points=21, count=8)
+    assert gap.smallest <= (found[:, 6] - found[:, 0]).min() + 1e-9
+
+
+def test_the_gap_of_a_direct_sum_is_the_least_of_its_parts():
+    parts = [random_problem(3, seed) for seed in range(3)]
+    together, single = spectral_gap(parts), [spectral_gap(part) for part in parts]
+    assert together.smallest == pytest.approx(min(gap.smallest for gap in single), rel=1e-6)
+    # With one ground state each, that is what the matrix of the whole has.
+    whole = spectral_gap(direct_sum(parts[:2]))
+    assert whole.smallest == pytest.approx(spectral_gap(parts[:2]).smallest, rel=1e-6)
+    assert whole.degeneracy == 1
+
+
+def test_degeneracies_of_a_direct_sum_multiply():
+    pair = problem([0.0, 0.0], [(0, 1, -1.0)])
+    assert spectral_gap([pair, pair]).degeneracy == spectral_gap(direct_sum([pair, pair])).degeneracy == 4
+
+
+def test_columns_have_the_energies_of_the_family_up_to_a_constant():
+    family = random_family(4, 3, 6)
+    for column, ising in enumerate(ising_columns(family)):
+        states = 1 - 2 * ((np.arange(16)[:, None] >> np.arange(4)[::-1]) & 1)
+        spins = torch.tensor(states, dtype=torch.float64)[:, :, None].expand(-1, -1, 3)
+        wanted = family.to(torch.float64).energies(spins)[:, column].numpy()
+        found = spectrum._General(ising)._diagonal
+        np.testing.assert_allclose(found - found[0], wanted - wanted[0], rtol=1e-5, atol=1e-6)
+
+
+def test_a_diagonal_changes_nothing():
+    family = random_family(4, 2, 6)
+    other = QuboFamily(family.quadratic + torch.diag(torch.tensor([1.0, -2.0, 0.5, 3.0])), family.linear)
+    for one, two in zip(ising_columns(family), ising_columns(other), strict=True):
+        np.testing.assert_allclose(two.couplings, one.couplings, atol=1e-6)
+        assert (two.fields == one.fields).all()
+
+
+def test_in_range_fills_the_tighter_of_the_two_ranges():
+    by_field = in_range(problem([8.0, 1.0], [(0, 1, 0.5)]))
+    assert by_field.fields.tolist() == [4.0, 0.5]
+    by_coupling = in_range(problem([0.1, 0.0], [(0, 1, -0.5)]))
+    assert by_coupling.couplings[0, 1] == -1.0
+    assert not in_range(problem([0.0, 0.0])).fields.any()
+
+
+def test_gaps_grow_with_the_problem_and_have_the_schedules_unit():
+    ising = problem([1.0, 0.5], [(0, 1, 0.2)])
+    double = Ising(2 * ising.fields, 2 * ising.couplings)
+    assert spectral_gap(double).final == pytest.approx(2 * spectral_gap(ising).final)
+    chip = spectral_gap(ising, schedule=ADVANTAGE)
+    assert chip.unit == "GHz"
+    assert chip.final == pytest.approx(8.586335 * spectral_gap(ising).final)
+
+
+@pytest.mark.parametrize(
+    ("action", "message"),
+    [
+        (lambda: levels(problem([float("nan"), 1.0])), "finite"),
+        (
+            lambda: ising_columns(QuboFamily.trusted(torch.eye(2), torch.full((2, 1), torch.inf), torch.zeros(1))),
+            "finite",
+        ),
+        (lambda: levels(random_problem(17)), "up to 16 spins, got 17"),
+        (lambda: levels(problem([1.0]), count=0), "count"),
+        (lambda: levels(problem([1.0]), points=1), "points"),
+        (lambda: levels(problem([1.0]), points=np.array([0.5, 0.2])), "points"),
+        (lambda: spectral_gap(problem([0.0, 0.0])), "no gap"),
+        (lambda: spectral_gap([]), "at least one"),
+        (lambda: direct_sum([]), "at least one"),
+        (lambda: levels(Ising(np.ones(2), np.zeros((3, 3)))), "shape"),
+        (lambda: levels(random_problem(11), points=3, count=200), "at most 96 levels"),
+    ],
+)
+def test_what_has_no_spectrum_is_refused(action, message):
+    with pytest.raises(ValueError, match=message):
+        action()
+
+
+def test_a_missing_scipy_is_named_with_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "scipy.sparse.linalg", None)
+    with pytest.raises(ImportError, match=r"qpsbgd\[paper\]"):
+        levels(random_problem(9), points=np.array([0.2, 0.5]), count=2)

@@ -1,0 +1,144 @@
+"""What kernels are given is checked once, in the binding: sizes, numbers, alignment, and memory that is shared."""
+
+import contextlib
+
+import numpy as np
+import pytest
+
+from qpsbgd_qubo.kernels import NEVER, kernels
+from qpsbgd_qubo.solvers import make_solver
+
+needs_kernels = pytest.mark.skipif(not hasattr(kernels, "__file__"), reason="kernels are not compiled")
+pytestmark = needs_kernels
+
+
+def column(n=6, m=2):
+    """Couplings, fields, spins, threshold and flips."""
+    couplings = np.ones((n, n)) - np.eye(n)
+    spins = np.ones((m, n))
+    return couplings, spins @ couplings, spins, np.zeros(m), np.zeros(m, np.int64)
+
+
+def search(arrays, *, flips=100, patience=5, tenure=2, seed=0):
+    kernels.search(*arrays, flips, patience, tenure, seed, NEVER, 1)
+
+
+@pytest.mark.parametrize("tenure", [2**24 + 1, 2**62, 2**63 - 1])
+def test_huge_tenures_are_refused(tenure):
+    rows = kernels.Rows(np.array([0, 1, 2]), np.array([1, 0], np.int32), np.ones(2))
+    spins, linear = np.ones(2, np.int8), np.zeros(2)
+    for block in (1, 2**62):
+        with pytest.raises(ValueError, match="tenure"):
+            kernels.tabu_sparse(rows, linear, spins, block, 10, tenure, 1, NEVER)
+    with pytest.raises(ValueError, match="block"):
+        kernels.tabu_sparse(rows, linear, spins, 2**62, 10, 2, 1, NEVER)
+    with pytest.raises(ValueError, match="tenure"):
+        search(column(), tenure=tenure)
+    couplings, fields, spins, threshold, _ = column()
+    with pytest.raises(ValueError, match="tenure"):
+        kernels.search_layer(
+            *(couplings, np.ones(6), spins, np.ones(6), spins[None].copy(), fields[None].copy(), threshold),
+            *(np.zeros((2, 6)), 5, tenure, 0, 0, 0, 1),
+        )
+
+
+def test_huge_patience_and_seeds_are_refused_or_wrap():
+    with pytest.raises(ValueError, match="patience"):
+        search(column(), patience=2**63 - 1)
+    search(column(), seed=2**63 - 1)
+
+
+def test_more_open_spins_than_can_be_tried_out_are_refused():
+    n = 80
+    couplings, fixed, spins, done = np.zeros((n, n)), np.zeros((1, n)), np.ones((1, n)), np.zeros(1, bool)
+    with pytest.raises(ValueError, match="at most 60"):
+        kernels.complete(couplings, np.ones((1, n)), fixed, spins, done, NEVER, 1)
+    fixed[:, 20:] = 1
+    kernels.complete(couplings, np.ones((1, n)), fixed, spins, done, NEVER, 1)
+    assert done.all()
+
+
+@pytest.mark.parametrize("option", ["tenure", "tabu", "max_flips", "kicks"])
+def test_options_beyond_what_kernels_take_name_the_option(option):
+    with pytest.raises(ValueError, match=f"{option} must be"):
+        make_solver("descent", **{option: 2**63})
+
+
+def test_memory_that_is_written_must_not_be_shared():
+    couplings, fields, spins, threshold, flips = column(2, 2)
+    for arrays in ((couplings, spins, spins, threshold, flips), (fields, fields, spins, threshold, flips)):
+        with pytest.raises(ValueError, match="share memory"):
+            search(arrays)
+    whole = np.ones(8)
+    with pytest.raises(ValueError, match="share memory"):
+        search((couplings, whole[:4].reshape(2, 2), whole[2:6].reshape(2, 2), threshold, flips))
+    search((couplings, whole[:4].reshape(2, 2), whole[4:].reshape(2, 2), threshold, flips))
+    with pytest.raises(ValueError, match="share memory"):
+        kernels.fix_dominated(couplings, couplings, couplings, NEVER, 1)
+
+
+def test_arrays_must_be_aligned():
+    couplings, _, spins, threshold, flips = column(2, 2)
+    crooked = np.ones(33, np.uint8)[1:].view(np.float64).reshape(2, 2)
+    with pytest.raises(ValueError, match="aligned"):
+        search((couplings, crooked, spins, threshold, flips))
+    with pytest.raises(ValueError, match="aligned"):
+        kernels.Rows(np.array([0, 1, 2]), np.array([1, 0], np.int32), np.ones(17, np.uint8)[1:].view(np.float64))
+
+
+def drawn(generator, shape, dtype, pool):
+    """An array of a shape: fresh, from memory that others have, crooked, with strides, or of another size or type."""
+    way = generator.integers(8)
+    if way == 0 and pool:
+        other = pool[generator.integers(len(pool))]
+        if other.nbytes >= np.dtype(dtype).itemsize * int(np.prod(shape)) and other.flags.c_contiguous:
+            count = int(np.prod(shape)) * np.dtype(dtype).itemsize
+            return other.view(np.uint8).ravel()[:count].view(dtype).reshape(shape)
+    if way == 1:
+        return np.zeros(int(np.prod(shape)) * np.dtype(dtype).itemsize + 1, np.uint8)[1:].view(dtype).reshape(shape)
+    if way == 2:
+        return np.zeros((*shape[:-1], 2 * shape[-1]), dtype)[..., ::2]
+    if way == 3:
+        return np.zeros([int(generator.integers(4)) for _ in shape], dtype)
+    if way == 4:
+        return np.zeros(shape, generator.choice(["f4", "i4", "i8", "u1"]))
+    made = generator.choice([-1, 1], shape).astype(dtype)
+    pool.append(made)
+    return made
+
+
+NUMBERS = (0, 1, 2, -1, 5, 2**31, 2**62, 2**63 - 1, -(2**63))
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_random_calls_are_answered_or_refused(seed):
+    generator, pool = np.random.default_rng(seed), []
+    n, m = (int(generator.integers(1, 8)) for _ in range(2))
+
+    def array(*shape, dtype="f8"):
+        return drawn(generator, shape, dtype, pool)
+
+    def number():
+        return int(generator.choice(NUMBERS)) if generator.random() < 0.3 else int(generator.integers(0, 9))
+
+    f = str(generator.choice(["f4", "f8"]))
+    calls = {
+        "search": lambda: (
+            *(array(n, n, dtype=f), array(m, n, dtype=f), array(m, n, dtype=f), array(m, dtype=f)),
+            *(array(m, dtype="i8"), min(number(), 9), number(), number(), number(), NEVER, 1),
+        ),
+        "fix_dominated": lambda: (array(n, n), array(m, n), array(m, n), NEVER, 1),
+        "complete": lambda: (array(n, n), array(m, n), array(m, n), array(m, n), array(m, dtype="?"), NEVER, 1),
+        "exhaust": lambda: (array(n, n), array(n), array(n), NEVER, 1),
+        "decode": lambda: (
+            *(array(n, n), array(m, n), array(m, n), array(m, n), 1.0, 50, array(m, dtype="i8"), NEVER, 1),
+        ),
+        "relax": lambda: (array(n, n, dtype=f), array(m, n, dtype=f), array(m, n, dtype=f), 3, 1),
+        "round_down": lambda: (array(n, n, dtype=f), array(m, n, dtype=f), array(m, n, dtype=f), 1),
+        "turn": lambda: (
+            *(array(n, n, dtype=f), array(m, n, dtype=f), array(m, n, dtype=f), array(m, n, dtype="u1"), 1),
+        ),
+    }
+    for name, arguments in calls.items():
+        with contextlib.suppress(ValueError, TypeError):
+            getattr(kernels, name)(*arguments())
