@@ -1,8 +1,8 @@
 """Which rate, ridge, scale and warm-up serve every network? Whole training runs that differ in one option at a time.
 
-VGG-small, ResNet-20 and -56 on CIFAR-10, a character GPT of 6 layers and a narrow one of 12, and MNIST networks with and
-without batch norm, all with one-bit weights; CIFAR's first and last layers and the GPTs' heads stay real-valued. `BASE`
-has every option, `JOBS` every run. The optimisers stand here in a few lines each, apart from the library's, so that a
+VGG-small, ResNet-20 and -56 on CIFAR-10, a character GPT of 6 layers and a narrow one of 12, and MNIST networks, some
+with batch norm, have one-bit weights; CIFAR's first and last layers and the GPTs' heads stay real-valued. `BASE` has
+every option, `JOBS` every run. The optimisers stand here in a few lines each, apart from the library's, so that a
 whole step is a CUDA graph and any part of it can be exchanged. One seed; scores are accuracies on the last 5,000
 (CIFAR) or 10,000 (MNIST) training images, which are held back, or held-out nats per character, where lower is better.
 
@@ -12,8 +12,9 @@ Needs QPSBGD_DATA with mnist, and cifar-10/images.npz as in benchmarks/networks.
 `--tasks dense --budget 0.01`. Writes benchmarks/results/rates.json, anew after every run; runs that fail are named and
 left out, and `--resume` makes those that the file has not. benchmarks/rates_figure.py draws docs/figures/rates.svg.
 
-The committed rows were made by an earlier form of this script, which trained layers of one shape together and had other
-text: 128 characters, a random tenth of the files held out. Rows of gpt and gptdeep compare among themselves only.
+The committed rows were made by an earlier form of this script, which stacked the layers of one shape (so that
+`flip` is theirs together) and had another text: 128 characters, a random tenth of the files held out. Its rows of gpt
+and gptdeep compare among themselves only.
 """
 
 import argparse
@@ -33,7 +34,7 @@ from training import DEVICE, mnist
 
 from qpsbgd.optim.rates import schedule
 from qpsbgd_paper.experiments.cifar import resnet, vgg_small
-from qpsbgd_paper.framework.result_files import environment, write_json
+from qpsbgd_paper.framework.result_files import as_json, environment, write_json
 
 FILE = Path(__file__).parent / "results" / "rates.json"
 RUN = {"task": "resnet20", "budget": 1, "seed": 0, "warm": 0.1}
@@ -47,10 +48,10 @@ BASE = RUN | STEP | RIDGE | SCALE | REAL
 Run: `budget` in epochs (for text: steps), `warm` is the share of them over which rates rise. Step: `dir` is one of
 DIRECTIONS, "adam", "sgd" or "float" (real weights); `lr` and `clip` are in units of a layer's initial range, `lr` only
 if `relative`. Ridge: `delta` in units of an input's mean square, at most `block` inputs per matrix, `refresh` steps
-between two of them. Scale: "gain" is one constant (`base` "fan": 1/√n; "mag": the real layer's mean size), "learned" one
-per output (at `scale_mult` times the real rate), "mag" a row's mean size, "magfan" that in units of the gain; `latent`
-weights start at the library's size ("own") or the real layer's. Real: the rate and optimiser of all other parameters;
-`opt` is that of "float".
+between two of them. Scale: "gain" is one constant (`base` "fan": 1/√n; "mag": the real layer's mean size), "learned"
+one per output (at `scale_mult` times the real rate), "mag" a row's mean size, "magfan" that in units of the gain;
+`latent` weights start at the library's size ("own") or the real layer's. Real: the rate and optimiser of all other
+parameters; `opt` is that of "float".
 """
 MAGNITUDE = {"scale": "mag", "latent": "real"}
 ROWS = MAGNITUDE | {"dir": "ridgerow", "delta": 3.0}
@@ -232,7 +233,7 @@ class Layer(nn.Module):
         return signs * sizes + through if self.options["magste"] == "identity" else (signs + through) * sizes
 
     def forward(self, x):
-        if self.recording:
+        if self.recording and self.training:
             self.record(x.detach())
         weight = self.weight().view(self.shape)
         return F.conv2d(x, weight, self.bias, **self.conv) if self.conv else F.linear(x, weight, self.bias)
@@ -330,7 +331,7 @@ def graphs(parts, model, optimizer):
 
 
 def run(options):
-    """One run, by its options: these with score, last losses, seconds, steps, and the most weights that a layer flipped."""
+    """One run: its options, score, last losses, seconds, steps, and the largest share of a layer's flipped signs."""
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = torch.backends.cudnn.benchmark = True
     torch.set_num_threads(1)
     torch.manual_seed(options["seed"])
@@ -339,7 +340,8 @@ def run(options):
     layers = converted(model, options, first, last) if options["dir"] != "float" else []
     needs = any(layer.needs for layer in layers)
     model.to(DEVICE).train()
-    steps, draw, loss_of, score = data(options["budget"], options["seed"], data is not text_task)
+    budget = options["budget"] if data is mnist_task else int(options["budget"])
+    steps, draw, loss_of, score = data(budget, options["seed"], data is not text_task)
     shares = torch.tensor([schedule(step, steps, options["warm"]) for step in range(steps)], device=DEVICE)
     now, losses = torch.zeros(1, dtype=torch.long, device=DEVICE), torch.zeros(steps, device=DEVICE)
     rates = [torch.zeros((), device=DEVICE) for _ in range(2)]
@@ -409,16 +411,15 @@ def main():
     parser.add_argument("--resume", action="store_true")
     options = parser.parse_args()
     rows = json.loads(options.into.read_text(encoding="utf-8"))["rows"] if options.resume else []
-    jobs = [
-        job | ({"budget": options.budget} if options.budget else {}) for job in JOBS if job["task"] in options.tasks
-    ]
+    changed = {"budget": options.budget} if options.budget else {}
+    jobs = [job | changed for job in JOBS if job["task"] in options.tasks]
     jobs = [job for job in jobs if not any(job.items() <= row.items() for row in rows)]
     # One process per run: a graph whose capture fails spoils all later ones of its process.
     with torch.multiprocessing.get_context("spawn").Pool(options.processes, maxtasksperchild=1) as pool:
         for row in pool.imap_unordered(attempt, jobs, chunksize=1):
             print({name: value for name, value in row.items() if BASE.get(name) != value}, flush=True)
             rows += [] if "error" in row else [row]
-            write_json(options.into, {"made with": environment(), "rows": rows})
+            write_json(options.into, as_json({"made with": environment(), "rows": rows}))
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ def test_the_model_itself_stays_as_it_is():
 
 def test_a_converted_layer_computes_with_the_signs_of_the_real_one():
     layer, x = nn.Linear(8, 3), torch.randn(5, 8)
-    binary = convert(layer, gain=0.5)
+    binary = convert(layer, scale=None, gain=0.5)
     assert isinstance(binary, BinaryLinear)
     torch.testing.assert_close(binary(x), 0.5 * x @ sign(layer.weight.detach()).T + layer.bias)
 
@@ -86,7 +86,7 @@ def test_latent_weights_stay_in_the_range_of_the_optimisers():
 
 def test_weights_of_several_bits_are_rounded_to_the_nearest_level():
     layer = nn.Linear(200, 100)
-    binary = convert(layer, bits=3)
+    binary = convert(layer, bits=3, scale=None)
     assert binary.weight.shape == (100, 3, 200)
     unit = layer.weight.detach() / layer.weight.detach().square().mean().sqrt()
     levels = binary.quantized_weight.unique()
@@ -95,6 +95,21 @@ def test_weights_of_several_bits_are_rounded_to_the_nearest_level():
     torch.testing.assert_close(binary.quantized_weight, nearest)
     planes = binary.weight.detach().square().mean((0, 2)).sqrt()
     torch.testing.assert_close(planes, torch.full((3,), binary.initial_bound / math.sqrt(3)))
+
+
+@pytest.mark.parametrize("scale", ["magnitude", "learned"])
+def test_with_scales_the_weights_keep_the_mean_sizes_of_the_real_ones(scale):
+    layer = nn.Conv2d(3, 5, 3)
+    with torch.no_grad():
+        layer.weight.mul_(torch.rand(5, 1, 1, 1) + 0.5)
+    binary = convert(layer, scale=scale)
+    wanted = sign(layer.weight.detach()) * layer.weight.detach().abs().mean((1, 2, 3), keepdim=True)
+    torch.testing.assert_close(binary.gain * binary.quantized_weight, wanted)
+    x = torch.randn(2, 3, 6, 6)
+    torch.testing.assert_close(binary(x), torch.nn.functional.conv2d(x, wanted, layer.bias))
+    other = convert(nn.Conv2d(3, 5, 3), scale=scale)
+    other.load_state_dict(binary.state_dict())
+    torch.testing.assert_close(other(x), binary(x), msg="all that a layer computes with is in its state")
 
 
 def test_weights_that_are_all_zero_are_drawn_anew():
@@ -184,7 +199,7 @@ def test_linear_layers_of_transformers_and_torch_geometric_are_converted():
 
     model, x = nn.Sequential(Conv1D(5, 4), Linear(5, 3, bias=False)), torch.randn(2, 4)
     nn.init.normal_(model[0].bias)
-    converted = convert(model, gain=1.0)
+    converted = convert(model, scale=None, gain=1.0)
     assert binary_names(converted) == ["0", "1"]
     signs = [sign(layer.weight.detach()) for layer in model]
     torch.testing.assert_close(converted(x), (x @ signs[0] + model[0].bias) @ signs[1].T)
@@ -208,7 +223,9 @@ def test_lazy_layers_are_refused_until_they_have_a_shape():
         (nn.Linear(2, 2), {"first": False}, "nothing to convert"),
         (nn.Linear(2, 2), {"skip": ["head"]}, "skip names modules that the model does not have: head"),
         (nn.Linear(2, 2), {"bits": 0}, "bits must be"),
-        (nn.Linear(2, 2), {"gain": -1}, "gain must be"),
+        (nn.Linear(2, 2), {"gain": -1, "scale": None}, "gain must be"),
+        (nn.Linear(2, 2), {"gain": 1.0}, "give scale=None"),
+        (nn.Linear(2, 2), {"scale": "mean"}, 'None, "learned" or "magnitude"'),
     ],
 )
 def test_bad_arguments_raise_and_say_what_must_hold(model, options, message):
@@ -227,7 +244,7 @@ def test_weights_that_are_not_finite_are_refused():
 def test_attention_becomes_four_binary_layers_that_compute_with_signs():
     attention = nn.MultiheadAttention(8, 2, batch_first=True)
     nn.init.normal_(attention.in_proj_bias)
-    binary = convert(attention)
+    binary = convert(attention, scale=None)
     assert binary_names(binary) == ["query", "key", "value", "output"]
     signs = copy.deepcopy(attention)
     with torch.no_grad():

@@ -383,7 +383,41 @@ def test_learned_scales_begin_as_the_coefficients_and_are_trained_with_the_real_
         losses.append(loss.item())
     assert losses[-1] < 0.5 * losses[0]
     assert not torch.equal(layer.scale, before)
-    with pytest.raises(ValueError, match="without learned scales"):
+    with pytest.raises(ValueError, match="without scales"):
         QPSBGD(model, projection="printed")
-    with pytest.raises(ValueError, match='None or "learned"'):
+    with pytest.raises(ValueError, match='"learned" or "magnitude"'):
         BinaryLinear(6, 4, scale=1.0)
+
+
+@pytest.mark.parametrize("bits", [1, 2])
+def test_scales_by_magnitude_follow_the_latent_weights_straight_through(bits):
+    layer = BinaryLinear(6, 4, bias=True, bits=bits, gain=1.0, scale="magnitude")
+    x = torch.randn(5, 6)
+    latent = layer.weight.detach().reshape(4, bits, 6)
+    factors = latent.abs().mean(-1, keepdim=True) * torch.tensor(layer.coefficients)[:, None]
+    weight = (factors * torch.where(latent >= 0, 1.0, -1.0)).sum(1)
+    torch.testing.assert_close(layer(x), x @ weight.T + layer.bias)
+    grads = torch.randn(5, 4)
+    layer(x).backward(grads)
+    straight = (grads.T @ x)[:, None].expand(4, bits, 6)
+    torch.testing.assert_close(layer.weight.grad.reshape(4, bits, 6), straight)
+
+
+def test_a_fresh_layer_with_magnitude_scales_starts_near_the_gain_of_one_without():
+    torch.manual_seed(0)
+    layer, plain = BinaryLinear(400, 300, scale="magnitude"), BinaryLinear(400, 300)
+    assert layer.quantized_weight.abs().mean().item() == pytest.approx(plain.gain, rel=0.01)
+    assert "scale='magnitude'" in repr(layer)
+
+
+def test_any_torch_optimiser_trains_a_layer_with_magnitude_scales():
+    torch.manual_seed(0)
+    x = torch.randn(200, 10)
+    y = (x[:, :5].sum(1) > x[:, 5:].sum(1)).long()
+    model = torch.nn.Sequential(BinaryLinear(10, 2, scale="magnitude"))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-2)
+    for _ in range(60):
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    assert (model(x).argmax(1) == y).float().mean() > 0.9

@@ -65,6 +65,7 @@ def test_sign_with_momentum_follows_the_sign_of_the_mean_gradient():
     torch.testing.assert_close(layer.weight.detach(), start - 0.25 * torch.tensor([[2.0], [-2.0], [1.0]]))
 
 
+@pytest.mark.filterwarnings("ignore:.* of the signs changed in one step")
 @pytest.mark.parametrize("update", ["sgd", "sign", "adam"])
 def test_latent_weights_stay_within_the_clip(update):
     model = small_model()
@@ -131,7 +132,7 @@ def test_a_run_resumed_from_state_dicts_equals_an_uninterrupted_one_bit_for_bit(
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"update": "rmsprop"}, ValueError, "update must be one of sgd, sign, adam, normalized, got 'rmsprop'"),
+        ({"update": "rmsprop"}, ValueError, "update must be one of .*, got 'rmsprop'"),
         ({"lr": -1}, ValueError, "lr must be a finite number of at least 0"),
         ({"momentum": 1.0}, ValueError, "momentum must be a finite number of at least 0 and below 1"),
         ({"update": "adam", "momentum": 0.9}, ValueError, '"adam" takes betas instead of momentum'),

@@ -59,7 +59,7 @@ def test_it_trains_as_two_optimisers_do(make, options):
     together, apart = network(), network()
     train(together, make(together, real=options))
     kind, rest = options.get("kind", torch.optim.AdamW), {k: v for k, v in options.items() if k != "kind"}
-    rest = rest or {"lr": 1e-2}  # the default of AdamW here, and of Adagrad
+    rest = rest or {"lr": 1e-2 if options else 3e-3}  # the defaults of Adagrad, and of AdamW here
     train(apart, make(apart), kind(real(apart), **rest))
     assert_equal(together, apart)
 
@@ -144,8 +144,8 @@ def test_schedulers_act_on_all_groups(make):
 
 def test_steps_lower_the_rate_of_the_real_part_too():
     together, apart = network(), network()
-    train(together, QPSBGD(together, steps=4, real=SGD))
-    binary, sgd = QPSBGD(apart, steps=4), torch.optim.SGD(real(apart), lr=0.1, momentum=0.9)
+    train(together, QPSBGD(together, steps=4, warmup=0.0, real=SGD))
+    binary, sgd = QPSBGD(apart, steps=4, warmup=0.0), torch.optim.SGD(real(apart), lr=0.1, momentum=0.9)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(sgd, 4)
     for step in range(4):
         train(apart, binary, sgd, steps=[step])

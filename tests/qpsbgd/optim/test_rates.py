@@ -1,0 +1,123 @@
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from qpsbgd import QPSBGD, BinaryConnect
+from qpsbgd.nn import BinaryLinear, convert
+from qpsbgd.optim.rates import default_rate, schedule
+from qpsbgd.optim.untrained import SignChanges
+
+
+def residual(blocks, *, norm=True):
+    parts = [nn.Linear(8, 8)]
+    for _ in range(blocks):
+        parts += [nn.Linear(8, 8), *([nn.BatchNorm1d(8)] if norm else []), nn.ReLU()]
+    return convert(nn.Sequential(*parts, nn.Linear(8, 2)), first=False, last=False)
+
+
+def rate(optimizer):
+    return optimizer.param_groups[0]["lr"]
+
+
+def test_with_norms_the_rate_does_not_depend_on_depth():
+    found = [rate(QPSBGD(residual(blocks), steps=10_000, real=True)) for blocks in (2, 18, 54)]
+    assert found == pytest.approx([0.25 / 10] * 3)
+
+
+def test_without_norms_more_than_two_layers_lower_it():
+    assert rate(QPSBGD(residual(2, norm=False), steps=10_000, real=True)) == pytest.approx(0.025)
+    assert rate(QPSBGD(residual(8, norm=False), steps=10_000, real=True)) == pytest.approx(0.025 / 4**1.5)
+
+
+@pytest.mark.parametrize("blocks", [4, 18])
+def test_parameters_one_by_one_get_the_rate_of_the_model(blocks):
+    model = residual(blocks)
+    assert rate(QPSBGD(model.parameters(), steps=100)) == rate(QPSBGD(model, steps=100, real=True))
+
+
+def test_frozen_layers_do_not_count_and_other_peoples_norms_do():
+    class LlamaRMSNorm(nn.Module):
+        def forward(self, x):
+            return x
+
+    model = residual(8, norm=False)
+    for layer in list(model)[1:13]:
+        layer.requires_grad_(False)
+    assert rate(QPSBGD(model, steps=10_000, real=True)) == pytest.approx(0.025)
+    model = nn.Sequential(*(part for _ in range(8) for part in (BinaryLinear(4, 4), LlamaRMSNorm())))
+    assert rate(QPSBGD(model, steps=10_000)) == pytest.approx(0.025)
+
+
+@pytest.mark.parametrize("kind", [QPSBGD, BinaryConnect])
+@pytest.mark.parametrize("steps", [1, 2, 7, 100])
+def test_the_rate_rises_to_its_full_size_and_ends_at_zero(kind, steps):
+    shares = [schedule(step, steps, 0.1) for step in range(steps + 2)]
+    assert max(shares) == 1
+    assert all(0 < share <= 1 for share in shares[:steps])
+    assert shares[steps:] == [0, 0]
+    peak = shares.index(1)
+    assert shares[: peak + 1] == sorted(shares[: peak + 1])
+    assert shares[peak:] == sorted(shares[peak:], reverse=True)
+    layer = BinaryLinear(4, 2)
+    optimizer = kind(layer, steps=steps)
+    layer(torch.randn(8, 4)).square().sum().backward()
+    before = layer.weight.detach().clone()
+    optimizer.step()
+    assert not torch.equal(layer.weight, before)
+
+
+def test_a_run_of_unknown_length_has_a_constant_rate():
+    assert {schedule(step, None, 0.1) for step in (0, 5, 10**6)} == {1.0}
+    assert default_rate(1.0, layers=1, norms=0, steps=None) == default_rate(1.0, layers=1, norms=0, steps=4000)
+
+
+@pytest.mark.parametrize("lr", [math.inf, math.nan, -1.0])
+def test_rates_that_are_not_finite_are_refused(lr):
+    with pytest.raises(ValueError, match="lr must be"):
+        QPSBGD(BinaryLinear(4, 2), lr=lr)
+
+
+@pytest.mark.parametrize("warmup", [-0.1, 1.0, math.nan])
+def test_a_warmup_is_a_share_below_one(warmup):
+    with pytest.raises(ValueError, match="warmup must be"):
+        QPSBGD(BinaryLinear(4, 2), steps=10, warmup=warmup)
+
+
+def test_states_from_before_there_was_a_warmup_keep_their_rate():
+    layer = BinaryLinear(4, 2, bias=True)
+    saved = QPSBGD(layer, lr=0.02, steps=50, real=True).state_dict()
+    for group in saved["param_groups"]:
+        del group["warmup"]
+    optimizer = QPSBGD(layer, steps=20, real=True)
+    optimizer.load_state_dict(saved)
+    assert [(group["lr"], group["warmup"]) for group in optimizer.param_groups] == [(0.02, 0.0), (3e-3, 0.0)]
+
+
+def run(model, optimizer, steps):
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(torch.randn(8, 16)).square().sum().backward()
+        optimizer.step()
+
+
+def test_one_warning_tells_that_hardly_any_sign_changes():
+    model = nn.Sequential(BinaryLinear(16, 64))
+    with pytest.warns(UserWarning, match=r"after 200 steps only .* of the signs have changed") as caught:
+        run(model, QPSBGD(model, lr=1e-9), 205)
+    assert len(caught) == 1
+
+
+def test_one_warning_tells_that_a_third_of_the_signs_change_at_once():
+    weight, changes = torch.randn(50, 20), SignChanges()
+    changes.report([weight], step=1, steps=10)
+    with pytest.warns(UserWarning, match="100% of the signs changed in one step") as caught:
+        changes.report([-weight], step=2, steps=10)
+        changes.report([weight], step=200, steps=10)
+    assert len(caught) == 1
+
+
+def test_a_run_at_the_default_gives_no_warning():
+    model = nn.Sequential(BinaryLinear(16, 64), nn.Hardtanh(), BinaryLinear(64, 4))
+    run(model, QPSBGD(model, steps=210), 210)
