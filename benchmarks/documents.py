@@ -27,6 +27,7 @@ from binarize_tables import (
     sentence_bits,
 )
 from deploy.deploy_tables import deployed_bytes, deployed_classes, deployed_times, runtime_figures
+from rates_figure import rates_figure
 from scaling_tables import billion, measured_growth, ranks, sampled
 from solvers.problem_tables import (
     constraint_problems,
@@ -359,10 +360,10 @@ def headline():
         ),
     }
     caption = (
-        "One-bit weights on CIFAR-10 and text, first and last layer real. QP-SBGD at its defaults, no option but `steps` "
-        "and `real=True`; every rival at the best rate of a grid. –: not run; Muon, the strongest rival, has validation "
-        "scores only. [docs/training.md](docs/training.md) has them, and MNIST, Fashion-MNIST, digits, Adult and graphs, "
-        "which were measured with the defaults of the version before."
+        "One-bit weights on CIFAR-10 and text, first and last layer real. QP-SBGD at its defaults, no option but "
+        "`steps` and `real=True`; every rival at the best rate of a grid. –: not run; Muon, the strongest rival, has "
+        "validation scores only. [docs/training.md](docs/training.md) has them, and MNIST, Fashion-MNIST, digits, Adult "
+        "and graphs, which were measured with the defaults of the version before."
     )
     return "\n".join([today(), "", caption, "", *(f"- **{reason}** {text}" for reason, text in reasons.items())])
 
@@ -461,6 +462,7 @@ def pictures():
     found["held_out.svg"] = svg(partial(training_figure, held_out=True), name="held_out").encode()
     found["time_to_target.svg"] = svg(time_figure, name="time_to_target").encode()
     found["binarize.svg"] = svg(binarize_figure, name="binarize").encode()
+    found["rates.svg"] = svg(rates_figure, name="rates").encode()
     found["chip.svg"] = figure_svg(chip(), name="chip").encode()
     found["verdicts.svg"] = picture(summaries()).encode()
     linked = {name for path in (ROOT / "docs").rglob("*.md") for name in LINK.findall(path.read_text(encoding="utf-8"))}

@@ -1,4 +1,4 @@
-"""Which rate, ridge, scale and warm-up serve every network? Whole training runs that differ in one option at a time.
+"""Which rate, ridge, scale and warm-up serve every network? Whole training runs, part after part exchanged.
 
 VGG-small, ResNet-20 and -56 on CIFAR-10, a character GPT of 6 layers and a narrow one of 12, and MNIST networks, some
 with batch norm, have one-bit weights; CIFAR's first and last layers and the GPTs' heads stay real-valued. `BASE` has
