@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -63,11 +64,8 @@ def fetch(names: Names = None, data: Data = None) -> None:
         )
     folder, _ = files.data_folder(data)
     missing = [file for file in wanted if files.state(file.name, data=data) != "right"]
-    columns = (TextColumn("{task.description:<34}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     try:
-        with Progress(*columns, console=console) as progress:
-            for file in missing:
-                files.fetch(file.name, data=data and folder, progress=_follow(progress, file))
+        fetch_shown(missing, data=data and folder)
     except KeyboardInterrupt:
         say("\nStopped. Complete files are kept; the same command goes on from here.")
         raise typer.Exit(130) from None
@@ -92,6 +90,14 @@ def check(names: Names = None, data: Data = None) -> None:
         say(text)
         raise typer.Exit(1)
     say(f"All {len(wanted)} files in {folder} have the right checksums.")
+
+
+def fetch_shown(missing: Sequence[Published], *, data: Path | None = None) -> None:
+    """Download files into a folder, or into the user's cache, with a progress bar for each."""
+    columns = (TextColumn("{task.description:<34}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=console) as progress:
+        for file in missing:
+            files.fetch(file.name, data=data, progress=_follow(progress, file))
 
 
 def _follow(progress: Progress, file: Published) -> files.Progress:

@@ -14,7 +14,7 @@ import typer
 from qpsbgd.solvers import make_solver
 from qpsbgd_files.atomic import check_writable
 from qpsbgd_paper.cli import require
-from qpsbgd_paper.experiments import EXPERIMENTS, make_experiment
+from qpsbgd_paper.experiments import EXPERIMENTS, LONG, make_experiment
 from qpsbgd_paper.framework.paid import PAID
 from qpsbgd_paper.report.summaries import read_summary
 from qpsbgd_qubo.console import console, rich_table, say, show
@@ -70,7 +70,11 @@ def demo(
 def run(
     names: Annotated[
         list[str] | None,
-        typer.Argument(help=f"{', '.join(EXPERIMENTS)}, or all. Without a name they are listed.", metavar="NAME..."),
+        typer.Argument(
+            help=f"{', '.join(EXPERIMENTS)}, or all of these; or {', '.join(LONG)}, which takes hours without a GPU "
+            "and is not part of all. Without a name they are listed.",
+            metavar="NAME...",
+        ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Small: two seeds, few steps.")] = False,
     seeds: Annotated[int | None, typer.Option(min=1, help="Final runs per method, instead of the default.")] = None,
@@ -79,7 +83,9 @@ def run(
     ] = None,
     option: Annotated[list[str] | None, typer.Option(help="Option of that solver, key=value; may be repeated.")] = None,
     workers: PROCESSES = DEFAULT_PROCESSES,
-    data: Annotated[Path | None, typer.Option(help="Folder with mnist/, adult/, planetoid/; else QPSBGD_DATA.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder with mnist/, adult/, planetoid/, cifar-10/; else QPSBGD_DATA.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for results: results/paper, or results/quick.")] = None,
     csv: Annotated[Path | None, typer.Option(help="Also write the figures of every run to this CSV file.")] = None,
     dask: Annotated[
@@ -97,7 +103,7 @@ def run(
         raise ValueError(f"answers of {solver!r} are kept on this machine until a run is done: leave out --dask")
     if dask is not None and data is not None:
         raise ValueError("--data is a folder of this machine: with --dask, set QPSBGD_DATA where the workers start")
-    chosen = list(EXPERIMENTS) if "all" in names else list(dict.fromkeys(names))
+    chosen = list(dict.fromkeys(each for name in names for each in (EXPERIMENTS if name == "all" else (name,))))
     experiments = [_sized(make_experiment(name), quick=quick, seeds=seeds) for name in chosen]
     if solver is not None:
         experiments = _with_solver(experiments, _checked_solver(solver, read_options(option)))
@@ -141,7 +147,7 @@ def report(
 
 def read_summaries(folder: Path) -> list[Summary]:
     """The results of all experiments in a folder: of the demo, of the paper in its order, any others."""
-    known = [*DEMO, *EXPERIMENTS]
+    known = [*DEMO, *EXPERIMENTS, *LONG]
     paths = {path.stem: path for path in sorted(folder.glob("*.json"))}
     found = []
     for name in sorted(paths, key=lambda name: known.index(name) if name in known else len(known)):
@@ -160,8 +166,8 @@ def read_summaries(folder: Path) -> list[Summary]:
 
 
 def _list_experiments() -> None:
-    say("Name one or more experiments, or all:")
-    for name in EXPERIMENTS:
+    say(f"Name one or more experiments, or all, which leaves out {', '.join(LONG)} (hours without a GPU):")
+    for name in (*EXPERIMENTS, *LONG):
         say(f"  {name:<12} {make_experiment(name).title}")
 
 
@@ -187,6 +193,8 @@ def _run(
     if kept and not fresh:
         say(f"{kept} finished runs in {runs} are used where they fit; --fresh starts over.")
     summaries = []
+    if pool.shares_disk:
+        _fetch(experiments)
     with console.status("Finding the data"):
         for experiment in experiments:
             pool.everywhere(experiment.prepare)
@@ -210,6 +218,16 @@ def _run(
         if csv is not None:
             write_csv(csv, experiments[:count], folder=runs)
     return summaries
+
+
+def _fetch(experiments: Sequence[Experiment]) -> None:
+    """Download large files into the user's cache; a folder that was named is only read."""
+    from qpsbgd_paper.cli.data import fetch_shown
+    from qpsbgd_paper.datasets.files import data_folder, find
+
+    if data_folder()[1]:
+        names = dict.fromkeys(name for experiment in experiments for name in experiment.downloads())
+        fetch_shown([find(name) for name in names])
 
 
 @contextmanager

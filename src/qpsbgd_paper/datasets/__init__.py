@@ -1,9 +1,10 @@
-"""The paper's data sets: `load_adult`, `load_mnist`, `load_bits`, `load_planetoid`, `load_karate`.
+"""The paper's data sets: `load_adult`, `load_mnist`, `load_bits`, `load_planetoid`, `load_karate`; and `load_cifar10`.
 
 Published files are taken from the folder in `QPSBGD_DATA`, or downloaded once into the user's cache.
 """
 
 from qpsbgd_paper.datasets.adult import AdultRows, load_adult
+from qpsbgd_paper.datasets.cifar import CifarImages, load_cifar10
 from qpsbgd_paper.datasets.graphs import Graph, load_planetoid
 from qpsbgd_paper.datasets.karate import load_karate
 from qpsbgd_paper.datasets.mnist import MnistImages, load_mnist
@@ -12,11 +13,13 @@ from qpsbgd_paper.datasets.mnist_bits import RECIPES, Recipe, load_bits
 __all__ = [
     "RECIPES",
     "AdultRows",
+    "CifarImages",
     "Graph",
     "MnistImages",
     "Recipe",
     "load_adult",
     "load_bits",
+    "load_cifar10",
     "load_karate",
     "load_mnist",
     "load_planetoid",

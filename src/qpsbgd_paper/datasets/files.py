@@ -65,7 +65,7 @@ def fetch(name: str, *, data: Path | None = None, progress: Progress | None = No
     """
     file = find(name)
     path = (cache_folder() if data is None else data.expanduser()) / name
-    if _state_of(path, file) == "right":
+    if state_of(path, file) == "right":
         return path
     failures = []
     for origin in file.origins:
@@ -81,7 +81,18 @@ def fetch(name: str, *, data: Path | None = None, progress: Progress | None = No
 
 def state(name: str, *, data: Path | None = None) -> State:
     """Whether the published file is in the data folder, with the right checksum."""
-    return _state_of(data_folder(data)[0] / name, find(name))
+    return state_of(data_folder(data)[0] / name, find(name))
+
+
+def state_of(path: Path, file: Published) -> State:
+    """Whether the published file is at this path, with the right checksum."""
+    if not path.is_file():
+        return "missing"
+    stat = path.stat()
+    # A wrong size shows a broken file before anything is read.
+    if stat.st_size != file.size or _sha256(path.resolve(), stat.st_mtime_ns, stat.st_size) != file.sha256:
+        return "wrong"
+    return "right"
 
 
 def find(name: str) -> Published:
@@ -127,16 +138,6 @@ def _download(origin: str, file: Published, path: Path, *, progress: Progress | 
     except (OSError, ValueError) as error:
         return error
     return None
-
-
-def _state_of(path: Path, file: Published) -> State:
-    if not path.is_file():
-        return "missing"
-    stat = path.stat()
-    # A wrong size shows a broken file before anything is read.
-    if stat.st_size != file.size or _sha256(path.resolve(), stat.st_mtime_ns, stat.st_size) != file.sha256:
-        return "wrong"
-    return "right"
 
 
 @functools.lru_cache(maxsize=256)

@@ -6,7 +6,7 @@ import pickle
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast, final, get_args
+from typing import Any, Literal, final, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from qpsbgd_paper.datasets.files import locate
+from qpsbgd_paper.datasets.pickles import ARRAYS, Classes, unpickled
 
 Planetoid = Literal["cora", "citeseer", "pubmed"]
 Integers = npt.NDArray[np.int64]
@@ -108,8 +109,8 @@ def read_pickle(path: Path) -> Any:
     """What is in one of Planetoid's files, pickled by Python 2; one that names other classes than theirs is refused."""
     with path.open("rb") as file:
         try:
-            return _Unpickler(file, encoding="latin1").load()
-        except (pickle.UnpicklingError, EOFError) as error:
+            return unpickled(file, classes=_CLASSES)
+        except pickle.UnpicklingError as error:
             raise ValueError(f"{path} is not a file of Planetoid ({error}); delete it and fetch it again") from error
 
 
@@ -134,22 +135,9 @@ class _SparseMatrix:
         return full
 
 
-_CLASSES: dict[tuple[str, str], Any] = {
+_CLASSES: Classes = {
+    **ARRAYS,
     ("scipy.sparse.csr", "csr_matrix"): _SparseMatrix,
-    ("numpy", "ndarray"): np.ndarray,
-    ("numpy", "dtype"): np.dtype,
-    # Its module has been renamed; every array knows where it is now.
-    ("numpy.core.multiarray", "_reconstruct"): cast(tuple[Any, ...], np.empty(0).__reduce__())[0],
     ("collections", "defaultdict"): defaultdict,
     ("__builtin__", "list"): list,
 }
-
-
-@final
-class _Unpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str, /) -> Any:
-        if (module, name) not in _CLASSES:
-            raise pickle.UnpicklingError(
-                f"it names {module}.{name}, which Planetoid's files do not: it may try to run code"
-            )
-        return _CLASSES[module, name]

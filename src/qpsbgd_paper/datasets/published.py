@@ -12,7 +12,8 @@ class Published:
 
     Attributes:
         name: Path under a data folder, such as "mnist/t10k-labels-idx1-ubyte.gz".
-        dataset: The data set it belongs to: "mnist", "adult", "cora", "citeseer" or "pubmed".
+        dataset: The data set it belongs to: "mnist", "adult", "cora", "citeseer", "pubmed" or
+            "cifar-10".
         size: Bytes.
         sha256: Checksum, as hexadecimal digits.
         origins: Addresses that give these bytes, the first to be tried first.
@@ -29,6 +30,7 @@ class Published:
 _MNIST = ("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/")
 _LIBSVM = ("https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary/",)
 _PLANETOID = ("https://github.com/kimiyoung/planetoid/raw/master/data/",)
+_CIFAR = ("https://www.cs.toronto.edu/~kriz/",)
 
 _TABLE: Mapping[tuple[str, str, tuple[str, ...]], Mapping[str, tuple[int, str]]] = {
     ("mnist", "mnist", _MNIST): {
@@ -70,6 +72,9 @@ _TABLE: Mapping[tuple[str, str, tuple[str, ...]], Mapping[str, tuple[int, str]]]
         "ind.pubmed.ally": (224739, "0c37bbe3b5014ec365e9d393cf4791925e5ed94fb194305d74f064a8d7b50f0e"),
         "ind.pubmed.graph": (471808, "5b89f0036ca22909471f1e6558eb42fa06e0c730a577bde5b058b40638f81dc9"),
         "ind.pubmed.test.index": (6000, "b101d421688bbaecbd82e8a18f1e282378d6830f3a37666f28ebc47f844341b5"),
+    },
+    ("cifar-10", "cifar-10", _CIFAR): {
+        "cifar-10-python.tar.gz": (170498071, "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce"),
     },
 }
 

@@ -38,6 +38,9 @@ EXPERIMENTS: Mapping[str, str] = MappingProxyType(
 )
 """The paper's experiments, and studies beyond them: name → "module:class"; modules are loaded when they are needed."""
 
+LONG: Mapping[str, str] = MappingProxyType({"cifar": "qpsbgd_paper.experiments.cifar:Cifar"})
+"""Experiments that take hours without a GPU, in the same form: run by their names alone, `all` leaves them out."""
+
 
 def make_experiment(name: str) -> Experiment:
     """The experiment of that name at its full size.
@@ -46,13 +49,14 @@ def make_experiment(name: str) -> Experiment:
         ValueError: The name is unknown.
         ImportError: The experiment needs a package that is not installed; the message has the `pip install` line.
     """
-    if name not in EXPERIMENTS:
-        near = difflib.get_close_matches(name, EXPERIMENTS, n=1)
+    known = {**EXPERIMENTS, **LONG}
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else "."
-        raise ValueError(f"unknown experiment {name!r}{hint} Choose from {', '.join(EXPERIMENTS)}, or all.")
-    module, kind = EXPERIMENTS[name].split(":")
+        raise ValueError(f"unknown experiment {name!r}{hint} Choose from {', '.join(known)}, or all.")
+    module, kind = known[name].split(":")
     made: Experiment = getattr(import_module(module), kind)()
     return made
 
 
-__all__ = ["EXPERIMENTS", "make_experiment"]
+__all__ = ["EXPERIMENTS", "LONG", "make_experiment"]

@@ -1,15 +1,38 @@
-"""CIFAR-10: its usual networks and augmentation."""
+"""CIFAR-10: its usual networks and augmentation, and ResNet-20 with one-bit weights by every method."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from types import MappingProxyType
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from qpsbgd.nn import convert
+from qpsbgd.optim import QPSBGD, BinaryConnect, StraightThrough
+from qpsbgd_paper.datasets.cifar import ARCHIVE, CifarImages, find_images, load_cifar10
+from qpsbgd_paper.framework.claims import Claim
+from qpsbgd_paper.framework.comparison import Case, Comparison, Metric, Series
+from qpsbgd_paper.framework.experiment import Job
+from qpsbgd_paper.framework.methods import FROZEN, RIDGE, SPINS, Grid, Line, Options, rates
+from qpsbgd_paper.framework.runs import Result, Work
+from qpsbgd_paper.framework.training import accuracy, batches, fit
+
 MEAN, DEVIATION = (125.3, 123.0, 113.9), (63.0, 62.1, 66.7)
 """Of the training images' channels, from 0 to 255."""
 MARGIN = 4
 """Black pixels around an image, from which a window of its size is cut."""
+BATCH = 128
+RIVALS = {"st-adamw": "straight-through (AdamW)", "st-muon": "straight-through (Muon)", "bc-adam": "BC (Adam)"}
+METHODS: Mapping[str, Any] = MappingProxyType(
+    {"qpsbgd": QPSBGD, "straight-through": StraightThrough, "binaryconnect": BinaryConnect}
+)
+"""Optimisers of the binary layers, which train the rest of the network too."""
+FINAL = Metric("final", "test accuracy")
 
 
 class BasicBlock(nn.Module):
@@ -73,3 +96,142 @@ def augmented(images: Tensor, *, plain: bool = False) -> Tensor:
     # Channel by channel: constants on the CPU could not be part of a CUDA graph.
     parts = [(images[..., k].float() - MEAN[k]) / DEVIATION[k] for k in range(3)]
     return torch.stack(parts, -1).permute(0, 3, 1, 2)
+
+
+def _rival(*learning_rates: float, **others: Any) -> Grid:
+    return rates(*learning_rates, real={"lr": 3e-3}, **others)
+
+
+@dataclass(frozen=True)
+class Cifar(Comparison):
+    """ResNet-20 with one-bit weights; only the first convolution, the last layer and the norms are real-valued."""
+
+    name = "cifar"
+    title = "CIFAR-10, ResNet-20 with one-bit weights"
+    about = (
+        "ResNet-20 whose convolutions have weights ±1 and a scale per output; the first convolution, the last layer "
+        "and the norms stay real-valued. Batches of 128 images, randomly shifted and mirrored; all methods have the "
+        "same warm-up and cosine. QP-SBGD runs at its defaults. Every baseline takes the best of its learning rates on "
+        "the last tenth of the training images. The control trains only what is real-valued."
+    )
+    paper = ""
+    chosen_in_view = "The first learning rates of the baselines, by benchmarks/networks.py."
+    metrics = (FINAL,)
+    series = (Series("accuracy", "test accuracy", x_label="epoch", first=1),)
+    chosen_by = Metric(FINAL.key, "validation accuracy")
+    epochs: int = 10
+    images: int | None = None
+    """How many images of training and of the test are used; None is all."""
+    depth: int = 20
+    seeds: int = 2
+    choosing_seeds: int = 1
+
+    def cases(self) -> Sequence[Case]:
+        """One."""
+        return [Case(f"{self.epochs} epochs")]
+
+    def lines(self, case: Case) -> Mapping[str, Line]:
+        """QP-SBGD in both forms at their defaults, the baselines, and a control."""
+        # The first rates, which a quick run takes, were the best in benchmarks/networks.py.
+        adamw, muon = _rival(0.01, 0.003, 0.03, update="adam"), _rival(0.02, 0.01, 0.05, update="muon")
+        still = {"lr": 0.0, "weight_decay": 0.0, "real": {"lr": 3e-3}}
+        return {
+            RIDGE: Line("QP-SBGD (ridge)", "qpsbgd", ({"projection": "ridge", "real": True},), "ours"),
+            SPINS: Line("QP-SBGD (spins)", "qpsbgd", ({"projection": "spins", "real": True},), "ours"),
+            "st-adamw": Line(RIVALS["st-adamw"], "straight-through", adamw),
+            "st-muon": Line(RIVALS["st-muon"], "straight-through", muon),
+            "bc-adam": Line(RIVALS["bc-adam"], "binaryconnect", _rival(0.03, 0.01, 0.1, relative=True)),
+            FROZEN: Line("control: binary layers frozen", "straight-through", (still,), "control"),
+        }
+
+    def job(self, case: Case, line: Line, options: Options) -> Job:
+        """The network, the budget and the optimiser."""
+        size = {"depth": self.depth, "epochs": self.epochs, "images": self.images}
+        return {**size, "method": line.method, "options": options}
+
+    @property
+    def work(self) -> Work:
+        """See `train`."""
+        return train
+
+    def downloads(self) -> Sequence[str]:
+        """The archive, unless the images are here in some form."""
+        return () if find_images() else (ARCHIVE,)
+
+    def prepare(self) -> None:
+        """Find and read the images."""
+        _loaded()
+
+    def quick(self) -> Cifar:
+        """Two seeds, 512 images, a few steps."""
+        return replace(self, images=512, epochs=4, choosing_seeds=0)
+
+    def claims(self) -> Sequence[Claim]:
+        """Each of our forms is better than every baseline."""
+        (case,) = self.cases()
+        return [
+            Claim(
+                f"QP-SBGD ({form}) is better than every baseline",
+                line,
+                FINAL.key,
+                (case.name,),
+                tuple(RIVALS),
+                source="aim",
+            )
+            for line, form in {RIDGE: "ridge", SPINS: "spins"}.items()
+        ]
+
+
+def train(
+    *,
+    case: str,
+    line: str,
+    depth: int,
+    epochs: int,
+    images: int | None,
+    method: str,
+    options: Options,
+    seed: int,
+    choosing: bool,
+) -> Result:
+    """One run, on a GPU where there is one: accuracy on the held-out images after every epoch."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    inputs, targets, others, wanted = (part.to(device) for part in split(images, choosing=choosing))
+    torch.manual_seed(seed)
+    model = convert(resnet(depth), first=False, last=False).to(device)
+    batch = min(BATCH, len(inputs))
+    per_epoch = len(inputs) // batch
+
+    def outputs(x: Tensor) -> Tensor:
+        with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
+            found: Tensor = model(x)
+        return found.float()
+
+    def scored() -> float:
+        parts = [others[start : start + 1000] for start in range(0, len(others), 1000)]
+        return accuracy(torch.cat([outputs(augmented(part, plain=True)) for part in parts]), wanted)
+
+    curve = fit(
+        model,
+        lambda rows: F.cross_entropy(outputs(augmented(inputs[rows.to(device)])), targets[rows.to(device)]),
+        rows=batches(len(inputs), batch, epochs * per_epoch),
+        optimizers=[METHODS[method](model, steps=epochs * per_epoch, **options)],
+        measure=scored,
+        every=per_epoch,
+    )
+    return {"accuracy": curve, FINAL.key: curve[-1]}
+
+
+def split(images: int | None, *, choosing: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Images and labels to train on and to score on: the test's or, for choosing, the last tenth of the training's."""
+    found = _loaded()
+    inputs, targets = found.train_images[:images], found.train_labels[:images]
+    if choosing:
+        held = max(1, len(inputs) // 10)
+        return inputs[:-held], targets[:-held], inputs[-held:], targets[-held:]
+    return inputs, targets, found.test_images[:images], found.test_labels[:images]
+
+
+@cache
+def _loaded() -> CifarImages:
+    return load_cifar10()

@@ -17,7 +17,7 @@ from rich.console import Console
 from qpsbgd import cli
 from qpsbgd_files.atomic import with_checksum
 from qpsbgd_paper.cli import run as running
-from qpsbgd_paper.experiments import EXPERIMENTS, logreg, make_experiment
+from qpsbgd_paper.experiments import EXPERIMENTS, LONG, logreg, make_experiment
 from qpsbgd_paper.framework.methods import DWAVE
 from qpsbgd_qubo.annealers.budget import BudgetSpent
 
@@ -223,7 +223,10 @@ def test_all_means_every_experiment_of_the_paper(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(running, "_run", lambda experiments, **_: seen.extend(e.name for e in experiments))
     code, _, _ = called(monkeypatch, capsys, "run", "all", "--quick", "--solver", "annealing", "--out", tmp_path)
     assert code == 0
-    assert seen == list(EXPERIMENTS)
+    assert seen == list(EXPERIMENTS) and "cifar" not in seen
+    seen.clear()
+    assert called(monkeypatch, capsys, "run", "all", "cifar", "--quick", "--out", tmp_path)[0] == 0
+    assert seen == [*EXPERIMENTS, "cifar"], "named beside all, it is run"
 
 
 def test_the_data_folder_of_the_command_line_reaches_the_processes(monkeypatch, capsys, tmp_path):
@@ -247,7 +250,8 @@ def test_without_a_name_all_names_are_listed_with_a_line_each(monkeypatch, capsy
     code, out, _ = called(monkeypatch, capsys, "run")
     assert code == 2, "nothing was run"
     listed = dict(line.split(maxsplit=1) for line in out.splitlines()[1:])
-    assert listed == {name: make_experiment(name).title for name in EXPERIMENTS}
+    assert listed == {name: make_experiment(name).title for name in (*EXPERIMENTS, *LONG)}
+    assert "all, which leaves out cifar" in out.splitlines()[0]
 
 
 def test_a_spent_budget_ends_the_command_with_one_line_and_keeps_what_is_done(tiny, tmp_path, monkeypatch, capsys):

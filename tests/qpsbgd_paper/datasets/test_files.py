@@ -32,11 +32,10 @@ def listing(folder):
 
 
 def test_the_data_folder_has_the_published_files_and_no_others(real_data):
-    assert {name: files.state(name, data=real_data) for name in files.FILES} == dict.fromkeys(files.FILES, "right")
-    folders = {name.split("/")[0] for name in files.FILES}
-    assert {f"{folder}/{path.name}" for folder in folders for path in (real_data / folder).iterdir()} == set(
-        files.FILES
-    )
+    names = {name for name, file in files.FILES.items() if file.dataset != "cifar-10"}  # large, and not needed by tests
+    assert {name: files.state(name, data=real_data) for name in names} == dict.fromkeys(names, "right")
+    folders = {name.split("/")[0] for name in names}
+    assert {f"{folder}/{path.name}" for folder in folders for path in (real_data / folder).iterdir()} == names
 
 
 def test_every_published_file_has_an_address_that_ends_in_its_name():
@@ -52,6 +51,7 @@ def test_the_data_sets_have_the_published_files():
         "cora": 8,
         "citeseer": 8,
         "pubmed": 8,
+        "cifar-10": 1,
     }
 
 

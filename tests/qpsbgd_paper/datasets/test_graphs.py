@@ -4,25 +4,9 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from python2_pickles import array, number
 
 from qpsbgd_paper.datasets.graphs import both_directions, load_planetoid, read_pickle
-
-
-def number(value):
-    return b"J" + int(value).to_bytes(4, "little", signed=True)
-
-
-def array(content):
-    """A numpy array as Python 2 pickled it."""
-    content = np.asarray(content)
-    shape = b"".join(map(number, content.shape))
-    raw = content.tobytes()
-    kind = content.dtype.str[1:].encode()
-    return (
-        b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R(K\x01(" + shape + b"t"
-        b"cnumpy\ndtype\nU\x02" + kind + b"K\x00K\x01\x87R(K\x03U\x01<NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
-        b"\x89T" + len(raw).to_bytes(4, "little") + raw + b"tb"
-    )
 
 
 def matrix(dense):
@@ -127,7 +111,7 @@ def test_what_is_no_pickle_is_refused(tmp_path, content):
 
 def test_a_pickle_with_another_checksum_is_not_even_opened(small, monkeypatch):
     (small / "planetoid/ind.citeseer.x").write_bytes(b"\x80\x02cos\nsystem\n.")
-    monkeypatch.setattr("qpsbgd_paper.datasets.graphs._Unpickler", None)
+    monkeypatch.setattr("qpsbgd_paper.datasets.graphs.unpickled", None)
     with pytest.raises(ValueError, match=r"x is not the published planetoid/ind.citeseer.x"):
         load_planetoid("citeseer", data=small)
 
