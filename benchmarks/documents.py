@@ -362,8 +362,8 @@ def headline():
     caption = (
         "One-bit weights on CIFAR-10 and text, first and last layer real. QP-SBGD at its defaults, no option but "
         "`steps` and `real=True`; every rival at the best rate of a grid. –: not run; Muon, the strongest rival, has "
-        "validation scores only. [docs/training.md](docs/training.md) has them, and MNIST, Fashion-MNIST, digits, Adult "
-        "and graphs, which were measured with the defaults of the version before."
+        "validation scores only. [docs/training.md](docs/training.md) has them, and MNIST, Fashion-MNIST, digits, "
+        "Adult and graphs, which were measured with the defaults of the version before."
     )
     return "\n".join([today(), "", caption, "", *(f"- **{reason}** {text}" for reason, text in reasons.items())])
 

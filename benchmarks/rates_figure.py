@@ -46,7 +46,7 @@ PANELS = {
         ("densebn", 3, "mag"): "dense, batch norm",
         ("cnn", 3, "mag"): "CNN",
         ("cnnbn", 3, "mag"): "CNN, batch norm",
-        ("deep", 3, "mag"): "nine layers (default: 0.004, not run)",
+        ("deep", 3, "mag"): "nine layers",
         ("deep", 3, "gain"): "nine layers, constant scale",
     },
 }
@@ -68,7 +68,8 @@ def at_default(task, budget, scale):
     """The default rate and its regret, interpolated in the logarithm of the rate; None beyond the measured ones."""
     rates, regrets, _, steps = measured(task, budget, scale)
     layers, norms = SIZES[task]
-    rate = default_rate(FACTOR, layers=layers, norms=norms, steps=steps)
+    fixed = layers if scale == "gain" else 0  # scales by magnitude want no smaller rate
+    rate = default_rate(FACTOR, layers=fixed, norms=norms, steps=steps)
     inside = rates[0] <= rate <= rates[-1]
     return rate, float(np.interp(math.log(rate), np.log(rates), regrets)) if inside else None
 

@@ -1,4 +1,4 @@
-"""A convolutional network with weights ±1 on small images of digits, and what it saves.
+"""A residual convolutional network on small images of digits, made binary by `convert`, and what it saves.
 
 Needs scikit-learn for the digits.
 """
@@ -9,9 +9,21 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from qpsbgd import QPSBGD, summary
-from qpsbgd.nn import BinaryConv2d, BinaryLinear
+from qpsbgd.nn import convert
 
 EPOCHS = 4
+
+
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.first, self.first_norm = nn.Conv2d(width, width, 3, padding=1, bias=False), nn.BatchNorm2d(width)
+        self.second, self.second_norm = nn.Conv2d(width, width, 3, padding=1, bias=False), nn.BatchNorm2d(width)
+
+    def forward(self, x):
+        y = self.second_norm(self.second(F.relu(self.first_norm(self.first(x)))))
+        return F.relu(x + y)
+
 
 torch.manual_seed(0)
 pixels, digits = load_digits(return_X_y=True)
@@ -19,20 +31,12 @@ images, targets = torch.tensor(pixels / 8 - 1, dtype=torch.float32).reshape(-1, 
 order = torch.randperm(len(images))
 train, test = order[:1437], order[1437:]
 
-model = nn.Sequential(
-    BinaryConv2d(1, 16, 3, padding="same"),
-    nn.BatchNorm2d(16),
-    nn.Hardtanh(),
-    BinaryConv2d(16, 32, 3, stride=2, padding=1),
-    nn.BatchNorm2d(32),
-    nn.Hardtanh(),
-    nn.Flatten(),
-    BinaryLinear(32 * 4 * 4, 10, bias=True),
-)
+first = [nn.Conv2d(1, 24, 3, padding=1, bias=False), nn.BatchNorm2d(24), nn.ReLU()]
+real = nn.Sequential(*first, Block(24), nn.MaxPool2d(2), Block(24), nn.Flatten(), nn.Linear(24 * 16, 10))
+model = convert(real, first=False, last=False)  # the first and the last layer stay real
 print(summary(model, (1, 8, 8)))
 
-steps = EPOCHS * (len(train) // 64 + 1)
-optimizer = QPSBGD(model, steps=steps, real={"lr": 1e-2})  # `real` trains batch norms and biases
+optimizer = QPSBGD(model, steps=EPOCHS * (len(train) // 64 + 1), real=True)  # `real` trains norms and real layers
 
 for epoch in range(EPOCHS):
     model.train()

@@ -58,10 +58,11 @@ class LayerwiseOptimizer(Optimizer):
             layers = {layer for one in members for layer in one.layers}
             if not layers:
                 raise ValueError(NO_LAYER)
-            moving = sum(layer.weight.requires_grad for layer in layers)
+            # Scales by magnitude shrink and grow as the weights need it, so such layers want no smaller rate.
+            fixed = sum(layer.weight.requires_grad and layer.scaling != "magnitude" for layer in layers)
             norms = sum(one.norms for one in members)
             AT_LEAST_ONE_OR_NONE.checked("steps", defaults["steps"])
-            defaults["lr"] = default_rate(factor, layers=max(1, moving), norms=norms, steps=defaults["steps"])
+            defaults["lr"] = default_rate(factor, layers=fixed, norms=norms, steps=defaults["steps"])
         self._check_options(defaults)
         super().__init__(cast(Any, groups), defaults)
         if not self._layers:

@@ -9,18 +9,18 @@ UNKNOWN_LENGTH = 4000
 WARMUP = 0.1
 """Share of the steps over which the rate rises; transformers need it (benchmarks/rates.py)."""
 FREE_DEPTH = 2.0
-"""Binary layers per stretch between norms that do not lower the rate."""
+"""Layers of constant scale per stretch between norms that do not lower the rate."""
 
 
 def default_rate(factor: float, *, layers: int, norms: int, steps: int | None) -> float:
     """The rate factor · steps^(−1/4) · min(1, (2 / depth)^1.5), in units of the initial range.
 
-    `depth` is layers / (1 + norms), the binary layers of a stretch without a norm: there the changes of all layers add
-    up, while a norm takes out the size of what comes before. The best rate of a grid falls slowly with the length of
-    the run. docs/decisions.md has the figure.
+    `depth` is layers / (1 + norms) for the binary layers of constant scale: in a stretch without a norm the changes of
+    all layers add up, while a norm, or scales that follow the weights, take out the size of what comes before. The best
+    rate of a grid falls slowly with the length of the run. docs/decisions.md has the figure.
     """
     depth = layers / (1 + norms)
-    return factor * math.pow(steps or UNKNOWN_LENGTH, -0.25) * min(1.0, math.pow(FREE_DEPTH / depth, 1.5))
+    return factor * math.pow(steps or UNKNOWN_LENGTH, -0.25) * math.pow(max(1.0, depth / FREE_DEPTH), -1.5)
 
 
 def schedule(step: int, steps: int | None, warmup: float) -> float:

@@ -10,11 +10,11 @@ from qpsbgd.optim.rates import default_rate, schedule
 from qpsbgd.optim.untrained import SignChanges
 
 
-def residual(blocks, *, norm=True):
+def residual(blocks, *, norm=True, scale=None):
     parts = [nn.Linear(8, 8)]
     for _ in range(blocks):
         parts += [nn.Linear(8, 8), *([nn.BatchNorm1d(8)] if norm else []), nn.ReLU()]
-    return convert(nn.Sequential(*parts, nn.Linear(8, 2)), first=False, last=False)
+    return convert(nn.Sequential(*parts, nn.Linear(8, 2)), first=False, last=False, scale=scale)
 
 
 def rate(optimizer):
@@ -29,6 +29,10 @@ def test_with_norms_the_rate_does_not_depend_on_depth():
 def test_without_norms_more_than_two_layers_lower_it():
     assert rate(QPSBGD(residual(2, norm=False), steps=10_000, real=True)) == pytest.approx(0.025)
     assert rate(QPSBGD(residual(8, norm=False), steps=10_000, real=True)) == pytest.approx(0.025 / 4**1.5)
+
+
+def test_scales_by_magnitude_want_no_smaller_rate():
+    assert rate(QPSBGD(residual(8, norm=False, scale="magnitude"), steps=10_000, real=True)) == pytest.approx(0.025)
 
 
 @pytest.mark.parametrize("blocks", [4, 18])
