@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from qpsbgd.nn import BinaryLayer
-from qpsbgd.optim.binaryconnect import DescentOptimizer
+from qpsbgd.optim.binaryconnect import DescentOptimizer, direction
 from qpsbgd.optim.layerwise import release
 from qpsbgd.optim.members import Layers
 from qpsbgd.optim.rates import WARMUP
@@ -73,13 +73,11 @@ class StraightThrough(DescentOptimizer):
         super()._check_options(options)
 
     def _moved(self, weight: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:
+        assert weight.grad is not None
         rate, decay = self._rate(group, self._layers[weight]), group["weight_decay"]
-        if group["update"] == "sgd":  # as SGD has it, the decay goes through the momentum
-            assert weight.grad is not None
-            weight.grad.add_(weight, alpha=decay)
-            return super()._moved(weight, state, group)
-        moved: Tensor = super()._moved(weight, state, group) - rate * decay * weight
-        return moved
+        if group["update"] == "sgd":  # as torch's SGD has it, the decay goes through the momentum
+            return weight - rate * direction(weight.grad.add(weight, alpha=decay), state, group)
+        return weight - rate * (direction(weight.grad, state, group) + decay * weight)
 
     def _adopt(self, layer: BinaryLayer) -> None:
         release(layer)
