@@ -51,6 +51,7 @@ from training_tables import (
     step_cost,
     tasks,
     today,
+    today_figure,
     training_figure,
     vectors_figure,
     verdicts,
@@ -462,6 +463,7 @@ def pictures():
     found["held_out.svg"] = svg(partial(training_figure, held_out=True), name="held_out").encode()
     found["time_to_target.svg"] = svg(time_figure, name="time_to_target").encode()
     found["binarize.svg"] = svg(binarize_figure, name="binarize").encode()
+    found["today.svg"] = svg(today_figure, name="today").encode()
     found["rates.svg"] = svg(rates_figure, name="rates").encode()
     found["chip.svg"] = figure_svg(chip(), name="chip").encode()
     found["verdicts.svg"] = picture(summaries()).encode()

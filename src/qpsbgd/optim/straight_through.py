@@ -76,8 +76,11 @@ class StraightThrough(DescentOptimizer):
         assert weight.grad is not None
         rate, decay = self._rate(group, self._layers[weight]), group["weight_decay"]
         if group["update"] == "sgd":  # as torch's SGD has it, the decay goes through the momentum
-            return weight - rate * direction(weight.grad.add(weight, alpha=decay), state, group)
-        return weight - rate * (direction(weight.grad, state, group) + decay * weight)
+            step = direction(weight.grad.add(weight, alpha=decay), state, group)
+        else:
+            step = direction(weight.grad, state, group) + decay * weight
+        moved: Tensor = weight - rate * step
+        return moved
 
     def _adopt(self, layer: BinaryLayer) -> None:
         release(layer)
