@@ -57,7 +57,7 @@ from training_tables import (
     verdicts,
     winner,
 )
-from user_tables import estimators, real_rates, text_model
+from user_tables import estimators
 
 from qpsbgd_files.atomic import with_checksum, without_checksum
 from qpsbgd_paper.cli.run import INTRO
@@ -394,8 +394,6 @@ DOCUMENTS = {
     "docs/deployment.md": (deployed_classes, runtime_figures, deployed_times, deployed_bytes),
     "docs/reliability.md": (killed, noticed),
     "docs/estimators.md": (estimators,),
-    "docs/frameworks.md": (real_rates,),
-    "docs/networks.md": (text_model,),
     "docs/released.md": (released,),
     "docs/binarize.md": (
         *(binarized_blocks, mixed_and_uniform, binarized, binarized_claims, binarized_times, binarized_sizes),

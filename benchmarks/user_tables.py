@@ -1,4 +1,4 @@
-"""The measured parts of docs/estimators.md, docs/frameworks.md and docs/networks.md."""
+"""The measured part of docs/estimators.md."""
 
 import numpy as np
 from tables import markdown, measured
@@ -33,35 +33,4 @@ def estimators():
     for title, design in (("mean rank, chosen on", True), ("mean rank, apart", False)):
         means = np.array(ranks[design]).mean(0)
         body.append([title, "", *("–" if np.isnan(mean) else f"{mean:.2f}" for mean in means), "", ""])
-    return markdown(head, body)
-
-
-def real_rates():
-    """The score of every rate on every task."""
-    if not (kept := measured(["real_rates"])):
-        return MISSING
-    found = {}
-    for row in kept["real_rates"]["rows"]:
-        found.setdefault(row["task"], {})[row["rate"]] = row["scores"]
-    rates = list(next(iter(found.values())))
-    body = []
-    for task, scores in found.items():
-        means = [np.mean(scores[rate]) for rate in rates]
-        # Accuracies in %, and minus a loss.
-        texts = [f"{100 * mean:.2f} %" if mean > 0 else f"{-mean:.3f} nats" for mean in means]
-        body.append([task, *(f"**{t}**" if m == max(means) else t for t, m in zip(texts, means, strict=True))])
-    return markdown(["rate of AdamW", *(f"{rate:g}" for rate in rates)], body)
-
-
-def text_model():
-    """The held-out loss of every method, in nats per character."""
-    if not (kept := measured(["characters"])):
-        return MISSING
-    head = ["training", "rate", "nats per character", "CPU time"]
-    body = []
-    for row in kept["characters"]["rows"]:
-        losses, seconds = ([run[key] for run in row["runs"]] for key in ("loss", "seconds"))
-        rate = "default" if row["rate"] is None else f"{row['rate']:g}"
-        value = f"{np.mean(losses):.3f} ± {np.std(losses, ddof=1):.3f}"
-        body.append([row["method"], rate, value, f"{np.mean(seconds):.0f} s"])
     return markdown(head, body)
