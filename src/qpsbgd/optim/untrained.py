@@ -20,6 +20,8 @@ _LOOK = 200
 """Steps after which signs should have changed, at the earliest."""
 _SIGNS = 4096
 """Signs per layer that are compared."""
+_ENOUGH = 1000
+"""Signs in all layers below which shares of them mean nothing."""
 _FEW, _MANY = 0.002, 1 / 3
 """Shares of changed signs below and above which a run is hopeless; good runs change 10 to 50 % in all."""
 _NAMED = 4
@@ -126,6 +128,8 @@ class SignChanges:
         if self._reported or step not in (1, 2, middle):
             return
         signs = [weight.detach().reshape(-1)[:_SIGNS] >= 0 for weight in weights]
+        if sum(map(len, signs)) < _ENOUGH:
+            return
         if step == 1 or [one.shape for one in signs] != [one.shape for one in self._signs]:
             self._signs = signs  # a resumed run has no first step, and is not looked at
             return

@@ -65,7 +65,6 @@ def test_sign_with_momentum_follows_the_sign_of_the_mean_gradient():
     torch.testing.assert_close(layer.weight.detach(), start - 0.25 * torch.tensor([[2.0], [-2.0], [1.0]]))
 
 
-@pytest.mark.filterwarnings("ignore:.* of the signs changed in one step")
 @pytest.mark.parametrize("update", ["sgd", "sign", "adam"])
 def test_latent_weights_stay_within_the_clip(update):
     model = small_model()

@@ -99,7 +99,6 @@ def test_gradients_are_taken_at_the_real_weights():
     torch.testing.assert_close(layer.weight.grad, (2 * layer.gain * layer(x).T @ x).detach())
 
 
-@pytest.mark.filterwarnings("ignore:.* of the signs changed in one step")
 def test_weights_stay_within_the_clip():
     model = small_model()
     weights = train(model, ProxQuant(model, lr=50.0, rate=0.0), range(3))
