@@ -135,7 +135,7 @@ def test_random_calls_are_answered_or_refused(seed):
         ),
         "relax": lambda: (array(n, n, dtype=f), array(m, n, dtype=f), array(m, n, dtype=f), 3, 1),
         "round_down": lambda: (array(n, n, dtype=f), array(m, n, dtype=f), array(m, n, dtype=f), 1),
-        "turn": lambda: (
+        "flip_marked": lambda: (
             *(array(n, n, dtype=f), array(m, n, dtype=f), array(m, n, dtype=f), array(m, n, dtype="u1"), 1),
         ),
     }
