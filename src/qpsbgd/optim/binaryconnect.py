@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from qpsbgd.nn import BinaryLayer
-from qpsbgd.optim.layerwise import LayerwiseOptimizer, clipped, release
+from qpsbgd.optim.layerwise import LayerwiseOptimizer, clipped, release, with_warmup
 from qpsbgd.optim.members import Layers
 from qpsbgd.optim.rates import WARMUP
 from qpsbgd.optim.real_part import Real
@@ -54,6 +54,7 @@ class DescentOptimizer(LayerwiseOptimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore a saved state; training continues as if it had never stopped."""
+        state_dict = with_warmup(state_dict)
         self._check_state(state_dict, set(self.kept))
         super().load_state_dict(state_dict)
 

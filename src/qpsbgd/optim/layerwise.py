@@ -204,8 +204,6 @@ class LayerwiseOptimizer(Optimizer):
 
     def _check_state(self, state_dict: dict[str, Any], known: set[str]) -> None:
         """Raise ValueError unless a state has this optimiser's options, and no more than the `known` entries."""
-        for group in state_dict["param_groups"]:
-            group.setdefault("warmup", 0.0)  # states from before there was one go on as they began
         groups = state_dict["param_groups"]
         if len(groups) != len(self.param_groups):
             raise ValueError(
@@ -259,6 +257,12 @@ class LayerwiseOptimizer(Optimizer):
                 self._adopt(layer)
         for part, group in zip(self._real_parts, self.real_groups, strict=True):
             part.restore(group, self.state)
+
+
+def with_warmup(state_dict: dict[str, Any]) -> dict[str, Any]:
+    """A state from before there was a warm-up, which goes on without one; others as they are."""
+    groups = [group if "warmup" in group else {**group, "warmup": 0.0} for group in state_dict["param_groups"]]
+    return {**state_dict, "param_groups": groups}
 
 
 def release(layer: BinaryLayer) -> None:

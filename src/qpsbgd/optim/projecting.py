@@ -12,7 +12,7 @@ from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.tape import TrainingTape
 from qpsbgd.optim import saved_projections
 from qpsbgd.optim.cuda_graph import GraphedSteps
-from qpsbgd.optim.layerwise import LayerwiseOptimizer, release
+from qpsbgd.optim.layerwise import LayerwiseOptimizer, release, with_warmup
 from qpsbgd.optim.members import Layers
 from qpsbgd.optim.real_part import Real
 from qpsbgd.optim.untrained import SilentLayers
@@ -137,6 +137,7 @@ class ProjectingOptimizer(LayerwiseOptimizer):
         # Those of other projections are refused by name.
         kinds = [type(projection) for projection in self._projections()]
         known = {name for kind in (*kinds, *PROJECTIONS.values()) for name in kind.kept}
+        state_dict = with_warmup(state_dict)
         self._check_state(state_dict, known)
         state = saved_projections.restored(state_dict, self.param_groups)
         super().load_state_dict(state)
