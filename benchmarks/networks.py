@@ -9,8 +9,9 @@ rate at the edge of a grid extends it once per round. All have the same warm-up,
     python benchmarks/networks.py [--tasks NAME …] [--processes N] [--seconds S] [--into FILE]
 
 Needs a GPU and, for CIFAR, QPSBGD_DATA/cifar-10/images.npz (x_train, y_train, x_test, y_test; uint8, NHWC; training
-images in random order). Finished runs are kept beside the result, so that a stopped study goes on; runs that have not
-begun after S seconds are left out, and the result says which. Writes benchmarks/results/networks.json.
+images in random order). CIFAR-100, in cifar-100/images.npz, is held out: rivals run there at the rates that CIFAR-10
+gave them, like ours. Finished runs are kept, so that a stopped study goes on; runs that have not begun after S seconds
+are left out, and the result says which. Writes benchmarks/results/networks.json.
 """
 
 import argparse
@@ -36,7 +37,7 @@ from qpsbgd_paper.framework.result_files import environment, write_json
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 WINDOW = 256
-BATCH = {"cifar": 128, "text": 64}
+BATCH, TEXT_BATCH = 128, 64
 FILE = Path(__file__).parent / "results" / "networks.json"
 
 
@@ -69,38 +70,51 @@ METHODS = {
     "float-adamw": (partial(float_optimizer, "adamw"), [1e-3]),
 }
 OURS = ("ridge", "spins", "spins-2", "polar")
-CIFAR = ["ridge", "spins", "polar", "st-adamw", "st-sgd", "st-muon", "bc-adam", "float-sgd"]
-TEXT = ["ridge", "spins", "polar", "st-adamw", "st-muon", "float-adamw"]
+RIVALS = ["st-muon", "st-adamw", "st-sgd"]
+CIFAR = ["ridge", "spins", "polar", *RIVALS, "bc-adam", "float-sgd", "spins-2"]
+LONG = ["ridge", "polar", "spins", *RIVALS, "float-sgd"]
+TEXT = ["ridge", "spins", "polar", "st-muon", "st-adamw", "float-adamw"]
 TASKS = {
-    "vgg-5": ("cifar", vgg_small, 5, CIFAR, 2),
-    "resnet20-10": ("cifar", partial(resnet, 20), 10, [*CIFAR, "bop"], 2),
-    "vgg-25": ("cifar", vgg_small, 25, ["ridge"], 1),
-    "resnet20-30": ("cifar", partial(resnet, 20), 30, ["ridge"], 1),
-    "resnet56-10": ("cifar", partial(resnet, 56), 10, ["ridge"], 1),
-    "resnet20-100": ("cifar", partial(resnet, 20), 100, ["ridge"], 1),
-    "gpt-1500": ("text", partial(GPT, layers=6), 1500, TEXT, 1),
+    "vgg-5": ("cifar-10", vgg_small, 5, CIFAR, 3),
+    "resnet20-10": ("cifar-10", partial(resnet, 20), 10, [*CIFAR, "bop"], 3),
+    "vgg-25": ("cifar-10", vgg_small, 25, LONG, 1),
+    "resnet20-30": ("cifar-10", partial(resnet, 20), 30, LONG, 1),
+    "resnet56-10": ("cifar-10", partial(resnet, 56), 10, LONG, 1),
+    "resnet20-100": ("cifar-10", partial(resnet, 20), 100, ["ridge", "polar", "st-muon", "st-sgd", "spins"], 1),
+    "gpt-1500": ("text", partial(GPT, layers=6), 1500, TEXT, 2),
+    "gpt-5000": ("text", partial(GPT, layers=6), 5000, ["ridge", "st-muon", "st-adamw"], 1),
+    "cifar100-vgg-5": ("cifar-100", partial(vgg_small, 100), 5, LONG, 1),
+    "cifar100-resnet20-10": ("cifar-100", partial(resnet, 20, 100), 10, LONG, 1),
 }
-"""Name: data, network, epochs (for text: steps), methods, seeds. The long ones take their rivals' rates from above."""
-SHORTER = {"vgg-25": "vgg-5", "resnet20-30": "resnet20-10", "resnet20-100": "resnet20-10"}
+"""Name: data, network, epochs (for text: steps), methods, seeds."""
+SHORTER = {
+    "vgg-25": "vgg-5",
+    "cifar100-vgg-5": "vgg-5",
+    "resnet20-30": "resnet20-10",
+    "resnet20-100": "resnet20-10",
+    "resnet56-10": "resnet20-10",
+    "cifar100-resnet20-10": "resnet20-10",
+    "gpt-5000": "gpt-1500",
+}
+"""Where rivals of the long and of the held-out tasks take their rates from."""
 
 
 @cache
-def images(choosing):
-    found = np.load(Path(os.environ["QPSBGD_DATA"]) / "cifar-10" / "images.npz")
+def images(name, choosing):
+    found = np.load(Path(os.environ["QPSBGD_DATA"]) / name / "images.npz")
     parts = [torch.from_numpy(found[name]).to(DEVICE) for name in ("x_train", "y_train", "x_test", "y_test")]
     if choosing:
         return parts[0][:-5000], parts[1][:-5000].long(), parts[0][-5000:], parts[1][-5000:].long()
     return parts[0], parts[1].long(), parts[2], parts[3].long()
 
 
-def cifar_task(epochs, seed, choosing):
+def cifar_task(name, epochs, seed, choosing):
     """Steps, a function that draws the batch of a step, the loss, and the score."""
-    inputs, targets, others, wanted = images(choosing)
-    batch = BATCH["cifar"]
-    per_epoch = len(inputs) // batch
+    inputs, targets, others, wanted = images(name, choosing)
+    per_epoch = len(inputs) // BATCH
     generator = torch.Generator().manual_seed(seed)
-    orders = [torch.randperm(len(inputs), generator=generator)[: per_epoch * batch] for _ in range(epochs)]
-    order = torch.cat(orders).reshape(-1, batch).to(DEVICE)
+    orders = [torch.randperm(len(inputs), generator=generator)[: per_epoch * BATCH] for _ in range(epochs)]
+    order = torch.cat(orders).reshape(-1, BATCH).to(DEVICE)
 
     def draw(step):
         rows = order[step].reshape(-1)
@@ -120,7 +134,7 @@ def text_task(steps, seed, choosing):
     starts = torch.randint(len(part) - WINDOW - 1, (512, 1), generator=torch.Generator().manual_seed(7)).to(DEVICE)
 
     def draw(step):
-        windows = train[torch.randint(len(train) - WINDOW - 1, (BATCH["text"], 1), device=DEVICE) + offsets]
+        windows = train[torch.randint(len(train) - WINDOW - 1, (TEXT_BATCH, 1), device=DEVICE) + offsets]
         return windows[:, :-1], windows[:, 1:]
 
     def loss(model, x, y):
@@ -176,7 +190,7 @@ def run(job):
     torch.manual_seed(job["seed"])
     model, real = build(), job["method"].startswith("float")
     model = (model if real else convert(model, first=data == "text", last=False)).to(DEVICE)
-    made = cifar_task if data == "cifar" else text_task
+    made = text_task if data == "text" else partial(cifar_task, data)
     steps, draw, loss, score = made(budget, job["seed"], job["choosing"])
     optimizer = METHODS[job["method"]][0](model, steps, job["lr"])
     passes = Passes(model, draw, loss)
@@ -214,10 +228,14 @@ def key(job):
 class Study:
     """Runs that are kept in a file, made by several processes until the time is over."""
 
-    def __init__(self, path, processes, seconds):
-        self.path, self.end, self.found = path, time.time() + seconds, {}
-        if path.exists():
-            self.found = {key(job): result for job, result in map(json.loads, path.read_text().splitlines())}
+    def __init__(self, result, processes, seconds):
+        self.path, self.end, self.found = result.with_suffix(".jsonl"), time.time() + seconds, {}
+        if result.exists():
+            for row in json.loads(result.read_text())["rows"]:
+                job = {name: row.pop(name) for name in ("task", "method", "lr", "seed", "choosing")}
+                self.found[key(job)] = row
+        if self.path.exists():
+            self.found |= {key(job): kept for job, kept in map(json.loads, self.path.read_text().splitlines())}
         context = torch.multiprocessing.get_context("spawn")
         self.queue, self.answers = context.Queue(), context.Queue()
         target, args = worker, (self.queue, self.answers, self.end)
@@ -305,7 +323,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=36_000)
     parser.add_argument("--into", type=Path, default=FILE)
     options = parser.parse_args()
-    study = Study(options.into.with_suffix(".jsonl"), options.processes, options.seconds)
+    study = Study(options.into, options.processes, options.seconds)
     waiting = sum(study.add(next_jobs(study, task)) for task in options.tasks)
     while waiting and study.wait() is not None:
         waiting += sum(study.add(next_jobs(study, task)) for task in options.tasks) - 1
@@ -314,6 +332,7 @@ def main():
     rows = [{**json.loads(job), **result} for job, result in study.found.items() if result]
     left = [json.loads(job) for job, result in study.found.items() if not result]
     write_json(options.into, {"made with": environment(), "rows": rows, "left out": left})
+    study.path.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

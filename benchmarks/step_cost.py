@@ -1,8 +1,10 @@
-"""What does a whole training step cost, beside BinaryConnect with Adam? Forward, backward and step, on real images.
+"""What does a whole training step cost? Forward, backward and update, methods taking turns in one process.
 
-Networks 64-128-10 (batch 32), 784-256-256-10, 784-512-512-10 and a CNN (batch 100). Methods take turns step by step in
-one process, so that a slow moment hits all of them; medians are compared. On a CPU everything is measured twice: on an
-otherwise idle machine, and beside one process that keeps a core busy.
+On a CPU: 64-128-10 (batch 32), 784-256-256-10, 784-512-512-10 and a CNN (batch 100) on real images, and ResNet-20
+(batch 32), beside BinaryConnect with Adam; measured twice, on an otherwise idle machine and beside one process that
+keeps a core busy. On a GPU: ResNet-20 and VGG-small with batches of 128 and 512 and the character GPT, in bfloat16,
+beside the same binary network under torch's fused AdamW; with the peak memory. Blocks of steps are compared, each as
+long as the ridge's system serves, so that its renewal is part of every block; the first two do not count.
 
     python benchmarks/step_cost.py        writes benchmarks/results/step_cost_cpu.json, or _cuda.json where there is one
 """
@@ -11,88 +13,138 @@ from qpsbgd_qubo.openmp import wait_passively
 
 wait_passively()  # before torch is loaded
 
+import copy
 import statistics
 import sys
 import time
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from binarize_networks import GPT
 from tools.busy_machine import beside_a_busy_process
 from training import convolutional, dense, digits, mnist
 
-from qpsbgd import QPSBGD, BinaryConnect
+from qpsbgd import QPSBGD, BinaryConnect, StraightThrough
+from qpsbgd.nn import BinaryLayer, convert
 from qpsbgd.projections import Spins
+from qpsbgd_paper.experiments.cifar import resnet, vgg_small
 from qpsbgd_paper.framework.result_files import environment, write_json
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+CUDA = torch.cuda.is_available()
+DEVICE = "cuda" if CUDA else "cpu"
+BLOCK = 20
+"""Steps that are timed together: those for which a system serves."""
+STEPS = 10_000
+"""Length of the training that the steps are taken from."""
+
+
+def fused_adamw(model):
+    return torch.optim.AdamW(model.parameters(), 3e-3, fused=CUDA)
+
+
 METHODS = {
-    "bc-adam": lambda model: BinaryConnect(model),
-    "ridge": lambda model: QPSBGD(model, projection="ridge"),
-    "spins": lambda model: QPSBGD(model, projection="spins"),
-    "spins, two vectors": lambda model: QPSBGD(model, projection=Spins(bits=2)),
-    "spins, from sign": lambda model: QPSBGD(model, solver="descent"),
-    "printed": lambda model: QPSBGD(model, projection="printed"),
+    "AdamW": fused_adamw,
+    "bc-adam": lambda model: BinaryConnect(model, steps=STEPS, real=True),
+    "ridge": lambda model: QPSBGD(model, steps=STEPS, real=True),
+    "spins": lambda model: QPSBGD(model, projection="spins", steps=STEPS, real=True),
+    "spins, two vectors": lambda model: QPSBGD(model, projection=Spins(bits=2), steps=STEPS, real=True),
+    "polar": lambda model: QPSBGD(model, projection="polar", steps=STEPS, real=True),
+    "Muon": lambda model: StraightThrough(model, update="muon", steps=STEPS, real=True),
 }
-NETWORKS = {
-    "64-128-10": (lambda: dense([64, 128, 10]), digits, 32, 300),
-    "784-256-256-10": (lambda: dense([784, 256, 256, 10]), mnist, 100, 80),
-    "784-512-512-10": (lambda: dense([784, 512, 512, 10]), mnist, 100, 60),
-    "cnn": (lambda: convolutional(norm=False), mnist, 100, 60),
-}
+"""All on the same binary network; a real-valued one under AdamW is measured beside them."""
+REAL = "real weights"
 
 
-def synchronize():
-    if DEVICE == "cuda":
-        torch.cuda.synchronize()
+def images(batch, classes=10):
+    return torch.randn(batch, 3, 32, 32, device=DEVICE), torch.randint(classes, (batch,), device=DEVICE)
 
 
-def medians(build, data, batch, steps):
-    """Milliseconds of a training step per method; the first fifth, which compiles, does not count."""
+def characters(batch):
+    tokens = torch.randint(97, (batch, 257), device=DEVICE)
+    return tokens[:, :-1], tokens[:, 1:]
+
+
+def of(data, batch):
+    """A batch of real images."""
     inputs, targets, *_ = data(False)
-    inputs, targets = inputs.to(DEVICE), targets.to(DEVICE)
+    return inputs[:batch].to(DEVICE), targets[:batch].to(DEVICE)
+
+
+ON_GPU = {
+    "ResNet-20, batch 128": (partial(resnet, 20), partial(images, 128)),
+    "ResNet-20, batch 512": (partial(resnet, 20), partial(images, 512)),
+    "VGG-small, batch 128": (vgg_small, partial(images, 128)),
+    "VGG-small, batch 512": (vgg_small, partial(images, 512)),
+    "GPT, 6 × 384, batch 64": (partial(GPT, layers=6), partial(characters, 64)),
+}
+ON_CPU = {
+    "64-128-10": (lambda: dense([64, 128, 10]), partial(of, digits, 32)),
+    "784-256-256-10": (lambda: dense([784, 256, 256, 10]), partial(of, mnist, 100)),
+    "784-512-512-10": (lambda: dense([784, 512, 512, 10]), partial(of, mnist, 100)),
+    "cnn": (lambda: convolutional(norm=False), partial(of, mnist, 100)),
+    "ResNet-20, batch 32": (partial(resnet, 20), partial(images, 32)),
+}
+
+
+def train_block(model, optimizer, inputs, targets):
+    """Milliseconds per step of one block, and the peak of the memory in MiB."""
+    if CUDA:
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+    start = time.perf_counter()
+    for _ in range(BLOCK):
+        optimizer.zero_grad()
+        with torch.autocast(DEVICE, torch.bfloat16) if CUDA else nullcontext():
+            outputs = model(inputs)
+            loss = F.cross_entropy(outputs.flatten(0, -2).float(), targets.flatten())
+        loss.backward()
+        optimizer.step()
+    if CUDA:
+        torch.cuda.synchronize()
+    peak = (torch.cuda.max_memory_allocated() - before) / 2**20 if CUDA else 0.0
+    return 1e3 * (time.perf_counter() - start) / BLOCK, peak
+
+
+def measured(build, draw, blocks):
+    """Milliseconds of a step, and the peak memory beyond the other methods' states, per method."""
+    torch.manual_seed(0)
+    real = build().to(DEVICE)
+    made_binary = any(isinstance(module, BinaryLayer) for module in real.modules())
+    binary = real if made_binary else convert(copy.deepcopy(real), first=isinstance(real, GPT), last=False)
+    inputs, targets = draw()
     pairs = {}
     for name, make in METHODS.items():
-        torch.manual_seed(0)
-        model = build().to(DEVICE)
+        model = copy.deepcopy(binary)
         pairs[name] = model, make(model)
-    times = {name: [] for name in pairs}
-    order = torch.Generator().manual_seed(0)
-    for _ in range(steps):
-        rows = torch.randint(len(inputs), (batch,), generator=order).to(DEVICE)
+    if not made_binary:
+        pairs[REAL] = real, fused_adamw(real)
+    times, memory = {name: [] for name in pairs}, {}
+    for _ in range(2 + blocks):
         for name, (model, optimizer) in pairs.items():
-            synchronize()
-            start = time.perf_counter()
-            optimizer.zero_grad()
-            F.cross_entropy(model(inputs[rows]), targets[rows]).backward()
-            optimizer.step()
-            synchronize()
-            times[name].append(1e3 * (time.perf_counter() - start))
-    return {name: statistics.median(values[steps // 5 :]) for name, values in times.items()}
+            spent, memory[name] = train_block(model, optimizer, inputs, targets)
+            times[name].append(spent)
+    return {name: statistics.median(values[2:]) for name, values in times.items()}, memory
 
 
 def main():
     torch.set_num_threads(2)
+    torch.backends.cudnn.benchmark = True
     results = []
-    for busy in (False, True) if DEVICE == "cpu" else (False,):
+    for busy in (False,) if CUDA else (False, True):
         with beside_a_busy_process() if busy else nullcontext():
-            for network, (build, data, batch, steps) in NETWORKS.items():
-                if DEVICE == "cuda" and data is digits:
-                    continue  # too small for a GPU
-                found = medians(build, data, batch, steps)
-                ratios = {f"{name}, times bc-adam": found[name] / found["bc-adam"] for name in found}
-                results.append({"network": network, "busy": busy, "milliseconds": found, **ratios})
-                print(
-                    network,
-                    "busy" if busy else "idle",
-                    {k: round(v, 2) for k, v in (found | ratios).items()},
-                    flush=True,
-                )
-    settings = {
-        "device": torch.cuda.get_device_name() if DEVICE == "cuda" else "CPU",
-        "threads": torch.get_num_threads(),
-    }
+            for network, (build, draw) in (ON_GPU if CUDA else ON_CPU).items():
+                times, memory = measured(build, draw, 5)
+                row = {"network": network, "busy": busy, "milliseconds": times}
+                if CUDA:
+                    row["MiB"] = memory
+                results.append(row)
+                ratios = {name: round(spent / times["AdamW"], 2) for name, spent in times.items()}
+                print(network, "busy" if busy else "idle", f"{times['AdamW']:.2f} ms", ratios, memory, flush=True)
+    settings = {"device": torch.cuda.get_device_name() if CUDA else "CPU", "threads": torch.get_num_threads()}
     target = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent / "results" / f"step_cost_{DEVICE}.json"
     write_json(target, {"made with": environment(), "settings": settings, "results": results})
 

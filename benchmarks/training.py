@@ -30,8 +30,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from qpsbgd import QPSBGD, BinaryConnect, ProxQuant, real_optimizer
-from qpsbgd.nn import BinaryConv2d, BinaryLinear
+from qpsbgd import QPSBGD, BinaryConnect, ProxQuant, StraightThrough, real_optimizer
+from qpsbgd.nn import BinaryConv2d, BinaryLinear, convert
 from qpsbgd.projections import Spins
 from qpsbgd_paper.framework.claims import difference_of
 from qpsbgd_paper.framework.result_files import environment, write_json
@@ -40,9 +40,9 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 RESULTS = Path(__file__).parent / "results"
 
 METHODS = {
-    "ridge": lambda model, steps, lr: QPSBGD(model, projection="ridge", steps=steps),
-    "spins": lambda model, steps, lr: QPSBGD(model, projection="spins", steps=steps),
-    "spins-2": lambda model, steps, lr: QPSBGD(model, projection=Spins(bits=2), steps=steps),
+    "ridge": lambda model, steps, lr: QPSBGD(model, steps=steps, real=True),
+    "spins": lambda model, steps, lr: QPSBGD(model, projection="spins", steps=steps, real=True),
+    "spins-2": lambda model, steps, lr: QPSBGD(model, projection=Spins(bits=2), steps=steps, real=True),
     "printed": lambda model, steps, lr: QPSBGD(model, projection="printed", steps=steps),
     "bc-adam": lambda model, steps, lr: BinaryConnect(model, lr, "adam", relative=True, steps=steps),
     "bc-sign": lambda model, steps, lr: BinaryConnect(model, lr, "sign", momentum=0.9, relative=True, steps=steps),
@@ -52,7 +52,11 @@ METHODS = {
     ),
     "proxquant": lambda model, steps, lr: ProxQuant(model, lr, momentum=0.9, steps=steps),
     "bc-adam, default": lambda model, steps, lr: BinaryConnect(model, steps=steps),
+    "st-adamw": lambda model, steps, lr: StraightThrough(model, lr, "adam", steps=steps, real=True),
+    "st-muon": lambda model, steps, lr: StraightThrough(model, lr, "muon", steps=steps, real=True),
 }
+SCALED = ("st-adamw", "st-muon")
+"""Methods whose layers have scales that follow the latent weights, in every task."""
 OURS = ("ridge", "spins", "spins-2")
 GRIDS = {
     "bc-adam": (0.01, 0.03, 0.1),
@@ -60,24 +64,34 @@ GRIDS = {
     "bc-sgd": (0.03, 0.1, 0.3),
     "bc-normalized": (0.003, 0.01, 0.03),
     "proxquant": (0.01, 0.03, 0.1),
+    "st-adamw": (0.001, 0.003, 0.01),
+    "st-muon": (0.01, 0.02, 0.05),
 }
-"""Learning rates of the tuned methods; of all but SGD and ProxQuant in units of the initial range."""
+"""Learning rates of the tuned methods; those of BinaryConnect but for SGD in units of the initial range."""
 
 
-def dense(widths, *, norm=False):
+def dense(widths, *, norm=False, scale=None):
     layers = []
     for n, m in pairwise(widths):
-        layers += [BinaryLinear(n, m), *([nn.BatchNorm1d(m)] if norm else []), nn.Hardtanh()]
+        layers += [BinaryLinear(n, m, scale=scale), *([nn.BatchNorm1d(m)] if norm else []), nn.Hardtanh()]
     return nn.Sequential(*layers[:-1])
 
 
-def convolutional(*, norm):
+def converted(widths, *, norm=False, scale="magnitude"):
+    """A network with ReLU as users have it, converted: all layers binary, scales that follow the latent weights."""
+    layers = []
+    for n, m in pairwise(widths):
+        layers += [nn.Linear(n, m), *([nn.BatchNorm1d(m)] if norm else []), nn.ReLU()]
+    return convert(nn.Sequential(*layers[:-1]), scale=scale)
+
+
+def convolutional(*, norm, scale=None):
     """3 × 3 convolutions 1 → 32 → 64 with pooling, and a linear layer 3136 → 10."""
     layers = []
     for n, m in ((1, 32), (32, 64)):
-        layers += [BinaryConv2d(n, m, 3, padding=1), *([nn.BatchNorm2d(m)] if norm else []), nn.Hardtanh()]
+        layers += [BinaryConv2d(n, m, 3, padding=1, scale=scale), *([nn.BatchNorm2d(m)] if norm else []), nn.Hardtanh()]
         layers += [nn.MaxPool2d(2)]
-    layers += [nn.Flatten(), BinaryLinear(3136, 10), *([nn.BatchNorm1d(10)] if norm else [])]
+    layers += [nn.Flatten(), BinaryLinear(3136, 10, scale=scale), *([nn.BatchNorm1d(10)] if norm else [])]
     return nn.Sequential(nn.Unflatten(1, (1, 28, 28)), *layers)
 
 
@@ -130,6 +144,29 @@ def fashion(choosing):
 
 
 @cache
+def table(file, target, choosing):
+    """A set of the UCI repository, in the folder uci of QPSBGD_DATA: every fifth row for testing, features scaled.
+
+    Args:
+        file: As the repository names it; `target` is the column of the class.
+    """
+    lines = (Path(os.environ["QPSBGD_DATA"]) / "uci" / file).read_text().splitlines()
+    rows = [line.split(",") for line in lines if line.strip()]
+    names = {row[target] for row in rows[1:]}
+    rows = rows if rows[0][target] in names else rows[1:]  # some copies have a head
+    classes = {name: k for k, name in enumerate(sorted(names))}
+    targets = torch.tensor([classes[row.pop(target)] for row in rows])
+    inputs = torch.tensor([[float(cell) for cell in row] for row in rows])
+    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))
+    inputs, targets = inputs[order], targets[order]
+    test = torch.arange(len(rows)) % 5 == 0
+    held = torch.arange(len(rows)) % 5 == 1 if choosing else test
+    train = ~test & ~held
+    inputs = (inputs - inputs[train].mean(0)) / inputs[train].std(0)
+    return [part.to(DEVICE) for part in (inputs[train], targets[train], inputs[held], targets[held])]
+
+
+@cache
 def digits(choosing):
     from qpsbgd_paper.experiments.digits import split_digits
 
@@ -157,10 +194,10 @@ class Images:
     left_out: dict = field(default_factory=lambda: {10: ("printed",)})
     ours_alone: bool = False
 
-    def run(self, make, *, budget, seed, choosing):
+    def run(self, make, *, budget, seed, choosing, **scale):
         inputs, targets, test_inputs, test_targets = self.data(choosing)
         torch.manual_seed(seed)
-        model = self.build().to(inputs.device)
+        model = self.build(**scale).to(inputs.device)
         steps = budget * (len(inputs) // self.batch)
         binary = make(model, steps)
         optimizers = [binary]
@@ -193,7 +230,7 @@ class Adult:
     budgets: tuple = (4, 16)
     higher: bool = False
 
-    def run(self, make, *, budget, seed, choosing):
+    def run(self, make, *, budget, seed, choosing, **scale):
         from qpsbgd_paper.experiments.adult_convergence import _load
 
         start = time.perf_counter()
@@ -201,7 +238,7 @@ class Adult:
         torch.manual_seed(seed + 500 * choosing)
         rows = torch.randperm(len(inputs))[:512]
         inputs, targets = inputs[rows], targets[rows]
-        model = dense([123, *[128] * 9, 1])
+        model = dense([123, *[128] * 9, 1], **scale)
         optimizer = make(model, 32 * budget)
         losses = []
         for _ in range(budget):
@@ -221,6 +258,7 @@ class Citation:
     graph: str
     budgets: tuple = (100,)
     higher: bool = True
+    left_out: dict = field(default_factory=lambda: {100: SCALED})
 
     def run(self, make, *, budget, seed, choosing):
         from qpsbgd.nn import BinaryLayer
@@ -282,6 +320,21 @@ TASKS = {
     "adult-10": Adult(),
     "cora": Citation("cora"),
     "pubmed": Citation("pubmed"),
+    **{
+        f"{name}{'-bn' * norm}": Images(
+            partial(converted, [features, 256, 256, classes], norm=norm),
+            partial(table, file, target),
+            budgets=(3, 10),
+            chosen_up_to=10,
+            left_out=dict.fromkeys((3, 10), ("printed", "proxquant", "bc-sgd")),
+        )
+        for name, file, target, features, classes in (
+            ("letter", "letter-recognition.data", 0, 16, 26),
+            ("magic", "magic04.data", -1, 10, 2),
+            ("spambase", "spambase.data", -1, 57, 2),
+        )
+        for norm in (False, True)
+    },
 }
 
 
@@ -290,7 +343,8 @@ def run(job):
     torch.set_num_threads(1)
     make = partial(METHODS[job["method"]], lr=job["lr"])
     task = TASKS[job["task"]]
-    result = task.run(make, budget=job["budget"], seed=job["seed"], choosing=job["choosing"])
+    scale = {"scale": "magnitude"} if job["method"] in SCALED else {}
+    result = task.run(make, budget=job["budget"], seed=job["seed"], choosing=job["choosing"], **scale)
     return job, result
 
 
@@ -414,7 +468,7 @@ def main():
     kept = {
         (task, row["method"], row["budget"]): row
         for task in given.tasks
-        if given.add
+        if given.add and (RESULTS / f"training_{task}.json").exists()
         for row in json.loads((RESULTS / f"training_{task}.json").read_text())["rows"]
         if row["method"] not in given.again
     }
