@@ -7,6 +7,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from torch.fx import Proxy
 from torch.nn.modules.module import register_module_module_registration_hook
 
-from qpsbgd.nn.tape import Tape
+from qpsbgd.nn.tape import Source, Tape
 
 Gain = float | Literal["fan_in"]
 """Constant factor on a layer's output; "fan_in" is 1/√n for n inputs."""
@@ -26,12 +27,41 @@ Scale = Literal["learned", "magnitude"] | None
 
 def sign(latent: Tensor) -> Tensor:
     """The signs ±1, with +1 for zero; the gradient passes straight through."""
-    fixed = latent.detach()
-    signs = torch.where(fixed >= 0, 1.0, -1.0).to(latent.dtype)
+    return straight_through(torch.where(latent.detach() >= 0, 1.0, -1.0).to(latent.dtype), latent)
+
+
+def straight_through(values: Tensor, latent: Tensor, unit: Tensor | None = None) -> Tensor:
+    """`values`, with the gradient of `latent`, or of unit · latent."""
     if not latent.requires_grad:
-        return signs
-    # Exactly ±1 + 0. Plain operations, unlike a custom autograd function, can be traced, saved and mapped over.
-    return signs + (latent - fixed)
+        return values
+    if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
+        # Exactly values + 0. Plain operations, unlike an autograd function, can be traced and saved.
+        through = latent if unit is None else unit * latent
+        return values + (through - through.detach())
+    through_values: Tensor = _StraightThrough.apply(values, latent, unit)  # type: ignore[no-untyped-call]
+    return through_values
+
+
+class _StraightThrough(torch.autograd.Function):
+    """No work forward and one product at most backward, where plain operations launch five kernels per layer."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(values: Tensor, latent: Tensor, unit: Tensor | None) -> Tensor:
+        return values.view_as(values)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor | None], output: Tensor) -> None:
+        ctx.unit = inputs[2]
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, None]:
+        return None, grad if ctx.unit is None else grad * ctx.unit, None
+
+    @staticmethod
+    def jvp(ctx: Any, _: Any, tangent: Tensor, __: Any) -> Tensor:
+        return tangent.view_as(tangent) if ctx.unit is None else tangent * ctx.unit
 
 
 class BinaryLayer(nn.Module, ABC):
@@ -149,7 +179,7 @@ class BinaryLayer(nn.Module, ABC):
         """The scale of every output and bit (m, bits), learned or by magnitude; None where outputs share `gain`."""
         if self.unit is None:
             return self.scale
-        sizes = self.weight.detach().abs().reshape(len(self.weight), self.bits, -1).mean(-1)
+        sizes = self.weight.detach().reshape(self.weight.shape[0], self.bits, -1).abs().mean(-1)
         if self.bits > 1:
             sizes = torch.stack([c * one for c, one in zip(self.coefficients, sizes.unbind(1), strict=True)], 1)
         return self.unit * sizes
@@ -172,9 +202,11 @@ class BinaryLayer(nn.Module, ABC):
             output = self.gain * self._map(x, weight)
             if self.bias is not None:
                 output = output + self._per_channel(self.bias)
-        if self.tape is not None and self.training and self.weight.requires_grad:
-            count = self.num_rows(output.shape)
-            self.tape.watch(output, rows=self._unchanged_rows(x), grad_rows=self.grad_rows, count=count)
+        if self.tape is not None and self.tape.wanted and self.training and self.weight.requires_grad:
+            if torch.compiler.is_compiling():
+                copied: Tensor = watched(output, x, id(self))  # a hook would break the graph
+                return copied
+            self.tape.watch(output, Source(self._unchanged_rows(x), self.grad_rows, self.num_rows(output.shape)))
         return output
 
     def __prepare_scriptable__(self) -> nn.Module:
@@ -224,22 +256,21 @@ class BinaryLayer(nn.Module, ABC):
 
     def _effective_weight(self, *, latent: bool) -> Tensor:
         """Σ_b c_b · sign(Ω_b) without the dimension of the bits, or with Ω_b itself where `latent`."""
-        planes = self.weight if latent else sign(self.weight)
         scales = self.plane_scales
         if scales is not None:
             scales = scales.reshape(*scales.shape, *(1,) * len(self._kernel_shape))
-            whole = planes.reshape(len(planes), self.bits, *self._kernel_shape)
+            planes = self.weight.reshape(self.weight.shape[0], self.bits, *self._kernel_shape)
             if self.unit is None:
-                return (scales * whole).sum(1)
-            # The value of the scaled planes, with the gradient of unit · Ω.
-            through = self.unit * self.weight.reshape(whole.shape)
-            if latent:
-                return through.sum(1)
-            return (through + (scales * whole - through).detach()).sum(1)
+                scaled = scales * (planes if latent else sign(planes))
+            elif latent:
+                scaled = self.unit * planes
+            else:
+                scaled = straight_through(torch.where(planes.detach() >= 0, scales, -scales), planes, self.unit)
+            return scaled.squeeze(1) if self.bits == 1 else scaled.sum(1)
+        planes = self.weight if latent else sign(self.weight)
         if self.bits == 1:
             return planes
-        scaled = [c * plane for c, plane in zip(self.coefficients, planes.unbind(1), strict=True)]
-        return torch.stack(scaled).sum(0)
+        return torch.stack([c * plane for c, plane in zip(self.coefficients, planes.unbind(1), strict=True)]).sum(0)
 
     def _per_plane(self, rows: Tensor) -> Tensor:
         """Rows (B, groups · n) with the inputs of every group once per plane, times c_b."""
@@ -270,6 +301,36 @@ class BinaryLayer(nn.Module, ABC):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
         _LAYERS.add(self)
+
+
+@torch.library.custom_op("qpsbgd::watched", mutates_args=())
+def watched(output: Tensor, x: Tensor, layer: int) -> Tensor:
+    """A copy of the output of the binary layer with this id, whose gradient goes by the layer's tape."""
+    return output.clone()
+
+
+@torch.library.custom_op("qpsbgd::recorded", mutates_args=())
+def _recorded(grad: Tensor, x: Tensor, layer: int) -> Tensor:
+    found = next(one for one in _LAYERS if id(one) == layer)
+    if found.tape is not None and found.tape.wanted:
+        found.tape.record(grad, Source(partial(found.input_rows, x), found.grad_rows, found.num_rows(grad.shape)))
+    return grad.clone()
+
+
+watched.register_fake(lambda output, x, layer: torch.empty_like(output))
+_recorded.register_fake(lambda grad, x, layer: torch.empty_like(grad))
+
+
+def _keep_for_record(ctx: Any, inputs: tuple[Tensor, Tensor, int], output: Tensor) -> None:
+    ctx.save_for_backward(inputs[1])
+    ctx.layer = inputs[2]
+
+
+def _record(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+    return _recorded(grad, *ctx.saved_tensors, ctx.layer), None, None
+
+
+watched.register_autograd(_record, setup_context=_keep_for_record)
 
 
 def traced(module: nn.Module, x: Any) -> Any:

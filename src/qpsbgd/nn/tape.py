@@ -21,6 +21,21 @@ class LayerRecord:
     output_grads: Tensor
 
 
+@dataclass(frozen=True, eq=False)
+class Source:
+    """Where the rows of one pass through a layer come from.
+
+    Attributes:
+        rows: Returns the rows (B, n) of the layer's input, or those at some indices.
+        grad_rows: Turns the output's gradient into rows (B, m), or those at some indices.
+        count: B.
+    """
+
+    rows: Callable[..., Tensor]
+    grad_rows: Callable[..., Tensor]
+    count: int
+
+
 class Recordable(Protocol):
     """A layer that can hold a tape."""
 
@@ -54,35 +69,28 @@ class Tape:
         self._most, self._output_grads = most, output_grads
         self._parts: list[_Part] = []
 
-    def watch(
-        self, output: Tensor, *, rows: Callable[..., Tensor], grad_rows: Callable[..., Tensor], count: int
-    ) -> None:
-        """Record when the gradient of `output` arrives.
+    def watch(self, output: Tensor, source: Source) -> None:
+        """Record when the gradient of `output` arrives, if any will.
 
         The hook sits on the tensor, not the module: a module's full backward hook does not allow the in-place
         activations that often follow a layer.
-
-        Args:
-            output: The layer's output; nothing is recorded when no gradient will reach it.
-            rows: Returns the rows (B, n) of the layer's input, or those at some indices; called when the gradient
-                arrives.
-            grad_rows: Turns the output's gradient into rows (B, m), or those at some indices.
-            count: B.
         """
-        if not (self.wanted and output.requires_grad):
-            return
 
         def record(grad: Tensor | None) -> None:
-            if grad is None:  # an operation after the layer returned no gradient
-                return
-            with torch.no_grad():
-                at = self._chosen(count, grad.device)
-                # Copies: the input may change before the step.
-                inputs = rows(at).detach().clone()
-                grads = grad_rows(grad.detach(), at).clone() if self._output_grads else inputs.new_empty(len(inputs), 0)
-                self._parts.append(_Part(LayerRecord(inputs, grads), _backward(), grad.any()))
+            if grad is not None:  # an operation after the layer returned no gradient
+                self.record(grad, source)
 
-        output.register_hook(record)  # type: ignore[no-untyped-call]
+        if self.wanted and output.requires_grad:
+            output.register_hook(record)  # type: ignore[no-untyped-call]
+
+    @torch.no_grad()
+    def record(self, grad: Tensor, source: Source) -> None:
+        """Keep the rows that belong to a gradient of the layer's output."""
+        at = self._chosen(source.count, grad.device)
+        # Copies: the input may change before the step.
+        inputs = source.rows(at).detach().clone()
+        grads = source.grad_rows(grad.detach(), at).clone() if self._output_grads else inputs.new_empty(len(inputs), 0)
+        self._parts.append(_Part(LayerRecord(inputs, grads), _backward(), grad.any()))
 
     def _chosen(self, count: int, device: torch.device) -> Tensor | None:
         """Which of so many rows to record; None for all of them."""
@@ -122,24 +130,35 @@ class TrainingTape(Tape):
     """
 
     def __init__(self, weight: nn.Parameter, most: int | None = None, *, output_grads: bool = True) -> None:
-        super().__init__(most, output_grads=output_grads)
         self._weight = weight
         self._confirmed: list[_Part] = []
         self._grad: tuple[Tensor, int] | None = None
         self._hooks: list[RemovableHandle] = []
+        super().__init__(most, output_grads=output_grads)
 
-    def watch(
-        self, output: Tensor, *, rows: Callable[..., Tensor], grad_rows: Callable[..., Tensor], count: int
-    ) -> None:
+    @property
+    def wanted(self) -> bool:
+        """Whether to record at all; from the first time on, the tape listens to the weight."""
+        return self._wanted
+
+    @wanted.setter
+    def wanted(self, value: bool) -> None:
+        self._wanted = value
+        self._listen()
+
+    def watch(self, output: Tensor, source: Source) -> None:
         """Record when the gradient of `output` arrives, to count once the same pass has reached the weight."""
-        if self.wanted and not self._hooks:
+        self._listen()  # the weight may have been frozen before
+        super().watch(output, source)
+
+    def _listen(self) -> None:
+        if self._wanted and not self._hooks and self._weight.requires_grad:
             before, after = weakref.WeakMethod(self._before_gradient), weakref.WeakMethod(self._after_gradient)
             weight: Any = self._weight
             self._hooks = [
                 weight.register_hook(_calling(before)),
                 weight.register_post_accumulate_grad_hook(_calling(after)),
             ]
-        super().watch(output, rows=rows, grad_rows=grad_rows, count=count)
 
     def clear(self) -> None:
         """Forget all rows."""

@@ -1,10 +1,12 @@
+import copy
+
 import pytest
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from qpsbgd import QPSBGD
-from qpsbgd.nn import BinaryConv2d, BinaryLinear
+from qpsbgd.nn import BinaryConv2d, BinaryLinear, convert
 from qpsbgd.nn.tape import Tape, taped
 
 
@@ -298,3 +300,22 @@ def test_an_input_that_changes_before_the_step_was_recorded_as_it_was():
         layer(buffer).sum().backward()
         buffer.copy_(torch.randn(4, 3))
         assert torch.equal(tape.read().inputs, before)
+
+
+def test_a_compiled_model_in_training_has_no_graph_breaks_and_records_the_same():
+    torch.manual_seed(0)
+    plain = convert(nn.Sequential(nn.Conv2d(3, 6, 3), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(24, 4)))
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    compiled = copy.deepcopy(plain)
+    x = torch.randn(5, 3, 4, 4)
+    runs = [(plain, plain), (compiled, torch.compile(compiled, backend="aot_eager"))]
+    optimizers = [QPSBGD(model, steps=30, real=True) for model, _ in runs]
+    for _ in range(4):  # of which the first, the second and the fourth record rows
+        for (_, forward), optimizer in zip(runs, optimizers, strict=True):
+            optimizer.zero_grad()
+            forward(x).square().mean().backward()
+            optimizer.step()
+    assert not torch._dynamo.utils.counters["graph_break"]
+    for one, other in zip(plain.parameters(), compiled.parameters(), strict=True):
+        assert torch.equal(one, other)
