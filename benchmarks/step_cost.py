@@ -23,7 +23,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from binarize_networks import GPT
+from binarize_networks import CHARACTERS, GPT
 from tools.busy_machine import beside_a_busy_process
 from training import convolutional, dense, digits, mnist
 
@@ -63,7 +63,7 @@ def images(batch, classes=10):
 
 
 def characters(batch):
-    tokens = torch.randint(97, (batch, 257), device=DEVICE)
+    tokens = torch.randint(len(CHARACTERS), (batch, 257), device=DEVICE)
     return tokens[:, :-1], tokens[:, 1:]
 
 
