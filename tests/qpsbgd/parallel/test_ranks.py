@@ -211,8 +211,8 @@ class TwoRanks(Ranks):
 
     size, rank, partner = 2, 0, None
 
-    def told(self, what):
-        return [what, self.partner]
+    def all_gather_object(self, value):
+        return [value, self.partner]
 
 
 @pytest.mark.parametrize("columns", [1, 2, 7])
@@ -222,7 +222,7 @@ def test_two_ranks_answer_all_columns_once(columns):
     first, second = TwoRanks(), TwoRanks()
     second.rank = 1
     messages = []
-    second.told = lambda message: messages.append(message) or [message, message]
+    second.all_gather_object = lambda message: messages.append(message) or [message, message]
     DistributedSolver(make_solver("exact"), second).solve(family)
     first.partner = messages[0]
     found, expected = DistributedSolver(make_solver("exact"), first).solve(family), make_solver("exact").solve(family)
