@@ -1,17 +1,33 @@
 """A small binary network, batches for it and a training loop, for the tests of the optimisers."""
 
+from dataclasses import fields
+
+import pytest
 import torch
 from torch import nn
 
 from qpsbgd import QPSBGD
 from qpsbgd.nn import BinaryLinear
-from qpsbgd.projections import Printed
+from qpsbgd.projections import PROJECTIONS
 
 
-def printed(params, lr=None, *, momentum=0.9, **options):
-    """QP-SBGD that solves the families of the rows themselves, by default with scale 1 and momentum."""
-    own = {name: options.pop(name) for name in ("solver", "block", "rows") if name in options}
-    return QPSBGD(params, lr, Printed(scale=options.pop("scale", 1.0), **own), momentum=momentum, **options)
+def maker(kind):
+    """A function that makes `QPSBGD` with a kind of projection, which gets those of the options that it has."""
+    known = {field.name for field in fields(kind)}
+
+    def make(params, lr=None, *, momentum=0.9, scale=1.0, **options):
+        own = {name: options.pop(name) for name in ("solver", "block", "rows") if name in options} | {"scale": scale}
+        projection = kind(**{name: value for name, value in own.items() if name in known})
+        return QPSBGD(params, lr, projection, momentum=momentum, **options)
+
+    return make
+
+
+MAKERS = {name: maker(kind) for name, kind in PROJECTIONS.items()}
+WITH_SOLVER = ("spins", "printed")
+printed = MAKERS["printed"]
+every = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+with_solver = pytest.mark.parametrize("make", [MAKERS[name] for name in WITH_SOLVER], ids=WITH_SOLVER)
 
 
 def small_model(dtype=torch.float32, seed=0):

@@ -18,7 +18,7 @@ from torch.nn.utils.parametrize import ParametrizationList
 
 from qpsbgd.nn.attention import ProjectedAttention
 from qpsbgd.nn.convolutions import BinaryConv1d, BinaryConv2d
-from qpsbgd.nn.layers import BinaryLayer, BinaryLinear, Gain, Scale, sign
+from qpsbgd.nn.layers import BinaryLayer, BinaryLinear, Gain, Scale, guard_fused_paths, sign
 
 _CONVERTED = (nn.Linear, nn.Conv1d, nn.Conv2d)
 _LINEAR = ("transformers.pytorch_utils.Conv1D", "torch_geometric.nn.dense.linear.Linear")
@@ -120,6 +120,7 @@ def _replaced(model: nn.Module, new: Mapping[nn.Module, nn.Module]) -> nn.Module
         for name, child in list(parent._modules.items()):
             if child is not None and child in new:
                 setattr(parent, name, new[child])
+    guard_fused_paths(model.modules())
     return new.get(model, model)
 
 

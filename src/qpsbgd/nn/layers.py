@@ -15,7 +15,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.fx import Proxy
-from torch.nn.modules.module import register_module_module_registration_hook
 
 from qpsbgd.nn.tape import Source, Tape
 
@@ -339,25 +338,26 @@ def traced(module: nn.Module, x: Any) -> Any:
     return x.tracer.create_proxy("call_module", names[module], (x,), {})
 
 
-def _guard_fused_paths(module: nn.Module, name: str, child: nn.Module | None) -> None:
-    """Called by torch whenever a module becomes part of another one.
+def guard_fused_paths(modules: Iterable[nn.Module]) -> None:
+    """Make sure that these modules call the binary layers in them, instead of computing with their latent weights.
+
+    `convert`, `binarize` and the optimisers call it; whoever puts a binary layer into torch's own transformer modules
+    and only evaluates them has to.
 
     Raises:
-        TypeError: `child` is a binary layer in an attention module, which would compute with its latent weights.
+        TypeError: An attention module holds a binary layer, whose `weight` it reads.
     """
-    if not isinstance(child, BinaryLayer):
-        return
-    if isinstance(module, nn.MultiheadAttention):
-        raise TypeError(
-            f"nn.MultiheadAttention reads {name}.weight directly, which in a binary layer is the real-valued latent "
-            "weight; use F.scaled_dot_product_attention between binary layers instead"
-        )
-    if isinstance(module, nn.TransformerEncoderLayer):
-        # Turns off the fused evaluation path, which also reads .weight; the other path calls the layers.
-        module.activation_relu_or_gelu = 0
+    for module in modules:
+        binary = [name for name, child in module.named_children() if isinstance(child, BinaryLayer)]
+        if binary and isinstance(module, nn.MultiheadAttention):
+            raise TypeError(
+                f"nn.MultiheadAttention reads {binary[0]}.weight directly, which in a binary layer is the real-valued "
+                "latent weight; use F.scaled_dot_product_attention between binary layers instead"
+            )
+        if binary and isinstance(module, nn.TransformerEncoderLayer):
+            # Turns off the fused evaluation path, which also reads .weight; the other path calls the layers.
+            module.activation_relu_or_gelu = 0
 
-
-register_module_module_registration_hook(_guard_fused_paths)
 
 _LAYERS: weakref.WeakSet[BinaryLayer] = weakref.WeakSet()
 """The binary layers that exist: what `layers_of` searches. A weight may be replaced, so the layers are kept."""

@@ -104,7 +104,10 @@ class Tape:
         records = [part.record for part in self._counting()]
         if not records:
             return None
-        inputs, grads = _joined([one.inputs for one in records]), _joined([one.output_grads for one in records])
+        inputs, grads = (
+            _concatenated([one.inputs for one in records]),
+            _concatenated([one.output_grads for one in records]),
+        )
         dtype = torch.promote_types(inputs.dtype, grads.dtype)
         return LayerRecord(inputs.to(dtype), grads.to(dtype))
 
@@ -197,7 +200,7 @@ class TrainingTape(Tape):
         return not grad.any() and any(bool(part.any_gradient) for part in self._confirmed)
 
 
-def _joined(rows: Sequence[Tensor]) -> Tensor:
+def _concatenated(rows: Sequence[Tensor]) -> Tensor:
     """Rows one after the other, at least in single precision."""
     dtype = torch.float32
     for one in rows:

@@ -1,11 +1,11 @@
 """Optimisers of binary layers, and P-SBGD for plain functions."""
 
+from qpsbgd.optim.binary_optimizer import check_claimed, real_optimizer
 from qpsbgd.optim.binaryconnect import BinaryConnect
 from qpsbgd.optim.checkpoint import Checkpoint
-from qpsbgd.optim.layerwise import check_claimed, real_optimizer
-from qpsbgd.optim.members import binary_layers
 from qpsbgd.optim.minimize import Minimum, minimize
 from qpsbgd.optim.monitor import Monitor, Observation
+from qpsbgd.optim.parameters import binary_layers
 from qpsbgd.optim.proxquant import ProxQuant
 from qpsbgd.optim.qpsbgd import QPSBGD
 from qpsbgd.optim.straight_through import Bop, StraightThrough

@@ -10,9 +10,8 @@ from typing import Any, ClassVar, Literal, get_args
 import torch
 from torch import Tensor
 
-from qpsbgd.nn import BinaryLayer
-from qpsbgd.optim.layerwise import LayerwiseOptimizer, clipped, release, with_warmup
-from qpsbgd.optim.members import Layers
+from qpsbgd.optim.binary_optimizer import BinaryOptimizer
+from qpsbgd.optim.parameters import Layers
 from qpsbgd.optim.rates import WARMUP
 from qpsbgd.optim.real_part import Real
 from qpsbgd.projections.polar import orthogonalized
@@ -27,8 +26,8 @@ SGD_RATE = 1.0
 """The default of "sgd", absolute: gradients of a mean loss are small beside latent weights in [−1, 1]."""
 
 
-class DescentOptimizer(LayerwiseOptimizer):
-    """An optimiser that moves latent weights by steps of `direction`; what BinaryConnect and ProxQuant share."""
+class DescentOptimizer(BinaryOptimizer):
+    """An optimiser that moves latent weights by steps of `direction`: the baselines."""
 
     kept: ClassVar[frozenset[str]]
     """The names of what is kept of a weight."""
@@ -42,9 +41,10 @@ class DescentOptimizer(LayerwiseOptimizer):
             for weight in group["params"]:
                 if weight.grad is not None:
                     self._check_kept(weight, self.state[weight])
-                    weight.copy_(clipped(self._moved(weight, self.state[weight], group), group["clip"]))
+                    moved, limit = self._moved(weight, self.state[weight], group), group["clip"]
+                    weight.copy_(moved if limit is None else moved.clamp(-limit, limit))
         self._step_real()
-        self._count_step()
+        self._finish_step()
         return loss
 
     def _moved(self, weight: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:
@@ -54,9 +54,7 @@ class DescentOptimizer(LayerwiseOptimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore a saved state; training continues as if it had never stopped."""
-        state_dict = with_warmup(state_dict)
-        self._check_state(state_dict, set(self.kept))
-        super().load_state_dict(state_dict)
+        super().load_state_dict(self._check_state(state_dict, set(self.kept)))
 
     def _check_options(self, options: dict[str, Any]) -> None:
         if options["update"] not in get_args(Update):
@@ -84,7 +82,7 @@ class BinaryConnect(DescentOptimizer):
         eps: Added to Adam's denominator.
         clip: Bound of the latent weights; None leaves them free.
         steps: Steps of the whole training: the rate rises over the first, and falls to zero over the rest by a cosine.
-        warmup: Share of `steps` over which the rate rises.
+        warmup: Fraction of `steps` over which the rate rises.
         relative: Whether `lr` is in units of each layer's initial range; so by default only where no lr is given.
         real: Whether and how to train everything else in the model, as in `QPSBGD`.
     """
@@ -113,9 +111,6 @@ class BinaryConnect(DescentOptimizer):
 
     def _rate_factor(self, options: dict[str, Any]) -> float:
         return RATE_FACTORS.get(options["update"], SGD_RATE)  # an unknown update is reported by the check
-
-    def _adopt(self, layer: BinaryLayer) -> None:
-        release(layer)
 
 
 def direction(grad: Tensor, state: dict[str, Any], options: dict[str, Any]) -> Tensor:

@@ -1,7 +1,7 @@
 """A QP-SBGD step as one CUDA graph: gradients in, weights moved, with the launches paid for once.
 
 On a GPU the step's work takes less time than launching its many small kernels. A graph replays them together. What is
-captured is `optim.step.advance` itself, in steps that need no new rows; the others, one in `refresh`, run as they are.
+captured is `functional.qpsbgd` itself, in steps that need no new rows; the others, one in `refresh`, run as they are.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from qpsbgd.optim.step import Share, Shared, advance
+from qpsbgd.optim.functional import LayerUpdate, qpsbgd
 from qpsbgd.projections import Direction
 
 _MOST_GRAPHS = 8
@@ -24,7 +24,7 @@ _MOST_SEEN = 1000
 
 
 class GraphedSteps:
-    """Makes steps as `advance` does, by graphs where that is possible: one per combination of layers and options."""
+    """Makes steps as `qpsbgd` does, by graphs where that is possible: one per combination of layers and options."""
 
     def __init__(self) -> None:
         self._graphs: dict[tuple[object, ...], _Graph] = {}
@@ -33,80 +33,81 @@ class GraphedSteps:
     def __len__(self) -> int:
         return len(self._graphs)
 
-    def advance(self, shares: Sequence[Share], shared: Shared) -> list[Direction]:
-        """The step of `advance`."""
-        if not shares or not all(_steady(share) for share in shares):
-            return advance(shares, shared)
-        key = tuple(entry for share in shares for entry in _signature(share))
+    def step(self, updates: Sequence[LayerUpdate]) -> list[Direction]:
+        """The step of `qpsbgd`."""
+        if not updates or not all(_steady(update) for update in updates):
+            return qpsbgd(updates)
+        key = tuple(entry for update in updates for entry in _signature(update))
         graph = self._graphs.get(key)
         if graph is None:
             if len(self._seen) > _MOST_SEEN:
                 self._seen.clear()
             self._seen[key] += 1
             if self._seen[key] < _WORTH_IT or len(self._graphs) == _MOST_GRAPHS:
-                return advance(shares, shared)
-            graph = self._graphs[key] = _Graph(shares, shared)
-        return graph.replay(shares)
+                return qpsbgd(updates)
+            graph = self._graphs[key] = _Graph(updates)
+        return graph.replay(updates)
 
 
-def _steady(share: Share) -> bool:
+def _steady(update: LayerUpdate) -> bool:
     """Whether a step of this layer can be captured: on a GPU, with what it keeps in place, without asking the CPU."""
-    waits = share.seen.record is not None or "gradient" not in share.state
-    if not share.seen.layer.weight.is_cuda or waits:
+    inputs = update.inputs
+    waits = inputs.record is not None or "gradient" not in inputs.state
+    if not inputs.layer.weight.is_cuda or waits:
         return False
-    return share.projection.capturable(share.seen.grad, share.cached)
+    return update.projection.capturable(inputs.grad, inputs.cached)
 
 
-def _signature(share: Share) -> tuple[object, ...]:
+def _signature(update: LayerUpdate) -> tuple[object, ...]:
     """What must stay the same for a graph to be used again; learning rates and gradients may change."""
+    inputs = update.inputs
     kept = [
-        value.data_ptr() for part in (share.state, share.cached) for value in part.values() if torch.is_tensor(value)
+        value.data_ptr() for part in (inputs.state, inputs.cached) for value in part.values() if torch.is_tensor(value)
     ]
-    return share.seen.layer.weight.data_ptr(), share.projection, share.seen.momentum, share.clip, tuple(kept)
+    return inputs.layer.weight.data_ptr(), update.projection, inputs.momentum, update.clip, tuple(kept)
 
 
 class _Graph:
     """A captured step; `replay` takes gradients of the same layers."""
 
-    def __init__(self, shares: Sequence[Share], shared: Shared) -> None:
-        device = shares[0].seen.layer.weight.device
-        self._grads = [share.seen.grad.clone() for share in shares]
-        self._rates = torch.zeros(len(shares), device=device)
-        inputs = zip(shares, self._grads, self._rates.unbind(), strict=True)
-        self._shares = [
-            replace(
-                share, seen=replace(share.seen, grad=grad), lr=rate, state=dict(share.state), cached=dict(share.cached)
-            )
-            for share, grad, rate in inputs
-        ]
-        changed = [tensor for share in self._shares for tensor in _changed(share)]
+    def __init__(self, updates: Sequence[LayerUpdate]) -> None:
+        device = updates[0].inputs.layer.weight.device
+        self._grads = [update.inputs.grad.clone() for update in updates]
+        self._rates = torch.zeros(len(updates), device=device)
+        self._updates = []
+        for update, grad, rate in zip(updates, self._grads, self._rates.unbind(), strict=True):
+            state, cached = dict(update.inputs.state), dict(update.inputs.cached)
+            inputs = replace(update.inputs, grad=grad, state=state, cached=cached)
+            self._updates.append(replace(update, inputs=inputs, lr=rate))
+        changed = [tensor for update in self._updates for tensor in _changed(update)]
         before = [tensor.clone() for tensor in changed]
         with torch.no_grad(), torch.cuda.device(device):
             try:
-                self._capture(shared)
+                self._capture()
             finally:
                 torch._foreach_copy_(changed, before)
 
-    def _capture(self, shared: Shared) -> None:
+    def _capture(self) -> None:
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            advance(self._shares, shared)  # compiles and allocates
+            qpsbgd(self._updates)  # compiles and allocates
         torch.cuda.current_stream().wait_stream(stream)
         self._graph = torch.cuda.CUDAGraph()
         # Other threads, such as a DataLoader's that pins memory, may use CUDA meanwhile.
         with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
-            self._answers = advance(self._shares, shared)
+            self._directions = qpsbgd(self._updates)
 
-    def replay(self, shares: Sequence[Share]) -> list[Direction]:
-        """Make the step for these gradients; the answers are those of the last replay, in memory that the next uses."""
-        torch._foreach_copy_(self._grads, [share.seen.grad for share in shares])
-        self._rates.copy_(torch.tensor([float(share.lr) for share in shares]))
+    def replay(self, updates: Sequence[LayerUpdate]) -> list[Direction]:
+        """Make the step for these gradients; the next replay overwrites the directions that this one returns."""
+        torch._foreach_copy_(self._grads, [update.inputs.grad for update in updates])
+        self._rates.copy_(torch.tensor([float(update.lr) for update in updates]))
         self._graph.replay()
-        for share in shares:
-            share.state["step"] += 1
-        return self._answers
+        for update in updates:
+            update.inputs.state["step"] += 1
+        return self._directions
 
 
-def _changed(share: Share) -> list[Tensor]:
-    return [share.seen.layer.weight, *(value for value in share.state.values() if isinstance(value, Tensor))]
+def _changed(update: LayerUpdate) -> list[Tensor]:
+    inputs = update.inputs
+    return [inputs.layer.weight, *(value for value in inputs.state.values() if isinstance(value, Tensor))]

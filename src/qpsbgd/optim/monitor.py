@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from qpsbgd.nn import BinaryLayer
-from qpsbgd.optim.layerwise import LayerwiseOptimizer
+from qpsbgd.optim.binary_optimizer import BinaryOptimizer
 from qpsbgd.optim.qpsbgd import QPSBGD
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE
 
@@ -67,8 +67,8 @@ class Monitor:
         every: Report the steps whose number, as counted by the optimiser, is a multiple of it.
     """
 
-    def __init__(self, model: nn.Module, optimizer: LayerwiseOptimizer, callback: Callback, *, every: int = 1) -> None:
-        if not isinstance(optimizer, LayerwiseOptimizer):
+    def __init__(self, model: nn.Module, optimizer: BinaryOptimizer, callback: Callback, *, every: int = 1) -> None:
+        if not isinstance(optimizer, BinaryOptimizer):
             raise TypeError(f"a monitor watches QPSBGD, BinaryConnect or ProxQuant, got {type(optimizer).__name__}")
         AT_LEAST_ONE.checked("every", every)
         if not callable(callback):

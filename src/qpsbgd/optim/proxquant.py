@@ -8,8 +8,7 @@ from torch import Tensor
 
 from qpsbgd.nn import BinaryLayer, sign
 from qpsbgd.optim.binaryconnect import DescentOptimizer, Update
-from qpsbgd.optim.layerwise import release
-from qpsbgd.optim.members import Layers
+from qpsbgd.optim.parameters import Layers
 from qpsbgd.optim.real_part import Real
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE_OR_NONE, NOT_NEGATIVE
 
@@ -73,7 +72,7 @@ class ProxQuant(DescentOptimizer):
         raise ValueError("ProxQuant needs a learning rate: lr=0.1 suits sign steps")
 
     def _adopt(self, layer: BinaryLayer) -> None:
-        release(layer)
+        super()._adopt(layer)
         layer.latent_forward = True
 
 

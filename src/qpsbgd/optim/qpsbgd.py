@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
+from torch import Tensor
 
 from qpsbgd.nn import BinaryLayer
-from qpsbgd.nn.tape import LayerRecord
-from qpsbgd.optim.members import Layers
-from qpsbgd.optim.projecting import ProjectingOptimizer
+from qpsbgd.nn.tape import LayerRecord, TrainingTape
+from qpsbgd.optim.binary_optimizer import BinaryOptimizer
+from qpsbgd.optim.cuda_graph import GraphedSteps
+from qpsbgd.optim.diagnostics import SilentLayers
+from qpsbgd.optim.functional import LayerUpdate, qpsbgd
+from qpsbgd.optim.parameters import Layers
 from qpsbgd.optim.rates import WARMUP
 from qpsbgd.optim.real_part import Real
-from qpsbgd.optim.step import Share, advance
-from qpsbgd.parallel.agreement import compared, described, joined
-from qpsbgd.parallel.shared_solver import SharedSolver
-from qpsbgd.projections import Projection, Seen, make_projection
+from qpsbgd.parallel.agreement import compared, described, gather_records
+from qpsbgd.parallel.distributed_solver import distributed
+from qpsbgd.parallel.ranks import Ranks
+from qpsbgd.projections import PROJECTIONS, Direction, LayerInputs, Projection, make_projection
 from qpsbgd.projections.blocks import Blocks
 from qpsbgd.qubo import Solution
-from qpsbgd.solvers import Solver
+from qpsbgd.solvers import Solver, make_solver
 from qpsbgd_qubo.openmp import guard_fork
+from qpsbgd_qubo.solvers.options import BELOW_ONE
 
 if TYPE_CHECKING:
     from qpsbgd_qubo.annealers.budget import Estimate
@@ -33,7 +38,7 @@ _RANGES = 2.0
 """clip="range": the bound of the latent weights in initial ranges."""
 
 
-class QPSBGD(ProjectingOptimizer):
+class QPSBGD(BinaryOptimizer):
     """Quantum projected stochastic binary-gradient descent (Alg. 1).
 
         Ω ← clip(Ω − lr · G, ±clip),   G the layer's projection: "ridge", "spins" or "printed"
@@ -53,14 +58,26 @@ class QPSBGD(ProjectingOptimizer):
             the paper does. "auto" is "range" where the rate is relative, and 1 elsewhere.
         steps: Steps of the whole training: the learning rate rises over the first of them and falls to zero, by a
             cosine, over the rest.
-        warmup: Share of `steps` over which the rate rises.
+        warmup: Fraction of `steps` over which the rate rises.
         relative: Whether `lr` is in units of each layer's initial range; so by default only where no lr is given.
         real: Also train everything else in the model: True, or options of a torch optimiser, `dict(lr=1e-2)`, its
             class as `kind` (AdamW by default, at a rate of 0.003), `max_norm` to clip the gradient of these parameters,
             and `steps` (by default those of this optimiser). None leaves them to another optimiser, and warns if there
             is none; False does not warn. Parameters that are given one by one, as `model.parameters()`, are always
             trained.
+
+    Attributes:
+        observers: Called with every layer of a step and the figures of its projection; a `Monitor` is one.
     """
+
+    observers: list[Callable[[BinaryLayer, dict[str, float]], None]]
+
+    _directions: list[Direction]
+    _graphs: GraphedSteps
+    _ranks: Ranks
+    _silent: SilentLayers
+    _tapes: dict[BinaryLayer, TrainingTape]
+    _cached: dict[BinaryLayer, dict[str, Any]]
 
     def __init__(
         self,
@@ -80,10 +97,11 @@ class QPSBGD(ProjectingOptimizer):
             raise ValueError('the ridge has no solver; leave it out, or take projection="spins"')
         name = ("ridge" if solver is None else "spins") if projection is None else projection
         default = make_projection(name, **({} if solver is None else {"solver": solver}))
+        self._momentum = momentum
         options = {
             "lr": lr,
             "projection": default,
-            "momentum": momentum,
+            "momentum": default.momentum if momentum is None else momentum,
             "clip": ("range" if lr is None or relative is True else 1.0) if clip == "auto" else clip,
             "steps": steps,
             "warmup": warmup,
@@ -105,15 +123,16 @@ class QPSBGD(ProjectingOptimizer):
         """
         loss = self._run(closure)
         layers = list(self._layers.values())
+        moved: set[BinaryLayer] = set()
         try:
             guard_fork()
-            records = self._ranks.agreed(
+            records = self._ranks.synchronized(
                 self._records, lambda: described(self.param_groups, layers, self.state), lambda: compared(layers)
             )
             if records is not None:
                 # In an autocast block the products would be computed in half precision.
                 with torch.autocast(layers[0].weight.device.type, enabled=False):
-                    self._move(joined(records, self._wanted(records), self._ranks))
+                    moved = self._move(gather_records(records, self._wanted(records), self._ranks))
                 self._step_real()
         except BaseException:
             # GradScaler would multiply the scale that it left here into that of the repeated step.
@@ -122,7 +141,7 @@ class QPSBGD(ProjectingOptimizer):
             raise
         self._forget()
         if records is not None:
-            self._count_step()
+            self._finish_step(*self._silent.messages(layers, moved))
         return loss
 
     def _records(self) -> dict[BinaryLayer, LayerRecord | None] | None:
@@ -134,56 +153,82 @@ class QPSBGD(ProjectingOptimizer):
         self._check_gradients(layers)
         return {layer: self._tapes[layer].read() for layer in layers}
 
-    def _wanted(self, records: Container[BinaryLayer]) -> dict[BinaryLayer, Projection]:
+    def _wanted(self, records: Mapping[BinaryLayer, LayerRecord | None]) -> dict[BinaryLayer, Projection]:
         """The layers whose rows this step needs."""
         members = [(g["projection"], layer) for g, layer in self._members() if layer in records]
         return {layer: projection for projection, layer in members if self._tapes[layer].wanted}
 
-    def _move(self, records: Mapping[BinaryLayer, LayerRecord | None]) -> None:
-        """Make the step with the rows of all processes."""
-        shares = [self._share(group, layer, records[layer]) for group, layer in self._members() if layer in records]
-        with_gradient = bool(shares)
-        shares = [share for share in shares if share.projection.ready(share.seen)]
-        self._check_heard({share.seen.layer for share in shares}, with_gradient)
+    def _move(self, records: Mapping[BinaryLayer, LayerRecord | None]) -> set[BinaryLayer]:
+        """Make the step with the rows of all processes; returns the layers that it moved."""
+        projections = {id(one): distributed(one, self._ranks) for one in self._projections()}
+        members = [(group, layer) for group, layer in self._members() if layer in records]
+        updates = [
+            LayerUpdate(
+                self._inputs(group, layer, records[layer]),
+                projections[id(group["projection"])],
+                self._rate(group, layer),
+                _RANGES * layer.initial_bound if group["clip"] == "range" else group["clip"],
+            )
+            for group, layer in members
+        ]
+        updates = [update for update in updates if update.projection.ready(update.inputs)]
+        if not updates and (members or not any(p.grad is not None for g in self.real_groups for p in g["params"])):
+            raise RuntimeError(
+                "step() found no recorded pass: run the model in training mode with gradients on and call "
+                "loss.backward() before every step (zero_grad and step forget earlier passes; under torch.func nothing "
+                "is recorded)"
+            )
         if self.observers:
-            self._answers = advance(shares, self._shared, partial(_now, next(iter(self._layers)).device))
+            self._directions = qpsbgd(updates, partial(_now, next(iter(self._layers)).device))
         else:
-            self._answers = self._graphs.advance(shares, self._shared)
-        for share, answer in zip(shares, self._answers, strict=True):
-            layer = share.seen.layer
-            if share.state:
-                self.state[layer.weight] = share.state
-            self._tapes[layer].wanted = share.projection.due(share.state.get("step", 0))
+            self._directions = self._graphs.step(updates)
+        for update, direction in zip(updates, self._directions, strict=True):
+            layer, state = update.inputs.layer, update.inputs.state
+            if state:
+                self.state[layer.weight] = state
+            self._tapes[layer].wanted = update.projection.due(state.get("step", 0))
             for observer in self.observers:
-                observer(layer, {**answer.figures(), "seconds": answer.seconds})
+                observer(layer, {**direction.figures(), "seconds": direction.seconds})
+        return {update.inputs.layer for update in updates}
 
-    def _share(self, group: dict[str, Any], layer: BinaryLayer, record: LayerRecord | None) -> Share:
-        """A layer's share of a step."""
-        grad, projection = layer.weight.grad, group["projection"]
+    def _inputs(self, group: dict[str, Any], layer: BinaryLayer, record: LayerRecord | None) -> LayerInputs:
+        """What a layer's projection gets."""
+        grad = layer.weight.grad
         assert grad is not None
         scale = getattr(self, "grad_scale", None)  # a GradScaler's factor that is still in the gradients
         grad = grad.to(torch.promote_types(grad.dtype, torch.float32))
         grad = grad if scale is None else grad / scale
         if record is not None and not len(record.inputs):
             raise ValueError(f"{layer}: the batch is empty: a step needs at least one row; leave out such batches")
-        if record is not None and projection.absolute:
+        if record is not None and group["projection"].absolute:
             if scale is None and hasattr(self, "found_inf"):
                 raise RuntimeError('scale="literal" does not work after GradScaler.unscale_(); leave that call out')
             # DistributedDataParallel minimises the mean of the ranks' losses.
             factor = self._ranks.size * (1.0 if scale is None else scale)
             record = LayerRecord(record.inputs, record.output_grads / factor)
         state, cached = self.state.get(layer.weight, {}), self._cached.setdefault(layer, {})
-        seen = Seen(layer, grad, record, float(group["momentum"]), state, cached)
-        clip = _RANGES * layer.initial_bound if group["clip"] == "range" else group["clip"]
-        return Share(seen, projection, self._rate(group, layer), clip, state, cached)
+        return LayerInputs(layer, grad, record, float(group["momentum"]), state, cached)
 
-    def _shared(self, solver: Solver) -> Solver:
-        return solver if self._ranks.size == 1 else SharedSolver(solver, self._ranks)
+    @property
+    def solver(self) -> Solver:
+        """The solver of the spins; another one may be set between two steps."""
+        for projection in self._projections():
+            if projection.solver is not None:
+                return projection.solver
+        raise AttributeError('the ridge has no solver; see projection="spins"')
+
+    @solver.setter
+    def solver(self, solver: str | Solver) -> None:
+        for projection in self._projections():
+            if projection.solver is not None:
+                new = projection.with_solver(make_solver(solver))
+                for group in (self.defaults, *self.binary_groups):
+                    group["projection"] = new if group["projection"] is projection else group["projection"]
 
     @property
     def solutions(self) -> list[Solution]:
         """The solver's answers of the last step, one per updated layer and block, in the order of the layers."""
-        return [solution for answer in self._answers for solution in answer.solutions()]
+        return [solution for direction in self._directions for solution in direction.solutions()]
 
     def estimate(self, steps: int = 1) -> Estimate:
         """The cost of that many steps on the solver's annealer: submissions and QPU seconds; nothing is sent.
@@ -193,28 +238,122 @@ class QPSBGD(ProjectingOptimizer):
         """
         costs: list[Estimate] = []
         for projection in self._projections():
-            solver: Any = getattr(projection, "solver", self.solver)
+            solver: Any = projection.solver or self.solver
             if not hasattr(solver, "estimate"):
                 raise TypeError(f"{solver} uses no annealer, so its steps cost no QPU time; see the solver 'dwave'")
             layers = [layer for group, layer in self._members() if group["projection"] is projection]
-            blocks = [Blocks.of(layer, projection.block) for layer in layers if hasattr(projection, "solver")]
+            blocks = [Blocks.of(layer, projection.block) for layer in layers if projection.vectors]
             shapes = [(block.width, block.outputs) for block in blocks for _ in range(block.count)]
             if shapes:
-                costs.append(solver.estimate(shapes) * (getattr(projection, "bits", 1) * steps))
+                costs.append(solver.estimate(shapes) * (projection.vectors * steps))
         return sum(costs[1:], costs[0])
 
-    def _check_heard(self, heard: set[BinaryLayer], with_gradient: bool) -> None:
-        alone = not any(p.grad is not None for group in self.real_groups for p in group["params"])
-        if not heard and (alone or with_gradient):
-            raise RuntimeError(
-                "step() found no recorded pass: run the model in training mode with gradients on and call "
-                "loss.backward() before every step (zero_grad and step forget earlier passes; under torch.func nothing "
-                "is recorded)"
-            )
-        self._silent.report(self._layers.values(), heard)
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget gradients and records."""
+        super().zero_grad(set_to_none)
+        self._forget()
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add layers or parameters with options of their own: `{"params": model.head, "projection": "spins"}`."""
+        group = dict(param_group)
+        if (name := group.get("projection")) is not None:
+            # Groups that name the same projection have one object, and with it one solver.
+            known = {own.name: own for own in (self.defaults["projection"], *self._projections())}
+            projection = known[name] if isinstance(name, str) and name in known else make_projection(name)
+            group["projection"] = projection
+            if self._momentum is None:
+                group.setdefault("momentum", projection.momentum)
+        super().add_param_group(group)
+
+    def _members(self) -> Iterator[tuple[dict[str, Any], BinaryLayer]]:
+        """Groups and layers."""
+        for group in self.binary_groups:
+            for weight in group["params"]:
+                layer = self._layers[weight]
+                if layer.weight is not weight:
+                    raise RuntimeError(f"the weight of {layer} was replaced by a new parameter; make a new optimiser")
+                if layer.tape is not self._tapes[layer]:
+                    raise RuntimeError(
+                        f"{layer} is trained by another optimiser that was made later; step that one, or make a new one"
+                    )
+                yield group, layer
+
+    def _projections(self) -> list[Projection]:
+        """Every projection once, in the order of the groups."""
+        return list({id(group["projection"]): group["projection"] for group in self.binary_groups}.values())
+
+    @property
+    def _step_supports_amp_scaling(self) -> bool:
+        """Whether a GradScaler hands over its scale instead of dividing `.grad`, because more depends on it."""
+        return any(projection.absolute for projection in self._projections())
+
+    def _forget(self) -> None:
+        for tape in self._tapes.values():
+            tape.clear()
+
+    def _start_run(self) -> None:
+        super()._start_run()
+        self._tapes, self._cached, self._directions, self.observers = {}, {}, [], []
+        self._graphs, self._silent, self._ranks = GraphedSteps(), SilentLayers(), Ranks()
+
+    def _adopt(self, layer: BinaryLayer) -> None:
+        super()._adopt(layer)
+        group = next(g for g in self.binary_groups if any(weight is layer.weight for weight in g["params"]))
+        projection: Projection = group["projection"]
+        rows = None if projection.rows is None else -(-projection.rows // self._ranks.size)  # of all ranks
+        tape = TrainingTape(layer.weight, rows, output_grads=projection.output_grads)
+        tape.wanted = projection.due(self.state.get(layer.weight, {}).get("step", 0))
+        layer.tape = self._tapes[layer] = tape
 
     def _rate_factor(self, options: dict[str, Any]) -> float:
         return _RATE_FACTOR
+
+    def _check_options(self, options: dict[str, Any]) -> None:
+        super()._check_options(options)
+        BELOW_ONE.checked("momentum", options["momentum"])
+
+    def _check_layer(self, layer: BinaryLayer, options: dict[str, Any]) -> None:
+        options["projection"].check(layer)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Groups, momentum and the solvers' own states; records of passes not yet stepped are not part of it."""
+        state = super().state_dict()
+        described = ({"projection": g["projection"].describe()} if "projection" in g else {} for g in self.param_groups)
+        state["param_groups"] = [{**g, **own} for g, own in zip(state["param_groups"], described, strict=True)]
+        solvers = [projection.solver for projection in self._projections()]
+        if any(states := [{} if solver is None else solver.state_dict() for solver in solvers]):
+            state["solvers"] = states
+        return state
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore a saved state; training continues as if it had never stopped."""
+        # Entries of other projections are refused by name.
+        kinds = [type(projection) for projection in self._projections()]
+        known = {name for kind in (*kinds, *PROJECTIONS.values()) for name in kind.kept}
+        state_dict = self._check_state(state_dict, known)
+        made: dict[tuple[int, str], Projection] = {}  # groups that had one object have one again
+        groups = [dict(group) for group in state_dict["param_groups"]]
+        for own, group in zip(self.param_groups, groups, strict=True):
+            if "projection" in group and "projection" in own:
+                key = id(own["projection"]), repr(group["projection"])
+                group["projection"] = made.setdefault(key, own["projection"].restored(group["projection"]))
+        super().load_state_dict({"state": dict(state_dict["state"]), "param_groups": groups})
+        saved = state_dict.get("solvers", [state_dict.get("solver", {})])
+        for projection, solver_state in zip(self._projections(), saved, strict=False):
+            if projection.solver is not None:
+                projection.solver.load_state_dict(solver_state)
+        self._cached, self._graphs = {}, GraphedSteps()
+        # torch casts state to the parameter's type, but that of half-precision layers stays in single precision.
+        weights = [p for group in self.param_groups for p in group["params"]]
+        for index, kept in state_dict["state"].items():
+            for name, value in kept.items():
+                if name in known and isinstance(value, Tensor):
+                    self.state[weights[index]][name] = value.clone().to(weights[index].device)
+        for layer in self._layers.values():
+            self._adopt(layer)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_momentum": self._momentum}
 
 
 def _now(device: torch.device) -> float:

@@ -7,7 +7,7 @@ import math
 UNKNOWN_LENGTH = 4000
 """Steps that a run is taken to have where its length is not given."""
 WARMUP = 0.1
-"""Share of the steps over which the rate rises; transformers need it (benchmarks/rates.py)."""
+"""Fraction of the steps over which the rate rises; transformers need it (benchmarks/rates.py)."""
 FREE_DEPTH = 2.0
 """Layers of constant scale per stretch between norms that do not lower the rate."""
 
@@ -24,7 +24,7 @@ def default_rate(factor: float, *, layers: int, norms: int, steps: int | None) -
 
 
 def schedule(step: int, steps: int | None, warmup: float) -> float:
-    """The share of the learning rate at a step, counted from 0: up from 0 over `warmup` · steps, then a cosine down.
+    """The factor on the learning rate at a step, counted from 0: up from 0 over `warmup` · steps, then a cosine down.
 
     It is 0 after the last of `steps`, and always 1 if their number is unknown.
     """

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-NamedTensor = Tensor | tuple[str, Tensor]
+from qpsbgd.optim.parameters import NamedTensor
+
 Real = Mapping[str, Any] | bool | None
 """Whether and how to train real parameters: options, True for the defaults, False for not at all, None for no word."""
 
@@ -33,7 +34,7 @@ class RealPart:
         params: The parameters, or names and parameters.
         options: Options of the torch optimiser, such as `lr`; its class as `kind`, by default AdamW at `REAL_RATE`;
             the largest norm of the group's gradient as `max_norm`, the steps after which the learning rate is zero as
-            `steps`, and the share of them over which it rises as `warmup`.
+            `steps`, and the fraction of them over which it rises as `warmup`.
 
     Raises:
         TypeError: The kind is not an optimiser's class or needs a closure, or it has no such option.
@@ -79,13 +80,15 @@ class RealPart:
         self._optimizer.__setstate__({"state": _of(group, state), "param_groups": [group]})
         self._give_back(state)
 
-    def step(self, group: dict[str, Any], state: dict[Tensor, Any], *, share: float, grad_scale: Tensor | None) -> None:
+    def step(
+        self, group: dict[str, Any], state: dict[Tensor, Any], *, factor: float, grad_scale: Tensor | None
+    ) -> None:
         """Move the parameters that have a gradient.
 
         Args:
             group: The parameter group.
             state: Of all parameters; the group's part is brought forward.
-            share: Factor on the learning rate.
+            factor: Factor on the learning rate.
             grad_scale: A GradScaler's factor that is still in the gradients.
         """
         moving = [p for p in group["params"] if p.grad is not None]
@@ -99,7 +102,7 @@ class RealPart:
         self._optimizer.param_groups, self._optimizer.state = [group], _of(group, state)
         rate = group["lr"]
         try:
-            group["lr"] = rate if share == 1 else rate * share
+            group["lr"] = rate if factor == 1 else rate * factor
             self._optimizer.step()
         finally:
             group["lr"] = rate

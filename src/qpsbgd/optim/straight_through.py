@@ -9,10 +9,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from qpsbgd.nn import BinaryLayer
 from qpsbgd.optim.binaryconnect import DescentOptimizer, direction
-from qpsbgd.optim.layerwise import release
-from qpsbgd.optim.members import Layers
+from qpsbgd.optim.parameters import Layers
 from qpsbgd.optim.rates import WARMUP
 from qpsbgd.optim.real_part import Real
 from qpsbgd_qubo.solvers.options import NOT_NEGATIVE, POSITIVE
@@ -40,7 +38,7 @@ class StraightThrough(DescentOptimizer):
         betas: Decay rates of Adam's two means.
         eps: Added to Adam's denominator.
         steps: Steps of the whole training: the rate rises over the first, and falls to zero over the rest by a cosine.
-        warmup: Share of `steps` over which the rate rises.
+        warmup: Fraction of `steps` over which the rate rises.
         real: Whether and how to train everything else in the model, as in `QPSBGD`.
     """
 
@@ -82,9 +80,6 @@ class StraightThrough(DescentOptimizer):
         moved: Tensor = weight - rate * step
         return moved
 
-    def _adopt(self, layer: BinaryLayer) -> None:
-        release(layer)
-
 
 class Bop(DescentOptimizer):
     """Bop (Helwegen et al., 2019): a weight flips when the mean gradient has pushed against it for long enough.
@@ -98,7 +93,7 @@ class Bop(DescentOptimizer):
         lr: The adaptivity rate γ.
         threshold: τ.
         steps: Steps of the whole training; γ follows the same schedule as other rates.
-        warmup: Share of `steps` over which the rate rises.
+        warmup: Fraction of `steps` over which the rate rises.
         real: Whether and how to train everything else in the model, as in `QPSBGD`.
     """
 
@@ -128,6 +123,3 @@ class Bop(DescentOptimizer):
         mean.lerp_(weight.grad, min(1.0, self._rate(group, self._layers[weight])))
         against = (mean.abs() > group["threshold"]) & ((mean > 0) == (weight >= 0))
         return torch.where(against, -weight, weight)
-
-    def _adopt(self, layer: BinaryLayer) -> None:
-        release(layer)

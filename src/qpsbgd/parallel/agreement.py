@@ -1,4 +1,4 @@
-"""What the ranks compare before a step, and the rows that they share in it."""
+"""What the ranks compare before a step, and the rows that they gather for it."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def described(
     lines = []
     for group in groups:
         options = {name: value for name, value in group.items() if name != "params"}
-        projection = options.pop("projection", None)
-        if isinstance(projection, Projection):
+        projection: Projection | None = options.pop("projection", None)
+        if projection is not None:
             options |= projection.describe()
-        lines.append(f"the options {options}{_numbers(getattr(projection, 'solver', None))}")
+        lines.append(f"the options {options}{_numbers(None if projection is None else projection.solver)}")
     for number, layer in enumerate(layers):
         weight, state = layer.weight, states.get(layer.weight, {})
         lines.append(
@@ -51,7 +51,7 @@ def compared(layers: Sequence[BinaryLayer]) -> dict[str, list[tuple[str, Tensor]
     return {"gradients": list(zip(names, grads, strict=True)), "weights": list(zip(names, weights, strict=True))}
 
 
-def joined(
+def gather_records(
     records: Mapping[BinaryLayer, LayerRecord | None],
     wanted: Mapping[BinaryLayer, Projection],
     ranks: Ranks,
@@ -67,7 +67,7 @@ def joined(
     if ranks.size == 1:
         return found
     own = {layer: records[layer] or _no_rows(layer, projection) for layer, projection in wanted.items()}
-    rows = iter(ranks.joined([tensor for one in own.values() for tensor in (one.inputs, one.output_grads)]))
+    rows = iter(ranks.gather_rows([tensor for one in own.values() for tensor in (one.inputs, one.output_grads)]))
     for layer in own:
         inputs, grads = next(rows), next(rows)
         found[layer] = LayerRecord(inputs, grads) if len(inputs) else None

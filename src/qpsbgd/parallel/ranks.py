@@ -28,7 +28,7 @@ class Ranks:
 
     def __init__(self) -> None:
         self.sent = 0
-        self._agreements = 0
+        self._synchronized = 0
 
     @property
     def size(self) -> int:
@@ -40,7 +40,7 @@ class Ranks:
         """Which of them this is."""
         return dist.get_rank() if self.size > 1 else 0
 
-    def gathered(self, values: Tensor) -> Tensor:
+    def all_gather(self, values: Tensor) -> Tensor:
         """The tensors of all ranks, of one shape, stacked in their order."""
         own = values.to(_place(values.device)).contiguous()
         found = [torch.empty_like(own) for _ in range(self.size)]
@@ -48,27 +48,27 @@ class Ranks:
             dist.all_gather(found, own)
         return torch.stack(found).to(values.device)
 
-    def joined(self, rows: Sequence[Tensor]) -> list[Tensor]:
+    def gather_rows(self, rows: Sequence[Tensor]) -> list[Tensor]:
         """Rows (B, …) of all ranks one after the other, per given tensor; ranks may have different numbers of them."""
         if self.size == 1 or not rows:
             return list(rows)
-        counts = self.gathered(torch.tensor([len(own) for own in rows], dtype=torch.int64)).T.tolist()
+        counts = self.all_gather(torch.tensor([len(own) for own in rows], dtype=torch.int64)).T.tolist()
         found = []
         for own, all_counts in zip(rows, counts, strict=True):
             padded = own.new_zeros(max(all_counts), *own.shape[1:])
             padded[: len(own)] = own
-            everyone = self.gathered(padded) if len(padded) else padded[None].expand(self.size, *padded.shape)
+            everyone = self.all_gather(padded) if len(padded) else padded[None].expand(self.size, *padded.shape)
             found.append(torch.cat([part[:count] for part, count in zip(everyone, all_counts, strict=True)]))
         return found
 
-    def told(self, what: Any) -> list[Any]:
-        """What every rank has to say, in their order: any object that can be pickled."""
+    def all_gather_object(self, value: Any) -> list[Any]:
+        """The objects of all ranks, in their order: any that can be pickled."""
         found = [None] * self.size
         with self._exchange(torch.empty(0)):
-            dist.all_gather_object(found, what)
+            dist.all_gather_object(found, value)
         return found
 
-    def agreed(
+    def synchronized(
         self,
         work: Callable[[], Work | None],
         described: Callable[[], Sequence[str]],
@@ -77,7 +77,7 @@ class Ranks:
         """This rank's work, once all ranks have theirs; None where one of them has none.
 
         Args:
-            work: Prepares the step without a word to the others.
+            work: Prepares the step without communication.
             described: Returns what must be the same on all ranks: layers, options, steps made.
             compared: Returns "gradients" and "weights" with their layers' names: at some steps, equal bit for bit.
 
@@ -92,27 +92,27 @@ class Ranks:
         except BaseException as caught:
             error = caught
         sums: dict[str, list[tuple[str, int]]] = {}
-        if result is not None and self._agreements % COMPARED_EVERY == 0:
+        if result is not None and self._synchronized % COMPARED_EVERY == 0:
             sums = {kind: checksums(named) for kind, named in compared().items()}
         digests = [_digest([str(number) for _, number in found]) for found in sums.values()] or [0, 0]
         description = described()
         digests.insert(0, _digest(description))
-        statuses = self.gathered(torch.tensor([error is not None, result is None, *digests], dtype=torch.int64))
+        statuses = self.all_gather(torch.tensor([error is not None, result is None, *digests], dtype=torch.int64))
         failed, empty, descriptions, *digested = statuses.T.tolist()
         if any(failed):
-            messages = self.told(None if error is None else f"{type(error).__name__}: {error}")
+            messages = self.all_gather_object(None if error is None else f"{type(error).__name__}: {error}")
             if error is not None:
                 raise error
             first = failed.index(1)
             raise RuntimeError(f"rank {first} failed, so that no rank takes this step: {messages[first]}")
         if len(set(descriptions)) > 1:
-            raise RuntimeError(_difference(self.told(list(description))))
+            raise RuntimeError(_difference(self.all_gather_object(list(description))))
         if any(empty):
             return None
         for kind, digest in zip(sums, digested, strict=False):
             if len(set(digest)) > 1:
-                raise RuntimeError(_drift(kind, self.told(sums[kind])))
-        self._agreements += 1
+                raise RuntimeError(_drift(kind, self.all_gather_object(sums[kind])))
+        self._synchronized += 1
         return result
 
     @contextmanager
@@ -121,7 +121,7 @@ class Ranks:
             yield
         except RuntimeError as error:
             raise RuntimeError(
-                f"rank {self.rank} of {self.size} could not exchange its share of a step with the others; nothing was "
+                f"rank {self.rank} of {self.size} could not exchange its part of a step with the others; nothing was "
                 f"changed. A process has stopped, or waits elsewhere: look at the first error of all ranks, and start "
                 f"them again from the last checkpoint ({error})"
             ) from error
@@ -159,7 +159,8 @@ def _difference(descriptions: Sequence[Sequence[str]]) -> str:
             if first != second:
                 return (
                     f"the ranks train different models, or with different options: rank 0 has {first}, and rank {rank} "
-                    f"has {second}; make the same model and the same optimiser on every rank"
+                    f"has {second}; make the same model and the same optimiser on every rank, "
+                    "without ZeroRedundancyOptimizer, which gives every rank a part of the parameters"
                 )
     return "the ranks train different models, or with different options"
 

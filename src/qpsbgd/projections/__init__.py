@@ -13,7 +13,7 @@ from typing import Any
 
 from qpsbgd.projections.polar import Polar
 from qpsbgd.projections.printed import Printed
-from qpsbgd.projections.protocol import Direction, Projection, Seen
+from qpsbgd.projections.protocol import Direction, LayerInputs, Projection
 from qpsbgd.projections.ridge import Ridge
 from qpsbgd.projections.solving import TRAINING
 from qpsbgd.projections.spins import Spins
@@ -55,11 +55,11 @@ __all__ = [
     "PROJECTIONS",
     "TRAINING",
     "Direction",
+    "LayerInputs",
     "Polar",
     "Printed",
     "Projection",
     "Ridge",
-    "Seen",
     "Spins",
     "System",
     "SystemProjection",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from qpsbgd.projections.blocks import Blocks
-from qpsbgd.projections.protocol import Direction, Projection, Seen, check_fits
+from qpsbgd.projections.protocol import Direction, LayerInputs, Projection, check_fits
 from qpsbgd.projections.system import normalized
-from qpsbgd_qubo.solvers import Solver
 
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 """Coefficients of Muon's quintic iteration (Jordan et al., 2024): five steps bring singular values near one."""
@@ -33,7 +32,7 @@ class Polar(Projection):
         """Never: no rows are recorded."""
         return False
 
-    def ready(self, seen: Seen) -> bool:
+    def ready(self, inputs: LayerInputs) -> bool:
         """Always."""
         return True
 
@@ -41,19 +40,19 @@ class Polar(Projection):
         """Always."""
         return True
 
-    def answers(self, seen: Sequence[Seen], shared: Callable[[Solver], Solver]) -> list[Direction]:
+    def answers(self, inputs: Sequence[LayerInputs]) -> list[Direction]:
         """The orthogonal factors of all layers."""
-        return [_answer(one) for one in seen]
+        return [_answer(one) for one in inputs]
 
 
-def _answer(seen: Seen) -> Direction:
-    mean = seen.grad.clone()
-    if seen.momentum and "gradient" in seen.state:
-        check_fits(seen.layer, seen.state["gradient"], seen.grad)
-        mean = torch.lerp(seen.grad, seen.state["gradient"], seen.momentum)
-    blocks = Blocks.of(seen.layer, None)
-    direction = blocks.joined(orthogonalized(blocks.weights(mean)), mean)
-    return Direction(normalized(direction), {"gradient": mean, "step": seen.state.get("step", 0) + 1})
+def _answer(inputs: LayerInputs) -> Direction:
+    mean = inputs.grad.clone()
+    if inputs.momentum and "gradient" in inputs.state:
+        check_fits(inputs.layer, inputs.state["gradient"], inputs.grad)
+        mean = torch.lerp(inputs.grad, inputs.state["gradient"], inputs.momentum)
+    blocks = Blocks.of(inputs.layer, None)
+    direction = blocks.merged(orthogonalized(blocks.weights(mean)), mean)
+    return Direction(normalized(direction), {"gradient": mean, "step": inputs.state.get("step", 0) + 1})
 
 
 def orthogonalized(matrices: Tensor, steps: int = 5) -> Tensor:

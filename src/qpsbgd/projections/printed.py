@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,10 +12,10 @@ from torch import Tensor
 from qpsbgd.binary_map import Scale, check_scale
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.projections.blocks import Blocks
-from qpsbgd.projections.protocol import Direction, Projection, Seen, check_fits
-from qpsbgd.projections.solving import TRAINING, beside_the_signs, follows, solved
+from qpsbgd.projections.protocol import Direction, LayerInputs, Projection, check_fits
+from qpsbgd.projections.solving import TRAINING, compare_with_sign_vector, solved
 from qpsbgd.qubo import QuboFamily, Solution, binary_map
-from qpsbgd.solvers import Solver, make_solver
+from qpsbgd.solvers import make_solver
 
 _FAMILY = ("quadratic", "linear", "offset")
 
@@ -61,70 +61,70 @@ class Printed(Projection):
                 f'the printed projection needs layers without scales, got {layer}; take "ridge" or scale=None'
             )
 
-    def answers(self, seen: Sequence[Seen], shared: Callable[[Solver], Solver]) -> list[Direction]:
+    def answers(self, inputs: Sequence[LayerInputs]) -> list[Direction]:
         """The spins of all layers, in one call of the solver."""
-        fresh = [self._families(one) for one in seen]
-        means = [_averaged(one, own) for one, own in zip(seen, fresh, strict=True)]
-        if follows(self.solver):
-            solutions = [_followed(self.solver, one, own) for one, own in zip(seen, means, strict=True)]
+        fresh = [self._families(one) for one in inputs]
+        means = [_averaged(one, own) for one, own in zip(inputs, fresh, strict=True)]
+        if self.solver.warm:
+            solutions = [_warm_descent(self.solver, one, own) for one, own in zip(inputs, means, strict=True)]
         else:
-            answers = iter(solved(shared(self.solver), [family for own in means for family in own]))
+            answers = iter(solved(self.solver, [family for own in means for family in own]))
             solutions = [[next(answers) for _ in own] for own in means]
-        return [self._answer(*parts) for parts in zip(seen, fresh, means, solutions, strict=True)]
+        return [self._answer(*parts) for parts in zip(inputs, fresh, means, solutions, strict=True)]
 
-    def _families(self, seen: Seen) -> list[QuboFamily]:
+    def _families(self, inputs: LayerInputs) -> list[QuboFamily]:
         """The family of every block of a layer, from the rows of this step."""
-        assert seen.record is not None
-        blocks = Blocks.of(seen.layer, self.block)
-        rows, grads = blocks.rows(seen.record.inputs), blocks.columns(seen.record.output_grads)
+        assert inputs.record is not None
+        blocks = Blocks.of(inputs.layer, self.block)
+        rows, grads = blocks.rows(inputs.record.inputs), blocks.columns(inputs.record.output_grads)
         try:
             return [
-                binary_map(own, columns, gain=seen.layer.gain, scale=self.scale)
+                binary_map(own, columns, gain=inputs.layer.gain, scale=self.scale)
                 for own, columns in zip(rows, grads, strict=True)
             ]
         except ValueError as error:
-            raise ValueError(f"{seen.layer}: {error}") from error
+            raise ValueError(f"{inputs.layer}: {error}") from error
 
     def _answer(
-        self, seen: Seen, fresh: list[QuboFamily], means: list[QuboFamily], solutions: list[Solution]
+        self, inputs: LayerInputs, fresh: list[QuboFamily], means: list[QuboFamily], solutions: list[Solution]
     ) -> Direction:
-        blocks, like = Blocks.of(seen.layer, self.block), seen.layer.weight
+        blocks, like = Blocks.of(inputs.layer, self.block), inputs.layer.weight
         parts = [_moving(*parts).T for parts in zip(fresh, means, solutions, strict=True)]
         state: dict[str, Any] = {}
-        if seen.momentum:
+        if inputs.momentum:
             state = {name: torch.stack([getattr(family, name) for family in means]) for name in _FAMILY}
-            state["step"] = seen.state.get("step", 0) + 1
-            if follows(self.solver):
+            state["step"] = inputs.state.get("step", 0) + 1
+            if self.solver.warm:
                 state["spins"] = torch.stack([solution.spins for solution in solutions])
         return Direction(
-            blocks.joined(torch.stack(parts), like),
+            blocks.merged(torch.stack(parts), like),
             state,
             solutions=lambda: solutions,
-            figures=lambda: beside_the_signs(means, solutions, blocks=blocks, like=like),
+            figures=lambda: compare_with_sign_vector(means, solutions, blocks=blocks, like=like),
         )
 
 
-def _averaged(seen: Seen, fresh: list[QuboFamily]) -> list[QuboFamily]:
+def _averaged(inputs: LayerInputs, fresh: list[QuboFamily]) -> list[QuboFamily]:
     """Q̄ and S̄ per block, corrected for their start: the families that a step solves.
 
     Raises:
         RuntimeError: The momentum does not fit what the layer recorded.
     """
-    if not (seen.momentum and "step" in seen.state):
+    if not (inputs.momentum and "step" in inputs.state):
         return fresh
-    check_fits(seen.layer, seen.state["linear"][0], fresh[0].linear)
-    beta = seen.momentum
-    rate = (1 - beta) / (1 - beta ** (seen.state["step"] + 1))
+    check_fits(inputs.layer, inputs.state["linear"][0], fresh[0].linear)
+    beta = inputs.momentum
+    rate = (1 - beta) / (1 - beta ** (inputs.state["step"] + 1))
     means = []
     for index, family in enumerate(fresh):
-        old, new = [seen.state[name][index] for name in _FAMILY], [getattr(family, name) for name in _FAMILY]
+        old, new = [inputs.state[name][index] for name in _FAMILY], [getattr(family, name) for name in _FAMILY]
         means.append(QuboFamily.trusted(*torch._foreach_lerp(old, new, rate)))
     return means
 
 
-def _followed(solver: Any, seen: Seen, families: list[QuboFamily]) -> list[Solution]:
+def _warm_descent(solver: Any, inputs: LayerInputs, families: list[QuboFamily]) -> list[Solution]:
     """The answers of a descent that begins with the spins of the last step, where momentum keeps them."""
-    starts = seen.state.get("spins") if seen.momentum else None
+    starts = inputs.state.get("spins") if inputs.momentum else None
     if starts is None:
         return [solver.solve(family) for family in families]
     return [solver.improved(family, start.clone()) for family, start in zip(families, starts, strict=True)]

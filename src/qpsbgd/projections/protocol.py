@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -17,8 +17,8 @@ from qpsbgd_qubo.solvers.options import AT_LEAST_ONE_OR_NONE, check_options
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
-    """What a layer saw since the last step, and what was kept of it then.
+class LayerInputs:
+    """What a projection gets of one layer: its gradient and rows since the last step, and what was kept then.
 
     Attributes:
         layer: A layer with a gradient.
@@ -27,14 +27,16 @@ class Seen:
         momentum: β of its parameter group.
         state: What the projection kept after the last step; empty before the first.
         cached: What `Direction.cached` was; empty where it is not known, as in a resumed run.
+
+    Projections leave `state` and `cached` as they are; the step replaces their contents once all directions are known.
     """
 
     layer: BinaryLayer
     grad: Tensor
     record: LayerRecord | None
     momentum: float
-    state: Mapping[str, Any]
-    cached: Mapping[str, Any]
+    state: MutableMapping[str, Any]
+    cached: MutableMapping[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +65,7 @@ class Projection(ABC):
     """Options and mathematics of a projection; it holds no state.
 
     A new one is a frozen dataclass in one file: most derive from `SystemProjection`, which brings the layer's system,
-    and have one function.
+    and have one function. One that asks a solver has it as the field `solver`.
 
     Args:
         block: Layers with more inputs are cut into blocks of at most so many, each a problem of its own; None for no
@@ -78,13 +80,23 @@ class Projection(ABC):
     output_grads: ClassVar[bool] = False
     """Whether layers record the gradients at their outputs beside their inputs."""
     kept: ClassVar[tuple[str, ...]] = ()
-    """The names in `Direction.state`."""
+    """The names in `Direction.state`, a solver's warm start among them."""
 
     block: int | None = field(default=1024, kw_only=True)
     rows: int | None = field(default=2048, kw_only=True)
 
     def __post_init__(self) -> None:
         check_options(self, block=AT_LEAST_ONE_OR_NONE, rows=AT_LEAST_ONE_OR_NONE)
+
+    @property
+    def solver(self) -> Solver | None:
+        """The solver that it asks; a projection that has one declares it as a field."""
+        return None
+
+    @property
+    def vectors(self) -> int:
+        """Binary vectors per column in a step: how often the solver is asked."""
+        return 0 if self.solver is None else 1
 
     @property
     def absolute(self) -> bool:
@@ -95,9 +107,9 @@ class Projection(ABC):
         """Whether the layers record rows for a step, counted from 0."""
         return True
 
-    def ready(self, seen: Seen) -> bool:
+    def ready(self, inputs: LayerInputs) -> bool:
         """Whether a layer can take part in a step."""
-        return seen.record is not None
+        return inputs.record is not None
 
     def capturable(self, grad: Tensor, cached: Mapping[str, Any]) -> bool:
         """Whether a step without new rows, for a gradient on a GPU, can become a CUDA graph."""
@@ -107,12 +119,8 @@ class Projection(ABC):
         """Raise TypeError or ValueError for a layer that this projection cannot serve."""
 
     @abstractmethod
-    def answers(self, seen: Sequence[Seen], shared: Callable[[Solver], Solver]) -> list[Direction]:
-        """The directions of all layers; nothing that was passed is changed.
-
-        Args:
-            seen: Layers that take part in the step, in order.
-            shared: Returns a solver that several processes use together.
+    def answers(self, inputs: Sequence[LayerInputs]) -> list[Direction]:
+        """The directions of all layers that take part in the step; nothing that was passed is changed.
 
         Raises:
             ValueError: The rows of a layer are not finite, or the solver's answers are not spins.
@@ -125,6 +133,29 @@ class Projection(ABC):
         return {"name": self.name} | {
             name: value for name, value in plain.items() if isinstance(value, int | float | str | None)
         }
+
+    def restored(self, saved: Any) -> Projection:
+        """This projection with the options that `describe` has saved; itself where they are the same.
+
+        Raises:
+            ValueError: They are those of another projection.
+        """
+        if not isinstance(saved, Mapping) or not isinstance(saved.get("name"), str):
+            raise ValueError(f"a saved projection must have a name and options, got {saved!r}")
+        name, options = saved["name"], {option: value for option, value in saved.items() if option != "name"}
+        if name != self.name:
+            raise ValueError(
+                f'this state was saved with projection="{name}", but this optimiser has "{self.name}"; make it '
+                f'with projection="{name}", or start the optimiser anew from the saved model'
+            )
+        if unknown := sorted(options.keys() - self.describe().keys()):
+            raise ValueError(f"the saved projection has {', '.join(unknown)}, which {self.name} has not")
+        same = all(getattr(self, option) == value for option, value in options.items())
+        return self if same else replace(self, **options)
+
+    def with_solver(self, solver: Solver) -> Projection:
+        """This projection with another solver."""
+        return replace(self, solver=solver)  # type: ignore[call-arg]
 
 
 def check_fits(layer: BinaryLayer, kept: Tensor, new: Tensor) -> None:

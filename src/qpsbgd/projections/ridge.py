@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,6 @@ from torch import Tensor
 
 from qpsbgd.projections.protocol import Direction
 from qpsbgd.projections.system import System, SystemProjection, normalized
-from qpsbgd.solvers import Solver
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,7 @@ class Ridge(SystemProjection):
         """Once A⁻¹ is there."""
         return "inverse" in cached
 
-    def directions(self, systems: Sequence[System], shared: Callable[[Solver], Solver]) -> list[Direction]:
+    def directions(self, systems: Sequence[System]) -> list[Direction]:
         """The normalised solutions of the systems."""
         return [
             system.answer(normalized(system.solved()), figures=lambda s=system: {"penalty": s.state["penalty"]})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeGuard
 
 import torch
 from torch import Tensor
@@ -16,11 +15,6 @@ from qpsbgd_qubo.solvers.search.landscape import sign_start
 
 TRAINING = Descent(warm=True)
 """The solver of training: a local minimum near the sign vector is enough, and cheap."""
-
-
-def follows(solver: Solver) -> TypeGuard[Descent]:
-    """Whether a solver uses what the last step found."""
-    return type(solver) is Descent and solver.warm
 
 
 def solved(solver: Solver, families: Sequence[QuboFamily]) -> list[Solution]:
@@ -38,10 +32,10 @@ def solved(solver: Solver, families: Sequence[QuboFamily]) -> list[Solution]:
     return solutions
 
 
-def beside_the_signs(
+def compare_with_sign_vector(
     families: Sequence[QuboFamily], solutions: Sequence[Solution], *, blocks: Blocks, like: Tensor
 ) -> dict[str, float]:
-    """The solutions of a layer's blocks beside the sign vectors: energies and spins that differ; see `Monitor`.
+    """The solutions of a layer's blocks compared with the sign vectors: energies and spins that differ; see `Monitor`.
 
     Args:
         families: What was solved, per block.
@@ -59,5 +53,5 @@ def beside_the_signs(
     return {
         "energy": torch.stack([solution.energies.mean() for solution in solutions]).mean().item(),
         "energy_minus_sign": torch.stack(gains).mean().item(),
-        "spins_off_sign": blocks.joined(torch.stack(differ), like).mean().item(),  # without what blocks are padded with
+        "spins_off_sign": blocks.merged(torch.stack(differ), like).mean().item(),  # without what blocks are padded with
     }

@@ -1,8 +1,8 @@
-"""The spins projection: the paper's, onto ±1, asked about the layer's system by any solver of QUBOs."""
+"""The spins projection, the paper's: projects onto ±1 by solving one QUBO per column."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from qpsbgd.projections.protocol import Direction
-from qpsbgd.projections.solving import TRAINING, beside_the_signs, follows, solved
+from qpsbgd.projections.solving import TRAINING, compare_with_sign_vector, solved
 from qpsbgd.projections.system import STATE, System, SystemProjection, largest, normalized
 from qpsbgd.qubo import QuboFamily, Solution
-from qpsbgd.solvers import Solver, make_solver
+from qpsbgd.solvers import make_solver
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, POSITIVE, check_options
 from qpsbgd_qubo.solvers.search import warm_start
 from qpsbgd_qubo.solvers.search.descent import Descent
@@ -56,26 +56,31 @@ class Spins(SystemProjection):
         check_options(self, kappa=POSITIVE, bits=AT_LEAST_ONE)
         object.__setattr__(self, "solver", make_solver(self.solver))
 
+    @property
+    def vectors(self) -> int:
+        """`bits`."""
+        return self.bits
+
     def capturable(self, grad: Tensor, cached: Mapping[str, Any]) -> bool:
-        """With the descent that follows the last step, where it has kernels for layers of this width."""
-        if not follows(self.solver) or "matrix" not in cached:
+        """With a warm descent, where it has kernels for layers of this width."""
+        if not self.solver.warm or "matrix" not in cached:
             return False
         kernels = triton_kernels(grad)
         return kernels is not None and cached["matrix"].shape[-1] <= kernels.LARGEST
 
-    def directions(self, systems: Sequence[System], shared: Callable[[Solver], Solver]) -> list[Direction]:
+    def directions(self, systems: Sequence[System]) -> list[Direction]:
         """The spins, or sums of `bits` of them, all layers in one call of the solver per bit."""
         expansions = [_Expansion(system, bits=self.bits) for system in systems]
         for bit in range(self.bits):
             linears = [one.linear(bit, kappa=self.kappa) for one in expansions]
-            if follows(self.solver):
+            if self.solver.warm:
                 for one, linear in zip(expansions, linears, strict=True):
-                    one.add_followed(bit, linear, self.solver)
+                    one.add_warm(bit, linear, self.solver)
             else:
                 families = [
                     list(_families(one.system, linear)) for one, linear in zip(expansions, linears, strict=True)
                 ]
-                answers = iter(solved(shared(self.solver), [family for own in families for family in own]))
+                answers = iter(solved(self.solver, [family for own in families for family in own]))
                 for one, linear, own in zip(expansions, linears, families, strict=True):
                     one.add(linear, solutions=[next(answers) for _ in own])
         return [one.answer() for one in expansions]
@@ -87,11 +92,11 @@ class _Expansion:
     def __init__(self, system: System, *, bits: int) -> None:
         self.system, self.bits = system, bits
         self.rest = system.gradient
-        self.follows = not warm_start.use_cold_start(system.state["gram"], self.rest)
+        self.warm = not warm_start.use_cold_start(system.state["gram"], self.rest)
         self.total: Tensor | float = 0.0
         self.moving: Tensor  # (count, m, 1): whether a column has a gradient at all
         self.spins: list[Tensor] = []
-        self.tracks: list[warm_start.WarmState] = []
+        self.warm_states: list[warm_start.WarmState] = []
         self.linears: list[Tensor] = []
         self.solutions: list[list[Solution] | None] = []
         self.shrinkages: list[Tensor] = []
@@ -99,12 +104,12 @@ class _Expansion:
     def linear(self, bit: int, *, kappa: float) -> Tensor:
         """−2κ Rⱼ/ρⱼ; zero for columns of zero."""
         blocks, rest = self.system.blocks, self.rest
-        shares = rest / largest(rest)  # squares of small numbers would vanish
+        scaled = rest / largest(rest)  # squares of small numbers would vanish
         # A column's size is that of the whole layer's column, which may be cut into several blocks.
-        columns = shares.reshape(blocks.groups, blocks.parts, blocks.outputs, blocks.width)
+        columns = scaled.reshape(blocks.groups, blocks.parts, blocks.outputs, blocks.width)
         sizes = torch.linalg.vector_norm(columns, dim=(1, 3), keepdim=True)
         if self.system.renewed or "shrinkage" not in self.system.state or bit >= len(self.system.state["shrinkage"]):
-            found = torch.linalg.vector_norm(shares @ self.system.inverse)
+            found = torch.linalg.vector_norm(scaled @ self.system.inverse)
             # The first batch may have no gradient.
             ratio = torch.where(found > 0, found / torch.linalg.vector_norm(sizes), 1)
         else:
@@ -116,17 +121,17 @@ class _Expansion:
         factors = torch.where(moving, -2 * kappa * blocks.inputs**0.5 / (ratio * torch.where(moving, sizes, 1)), 0)
         return columns.mul_(factors).reshape(rest.shape)
 
-    def add_followed(self, bit: int, linear: Tensor, solver: Descent) -> None:
-        """One more vector, by a descent that follows the one of the last step."""
+    def add_warm(self, bit: int, linear: Tensor, solver: Descent) -> None:
+        """One more vector, by a descent that starts where the last step's ended."""
         state, system, last = self.system.state, self.system, None
-        if self.follows and "spins" in state and bit < len(state["spins"]):
+        if self.warm and "spins" in state and bit < len(state["spins"]):
             coupling_fields = (
                 state["coupling_fields"][bit] if "coupling_fields" in state and not system.renewed else None
             )
             last = warm_start.WarmState(state["spins"][bit], state["signs"][bit], coupling_fields)
-        track = warm_start.warm_descent(solver, system.matrix, linear, last=last, cached=system.cached)
-        self.tracks.append(track)
-        self._add(linear, track.spins, None, track.coupling_fields)
+        ended = warm_start.warm_descent(solver, system.matrix, linear, last=last, cached=system.cached)
+        self.warm_states.append(ended)
+        self._add(linear, ended.spins, None, ended.coupling_fields)
 
     def add(self, linear: Tensor, *, solutions: list[Solution]) -> None:
         """One more vector, from a solver's answers."""
@@ -159,9 +164,9 @@ class _Expansion:
         system.cached.pop("inverse", None)  # only needed while Q̄ is new
         for name in ("spins", "signs", "coupling_fields"):
             system.state.pop(name, None)  # of another solver's steps they would be out of date
-            if self.follows and self.tracks and getattr(self.tracks[0], name) is not None:
-                system.state[name] = _stacked([getattr(track, name) for track in self.tracks])
-        return system.answer(blocks.joined(sums, system.grad), solutions=self.all_solutions, figures=self.figures)
+            if self.warm and self.warm_states and getattr(self.warm_states[0], name) is not None:
+                system.state[name] = _stacked([getattr(ended, name) for ended in self.warm_states])
+        return system.answer(blocks.merged(sums, system.grad), solutions=self.all_solutions, figures=self.figures)
 
     def all_solutions(self) -> list[Solution]:
         """The solver's answers, vector by vector and block by block."""
@@ -171,7 +176,7 @@ class _Expansion:
         """Of the first vector."""
         families = list(_families(self.system, self.linears[0]))
         like = self.system.layer.weight
-        return beside_the_signs(families, self._solutions_of(0), blocks=self.system.blocks, like=like)
+        return compare_with_sign_vector(families, self._solutions_of(0), blocks=self.system.blocks, like=like)
 
     def _solutions_of(self, bit: int) -> list[Solution]:
         if (own := self.solutions[bit]) is not None:

@@ -21,8 +21,7 @@ from torch import Tensor
 
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.projections.blocks import Blocks
-from qpsbgd.projections.protocol import Direction, Projection, Seen, check_fits
-from qpsbgd.solvers import Solver
+from qpsbgd.projections.protocol import Direction, LayerInputs, Projection, check_fits
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, BELOW_ONE, POSITIVE, check_options
 
 Delta = float | Literal["auto"]
@@ -75,7 +74,7 @@ class System:
 
     def solved(self) -> Tensor:
         """G = A⁻¹ S̄ in the shape of the weight, not normalised."""
-        return self.blocks.joined(self.gradient @ self.inverse, self.grad)
+        return self.blocks.merged(self.gradient @ self.inverse, self.grad)
 
     def answer(self, direction: Tensor, **more: Any) -> Direction:
         """A direction with what is to be kept of this system."""
@@ -113,19 +112,19 @@ class SystemProjection(Projection):
         """Whether Q̄ takes in new rows: every `refresh` steps, and more often at the start."""
         return step % self.refresh == 0 or (step < self.refresh and step & (step + 1) == 0)
 
-    def ready(self, seen: Seen) -> bool:
+    def ready(self, inputs: LayerInputs) -> bool:
         """Whether a layer has a Q̄."""
-        return seen.record is not None or "gram" in seen.state
+        return inputs.record is not None or "gram" in inputs.state
 
-    def answers(self, seen: Sequence[Seen], shared: Callable[[Solver], Solver]) -> list[Direction]:
+    def answers(self, inputs: Sequence[LayerInputs]) -> list[Direction]:
         """The directions of all layers."""
-        return self.directions([self.system(one) for one in seen], shared)
+        return self.directions([self.system(one) for one in inputs])
 
     @abstractmethod
-    def directions(self, systems: Sequence[System], shared: Callable[[Solver], Solver]) -> list[Direction]:
-        """`system.answer(direction)` for every system; `shared` is for solvers, see `Projection.answers`."""
+    def directions(self, systems: Sequence[System]) -> list[Direction]:
+        """`system.answer(direction)` for every system."""
 
-    def system(self, seen: Seen) -> System:
+    def system(self, inputs: LayerInputs) -> System:
         """The layer's system after one more step.
 
             S̄ ← β S̄ + (1−β) ∂E/∂W,   Q̄ ← Q̄ + (1−μ)/(1−μᵏ) · (mean x xᵀ − Q̄) at the k-th renewal
@@ -133,23 +132,25 @@ class SystemProjection(Projection):
         Raises:
             RuntimeError: The state does not fit the gradient.
         """
-        state = dict(seen.state) or {"step": 0, "refreshes": 0}
-        blocks = Blocks.of(seen.layer, self.block)
+        state = dict(inputs.state) or {"step": 0, "refreshes": 0}
+        blocks = Blocks.of(inputs.layer, self.block)
         if "gradient" in state:
-            check_fits(seen.layer, state["gradient"], seen.grad)
-        first = not seen.momentum or "gradient" not in state
-        state["gradient"] = seen.grad.clone() if first else torch.lerp(seen.grad, state["gradient"], seen.momentum)
+            check_fits(inputs.layer, state["gradient"], inputs.grad)
+        first = not inputs.momentum or "gradient" not in state
+        state["gradient"] = (
+            inputs.grad.clone() if first else torch.lerp(inputs.grad, state["gradient"], inputs.momentum)
+        )
         state["step"] += 1
-        if seen.record is None:
-            return System(seen.layer, blocks, seen.grad, False, state, dict(seen.cached))
+        if inputs.record is None:
+            return System(inputs.layer, blocks, inputs.grad, False, state, dict(inputs.cached))
         state["refreshes"] += 1
-        rows = blocks.rows(seen.record.inputs.to(seen.grad))
-        moments = rows.transpose(1, 2) @ rows / len(seen.record.inputs)
+        rows = blocks.rows(inputs.record.inputs.to(inputs.grad))
+        moments = rows.transpose(1, 2) @ rows / len(inputs.record.inputs)
         # So weighted, the first rows are not damped.
         rate = (1 - self.memory) / (1 - self.memory ** state["refreshes"])
         state["gram"] = moments if "gram" not in state else torch.lerp(state["gram"], moments, rate)
-        state["penalty"] = penalty_of(self.delta, len(seen.record.inputs))
-        return System(seen.layer, blocks, seen.grad, True, state, {})
+        state["penalty"] = penalty_of(self.delta, len(inputs.record.inputs))
+        return System(inputs.layer, blocks, inputs.grad, True, state, {})
 
 
 def penalty_of(delta: Delta, rows: int) -> float:
@@ -186,9 +187,9 @@ def inverse(gram: Tensor, penalty: float, blocks: Blocks) -> Tensor:
 
 def normalized(step: Tensor) -> Tensor:
     """`step` divided by its root mean square; zero stays zero."""
-    shares = step / largest(step)  # squares of small numbers would vanish
-    norm: Tensor = torch.linalg.vector_norm(shares)
-    return shares.mul_(math.sqrt(step.numel()) / torch.where(norm > 0, norm, 1))
+    scaled = step / largest(step)  # squares of small numbers would vanish
+    norm: Tensor = torch.linalg.vector_norm(scaled)
+    return scaled.mul_(math.sqrt(step.numel()) / torch.where(norm > 0, norm, 1))
 
 
 def largest(tensor: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.optim import QPSBGD, BinaryConnect, ProxQuant
 from qpsbgd.optim.binaryconnect import Update
-from qpsbgd.optim.members import Layers
+from qpsbgd.optim.parameters import Layers
 from qpsbgd.projections import make_projection
 from qpsbgd.solvers import make_solver
 from qpsbgd_paper.framework.claims import Claim

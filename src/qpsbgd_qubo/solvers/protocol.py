@@ -38,6 +38,11 @@ class Solver(ABC):
     def _solve(self, family: QuboFamily) -> Solution:
         """What `solve` returns; subclasses write this one."""
 
+    @property
+    def warm(self) -> bool:
+        """Whether a search starts where the last step's ended; then it has `improved` and `lower`, as `Descent` has."""
+        return False
+
     @classmethod
     def variants(cls) -> dict[str, str]:
         """The ways to use the solver, each with why it cannot be used here (no licence, no token) or "" if it can."""

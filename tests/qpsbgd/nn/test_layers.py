@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from qpsbgd import QPSBGD, BinaryConnect, ProxQuant
-from qpsbgd.nn import BinaryConv2d, BinaryLinear, sign
+from qpsbgd.nn import BinaryConv2d, BinaryLinear, convert, sign
 from qpsbgd.nn.tape import Tape, taped
 
 
@@ -207,14 +207,24 @@ def test_a_transformer_layer_evaluates_with_signs():
     encoder.linear1, encoder.linear2 = BinaryLinear(8, 16, True), BinaryLinear(16, 8, True)
     x = torch.randn(3, 5, 8)
     trained = encoder(x)
+    QPSBGD(encoder, real=False)
+    with torch.no_grad():
+        torch.testing.assert_close(encoder.eval()(x), trained)
+
+
+def test_a_converted_transformer_layer_evaluates_with_signs():
+    encoder = convert(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dropout=0.0), skip=["self_attn"])
+    x = torch.randn(3, 5, 8)
+    trained = encoder(x)
     with torch.no_grad():
         torch.testing.assert_close(encoder.eval()(x), trained)
 
 
 def test_attention_that_would_read_latent_weights_is_refused():
     attention = nn.MultiheadAttention(8, 2)
+    attention.out_proj = BinaryLinear(8, 8)
     with pytest.raises(TypeError, match=r"reads out_proj\.weight directly"):
-        attention.out_proj = BinaryLinear(8, 8)
+        QPSBGD(attention)
 
 
 def test_nested_tensors_are_refused():

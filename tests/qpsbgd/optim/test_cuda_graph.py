@@ -6,7 +6,7 @@ from torch import nn
 
 from qpsbgd import QPSBGD
 from qpsbgd.nn import BinaryConv2d, BinaryLinear
-from qpsbgd.optim import cuda_graph, step
+from qpsbgd.optim import cuda_graph, functional
 from qpsbgd.projections import Printed, Ridge, Spins
 from qpsbgd.solvers import make_solver
 
@@ -21,7 +21,7 @@ def run(steps, *, graphs, model=None, optimizer=None, seed=0, nan_at=None, **opt
         model = nn.Sequential(BinaryLinear(40, 64), nn.Hardtanh(), BinaryLinear(64, 20)).cuda()
         optimizer = QPSBGD(model, **options)
     if not graphs:
-        optimizer._graphs.advance = step.advance
+        optimizer._graphs.step = functional.qpsbgd
     for index in range(steps):
         x = torch.randn(32, 40, device="cuda")
         if index == nan_at:

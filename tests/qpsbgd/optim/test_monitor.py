@@ -196,8 +196,8 @@ def test_the_ridge_reports_its_penalty():
 def test_only_reported_steps_pay(kind, monkeypatch):
     model, reported = small_model(), []
     optimizer = MAKERS[kind](model)
-    plain, graphed = optimizer._graphs.advance, []
-    monkeypatch.setattr(optimizer._graphs, "advance", lambda *step: graphed.append(len(reported)) or plain(*step))
+    plain, graphed = optimizer._graphs.step, []
+    monkeypatch.setattr(optimizer._graphs, "step", lambda *step: graphed.append(len(reported)) or plain(*step))
     with Monitor(model, optimizer, reported.extend, every=3):
         train(model, optimizer, range(7))
     train(model, optimizer, range(3))

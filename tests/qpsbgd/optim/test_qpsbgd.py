@@ -6,18 +6,28 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from small_networks import assert_equal, backward, batch, latent, printed, small_model, train
+from small_networks import (
+    MAKERS,
+    WITH_SOLVER,
+    assert_equal,
+    backward,
+    batch,
+    every,
+    latent,
+    printed,
+    small_model,
+    train,
+    with_solver,
+)
 from torch import nn
 from torch.optim import lr_scheduler
 
-from qpsbgd import BinaryConnect, ProxQuant
+from qpsbgd import QPSBGD, BinaryConnect, ProxQuant
 from qpsbgd.binary_map import binary_map
 from qpsbgd.nn import BinaryConv2d, BinaryLinear
 from qpsbgd.qubo import Solution
 from qpsbgd.solvers import Solver, make_solver
 from qpsbgd_qubo.solvers.exact.exact import Exact
-
-QPSBGD = printed
 
 
 class Interrupted(Solver):
@@ -42,9 +52,9 @@ class Counting(Solver):
         self.calls = state["calls"]
 
 
-def one_step(seed=0, **options):
+def one_step(make, seed=0, **options):
     model = small_model()
-    optimizer = QPSBGD(model, **{"lr": 0.1, "solver": "exact", **options})
+    optimizer = make(model, **{"lr": 0.1, "solver": "exact", **options})
     return train(model, optimizer, [seed])
 
 
@@ -66,18 +76,19 @@ def test_a_step_moves_the_latent_weights_against_the_solution_and_clips_them(sca
         (layer.weight - lr * Exact().solve(binary_map(x, grads, gain=layer.gain, scale=scale)).spins.T).clamp(-1, 1)
         for layer, (x, grads) in zip((model[0], model[2]), rows_of(model), strict=True)
     ]
-    assert_equal(one_step(lr=lr, scale=scale), expected)
+    assert_equal(one_step(printed, lr=lr, scale=scale), expected)
     assert max(weight.abs().max() for weight in expected) <= 1
 
 
-def test_a_bound_of_clip_holds_and_none_leaves_weights_free():
-    assert max(weight.abs().max() for weight in one_step(lr=3.0, clip=0.5)) == 0.5
-    assert min(weight.abs().min() for weight in one_step(lr=3.0, clip=None)) > 2
+@with_solver
+def test_a_bound_of_clip_holds_and_none_leaves_weights_free(make):
+    assert max(weight.abs().max() for weight in one_step(make, lr=3.0, clip=0.5)) == 0.5
+    assert min(weight.abs().min() for weight in one_step(make, lr=3.0, clip=None)) > 2
 
 
 def test_without_momentum_gain_scale_and_clip_a_step_is_algorithm_1_of_the_paper():
     layer = BinaryLinear(3, 2, gain=1.0)
-    optimizer = QPSBGD(layer, lr=0.5, solver="exact", scale="literal", momentum=0.0, clip=None)
+    optimizer = printed(layer, lr=0.5, solver="exact", scale="literal", momentum=0.0, clip=None)
     x, grads = torch.randn(7, 3), torch.randn(7, 2)
     expected = layer.weight.detach().clone()
     vectors = torch.cartesian_prod(*[torch.tensor([-1.0, 1.0])] * 3)
@@ -95,17 +106,18 @@ def test_without_momentum_gain_scale_and_clip_a_step_is_algorithm_1_of_the_paper
 def test_a_convolution_takes_the_step_of_its_patches():
     layer = BinaryConv2d(1, 2, (2, 3), stride=2)
     before, x = layer.weight.detach().clone(), torch.randn(3, 1, 6, 7)
-    optimizer = QPSBGD(layer, lr=0.1, solver="exact")
+    optimizer = printed(layer, lr=0.1, solver="exact")
     layer(x).square().sum().backward()
     family = binary_map(layer.input_rows(x), layer.grad_rows(2 * layer(x)), gain=layer.gain)
     optimizer.step()
     torch.testing.assert_close(layer.weight.detach(), before - 0.1 * Exact().solve(family).spins.T.reshape(2, 1, 2, 3))
 
 
-def test_a_column_without_gradient_is_not_updated():
+@every
+def test_a_column_without_gradient_is_not_updated(make):
     layer = BinaryLinear(4, 3)
     before = layer.weight.detach().clone()
-    optimizer = QPSBGD(layer, lr=0.1)
+    optimizer = make(layer, lr=0.1)
     layer(batch()[0])[:, [0, 2]].sum().backward()
     optimizer.step()
     moved = (layer.weight != before).all(1)
@@ -113,19 +125,21 @@ def test_a_column_without_gradient_is_not_updated():
     assert torch.equal(layer.weight[1], before[1])
 
 
-def test_a_layer_that_took_no_part_is_not_updated():
+@every
+def test_a_layer_that_took_no_part_is_not_updated(make):
     used, unused = BinaryLinear(4, 3), BinaryLinear(4, 3)
     before = unused.weight.detach().clone()
-    optimizer = QPSBGD([used, unused])
+    optimizer = make([used, unused])
     used(batch()[0]).sum().backward()
     optimizer.step()
     assert torch.equal(unused.weight, before)
-    assert len(optimizer.solutions) == 1
+    assert len(optimizer.solutions) == optimizer.param_groups[0]["projection"].vectors
 
 
-def test_solutions_are_those_of_the_last_step_in_the_order_of_the_layers():
+@with_solver
+def test_solutions_are_those_of_the_last_step_in_the_order_of_the_layers(make):
     model = small_model()
-    optimizer = QPSBGD(model, solver="exact")
+    optimizer = make(model, solver="exact")
     train(model, optimizer, [0])
     assert [solution.spins.shape for solution in optimizer.solutions] == [(4, 5), (5, 3)]
     assert all(solution.proven_optimal.all() for solution in optimizer.solutions)
@@ -134,7 +148,7 @@ def test_solutions_are_those_of_the_last_step_in_the_order_of_the_layers():
 def test_momentum_solves_the_bias_corrected_mean_of_the_families():
     momentum = 0.6
     layer = BinaryLinear(4, 3)
-    optimizer = QPSBGD(layer, lr=0.1, solver="exact", momentum=momentum, clip=None)
+    optimizer = printed(layer, lr=0.1, solver="exact", momentum=momentum, clip=None)
     mean = None
     for count in range(1, 4):
         x, grads = torch.randn(6, 4), torch.randn(6, 3)
@@ -149,10 +163,11 @@ def test_momentum_solves_the_bias_corrected_mean_of_the_families():
             torch.testing.assert_close(optimizer.state[layer.weight][name][0], getattr(corrected, name))
 
 
-def test_groups_have_learning_rates_of_their_own():
+@with_solver
+def test_groups_have_learning_rates_of_their_own(make):
     model = small_model()
     before = latent(model)
-    optimizer = QPSBGD([{"params": model[0], "lr": 0.3}, {"params": [model[2]]}], lr=0.2)
+    optimizer = make([{"params": model[0], "lr": 0.3}, {"params": [model[2]]}], lr=0.2)
     after = train(model, optimizer, [0])
     steps = [(new - old).abs().max().item() for old, new in zip(before, after, strict=True)]
     assert steps == pytest.approx([0.3, 0.2])
@@ -161,13 +176,14 @@ def test_groups_have_learning_rates_of_their_own():
 def test_a_layer_can_be_added_as_a_group_later():
     model = small_model()
     before = latent(model)
-    optimizer = QPSBGD(model[0], lr=0.3)
+    optimizer = printed(model[0], lr=0.3)
     optimizer.add_param_group({"params": model[2], "lr": 0.1, "momentum": 0.0})
     after = train(model, optimizer, [0])
     assert [(new - old).abs().max().item() for old, new in zip(before, after, strict=True)] == pytest.approx([0.3, 0.1])
     assert list(optimizer.state) == [model[0].weight]
 
 
+@every
 @pytest.mark.parametrize(
     "given",
     [
@@ -179,54 +195,59 @@ def test_a_layer_can_be_added_as_a_group_later():
     ],
     ids=["model", "modules", "iterator", "group", "a layer twice"],
 )
-def test_a_model_layers_or_a_group_give_the_same_optimiser(given):
+def test_a_model_layers_or_a_group_give_the_same_optimiser(make, given):
     model = small_model()
-    optimizer = QPSBGD(given(model))
+    optimizer = make(given(model))
     assert [p for group in optimizer.param_groups for p in group["params"]] == [model[0].weight, model[2].weight]
 
 
-def test_step_returns_the_loss_of_its_closure():
+@every
+def test_step_returns_the_loss_of_its_closure(make):
     model = small_model()
-    optimizer = QPSBGD(model, lr=0.1, solver="exact")
+    optimizer = make(model, lr=0.1, solver="exact")
 
     def closure():
         optimizer.zero_grad()
         return backward(model)
 
     assert optimizer.step(closure) == backward(small_model())
-    assert_equal(latent(model), one_step())
+    assert_equal(latent(model), one_step(make))
 
 
-def test_step_without_a_closure_returns_nothing():
+@every
+def test_step_without_a_closure_returns_nothing(make):
     model = small_model()
-    optimizer = QPSBGD(model)
+    optimizer = make(model)
     backward(model)
     assert optimizer.step() is None
 
 
-def test_several_backward_passes_before_a_step_count_as_one_batch():
+@every
+def test_several_backward_passes_before_a_step_count_as_one_batch(make):
     model, x, target = small_model(), *batch()
-    optimizer = QPSBGD(model, lr=0.1, solver="exact")
+    optimizer = make(model, lr=0.1, solver="exact")
     for part in (slice(0, 3), slice(3, 8)):
         ((model(x[part]) - target[part]).square().sum() / target.numel()).backward()
     optimizer.step()
-    assert_equal(latent(model), one_step())
+    torch.testing.assert_close(latent(model), one_step(make))
 
 
+@every
 @pytest.mark.parametrize("set_to_none", [True, False])
-def test_zero_grad_forgets_records(set_to_none):
+def test_zero_grad_forgets_records(make, set_to_none):
     model = small_model()
-    optimizer = QPSBGD(model, lr=0.1, solver="exact")
+    optimizer = make(model, lr=0.1, solver="exact")
     backward(model, seed=5)
     optimizer.zero_grad(set_to_none)
     backward(model)
     optimizer.step()
-    assert_equal(latent(model), one_step())
+    assert_equal(latent(model), one_step(make))
 
 
-def test_a_step_without_a_recorded_pass_raises_and_says_what_to_do():
+@every
+def test_a_step_without_a_recorded_pass_raises_and_says_what_to_do(make):
     model = small_model()
-    optimizer = QPSBGD(model)
+    optimizer = make(model)
     with pytest.raises(RuntimeError, match=r"training mode .* loss.backward\(\) before every step"):
         optimizer.step()
     model.eval()
@@ -237,7 +258,7 @@ def test_a_step_without_a_recorded_pass_raises_and_says_what_to_do():
 
 def test_a_record_is_used_once():
     model = small_model()
-    optimizer = QPSBGD(model)
+    optimizer = printed(model)
     backward(model)
     optimizer.step()
     with pytest.raises(RuntimeError, match="no recorded pass"):
@@ -253,10 +274,11 @@ SCHEDULERS = {
 }
 
 
+@with_solver
 @pytest.mark.parametrize("name", SCHEDULERS)
-def test_schedulers_set_the_size_of_every_step(name):
+def test_schedulers_set_the_size_of_every_step(make, name):
     model = small_model()
-    optimizer = QPSBGD(model, lr=0.1, clip=None)
+    optimizer = make(model, lr=0.1, clip=None)
     scheduler = SCHEDULERS[name](optimizer)
     rates = set()
     for seed in range(4):
@@ -270,9 +292,10 @@ def test_schedulers_set_the_size_of_every_step(name):
     assert len(rates) >= 3
 
 
-def test_one_cycle_moves_the_momentum_too():
+@every
+def test_one_cycle_moves_the_momentum_too(make):
     model = small_model()
-    optimizer = QPSBGD(model, momentum=0.5)
+    optimizer = make(model, momentum=0.5)
     scheduler = lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=4)
     seen = set()
     for seed in range(3):
@@ -283,45 +306,52 @@ def test_one_cycle_moves_the_momentum_too():
     assert 0.5 not in seen
 
 
-def saved_and_loaded(model, optimizer, options, dtype=torch.float32):
+def saved_and_loaded(make, model, optimizer, options, dtype=torch.float32):
     """A fresh pair that was given both state dicts through a file."""
     file = io.BytesIO()
     torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, file)
     file.seek(0)
     state = torch.load(file, weights_only=True)
     fresh = small_model(dtype, seed=99)
-    resumed = QPSBGD(fresh, **options())
+    resumed = make(fresh, **options())
     fresh.load_state_dict(state["model"])
     resumed.load_state_dict(state["optimizer"])
     return fresh, resumed
 
 
 RUNS = {
-    "default": dict,
-    "no momentum": lambda: {"momentum": 0.0},
-    "literal": lambda: {"scale": "literal", "clip": None},
-    "annealing": lambda: {"solver": "annealing"},
-    "a solver with state": lambda: {"solver": Counting()},
+    "default": (MAKERS, dict),
+    "no momentum": (MAKERS, lambda: {"momentum": 0.0}),
+    "literal": (["printed"], lambda: {"scale": "literal", "clip": None}),
+    "annealing": (WITH_SOLVER, lambda: {"solver": "annealing"}),
+    "a solver with state": (WITH_SOLVER, lambda: {"solver": Counting()}),
 }
+runs = pytest.mark.parametrize(
+    ("make", "options"),
+    [
+        pytest.param(MAKERS[name], options, id=f"{name}, {run}")
+        for run, (names, options) in RUNS.items()
+        for name in names
+    ],
+)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-@pytest.mark.parametrize("name", RUNS)
-def test_a_run_resumed_from_state_dicts_equals_an_uninterrupted_one_bit_for_bit(name, dtype):
-    options = RUNS[name]
+@runs
+def test_a_run_resumed_from_state_dicts_equals_an_uninterrupted_one_bit_for_bit(make, options, dtype):
     model = small_model(dtype)
-    optimizer = QPSBGD(model, lr=0.05, **options())
+    optimizer = make(model, lr=0.05, **options())
     train(model, optimizer, range(4))
-    resumed = saved_and_loaded(model, optimizer, options, dtype)
+    resumed = saved_and_loaded(make, model, optimizer, options, dtype)
     assert resumed[1].param_groups[0]["lr"] == 0.05
     assert_equal(train(model, optimizer, range(4, 9)), train(*resumed, range(4, 9)))
 
 
-@pytest.mark.parametrize("name", RUNS)
+@runs
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda pair: pickle.loads(pickle.dumps(pair))])
-def test_a_copied_pair_of_model_and_optimiser_goes_on_bit_for_bit(name, copied):
+def test_a_copied_pair_of_model_and_optimiser_goes_on_bit_for_bit(make, options, copied):
     model = small_model()
-    optimizer = QPSBGD(model, lr=0.05, **RUNS[name]())
+    optimizer = make(model, lr=0.05, **options())
     train(model, optimizer, range(4))
     twin_model, twin = copied((model, optimizer))
     ended = train(model, optimizer, range(4, 9))
@@ -329,9 +359,10 @@ def test_a_copied_pair_of_model_and_optimiser_goes_on_bit_for_bit(name, copied):
     assert_equal(ended, train(twin_model, twin, range(4, 9)))
 
 
-def test_a_schedule_is_resumed_with_the_optimiser():
+@every
+def test_a_schedule_is_resumed_with_the_optimiser(make):
     def scheduled(model):
-        optimizer = QPSBGD(model)
+        optimizer = make(model)
         return optimizer, lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=8)
 
     def go_on(model, optimizer, scheduler, seeds):
@@ -348,24 +379,27 @@ def test_a_schedule_is_resumed_with_the_optimiser():
     assert_equal(go_on(*parts, range(3, 7)), go_on(*resumed, range(3, 7)))
 
 
-def test_a_look_at_the_state_before_the_first_step_does_not_hinder_loading():
+@every
+def test_a_look_at_the_state_before_the_first_step_does_not_hinder_loading(make):
     model = small_model()
-    optimizer = QPSBGD(model)
+    optimizer = make(model)
     assert optimizer.state[model[0].weight] == {}
     optimizer.load_state_dict(optimizer.state_dict())
     train(model, optimizer, range(2))
 
 
-def test_the_state_of_a_solver_cannot_be_loaded_into_one_without():
+@with_solver
+def test_the_state_of_a_solver_cannot_be_loaded_into_one_without(make):
     model = small_model()
-    state = QPSBGD(model, solver=Counting()).state_dict()
+    state = make(model, solver=Counting()).state_dict()
     with pytest.raises(ValueError, match=r"keeps no state.*was the solver changed"):
-        QPSBGD(model).load_state_dict(state)
+        make(model).load_state_dict(state)
 
 
-def test_a_copy_of_the_model_alone_is_not_recorded():
+@every
+def test_a_copy_of_the_model_alone_is_not_recorded(make):
     model = small_model()
-    optimizer = QPSBGD(model)
+    optimizer = make(model)
     twin = copy.deepcopy(model)
     backward(twin)
     with pytest.raises(RuntimeError, match="no recorded pass"):
@@ -373,8 +407,9 @@ def test_a_copy_of_the_model_alone_is_not_recorded():
     assert twin[0].tape is None
 
 
-def test_repr_shows_the_solver_and_the_options():
-    text = repr(QPSBGD(small_model(), lr=0.123, solver=make_solver("descent", tabu=7)))
+@with_solver
+def test_repr_shows_the_solver_and_the_options(make):
+    text = repr(make(small_model(), lr=0.123, solver=make_solver("descent", tabu=7)))
     assert "lr: 0.123" in text
     assert "Descent(" in text
     assert "tabu=7" in text
@@ -392,10 +427,11 @@ def poisoned(where, model):
     (output - target).square().mean().backward()
 
 
+@every
 @pytest.mark.parametrize("where", ["input", "gradient", "overflow"])
-def test_a_pass_with_nan_raises_names_the_layer_and_changes_nothing(where):
+def test_a_pass_with_nan_raises_names_the_layer_and_changes_nothing(make, where):
     model = small_model()
-    optimizer = QPSBGD(model, lr=0.05)
+    optimizer = make(model, lr=0.05)
     train(model, optimizer, range(2))
     untouched = copy.deepcopy((model, optimizer))
     optimizer.zero_grad()
@@ -408,16 +444,17 @@ def test_a_pass_with_nan_raises_names_the_layer_and_changes_nothing(where):
 
 def test_an_empty_batch_raises():
     model = small_model()
-    optimizer = QPSBGD(model)
+    optimizer = printed(model)
     model(torch.zeros(0, 4)).sum().backward()
     with pytest.raises(ValueError, match=r"BinaryLinear\(4, 5.*the batch is empty"):
         optimizer.step()
 
 
+@with_solver
 @pytest.mark.parametrize("steps_before", [0, 2])
-def test_a_step_interrupted_in_the_solver_can_be_repeated_with_another(steps_before):
+def test_a_step_interrupted_in_the_solver_can_be_repeated_with_another(make, steps_before):
     model = small_model()
-    optimizer = QPSBGD(model, lr=0.05, solver="exact")
+    optimizer = make(model, lr=0.05, solver="exact")
     train(model, optimizer, range(steps_before))
     untouched = copy.deepcopy((model, optimizer))
     before = latent(model)
@@ -434,10 +471,11 @@ def test_a_step_interrupted_in_the_solver_can_be_repeated_with_another(steps_bef
     assert_equal(train(model, optimizer, range(3, 6)), train(*untouched, range(3, 6)))
 
 
+@every
 @pytest.mark.parametrize("later", [QPSBGD, BinaryConnect, lambda model: ProxQuant(model, rate=0.1)])
-def test_an_optimiser_made_later_takes_over_and_the_first_raises(later):
+def test_an_optimiser_made_later_takes_over_and_the_first_raises(make, later):
     model = small_model()
-    first = QPSBGD(model)
+    first = make(model)
     second = later(model)
     train(model, second, range(3))
     backward(model)
@@ -446,25 +484,27 @@ def test_an_optimiser_made_later_takes_over_and_the_first_raises(later):
     second.step()
 
 
-def test_another_kind_of_optimiser_stops_the_recording():
+@every
+def test_another_kind_of_optimiser_stops_the_recording(make):
     model = small_model()
-    QPSBGD(model)
+    make(model)
     BinaryConnect(model)
     assert model[0].tape is None
 
 
-def test_taking_over_from_proxquant_brings_the_binary_weights_back():
+@every
+def test_taking_over_from_proxquant_brings_the_binary_weights_back(make):
     model, x = small_model(), batch()[0]
     binary = model(x)
     ProxQuant(model, rate=0.1)
     assert not torch.equal(model(x), binary)
-    QPSBGD(model)
+    make(model)
     assert torch.equal(model(x), binary)
 
 
-def scaled_step(init_scale, *, scale, seeds=(0, 1)):
+def scaled_step(make, init_scale, *, scale, seeds=(0, 1)):
     model = small_model()
-    optimizer = QPSBGD(model, lr=0.1, solver="exact", scale=scale)
+    optimizer = make(model, lr=0.1, solver="exact", scale=scale)
     scaler = torch.amp.GradScaler("cpu", init_scale=init_scale, enabled=True)
     for seed in seeds:
         optimizer.zero_grad()
@@ -475,18 +515,19 @@ def scaled_step(init_scale, *, scale, seeds=(0, 1)):
     return latent(model)
 
 
+@every
 @pytest.mark.parametrize("scale", [1.0, "literal"])
 @pytest.mark.parametrize("init_scale", [1.0, 2.0**16])
-def test_a_grad_scaler_does_not_change_the_step(scale, init_scale):
+def test_a_grad_scaler_does_not_change_the_step(make, scale, init_scale):
     model = small_model()
-    plain = train(model, QPSBGD(model, lr=0.1, solver="exact", scale=scale), (0, 1))
-    assert_equal(scaled_step(init_scale, scale=scale), plain)
+    plain = train(model, make(model, lr=0.1, solver="exact", scale=scale), (0, 1))
+    assert_equal(scaled_step(make, init_scale, scale=scale), plain)
 
 
 def test_the_size_of_the_loss_matters_only_to_the_literal_scale():
     def after(factor, scale):
         model = small_model()
-        optimizer = QPSBGD(model, lr=0.1, solver="exact", scale=scale)
+        optimizer = printed(model, lr=0.1, solver="exact", scale=scale)
         backward(model, factor=factor)
         optimizer.step()
         return latent(model)
@@ -497,7 +538,7 @@ def test_the_size_of_the_loss_matters_only_to_the_literal_scale():
 
 def test_an_overflow_skips_the_scaled_step_and_drops_the_records():
     model = small_model()
-    optimizer = QPSBGD(model, lr=0.1, scale="literal")
+    optimizer = printed(model, lr=0.1, scale="literal")
     before = latent(model)
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**16)
     output = model(batch()[0])
@@ -513,7 +554,7 @@ def test_an_overflow_skips_the_scaled_step_and_drops_the_records():
 
 def test_gradients_unscaled_beforehand_cannot_serve_the_literal_scale():
     model = small_model()
-    optimizer = QPSBGD(model, scale="literal")
+    optimizer = printed(model, scale="literal")
     scaler = torch.amp.GradScaler("cpu")
     scaler.scale(model(batch()[0]).sum()).backward()
     scaler.unscale_(optimizer)
@@ -521,20 +562,21 @@ def test_gradients_unscaled_beforehand_cannot_serve_the_literal_scale():
         scaler.step(optimizer)
 
 
-def test_gradients_unscaled_beforehand_serve_other_scales():
+@every
+def test_gradients_unscaled_beforehand_serve_other_scales(make):
     model = small_model()
-    optimizer = QPSBGD(model, lr=0.1, solver="exact")
+    optimizer = make(model, lr=0.1, solver="exact")
     scaler = torch.amp.GradScaler("cpu")
     x, target = batch()
     scaler.scale((model(x) - target).square().mean()).backward()
     scaler.unscale_(optimizer)
     scaler.step(optimizer)
-    assert_equal(latent(model), one_step())
+    assert_equal(latent(model), one_step(make))
 
 
 def test_a_scaled_step_that_was_interrupted_can_be_repeated():
     model = small_model()
-    optimizer = QPSBGD(model, lr=0.1, solver=Interrupted(), scale="literal")
+    optimizer = printed(model, lr=0.1, solver=Interrupted(), scale="literal")
     scaler = torch.amp.GradScaler("cpu")
     x, target = batch()
     scaler.scale((model(x) - target).square().mean()).backward()
@@ -542,7 +584,7 @@ def test_a_scaled_step_that_was_interrupted_can_be_repeated():
         scaler.step(optimizer)
     optimizer.solver = make_solver("exact")
     scaler.step(optimizer)
-    assert_equal(latent(model), one_step(scale="literal"))
+    assert_equal(latent(model), one_step(printed, scale="literal"))
 
 
 @pytest.mark.parametrize(
@@ -563,7 +605,7 @@ def test_a_scaled_step_that_was_interrupted_can_be_repeated():
 )
 def test_bad_options_raise(options, error, message):
     with pytest.raises(error, match=message):
-        QPSBGD(small_model(), **options)
+        printed(small_model(), **options)
 
 
 @pytest.mark.parametrize(
@@ -609,14 +651,16 @@ def test_a_layer_in_two_groups_raises():
         QPSBGD([{"params": model}, {"params": model[0]}])
 
 
-def test_a_solver_object_is_used_as_it_is():
+@with_solver
+def test_a_solver_object_is_used_as_it_is(make):
     solver = Exact(node_limit=5)
-    assert QPSBGD(small_model(), solver=solver).solver is solver
+    assert make(small_model(), solver=solver).solver is solver
 
 
-def test_training_lowers_the_loss_of_a_learnable_task():
+@every
+def test_training_lowers_the_loss_of_a_learnable_task(make):
     teacher, model = small_model(seed=1), small_model(seed=2)
-    optimizer = QPSBGD(model, lr=0.02)
+    optimizer = make(model, lr=0.02)
     x = torch.randn(256, 4)
     target = teacher(x).detach()
     losses = []
@@ -636,9 +680,10 @@ class Stubborn(Solver):
         return Solution(family.linear[1:], family.offset, family.offset == 0)
 
 
-def test_a_solver_with_answers_of_the_wrong_shape_is_refused_before_anything_changes():
+@with_solver
+def test_a_solver_with_answers_of_the_wrong_shape_is_refused_before_anything_changes(make):
     model = small_model()
-    optimizer = QPSBGD(model, solver=Stubborn())
+    optimizer = make(model, solver=Stubborn())
     before = copy.deepcopy(model.state_dict())
     model(torch.randn(8, 4)).sum().backward()
     with pytest.raises(ValueError, match="must return spins of shapes"):
@@ -659,28 +704,31 @@ class Undecided(Solver):
         return Solution.of(family, 0 * family.linear)
 
 
-def test_spins_other_than_one_and_minus_one_are_refused():
+@with_solver
+def test_spins_other_than_one_and_minus_one_are_refused(make):
     layer = BinaryLinear(4, 2)
-    optimizer = QPSBGD(layer, solver=Undecided())
+    optimizer = make(layer, solver=Undecided())
     layer(torch.randn(8, 4)).sum().backward()
     with pytest.raises(ValueError, match="other than"):
         optimizer.step()
 
 
-def test_a_replaced_parameter_is_noticed():
+@every
+def test_a_replaced_parameter_is_noticed(make):
     layer = BinaryLinear(4, 2)
-    optimizer = QPSBGD(layer)
+    optimizer = make(layer)
     layer.weight = nn.Parameter(torch.randn(2, 4))
     layer(torch.randn(8, 4)).sum().backward()
     with pytest.raises(RuntimeError, match="replaced by a new parameter"):
         optimizer.step()
 
 
+@every
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_a_weight_whose_input_was_always_zero_stays(momentum):
+def test_a_weight_whose_input_was_always_zero_stays(make, momentum):
     layer = BinaryLinear(4, 3)
     before = layer.weight.detach().clone()
-    optimizer = QPSBGD(layer, lr=0.01, momentum=momentum)
+    optimizer = make(layer, lr=0.01, momentum=momentum)
     for seed in range(5):
         x = batch(seed)[0]
         x[:, 2] = 0
@@ -691,9 +739,10 @@ def test_a_weight_whose_input_was_always_zero_stays(momentum):
     assert (layer.weight != before).all(0).tolist() == [True, True, False, True]
 
 
-def test_a_weight_whose_input_is_zero_now_stays_though_the_momentum_remembers_it():
+@with_solver
+def test_a_weight_whose_input_is_zero_now_stays_though_the_momentum_remembers_it(make):
     layer = BinaryLinear(4, 3)
-    optimizer = QPSBGD(layer, lr=0.01)
+    optimizer = make(layer, lr=0.01)
     for seed in range(4):
         x = batch(seed)[0]
         if seed:
@@ -710,7 +759,7 @@ def test_sparse_inputs_are_learnt_without_momentum():
     x = (torch.rand(1000, 300) < 0.01).float()
     targets = (x @ torch.randn(300) > 0).long()
     layer = BinaryLinear(300, 2)
-    optimizer = QPSBGD(layer, lr=0.01, momentum=0.0, solver="descent")
+    optimizer = printed(layer, lr=0.01, momentum=0.0, solver="descent")
     for rows in torch.randint(0, 1000, (150, 64)):
         optimizer.zero_grad()
         nn.functional.cross_entropy(layer(x[rows]), targets[rows]).backward()
@@ -719,11 +768,12 @@ def test_sparse_inputs_are_learnt_without_momentum():
     assert (layer(x).argmax(1) == targets).float().mean() > 0.7
 
 
+@every
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_a_step_inside_an_autocast_block_equals_one_outside(dtype):
+def test_a_step_inside_an_autocast_block_equals_one_outside(make, dtype):
     def run(inside):
         model = small_model()
-        optimizer = QPSBGD(model, lr=0.1, solver="exact")
+        optimizer = make(model, lr=0.1, solver="exact")
         for seed in range(3):
             optimizer.zero_grad()
             with torch.autocast("cpu", dtype=dtype):
@@ -739,19 +789,21 @@ def test_a_step_inside_an_autocast_block_equals_one_outside(dtype):
     assert_equal(run(True), run(False))
 
 
-def test_another_solver_may_be_set_between_two_steps():
+@with_solver
+def test_another_solver_may_be_set_between_two_steps(make):
     model = small_model()
-    optimizer = QPSBGD(model, solver="descent")
+    optimizer = make(model, solver="descent")
     train(model, optimizer, [0])
     optimizer.solver = make_solver("exact")
     train(model, optimizer, [1])
     assert {solution.stats["solver"] for solution in optimizer.solutions} == {"exact"}
 
 
+@every
 @pytest.mark.parametrize("convert", [lambda model: model.double(), lambda model: model.to(torch.float64)])
-def test_a_model_converted_after_momentum_raises_and_says_what_to_do(convert):
+def test_a_model_converted_after_momentum_raises_and_says_what_to_do(make, convert):
     model = small_model()
-    optimizer = QPSBGD(model)
+    optimizer = make(model)
     train(model, optimizer, [0])
     convert(model)
     backward(model)
@@ -773,7 +825,7 @@ def test_a_model_converted_after_a_step_of_another_optimiser_raises_too(kind):
         optimizer.step()
 
 
-@pytest.mark.parametrize("kind", [QPSBGD, BinaryConnect])
+@pytest.mark.parametrize("kind", [*MAKERS.values(), BinaryConnect])
 def test_the_state_of_another_model_is_named(kind):
     other = nn.Sequential(BinaryLinear(4, 9), nn.Hardtanh(), BinaryLinear(9, 3))
     first = kind(other)
@@ -786,10 +838,11 @@ def test_the_state_of_another_model_is_named(kind):
         optimizer.step()
 
 
-def test_a_warning_about_a_layer_points_at_the_users_code():
+@every
+def test_a_warning_about_a_layer_points_at_the_users_code(make):
     model = small_model()
     model[2].eval()
-    optimizer = QPSBGD(model)
+    optimizer = make(model)
     backward(model)
     with pytest.warns(UserWarning, match="evaluation mode") as found:
         optimizer.step()
@@ -827,12 +880,14 @@ def test_numpy_numbers_are_taken_everywhere():
     layer = BinaryLinear(4, 3, gain=np.float32(0.5))
     assert layer.gain == 0.5
     ProxQuant(layer, steps=np.int64(10))
-    QPSBGD(layer, scale=np.float32(2.0), momentum=np.float64(0.5), clip=np.float32(1.0))
+    printed(layer, scale=np.float32(2.0), momentum=np.float64(0.5), clip=np.float32(1.0))
     family = binary_map(torch.randn(5, 4), torch.randn(5, 3), scale=np.float32(2.0))
     assert family.linear.dtype == torch.float32
 
 
-@pytest.mark.parametrize(("kind", "least"), [(QPSBGD, 0.85), (BinaryConnect, 0.85), (ProxQuant, 0.5)])
+@pytest.mark.parametrize(
+    ("kind", "least"), [*((make, 0.85) for make in MAKERS.values()), (BinaryConnect, 0.85), (ProxQuant, 0.5)]
+)
 def test_the_defaults_learn_handwritten_digits(kind, least):
     sklearn = pytest.importorskip("sklearn.datasets", reason="the digits come from scikit-learn")
     pixels, digits = sklearn.load_digits(return_X_y=True)

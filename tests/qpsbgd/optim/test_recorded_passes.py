@@ -7,6 +7,7 @@ from torch import nn
 
 from qpsbgd import optim
 from qpsbgd.nn import BinaryLinear
+from qpsbgd.projections import Ridge
 
 QPSBGD = printed
 
@@ -189,3 +190,12 @@ def test_gradients_without_a_recorded_pass_are_refused_at_once_beside_real_param
     with pytest.raises(RuntimeError, match=r"no recorded pass.*torch\.func"):
         optimizer.step()
     assert all(map(torch.equal, before, parameters.values()))
+
+
+@pytest.mark.parametrize(("rows", "penalty"), [(None, 2.25), (32, 1.0)])
+def test_of_more_rows_than_the_projection_wants_no_more_are_recorded(rows, penalty):
+    layer = BinaryLinear(5, 2)
+    optimizer = optim.QPSBGD(layer, projection=Ridge(rows=rows))
+    layer(torch.randn(48, 5)).square().sum().backward()
+    optimizer.step()
+    assert optimizer.state[layer.weight]["penalty"] == penalty  # the square of the rows, in parts of 32

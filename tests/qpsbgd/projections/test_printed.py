@@ -3,7 +3,7 @@ import torch
 
 from qpsbgd.nn import BinaryLinear
 from qpsbgd.nn.tape import LayerRecord
-from qpsbgd.projections import Printed, Seen
+from qpsbgd.projections import LayerInputs, Printed
 
 
 def test_with_momentum_the_mean_of_the_families_is_corrected_for_its_start():
@@ -11,8 +11,8 @@ def test_with_momentum_the_mean_of_the_families_is_corrected_for_its_start():
     layer, projection, state, linears = BinaryLinear(4, 3), Printed(solver="exact"), {}, []
     for _ in range(3):
         record = LayerRecord(torch.randn(6, 4), torch.randn(6, 3))
-        linears.append(projection._families(Seen(layer, layer.weight, record, 0.0, {}, {}))[0].linear)
-        (answer,) = projection.answers([Seen(layer, layer.weight, record, 0.5, state, {})], lambda solver: solver)
+        linears.append(projection._families(LayerInputs(layer, layer.weight, record, 0.0, {}, {}))[0].linear)
+        (answer,) = projection.answers([LayerInputs(layer, layer.weight, record, 0.5, state, {})])
         state = answer.state
     weights = torch.tensor([0.25, 0.5, 1.0])
     expected = sum(weight * linear for weight, linear in zip(weights / weights.sum(), linears, strict=True))
@@ -24,8 +24,8 @@ def test_figures_compare_the_answer_with_the_signs():
     # Both spins want to go up, but the coupling sets them apart: the answer leaves the sign vector in one spin.
     layer = BinaryLinear(2, 1)
     record = LayerRecord(torch.tensor([[1.0, 1.0]]), torch.tensor([[0.1]]))
-    seen = Seen(layer, layer.weight, record, 0.0, {}, {})
-    (answer,) = Printed(solver="exact").answers([seen], lambda solver: solver)
+    seen = LayerInputs(layer, layer.weight, record, 0.0, {}, {})
+    (answer,) = Printed(solver="exact").answers([seen])
     (solution,) = answer.solutions()
     (family,) = Printed()._families(seen)
     signs = -family.linear.sign()

@@ -17,7 +17,7 @@ class SignOfTheRidge(SystemProjection):
 
     name = "sign-of-the-ridge"
 
-    def directions(self, systems, shared):
+    def directions(self, systems):
         return [system.answer(system.solved().sign()) for system in systems]
 
 
@@ -42,7 +42,7 @@ def test_a_projection_in_ten_lines_trains():
 class DenseOnly(SystemProjection):
     name = "dense-only"
 
-    def directions(self, systems, shared):
+    def directions(self, systems):
         return [system.answer(system.solved()) for system in systems]
 
     def check(self, layer):

@@ -10,7 +10,7 @@ from torch.optim import lr_scheduler
 
 import qpsbgd
 from qpsbgd.nn import BinaryLinear
-from qpsbgd.projections import Ridge, Seen
+from qpsbgd.projections import LayerInputs, Ridge
 from qpsbgd.projections.blocks import Blocks
 from qpsbgd.projections.system import inverse, normalized
 
@@ -68,7 +68,7 @@ def test_blocks_cut_rows_and_weights_alike_and_join_again(groups, limit):
     layer.groups = groups
     blocks = Blocks.of(layer, limit)
     rows, weight = torch.randn(7, groups * 6, dtype=torch.float64), layer.weight.detach()
-    assert torch.equal(blocks.joined(blocks.weights(weight), weight), weight)
+    assert torch.equal(blocks.merged(blocks.weights(weight), weight), weight)
     outputs = blocks.rows(rows) @ blocks.weights(weight).transpose(1, 2)  # every block's share of its group's outputs
     shares = outputs.reshape(groups, blocks.parts, 7, 4 // groups).sum(1)
     whole = [
@@ -417,5 +417,5 @@ def test_steps_of_any_size_are_normalised_and_zero_stays_zero(size):
 def test_without_new_rows_a_system_is_not_called_renewed():
     layer = BinaryLinear(3, 2)
     state = {"step": 1, "refreshes": 1, "gram": torch.eye(3)[None], "penalty": 1.0}
-    system = Ridge().system(Seen(layer, torch.ones(2, 3), None, 0.9, state, {}))
+    system = Ridge().system(LayerInputs(layer, torch.ones(2, 3), None, 0.9, state, {}))
     assert not system.renewed and system.state["step"] == 2

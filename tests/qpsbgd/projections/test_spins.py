@@ -11,7 +11,7 @@ from torch import nn
 from qpsbgd import QPSBGD, BinaryConnect
 from qpsbgd.nn import BinaryConv2d, BinaryLinear
 from qpsbgd.nn.tape import LayerRecord
-from qpsbgd.projections import Ridge, Seen, Spins
+from qpsbgd.projections import LayerInputs, Ridge, Spins
 from qpsbgd.qubo import Solution
 from qpsbgd.solvers import Solver, make_solver
 from qpsbgd_qubo.annealers.budget import Estimate
@@ -364,7 +364,7 @@ def answered(projection, *, grad=None, state=None):
     layer = BinaryLinear(5, 3)
     grad = torch.randn(3, 5) if grad is None else grad
     record = LayerRecord(torch.randn(12, 5), torch.zeros(12, 0))
-    return projection.answers([Seen(layer, grad, record, 0.9, state or {}, {})], lambda solver: solver)[0]
+    return projection.answers([LayerInputs(layer, grad, record, 0.9, state or {}, {})])[0]
 
 
 def test_a_first_gradient_of_zero_shrinks_nothing():

@@ -36,7 +36,7 @@ class Descent(Solver):
             seconds are over. The answer then depends on the machine's speed.
         seed: Of the random starts and of how long a flip is tabu.
         warm: In training, use what the last step found where that saves time: with momentum the families change
-            slowly. See `qpsbgd_qubo.solvers.search.tracking`; `solve` itself has no last step and begins with sign(−s).
+            slowly. See `qpsbgd_qubo.solvers.search.warm_start`; `solve` has no last step and begins with sign(−s).
     """
 
     max_flips: float | None = None

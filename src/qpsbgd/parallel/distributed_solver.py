@@ -1,4 +1,4 @@
-"""A solver that several ranks use together: each answers its share of the columns, and all get all answers."""
+"""A solver that several ranks use together: each solves a part of the columns, and all get all answers."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from qpsbgd.parallel.ranks import Ranks
+from qpsbgd.projections import Projection
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver
 
@@ -16,8 +17,8 @@ _Answers = list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any
 """Spins as bits, energies and proofs of every family."""
 
 
-class SharedSolver(Solver):
-    """Answers like `solver`, of which every rank asks its own for a share of the columns.
+class DistributedSolver(Solver):
+    """Answers like `solver`, of which every rank asks its own for a part of the columns.
 
     A solver that keeps a state, such as one that is paid for, is asked by rank 0 alone.
 
@@ -41,7 +42,7 @@ class SharedSolver(Solver):
         Raises:
             RuntimeError: The solver of another rank failed.
         """
-        own = [_columns(family, self._share(family, self._ranks.rank)) for family in families]
+        own = [_columns(family, self._part(family, self._ranks.rank)) for family in families]
         asked = [family for family in own if family.num_columns]
         stats: dict[str, Any] = {}
         message: _Answers | str
@@ -52,24 +53,32 @@ class SharedSolver(Solver):
             stats, message = dict(found[0].stats), [_packed(solution) for solution in found]
         except BaseException as caught:
             error, message = caught, f"{type(caught).__name__}: {caught}"
-        told: list[_Answers | str] = self._ranks.told(message)
+        messages: list[_Answers | str] = self._ranks.all_gather_object(message)
         if error is not None:
             raise error
-        if failed := [rank for rank, text in enumerate(told) if isinstance(text, str)]:
+        if failed := [rank for rank, text in enumerate(messages) if isinstance(text, str)]:
             raise RuntimeError(
-                f"the solver of rank {failed[0]} failed, so that no rank takes this step: {told[failed[0]]}"
+                f"the solver of rank {failed[0]} failed, so that no rank takes this step: {messages[failed[0]]}"
             )
         return [
-            _joined(family, [answers[index] for answers in told if not isinstance(answers, str)], stats)
+            _merged(family, [answers[index] for answers in messages if not isinstance(answers, str)], stats)
             for index, family in enumerate(families)
         ]
 
-    def _share(self, family: QuboFamily, rank: int) -> slice:
-        """A rank's share of the columns, as equal as can be; nothing for ranks that are not asked."""
+    def _part(self, family: QuboFamily, rank: int) -> slice:
+        """A rank's part of the columns, as equal as can be; nothing for ranks that are not asked."""
         count = family.num_columns
         if rank >= self._size:
             return slice(count, count)
         return slice(count * rank // self._size, count * (rank + 1) // self._size)
+
+
+def distributed(projection: Projection, ranks: Ranks) -> Projection:
+    """The projection with its solver distributed; a warm solver is not, because every rank knows its last answers."""
+    solver = projection.solver
+    if ranks.size == 1 or solver is None or solver.warm:
+        return projection
+    return projection.with_solver(DistributedSolver(solver, ranks))
 
 
 def _columns(family: QuboFamily, columns: slice) -> QuboFamily:
@@ -87,7 +96,7 @@ def _packed(solution: Solution) -> tuple[Any, Any, Any]:
     return np.packbits(spins > 0, axis=0), energies, proven
 
 
-def _joined(family: QuboFamily, parts: _Answers, stats: dict[str, Any]) -> Solution:
+def _merged(family: QuboFamily, parts: _Answers, stats: dict[str, Any]) -> Solution:
     bits, energies, proven = (np.concatenate(arrays, axis=-1) for arrays in zip(*parts, strict=True))
     spins = torch.from_numpy(np.unpackbits(bits, axis=0, count=family.num_spins)).to(family.linear) * 2 - 1
     device = family.linear.device

@@ -1,9 +1,8 @@
-"""What the binary optimisers share: they take models, layers or parameters, and can train all of a model."""
+"""What all binary optimisers have in common: options, parameter groups, the real-valued part, checks, warnings."""
 
 from __future__ import annotations
 
 import warnings
-from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, cast
@@ -15,16 +14,18 @@ from torch.optim import Optimizer
 
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.tape import TrainingTape
-from qpsbgd.optim.members import NO_LAYER, Layers, Members, param_groups
+from qpsbgd.optim.diagnostics import LeftBehind, Schedules, SignChanges
+from qpsbgd.optim.parameters import NO_LAYER, Layers, Members, NamedTensor, check_whole_weights, param_groups
 from qpsbgd.optim.rates import default_rate, schedule
-from qpsbgd.optim.real_part import NamedTensor, Real, RealPart, nonfinite, real_options
-from qpsbgd.optim.untrained import DoubleSchedules, LeftBehind, SignChanges, callers_level
-from qpsbgd.parallel.sharding import check_not_split, check_whole_weights
+from qpsbgd.optim.real_part import Real, RealPart, nonfinite, real_options
 from qpsbgd.projections.protocol import check_fits
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE_OR_NONE, BELOW_ONE, FLAG, NOT_NEGATIVE, POSITIVE_OR_NONE
 
+_CALLER = 5
+"""Stack level of the caller of `step` in `_finish_step`: torch puts two wrappers around `step`."""
 
-class LayerwiseOptimizer(Optimizer):
+
+class BinaryOptimizer(Optimizer):
     """A torch optimiser of the latent weights of binary layers, and of the other parameters if asked to.
 
     Wherever torch optimisers take parameters, these take also a model, a layer, or several of them. The latent weights
@@ -37,32 +38,18 @@ class LayerwiseOptimizer(Optimizer):
     options are the torch optimiser's.
     """
 
-    _told_of_the_end = False
-
     def __init__(self, params: Layers, defaults: dict[str, Any], real: Real) -> None:
-        check_not_split()
         self._layers: dict[Tensor, BinaryLayer] = {}
         self._real_parts: list[RealPart] = []
         self._real = real_options(real)
         self._beside: dict[Tensor, str] = {}
-        self._watch()
+        self._start_run()
         groups = param_groups(params)
         defaults = {name: _plain(value) for name, value in defaults.items()} | {"step": 0}
         if defaults["relative"] is None:
             defaults["relative"] = defaults["lr"] is None
         if defaults["lr"] is None:
-            factor = self._rate_factor(defaults)
-            if not defaults["relative"]:
-                raise ValueError("the default learning rate is relative; leave relative out, or give lr")
-            members = [Members.of(group["params"]) for group in groups if "params" in group]
-            layers = {layer for one in members for layer in one.layers}
-            if not layers:
-                raise ValueError(NO_LAYER)
-            # Scales by magnitude shrink and grow as the weights need it, so such layers want no smaller rate.
-            fixed = sum(layer.weight.requires_grad and layer.scaling != "magnitude" for layer in layers)
-            norms = sum(one.norms for one in members)
-            AT_LEAST_ONE_OR_NONE.checked("steps", defaults["steps"])
-            defaults["lr"] = default_rate(factor, layers=fixed, norms=norms, steps=defaults["steps"])
+            defaults["lr"] = self._default_rate(groups, defaults)
         self._check_options(defaults)
         super().__init__(cast(Any, groups), defaults)
         if not self._layers:
@@ -74,7 +61,7 @@ class LayerwiseOptimizer(Optimizer):
             raise ValueError('a parameter group needs the key "params" with a model, layers or parameters')
         options = {name: _plain(value) for name, value in param_group.items() if name != "params"}
         members = Members.of(param_group["params"])
-        real, rest = self._real_share(members, options)
+        real, rest = self._split_off_real(members, options)
         if not members.layers and not rest:
             raise ValueError(NO_LAYER)
         unknown = sorted(set(options) - set(self.defaults)) if members.layers else []
@@ -99,7 +86,7 @@ class LayerwiseOptimizer(Optimizer):
             self.param_groups.append(part.group)
             self.state.update(part.state)
 
-    def _real_share(self, members: Members, options: dict[str, Any]) -> tuple[dict[str, Any], list[Tensor]]:
+    def _split_off_real(self, members: Members, options: dict[str, Any]) -> tuple[dict[str, Any], list[Tensor]]:
         """The options of a group's real parameters, taken out of `options`, and these parameters, if it trains them."""
         given = options.pop("real", None)
         own = real_options(given)
@@ -134,12 +121,65 @@ class LayerwiseOptimizer(Optimizer):
         """The parameter groups of real-valued parameters."""
         return [group for group in self.param_groups if group["params"][0] not in self._layers]
 
+    def _adopt(self, layer: BinaryLayer) -> None:
+        """Prepare a layer that this optimiser now trains: undo what an earlier optimiser has set on it."""
+        if isinstance(layer.tape, TrainingTape):
+            layer.tape.close()
+        layer.tape, layer.latent_forward = None, False
+
+    def _start_run(self) -> None:
+        """Reset what belongs to this object's own steps and is neither copied nor saved."""
+        self._left_behind, self._schedules, self._sign_changes = LeftBehind(), Schedules(), SignChanges()
+
+    def _run(self, closure: Callable[[], float] | None) -> float | None:
+        if closure is None:
+            return None
+        with torch.enable_grad():
+            return closure()
+
+    def _rate(self, group: dict[str, Any], layer: BinaryLayer) -> float:
+        """The step size of a layer's latent weights: `lr`, by the schedule of `steps`, in the layer's units."""
+        factor = schedule(group["step"], group["steps"], group["warmup"])
+        return float(group["lr"]) * factor * (layer.initial_bound if group["relative"] else 1.0)
+
     def _step_real(self) -> None:
         """Step the real-valued parameters: the last part of a step, when nothing else can fail."""
         made = max(group["step"] for group in self.binary_groups)
         for part, group in zip(self._real_parts, self.real_groups, strict=True):
-            share = schedule(made, group["steps"], group["warmup"])
-            part.step(group, self.state, share=share, grad_scale=getattr(self, "grad_scale", None))
+            factor = schedule(made, group["steps"], group["warmup"])
+            part.step(group, self.state, factor=factor, grad_scale=getattr(self, "grad_scale", None))
+
+    def _finish_step(self, *messages: str) -> None:
+        """Count the step, and warn of what goes wrong; to be called by `step` itself."""
+        for group in self.binary_groups:
+            group["step"] += 1
+        name, first = type(self).__name__, self.binary_groups[0]
+        claimed = {p for group in self.param_groups for p in group["params"]} if self._beside else set()
+        beside = {p: own for p, own in self._beside.items() if p not in claimed}
+        for message in (
+            *messages,
+            *self._left_behind.messages(beside, name),
+            *self._schedules.messages(self.param_groups, name),
+            *self._sign_changes.messages(first["params"], step=first["step"], steps=first["steps"]),
+        ):
+            warnings.warn(message, stacklevel=_CALLER)
+
+    def _default_rate(self, groups: list[dict[str, Any]], options: dict[str, Any]) -> float:
+        factor = self._rate_factor(options)
+        if not options["relative"]:
+            raise ValueError("the default learning rate is relative; leave relative out, or give lr")
+        members = [Members.of(group["params"]) for group in groups if "params" in group]
+        layers = {layer for one in members for layer in one.layers}
+        if not layers:
+            raise ValueError(NO_LAYER)
+        # Scales by magnitude shrink and grow as the weights need it, so such layers want no smaller rate.
+        fixed = sum(layer.weight.requires_grad and layer.scaling != "magnitude" for layer in layers)
+        AT_LEAST_ONE_OR_NONE.checked("steps", options["steps"])
+        return default_rate(factor, layers=fixed, norms=sum(one.norms for one in members), steps=options["steps"])
+
+    def _rate_factor(self, options: dict[str, Any]) -> float:
+        """The factor of `default_rate` for these options, where no learning rate is given."""
+        raise ValueError(f"{type(self).__name__} needs a learning rate: give lr")
 
     def _check_options(self, options: dict[str, Any]) -> None:
         """Raise ValueError for invalid options."""
@@ -152,41 +192,6 @@ class LayerwiseOptimizer(Optimizer):
 
     def _check_layer(self, layer: BinaryLayer, options: dict[str, Any]) -> None:
         """Raise TypeError or ValueError for a layer that these options cannot train."""
-
-    def _rate_factor(self, options: dict[str, Any]) -> float:
-        """The factor of `default_rate` for these options, where no learning rate is given."""
-        raise ValueError(f"{type(self).__name__} needs a learning rate: give lr")
-
-    def _rate(self, group: dict[str, Any], layer: BinaryLayer) -> float:
-        """The step size of a layer's latent weights: `lr`, by the schedule of `steps`, in the layer's units."""
-        share = schedule(group["step"], group["steps"], group["warmup"])
-        return float(group["lr"]) * share * (layer.initial_bound if group["relative"] else 1.0)
-
-    def _count_step(self) -> None:
-        """One more step of every group is made."""
-        for group in self.binary_groups:
-            group["step"] += 1
-            if group["steps"] is not None and group["step"] > group["steps"] and not self._told_of_the_end:
-                self._told_of_the_end = True
-                warnings.warn(
-                    f"{type(self).__name__} was made for steps={group['steps']}, after which its learning rate is "
-                    "zero: further steps change nothing; give the number of steps of the whole training",
-                    stacklevel=callers_level(),
-                )
-        claimed = {p for group in self.param_groups for p in group["params"]} if self._beside else set()
-        self._left_behind.report({p: name for p, name in self._beside.items() if p not in claimed})
-        self._schedules.report(self.param_groups)
-        group = self.binary_groups[0]
-        self._sign_changes.report(group["params"], step=group["step"], steps=group["steps"])
-
-    def _watch(self) -> None:
-        """Begin to look for parameters that nothing trains, two schedules of one rate, and hopeless rates."""
-        self._left_behind, self._schedules = LeftBehind(type(self).__name__), DoubleSchedules()
-        self._sign_changes = SignChanges()
-
-    @abstractmethod
-    def _adopt(self, layer: BinaryLayer) -> None:
-        """Prepare a layer that this optimiser now trains."""
 
     def _check_gradients(self, layers: Iterable[BinaryLayer]) -> None:
         """Raise ValueError, naming the layer, if a gradient holds NaN or infinite values; also a real parameter's."""
@@ -202,9 +207,21 @@ class LayerwiseOptimizer(Optimizer):
                 "nothing was changed"
             )
 
-    def _check_state(self, state_dict: dict[str, Any], known: set[str]) -> None:
-        """Raise ValueError unless a state has this optimiser's options, and no more than the `known` entries."""
-        groups = state_dict["param_groups"]
+    def _check_kept(self, weight: Tensor, state: dict[str, Any]) -> None:
+        """Raise RuntimeError where what is kept of a weight has another type, place or shape."""
+        for value in state.values():
+            if isinstance(value, dict):
+                self._check_kept(weight, value)
+            elif isinstance(value, Tensor) and value.ndim:
+                check_fits(self._layers[weight], value, weight)
+
+    def _check_state(self, state_dict: dict[str, Any], known: set[str]) -> dict[str, Any]:
+        """A state that fits; one from before there was a warm-up goes on without.
+
+        Raises:
+            ValueError: The state has not this optimiser's options, or more than the `known` entries.
+        """
+        groups = [group if "warmup" in group else {**group, "warmup": 0.0} for group in state_dict["param_groups"]]
         if len(groups) != len(self.param_groups):
             raise ValueError(
                 f"the state has {len(groups)} parameter groups, but this {type(self).__name__} has "
@@ -217,31 +234,17 @@ class LayerwiseOptimizer(Optimizer):
             # "differentiable" is added by torch itself.
             missing = set(self.defaults) - {*group, "differentiable"} if binary else next(parts).missing(group)
             if missing:
-                raise ValueError(
-                    f"this is not a state of {type(self).__name__}: its groups have no {', '.join(sorted(missing))}; "
-                    "load it into the kind of optimiser that it was saved from"
-                )
+                raise ValueError(self._foreign(f"its groups have no {', '.join(sorted(missing))}"))
         binary_state = [saved for number, saved in state_dict["state"].items() if number in members]
-        foreign = sorted({name for saved in binary_state for name in saved} - known)
-        if foreign:
-            raise ValueError(
-                f"this is not a state of {type(self).__name__}: it holds {', '.join(foreign)}; "
-                "load it into the kind of optimiser that it was saved from"
-            )
+        if foreign := sorted({name for saved in binary_state for name in saved} - known):
+            raise ValueError(self._foreign(f"it holds {', '.join(foreign)}"))
+        return {**state_dict, "param_groups": groups}
 
-    def _check_kept(self, weight: Tensor, state: dict[str, Any]) -> None:
-        """Raise RuntimeError where what is kept of a weight has another type, place or shape."""
-        for value in state.values():
-            if isinstance(value, dict):
-                self._check_kept(weight, value)
-            elif isinstance(value, Tensor) and value.ndim:
-                check_fits(self._layers[weight], value, weight)
-
-    def _run(self, closure: Callable[[], float] | None) -> float | None:
-        if closure is None:
-            return None
-        with torch.enable_grad():
-            return closure()
+    def _foreign(self, fault: str) -> str:
+        return (
+            f"this is not a state of {type(self).__name__}: {fault}; "
+            "load it into the kind of optimiser that it was saved from"
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         real = {"_real": self._real, "_real_parts": self._real_parts, "_beside": self._beside}
@@ -252,29 +255,11 @@ class LayerwiseOptimizer(Optimizer):
         super().__setstate__(state)
         if layers is not None:
             self._layers = {layer.weight: layer for layer in layers}
-            self._watch()
+            self._start_run()
             for layer in layers:
                 self._adopt(layer)
         for part, group in zip(self._real_parts, self.real_groups, strict=True):
             part.restore(group, self.state)
-
-
-def with_warmup(state_dict: dict[str, Any]) -> dict[str, Any]:
-    """A state from before there was a warm-up, which goes on without one; others as they are."""
-    groups = [group if "warmup" in group else {**group, "warmup": 0.0} for group in state_dict["param_groups"]]
-    return {**state_dict, "param_groups": groups}
-
-
-def release(layer: BinaryLayer) -> None:
-    """Undo what an earlier optimiser has set on a layer: its tape and its latent forward pass."""
-    if isinstance(layer.tape, TrainingTape):
-        layer.tape.close()
-    layer.tape, layer.latent_forward = None, False
-
-
-def clipped(weight: Tensor, limit: float | None) -> Tensor:
-    """The latent weights within ±limit; None sets no limit."""
-    return weight if limit is None else weight.clamp(-limit, limit)
 
 
 def _plain(value: Any) -> Any:
@@ -313,14 +298,9 @@ def check_claimed(model: nn.Module, *optimizers: Optimizer) -> None:
     """
     names = {p: name for name, p in model.named_parameters()}
     binary = {m.weight for m in model.modules() if isinstance(m, BinaryLayer)}
-    claims = Counter(p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"])
-    ordinary = {
-        p
-        for optimizer in optimizers
-        if not isinstance(optimizer, LayerwiseOptimizer)
-        for group in optimizer.param_groups
-        for p in group["params"]
-    }
+    members = [(optimizer, p) for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]]
+    claims = Counter(p for _, p in members)
+    ordinary = {p for optimizer, p in members if not isinstance(optimizer, BinaryOptimizer)}
     faults = {
         "claimed by more than one optimiser": [names.get(p, "?") for p, count in claims.items() if count > 1],
         "claimed by none": [name for p, name in names.items() if p.requires_grad and p not in claims],

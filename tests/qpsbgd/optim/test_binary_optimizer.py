@@ -2,7 +2,6 @@ import pytest
 import torch
 import torch.nn.utils.prune
 from torch import nn
-from torch.distributed.optim import ZeroRedundancyOptimizer
 
 from qpsbgd import QPSBGD, BinaryConnect, ProxQuant, check_claimed, real_optimizer
 from qpsbgd.nn import BinaryLinear
@@ -160,17 +159,6 @@ def test_a_weight_that_is_computed_from_others_is_refused_with_the_reason(make, 
 def test_a_model_without_binary_layers_is_sent_to_convert():
     with pytest.raises(ValueError, match=r"no binary layer here; .*model = qpsbgd\.nn\.convert\(model\)"):
         QPSBGD(nn.Linear(2, 2))
-
-
-@pytest.mark.parametrize("make", [QPSBGD, BinaryConnect, ProxQuant])
-def test_the_zero_redundancy_optimizer_is_refused_with_the_reason(make, tmp_path):
-    dist = torch.distributed
-    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/group", rank=0, world_size=1)
-    try:
-        with pytest.raises(TypeError, match=r"every rank a part of the parameters.*DistributedDataParallel"):
-            ZeroRedundancyOptimizer(BinaryLinear(4, 4).parameters(), optimizer_class=make)
-    finally:
-        dist.destroy_process_group()
 
 
 def test_the_default_rate_is_relative_and_nothing_else():

@@ -1,4 +1,4 @@
-"""What an optimiser is given to train: models, layers or parameters, sorted into binary layers and the rest."""
+"""What a user may hand over to an optimiser: models, layers or parameters, sorted into binary layers and the rest."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from qpsbgd.nn import BinaryLayer
-from qpsbgd.nn.layers import check_unshared, layers_of
-from qpsbgd.optim.real_part import NamedTensor
+from qpsbgd.nn.layers import check_unshared, guard_fused_paths, layers_of
 
 Layers = nn.Module | Iterable[nn.Module] | Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[dict[str, Any]]
+NamedTensor = Tensor | tuple[str, Tensor]
 
 NO_LAYER = (
     "there is no binary layer here; build the model with qpsbgd.nn.BinaryLinear and its like, or make a copy of yours "
@@ -24,7 +24,7 @@ NO_LAYER = (
 
 @dataclass(frozen=True)
 class Members:
-    """What a parameter group was given.
+    """The members of a parameter group.
 
     Attributes:
         layers: The binary layers of the given modules and weights, in order, each once.
@@ -45,7 +45,7 @@ class Members:
         """The members of a model, layers, parameters, or parameters with names.
 
         Raises:
-            TypeError: Something else was given.
+            TypeError: Something else was given, or a module would compute with latent weights.
             ValueError: Two layers share one weight.
         """
         names: dict[Tensor, str] = {}
@@ -70,20 +70,20 @@ class Members:
                     "pass the model or model.parameters()"
                 )
         owners = layers_of(parameters)
-        inner = (part for module in modules for part in module.modules() if isinstance(part, BinaryLayer))
+        parts = list(dict.fromkeys(part for module in modules for part in module.modules()))
+        guard_fused_paths(parts)
+        inner = (part for part in parts if isinstance(part, BinaryLayer))
         layers = list(dict.fromkeys([*inner, *owners.values()]))
         check_unshared(layers)
-        binary = {layer.weight for layer in layers}
         given = [p for p in dict.fromkeys(parameters) if p not in owners]
-        known = binary.union(given)
+        known = {layer.weight for layer in layers}.union(given)
         inside: dict[Tensor, str] = {}
         for module in modules:
             for name, p in module.named_parameters():
                 if p not in known:
                     inside.setdefault(p, name)
-        norms = sum(map(_is_norm, dict.fromkeys(part for module in modules for part in module.modules())))
         # Weight and bias of a norm are two vectors in a row; a layer's bias follows its matrix.
-        norms += sum(one.ndim == 1 and two.ndim == 1 for one, two in pairwise(parameters))
+        norms = sum(map(_is_norm, parts)) + sum(a.ndim == 1 and b.ndim == 1 for a, b in pairwise(parameters))
         return cls(layers, given, inside, names, norms)
 
     def named(self, parameters: list[Tensor]) -> list[NamedTensor]:
@@ -104,6 +104,38 @@ def binary_layers(model_or_layers: nn.Module | Iterable[nn.Module]) -> list[Bina
     return layers
 
 
+def param_groups(params: Layers) -> list[dict[str, Any]]:
+    """Parameter groups, each with a list of members, because iterators can be read only once."""
+    items = _listed(params)
+    if items and all(isinstance(item, dict) for item in items):
+        return [{**item, "params": _listed(item["params"])} if "params" in item else item for item in items]
+    return [{"params": items}]
+
+
+def check_whole_weights(layers: Iterable[BinaryLayer]) -> None:
+    """Raise TypeError if a layer's weight is a shard or a view of FSDP's, or computed from other parameters.
+
+    A column's QUBO and a layer's ridge regression need all of its weights.
+    """
+    for layer in layers:
+        weight = layer.weight
+        own = isinstance(layer._parameters.get("weight"), nn.Parameter)
+        computed = hasattr(layer, "parametrizations") or any(name.startswith("weight_") for name in layer._parameters)
+        # FSDP's older form replaces the parameter by a view of a flat one, which the layer does not have.
+        if hasattr(weight, "placements") or getattr(weight, "_fsdp_flattened", False) or not (own or computed):
+            raise TypeError(
+                f"the weight of {layer} is not a whole parameter; FSDP cuts weights into shards, but the binary "
+                "optimisers need whole layers on every rank: use torch.nn.parallel.DistributedDataParallel instead"
+            )
+        if not own:
+            raise TypeError(
+                f"the weight of {layer} is not a parameter, but computed from others, as under weight_norm, "
+                "spectral_norm, prune or a parametrization; a binary layer's latent weights must be a parameter: undo "
+                "it with torch.nn.utils.parametrize.remove_parametrizations(layer, 'weight'), remove_weight_norm or "
+                "prune.remove"
+            )
+
+
 def _is_norm(module: nn.Module) -> bool:
     """Whether a module without parts is a norm, also of another library: they all say so in their names."""
     return "norm" in type(module).__name__.lower() and not any(module.children())
@@ -114,11 +146,3 @@ def _listed(params: Any) -> list[Any]:
     if isinstance(params, set | frozenset):
         raise TypeError("parameters must come in an order that does not change between runs; give a list, not a set")
     return [params] if isinstance(params, nn.Module | Tensor | dict) else list(params)
-
-
-def param_groups(params: Layers) -> list[dict[str, Any]]:
-    """Parameter groups, each with a list of members, because iterators can be read only once."""
-    items = _listed(params)
-    if items and all(isinstance(item, dict) for item in items):
-        return [{**item, "params": _listed(item["params"])} if "params" in item else item for item in items]
-    return [{"params": items}]
