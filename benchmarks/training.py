@@ -6,7 +6,7 @@ budget on validation data with another seed than the final ones; the longest bud
 shorter one (`chosen_up_to`). A best rate at the edge of a grid extends it. Runs with the same seed share initial
 weights and batches, so that methods are compared in pairs.
 
-    python benchmarks/training.py TASK … [--processes N] [--seeds 5] [--most-epochs 30] [--add] [--into FOLDER]
+    python benchmarks/training.py TASK … [--processes N] [--seeds 5] [--most-epochs 30] [--add] [--methods …] [--into FOLDER]
 
 Finished runs are kept beside the result, so that a stopped study goes on. Runs on CUDA where there is one. Data are
 found through QPSBGD_DATA. Writes benchmarks/results/training_TASK.json for every task.
@@ -324,9 +324,9 @@ TASKS = {
         f"{name}{'-bn' * norm}": Images(
             partial(converted, [features, 256, 256, classes], norm=norm),
             partial(table, file, target),
-            budgets=(3, 10),
-            chosen_up_to=10,
-            left_out=dict.fromkeys((3, 10), ("printed", "proxquant", "bc-sgd")),
+            budgets=(5,),
+            chosen_up_to=5,
+            left_out={5: ("printed", "proxquant", "bc-sgd")},
         )
         for name, file, target, features, classes in (
             ("letter", "letter-recognition.data", 0, 16, 26),
@@ -374,19 +374,19 @@ class Runs:
         return [self.kept[self._key(job)] for job in jobs]
 
 
-def methods(task, budget):
-    """The methods that are run on a task at a budget."""
+def methods(task, budget, chosen=METHODS):
+    """The chosen methods that are run on a task at a budget."""
     if getattr(TASKS[task], "ours_alone", False):
         return ["ridge"]
     out = getattr(TASKS[task], "left_out", {}).get(budget, ())
-    return [method for method in METHODS if method not in out]
+    return [method for method in METHODS if method in chosen and method not in out]
 
 
-def chosen_rates(runs, tasks, budgets, kept):
+def chosen_rates(runs, tasks, budgets, kept, chosen):
     """The best learning rate of every tuned method per task and budget, on validation data, or that of a kept row."""
     choices = {t: [b for b in budgets(t) if b <= getattr(TASKS[t], "chosen_up_to", b)] for t in tasks}
     found = {key: row["lr"] for key, row in kept.items()}
-    grids = {(t, m, b): list(GRIDS[m]) for t in tasks for b in choices[t] for m in methods(t, b) if m in GRIDS}
+    grids = {(t, m, b): list(GRIDS[m]) for t in tasks for b in choices[t] for m in methods(t, b, chosen) if m in GRIDS}
     grids = {key: rates for key, rates in grids.items() if key not in found}
     while grids:
         jobs = [
@@ -407,7 +407,7 @@ def chosen_rates(runs, tasks, budgets, kept):
         grids = wider
     for t in tasks:
         for b in budgets(t):
-            for m in methods(t, b):
+            for m in methods(t, b, chosen):
                 if m in GRIDS and (t, m, b) not in found:
                     found[t, m, b] = found[t, m, max(choices[t])]
     return found
@@ -419,13 +419,15 @@ def final_jobs(task, budget, method, rates, seeds):
     return [{**shared, "seed": seed, "choosing": False} for seed in range(seeds)]
 
 
-def summary(task, runs, rates, seeds, budgets, kept):
+def summary(task, runs, rates, seeds, budgets, kept, chosen):
     """Scores of all methods and seeds, and how ours compare in pairs with each other method."""
     rows = []
     better = 1 if TASKS[task].higher else -1
     for budget in budgets(task):
         scores = {}
         for method in methods(task, budget):
+            if method not in chosen and (task, method, budget) not in kept:
+                continue
             row = kept.get((task, method, budget)) or measured(task, budget, method, runs, rates, seeds)
             rows.append(row)
             scores[method] = row["scores"]
@@ -457,6 +459,7 @@ def main():
     parser.add_argument("--most-epochs", type=int, default=30, help="leave longer budgets out")
     parser.add_argument("--add", action="store_true", help="measure what the kept results lack, with the same seeds")
     parser.add_argument("--again", nargs="*", default=[], metavar="METHOD", help="measure these anew, with --add")
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS), help="measure only these")
     parser.add_argument("--into", type=Path, default=RESULTS)
     given = parser.parse_args()
     given.into.mkdir(parents=True, exist_ok=True)
@@ -472,19 +475,19 @@ def main():
         for row in json.loads((RESULTS / f"training_{task}.json").read_text())["rows"]
         if row["method"] not in given.again
     }
-    rates = chosen_rates(runs, given.tasks, budgets, kept)
+    rates = chosen_rates(runs, given.tasks, budgets, kept, given.methods)
     runs.all(  # all tasks together, so that no process waits
         [
             job
             for t in given.tasks
             for b in budgets(t)
-            for m in methods(t, b)
+            for m in methods(t, b, given.methods)
             if (t, m, b) not in kept
             for job in final_jobs(t, b, m, rates, given.seeds)
         ]
     )
     for task in given.tasks:
-        rows = summary(task, runs, rates, given.seeds, budgets, kept)
+        rows = summary(task, runs, rates, given.seeds, budgets, kept, given.methods)
         settings = {
             "task": task,
             "seeds": given.seeds,

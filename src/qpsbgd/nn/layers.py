@@ -151,7 +151,7 @@ class BinaryLayer(nn.Module, ABC):
     @property
     def initial_bound(self) -> float:
         """√(1.5/(n + m)), the bound of fresh latent weights; n and m of one group and one bit."""
-        fan_in = self.weight[0].numel() // self.bits
+        fan_in = math.prod(self.weight.shape[1:]) // self.bits  # by shape, because FSDP may have sharded it
         return math.sqrt(1.5 / (fan_in + len(self.weight) // self.groups))
 
     def reset_parameters(self) -> None:

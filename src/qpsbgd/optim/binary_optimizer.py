@@ -16,7 +16,7 @@ from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.tape import TrainingTape
 from qpsbgd.optim.diagnostics import LeftBehind, Schedules, SignChanges
 from qpsbgd.optim.parameters import NO_LAYER, Layers, Members, NamedTensor, check_whole_weights, param_groups
-from qpsbgd.optim.rates import default_rate, schedule
+from qpsbgd.optim.rates import default_rate, default_warmup, schedule
 from qpsbgd.optim.real_part import Real, RealPart, nonfinite, real_options
 from qpsbgd.projections.protocol import check_fits
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE_OR_NONE, BELOW_ONE, FLAG, NOT_NEGATIVE, POSITIVE_OR_NONE
@@ -48,8 +48,12 @@ class BinaryOptimizer(Optimizer):
         defaults = {name: _plain(value) for name, value in defaults.items()} | {"step": 0}
         if defaults["relative"] is None:
             defaults["relative"] = defaults["lr"] is None
+        members = [Members.of(group["params"]) for group in groups if "params" in group]
+        norms = sum(one.norms for one in members)
+        if defaults["warmup"] is None:
+            defaults["warmup"] = default_warmup(norms)
         if defaults["lr"] is None:
-            defaults["lr"] = self._default_rate(groups, defaults)
+            defaults["lr"] = self._default_rate({layer for one in members for layer in one.layers}, norms, defaults)
         self._check_options(defaults)
         super().__init__(cast(Any, groups), defaults)
         if not self._layers:
@@ -164,18 +168,16 @@ class BinaryOptimizer(Optimizer):
         ):
             warnings.warn(message, stacklevel=_CALLER)
 
-    def _default_rate(self, groups: list[dict[str, Any]], options: dict[str, Any]) -> float:
+    def _default_rate(self, layers: set[BinaryLayer], norms: int, options: dict[str, Any]) -> float:
         factor = self._rate_factor(options)
         if not options["relative"]:
             raise ValueError("the default learning rate is relative; leave relative out, or give lr")
-        members = [Members.of(group["params"]) for group in groups if "params" in group]
-        layers = {layer for one in members for layer in one.layers}
         if not layers:
             raise ValueError(NO_LAYER)
         # Scales by magnitude shrink and grow as the weights need it, so such layers want no smaller rate.
         fixed = sum(layer.weight.requires_grad and layer.scaling != "magnitude" for layer in layers)
         AT_LEAST_ONE_OR_NONE.checked("steps", options["steps"])
-        return default_rate(factor, layers=fixed, norms=sum(one.norms for one in members), steps=options["steps"])
+        return default_rate(factor, layers=fixed, norms=norms, steps=options["steps"])
 
     def _rate_factor(self, options: dict[str, Any]) -> float:
         """The factor of `default_rate` for these options, where no learning rate is given."""
@@ -196,11 +198,11 @@ class BinaryOptimizer(Optimizer):
     def _check_gradients(self, layers: Iterable[BinaryLayer]) -> None:
         """Raise ValueError, naming the layer, if a gradient holds NaN or infinite values; also a real parameter's."""
         layers = [layer for layer in layers if layer.weight.grad is not None]
-        norms = [layer.weight.grad.abs().amax() for layer in layers if layer.weight.grad is not None]
-        if norms and not torch.stack([norm.to(norms[0].device) for norm in norms]).isfinite().all():
-            bad = [str(layer) for layer, norm in zip(layers, norms, strict=True) if not norm.isfinite()]
+        weights = [layer.weight for layer in layers]
+        wrong = nonfinite([*weights, *(p for group in self.real_groups for p in group["params"])])
+        if bad := [str(self._layers[p]) for p in wrong if p in self._layers]:
             raise ValueError(f"the gradient of {', '.join(bad)} holds NaN or infinite values; nothing was changed")
-        if wrong := nonfinite(p for group in self.real_groups for p in group["params"]):
+        if wrong:
             shapes = ", ".join(str(tuple(p.shape)) for p in wrong)
             raise ValueError(
                 f"the gradients of real parameters of the shapes {shapes} hold NaN or infinite values; "

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from qpsbgd.optim.binary_optimizer import BinaryOptimizer
 from qpsbgd.optim.parameters import Layers
-from qpsbgd.optim.rates import WARMUP
 from qpsbgd.optim.real_part import Real
 from qpsbgd.projections.polar import orthogonalized
 from qpsbgd.projections.system import normalized
@@ -38,19 +37,26 @@ class DescentOptimizer(BinaryOptimizer):
         loss = self._run(closure)
         self._check_gradients(self._layers.values())
         for group in self.binary_groups:
-            for weight in group["params"]:
-                if weight.grad is not None:
+            weights = [weight for weight in group["params"] if weight.grad is not None]
+            if weights:
+                for weight in weights:
                     self._check_kept(weight, self.state[weight])
-                    moved, limit = self._moved(weight, self.state[weight], group), group["clip"]
-                    weight.copy_(moved if limit is None else moved.clamp(-limit, limit))
+                moved, limit = self._moved(weights, [self.state[weight] for weight in weights], group), group["clip"]
+                if limit is not None:
+                    torch._foreach_clamp_min_(moved, -limit)
+                    torch._foreach_clamp_max_(moved, limit)
+                torch._foreach_copy_(weights, moved)
         self._step_real()
         self._finish_step()
         return loss
 
-    def _moved(self, weight: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:
-        """The weight after a step, not yet clipped; `state` is brought forward."""
-        assert weight.grad is not None
-        return weight - self._rate(group, self._layers[weight]) * direction(weight.grad, state, group)
+    def _moved(self, weights: list[Tensor], states: list[dict[str, Any]], group: dict[str, Any]) -> list[Tensor]:
+        """The weights after a step, not yet clipped; `states` are brought forward."""
+        return self._against(weights, directions(_grads(weights), states, group), group)
+
+    def _against(self, weights: list[Tensor], steps: list[Tensor], group: dict[str, Any]) -> list[Tensor]:
+        rates = [self._rate(group, self._layers[weight]) for weight in weights]
+        return list(torch._foreach_sub(weights, torch._foreach_mul(steps, rates)))
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore a saved state; training continues as if it had never stopped."""
@@ -82,7 +88,7 @@ class BinaryConnect(DescentOptimizer):
         eps: Added to Adam's denominator.
         clip: Bound of the latent weights; None leaves them free.
         steps: Steps of the whole training: the rate rises over the first, and falls to zero over the rest by a cosine.
-        warmup: Fraction of `steps` over which the rate rises.
+        warmup: Fraction of `steps` over which the rate rises; None is 0.1 for models with norms, and 0 for others.
         relative: Whether `lr` is in units of each layer's initial range; so by default only where no lr is given.
         real: Whether and how to train everything else in the model, as in `QPSBGD`.
     """
@@ -100,7 +106,7 @@ class BinaryConnect(DescentOptimizer):
         eps: float = 1e-8,
         clip: float | None = 1.0,
         steps: int | None = None,
-        warmup: float = WARMUP,
+        warmup: float | None = None,
         relative: bool | None = None,
         real: Real = None,
     ) -> None:
@@ -113,31 +119,56 @@ class BinaryConnect(DescentOptimizer):
         return RATE_FACTORS.get(options["update"], SGD_RATE)  # an unknown update is reported by the check
 
 
-def direction(grad: Tensor, state: dict[str, Any], options: dict[str, Any]) -> Tensor:
-    """The step of a gradient, lr left out: SGD's or signSGD's with momentum, or Adam's; `state` is brought forward.
+def _grads(weights: list[Tensor]) -> list[Tensor]:
+    return [weight.grad for weight in weights if weight.grad is not None]
+
+
+def directions(grads: list[Tensor], states: list[dict[str, Any]], options: dict[str, Any]) -> list[Tensor]:
+    """The steps of gradients, lr left out: SGD's or signSGD's with momentum, or Adam's; `states` are brought forward.
 
     sgd: b ← β b + ∇, u = b;   sign: b ← β b + (1−β) ∇, u = sign(b);   adam: u = m̂ / (√v̂ + ε);
     normalized: as sign, u = b / rms(b);   muon: as sign, u = √max(1, m/n) · polar(β b + (1−β) ∇)
     """
-    if options["update"] == "adam":
+    update, momentum = options["update"], options["momentum"]
+    if update == "adam":
+        return _adam(grads, states, options)
+    if momentum:
+        buffers = [state.setdefault("buffer", torch.zeros_like(g)) for state, g in zip(states, grads, strict=True)]
+        torch._foreach_mul_(buffers, momentum)
+        torch._foreach_add_(buffers, grads, alpha=1 if update == "sgd" else 1 - momentum)
+        grads = list(torch._foreach_lerp(grads, buffers, momentum)) if update == "muon" else buffers
+    if update == "muon":
+        return _muon(grads)
+    if update == "normalized":
+        return [normalized(grad) for grad in grads]
+    return list(torch._foreach_sign(grads)) if update == "sign" else grads
+
+
+def _adam(grads: list[Tensor], states: list[dict[str, Any]], options: dict[str, Any]) -> list[Tensor]:
+    (beta1, beta2), counts = options["betas"], []
+    for state, grad in zip(states, grads, strict=True):
         if not state:
             state.update(step=0, mean=torch.zeros_like(grad), square=torch.zeros_like(grad))
-        beta1, beta2 = options["betas"]
         state["step"] += 1
-        state["mean"].lerp_(grad, 1 - beta1)
-        state["square"].lerp_(grad.square(), 1 - beta2)
-        mean = state["mean"] / (1 - beta1 ** state["step"])
-        root = state["square"].sqrt() / math.sqrt(1 - beta2 ** state["step"])
-        step: Tensor = mean / (root + options["eps"])
-        return step
-    momentum = options["momentum"]
-    if momentum:
-        buffer = state.setdefault("buffer", torch.zeros_like(grad))
-        buffer.mul_(momentum).add_(grad, alpha=1 if options["update"] == "sgd" else 1 - momentum)
-        grad = torch.lerp(grad, buffer, momentum) if options["update"] == "muon" else buffer
-    if options["update"] == "muon":
-        wide = math.sqrt(max(1.0, len(grad) / grad[0].numel()))
-        return wide * orthogonalized(grad.reshape(1, len(grad), -1)).reshape(grad.shape)
-    if options["update"] == "normalized":
-        return normalized(grad)
-    return grad.sign() if options["update"] == "sign" else grad
+        counts.append(state["step"])
+    means, squares = ([state[name] for state in states] for name in ("mean", "square"))
+    torch._foreach_lerp_(means, grads, 1 - beta1)
+    torch._foreach_lerp_(squares, torch._foreach_mul(grads, grads), 1 - beta2)
+    roots = torch._foreach_sqrt(squares)
+    torch._foreach_div_(roots, [math.sqrt(1 - beta2**count) for count in counts])
+    torch._foreach_add_(roots, options["eps"])
+    steps = list(torch._foreach_div(means, [1 - beta1**count for count in counts]))
+    torch._foreach_div_(steps, roots)
+    return steps
+
+
+def _muon(grads: list[Tensor]) -> list[Tensor]:
+    """Matrices of the same shape are made orthogonal together."""
+    steps = list(grads)
+    for shape in {grad.shape for grad in grads}:
+        own = [index for index, grad in enumerate(grads) if grad.shape == shape]
+        rows, columns = shape[0], math.prod(shape[1:])
+        found = orthogonalized(torch.stack([grads[index].reshape(rows, columns) for index in own]))
+        for index, step in zip(own, found * math.sqrt(max(1.0, rows / columns)), strict=True):
+            steps[index] = step.reshape(shape)
+    return steps

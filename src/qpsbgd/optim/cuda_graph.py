@@ -101,7 +101,7 @@ class _Graph:
     def replay(self, updates: Sequence[LayerUpdate]) -> list[Direction]:
         """Make the step for these gradients; the next replay overwrites the directions that this one returns."""
         torch._foreach_copy_(self._grads, [update.inputs.grad for update in updates])
-        self._rates.copy_(torch.tensor([float(update.lr) for update in updates]))
+        self._rates.copy_(torch.tensor([float(update.lr) for update in updates]).pin_memory(), non_blocking=True)
         self._graph.replay()
         for update in updates:
             update.inputs.state["step"] += 1

@@ -59,10 +59,12 @@ class ProxQuant(DescentOptimizer):
         options = {"lr": lr, "rate": rate, "update": update, "momentum": momentum, "betas": betas, "eps": eps}
         super().__init__(params, {**options, "clip": clip, "steps": None, "warmup": 0.0, "relative": False}, real)
 
-    def _moved(self, weight: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:
-        count = state["proximal_step"] = state.get("proximal_step", 0) + 1
-        stepped = super()._moved(weight, state.setdefault("descent", {}), group)
-        return proximal_step(stepped, group["rate"] * count)
+    def _moved(self, weights: list[Tensor], states: list[dict[str, Any]], group: dict[str, Any]) -> list[Tensor]:
+        for state in states:
+            state["proximal_step"] = state.get("proximal_step", 0) + 1
+        stepped = super()._moved(weights, [state.setdefault("descent", {}) for state in states], group)
+        pairs = zip(stepped, states, strict=True)
+        return [proximal_step(weight, group["rate"] * state["proximal_step"]) for weight, state in pairs]
 
     def _check_options(self, options: dict[str, Any]) -> None:
         NOT_NEGATIVE.checked("rate", options["rate"])

@@ -17,7 +17,6 @@ from qpsbgd.optim.cuda_graph import GraphedSteps
 from qpsbgd.optim.diagnostics import SilentLayers
 from qpsbgd.optim.functional import LayerUpdate, qpsbgd
 from qpsbgd.optim.parameters import Layers
-from qpsbgd.optim.rates import WARMUP
 from qpsbgd.optim.real_part import Real
 from qpsbgd.parallel.agreement import compared, described, gather_records
 from qpsbgd.parallel.distributed_solver import distributed
@@ -58,7 +57,7 @@ class QPSBGD(BinaryOptimizer):
             the paper does. "auto" is "range" where the rate is relative, and 1 elsewhere.
         steps: Steps of the whole training: the learning rate rises over the first of them and falls to zero, by a
             cosine, over the rest.
-        warmup: Fraction of `steps` over which the rate rises.
+        warmup: Fraction of `steps` over which the rate rises; None is 0.1 for models with norms, and 0 for others.
         relative: Whether `lr` is in units of each layer's initial range; so by default only where no lr is given.
         real: Also train everything else in the model: True, or options of a torch optimiser, `dict(lr=1e-2)`, its
             class as `kind` (AdamW by default, at a rate of 0.003), `max_norm` to clip the gradient of these parameters,
@@ -89,7 +88,7 @@ class QPSBGD(BinaryOptimizer):
         momentum: float | None = None,
         clip: float | Literal["auto", "range"] | None = "auto",
         steps: int | None = None,
-        warmup: float = WARMUP,
+        warmup: float | None = None,
         relative: bool | None = None,
         real: Real = None,
     ) -> None:

@@ -23,6 +23,11 @@ def default_rate(factor: float, *, layers: int, norms: int, steps: int | None) -
     return factor * math.pow(steps or UNKNOWN_LENGTH, -0.25) * math.pow(max(1.0, depth / FREE_DEPTH), -1.5)
 
 
+def default_warmup(norms: int) -> float:
+    """`WARMUP` for networks with norms, and none for others: their rate is low, and a rise only costs steps."""
+    return WARMUP if norms else 0.0
+
+
 def schedule(step: int, steps: int | None, warmup: float) -> float:
     """The factor on the learning rate at a step, counted from 0: up from 0 over `warmup` · steps, then a cosine down.
 

@@ -46,7 +46,8 @@ class RealPart:
             raise TypeError(f"kind must be a class of optimisers such as torch.optim.SGD, got {kind!r}")
         own = {name: value for name, value in options.items() if name not in _OURS}
         _check_known(kind, own)
-        optimizer = kind([{"params": list(params)}], **({"lr": REAL_RATE} if "kind" not in options else {}) | own)
+        defaults = {"lr": REAL_RATE, "fused": _on_gpu(params) or None} if "kind" not in options else {}
+        optimizer = kind([{"params": list(params)}], **defaults | own)
         if not isinstance(optimizer, Optimizer):
             raise TypeError(f"kind must make a torch.optim.Optimizer, got {type(optimizer).__name__}")
         closure = inspect.signature(optimizer.step).parameters.get("closure")
@@ -134,6 +135,11 @@ def nonfinite(parameters: Iterable[Tensor]) -> list[Tensor]:
     if torch.stack([norm.to(norms[0].device) for norm in norms]).isfinite().all():
         return []
     return [p for p, norm in zip(moving, norms, strict=True) if not norm.isfinite()]
+
+
+def _on_gpu(params: Sequence[NamedTensor]) -> bool:
+    tensors = [p[1] if isinstance(p, tuple) else p for p in params]
+    return all(p.is_cuda and p.is_floating_point() for p in tensors)
 
 
 def _of(group: dict[str, Any], state: dict[Tensor, Any]) -> defaultdict[Tensor, Any]:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from qpsbgd.optim.binaryconnect import DescentOptimizer, direction
+from qpsbgd.optim.binaryconnect import DescentOptimizer, directions
 from qpsbgd.optim.parameters import Layers
 from qpsbgd.optim.rates import WARMUP
 from qpsbgd.optim.real_part import Real
@@ -70,15 +70,13 @@ class StraightThrough(DescentOptimizer):
         NOT_NEGATIVE.checked("weight_decay", options["weight_decay"])
         super()._check_options(options)
 
-    def _moved(self, weight: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:
-        assert weight.grad is not None
-        rate, decay = self._rate(group, self._layers[weight]), group["weight_decay"]
+    def _moved(self, weights: list[Tensor], states: list[dict[str, Any]], group: dict[str, Any]) -> list[Tensor]:
+        grads, decay = [weight.grad for weight in weights if weight.grad is not None], group["weight_decay"]
         if group["update"] == "sgd":  # as torch's SGD has it, the decay goes through the momentum
-            step = direction(weight.grad.add(weight, alpha=decay), state, group)
+            steps = directions(list(torch._foreach_add(grads, weights, alpha=decay)), states, group)
         else:
-            step = direction(weight.grad, state, group) + decay * weight
-        moved: Tensor = weight - rate * step
-        return moved
+            steps = list(torch._foreach_add(directions(grads, states, group), weights, alpha=decay))
+        return self._against(weights, steps, group)
 
 
 class Bop(DescentOptimizer):
@@ -117,9 +115,11 @@ class Bop(DescentOptimizer):
         POSITIVE.checked("threshold", options["threshold"])
         super()._check_options(options)
 
-    def _moved(self, weight: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:
-        assert weight.grad is not None
-        mean = state.setdefault("mean", torch.zeros_like(weight))
-        mean.lerp_(weight.grad, min(1.0, self._rate(group, self._layers[weight])))
-        against = (mean.abs() > group["threshold"]) & ((mean > 0) == (weight >= 0))
-        return torch.where(against, -weight, weight)
+    def _moved(self, weights: list[Tensor], states: list[dict[str, Any]], group: dict[str, Any]) -> list[Tensor]:
+        moved = []
+        for weight, state in zip(weights, states, strict=True):
+            mean = state.setdefault("mean", torch.zeros_like(weight))
+            mean.lerp_(weight.grad, min(1.0, self._rate(group, self._layers[weight])))
+            against = (mean.abs() > group["threshold"]) & ((mean > 0) == (weight >= 0))
+            moved.append(torch.where(against, -weight, weight))
+        return moved
