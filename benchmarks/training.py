@@ -6,10 +6,10 @@ budget on validation data with another seed than the final ones; the longest bud
 shorter one (`chosen_up_to`). A best rate at the edge of a grid extends it. Runs with the same seed share initial
 weights and batches, so that methods are compared in pairs.
 
-    python benchmarks/training.py TASK … [--processes N] [--seeds 5] [--most-epochs 30] [--add] [--methods …] [--into FOLDER]
+    python benchmarks/training.py TASK … [--processes N] [--seeds 5] [--most-epochs 30] [--add] [--methods NAME …]
 
 Finished runs are kept beside the result, so that a stopped study goes on. Runs on CUDA where there is one. Data are
-found through QPSBGD_DATA. Writes benchmarks/results/training_TASK.json for every task.
+found through QPSBGD_DATA. Writes training_TASK.json for every task, into benchmarks/results or a given folder.
 """
 
 from qpsbgd_qubo.openmp import wait_passively
