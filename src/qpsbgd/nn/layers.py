@@ -121,7 +121,7 @@ class BinaryLayer(nn.Module, ABC):
     @property
     def initial_bound(self) -> float:
         """√(1.5/(n + m)), the bound of fresh latent weights; n and m of one group and one bit."""
-        fan_in = self.weight[0].numel() // self.bits
+        fan_in = math.prod(self.weight.shape[1:]) // self.bits  # by shape, because FSDP may have sharded it
         return math.sqrt(1.5 / (fan_in + len(self.weight) // self.groups))
 
     def reset_parameters(self) -> None:
@@ -173,7 +173,8 @@ class BinaryLayer(nn.Module, ABC):
                 output = output + self._per_channel(self.bias)
         if self.tape is not None and self.training and self.weight.requires_grad:
             count = self.num_rows(output.shape)
-            self.tape.watch(output, rows=self._unchanged_rows(x), grad_rows=self.grad_rows, count=count)
+            rows = self._unchanged_rows(x)
+            self.tape.watch(output, rows=rows, grad_rows=self.grad_rows, count=count, weight=self.weight)
         return output
 
     def __prepare_scriptable__(self) -> nn.Module:

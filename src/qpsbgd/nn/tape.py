@@ -55,7 +55,13 @@ class Tape:
         self._parts: list[_Part] = []
 
     def watch(
-        self, output: Tensor, *, rows: Callable[..., Tensor], grad_rows: Callable[..., Tensor], count: int
+        self,
+        output: Tensor,
+        *,
+        rows: Callable[..., Tensor],
+        grad_rows: Callable[..., Tensor],
+        count: int,
+        weight: Tensor,
     ) -> None:
         """Record when the gradient of `output` arrives.
 
@@ -68,6 +74,7 @@ class Tape:
                 arrives.
             grad_rows: Turns the output's gradient into rows (B, m), or those at some indices.
             count: B.
+            weight: The latent weight in this pass: the layer's own, or what FSDP has put in its place.
         """
         if not (self.wanted and output.requires_grad):
             return
@@ -118,36 +125,53 @@ class TrainingTape(Tape):
     `torch.autograd.grad` for a saliency map or a gradient penalty, and `model.zero_grad()` makes the tape forget, as
     the optimiser's `zero_grad` does.
 
+    FSDP shards the weight and computes with another parameter in its place, whose gradient becomes that of the shards
+    after the passes that reduce it. Rows then count until the gradient of the shards is None again.
+
     Args:
         weight: The layer's latent weight.
         most: Rows recorded of one pass.
         output_grads: Whether to record the gradients at the output.
+        sharded: Whether FSDP has sharded the weight.
     """
 
-    def __init__(self, weight: nn.Parameter, most: int | None = None, *, output_grads: bool = True) -> None:
+    def __init__(
+        self, weight: nn.Parameter, most: int | None = None, *, output_grads: bool = True, sharded: bool = False
+    ) -> None:
         super().__init__(most, output_grads=output_grads)
-        self._weight = weight
+        self._weight, self._sharded = weight, sharded
+        self._reduced = False
         self._confirmed: list[_Part] = []
         self._grad: tuple[Tensor, int] | None = None
         self._hooks: list[RemovableHandle] = []
 
     def watch(
-        self, output: Tensor, *, rows: Callable[..., Tensor], grad_rows: Callable[..., Tensor], count: int
+        self,
+        output: Tensor,
+        *,
+        rows: Callable[..., Tensor],
+        grad_rows: Callable[..., Tensor],
+        count: int,
+        weight: Tensor,
     ) -> None:
         """Record when the gradient of `output` arrives, to count once the same pass has reached the weight."""
         if self.wanted and not self._hooks:
             before, after = weakref.WeakMethod(self._before_gradient), weakref.WeakMethod(self._after_gradient)
-            weight: Any = self._weight
+            own: Any = self._weight
+            used: Any = weight if self._sharded else own
             self._hooks = [
-                weight.register_hook(_calling(before)),
-                weight.register_post_accumulate_grad_hook(_calling(after)),
+                used.register_hook(_calling(before)),
+                used.register_post_accumulate_grad_hook(_calling(after)),
             ]
-        super().watch(output, rows=rows, grad_rows=grad_rows, count=count)
+            if self._sharded:
+                reduced = _calling(weakref.WeakMethod(self._after_reduction))
+                self._hooks.append(own.register_post_accumulate_grad_hook(reduced))  # FSDP calls it
+        super().watch(output, rows=rows, grad_rows=grad_rows, count=count, weight=weight)
 
     def clear(self) -> None:
         """Forget all rows."""
         super().clear()
-        self._confirmed, self._grad = [], None
+        self._confirmed, self._grad, self._reduced = [], None, False
 
     def close(self) -> None:
         """Forget all rows and stop listening to the weight."""
@@ -158,6 +182,7 @@ class TrainingTape(Tape):
     def _before_gradient(self) -> None:
         """A backward pass is about to add to the weight's gradient: rows of a gradient that was reset are old."""
         self._confirmed = self._counting()
+        self._reduced = self._reduced and bool(self._confirmed)
 
     def _after_gradient(self) -> None:
         """The rows of the running backward pass are in the weight's gradient now."""
@@ -167,12 +192,18 @@ class TrainingTape(Tape):
         grad = self._weight.grad
         self._grad = None if grad is None else (grad, grad._version)
 
+    def _after_reduction(self) -> None:
+        """FSDP has put the rows' gradient into that of the shards."""
+        self._reduced = True
+
     def _counting(self) -> list[_Part]:
         return [] if self._confirmed and self._was_reset() else self._confirmed
 
     def _was_reset(self) -> bool:
         """Whether the weight's gradient was set to None or to zero since the last backward pass."""
         grad = self._weight.grad
+        if self._sharded:
+            return grad is None and self._reduced
         if grad is None:
             return True
         if self._grad is not None and grad is self._grad[0] and grad._version == self._grad[1]:
