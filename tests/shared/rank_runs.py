@@ -13,10 +13,12 @@ from torch import nn
 from torch.multiprocessing import get_context
 from torch.nn.parallel import DistributedDataParallel
 
-from qpsbgd import QPSBGD, BinaryConnect, Checkpoint, Monitor, ProxQuant
+from qpsbgd import QPSBGD, BinaryConnect, Bop, Checkpoint, Monitor, ProxQuant, StraightThrough
 from qpsbgd.nn import BinaryConv2d, BinaryLinear
 from qpsbgd.parallel import ranks
+from qpsbgd.parallel.shards import load_sharded
 from qpsbgd.solvers import Solver, make_solver
+from qpsbgd_qubo.solvers.search import warm_start
 
 MOST = 4
 KINDS = {"qpsbgd": QPSBGD, "binaryconnect": BinaryConnect, "proxquant": ProxQuant}
@@ -293,19 +295,126 @@ def resumed(rank, size, *, options, folder, stop):
     return [weight.detach() for weight in optimizer._layers]
 
 
-def sharded(rank, size, *, way, optimizer):
-    """The error of an optimiser for a model that FSDP has sharded."""
-    model = nn.Sequential(BinaryLinear(12, 8), nn.Hardtanh(), BinaryLinear(8, 5))
-    if way == "fully_shard":
-        from torch.distributed.fsdp import fully_shard
+SHARDABLE = {**KINDS, "straight_through": StraightThrough, "bop": Bop}
 
-        fully_shard(model, mesh=dist.init_device_mesh("cpu", (size,)))
-    else:
-        from torch.distributed.fsdp import FullyShardedDataParallel
 
-        model = FullyShardedDataParallel(model, device_id=torch.device("cpu"), use_orig_params=way == "original")
+def sharded_network(kind):
+    torch.manual_seed(0)
+    if kind == "convolutional":
+        layers = [BinaryConv2d(2, 4, 3, padding=1), nn.Hardtanh(), BinaryConv2d(4, 3, 3), nn.Flatten()]
+        return nn.Sequential(*layers, BinaryLinear(48, 5)).double()
+    return nn.Sequential(
+        BinaryLinear(12, 9, bias=True), nn.Hardtanh(), nn.Linear(9, 9), BinaryLinear(9, 5, scale="magnitude")
+    ).double()
+
+
+def fully_sharded(model, size):
+    from torch.distributed.fsdp import fully_shard
+
+    if size > 1:
+        mesh = dist.init_device_mesh("cpu", (size,))
+        for layer in [*model, model]:
+            if any(True for _ in layer.parameters()):
+                fully_shard(layer, mesh=mesh)
+    return model
+
+
+def sharded_run(
+    rank,
+    size,
+    *,
+    options,
+    way="qpsbgd",
+    kind="dense",
+    steps=range(5),
+    load=None,
+    save=None,
+    accumulate=False,
+    clip=None,
+    frozen=False,
+    warm=False,
+):
+    """Whole weights after some steps with a model that FSDP2 has sharded, and the bytes that this rank sent."""
+    import torch.distributed.checkpoint as dcp
+
+    warm_start.COLD_START_LIMIT = 0 if warm else 2**24
+    model = sharded_network(kind)
+    model[0].weight.requires_grad_(not frozen)
+    fully_sharded(model, size)
+    optimizer = SHARDABLE[way](model, **{"real": False, **options})
+    if load is not None:
+        load_sharded(load, model=model, optimizer=optimizer)
+    for step in steps:
+        optimizer.zero_grad()
+        inputs, targets = (rows.tensor_split(size)[rank] for rows in batch(kind, step))
+        count = 2 if accumulate else 1
+        passes = zip(inputs.tensor_split(count), targets.tensor_split(count), strict=True)
+        for number, (x, target) in enumerate(passes, start=1):
+            if size > 1:
+                model.set_requires_gradient_sync(number == count)
+            ((model(x) - target).square().sum() * size / 80).backward()  # FSDP takes the mean of the ranks' losses
+        if clip is not None:
+            nn.utils.clip_grad_norm_(model.parameters(), clip)
+        optimizer.step()
+    if save is not None:
+        dcp.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, checkpoint_id=save)
+    whole = {name: p.full_tensor() if size > 1 else p for name, p in model.named_parameters()}
+    return {name: value.detach() for name, value in whole.items()}, optimizer._ranks.sent
+
+
+def nan_in_a_shard(rank, size, *, options, way="qpsbgd"):
+    """The error of a step for which rank 1 has a gradient of NaN."""
+    model = fully_sharded(sharded_network("dense"), size)
+    optimizer = SHARDABLE[way](model, **options)
+    model(batch("dense", 0)[0]).sum().backward()
+    if rank == 1:
+        model[0].weight.grad.to_local()[0, 0] = torch.nan
+    return _error(optimizer.step)
+
+
+def shard_errors(rank, size):
+    """The errors of what cannot be trained with sharded weights."""
+    from torch.distributed.fsdp import FullyShardedDataParallel
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    def tensor_parallel():
+        layer = BinaryLinear(6, 4)
+        whole = distribute_tensor(layer.weight.detach(), dist.init_device_mesh("cpu", (size,)), [Shard(1)])
+        layer.weight = nn.Parameter(whole)
+        return QPSBGD(layer)
+
+    def grouped():
+        return QPSBGD(fully_sharded(nn.Sequential(BinaryConv2d(4, 4, 3, groups=2)), size))
+
+    def flat(**options):
+        model = nn.Sequential(BinaryLinear(12, 8), BinaryLinear(8, 5))
+        return BinaryConnect(FullyShardedDataParallel(model, device_id=torch.device("cpu"), **options))
+
+    def late(kind):
+        model = sharded_network("dense")
+        optimizer = kind(model, real=False)
+        fully_sharded(model, size)
+        model(batch("dense", 0)[0]).sum().backward()
+        optimizer.step()
+
+    tried = {
+        "polar": lambda: QPSBGD(fully_sharded(sharded_network("dense"), size), projection="polar"),
+        "printed": lambda: QPSBGD(fully_sharded(nn.Sequential(BinaryLinear(6, 4)), size), projection="printed"),
+        "muon": lambda: BinaryConnect(fully_sharded(sharded_network("dense"), size), lr=0.1, update="muon"),
+        "stateful": lambda: QPSBGD(fully_sharded(sharded_network("dense"), size), solver=Stateful()),
+        "tensor parallel": tensor_parallel,
+        "grouped": grouped,
+        "flat": flat,
+        "flat, original parameters": lambda: flat(use_orig_params=True),
+        "late": lambda: late(QPSBGD),
+        "late, BinaryConnect": lambda: late(BinaryConnect),
+    }
+    return {name: _error(act) for name, act in tried.items()}
+
+
+def _error(act):
     try:
-        optimizer(model)
-    except (TypeError, ValueError) as error:
+        act()
+    except (TypeError, ValueError, RuntimeError) as error:
         return f"{type(error).__name__}: {error}"
     return ""

@@ -202,10 +202,11 @@ class BinaryLayer(nn.Module, ABC):
             if self.bias is not None:
                 output = output + self._per_channel(self.bias)
         if self.tape is not None and self.tape.wanted and self.training and self.weight.requires_grad:
-            if torch.compiler.is_compiling():
+            if torch.compiler.is_compiling() and not self.tape.sharded:
                 copied: Tensor = watched(output, x, id(self))  # a hook would break the graph
                 return copied
-            self.tape.watch(output, Source(self._unchanged_rows(x), self.grad_rows, self.num_rows(output.shape)))
+            rows, count = self._unchanged_rows(x), self.num_rows(output.shape)
+            self.tape.watch(output, Source(rows, self.grad_rows, count, self.weight))
         return output
 
     def __prepare_scriptable__(self) -> nn.Module:
@@ -312,7 +313,8 @@ def watched(output: Tensor, x: Tensor, layer: int) -> Tensor:
 def _recorded(grad: Tensor, x: Tensor, layer: int) -> Tensor:
     found = next(one for one in _LAYERS if id(one) == layer)
     if found.tape is not None and found.tape.wanted:
-        found.tape.record(grad, Source(partial(found.input_rows, x), found.grad_rows, found.num_rows(grad.shape)))
+        rows, count = partial(found.input_rows, x), found.num_rows(grad.shape)
+        found.tape.record(grad, Source(rows, found.grad_rows, count, found.weight))
     return grad.clone()
 
 

@@ -29,11 +29,13 @@ class Source:
         rows: Returns the rows (B, n) of the layer's input, or those at some indices.
         grad_rows: Turns the output's gradient into rows (B, m), or those at some indices.
         count: B.
+        weight: The latent weight in this pass: the layer's own, or what FSDP has put in its place.
     """
 
     rows: Callable[..., Tensor]
     grad_rows: Callable[..., Tensor]
     count: int
+    weight: Tensor
 
 
 class Recordable(Protocol):
@@ -62,7 +64,10 @@ class Tape:
 
     Attributes:
         wanted: Whether to record at all.
+        sharded: Whether FSDP has sharded the layer's weight.
     """
+
+    sharded = False
 
     def __init__(self, most: int | None = None, *, output_grads: bool = True) -> None:
         self.wanted = True
@@ -126,14 +131,21 @@ class TrainingTape(Tape):
     `torch.autograd.grad` for a saliency map or a gradient penalty, and `model.zero_grad()` makes the tape forget, as
     the optimiser's `zero_grad` does.
 
+    FSDP shards the weight and computes with another parameter in its place, whose gradient becomes that of the shards
+    after the passes that reduce it. Rows then count until the gradient of the shards is None again.
+
     Args:
         weight: The layer's latent weight.
         most: Rows recorded of one pass.
         output_grads: Whether to record the gradients at the output.
+        sharded: Whether FSDP has sharded the weight.
     """
 
-    def __init__(self, weight: nn.Parameter, most: int | None = None, *, output_grads: bool = True) -> None:
-        self._weight = weight
+    def __init__(
+        self, weight: nn.Parameter, most: int | None = None, *, output_grads: bool = True, sharded: bool = False
+    ) -> None:
+        self._weight, self.sharded = weight, sharded
+        self._reduced = False
         self._confirmed: list[_Part] = []
         self._grad: tuple[Tensor, int] | None = None
         self._hooks: list[RemovableHandle] = []
@@ -147,26 +159,31 @@ class TrainingTape(Tape):
     @wanted.setter
     def wanted(self, value: bool) -> None:
         self._wanted = value
-        self._listen()
+        if not self.sharded:
+            self._listen(self._weight)
 
     def watch(self, output: Tensor, source: Source) -> None:
         """Record when the gradient of `output` arrives, to count once the same pass has reached the weight."""
-        self._listen()  # the weight may have been frozen before
+        self._listen(source.weight if self.sharded else self._weight)  # it may have been frozen before
         super().watch(output, source)
 
-    def _listen(self) -> None:
-        if self._wanted and not self._hooks and self._weight.requires_grad:
-            before, after = weakref.WeakMethod(self._before_gradient), weakref.WeakMethod(self._after_gradient)
-            weight: Any = self._weight
-            self._hooks = [
-                weight.register_hook(_calling(before)),
-                weight.register_post_accumulate_grad_hook(_calling(after)),
-            ]
+    def _listen(self, weight: Any) -> None:
+        if not self._wanted or self._hooks or not weight.requires_grad:
+            return
+        before, after = weakref.WeakMethod(self._before_gradient), weakref.WeakMethod(self._after_gradient)
+        self._hooks = [
+            weight.register_hook(_calling(before)),
+            weight.register_post_accumulate_grad_hook(_calling(after)),
+        ]
+        if self.sharded:
+            own: Any = self._weight
+            reduced = _calling(weakref.WeakMethod(self._after_reduction))
+            self._hooks.append(own.register_post_accumulate_grad_hook(reduced))  # FSDP calls it
 
     def clear(self) -> None:
         """Forget all rows."""
         super().clear()
-        self._confirmed, self._grad = [], None
+        self._confirmed, self._grad, self._reduced = [], None, False
 
     def close(self) -> None:
         """Forget all rows and stop listening to the weight."""
@@ -177,6 +194,7 @@ class TrainingTape(Tape):
     def _before_gradient(self) -> None:
         """A backward pass is about to add to the weight's gradient: rows of a gradient that was reset are old."""
         self._confirmed = self._counting()
+        self._reduced = self._reduced and bool(self._confirmed)
 
     def _after_gradient(self) -> None:
         """The rows of the running backward pass are in the weight's gradient now."""
@@ -186,12 +204,18 @@ class TrainingTape(Tape):
         grad = self._weight.grad
         self._grad = None if grad is None else (grad, grad._version)
 
+    def _after_reduction(self) -> None:
+        """FSDP has put the rows' gradient into that of the shards."""
+        self._reduced = True
+
     def _counting(self) -> list[_Part]:
         return [] if self._confirmed and self._was_reset() else self._confirmed
 
     def _was_reset(self) -> bool:
         """Whether the weight's gradient was set to None or to zero since the last backward pass."""
         grad = self._weight.grad
+        if self.sharded:
+            return grad is None and self._reduced
         if grad is None:
             return True
         if self._grad is not None and grad is self._grad[0] and grad._version == self._grad[1]:

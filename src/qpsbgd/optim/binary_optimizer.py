@@ -15,9 +15,11 @@ from torch.optim import Optimizer
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.tape import TrainingTape
 from qpsbgd.optim.diagnostics import LeftBehind, Schedules, SignChanges
-from qpsbgd.optim.parameters import NO_LAYER, Layers, Members, NamedTensor, check_whole_weights, param_groups
+from qpsbgd.optim.parameters import NO_LAYER, Layers, Members, NamedTensor, check_weights, param_groups
 from qpsbgd.optim.rates import default_rate, default_warmup, schedule
 from qpsbgd.optim.real_part import Real, RealPart, nonfinite, real_options
+from qpsbgd.parallel.ranks import Ranks
+from qpsbgd.parallel.shards import is_sharded
 from qpsbgd.projections.protocol import check_fits
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE_OR_NONE, BELOW_ONE, FLAG, NOT_NEGATIVE, POSITIVE_OR_NONE
 
@@ -76,7 +78,7 @@ class BinaryOptimizer(Optimizer):
             )
         part = self._new_real_part(members.named(rest), real) if rest else None
         if members.layers:
-            check_whole_weights(members.layers)
+            check_weights(members.layers, self._ranks)
             self._check_options({**self.defaults, **options})
             for layer in members.layers:
                 self._check_layer(layer, {**self.defaults, **options})
@@ -134,6 +136,24 @@ class BinaryOptimizer(Optimizer):
     def _start_run(self) -> None:
         """Reset what belongs to this object's own steps and is neither copied nor saved."""
         self._left_behind, self._schedules, self._sign_changes = LeftBehind(), Schedules(), SignChanges()
+        self._ranks = Ranks()
+
+    def _check_in_place(self) -> None:
+        """Raise RuntimeError if a layer has another parameter than the one that this optimiser was made for."""
+        for weight, layer in self._layers.items():
+            if layer.weight is weight:
+                continue
+            if is_sharded(layer.weight):
+                raise RuntimeError(
+                    f"{layer} was sharded after {type(self).__name__} was made for it; call fully_shard(model) first, "
+                    "and make the optimiser for the sharded model"
+                )
+            if is_sharded(weight):
+                raise RuntimeError(
+                    f"the weight of {layer} is not sharded at the moment; a step needs the shards: leave "
+                    "reshard_after_backward on, or call model.reshard() before it"
+                )
+            raise RuntimeError(f"the weight of {layer} was replaced by a new parameter; make a new optimiser")
 
     def _run(self, closure: Callable[[], float] | None) -> float | None:
         if closure is None:
@@ -195,10 +215,9 @@ class BinaryOptimizer(Optimizer):
     def _check_layer(self, layer: BinaryLayer, options: dict[str, Any]) -> None:
         """Raise TypeError or ValueError for a layer that these options cannot train."""
 
-    def _check_gradients(self, layers: Iterable[BinaryLayer]) -> None:
-        """Raise ValueError, naming the layer, if a gradient holds NaN or infinite values; also a real parameter's."""
-        layers = [layer for layer in layers if layer.weight.grad is not None]
-        weights = [layer.weight for layer in layers]
+    def _check_gradients(self, layers: Iterable[BinaryLayer] | None = None) -> bool:
+        """True; raise ValueError if a gradient, of these layers or all, or of a real parameter, is not finite."""
+        weights = [layer.weight for layer in (self._layers.values() if layers is None else layers)]
         wrong = nonfinite([*weights, *(p for group in self.real_groups for p in group["params"])])
         if bad := [str(self._layers[p]) for p in wrong if p in self._layers]:
             raise ValueError(f"the gradient of {', '.join(bad)} holds NaN or infinite values; nothing was changed")
@@ -208,6 +227,7 @@ class BinaryOptimizer(Optimizer):
                 f"the gradients of real parameters of the shapes {shapes} hold NaN or infinite values; "
                 "nothing was changed"
             )
+        return True
 
     def _check_kept(self, weight: Tensor, state: dict[str, Any]) -> None:
         """Raise RuntimeError where what is kept of a weight has another type, place or shape."""

@@ -10,9 +10,11 @@ from typing import Any, ClassVar, Literal, get_args
 import torch
 from torch import Tensor
 
+from qpsbgd.nn import BinaryLayer
 from qpsbgd.optim.binary_optimizer import BinaryOptimizer
 from qpsbgd.optim.parameters import Layers
 from qpsbgd.optim.real_part import Real
+from qpsbgd.parallel.shards import is_sharded, local
 from qpsbgd.projections.polar import orthogonalized
 from qpsbgd.projections.system import normalized
 from qpsbgd_qubo.solvers.options import BELOW_ONE, POSITIVE
@@ -35,7 +37,11 @@ class DescentOptimizer(BinaryOptimizer):
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """Move the latent weights of every layer that has a gradient; returns the closure's loss."""
         loss = self._run(closure)
-        self._check_gradients(self._layers.values())
+        self._check_in_place()
+        if any(map(is_sharded, self._layers)):  # all ranks must raise, or those that do not would wait for ever
+            self._ranks.synchronized(self._check_gradients, list, dict)
+        else:
+            self._check_gradients()
         for group in self.binary_groups:
             weights = [weight for weight in group["params"] if weight.grad is not None]
             if weights:
@@ -45,7 +51,7 @@ class DescentOptimizer(BinaryOptimizer):
                 if limit is not None:
                     torch._foreach_clamp_min_(moved, -limit)
                     torch._foreach_clamp_max_(moved, limit)
-                torch._foreach_copy_(weights, moved)
+                torch._foreach_copy_([local(weight) for weight in weights], [local(one) for one in moved])
         self._step_real()
         self._finish_step()
         return loss
@@ -57,6 +63,10 @@ class DescentOptimizer(BinaryOptimizer):
     def _against(self, weights: list[Tensor], steps: list[Tensor], group: dict[str, Any]) -> list[Tensor]:
         rates = [self._rate(group, self._layers[weight]) for weight in weights]
         return list(torch._foreach_sub(weights, torch._foreach_mul(steps, rates)))
+
+    def _check_layer(self, layer: BinaryLayer, options: dict[str, Any]) -> None:
+        if options["update"] in ("normalized", "muon") and is_sharded(layer.weight):
+            raise ValueError(f'update "{options["update"]}" needs whole layers, but FSDP has sharded {layer}')
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore a saved state; training continues as if it had never stopped."""

@@ -53,7 +53,7 @@ def _steady(update: LayerUpdate) -> bool:
     """Whether a step of this layer can be captured: on a GPU, with what it keeps in place, without asking the CPU."""
     inputs = update.inputs
     waits = inputs.record is not None or "gradient" not in inputs.state
-    if not inputs.layer.weight.is_cuda or waits:
+    if not update.weight.is_cuda or waits or inputs.shards is not None:
         return False
     return update.projection.capturable(inputs.grad, inputs.cached)
 
@@ -64,14 +64,14 @@ def _signature(update: LayerUpdate) -> tuple[object, ...]:
     kept = [
         value.data_ptr() for part in (inputs.state, inputs.cached) for value in part.values() if torch.is_tensor(value)
     ]
-    return inputs.layer.weight.data_ptr(), update.projection, inputs.momentum, update.clip, tuple(kept)
+    return update.weight.data_ptr(), update.projection, inputs.momentum, update.clip, tuple(kept)
 
 
 class _Graph:
     """A captured step; `replay` takes gradients of the same layers."""
 
     def __init__(self, updates: Sequence[LayerUpdate]) -> None:
-        device = updates[0].inputs.layer.weight.device
+        device = updates[0].weight.device
         self._grads = [update.inputs.grad.clone() for update in updates]
         self._rates = torch.zeros(len(updates), device=device)
         self._updates = []
@@ -109,5 +109,4 @@ class _Graph:
 
 
 def _changed(update: LayerUpdate) -> list[Tensor]:
-    inputs = update.inputs
-    return [inputs.layer.weight, *(value for value in inputs.state.values() if isinstance(value, Tensor))]
+    return [update.weight, *(value for value in update.inputs.state.values() if isinstance(value, Tensor))]

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from qpsbgd.nn import BinaryLayer
+from qpsbgd.parallel.shards import local
 
 _SILENT_STEPS = 10
 """Steps after which a layer that has never recorded anything is reported."""
@@ -125,7 +126,7 @@ class SignChanges:
         middle = _LOOK if steps is None else max(_LOOK, steps // 2)
         if self._reported or step not in (1, 2, middle):
             return
-        signs = [weight.detach().reshape(-1)[:_SIGNS] >= 0 for weight in weights]
+        signs = [local(weight.detach()).reshape(-1)[:_SIGNS] >= 0 for weight in weights]
         if sum(map(len, signs)) < _ENOUGH:
             return
         if step == 1 or [one.shape for one in signs] != [one.shape for one in self._signs]:
@@ -148,7 +149,7 @@ class SignChanges:
 
 def _state(parameter: Tensor) -> tuple[int, Tensor]:
     """A parameter's version, and some of its values for optimisers that write to `.data`, which has no version."""
-    return parameter._version, parameter.detach().reshape(-1)[:64].clone()
+    return parameter._version, local(parameter.detach()).reshape(-1)[:64].clone()
 
 
 def _is_still(parameter: Tensor, first: tuple[int, Tensor]) -> bool:

@@ -16,12 +16,14 @@ class LayerUpdate:
     """The update of one layer in a step.
 
     Attributes:
+        weight: The latent weights, or this rank's part of them.
         inputs: What the projection gets; the step brings `state` and `cached` forward.
         projection: Turns the inputs into a direction.
         lr: Step size of the latent weights.
         clip: Their bound; None for none.
     """
 
+    weight: Tensor
     inputs: LayerInputs
     projection: Projection
     lr: float | Tensor
@@ -45,13 +47,12 @@ def qpsbgd(updates: Sequence[LayerUpdate], clock: Callable[[], float] = float) -
         seconds = clock() - begun
         directions |= {update: replace(one, seconds=seconds) for update, one in zip(own, answers, strict=True)}
     for update, direction in directions.items():
-        weight = update.inputs.layer.weight
         if isinstance(update.lr, Tensor):  # in a CUDA graph
-            weight.sub_(update.lr * direction.values)
+            update.weight.sub_(update.lr * direction.values)
         else:
-            weight.sub_(direction.values, alpha=update.lr)
+            update.weight.sub_(direction.values, alpha=update.lr)
         if update.clip is not None:
-            weight.clamp_(-update.clip, update.clip)
+            update.weight.clamp_(-update.clip, update.clip)
         _keep(update.inputs.state, direction.state)
         _keep(update.inputs.cached, direction.cached)
     return [directions[update] for update in updates]

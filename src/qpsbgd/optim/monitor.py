@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.optim.binary_optimizer import BinaryOptimizer
 from qpsbgd.optim.qpsbgd import QPSBGD
+from qpsbgd.parallel.shards import local
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE
 
 
@@ -58,7 +59,8 @@ class Monitor:
 
     Training is the same with and without a monitor, bit for bit. Steps that a GradScaler skips are not reported. On a
     GPU, a step that is reported waits for the device and is not replayed as a CUDA graph, so choose `every` above 1
-    where speed matters. The monitor is not part of a copied or pickled optimiser.
+    where speed matters. The monitor is not part of a copied or pickled optimiser. Where FSDP
+    has sharded a layer, a rank's figures are of its own output units.
 
     Args:
         model: Whose binary layers are reported, by their names in it; a part of the trained model will do.
@@ -111,7 +113,7 @@ class Monitor:
         self._forget()  # the last step may have failed
         if (self._steps() + 1) % self._every:
             return
-        self._weights = {layer: layer.weight.detach().clone() for layer in self._names()}
+        self._weights = {layer: local(layer.weight.detach()).clone() for layer in self._names()}
         if isinstance(self._optimizer, QPSBGD):
             self._optimizer.observers.append(self._hear)
 
@@ -125,7 +127,8 @@ class Monitor:
         observations = [
             Observation(step, names[layer], _movement(layer, before) | heard.get(layer, {}))
             for layer, before in weights.items()
-            if layer in heard or (not isinstance(self._optimizer, QPSBGD) and layer.weight.grad is not None)
+            if before.numel()
+            and (layer in heard or (not isinstance(self._optimizer, QPSBGD) and layer.weight.grad is not None))
         ]
         if observations:
             self._callback(observations)
@@ -143,7 +146,7 @@ def _movement(layer: BinaryLayer, before: Tensor) -> dict[str, float]:
         layer: After the step, with the gradient that it was made from.
         before: The latent weights before the step.
     """
-    after, grad = layer.weight.detach(), layer.weight.grad
+    after, grad = local(layer.weight.detach()), layer.weight.grad
     step = (after - before).to(torch.promote_types(after.dtype, torch.float32))
     flips = torch.count_nonzero((after >= 0) != (before >= 0))  # sign(0) = +1
     figures = {
@@ -151,7 +154,7 @@ def _movement(layer: BinaryLayer, before: Tensor) -> dict[str, float]:
         "step_size": torch.linalg.vector_norm(step).item() / math.sqrt(step.numel()) / layer.initial_bound,
     }
     if grad is not None:
-        signs = step.sign() * grad.sign()
+        signs = step.sign() * local(grad).sign()
         if compared := torch.count_nonzero(signs).item():
             figures["agreement"] = torch.count_nonzero(signs < 0).item() / compared
     return figures

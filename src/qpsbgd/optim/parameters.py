@@ -12,6 +12,8 @@ from torch import Tensor, nn
 
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.layers import check_unshared, guard_fused_paths, layers_of
+from qpsbgd.parallel.ranks import Ranks
+from qpsbgd.parallel.shards import check_shards, is_sharded
 
 Layers = nn.Module | Iterable[nn.Module] | Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[dict[str, Any]]
 NamedTensor = Tensor | tuple[str, Tensor]
@@ -112,20 +114,20 @@ def param_groups(params: Layers) -> list[dict[str, Any]]:
     return [{"params": items}]
 
 
-def check_whole_weights(layers: Iterable[BinaryLayer]) -> None:
-    """Raise TypeError if a layer's weight is a shard or a view of FSDP's, or computed from other parameters.
-
-    A column's QUBO and a layer's ridge regression need all of its weights.
-    """
+def check_weights(layers: Iterable[BinaryLayer], ranks: Ranks) -> None:
+    """Raise TypeError if a layer's weight is not sharded by output units, a flat view, or computed from others."""
     for layer in layers:
         weight = layer.weight
+        if is_sharded(weight):
+            check_shards(layer, ranks)
         own = isinstance(layer._parameters.get("weight"), nn.Parameter)
         computed = hasattr(layer, "parametrizations") or any(name.startswith("weight_") for name in layer._parameters)
         # FSDP's older form replaces the parameter by a view of a flat one, which the layer does not have.
-        if hasattr(weight, "placements") or getattr(weight, "_fsdp_flattened", False) or not (own or computed):
+        if getattr(weight, "_fsdp_flattened", False) or not (own or computed):
             raise TypeError(
-                f"the weight of {layer} is not a whole parameter; FSDP cuts weights into shards, but the binary "
-                "optimisers need whole layers on every rank: use torch.nn.parallel.DistributedDataParallel instead"
+                f"the weight of {layer} is a view of a flat parameter, as FullyShardedDataParallel makes it, in which "
+                "output units are cut apart; use torch.distributed.fsdp.fully_shard or "
+                "torch.nn.parallel.DistributedDataParallel instead"
             )
         if not own:
             raise TypeError(

@@ -20,7 +20,7 @@ from qpsbgd.optim.parameters import Layers
 from qpsbgd.optim.real_part import Real
 from qpsbgd.parallel.agreement import compared, described, gather_records
 from qpsbgd.parallel.distributed_solver import distributed
-from qpsbgd.parallel.ranks import Ranks
+from qpsbgd.parallel.shards import Shards, from_saved, is_sharded, local, to_sharded
 from qpsbgd.projections import PROJECTIONS, Direction, LayerInputs, Projection, make_projection
 from qpsbgd.projections.blocks import Blocks
 from qpsbgd.qubo import Solution
@@ -73,7 +73,6 @@ class QPSBGD(BinaryOptimizer):
 
     _directions: list[Direction]
     _graphs: GraphedSteps
-    _ranks: Ranks
     _silent: SilentLayers
     _tapes: dict[BinaryLayer, TrainingTape]
     _cached: dict[BinaryLayer, dict[str, Any]]
@@ -163,8 +162,9 @@ class QPSBGD(BinaryOptimizer):
         members = [(group, layer) for group, layer in self._members() if layer in records]
         updates = [
             LayerUpdate(
+                local(layer.weight.detach()),
                 self._inputs(group, layer, records[layer]),
-                projections[id(group["projection"])],
+                group["projection"] if is_sharded(layer.weight) else projections[id(group["projection"])],
                 self._rate(group, layer),
                 _RANGES * layer.initial_bound if group["clip"] == "range" else group["clip"],
             )
@@ -192,12 +192,12 @@ class QPSBGD(BinaryOptimizer):
 
     def _inputs(self, group: dict[str, Any], layer: BinaryLayer, record: LayerRecord | None) -> LayerInputs:
         """What a layer's projection gets."""
-        grad = layer.weight.grad
-        assert grad is not None
+        assert layer.weight.grad is not None
+        grad, shards = local(layer.weight.grad), Shards(self._ranks) if is_sharded(layer.weight) else None
         scale = getattr(self, "grad_scale", None)  # a GradScaler's factor that is still in the gradients
         grad = grad.to(torch.promote_types(grad.dtype, torch.float32))
         grad = grad if scale is None else grad / scale
-        if record is not None and not len(record.inputs):
+        if record is not None and shards is None and not len(record.inputs):
             raise ValueError(f"{layer}: the batch is empty: a step needs at least one row; leave out such batches")
         if record is not None and group["projection"].absolute:
             if scale is None and hasattr(self, "found_inf"):
@@ -206,7 +206,7 @@ class QPSBGD(BinaryOptimizer):
             factor = self._ranks.size * (1.0 if scale is None else scale)
             record = LayerRecord(record.inputs, record.output_grads / factor)
         state, cached = self.state.get(layer.weight, {}), self._cached.setdefault(layer, {})
-        return LayerInputs(layer, grad, record, float(group["momentum"]), state, cached)
+        return LayerInputs(layer, grad, record, float(group["momentum"]), state, cached, shards)
 
     @property
     def solver(self) -> Solver:
@@ -266,11 +266,10 @@ class QPSBGD(BinaryOptimizer):
 
     def _members(self) -> Iterator[tuple[dict[str, Any], BinaryLayer]]:
         """Groups and layers."""
+        self._check_in_place()
         for group in self.binary_groups:
             for weight in group["params"]:
                 layer = self._layers[weight]
-                if layer.weight is not weight:
-                    raise RuntimeError(f"the weight of {layer} was replaced by a new parameter; make a new optimiser")
                 if layer.tape is not self._tapes[layer]:
                     raise RuntimeError(
                         f"{layer} is trained by another optimiser that was made later; step that one, or make a new one"
@@ -293,14 +292,15 @@ class QPSBGD(BinaryOptimizer):
     def _start_run(self) -> None:
         super()._start_run()
         self._tapes, self._cached, self._directions, self.observers = {}, {}, [], []
-        self._graphs, self._silent, self._ranks = GraphedSteps(), SilentLayers(), Ranks()
+        self._graphs, self._silent = GraphedSteps(), SilentLayers()
 
     def _adopt(self, layer: BinaryLayer) -> None:
         super()._adopt(layer)
         group = next(g for g in self.binary_groups if any(weight is layer.weight for weight in g["params"]))
         projection: Projection = group["projection"]
         rows = None if projection.rows is None else -(-projection.rows // self._ranks.size)  # of all ranks
-        tape = TrainingTape(layer.weight, rows, output_grads=projection.output_grads)
+        sharded = is_sharded(layer.weight)
+        tape = TrainingTape(layer.weight, rows, output_grads=projection.output_grads, sharded=sharded)
         tape.wanted = projection.due(self.state.get(layer.weight, {}).get("step", 0))
         layer.tape = self._tapes[layer] = tape
 
@@ -312,11 +312,29 @@ class QPSBGD(BinaryOptimizer):
         BELOW_ONE.checked("momentum", options["momentum"])
 
     def _check_layer(self, layer: BinaryLayer, options: dict[str, Any]) -> None:
-        options["projection"].check(layer)
+        projection: Projection = options["projection"]
+        projection.check(layer)
+        if not is_sharded(layer.weight):
+            return
+        if not projection.sharded:
+            raise ValueError(
+                f'projection "{projection.name}" needs whole layers, but FSDP has sharded {layer}; take "ridge" or '
+                '"spins", or DistributedDataParallel'
+            )
+        if projection.solver is not None and type(projection.solver).state_dict is not Solver.state_dict:
+            raise ValueError(
+                f"{projection.solver} keeps a state, so that one rank alone may ask it, but FSDP has sharded {layer}; "
+                "take another solver, or DistributedDataParallel"
+            )
 
     def state_dict(self) -> dict[str, Any]:
         """Groups, momentum and the solvers' own states; records of passes not yet stepped are not part of it."""
         state = super().state_dict()
+        for weight, number, dims in self._numbered(state["param_groups"]):
+            if dims and number in state["state"]:
+                kept = state["state"][number]
+                parts = {name: to_sharded(kept[name], weight, dim) for name, dim in dims.items() if name in kept}
+                state["state"][number] = {**kept, **parts}
         described = ({"projection": g["projection"].describe()} if "projection" in g else {} for g in self.param_groups)
         state["param_groups"] = [{**g, **own} for g, own in zip(state["param_groups"], described, strict=True)]
         solvers = [projection.solver for projection in self._projections()]
@@ -343,13 +361,21 @@ class QPSBGD(BinaryOptimizer):
                 projection.solver.load_state_dict(solver_state)
         self._cached, self._graphs = {}, GraphedSteps()
         # torch casts state to the parameter's type, but that of half-precision layers stays in single precision.
-        weights = [p for group in self.param_groups for p in group["params"]]
-        for index, kept in state_dict["state"].items():
-            for name, value in kept.items():
+        for weight, number, dims in self._numbered(groups):
+            for name, value in state_dict["state"].get(number, {}).items():
                 if name in known and isinstance(value, Tensor):
-                    self.state[weights[index]][name] = value.clone().to(weights[index].device)
+                    cut = name in dims
+                    kept = from_saved(value, weight, dims[name]) if cut else value.clone().to(weight.device)
+                    self.state[weight][name] = kept
         for layer in self._layers.values():
             self._adopt(layer)
+
+    def _numbered(self, saved: list[dict[str, Any]]) -> Iterator[tuple[Tensor, int, Mapping[str, int]]]:
+        """All parameters, their numbers in a saved state, and the dimensions in which what is kept of them is cut."""
+        for group, other in zip(self.param_groups, saved, strict=True):
+            for weight, number in zip(group["params"], other["params"], strict=True):
+                cut = "projection" in group and is_sharded(weight)
+                yield weight, number, group["projection"].sharded if cut else {}
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_momentum": self._momentum}

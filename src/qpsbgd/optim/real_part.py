@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from qpsbgd.optim.parameters import NamedTensor
+from qpsbgd.parallel.shards import local
 
 Real = Mapping[str, Any] | bool | None
 """Whether and how to train real parameters: options, True for the defaults, False for not at all, None for no word."""
@@ -127,10 +128,10 @@ def real_options(real: Real) -> dict[str, Any] | Literal[False] | None:
 
 def nonfinite(parameters: Iterable[Tensor]) -> list[Tensor]:
     """The parameters whose gradients hold NaN or infinite values."""
-    moving = [p for p in parameters if p.grad is not None and p.grad.numel()]
+    moving = [p for p in parameters if p.grad is not None and local(p.grad).numel()]
     if not moving:
         return []
-    grads = [p.grad.coalesce().values() if p.grad.is_sparse else p.grad for p in moving if p.grad is not None]
+    grads = [p.grad.coalesce().values() if p.grad.is_sparse else local(p.grad) for p in moving if p.grad is not None]
     norms = torch._foreach_norm(grads, math.inf)
     if torch.stack([norm.to(norms[0].device) for norm in norms]).isfinite().all():
         return []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from torch import Tensor
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.tape import LayerRecord
 from qpsbgd.parallel.ranks import Ranks
+from qpsbgd.parallel.shards import is_sharded
 from qpsbgd.projections import Projection
 
 
@@ -44,7 +46,8 @@ def _numbers(solver: Any) -> str:
 
 
 def compared(layers: Sequence[BinaryLayer]) -> dict[str, list[tuple[str, Tensor]]]:
-    """Gradients and weights with their layers' names, which must be equal on all ranks, bit for bit."""
+    """Gradients and weights with their layers' names, which must be equal on all ranks, bit for bit; not of shards."""
+    layers = [layer for layer in layers if not is_sharded(layer.weight)]
     grads = [layer.weight.new_empty(0) if layer.weight.grad is None else layer.weight.grad for layer in layers]
     names = [str(layer) for layer in layers]
     weights = [layer.weight for layer in layers]
@@ -67,8 +70,10 @@ def gather_records(
     if ranks.size == 1:
         return found
     own = {layer: records[layer] or _no_rows(layer, projection) for layer, projection in wanted.items()}
-    rows = iter(ranks.gather_rows([tensor for one in own.values() for tensor in (one.inputs, one.output_grads)]))
-    for layer in own:
+    found.update({layer: own[layer] for layer in own if is_sharded(layer.weight)})  # their projections gather
+    whole = [layer for layer in own if not is_sharded(layer.weight)]
+    rows = iter(ranks.gather_rows([rows for layer in whole for rows in (own[layer].inputs, own[layer].output_grads)]))
+    for layer in whole:
         inputs, grads = next(rows), next(rows)
         found[layer] = LayerRecord(inputs, grads) if len(inputs) else None
     return found
@@ -77,6 +82,7 @@ def gather_records(
 def _no_rows(layer: BinaryLayer, projection: Projection) -> LayerRecord:
     """The record of a layer that this rank did not use."""
     weight = layer.weight
-    width = layer.groups * weight[0].numel()
-    inputs = weight.new_empty(0, width, dtype=torch.promote_types(weight.dtype, torch.float32))
+    width = layer.groups * math.prod(weight.shape[1:])
+    dtype = torch.promote_types(weight.dtype, torch.float32)
+    inputs = torch.empty(0, width, dtype=dtype, device=weight.device)
     return LayerRecord(inputs, inputs.new_empty(0, len(weight) if projection.output_grads else 0))

@@ -10,6 +10,7 @@ import torch
 
 from qpsbgd.parallel.ranks import Ranks
 from qpsbgd.projections import Projection
+from qpsbgd.projections.solving import nothing
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver
 
@@ -49,7 +50,7 @@ class DistributedSolver(Solver):
         error: BaseException | None = None
         try:
             answers = iter(self._solver.solve_all(asked) if asked else [])
-            found = [next(answers) if family.num_columns else _nothing(family) for family in own]
+            found = [next(answers) if family.num_columns else nothing(family) for family in own]
             stats, message = dict(found[0].stats), [_packed(solution) for solution in found]
         except BaseException as caught:
             error, message = caught, f"{type(caught).__name__}: {caught}"
@@ -83,10 +84,6 @@ def distributed(projection: Projection, ranks: Ranks) -> Projection:
 
 def _columns(family: QuboFamily, columns: slice) -> QuboFamily:
     return QuboFamily.trusted(family.quadratic, family.linear[:, columns].contiguous(), family.offset[columns])
-
-
-def _nothing(family: QuboFamily) -> Solution:
-    return Solution(family.linear, family.offset, family.offset > 0)
 
 
 def _packed(solution: Solution) -> tuple[Any, Any, Any]:

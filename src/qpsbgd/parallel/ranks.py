@@ -48,6 +48,13 @@ class Ranks:
             dist.all_gather(found, own)
         return torch.stack(found).to(values.device)
 
+    def all_reduce(self, values: Tensor) -> Tensor:
+        """The sum of the tensors of all ranks."""
+        own = values.to(_place(values.device), copy=True).contiguous()
+        with self._exchange(own):
+            dist.all_reduce(own)
+        return own.to(values.device)
+
     def gather_rows(self, rows: Sequence[Tensor]) -> list[Tensor]:
         """Rows (B, …) of all ranks one after the other, per given tensor; ranks may have different numbers of them."""
         if self.size == 1 or not rows:

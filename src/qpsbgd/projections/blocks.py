@@ -31,11 +31,12 @@ class Blocks:
     parts: int
 
     @classmethod
-    def of(cls, layer: BinaryLayer, limit: int | None) -> Blocks:
-        """The blocks of a layer; no limit leaves every group in one piece."""
-        groups = getattr(layer, "groups", 1)
-        inputs, outputs = layer.weight[0].numel(), len(layer.weight) // groups
-        return cls(groups, inputs, outputs, 1 if limit is None else math.ceil(inputs / limit))
+    def of(cls, layer: BinaryLayer, limit: int | None, outputs: int | None = None) -> Blocks:
+        """The blocks of a layer, or of so many of its output units; no limit leaves every group in one piece."""
+        units, *rest = layer.weight.shape
+        inputs = math.prod(rest)
+        parts = 1 if limit is None else math.ceil(inputs / limit)
+        return cls(layer.groups, inputs, (units if outputs is None else outputs) // layer.groups, parts)
 
     @property
     def width(self) -> int:

@@ -88,7 +88,7 @@ class Printed(Projection):
     def _answer(
         self, inputs: LayerInputs, fresh: list[QuboFamily], means: list[QuboFamily], solutions: list[Solution]
     ) -> Direction:
-        blocks, like = Blocks.of(inputs.layer, self.block), inputs.layer.weight
+        blocks, like = Blocks.of(inputs.layer, self.block), inputs.grad
         parts = [_moving(*parts).T for parts in zip(fresh, means, solutions, strict=True)]
         state: dict[str, Any] = {}
         if inputs.momentum:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar
+from types import MappingProxyType
+from typing import Any, ClassVar, Protocol
 
 from torch import Tensor
 
@@ -14,6 +15,16 @@ from qpsbgd.nn.tape import LayerRecord
 from qpsbgd.qubo import Solution
 from qpsbgd.solvers import Solver
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE_OR_NONE, check_options
+
+
+class LayerShards(Protocol):
+    """The ranks that hold a sharded layer, each some of its output units; every method is a collective."""
+
+    def gather(self, values: Tensor) -> Tensor:
+        """The tensors of all ranks, of one shape, stacked."""
+
+    def moments(self, rows: Tensor) -> tuple[Tensor, int]:
+        """The sum of x xᵀ over the rows (count, B, width) of all ranks, and how many they are."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +38,8 @@ class LayerInputs:
         momentum: β of its parameter group.
         state: What the projection kept after the last step; empty before the first.
         cached: What `Direction.cached` was; empty where it is not known, as in a resumed run.
+        shards: Of a sharded layer, the ranks that hold it: `grad`, `state` and the direction are those of this rank's
+            output units, and `record` has this rank's rows.
 
     Projections leave `state` and `cached` as they are; the step replaces their contents once all directions are known.
     """
@@ -37,6 +50,7 @@ class LayerInputs:
     momentum: float
     state: MutableMapping[str, Any]
     cached: MutableMapping[str, Any]
+    shards: LayerShards | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +95,8 @@ class Projection(ABC):
     """Whether layers record the gradients at their outputs beside their inputs."""
     kept: ClassVar[tuple[str, ...]] = ()
     """The names in `Direction.state`, a solver's warm start among them."""
+    sharded: ClassVar[Mapping[str, int]] = MappingProxyType({})
+    """What of `kept` has a dimension of output units, and which; empty where sharded layers cannot be served."""
 
     block: int | None = field(default=1024, kw_only=True)
     rows: int | None = field(default=2048, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from torch import Tensor
@@ -21,6 +22,7 @@ class Ridge(SystemProjection):
     """
 
     name = "ridge"
+    sharded = MappingProxyType({"gradient": 0})
 
     def capturable(self, grad: Tensor, cached: Mapping[str, Any]) -> bool:
         """Once A⁻¹ is there."""
@@ -29,6 +31,8 @@ class Ridge(SystemProjection):
     def directions(self, systems: Sequence[System]) -> list[Direction]:
         """The normalised solutions of the systems."""
         return [
-            system.answer(normalized(system.solved()), figures=lambda s=system: {"penalty": s.state["penalty"]})
+            system.answer(
+                normalized(system.solved(), system.shards), figures=lambda s=system: {"penalty": s.state["penalty"]}
+            )
             for system in systems
         ]

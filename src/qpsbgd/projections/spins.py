@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import torch
@@ -46,6 +47,7 @@ class Spins(SystemProjection):
 
     name = "spins"
     kept: ClassVar[tuple[str, ...]] = (*STATE, "shrinkage", "spins", "signs", "coupling_fields")
+    sharded = MappingProxyType({"gradient": 0, "spins": 2, "signs": 2, "coupling_fields": 2})
 
     solver: Any = field(default=TRAINING, kw_only=True)
     kappa: float = field(default=1.0, kw_only=True)
@@ -92,7 +94,7 @@ class _Expansion:
     def __init__(self, system: System, *, bits: int) -> None:
         self.system, self.bits = system, bits
         self.rest = system.gradient
-        self.warm = not warm_start.use_cold_start(system.state["gram"], self.rest)
+        self.warm = not warm_start.use_cold_start(system.state["gram"], len(system.layer.weight) // system.layer.groups)
         self.total: Tensor | float = 0.0
         self.moving: Tensor  # (count, m, 1): whether a column has a gradient at all
         self.spins: list[Tensor] = []
@@ -109,9 +111,12 @@ class _Expansion:
         columns = scaled.reshape(blocks.groups, blocks.parts, blocks.outputs, blocks.width)
         sizes = torch.linalg.vector_norm(columns, dim=(1, 3), keepdim=True)
         if self.system.renewed or "shrinkage" not in self.system.state or bit >= len(self.system.state["shrinkage"]):
-            found = torch.linalg.vector_norm(scaled @ self.system.inverse)
+            found, size = torch.linalg.vector_norm(scaled @ self.system.inverse), torch.linalg.vector_norm(sizes)
+            if self.system.shards is not None:
+                own = largest(rest).double() * torch.stack([found, size]).double()
+                found, size = self.system.shards.gather(own).square().sum(0).sqrt()
             # The first batch may have no gradient.
-            ratio = torch.where(found > 0, found / torch.linalg.vector_norm(sizes), 1)
+            ratio = torch.where(found > 0, found / size, 1).to(rest)
         else:
             ratio = self.system.state["shrinkage"][bit]
         self.shrinkages.append(ratio)
@@ -129,7 +134,10 @@ class _Expansion:
                 state["coupling_fields"][bit] if "coupling_fields" in state and not system.renewed else None
             )
             last = warm_start.WarmState(state["spins"][bit], state["signs"][bit], coupling_fields)
-        ended = warm_start.warm_descent(solver, system.matrix, linear, last=last, cached=system.cached)
+        if linear.numel():
+            ended = warm_start.warm_descent(solver, system.matrix, linear, last=last, cached=system.cached)
+        else:  # a shard without output units
+            ended = warm_start.WarmState(linear, linear <= 0, linear if linear.is_cpu else None)
         self.warm_states.append(ended)
         self._add(linear, ended.spins, None, ended.coupling_fields)
 
@@ -155,9 +163,11 @@ class _Expansion:
     def answer(self) -> Direction:
         """The direction, and what to keep."""
         system, blocks = self.system, self.system.blocks
-        sums = self.spins[0] if isinstance(self.total, float) else normalized(self.total)
+        sums = self.spins[0] if isinstance(self.total, float) else normalized(self.total, system.shards)
         # An input was zero in all rows of this step where the gradients of all its weights are.
         seen = blocks.weights(system.grad).any(1, keepdim=True)
+        if system.shards is not None:
+            seen = system.shards.gather(seen).any(0)
         if not (seen.is_cpu and bool(seen.all()) and bool(self.moving.all())):
             sums = sums * (seen & self.moving)
         system.state["shrinkage"] = torch.stack(self.shrinkages)
@@ -175,8 +185,8 @@ class _Expansion:
     def figures(self) -> dict[str, float]:
         """Of the first vector."""
         families = list(_families(self.system, self.linears[0]))
-        like = self.system.layer.weight
-        return compare_with_sign_vector(families, self._solutions_of(0), blocks=self.system.blocks, like=like)
+        system = self.system
+        return compare_with_sign_vector(families, self._solutions_of(0), blocks=system.blocks, like=system.grad)
 
     def _solutions_of(self, bit: int) -> list[Solution]:
         if (own := self.solutions[bit]) is not None:

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.projections.blocks import Blocks
-from qpsbgd.projections.protocol import Direction, LayerInputs, Projection, check_fits
+from qpsbgd.projections.protocol import Direction, LayerInputs, LayerShards, Projection, check_fits
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, BELOW_ONE, POSITIVE, check_options
 
 Delta = float | Literal["auto"]
@@ -45,6 +45,7 @@ class System:
         renewed: Whether Q̄ is new in this step.
         state: `STATE` after this step, and what the projection kept after the last one.
         cached: What follows from Q̄ and δ: computed on first use, and kept while Q̄ stands.
+        shards: Of a sharded layer, the ranks that hold it; the tensors are of this rank's output units.
     """
 
     layer: BinaryLayer
@@ -53,6 +54,7 @@ class System:
     renewed: bool
     state: dict[str, Any]
     cached: dict[str, Tensor]
+    shards: LayerShards | None = None
 
     @property
     def gradient(self) -> Tensor:
@@ -133,7 +135,7 @@ class SystemProjection(Projection):
             RuntimeError: The state does not fit the gradient.
         """
         state = dict(inputs.state) or {"step": 0, "refreshes": 0}
-        blocks = Blocks.of(inputs.layer, self.block)
+        blocks = Blocks.of(inputs.layer, self.block, len(inputs.grad))
         if "gradient" in state:
             check_fits(inputs.layer, state["gradient"], inputs.grad)
         first = not inputs.momentum or "gradient" not in state
@@ -142,15 +144,19 @@ class SystemProjection(Projection):
         )
         state["step"] += 1
         if inputs.record is None:
-            return System(inputs.layer, blocks, inputs.grad, False, state, dict(inputs.cached))
+            return System(inputs.layer, blocks, inputs.grad, False, state, dict(inputs.cached), inputs.shards)
         state["refreshes"] += 1
         rows = blocks.rows(inputs.record.inputs.to(inputs.grad))
-        moments = rows.transpose(1, 2) @ rows / len(inputs.record.inputs)
+        if inputs.shards is None:
+            moments, count = rows.transpose(1, 2) @ rows, rows.shape[1]
+        else:
+            moments, count = inputs.shards.moments(rows)
+        moments = moments / count
         # So weighted, the first rows are not damped.
         rate = (1 - self.memory) / (1 - self.memory ** state["refreshes"])
         state["gram"] = moments if "gram" not in state else torch.lerp(state["gram"], moments, rate)
-        state["penalty"] = penalty_of(self.delta, len(inputs.record.inputs))
-        return System(inputs.layer, blocks, inputs.grad, True, state, {})
+        state["penalty"] = penalty_of(self.delta, count)
+        return System(inputs.layer, blocks, inputs.grad, True, state, {}, inputs.shards)
 
 
 def penalty_of(delta: Delta, rows: int) -> float:
@@ -185,8 +191,13 @@ def inverse(gram: Tensor, penalty: float, blocks: Blocks) -> Tensor:
     raise ValueError(f"the inputs are too alike for δ = {penalty:g}; take a larger one")
 
 
-def normalized(step: Tensor) -> Tensor:
-    """`step` divided by its root mean square; zero stays zero."""
+def normalized(step: Tensor, shards: LayerShards | None = None) -> Tensor:
+    """`step` divided by its root mean square, that of all shards; zero stays zero."""
+    if shards is not None:
+        own = step.double()  # squares of small numbers would vanish
+        squares, count = shards.gather(torch.stack([own.square().sum(), own.new_tensor(step.numel())])).sum(0)
+        rms = (squares / count).sqrt()
+        return (own / torch.where(rms > 0, rms, 1)).to(step)
     scaled = step / largest(step)  # squares of small numbers would vanish
     norm: Tensor = torch.linalg.vector_norm(scaled)
     return scaled.mul_(math.sqrt(step.numel()) / torch.where(norm > 0, norm, 1))
@@ -194,6 +205,8 @@ def normalized(step: Tensor) -> Tensor:
 
 def largest(tensor: Tensor) -> Tensor:
     """The largest magnitude in a tensor, or 1 if all is zero; five times as fast as a norm."""
+    if not tensor.numel():  # a shard without output units
+        return tensor.new_ones(())
     found = torch.aminmax(tensor)
     size = torch.maximum(found.max, -found.min)
     return torch.where(size > 0, size, 1)

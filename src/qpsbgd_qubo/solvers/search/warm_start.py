@@ -37,9 +37,9 @@ class WarmState:
     coupling_fields: Tensor | None
 
 
-def use_cold_start(matrix: Tensor, linear: Tensor) -> bool:
-    """Whether families with these quadratic parts (count, n, n) and linear parts (count, m, n) are cheap to begin."""
-    return matrix.shape[-1] ** 2 * linear.shape[-2] <= COLD_START_LIMIT
+def use_cold_start(matrix: Tensor, columns: int) -> bool:
+    """Whether families with these quadratic parts (count, n, n) and so many columns are cheap to begin."""
+    return matrix.shape[-1] ** 2 * columns <= COLD_START_LIMIT
 
 
 def warm_descent(

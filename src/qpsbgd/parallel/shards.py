@@ -1,0 +1,146 @@
+"""Weights that FSDP2 has sharded: every rank has some output units of a layer, and answers their columns itself.
+
+`torch.distributed.fsdp.fully_shard` cuts a weight by its first dimension, the output unit, so that a column's problem
+lies on one rank. What all columns have in common is gathered or reduced: the rows behind Q̄, root mean squares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from qpsbgd.nn import BinaryLayer
+from qpsbgd.parallel.ranks import Ranks
+
+
+def is_sharded(tensor: Tensor | None) -> bool:
+    """Whether a tensor is distributed over ranks."""
+    if tensor is None or type(tensor) in (Tensor, nn.Parameter):
+        return False
+    from torch.distributed.tensor import DTensor  # loading it takes almost half as long as loading torch
+
+    return isinstance(tensor, DTensor)
+
+
+def local(tensor: Any) -> Tensor:
+    """This rank's part of a sharded tensor; any other tensor as it is."""
+    part: Tensor = tensor.to_local() if is_sharded(tensor) else tensor
+    return part
+
+
+class Shards:
+    """What the ranks that hold a sharded layer have in common; every method is a collective.
+
+    Args:
+        ranks: All of them.
+    """
+
+    def __init__(self, ranks: Ranks) -> None:
+        self._ranks = ranks
+
+    def gather(self, values: Tensor) -> Tensor:
+        """The tensors of all ranks, of one shape, stacked."""
+        return self._ranks.all_gather(values)
+
+    def moments(self, rows: Tensor) -> tuple[Tensor, int]:
+        """The sum of x xᵀ over the rows (count, B, width) of all ranks, and how many they are; moves the least data."""
+        total = int(self._ranks.all_gather(torch.tensor([rows.shape[1]])).sum())
+        if not total:
+            raise ValueError("the batch is empty on all ranks: a step needs at least one row; leave out such batches")
+        if total <= 2 * rows.shape[2]:  # a reduction sends and receives every number
+            (rows,) = self._ranks.gather_rows([rows.transpose(0, 1).contiguous()])
+            rows = rows.transpose(0, 1)
+            return rows.transpose(1, 2) @ rows, total
+        return self._ranks.all_reduce(rows.transpose(1, 2) @ rows), total
+
+
+def check_shards(layer: BinaryLayer, ranks: Ranks) -> None:
+    """Raise TypeError or ValueError if the weight of a layer is sharded in a way that the optimisers cannot train."""
+    from torch.distributed.tensor import Shard
+
+    weight: Any = layer.weight
+    if tuple(weight.placements) != (Shard(0),) or weight.device_mesh.size() != ranks.size:
+        raise TypeError(
+            f"the weight of {layer} must be sharded by its first dimension over all {ranks.size} ranks, as by "
+            f"torch.distributed.fsdp.fully_shard, got {weight.placements} over {weight.device_mesh}; tensor parallel "
+            "layers and meshes of several dimensions are not supported"
+        )
+    if layer.groups > 1:
+        raise ValueError(f"{layer} has groups, whose outputs FSDP would cut apart; keep it out of fully_shard")
+
+
+def to_sharded(value: Tensor, weight: Any, dim: int) -> Tensor:
+    """This rank's part of something kept of a weight, cut along `dim`, as a tensor that is distributed like it."""
+    from torch.distributed.tensor import DTensor, Shard
+
+    shape = (*value.shape[:dim], weight.shape[0], *value.shape[dim + 1 :])
+    strides = torch.empty(shape, device="meta").stride()
+    sharded: Tensor = DTensor.from_local(
+        value.contiguous(), weight.device_mesh, [Shard(dim)], run_check=False, shape=torch.Size(shape), stride=strides
+    )
+    return sharded
+
+
+def from_saved(value: Any, weight: Any, dim: int) -> Tensor:
+    """The inverse of `to_sharded`; a whole tensor, as one process saves it, is cut."""
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    mesh = weight.device_mesh
+    if is_sharded(value):
+        return local(value.redistribute(mesh, [Shard(dim)])).clone()
+    return local(distribute_tensor(value.to(weight.device), mesh, [Shard(dim)])).clone()
+
+
+def load_sharded(folder: str | Path, *, model: nn.Module, optimizer: Optimizer) -> None:
+    """Restore a model and its optimiser from what torch.distributed.checkpoint has saved, on any number of ranks.
+
+    Args:
+        folder: Where `save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, checkpoint_id=folder)`
+            wrote.
+        model: Sharded or not, as it is now.
+        optimizer: Made for this model.
+    """
+    from torch.distributed.checkpoint.filesystem import FileSystemReader
+    from torch.distributed.checkpoint.state_dict_loader import load
+
+    metadata = FileSystemReader(folder).read_metadata()
+    members = [
+        (weight, group["projection"].sharded if "projection" in group else {})
+        for group in optimizer.param_groups
+        for weight in group["params"]
+    ]
+    kept: dict[str, Any] = {}
+    for key, path in (metadata.planner_data or {}).items():
+        if path[:2] == ("optimizer", "state"):
+            number, *inner, name = path[2:]
+            place = kept.setdefault(number, {})
+            for outer in inner:
+                place = place.setdefault(outer, {})
+            place[name] = _blank(metadata.state_dict_metadata[key], *members[int(number)], name)
+    state = {"model": model.state_dict(), "optimizer": {**optimizer.state_dict(), "state": kept}}
+    load(state, checkpoint_id=folder)
+    model.load_state_dict(state["model"])
+    # The checkpoint has texts as keys.
+    optimizer.load_state_dict({**state["optimizer"], "state": {int(number): own for number, own in kept.items()}})
+
+
+def _blank(stored: Any, weight: Any, dims: Mapping[str, int], name: str) -> Tensor | None:
+    """Memory for a stored tensor, distributed as the optimiser will want it; None for what is not a tensor."""
+    from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+
+    if not isinstance(stored, TensorStorageMetadata):
+        return None
+    dtype = stored.properties.dtype
+    if not is_sharded(weight) or (name not in dims and stored.size != weight.shape):
+        return torch.empty(stored.size, dtype=dtype, device=weight.device)
+    from torch.distributed.tensor import Shard, zeros
+
+    made: Tensor = zeros(
+        stored.size, dtype=dtype, device_mesh=weight.device_mesh, placements=[Shard(dims.get(name, 0))]
+    )
+    return made
