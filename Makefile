@@ -1,4 +1,4 @@
-.PHONY: help install demo paper test test-native test-slow test-all check docs bench release
+.PHONY: help install demo paper test test-paper test-native test-slow test-all check docs bench release
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 help: ## List the commands
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
 
 install: $(VENV)/.installed ## Create .venv with all dependencies
 
@@ -31,8 +31,11 @@ paper: install ## Run all experiments of the paper and write a report (about hal
 	$(BIN)/qpsbgd run all
 	$(BIN)/qpsbgd report
 
-test: install ## Run the core tests (about five minutes on two cores)
-	$(BIN)/python -m pytest -n 2 --durations 15 -m "not slow"
+test: install ## Run the libraries' tests (about five minutes on two cores)
+	$(BIN)/python -m pytest -n 2 --durations 15 -m "not slow" --ignore tests/qpsbgd_paper
+
+test-paper: install ## Run the tests of the paper's experiments and reports
+	$(BIN)/python -m pytest -n 2 --durations 15 -m "not slow" tests/qpsbgd_paper
 
 SANITIZED := tests/qpsbgd_qubo/kernels tests/qpsbgd_runtime $(patsubst %,tests/qpsbgd_qubo/solvers/search/test_%.py,chains reduction reference) tests/qpsbgd_qubo/solvers/exact \
 	$(patsubst %,tests/qpsbgd_qubo/%,test_problem_files.py test_sparse.py solvers/portfolio formats) tests/test_readers.py tests/qpsbgd/deploy/test_packed_model.py
@@ -45,7 +48,7 @@ test-native: install ## Run the kernels' tests under AddressSanitizer and Undefi
 test-slow: install ## Run the rest: examples, whole experiments, the page in a browser
 	$(BIN)/python -m pytest -n 2 --durations 15 -m slow $(TESTS)
 
-test-all: test test-slow ## Run all tests
+test-all: test test-paper test-slow ## Run all tests
 
 check: install ## Lint and check types
 	$(BIN)/ruff check .
@@ -58,7 +61,7 @@ docs: install ## Build the documentation into site/; any warning is an error
 
 bench: install ## Measure the CPU figures in docs/ (QPSBGD_DATA: folder with mnist/, adult/, planetoid/)
 	$(PIP) simulated-bifurcation openjij
-	for script in $(patsubst %,solvers/%,layer_projection layer_inputs exact_growth solver_claims solver_quality qpu_cost virtual_qpu general_qubo time_to_target) tools/busy_machine bits default_rates deploy/deploy estimators; do $(BIN)/python benchmarks/$$script.py || exit; done
+	for script in $(patsubst %,solvers/%,layer_projection layer_inputs exact_growth solver_claims solver_quality qpu_cost virtual_qpu general_qubo time_to_target) tools/busy_machine bits deploy/deploy estimators; do $(BIN)/python benchmarks/$$script.py || exit; done
 
 release: check docs test-all ## Build what a release uploads into dist/; CONTRIBUTING.md has the steps around it
 	rm -rf dist

@@ -43,7 +43,6 @@ from tools.reliability_tables import killed, noticed
 from training_tables import (
     alone,
     bits,
-    default_rates,
     left_out,
     remarks,
     rivals,
@@ -388,7 +387,6 @@ DOCUMENTS = {
         left_out,
         step_cost,
         bits,
-        default_rates,
     ),
     "docs/scaling.md": (measured_growth, sampled, billion, ranks),
     "docs/deployment.md": (deployed_classes, runtime_figures, deployed_times, deployed_bytes),

@@ -1,4 +1,4 @@
-"""The measured parts of docs/training.md: who won, all scores, the figure, costs, bits and default rates."""
+"""The measured parts of docs/training.md: who won, all scores, the figure, costs and bits."""
 
 from collections import Counter
 
@@ -316,39 +316,6 @@ def rivals():
                 ]
                 table.append([NETWORKS[task], label, ", ".join(cells)])
     return markdown(["network", "rival", "validation score by rate"], table)
-
-
-def default_rates():
-    """Scores by factor on the default, and the regret of the default."""
-    rows = results("default_rates")["rows"]
-    factors = list(rows[0]["scores"])
-    names = {"0.25": "¼", "0.5": "½"}
-    head = ["network", "method", "varied", *(f"{names.get(f, f)} ×" for f in factors), "regret of the default"]
-    labels = {**LABELS, "proxquant, cosine": "ProxQuant, cosine"}
-    body, wrong, chosen = [], [], 0
-    for row in rows:
-        unit, digits = (100, 2) if row["higher is better"] else (1, 3)
-        cells = [
-            f"{unit * np.mean(row['scores'][factor]):.{digits}f}" if factor in row["scores"] else "–"
-            for factor in factors
-        ]
-        best = row["best factor"] if row["regret"] > 1e-9 else 1  # of equal ones the default
-        chosen += best == 1
-        place = factors.index(f"{best:g}")
-        cells[place] = f"**{cells[place]}**"
-        regret = f"{abs(unit * row['regret']):.{digits}f}"
-        regret += f" ± {unit * row['noise']:.{digits}f}" if best != 1 else ""
-        varied = {"lr": "rate", "ridge": "δ"}[row["option"]]
-        body.append([row["network"], labels[row["method"]], varied, *cells, regret])
-        if row["regret"] > row["noise"]:
-            wrong.append(f"{labels[row['method']]} on {row['network']} ({varied} × {row['best factor']:g})")
-    beyond = f" In {len(wrong)}, another is better beyond noise: {'; '.join(wrong)}." if wrong else ""
-    seeds = results("default_rates")["settings"]["seeds"]
-    text = (
-        f"The default is the best factor in {chosen} of {len(rows)} rows, and within noise of the best in "
-        f"{len(rows) - len(wrong)}; with {seeds} seeds that test is weak.{beyond}"
-    )
-    return f"{markdown(head, body)}\n\n{text}"
 
 
 LOOKS = {

@@ -46,7 +46,7 @@ class Ising:
         fields, couplings = self.fields / largest, self.couplings / largest
         return float(largest * np.sqrt(np.mean(fields**2 + (couplings**2).sum(1))))
 
-    def turned(self, gauge: Array) -> Ising:
+    def spin_reversed(self, gauge: Array) -> Ising:
         """The same problem after gᵢ → gaugeᵢ gᵢ, a spin-reversal transform."""
         return Ising(self.fields * gauge, self.couplings * np.outer(gauge, gauge), self.norm)
 

@@ -121,13 +121,6 @@ class SparseIsing:
         return cls._of_pairs(model.num_spins, rows, cols, values, model.linear[:, column].astype(np.float64), whole)
 
     @classmethod
-    def from_family(cls, family: QuboFamily) -> SparseIsing:
-        """A family of one column, its couplings J = 2Q of zero left out; ValueError if it has several."""
-        if family.num_columns != 1:
-            raise ValueError(f"a sparse problem is one column, got a family of {family.num_columns}")
-        return cls.from_dense(DenseIsing.of_family(family))
-
-    @classmethod
     def _of_pairs(cls, n: int, rows: Array, cols: Array, values: Array, linear: Array, offset: float) -> SparseIsing:
         """From pairs i < j in ascending order, each once; both triangles are filled."""
         check_sums(values, linear, offset)

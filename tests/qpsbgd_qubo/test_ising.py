@@ -59,7 +59,7 @@ def test_the_typical_field_is_that_of_random_spins(size):
 
 def test_a_turned_problem_has_the_energies_of_turned_spins():
     gauge = np.array([1, -1])
-    turned = Ising(ISING.fields, ISING.couplings, norm=3.0).turned(gauge)
+    turned = Ising(ISING.fields, ISING.couplings, norm=3.0).spin_reversed(gauge)
     assert turned.norm == 3.0
     assert [energy(turned, spins) for spins in all_spins(2)] == [energy(ISING, gauge * spins) for spins in all_spins(2)]
 

@@ -6,9 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qpsbgd.qubo import QuboFamily
 from qpsbgd_qubo import solve
-from qpsbgd_qubo.dense import TooLargeError
+from qpsbgd_qubo.dense import DenseIsing, TooLargeError
 from qpsbgd_qubo.problems import ising_problem
 from qpsbgd_qubo.sparse import SparseIsing
 
@@ -55,7 +54,7 @@ def test_rows_are_symmetric_sorted_and_without_diagonal_zeros_and_repeats(case):
 def test_a_family_and_back_is_the_same_problem(case):
     problem = SparseIsing.from_qubo(*case, offset=0.5)
     family = problem.to_family()
-    back = SparseIsing.from_family(family)
+    back = SparseIsing.from_dense(DenseIsing.of_family(family))
     for name in ("indptr", "indices", "couplings", "linear", "offset"):
         assert np.array_equal(getattr(back, name), getattr(problem, name))
     spins = vectors(problem.num_spins)
@@ -163,11 +162,6 @@ def test_parts_that_do_not_fit_together_are_refused(changed, message):
     assert SparseIsing(**parts).num_couplings == 1
     with pytest.raises(ValueError, match=message):
         SparseIsing(**(parts | changed))
-
-
-def test_a_family_of_several_columns_is_not_one_problem():
-    with pytest.raises(ValueError, match="family of 2"):
-        SparseIsing.from_family(QuboFamily(torch.eye(3), torch.ones(3, 2)))
 
 
 @pytest.mark.parametrize("kind", [ValueError, MemoryError, TooLargeError])

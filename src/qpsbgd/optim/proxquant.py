@@ -26,8 +26,7 @@ class ProxQuant(DescentOptimizer):
         params: A model, binary layers, parameters, or parameter groups `{"params": layers, "lr": …}`.
         lr: Step size of the weights.
         rate: Growth of the regulariser per step; None takes 2/T², with T = 1000 where `steps` is not given.
-        steps: T, the steps of the whole training. The learning rate stays: with a cosine ProxQuant trains worse, see
-            `benchmarks/default_rates.py`.
+        steps: T, the steps of the whole training. The learning rate stays: with a cosine ProxQuant trains worse.
         update: Of the gradient step: "sgd", "sign" or "adam".
         momentum: Of "sgd" and "sign".
         betas: Of "adam".

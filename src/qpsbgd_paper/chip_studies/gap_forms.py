@@ -88,7 +88,7 @@ def sampled(sent: Sent, *, errors: tuple[float, float], reads: int, seed: int) -
     generator = np.random.default_rng(seed)
     gauges = [2 * generator.integers(0, 2, size=n) - 1 for _ in columns]
     parts = [
-        embedded(columns[at].turned(gauge), tile, chip, chain_strength=sent.chain_strength)
+        embedded(columns[at].spin_reversed(gauge), tile, chip, chain_strength=sent.chain_strength)
         for at, tile, gauge in zip(sheet.columns, sheet.tiles, gauges, strict=True)
     ]
     fields = np.concatenate([part[0] * sent.shrink[at] for part, at in zip(parts, sheet.columns, strict=True)])

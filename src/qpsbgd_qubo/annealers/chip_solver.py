@@ -99,7 +99,7 @@ class ChipSolver(ServiceSolver):
         """
         if not families:
             return []
-        with self._session.turn():
+        with self._session.exclusive():
             self.check_budget(shapes_of(families))
             wide = [index for index, family in enumerate(families) if not self._fits(family.num_spins)]
             found = {index: self._in_blocks(families[index]) for index in wide}
@@ -115,7 +115,7 @@ class ChipSolver(ServiceSolver):
             BudgetSpent: The submissions would pass `max_qpu_seconds`; nothing was sent.
             ValueError: The family is wider than the chip's largest clique.
         """
-        with self._session.turn():
+        with self._session.exclusive():
             if not self._tiles(family.num_spins):
                 raise self._too_wide(family.num_spins, advice="only whole columns can be sampled")
             self.check_budget(shapes_of([family]))

@@ -50,7 +50,7 @@ class LeapSolver(ServiceSolver):
         return {"": ""}
 
     def _chosen(self) -> dict[str, Any]:
-        """What the new sampler is told."""
+        """Options of the new sampler."""
         return {"region": self.region}
 
     def _new_sampler(self) -> tuple[Any, bool]:

@@ -44,7 +44,7 @@ class HybridSolver(ServiceSolver):
         """The answer for every column of every family, from as few submissions as the service's limits allow."""
         if not families:
             return []
-        with self._session.turn():
+        with self._session.exclusive():
             self.check_budget(shapes_of(families))
             reads = [Reads(family) for family in families]
             owners = [(each, column) for each in reads for column in range(each.family.num_columns)]

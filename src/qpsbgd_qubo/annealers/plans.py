@@ -71,7 +71,7 @@ def plan(
             generator = np.random.default_rng([*seed, len(planned)])
             gauges = tuple(_gauge(len(tile.lengths), generator if spin_reversals else None) for tile in sheet.tiles)
             parts = [
-                embedded(columns[number].turned(gauge), tile, chip, chain_strength=chain_strength)
+                embedded(columns[number].spin_reversed(gauge), tile, chip, chain_strength=chain_strength)
                 for number, tile, gauge in zip(sheet.columns, sheet.tiles, gauges, strict=True)
             ]
             fields, couplings = (np.concatenate(part) for part in zip(*parts, strict=True))

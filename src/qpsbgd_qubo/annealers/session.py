@@ -1,4 +1,4 @@
-"""What a solver of an annealer holds beside its options: an open connection, what it cost, its place in a recording."""
+"""An annealer solver's connection, its cost so far and its position in a recording."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Session:
             return cast("T", self._known[key])
 
     @contextmanager
-    def turn(self) -> Iterator[None]:
+    def exclusive(self) -> Iterator[None]:
         """One thread at a time; after a failure, recorded answers are given again instead of bought again."""
         with self._lock:
             before = self.place

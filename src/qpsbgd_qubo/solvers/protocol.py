@@ -6,8 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from qpsbgd_qubo.solvers.deadline import best_on_interrupt
-
 if TYPE_CHECKING:  # torch, which not every solver needs
     from qpsbgd_qubo.family import QuboFamily, Solution
 
@@ -51,16 +49,6 @@ class Solver(ABC):
     def solve_all(self, families: Sequence[QuboFamily]) -> list[Solution]:
         """One solution per family; solvers that can take all layers of a step at once override this."""
         return [self.solve(family) for family in families]
-
-    def solve_until_interrupted(self, family: QuboFamily) -> Solution:
-        """Like `solve`, but Ctrl-C ends it with the best spins so far; `stats["interrupted"]` says whether it did.
-
-        Solvers that cannot be stopped go on to their end; a second Ctrl-C raises KeyboardInterrupt.
-        """
-        with best_on_interrupt() as interruption:
-            solution = self.solve(family)
-        solution.stats["interrupted"] = interruption.came
-        return solution
 
     def for_problems(self) -> Solver:
         """The solver for single problems that come from no layer: itself; `auto` means another one there."""

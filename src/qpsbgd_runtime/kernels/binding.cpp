@@ -9,7 +9,7 @@
 namespace qpsbgd {
 namespace {
 
-// The layers, once their parts are known to fit; `last_units` are those of a layer behind them.
+// The layers, once their parts are known to fit; `last_units` are those of a layer after them.
 BitLayers checked_layers(const Array<const float, 2>& rows, const Array<const int64_t, 1>& sizes,
                          const Array<const std::uint64_t, 1>& weights, const Array<const std::uint64_t, 1>& most,
                          const Array<const std::uint64_t, 2>& flipped, int64_t last_units) {
@@ -20,9 +20,9 @@ BitLayers checked_layers(const Array<const float, 2>& rows, const Array<const in
   expect_indices(sizes.data(), count + 1, 1, std::min(64 * std::min(words, LARGE), LARGE) + 1, "sizes");
   int64_t all_words = 0, units = 0;
   for (int64_t layer = 0; layer <= count; ++layer) {
-    const int64_t behind = layer < count ? sizes.data()[layer + 1] : last_units;
-    all_words += (sizes.data()[layer] + 63) / 64 * behind;
-    units += layer < count ? behind : 0;
+    const int64_t next = layer < count ? sizes.data()[layer + 1] : last_units;
+    all_words += (sizes.data()[layer] + 63) / 64 * next;
+    units += layer < count ? next : 0;
   }
   expect(rows, "rows", {size(rows), sizes.data()[0]});
   expect(weights, "weights", {all_words});
@@ -70,7 +70,7 @@ void bind_layers(nb::module_& module) {
   using Numbers = Array<const int64_t, 1>;
   using Bounds = Array<const std::int32_t, 1>;
   // What is done to sums of these windows, once all fits.
-  const auto behind_of = [](const Windows& s, int64_t units, int64_t count, const Taps& rows, const Taps& columns,
+  const auto epilogue_of = [](const Windows& s, int64_t units, int64_t count, const Taps& rows, const Taps& columns,
                             const Numbers& factors, const Numbers& offsets, int64_t shift, const Bounds& lows,
                             const Bounds& highs, const Taps& exceptions, const Array<Out, 4>& out, int64_t largest) {
     expect(s.high > 0 && s.wide > 0 && s.channels > 0, "a window must have at least one pixel and one channel");
@@ -94,23 +94,23 @@ void bind_layers(nb::module_& module) {
   };
 
   def(module, "bit_layer",
-      [behind_of](Array<const std::int8_t, 4> images, Array<const std::uint64_t, 3> weights,
+      [epilogue_of](Array<const std::int8_t, 4> images, Array<const std::uint64_t, 3> weights,
                   Array<const std::int32_t, 4> ones, Taps rows, Taps columns, Taps pool_rows, Taps pool_columns,
                   Numbers factors, Numbers offsets, int64_t shift, Bounds lows, Bounds highs, Taps exceptions,
                   Array<Out, 4> out) {
         const Windows s = windows_of(size(images, 1), size(images, 2), size(images, 3), rows, columns);
         const BitWeights all{size(weights, 0), size(weights, 1), size(weights, 2), weights.data(), ones.data()};
-        const AfterSums behind = behind_of(s, all.groups * all.units, size(images), pool_rows, pool_columns, factors,
+        const AfterSums epilogue = epilogue_of(s, all.groups * all.units, size(images), pool_rows, pool_columns, factors,
                                         offsets, shift, lows, highs, exceptions, out, s.high * s.wide * s.channels);
         expect(all.groups > 0 && s.channels % all.groups == 0, "channels must be a multiple of the groups");
         expect(all.words == (s.high * s.wide * (s.channels / all.groups) + 63) / 64,
                "weights must have a word per 64 inputs of a group");
         expect(ones, "ones", {all.groups, s.high, s.wide, all.units});
-        run(nullptr, [&](Watch&) { bit_layer(images.data(), size(images), s, all, behind, out.data()); });
+        run(nullptr, [&](Watch&) { bit_layer(images.data(), size(images), s, all, epilogue, out.data()); });
       });
 
   def(module, "byte_layer",
-      [behind_of](Array<const std::uint8_t, 4> images, Array<const std::int8_t, 4> weights, Bounds starts,
+      [epilogue_of](Array<const std::uint8_t, 4> images, Array<const std::int8_t, 4> weights, Bounds starts,
                   int zero_point, Taps rows, Taps columns, Taps pool_rows, Taps pool_columns, Numbers factors,
                   Numbers offsets, int64_t shift, Bounds lows, Bounds highs, Taps exceptions, Array<Out, 4> out) {
         const Windows s = windows_of(size(images, 1), size(images, 2), size(images, 3), rows, columns);
@@ -119,14 +119,14 @@ void bind_layers(nb::module_& module) {
         int64_t largest = 0;
         for (int64_t k = 0; k < size(starts); ++k) largest = std::max(largest, std::abs(int64_t{starts.data()[k]}));
         largest += 255 * s.high * s.wide * s.channels;
-        const AfterSums behind = behind_of(s, all.units, size(images), pool_rows, pool_columns, factors, offsets, shift,
+        const AfterSums epilogue = epilogue_of(s, all.units, size(images), pool_rows, pool_columns, factors, offsets, shift,
                                            lows, highs, exceptions, out, largest);
         const int64_t panels = (all.units + all.PANEL - 1) / all.PANEL;
         expect(all.quads == (s.high * s.wide * s.channels + 3) / 4, "weights must have four bytes per four inputs");
         expect(weights, "weights", {panels, all.quads, all.PANEL, 4});
         expect(starts, "starts", {panels * all.PANEL});
         expect(zero_point >= 0 && zero_point < 256, "zero_point must be a byte");
-        run(nullptr, [&](Watch&) { byte_layer(images.data(), size(images), s, all, behind, out.data()); });
+        run(nullptr, [&](Watch&) { byte_layer(images.data(), size(images), s, all, epilogue, out.data()); });
       });
 }
 
@@ -171,7 +171,7 @@ RealSteps checked_steps(const Array<const int64_t, 2>& steps, const Array<const 
     }
     expect(sums || s.units == s.channels, "a step without sums over channels must keep their number");
     if (s.kind != RealStep::TRANSPOSE) {
-      inside(s.behind, 2 + 2 * RealSteps::all_units(s), size(numbers), "factors and offsets must be among the numbers");
+      inside(s.epilogue, 2 + 2 * RealSteps::all_units(s), size(numbers), "factors and offsets must be among the numbers");
     }
     if (!windows) continue;
     inside(s.weights, 0, size(numbers), "weights must be among the numbers");

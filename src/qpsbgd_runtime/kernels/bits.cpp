@@ -50,7 +50,7 @@ class Passage {
 
   bool begin(const float* row) { return pack(row, layers_.sizes[0], bits_.data()); }
 
-  // Through all layers; the weights behind them.
+  // Through all layers; the weights after them.
   const std::uint64_t* run() {
     const std::uint64_t *weights = layers_.weights, *most = layers_.most;
     const std::int64_t count = layers_.num_sizes - 1;

@@ -116,25 +116,25 @@ QPSBGD_VERSIONS void along_narrow_line(const std::int32_t* __restrict sums, cons
   }
 }
 
-void requantize(const std::int32_t* sums, std::int64_t rows, std::int64_t units, const AfterSums& behind,
+void requantize(const std::int32_t* sums, std::int64_t rows, std::int64_t units, const AfterSums& epilogue,
                 std::uint8_t* out) {
   constexpr std::int64_t MOST = std::int64_t{1} << 28;  // twice such a sum and such an offset have 31 bits together
-  bool narrow = behind.shift == 0 && behind.largest_sum <= MOST;
+  bool narrow = epilogue.shift == 0 && epilogue.largest_sum <= MOST;
   for (std::int64_t unit = 0; unit < units && narrow; ++unit) {
-    narrow = std::abs(behind.factors[unit]) <= 2 && std::abs(behind.offsets[unit]) <= MOST;
+    narrow = std::abs(epilogue.factors[unit]) <= 2 && std::abs(epilogue.offsets[unit]) <= MOST;
   }
   std::vector<std::int32_t> factors, offsets;
   if (narrow) {
-    factors.assign(behind.factors, behind.factors + units);
-    offsets.assign(behind.offsets, behind.offsets + units);
+    factors.assign(epilogue.factors, epilogue.factors + units);
+    offsets.assign(epilogue.offsets, epilogue.offsets + units);
   }
   for (std::int64_t row = 0; row < rows; ++row, sums += units, out += units) {
     if (narrow) {
-      along_narrow_line(sums, factors.data(), offsets.data(), behind.lows, behind.highs, units, out);
+      along_narrow_line(sums, factors.data(), offsets.data(), epilogue.lows, epilogue.highs, units, out);
     } else {
-      along_line(sums, behind.factors, behind.offsets, behind.lows, behind.highs, behind.shift, units, out);
+      along_line(sums, epilogue.factors, epilogue.offsets, epilogue.lows, epilogue.highs, epilogue.shift, units, out);
     }
-    for (const std::int64_t* one = behind.exceptions; one < behind.exceptions + 3 * behind.num_exceptions; one += 3) {
+    for (const std::int64_t* one = epilogue.exceptions; one < epilogue.exceptions + 3 * epilogue.num_exceptions; one += 3) {
       if (sums[one[0]] == one[1]) out[one[0]] = static_cast<std::uint8_t>(one[2]);
     }
   }
@@ -319,8 +319,8 @@ void pool(const std::int32_t* sums, const Windows& s, std::int32_t* out) {
 
 // Hands sums (positions, units) of whole images on, a few images at a time.
 template <class Out, class Sums>
-void run_layer(std::int64_t count, std::int64_t positions, std::int64_t units, const AfterSums& behind, Out* out, Sums sums) {
-  const std::int64_t size = positions * units, pooled = behind.pool.positions() ? behind.pool.positions() * units : size;
+void run_layer(std::int64_t count, std::int64_t positions, std::int64_t units, const AfterSums& epilogue, Out* out, Sums sums) {
+  const std::int64_t size = positions * units, pooled = epilogue.pool.positions() ? epilogue.pool.positions() * units : size;
   const std::int64_t at_once = std::max<std::int64_t>(1, std::min(count, SUMS / size));
   thread_local std::vector<std::int32_t> found, largest;  // kept: fresh pages of memory take longer than a small layer
   found.resize(std::max<std::size_t>(found.size(), at_once * size));
@@ -328,15 +328,15 @@ void run_layer(std::int64_t count, std::int64_t positions, std::int64_t units, c
     const std::int64_t images = std::min(at_once, count - image);
     sums(image, images, found.data());
     const std::int32_t* last = found.data();
-    if (behind.pool.positions()) {
+    if (epilogue.pool.positions()) {
       largest.resize(std::max<std::size_t>(largest.size(), at_once * pooled));
-      for (std::int64_t k = 0; k < images; ++k) pool(found.data() + k * size, behind.pool, largest.data() + k * pooled);
+      for (std::int64_t k = 0; k < images; ++k) pool(found.data() + k * size, epilogue.pool, largest.data() + k * pooled);
       last = largest.data();
     }
     if constexpr (std::is_same_v<Out, std::int32_t>) {
       std::copy(last, last + images * pooled, out);
     } else {
-      requantize(last, images * pooled / units, units, behind, out);
+      requantize(last, images * pooled / units, units, epilogue, out);
     }
   }
 }
@@ -345,11 +345,11 @@ void run_layer(std::int64_t count, std::int64_t positions, std::int64_t units, c
 
 template <class Out>
 void bit_layer(const std::int8_t* images, std::int64_t count, const Windows& windows, const BitWeights& weights,
-               const AfterSums& behind, Out* out) {
+               const AfterSums& epilogue, Out* out) {
   const std::int64_t size = windows.height * windows.length * windows.channels, units = weights.groups * weights.units;
   std::vector<std::uint64_t> packed(windows.height * (windows.length * windows.channels / WORD + 2));
   std::vector<std::uint64_t> patch(weights.words), counts(weights.units);
-  run_layer(count, windows.positions(), units, behind, out, [&](std::int64_t image, std::int64_t many, std::int32_t* sums) {
+  run_layer(count, windows.positions(), units, epilogue, out, [&](std::int64_t image, std::int64_t many, std::int32_t* sums) {
     for (std::int64_t k = 0; k < many; ++k, sums += windows.positions() * units) {
       bit_sums(images + (image + k) * size, windows, weights, packed.data(), patch.data(), counts.data(), sums);
     }
@@ -358,11 +358,11 @@ void bit_layer(const std::int8_t* images, std::int64_t count, const Windows& win
 
 template <class Out>
 void byte_layer(const std::uint8_t* images, std::int64_t count, const Windows& windows, const ByteWeights& weights,
-                const AfterSums& behind, Out* out) {
+                const AfterSums& epilogue, Out* out) {
   const std::int64_t size = windows.height * windows.length * windows.channels, positions = windows.positions();
   const std::int64_t patch = 4 * weights.quads;
   thread_local std::vector<std::uint8_t> patches;
-  run_layer(count, positions, weights.units, behind, out, [&](std::int64_t image, std::int64_t many, std::int32_t* sums) {
+  run_layer(count, positions, weights.units, epilogue, out, [&](std::int64_t image, std::int64_t many, std::int32_t* sums) {
     patches.resize(std::max<std::size_t>(patches.size(), many * positions * patch));
     for (std::int64_t k = 0; k < many; ++k) {
       lay_out(images + (image + k) * size, windows, weights, patches.data() + k * positions * patch);

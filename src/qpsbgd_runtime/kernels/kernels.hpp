@@ -63,11 +63,11 @@ struct AfterSums {
 // Out is int32 for sums as they are, uint8 for what a line makes of them.
 template <class Out>
 void bit_layer(const std::int8_t* images, std::int64_t count, const Windows& windows, const BitWeights& weights,
-               const AfterSums& behind, Out* out);
+               const AfterSums& epilogue, Out* out);
 
 template <class Out>
 void byte_layer(const std::uint8_t* images, std::int64_t count, const Windows& windows, const ByteWeights& weights,
-                const AfterSums& behind, Out* out);
+                const AfterSums& epilogue, Out* out);
 
 // real_inputs.cpp -------------------------------------------------------------------------------------------------
 
@@ -82,7 +82,7 @@ struct RealStep {
   std::int64_t taps;     // where indices (rows, high) and (columns, wide) of the source's pixels begin
   std::int64_t weights;  // where panels (groups, ⌈units / PANEL⌉, n, PANEL) or weights (window, channels) begin
   std::int64_t words;    // where words (⌈n / 64⌉, units) of signs begin, or −1
-  std::int64_t behind;   // where two bounds, factors and offsets begin, the latter for whole panels
+  std::int64_t epilogue; // where two bounds, factors and offsets begin, the latter for whole panels
   static constexpr std::int64_t FIELDS = 18;
 };
 

@@ -20,7 +20,7 @@ constexpr std::int64_t PATCH_NUMBERS = 1 << 13;  // of patches that are laid out
 constexpr std::int64_t TABLE = 256, TABLES = 8;  // sums with all signs of 8 inputs, for 64 inputs at a time
 
 // What is done to a sum: factor · sum + offset within two bounds.
-struct Behind {
+struct Epilogue {
   const float *factors, *offsets;
   float low, high;
 
@@ -74,7 +74,7 @@ const Loops& loops() {
   return best;
 }
 
-// Copies a few numbers without a call; the place behind them.
+// Copies a few numbers without a call; the place after them.
 inline float* copied(const float* from, std::int64_t count, float* to) {
   for (; count >= 4; count -= 4, from += 4, to += 4) std::memcpy(to, from, 4 * sizeof(float));
   switch (count) {
@@ -150,8 +150,8 @@ class Turn {
   }
 
  private:
-  Behind behind(const RealStep& s, std::int64_t unit = 0) const {
-    const float* numbers = all_.numbers + s.behind;
+  Epilogue epilogue(const RealStep& s, std::int64_t unit = 0) const {
+    const float* numbers = all_.numbers + s.epilogue;
     return {numbers + 2 + unit, numbers + 2 + RealSteps::all_units(s) + unit, numbers[0], numbers[1]};
   }
 
@@ -173,7 +173,7 @@ class Turn {
       for (std::int64_t group = 0; group < s.groups; ++group) {
         if (!direct) lay_out(s, group, begin, count);
         const float* patches = direct ? source + begin * n : patches_.data();
-        const Behind last = behind(s, group * panels * PANEL);
+        const Epilogue last = epilogue(s, group * panels * PANEL);
         for (std::int64_t panel = 0; panel < panels; ++panel) {
           const float* weights = all_.numbers + s.weights + (group * panels + panel) * n * PANEL;
           const std::int64_t unit = panel * PANEL;
@@ -224,14 +224,14 @@ class Turn {
       for (int table = 0; table < TABLES; ++table) fill_table(inputs + 8 * table, tables_ + TABLE * table);
       add_picked(tables_, words, units, sums_);
     }
-    const Behind last = behind(s);
+    const Epilogue last = epilogue(s);
     for (std::int64_t unit = 0; unit < units; ++unit) out[unit] = last(sums_[unit], unit);
   }
 
   // What `loop` makes of every window's pixels.
   template <class Loop>
   void over_windows(const RealStep& s, Loop loop) {
-    const Behind last = behind(s);
+    const Epilogue last = epilogue(s);
     const std::int64_t *rows = all_.taps + s.taps, *columns = rows + s.rows * s.high;
     const std::int64_t size = s.height * s.length * s.channels, window = s.high * s.wide;
     if (static_cast<std::int64_t>(pixels_.size()) < window) {
@@ -262,7 +262,7 @@ class Turn {
   }
 
   void scale(const RealStep& s) {
-    const Behind last = behind(s);
+    const Epilogue last = epilogue(s);
     const float* from = places_[s.source];
     float* to = places_[s.target];
     const std::int64_t pixels = samples_ * s.height * s.length, channels = s.channels;
@@ -272,7 +272,7 @@ class Turn {
   }
 
   void add(const RealStep& s) {
-    const Behind last = behind(s);
+    const Epilogue last = epilogue(s);
     const float *one = places_[s.source], *two = places_[s.other];
     float* to = places_[s.target];
     const std::int64_t pixels = samples_ * s.height * s.length, channels = s.channels;

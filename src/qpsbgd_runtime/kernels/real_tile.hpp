@@ -16,12 +16,12 @@ INLINE V load(const float* from) { return *reinterpret_cast<const Loose*>(from);
 INLINE void store(float* to, V value) { *reinterpret_cast<Loose*>(to) = value; }
 
 // factor · sum + offset within the bounds, for `units` of a panel.
-INLINE void finish(const V* sums, const Behind& behind, std::int64_t unit, std::int64_t units, float* out) {
+INLINE void finish(const V* sums, const Epilogue& epilogue, std::int64_t unit, std::int64_t units, float* out) {
   float parts[PANEL];
   float* to = units < PANEL ? parts : out;
-  const V low = V{} + behind.low, high = V{} + behind.high;
+  const V low = V{} + epilogue.low, high = V{} + epilogue.high;
   for (int v = 0; v < WIDE; ++v) {
-    V value = sums[v] * load(behind.factors + unit + v * WIDTH) + load(behind.offsets + unit + v * WIDTH);
+    V value = sums[v] * load(epilogue.factors + unit + v * WIDTH) + load(epilogue.offsets + unit + v * WIDTH);
     value = value < low ? low : value;
     store(to + v * WIDTH, value > high ? high : value);
   }
@@ -32,7 +32,7 @@ INLINE void finish(const V* sums, const Behind& behind, std::int64_t unit, std::
 // everything in the loop stays in registers.
 template <int R>
 __attribute__((noinline)) TARGET void multiply_rows(const float* inputs, std::int64_t stride, const float* panel,
-                                                    std::int64_t n, const Behind& behind, std::int64_t unit,
+                                                    std::int64_t n, const Epilogue& epilogue, std::int64_t unit,
                                                     std::int64_t units, float* out, std::int64_t out_stride) {
   V sums[R][WIDE] = {};
   const float* rows[R];
@@ -44,22 +44,22 @@ __attribute__((noinline)) TARGET void multiply_rows(const float* inputs, std::in
       for (int v = 0; v < WIDE; ++v) sums[r][v] += rows[r][k] * weights[v];
     }
   }
-  for (int r = 0; r < R; ++r) finish(sums[r], behind, unit, units, out + r * out_stride);
+  for (int r = 0; r < R; ++r) finish(sums[r], epilogue, unit, units, out + r * out_stride);
 }
 
 TARGET void multiply(const float* inputs, std::int64_t rows, std::int64_t stride, const float* panel, std::int64_t n,
-                     const Behind& behind, std::int64_t unit, std::int64_t units, float* out,
+                     const Epilogue& epilogue, std::int64_t unit, std::int64_t units, float* out,
                      std::int64_t out_stride) {
   std::int64_t row = 0;
   for (; row + ROWS <= rows; row += ROWS) {
-    multiply_rows<ROWS>(inputs + row * stride, stride, panel, n, behind, unit, units, out + row * out_stride,
+    multiply_rows<ROWS>(inputs + row * stride, stride, panel, n, epilogue, unit, units, out + row * out_stride,
                         out_stride);
   }
   for (; row + 2 <= rows; row += 2) {
-    multiply_rows<2>(inputs + row * stride, stride, panel, n, behind, unit, units, out + row * out_stride, out_stride);
+    multiply_rows<2>(inputs + row * stride, stride, panel, n, epilogue, unit, units, out + row * out_stride, out_stride);
   }
   if (row < rows) {
-    multiply_rows<1>(inputs + row * stride, stride, panel, n, behind, unit, units, out + row * out_stride, out_stride);
+    multiply_rows<1>(inputs + row * stride, stride, panel, n, epilogue, unit, units, out + row * out_stride, out_stride);
   }
 }
 
@@ -73,7 +73,7 @@ INLINE T combined(T sum, T pixel, T weight) {
 
 template <int KIND>
 TARGET void over_pixels(const float* const* pixels, const std::int64_t* inside, std::int64_t count,
-                        const float* weights, std::int64_t channels, const Behind& behind, float divisor, float* out) {
+                        const float* weights, std::int64_t channels, const Epilogue& epilogue, float divisor, float* out) {
   constexpr bool WEIGHTED = KIND == RealStep::PER_CHANNEL;
   const float start = KIND == RealStep::LARGEST ? -std::numeric_limits<float>::infinity() : 0.0f;
   std::int64_t c = 0;
@@ -89,14 +89,14 @@ TARGET void over_pixels(const float* const* pixels, const std::int64_t* inside, 
     if (KIND == RealStep::MEAN) {
       for (int v = 0; v < WIDE; ++v) sums[v] /= divisor;
     }
-    finish(sums, behind, c, PANEL, out + c);
+    finish(sums, epilogue, c, PANEL, out + c);
   }
   for (; c < channels; ++c) {
     float sum = start;
     for (std::int64_t k = 0; k < count; ++k) {
       sum = combined<KIND>(sum, pixels[k][c], WEIGHTED ? weights[inside[k] * channels + c] : 0.0f);
     }
-    out[c] = behind(KIND == RealStep::MEAN ? sum / divisor : sum, c);
+    out[c] = epilogue(KIND == RealStep::MEAN ? sum / divisor : sum, c);
   }
 }
 

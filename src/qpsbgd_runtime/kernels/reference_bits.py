@@ -28,7 +28,7 @@ def _differing(inputs: Array, weights: Array) -> Array:
 
 
 def _layers(rows: Array, sizes: Array, weights: Array, most: Array, flipped: Array) -> tuple[Array, Array]:
-    """Words (B, …) behind all layers, and the weights behind those."""
+    """Words (B, …) after all layers, and the weights of the last."""
     words = _packed(rows >= 0)
     for layer, units in enumerate(sizes[1:]):
         size = words.shape[1] * units
@@ -60,8 +60,8 @@ def dense_sums(
     rows: Array, sizes: Array, weights: Array, most: Array, flipped: Array, factor: Array, offset: Array, out: Array
 ) -> bool:
     """Like `dense_signs`, with a last layer that gives factor · sum + offset (B, m) instead of signs, in float32."""
-    words, behind = _layers(rows, sizes, weights, most, flipped)
-    sums = sizes[-1] - 2 * _differing(words, behind.reshape(words.shape[1], -1))
+    words, last = _layers(rows, sizes, weights, most, flipped)
+    sums = sizes[-1] - 2 * _differing(words, last.reshape(words.shape[1], -1))
     out[:] = factor * sums.astype(np.float32) + offset
     return bool(np.isfinite(rows).all())
 

@@ -239,7 +239,7 @@ def test_a_spin_reversal_changes_signs_and_no_energies():
     ising = Ising(generator.standard_normal(5), couplings + couplings.T)
     gauge = np.array([1, -1, -1, 1, -1])
     spins = np.array([1, 1, -1, -1, 1])
-    turned = ising.turned(gauge)
+    turned = ising.spin_reversed(gauge)
     energy = ising.fields @ spins + spins @ ising.couplings @ spins
     other = turned.fields @ (gauge * spins) + (gauge * spins) @ turned.couplings @ (gauge * spins)
     assert energy == pytest.approx(other)

@@ -119,13 +119,13 @@ def _sparse(family: QuboFamily, seed: int) -> tuple[torch.Tensor, torch.Tensor, 
     single = (np.bincount(rows, minlength=n).cumsum(), indices, couplings[rows, indices])
     groups = np.array_split(np.arange(m), min(m, max(LEAST_GROUPS, math.ceil(m * n / TOGETHER))))
     with ThreadPoolExecutor(thread_count()) as pool:
-        found = list(pool.map(lambda group: _joined(*single, linear[:, group], seed), groups))
+        found = list(pool.map(lambda group: _as_one_problem(*single, linear[:, group], seed), groups))
     spins = np.concatenate([spins for spins, _ in found], axis=1)
     proven = np.concatenate([proven for _, proven in found])
     return torch.from_numpy(spins).to(family.linear.dtype), torch.from_numpy(proven), "sparse annealing"
 
 
-def _joined(ends: Array, indices: Array, couplings: Array, linear: Array, seed: int) -> tuple[Array, Array]:
+def _as_one_problem(ends: Array, indices: Array, couplings: Array, linear: Array, seed: int) -> tuple[Array, Array]:
     """Spins (n, m) and what is proven (m,), from all columns, with the same rows of couplings, as one problem."""
     n, m = linear.shape
     places = np.arange(m)[:, None]

@@ -18,8 +18,7 @@ from qpsbgd_qubo.solvers.search.descent import Descent
 from qpsbgd_qubo.solvers.search.landscape import Landscape
 
 COLD_START_LIMIT = 2**24
-"""Couplings times columns up to which a search begins anew, about a millisecond on two cores; accuracy hardly depends
-on it (`benchmarks/spins_options.py`)."""
+"""Couplings times columns up to which every search starts cold: about a millisecond on two cores."""
 
 
 @dataclass(frozen=True, eq=False)
