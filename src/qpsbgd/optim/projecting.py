@@ -133,16 +133,24 @@ class ProjectingOptimizer(LayerwiseOptimizer):
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore a saved state; training continues as if it had never stopped."""
+        """Restore a saved state; training goes on as if it had never stopped. One that does not fit changes nothing."""
         # Those of other projections are refused by name.
         kinds = [type(projection) for projection in self._projections()]
         known = {name for kind in (*kinds, *PROJECTIONS.values()) for name in kind.kept}
         state_dict = with_warmup(state_dict)
         self._check_state(state_dict, known)
-        state = saved_projections.restored(state_dict, self.param_groups)
+        state, before = saved_projections.restored(state_dict, self.param_groups), self.state_dict()
+        try:
+            self._take(state, state_dict.get("solvers", [state_dict.get("solver", {})]), known)
+        except Exception:
+            restored = saved_projections.restored(before, self.param_groups)
+            self._take(restored, before.get("solvers", [{} for _ in kinds]), known)
+            raise
+
+    def _take(self, state: dict[str, Any], solver_states: list[dict[str, Any]], known: set[str]) -> None:
+        """Put a checked state, and those of the projections' solvers, in place of the present ones."""
         super().load_state_dict(state)
-        saved = state_dict.get("solvers", [state_dict.get("solver", {})])
-        for projection, solver_state in zip(self._projections(), saved, strict=False):
+        for projection, solver_state in zip(self._projections(), solver_states, strict=False):
             if hasattr(projection, "solver"):
                 projection.solver.load_state_dict(solver_state)
         self._cached, self._graphs = {}, GraphedSteps()
