@@ -139,13 +139,13 @@ void bind_sparse(nb::module_& module) {
           "__init__",
           [](Rows* self, Array<const int64_t, 1> indptr, Array<const std::int32_t, 1> indices,
              Array<const double, 1> couplings) {
+            expect_apart(indptr, indices, couplings);
             const int64_t n = size(indptr) - 1, count = size(indices);
             const int64_t* begins = indptr.data();
             expect(n >= 1, "indptr must have at least two entries");
             expect(couplings, "couplings", {count});
             expect(begins[0] == 0 && begins[n] == count && std::is_sorted(begins, begins + n + 1),
                    "indptr must ascend from 0 to the number of couplings");
-            expect_apart(indptr, indices, couplings);
             expect_indices(indices.data(), count, 0, n, "indices");
             const double* values = couplings.data();
             new (self) Rows{{begins, begins + n + 1},
@@ -174,6 +174,8 @@ void bind_sparse(nb::module_& module) {
     const int64_t n = rows.size();
     expect(linear, "linear", {n});
     expect(thresholds, "thresholds", {n});
+    expect(std::all_of(thresholds.data(), thresholds.data() + n, [](double gain) { return gain >= 0; }),
+           "thresholds must be at least 0, or a descent would not end");
     expect(chains, "chains", {size(chains), n});
     expect(spins, "spins", {n});
     return call(&stop, harvest, rows, linear, thresholds, chains.data(), size(chains), spins);
@@ -241,6 +243,7 @@ void bind_groups(nb::module_& module) {
           "__init__",
           [](Groups* self, const Rows& rows, Linear linear, Array<const int64_t, 1> begins,
              Array<const std::int32_t, 1> members, int64_t bases) {
+            expect_apart(linear, begins, members);
             const int64_t count = size(begins) - 1, n = rows.size();
             expect(linear, "linear", {n});
             expect(rows.ascend(), "indices must ascend in every row");
