@@ -26,6 +26,11 @@ nb::object numpy(std::vector<T>&& values, size_t columns = 0) {
   return nb::ndarray<nb::numpy, T>(kept->data(), {kept->size()}, owner).cast();
 }
 
+// −128 is its own negative: a search would flip it for ever.
+void expect_spins(const std::int8_t* spins, int64_t count) {
+  expect(std::all_of(spins, spins + count, [](std::int8_t s) { return s == 1 || s == -1; }), "spins must be -1 or 1");
+}
+
 // Rings of moves have room for the tenure, and sums of moves must not overflow.
 void expect_moves(int64_t tenure, int64_t patience) {
   expect(tenure >= 0 && tenure <= int64_t{1} << 24, "tenure must be at least 0 and at most 2^24");
@@ -162,6 +167,7 @@ void bind_sparse(nb::module_& module) {
                                Temperatures temperatures, std::uint64_t state, Stop stop) {
       expect(linear, "linear", {rows.size()});
       expect(spins, "spins", {rows.size()});
+      if constexpr (std::is_same_v<S, std::int8_t>) expect_spins(spins.data(), rows.size());
       const Sweeps<double> sweeps = sweeps_of(sites, temperatures, rows.size());
       return call(&stop, kernel, rows, linear, spins, sweeps, state);
     });
@@ -178,6 +184,8 @@ void bind_sparse(nb::module_& module) {
            "thresholds must be at least 0, or a descent would not end");
     expect(chains, "chains", {size(chains), n});
     expect(spins, "spins", {n});
+    expect_spins(chains.data(), size(chains) * n);
+    expect_spins(spins.data(), n);
     return call(&stop, harvest, rows, linear, thresholds, chains.data(), size(chains), spins);
   });
 
@@ -185,6 +193,7 @@ void bind_sparse(nb::module_& module) {
                                 int64_t tenure, std::uint64_t state, Stop stop) {
     expect(linear, "linear", {rows.size()});
     expect(spins, "spins", {rows.size()});
+    expect_spins(spins.data(), rows.size());
     expect_moves(tenure, std::max<int64_t>(0, moves));
     expect(block >= 1 && block <= int64_t{1} << 31, "block must be at least 1 and at most 2^31");
     return call(&stop, tabu_sparse, rows, linear, spins, block, moves, tenure, state);
@@ -272,6 +281,7 @@ void bind_groups(nb::module_& module) {
                                   Array<const double, 1> temperatures, int64_t chains, bool fresh, std::uint64_t state,
                                   Stop stop) {
     expect(spins, "spins", {groups.rows().size()});
+    expect_spins(spins.data(), groups.rows().size());
     expect(chains >= 1, "there must be at least one chain");
     const Sweeps<double> sweeps = sweeps_of(sites, temperatures, groups.rows().size());
     return run(&stop, [&](Watch& watch) {
@@ -282,6 +292,7 @@ void bind_groups(nb::module_& module) {
   def(module, "tabu_groups", [](const Groups& groups, Array<std::int8_t, 1> spins, int64_t moves, int64_t tenure,
                                 std::uint64_t state, Stop stop) {
     expect(spins, "spins", {groups.rows().size()});
+    expect_spins(spins.data(), groups.rows().size());
     expect_moves(tenure, std::max<int64_t>(0, moves));
     return run(&stop, [&](Watch& watch) { return groups.tabu(spins.data(), moves, tenure, state, watch); });
   });

@@ -92,6 +92,24 @@ def test_a_descent_that_would_not_end_is_refused(threshold):
         kernels.harvest(rows, np.zeros(2), thresholds, np.ones((1, 2), np.int8), spins, NEVER)
 
 
+@pytest.mark.parametrize("spin", [0, 2, -128])
+def test_whole_spins_must_be_plus_or_minus_one(spin):
+    rows = kernels.Rows(np.array([0, 1, 2]), np.array([1, 0], np.int32), np.ones(2))
+    groups = kernels.Groups(rows, np.zeros(2), np.array([0, 2]), np.arange(2, dtype=np.int32), 1)
+    spins, linear, sites = np.array([1, spin], np.int8), np.zeros(2), np.arange(2, dtype=np.int32)
+    calls = (
+        lambda: kernels.anneal_sparse(rows, linear, spins, sites, np.ones(3), 1, NEVER),
+        lambda: kernels.harvest(rows, linear, linear.copy(), np.ones((1, 2), np.int8), spins, NEVER),
+        lambda: kernels.harvest(rows, linear, linear.copy(), spins[None].copy(), np.ones(2, np.int8), NEVER),
+        lambda: kernels.tabu_sparse(rows, linear, spins, 1, 10, 2, 1, NEVER),
+        lambda: kernels.anneal_groups(groups, spins, sites, np.ones(3), 1, True, 1, NEVER),
+        lambda: kernels.tabu_groups(groups, spins, 10, 2, 1, NEVER),
+    )
+    for call in calls:
+        with pytest.raises(ValueError, match="spins must be -1 or 1"):
+            call()
+
+
 def test_rows_and_groups_must_be_aligned():
     whole = np.zeros(25, np.uint8)[1:].view(np.int64)
     with pytest.raises(ValueError, match="aligned"):
