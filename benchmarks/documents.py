@@ -39,7 +39,7 @@ from solvers.problem_tables import (
     unseen_constraint_problems,
 )
 from tables import ROOT, markdown, measured, results
-from tools.reliability_tables import killed, noticed
+from tools.reliability_tables import attacked, killed, noticed, noticed_at_once
 from training_tables import (
     alone,
     bits,
@@ -390,7 +390,7 @@ DOCUMENTS = {
     ),
     "docs/scaling.md": (measured_growth, sampled, billion, ranks),
     "docs/deployment.md": (deployed_classes, runtime_figures, deployed_times, deployed_bytes),
-    "docs/reliability.md": (killed, noticed),
+    "docs/reliability.md": (killed, attacked, noticed, noticed_at_once),
     "docs/estimators.md": (estimators,),
     "docs/released.md": (released,),
     "docs/binarize.md": (

@@ -216,7 +216,7 @@ def join(reports, out):
     """One report for several folders that were run apart."""
     for report in reports:
         report.setdefault("noticed at first", report["noticed"])
-    found = dict(reports[0])
+    found = reports[0] | {"seed": [report["seed"] for report in reports]}
     for other in reports[1:]:
         for name in ("candidates", "tried", "noticed", "noticed at first", "minutes"):
             found[name] += other[name]

@@ -343,11 +343,19 @@ class QPSBGD(BinaryOptimizer):
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore a saved state; training continues as if it had never stopped."""
+        """Restore a saved state; training continues as if it had never stopped. One that does not fit changes nothing."""
         # Entries of other projections are refused by name.
         kinds = [type(projection) for projection in self._projections()]
         known = {name for kind in (*kinds, *PROJECTIONS.values()) for name in kind.kept}
-        state_dict = self._check_state(state_dict, known)
+        state_dict, before = self._check_state(state_dict, known), self.state_dict()
+        try:
+            self._restore(state_dict, known)
+        except Exception:
+            self._restore(before, known)
+            raise
+
+    def _restore(self, state_dict: dict[str, Any], known: set[str]) -> None:
+        """Put a checked state in place of the present one."""
         made: dict[tuple[int, str], Projection] = {}  # groups that had one object have one again
         groups = [dict(group) for group in state_dict["param_groups"]]
         for own, group in zip(self.param_groups, groups, strict=True):
@@ -355,7 +363,7 @@ class QPSBGD(BinaryOptimizer):
                 key = id(own["projection"]), repr(group["projection"])
                 group["projection"] = made.setdefault(key, own["projection"].restored(group["projection"]))
         super().load_state_dict({"state": dict(state_dict["state"]), "param_groups": groups})
-        saved = state_dict.get("solvers", [state_dict.get("solver", {})])
+        saved = state_dict.get("solvers") or [state_dict.get("solver", {})] * len(self._projections())
         for projection, solver_state in zip(self._projections(), saved, strict=False):
             if projection.solver is not None:
                 projection.solver.load_state_dict(solver_state)

@@ -26,6 +26,11 @@ nb::object numpy(std::vector<T>&& values, size_t columns = 0) {
   return nb::ndarray<nb::numpy, T>(kept->data(), {kept->size()}, owner).cast();
 }
 
+// −128 is its own negative: a search would flip it for ever.
+void expect_spins(const std::int8_t* spins, int64_t count) {
+  expect(std::all_of(spins, spins + count, [](std::int8_t s) { return s == 1 || s == -1; }), "spins must be -1 or 1");
+}
+
 // Rings of moves have room for the tenure, and sums of moves must not overflow.
 void expect_moves(int64_t tenure, int64_t patience) {
   expect(tenure >= 0 && tenure <= int64_t{1} << 24, "tenure must be at least 0 and at most 2^24");
@@ -139,13 +144,13 @@ void bind_sparse(nb::module_& module) {
           "__init__",
           [](Rows* self, Array<const int64_t, 1> indptr, Array<const std::int32_t, 1> indices,
              Array<const double, 1> couplings) {
+            expect_apart(indptr, indices, couplings);
             const int64_t n = size(indptr) - 1, count = size(indices);
             const int64_t* begins = indptr.data();
             expect(n >= 1, "indptr must have at least two entries");
             expect(couplings, "couplings", {count});
             expect(begins[0] == 0 && begins[n] == count && std::is_sorted(begins, begins + n + 1),
                    "indptr must ascend from 0 to the number of couplings");
-            expect_apart(indptr, indices, couplings);
             expect_indices(indices.data(), count, 0, n, "indices");
             const double* values = couplings.data();
             new (self) Rows{{begins, begins + n + 1},
@@ -162,6 +167,7 @@ void bind_sparse(nb::module_& module) {
                                Temperatures temperatures, std::uint64_t state, Stop stop) {
       expect(linear, "linear", {rows.size()});
       expect(spins, "spins", {rows.size()});
+      if constexpr (std::is_same_v<S, std::int8_t>) expect_spins(spins.data(), rows.size());
       const Sweeps<double> sweeps = sweeps_of(sites, temperatures, rows.size());
       return call(&stop, kernel, rows, linear, spins, sweeps, state);
     });
@@ -174,8 +180,12 @@ void bind_sparse(nb::module_& module) {
     const int64_t n = rows.size();
     expect(linear, "linear", {n});
     expect(thresholds, "thresholds", {n});
+    expect(std::all_of(thresholds.data(), thresholds.data() + n, [](double gain) { return gain >= 0; }),
+           "thresholds must be at least 0, or a descent would not end");
     expect(chains, "chains", {size(chains), n});
     expect(spins, "spins", {n});
+    expect_spins(chains.data(), size(chains) * n);
+    expect_spins(spins.data(), n);
     return call(&stop, harvest, rows, linear, thresholds, chains.data(), size(chains), spins);
   });
 
@@ -183,6 +193,7 @@ void bind_sparse(nb::module_& module) {
                                 int64_t tenure, std::uint64_t state, Stop stop) {
     expect(linear, "linear", {rows.size()});
     expect(spins, "spins", {rows.size()});
+    expect_spins(spins.data(), rows.size());
     expect_moves(tenure, std::max<int64_t>(0, moves));
     expect(block >= 1 && block <= int64_t{1} << 31, "block must be at least 1 and at most 2^31");
     return call(&stop, tabu_sparse, rows, linear, spins, block, moves, tenure, state);
@@ -241,6 +252,7 @@ void bind_groups(nb::module_& module) {
           "__init__",
           [](Groups* self, const Rows& rows, Linear linear, Array<const int64_t, 1> begins,
              Array<const std::int32_t, 1> members, int64_t bases) {
+            expect_apart(linear, begins, members);
             const int64_t count = size(begins) - 1, n = rows.size();
             expect(linear, "linear", {n});
             expect(rows.ascend(), "indices must ascend in every row");
@@ -269,6 +281,7 @@ void bind_groups(nb::module_& module) {
                                   Array<const double, 1> temperatures, int64_t chains, bool fresh, std::uint64_t state,
                                   Stop stop) {
     expect(spins, "spins", {groups.rows().size()});
+    expect_spins(spins.data(), groups.rows().size());
     expect(chains >= 1, "there must be at least one chain");
     const Sweeps<double> sweeps = sweeps_of(sites, temperatures, groups.rows().size());
     return run(&stop, [&](Watch& watch) {
@@ -279,6 +292,7 @@ void bind_groups(nb::module_& module) {
   def(module, "tabu_groups", [](const Groups& groups, Array<std::int8_t, 1> spins, int64_t moves, int64_t tenure,
                                 std::uint64_t state, Stop stop) {
     expect(spins, "spins", {groups.rows().size()});
+    expect_spins(spins.data(), groups.rows().size());
     expect_moves(tenure, std::max<int64_t>(0, moves));
     return run(&stop, [&](Watch& watch) { return groups.tabu(spins.data(), moves, tenure, state, watch); });
   });

@@ -9,13 +9,14 @@
 namespace qpsbgd {
 namespace {
 
+constexpr int64_t LARGE = int64_t{1} << 31;  // products of two such sizes do not overflow
+
 // The layers, once their parts are known to fit; `last_units` are those of a layer after them.
 BitLayers checked_layers(const Array<const float, 2>& rows, const Array<const int64_t, 1>& sizes,
                          const Array<const std::uint64_t, 1>& weights, const Array<const std::uint64_t, 1>& most,
                          const Array<const std::uint64_t, 2>& flipped, int64_t last_units) {
   const int64_t count = size(sizes) - 1, words = size(flipped);
   expect(count >= 0, "sizes must not be empty");
-  constexpr int64_t LARGE = int64_t{1} << 31;  // products of two such sizes do not overflow
   expect(last_units >= 0 && last_units < LARGE, "units must be fewer than 2^31");
   expect_indices(sizes.data(), count + 1, 1, std::min(64 * std::min(words, LARGE), LARGE) + 1, "sizes");
   int64_t all_words = 0, units = 0;
@@ -28,7 +29,7 @@ BitLayers checked_layers(const Array<const float, 2>& rows, const Array<const in
   expect(weights, "weights", {all_words});
   expect(most, "most", {units});
   expect(flipped, "flipped", {words, count});
-  return {sizes.data(), count + 1, weights.data(), most.data(), flipped.data(), words};
+  return {sizes.data(), count + 1, weights.data(), most.data(), flipped.data()};
 }
 
 void bind_bits(nb::module_& module) {
@@ -60,6 +61,10 @@ using Taps = Array<const int64_t, 2>;
 
 Windows windows_of(int64_t height, int64_t length, int64_t channels, const Taps& rows, const Taps& columns) {
   const Windows s{height, length, channels, size(rows, 1), size(columns, 1), size(rows), size(columns), rows.data(), columns.data()};
+  expect(height < LARGE && length < LARGE && channels < LARGE && s.high < LARGE && s.wide < LARGE && s.num_rows < LARGE &&
+             s.num_columns < LARGE && s.high * s.wide < LARGE && s.high * s.wide * channels < LARGE && s.positions() < LARGE,
+         "images, windows and their positions must have fewer than 2^31 pixels and inputs");
+  expect(!s.positions() || (s.high > 0 && s.wide > 0), "a window must have at least one pixel");
   expect_indices(s.rows, s.num_rows * s.high, -1, height, "rows");
   expect_indices(s.columns, s.num_columns * s.wide, -1, length, "columns");
   return s;
@@ -73,8 +78,8 @@ void bind_layers(nb::module_& module) {
   const auto epilogue_of = [](const Windows& s, int64_t units, int64_t count, const Taps& rows, const Taps& columns,
                             const Numbers& factors, const Numbers& offsets, int64_t shift, const Bounds& lows,
                             const Bounds& highs, const Taps& exceptions, const Array<Out, 4>& out, int64_t largest) {
-    expect(s.high > 0 && s.wide > 0 && s.channels > 0, "a window must have at least one pixel and one channel");
     expect(s.positions() > 0 && units > 0, "there must be at least one position and one unit");
+    expect(s.height > 0 && s.length > 0 && s.channels > 0, "images must have at least one pixel and one channel");
     expect(largest <= std::numeric_limits<std::int32_t>::max(), "sums must fit into 32 bits");
     const Windows pool = windows_of(s.num_rows, s.num_columns, units, rows, columns);
     const Windows& last = pool.positions() ? pool : s;
@@ -106,6 +111,7 @@ void bind_layers(nb::module_& module) {
         expect(all.words == (s.high * s.wide * (s.channels / all.groups) + 63) / 64,
                "weights must have a word per 64 inputs of a group");
         expect(ones, "ones", {all.groups, s.high, s.wide, all.units});
+        if (!size(images)) return;
         run(nullptr, [&](Watch&) { bit_layer(images.data(), size(images), s, all, epilogue, out.data()); });
       });
 
@@ -126,6 +132,7 @@ void bind_layers(nb::module_& module) {
         expect(weights, "weights", {panels, all.quads, all.PANEL, 4});
         expect(starts, "starts", {panels * all.PANEL});
         expect(zero_point >= 0 && zero_point < 256, "zero_point must be a byte");
+        if (!size(images)) return;
         run(nullptr, [&](Watch&) { byte_layer(images.data(), size(images), s, all, epilogue, out.data()); });
       });
 }
@@ -135,7 +142,6 @@ RealSteps checked_steps(const Array<const int64_t, 2>& steps, const Array<const 
                         const Array<const int64_t, 1>& taps, const Array<const float, 1>& numbers,
                         const Array<const std::uint64_t, 1>& words) {
   static_assert(sizeof(RealStep) == RealStep::FIELDS * sizeof(int64_t));
-  constexpr int64_t LARGE = int64_t{1} << 31;
   const RealSteps all{reinterpret_cast<const RealStep*>(steps.data()), size(steps), slots.data(), size(slots),
                       taps.data(), numbers.data(), words.data()};
   expect(steps, "steps", {all.count, RealStep::FIELDS});
@@ -149,6 +155,12 @@ RealSteps checked_steps(const Array<const int64_t, 2>& steps, const Array<const 
   const auto inside = [&](int64_t begin, int64_t count, int64_t end, const char* what) {
     expect(begin >= 0 && count >= 0 && count <= end && begin <= end - count, what);
   };
+  std::vector<int64_t> filled(all.num_slots);  // numbers of a sample that a slot has at a step
+  filled[0] = slots.data()[0];
+  const auto reads = [&](const RealStep& s, int64_t slot) {
+    room(s.height, s.length, s.channels, slots.data()[slot], "a step's values must fit into its source");
+    expect(s.height * s.length * s.channels == filled[slot], "a step must read all that was written to its source");
+  };
   for (int64_t k = 0; k < all.count; ++k) {
     const RealStep& s = all.steps[k];
     expect_indices(&s.kind, 1, 0, RealStep::KINDS, "kinds of steps");
@@ -158,9 +170,10 @@ RealSteps checked_steps(const Array<const int64_t, 2>& steps, const Array<const 
     expect_indices(&s.target, 1, 1, all.num_slots, "slots of steps");
     if (adds) expect_indices(&s.other, 1, 0, all.num_slots, "slots of steps");
     expect(s.source != s.target && (!adds || s.other != s.target), "a step must write to another slot");
-    room(s.height, s.length, s.channels, slots.data()[s.source], "a step's values must fit into its source");
+    reads(s, s.source);
+    if (adds) reads(s, s.other);
     room(s.rows, s.columns, s.units, slots.data()[s.target], "a step's values must fit into its target");
-    if (adds) room(s.height, s.length, s.channels, slots.data()[s.other], "a step's values must fit into its source");
+    filled[s.target] = s.rows * s.columns * s.units;
     expect(s.groups > 0 && s.channels % s.groups == 0 && s.units % s.groups == 0 && (sums || s.groups == 1),
            "groups must divide channels and units, and be 1 but for sums");
     if (s.kind == RealStep::TRANSPOSE) {
@@ -198,6 +211,7 @@ RealSteps checked_steps(const Array<const int64_t, 2>& steps, const Array<const 
       inside(s.words, (n + 63) / 64 * s.units, size(words), "signs must be among the words");
     }
   }
+  expect(filled[1] == slots.data()[1], "the steps must write all of the output");
   return all;
 }
 

@@ -45,8 +45,8 @@ QPSBGD_VERSIONS std::uint64_t bits_at_most(const std::uint64_t* __restrict count
 class Passage {
  public:
   Passage(const BitLayers& layers, std::int64_t last_units)
-      : layers_(layers), bits_(layers.words),
-        counts_(std::max(last_units, *std::max_element(layers.sizes, layers.sizes + layers.num_sizes))) {}
+      : layers_(layers), widest_(*std::max_element(layers.sizes, layers.sizes + layers.num_sizes)),
+        bits_((widest_ + WORD - 1) / WORD), counts_(std::max(last_units, widest_)) {}
 
   bool begin(const float* row) { return pack(row, layers_.sizes[0], bits_.data()); }
 
@@ -76,6 +76,7 @@ class Passage {
 
  private:
   const BitLayers& layers_;
+  const std::int64_t widest_;
   std::vector<std::uint64_t> bits_;
   std::vector<std::uint64_t> counts_;
 };

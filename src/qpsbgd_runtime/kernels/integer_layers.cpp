@@ -1,7 +1,7 @@
 // Layers of weights ±1 over ±1 or whole numbers of 8 bits: sums are whole numbers, and what quantises them again is a line
-// in whole numbers, so that no rounding depends on the processor.
+// in whole numbers, so that no rounding depends on the processor. Sums are added up as unsigned numbers, which wrap
+// where weights or bounds are such as no layer has.
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <type_traits>
@@ -64,14 +64,16 @@ template <int R>
 void plain_rows(const std::uint8_t* inputs, const std::int8_t* panel, std::int64_t quads, const std::int32_t* starts,
                 std::int32_t* sums, std::int64_t stride) {
   for (int r = 0; r < R; ++r) {
-    std::int32_t total[PANEL];
+    std::uint32_t total[PANEL];
     std::copy(starts, starts + PANEL, total);
     const std::uint8_t* x = inputs + 4 * r * quads;
     for (std::int64_t k = 0; k < quads; ++k, x += 4) {
       const std::int8_t* w = panel + 4 * PANEL * k;
-      for (int unit = 0; unit < PANEL; ++unit, w += 4) total[unit] += x[0] * w[0] + x[1] * w[1] + x[2] * w[2] + x[3] * w[3];
+      for (int unit = 0; unit < PANEL; ++unit, w += 4) {
+        total[unit] += static_cast<std::uint32_t>(x[0] * w[0] + x[1] * w[1] + x[2] * w[2] + x[3] * w[3]);
+      }
     }
-    std::copy(total, total + PANEL, sums + r * stride);
+    for (int unit = 0; unit < PANEL; ++unit) sums[r * stride + unit] = static_cast<std::int32_t>(total[unit]);
   }
 }
 
@@ -97,7 +99,6 @@ QPSBGD_VERSIONS void along_line(const std::int32_t* __restrict sums, const std::
                                 const std::int32_t* __restrict highs, std::int64_t shift, std::int64_t units,
                                 std::uint8_t* __restrict out) {
   for (std::int64_t unit = 0; unit < units; ++unit) {
-    // As unsigned numbers, which may overflow for sums that no layer has.
     const auto product = static_cast<std::uint64_t>(factors[unit]) * static_cast<std::uint64_t>(std::int64_t{sums[unit]});
     const auto value = static_cast<std::int64_t>(product + static_cast<std::uint64_t>(offsets[unit])) >> shift;
     const std::int64_t low = lows[unit], high = highs[unit];
@@ -111,7 +112,9 @@ QPSBGD_VERSIONS void along_narrow_line(const std::int32_t* __restrict sums, cons
                                        const std::int32_t* __restrict highs, std::int64_t units,
                                        std::uint8_t* __restrict out) {
   for (std::int64_t unit = 0; unit < units; ++unit) {
-    const std::int32_t value = factors[unit] * sums[unit] + offsets[unit], low = lows[unit], high = highs[unit];
+    const auto product = static_cast<std::uint32_t>(factors[unit]) * static_cast<std::uint32_t>(sums[unit]);
+    const auto value = static_cast<std::int32_t>(product + static_cast<std::uint32_t>(offsets[unit]));
+    const std::int32_t low = lows[unit], high = highs[unit];
     out[unit] = static_cast<std::uint8_t>(value < low ? low : value > high ? high : value);
   }
 }
@@ -121,7 +124,8 @@ void requantize(const std::int32_t* sums, std::int64_t rows, std::int64_t units,
   constexpr std::int64_t MOST = std::int64_t{1} << 28;  // twice such a sum and such an offset have 31 bits together
   bool narrow = epilogue.shift == 0 && epilogue.largest_sum <= MOST;
   for (std::int64_t unit = 0; unit < units && narrow; ++unit) {
-    narrow = std::abs(epilogue.factors[unit]) <= 2 && std::abs(epilogue.offsets[unit]) <= MOST;
+    const std::int64_t factor = epilogue.factors[unit], offset = epilogue.offsets[unit];
+    narrow = -2 <= factor && factor <= 2 && -MOST <= offset && offset <= MOST;
   }
   std::vector<std::int32_t> factors, offsets;
   if (narrow) {
@@ -169,11 +173,15 @@ class Writer {
 
 QPSBGD_VERSIONS void sums_of(const std::uint64_t* __restrict counts, std::int64_t units, std::int32_t products,
                              std::int32_t* __restrict out) {
-  for (std::int64_t unit = 0; unit < units; ++unit) out[unit] = products - 2 * static_cast<std::int32_t>(counts[unit]);
+  for (std::int64_t unit = 0; unit < units; ++unit) {
+    out[unit] = static_cast<std::int32_t>(static_cast<std::uint32_t>(products) - 2 * static_cast<std::uint32_t>(counts[unit]));
+  }
 }
 
 QPSBGD_VERSIONS void add_twice(const std::int32_t* __restrict more, std::int64_t units, std::int32_t* __restrict out) {
-  for (std::int64_t unit = 0; unit < units; ++unit) out[unit] += 2 * more[unit];
+  for (std::int64_t unit = 0; unit < units; ++unit) {
+    out[unit] = static_cast<std::int32_t>(static_cast<std::uint32_t>(out[unit]) + 2 * static_cast<std::uint32_t>(more[unit]));
+  }
 }
 
 // Whether a window's columns are pixels side by side; all columns ascend by the dilation, or are −1.

@@ -16,7 +16,6 @@ struct BitLayers {
   const std::uint64_t* weights;  // words (⌈n / 64⌉, m) of all layers, one after the other
   const std::uint64_t* most;     // differing signs up to which a unit gives +1, of all layers, one after the other
   const std::uint64_t* flipped;  // words (words, layers) of the units that give −1 instead
-  std::int64_t words;            // of the widest layer
 };
 
 bool dense_signs(Matrix<const float> rows, const BitLayers& layers, Matrix<std::int8_t> out);

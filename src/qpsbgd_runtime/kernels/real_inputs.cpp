@@ -228,15 +228,25 @@ class Turn {
     for (std::int64_t unit = 0; unit < units; ++unit) out[unit] = last(sums_[unit], unit);
   }
 
+  // The largest number of taps of a window that are not padding, along one axis.
+  static std::int64_t most_inside(const std::int64_t* taps, std::int64_t windows, std::int64_t size) {
+    std::int64_t most = 0;
+    for (const std::int64_t* end = taps + windows * size; taps < end; taps += size) {
+      most = std::max(most, size - std::count(taps, taps + size, -1));
+    }
+    return most;
+  }
+
   // What `loop` makes of every window's pixels.
   template <class Loop>
   void over_windows(const RealStep& s, Loop loop) {
     const Epilogue last = epilogue(s);
     const std::int64_t *rows = all_.taps + s.taps, *columns = rows + s.rows * s.high;
     const std::int64_t size = s.height * s.length * s.channels, window = s.high * s.wide;
-    if (static_cast<std::int64_t>(pixels_.size()) < window) {
-      pixels_.resize(window);
-      inside_.resize(window);
+    const std::int64_t most = most_inside(rows, s.rows, s.high) * most_inside(columns, s.columns, s.wide);
+    if (static_cast<std::int64_t>(pixels_.size()) < most) {
+      pixels_.resize(most);
+      inside_.resize(most);
     }
     float* out = places_[s.target];
     for (std::int64_t sample = 0; sample < samples_; ++sample) {

@@ -47,3 +47,11 @@ def test_the_mean_is_over_weights_and_generators_are_read_once():
 def test_ranges_are_checked(model, options, message):
     with pytest.raises(ValueError, match=message):
         mixed_bits(model, [torch.randn(30, 24)], **options)
+
+
+def test_a_bit_goes_only_where_all_weights_of_the_layer_fit():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 30), nn.ReLU(), nn.Linear(30, 30))  # 120 and 900 weights
+    data = [torch.randn(60, 4)]
+    for average, expected in ((1.11, {"0": 1, "2": 1}), (1.12, {"0": 2, "2": 1})):
+        assert mixed_bits(model, data, average=average, most=2, first=True, last=True) == expected

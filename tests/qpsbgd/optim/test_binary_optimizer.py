@@ -8,8 +8,6 @@ from qpsbgd import QPSBGD, BinaryConnect, ProxQuant, check_claimed, real_optimiz
 from qpsbgd.nn import BinaryLinear
 from qpsbgd.optim import binary_layers
 
-sharded = Lazy("torch.distributed.optim")
-
 
 def model_with_bias():
     return nn.Sequential(BinaryLinear(4, 3, bias=True), nn.BatchNorm1d(3), BinaryLinear(3, 2))

@@ -359,3 +359,19 @@ def test_a_foreign_file_with_a_right_checksum_is_refused(tmp_path):
         Checkpoint(path, model=small_model()),
     ):
         pass
+
+
+def test_a_state_whose_solver_does_not_fit_changes_nothing():
+    model = small_model()
+    optimizer = QPSBGD(model, solver="exact", projection="spins")
+    train_small(model, optimizer, range(2))
+    saved = copy.deepcopy(optimizer.state_dict())
+    train_small(model, optimizer, range(2, 4))
+    before = copy.deepcopy(optimizer.state_dict())
+    saved["solvers"] = [{"position": 3}]
+    saved["param_groups"][0]["lr"] = 7.0
+    with pytest.raises(ValueError, match="keeps no state"):
+        optimizer.load_state_dict(saved)
+    after = optimizer.state_dict()
+    assert after["param_groups"] == before["param_groups"] and "solvers" not in after
+    torch.testing.assert_close(after["state"], before["state"], rtol=0, atol=0)

@@ -1,10 +1,11 @@
 """The same vectors go through the compiled kernels and through the plain reference."""
 
+import contextlib
 import itertools
 
 import numpy as np
 import pytest
-from kernel_calls import broken, run
+from kernel_calls import broken, called, run, spoiled
 
 from qpsbgd_qubo.kernels import NEVER, kernels, reference
 
@@ -322,3 +323,13 @@ def test_rows_that_are_not_symmetric_cannot_write_outside():
         kernels.reduce(rows, np.zeros(n), NEVER)
     except ValueError as error:
         assert "symmetric" in str(error)
+
+
+@pytest.mark.skipif(not hasattr(kernels, "__file__"), reason="kernels are not compiled")
+@pytest.mark.parametrize("seed", range(100))
+def test_random_arguments_are_taken_or_refused(seed):
+    generator = np.random.default_rng(seed)
+    for kernel in sorted({name.split()[0] for name in VECTORS}):
+        name = generator.choice([name for name in VECTORS if name.split()[0] == kernel])
+        with contextlib.suppress(ValueError, TypeError):
+            called(kernels, name, spoiled(VECTORS[name], generator, stop=NEVER))

@@ -1,10 +1,11 @@
 """The same vectors go through the compiled kernels of inference and through the plain reference."""
 
+import contextlib
 import itertools
 
 import numpy as np
 import pytest
-from kernel_calls import broken, run
+from kernel_calls import broken, called, run, spoiled
 
 from qpsbgd_runtime.kernels import kernels, reference
 from qpsbgd_runtime.kernels.reference_real import Kind, RealStep
@@ -208,3 +209,13 @@ def test_steps_that_point_outside_are_refused(name, field):
         setattr(step, field, value)
         with pytest.raises(ValueError, match="must"):
             kernels.real_steps(np.array([step.row()]), *rest)
+
+
+@pytest.mark.skipif(not hasattr(kernels, "__file__"), reason="kernels are not compiled")
+@pytest.mark.parametrize("seed", range(100))
+def test_random_arguments_are_taken_or_refused(seed):
+    generator = np.random.default_rng(seed)
+    for kernel in sorted({name.split()[0] for name in VECTORS}):
+        name = generator.choice([name for name in VECTORS if name.split()[0] == kernel])
+        with contextlib.suppress(ValueError, TypeError):
+            called(kernels, name, spoiled(VECTORS[name], generator))

@@ -1,0 +1,152 @@
+"""Does the library hold where something around it is hostile or broken?
+
+    python benchmarks/tools/attacks.py                     all attacks
+    python benchmarks/tools/attacks.py couplings           this one, into the same file
+
+An attack yields whether each of its trials held: the answer is that of an undisturbed run, or a documented error is
+raised and nothing has changed. Writes benchmarks/results/attacks.json.
+"""
+
+import argparse
+import contextlib
+import json
+import multiprocessing
+import os
+import random
+import resource
+import subprocess
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+
+from qpsbgd_paper.framework.result_files import environment, write_json
+from qpsbgd_qubo import solve
+from qpsbgd_qubo.problem_files import read_problem
+
+ROOT = Path(__file__).parents[2]
+OUT = ROOT / "benchmarks" / "results" / "attacks.json"
+
+WORK = """
+import sys, tempfile, numpy as np, torch
+from pathlib import Path
+from torch import nn
+from qpsbgd import QPSBGD
+from qpsbgd.deploy import load_packed, pack, to_c
+from qpsbgd.nn import BinaryLinear, SignActivation
+from qpsbgd_qubo.problem_files import read_problem
+from qpsbgd.solvers import make_solver
+from qpsbgd.testing import random_family
+torch.manual_seed(0)
+model = nn.Sequential(SignActivation(), BinaryLinear(9, 6), nn.BatchNorm1d(6), nn.Hardtanh(), BinaryLinear(6, 2))
+optimizer = QPSBGD(model, projection="spins", real=True, steps=3)
+rows = torch.randn(20, 9)
+for _ in range(3):
+    optimizer.zero_grad()
+    model(rows).square().mean().backward()
+    optimizer.step()
+with tempfile.TemporaryDirectory() as folder:
+    pack(model.eval(), Path(folder) / "net")
+    out = load_packed(Path(folder) / "net")(rows.numpy())
+    to_c(model, Path(folder) / "c", input_shape=(9,))
+    text = "".join(sorted(path.read_text() for path in (Path(folder) / "c").iterdir()))
+    Path(folder, "p.qubo").write_text("p qubo 0 2 2 1\\n0 0 0.5\\n1 1 -1.5\\n0 1 2.25\\n")
+    problem = read_problem(Path(folder) / "p.qubo")
+energies = [make_solver(name).solve(random_family(12, 3, 8)).energies.tolist() for name in ("exact", "descent")]
+print(repr((out.tolist(), text, str(problem), energies)))
+"""
+
+
+def output(code, **settings):
+    """What a program prints in an environment with other settings; None leaves a variable out. None if it fails."""
+    changed = {name: value for name, value in (os.environ | settings).items() if value is not None}
+    done = subprocess.run([sys.executable, "-c", code], env=changed, capture_output=True, text=True)
+    return done.stdout if done.returncode == 0 else None
+
+
+def in_fork(function, *arguments):
+    """What a function returns in a fork of this process, which itself never solves; None if it does not end well."""
+    here, there = multiprocessing.Pipe(duplex=False)
+    child = os.fork()
+    if child == 0:
+        try:
+            there.send(function(*arguments))
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(1)
+    there.close()
+    found = None
+    with contextlib.suppress(EOFError):
+        found = here.recv()
+    os.waitpid(child, 0)
+    return found
+
+
+def installations(source):
+    """A read-only installation: nothing is opened for writing beside the sources"""
+    hook = f"""
+import os, sys
+def watched(event, arguments):
+    if event == "open" and isinstance(arguments[0], str):
+        path, flags = os.path.abspath(arguments[0]), arguments[2]
+        if flags & (os.O_WRONLY | os.O_RDWR) and path.startswith({str(ROOT / "src")!r}):
+            os.write(2, path.encode()); os._exit(3)
+sys.addaudithook(watched)
+"""
+    expected = output(WORK)
+    yield expected is not None and output(hook + WORK, PYTHONDONTWRITEBYTECODE="1") == expected
+
+
+HEADERS = {
+    "p.qubo": ("p qubo 0 {n} {n} {n}\n0 0 1\n", "p qubo 0 4 4 {n}\n0 0 1\n"),
+    "p.mtx": ("%%MatrixMarket matrix coordinate real symmetric\n{n} {n} 1\n1 1 1\n",),
+    "p.txt": ("1\n{n} 1\n1 1 1\n", "1\n4 {n}\n1 1 1\n"),
+    "p.coo": ("{n} {n} 1.5\n",),
+}
+
+
+def couplings(source):
+    """Files that promise or need more than 2³¹ variables or couplings: refused within 2 GB of memory"""
+    for name, texts in HEADERS.items():
+        for text in texts:
+            for n in (2**31 - 1, 2**31, 2**32 + 1, 2**63):
+                yield in_fork(_promised, name, text.format(n=n)) is True
+
+
+def _promised(name, text):
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + 2 * 10**9,) * 2)
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / name).write_text(text)
+        try:
+            solve(read_problem(Path(folder) / name), time_limit=1)
+        except (ValueError, MemoryError):
+            return True
+    return False
+
+
+ATTACKS = (installations, couplings)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("attacks", nargs="*", help=", ".join(attack.__name__ for attack in ATTACKS))
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    for attack in ATTACKS:
+        if options.attacks and attack.__name__ not in options.attacks:
+            continue
+        held = in_fork(lambda: list(map(bool, attack(random.Random(options.seed)))))  # noqa: B023
+        if held is None:
+            raise SystemExit(f"{attack.__name__} did not end")
+        found = json.loads(OUT.read_text()) if OUT.exists() else {"attacks": {}}
+        found |= {"seed": options.seed, "made with": environment()}
+        found["attacks"][attack.__name__] = {"about": attack.__doc__, "trials": len(held), "held": sum(held)}
+        print(attack.__name__, len(held), sum(held), [at for at, one in enumerate(held) if not one], flush=True)
+        write_json(OUT, found)
+
+
+if __name__ == "__main__":
+    main()
