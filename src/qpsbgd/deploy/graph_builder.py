@@ -77,8 +77,9 @@ class GraphBuilder:
                 value.real = self._scaled(value)
             else:
                 assert value.module is not None and value.parent is not None
-                (operation,) = kinds.operations_of(value.name, value.module, None)
-                value.real = self._append(operation, self.real(value.parent))
+                source = self.real(value.parent)
+                (operation,) = kinds.operations_of(value.name, value.module, self._shape_of(source))
+                value.real = self._append(operation, source)
         return value.real
 
     def shape(self, value: Traced) -> Shape | None:
@@ -86,7 +87,10 @@ class GraphBuilder:
         if self._values is None:
             return None
         number = next((n for n in (value.small, value.sums) if n is not None), None)
-        return self._values[self.real(value) if number is None else number].shape
+        return self._shape_of(self.real(value) if number is None else number)
+
+    def _shape_of(self, number: int) -> Shape | None:
+        return None if self._values is None else self._values[number].shape
 
     def finished(self, output: Any) -> tuple[Operation, ...]:
         """The operations that the output needs; real numbers come out of the last one."""
@@ -177,8 +181,11 @@ class GraphBuilder:
         made = all_.requantize(module) if isinstance(module, QuantActivation) else all_.threshold()
         axis = _axis(sums.module, any(isinstance(module, kinds.NORMS) for module in modules))
         number = sums.sums
-        for operation in (*map(_pool, pools[0]), replace(made, axis=axis), *map(_pool, pools[1])):
-            number = self._append(operation, number)
+        for one in (*pools[0], replace(made, axis=axis), *pools[1]):
+            if isinstance(one, Traced):
+                assert one.module is not None
+                (one,) = kinds.operations_of(one.name, one.module, self._shape_of(number))
+            number = self._append(one, number)
         return Traced(small=number, steps=steps_of(module) if isinstance(module, QuantActivation) else None)
 
 
@@ -187,11 +194,6 @@ def _as_real(steps: Steps | None) -> Operation:
     if steps is None:
         return Spins("output")
     return Scale("output", np.full(1, steps.scale, np.float32), np.zeros(1, np.float32))
-
-
-def _pool(pool: Traced) -> Operation:
-    assert pool.module is not None
-    return kinds.operations_of(pool.name, pool.module, None)[0]
 
 
 _Pools = tuple[list[Traced], list[Traced]]
