@@ -13,7 +13,7 @@ from torch import nn
 
 
 def conv(inputs, units, kernel=3, stride=1, groups=1, activation=nn.ReLU):
-    """A convolution that keeps the image's size but for the stride, a batch norm and, if there is one, an activation."""
+    """A convolution that keeps the image's size but for the stride, a batch norm, and an activation or none."""
     layers = [nn.Conv2d(inputs, units, kernel, stride, kernel // 2, groups=groups, bias=False), nn.BatchNorm2d(units)]
     return nn.Sequential(*layers, *([activation(inplace=True)] if activation else []))
 
@@ -214,7 +214,7 @@ class DenseBlock(nn.ModuleDict):
 
     def forward(self, init_features):
         features = [init_features]
-        for _, layer in self.items():
+        for layer in self.values():
             features.append(layer(features))
         return torch.cat(features, 1)
 
@@ -253,7 +253,15 @@ class SqueezeNet(nn.Module):
         super().__init__()
         pool = functools.partial(nn.MaxPool2d, 3, 2, ceil_mode=True)
         self.features = nn.Sequential(
-            *(nn.Conv2d(3, 8, 3, 2), nn.ReLU(inplace=True), pool(), Fire(8, 4, 6), Fire(12, 4, 6), pool(), Fire(12, 4, 8))
+            *(
+                nn.Conv2d(3, 8, 3, 2),
+                nn.ReLU(inplace=True),
+                pool(),
+                Fire(8, 4, 6),
+                Fire(12, 4, 6),
+                pool(),
+                Fire(12, 4, 8),
+            )
         )
         head = (nn.Dropout(0.5), nn.Conv2d(16, 10, 1), nn.ReLU(inplace=True), nn.AdaptiveAvgPool2d((1, 1)))
         self.classifier = nn.Sequential(*head)

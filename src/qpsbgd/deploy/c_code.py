@@ -185,9 +185,7 @@ class _Network:
             ram=self.ram_bytes,
         )
         mathematics = any(word in one.body for one in self.functions for word in ("expf(", "tanhf(", "erff(", "sqrtf("))
-        source = SOURCE.format(
-            **common, **self._parts(mathematics), check=self._check(**common)
-        )
+        source = SOURCE.format(**common, **self._parts(mathematics), check=self._check(**common))
         read = "(int8_t)(value >= 0 ? 1 : -1)" if self.integer else "(float)value"
         if self.steps is not None:
             read = f"({first.type})nearest((float)value / {name.upper()}_INPUT_STEP)"

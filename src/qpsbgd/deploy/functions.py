@@ -1,4 +1,4 @@
-"""What functions and methods between the layers become: modules where there is one, otherwise operations."""
+"""What functions and methods between the layers become: operations, or a module that computes the same."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from qpsbgd.deploy.graph_builder import GraphBuilder
+from qpsbgd.deploy.module_functions import module_of
 from qpsbgd.deploy.modules import axis_of, known, to_numpy
 from qpsbgd.deploy.resampling import interpolated, padded
 from qpsbgd.deploy.tracing import Traced
@@ -27,69 +28,6 @@ BATCH = object()
 
 _LOWEST = -3e38
 """What stands for −∞ in a mask: finite in float32, and nothing is left of it behind a softmax."""
-
-_POOL, _AVERAGE = ("kernel_size", "stride", "padding"), ("ceil_mode", "count_include_pad", "divisor_override")
-_ENDS = ("start_dim", "end_dim")
-_MAXIMUM = (*_POOL, "dilation", "ceil_mode", "return_indices")
-_MODULES: tuple[tuple[Callable[..., nn.Module], tuple[Any, ...], tuple[str, ...]], ...] = (
-    (nn.ReLU, (F.relu, F.relu_, torch.relu, torch.relu_, "relu", "relu_"), ()),
-    (nn.ReLU6, (F.relu6,), ()),
-    (nn.Hardtanh, (F.hardtanh, F.hardtanh_), ("min_val", "max_val")),
-    (nn.LeakyReLU, (F.leaky_relu, F.leaky_relu_), ("negative_slope",)),
-    (nn.Tanh, (F.tanh, torch.tanh, "tanh", "tanh_"), ()),
-    (nn.Sigmoid, (F.sigmoid, torch.sigmoid, "sigmoid", "sigmoid_"), ()),
-    (nn.SiLU, (F.silu,), ()),
-    (nn.GELU, (F.gelu,), ("approximate",)),
-    (nn.Hardswish, (F.hardswish,), ()),
-    (nn.Hardsigmoid, (F.hardsigmoid,), ()),
-    (nn.Softmax, (F.softmax, torch.softmax, "softmax"), ("dim",)),
-    (nn.MaxPool1d, (F.max_pool1d, torch.max_pool1d), _MAXIMUM),
-    (nn.MaxPool2d, (F.max_pool2d, torch.max_pool2d), _MAXIMUM),
-    (nn.AvgPool1d, (F.avg_pool1d,), (*_POOL, *_AVERAGE[:2])),
-    (nn.AvgPool2d, (F.avg_pool2d,), (*_POOL, *_AVERAGE)),
-    (nn.AdaptiveAvgPool1d, (F.adaptive_avg_pool1d,), ("output_size",)),
-    (nn.AdaptiveAvgPool2d, (F.adaptive_avg_pool2d,), ("output_size",)),
-    (nn.AdaptiveMaxPool1d, (F.adaptive_max_pool1d,), ("output_size", "return_indices")),
-    (nn.AdaptiveMaxPool2d, (F.adaptive_max_pool2d,), ("output_size", "return_indices")),
-    (lambda **options: _layer_norm(**options), (F.layer_norm,), ("normalized_shape", "weight", "bias", "eps")),
-    (lambda start_dim=0, end_dim=-1: nn.Flatten(start_dim, end_dim), (torch.flatten, "flatten"), _ENDS),
-    (lambda dim, sizes: nn.Unflatten(dim, tuple(sizes)), (torch.unflatten, "unflatten"), ("dim", "sizes")),
-    (lambda min=None, max=None: _clamp(min, max), (torch.clamp, torch.clip, "clamp", "clip", "clamp_"), ("min", "max")),
-    (lambda **_: nn.Identity(), (F.dropout, F.dropout1d, F.dropout2d), ("p", "training")),
-    (nn.Identity, ("contiguous", "clone", "detach", "float", torch.clone), ()),
-    (lambda *_, **options: _cast(**options), ("to", "type"), ("dtype", "other")),
-)
-_MODULE_OF = {target: (make, names) for make, targets, names in _MODULES for target in targets}
-_WITHOUT_MEANING = ("inplace", "_stacklevel", "memory_format")
-
-
-def _clamp(low: Any, high: Any) -> nn.Module:
-    return nn.Hardtanh(-math.inf if low is None else float(low), math.inf if high is None else float(high))
-
-
-def _layer_norm(normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> nn.Module:
-    made = nn.LayerNorm(normalized_shape, eps, elementwise_affine=weight is not None, bias=bias is not None)
-    for name, values in (("weight", weight), ("bias", bias)):
-        if values is not None:
-            setattr(made, name, nn.Parameter(values, requires_grad=False))
-    return made
-
-
-def _cast(dtype: Any = None, **_: Any) -> nn.Module:
-    if isinstance(dtype, torch.dtype) and not dtype.is_floating_point:
-        raise ValueError(f"values are real numbers, which cannot become {dtype}; leave the conversion out")
-    return nn.Identity()
-
-
-def _module_of(target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> nn.Module | None:
-    """The module that computes the same as a function or method, given its arguments behind the first; None if none."""
-    make, names = _MODULE_OF.get(target, (None, ()))
-    if make is None:
-        return None
-    options = dict(zip(names, args, strict=False)) | {k: v for k, v in kwargs.items() if k not in _WITHOUT_MEANING}
-    if options.get("dtype", torch.float32) in (None, torch.float32):
-        options.pop("dtype", None)
-    return make(**options)
 
 
 class _Functions:
@@ -284,7 +222,9 @@ class _Functions:
     def power(self, value: Any, exponent: Any = 2) -> Traced:
         if not isinstance(value, Traced) or exponent not in (1, 2, 3, 4):
             raise ValueError(f"{self.name} must have a power of 1 to 4, got {exponent!r}; write it as products")
-        return functools.reduce(lambda product, _: self._combined("multiply", product, value), range(1, int(exponent)), value)
+        return functools.reduce(
+            lambda product, _: self._combined("multiply", product, value), range(1, int(exponent)), value
+        )
 
     def chunk(self, value: Any, chunks: int, dim: int = 0) -> list[Traced]:
         axis = axis_of(self.name, dim)
@@ -390,7 +330,7 @@ _ADVICE = {
     **dict.fromkeys(("gt", "lt", "ge", "le", "eq", "ne", "bool", "item", "where"), _SAME),
     **dict.fromkeys(("max", "amax"), "write F.adaptive_max_pool2d(x, 1) or an nn.MaxPool"),
     **dict.fromkeys(("einsum", "bmm", "baddbmm"), "write it as transpose and left @ right"),
-    **dict.fromkeys(("exp", "log", "sqrt", "rsqrt", "erf"), "write the nn module that it belongs to: nn.Softmax, nn.GELU"),
+    **dict.fromkeys(("exp", "log", "sqrt", "rsqrt", "erf"), "write the module around it: nn.Softmax, nn.GELU"),
     **dict.fromkeys(("cumsum", "tril", "triu"), "write x @ matrix, with a constant matrix of ones and zeros"),
     **dict.fromkeys(("expand", "repeat"), "sums and products repeat dimensions of size 1 by themselves: leave it out"),
 }
@@ -403,7 +343,7 @@ def call_function(builder: GraphBuilder, name: str, target: Any, args: Sequence[
     Raises:
         ValueError: The function cannot be expressed.
     """
-    module = _module_of(target, args[1:], kwargs)
+    module = module_of(target, args[1:], kwargs)
     if module is not None:
         return builder.apply(name, module, args[0])
     if target not in _METHODS:

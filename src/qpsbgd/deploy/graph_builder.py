@@ -181,12 +181,17 @@ class GraphBuilder:
         made = all_.requantize(module) if isinstance(module, QuantActivation) else all_.threshold()
         axis = _axis(sums.module, any(isinstance(module, kinds.NORMS) for module in modules))
         number = sums.sums
-        for one in (*pools[0], replace(made, axis=axis), *pools[1]):
-            if isinstance(one, Traced):
-                assert one.module is not None
-                (one,) = kinds.operations_of(one.name, one.module, self._shape_of(number))
-            number = self._append(one, number)
+        number = self._pooled(pools[0], number)
+        number = self._pooled(pools[1], self._append(replace(made, axis=axis), number))
         return Traced(small=number, steps=steps_of(module) if isinstance(module, QuantActivation) else None)
+
+    def _pooled(self, pools: Sequence[Traced], number: int) -> int:
+        """The value behind pools of the value with a number."""
+        for pool in pools:
+            assert pool.module is not None
+            (operation,) = kinds.operations_of(pool.name, pool.module, self._shape_of(number))
+            number = self._append(operation, number)
+        return number
 
 
 def _as_real(steps: Steps | None) -> Operation:

@@ -98,10 +98,10 @@ def operations_of(name: str, module: nn.Module, shape: Shape | None) -> list[Ope
 REFUSED: dict[type[nn.Module], str] = {
     nn.MultiheadAttention: "put qpsbgd.nn.ProjectedAttention.of(it) in its place",
     **dict.fromkeys((nn.ELU, nn.SELU, nn.CELU, nn.Softplus, nn.Mish, nn.PReLU), "write nn.SiLU() or nn.LeakyReLU()"),
-    **dict.fromkeys((nn.LSTM, nn.GRU, nn.RNN), "write nn.Conv1d layers over time, as a deployed network keeps no state"),
+    **dict.fromkeys((nn.LSTM, nn.GRU, nn.RNN), "write nn.Conv1d layers over time: deployed networks keep no state"),
     **dict.fromkeys((nn.InstanceNorm1d, nn.InstanceNorm2d), "write nn.GroupNorm(channels, channels)"),
     **dict.fromkeys((nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d), "write nn.Upsample() and nn.Conv2d"),
-    **dict.fromkeys((nn.TransformerEncoderLayer, nn.TransformerEncoder), "write its block of attention, norms and layers"),
+    **dict.fromkeys((nn.TransformerEncoderLayer, nn.TransformerEncoder), "write its attention, norms and layers out"),
 }
 """What to write instead of some modules that cannot be expressed."""
 
@@ -239,7 +239,7 @@ def _pool_window(name: str, module: Any, shape: Shape | None, dilation: Any = 1)
 
 
 def _up_to_the_last_pixel(pixels: int, size: int, stride: int, padding: int, gap: int) -> tuple[int, int]:
-    """What is added along a dimension under ceil_mode: the last window begins within the image or the padding before."""
+    """What ceil_mode adds along a dimension: the last window begins within the image or the padding before it."""
     span = gap * (size - 1) + 1
     last = -(-(pixels + 2 * padding - span) // stride)
     last -= last * stride >= pixels + padding

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 import qpsbgd.deploy.modules as kinds
 from qpsbgd.deploy.functions import BATCH, call_function
 from qpsbgd.deploy.graph_builder import GraphBuilder
-from qpsbgd.deploy.tracing import RefusedError, Traced, constant, name_of, place_of, refusal, trace
+from qpsbgd.deploy.tracing import RefusedError, Traced, constant, name_of, place, refusal, trace
 from qpsbgd_runtime.operations import Operation, Shape
 
 _IN_PLACE = (operator.iadd, operator.isub, operator.imul, operator.itruediv)
@@ -49,7 +49,7 @@ def _followed(model: nn.Module, builder: GraphBuilder) -> Any:
         try:
             result = _result(node, args, kwargs, model=model, builder=builder)
         except (TypeError, ValueError) as error:
-            where = place_of(node)
+            where = place()
             raise RefusedError(f"{error}{f' (in {where})' if where else ''}") from error
         if args and isinstance(result, Traced) and _changes_its_input(node, kwargs, model):
             for other in [key for key, value in known.items() if value is args[0]]:

@@ -6,7 +6,6 @@ import contextlib
 import functools
 import inspect
 import operator
-import re
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -21,7 +20,6 @@ from qpsbgd.nn.model_summary import evaluating
 from qpsbgd_runtime.unit_operations import Steps
 
 _OWN = (str(Path(torch.__file__).parent), str(Path(__file__).parent))
-_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 
 
 class RefusedError(ValueError):
@@ -80,11 +78,12 @@ def trace(model: nn.Module, leaves: tuple[type[nn.Module], ...], follow: Follow)
     return tracer.returned
 
 
-def place_of(node: fx.Node) -> str:
-    """The file and line of the user's code that a node comes from, as in "net.py:12"; empty where it is not known."""
-    inside = (node.stack_trace or "").partition(__file__)[2]  # what the forward calls
-    found = [(name, line) for name, line in _FRAME.findall(inside) if not _is_own(name)]
-    return f"{Path(found[-1][0]).name}:{found[-1][1]}" if found else ""
+def place() -> str:
+    """The file and line of the user's code that is being traced, as in "net.py:12"; empty where it is not known."""
+    frames = traceback.extract_stack()
+    start = next(at for at, frame in enumerate(frames) if frame.filename == __file__)
+    found = [frame for frame in frames[start:] if not _is_own(frame.filename)]
+    return f"{Path(found[-1].filename).name}:{found[-1].lineno}" if found else ""
 
 
 def name_of(node: fx.Node) -> str:
@@ -138,7 +137,6 @@ class _Proxy(fx.Proxy):
 
 
 class _Tracer(fx.Tracer):
-    record_stack_traces = True
     proxy_buffer_attributes = True
 
     def __init__(self, leaves: tuple[type[nn.Module], ...], follow: Follow) -> None:
@@ -169,7 +167,7 @@ class _Tracer(fx.Tracer):
         if needed:
             raise RefusedError(
                 f"the model must take one input, but it takes {', '.join(needed)}, too; deploy a module whose forward "
-                f"takes one: def forward(self, {first.name}): return self.model({first.name}, {needed[0]}=self.{needed[0]})"
+                f"takes one: def forward(self, x): return self.model(x, {needed[0]}=self.{needed[0]})"
             )
 
         def forward(root: nn.Module, value: fx.Proxy) -> fx.Proxy:
