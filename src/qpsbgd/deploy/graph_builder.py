@@ -86,8 +86,14 @@ class GraphBuilder:
         """The shape of a result for one sample, where it is known."""
         if self._values is None:
             return None
-        number = next((n for n in (value.small, value.sums) if n is not None), None)
-        return self._shape_of(self.real(value) if number is None else number)
+        number = next((n for n in (value.small, value.sums, value.real) if n is not None), None)
+        if number is not None:
+            return self._shape_of(number)
+        assert value.module is not None and value.parent is not None
+        before = self.shape(value.parent)
+        if before is None or not isinstance(value.module, kinds.MAX_POOLS):
+            return before
+        return kinds.operations_of(value.name, value.module, before)[0].shape_after(before)
 
     def _shape_of(self, number: int) -> Shape | None:
         return None if self._values is None else self._values[number].shape

@@ -48,6 +48,7 @@ def _followed(model: nn.Module, builder: GraphBuilder) -> Any:
         args, kwargs = fx.node.map_arg((node.args, node.kwargs), value_of)
         try:
             result = _result(node, args, kwargs, model=model, builder=builder)
+            shape = builder.shape(result) if isinstance(result, Traced) else None
         except (TypeError, ValueError) as error:
             where = place()
             raise RefusedError(f"{error}{f' (in {where})' if where else ''}") from error
@@ -57,7 +58,6 @@ def _followed(model: nn.Module, builder: GraphBuilder) -> Any:
         known[node] = result
         if not isinstance(result, Traced):
             return result if isinstance(result, Tensor) else None
-        shape = builder.shape(result)
         return None if shape is None else torch.empty(0, *shape)
 
     return known[trace(model, kinds.SUPPORTED, follow)]

@@ -61,10 +61,7 @@ def interpolated(
     if not mode.startswith("nearest"):
         return _mixed(name, shape, lambda axis, one: F.interpolate(one, **along(axis)))
     numbers = [torch.arange(count, dtype=torch.float64)[None, None] for count in shape[1:]]
-    return [
-        Take(name, axis + 1, _whole(F.interpolate(one, **along(axis))))
-        for axis, one in enumerate(numbers)  # so large that no number is taken for another
-    ]
+    return [Take(name, axis + 1, _whole(F.interpolate(one, **along(axis)))) for axis, one in enumerate(numbers)]
 
 
 def adaptive_pool(name: str, shape: Shape, output_size: Any, *, largest: bool) -> list[Operation]:
