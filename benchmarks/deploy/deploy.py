@@ -8,7 +8,8 @@ files, classes are compared image by image.
 Times are those of single calls on one thread: packed, C at -O2, onnxruntime with the network's own weights in float32
 and, for networks that are not binary, quantised to 8 bits (static, calibrated on 200 images), and torch. All programs
 take turns in one process, and the least and the median processor time of each are recorded: what others do on the
-machine does not count. The load of the machine before each is recorded.
+machine does not count. The load of the machine before each is recorded. --times takes fresh networks for that, and
+leaves out training and classes: what they compute takes as long.
 
     python benchmarks/deploy/deploy.py  writes benchmarks/results/deploy_MACHINE.json, as deploy_aarch64.json; needs
                                         gcc or clang, MNIST and onnxruntime
@@ -137,15 +138,19 @@ def c_classes(library, values):
     return np.array([library.network_classify(ctypes.c_void_p(row.ctypes.data)) for row in values])
 
 
-def measured(name, folder):
-    """Sizes, accuracy and agreement of a network."""
-    model = trained(*NETWORKS[name])
+def exported(model, folder):
+    """The packed model and the C code; all files of a network go into the folder."""
     folder.mkdir()
-    packed = pack(model, folder / "net.safetensors")
-    source = to_c(model, folder / "c", input_shape=(784,))
     for weights in ("bits", "float32"):
         to_onnx(model, folder / f"{weights}.onnx", weights=weights, input_shape=(784,))
     torch.save(model, folder / "model.pt")
+    return pack(model, folder / "net.safetensors"), to_c(model, folder / "c", input_shape=(784,))
+
+
+def measured(name, folder):
+    """Sizes, accuracy and agreement of a network."""
+    model = trained(*NETWORKS[name])
+    packed, source = exported(model, folder)
     with torch.inference_mode():
         theirs = classes_of(lambda part: model(torch.from_numpy(part)))
     graph = session(folder / "bits.onnx")
@@ -234,12 +239,16 @@ def measured_times(folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("target", nargs="?", type=Path, default=TARGET)
+    parser.add_argument("--times", action="store_true", help="times of fresh networks alone")
     options = parser.parse_args()
     torch.set_num_threads(2)
     networks = []
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        for name in NETWORKS:
+        for name, (build, _) in NETWORKS.items():
+            if options.times:
+                exported(build().eval(), folder / name)
+                continue
             networks.append(measured(name, folder / name))
             print(networks[-1], flush=True)
         torch.set_num_threads(1)
@@ -247,7 +256,7 @@ def main():
     settings = {
         "clock": "processor time",
         "threads": 1,
-        "training batch": BATCH,
+        "training batch": None if options.times else BATCH,
         "cores": os.cpu_count(),
         "C flags": " ".join(C_FLAGS),
     }
