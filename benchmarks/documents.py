@@ -315,7 +315,7 @@ def far():
 
 
 def deployed():
-    sizes = results("deploy")["networks"][0]["bytes"]
+    sizes = results("deploy_x86_64")["networks"][0]["bytes"]
     return (
         f"784-512-512-10 takes {sizes['packed'] / 1e3:.0f} KB instead of {sizes['float32 parameters'] / 1e6:.1f} MB, "
         "as a packed file without torch, as C99 or as ONNX."

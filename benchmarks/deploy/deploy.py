@@ -7,11 +7,12 @@ files, classes are compared image by image.
 
 Times are those of single calls on one thread: packed, C at -O2, onnxruntime with the network's own weights in float32
 and, for networks that are not binary, quantised to 8 bits (static, calibrated on 200 images), and torch. All programs
-take turns in one process, and the least and the median time of each are recorded: on a machine that others use the
-least is what the program needs. Everything is timed twice: without, and beside one more process that keeps a core busy
-(--busy only that). The load of the machine before each is recorded.
+take turns in one process, and the least and the median processor time of each are recorded: what others do on the
+machine does not count. The load of the machine before each is recorded. --times takes fresh networks for that, and
+leaves out training and classes: what they compute takes as long.
 
-    python benchmarks/deploy/deploy.py  writes benchmarks/results/deploy.json; needs gcc or clang, MNIST and onnxruntime
+    python benchmarks/deploy/deploy.py  writes benchmarks/results/deploy_MACHINE.json, as deploy_aarch64.json; needs
+                                        gcc or clang, MNIST and onnxruntime
 """
 
 from qpsbgd_qubo.openmp import wait_passively
@@ -21,23 +22,22 @@ wait_passively()  # before torch is loaded
 import argparse
 import ctypes
 import os
+import platform
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from contextlib import nullcontext
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # for tools/ and training.py
+sys.path.insert(0, str(Path(__file__).parents[1]))  # for training.py
 
 import numpy as np
 import onnxruntime
 import torch
 import torch.nn.functional as F
 from onnxruntime.quantization import CalibrationDataReader, quantize_static
-from tools.busy_machine import beside_a_busy_process
 from torch import nn
 from training import mnist
 
@@ -47,7 +47,7 @@ from qpsbgd.nn import BinaryConv2d, BinaryLinear, QuantActivation, SignActivatio
 from qpsbgd_paper.framework.result_files import environment, write_json
 from qpsbgd_runtime.unit_operations import Quantize
 
-TARGET = Path(__file__).parents[1] / "results" / "deploy.json"
+TARGET = Path(__file__).parents[1] / "results" / f"deploy_{platform.machine()}.json"
 BATCH, CALLS = 100, {1: 500, 100: 15}
 C_FLAGS = ("-std=c99", "-O2")
 
@@ -138,15 +138,19 @@ def c_classes(library, values):
     return np.array([library.network_classify(ctypes.c_void_p(row.ctypes.data)) for row in values])
 
 
-def measured(name, folder):
-    """Sizes, accuracy and agreement of a network."""
-    model = trained(*NETWORKS[name])
+def exported(model, folder):
+    """The packed model and the C code; all files of a network go into the folder."""
     folder.mkdir()
-    packed = pack(model, folder / "net.safetensors")
-    source = to_c(model, folder / "c", input_shape=(784,))
     for weights in ("bits", "float32"):
         to_onnx(model, folder / f"{weights}.onnx", weights=weights, input_shape=(784,))
     torch.save(model, folder / "model.pt")
+    return pack(model, folder / "net.safetensors"), to_c(model, folder / "c", input_shape=(784,))
+
+
+def measured(name, folder):
+    """Sizes, accuracy and agreement of a network."""
+    model = trained(*NETWORKS[name])
+    packed, source = exported(model, folder)
     with torch.inference_mode():
         theirs = classes_of(lambda part: model(torch.from_numpy(part)))
     graph = session(folder / "bits.onnx")
@@ -215,19 +219,19 @@ def times(found, calls):
     with torch.inference_mode():
         for _ in range(calls + 2):
             for name, run in found.items():
-                start = time.perf_counter()
+                start = time.thread_time()
                 run()
-                spent[name].append(1e6 * (time.perf_counter() - start))
+                spent[name].append(1e6 * (time.thread_time() - start))
     return {name: {"least": min(all_[2:]), "median": statistics.median(all_[2:])} for name, all_ in spent.items()}
 
 
-def measured_times(folder, busy):
+def measured_times(folder):
     """Rows of times of all networks and batches."""
     for batch, calls in CALLS.items():
         for name in NETWORKS:
             load = os.getloadavg()[0]
             found = times(programs(name, folder / name, batch), calls)
-            row = {"busy": busy, "batch": batch, "network": name, "microseconds": found}
+            row = {"batch": batch, "network": name, "microseconds": found}
             print(row, flush=True)
             yield row | {"load_before": load, "calls": calls}
 
@@ -235,20 +239,27 @@ def measured_times(folder, busy):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("target", nargs="?", type=Path, default=TARGET)
-    parser.add_argument("--busy", action="store_true", help="time beside a busy process only")
+    parser.add_argument("--times", action="store_true", help="times of fresh networks alone")
     options = parser.parse_args()
     torch.set_num_threads(2)
-    networks, timings = [], []
+    networks = []
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        for name in NETWORKS:
+        for name, (build, _) in NETWORKS.items():
+            if options.times:
+                exported(build().eval(), folder / name)
+                continue
             networks.append(measured(name, folder / name))
             print(networks[-1], flush=True)
         torch.set_num_threads(1)
-        for busy in (True,) if options.busy else (False, True):
-            with beside_a_busy_process() if busy else nullcontext():
-                timings += measured_times(folder, busy)
-    settings = {"threads": 1, "training batch": BATCH, "cores": os.cpu_count(), "C flags": " ".join(C_FLAGS)}
+        timings = list(measured_times(folder))
+    settings = {
+        "clock": "processor time",
+        "threads": 1,
+        "training batch": None if options.times else BATCH,
+        "cores": os.cpu_count(),
+        "C flags": " ".join(C_FLAGS),
+    }
     write_json(
         options.target, {"made with": environment(), "settings": settings, "networks": networks, "times": timings}
     )

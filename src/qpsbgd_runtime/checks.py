@@ -91,6 +91,12 @@ def _tensor_rules(operation: ops.Operation) -> Rules:
         case tensors.Slice(axis=axis, start=start, stop=stop, keep=keep):
             right = _are_axes((axis,)) and _are_whole((start, stop), least=0) and isinstance(keep, bool)
             yield right, "a dimension, a start and a stop"
+        case tensors.Take(axis=axis, places=places, fill=fill):
+            right = _are_axes((axis,)) and isinstance(fill, float) and bool(np.isfinite(fill))
+            yield right, "a dimension and a finite number to fill in"
+            yield _is_list(places, "i") and int(places.min()) >= -1, "places from 0 on, or -1 to fill in"
+        case tensors.Embedding(table=table):
+            yield _are_finite(table) and table.ndim == 2 and table.size > 0, "a finite table (rows, width)"
         case tensors.Softmax(axis=axis) | tensors.Concatenate(axis=axis):
             yield _are_axes((axis,)), "a dimension"
         case tensors.Combine(how=how, constant=constant):

@@ -19,6 +19,12 @@ KINDS: dict[str, type[Operation]] = {
 """All operations, by name."""
 
 
+_OF_SEVERAL_DIMENSIONS = (
+    *(tensors.Transpose, tensors.Product, tensors.Mean, tensors.Slice, tensors.Take, tensors.Embedding),
+    tensors.Concatenate,
+)
+
+
 class Stage(NamedTuple):
     """An operation with the numbers and types of the values that go in, and the type of what comes out."""
 
@@ -70,10 +76,7 @@ def last_uses(operations: Sequence[Operation]) -> list[int]:
 
 def natural_shape(operations: Sequence[Operation]) -> Shape | None:
     """The shape of a sample where the operations themselves tell it: if a dense layer comes first."""
-    if any(
-        isinstance(one, tensors.Transpose | tensors.Product | tensors.Mean | tensors.Slice | tensors.Concatenate)
-        for one in operations
-    ):
+    if any(isinstance(one, _OF_SEVERAL_DIMENSIONS) for one in operations):
         return None  # samples may have several dimensions
     for number, operation in enumerate(operations, 1):
         if sources_of(operation, number) != (number - 1,) and number > 1:

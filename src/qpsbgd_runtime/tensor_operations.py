@@ -87,6 +87,37 @@ class Slice(Operation):
         return (*shape[:axis], *((self.stop - self.start,) if self.keep else ()), *shape[axis + 1 :])
 
 
+@dataclass(frozen=True, eq=False)
+class Take(Operation):
+    """What stands at some places along a dimension, in their order: strided ranges, padding, nearest neighbours.
+
+    Attributes:
+        axis: The dimension.
+        places: Whole numbers (size,) along it; −1 for `fill`.
+        fill: What stands where nothing is taken.
+    """
+
+    axis: int
+    places: Array
+    fill: float = 0.0
+
+    def _shape(self, shape: Shape) -> Shape:
+        axis, most = _axis(self.axis, shape), int(self.places.max())
+        if most >= shape[axis]:
+            raise ValueError(f"at least {most + 1} numbers along dimension {axis}")
+        return (*shape[:axis], len(self.places), *shape[axis + 1 :])
+
+
+@dataclass(frozen=True, eq=False)
+class Embedding(Operation):
+    """The row of a table (rows, width) for every whole number."""
+
+    table: Array
+
+    def _shape(self, shape: Shape) -> Shape:
+        return (*shape, self.table.shape[1])
+
+
 def _axis(axis: int, shape: Shape) -> int:
     """A dimension counted from the first."""
     if not -len(shape) <= axis < len(shape):
@@ -152,5 +183,7 @@ class Product(Operation):
         return (*left[:-1], right[-1])
 
 
-TENSOR_OPERATIONS = (Activation, Softmax, Normalize, Mean, Transpose, Slice, Combine, Concatenate, Product)
+TENSOR_OPERATIONS = (
+    *(Activation, Softmax, Normalize, Mean, Transpose, Slice, Take, Embedding, Combine, Concatenate, Product),
+)
 """All operations of this file."""

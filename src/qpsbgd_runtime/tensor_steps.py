@@ -32,6 +32,10 @@ def tensor_step(operation: Operation, shape: Shape) -> Step:
         case tensors.Slice(axis=axis, start=start, stop=stop, keep=keep):
             place = (slice(None),) * (axis % rank + 1)
             return lambda x: x[(*place, slice(start, stop) if keep else start)]
+        case tensors.Take():
+            return _take(operation, axis=operation.axis % rank + 1)
+        case tensors.Embedding():
+            return _embedding(operation)
         case tensors.Combine(how=how, constant=constant):
             combine = {"add": np.add, "subtract": np.subtract, "multiply": np.multiply}[how]
             return combine if constant is None else lambda x: combine(x, constant)
@@ -40,6 +44,32 @@ def tensor_step(operation: Operation, shape: Shape) -> Step:
         case tensors.Product():
             return np.matmul
     raise TypeError(f"{operation} is not an operation")
+
+
+def _take(operation: tensors.Take, axis: int) -> Step:
+    places, fill = operation.places, np.float32(operation.fill)
+    empty = places < 0
+
+    def take(x: Array) -> Array:
+        taken = np.take(x, places, axis)
+        if empty.any():
+            np.moveaxis(taken, axis, -1)[..., empty] = fill
+        return taken
+
+    return take
+
+
+def _embedding(operation: tensors.Embedding) -> Step:
+    table = operation.table
+
+    def look_up(x: Array) -> Array:
+        rows = x.astype(np.int64)
+        if (rows != x).any() or (rows < 0).any() or (rows >= len(table)).any():
+            raise ValueError(f"{operation} takes whole numbers from 0 to {len(table) - 1}, got others")
+        found: Array = table[rows]
+        return found
+
+    return look_up
 
 
 def _softmax(x: Array, axis: int) -> Array:

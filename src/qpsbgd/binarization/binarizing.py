@@ -26,7 +26,7 @@ from qpsbgd.binarization.planes import SEARCHES, Effort
 from qpsbgd.binarization.selection import Select, Selection, selected
 from qpsbgd.binarization.wide_layers import Rows, WideLayer, rows_at_once
 from qpsbgd.nn.convolutions import BinaryConvNd
-from qpsbgd.nn.layers import BinaryLinear
+from qpsbgd.nn.layers import BinaryLinear, label_layers
 from qpsbgd.solvers import Solver, make_solver
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, COUNT, SECONDS, check_options
 
@@ -124,6 +124,7 @@ def binarize(
         chosen = selected(changes.model, layers, calls=calls, first=first, last=last)
         options.check_names(chosen)
         report = _Run(changes, passes, options, generator, chosen).report(calls)
+    label_layers(changes.model)
     return Binarized(changes.model, report)
 
 

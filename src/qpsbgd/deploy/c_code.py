@@ -9,13 +9,13 @@ from pathlib import Path
 
 from qpsbgd.deploy.c_real import real_layer
 from qpsbgd.deploy.c_steps import fixed_point, repacked, step, weighted
-from qpsbgd.deploy.c_templates import CHECK, HEADER, HELPERS, NEAREST, PROGRAM, SOURCE
+from qpsbgd.deploy.c_templates import CHECK, CHECK_ROWS, HEADER, HELPERS, NEAREST, PROGRAM, SOURCE
 from qpsbgd.deploy.c_tensor_steps import input_name, tensor_step
 from qpsbgd.deploy.c_values import Constants, Frame, Values
 from qpsbgd_files.atomic import writing
 from qpsbgd_runtime.operations import SMALL, Dense, Operation, Reshape, Shape, Sign, Spins, Weighted
 from qpsbgd_runtime.stages import Stage, last_uses, walk
-from qpsbgd_runtime.tensor_operations import TENSOR_OPERATIONS
+from qpsbgd_runtime.tensor_operations import TENSOR_OPERATIONS, Embedding
 from qpsbgd_runtime.unit_operations import Quantize, Scale, Steps, Threshold
 
 
@@ -75,6 +75,7 @@ class _Network:
         self.constants = Constants(word)
         self.integer = _is_integer(operations)
         self.output_step = 1.0
+        self.rows: int | None = None  # of the table in which inputs are looked up
         self.functions: list[_Function] = []
         self._buffers: dict[str, dict[str, int]] = {}  # numbers of every C type in every buffer
         self._last = last_uses(operations)
@@ -130,6 +131,10 @@ class _Network:
         elif isinstance(operation, Scale) and self.integer:
             body, self.output_step = fixed_point(operation, frame)
         elif isinstance(operation, TENSOR_OPERATIONS):
+            if isinstance(operation, Embedding):
+                if before.name != "input":
+                    raise ValueError(f"{operation} must take the network's inputs themselves in C; use packed or ONNX")
+                self.rows = min(self.rows or len(operation.table), len(operation.table))
             body = tensor_step(operation, frame)
         else:
             body = step(operation, frame)
@@ -180,9 +185,7 @@ class _Network:
             ram=self.ram_bytes,
         )
         mathematics = any(word in one.body for one in self.functions for word in ("expf(", "tanhf(", "erff(", "sqrtf("))
-        source = SOURCE.format(
-            **common, **self._parts(mathematics), check="" if self.integer else CHECK.format(**common)
-        )
+        source = SOURCE.format(**common, **self._parts(mathematics), check=self._check(**common))
         read = "(int8_t)(value >= 0 ? 1 : -1)" if self.integer else "(float)value"
         if self.steps is not None:
             read = f"({first.type})nearest((float)value / {name.upper()}_INPUT_STEP)"
@@ -192,8 +195,14 @@ class _Network:
             helper="" if self.steps is None else NEAREST.format(low=self.steps.low, high=self.steps.high),
             show='"%" PRId64 " ", output[k]' if self.integer else '"%.9g ", (double)output[k]',
             library=" -lm" if mathematics else "",
+            inputs="finite numbers" if self.rows is None else f"whole numbers from 0 to {self.rows - 1}",
         )
         return {f"{name}.h": header, f"{name}.c": source, f"{name}_main.c": program}
+
+    def _check(self, **common: str) -> str:
+        """What is checked of the inputs."""
+        check = "" if self.integer else CHECK.format(**common)
+        return check if self.rows is None else check + CHECK_ROWS.format(**common, rows=self.rows)
 
     def _ends(self, *, name: str, prefix: str, **_: str) -> tuple[str, str, dict[str, float]]:
         """What the header says about inputs and outputs, and the steps that they count."""
@@ -203,6 +212,8 @@ class _Network:
                 f"   {name}_classify returns -1. Compiled with -DQPSBGD_UNCHECKED they are not looked at, and NaN or\n"
                 "   infinite inputs give arbitrary outputs."
             )
+            if self.rows is not None:
+                takes += f"\n   They are whole numbers from 0 to {self.rows - 1}; others are refused likewise."
             return takes, "Outputs are those of the trained network.", {}
         gives = f"Outputs are whole numbers; times {prefix}_OUTPUT_STEP they are the trained network's outputs."
         if self.steps is None:

@@ -129,6 +129,13 @@ CHECK = """\
 #endif
 """
 
+# Not under QPSBGD_UNCHECKED: other numbers would read behind the table.
+CHECK_ROWS = """\
+    for (int32_t k = 0; k < {prefix}_INPUTS; k++)
+        if (!(input[k] >= 0.0f && input[k] < {rows}.0f) || input[k] != (float)(int32_t)input[k])
+            return -1;
+"""
+
 PROGRAM = """\
 /* Made by qpsbgd: reads samples, as numbers between blanks, and prints the class and all outputs of each.
    cc -std=c99 -O2 {name}.c {name}_main.c -o {name}{library} */
@@ -160,7 +167,7 @@ int main(void)
         count = 0;
         sample++;
         if (!good || {name}_run(input, output) < 0) {{
-            fprintf(stderr, "sample %" PRId32 ": inputs must be finite numbers\\n", sample);
+            fprintf(stderr, "sample %" PRId32 ": inputs must be {inputs}\\n", sample);
             return 2;
         }}
         printf("%" PRId32 ": ", {name}_classify(input));

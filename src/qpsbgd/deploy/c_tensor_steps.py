@@ -43,6 +43,12 @@ def tensor_step(operation: Operation, frame: Frame) -> str:
             steps, axis = _steps(shape), axis % len(shape)
             kept = steps if keep else [*steps[:axis], *steps[axis + 1 :]]
             return _gathered(after, kept, start * steps[axis])
+        case tensors.Take():
+            return _take(operation, frame)
+        case tensors.Embedding(table=table):
+            row = [f"const float *row = {frame.array('table', table)} + (int32_t)in[k] * {table.shape[1]};"]
+            copy = [over("d", table.shape[1]), "    *out++ = row[d];"]
+            return nested([over("k", math.prod(shape))], [*row, *copy])
         case tensors.Combine():
             return _combine(operation, frame)
         case tensors.Concatenate(axis=axis):
@@ -71,6 +77,17 @@ def _gathered(shape: Shape, steps: Sequence[int], start: int) -> str:
     """Numbers of a shape that lie `steps` apart."""
     place = f"{start} + {_index(steps)}" if start else _index(steps)
     return nested(["int32_t k = 0;", *_loops(shape)], [f"out[k++] = in[{place}];"])
+
+
+def _take(operation: tensors.Take, frame: Frame) -> str:
+    shape, after = frame.before.shape, frame.after.shape
+    steps, axis = _steps(shape), operation.axis % len(shape)
+    place = f"const int32_t from = {frame.array('places', operation.places)}[d{axis}];"
+    rest = _index([0 if at == axis else step for at, step in enumerate(steps)])
+    value = f"in[from * {steps[axis]} + {rest}]"
+    if (operation.places < 0).any():
+        value = f"from < 0 ? {float_text(operation.fill)} : {value}"
+    return nested(["int32_t k = 0;", *_loops(after)], [place, f"out[k++] = {value};"])
 
 
 def _softmax(axis: int, shape: Shape) -> str:

@@ -1,4 +1,4 @@
-"""What functions and methods between the layers become: modules where there is one, otherwise operations."""
+"""What functions and methods between the layers become: operations, or a module that computes the same."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from qpsbgd.deploy.graph_builder import GraphBuilder
+from qpsbgd.deploy.module_functions import module_of
 from qpsbgd.deploy.modules import axis_of, known, to_numpy
+from qpsbgd.deploy.resampling import interpolated, padded
 from qpsbgd.deploy.tracing import Traced
-from qpsbgd_runtime.operations import Dense, Reshape, Shape, Weights
-from qpsbgd_runtime.tensor_operations import Combine, Concatenate, Mean, Product, Slice, Softmax, Transpose
+from qpsbgd_runtime.operations import Dense, Operation, Reshape, Shape, Weights
+from qpsbgd_runtime.tensor_operations import Combine, Concatenate, Mean, Product, Slice, Softmax, Take, Transpose
 from qpsbgd_runtime.unit_operations import Scale
 
 BATCH = object()
@@ -26,51 +28,6 @@ BATCH = object()
 
 _LOWEST = -3e38
 """What stands for −∞ in a mask: finite in float32, and nothing is left of it behind a softmax."""
-
-_POOL, _AVERAGE = ("kernel_size", "stride", "padding"), ("ceil_mode", "count_include_pad", "divisor_override")
-_ENDS = ("start_dim", "end_dim")
-_MAXIMUM = (*_POOL, "dilation", "ceil_mode", "return_indices")
-_MODULES: tuple[tuple[Callable[..., nn.Module], tuple[Any, ...], tuple[str, ...]], ...] = (
-    (nn.ReLU, (F.relu, F.relu_, torch.relu, torch.relu_, "relu", "relu_"), ()),
-    (nn.ReLU6, (F.relu6,), ()),
-    (nn.Hardtanh, (F.hardtanh, F.hardtanh_), ("min_val", "max_val")),
-    (nn.LeakyReLU, (F.leaky_relu, F.leaky_relu_), ("negative_slope",)),
-    (nn.Tanh, (F.tanh, torch.tanh, "tanh", "tanh_"), ()),
-    (nn.Sigmoid, (F.sigmoid, torch.sigmoid, "sigmoid", "sigmoid_"), ()),
-    (nn.SiLU, (F.silu,), ()),
-    (nn.GELU, (F.gelu,), ("approximate",)),
-    (nn.Hardswish, (F.hardswish,), ()),
-    (nn.Hardsigmoid, (F.hardsigmoid,), ()),
-    (nn.Softmax, (F.softmax, torch.softmax, "softmax"), ("dim",)),
-    (nn.MaxPool1d, (F.max_pool1d, torch.max_pool1d), _MAXIMUM),
-    (nn.MaxPool2d, (F.max_pool2d, torch.max_pool2d), _MAXIMUM),
-    (nn.AvgPool1d, (F.avg_pool1d,), (*_POOL, *_AVERAGE[:2])),
-    (nn.AvgPool2d, (F.avg_pool2d,), (*_POOL, *_AVERAGE)),
-    (nn.AdaptiveAvgPool1d, (F.adaptive_avg_pool1d,), ("output_size",)),
-    (nn.AdaptiveAvgPool2d, (F.adaptive_avg_pool2d,), ("output_size",)),
-    (lambda start_dim=0, end_dim=-1: nn.Flatten(start_dim, end_dim), (torch.flatten, "flatten"), _ENDS),
-    (lambda dim, sizes: nn.Unflatten(dim, tuple(sizes)), (torch.unflatten, "unflatten"), ("dim", "sizes")),
-    (lambda min=None, max=None: _clamp(min, max), (torch.clamp, torch.clip, "clamp", "clip", "clamp_"), ("min", "max")),
-    (lambda **_: nn.Identity(), (F.dropout, F.dropout1d, F.dropout2d), ("p", "training")),
-    (nn.Identity, ("contiguous", "clone", "detach", "float", torch.clone), ()),
-)
-_MODULE_OF = {target: (make, names) for make, targets, names in _MODULES for target in targets}
-_WITHOUT_MEANING = ("inplace", "_stacklevel", "memory_format")
-
-
-def _clamp(low: Any, high: Any) -> nn.Module:
-    return nn.Hardtanh(-math.inf if low is None else float(low), math.inf if high is None else float(high))
-
-
-def _module_of(target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> nn.Module | None:
-    """The module that computes the same as a function or method, given its arguments behind the first; None if none."""
-    make, names = _MODULE_OF.get(target, (None, ()))
-    if make is None:
-        return None
-    options = dict(zip(names, args, strict=False)) | {k: v for k, v in kwargs.items() if k not in _WITHOUT_MEANING}
-    if options.get("dtype", torch.float32) in (None, torch.float32):
-        options.pop("dtype", None)
-    return make(**options)
 
 
 class _Functions:
@@ -117,10 +74,33 @@ class _Functions:
             Scale(self.name, np.full(1, factor, np.float32), np.full(1, offset, np.float32)), value
         )
 
-    def concatenate(self, values: Any, dim: int = 0) -> Traced:
-        if not all(isinstance(value, Traced) for value in values):
-            raise ValueError(f"{self.name} must concatenate values that the network computes, not constants")
-        return self.builder.emit(Concatenate(self.name, axis_of(self.name, dim)), *values)
+    def concatenate(self, tensors: Any, dim: int = 0) -> Traced:
+        axis = axis_of(self.name, dim)
+        tensors = [value for value in tensors if not (isinstance(value, Tensor) and value.numel() == 0)]
+        traced = [value for value in tensors if isinstance(value, Traced)]
+        joint = traced[0] if len(traced) == 1 else self.builder.emit(Concatenate(self.name, axis), *traced)
+        return joint if len(traced) == len(tensors) else self._among_constants(joint, tensors, axis)
+
+    def _among_constants(self, joint: Traced, values: Sequence[Any], axis: int) -> Traced:
+        """Values that have been joined, with constants (1, …) in their places between them: a sum of both."""
+        shape = self._shape(joint)
+        axis, places, parts = axis % len(shape), list[int](), list[Tensor]()
+        for value in values:
+            constant = isinstance(value, Tensor)
+            size = value.shape[axis + 1] if constant else self._shape(value)[axis]
+            if constant and len(value) != 1:
+                raise ValueError(
+                    f"{self.name} must join constants (1, …) that are the same for every sample, got "
+                    f"{tuple(value.shape)}; write constant.expand(x.shape[0], …)"
+                )
+            first = len([place for place in places if place >= 0])
+            places += [-1] * size if constant else range(first, first + size)
+            parts.append(value[0] if constant else torch.zeros((*shape[:axis], size, *shape[axis + 1 :])))
+        taken = self.builder.emit(Take(self.name, axis, np.array(places, np.int32)), joint)
+        return self._combined("add", taken, torch.cat(parts, axis))
+
+    def stack(self, tensors: Any, dim: int = 0) -> Traced:
+        return self.concatenate([self.unsqueeze(value, dim) for value in tensors], dim)
 
     def product(self, left: Any, right: Any) -> Traced:
         if isinstance(right, Tensor) and right.ndim == 2:
@@ -170,6 +150,11 @@ class _Functions:
         axes = tuple(axis_of(self.name, one) for one in _listed((dim,)))
         return self.builder.emit(Mean(self.name, axes, bool(keepdim)), value)
 
+    def sum(self, value: Any, dim: Any = None, keepdim: bool = False) -> Traced:
+        shape, mean = self._shape(value), self.mean(value, dim, keepdim)
+        places = {axis_of(self.name, one) % len(shape) for one in _listed((dim,))}
+        return self._scaled(mean, float(math.prod(shape[at] for at in places)), 0.0)
+
     def size(self, value: Any, dim: int | None = None) -> Any:
         if dim == 0:
             return BATCH
@@ -178,7 +163,7 @@ class _Functions:
 
     def attribute(self, value: Any, name: str) -> Any:
         if name != "shape":
-            raise ValueError(f"{self.name} reads .{name}, which cannot be expressed")
+            raise ValueError(f"{self.name} reads .{name}, which cannot be expressed without input_shape, if at all")
         shape = self.builder.shape(value)
         return _Sizes(self.name) if shape is None else (BATCH, *shape)
 
@@ -188,14 +173,19 @@ class _Functions:
     def item(self, value: Any, index: Any) -> Any:
         if isinstance(value, list):
             return value[index]
-        first, *rest = index if isinstance(index, tuple) else (index,)
-        if first != slice(None):
+        index = index if isinstance(index, tuple) else (index,)
+        if ... in index:
+            at, named = index.index(...), len([one for one in index if one is not None]) - 1
+            index = (*index[:at], *(slice(None),) * (1 + len(self._shape(value)) - named), *index[at + 1 :])
+        if index[0] != slice(None):
             raise ValueError(f"{self.name} must take the whole batch: x[:, …]")
         axis = 0
-        for one in rest:
-            if one != slice(None):
+        for one in index[1:]:
+            if one is None:
+                value = self.unsqueeze(value, axis + 1)
+            elif one != slice(None):
                 value = self._part(value, axis, one)
-            axis += isinstance(one, slice)
+            axis += one is None or isinstance(one, slice)
         return value
 
     def _part(self, value: Any, axis: int, index: Any) -> Traced:
@@ -204,10 +194,37 @@ class _Functions:
         size = self._shape(value)[axis]
         if type(index) is int:
             return self.builder.emit(Slice(self.name, axis, index + size, index + size + 1, False), value)
-        if not isinstance(index, slice) or index.step not in (None, 1):
-            raise ValueError(f"{self.name} must take a number or a range of step 1, got {index!r}")
-        start, stop, _ = index.indices(size)
-        return self.builder.emit(Slice(self.name, axis, start, stop), value)
+        if isinstance(index, Tensor | list):
+            places = np.arange(size, dtype=np.int32)[np.asarray(index)]
+        elif isinstance(index, slice):
+            start, stop, step = index.indices(size)
+            if step == 1:
+                return self.builder.emit(Slice(self.name, axis, start, stop), value)
+            places = np.arange(start, stop, step, dtype=np.int32)
+        else:
+            raise ValueError(f"{self.name} must take numbers, ranges or constant lists of numbers, got {index!r}")
+        return self.builder.emit(Take(self.name, axis, places), value)
+
+    def index_select(self, value: Any, dim: int, index: Tensor) -> Traced:
+        return self._part(value, axis_of(self.name, dim), index)
+
+    def pad(self, x: Any, pad: Any, mode: str = "constant", value: Any = None) -> Traced:
+        return self._emitted(padded(self.name, self._shape(x), pad, mode=mode, value=value), x)
+
+    def interpolate(self, x: Any, *args: Any, **options: Any) -> Traced:
+        return self._emitted(interpolated(self.name, self._shape(x), *args, **options), x)
+
+    def _emitted(self, operations: Sequence[Operation], value: Traced) -> Traced:
+        for operation in operations:
+            value = self.builder.emit(operation, value)
+        return value
+
+    def power(self, value: Any, exponent: Any = 2) -> Traced:
+        if not isinstance(value, Traced) or exponent not in (1, 2, 3, 4):
+            raise ValueError(f"{self.name} must have a power of 1 to 4, got {exponent!r}; write it as products")
+        return functools.reduce(
+            lambda product, _: self._combined("multiply", product, value), range(1, int(exponent)), value
+        )
 
     def chunk(self, value: Any, chunks: int, dim: int = 0) -> list[Traced]:
         axis = axis_of(self.name, dim)
@@ -282,6 +299,7 @@ _TARGETS: tuple[tuple[Callable[..., Any], tuple[Any, ...]], ...] = (
     (_Functions.divide, (operator.truediv, operator.itruediv, torch.div, "div", "div_")),
     (_Functions.negate, (operator.neg, torch.neg, "neg")),
     (_Functions.concatenate, (torch.cat, torch.concat, torch.concatenate)),
+    (_Functions.stack, (torch.stack,)),
     (_Functions.product, (operator.matmul, torch.matmul, torch.bmm, "matmul", "bmm")),
     (_Functions.transpose, (torch.transpose, "transpose", torch.swapaxes, "swapaxes")),
     (_Functions.permute, (torch.permute, "permute")),
@@ -289,6 +307,11 @@ _TARGETS: tuple[tuple[Callable[..., Any], tuple[Any, ...]], ...] = (
     (_Functions.squeeze, (torch.squeeze, "squeeze")),
     (_Functions.unsqueeze, (torch.unsqueeze, "unsqueeze")),
     (_Functions.mean, (torch.mean, "mean")),
+    (_Functions.power, (operator.pow, torch.pow, torch.square, "pow", "square")),
+    (_Functions.pad, (F.pad,)),
+    (_Functions.interpolate, (F.interpolate,)),
+    (_Functions.index_select, (torch.index_select, "index_select")),
+    (_Functions.sum, (torch.sum, "sum")),
     (_Functions.size, ("size",)),
     (_Functions.dim, ("dim",)),
     (_Functions.attribute, (getattr,)),
@@ -302,16 +325,28 @@ _TARGETS: tuple[tuple[Callable[..., Any], tuple[Any, ...]], ...] = (
 _METHODS: dict[Any, Callable[..., Any]] = {target: method for method, targets in _TARGETS for target in targets}
 
 
+_SAME = "a deployed forward must do the same for every input; compute both sides and choose outside the network"
+_ADVICE = {
+    **dict.fromkeys(("gt", "lt", "ge", "le", "eq", "ne", "bool", "item", "where"), _SAME),
+    **dict.fromkeys(("max", "amax"), "write F.adaptive_max_pool2d(x, 1) or an nn.MaxPool"),
+    **dict.fromkeys(("einsum", "bmm", "baddbmm"), "write it as transpose and left @ right"),
+    **dict.fromkeys(("exp", "log", "sqrt", "rsqrt", "erf"), "write the module around it: nn.Softmax, nn.GELU"),
+    **dict.fromkeys(("cumsum", "tril", "triu"), "write x @ matrix, with a constant matrix of ones and zeros"),
+    **dict.fromkeys(("expand", "repeat"), "sums and products repeat dimensions of size 1 by themselves: leave it out"),
+}
+_OTHERWISE = "write it with functions from the table in docs/deployment.md, or leave it outside the deployed network"
+
+
 def call_function(builder: GraphBuilder, name: str, target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """The result of a function, or of a method given by its name, whose arguments include values of the graph.
 
     Raises:
         ValueError: The function cannot be expressed.
     """
-    module = _module_of(target, args[1:], kwargs)
+    module = module_of(target, args[1:], kwargs)
     if module is not None:
         return builder.apply(name, module, args[0])
     if target not in _METHODS:
         called = target if isinstance(target, str) else getattr(target, "__name__", str(target))
-        raise ValueError(f"{name} calls {called}, which cannot be expressed")
+        raise ValueError(f"{name} calls {called}, which cannot be expressed; {_ADVICE.get(called, _OTHERWISE)}")
     return _METHODS[target](_Functions(builder, name), *args, **kwargs)

@@ -77,16 +77,26 @@ class GraphBuilder:
                 value.real = self._scaled(value)
             else:
                 assert value.module is not None and value.parent is not None
-                (operation,) = kinds.operations_of(value.name, value.module, None)
-                value.real = self._append(operation, self.real(value.parent))
+                source = self.real(value.parent)
+                (operation,) = kinds.operations_of(value.name, value.module, self._shape_of(source))
+                value.real = self._append(operation, source)
         return value.real
 
     def shape(self, value: Traced) -> Shape | None:
         """The shape of a result for one sample, where it is known."""
         if self._values is None:
             return None
-        number = next((n for n in (value.small, value.sums) if n is not None), None)
-        return self._values[self.real(value) if number is None else number].shape
+        number = next((n for n in (value.small, value.sums, value.real) if n is not None), None)
+        if number is not None:
+            return self._shape_of(number)
+        assert value.module is not None and value.parent is not None
+        before = self.shape(value.parent)
+        if before is None or not isinstance(value.module, kinds.MAX_POOLS):
+            return before
+        return kinds.operations_of(value.name, value.module, before)[0].shape_after(before)
+
+    def _shape_of(self, number: int) -> Shape | None:
+        return None if self._values is None else self._values[number].shape
 
     def finished(self, output: Any) -> tuple[Operation, ...]:
         """The operations that the output needs; real numbers come out of the last one."""
@@ -177,9 +187,17 @@ class GraphBuilder:
         made = all_.requantize(module) if isinstance(module, QuantActivation) else all_.threshold()
         axis = _axis(sums.module, any(isinstance(module, kinds.NORMS) for module in modules))
         number = sums.sums
-        for operation in (*map(_pool, pools[0]), replace(made, axis=axis), *map(_pool, pools[1])):
-            number = self._append(operation, number)
+        number = self._pooled(pools[0], number)
+        number = self._pooled(pools[1], self._append(replace(made, axis=axis), number))
         return Traced(small=number, steps=steps_of(module) if isinstance(module, QuantActivation) else None)
+
+    def _pooled(self, pools: Sequence[Traced], number: int) -> int:
+        """The value behind pools of the value with a number."""
+        for pool in pools:
+            assert pool.module is not None
+            (operation,) = kinds.operations_of(pool.name, pool.module, self._shape_of(number))
+            number = self._append(operation, number)
+        return number
 
 
 def _as_real(steps: Steps | None) -> Operation:
@@ -187,11 +205,6 @@ def _as_real(steps: Steps | None) -> Operation:
     if steps is None:
         return Spins("output")
     return Scale("output", np.full(1, steps.scale, np.float32), np.zeros(1, np.float32))
-
-
-def _pool(pool: Traced) -> Operation:
-    assert pool.module is not None
-    return kinds.operations_of(pool.name, pool.module, None)[0]
 
 
 _Pools = tuple[list[Traced], list[Traced]]

@@ -9,12 +9,13 @@ import torch
 from torch import Tensor, nn
 
 import qpsbgd_runtime.operations as ops
+from qpsbgd.deploy.resampling import adaptive_pool, interpolated, padded
 from qpsbgd.deploy.tracing import refusal
 from qpsbgd.nn.activations import QuantActivation, SignActivation
 from qpsbgd.nn.convolutions import BinaryConv1d, BinaryConv2d
 from qpsbgd.nn.layers import BinaryLayer, BinaryLinear
 from qpsbgd_runtime.operations import Array, Operation, Shape
-from qpsbgd_runtime.tensor_operations import Activation, Normalize, Softmax
+from qpsbgd_runtime.tensor_operations import Activation, Embedding, Normalize, Softmax
 from qpsbgd_runtime.unit_operations import Scale
 
 DENSE = (BinaryLinear, nn.Linear)
@@ -24,7 +25,14 @@ CLIPS = (nn.ReLU, nn.ReLU6, nn.Hardtanh)
 MAX_POOLS = (nn.MaxPool1d, nn.MaxPool2d)
 SKIPPED = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d)
 _AVERAGE_POOLS = (nn.AvgPool1d, nn.AvgPool2d)
-_WHOLE_AVERAGES = (nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d)
+_ADAPTIVE_AVERAGES = (nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d)
+_ADAPTIVE_POOLS = (*_ADAPTIVE_AVERAGES, nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d)
+_PADS: dict[type[nn.Module], str] = {
+    **dict.fromkeys((nn.ConstantPad1d, nn.ConstantPad2d, nn.ZeroPad1d, nn.ZeroPad2d), "constant"),
+    **dict.fromkeys((nn.ReflectionPad1d, nn.ReflectionPad2d), "reflect"),
+    **dict.fromkeys((nn.ReplicationPad1d, nn.ReplicationPad2d), "replicate"),
+    **dict.fromkeys((nn.CircularPad1d, nn.CircularPad2d), "circular"),
+}
 _ACTIVATIONS: dict[type[nn.Module], str] = {
     nn.Hardsigmoid: "hard sigmoid",
     nn.Hardswish: "hard swish",
@@ -36,8 +44,8 @@ _ACTIVATIONS: dict[type[nn.Module], str] = {
 }
 SUPPORTED: tuple[type[nn.Module], ...] = (
     *(SignActivation, QuantActivation, *DENSE, *CONVOLUTIONS, *NORMS, *CLIPS, *MAX_POOLS, *SKIPPED),
-    *(*_AVERAGE_POOLS, *_WHOLE_AVERAGES, *_ACTIVATIONS, nn.Flatten, nn.Unflatten, nn.Softmax),
-    *(nn.LayerNorm, nn.RMSNorm, nn.GroupNorm),
+    *(*_AVERAGE_POOLS, *_ADAPTIVE_POOLS, *_ACTIVATIONS, nn.Flatten, nn.Unflatten, nn.Softmax),
+    *(nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, *_PADS, nn.Upsample, nn.Embedding),
 )
 """All modules that can be expressed; a class derived from one of them cannot."""
 
@@ -58,11 +66,23 @@ def operations_of(name: str, module: nn.Module, shape: Shape | None) -> list[Ope
     if isinstance(module, nn.ReLU):
         return [ops.Clip(name, 0.0, float("inf"))]
     if isinstance(module, MAX_POOLS):
-        return [_max_pool(name, module)]
+        return [_max_pool(name, module, shape)]
     if isinstance(module, nn.Flatten | nn.Unflatten):
         return [_reshape(name, module, shape)]
-    if isinstance(module, (*_AVERAGE_POOLS, *_WHOLE_AVERAGES)):
-        return [_average_pool(name, module)]
+    if isinstance(module, _AVERAGE_POOLS):
+        return [_average_pool(name, module, shape)]
+    if isinstance(module, _ADAPTIVE_POOLS):
+        return _adaptive_pool(name, module, shape)
+    if type(module) in _PADS:
+        options: dict[str, Any] = {"mode": _PADS[type(module)], "value": getattr(module, "value", None)}
+        return padded(name, known(name, shape), _sizes(module.padding, 2), **options)
+    if isinstance(module, nn.Upsample):
+        options = {"mode": module.mode, "align_corners": module.align_corners}
+        return interpolated(name, known(name, shape), module.size, module.scale_factor, **options)
+    if isinstance(module, nn.Embedding):
+        if module.max_norm is not None:
+            raise refusal(name, module, "has max_norm, which changes it in use; build it without")
+        return [Embedding(name, to_numpy(module.weight, name, module))]
     if isinstance(module, nn.Softmax):
         if module.dim is None:
             raise refusal(name, module, "must say along which dimension: dim=-1, or dim=1 for classes")
@@ -73,6 +93,17 @@ def operations_of(name: str, module: nn.Module, shape: Shape | None) -> list[Ope
     if isinstance(module, nn.GELU) and module.approximate == "tanh":
         function = "gelu tanh"
     return [Activation(name, function, float(getattr(module, "negative_slope", 0.01)))]
+
+
+REFUSED: dict[type[nn.Module], str] = {
+    nn.MultiheadAttention: "put qpsbgd.nn.ProjectedAttention.of(it) in its place",
+    **dict.fromkeys((nn.ELU, nn.SELU, nn.CELU, nn.Softplus, nn.Mish, nn.PReLU), "write nn.SiLU() or nn.LeakyReLU()"),
+    **dict.fromkeys((nn.LSTM, nn.GRU, nn.RNN), "write nn.Conv1d layers over time: deployed networks keep no state"),
+    **dict.fromkeys((nn.InstanceNorm1d, nn.InstanceNorm2d), "write nn.GroupNorm(channels, channels)"),
+    **dict.fromkeys((nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d), "write nn.Upsample() and nn.Conv2d"),
+    **dict.fromkeys((nn.TransformerEncoderLayer, nn.TransformerEncoder), "write its attention, norms and layers out"),
+}
+"""What to write instead of some modules that cannot be expressed."""
 
 
 def axis_of(name: str, dim: Any) -> int:
@@ -158,15 +189,18 @@ def _normalized(name: str, module: nn.LayerNorm | nn.RMSNorm | nn.GroupNorm, sha
         np.full(1, default, np.float32) if values is None else to_numpy(values, name, module)
         for values, default in ((weight, 1.0), (bias, 0.0))
     )
+    factor, offset = factor.ravel(), offset.ravel()
     scale = [] if weight is None and bias is None else [Scale(name, factor, offset, -1)]
     if isinstance(module, nn.GroupNorm):
         groups, sizes = module.num_groups, known(name, shape)
         around = [ops.Reshape(name, (groups, -1)), Normalize(name, module.eps), ops.Reshape(name, sizes)]
         return [*around, *([Scale(name, factor, offset)] if scale else [])]
-    if len(module.normalized_shape) != 1:
-        raise refusal(name, module, "must normalise over the last dimension alone")
     eps = torch.finfo(torch.float32).eps if module.eps is None else module.eps
-    return [Normalize(name, eps, isinstance(module, nn.LayerNorm)), *scale]
+    normal: list[Operation] = [Normalize(name, eps, isinstance(module, nn.LayerNorm)), *scale]
+    if (dimensions := len(module.normalized_shape)) == 1:
+        return normal
+    sizes = known(name, shape)
+    return [ops.Reshape(name, (*sizes[:-dimensions], -1)), *normal, ops.Reshape(name, sizes)]
 
 
 def _reshape(name: str, module: nn.Flatten | nn.Unflatten, shape: Shape | None) -> Operation:
@@ -192,30 +226,48 @@ def _sizes(value: Any, dimensions: int) -> Shape:
     return tuple(value) if isinstance(value, tuple | list) else (int(value),) * dimensions
 
 
-def _pool_window(name: str, module: Any, dilation: Any = 1) -> tuple[ops.Window, int]:
+def _pool_window(name: str, module: Any, shape: Shape | None, dilation: Any = 1) -> ops.Window:
     dimensions = 1 if type(module).__name__.endswith("1d") else 2
-    if module.ceil_mode:
-        raise refusal(name, module, "has ceil_mode, which is not supported; pad instead")
-    size, stride, padding = (_sizes(v, dimensions) for v in (module.kernel_size, module.stride, module.padding))
+    size, stride, padding, gaps = (
+        _sizes(one, dimensions) for one in (module.kernel_size, module.stride, module.padding, dilation)
+    )
     sides = tuple((one, one) for one in padding)
-    return ops.Window(size, stride, sides, _sizes(dilation, dimensions)), dimensions
+    if module.ceil_mode:
+        images = known(name, shape)[1:]
+        sides = tuple(map(_up_to_the_last_pixel, images, size, stride, padding, gaps))
+    return ops.Window(size, stride, sides, gaps)
 
 
-def _max_pool(name: str, module: nn.Module) -> Operation:
-    assert isinstance(module, MAX_POOLS)
+def _up_to_the_last_pixel(pixels: int, size: int, stride: int, padding: int, gap: int) -> tuple[int, int]:
+    """What ceil_mode adds along a dimension: the last window begins within the image or the padding before it."""
+    span = gap * (size - 1) + 1
+    last = -(-(pixels + 2 * padding - span) // stride)
+    last -= last * stride >= pixels + padding
+    return padding, max(padding, last * stride + span - pixels - padding)
+
+
+def _max_pool(name: str, module: Any, shape: Shape | None) -> Operation:
     if module.return_indices:
-        raise refusal(name, module, "returns indices, which is not supported")
-    return ops.MaxPool(name, _pool_window(name, module, module.dilation)[0])
+        raise refusal(name, module, "returns indices, which is not supported; build it without return_indices")
+    return ops.MaxPool(name, _pool_window(name, module, shape, module.dilation))
 
 
-def _average_pool(name: str, module: Any) -> Operation:
-    if isinstance(module, _AVERAGE_POOLS):
-        if getattr(module, "divisor_override", None) is not None:
-            raise refusal(name, module, "has divisor_override, which is not supported")
-        window, dimensions = _pool_window(name, module)
-        return ops.AveragePool(name, window, module.count_include_pad, dimensions)
-    dimensions = 1 if isinstance(module, nn.AdaptiveAvgPool1d) else 2
+def _average_pool(name: str, module: Any, shape: Shape | None) -> Operation:
+    if getattr(module, "divisor_override", None) is not None:
+        raise refusal(name, module, "has divisor_override, which is not supported; multiply its result instead")
+    window = _pool_window(name, module, shape)
+    longer = any(before != after for before, after in window.sides)
+    if longer and module.count_include_pad and any(before for before, _ in window.sides):
+        raise refusal(name, module, "counts padding under ceil_mode; build it with count_include_pad=False")
+    return ops.AveragePool(name, window, module.count_include_pad and not longer, len(window.size))
+
+
+def _adaptive_pool(name: str, module: Any, shape: Shape | None) -> list[Operation]:
+    dimensions = 1 if type(module).__name__.endswith("1d") else 2
+    largest = not isinstance(module, _ADAPTIVE_AVERAGES)
+    if largest and module.return_indices:
+        raise refusal(name, module, "returns indices, which is not supported; build it without return_indices")
     sizes: Any = module.output_size
-    if _sizes(sizes if sizes is not None else 0, dimensions) != (1,) * dimensions:
-        raise refusal(name, module, "must have output_size=1; use an average pool with a fixed window")
-    return ops.AveragePool(name, None, True, dimensions)
+    if not largest and sizes in (1, (1,) * dimensions, [1] * dimensions):  # of images of any size
+        return [ops.AveragePool(name, None, True, dimensions)]
+    return adaptive_pool(name, known(name, shape), sizes, largest=largest)

@@ -134,6 +134,10 @@ class _Graph:
                 ends = [self.constant([end], np.int64) for end in (start, stop)]
                 part = self.node("Slice", [x, *ends, place])
                 return part if keep else self.node("Squeeze", [part, place])
+            case tensors.Take():
+                return self._take(operation, x, shape)
+            case tensors.Embedding(table=table):
+                return self.node("Gather", [self.constant(table), self.node("Cast", [x], to=TensorProto.INT64)])
             case tensors.Combine(how=how, constant=constant):
                 others = inputs[1:] if constant is None else [self.constant(constant)]
                 return self.node({"add": "Add", "subtract": "Sub", "multiply": "Mul"}[how], [x, *others])
@@ -142,6 +146,14 @@ class _Graph:
             case tensors.Product():
                 return self.node("MatMul", inputs)
         raise TypeError(f"{operation} is not an operation")
+
+    def _take(self, operation: tensors.Take, x: str, shape: Shape) -> str:
+        axis = operation.axis % len(shape)
+        places = np.where(operation.places < 0, shape[axis], operation.places)  # one number more, to be filled in
+        if (operation.places < 0).any():
+            pads = [0] * (len(shape) + 1) + [int(at == axis + 1) for at in range(len(shape) + 1)]
+            x = self.node("Pad", [x, self.constant(pads, np.int64), self.constant(operation.fill)])
+        return self.node("Gather", [x, self.constant(places, np.int64)], axis=axis + 1)
 
     def _mean(self, x: str, axes: list[int], *, keep: bool = True) -> str:
         return self.node("ReduceMean", [x, self.constant(axes, np.int64)], keepdims=int(keep))

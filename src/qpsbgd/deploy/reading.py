@@ -6,14 +6,13 @@ import operator
 from typing import Any
 
 import torch
-from torch import fx, nn
+from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_leaves
 
 import qpsbgd.deploy.modules as kinds
 from qpsbgd.deploy.functions import BATCH, call_function
 from qpsbgd.deploy.graph_builder import GraphBuilder
-from qpsbgd.deploy.tracing import Traced, constant, name_of, place_of, refusal, trace
-from qpsbgd.nn.layers import BinaryLayer
+from qpsbgd.deploy.tracing import RefusedError, Traced, constant, name_of, place, refusal, trace
 from qpsbgd_runtime.operations import Operation, Shape
 
 _IN_PLACE = (operator.iadd, operator.isub, operator.imul, operator.itruediv)
@@ -41,20 +40,27 @@ def read(model: nn.Module, input_shape: Shape | None = None) -> tuple[Operation,
 def _followed(model: nn.Module, builder: GraphBuilder) -> Any:
     """What the model's forward returns, step by step."""
     known: dict[fx.Node, Any] = {}
-    for node in trace(model, (*kinds.SUPPORTED, BinaryLayer)).nodes:
-        args, kwargs = fx.node.map_arg((node.args, node.kwargs), known.__getitem__)
-        if node.op == "output":
-            return args[0]
+
+    def value_of(node: fx.Node) -> Any:
+        return constant(model, str(node.target)) if node.op == "get_attr" else known[node]
+
+    def follow(node: fx.Node) -> Tensor | None:
+        args, kwargs = fx.node.map_arg((node.args, node.kwargs), value_of)
         try:
             result = _result(node, args, kwargs, model=model, builder=builder)
+            shape = builder.shape(result) if isinstance(result, Traced) else None
         except (TypeError, ValueError) as error:
-            where = place_of(node)
-            raise ValueError(f"{error}{f' (in {where})' if where else ''}") from error
+            where = place()
+            raise RefusedError(f"{error}{f' (in {where})' if where else ''}") from error
         if args and isinstance(result, Traced) and _changes_its_input(node, kwargs, model):
             for other in [key for key, value in known.items() if value is args[0]]:
                 known[other] = result
         known[node] = result
-    raise AssertionError("torch.fx ends every graph by an output")
+        if not isinstance(result, Traced):
+            return result if isinstance(result, Tensor) else None
+        return None if shape is None else torch.empty(0, *shape)
+
+    return known[trace(model, kinds.SUPPORTED, follow)]
 
 
 def _changes_its_input(node: fx.Node, kwargs: dict[str, Any], model: nn.Module) -> bool:
@@ -68,20 +74,18 @@ def _changes_its_input(node: fx.Node, kwargs: dict[str, Any], model: nn.Module) 
 def _result(node: fx.Node, args: Any, kwargs: Any, *, model: nn.Module, builder: GraphBuilder) -> Any:
     name = name_of(node)
     if node.op == "placeholder":
-        if node.prev.op == "root":
-            return builder.input
-        if not node.args:
-            raise ValueError(f"the model must take one input, but it takes {name}, too")
-        return None
+        return builder.input
     if node.op == "get_attr":
         return constant(model, str(node.target))
     if node.op == "call_module":
         module = model.get_submodule(str(node.target))
         if type(module) not in kinds.SUPPORTED:
             supported = ", ".join(sorted(kind.__name__ for kind in kinds.SUPPORTED))
-            if isinstance(module, nn.MultiheadAttention):
-                raise refusal(name, module, "cannot be expressed; put qpsbgd.nn.ProjectedAttention.of(it) in its place")
-            raise refusal(name, module, f"cannot be expressed; supported are {supported}, and functions between them")
+            others = f"supported are {supported}, and functions between them"
+            raise refusal(name, module, f"cannot be expressed; {kinds.REFUSED.get(type(module), others)}")
+        if len(args) == 1 and isinstance(args[0], Tensor):
+            with torch.no_grad():
+                return module.forward(args[0])  # of a constant, such as positions
         if len(args) != 1 or kwargs or not isinstance(args[0], Traced):
             raise refusal(name, module, "must be called with one tensor")
         return builder.apply(name, module, args[0])
@@ -94,8 +98,10 @@ def _result(node: fx.Node, args: Any, kwargs: Any, *, model: nn.Module, builder:
 
 def _constant(name: str, target: Any, args: Any, kwargs: Any, *, batch: bool) -> Any:
     """What a function makes of sizes and constants alone."""
-    if getattr(target, "__name__", "").startswith("_assert"):
-        return None  # of arguments that have their default
+    if batch and target in ("expand", "repeat") and isinstance(args[0], Tensor):
+        first, *rest = args[1] if isinstance(args[1], tuple | list) else args[1:]
+        if first is BATCH and len(args[0]) == 1:
+            return getattr(args[0], target)(1, *rest)  # the same for every sample
     if batch and target is not operator.getitem:
         raise ValueError(f"{name} computes with the size of the batch, which must stay free")
     with torch.no_grad():

@@ -6,9 +6,8 @@ import contextlib
 import functools
 import inspect
 import operator
-import re
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,15 @@ from typing import Any
 import torch
 from torch import fx, nn
 
+from qpsbgd.nn.layers import BinaryLayer
 from qpsbgd.nn.model_summary import evaluating
 from qpsbgd_runtime.unit_operations import Steps
 
 _OWN = (str(Path(torch.__file__).parent), str(Path(__file__).parent))
-_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+
+
+class RefusedError(ValueError):
+    """Something that cannot be expressed; the message names it."""
 
 
 @dataclass(eq=False)
@@ -46,30 +49,41 @@ class Traced:
     steps: Steps | None = None
 
 
-def trace(model: nn.Module, leaves: tuple[type[nn.Module], ...]) -> fx.Graph:
-    """The graph of what the model's forward does with its first argument, in evaluation mode.
+Follow = Callable[[fx.Node], "torch.Tensor | None"]
+"""What is done with every node as soon as it is recorded; gives what tells the shape of its result, where it is known.
+Of a result of the model it has no samples (0, …)."""
+
+
+def trace(model: nn.Module, leaves: tuple[type[nn.Module], ...], follow: Follow) -> fx.Node:
+    """The node that the model's forward returns for its first argument, in evaluation mode.
 
     Args:
         model: The model, which stays as it is.
-        leaves: Modules that become one node each; so do all of torch's own but nn.Sequential.
+        leaves: Modules that become one node each; so do binary layers, and all of torch's own but containers.
+        follow: Called with every node, in order.
 
     Raises:
         ValueError: The forward cannot be followed; the message names the module and the line.
     """
-    tracer = _Tracer(leaves)
+    tracer = _Tracer(leaves, follow)
     if tracer.is_leaf_module(model, ""):
         raise TypeError("a leaf has no graph of its own")
-    given = list(inspect.signature(type(model).forward).parameters.values())[2:]
-    defaults = {one.name: one.default for one in given if one.default is not inspect.Parameter.empty}
-    with evaluating(model), tracer.naming("", model):
-        return tracer.trace(model, defaults or None)
+    before = set(vars(model))
+    try:
+        with evaluating(model), tracer.naming("", model):
+            tracer.trace(model)
+    finally:
+        for name in set(vars(model)) - before:  # constants, which fx hangs onto the model
+            delattr(model, name)
+    return tracer.returned
 
 
-def place_of(node: fx.Node) -> str:
-    """The file and line of the user's code that a node comes from, as in "net.py:12"; empty where it is not known."""
-    inside = (node.stack_trace or "").rpartition(__file__)[2]
-    found = [(name, line) for name, line in _FRAME.findall(inside) if not _is_own(name)]
-    return f"{Path(found[-1][0]).name}:{found[-1][1]}" if found else ""
+def place() -> str:
+    """The file and line of the user's code that is being traced, as in "net.py:12"; empty where it is not known."""
+    frames = traceback.extract_stack()
+    start = next(at for at, frame in enumerate(frames) if frame.filename == __file__)
+    found = [frame for frame in frames[start:] if not _is_own(frame.filename)]
+    return f"{Path(found[-1].filename).name}:{found[-1].lineno}" if found else ""
 
 
 def name_of(node: fx.Node) -> str:
@@ -89,8 +103,30 @@ def _is_own(path: str) -> bool:
 
 
 class _Proxy(fx.Proxy):
-    """fx records `x += y` as `x = x + y`, which is another thing where x has a second name."""
+    """A result that knows its shape, where the shape of a sample was given; the size of the batch stays free."""
 
+    def _like(self) -> torch.Tensor | None:
+        found: torch.Tensor | None = self.node.meta.get("like")
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        like = self._like()
+        if like is None or name not in ("shape", "ndim", "dtype", "device", "is_cuda", "is_nested", "requires_grad"):
+            return super().__getattr__(name)
+        return self.size() if name == "shape" else getattr(like, name)
+
+    def size(self, dim: int | None = None) -> Any:
+        like = self._like()
+        if like is None or dim == 0:
+            return self.tracer.create_proxy("call_method", "size", (self, *(() if dim is None else (dim,))), {})
+        sizes = (self.size(0), *like.shape[1:])
+        return sizes if dim is None else sizes[dim]
+
+    def dim(self) -> Any:
+        like = self._like()
+        return self.tracer.create_proxy("call_method", "dim", (self,), {}) if like is None else like.ndim
+
+    # fx records `x += y` as `x = x + y`, which is another thing where x has a second name.
     def _changed(self, function: Callable[..., Any], other: Any) -> Any:
         return self.tracer.create_proxy("call_function", function, (self, other), {})
 
@@ -101,20 +137,54 @@ class _Proxy(fx.Proxy):
 
 
 class _Tracer(fx.Tracer):
-    record_stack_traces = True
     proxy_buffer_attributes = True
 
-    def __init__(self, leaves: tuple[type[nn.Module], ...]) -> None:
+    def __init__(self, leaves: tuple[type[nn.Module], ...], follow: Follow) -> None:
         super().__init__()
-        self._leaves = leaves
+        self._leaves, self._follow = leaves, follow
+        self._following = False
+        self.returned: fx.Node
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
         return _Proxy(node, self)
 
+    def create_proxy(self, *args: Any, **kwargs: Any) -> fx.Proxy:
+        made = super().create_proxy(*args, **kwargs)
+        self._following = True  # modules are what they are meanwhile, and not traced
+        try:
+            made.node.meta["like"] = self._follow(made.node)
+        finally:
+            self._following = False
+        return made
+
+    def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
+        return attr_val if self._following else super().getattr(attr, attr_val, parameter_proxy_cache)
+
+    def create_args_for_root(self, root_fn: Any, is_module: bool, concrete_args: Any = None) -> tuple[Any, list[Any]]:
+        """The forward as a function of its first argument alone; the others have their defaults."""
+        first, *others = list(inspect.signature(root_fn).parameters.values())[1:]
+        needed = [one.name for one in others if one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD]
+        if needed:
+            raise RefusedError(
+                f"the model must take one input, but it takes {', '.join(needed)}, too; deploy a module whose forward "
+                f"takes one: def forward(self, x): return self.model(x, {needed[0]}=self.{needed[0]})"
+            )
+
+        def forward(root: nn.Module, value: fx.Proxy) -> fx.Proxy:
+            found = root_fn(root, value)
+            if not isinstance(found, fx.Proxy):
+                raise RefusedError(_several(found))
+            self.returned = found.node
+            return found
+
+        return forward, [self.root, self.create_proxy("placeholder", first.name, (), {})]
+
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return isinstance(m, self._leaves) or super().is_leaf_module(m, module_qualified_name)
+        return type(m) in self._leaves or isinstance(m, BinaryLayer) or super().is_leaf_module(m, module_qualified_name)
 
     def call_module(self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        if self._following:
+            return forward(*args, **kwargs)
         with self.naming(self.path_of_module(m), m):
             return super().call_module(m, forward, args, kwargs)
 
@@ -125,18 +195,25 @@ class _Tracer(fx.Tracer):
             raise refusal(name, module, "has forward hooks, which cannot be expressed; remove them")
         try:
             yield
-        except _UntracedError:
+        except RefusedError:
             raise
         except Exception as error:
             frames = [one for one in traceback.extract_tb(error.__traceback__) if not _is_own(one.filename)]
             line = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
             advice = "a deployed forward must do the same for every input, and take sizes from x.shape, not from len(x)"
             text = str(refusal(name, module, f"could not be traced{line} ({error}); {advice}"))
-            raise _UntracedError(text) from error
+            raise RefusedError(text) from error
 
 
-class _UntracedError(ValueError):
-    pass
+def _several(found: Any) -> str:
+    """The message about a result that is not one tensor."""
+    part = "[0]"
+    if isinstance(found, Mapping):
+        part = f".{next(iter(found))}" if hasattr(found, next(iter(found), "")) else f"[{next(iter(found), '')!r}]"
+    return (
+        f"the model must return one tensor, got {type(found).__name__}; deploy a module whose forward returns one: "
+        f"def forward(self, x): return self.model(x){part}"
+    )
 
 
 def constant(model: nn.Module, target: str) -> torch.Tensor:

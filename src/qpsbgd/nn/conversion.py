@@ -18,7 +18,7 @@ from torch.nn.utils.parametrize import ParametrizationList
 
 from qpsbgd.nn.attention import ProjectedAttention
 from qpsbgd.nn.convolutions import BinaryConv1d, BinaryConv2d
-from qpsbgd.nn.layers import BinaryLayer, BinaryLinear, Gain, Scale, guard_fused_paths, sign
+from qpsbgd.nn.layers import BinaryLayer, BinaryLinear, Gain, Scale, guard_fused_paths, label_layers, sign
 
 _CONVERTED = (nn.Linear, nn.Conv1d, nn.Conv2d)
 _LINEAR = ("transformers.pytorch_utils.Conv1D", "torch_geometric.nn.dense.linear.Linear")
@@ -106,7 +106,9 @@ def convert(
         )
     if stay:
         warnings.warn(f"these layers stay real-valued: {stay}; name them in skip if that is meant", stacklevel=2)
-    return _replaced(model, binary)
+    model = _replaced(model, binary)
+    label_layers(model)
+    return model
 
 
 def _opened(model: nn.Module, is_skipped: Callable[[str], bool]) -> nn.Module:

@@ -92,6 +92,7 @@ class BinaryLayer(nn.Module, ABC):
         latent_forward: Train with the real weights in the forward pass, as ProxQuant does; evaluation always
             uses the binary ones.
         tape: Where the layer records its inputs and output gradients for an optimiser, in training mode only.
+        label: Its path in the model, such as "blocks.3.conv1", for messages; empty where no model is known.
     """
 
     weight: nn.Parameter
@@ -99,6 +100,7 @@ class BinaryLayer(nn.Module, ABC):
     scale: nn.Parameter | None
     input_scale: Tensor | None
     unit: Tensor | None
+    label: str = ""
 
     def __init__(
         self,
@@ -189,7 +191,7 @@ class BinaryLayer(nn.Module, ABC):
             return traced(self, x)
         if x.is_nested:
             raise TypeError(
-                f"{type(self).__name__} does not accept nested tensors; build nn.TransformerEncoder "
+                f"{self.label or type(self).__name__} does not accept nested tensors; build nn.TransformerEncoder "
                 "with enable_nested_tensor=False"
             )
         if self.input_scale is not None:
@@ -294,6 +296,10 @@ class BinaryLayer(nn.Module, ABC):
             self.input_scale = torch.empty_like(state_dict[name], device=self.weight.device)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
+    def __str__(self) -> str:
+        """How messages name the layer: by its path in the model where that is known."""
+        return f"{self.label} ({type(self).__name__})" if self.label else repr(self)
+
     def __getstate__(self) -> dict[str, Any]:
         # A copied or pickled layer is not recorded; a copied optimiser attaches its own tapes (see optim/).
         return {**self.__dict__, "tape": None}
@@ -301,6 +307,13 @@ class BinaryLayer(nn.Module, ABC):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
         _LAYERS.add(self)
+
+
+def label_layers(model: nn.Module) -> None:
+    """Tell the binary layers of a model their paths in it, by which messages then name them."""
+    for name, module in model.named_modules():
+        if isinstance(module, BinaryLayer):
+            module.label = name
 
 
 @torch.library.custom_op("qpsbgd::watched", mutates_args=())

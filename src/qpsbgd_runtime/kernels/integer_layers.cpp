@@ -13,6 +13,10 @@
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #define X86 1  // SSE2 is always there
+#elif defined(__aarch64__) && defined(__linux__) && defined(__GNUC__)
+#define ARM 1
+#include <arm_neon.h>
+#include <sys/auxv.h>
 #endif
 
 namespace qpsbgd {
@@ -58,6 +62,36 @@ constexpr int ROWS = 4;                        // of a tile
   _mm256_add_epi32(total, _mm256_madd_epi16(_mm256_maddubs_epi16(x, weights), _mm256_set1_epi16(1)))
 MULTIPLY_ROWS(avx2, __attribute__((target("avx2"))), ADD_PAIRS)
 MULTIPLY_ROWS(vnni, __attribute__((target("avx512vnni,avx512vl"))), _mm256_dpbusd_epi32)
+#elif defined(ARM)
+// Products of signed bytes alone: inputs go in less 128, and 128 times the sums of the weights are added.
+template <int R>
+__attribute__((noinline, target("arch=armv8.2-a+dotprod"))) void dot_rows(const std::uint8_t* inputs,
+                                                                          const std::int8_t* panel, std::int64_t quads,
+                                                                          const std::int32_t* starts,
+                                                                          std::int32_t* sums, std::int64_t stride) {
+  constexpr int WIDE = PANEL / 4;
+  int32x4_t total[R][WIDE], ones[WIDE];
+  for (int v = 0; v < WIDE; ++v) {
+    for (int r = 0; r < R; ++r) total[r][v] = vld1q_s32(starts + 4 * v);
+    ones[v] = vdupq_n_s32(0);
+  }
+  for (std::int64_t k = 0; k < quads; ++k, panel += 4 * PANEL) {
+    int8x16_t weights[WIDE];
+    for (int v = 0; v < WIDE; ++v) {
+      weights[v] = vld1q_s8(panel + 16 * v);
+      ones[v] = vdotq_s32(ones[v], weights[v], vdupq_n_s8(1));
+    }
+    for (int r = 0; r < R; ++r) {
+      std::uint32_t four;
+      std::memcpy(&four, inputs + 4 * (r * quads + k), 4);
+      const int8x16_t x = vreinterpretq_s8_u32(vdupq_n_u32(four ^ 0x80808080u));
+      for (int v = 0; v < WIDE; ++v) total[r][v] = vdotq_s32(total[r][v], weights[v], x);
+    }
+  }
+  for (int r = 0; r < R; ++r) {
+    for (int v = 0; v < WIDE; ++v) vst1q_s32(sums + r * stride + 4 * v, vaddq_s32(total[r][v], vshlq_n_s32(ones[v], 7)));
+  }
+}
 #endif
 
 template <int R>
@@ -88,6 +122,9 @@ const Loops& loops() {
                                 ? Loops{vnni_rows<1>, vnni_rows<ROWS>}
                             : __builtin_cpu_supports("avx2") ? Loops{avx2_rows<1>, avx2_rows<ROWS>}
                                                              : Loops{plain_rows<1>, plain_rows<ROWS>};
+#elif defined(ARM)
+  static const Loops best = getauxval(AT_HWCAP) & HWCAP_ASIMDDP ? Loops{dot_rows<1>, dot_rows<ROWS>}
+                                                                : Loops{plain_rows<1>, plain_rows<ROWS>};
 #else
   static const Loops best{plain_rows<1>, plain_rows<ROWS>};
 #endif

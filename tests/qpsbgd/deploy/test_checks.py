@@ -21,11 +21,13 @@ from qpsbgd_runtime.tensor_operations import (
     Activation,
     Combine,
     Concatenate,
+    Embedding,
     Mean,
     Normalize,
     Product,
     Slice,
     Softmax,
+    Take,
     Transpose,
 )
 from qpsbgd_runtime.unit_operations import Quantize, Requantize, Scale, Steps, Threshold
@@ -65,6 +67,7 @@ RIGHT += [
         Slice("a", 0, 1, 2, False),
         Combine("a", "add", ONES(3, np.float32)),
     ),
+    *(Take("a", -1, np.array([0, -1, 2], np.int32), 0.5), Embedding("a", ONES((3, 2), np.float32))),
     *(Combine("a", "multiply", inputs=(0, 0)), Concatenate("a", 0, inputs=(0, 0, 0)), Product("a", inputs=(0, 0))),
 ]
 FINITE, COEFFICIENTS, WHOLE = "finite weights", "finite coefficients", "a window of whole numbers"
@@ -145,6 +148,16 @@ WRONG = [
     *((Transpose("a", order), "an order of dimensions") for order in (None, [0], (0.0,), (8,))),
     *((Slice("a", 0, *ends), "a dimension, a start and a stop") for ends in ((-1, 1), (0, 1.0), (0, 1, 1), (0, None))),
     (Slice("a", 9, 0, 1), "a dimension, a start and a stop"),
+    *((Take("a", axis, ONES(2, np.int32)), "a dimension and a finite number") for axis in (9, 0.0, None)),
+    *((Take("a", 0, ONES(2, np.int32), fill), "a dimension and a finite number") for fill in (np.inf, 1, None)),
+    *(
+        (Take("a", 0, places), "places from 0 on")
+        for places in (ONES(2), -2 * ONES(2, np.int32), [0], ONES(0, np.int32))
+    ),
+    *(
+        (Embedding("a", table), r"a finite table \(rows, width\)")
+        for table in (ONES((3, 2)), ONES(3, np.float32), None)
+    ),
     *((Combine("a", how), "a way of add") for how in ("divide", None, [])),
     *(
         (Combine("a", "add", array), "a finite constant or none")
@@ -239,6 +252,7 @@ def test_shapes_of_samples_that_cannot_be_are_refused(shape):
         (Transpose("a", (0, 0)), [(3, 2)], "2 dimensions"),
         (Slice("a", 0, 2, 4), [(3, 2)], "at least 4 numbers along dimension 0"),
         (Slice("a", 0, 1, 1), [(3, 2)], "at least 1 numbers"),
+        (Take("a", 1, np.array([0, 2], np.int32)), [(3, 2)], "at least 3 numbers along dimension 1"),
         (Slice("a", 0, 0, 2, False), [(3, 2)], "at least 2 numbers"),
         (replace(SCALE, axis=None), [(4, 4)], "4 units"),
         (replace(SCALE, axis=-1), [(4, 3)], "4 units"),

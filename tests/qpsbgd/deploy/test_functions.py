@@ -1,3 +1,5 @@
+import subprocess
+
 import numpy as np
 import onnxruntime
 import pytest
@@ -6,8 +8,8 @@ import torch.nn.functional as F
 from compiled_c import built, needs_compiler, results
 from torch import nn
 
-from qpsbgd.deploy import pack, to_c, to_onnx
-from qpsbgd.nn import BinaryLinear, SignActivation
+from qpsbgd.deploy import load_packed, pack, to_c, to_onnx
+from qpsbgd.nn import BinaryConv2d, BinaryLinear, SignActivation
 
 
 class Parts(nn.Module):
@@ -52,6 +54,124 @@ class Stacked(nn.Module):
     def forward(self, x):
         x = self.layer(x)
         return torch.cat([x, x])
+
+
+class Calls(nn.Module):
+    """A function of what a convolution gives: images (4, 6, 7)."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.layer, self.function = BinaryConv2d(2, 4, 1), function
+        self.register_buffer("token", torch.randn(1, 1, 6, 7))
+
+    def forward(self, x):
+        x = self.layer(x)
+        return self.function(x) if isinstance(self.function, nn.Module) else self.function(self, x)
+
+
+FUNCTIONS = {
+    "strided slices": lambda m, x: x[:, 1::2, ::2, 1:6:3],
+    "indices": lambda m, x: x[:, [2, 0, -1]].index_select(3, torch.tensor([6, 0])),
+    "the last of everything": lambda m, x: x[..., -1] + x[..., None, 0, :].sum(3),
+    "padded channels": lambda m, x: F.pad(x, (0, 0, 0, 0, 2, 1), value=0.5),
+    "padded everywhere": lambda m, x: F.pad(x, (1, 2, 3, 0, 1, 1)),
+    "cropped": lambda m, x: F.pad(x, (-1, 2, 1, -2)),
+    "reflected": lambda m, x: F.pad(x, (1, 2, 3, 0), mode="reflect"),
+    "replicated": lambda m, x: F.pad(x, (1, 2, 3, 0), mode="replicate"),
+    "wrapped": lambda m, x: F.pad(x, (1, 2, 3, 0), mode="circular"),
+    "nearest": lambda m, x: F.interpolate(x, scale_factor=2),
+    "nearest, smaller": lambda m, x: F.interpolate(x, size=(4, 9), mode="nearest"),
+    "nearest-exact": lambda m, x: F.interpolate(x, (8, 3), mode="nearest-exact"),
+    "bilinear": lambda m, x: F.interpolate(x, size=(9, 4), mode="bilinear", align_corners=True),
+    "bilinear by factors": lambda m, x: F.interpolate(x, scale_factor=(1.5, 2), mode="bilinear"),
+    "adaptive averages": lambda m, x: F.adaptive_avg_pool2d(x, (4, 9)),
+    "adaptive averages that divide": lambda m, x: F.adaptive_avg_pool2d(x, (3, None)),
+    "adaptive largest": lambda m, x: F.adaptive_max_pool2d(x, (2, 1)),
+    "pools up to the last pixel": lambda m, x: F.max_pool2d(x, 3, 2, 1, ceil_mode=True),
+    "averages up to the last pixel": lambda m, x: F.avg_pool2d(x, 2, 3, ceil_mode=True),
+    "windows that begin behind the image": lambda m, x: F.max_pool2d(x, 1, 2, ceil_mode=True),
+    "joined with constants": lambda m, x: torch.cat([x, m.token.expand(x.shape[0], -1, -1, -1), x], dim=1),
+    "stacked": lambda m, x: torch.stack([x, 2 * x], 2),
+    "a layer norm over images": lambda m, x: F.layer_norm(x, (6, 7), m.token[0, 0], None, 1e-3),
+    "powers": lambda m, x: x**2 - torch.pow(x, 3) + x.square(),
+    "kept sums": lambda m, x: x * x.mean((2, 3), keepdim=True) + x.sum(dim=1, keepdim=True),
+    "converted types": lambda m, x: x.to(x.dtype).type(torch.float32).to(x.device).float(),
+}
+MODULES = {
+    "upsampled": nn.Upsample(scale_factor=2, mode="nearest"),
+    "zero pad": nn.ZeroPad2d((1, 0, 2, 1)),
+    "reflection pad": nn.ReflectionPad2d(2),
+    "constant pad": nn.ConstantPad2d(1, -2.5),
+    "adaptive": nn.AdaptiveAvgPool2d((4, 4)),
+    "adaptive, largest": nn.AdaptiveMaxPool2d(1),
+    "layer norm": nn.LayerNorm((6, 7)),
+}
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", [*FUNCTIONS, *MODULES])
+def test_a_function_of_images_is_that_of_torch_in_every_target(name, tmp_path):
+    torch.manual_seed(0)
+    model, inputs = Calls((FUNCTIONS | MODULES)[name]).eval(), torch.randn(3, 2, 6, 7)
+    expected = model(inputs).detach().numpy()
+    packed = pack(model, tmp_path / "net.safetensors", input_shape=(2, 6, 7))
+    close = {"rtol": 1e-4, "atol": 1e-5}
+    np.testing.assert_allclose(load_packed(tmp_path / "net.safetensors")(inputs.numpy()), expected, **close)
+    _, outputs = results(built(to_c(packed, tmp_path)), inputs.numpy())
+    np.testing.assert_allclose(outputs.reshape(expected.shape), expected, **close)
+    to_onnx(packed, tmp_path / "net.onnx")
+    found = onnxruntime.InferenceSession(tmp_path / "net.onnx").run(None, {"input": inputs.numpy()})[0]
+    np.testing.assert_allclose(found, expected, **close)
+    assert not [name for name in vars(model) if name.startswith("_tensor_constant")]
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda m, x: F.pad(x, (0, 0) * 3 + (1, 0)), r"pad must leave the batch as it is"),
+        (lambda m, x: F.pad(x, (1, 0), value=float("-inf")), r"must pad with a finite number.* write value=-3e38"),
+        (lambda m, x: F.interpolate(x, scale_factor=2, mode="bicubic"), r"write F\.interpolate\(x, scale_factor=2"),
+        (lambda m, x: F.adaptive_max_pool2d(x, 4), r"divides the image \(6, 7\).* write an nn\.MaxPool2d"),
+        (lambda m, x: F.avg_pool2d(x, 3, 2, 1, ceil_mode=True), r"build it with count_include_pad=False"),
+        (lambda m, x: torch.cat([x, torch.ones(3, 1, 6, 7)], 1), r"write constant\.expand\(x\.shape\[0\], …\)"),
+        (lambda m, x: x.to(torch.int64), r"cannot become torch\.int64; leave the conversion out"),
+        (lambda m, x: x**0.5, r"a power of 1 to 4, got 0\.5; write it as products"),
+        (lambda m, x: x.amax((2, 3)), r"amax calls amax.* write F\.adaptive_max_pool2d\(x, 1\)"),
+        (lambda m, x: torch.einsum("bcij,bcij->bc", x, x), r"calls einsum.* write it as transpose and left @ right"),
+        (lambda m, x: x.expand(-1, -1, 6, 7), r"calls expand.* leave it out"),
+    ],
+)
+def test_what_stays_refused_is_refused_with_the_line_to_write(function, message):
+    with pytest.raises(ValueError, match=message):
+        pack(Calls(function), input_shape=(2, 6, 7))
+
+
+class Words(nn.Module):
+    """Rows of a table for numbers of words, and positions."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.positions, self.layer = nn.Embedding(9, 4), nn.Embedding(6, 4), BinaryLinear(4, 3)
+
+    def forward(self, ids):
+        places = torch.arange(ids.shape[1], device=ids.device)
+        return self.layer(self.words(ids) + self.positions(places))
+
+
+@needs_compiler
+def test_numbers_that_are_no_words_are_refused(tmp_path):
+    model = Words()
+    packed = pack(model, input_shape=(5,))
+    ids = np.array([[0, 8, 3, 3, 1]])
+    np.testing.assert_allclose(packed(ids), model(torch.from_numpy(ids)).detach().numpy(), atol=1e-6)
+    program = built(to_c(packed, tmp_path), "-DQPSBGD_UNCHECKED")
+    for wrong in (-1, 9, 0.5):
+        ids = np.array([[0, wrong, 3, 3, 1]])
+        with pytest.raises(ValueError, match=r"words \(Embedding\) takes whole numbers from 0 to 8"):
+            packed(ids)
+        with pytest.raises(subprocess.CalledProcessError) as refused:
+            results(program, ids)
+        assert "inputs must be whole numbers from 0 to 8" in refused.value.stderr
 
 
 def test_batches_cannot_be_joined():

@@ -24,6 +24,13 @@ def binary_names(model):
     return [name for name, module in model.named_modules() if isinstance(module, BinaryLayer)]
 
 
+def test_messages_name_a_converted_layer_by_its_path():
+    with pytest.raises(ValueError, match=r"needs layers without scales, got 0 \(BinaryConv2d\)"):
+        QPSBGD(convert(network()), projection="printed")
+    assert str(convert(network())[3][0]) == "3.0 (BinaryConv2d)"
+    assert str(BinaryLinear(3, 2)).startswith("BinaryLinear(3, 2, ")
+
+
 def test_every_layer_keeps_its_arguments_signs_and_bias():
     model = network()
     converted = convert(model)

@@ -1,7 +1,6 @@
 import pytest
 import torch
 import torch.nn.utils.prune
-from lazy import Lazy
 from torch import nn
 
 from qpsbgd import QPSBGD, BinaryConnect, ProxQuant, check_claimed, real_optimizer
