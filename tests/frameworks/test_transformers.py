@@ -3,10 +3,20 @@ import copy
 import pytest
 import torch
 from torch import nn
-from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    BertModel,
+    GPT2Config,
+    GPT2LMHeadModel,
+    Trainer,
+    TrainingArguments,
+)
 
+import qpsbgd
 from qpsbgd import QPSBGD, BinaryConnect
 from qpsbgd.nn import BinaryLinear, convert
+from qpsbgd.nn.huggingface import BinaryConfig
 
 OPTIMIZERS = {
     "ridge": lambda model: QPSBGD(model, real={"lr": 1e-2}),
@@ -84,3 +94,59 @@ def test_gpt2_is_converted_and_trained(tmp_path):
     trainer(model, rows, tmp_path, num_train_epochs=1, per_device_train_batch_size=16).train()
     moved = [not torch.equal(old, new) for old, new in zip(before.parameters(), model.parameters(), strict=True)]
     assert all(moved)
+
+
+BERT = BertConfig(
+    vocab_size=30, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32, num_labels=3
+)
+GPT2 = GPT2Config(vocab_size=20, n_positions=16, n_embd=16, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0)
+
+
+def converted_bert():
+    return convert(BertForSequenceClassification(BERT).eval())
+
+
+def two_bit_gpt2():
+    return convert(GPT2LMHeadModel(GPT2).eval(), bits=2, scale="learned", skip=["lm_head"])
+
+
+def binarized_gpt2():
+    model = GPT2LMHeadModel(GPT2).eval()
+    batches = [{"input_ids": torch.randint(0, 20, (8, 16))}]
+    return qpsbgd.binarize(model, batches, rounds=1, input_scales=True, layers=lambda name, _: "mlp" in name).model
+
+
+@pytest.mark.parametrize("make", [converted_bert, two_bit_gpt2, binarized_gpt2])
+def test_a_saved_model_comes_back_binary(make, tmp_path):
+    model, tokens = make(), torch.randint(0, 20, (3, 16))
+    model.save_pretrained(tmp_path)
+    loaded = type(model).from_pretrained(tmp_path)
+    assert torch.equal(loaded(tokens).logits, model(tokens).logits)
+    assert repr(loaded) == repr(model)
+    loaded.save_pretrained(tmp_path / "again")
+    assert torch.equal(type(model).from_pretrained(tmp_path / "again")(tokens).logits, model(tokens).logits)
+
+
+def test_a_base_model_loads_what_was_saved_with_a_head_and_the_other_way_round(tmp_path):
+    model, tokens = converted_bert(), torch.randint(0, 20, (3, 16))
+    model.save_pretrained(tmp_path / "whole")
+    base = BertModel.from_pretrained(tmp_path / "whole")
+    assert torch.equal(base(tokens).pooler_output, model.bert(tokens).pooler_output)
+    base.save_pretrained(tmp_path / "base")
+    loaded = BertForSequenceClassification.from_pretrained(tmp_path / "base")
+    assert torch.equal(loaded.bert(tokens).pooler_output, base(tokens).pooler_output)
+
+
+def test_a_loaded_model_is_trained(tmp_path):
+    two_bit_gpt2().save_pretrained(tmp_path)
+    model = GPT2LMHeadModel.from_pretrained(tmp_path)
+    before = copy.deepcopy(model)
+    rows = [{"input_ids": row, "labels": row} for row in torch.randint(0, 20, (64, 16))]
+    trainer(model, rows, tmp_path).train()
+    assert not torch.equal(model.transformer.h[0].mlp.c_fc.weight, before.transformer.h[0].mlp.c_fc.weight)
+
+
+def test_a_real_valued_checkpoint_is_not_quantised_on_loading(tmp_path):
+    BertModel(BERT).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="does require the model to be pre-quantized"):
+        BertModel.from_pretrained(tmp_path, quantization_config=BinaryConfig(layers={}))

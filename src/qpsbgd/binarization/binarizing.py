@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_map
 
 from qpsbgd.binarization.changes import Changes
 from qpsbgd.binarization.layer_fit import fitted
-from qpsbgd.binarization.layer_kinds import binary_like, fill, matrices
+from qpsbgd.binarization.layer_kinds import empty_like, fill, matrices
 from qpsbgd.binarization.layer_report import LayerLoss, Report
 from qpsbgd.binarization.moments import Moments, NormMoments, NotFinite
 from qpsbgd.binarization.passes import Passes
@@ -26,6 +26,7 @@ from qpsbgd.binarization.planes import SEARCHES, Effort
 from qpsbgd.binarization.selection import Select, Selection, selected
 from qpsbgd.binarization.wide_layers import Rows, WideLayer, rows_at_once
 from qpsbgd.nn.convolutions import BinaryConvNd
+from qpsbgd.nn.declaring import declare
 from qpsbgd.nn.layers import BinaryLinear
 from qpsbgd.solvers import Solver, make_solver
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, COUNT, SECONDS, check_options
@@ -115,6 +116,7 @@ def binarize(
         chosen = selected(changes.model, layers, calls=calls, first=first, last=last)
         options.check_names(chosen)
         report = _Run(changes, passes, options, generator, chosen).report(calls)
+    declare(changes.model)
     return Binarized(changes.model, report)
 
 
@@ -244,7 +246,7 @@ class _Run:
         options, weights = self.options, matrices(layer)
         groups, inputs, outputs = weights.shape
         biased = options.bias or getattr(layer, "bias", None) is not None
-        binary = binary_like(layer, bits=options.bits_of(name), bias=biased)
+        binary = empty_like(layer, bits=options.bits_of(name), bias=biased)
         shape: dict[str, Any] = {"bits": binary.bits, "tied": options.levels == "ternary"}
         wide = inputs > options.most_inputs
         rows = self._rows(layer, name, binary, rows_at_once(inputs, options.most_inputs) if wide else None)
