@@ -21,7 +21,7 @@ from qpsbgd.binarization.layer_fit import fitted
 from qpsbgd.binarization.layer_kinds import empty_like, fill, matrices
 from qpsbgd.binarization.layer_report import LayerLoss, Report
 from qpsbgd.binarization.moments import Moments, NormMoments, NotFinite
-from qpsbgd.binarization.passes import Passes
+from qpsbgd.binarization.passes import Passes, arguments
 from qpsbgd.binarization.planes import SEARCHES, Effort
 from qpsbgd.binarization.selection import Select, Selection, selected
 from qpsbgd.binarization.wide_layers import Rows, WideLayer, rows_at_once
@@ -75,9 +75,10 @@ def binarize(
 
     Args:
         model: The trained model, on one device.
-        batches: Calibration data, some hundred samples of what the model will see: tensors, tuples of arguments, or
-            dictionaries of keyword arguments. They are read once, moved to the model's device and kept. Of a dictionary
-            with an "attention_mask" (B, T), only the tokens that it lets pass count.
+        batches: Calibration data, some hundred samples of what the model will see: a DataLoader or another iterable of
+            tensors, tuples of arguments or dictionaries of keyword arguments. What `forward` does not take, such as
+            targets, is left out. They are read once, moved to the model's device and kept. Of a dictionary with an
+            "attention_mask" (B, T), only the tokens that it lets pass count.
         bits: Binary vectors per output, 1 to 8; or a number per layer, by name, 1 for those not named.
         layers: Names of the layers to binarise, or a function of name and module that says which. By default all but
             the first and the last, and those that share their weight, have hooks, are never reached or are used more
@@ -105,7 +106,7 @@ def binarize(
             nothing to binarise, or a layer that was named cannot be. The message names the layer.
     """
     options = _Options(bits, solver, rounds, seconds, levels, input_scales, most_inputs, bias, norms, rows, progress)
-    device, data = _device(model), _listed(batches)
+    device, data = _device(model), [arguments(model, batch) for batch in _listed(batches)]
     data = [tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, Tensor) else leaf, batch) for batch in data]
     generator = torch.Generator(device).manual_seed(seed)
     with Changes(copying.deepcopy(model) if copy else model) as changes:

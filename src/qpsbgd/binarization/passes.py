@@ -6,8 +6,9 @@ have ended are kept and the next pass begins with them: all layers together cost
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -123,11 +124,39 @@ class Passes:
         return output
 
 
+def arguments(model: nn.Module, batch: Any) -> Any:
+    """What a model's `forward` takes of a batch: a tensor, a tuple of arguments or a dictionary of keyword arguments.
+
+    A batch of a DataLoader may hold more, such as targets: of a tuple or list, as many parts count as `forward` has
+    positional parameters, and of a mapping those that it has by name.
+
+    Raises:
+        TypeError: `forward` has none of a mapping's names.
+    """
+    if not isinstance(batch, Mapping | tuple | list):
+        return batch
+    parameters = inspect.signature(model.forward).parameters.values()
+    kinds = {parameter.kind for parameter in parameters}
+    if isinstance(batch, Mapping):
+        names = [parameter.name for parameter in parameters]
+        taken = {k: v for k, v in batch.items() if inspect.Parameter.VAR_KEYWORD in kinds or k in names}
+        if not taken:
+            raise TypeError(
+                f"batches must have what {type(model).__name__}.forward takes, {', '.join(names)}, but have "
+                f"{', '.join(map(str, batch))}; give its inputs by name, or tensors"
+            )
+        return taken
+    if inspect.Parameter.VAR_POSITIONAL in kinds:
+        return tuple(batch)
+    places = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return tuple(batch[: sum(parameter.kind in places for parameter in parameters)])
+
+
 def answer(model: nn.Module, batch: Any) -> Any:
     """What a model makes of a tensor, a tuple of arguments or a dictionary of keyword arguments."""
     if isinstance(batch, dict):
         return model(**batch)
-    return model(*batch) if isinstance(batch, tuple | list) else model(batch)
+    return model(*batch) if isinstance(batch, tuple) else model(batch)
 
 
 def _ignore(batch: Any, x: Tensor) -> None:
