@@ -66,6 +66,8 @@ OPTIONAL = {
     },
     "gurobipy": {"qpsbgd_qubo/solvers/external/gurobi"},
     "matplotlib": {
+        "qpsbgd/optim/monitor",
+        "qpsbgd/optim/monitor_figure",
         "qpsbgd_paper/report/drawings",
         "qpsbgd_paper/report/figures",
         "qpsbgd_paper/report/rendering",

@@ -63,8 +63,8 @@ def matrices(layer: nn.Module) -> Tensor:
     return weight.reshape(groups, len(weight) // groups, -1).transpose(1, 2)
 
 
-def fill(binary: BinaryLayer, layer: nn.Module, found: LayerFit, mean: Tensor | None) -> None:
-    """Give a binary layer what was found, and the bias that makes up for the mean error.
+def fill(binary: BinaryLayer, layer: nn.Module, found: LayerFit, bias: Tensor | None) -> None:
+    """Give a binary layer what was found, and a bias.
 
     The latent weights have the planes' signs, and sizes that say what a flip would cost.
 
@@ -72,7 +72,7 @@ def fill(binary: BinaryLayer, layer: nn.Module, found: LayerFit, mean: Tensor | 
         binary: The layer to fill.
         layer: The real one.
         found: Planes, scales and factors.
-        mean: Of the inputs, (groups, n); None leaves the bias as it is.
+        bias: Of the outputs, (groups, m); None leaves the bias as it is.
     """
     size = found.margins.square().mean().sqrt().clamp(min=torch.finfo(torch.float64).tiny)
     latent = found.planes * (found.margins / size).clamp(min=LEAST_MARGIN) * (binary.initial_bound / math.sqrt(3))
@@ -83,10 +83,8 @@ def fill(binary: BinaryLayer, layer: nn.Module, found: LayerFit, mean: Tensor | 
         assert binary.scale is not None
         binary.scale.copy_(found.scales.T)
         if binary.bias is not None:
-            bias = torch.zeros_like(binary.bias, dtype=torch.float64) if old is None else old.double()
-            if mean is not None:
-                bias = bias + torch.einsum("gn,gnm->gm", mean, found.errors).flatten()
-            binary.bias.copy_(bias)
+            kept = torch.zeros_like(binary.bias) if old is None else old
+            binary.bias.copy_(kept if bias is None else bias.flatten())
     if found.factors is not None:
         binary.input_scale = found.factors.to(weight)
     binary.weight.requires_grad_(weight.requires_grad)

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from qpsbgd.nn.layers import MARK, BinaryLayer, saved_options
+from qpsbgd.nn.layers import BinaryLayer
 
 
 def declare(model: nn.Module) -> None:
@@ -24,7 +24,7 @@ def layer_options(model: nn.Module) -> dict[str, dict[str, Any]]:
     """What `saving.with_binary_layers` needs to make the binary layers of a model, by name."""
     return {
         name: {
-            **saved_options(getattr(layer, MARK)),
+            **layer.options,
             "bias": layer.bias is not None,
             "input_scale": None if layer.input_scale is None else len(layer.input_scale),
         }

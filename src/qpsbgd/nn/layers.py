@@ -114,15 +114,15 @@ class BinaryLayer(nn.Module, ABC):
             self.scale = nn.Parameter(torch.empty(out_units, bits, device=device, dtype=dtype))
         else:
             self.register_parameter("scale", None)
-        options = {"bits": bits, "scale": scale, "gain": 1.0 if scale == "magnitude" else self.gain}
-        mark = torch.tensor(list(json.dumps(options).encode()), dtype=torch.uint8, device=device)
-        self.register_buffer(MARK, mark)  # the first buffer: torch.export 2.13 miscounts those after one that is None
+        # The first buffer: torch.export 2.13 miscounts those after one that is None.
+        self.register_buffer(MARK, torch.empty(0, dtype=torch.uint8, device=device))
         self.register_buffer("unit", None)
         if scale == "magnitude":
             # Fresh latent weights have the mean size initial_bound / 2.
             unit = self.gain / (self.initial_bound / 2) if gain == "fan_in" else self.gain
             self.gain, self.unit = 1.0, torch.tensor(unit, device=device, dtype=dtype)
         self.register_buffer("input_scale", None)
+        self._set_mark()
         self.reset_parameters()
         _LAYERS.add(self)
 
@@ -273,6 +273,18 @@ class BinaryLayer(nn.Module, ABC):
             self.input_scale = torch.empty_like(state_dict[name], device=self.weight.device)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """What must be the same in a layer that takes this one's state: bits, the kind of scale, and the gain."""
+        return {"bits": self.bits, "scale": self.scaling, "gain": self.gain}
+
+    def _set_mark(self) -> None:
+        setattr(self, MARK, getattr(self, MARK).new_tensor(list(json.dumps(self.options).encode())))
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        self._set_mark()  # `to_empty` has left it without content
+        super()._save_to_state_dict(destination, prefix, keep_vars)  # type: ignore[no-untyped-call]
+
     def _misfit(self, state_dict: dict[str, Any], prefix: str) -> str | None:
         """Why a state with a weight for this layer is not a state of such a layer; None where it is."""
         if prefix + "weight" not in state_dict:
@@ -282,7 +294,7 @@ class BinaryLayer(nn.Module, ABC):
                 "the state must hold the latent weights of a binary layer, but holds those of a real-valued one; load "
                 "it into the real-valued model, and convert or binarize that"
             )
-        there, here = saved_options(state_dict[prefix + MARK]), saved_options(getattr(self, MARK))
+        there, here = saved_options(state_dict[prefix + MARK]), self.options
         if there == here:
             return None
         shown = [", ".join(f"{name}={value!r}" for name, value in options.items()) for options in (there, here)]

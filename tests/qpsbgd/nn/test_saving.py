@@ -107,3 +107,11 @@ def test_layers_of_other_options_do_not_take_each_others_state():
     )
     with pytest.raises(RuntimeError, match=re.escape(message)):
         other.load_state_dict(layer.state_dict())
+
+
+def test_a_layer_made_on_meta_saves_a_state_too():
+    layer = BinaryLinear(4, 2, bits=2, device="meta").to_empty(device="cpu")
+    torch.nn.init.normal_(layer.weight)
+    other = BinaryLinear(4, 2, bits=2)
+    other.load_state_dict(layer.state_dict())
+    assert torch.equal(other.weight, layer.weight)
