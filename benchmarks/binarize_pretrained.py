@@ -46,10 +46,14 @@ STEPS = {20: 240, 56: 80}
 
 def network(depth):
     """The pretrained network: as in qpsbgd_paper, whose parameters come in the same order."""
-    saved = torch.load(Path(os.environ["QPSBGD_RESNETS"]) / FILES[depth], map_location="cpu", weights_only=True)
+    saved = torch.load(Path(os.environ["QPSBGD_RESNETS"]) / FILES[depth], map_location="cpu", weights_only=True)[
+        "state_dict"
+    ]
     model = resnet(depth)
-    names = list(model.state_dict())
-    model.load_state_dict(dict(zip(names, saved["state_dict"].values(), strict=True)))
+    ours, theirs = ([name for name in state if "num_batches" not in name] for state in (model.state_dict(), saved))
+    with torch.no_grad():
+        for name, other in zip(ours, theirs, strict=True):
+            model.state_dict()[name].copy_(saved[other])
     return model.eval()
 
 
