@@ -13,14 +13,16 @@ install: $(VENV)/.installed ## Create .venv with all dependencies
 PIP = $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
 $(VENV)/.demo: pyproject.toml constraints.txt
-	@echo "Installing what the demo needs into $(VENV) ..."
+	@echo "1. A virtual environment in $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
+	@echo "2. torch into it: about a gigabyte, some minutes"
 	@$(PIP) torch
+	@echo "3. qpsbgd with what the demo needs: compiles its C++ kernels, about a minute"
 	@$(PIP) -e '.[demo]'
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.demo
-	@echo "Installing what the tests need into $(VENV) ..."
+	@echo "4. What tests, documentation and the paper's experiments need: about two gigabytes, some minutes"
 	@$(PIP) -e '.[dev]'
 	@touch $@
 

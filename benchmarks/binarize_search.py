@@ -25,7 +25,7 @@ from binarize_networks import SUBJECTS, Absent
 from qpsbgd import binarize
 from qpsbgd.binarization import feedback, kicks, layer_fit, mixed_bits, planes, wide_layers
 from qpsbgd.binarization.layer_fit import RIDGE, fitted
-from qpsbgd.binarization.layer_kinds import binary_like, matrices
+from qpsbgd.binarization.layer_kinds import empty_like, matrices
 from qpsbgd.binarization.moments import Moments
 from qpsbgd.binarization.planes import Effort, Fit
 from qpsbgd.solvers import make_solver
@@ -64,7 +64,7 @@ def family(model, name, batches, columns):
     """Q without a ridge and W of a layer, with its inputs in the float network."""
     layer = model.get_submodule(name)
     weights = matrices(layer)[0]
-    reader, moments = binary_like(layer, bits=1, bias=False), Moments(1, len(weights))
+    reader, moments = empty_like(layer, bits=1, bias=False), Moments(1, len(weights))
     hook = layer.register_forward_pre_hook(lambda _, args: moments.add(reader.plain_rows(args[0])))
     with torch.no_grad():
         for batch in batches:

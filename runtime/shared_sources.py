@@ -7,7 +7,6 @@ from scikit_build_core import build
 from scikit_build_core.build import (  # noqa: F401
     get_requires_for_build_sdist,
     get_requires_for_build_wheel,
-    prepare_metadata_for_build_wheel,
 )
 
 HERE = Path(__file__).parent
@@ -24,6 +23,12 @@ def copy_sources() -> None:
         shutil.copytree(CLONE / "src" / name, HERE / "src" / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     for name in ("CMakeLists.txt", "LICENSE"):
         shutil.copy(CLONE / name, HERE)
+
+
+def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
+    """Write the metadata, which name the licence's file: pip asks for them before anything is built."""
+    copy_sources()
+    return build.prepare_metadata_for_build_wheel(metadata_directory, config_settings)
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):

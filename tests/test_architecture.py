@@ -66,6 +66,8 @@ OPTIONAL = {
     },
     "gurobipy": {"qpsbgd_qubo/solvers/external/gurobi"},
     "matplotlib": {
+        "qpsbgd/optim/monitor",
+        "qpsbgd/optim/monitor_figure",
         "qpsbgd_paper/report/drawings",
         "qpsbgd_paper/report/figures",
         "qpsbgd_paper/report/rendering",
@@ -74,11 +76,12 @@ OPTIONAL = {
     "openjij": {"qpsbgd_qubo/solvers/external/dimod"},
     "pooch": {"qpsbgd_paper/datasets/files"},
     "rich": {"qpsbgd/cli", "qpsbgd_paper/cli", "qpsbgd_qubo/command", "qpsbgd_qubo/console"},
-    "safetensors": {"qpsbgd_runtime/packed_file"},
+    "safetensors": {"qpsbgd_runtime/packed_file", "qpsbgd/nn/saving"},
     "scipy": {"qpsbgd_paper/chip_studies/spectrum"},
     "skimage": {"qpsbgd_paper/datasets/mnist_bits"},
     "sklearn": {"qpsbgd/sklearn", "qpsbgd_paper/datasets/adult", "qpsbgd_paper/experiments/digits"},
     "torch_geometric": {"qpsbgd/nn/graph", "qpsbgd_paper/datasets/karate"},
+    "transformers": {"qpsbgd/nn/huggingface"},
     "triton": {
         "qpsbgd_qubo/solvers/search/kernels_triton",
         "qpsbgd_qubo/solvers/search/chains_triton",

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
 import qpsbgd
 from qpsbgd import cli
@@ -52,6 +53,23 @@ def test_every_example_runs(path):
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_what_every_example_prints_is_kept_for_the_page_of_examples(path):
     assert (path.parent / "output" / f"{path.stem}.txt").read_text(encoding="utf-8").strip()
+
+
+@pytest.mark.parametrize("path", list((ROOT / "examples").glob("*.ipynb")), ids=lambda path: path.stem)
+def test_every_notebook_runs_and_is_kept_without_outputs(path, capsys):
+    names, shown = {}, []
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        if cell["cell_type"] == "code":
+            assert cell["outputs"] == [] and cell["execution_count"] is None
+            *lines, last = ast.parse("".join(cell["source"])).body
+            ends = isinstance(last, ast.Expr)
+            exec(compile(ast.Module(lines if ends else [*lines, last], []), path.name, "exec"), names)
+            shown += [eval(compile(ast.Expression(last.value), path.name, "eval"), names)] if ends else []
+    assert capsys.readouterr().out.count("flips per step") == 4
+    pages = [value._repr_html_() for value in shown if not isinstance(value, str | Figure)]
+    for page, word in zip(pages, ("multiply-adds", "feedback", "proven optimal"), strict=True):
+        assert page.startswith("<table>") and f">{word}<" in page
+    assert any(isinstance(value, Figure) for value in shown)
 
 
 def test_there_are_examples():

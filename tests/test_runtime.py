@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -35,6 +36,18 @@ def test_the_runtime_has_the_version_of_the_library():
     initial = (ROOT / "src" / "qpsbgd_runtime" / "__init__.py").read_text()
     assert f'\nversion = "{qpsbgd.__version__}"' in about and f'__version__ = "{qpsbgd.__version__}"' in initial
     assert re.search(r"^dependencies = (.*)", about, re.M)[1] == '["numpy>=1.26", "safetensors>=0.4.3"]'
+
+
+def test_pip_gets_the_metadata_from_a_fresh_clone(tmp_path):
+    """`pip install ./runtime` asks for them first, when nothing of the sources lies beside the build yet."""
+    shutil.copytree(RUNTIME, tmp_path / "runtime", ignore=shutil.ignore_patterns("src", "build", "LICENSE", "CMake*"))
+    for name in ("LICENSE", "CMakeLists.txt"):
+        shutil.copy(ROOT / name, tmp_path)
+    for name in ("native_common", "qpsbgd_files", "qpsbgd_runtime"):
+        shutil.copytree(ROOT / "src" / name, tmp_path / "src" / name)
+    code = "import shared_sources as s; print(s.prepare_metadata_for_build_wheel('.'))"
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path / "runtime", check=True)
+    assert next((tmp_path / "runtime").glob("*.dist-info/licenses/LICENSE")).is_file()
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from qpsbgd.binarization import binarize
     from qpsbgd.nn import summary
+    from qpsbgd.nn.saving import load
     from qpsbgd.optim import (
         QPSBGD,
         BinaryConnect,
@@ -34,6 +35,7 @@ __all__ = [
     "__version__",
     "binarize",
     "check_claimed",
+    "load",
     "minimize",
     "real_optimizer",
     "summary",
@@ -46,7 +48,7 @@ _PACKAGES = ("analysis", "binarization", "deploy", "nn", "optim", "qubo", "solve
 def __getattr__(name: str) -> Any:
     # Not at the top: the command line must set OpenMP's wait policy before torch is loaded.
     if name in __all__:
-        homes = {"summary": "qpsbgd.nn", "binarize": "qpsbgd.binarization"}
+        homes = {"summary": "qpsbgd.nn", "load": "qpsbgd.nn.saving", "binarize": "qpsbgd.binarization"}
         return getattr(import_module(homes.get(name, "qpsbgd.optim")), name)
     if name in _PACKAGES:
         return import_module(f"qpsbgd.{name}")

@@ -81,6 +81,12 @@ def writing(path: Path) -> Iterator[IO[bytes]]:
             os.close(folder)
 
 
+def check_new(path: Path, *, force: bool) -> None:
+    """Raise FileExistsError for a file that is there already, unless `force`; devices such as /dev/stdout may be."""
+    if path.is_file() and not force:
+        raise FileExistsError(f"{path} is there already: --force overwrites it, or name another place with --out")
+
+
 def check_writable(path: Path) -> None:
     """Raise the OSError that `writing` would raise; for long work, so that it fails at its beginning."""
     if not _is_device(path):

@@ -10,12 +10,14 @@ from typing import Annotated
 import typer
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from qpsbgd_files.atomic import check_writable
+from qpsbgd_files.atomic import check_new, check_writable
 from qpsbgd_qubo.assignments import assigned
 from qpsbgd_qubo.console import console, say_fact
 from qpsbgd_qubo.problem_files import FORMATS, read_problem, save_assignment
 from qpsbgd_qubo.solver_options import options_named, read_options
 from qpsbgd_qubo.solvers import best_on_interrupt, make_solver
+
+VALUES = {"SPIN": "-1 and +1", "BINARY": "0 and 1"}
 
 
 def solve(
@@ -24,7 +26,8 @@ def solve(
     option: Annotated[
         list[str] | None, typer.Option(help="An option of the solver, key=value; may be repeated.")
     ] = None,
-    out: Annotated[Path, typer.Option(help="Where to write the variables' values.")] = Path("spins.txt"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the variables' values.")] = Path("spins.txt"),
+    force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there already.")] = False,
     seed: Annotated[int | None, typer.Option(help="The same as --option seed=SEED.")] = None,
     maximize: Annotated[
         bool | None, typer.Option("--maximize/--minimize", help="What to look for; the format's own sense if left out.")
@@ -43,7 +46,7 @@ def solve(
     options = read_options(option) | ({} if seed is None else {"seed": seed})
     with options_named(solver, options):
         chosen = make_solver(solver, **options)
-    _check_out(out, file)
+    _check_out(out, file, force=force)
     begin = time.perf_counter()
     problem = read_problem(file, number=instance, format=format)
     reading = time.perf_counter() - begin
@@ -77,14 +80,15 @@ def solve(
     for name, fact in facts.items():
         say_fact(name, fact)
     save_assignment(out, problem, answer.spins, comments=[f"{name}: {fact}" for name, fact in facts.items()])
-    say_fact("written to", str(out))
+    say_fact("written to", f"{out}, values {VALUES[problem.vartype]} as in the problem")
     if interruption.came:
         raise typer.Exit(130)
 
 
-def _check_out(out: Path, file: Path) -> None:
+def _check_out(out: Path, file: Path, *, force: bool) -> None:
     if out.exists() and file.exists() and out.samefile(file):
         raise ValueError(f"--out must not be the problem's own file, got {out}")
+    check_new(out, force=force)
     try:
         check_writable(out)
     except OSError as error:

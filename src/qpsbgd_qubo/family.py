@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from qpsbgd_files.html import html_table
+
 if TYPE_CHECKING:
     import dimod
 
@@ -234,6 +236,13 @@ class Solution:
         """The same spins for a family whose offset is larger by `offset` (m,), and on its device."""
         spins, energies, proven = (t.to(offset.device) for t in (self.spins, self.energies, self.proven_optimal))
         return Solution(spins, energies + offset, proven, self.stats)
+
+    def _repr_html_(self) -> str:
+        n, m = self.spins.shape
+        energies = f"{float(self.energies.min()):.6g} to {float(self.energies.max()):.6g}"
+        facts = {"spins": str(n), "columns": str(m), "energies": energies, "mean": f"{float(self.energies.mean()):.6g}"}
+        facts["proven optimal"] = f"{int(self.proven_optimal.sum())} of {m}"
+        return html_table(("Solution", ""), [*facts.items(), *((key, str(value)) for key, value in self.stats.items())])
 
     def __repr__(self) -> str:
         n, m = self.spins.shape

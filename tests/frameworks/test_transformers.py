@@ -5,10 +5,11 @@ import torch
 from lazy import Lazy
 from torch import nn
 
+import qpsbgd
 from qpsbgd import QPSBGD, BinaryConnect
 from qpsbgd.nn import BinaryLinear, convert
 
-transformers = Lazy("transformers")
+transformers, huggingface = Lazy("transformers"), Lazy("qpsbgd.nn.huggingface")
 
 OPTIMIZERS = {
     "ridge": lambda model: QPSBGD(model, real={"lr": 1e-2}),
@@ -88,3 +89,63 @@ def test_gpt2_is_converted_and_trained(tmp_path):
     trainer(model, rows, tmp_path, num_train_epochs=1, per_device_train_batch_size=16).train()
     moved = [not torch.equal(old, new) for old, new in zip(before.parameters(), model.parameters(), strict=True)]
     assert all(moved)
+
+
+def bert():
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    return transformers.BertConfig(vocab_size=30, **sizes, num_labels=3)
+
+
+def gpt2():
+    sizes = {"n_positions": 16, "n_embd": 16, "n_layer": 2, "n_head": 2}
+    return transformers.GPT2Config(vocab_size=20, **sizes, bos_token_id=0, eos_token_id=0)
+
+
+def converted_bert():
+    return convert(transformers.BertForSequenceClassification(bert()).eval())
+
+
+def two_bit_gpt2():
+    return convert(transformers.GPT2LMHeadModel(gpt2()).eval(), bits=2, scale="learned", skip=["lm_head"])
+
+
+def binarized_gpt2():
+    model = transformers.GPT2LMHeadModel(gpt2()).eval()
+    batches = [{"input_ids": torch.randint(0, 20, (8, 16))}]
+    return qpsbgd.binarize(model, batches, rounds=1, input_scales=True, layers=lambda name, _: "mlp" in name).model
+
+
+@pytest.mark.parametrize("make", [converted_bert, two_bit_gpt2, binarized_gpt2])
+def test_a_saved_model_comes_back_binary(make, tmp_path):
+    model, tokens = make(), torch.randint(0, 20, (3, 16))
+    model.save_pretrained(tmp_path)
+    loaded = type(model).from_pretrained(tmp_path)
+    assert torch.equal(loaded(tokens).logits, model(tokens).logits)
+    assert repr(loaded) == repr(model)
+    loaded.save_pretrained(tmp_path / "again")
+    assert torch.equal(type(model).from_pretrained(tmp_path / "again")(tokens).logits, model(tokens).logits)
+
+
+def test_a_base_model_loads_what_was_saved_with_a_head_and_the_other_way_round(tmp_path):
+    model, tokens = converted_bert(), torch.randint(0, 20, (3, 16))
+    model.save_pretrained(tmp_path / "whole")
+    base = transformers.BertModel.from_pretrained(tmp_path / "whole")
+    assert torch.equal(base(tokens).pooler_output, model.bert(tokens).pooler_output)
+    base.save_pretrained(tmp_path / "base")
+    loaded = transformers.BertForSequenceClassification.from_pretrained(tmp_path / "base")
+    assert torch.equal(loaded.bert(tokens).pooler_output, base(tokens).pooler_output)
+
+
+def test_a_loaded_model_is_trained(tmp_path):
+    two_bit_gpt2().save_pretrained(tmp_path)
+    model = transformers.GPT2LMHeadModel.from_pretrained(tmp_path)
+    before = copy.deepcopy(model)
+    rows = [{"input_ids": row, "labels": row} for row in torch.randint(0, 20, (64, 16))]
+    trainer(model, rows, tmp_path).train()
+    assert not torch.equal(model.transformer.h[0].mlp.c_fc.weight, before.transformer.h[0].mlp.c_fc.weight)
+
+
+def test_a_real_valued_checkpoint_is_not_quantised_on_loading(tmp_path):
+    transformers.BertModel(bert()).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="does require the model to be pre-quantized"):
+        transformers.BertModel.from_pretrained(tmp_path, quantization_config=huggingface.BinaryConfig(layers={}))

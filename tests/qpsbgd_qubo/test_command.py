@@ -74,8 +74,19 @@ def test_solve_minimizes_and_maximizes_on_demand(problem, monkeypatch, capsys):
     assert np.loadtxt("best.txt").tolist() == [[1, 0], [2, 0], [3, 1]]
     _, out, _ = called(monkeypatch, capsys, "solve", problem, "--format", "biqmac", "--maximize")
     assert re.search(r"best energy +5\n", out)
-    _, out, _ = called(monkeypatch, capsys, "solve", problem, "--maximize")
+    _, out, _ = called(monkeypatch, capsys, "solve", problem, "--maximize", "--force")
     assert "the opposite" not in out
+
+
+def test_an_existing_file_is_overwritten_by_force_alone(problem, monkeypatch, capsys):
+    other = problem.parent / "s.txt"
+    other.write_text("mine", encoding="utf-8")
+    code, _, err = called(monkeypatch, capsys, "solve", problem, "-o", other)
+    assert code == 1 and "is there already: --force overwrites it, or name another place with --out" in err
+    assert other.read_text(encoding="utf-8") == "mine"
+    code, out, _ = called(monkeypatch, capsys, "solve", problem, "-o", other, "--force")
+    assert code == 0 and "values 0 and 1 as in the problem" in out
+    assert np.loadtxt(other).tolist() == [[1, 1], [2, 0], [3, 0]]
 
 
 def test_solve_tells_the_cut_of_a_graph(problem, monkeypatch, capsys):
@@ -93,7 +104,7 @@ def test_solve_refuses_what_may_be_a_qubo_or_a_graph_and_the_lines_it_offers_wor
     assert code == 1
     lines = re.findall("`qpsbgd (.*?)`", err)
     assert lines == ["solve p.txt --format beasley", "solve p.txt --format maxcut"]
-    outs = [called(monkeypatch, capsys, *line.split())[1] for line in lines]
+    outs = [called(monkeypatch, capsys, *line.split(), "--force")[1] for line in lines]
     assert re.search(r"best value +6\n", outs[0])
     assert re.search(r"best cut +2\n", outs[1])
 
@@ -103,7 +114,7 @@ def test_solve_takes_one_of_several_problems(problem, monkeypatch, capsys, optio
     problem.write_text("2\n1 1\n1 1 7\n1 1\n1 1 8\n", encoding="utf-8")
     _, out, _ = called(monkeypatch, capsys, "solve", "p.txt", option, "2")
     assert re.search(r"best value +8\n", out)
-    code, _, err = called(monkeypatch, capsys, "solve", "p.txt")
+    code, _, err = called(monkeypatch, capsys, "solve", "p.txt", "--force")
     assert code == 1
     assert "holds 2 problems (1: n = 1, 1 entries; 2: n = 1, 1 entries); choose one: --instance K" in err
 
@@ -209,7 +220,7 @@ def test_brackets_in_names_and_labels_are_no_markup(problem, monkeypatch, capsys
         (problem.parent / "[bold]p.bqm").write_bytes(file.read())
     code, out, _ = called(monkeypatch, capsys, "solve", "[bold]p.bqm", "--out", "[bold]s.txt")
     assert code == 0
-    assert re.search(r"written to +\[bold\]s\.txt\n", out)
+    assert re.search(r"written to +\[bold\]s\.txt, values 0 and 1 as in the problem\n", out)
     written = (problem.parent / "[bold]s.txt").read_text(encoding="utf-8").splitlines()
     assert written[-2:] == ["[/bold] 0", "[red]b 1"]
 

@@ -7,7 +7,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -17,15 +17,17 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._pytree import tree_map
 
 from qpsbgd.binarization.changes import Changes
-from qpsbgd.binarization.layer_fit import fitted
-from qpsbgd.binarization.layer_kinds import binary_like, fill, matrices
+from qpsbgd.binarization.following import Reference, target_weights
+from qpsbgd.binarization.layer_fit import LayerFit, fitted
+from qpsbgd.binarization.layer_kinds import empty_like, fill, matrices
 from qpsbgd.binarization.layer_report import LayerLoss, Report
 from qpsbgd.binarization.moments import Moments, NormMoments, NotFinite
-from qpsbgd.binarization.passes import Passes
+from qpsbgd.binarization.passes import Passes, arguments
 from qpsbgd.binarization.planes import SEARCHES, Effort
 from qpsbgd.binarization.selection import Select, Selection, selected
 from qpsbgd.binarization.wide_layers import Rows, WideLayer, rows_at_once
 from qpsbgd.nn.convolutions import BinaryConvNd
+from qpsbgd.nn.declaring import declare
 from qpsbgd.nn.layers import BinaryLinear, label_layers
 from qpsbgd.solvers import Solver, make_solver
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, COUNT, SECONDS, check_options
@@ -53,6 +55,7 @@ def binarize(
     rounds: int = 40,
     seconds: float | None = None,
     levels: Literal["binary", "ternary"] = "binary",
+    targets: Literal["own", "float"] = "own",
     input_scales: bool = False,
     most_inputs: int = 4096,
     bias: bool = True,
@@ -74,9 +77,10 @@ def binarize(
 
     Args:
         model: The trained model, on one device.
-        batches: Calibration data, some hundred samples of what the model will see: tensors, tuples of arguments, or
-            dictionaries of keyword arguments. They are read once, moved to the model's device and kept. Of a dictionary
-            with an "attention_mask" (B, T), only the tokens that it lets pass count.
+        batches: Calibration data, some hundred samples of what the model will see: a DataLoader or another iterable of
+            tensors, tuples of arguments or dictionaries of keyword arguments. What `forward` does not take, such as
+            targets, is left out. They are read once, moved to the model's device and kept. Of a dictionary with an
+            "attention_mask" (B, T), only the tokens that it lets pass count.
         bits: Binary vectors per output, 1 to 8; or a number per layer, by name, 1 for those not named.
         layers: Names of the layers to binarise, or a function of name and module that says which. By default all but
             the first and the last, and those that share their weight, have hooks, are never reached or are used more
@@ -89,6 +93,10 @@ def binarize(
         seconds: Instead of it, a time for the kicks of the whole model, shared out by the layers' sizes. Results then
             depend on the machine's speed.
         levels: "ternary" for weights {−α, 0, α}, which are two binary vectors of equal scale; without `bits`.
+        targets: "own" for outputs as the layer's real weights give them, for the inputs that it has here; "float" for
+            those of the float network, and what is missing where they are added to something: errors of the layers
+            before are made up for. Takes a copy of the model and a second pass, helps deep networks most, and leaves
+            norms as they are. Layers wider than `most_inputs` take their own.
         input_scales: Also fit a factor per input or input channel, shared by all outputs.
         most_inputs: Layers with more inputs per output are cut into blocks of at most so many, which are done one after
             the other: memory grows with the square of this number (4096: a few matrices of 134 MB), not of the inputs.
@@ -112,19 +120,26 @@ def binarize(
         >>> type(result.model[0]).__name__, [row.name for row in result.report.rows]
         ('BinaryLinear', ['0'])
     """
-    options = _Options(bits, solver, rounds, seconds, levels, input_scales, most_inputs, bias, norms, rows, progress)
-    device, data = _device(model), _listed(batches)
+    options = _Options(
+        bits, solver, rounds, seconds, levels, targets, input_scales, most_inputs, bias, norms, rows, progress
+    )
+    device, data = _device(model), [arguments(model, batch) for batch in _listed(batches)]
     data = [tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, Tensor) else leaf, batch) for batch in data]
     generator = torch.Generator(device).manual_seed(seed)
     with Changes(copying.deepcopy(model) if copy else model) as changes:
         changes.evaluate()
         changes.open_attention()
         passes = Passes(changes.model, data)
-        calls = passes.calls()
+        calls, reference = passes.calls(), None
+        if targets == "float":
+            real = copying.deepcopy(changes.model)
+            reference = Reference(Passes(real, data), dict(real.named_modules()))
+            reference.passes.calls()
         chosen = selected(changes.model, layers, calls=calls, first=first, last=last)
         options.check_names(chosen)
-        report = _Run(changes, passes, options, generator, chosen).report(calls)
+        report = _Run(changes, passes, options, generator, chosen, reference).report(calls)
     label_layers(changes.model)
+    declare(changes.model)
     return Binarized(changes.model, report)
 
 
@@ -161,6 +176,7 @@ class _Options:
     rounds: int
     seconds: float | None
     levels: str
+    targets: str
     input_scales: bool
     most_inputs: int
     bias: bool
@@ -174,6 +190,8 @@ class _Options:
             raise ValueError(f"bits must be whole numbers from 1 to 8, got {self.bits!r}")
         if self.levels not in ("binary", "ternary"):
             raise ValueError(f'levels must be "binary" or "ternary", got {self.levels!r}')
+        if self.targets not in ("own", "float"):
+            raise ValueError(f'targets must be "own" or "float", got {self.targets!r}')
         if self.levels == "ternary" and self.bits != 1:
             raise ValueError(
                 f"ternary weights are two binary vectors of equal scale; leave bits out, got {self.bits!r}"
@@ -211,7 +229,7 @@ def _shown(progress: bool | Callable[[LayerLoss], None], layers: int) -> Iterato
         yield progress
     else:
         try:
-            from tqdm import tqdm
+            from tqdm.auto import tqdm
         except ImportError as error:
             raise ImportError("progress=True shows a bar, which needs tqdm: pip install tqdm") from error
         with tqdm(total=layers, desc="binarize", unit="layer") as bar:
@@ -227,6 +245,7 @@ class _Run:
     options: _Options
     generator: torch.Generator
     selection: Selection
+    reference: Reference | None
 
     def report(self, calls: Mapping[nn.Module, int]) -> Report:
         names = self.selection.names
@@ -239,14 +258,16 @@ class _Run:
                 )
         lines: list[LayerLoss] = []
         of_norms = {module: name for name, module in self.changes.model.named_modules()}
-        with self.passes.watching(), _shown(self.options.progress, len(names)) as show:
+        watching = nullcontext() if self.reference is None else self.reference.passes.watching()
+        norms = self.options.norms and self.reference is None
+        with self.passes.watching(), watching, _shown(self.options.progress, len(names)) as show:
             for module in calls:
                 if module in names:
                     seconds = self.options.seconds
                     share = None if seconds is None else seconds * work[module] / sum(work.values())
                     lines.append(self._binarized(module, names[module], share))
                     show(lines[-1])
-                elif lines and self.options.norms and isinstance(module, _BatchNorm) and calls[module] == 1:
+                elif lines and norms and isinstance(module, _BatchNorm) and calls[module] == 1:
                     self._estimated(module, of_norms[module])
         return Report(tuple(lines), self.selection.kept)
 
@@ -254,7 +275,7 @@ class _Run:
         options, weights = self.options, matrices(layer)
         groups, inputs, outputs = weights.shape
         biased = options.bias or getattr(layer, "bias", None) is not None
-        binary = binary_like(layer, bits=options.bits_of(name), bias=biased)
+        binary = empty_like(layer, bits=options.bits_of(name), bias=biased)
         shape: dict[str, Any] = {"bits": binary.bits, "tied": options.levels == "ternary"}
         wide = inputs > options.most_inputs
         rows = self._rows(layer, name, binary, rows_at_once(inputs, options.most_inputs) if wide else None)
@@ -266,19 +287,52 @@ class _Run:
                     "more memory, or leave this layer out of `layers`"
                 )
             blocks = WideLayer(rows, weights, **shape, most_inputs=options.most_inputs, centred=biased)
-            mean, found = blocks.mean, blocks.fitted(self._effort(seconds))
+            found = blocks.fitted(self._effort(seconds))
+            bias = _own_bias(layer, blocks.mean, found)
         else:
-            moments = Moments(groups, inputs)
-            rows(moments.add)
-            mean, start = moments.mean, time.monotonic()
+            moments = self._moments(layer, name, binary, rows)
+            start = time.monotonic()
             metrics = moments.covariance() if biased else moments.second_moment()
+            if self.reference is not None:
+                weights = target_weights(metrics, moments.cross(centred=biased), weights)
             kernel = math.prod(getattr(layer, "kernel_size", ())) if options.input_scales else None
             found = fitted(metrics, weights, **shape, effort=self._effort(seconds), kernel=kernel)
-        fill(binary, layer, found, mean if biased else None)
+            bias = _own_bias(layer, moments.mean, found)
+            if self.reference is not None:
+                bias = moments.target_mean - torch.einsum("gn,gnm->gm", moments.mean, weights - found.errors)
+        fill(binary, layer, found, bias if biased else None)
         self.changes.replace(layer, binary)
         self.passes.watch(binary)
         took = time.monotonic() - start
         return LayerLoss(name, (groups * outputs, inputs), binary.bits, **found.lost, seconds=took)
+
+    def _moments(self, layer: nn.Module, name: str, reader: BinaryLinear | BinaryConvNd, rows: Rows) -> Moments:
+        groups, inputs, _ = matrices(layer).shape
+        if self.reference is None:
+            moments = Moments(groups, inputs)
+            rows(moments.add)
+            return moments
+        most = self._most_rows(inputs)
+
+        def chosen(batch: Any, number: int, x: Tensor) -> tuple[Tensor | None, Tensor | None]:
+            mask = self._mask(batch, x)
+            count = reader.count_rows(x if mask is None else x[mask])
+            return mask, self._spread(most, count) if count > most else None
+
+        with _naming(name):
+            found = self.reference.moments(self.passes, layer, name=name, reader=reader, rows=chosen)
+        if found is None:
+            raise ValueError(f"{name}: no calibration batch has any rows for it")
+        return found
+
+    def _most_rows(self, inputs: int) -> int:
+        """Rows of a batch that count at most."""
+        return -(-max(LEAST_ROWS, ROWS_PER_INPUT * inputs) // self.passes.count)
+
+    def _mask(self, batch: Any, x: Tensor) -> Tensor | None:
+        """The tokens that count, where x (B, T, n) has tokens."""
+        mask = self.options.mask(batch)
+        return mask.to(x.device, torch.bool) if mask is not None and x.shape[:-1] == mask.shape else None
 
     def _effort(self, seconds: float | None) -> Effort:
         until = None if seconds is None else time.monotonic() + seconds
@@ -286,8 +340,7 @@ class _Run:
 
     def _rows(self, layer: nn.Module, name: str, reader: BinaryLinear | BinaryConvNd, at_once: int | None) -> Rows:
         """All rows of a layer's inputs, or enough of them, the same in every pass; `at_once` of them at a time."""
-        inputs = matrices(layer).shape[1]
-        most = -(-max(LEAST_ROWS, ROWS_PER_INPUT * inputs) // self.passes.count)
+        most = self._most_rows(matrices(layer).shape[1])
         drawn: dict[int, Tensor] = {}
 
         def each(sink: Callable[[Tensor], None]) -> None:
@@ -295,9 +348,8 @@ class _Run:
 
             def take(batch: Any, x: Tensor) -> None:
                 nonlocal found
-                number, mask = next(numbers), self.options.mask(batch)
-                if mask is not None and x.shape[:-1] == mask.shape:
-                    x = x[mask.to(x.device, torch.bool)]
+                number, mask = next(numbers), self._mask(batch, x)
+                x = x if mask is None else x[mask]
                 count = reader.count_rows(x)
                 if count > most and number not in drawn:
                     drawn[number] = self._spread(most, count)
@@ -332,6 +384,12 @@ class _Run:
             self.passes.inputs(norm, lambda _, x: moments.add(x))
         self.changes.set(norm.running_mean, moments.mean)
         self.changes.set(norm.running_var, moments.variance)
+
+
+def _own_bias(layer: nn.Module, mean: Tensor, found: LayerFit) -> Tensor:
+    """The bias that makes up for the mean error, (groups, m), for the mean of the inputs (groups, n)."""
+    error, old = torch.einsum("gn,gnm->gm", mean, found.errors), getattr(layer, "bias", None)
+    return error if not isinstance(old, Tensor) else error + old.detach().double().reshape(error.shape)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from qpsbgd.binarization.passes import answer
+from qpsbgd.binarization.passes import answer, arguments
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.model_summary import evaluating
 from qpsbgd.optim import QPSBGD
@@ -50,8 +50,7 @@ def distill(
     Args:
         student: What `binarize` returned.
         teacher: The float model, on the same device.
-        batches: Inputs of both: tensors, tuples of arguments or dictionaries of keyword arguments. Repeated, in the
-            given order, until all steps are made.
+        batches: Inputs of both, as for `binarize`. Repeated, in the given order, until all steps are made.
         steps: Steps to make.
         loss: Of the outputs of student and teacher; by default their squared difference as a share of the teacher's
             variance. For embeddings take `embedding_loss`.
@@ -80,7 +79,8 @@ def distill(
     with evaluating(student, teacher), _outputs(a for a, _ in inner) as ours, _outputs(b for _, b in inner) as theirs:
         for layer in binary:
             layer.train()  # so that it records
-        for batch in itertools.islice(itertools.cycle(batches), steps):
+        for given in itertools.islice(itertools.cycle(batches), steps):
+            batch = arguments(teacher, given)
             with torch.no_grad():
                 wanted = answer(teacher, batch)
             optimizer.zero_grad()

@@ -12,6 +12,7 @@ from torch.nn.utils.parametrize import type_before_parametrizations
 
 from qpsbgd.binarization.layer_fit import LayerFit
 from qpsbgd.nn import BinaryConv1d, BinaryConv2d, BinaryLayer, BinaryLinear
+from qpsbgd.nn.conversion import binary_like, is_transposed
 
 LEAST_MARGIN = 0.01
 """Size of a latent weight whose flip would cost nothing, in units of the root mean square."""
@@ -20,12 +21,7 @@ LEAST_MARGIN = 0.01
 def is_candidate(module: nn.Module) -> bool:
     """Whether there is a binary form of a layer: torch's Linear, Conv1d, Conv2d, and relatives of Linear."""
     kind = type_before_parametrizations(module)
-    return kind in (nn.Linear, nn.Conv1d, nn.Conv2d) or _transposed(module) or _of_graphs(module)
-
-
-def _transposed(module: nn.Module) -> bool:
-    """transformers.pytorch_utils.Conv1D, a linear layer with a weight (n, m)."""
-    return type(module).__name__ == "Conv1D" and hasattr(module, "nf")
+    return kind in (nn.Linear, nn.Conv1d, nn.Conv2d) or is_transposed(module) or _of_graphs(module)
 
 
 def _of_graphs(module: nn.Module) -> bool:
@@ -49,18 +45,11 @@ def refusal(module: nn.Module, sharing: Counter[nn.Parameter]) -> str:
     return ""
 
 
-def binary_like(layer: nn.Module, *, bits: int, bias: bool) -> BinaryLinear | BinaryConv1d | BinaryConv2d:
+def empty_like(layer: nn.Module, *, bits: int, bias: bool) -> BinaryLinear | BinaryConv1d | BinaryConv2d:
     """A binary layer of the same shape with learned scales, still to be filled; torch's random state stays."""
     weight: Any = layer.weight
-    options: dict[str, Any] = {"gain": 1.0, "bits": bits, "scale": "learned", "dtype": weight.dtype}
-    options["device"] = weight.device
     with torch.random.fork_rng([weight.device] if weight.is_cuda else []):
-        if isinstance(layer, nn.Conv1d | nn.Conv2d):
-            kind = BinaryConv1d if isinstance(layer, nn.Conv1d) else BinaryConv2d
-            sizes = (layer.kernel_size, layer.stride, layer.padding, layer.dilation, layer.groups)
-            return kind(layer.in_channels, layer.out_channels, *sizes, bias, layer.padding_mode, **options)
-        inputs, outputs = weight.shape if _transposed(layer) else weight.shape[::-1]
-        return BinaryLinear(inputs, outputs, bias, **options)
+        return binary_like(layer, bias=bias, bits=bits, scale="learned", gain=1.0)
 
 
 def matrices(layer: nn.Module) -> Tensor:
@@ -68,14 +57,14 @@ def matrices(layer: nn.Module) -> Tensor:
     weight = layer.weight
     assert isinstance(weight, Tensor)
     weight = weight.detach().double()
-    if _transposed(layer):
+    if is_transposed(layer):
         return weight[None]
     groups = int(getattr(layer, "groups", 1))
     return weight.reshape(groups, len(weight) // groups, -1).transpose(1, 2)
 
 
-def fill(binary: BinaryLayer, layer: nn.Module, found: LayerFit, mean: Tensor | None) -> None:
-    """Give a binary layer what was found, and the bias that makes up for the mean error.
+def fill(binary: BinaryLayer, layer: nn.Module, found: LayerFit, bias: Tensor | None) -> None:
+    """Give a binary layer what was found, and a bias.
 
     The latent weights have the planes' signs, and sizes that say what a flip would cost.
 
@@ -83,7 +72,7 @@ def fill(binary: BinaryLayer, layer: nn.Module, found: LayerFit, mean: Tensor | 
         binary: The layer to fill.
         layer: The real one.
         found: Planes, scales and factors.
-        mean: Of the inputs, (groups, n); None leaves the bias as it is.
+        bias: Of the outputs, (groups, m); None leaves the bias as it is.
     """
     size = found.margins.square().mean().sqrt().clamp(min=torch.finfo(torch.float64).tiny)
     latent = found.planes * (found.margins / size).clamp(min=LEAST_MARGIN) * (binary.initial_bound / math.sqrt(3))
@@ -94,10 +83,8 @@ def fill(binary: BinaryLayer, layer: nn.Module, found: LayerFit, mean: Tensor | 
         assert binary.scale is not None
         binary.scale.copy_(found.scales.T)
         if binary.bias is not None:
-            bias = torch.zeros_like(binary.bias, dtype=torch.float64) if old is None else old.double()
-            if mean is not None:
-                bias = bias + torch.einsum("gn,gnm->gm", mean, found.errors).flatten()
-            binary.bias.copy_(bias)
+            kept = torch.zeros_like(binary.bias) if old is None else old
+            binary.bias.copy_(kept if bias is None else bias.flatten())
     if found.factors is not None:
         binary.input_scale = found.factors.to(weight)
     binary.weight.requires_grad_(weight.requires_grad)

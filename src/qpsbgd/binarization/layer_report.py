@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from qpsbgd.nn.model_summary import aligned
+from qpsbgd_files.html import html_table
 from qpsbgd_files.visible import visible
+
+_HEAD = ("layer", "weights", "bits", "rounding", "feedback", "search", "seconds")
 
 
 @dataclass(frozen=True)
@@ -54,11 +57,16 @@ class Report:
         sizes = [row.shape[0] * row.shape[1] for row in self.rows]
         return sum(row.bits * size for row, size in zip(self.rows, sizes, strict=True)) / sum(sizes)
 
+    def _repr_html_(self) -> str:
+        return html_table(_HEAD, map(_cells, self.rows), left=2, notes=self._notes())
+
     def __str__(self) -> str:
-        head = ("layer", "weights", "bits", "rounding", "feedback", "search", "seconds")
-        texts = aligned([head, *(_cells(row) for row in self.rows)], left=2)
+        texts = aligned([_HEAD, *map(_cells, self.rows)], left=2)
         texts.insert(1, "-" * max(map(len, texts)))
-        return "\n".join([*texts, *(f"{visible(name)} stays real-valued: {why}" for name, why in self.kept.items())])
+        return "\n".join([*texts, *self._notes()])
+
+    def _notes(self) -> list[str]:
+        return [f"{visible(name)} stays real-valued: {why}" for name, why in self.kept.items()]
 
 
 def _cells(row: LayerLoss) -> tuple[str, ...]:

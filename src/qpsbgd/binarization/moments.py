@@ -24,10 +24,10 @@ class Moments:
     def __init__(self, groups: int, inputs: int) -> None:
         self.count = 0
         self._shape = groups, inputs
-        self._shift = self._sum = self._products = torch.zeros(0)
+        self._shift = self._sum = self._products = self._target_sum = self._cross = torch.zeros(0)
 
-    def add(self, rows: Tensor) -> None:
-        """Take in rows (B, groups · n).
+    def add(self, rows: Tensor, targets: Tensor | None = None) -> None:
+        """Take in rows (B, groups · n), and what the outputs should be for them (B, groups · m).
 
         Raises:
             NotFinite: A number is not.
@@ -44,8 +44,28 @@ class Moments:
             around = summable(part).reshape(-1, groups, inputs).transpose(0, 1) - self._shift
             self._sum += around.sum(1)
             self._products += around.transpose(1, 2) @ around
+        if targets is not None:
+            self._add_targets(summable(rows), summable(targets))
         self.count += len(rows)
         _check(self._products, "the squares of its inputs overflow")
+
+    def _add_targets(self, rows: Tensor, targets: Tensor) -> None:
+        groups, inputs = self._shape
+        wanted = targets.reshape(len(rows), groups, -1).transpose(0, 1)
+        cross = (rows.reshape(-1, groups, inputs).transpose(0, 1) - self._shift).mT @ wanted
+        new = not self._cross.numel()
+        self._cross = cross.double() if new else self._cross + cross
+        self._target_sum = wanted.sum(1).double() if new else self._target_sum + wanted.sum(1)
+
+    @property
+    def target_mean(self) -> Tensor:
+        """The mean of the targets, (groups, m)."""
+        return self._target_sum / self.count
+
+    def cross(self, *, centred: bool) -> Tensor:
+        """The mean of x · targetᵀ, (groups, n, m), of both around their means where `centred`."""
+        place = self._sum / self.count if centred else -self._shift[:, 0]
+        return self._cross / self.count - place[:, :, None] * self.target_mean[:, None, :]
 
     @property
     def mean(self) -> Tensor:

@@ -6,14 +6,17 @@ have ended are kept and the next pass begins with them: all layers together cost
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
+
+from qpsbgd.binarization.branches import Branch, Sums
 
 MOST_KEPT = 4 * 2**30
 """Bytes of outputs that are kept at most; what is beyond is computed again."""
@@ -21,6 +24,14 @@ MOST_KEPT = 4 * 2**30
 
 class _Reached(BaseException):
     """Ends a pass; not an Exception, so that no model catches it."""
+
+
+class Seen(NamedTuple):
+    """A layer in a pass: its input, and if its output is added to something, that branch and the other term."""
+
+    x: Tensor
+    branch: Branch | None
+    other: Tensor | None
 
 
 class Passes:
@@ -32,18 +43,21 @@ class Passes:
     """
 
     def __init__(self, model: nn.Module, batches: Sequence[Any]) -> None:
-        self._model, self._batches = model, batches
+        self._model, self.batches = model, batches
         self._outputs: list[dict[nn.Module, Any]] = [{} for _ in batches]
         self._kept, self._batch = 0, -1
         self._target: nn.Module | None = None
         self._sink: Callable[[Any, Tensor], None] = _ignore
         self._once: set[nn.Module] = set()
+        self._summed: set[nn.Module] = set()
+        self._beyond: Sums | None = None
+        self._past = False
         self._originals: dict[nn.Module, Any] = {}
 
     @property
     def count(self) -> int:
         """The number of batches."""
-        return len(self._batches)
+        return len(self.batches)
 
     def calls(self) -> Counter[nn.Module]:
         """How often the first batch's pass calls each module, in the order of the first calls."""
@@ -52,10 +66,17 @@ class Passes:
         def count(module: nn.Module, *_: Any) -> None:
             found[module] += 1
 
-        watchable = (m for m in self._model.modules() if not isinstance(m, torch.jit.ScriptModule))
-        hooks = [module.register_forward_pre_hook(count) for module in watchable]
+        def after(module: nn.Module, args: Any, output: Any) -> None:
+            if not sums.called(module, args, output) and not list(module.children()):
+                sums.begin(module, output)
+
+        sums = Sums(lambda branch, _: self._summed.add(branch.layer))
+        watchable = [m for m in self._model.modules() if not isinstance(m, torch.jit.ScriptModule)]
+        hooks: list[Any] = [module.register_forward_pre_hook(count) for module in watchable]
+        hooks += [module.register_forward_hook(after) for module in watchable]
         try:
-            self.run(0)
+            with sums:
+                self.run(0)
         finally:
             for hook in hooks:
                 hook.remove()
@@ -65,7 +86,7 @@ class Passes:
     def run(self, number: int) -> Any:
         """The model's output for one batch."""
         with torch.no_grad():
-            return answer(self._model, self._batches[number])
+            return answer(self._model, self.batches[number])
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -80,7 +101,7 @@ class Passes:
                     del module.__dict__["forward"]
                 else:
                     module.forward = original
-            self._originals, self._outputs = {}, [{} for _ in self._batches]
+            self._originals, self._outputs = {}, [{} for _ in self.batches]
 
     def watch(self, module: nn.Module) -> None:
         """Have a module's forward look for what is kept; for modules that are put in while `watching`."""
@@ -96,8 +117,8 @@ class Passes:
 
     def inputs(self, layer: nn.Module, sink: Callable[[Any, Tensor], None]) -> int:
         """Call `sink(batch, x)` with the layer's input in every batch's pass; how many passes reached it."""
-        self._target, self._sink, reached = layer, sink, 0
-        for number in range(len(self._batches)):
+        self._target, self._sink, self._past, reached = layer, sink, False, 0
+        for number in range(len(self.batches)):
             self._batch = number
             try:
                 self.run(number)
@@ -106,15 +127,48 @@ class Passes:
         self._target = None
         return reached
 
+    def seen(self, layer: nn.Module, number: int) -> Seen | None:
+        """What one batch's pass shows of a layer; None where it does not reach it."""
+        inputs: list[Tensor] = []
+        ends: list[tuple[Branch, Tensor]] = []
+
+        def found(branch: Branch, other: Tensor) -> None:
+            if branch.layer is layer:
+                ends.append((branch, other.clone()))
+                raise _Reached
+
+        self._target, self._sink, self._batch, self._past = layer, lambda _, x: inputs.append(x), number, False
+        sums = Sums(found)
+        try:
+            if layer in self._summed:
+                with sums:
+                    self._beyond = sums
+                    self.run(number)
+            else:
+                self.run(number)
+        except _Reached:
+            pass
+        self._target = self._beyond = None
+        return Seen(inputs[0].clone(), *(ends[0] if ends else (None, None))) if inputs else None
+
     def _called(self, module: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         if module is self._target:
-            self._sink(self._batches[self._batch], args[0] if args else next(iter(kwargs.values())))
-            raise _Reached
+            self._sink(self.batches[self._batch], args[0] if args else next(iter(kwargs.values())))
+            if self._beyond is None:
+                raise _Reached
+            output = forward(*args, **kwargs)
+            self._beyond.begin(module, output)
+            self._past = True
+            return output
+        if self._beyond is not None and self._past:  # what is computed with a layer that will change is not kept
+            output = forward(*args, **kwargs)
+            self._beyond.called(module, args, output)
+            return output
         outputs = self._outputs[self._batch]
         if module in outputs:
             return _copied(outputs[module])  # a copy, since what follows may change it in place
         output = forward(*args, **kwargs)
-        if module in self._once and self._target is not None:
+        if module in self._once and self._target is not None and not self._past:
             for inner in module.modules():
                 self._kept -= _size(outputs.pop(inner, None))
             if self._kept + _size(output) <= MOST_KEPT:
@@ -123,11 +177,39 @@ class Passes:
         return output
 
 
+def arguments(model: nn.Module, batch: Any) -> Any:
+    """What a model's `forward` takes of a batch: a tensor, a tuple of arguments or a dictionary of keyword arguments.
+
+    A batch of a DataLoader may hold more, such as targets: of a tuple or list, as many parts count as `forward` has
+    positional parameters, and of a mapping those that it has by name.
+
+    Raises:
+        TypeError: `forward` has none of a mapping's names.
+    """
+    if not isinstance(batch, Mapping | tuple | list):
+        return batch
+    parameters = inspect.signature(model.forward).parameters.values()
+    kinds = {parameter.kind for parameter in parameters}
+    if isinstance(batch, Mapping):
+        names = [parameter.name for parameter in parameters]
+        taken = {k: v for k, v in batch.items() if inspect.Parameter.VAR_KEYWORD in kinds or k in names}
+        if not taken:
+            raise TypeError(
+                f"batches must have what {type(model).__name__}.forward takes, {', '.join(names)}, but have "
+                f"{', '.join(map(str, batch))}; give its inputs by name, or tensors"
+            )
+        return taken
+    if inspect.Parameter.VAR_POSITIONAL in kinds:
+        return tuple(batch)
+    places = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return tuple(batch[: sum(parameter.kind in places for parameter in parameters)])
+
+
 def answer(model: nn.Module, batch: Any) -> Any:
     """What a model makes of a tensor, a tuple of arguments or a dictionary of keyword arguments."""
     if isinstance(batch, dict):
         return model(**batch)
-    return model(*batch) if isinstance(batch, tuple | list) else model(batch)
+    return model(*batch) if isinstance(batch, tuple) else model(batch)
 
 
 def _ignore(batch: Any, x: Tensor) -> None:

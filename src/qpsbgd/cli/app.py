@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import sys
 from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -29,7 +32,8 @@ def application(wanted: str = "") -> typer.Typer:
     """The library's own commands, and those of the entry points in `COMMANDS`.
 
     Args:
-        wanted: The one to load: others may need packages that take seconds. All of them if there is none of this name.
+        wanted: The one to load: others may need packages that take seconds. If there is none of this name, all of them
+            without what they do, for the overview.
     """
     app = typer.Typer(
         no_args_is_help=True,
@@ -39,13 +43,36 @@ def application(wanted: str = "") -> typer.Typer:
     )
     app.callback(invoke_without_command=True)(_options)
     points = [*sorted(entry_points(group=COMMANDS), key=lambda point: point.name), *OWN]
-    for point in [point for point in points if point.name == wanted] or points:
+    chosen = [point for point in points if point.name == wanted]
+    for point in points if not chosen else ():
+        app.command(point.name, help=_summary(point))(_nothing)
+    for point in chosen:
         command = point.load()
         if isinstance(command, typer.Typer):
             app.add_typer(command, name=point.name)
         else:
             app.command(point.name)(command)
     return app
+
+
+def _summary(point: EntryPoint) -> str:
+    """The first paragraph of a command's docstring, or the help of its group, read from the source."""
+    spec = find_spec(point.module)
+    if spec is None or spec.origin is None:
+        return f"(its module {point.module} is missing)"
+    for node in ast.parse(Path(spec.origin).read_bytes()).body:
+        if isinstance(node, ast.FunctionDef) and node.name == point.attr:
+            return (ast.get_docstring(node) or "").split("\n\n")[0]
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+            names = [target.id for target in node.targets if isinstance(target, ast.Name)]
+            texts = [word.value for word in node.value.keywords if word.arg == "help"]
+            if point.attr in names and texts and isinstance(texts[0], ast.Constant):
+                return str(texts[0].value)
+    return ""
+
+
+def _nothing() -> None:
+    pass
 
 
 def _options(

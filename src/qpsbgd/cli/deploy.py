@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from qpsbgd_files.atomic import check_new
 from qpsbgd_qubo.console import say
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def deploy(
     weights: Annotated[
         WeightForm, typer.Option(help="In ONNX: packed bits, float32, or float32 behind QONNX's BipolarQuant.")
     ] = WeightForm.bits,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite what is there already.")] = False,
     trust_pickle: Annotated[
         bool,
         typer.Option(
@@ -65,6 +67,7 @@ def deploy(
     shape = _shape(input_shape)
     if out.exists() and out.samefile(model):
         raise ValueError(f"--out must not be the model's own file, got {out}")
+    check_new(out / f"{name}.c" if to is Target.c else out, force=force)
     found = _load(model, trust_pickle=trust_pickle)
     if to is Target.c:
         say(str(to_c(found, out, input_shape=shape, name=name, word_bits=word_bits)))

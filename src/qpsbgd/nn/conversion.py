@@ -18,6 +18,7 @@ from torch.nn.utils.parametrize import ParametrizationList
 
 from qpsbgd.nn.attention import ProjectedAttention
 from qpsbgd.nn.convolutions import BinaryConv1d, BinaryConv2d
+from qpsbgd.nn.declaring import declare
 from qpsbgd.nn.layers import BinaryLayer, BinaryLinear, Gain, Scale, guard_fused_paths, label_layers, sign
 
 _CONVERTED = (nn.Linear, nn.Conv1d, nn.Conv2d)
@@ -82,12 +83,12 @@ def convert(
     def is_skipped(name: str) -> bool:
         return any(name == out or name.startswith(f"{out}.") for out in skip)
 
-    model = _opened(model, is_skipped)
+    model = opened(model, is_skipped)
     named = dict(model.named_modules())
     lazy = [name for name, module in named.items() if any(map(is_lazy, module._parameters.values()))]
     if lazy:
         raise ValueError(f"lazy layers have no shape yet: {', '.join(lazy)}; run a batch through the model first")
-    candidates = [name for name, module in named.items() if _is_converted(module)]
+    candidates = [name for name, module in named.items() if is_converted(module)]
     left = {name for name in named if is_skipped(name)}
     left |= {*(candidates[:1] if not first else ()), *(candidates[-1:] if not last else ())}
     sharing = _sharing(model)
@@ -106,12 +107,13 @@ def convert(
         )
     if stay:
         warnings.warn(f"these layers stay real-valued: {stay}; name them in skip if that is meant", stacklevel=2)
-    model = _replaced(model, binary)
-    label_layers(model)
-    return model
+    converted = replaced(model, binary)
+    label_layers(converted)
+    declare(converted)
+    return converted
 
 
-def _opened(model: nn.Module, is_skipped: Callable[[str], bool]) -> nn.Module:
+def opened(model: nn.Module, is_skipped: Callable[[str], bool]) -> nn.Module:
     """The model with attention whose projections are layers, where it can be expressed and nothing is lost."""
     sharing = _sharing(model)
     opened: dict[nn.Module, nn.Module] = {}
@@ -120,10 +122,10 @@ def _opened(model: nn.Module, is_skipped: Callable[[str], bool]) -> nn.Module:
             shared = any(sharing[p] > 1 for p in module.parameters())
             if not shared and not _has_hooks(module) and not _has_hooks(module.out_proj):
                 opened[module] = ProjectedAttention.of(module)
-    return _replaced(model, opened)
+    return replaced(model, opened)
 
 
-def _replaced(model: nn.Module, new: Mapping[nn.Module, nn.Module]) -> nn.Module:
+def replaced(model: nn.Module, new: Mapping[nn.Module, nn.Module]) -> nn.Module:
     """The model with other modules in the places of some."""
     for parent in list(model.modules()):
         for name, child in list(parent._modules.items()):
@@ -142,8 +144,14 @@ def _has_hooks(module: nn.Module) -> bool:
     return any((module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks))
 
 
-def _is_converted(module: nn.Module) -> bool:
+def is_converted(module: nn.Module) -> bool:
+    """Whether a module is a layer of a kind that has a binary form."""
     return type(module) in _CONVERTED or _path(module) in _LINEAR
+
+
+def is_transposed(module: nn.Module) -> bool:
+    """Whether a layer is transformers' Conv1D, a linear layer with a weight (n, m)."""
+    return _path(module) == _LINEAR[0]
 
 
 def _path(module: nn.Module) -> str:
@@ -154,7 +162,7 @@ def _refusal(module: nn.Module, sharing: Counter[nn.Parameter]) -> str:
     """Why a layer with weights stays real-valued; empty for layers that are converted, and those without weights."""
     if isinstance(module, _REAL):
         return ""
-    if not _is_converted(module):
+    if not is_converted(module):
         if isinstance(module, _WEIGHTED):
             return f"{type(module).__name__} has no binary form"
         own = [name for name, p in module._parameters.items() if p is not None and sum(n > 1 for n in p.shape) > 1]
@@ -176,17 +184,8 @@ def _binary(layer: nn.Module, name: str, options: dict[str, Any]) -> BinaryLayer
     weight: Tensor = parameter.detach()
     if not weight.isfinite().all():
         raise ValueError(f"the weight of {name or 'the model'} holds NaN or infinite values")
-    options = {**options, "device": weight.device, "dtype": weight.dtype}
-    binary: BinaryLayer
-    if not isinstance(layer, nn.Conv1d | nn.Conv2d):
-        weight = weight.T if _path(layer) == _LINEAR[0] else weight
-        binary = BinaryLinear(weight.shape[1], weight.shape[0], bias is not None, **options)
-    else:
-        kind = BinaryConv1d if isinstance(layer, nn.Conv1d) else BinaryConv2d
-        sizes = (layer.kernel_size, layer.stride, layer.padding, layer.dilation)
-        binary = kind(
-            layer.in_channels, layer.out_channels, *sizes, layer.groups, bias is not None, layer.padding_mode, **options
-        )
+    binary = binary_like(layer, bias=bias is not None, **options)
+    weight = weight.T if is_transposed(layer) else weight
     with torch.no_grad():
         if weight.any():
             binary.weight.copy_(_latent(weight, binary))
@@ -196,6 +195,21 @@ def _binary(layer: nn.Module, name: str, options: dict[str, Any]) -> BinaryLayer
             binary.bias.requires_grad_(bias.requires_grad)
     binary.weight.requires_grad_(parameter.requires_grad)
     return binary.train(layer.training)
+
+
+def binary_like(
+    layer: nn.Module, *, bias: bool, bits: int, scale: Scale, gain: Gain
+) -> BinaryLinear | BinaryConv1d | BinaryConv2d:
+    """A binary layer of the same shape, device and precision, with fresh weights."""
+    weight: Any = layer.weight
+    options: dict[str, Any] = {"bits": bits, "scale": scale, "gain": gain}
+    options |= {"device": weight.device, "dtype": weight.dtype}
+    if isinstance(layer, nn.Conv1d | nn.Conv2d):
+        kind = BinaryConv1d if isinstance(layer, nn.Conv1d) else BinaryConv2d
+        sizes = (layer.kernel_size, layer.stride, layer.padding, layer.dilation, layer.groups)
+        return kind(layer.in_channels, layer.out_channels, *sizes, bias, layer.padding_mode, **options)
+    inputs, outputs = weight.shape if is_transposed(layer) else weight.shape[::-1]
+    return BinaryLinear(inputs, outputs, bias, **options)
 
 
 def _match_sizes(binary: BinaryLayer, weight: Tensor) -> None:

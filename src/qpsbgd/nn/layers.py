@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import weakref
 from abc import ABC, abstractmethod
@@ -22,6 +23,9 @@ Gain = float | Literal["fan_in"]
 """Constant factor on a layer's output; "fan_in" is 1/√n for n inputs."""
 Scale = Literal["learned", "magnitude"] | None
 """Scale per output and bit: trained, the mean size of the latent weights, or none."""
+MARK = "weight_is_latent_of_binary_layer"
+"""Name of the buffer that tells a binary layer's weight from a real one in every saved state: what a real-valued model
+reports as unexpected, and what `qpsbgd.load` makes binary layers from."""
 
 
 def sign(latent: Tensor) -> Tensor:
@@ -141,12 +145,15 @@ class BinaryLayer(nn.Module, ABC):
             self.scale = nn.Parameter(torch.empty(out_units, bits, device=device, dtype=dtype))
         else:
             self.register_parameter("scale", None)
+        # The first buffer: torch.export 2.13 miscounts those after one that is None.
+        self.register_buffer(MARK, torch.empty(0, dtype=torch.uint8, device=device))
         self.register_buffer("unit", None)
         if scale == "magnitude":
             # Fresh latent weights have the mean size initial_bound / 2.
             unit = self.gain / (self.initial_bound / 2) if gain == "fan_in" else self.gain
             self.gain, self.unit = 1.0, torch.tensor(unit, device=device, dtype=dtype)
         self.register_buffer("input_scale", None)
+        self._set_mark()
         self.reset_parameters()
         _LAYERS.add(self)
 
@@ -291,6 +298,9 @@ class BinaryLayer(nn.Module, ABC):
         return shape if self.bits == 1 else shape[1:]
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        if (reason := self._misfit(state_dict, prefix)) is not None:
+            args[-1].append(f"{prefix.rstrip('.') or type(self).__name__}: {reason}")  # the list of errors
+            return
         name = f"{prefix}input_scale"
         if self.input_scale is None and name in state_dict:  # a layer that `binarize` made, into a fresh one
             self.input_scale = torch.empty_like(state_dict[name], device=self.weight.device)
@@ -300,6 +310,36 @@ class BinaryLayer(nn.Module, ABC):
         """How messages name the layer: by its path in the model where that is known."""
         return f"{self.label} ({type(self).__name__})" if self.label else repr(self)
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """What must be the same in a layer that takes this one's state: bits, the kind of scale, and the gain."""
+        return {"bits": self.bits, "scale": self.scaling, "gain": self.gain}
+
+    def _set_mark(self) -> None:
+        setattr(self, MARK, getattr(self, MARK).new_tensor(list(json.dumps(self.options).encode())))
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        self._set_mark()  # `to_empty` has left it without content
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+
+    def _misfit(self, state_dict: dict[str, Any], prefix: str) -> str | None:
+        """Why a state with a weight for this layer is not a state of such a layer; None where it is."""
+        if prefix + "weight" not in state_dict:
+            return None
+        if prefix + MARK not in state_dict:
+            return (
+                "the state must hold the latent weights of a binary layer, but holds those of a real-valued one; load "
+                "it into the real-valued model, and convert or binarize that"
+            )
+        there, here = saved_options(state_dict[prefix + MARK]), self.options
+        if there == here:
+            return None
+        shown = [", ".join(f"{name}={value!r}" for name, value in options.items()) for options in (there, here)]
+        return (
+            f"the state is of a binary layer with {shown[0]}, but the layer has {shown[1]}; "
+            "build it with the same options, or take qpsbgd.load, which does"
+        )
+
     def __getstate__(self) -> dict[str, Any]:
         # A copied or pickled layer is not recorded; a copied optimiser attaches its own tapes (see optim/).
         return {**self.__dict__, "tape": None}
@@ -307,6 +347,12 @@ class BinaryLayer(nn.Module, ABC):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
         _LAYERS.add(self)
+
+
+def saved_options(mark: Tensor) -> dict[str, Any]:
+    """What a layer's mark says of it: its bits, the kind of its scale, and its gain."""
+    options: dict[str, Any] = json.loads(bytes(mark.tolist()))
+    return options
 
 
 def label_layers(model: nn.Module) -> None:

@@ -11,7 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from qpsbgd.nn.layers import BinaryLayer
+from qpsbgd_files.html import html_table
 from qpsbgd_files.visible import visible
+
+_HEAD = ("layer", "kind", "weight", "binary weights", "real", "bytes", "float32 bytes", "multiply-adds")
 
 
 @dataclass(frozen=True)
@@ -60,9 +63,11 @@ class ModelSummary:
             sum(known) if known else None,
         )
 
+    def _repr_html_(self) -> str:
+        return html_table(_HEAD, (_cells(row) for row in (*self.rows, self.total)), left=3)
+
     def __str__(self) -> str:
-        head = ("layer", "kind", "weight", "binary weights", "real", "bytes", "float32 bytes", "multiply-adds")
-        lines = [head, *(_cells(row) for row in (*self.rows, self.total))]
+        lines = [_HEAD, *(_cells(row) for row in (*self.rows, self.total))]
         texts = aligned(lines, left=3)
         rule = "-" * max(map(len, texts))
         return "\n".join([texts[0], rule, *texts[1:-1], rule, texts[-1]])

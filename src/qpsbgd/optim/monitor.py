@@ -1,11 +1,11 @@
-"""What the user sees of a training run: figures of every layer and step, handed to a callback."""
+"""What the user sees of a training run: figures of every layer and step, collected, drawn, or handed to a callback."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,9 @@ from qpsbgd.optim.binary_optimizer import BinaryOptimizer
 from qpsbgd.optim.qpsbgd import QPSBGD
 from qpsbgd.parallel.shards import local
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -38,11 +41,11 @@ Callback = Callable[[Sequence[Observation]], object]
 
 
 class Monitor:
-    """Tells a callback how every layer moved, at each step of a binary optimiser, until it is closed.
+    """Collects how every layer moved at each step of a binary optimiser, or tells a callback, until it is closed.
 
-        observations = []
-        with Monitor(model, optimizer, observations.extend, every=10):
-            …
+        with Monitor(model, optimizer, every=10) as monitor:
+            …                    # after a step: monitor.note_loss(loss)
+        monitor.plot()
 
     Per layer that the step moved:
 
@@ -65,17 +68,42 @@ class Monitor:
     Args:
         model: Whose binary layers are reported, by their names in it; a part of the trained model will do.
         optimizer: `QPSBGD`, `BinaryConnect` or `ProxQuant`.
-        callback: Called with a list of `Observation`s after each reported step.
+        callback: Called with a list of `Observation`s after each reported step; without one they are kept in
+            `observations`.
         every: Report the steps whose number, as counted by the optimiser, is a multiple of it.
+        epoch: Show a line after so many steps, such as the batches of an epoch: the mean loss and the mean share of
+            flips per layer since the last line.
+        show: What shows that line.
+
+    Attributes:
+        observations: Without a callback, all so far.
+        losses: What `note_loss` was given, by step.
     """
 
-    def __init__(self, model: nn.Module, optimizer: BinaryOptimizer, callback: Callback, *, every: int = 1) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: BinaryOptimizer,
+        callback: Callback | None = None,
+        *,
+        every: int = 1,
+        epoch: int | None = None,
+        show: Callable[[str], object] = print,
+    ) -> None:
         if not isinstance(optimizer, BinaryOptimizer):
             raise TypeError(f"a monitor watches QPSBGD, BinaryConnect or ProxQuant, got {type(optimizer).__name__}")
         AT_LEAST_ONE.checked("every", every)
-        if not callable(callback):
+        if epoch is not None:
+            AT_LEAST_ONE.checked("epoch", epoch)
+        if callback is not None and not callable(callback):
             raise TypeError(f"callback must be a function of a list of observations, got {callback!r}")
-        self._model, self._optimizer, self._callback, self._every = model, optimizer, callback, every
+        self.observations: list[Observation] = []
+        self.losses: dict[int, float] = {}
+        self._callback: Callback = self.observations.extend if callback is None else callback
+        self._model, self._optimizer, self._every = model, optimizer, every
+        self._epoch, self._show = epoch, show
+        self._flips: dict[str, list[float]] = {}
+        self._losses: list[float] = []
         if not self._names():
             raise ValueError("the optimiser trains no layer of this model; pass the model that it was made for")
         self._weights: dict[BinaryLayer, Tensor] = {}
@@ -84,6 +112,22 @@ class Monitor:
             optimizer.register_step_pre_hook(self._before),
             optimizer.register_step_post_hook(self._after),
         ]
+
+    def note_loss(self, loss: Tensor | float) -> None:
+        """Note the loss of the latest step, for `plot` and the lines per epoch."""
+        value = float(loss.detach()) if isinstance(loss, Tensor) else float(loss)
+        self.losses[self._steps()] = value
+        self._losses.append(value)
+        if self._epoch is not None and self._steps() % self._epoch == 0:
+            self._show_line()
+
+    def plot(self) -> Figure:
+        """A figure of the losses, the share of flips per layer and, with spins, the energies; needs matplotlib."""
+        try:
+            from qpsbgd.optim.monitor_figure import drawn
+        except ImportError as error:
+            raise ImportError("Monitor.plot needs matplotlib: pip install 'qpsbgd[plot]'") from error
+        return drawn(self.observations, self.losses)
 
     def close(self) -> None:
         """Stop watching."""
@@ -130,8 +174,16 @@ class Monitor:
             if before.numel()
             and (layer in heard or (not isinstance(self._optimizer, QPSBGD) and layer.weight.grad is not None))
         ]
+        for one in observations:
+            self._flips.setdefault(one.layer, []).append(one.figures["flip_rate"])
         if observations:
             self._callback(observations)
+
+    def _show_line(self) -> None:
+        flips = ", ".join(f"{layer} {100 * sum(r) / len(r):.2f} %" for layer, r in self._flips.items())
+        loss = sum(self._losses) / len(self._losses)
+        self._show(f"step {self._steps()}: loss {loss:.4g}; flips per step: {flips or 'not observed'}")
+        self._flips, self._losses = {}, []
 
     def _forget(self) -> None:
         self._weights, self._heard = {}, {}

@@ -343,7 +343,7 @@ class QPSBGD(BinaryOptimizer):
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore a saved state; training continues as if it had never stopped. One that does not fit changes nothing."""
+        """Restore a saved state, as if training had never stopped; one that does not fit changes nothing."""
         # Entries of other projections are refused by name.
         kinds = [type(projection) for projection in self._projections()]
         known = {name for kind in (*kinds, *PROJECTIONS.values()) for name in kind.kept}

@@ -20,7 +20,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor, nn
 from torch.optim.swa_utils import update_bn
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 from qpsbgd.nn import BinaryLinear
 from qpsbgd.projections import Projection

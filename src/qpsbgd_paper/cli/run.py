@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from qpsbgd.solvers import make_solver
-from qpsbgd_files.atomic import check_writable
+from qpsbgd_files.atomic import check_new, check_writable
 from qpsbgd_paper.cli import require
 from qpsbgd_paper.experiments import EXPERIMENTS, LONG, make_experiment
 from qpsbgd_paper.framework.paid import PAID
@@ -49,7 +49,7 @@ FRESH = Annotated[bool, typer.Option("--fresh", help="Do finished runs again ins
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for results and report.")] = Path("results/demo"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for results and report.")] = Path("results/demo"),
     workers: PROCESSES = DEFAULT_PROCESSES,
     seeds: Annotated[int, typer.Option(min=1, help="Runs per method on digits.")] = 5,
     epochs: Annotated[int, typer.Option(min=1, help="Epochs of the long budget.")] = 10,
@@ -86,8 +86,11 @@ def run(
     data: Annotated[
         Path | None, typer.Option(help="Folder with mnist/, adult/, planetoid/, cifar-10/; else QPSBGD_DATA.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for results: results/paper, or results/quick.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Folder for results: results/paper, or results/quick.")
+    ] = None,
     csv: Annotated[Path | None, typer.Option(help="Also write the figures of every run to this CSV file.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite a CSV file that is there already.")] = False,
     dask: Annotated[
         str | None,
         typer.Option(help="Run on the Dask cluster of this scheduler, such as tcp://host:8786, instead of --workers."),
@@ -110,6 +113,7 @@ def run(
     elif option:
         raise ValueError("--option belongs to a solver: name it with --solver")
     if csv is not None:
+        check_new(csv, force=force)
         check_writable(csv)
     if data is not None:
         # In the environment, so that the processes that train find it too.
@@ -126,7 +130,9 @@ def report(
     results: Annotated[
         Path | None, typer.Option(help="Folder with results: results/paper, or else results/quick.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for page and figures; else that of the results.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Folder for page and figures; else that of the results.")
+    ] = None,
     figures: Annotated[str, typer.Option(help="Files to make of every figure: svg, png, pdf, or several.")] = "svg,png",
 ) -> None:
     """Make one HTML page and the figures from the results of `qpsbgd run`."""

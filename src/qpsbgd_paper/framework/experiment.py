@@ -20,7 +20,8 @@ class Experiment(ABC):
     """A table or figure of the paper, or of ours: a frozen dataclass of settings.
 
     `run` does the work and may be interrupted; `summary` is what a report shows, from finished work alone.
-    `chosen_in_view` says which settings were picked in trials that showed the figures they are judged by.
+    `chosen_in_view` says which settings were picked in trials that showed the figures they are judged by, `undecided`
+    why some claims cannot be told.
     """
 
     name: ClassVar[str]
@@ -28,6 +29,7 @@ class Experiment(ABC):
     about: ClassVar[str]
     paper: ClassVar[str]
     chosen_in_view: ClassVar[str] = ""
+    undecided: ClassVar[str] = ""
     seeds: int
 
     @abstractmethod
@@ -64,6 +66,7 @@ class Experiment(ABC):
             "title": self.title,
             "about": self.about,
             "chosen in view": self.chosen_in_view,
+            "undecided": self.undecided,
             "command": f"qpsbgd run {self.name}",
             "seeds": self.seeds,
             "settings": {key: value for key, value in vars(self).items() if value is not None},

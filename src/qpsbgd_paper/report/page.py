@@ -78,12 +78,14 @@ def page(summaries: Sequence[Summary], *, title: str, intro: str = "") -> str:
 def _overview(summaries: Sequence[Summary], ids: Sequence[str]) -> str:
     """One sentence and one picture of all verdicts, then who won in each experiment, with links to the sections.
 
-    Without claims of the paper, as in the demo, only who won.
+    Without claims of the paper, as in the demo: who won in the first experiment, and its curves.
     """
     found = sentence(summaries)
     if not found:
-        lead = " ".join(headline(summary).sentence for summary in summaries)
-        return f'<section id="overview" aria-label="Overview"><p class="lead">{_text(lead)}</p></section>\n'
+        lead = next((line for summary in summaries if (line := headline(summary).sentence)), "")
+        curves = ((s, one) for s in summaries for one in s.get("series", ()) if _has_curves(s, one["key"]))
+        drawn = next((f'<div class="static drawing">{series_svg(*pair)}</div>' for pair in curves), "")
+        return f'<section id="overview" aria-label="Overview"><p class="lead">{_text(lead)}</p>{drawn}</section>\n'
     first = f'<p class="lead">{_text(found)}</p><div class="static drawing">{picture(summaries)}</div>'
     items = "".join(
         f'<li><a href="#{key}">{_text(summary["title"])}</a>: {_text(headline(summary).sentence)}</li>'
@@ -160,6 +162,8 @@ def _claims(summary: Summary, key: str) -> str:
         return ""
     tally = Counter(finding.verdict for finding in found)
     badges = " ".join(f"<span>{tally[verdict]} × {_badge(verdict)}</span>" for verdict in sorted(tally, key=_order))
+    if tally["cannot tell"] and summary.get("undecided"):
+        badges += f" <span>({_text(summary['undecided'])})</span>"
     items = "".join(_claim(finding, f"{key}-claim-{number}") for number, finding in enumerate(found, 1))
     return f'<details><summary>Claims: {badges}</summary><ul class="claims">{items}</ul></details>'
 

@@ -34,21 +34,10 @@ def test_convolutions_of_all_kinds_keep_most_of_their_output(name):
     assert scaled[0].input_scale.shape == (4,)
 
 
-class Conv1D(nn.Module):
-    """As in transformers.pytorch_utils: a linear layer whose weight is (n, m)."""
-
-    def __init__(self, nf, nx):
-        super().__init__()
-        self.nf, self.nx = nf, nx
-        self.weight, self.bias = nn.Parameter(torch.randn(nx, nf)), nn.Parameter(torch.randn(nf))
-
-    def forward(self, x):
-        return x @ self.weight + self.bias
-
-
 def test_the_transposed_linear_layer_of_transformers_is_binarised():
+    transformers = pytest.importorskip("transformers.pytorch_utils")
     torch.manual_seed(0)
-    layer, inputs = Conv1D(5, 12), torch.randn(30, 7, 12)
+    layer, inputs = transformers.Conv1D(5, 12), torch.randn(30, 7, 12)
     made, report = binarize(nn.Sequential(layer), [inputs], bits=3, layers=["0"])
     assert isinstance(made[0], BinaryLinear) and made[0].weight.shape == (5, 3, 12)
     assert report.rows[0].lost < 0.05

@@ -1,6 +1,11 @@
+from collections import UserDict
+
+import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
+from qpsbgd.binarization import binarize, distill
 from qpsbgd.binarization.moments import Moments
 from qpsbgd.binarization.passes import Passes
 
@@ -60,3 +65,30 @@ def test_moments_of_batches_are_those_of_all_rows():
     torch.testing.assert_close(moments.mean.flatten(), rows.double().mean(0), rtol=1e-7, atol=0)
     second = torch.stack([p.double().T @ p.double() / 5000 for p in rows.split(3, dim=1)])
     torch.testing.assert_close(moments.second_moment(), second, rtol=1e-6, atol=0)
+
+
+class Tagger(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedded, self.inner, self.head = nn.Embedding(20, 8), nn.Linear(8, 8), nn.Linear(8, 2)
+
+    def forward(self, input_ids, attention_mask=None):
+        x = self.embedded(input_ids)
+        return self.head(self.inner(x if attention_mask is None else x * attention_mask[..., None]))
+
+
+def test_batches_are_taken_as_data_loaders_and_tokenizers_give_them():
+    torch.manual_seed(0)
+    x, model = torch.randn(40, 6), nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 8), nn.Linear(8, 2))
+    pairs = DataLoader(TensorDataset(x, torch.zeros(40, dtype=torch.long)), batch_size=20)
+    wanted = binarize(model, list(x.split(20)), rounds=1).model(x)
+    assert torch.equal(binarize(model, pairs, rounds=1).model(x), wanted)
+    tokens = torch.randint(0, 20, (10, 5))
+    columns = {"input_ids": tokens, "attention_mask": (tokens > 4).long(), "labels": tokens[:, 0], "idx": tokens[:, 1]}
+    tagger = Tagger()
+    wanted = binarize(tagger, [{name: columns[name] for name in list(columns)[:2]}], rounds=1, first=True).model
+    for batch in (columns, UserDict(columns)):
+        assert torch.equal(binarize(tagger, [batch], rounds=1, first=True).model(tokens), wanted(tokens)), type(batch)
+    assert len(distill(wanted, tagger, [UserDict(columns)], steps=2)) == 2
+    with pytest.raises(TypeError, match=r"Tagger.forward takes, input_ids, attention_mask, but have x, y; give its"):
+        binarize(tagger, [{"x": tokens, "y": tokens}])

@@ -21,7 +21,7 @@ def packed(model, tmp_path):
 
 
 def deploy(*arguments):
-    done = CliRunner().invoke(application(), ["deploy", *map(str, arguments)])
+    done = CliRunner().invoke(application("deploy"), ["deploy", *map(str, arguments)])
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
     return " ".join(done.output.split())
@@ -35,10 +35,12 @@ def test_a_packed_file_becomes_c_with_its_flash_and_ram_printed(packed, tmp_path
 
 def test_a_packed_file_becomes_onnx(packed, tmp_path):
     sizes = []
-    for options in ((), ("--weights", "float32")):
+    for options in ((), ("--weights", "float32", "--force")):
         deploy(packed, "--to", "onnx", "-o", tmp_path / "net.onnx", *options)
         sizes.append((tmp_path / "net.onnx").stat().st_size)
     assert sizes[0] < sizes[1]
+    with pytest.raises(FileExistsError, match="is there already: --force overwrites it"):
+        deploy(packed, "--to", "onnx", "-o", tmp_path / "net.onnx")
 
 
 def test_a_whole_model_is_loaded_only_if_trusted(model, tmp_path):

@@ -1,4 +1,5 @@
 import os
+import re
 import subprocess
 import sys
 
@@ -28,6 +29,13 @@ def test_without_the_papers_packages_its_commands_say_what_to_install(command, e
     done = qpsbgd(*command, hide=["sklearn", "matplotlib"])
     assert done.returncode == 1
     assert f"needs sklearn, matplotlib: pip install 'qpsbgd[{extra}]'" in " ".join(done.stderr.split())
+
+
+def test_the_overview_names_all_commands_without_loading_torch():
+    done = qpsbgd("--help", hide=["torch", "sklearn", "matplotlib"])  # loading one of them would fail
+    assert done.returncode == 0, done.stderr
+    for command in ("data", "demo", "deploy", "qpu", "report", "run", "solve", "solvers"):
+        assert re.search(rf"\W{command} +[A-Z]", done.stdout), command
 
 
 def policy_when_torch_is_loaded(**environment):

@@ -10,6 +10,7 @@ from torch import nn
 
 from qpsbgd import BinaryConnect
 from qpsbgd.nn import BinaryConv1d, BinaryConv2d, BinaryLinear
+from qpsbgd.nn.layers import MARK
 
 LAYERS = {1: (BinaryConv1d, nn.Conv1d), 2: (BinaryConv2d, nn.Conv2d)}
 PADDING_MODES = ["zeros", "reflect", "replicate", "circular"]
@@ -174,7 +175,7 @@ def test_copies_compute_the_same(copied):
 
 def test_a_state_dict_holds_weight_and_bias_alone():
     layer, other, x = grouped(), grouped(), torch.randn(2, 4, 5, 5)
-    assert set(layer.state_dict()) == {"weight", "bias"}
+    assert set(layer.state_dict()) == {"weight", "bias", MARK}
     other.load_state_dict(layer.state_dict())
     assert torch.equal(other(x), layer(x))
 

@@ -7,6 +7,7 @@ from torch import nn
 
 from qpsbgd import QPSBGD, BinaryConnect, Checkpoint, Monitor, ProxQuant
 from qpsbgd.nn import BinaryConv2d, BinaryLinear
+from qpsbgd.optim.monitor_figure import drawn
 from qpsbgd.projections import Ridge, Spins
 from qpsbgd.qubo import Solution
 from qpsbgd.solvers import Solver, make_solver
@@ -417,3 +418,34 @@ def test_a_step_of_real_parameters_alone_may_be_watched():
         optimizer.step()
     assert seen == []
     assert not torch.equal(model[1].weight, before)
+
+
+def test_a_monitor_without_a_callback_collects_shows_lines_and_draws():
+    torch.manual_seed(0)
+    model = nn.Sequential(BinaryLinear(8, 6), nn.Hardtanh(), BinaryLinear(6, 2))
+    optimizer, lines = QPSBGD(model, projection="spins"), []
+    with Monitor(model, optimizer, epoch=3, show=lines.append) as monitor:
+        with pytest.raises(ValueError, match="there is nothing to draw: no step was observed"):
+            monitor.plot()
+        for step in range(6):
+            optimizer.zero_grad()
+            model(torch.randn(16, 8)).square().mean().backward()
+            optimizer.step()
+            monitor.note_loss(torch.tensor(float(step), requires_grad=True))
+    assert [one.step for one in monitor.observations] == [step for step in range(1, 7) for _ in range(2)]
+    assert monitor.losses == {step + 1: float(step) for step in range(6)}
+    rates = [one.figures["flip_rate"] for one in monitor.observations if one.layer == "0" and one.step > 3]
+    assert lines[1].startswith(f"step 6: loss 4; flips per step: 0 {100 * sum(rates) / 3:.2f} %, 2 ")
+    figure = monitor.plot()
+    assert [axes.get_title() for axes in figure.axes] == ["loss", "flips per step, %", "energy of the spins"]
+    drawn = figure.axes[1].get_lines()[0]
+    assert drawn.get_label() == "0" and list(drawn.get_xdata()) == list(range(1, 7))
+    assert list(drawn.get_ydata())[3:] == pytest.approx([100 * rate for rate in rates])
+    assert figure._repr_png_().startswith(b"\x89PNG")
+
+
+def test_long_runs_are_drawn_as_means():
+    figure = drawn([], {step: float(step % 2) for step in range(1, 1001)})
+    (line,) = figure.axes[0].get_lines()
+    assert len(line.get_xdata()) == 200
+    assert line.get_ydata()[0] == pytest.approx(0.6)

@@ -167,6 +167,22 @@ def test_who_won_stands_first_in_every_section_and_in_the_overview(toy, study):
     assert '<li><a href="#study">A study</a>: The claim holds here.</li>' in text
 
 
+def test_a_page_without_the_papers_claims_opens_with_one_sentence_and_one_picture(toy):
+    toy["claims"] = []
+    text = page([toy, {**toy, "experiment": "other"}], title="T")
+    begin = text[text.index('<section id="overview"') : text.index("</section>")]
+    assert begin.count('<p class="lead">QP-SBGD won; QP-SBGD, as printed lost to the best baseline.</p>') == 1
+    assert begin.count("<svg") == 1
+
+
+def test_why_claims_cannot_be_told_stands_beside_their_number(toy):
+    toy["claims"][0]["verdict"], toy["undecided"] = "cannot tell", "a <tiny> data set"
+    text = page([toy], title="T")
+    assert '1 × <span class="badge noise">≈ cannot tell</span></span> <span>(a &lt;tiny&gt; data set)</span>' in text
+    toy["claims"][0]["verdict"] = "yes"
+    assert "data set" not in page([toy], title="T")
+
+
 def test_what_was_chosen_with_results_in_view_is_said(toy):
     toy["chosen in view"] = "The <recipe>."
     assert "<p>Chosen with results in view: The &lt;recipe&gt;.</p>" in page([toy], title="T")

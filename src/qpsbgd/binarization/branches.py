@@ -1,0 +1,95 @@
+"""Layers whose output is added to something: a residual branch, seen while a model runs.
+
+A branch goes from a layer through batch norms in evaluation mode, dropout and identities to a sum. What the layer gives
+is added to the other term, times the scales of the norms, so that it can make up for an error in that term.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
+from torch.overrides import TorchFunctionMode
+
+LEAST_SCALE = 1e-3
+"""Channels that a norm scales down below this share of the largest make up for nothing."""
+
+
+@dataclass(frozen=True)
+class Branch:
+    """What a layer's output has become: a tensor that nobody has changed since, and the scales on the way."""
+
+    layer: nn.Module
+    output: Tensor
+    version: int
+    norms: tuple[_BatchNorm, ...] = ()
+
+    def through(self, module: nn.Module, output: Tensor) -> Branch:
+        """The branch after one more module."""
+        norms = (*self.norms, module) if isinstance(module, _BatchNorm) else self.norms
+        return Branch(self.layer, output, output._version, norms)
+
+    def scale(self) -> Tensor | None:
+        """The factor per channel between the layer's output and the sum; None without norms."""
+        scale = None
+        for norm in self.norms:
+            assert norm.running_var is not None
+            one = (norm.running_var + norm.eps).rsqrt()
+            one = one if norm.weight is None else one * norm.weight.detach()
+            scale = one if scale is None else scale * one
+        return scale
+
+    def undone(self, error: Tensor) -> Tensor:
+        """What the layer's output must change by, to change the sum by `error`."""
+        scale = self.scale()
+        if scale is None:
+            return error
+        small = scale.abs() < LEAST_SCALE * scale.abs().amax()
+        factor = torch.where(small, 0.0, 1 / torch.where(small, 1.0, scale))
+        return error * factor.reshape(-1, *(1,) * (error.ndim - 2))
+
+
+class Sums(TorchFunctionMode):
+    """While it is entered, calls `found(branch, other)` before a branch is added to a tensor of its shape.
+
+    Args:
+        found: May end the pass with an exception.
+    """
+
+    def __init__(self, found: Callable[[Branch, Tensor], None]) -> None:
+        super().__init__()
+        self._found = found
+        self._branches: dict[int, Branch] = {}
+
+    def begin(self, layer: nn.Module, output: Any) -> None:
+        """A layer has given an output."""
+        if isinstance(output, Tensor):
+            self._branches[id(output)] = Branch(layer, output, output._version)
+
+    def called(self, module: nn.Module, args: Sequence[Any], output: Any) -> bool:
+        """Some module has been called: whether a branch goes on, through a norm or what changes nothing."""
+        branch = self._branch(args[0]) if args else None
+        fixed = isinstance(module, _BatchNorm) and module.running_var is not None and not module.training
+        if branch is None or not (fixed or isinstance(module, _DropoutNd | nn.Identity)):
+            return False
+        self._branches[id(output)] = branch.through(module, output)
+        return True
+
+    def _branch(self, value: Any) -> Branch | None:
+        branch = self._branches.get(id(value)) if isinstance(value, Tensor) else None
+        return branch if branch is not None and value._version == branch.version else None
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if getattr(func, "__name__", "") in ("add", "add_", "__add__", "__radd__", "__iadd__") and not kwargs:
+            for one, other in (args[:2], args[1::-1]):
+                branch = self._branch(one)
+                if branch is not None and isinstance(other, Tensor) and other.shape == one.shape:
+                    self._found(branch, other)
+        return func(*args, **(kwargs or {}))

@@ -1,0 +1,120 @@
+"""Saved models that say which of their layers are binary, and how they come back."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from qpsbgd.nn.conversion import binary_like, is_converted, opened, replaced
+from qpsbgd.nn.layers import MARK, BinaryLayer, saved_options
+
+
+def load(path: str | PathLike[str], model: nn.Module | None = None, *, trusted: bool = False) -> nn.Module:
+    """The binary model whose state a file holds: a copy of `model`, with binary layers where the file has them.
+
+    The file is what `torch.save(binary.state_dict(), path)` or safetensors' `save_file` wrote, or a checkpoint with the
+    state under "state_dict", as Lightning writes it. Folders of Hugging Face's `save_pretrained` are loaded by
+    `from_pretrained`, after `import qpsbgd.nn.huggingface`.
+
+    Args:
+        path: The file.
+        model: A model of the same architecture before `convert` or `binarize`, whatever its weights; or a binary one.
+        trusted: Without `model`: unpickle a whole model that `torch.save(binary, path)` wrote. That runs code from the
+            file, so it must come from people you trust.
+
+    Raises:
+        ValueError: The file does not hold such a state, has binary layers that the model cannot have, or holds a whole
+            model that is not trusted.
+        RuntimeError: The state does not fit the model, as `load_state_dict` says it.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise ValueError(
+            f"{path} must be a file, but is a folder; if save_pretrained wrote it, import qpsbgd.nn.huggingface and "
+            "call from_pretrained"
+        )
+    if model is None:
+        return _unpickled(path, trusted)
+    state = _state(path)
+    marks = {key[: -len(MARK)].rstrip("."): mark for key, mark in state.items() if key.endswith(MARK)}
+    layers = {}
+    for name, mark in marks.items():
+        prefix = f"{name}." if name else ""
+        layers[name] = {**saved_options(mark), "bias": f"{prefix}bias" in state}
+    model = with_binary_layers(copy.deepcopy(model), layers)
+    model.load_state_dict(state)
+    return model
+
+
+def _unpickled(path: Path, trusted: bool) -> nn.Module:
+    if not trusted:
+        raise ValueError(
+            f"{path} holds numbers, not the code that computes with them: give the real-valued model, load(path, "
+            "model); a whole model that torch.save pickled runs code when it is loaded: load(path, trusted=True) if "
+            "you trust it"
+        )
+    loaded = torch.load(path, map_location="cpu", weights_only=False)
+    if not isinstance(loaded, nn.Module):
+        raise ValueError(f"{path} must hold a whole model, got {type(loaded).__name__}; give the real-valued model too")
+    return loaded
+
+
+def _state(path: Path) -> dict[str, Tensor]:
+    if path.suffix == ".safetensors":
+        try:
+            from safetensors.torch import load_file
+        except ImportError as error:
+            raise ImportError(
+                "reading .safetensors needs safetensors: pip install 'qpsbgd[deploy]', or pip install safetensors"
+            ) from error
+        state: Any = load_file(path)
+    else:
+        try:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+        except pickle.UnpicklingError as error:
+            raise ValueError(
+                f"{path} must hold a state dict, but holds other objects or is damaged; if torch.save(model, path) "
+                "wrote it and you trust it, load(path, trusted=True)"
+            ) from error
+    state = state.get("state_dict", state) if isinstance(state, dict) else state
+    if not isinstance(state, dict) or not any(isinstance(key, str) and key.endswith(MARK) for key in state):
+        raise ValueError(
+            f"{path} must hold the state of a model with binary layers, but has none; load it by load_state_dict"
+        )
+    return state
+
+
+def with_binary_layers(model: nn.Module, layers: Mapping[str, Mapping[str, Any]]) -> nn.Module:
+    """The model itself, with fresh binary layers of these options in the places of its real-valued ones.
+
+    Raises:
+        ValueError: A name is not that of a layer with a binary form.
+    """
+    model = opened(model, lambda name: not any(layer.startswith(f"{name}.") for layer in layers))
+    named = dict(model.named_modules())
+    unfit = [name for name in layers if name not in named or not _can_be_binary(named[name])]
+    if unfit:
+        raise ValueError(
+            f"what was saved has binary layers that the model cannot have: {', '.join(unfit)}; give a model of the "
+            "same architecture, as it was before convert or binarize"
+        )
+    binary: dict[nn.Module, nn.Module] = {}
+    for name, options in layers.items():
+        if not isinstance(named[name], BinaryLayer):
+            inputs = options.get("input_scale")
+            layer = binary_like(named[name], **{key: options[key] for key in ("bias", "bits", "scale", "gain")})
+            if inputs is not None:
+                layer.input_scale = layer.weight.new_ones(inputs)
+            binary[named[name]] = layer.train(named[name].training)
+    return replaced(model, binary)
+
+
+def _can_be_binary(module: nn.Module) -> bool:
+    return isinstance(module, BinaryLayer) or is_converted(module)

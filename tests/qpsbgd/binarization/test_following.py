@@ -1,0 +1,110 @@
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from qpsbgd import binarize
+from qpsbgd.binarization.passes import Passes
+
+
+class Block(nn.Module):
+    """A residual block, its sum made in one of the usual ways."""
+
+    def __init__(self, width, way):
+        super().__init__()
+        self.first, self.norm = nn.Conv2d(width, width, 3, padding=1, bias=False), nn.BatchNorm2d(width)
+        self.second, self.last_norm = nn.Conv2d(width, width, 3, padding=1, bias=False), nn.BatchNorm2d(width)
+        self.dropout, self.way = nn.Dropout(), way
+
+    def forward(self, x):
+        y = self.dropout(self.last_norm(self.second(torch.relu(self.norm(self.first(x))))))
+        if self.way == "+":
+            y = y + x
+        elif self.way == "+=":
+            y += x
+        else:
+            y = torch.add(x, y)
+        return torch.relu(y)
+
+
+def network(ways):
+    torch.manual_seed(0)
+    stem = [nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU()]
+    model = nn.Sequential(
+        *stem, *(Block(8, way) for way in ways), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4)
+    )
+    for _ in range(20):
+        model(torch.randn(50, 3, 6, 6))  # for the norms
+    return model.eval()
+
+
+def test_errors_do_not_add_up_along_a_deep_network():
+    model, inputs, others = network(["+", "+=", "add"] * 2), torch.randn(200, 3, 6, 6), torch.randn(200, 3, 6, 6)
+    wanted, lost = model(others), {}
+    for targets in ("own", "float"):
+        made = binarize(model, list(inputs.split(50)), rounds=2, targets=targets).model
+        lost[targets] = ((made(others) - wanted).square().mean() / wanted.var(0).mean()).item()
+    assert lost["float"] < 0.8 * lost["own"]
+
+
+def test_the_first_binary_layer_is_the_same_for_both_targets():
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(12, 6), nn.ReLU(), nn.Linear(6, 3)), torch.randn(300, 12)
+    one, other = (binarize(model, [x], layers=["0"], targets=targets).model for targets in ("own", "float"))
+    torch.testing.assert_close(one(x), other(x), rtol=1e-4, atol=1e-4)
+
+
+def test_groups_and_masked_tokens_count_in_the_targets_too():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv1d(4, 4, 1), nn.Conv1d(4, 6, 3, groups=2), nn.ReLU(), nn.Conv1d(6, 2, 1))
+    x = torch.randn(100, 4, 9)
+    made = binarize(model, [x], bits=4, targets="float", first=True).model
+    assert (made(x) - model(x)).square().mean() < 0.1 * model(x).var()
+    tokens = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 8), nn.Linear(8, 2))
+    x, mask = torch.randn(20, 7, 5), torch.zeros(20, 7, dtype=torch.bool)
+    mask[:, :3] = True
+    spoilt = torch.where(mask[..., None], x, 1e4)
+    one, other = (
+        binarize(tokens, [each], targets="float", first=True, rows=lambda _: mask).model for each in (x, spoilt)
+    )
+    assert torch.equal(one(x), other(x))
+
+
+@pytest.mark.parametrize("way", ["+", "+=", "add"])
+def test_a_branch_ends_in_its_sum_and_its_norm_can_be_undone(way):
+    model, x = network([way]), torch.randn(10, 3, 6, 6)
+    before, block = copy.deepcopy(model.state_dict()), model[3]
+    passes = Passes(model, [x])
+    passes.calls()
+    with passes.watching():
+        assert passes.seen(block.first, 0).branch is None
+        seen = passes.seen(block.second, 0)
+    skip = model[:3](x)
+    torch.testing.assert_close(seen.other, skip)
+    error = torch.randn_like(skip)
+    outputs = block.second(seen.x)
+    changed = block.last_norm(outputs + seen.branch.undone(error))
+    torch.testing.assert_close(changed, block.last_norm(outputs) + error, rtol=1e-4, atol=1e-4)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_what_changes_between_a_layer_and_a_sum_is_no_branch():
+    class Changed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner, self.relu = nn.Linear(4, 4), nn.ReLU(inplace=True)
+
+        def forward(self, x):
+            return self.relu(self.inner(x)) + x
+
+    model, x = nn.Sequential(nn.Linear(4, 4), Changed()), torch.randn(5, 4)
+    passes = Passes(model, [x])
+    passes.calls()
+    with passes.watching():
+        assert passes.seen(model[1].inner, 0).branch is None
+
+
+def test_unknown_targets_are_refused():
+    with pytest.raises(ValueError, match='targets must be "own" or "float", got \'both\''):
+        binarize(nn.Linear(2, 2), [torch.randn(3, 2)], targets="both")
