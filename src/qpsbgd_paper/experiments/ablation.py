@@ -25,7 +25,7 @@ MIDDLE = {STEP: f"lr {RATE:g}", BATCH: f"1/{PARTS}"}
 
 
 def _line(label: str, *, lr: float = RATE, parts: int = PARTS) -> Line:
-    (_, summed) = printed(lr, solver="exact")
+    summed = printed(lr, solver="exact")[1]
     return Line(label, "qpsbgd", (summed,), "ours", {"parts": parts})
 
 

@@ -18,7 +18,7 @@ from qpsbgd_paper.experiments.mnist import MnistPairs, split
 from qpsbgd_paper.framework.claims import Claim, Source
 from qpsbgd_paper.framework.comparison import Case, Comparison, Metric, Series
 from qpsbgd_paper.framework.experiment import Job
-from qpsbgd_paper.framework.methods import BUILDERS, SPINS, Line, Options, printed, rates, summed
+from qpsbgd_paper.framework.methods import BUILDERS, SCALES, SPINS, Line, Options, printed, rates, summed
 from qpsbgd_paper.framework.runs import Result, Work
 from qpsbgd_paper.framework.training import BinaryMLP, batches, fit
 
@@ -34,8 +34,8 @@ PAPER = {
 }
 """Same direction, compared, Z of the paper's five runs."""
 
-PRINTED = {"": "mean loss", "-sum": "summed loss"}
-"""The two readings of the paper's equation, by what is added to the line's name."""
+PRINTED = {"": "mean loss", "-sum": "summed loss", **{f"-{scale:g}": f"κ = {scale:g}" for scale in SCALES}}
+"""The readings of the paper's equation, in the order of `printed`, by what is added to the line's name."""
 
 Z = Metric("z", "Z of the direction test")
 
