@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from qpsbgd.nn import BinaryGCNConv, Gain
-from qpsbgd_paper.framework.claims import Claim
+from qpsbgd_paper.framework.claims import Claim, of_the_paper
 from qpsbgd_paper.framework.comparison import Case, Comparison, Metric, Series
 from qpsbgd_paper.framework.experiment import Job
 from qpsbgd_paper.framework.methods import (
@@ -115,6 +115,7 @@ class Karate(Comparison):
                 (case,),
                 PAPER_BASELINES,
                 number="figure",
+                source=of_the_paper(case == "paper"),
             )
             for case in SETTINGS
         ]

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from qpsbgd.nn import BinaryLinear
-from qpsbgd_paper.framework.claims import Claim
+from qpsbgd_paper.framework.claims import Claim, of_the_paper
 from qpsbgd_paper.framework.comparison import Case, Comparison, Metric, Series
 from qpsbgd_paper.framework.experiment import Job
 from qpsbgd_paper.framework.methods import (
@@ -110,6 +110,7 @@ class LogReg(Comparison):
                 (name,),
                 others,
                 number="figure",
+                source=of_the_paper(name == fixed),
             )
             for name in (fixed, tuned)
         ]

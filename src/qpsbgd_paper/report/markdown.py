@@ -11,7 +11,7 @@ from qpsbgd_paper.report.summaries import Summary, check, file_name
 from qpsbgd_paper.report.tables import IN_VIEW, Table, tables
 
 TITLE = "Results"
-LONGEST = 14
+LONGEST = 18
 """Rows of the longest table that a section shows."""
 
 
