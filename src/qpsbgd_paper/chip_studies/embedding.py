@@ -138,7 +138,7 @@ def _released_table(released: Mapping[str, Result]) -> dict[str, Any]:
 
 def _released_claims(released: Mapping[str, Result], printed: Sequence[int]) -> list[Judged]:
     """The paper's sentences on size and cost, which fit the released QUBO rather than the printed one."""
-    name, third = next(iter(released.items()))
+    third = next(iter(released.values()))
     several = stated(
         "A bit of the third layer takes several qubits",
         bool(third["qubits"]) and third["qubits"] > third["bits"],
@@ -159,7 +159,7 @@ def _released_claims(released: Mapping[str, Result], printed: Sequence[int]) -> 
         stated(
             f"The QUBO formulation scales quadratically with the {words}",
             abs(exponent - 2) < 0.1,
-            f"as released, entries of a column's QUBO matrix grow with exponent {exponent:.2f}; as printed {printed_as}",
+            f"as released, entries of a column's matrix grow with exponent {exponent:.2f}; as printed {printed_as}",
             number="in words",
         )
         for words, exponent, printed_as in (

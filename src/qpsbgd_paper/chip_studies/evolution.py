@@ -83,7 +83,7 @@ class Evolution(QuboStudy):
                 True,
                 "by construction, not by measurement: as printed, columns are solved one by one, so that of 64 spins "
                 "in four blocks at most 23.8 % of the pairs can be coupled; as released, one column of 16 inputs has "
-                f"{bits} bits for 10 rows, coupled within a row: {2 * couplings / (bits * (bits - 1)):.1%} of the pairs",
+                f"{bits} bits for 10 rows, coupled within a row: {2 * couplings / (bits * (bits - 1)):.1%} of pairs",
                 number="figure",
             )
         )

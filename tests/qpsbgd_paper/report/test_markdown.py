@@ -4,7 +4,7 @@ from qpsbgd_paper.report.markdown import escaped, markdown
 def test_the_claims_of_the_paper_stand_first_and_every_experiment_has_a_short_section(toy):
     text = markdown([toy, {**toy, "title": "Another", "paper": "It is best."}], title="All", intro="Hello.")
     assert text.startswith(
-        "# All\n\n**Of 2 statements of the paper, each judged in its setting, 2 hold here.**\n\nHello.\n"
+        "# All\n\n**Of 2 statements of the paper, each judged on its own form and setting, 2 hold here.**\n\nHello.\n"
     )
     assert text.index("## The paper's claims") < text.index("## Title of toy") < text.index("## Another")
     assert text.count("**QP-SBGD won; QP-SBGD, as printed lost to the best baseline.**") == 2
