@@ -82,9 +82,9 @@ def _rival(summary: Summary, claims: Claims) -> str:
     labels = {row["line"]: str(row["label"]) for case in summary.get("cases", ()) for row in case["rows"]}
 
     def named(claim: Mapping[str, Any]) -> str:
-        lines = [line for line in (claim.get("rival"), claim.get("line")) if line in labels]
+        lines = [str(line) for line in (claim.get("rival"), claim.get("line")) if line in labels]
         others = [line for line in lines if not line.startswith("qpsbgd")] or lines[:1]
-        return str(others[0]) if others and claim.get("rival") else ""
+        return others[0] if others and claim.get("rival") else ""
 
     found = {str(claim["text"]): named(claim) for claim in claims}
     means = [_mean(summary, claim, found[str(claim["text"])]) for claim in claims]

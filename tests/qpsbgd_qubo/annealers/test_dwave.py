@@ -127,7 +127,7 @@ def test_everything_sent_lies_in_the_chips_ranges_and_is_not_rescaled(cache):
     assert len(sampler.sent) == 2
     for bqm, parameters in zip(sampler.sent, sampler.parameters_sent, strict=True):
         fixed = {"auto_scale": False, "answer_mode": "raw", "label": "qpsbgd"}
-            assert parameters == {"num_reads": 1, "annealing_time": 50.0, **fixed}
+        assert parameters == {"num_reads": 1, "annealing_time": 50.0, **fixed}
         couplings = np.array(list(bqm.quadratic.values()))
         assert np.abs(list(bqm.linear.values())).max() <= 4 * (1 + 1e-6)
         assert -2 * (1 + 1e-6) <= couplings.min() <= couplings.max() <= 1 + 1e-6
