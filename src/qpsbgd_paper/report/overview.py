@@ -71,25 +71,27 @@ def overview(summaries: Iterable[Summary]) -> Table:
 
 
 def _own(summary: Summary, claim: Mapping[str, Any]) -> str:
-    """QP-SBGD's mean: of the line the claim is about, or that it is compared with."""
-    lines = [str(claim.get(key, "")) for key in ("line", "rival")]
-    own = next((line for line in lines if line.startswith("qpsbgd")), lines[0] if not claim.get("rival") else PRINTED)
-    return _mean(summary, claim, own)
+    """QP-SBGD's mean: of the line the claim is about, else of the one that it is compared with, else as printed."""
+    forms = {row["line"] for row in _rows(summary) if row.get("kind") in ("ours", "paper", "variant")}
+    lines = [str(line) for line in (claim.get("line"), claim.get("rival")) if line in forms]
+    return _mean(summary, claim, lines[0] if lines else PRINTED)
 
 
 def _rival(summary: Summary, claims: Claims) -> str:
-    """Name and mean of the line that QP-SBGD is compared with, or that the claim is about."""
-    labels = {row["line"]: str(row["label"]) for case in summary.get("cases", ()) for row in case["rows"]}
+    """Name and mean of the line that QP-SBGD is compared with, or of the other method that the claim is about."""
+    rows = {row["line"]: row for row in _rows(summary)}
+    found = []
+    for claim in claims:
+        lines = [str(line) for line in (claim.get("line"), claim.get("rival")) if line in rows]
+        others = [line for line in lines if rows[line].get("kind", "baseline") == "baseline"]
+        if claim.get("rival") and lines:
+            found.append(((others or lines[1:] or lines)[0], claim))
+    names = dict.fromkeys(str(rows[line]["label"]) for line, _ in found)
+    return f"{', '.join(names)} {_span(_mean(summary, claim, line) for line, claim in found)}" if found else NOTHING
 
-    def named(claim: Mapping[str, Any]) -> str:
-        lines = [str(line) for line in (claim.get("rival"), claim.get("line")) if line in labels]
-        others = [line for line in lines if not line.startswith("qpsbgd")] or lines[:1]
-        return others[0] if others and claim.get("rival") else ""
 
-    found = {str(claim["text"]): named(claim) for claim in claims}
-    means = [_mean(summary, claim, found[str(claim["text"])]) for claim in claims]
-    names = list(dict.fromkeys(labels[line] for line in found.values() if line))
-    return f"{', '.join(names)} {_span(means)}" if names else NOTHING
+def _rows(summary: Summary) -> list[Mapping[str, Any]]:
+    return [row for case in summary.get("cases", ()) for row in case["rows"]]
 
 
 def _span(means: Iterable[str]) -> str:
@@ -175,7 +177,7 @@ def picture(summaries: Iterable[Summary]) -> str:
 
 def _control(summary: Summary, claim: Mapping[str, Any]) -> str:
     """The best control's mean, with its name where there are several."""
-    rows = [row for case in summary.get("cases", ()) for row in case["rows"] if row.get("kind") == "control"]
+    rows = [row for row in _rows(summary) if row.get("kind") == "control"]
     means = {line: _mean(summary, claim, line) for line in dict.fromkeys(row["line"] for row in rows)}
     found = [f"{line} {mean}" for line, mean in means.items() if mean != NOTHING]
     return ", ".join(found) or NOTHING

@@ -573,7 +573,7 @@ def test_the_first_submission_without_a_limit_says_what_it_costs_and_the_next_do
 def test_copies_and_pickles_open_a_connection_of_their_own(cache, monkeypatch):
     monkeypatch.setattr(dwave_system, "DWaveSampler", lambda: mock(sampler=Counting))
     monkeypatch.setenv("DWAVE_API_TOKEN", "a-token")
-    solver = DWave(cache=cache, num_reads=2)
+    solver = DWave(cache=cache, num_reads=2, max_qpu_seconds=1.0)
     family = random_family(4, 2, 8)
     spins = solver.solve(family).spins
     for copied in (copy.deepcopy(solver), pickle.loads(pickle.dumps(solver))):
