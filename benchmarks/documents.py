@@ -104,10 +104,11 @@ def released():
         label = f"{name}, {theirs['metrics'][0]['label']}"
         printed = _figure(own, ["gain 1"], "qpsbgd-printed", own["metrics"][0]["key"])
         body.append([label, printed, *cells, ", ".join(ours), *controls])
-    idle = results("paper/figure3")["cases"][0]["rows"][0]["extra"]["idle"]
+    idle = {row["line"]: np.mean(row["extra"]["idle"]) for row in results("paper/figure3")["cases"][0]["rows"]}
     return (
         f"{markdown(head, body)}\n\nMean ± standard deviation over seeds; gain 1. In the ten-layer network as "
-        f"released, {np.mean(idle):.1%} of the first layer's columns have a gradient of exactly zero."
+        f"released, {idle['qpsbgd-printed']:.0%} of the first layer's columns have a gradient of exactly zero over all "
+        f"updates, and {idle['frozen']:.0%} in the untrained one."
     )
 
 

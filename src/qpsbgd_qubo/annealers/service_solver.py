@@ -58,6 +58,8 @@ class ServiceSolver(Solver):
 
     def __post_init__(self) -> None:
         check_options(self, max_qpu_seconds=POSITIVE_OR_NONE, retries=COUNT)
+        if not isinstance(self.label, str | None):
+            raise TypeError(f"label must be a text or None, got {self.label!r}")
         self._begin()
 
     @abstractmethod

@@ -19,7 +19,6 @@ from qpsbgd_qubo.annealers.recordings import RecordingError
 from qpsbgd_qubo.annealers.replay import Replay
 from qpsbgd_qubo.solvers.exact.exact import Exact
 
-
 pytestmark = pytest.mark.filterwarnings("ignore:solver 'leap-hybrid' is about to send")
 
 
