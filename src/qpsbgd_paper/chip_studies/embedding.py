@@ -10,8 +10,9 @@ from typing import Any
 import dwave.graphs
 import numpy as np
 
-from qpsbgd_paper.chip_studies.mnist_qubos import ABOUT, FIRST, LAYERS, THIRD, QuboStudy, qubos
-from qpsbgd_paper.framework.claims import stated
+from qpsbgd_paper.chip_studies import released_qubo
+from qpsbgd_paper.chip_studies.mnist_qubos import ABOUT, FIRST, LAYERS, PRINTED, THIRD, QuboStudy, qubos
+from qpsbgd_paper.framework.claims import Judged, stated
 from qpsbgd_paper.framework.experiment import Job
 from qpsbgd_paper.framework.runs import Result, Work
 from qpsbgd_qubo.annealers.chips import Chip
@@ -21,7 +22,6 @@ from qpsbgd_qubo.annealers.virtual_qpu import VirtualChip
 
 FAINT, TEXT = -1, -2
 BROKEN = 0.05
-FORM = "as printed"
 
 
 @dataclass(frozen=True)
@@ -32,14 +32,22 @@ class Embedding(QuboStudy):
     title = "Minor embedding on an annealer's chip"
     about = (
         f"{ABOUT} Pictures show the QUBO as printed at the first update. Every column of a layer goes on a clique of "
-        "chains, found once per chip and size, so that no column or update needs an embedding of its own."
+        "chains, found once per chip and size, so that no column or update needs an embedding of its own. The authors' "
+        "released (D) path has another QUBO, with a bit for every product of a row and for its sign: one such problem "
+        "per column, update and batch, each embedded by minorminer."
     )
-    paper = "Figure: the third layer's problem graph, and its embedding on Pegasus with several qubits per spin."
+    paper = (
+        "Figure: the third layer's problem graph, and its embedding on Pegasus with several qubits per spin. In words: "
+        "the QUBO formulation scales quadratically in batch size and layer width; Cora's and PubMed's QUBOs are too "
+        "large for Advantage 6.1; a run of an MLP takes about a minute of QPU time."
+    )
     seeds: int = 1
     pegasus: int = 16
     zephyr: int = 15
     sizes: tuple[int, ...] = (4, 10, 16, 32)
     columns: int = 84
+    released: tuple[str, ...] = tuple(released_qubo.LAYERS)
+    seconds: float = 300.0
 
     def jobs(self) -> Sequence[Job]:
         """Two pictures of layers, one of every whole chip, and a row of the table for every chip and size."""
@@ -52,7 +60,14 @@ class Embedding(QuboStudy):
             for broken in (0.0, BROKEN)
             for spins in self.sizes
         ]
-        return pictures + rows
+        shapes = {
+            name: dict(zip(("inputs", "rows"), released_qubo.LAYERS[name], strict=True)) for name in self.released
+        }
+        embedded = [
+            {"what": "released", **chips[0], "name": name, **shape, "seconds": self.seconds}
+            for name, shape in shapes.items()
+        ]
+        return pictures + rows + embedded
 
     @property
     def work(self) -> Work:
@@ -61,7 +76,7 @@ class Embedding(QuboStudy):
 
     def quick(self) -> Embedding:
         """Small chips and cliques."""
-        return replace(self, pegasus=4, zephyr=2, sizes=(4,), columns=3)
+        return replace(self, pegasus=4, zephyr=2, sizes=(4,), columns=3, released=self.released[:1], seconds=20.0)
 
     def shown(self, results: Sequence[Result]) -> dict[str, Any]:
         """The pictures as figures, and the table."""
@@ -83,15 +98,9 @@ class Embedding(QuboStudy):
         ]
         title = "Columns that one submission holds, each on a clique of its own"
         figures = [*(_layer_figure(layer) for layer in layers.values()), _chip_figure(chips)]
-        third, first = layers[THIRD]["lengths"], layers[FIRST]["lengths"]
-        several = f"{min(first)} to {max(first)} per spin of the first layer"
+        released = {row["name"]: row for row in results if row["what"] == "released"}
         claims = [
-            stated(
-                "A spin of the third layer takes several qubits",
-                min(third) > 1,
-                f"{max(third)} for each of its 4 inputs, since the chip has cliques of 4 single qubits; {several}",
-            ),
-            stated("A spin of the first layer takes several qubits", min(first) > 1, several),
+            *_released_claims(released, layers[THIRD]["lengths"]),
             stated(
                 f"All {self.columns} columns of a layer with 16 inputs fit in one submission",
                 all(chip["submissions"] == 1 for chip in chips),
@@ -100,13 +109,89 @@ class Embedding(QuboStudy):
             ),
         ]
         table = {"title": title, "head": [*head, "qubits in use"], "body": body}
-        return {"figures": figures, "tables": [table], "claims": claims}
+        return {"figures": figures, "tables": [_released_table(released), table], "claims": claims}
+
+
+def _released_table(released: Mapping[str, Result]) -> dict[str, Any]:
+    head = [
+        "layer",
+        "inputs",
+        "rows",
+        "bits per column",
+        "as printed",
+        "couplings",
+        "share of pairs",
+        "qubits",
+        "longest chain",
+    ]
+    body = [
+        [
+            name,
+            *(f"{row[key]}" for key in ("inputs", "rows", "bits", "inputs", "couplings")),
+            f"{2 * row['couplings'] / (row['bits'] * (row['bits'] - 1)):.1%}",
+            *((f"{row['qubits']}", f"{row['longest']}") if row["qubits"] else ("no embedding", "–")),
+        ]
+        for name, row in released.items()
+    ]
+    return {"title": "The released (D) path: one column's QUBO on Pegasus P16", "head": head, "body": body}
+
+
+def _released_claims(released: Mapping[str, Result], printed: Sequence[int]) -> list[Judged]:
+    """The paper's sentences on size and cost, which fit the released QUBO rather than the printed one."""
+    third = next(iter(released.values()))
+    several = stated(
+        "A bit of the third layer takes several qubits",
+        bool(third["qubits"]) and third["qubits"] > third["bits"],
+        f"as released, {third['qubits']} qubits for {third['bits']} bits, at most {third['longest']} each; as printed, "
+        f"{max(printed)} for each of 4 spins, since the chip has cliques of 4 single qubits",
+        number="figure",
+    )
+    bits, _ = released_qubo.size(*released_qubo.LAYERS["Cora, all nodes"])
+    few, _ = released_qubo.size(*released_qubo.LAYERS["Cora, rows of the batch"])
+    large = stated(
+        "The QUBOs of Cora and PubMed are too large for the chip",
+        "cannot tell",
+        f"as released, a column has {bits} bits with all nodes as rows, more than the chip's {third['size']} qubits, "
+        f"and {few} with those of the batch; as printed it has 10 spins; the paper does not say which rows",
+        number="in words",
+    )
+    growth = [
+        stated(
+            f"The QUBO formulation scales quadratically with the {words}",
+            abs(exponent - 2) < 0.1,
+            f"as released, entries of a column's matrix grow with exponent {exponent:.2f}; as printed {printed_as}",
+            number="in words",
+        )
+        for words, exponent, printed_as in (
+            ("layer width", _exponent(lambda k: (k, 64)), "with exponent 2"),
+            ("batch size", _exponent(lambda k: (16, k)), "they do not depend on it"),
+        )
+    ]
+    updates, columns = 50, 4 + 4 + 2
+    spent = {
+        reads: updates * columns * (released_qubo.PROGRAMMING + reads * released_qubo.PER_READ)
+        for reads in (released_qubo.READS, 1000)
+    }
+    minute = stated(
+        "A run of an MLP takes about a minute of QPU time",
+        "not run on hardware",
+        f"by the mock's times, {updates} updates of {columns} columns, one submission each, take "
+        + " and ".join(f"{seconds:.1f} s at {reads} reads" for reads, seconds in spent.items()),
+        number="in words",
+    )
+    return [several, large, *growth, minute]
+
+
+def _exponent(shape: Callable[[int], tuple[int, int]]) -> float:
+    """By which power of k, between 512 and 1024, the entries of the matrix grow."""
+    small, large = (released_qubo.size(*shape(k))[0] for k in (512, 1023))
+    return 2 * float(np.log(large / small) / np.log(1023 / 512))
 
 
 def embed(*, what: str, topology: str, size: int, **settings: Any) -> Result:
     """One picture ("layer" or "chip") or one row of the table ("tiling")."""
     chip = _chip(topology, size, settings.pop("broken", 0.0))
-    made: dict[str, Callable[..., Result]] = {"layer": _layer, "chip": _whole, "tiling": _row}
+    made: dict[str, Callable[..., Result]] = {"layer": _layer, "chip": _whole, "tiling": _row, "released": _released}
     name = f"{topology.capitalize()} {topology[0].upper()}{size}"
     return {"what": what, "chip": name, **settings, **made[what](chip, **settings)}
 
@@ -114,6 +199,10 @@ def embed(*, what: str, topology: str, size: int, **settings: Any) -> Result:
 @cache
 def _chip(topology: str, size: int, broken: float) -> Chip:
     return Chip.of(VirtualChip(topology=topology, size=size, broken=broken))
+
+
+def _released(chip: Chip, *, name: str, inputs: int, rows: int, seconds: float) -> Result:
+    return {"size": len(chip.qubits), **released_qubo.embedded(chip, inputs=inputs, rows=rows, seconds=seconds)}
 
 
 def _row(chip: Chip, *, spins: int) -> Result:
@@ -154,7 +243,7 @@ def places(chip: Chip) -> Mapping[int, tuple[float, float]]:
 
 def _layer(chip: Chip, *, layer: int) -> Result:
     """The problem graph of a layer, or of one column where it is wide, and its tiles in their surroundings."""
-    family = qubos(FORM, seed=0, updates=(0,))[0][layer]
+    family = qubos(PRINTED, seed=0, updates=(0,))[0][layer]
     shown = family.num_columns if layer == THIRD else 1
     tiles = _central(tiles_of(chip, family.num_spins), chip)[:shown]
     return {

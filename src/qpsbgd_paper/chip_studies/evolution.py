@@ -14,13 +14,15 @@ from qpsbgd_paper.chip_studies.mnist_qubos import (
     ABOUT,
     FIRST,
     FORMS,
+    PRINTED,
     UPDATES,
     QuboStudy,
     live_columns,
     qubos,
     whole_run,
 )
-from qpsbgd_paper.framework.claims import stated
+from qpsbgd_paper.chip_studies.released_qubo import size
+from qpsbgd_paper.framework.claims import of_the_paper, stated
 from qpsbgd_paper.framework.experiment import Job
 from qpsbgd_paper.framework.runs import Result, Work
 
@@ -72,13 +74,16 @@ class Evolution(QuboStudy):
                 f"{min(overall):.1%} to {max(overall):.1%} of the layer's, in {len(every)} QUBOs"
             )
             text = f"The support of a column's QUBO is densely connected ({form})"
-            claims.append(stated(text, min(inside) >= DENSE, detail, number="figure"))
+            source = of_the_paper(form == PRINTED)
+            claims.append(stated(text, min(inside) >= DENSE, detail, number="figure", source=source))
+        bits, couplings = size(16, 10)
         claims.append(
             stated(
                 "The layer's graph is otherwise sparse",
                 True,
-                "by construction, not by measurement: columns are solved one by one, so that spins of different "
-                "columns are never coupled, and of 64 spins in four blocks at most 23.8 % of the pairs can be",
+                "by construction, not by measurement: as printed, columns are solved one by one, so that of 64 spins "
+                "in four blocks at most 23.8 % of the pairs can be coupled; as released, one column of 16 inputs has "
+                f"{bits} bits for 10 rows, coupled within a row: {2 * couplings / (bits * (bits - 1)):.1%} of pairs",
                 number="figure",
             )
         )

@@ -328,7 +328,7 @@ def _claims(qubos: Forms, runs: Mapping[tuple[str, str], Sequence[float]]) -> li
         noise = 2 / len(gaps) ** 0.5
         text = f"A larger gap goes with more optimal reads ({words} errors)"
         detail = f"rank correlation {rank:.2f} over {len(gaps)} columns in all forms, noise {noise:.2g} if all were "
-        found.append(stated(text, verdict(rank, noise=noise), f"{detail}independent"))
+        found.append(stated(text, verdict(rank, noise=noise), f"{detail}independent", source="beyond"))
     trained = [
         (form, BASE) for form in ("scale 4", "scale 8", "scale 1, chain strength 0.1", "scale 1, best of 10 reads")
     ]

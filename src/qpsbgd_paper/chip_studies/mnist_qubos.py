@@ -19,13 +19,14 @@ from qpsbgd_paper.framework.training import BinaryMLP, batches, fit
 from qpsbgd_qubo.solvers.exact.exact import Exact
 
 PAIR = "1/2"
+PRINTED = "as printed"
 FIRST, THIRD = 0, 2
 LAYERS = MappingProxyType({FIRST: "first layer", THIRD: "third layer"})
 UPDATES = (0, 10, 20, 30, 40, 50)
 FORMS: Mapping[str, Options] = MappingProxyType(
     # As printed: what the experiment mnist chooses for this pair at the paper's settings, the summed loss.
     {
-        "as printed": printed(0.03, solver="exact")[1],
+        PRINTED: printed(0.03, solver="exact")[1],
         "ours": rates(0.03, projection="spins")[0],
     }
 )

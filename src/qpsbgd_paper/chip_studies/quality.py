@@ -117,6 +117,7 @@ class Quality(Study):
                     (other,),
                     number="in words",
                     hardware=True,
+                    source="beyond",
                 ),
                 figures,
                 {"train": True},

@@ -14,6 +14,7 @@ from qpsbgd_paper.chip_studies.mnist_qubos import (
     FIRST,
     FORMS,
     LAYERS,
+    PRINTED,
     THIRD,
     UPDATES,
     QuboStudy,
@@ -22,7 +23,7 @@ from qpsbgd_paper.chip_studies.mnist_qubos import (
     varying,
     whole_run,
 )
-from qpsbgd_paper.framework.claims import Judged, half_interval, stated, verdict
+from qpsbgd_paper.framework.claims import Judged, Source, half_interval, of_the_paper, stated, verdict
 from qpsbgd_paper.framework.experiment import Job
 from qpsbgd_paper.framework.runs import Result, Work
 from qpsbgd_qubo.annealers.virtual_qpu import VirtualQPU
@@ -87,7 +88,7 @@ class ReadEnergies(QuboStudy):
                     found = [run["at"][number] for run in runs if run["at"][number] is not None]
                     body.append([LAYERS[layer], form, str(update), *_cells(found)])
                 every = [at for run in runs for at in run["at"] if at is not None]
-                claims += _tail_claims(f"{LAYERS[layer]}, {form}", every)
+                claims += _tail_claims(f"{LAYERS[layer]}, {form}", every, source=of_the_paper(form == PRINTED))
         head = ["layer", "form", "update", "runs", "optimal reads", "mean above optimum", "worst"]
         head += ["skewness", "broken chains"]
         title = "Reads: mean of all seeds; distances from the optimum in percent of its energy"
@@ -172,7 +173,7 @@ def _cells(found: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
 
 
-def _tail_claims(name: str, every: Sequence[Mapping[str, Any]]) -> list[Judged]:
+def _tail_claims(name: str, every: Sequence[Mapping[str, Any]], *, source: Source) -> list[Judged]:
     """A tail towards high energies is a positive skewness: judged by its mean and the 95 % interval."""
     skews = [at["skewness"] for at in every if at["skewness"] is not None]
     texts = f"Energies have a heavy upper tail ({name})", f"Energies are mostly negative ({name})"
@@ -184,11 +185,12 @@ def _tail_claims(name: str, every: Sequence[Mapping[str, Any]]) -> list[Judged]:
         "not see and which is left out here; with it an energy is a sum of squares and never negative",
         number="figure",
         hardware=True,
+        source=source,
     )
     if len(skews) < 2:
         detail = "the reads of a QUBO are all the same"
-        return [stated(texts[0], False, detail, number="figure", hardware=True), signs]
+        return [stated(texts[0], False, detail, number="figure", hardware=True, source=source), signs]
     mean, noise = float(np.mean(skews)), half_interval(skews)
     found = verdict(mean, noise=noise)
     detail = f"skewness {mean:.2f} ± {noise:.2f} (95 %)"
-    return [stated(texts[0], found, detail, number="figure", hardware=True), signs]
+    return [stated(texts[0], found, detail, number="figure", hardware=True, source=source), signs]

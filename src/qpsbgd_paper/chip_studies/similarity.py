@@ -17,6 +17,7 @@ from qpsbgd_paper.chip_studies.mnist_qubos import (
     FIRST,
     FORMS,
     LAYERS,
+    PRINTED,
     THIRD,
     UPDATES,
     QuboStudy,
@@ -26,7 +27,7 @@ from qpsbgd_paper.chip_studies.mnist_qubos import (
     whole_run,
 )
 from qpsbgd_paper.chip_studies.read_energies import CHIP, chip
-from qpsbgd_paper.framework.claims import Judged, stated
+from qpsbgd_paper.framework.claims import Judged, Source, of_the_paper, stated
 from qpsbgd_paper.framework.experiment import Job
 from qpsbgd_paper.framework.runs import Result, Work
 
@@ -76,7 +77,7 @@ class Similarity(QuboStudy):
                 panels.append(self._panel(form, whole_run(runs, shown="at")["at"]))
                 every = [at for run in runs for at in run["at"] if at is not None]
                 body.append([LAYERS[layer], form, str(len(every)), *_cells(every)])
-                claims += _claims(f"{LAYERS[layer]}, {form}", every)
+                claims += _claims(f"{LAYERS[layer]}, {form}", every, source=of_the_paper(form == PRINTED))
             figures.append(self._figure(layer, panels))
         head = ["layer", "form", "QUBOs", "largest", "mean", "pairs at most 0.45"]
         head += ["distinct samples"]
@@ -140,12 +141,17 @@ def _cells(every: Sequence[Mapping[str, Any]]) -> list[str]:
     return [span("largest", ".2f"), span("mean", ".2f"), span("below", ".0%"), span("different", ".0f")]
 
 
-def _claims(name: str, every: Sequence[Mapping[str, Any]]) -> list[Judged]:
+def _claims(name: str, every: Sequence[Mapping[str, Any]], *, source: Source) -> list[Judged]:
     largest, mean, below = (float(np.mean([at[key] for at in every])) for key in ("largest", "mean", "below"))
     share = f"{below:.0%} of the pairs have at most {AT_MOST:g}, on average over {len(every)} QUBOs; mean {mean:.2f}"
     return [
         stated(
-            f"Most samples of lowest energy are dissimilar ({name})", below > 0.5, share, number="matrix", hardware=True
+            f"Most samples of lowest energy are dissimilar ({name})",
+            below > 0.5,
+            share,
+            number="matrix",
+            hardware=True,
+            source=source,
         ),
         stated(
             f"No two of them are more similar than about 0.4 ({name})",
@@ -153,5 +159,6 @@ def _claims(name: str, every: Sequence[Mapping[str, Any]]) -> list[Judged]:
             f"largest {largest:.2f} on average",
             number="about 0.4",
             hardware=True,
+            source=source,
         ),
     ]

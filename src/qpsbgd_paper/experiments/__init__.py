@@ -17,7 +17,7 @@ EXPERIMENTS: Mapping[str, str] = MappingProxyType(
         "adult-2": "qpsbgd_paper.experiments.adult_convergence:Adult2",
         "adult-10": "qpsbgd_paper.experiments.adult_convergence:Adult10",
         "adult-acc": "qpsbgd_paper.experiments.adult_accuracy:AdultAccuracy",
-        "released-10": "qpsbgd_paper.experiments.released:ReleasedTen",
+        "figure3": "qpsbgd_paper.experiments.released:Figure3",
         "released-acc": "qpsbgd_paper.experiments.released:ReleasedThree",
         "mnist": "qpsbgd_paper.experiments.mnist:MnistPairs",
         "karate": "qpsbgd_paper.experiments.karate:Karate",

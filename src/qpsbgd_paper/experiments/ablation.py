@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from qpsbgd_paper.experiments import citation
-from qpsbgd_paper.framework.claims import ACCURACY_MARGIN, Claim, Judged, paired
+from qpsbgd_paper.framework.claims import ACCURACY_MARGIN, Claim, Judged, of_the_paper, paired
 from qpsbgd_paper.framework.comparison import Case, Comparison
 from qpsbgd_paper.framework.experiment import Job
 from qpsbgd_paper.framework.methods import Line, Options, control_lines, printed
@@ -25,7 +25,7 @@ MIDDLE = {STEP: f"lr {RATE:g}", BATCH: f"1/{PARTS}"}
 
 
 def _line(label: str, *, lr: float = RATE, parts: int = PARTS) -> Line:
-    (_, summed) = printed(lr, solver="exact")
+    summed = printed(lr, solver="exact")[1]
     return Line(label, "qpsbgd", (summed,), "ours", {"parts": parts})
 
 
@@ -100,6 +100,7 @@ class Ablation(Comparison):
                 relation="level",
                 margin=ACCURACY_MARGIN,
                 number="figure",
+                source=of_the_paper(name == citation.TRAINED),
             )
             for name in citation.CASES
             for varied, lines in VARIED.items()
@@ -124,5 +125,7 @@ def _spans(case: Mapping[str, Any]) -> list[float]:
 
 def _more_impacted(name: str, spans: Mapping[str, list[float]]) -> Judged:
     text = f"QP-SBGD is more impacted by the step size than by the batch size ({name})"
-    judgement = paired(text, spans[f"{STEP}, {name}"], spans[f"{BATCH}, {name}"], source="paper")
+    judgement = paired(
+        text, spans[f"{STEP}, {name}"], spans[f"{BATCH}, {name}"], source=of_the_paper(name == citation.TRAINED)
+    )
     return {**judgement, "number": "figure", "detail": f"span of accuracies {judgement['detail']}"}

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from qpsbgd_paper.framework.claims import LOSS_MARGIN, Claim
+from qpsbgd_paper.framework.claims import LOSS_MARGIN, Claim, of_the_paper
 from qpsbgd_paper.framework.comparison import Case, Comparison, Metric, Series
 from qpsbgd_paper.framework.experiment import Job
 from qpsbgd_paper.framework.methods import (
@@ -112,8 +112,9 @@ class Adult2(AdultConvergence):
         found = []
         for case in GAINS:
             bc, others = ("bc-sgd", "bc-sign"), (GUROBI, "bc-sign")
+            own: dict[str, Any] = {"number": "figure", "source": of_the_paper(GAINS[case] == 1)}
             found += [
-                Claim("BC (SGD) has a slight advantage", "bc-sgd", FINAL.key, (case,), others, number="figure"),
+                Claim("BC (SGD) has a slight advantage", "bc-sgd", FINAL.key, (case,), others, **own),
                 Claim(
                     "QP-SBGD is close to BC or better",
                     GUROBI,
@@ -122,9 +123,9 @@ class Adult2(AdultConvergence):
                     bc,
                     relation="at least",
                     margin=LOSS_MARGIN,
-                    number="figure",
+                    **own,
                 ),
-                Claim("ProxQuant is faster at first", "proxquant", EARLY.key, (case,), (GUROBI, *bc), number="figure"),
+                Claim("ProxQuant is faster at first", "proxquant", EARLY.key, (case,), (GUROBI, *bc), **own),
                 *aims(FINAL.key, case),
             ]
         return found
@@ -165,8 +166,9 @@ class Adult10(AdultConvergence):
         """QP-SBGD ahead of BC, ProxQuant fails."""
         found = []
         for case in GAINS:
+            own: dict[str, Any] = {"number": "figure", "source": of_the_paper(GAINS[case] == 1)}
             found += [
-                Claim("QP-SBGD is ahead of BC", GUROBI, FINAL.key, (case,), ("bc-sgd", "bc-sign"), number="figure"),
+                Claim("QP-SBGD is ahead of BC", GUROBI, FINAL.key, (case,), ("bc-sgd", "bc-sign"), **own),
                 Claim(
                     "ProxQuant fails to train: worse than the others",
                     "proxquant",
@@ -174,7 +176,7 @@ class Adult10(AdultConvergence):
                     (case,),
                     (GUROBI, "bc-sgd", "bc-sign"),
                     relation="worse",
-                    number="figure",
+                    **own,
                 ),
                 *aims(FINAL.key, case),
             ]

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import qpsbgd.nn  # its graph layer needs torch_geometric, and is loaded where a network is made
 from qpsbgd.nn import BinaryLayer, Gain
-from qpsbgd_paper.framework.claims import Claim
+from qpsbgd_paper.framework.claims import Claim, of_the_paper
 from qpsbgd_paper.framework.comparison import Case, Comparison, Metric, Series
 from qpsbgd_paper.framework.experiment import Job
 from qpsbgd_paper.framework.methods import (
@@ -116,12 +116,12 @@ class Citation(Comparison):
         """(G) is best, others are faster at first; our spins reach a level."""
         found = []
         for case in CASES:
-            rivals = PAPER_BASELINES
+            own: dict[str, Any] = {"number": "figure", "source": of_the_paper(case == TRAINED)}
             text = "QP-SBGD (G) has the best accuracy"
-            found.append(Claim(text, GUROBI, TEST.key, (case,), rivals, number="figure"))
+            found.append(Claim(text, GUROBI, TEST.key, (case,), PAPER_BASELINES, **own))
             for line, name in (("bc-sign", "BC (signSGD)"), ("proxquant", "ProxQuant")):
                 text = f"{name} is faster at first than QP-SBGD (G)"
-                found.append(Claim(text, line, EARLY.key, (case,), (GUROBI,), number="figure"))
+                found.append(Claim(text, line, EARLY.key, (case,), (GUROBI,), **own))
             found += aims(TEST.key, case)
         text = f"QP-SBGD (spins) reaches {self.level}"
         found.append(Claim(text, SPINS, TEST.key, (TRAINED,), level=self.level, source="aim"))

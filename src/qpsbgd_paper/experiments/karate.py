@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import qpsbgd.nn  # its graph layer needs torch_geometric, and is loaded where a network is made
 from qpsbgd.nn import Gain
-from qpsbgd_paper.framework.claims import Claim
+from qpsbgd_paper.framework.claims import Claim, of_the_paper
 from qpsbgd_paper.framework.comparison import Case, Comparison, Metric, Series
 from qpsbgd_paper.framework.experiment import Job
 from qpsbgd_paper.framework.methods import (
@@ -116,6 +116,7 @@ class Karate(Comparison):
                 (case,),
                 PAPER_BASELINES,
                 number="figure",
+                source=of_the_paper(case == "paper"),
             )
             for case in SETTINGS
         ]

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from qpsbgd.nn import BinaryLinear
-from qpsbgd_paper.framework.claims import Claim
+from qpsbgd_paper.framework.claims import Claim, of_the_paper
 from qpsbgd_paper.framework.comparison import Case, Comparison, Metric, Series
 from qpsbgd_paper.framework.experiment import Job
 from qpsbgd_paper.framework.methods import (
@@ -23,7 +23,6 @@ from qpsbgd_paper.framework.methods import (
     aims,
     paper_lines,
     prepare_virtual_chip,
-    printed,
     proxquant_grid,
     rates,
     sgd_grid,
@@ -78,7 +77,7 @@ class LogReg(Comparison):
         )
         if fixed:
             found = {name: line for name, line in found.items() if name not in ("bc-adam", "proxquant")}
-            found |= virtual_line(printed(0.01, solver="exact"))
+            found |= virtual_line(lr=0.01)
         return found
 
     def job(self, case: Case, line: Line, options: Options) -> Job:
@@ -111,6 +110,7 @@ class LogReg(Comparison):
                 (name,),
                 others,
                 number="figure",
+                source=of_the_paper(name == fixed),
             )
             for name in (fixed, tuned)
         ]

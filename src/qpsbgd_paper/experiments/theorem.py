@@ -75,7 +75,7 @@ class FixedPointStudy(Study):
         pairs = list(zip(self.jobs(), results, strict=True))
         return {
             "figures": [_figure(pairs, self.sizes)],
-            "tables": [_existence(pairs, self.sizes), _reached(pairs), _proposition(pairs, self.sizes)],
+            "tables": [_reached(pairs), _existence(pairs, self.sizes), _proposition(pairs, self.sizes)],
             "claims": _claims(pairs),
         }
 

@@ -10,7 +10,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 Verdict = Literal["yes", "no", "cannot tell", "not run on hardware"]
-Source = Literal["paper", "aim"]
+Source = Literal["paper", "beyond", "aim"]
+"""Who says so: the paper of its own form and setting; the paper, judged on a form or setting it does not have; we."""
+
 Judged = dict[str, Any]
 """A claim as a report shows it: text, source, verdict, detail, and for comparisons cases, metric, line and rival."""
 
@@ -66,7 +68,7 @@ class Claim:
             equivalence tests, with `margin`.
         margin: The difference up to which two lines count as equal.
         level: What the mean must reach instead, where there is no other line.
-        source: Who says so: the paper, or this project's aims.
+        source: Who says so.
         number: What the paper reports, in a few words.
         hardware: Whether the paper says it of an annealer, for which a virtual chip stands in here.
     """
@@ -82,6 +84,11 @@ class Claim:
     source: Source = "paper"
     number: str = ""
     hardware: bool = False
+
+
+def of_the_paper(held: bool) -> Source:
+    """Whose claim it is: the paper's where form and setting are its own, and else one beyond it."""
+    return "paper" if held else "beyond"
 
 
 class Difference(NamedTuple):

@@ -23,6 +23,9 @@ MOST_POINTS = 64
 MOST_EXTENSIONS = 2
 """Of a grid whose best learning rate lies at its edge."""
 
+FINALISTS, FINALIST_SEEDS = 3, 10
+"""The best points of a grid are compared again on more seeds: on two, five of 18 choices differed between machines."""
+
 Grids = dict[tuple[str, str], Grid]
 """The options to choose from, by case and line."""
 
@@ -71,10 +74,11 @@ class Comparison(Experiment):
     """An experiment: lines (methods with grids of options) on cases, several seeds, and what the paper claims of it.
 
     A subclass is a frozen dataclass of settings. Options are chosen per line and case, or group of cases, on
-    `chosen_by`, a figure of training or validation data, in runs with other seeds than the final ones. Where the best
-    learning rate is the smallest or largest that was tried with the same other options, the next one is tried too, up
-    to `MOST_EXTENSIONS` times, for every line alike. A grid of one point needs no choice, and with no seeds for it the
-    first point of every grid is taken. `extra` names further figures that are kept.
+    `chosen_by`, a figure of training or validation data, in runs with other seeds than the final ones: all points on
+    `choosing_seeds`, then the best `FINALISTS` on `FINALIST_SEEDS`. Where the best learning rate is the smallest or
+    largest that was tried with the same other options, the next one is tried too, up to `MOST_EXTENSIONS` times, for
+    every line alike. A grid of one point needs no choice, and with no seeds for it the first point of every grid is
+    taken. `extra` names further figures that are kept.
 
     Claims are judged by the differences of runs with the same seed: of a run's data, split, initial weights and
     batches, nothing may depend on the line or its options.
@@ -113,11 +117,12 @@ class Comparison(Experiment):
         final = self.seeds * sum(len(self.lines(case)) for case in self.cases())
         done = 0
         jobs: list[Job] = []
-        for grids in self._grids(folder):
-            earlier, jobs = jobs, self._choosing_jobs(grids)
+        for stage in self._stages(folder):
+            earlier, jobs = jobs, stage
             total = len(jobs) + final
             yield "choosing options" if jobs else "training", done, total
-            for _ in run_jobs(self.work, [job for job in jobs if job not in earlier], **how):
+            known = {repr(job) for job in earlier}
+            for _ in run_jobs(self.work, [job for job in jobs if repr(job) not in known], **how):
                 done += 1
                 yield "choosing options", done, total
         for _ in run_jobs(self.work, self._final_jobs(self._chosen(folder)), **how):
@@ -127,10 +132,11 @@ class Comparison(Experiment):
     def summary(self, *, folder: Path) -> dict[str, Any]:
         """All that a report shows, from finished runs: figures of every seed, mean curves, verdicts."""
         *_, grids = self._grids(folder)
-        chosen = self._best(grids, folder)
+        *_, choosing = self._stages(folder)
+        chosen = self._chosen(folder)
         jobs = self._final_jobs(chosen)
         results = self._kept(jobs, folder)
-        seconds = sum(result["seconds"] for result in [*results, *self._kept(self._choosing_jobs(grids), folder)])
+        seconds = sum(result["seconds"] for result in [*results, *self._kept(choosing, folder)])
         runs: dict[tuple[str, str], list[Result]] = {}
         for job, result in zip(jobs, results, strict=True):
             runs.setdefault((job["case"], job["line"]), []).append(result)
@@ -149,7 +155,7 @@ class Comparison(Experiment):
                         "label": line.label,
                         "kind": line.kind,
                         "options": chosen[case.name, name],
-                        "grid": [line.grid, grids[case.name, name][len(line.grid) :]],
+                        "grid": [line.grid, () if line.like else grids[case.name, name][len(line.grid) :]],
                         "reported": (case.reported or {}).get(name),
                         "values": figures,
                         "extra": extra,
@@ -168,6 +174,7 @@ class Comparison(Experiment):
                 "metrics": [vars(metric) for metric in self.metrics],
                 "series": [vars(series) for series in self.series],
                 "chosen by": self.chosen_by.label,
+                "chosen on": [self.choosing_seeds, FINALIST_SEEDS] if choosing else [],
                 "cases": cases,
                 "test": TEST,
                 "claims": [judged(claim, values, higher, controls=controls) for claim in self.claims()],
@@ -187,63 +194,104 @@ class Comparison(Experiment):
         shared = {"case": case.name, "line": name, **self.job(case, line, options)}
         return [{**shared, "seed": seed, "choosing": choosing} for seed in seeds]
 
+    def _lines(self) -> dict[tuple[str, str], tuple[Case, Line]]:
+        return {(case.name, name): (case, line) for case in self.cases() for name, line in self.lines(case).items()}
+
     def _grids(self, folder: Path) -> Iterator[Grids]:
         """All grids as given; then, as long as results show a best rate at an edge, with the next rate beyond it.
 
-        The runs of one form must be done before the next one is asked for.
+        The runs of one form must be done before the next one is asked for. A line that is `like` another has the points
+        of the other's grid that it may take.
         """
-        grids = {(case.name, name): line.grid for case in self.cases() for name, line in self.lines(case).items()}
+
+        def shared(grids: Grids) -> Grids:
+            return {
+                (case, name): tuple(p for p in grids[case, line.like] if line.only.items() <= p.items())
+                if line.like
+                else grids[case, name]
+                for (case, name), (_, line) in lines.items()
+            }
+
+        lines = self._lines()
+        grids = shared({key: line.grid for key, (_, line) in lines.items()})
         yield grids
         for _ in range(MOST_EXTENSIONS if self.choosing_seeds else 0):
-            best = self._best(grids, folder)
-            wider = {key: extended(grid, best[key]) for key, grid in grids.items()}
+            ranked = self._ranked(grids, folder, seeds=self.choosing_seeds)
+            wider = shared({key: extended(grid, ranked[key][0]) for key, grid in grids.items()})
             if wider == grids:
                 return
             grids = wider
             yield grids
 
-    def _choosing_jobs(self, grids: Grids) -> list[Job]:
-        return [
-            job
-            for case in self.cases()
-            for name, line in self.lines(case).items()
-            if len(line.grid) > 1 and self.choosing_seeds
-            for options in grids[case.name, name]
-            for job in self._jobs(
-                case, name, line, options, seeds=range(1000, 1000 + self.choosing_seeds), choosing=True
-            )
-        ]
+    def _stages(self, folder: Path) -> Iterator[list[Job]]:
+        """The runs that choose options, each stage with those before it; the last compares finalists on more seeds."""
+        for grids in self._grids(folder):
+            jobs = self._choosing_jobs(grids, seeds=self.choosing_seeds)
+            yield jobs
+        if jobs:
+            again = self._choosing_jobs(self._finalists(grids, folder), seeds=FINALIST_SEEDS)
+            yield _once([*jobs, *again])
+
+    def _choosing_jobs(self, grids: Grids, *, seeds: int) -> list[Job]:
+        """Runs of all points; those of a line that is like another are the other's."""
+        lines = self._lines()
+        found = []
+        for (case, name), grid in grids.items():
+            source = lines[case, name][1].like or name
+            for options in grid if len(grid) > 1 and self.choosing_seeds else ():
+                found += self._jobs(
+                    *(lines[case, source][0], source, lines[case, source][1], options),
+                    seeds=range(1000, 1000 + seeds),
+                    choosing=True,
+                )
+        return _once(found)
 
     def _final_jobs(self, chosen: Mapping[tuple[str, str], Options]) -> list[Job]:
         return [
             job
-            for case in self.cases()
-            for name, line in self.lines(case).items()
+            for (_, name), (case, line) in self._lines().items()
             for job in self._jobs(case, name, line, chosen[case.name, name], seeds=range(self.seeds), choosing=False)
         ]
 
     def _chosen(self, folder: Path) -> dict[tuple[str, str], Options]:
         *_, grids = self._grids(folder)
-        return self._best(grids, folder)
+        if self.choosing_seeds:
+            grids = self._finalists(grids, folder)
+        ranked = self._ranked(grids, folder, seeds=FINALIST_SEEDS)
+        own = {key: line.grid[0] if line.like else {} for key, (_, line) in self._lines().items()}
+        return {key: {**points[0], **own[key]} for key, points in ranked.items()}
 
-    def _best(self, grids: Grids, folder: Path) -> dict[tuple[str, str], Options]:
-        """The options of best mean figure for every case and line; ties go to the earlier point of the grid.
+    def _finalists(self, grids: Grids, folder: Path) -> Grids:
+        ranked = self._ranked(grids, folder, seeds=self.choosing_seeds)
+        return {key: points[:FINALISTS] for key, points in ranked.items()}
+
+    def _ranked(self, grids: Grids, folder: Path, *, seeds: int) -> Grids:
+        """The points of every grid, the best mean figure first; of equal ones, the earlier point.
 
         The mean is over all cases of a group. Options whose figure was not finite in some run count as worst.
         """
-        jobs = self._choosing_jobs(grids)
+        jobs = self._choosing_jobs(grids, seeds=seeds)
         group = {case.name: case.group or case.name for case in self.cases()}
         scores: dict[tuple[str, str, str], list[float | None]] = {}
         for job, result in zip(jobs, self._kept(jobs, folder), strict=True):
             key = group[job["case"]], job["line"], repr(job["options"])
             scores.setdefault(key, []).append(result[self.chosen_by.key])
         sign = 1 if self.chosen_by.higher else -1
-        chosen = {}
-        for (case, line), grid in grids.items():
-            figures = [scores.get((group[case], line, repr(options)), [0.0]) for options in grid]
-            means = [sign * np.mean(np.array(each, dtype=float)) for each in figures]  # NaN where there is a None
-            chosen[case, line] = grid[int(np.argmax(np.nan_to_num(means, nan=-np.inf)))]
-        return chosen
+        lines = self._lines()
+
+        def score(case: str, name: str, options: Options) -> float:
+            figures = scores.get((group[case], lines[case, name][1].like or name, repr(options)), [0.0])
+            mean = sign * float(np.mean(np.array(figures, dtype=float)))  # NaN where there is a None
+            return -mean if np.isfinite(mean) else np.inf
+
+        return {
+            (case, name): tuple(sorted(grid, key=lambda options: score(case, name, options)))
+            for (case, name), grid in grids.items()
+        }
+
+
+def _once(jobs: Sequence[Job]) -> list[Job]:
+    return list({repr(job): job for job in jobs}.values())
 
 
 def _rounded(value: float | None) -> float | None:

@@ -41,6 +41,12 @@ GUROBI, DWAVE = "qpsbgd-printed", "qpsbgd-virtual"
 """The lines that stand for the paper's QP-SBGD (G) and (D): its equation as printed, answered by our solver and on a
 virtual chip."""
 
+LITERAL: Mapping[str, str] = MappingProxyType({"qpsbgd-mean": "mean", "qpsbgd-sum": "sum"})
+"""The lines of the same equation without any scale, with the mean and with the sum of the loss."""
+
+SCALES = (0.25, 1.0, 4.0)
+"""The κ among which the scale of v is chosen, beside the literal equation."""
+
 FROZEN, RANDOM = "frozen", "random"
 """The controls: binary layers that stay at their random signs, and new random signs at every step."""
 
@@ -53,9 +59,12 @@ class Line:
         label: Its name in tables and figures.
         method: A key of `BUILDERS`.
         grid: The options to choose from.
-        kind: "ours", "paper" for the method as printed, "variant" for either with another solver, "baseline", or
-            "control" for what trains no binary weight.
+        kind: "ours", "paper" for the method as printed, "variant" for either with another solver or at one reading of
+            its scale, "baseline", or "control" for what trains no binary weight.
         settings: What else its runs differ in.
+        like: The line whose options it takes: the best point of that line's grid that holds `only`, changed by the
+            one point of its own grid.
+        only: See `like`.
     """
 
     label: str
@@ -63,6 +72,8 @@ class Line:
     grid: Grid
     kind: Literal["ours", "paper", "variant", "baseline", "control"] = "baseline"
     settings: Options = field(default_factory=dict)
+    like: str = ""
+    only: Options = field(default_factory=dict)
 
     def with_options(self, **options: Any) -> Line:
         """The same line with further options in all points of its grid."""
@@ -106,13 +117,17 @@ def proxquant_grid(sgd: Sequence[float], *, sign: Sequence[float] = (0.03, 0.1, 
 
 
 def printed(*learning_rates: float, solver: Any) -> Grid:
-    """The paper's equation taken literally, with a mean and with a summed loss, which it leaves open.
+    """The paper's equation: taken literally with a mean and with a summed loss, and with v scaled by κ.
 
-    No momentum, latent weights without bound. As there is no scale, the sum over a batch of B rows makes v B times
-    as large in the QUBO.
+    The paper leaves the size of v open. Literally, the sum over a batch of B rows makes it B times as large in the QUBO
+    as the mean does; κ sets it per column (`Printed(scale=κ)`). No momentum, latent weights without bound.
     """
     form = {"projection": "printed", "solver": solver, "clip": None}
-    return tuple(point for loss in ("mean", "sum") for point in rates(*learning_rates, reduction=loss, **form))
+    readings: list[Options] = [
+        *({"reduction": loss} for loss in ("mean", "sum")),
+        *({"scale": scale} for scale in SCALES),
+    ]
+    return tuple(point for reading in readings for point in rates(*learning_rates, **reading, **form))
 
 
 def summed(options: Options) -> bool:
@@ -138,22 +153,30 @@ def control_lines(*, random: bool = False) -> dict[str, Line]:
     return found
 
 
-def virtual_line(grid: Grid) -> dict[str, Line]:
-    """QP-SBGD as printed on a virtual chip."""
-    line = Line("QP-SBGD as printed (virtual QPU)", "qpsbgd", grid, "variant")
-    return {DWAVE: line.with_options(solver=dict(VIRTUAL_CHIP))}
+def literal_lines(named: str) -> dict[str, Line]:
+    """QP-SBGD as printed without a scale, at the best learning rate of each reading of the loss."""
+    found = {}
+    for name, loss in LITERAL.items():
+        label = f"QP-SBGD as printed, {loss} loss ({named})"
+        found[name] = Line(label, "qpsbgd", ({},), "variant", like=GUROBI, only={"reduction": loss})
+    return found
 
 
-def solver_lines(solver: SolverChoice | None, *, ours: Grid, paper: Grid) -> dict[str, Line]:
-    """QP-SBGD with a solver that the user named, in our form and as printed; none without a name."""
+def virtual_line(**own: Any) -> dict[str, Line]:
+    """QP-SBGD as printed on a virtual chip, at the options that were chosen with an exact solver but for its own."""
+    chip = ({"solver": dict(VIRTUAL_CHIP), **own},)
+    return {DWAVE: Line("QP-SBGD as printed (virtual QPU)", "qpsbgd", chip, "variant", like=GUROBI)}
+
+
+def solver_lines(solver: SolverChoice | None) -> dict[str, Line]:
+    """QP-SBGD with a solver that the user named, in our form and as printed, at the options chosen without it."""
     if solver is None:
         return {}
-    name = solver_name(solver)
-    found = {
-        f"qpsbgd-{name}": Line(f"QP-SBGD (spins, {name})", "qpsbgd", ours, "variant"),
-        f"qpsbgd-printed-{name}": Line(f"QP-SBGD as printed ({name})", "qpsbgd", paper, "variant"),
+    name, own = solver_name(solver), ({"solver": solver},)
+    return {
+        f"qpsbgd-{name}": Line(f"QP-SBGD (spins, {name})", "qpsbgd", own, "variant", like=SPINS),
+        f"qpsbgd-printed-{name}": Line(f"QP-SBGD as printed ({name})", "qpsbgd", own, "variant", like=GUROBI),
     }
-    return {key: line.with_options(solver=solver) for key, line in found.items()}
 
 
 def prepare_virtual_chip(*widths: int) -> None:
@@ -289,9 +312,10 @@ def paper_lines(
     return {
         SPINS: Line(f"QP-SBGD (spins, {named or exact})", "qpsbgd", ours, "ours").with_options(solver=exact),
         **ridge_line(),
-        GUROBI: Line(f"QP-SBGD as printed ({named or exact})", "qpsbgd", paper, "paper"),
-        **(virtual_line(paper) if virtual else {}),
-        **solver_lines(solver, ours=ours, paper=paper),
+        GUROBI: Line(f"QP-SBGD as printed, scale chosen ({named or exact})", "qpsbgd", paper, "paper"),
+        **literal_lines(named or exact),
+        **(virtual_line() if virtual else {}),
+        **solver_lines(solver),
         **baselines(**grids),
         **control_lines(random=random),
     }

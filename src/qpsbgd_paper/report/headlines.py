@@ -49,7 +49,7 @@ def headline(summary: Summary) -> Headline:
     """
     results = outcomes(summary)
     if not results:
-        return Headline(str(summary.get("headline") or _claims_sentence(summary)))
+        return Headline(str(summary.get("headline") or claims_sentence(summary)))
     labels = line_labels(summary)
     if "baseline" not in _kinds(summary).values():
         return Headline(f"{_upper('; '.join(_best_text(result, labels) for result in results))}.")
@@ -178,13 +178,15 @@ def _share(count: int, total: int, *, first: bool) -> str:
     return f" in {count} of {total} cases" if first else f" in {count}"
 
 
-def _claims_sentence(summary: Summary) -> str:
-    tally = Counter(str(claim["verdict"]) for claim in summary.get("claims", ()))
+def claims_sentence(summary: Summary) -> str:
+    """How many of the paper's claims hold; our own aims are not counted, nor what goes beyond the paper."""
+    own = [claim for claim in summary.get("claims", ()) if claim.get("source", "paper") == "paper"]
+    tally = Counter(str(claim["verdict"]) for claim in own)
     total = tally.total()
     if not total:
         return ""
     if total == 1:
-        words = {"yes": "The claim holds here.", "no": "The claim does not hold here."}
+        words = {"yes": "The paper's claim holds here.", "no": "The paper's claim does not hold here."}
         words |= {"cannot tell": "The experiment cannot tell.", "not run on hardware": "Not run on hardware."}
         return words.get(next(iter(tally)), "")
     if tally["yes"] == total:
@@ -196,7 +198,7 @@ def _claims_sentence(summary: Summary) -> str:
         "not run on hardware": ("was not run on hardware", "were not run on hardware"),
     }
     parts = [f"{tally[key]} {verb[tally[key] != 1]}" for key, verb in verbs.items() if tally[key]]
-    return f"Of {total} claims, {_joined(parts)}." if parts else ""
+    return f"Of {total} claims of the paper, {_joined(parts)}." if parts else ""
 
 
 def _joined(parts: Sequence[str]) -> str:

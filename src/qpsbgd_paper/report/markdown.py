@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from qpsbgd_files.visible import visible
-from qpsbgd_paper.report.headlines import headline
+from qpsbgd_paper.report.headlines import claims_sentence, headline
 from qpsbgd_paper.report.overview import overview, sentence
 from qpsbgd_paper.report.summaries import Summary, check, file_name
 from qpsbgd_paper.report.tables import IN_VIEW, Table, tables
 
 TITLE = "Results"
-LONGEST = 14
+LONGEST = 18
 """Rows of the longest table that a section shows."""
 
 
@@ -61,7 +61,7 @@ def section(summary: Summary, *, figures: str | None = None) -> str:
     command = f" `{visible(' '.join(str(summary['command']).split()))}`" if summary.get("command") else ""
     paper = f" The paper: {escaped(str(summary['paper']))}" if summary.get("paper") else ""
     parts = [f"## {escaped(str(summary['title']))}"]
-    found = escaped(headline(summary).sentence)
+    found = escaped(" ".join(dict.fromkeys(filter(None, (claims_sentence(summary), headline(summary).sentence)))))
     parts.append(f"**{found}**{paper}{command}" if found else f"{paper}{command}".strip())
     parts.append(escaped(str(summary.get("about", ""))))
     if figures is not None:
@@ -95,7 +95,12 @@ def _rows(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
 
 def _seeds(summary: Summary) -> str:
     seeds = summary.get("seeds") if summary.get("metrics") else None
-    return ", one seed" if seeds == 1 else f", mean ± standard deviation of {seeds} seeds" if seeds else ""
+    text = ", one seed" if seeds == 1 else f", mean ± standard deviation of {seeds} seeds" if seeds else ""
+    if text and (chosen := summary.get("chosen on")):
+        text += f"; options chosen on {chosen[0]} other{'s' * (chosen[0] > 1)}, the best three on {chosen[1]}"
+    elif text and (few := summary.get("settings", {}).get("choosing_seeds")):
+        text += f"; options chosen on {few} other{'s' * (few > 1)}"
+    return text
 
 
 def _sentence(text: str) -> str:

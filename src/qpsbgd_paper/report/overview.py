@@ -24,9 +24,8 @@ COLOURS: Mapping[str, str] = {
 }
 """Of verdicts, in the order of legends."""
 
-PRINTED, OURS = "qpsbgd-printed", {"spins": "qpsbgd", "ridge": "qpsbgd-ridge"}
-RELEASED = "released"
-"""Experiments whose names begin so show the authors' released form."""
+PRINTED = "qpsbgd-printed"
+"""The line of the paper's method, and the beginning of the names of its variants."""
 
 Claims = Sequence[Mapping[str, Any]]
 
@@ -50,28 +49,62 @@ def topic(text: str) -> str:
 
 
 def overview(summaries: Iterable[Summary]) -> Table:
-    """One row per experiment and topic: the paper's number, ours by form, the control, and the verdicts."""
-    head = ["experiment", "claim", "the paper's number", "printed", "released", "ours", "control", "verdict"]
+    """One row per experiment and topic: the paper's number, QP-SBGD's, its rival's and the control's, the verdicts.
+
+    A claim that compares no lines has the figures that decided it in place of QP-SBGD's.
+    """
+    head = ["experiment", "claim", "unit", "the paper", "QP-SBGD", "rival", "control", "verdict"]
     body = []
     for summary in summaries:
+        units = {metric["key"]: str(metric["label"]) for metric in summary.get("metrics", ())}
         for text, claims in topics(summary).items():
             first = claims[0]
-            printed = _mean(summary, first, _printed_line(first))
-            ours = [f"{name} {mean}" for name, line in OURS.items() if (mean := _mean(summary, first, line)) != NOTHING]
-            released = str(summary["experiment"]).startswith(RELEASED)
-            body.append(
-                [
-                    str(summary["experiment"]),
-                    text,
-                    str(first.get("number") or NOTHING),
-                    NOTHING if released else printed,
-                    printed if released else NOTHING,
-                    ", ".join(ours) or NOTHING,
-                    _control(summary, first),
-                    verdicts(claims),
-                ]
-            )
+            row = [str(summary["experiment"]), text, units.get(first.get("metric", ""), NOTHING)]
+            row.append(str(first.get("number") or NOTHING))
+            if summary.get("cases") and first.get("cases"):
+                row += [_span([_own(summary, claim) for claim in claims]), _rival(summary, claims)]
+                row.append(_control(summary, first))
+            else:
+                row += [str(first.get("detail") or NOTHING), NOTHING, NOTHING]
+            body.append([*row, verdicts(claims)])
     return Table("The paper's claims", head, body)
+
+
+def _own(summary: Summary, claim: Mapping[str, Any]) -> str:
+    """QP-SBGD's mean: of the line the claim is about, else of the one that it is compared with, else as printed."""
+    forms = {row["line"] for row in _rows(summary) if row.get("kind") in ("ours", "paper", "variant")}
+    lines = [str(line) for line in (claim.get("line"), claim.get("rival")) if line in forms]
+    return _mean(summary, claim, lines[0] if lines else PRINTED)
+
+
+def _rival(summary: Summary, claims: Claims) -> str:
+    """Name and mean of the line that QP-SBGD is compared with, or of the other method that the claim is about."""
+    rows = {row["line"]: row for row in _rows(summary)}
+    found = []
+    for claim in claims:
+        lines = [str(line) for line in (claim.get("line"), claim.get("rival")) if line in rows]
+        others = [line for line in lines if rows[line].get("kind", "baseline") == "baseline"]
+        if claim.get("rival") and lines:
+            found.append(((others or lines[1:] or lines)[0], claim))
+    names = dict.fromkeys(str(rows[line]["label"]) for line, _ in found)
+    return f"{', '.join(names)} {_span(_mean(summary, claim, line) for line, claim in found)}" if found else NOTHING
+
+
+def _rows(summary: Summary) -> list[Mapping[str, Any]]:
+    return [row for case in summary.get("cases", ()) for row in case["rows"]]
+
+
+def _span(means: Iterable[str]) -> str:
+    """The figure of one claim, or the least and the greatest of several settings."""
+    found = sorted({mean for mean in means if mean != NOTHING}, key=_number)
+    return " to ".join(dict.fromkeys((found[0], found[-1]))) if found else NOTHING
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.inf
 
 
 def verdicts(claims: Claims) -> str:
@@ -94,7 +127,7 @@ def verdicts(claims: Claims) -> str:
 
 
 def sentence(summaries: Iterable[Summary]) -> str:
-    """`Of 30 claims of the paper in 12 experiments, …`; empty without any."""
+    """`Of 30 statements of the paper, …`; empty without any. Those beyond its form or setting are not counted."""
     every = [claim for summary in summaries for claims in topics(summary).values() for claim in claims]
     tally = Counter(str(claim["verdict"]) for claim in every)
     words = {
@@ -107,7 +140,7 @@ def sentence(summaries: Iterable[Summary]) -> str:
     if not parts:
         return ""
     joined = " and ".join(part for part in (", ".join(parts[:-1]), parts[-1]) if part)
-    return f"Of {len(every)} statements of the paper, each judged in its setting, {joined}."
+    return f"Of {len(every)} statements of the paper, each judged on its own form and setting, {joined}."
 
 
 def picture(summaries: Iterable[Summary]) -> str:
@@ -142,14 +175,9 @@ def picture(summaries: Iterable[Summary]) -> str:
     return f'<svg xmlns="http://www.w3.org/2000/svg" {size} {look}>{"".join(parts)}</svg>'
 
 
-def _printed_line(claim: Mapping[str, Any]) -> str:
-    line = str(claim.get("line", PRINTED))
-    return line if line.startswith(PRINTED) else PRINTED
-
-
 def _control(summary: Summary, claim: Mapping[str, Any]) -> str:
     """The best control's mean, with its name where there are several."""
-    rows = [row for case in summary.get("cases", ()) for row in case["rows"] if row.get("kind") == "control"]
+    rows = [row for row in _rows(summary) if row.get("kind") == "control"]
     means = {line: _mean(summary, claim, line) for line in dict.fromkeys(row["line"] for row in rows)}
     found = [f"{line} {mean}" for line, mean in means.items() if mean != NOTHING]
     return ", ".join(found) or NOTHING

@@ -12,7 +12,7 @@ from qpsbgd_paper.report.scales import finite
 from qpsbgd_paper.report.styles import grouped, line_labels
 from qpsbgd_paper.report.summaries import Summary
 
-SOURCES: Mapping[str, str] = {"paper": "the paper", "aim": "our aim"}
+SOURCES: Mapping[str, str] = {"paper": "the paper", "beyond": "the paper, elsewhere", "aim": "our aim"}
 """Who says so, in words."""
 
 NOTHING = "–"

@@ -15,9 +15,12 @@ try:
     import dwave.system
     from dwave.cloud.api.exceptions import ResourceAccessForbiddenError, ResourceAuthenticationError
     from dwave.cloud.config import load_config
-    from dwave.cloud.exceptions import ConfigFileError
+    from dwave.cloud.exceptions import ConfigFileError, SolverNotFoundError
 except ImportError as error:
     raise ImportError("solver 'dwave' needs dwave-system: pip install 'qpsbgd[dwave]'") from error
+
+
+_SERVICES = (dwave.system.DWaveSampler, dwave.system.LeapHybridSampler)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -49,6 +52,11 @@ class LeapSolver(ServiceSolver):
             return {"": str(error)}
         return {"": ""}
 
+    @property
+    def charges(self) -> bool:
+        """Whether the sampler is D-Wave's own, and not its mock or a virtual chip."""
+        return self.sampler is None or isinstance(self.sampler, _SERVICES)
+
     def _chosen(self) -> dict[str, Any]:
         """Options of the new sampler."""
         return {"region": self.region}
@@ -66,6 +74,13 @@ class LeapSolver(ServiceSolver):
                 raise RuntimeError(
                     f"D-Wave refused the API token that solver {self.name!r} sent ({error}); copy yours from "
                     f"{_TOKEN_PAGE} again, then {_ways_to_set_a_token(self.sampler_kind)}; {_INSTEAD}"
+                ) from error
+            if isinstance(error, SolverNotFoundError):
+                asked = ", ".join(f"{name} {value!r}" for name, value in chosen.items()) or "any chip"
+                raise RuntimeError(
+                    f"D-Wave's service has nothing for solver {self.name!r} now ({error}), asked for {asked}: it may "
+                    "be retired, under maintenance, in another region or not part of your plan; `dwave solvers --list` "
+                    f"shows what there is; nothing was sent; {_INSTEAD}"
                 ) from error
             if transient(error):
                 raise RuntimeError(

@@ -6,6 +6,7 @@ What counts against `max_qpu_seconds` is in `budget.Budget`.
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -42,6 +43,7 @@ class ServiceSolver(Solver):
             each refuses what would pass its own `max_qpu_seconds`. None counts for this solver and its copies.
         retries: How often to send a problem again after a passing fault.
         record: File to write all problems and answers to; see `recordings.Recording`.
+        label: Of every problem on the service's dashboard; no part of a recording.
     """
 
     name: ClassVar[str]
@@ -51,10 +53,13 @@ class ServiceSolver(Solver):
     ledger: Ledger | str | Path | None = field(default=None, repr=False)
     retries: int = 3
     record: str | Path | None = None
+    label: str | None = "qpsbgd"
     _session: Session = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_options(self, max_qpu_seconds=POSITIVE_OR_NONE, retries=COUNT)
+        if not isinstance(self.label, str | None):
+            raise TypeError(f"label must be a text or None, got {self.label!r}")
         self._begin()
 
     @abstractmethod
@@ -87,6 +92,18 @@ class ServiceSolver(Solver):
         """Raise `BudgetSpent` where that many steps with layers of these shapes would pass `max_qpu_seconds`."""
         if self.max_qpu_seconds is not None:
             self._session.budget.check(self.estimate(shapes) * steps)
+        elif self.charges and not self.submissions:
+            cost = self.estimate(shapes) * steps
+            warnings.warn(
+                f"solver {self.name!r} is about to send its first {cost.submissions} of any number of submissions, "
+                f"about {cost.qpu_seconds:.2g} s of QPU time, without a limit: give max_qpu_seconds to set one",
+                stacklevel=2,
+            )
+
+    @property
+    def charges(self) -> bool:
+        """Whether submissions cost time of an account."""
+        return False
 
     def connect(self) -> Any:
         """The sampler in use; opens the connection, unless it is open."""
@@ -147,7 +164,7 @@ class ServiceSolver(Solver):
 
     def _open(self) -> tuple[Any, Link]:
         sampler, owned = self._new_sampler()
-        live = Live(sampler, retries=self.retries, owned=owned)
+        live = Live(sampler, retries=self.retries, owned=owned, label=self.label)
         try:
             return sampler, self._new_link(live, sampler)
         except BaseException:

@@ -35,8 +35,18 @@ _TRANSIENT = {
     "SolverOfflineError",
     "RetryCondition",
 }
+# More requests than the service allows per minute: worth a longer wait.
+_CROWDED = {"ResourceLimitsExceededError"}
+_FAILED = {"SolverError", "ProblemError", "RequestError"}
+_QUOTA = ("remaining solver access time", "quota")
+"""What the service says when an account's time is used up, in lower case."""
+
 # Raised before anything is sent: the client compares the problem with the chip's graph first.
 _UNSENT = {"BinaryQuadraticModelStructureError", "InvalidProblemError"}
+
+
+class ServiceRefused(RuntimeError):
+    """The service takes no more problems for now; the message says why, what is kept and what to do."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,12 +137,13 @@ class Live(Link):
     Args:
         sampler: A `DWaveSampler` or anything that samples a model over its `nodelist` and `edgelist`.
         retries: How often a problem is sent again after a time-out, a lost connection or a fault of the service; the
-            pause before is one second, then two, four, …
+            pause before is one second, then two, four, …, and fifteen times as long where requests were too many.
         owned: Whether `close` closes the sampler.
+        label: Of every problem on the service's dashboard.
     """
 
-    def __init__(self, sampler: Any, *, retries: int = 3, owned: bool = False) -> None:
-        self._sampler, self._retries, self._owned = sampler, retries, owned
+    def __init__(self, sampler: Any, *, retries: int = 3, owned: bool = False, label: str | None = None) -> None:
+        self._sampler, self._retries, self._owned, self._label = sampler, retries, owned, label
 
     def answers(self, problems: Sequence[Submission], budget: Budget) -> Iterator[Answer]:
         """Sends all, then waits for one after the other."""
@@ -148,10 +159,12 @@ class Live(Link):
                         break
                     except Exception as error:
                         if attempt == self._retries or not transient(error):
+                            _explain(error)
                             raise
+                        pause = (15.0 if _is_a(error, _CROWDED) else 1.0) * 2.0**attempt
                     budget.give_up([bills[at]])
                     (bills[at],) = budget.reserve([problem.seconds])
-                    time.sleep(2.0**attempt)
+                    time.sleep(pause)
                     sent = self._sent(problem, bills[at])
                 seconds = charged(timing, estimate=problem.seconds)
                 budget.settle(bills[at], seconds)
@@ -164,7 +177,7 @@ class Live(Link):
         known = self._sampler.parameters or {}
         parameters = {name: value for name, value in problem.parameters.items() if value is not None}
         # Only chips rescale problems or merge equal reads; a sampler that does not know these options does neither.
-        fixed = {name: value for name, value in (("auto_scale", False), ("answer_mode", "raw")) if name in known}
+        fixed = {name: value for name, value in self._settings() if name in known}
         model = problem.bqm()
         bill.sent = True
         try:
@@ -174,7 +187,12 @@ class Live(Link):
                 return error
             # Any other error may have come after the service took the problem.
             bill.sent = not _is_a(error, _UNSENT)
+            _explain(error)
             raise
+
+    def _settings(self) -> list[tuple[str, Any]]:
+        label = [("label", self._label)] if self._label else []
+        return [("auto_scale", False), ("answer_mode", "raw"), *label]
 
     def close(self) -> None:
         """Close the sampler, if it was made for this link."""
@@ -184,7 +202,22 @@ class Live(Link):
 
 def transient(error: Exception) -> bool:
     """Whether the same submission may succeed a little later."""
-    return _is_a(error, _TRANSIENT)
+    return _is_a(error, _TRANSIENT | _CROWDED)
+
+
+def _explain(error: Exception) -> None:
+    """Raise the error in our words, where the service refused for a reason that its user can do something about."""
+    kept = "this step changed nothing, and answers so far are in the recording if there is one (record=…)"
+    if _is_a(error, _CROWDED):
+        raise ServiceRefused(
+            f"the service still allows no more requests ({error}); {kept}: wait some minutes and run the same again, "
+            "with larger `retries` to wait longer"
+        ) from error
+    if _is_a(error, _FAILED) and any(words in str(error).lower() for words in _QUOTA):
+        raise ServiceRefused(
+            f"the account's time on the service is used up ({error}); {kept}: see the dashboard for when it is renewed "
+            "and then run the same again; the solver 'virtual-qpu' needs no account"
+        ) from error
 
 
 def _is_a(error: Exception, names: set[str]) -> bool:

@@ -40,7 +40,7 @@ def test_every_study_runs_from_end_to_end_and_is_shown(name, data, tmp_path):
     summary = study.summary(folder=tmp_path)
     assert summary == study.summary(folder=tmp_path)
     assert {claim["verdict"] for claim in summary["claims"]} <= {"yes", "no", "cannot tell", "not run on hardware"}
-    assert all(claim["detail"] and claim["source"] in ("paper", "aim") for claim in summary["claims"])
+    assert all(claim["detail"] and claim["source"] in ("paper", "beyond", "aim") for claim in summary["claims"])
     for table in summary["tables"]:
         assert all(len(row) == len(table["head"]) for row in table["body"])
     files = figures(summary)

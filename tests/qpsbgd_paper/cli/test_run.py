@@ -91,7 +91,7 @@ def finished(tmp_path_factory):
 
 def test_a_run_prints_tables_and_verdicts_and_keeps_results(finished):
     folder, printed = finished
-    assert "QP-SBGD as printed (exact)" in printed
+    assert "QP-SBGD as printed, scale" in printed
     assert re.search(r"QP-SBGD \(G\) is best .*(yes|no|cannot tell)", printed)
     assert f"qpsbgd report --results {folder}" in printed.replace("\n", "")
     summary = json.loads((folder / "logreg.json").read_text(encoding="utf-8"))

@@ -10,17 +10,17 @@ from qpsbgd_paper.experiments import EXPERIMENTS, citation, digits, logreg, make
 from qpsbgd_paper.experiments.digits import Digits
 from qpsbgd_paper.experiments.rosenbrock import valley
 from qpsbgd_paper.framework.comparison import Comparison
-from qpsbgd_paper.framework.methods import BASELINES, GUROBI, RANDOM, SPINS, Frozen, RandomSigns
+from qpsbgd_paper.framework.methods import BASELINES, GUROBI, LITERAL, RANDOM, SCALES, SPINS, Frozen, RandomSigns
 from qpsbgd_paper.framework.training import BinaryMLP
 
 COMPARISONS = [name for name in EXPERIMENTS if isinstance(make_experiment(name), Comparison)]
-RELEASED = ("released-10", "released-acc")  # with a loop of their own
-ONE_EACH = [name for name in COMPARISONS if name not in ("adult-10", "released-10")]  # they are as their smaller twins
+RELEASED = ("figure3", "released-acc")  # with a loop of their own
+ONE_EACH = [name for name in COMPARISONS if name not in ("adult-10", "figure3")]  # they are as their smaller twins
 NEEDS = {
     "adult-2": "adult/a1a.t",
     "adult-10": "adult/a1a.t",
     "adult-acc": "adult/a1a.t",
-    "released-10": "adult/a1a.t",
+    "figure3": "adult/a1a.t",
     "released-acc": "adult/a1a.t",
     "mnist": "mnist/train-images-idx3-ubyte.gz",
     "cdp": "mnist/train-images-idx3-ubyte.gz",
@@ -59,13 +59,15 @@ def tiny(name):
 
 
 @pytest.mark.parametrize("name", slow_but({"digits", "rosenbrock"}, ["digits", *ONE_EACH]))
-def test_every_method_of_every_experiment_can_be_repeated_from_its_seed(name, data):
+def test_every_method_of_every_experiment_can_be_repeated_from_its_seed(name, data, tmp_path):
     data(name)
     experiment = tiny(name)
     experiment.prepare()
     case = experiment.cases()[-1]
+    first_options = experiment._chosen(tmp_path)
     for line_name, line in experiment.lines(case).items():
-        job = {"case": case.name, "line": line_name, **experiment.job(case, line, line.grid[0])}
+        options = first_options[case.name, line_name]
+        job = {"case": case.name, "line": line_name, **experiment.job(case, line, options)}
         torch.manual_seed(5)
         first = experiment.work(**job, seed=1, choosing=False)
         torch.manual_seed(6)
@@ -101,7 +103,7 @@ def test_runs_with_the_same_seed_share_data_start_and_batches(name, data, monkey
     for case in experiment.cases():
         seen.clear()
         for line_name, line in experiment.lines(case).items():
-            for options in line.grid[:: len(line.grid) - 1 or 1]:
+            for options in () if line.like else line.grid[:: len(line.grid) - 1 or 1]:
                 job = {"case": case.name, "line": line_name, **experiment.job(case, line, options)}
                 experiment.work(**job, seed=3, choosing=False)
         assert len(seen) > 2
@@ -141,13 +143,18 @@ def test_every_experiment_has_all_methods(name):
     assert {SPINS, GUROBI, *BASELINES} <= set(lines)
     for printed in lines[GUROBI].grid:
         assert (printed["projection"], printed["clip"]) == ("printed", None)
-        assert not {"scale", "momentum"} & printed.keys()
-    assert {printed["reduction"] for printed in lines[GUROBI].grid} == {"mean", "sum"}
+        assert "momentum" not in printed
+    readings = [(printed.get("reduction"), printed.get("scale")) for printed in lines[GUROBI].grid]
+    assert set(readings) == {("mean", None), ("sum", None), *((None, scale) for scale in SCALES)}
+    assert {(lines[name].like, lines[name].only["reduction"]) for name in LITERAL} == {
+        (GUROBI, "mean"),
+        (GUROBI, "sum"),
+    }
     assert {point["update"] for point in lines["proxquant"].grid} == {"sgd", "sign"}
     assert {point.get("momentum") for point in lines["bc-sgd"].grid} == {None, 0.9}
     assert [point["projection"] for point in lines[SPINS].grid] == ["spins"] * len(lines[SPINS].grid)
     for line in lines.values():  # so that every choice can be extended
-        if line.kind == "control":
+        if line.kind == "control" or line.like:
             continue
         others = Counter(repr({**point, "lr": None}) for point in line.grid)
         assert min(others.values()) > 1, line.label
@@ -160,9 +167,9 @@ def test_what_the_paper_says_is_judged_on_its_own_form(name):
     for claim in experiment.claims():
         lines = experiment.lines(cases[claim.cases[0]])
         forms = [lines[line] for line in (claim.line, *claim.against) if lines[line].method == "qpsbgd"]
+        forms = [lines[line.like] if line.like else line for line in forms]
         projections = {point.get("projection") for line in forms for point in line.grid}
-        assert projections <= ({"printed"} if claim.source == "paper" else {"spins", "ridge"}), claim.text
-        assert not any("scale" in point for line in forms for point in line.grid)
+        assert projections <= ({"spins", "ridge"} if claim.source == "aim" else {"printed"}), claim.text
 
 
 @pytest.mark.parametrize("name", [*COMPARISONS, "digits"])
@@ -210,8 +217,8 @@ def test_a_solver_can_be_named(name):
     experiment = dataclasses.replace(make_experiment(name), solver="annealing")
     lines = experiment.lines(experiment.cases()[0])
     named = [line for line in lines.values() if "annealing)" in line.label and line.grid[0]["solver"] == "annealing"]
-    forms = {point.get("projection", point.get("scale")) for line in named for point in line.grid}
-    assert forms in ({"spins", "printed"}, {1.0, "literal"})
+    forms = {line.like or point["scale"] for line in named for point in line.grid}
+    assert forms in ({SPINS, GUROBI}, {1.0, "literal"})
 
 
 def test_an_unknown_experiment_is_refused_with_the_near_one():

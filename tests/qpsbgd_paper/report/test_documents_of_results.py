@@ -1,3 +1,5 @@
+import json
+import re
 import runpy
 from pathlib import Path
 
@@ -59,3 +61,40 @@ def test_the_page_of_the_released_form_is_what_the_results_make(documents):
 def test_the_pictures_of_the_readme_are_kept():
     for name in ("chip.svg", "digits.svg"):
         assert (ROOT / "docs" / "figures" / name).read_text(encoding="utf-8").startswith("<svg")
+
+
+QUOTED = re.compile(r"(−?[\d.]+)( ?%| ms| µs)?<!-- from: ([\w./-]+\.json) ([\w/ ]+) -->")
+UNITS = {"%": 100, "ms": 1e3, "µs": 1e6, "": 1}
+
+
+def misquoted(text):
+    """The quotations in a text whose number is not the one in the file that it names, and those that cannot be read."""
+    found = []
+    for number, unit, file, path in QUOTED.findall(text):
+        value = json.loads((ROOT / "benchmarks" / "results" / file).read_text(encoding="utf-8"))
+        for part in path.split("/"):
+            value = value[int(part)] if isinstance(value, list) else value[part]
+        decimals = len(number.partition(".")[2])
+        if f"{value * UNITS[unit.strip()]:.{decimals}f}" != number.replace("−", "-"):
+            found.append(f"{number}{unit} is {value} in {file}, {path}")
+    return found + ["not readable"] * (text.count("<!-- from:") - len(QUOTED.findall(text)))
+
+
+@pytest.mark.parametrize(
+    "path", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda path: path.name
+)
+def test_every_number_that_names_a_file_is_the_one_in_it(path):
+    assert misquoted(path.read_text(encoding="utf-8")) == []
+
+
+def test_a_wrong_number_and_an_unreadable_quotation_are_found():
+    right = "18.6 %<!-- from: virtual_qpu.json means/1/chain_breaks -->"
+    assert misquoted(right) == []
+    assert len(misquoted(right.replace("18.6", "18.7"))) == 1
+    assert len(misquoted(right.replace("18.6 %", "a fifth"))) == 1
+
+
+def test_every_marked_block_of_a_document_is_what_the_measurements_make(documents):
+    for name in ("README.md", "docs/annealers.md"):
+        text = (ROOT / name).read_text(encoding="utf-8")
+        assert documents["written"](name, text) == text

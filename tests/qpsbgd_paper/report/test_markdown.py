@@ -4,10 +4,11 @@ from qpsbgd_paper.report.markdown import escaped, markdown
 def test_the_claims_of_the_paper_stand_first_and_every_experiment_has_a_short_section(toy):
     text = markdown([toy, {**toy, "title": "Another", "paper": "It is best."}], title="All", intro="Hello.")
     assert text.startswith(
-        "# All\n\n**Of 2 statements of the paper, each judged in its setting, 2 hold here.**\n\nHello.\n"
+        "# All\n\n**Of 2 statements of the paper, each judged on its own form and setting, 2 hold here.**\n\nHello.\n"
     )
     assert text.index("## The paper's claims") < text.index("## Title of toy") < text.index("## Another")
-    assert text.count("**QP-SBGD won; QP-SBGD, as printed lost to the best baseline.**") == 2
+    won = "**The paper's claim holds here. QP-SBGD won; QP-SBGD, as printed lost to the best baseline.**"
+    assert text.count(won) == 2
     assert "The paper: It is best. `qpsbgd run toy`" in text
     assert "Test accuracy, mean ± standard deviation of 2 seeds:\n\n| method |" in text
     assert "| QP-SBGD | **0.850 ± 0.071** | – |" in text
@@ -44,12 +45,12 @@ def test_a_section_has_one_picture_unless_others_show_data(study, toy):
     assert "study-map.svg" not in text
     study["figures"][1]["shows_data"] = True
     assert "![A map](figures/study-map.svg)" in markdown([study], figures="figures")
-    assert "| study | It fits | – | – | – | – | – | yes |" in text
+    assert "| study | It fits | – | – | 10 tiles | – | – | yes |" in text
     assert "Rows:\n\n| n | tiles |" in text
 
 
 def test_a_long_table_is_left_to_the_report(study):
-    study["tables"][0]["body"] = [["4", "10"]] * 15
+    study["tables"][0]["body"] = [["4", "10"]] * 19
     assert "| 4 | 10 |" not in markdown([study])
 
 

@@ -17,19 +17,26 @@ def summary(make_row, make_experiment):
         make_row("bc-sgd", "BC", values=(0.7, 0.8)),
         make_row("frozen", "Frozen", kind="control", values=(0.1, 0.2)),
     ]
-    where = {"cases": ["a"], "metric": "score", "line": "qpsbgd-printed", "number": "0.75"}
+    where = {"cases": ["a"], "metric": "score", "line": "qpsbgd-printed", "number": "0.75", "rival": "bc-sgd"}
     claims = [claim(**where), claim("It is best (b)", "no", **{**where, "cases": ["b"]}), claim("An aim", source="aim")]
     return make_experiment({"a": rows, "b": rows}, claims=claims)
 
 
-def test_claims_of_one_topic_share_a_row_with_the_figures_of_the_first(summary):
+def test_claims_of_one_topic_share_a_row_with_both_numbers_and_their_unit(summary):
     (row,) = overview([summary]).body
-    assert row == ["toy", "It is best", "0.75", "0.650", "–", "spins 0.850", "frozen 0.150", "yes 1, no 1"]
+    numbers = ["0.75", "0.650", "BC 0.750", "frozen 0.150"]
+    assert row == ["toy", "It is best", "test accuracy", *numbers, "yes 1, no 1"]
 
 
-def test_the_released_form_has_a_column_of_its_own(summary):
-    (row,) = overview([{**summary, "experiment": "released-10"}]).body
-    assert row[3:5] == ["–", "0.650"]
+def test_a_claim_about_a_rival_has_its_number_beside_qp_sbgds(summary):
+    about = {**summary["claims"][0], "line": "bc-sgd", "rival": "qpsbgd-printed"}
+    (row,) = overview([{**summary, "claims": [about]}]).body
+    assert row[4:6] == ["0.650", "BC 0.750"]
+
+
+def test_a_claim_without_lines_shows_the_figures_that_decided_it(summary):
+    (row,) = overview([{**summary, "claims": [claim(detail="3 of 4")]}]).body
+    assert row[4:7] == ["3 of 4", "–", "–"]
 
 
 def test_settings_are_no_part_of_a_topic():
@@ -49,7 +56,9 @@ def test_the_seeds_that_are_needed_and_what_the_virtual_chip_says_stand_behind_t
 
 
 def test_one_sentence_counts_the_paper_alone(summary):
-    assert sentence([summary]) == "Of 2 statements of the paper, each judged in its setting, 1 hold here and 1 do not."
+    more = [*summary["claims"], claim("Elsewhere", source="beyond")]
+    found = sentence([{**summary, "claims": more}])
+    assert found.startswith("Of 2 statements of the paper") and found.endswith("1 hold here and 1 do not.")
     assert sentence([{**summary, "claims": []}]) == ""
 
 

@@ -75,7 +75,9 @@ def test_every_experiment_has_a_section_and_every_claim_stands_once_with_its_bad
 
 def test_one_sentence_and_one_picture_stand_first_and_the_machine_last(toy):
     text = page([toy], title="T", intro="What words mean.")
-    begin = text.index('<p class="lead">Of 1 statements of the paper, each judged in its setting, 1 hold here.</p>')
+    begin = text.index(
+        '<p class="lead">Of 1 statements of the paper, each judged on its own form and setting, 1 hold here.</p>'
+    )
     assert begin < text.index("<svg") < text.index("What words mean.") < text.index('id="toy"')
     assert text.index("</section>") < text.index("<footer>Made with python 3.11, machine abacus.</footer>")
 
@@ -164,7 +166,7 @@ def test_who_won_stands_first_in_every_section_and_in_the_overview(toy, study):
     figures = "QP-SBGD 0.850 (won), QP-SBGD, as printed 0.650 (lost), best baseline BC (SGD) 0.750."
     assert f"</h2><p><strong>{toy_won}</strong> {figures}</p>" in text
     assert f'<li><a href="#toy">Title of toy</a>: {toy_won}</li>' in text
-    assert '<li><a href="#study">A study</a>: The claim holds here.</li>' in text
+    assert '<li><a href="#study">A study</a>: The paper&#x27;s claim holds here.</li>' in text
 
 
 def test_a_page_without_the_papers_claims_opens_with_one_sentence_and_one_picture(toy):

@@ -126,7 +126,8 @@ def test_everything_sent_lies_in_the_chips_ranges_and_is_not_rescaled(cache):
     )
     assert len(sampler.sent) == 2
     for bqm, parameters in zip(sampler.sent, sampler.parameters_sent, strict=True):
-        assert parameters == {"num_reads": 1, "annealing_time": 50.0, "auto_scale": False, "answer_mode": "raw"}
+        fixed = {"auto_scale": False, "answer_mode": "raw", "label": "qpsbgd"}
+        assert parameters == {"num_reads": 1, "annealing_time": 50.0, **fixed}
         couplings = np.array(list(bqm.quadratic.values()))
         assert np.abs(list(bqm.linear.values())).max() <= 4 * (1 + 1e-6)
         assert -2 * (1 + 1e-6) <= couplings.min() <= couplings.max() <= 1 + 1e-6
@@ -434,7 +435,8 @@ def test_one_connection_is_kept_and_closed(cache, monkeypatch):
 
     monkeypatch.setattr(dwave_system, "DWaveSampler", factory)
     monkeypatch.setenv("DWAVE_API_TOKEN", "a-token")
-    with DWave(cache=cache, region="eu-central-1", chip="Advantage_system9", num_reads=2) as solver:
+    limited = {"num_reads": 2, "max_qpu_seconds": 1.0}
+    with DWave(cache=cache, region="eu-central-1", chip="Advantage_system9", **limited) as solver:
         for _ in range(3):
             solver.solve(random_family(4, 2, 8))
         sampler = solver.connect()
@@ -502,22 +504,76 @@ def test_a_wrong_token_and_a_missing_network_are_explained(monkeypatch, solver, 
     assert f"solver {solver!r}" in str(raised.value)
 
 
-def test_other_faults_of_the_connection_are_raised_as_they_are(monkeypatch):
-    from dwave.cloud.exceptions import SolverNotFoundError
+@pytest.mark.parametrize(
+    ("fault", "raised", "message"),
+    [
+        ("SolverNotFoundError", RuntimeError, r"nothing for solver 'dwave'.*asked for solver 'none'.*nothing was sent"),
+        ("UseAfterCloseError", Exception, "no such chip"),
+    ],
+)
+def test_a_chip_that_is_not_there_is_explained_and_other_faults_are_raised_as_they_are(
+    monkeypatch, fault, raised, message
+):
+    import dwave.cloud.exceptions
 
     def refuse(**_):
-        raise SolverNotFoundError("no such chip")
+        raise getattr(dwave.cloud.exceptions, fault)("no such chip")
 
     monkeypatch.setattr(dwave_system, "DWaveSampler", refuse)
     monkeypatch.setenv("DWAVE_API_TOKEN", "a-token")
-    with pytest.raises(SolverNotFoundError):
-        DWave(chip="none").solve(random_family(4, 2, 8))
+    with pytest.raises(raised, match=message):
+        DWave(chip="none", max_qpu_seconds=1.0).solve(random_family(4, 2, 8))
+
+
+def test_too_many_requests_are_retried_with_patience_and_then_explained(cache, monkeypatch):
+    from dwave.cloud.api.exceptions import ResourceLimitsExceededError
+
+    pauses = []
+    monkeypatch.setattr(submissions.time, "sleep", pauses.append)
+    sampler = mock(sampler=Counting)
+    sampler.failures = [ResourceLimitsExceededError("429")] * 5
+    solver = DWave(sampler=sampler, cache=cache, num_reads=5, retries=2)
+    with pytest.raises(submissions.ServiceRefused, match=r"no more requests.*changed nothing.*wait some minutes"):
+        solver.solve(random_family(4, 2, 8))
+    assert pauses == [15.0, 30.0]
+    solver.solve(random_family(4, 2, 8))
+    assert len(sampler.sent) == 1
+
+
+def test_a_spent_quota_is_explained_and_recorded_answers_are_kept(cache, tmp_path):
+    from dwave.cloud.exceptions import SolverFailureError
+
+    sampler, family = mock(sampler=Counting), random_family(4, 2, 8)
+    solver = DWave(sampler=sampler, cache=cache, num_reads=5, record=tmp_path / "run.chip")
+    first = solver.solve(family)
+    sampler.failures = [SolverFailureError("Insufficient remaining solver access time in project")]
+    with pytest.raises(submissions.ServiceRefused, match=r"used up.*record.*run the same again"):
+        solver.solve(random_family(4, 2, 9))
+    again = DWave(sampler=sampler, cache=cache, num_reads=5, record=tmp_path / "run.chip")
+    assert torch.equal(again.solve(family).spins, first.spins)
+    assert len(sampler.sent) == 1
+
+
+def test_problems_carry_a_label_where_the_sampler_knows_one(cache):
+    sampler = mock(sampler=Counting)
+    sampler.parameters["label"] = []
+    DWave(sampler=sampler, cache=cache, num_reads=5, label="my run").solve(random_family(4, 2, 8))
+    assert sampler.parameters_sent[0]["label"] == "my run"
+
+
+def test_the_first_submission_without_a_limit_says_what_it_costs_and_the_next_does_not(cache, monkeypatch):
+    monkeypatch.setattr(dwave_system, "DWaveSampler", lambda **_: mock(sampler=Counting))
+    monkeypatch.setenv("DWAVE_API_TOKEN", "a-token")
+    solver = DWave(cache=cache, num_reads=2)
+    with pytest.warns(UserWarning, match=r"first 1 .* 0\.0087 s of QPU time, without a limit: give max_qpu_seconds"):
+        solver.solve(random_family(4, 2, 8))
+    solver.solve(random_family(4, 2, 8))
 
 
 def test_copies_and_pickles_open_a_connection_of_their_own(cache, monkeypatch):
     monkeypatch.setattr(dwave_system, "DWaveSampler", lambda: mock(sampler=Counting))
     monkeypatch.setenv("DWAVE_API_TOKEN", "a-token")
-    solver = DWave(cache=cache, num_reads=2)
+    solver = DWave(cache=cache, num_reads=2, max_qpu_seconds=1.0)
     family = random_family(4, 2, 8)
     spins = solver.solve(family).spins
     for copied in (copy.deepcopy(solver), pickle.loads(pickle.dumps(solver))):

@@ -19,6 +19,8 @@ from qpsbgd_qubo.annealers.recordings import RecordingError
 from qpsbgd_qubo.annealers.replay import Replay
 from qpsbgd_qubo.solvers.exact.exact import Exact
 
+pytestmark = pytest.mark.filterwarnings("ignore:solver 'leap-hybrid' is about to send")
+
 
 class Service(dwave_system.LeapHybridSampler):
     """The real sampler's code on D-Wave's mock of the service; says what it charges, as the service does."""
@@ -28,7 +30,7 @@ class Service(dwave_system.LeapHybridSampler):
         self.solver.properties = {**MockLeapHybridSolver.properties, **limits}
         self.sent, self.closed = [], 0
 
-    def sample(self, bqm, time_limit=None, **others):
+    def sample(self, bqm, time_limit=None, *, label=None, **others):  # the mock's solver knows no label
         self.sent.append((bqm.copy(), time_limit))
         answer = super().sample(bqm, time_limit=time_limit, **others)
         answer.info.update({"qpu_access_time": 30e3, "charge_time": time_limit * 1e6, "run_time": time_limit * 1e6})

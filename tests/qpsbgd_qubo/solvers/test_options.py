@@ -51,7 +51,7 @@ OPTIONS = {
     },
 }
 TEXTS = {"dimod": {"sampler", "parameters"}, "replay": {"path"}}
-OTHERS = {"ledger", "record", "cache", "repair", "sampler", "region", "chip", "topology", "method"}
+OTHERS = {"label", "ledger", "record", "cache", "repair", "sampler", "region", "chip", "topology", "method"}
 NAN, INFINITE = float("nan"), float("inf")
 
 
