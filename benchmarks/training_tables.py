@@ -222,10 +222,19 @@ def ends(grid):
     return low, high
 
 
+STEPS = {
+    "real weights": "real weights",
+    "bc-adam": "BinaryConnect",
+    "ridge": "ridge",
+    "spins": "spins",
+    "spins, two vectors": "two vectors",
+    "polar": "polar",
+    "Muon": "Muon",
+}
+
+
 def step_cost():
-    """Milliseconds per training step, and times those of BinaryConnect."""
-    names = ("bc-adam", "ridge", "spins", "spins, two vectors", "printed")
-    head = ["network", "machine", "BC (Adam)", "ridge", "spins", "two vectors", "printed"]
+    """Milliseconds per training step under AdamW, and the other methods' times and peak memory relative to it."""
     body = []
     for found in measured(("step_cost_cpu", "step_cost_cuda")).values():
         for row in found["results"]:
@@ -233,16 +242,13 @@ def step_cost():
             if device == "CPU":
                 device = f"{found['settings']['threads']} CPU threads, {'one core busy' if row['busy'] else 'idle'}"
             times = row["milliseconds"]
-            cells = [
-                "–" if name not in times else f"{times[name]:.2f} ms{'' if name == 'bc-adam' else ratio(row, name)}"
-                for name in names
-            ]
-            body.append([row["network"].replace("cnn", "CNN"), device, *cells])
-    return markdown(head, body)
-
-
-def ratio(row, name):
-    return f" ({row[f'{name}, times bc-adam']:.2f} ×)"
+            ratios = [f"{times[name] / times['AdamW']:.2f}" if name in times else "–" for name in STEPS]
+            body.append([row["network"].replace("cnn", "CNN"), device, f"{times['AdamW']:.2f} ms", *ratios])
+            if "MiB" in row:
+                peaks = row["MiB"]
+                shown = [f"{peaks[name] / peaks['AdamW']:.2f}" for name in STEPS]
+                body.append(["", "peak memory", f"{peaks['AdamW']:.0f} MiB", *shown])
+    return markdown(["network", "machine", "binary weights, AdamW", *STEPS.values()], body)
 
 
 def bits():
@@ -271,7 +277,11 @@ NETWORKS = {
     "vgg-5": "VGG-small, 5 epochs",
     "vgg-25": "VGG-small, 25 epochs",
     "resnet20-10": "ResNet-20, 10 epochs",
+    "resnet20-30": "ResNet-20, 30 epochs",
+    "resnet20-100": "ResNet-20, 100 epochs",
+    "resnet56-10": "ResNet-56, 10 epochs",
     "gpt-1500": "character GPT, 1,500 steps",
+    "gpt-5000": "character GPT, 5,000 steps",
 }
 RIVALS = {
     "st-adamw": "straight-through, AdamW",
@@ -280,25 +290,32 @@ RIVALS = {
     "bc-adam": "BinaryConnect, Adam",
     "bop": "Bop",
 }
-DEFAULTS = {"ridge": "QP-SBGD, ridge", "spins": "QP-SBGD, spins", "polar": "QP-SBGD, polar"}
+DEFAULTS = {
+    "ridge": "QP-SBGD, ridge",
+    "spins": "QP-SBGD, spins",
+    "spins-2": "QP-SBGD, two vectors",
+    "polar": "QP-SBGD, polar",
+}
 
 
 def _score(task, values):
-    mean = sum(values) / len(values)
-    text = f"{mean:.3f} nats" if task.startswith("gpt") else f"{100 * mean:.1f} %"
-    return text if len(values) == 1 else f"{text} ({len(values)} seeds)"
+    """The mean, with the standard deviation where there are several seeds."""
+    unit, digits, name = (1, 3, "nats") if task.startswith("gpt") else (100, 1, "%")
+    spread = f" ± {unit * np.std(values, ddof=1):.{digits}f}" if len(values) > 1 else ""
+    return f"{unit * np.mean(values):.{digits}f}{spread} {name}"
 
 
 def today():
     """Test scores on today's networks: QP-SBGD at its defaults, tuned rivals and real weights."""
     rows = [row for row in results("networks")["rows"] if not row["choosing"]]
     methods = {**DEFAULTS, **RIVALS, "float-sgd": "real weights, SGD", "float-adamw": "real weights, AdamW"}
+    tasks = [task for task in NETWORKS if any(row["task"] == task for row in rows)]
     table = []
     for method, label in methods.items():
-        scores = {t: [r["score"] for r in rows if (r["task"], r["method"]) == (t, method)] for t in NETWORKS}
+        scores = {t: [r["score"] for r in rows if (r["task"], r["method"]) == (t, method)] for t in tasks}
         if any(scores.values()):
             table.append([label, *(_score(t, found) if found else "–" for t, found in scores.items())])
-    return markdown(["test score", *NETWORKS.values()], table)
+    return markdown(["test score", *(NETWORKS[task] for task in tasks)], table)
 
 
 def rivals():
@@ -350,7 +367,7 @@ def training_figure(*, held_out=False):
 
 
 def today_figure():
-    """Scores on CIFAR-10: full dots on test images, hollow ones on validation images, where there was no final run."""
+    """Scores on CIFAR-10: full dots on test images, hollow ones on validation images where there is no final run."""
     rows = results("networks")["rows"]
     labels = {**DEFAULTS, **RIVALS, "float-sgd": "real weights, SGD"}
     figure = Figure(figsize=(8.2, 2.6), layout="constrained")
