@@ -388,6 +388,20 @@ def mixed_precision(rank, size, *, options):
     return {weight.dtype, weight.grad.dtype, optimizer.state[weight]["gram"].dtype}, losses
 
 
+def broken_solver(rank, size):
+    """The errors of three steps, whether weights have changed, and in the second the solver of rank 1 is broken."""
+    model = fully_sharded(sharded_network("dense"), size)
+    optimizer = QPSBGD(model, solver=Moody(), real=False)
+    found = []
+    for step in range(3):
+        optimizer.zero_grad()
+        model(batch("dense", step)[0]).sum().backward()
+        optimizer.solver.broken = step == 1 and rank == 1
+        before = model[0].weight.to_local().clone()
+        found.append((_error(optimizer.step), not torch.equal(model[0].weight.to_local(), before)))
+    return found
+
+
 def nan_in_a_shard(rank, size, *, options, way="qpsbgd"):
     """The error of a step for which rank 1 has a gradient of NaN."""
     model = fully_sharded(sharded_network("dense"), size)

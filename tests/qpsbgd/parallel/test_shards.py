@@ -106,3 +106,11 @@ def test_a_policy_of_mixed_precision_trains_weights_in_single_precision(options,
     for types, losses in processes.run(2, rank_runs.mixed_precision, options={**options, "real": True}):
         assert types == {torch.float32}
         assert losses[-1] < 0.8 * losses[0]
+
+
+def test_a_solver_that_fails_on_one_rank_stops_all_of_them_and_the_next_step_is_sound(processes):
+    first, second = processes.run(2, rank_runs.broken_solver)
+    assert [(bool(text), changed) for text, changed in first] == [(False, True), (True, False), (False, True)]
+    assert [changed for _, changed in second] == [True, False, True]
+    assert re.search("rank 1 failed.*out of order", first[1][0])
+    assert re.search("ValueError: out of order", second[1][0])
