@@ -308,14 +308,14 @@ def sharded_network(kind):
     ).double()
 
 
-def fully_sharded(model, size):
+def fully_sharded(model, size, **options):
     from torch.distributed.fsdp import fully_shard
 
     if size > 1:
         mesh = dist.init_device_mesh("cpu", (size,))
         for layer in [*model, model]:
             if any(True for _ in layer.parameters()):
-                fully_shard(layer, mesh=mesh)
+                fully_shard(layer, mesh=mesh, **options)
     return model
 
 
@@ -333,6 +333,8 @@ def sharded_run(
     clip=None,
     frozen=False,
     warm=False,
+    discarded=False,
+    dead=False,
 ):
     """Whole weights after some steps with a model that FSDP2 has sharded, and the bytes that this rank sent."""
     import torch.distributed.checkpoint as dcp
@@ -347,12 +349,17 @@ def sharded_run(
     for step in steps:
         optimizer.zero_grad()
         inputs, targets = (rows.tensor_split(size)[rank] for rows in batch(kind, step))
+        outputs = slice(1 if dead and step % 2 else None)  # those of one rank have no gradient
+        if discarded:
+            model(3 * inputs).sum().backward()
+            model.zero_grad()
         count = 2 if accumulate else 1
         passes = zip(inputs.tensor_split(count), targets.tensor_split(count), strict=True)
         for number, (x, target) in enumerate(passes, start=1):
             if size > 1:
                 model.set_requires_gradient_sync(number == count)
-            ((model(x) - target).square().sum() * size / 80).backward()  # FSDP takes the mean of the ranks' losses
+            loss = (model(x) - target)[:, outputs].square().sum() * size / 80
+            loss.backward()  # FSDP takes the mean of the ranks' losses
         if clip is not None:
             nn.utils.clip_grad_norm_(model.parameters(), clip)
         optimizer.step()
@@ -360,6 +367,39 @@ def sharded_run(
         dcp.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, checkpoint_id=save)
     whole = {name: p.full_tensor() if size > 1 else p for name, p in model.named_parameters()}
     return {name: value.detach() for name, value in whole.items()}, optimizer._ranks.sent
+
+
+def mixed_precision(rank, size, *, options):
+    """The types of weights, gradients and Q̄ after steps in half precision, and the losses."""
+    from torch.distributed.fsdp import MixedPrecisionPolicy
+
+    model = sharded_network("dense").float()
+    fully_sharded(model, size, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32))
+    optimizer = QPSBGD(model, **options)
+    losses = []
+    for _ in range(30):
+        optimizer.zero_grad()
+        x, target = batch("dense", 0, torch.float32)
+        loss = (model(x) - target).square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    weight = model[0].weight
+    return {weight.dtype, weight.grad.dtype, optimizer.state[weight]["gram"].dtype}, losses
+
+
+def broken_solver(rank, size):
+    """The errors of three steps, whether weights have changed, and in the second the solver of rank 1 is broken."""
+    model = fully_sharded(sharded_network("dense"), size)
+    optimizer = QPSBGD(model, solver=Moody(), real=False)
+    found = []
+    for step in range(3):
+        optimizer.zero_grad()
+        model(batch("dense", step)[0]).sum().backward()
+        optimizer.solver.broken = step == 1 and rank == 1
+        before = model[0].weight.to_local().clone()
+        found.append((_error(optimizer.step), not torch.equal(model[0].weight.to_local(), before)))
+    return found
 
 
 def nan_in_a_shard(rank, size, *, options, way="qpsbgd"):

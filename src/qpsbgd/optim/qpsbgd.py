@@ -158,13 +158,17 @@ class QPSBGD(BinaryOptimizer):
 
     def _move(self, records: Mapping[BinaryLayer, LayerRecord | None]) -> set[BinaryLayer]:
         """Make the step with the rows of all processes; returns the layers that it moved."""
-        projections = {id(one): distributed(one, self._ranks) for one in self._projections()}
+        projections = {
+            (id(one), sharded): distributed(one, self._ranks, sharded=sharded)
+            for one in self._projections()
+            for sharded in (False, True)
+        }
         members = [(group, layer) for group, layer in self._members() if layer in records]
         updates = [
             LayerUpdate(
                 local(layer.weight.detach()),
                 self._inputs(group, layer, records[layer]),
-                group["projection"] if is_sharded(layer.weight) else projections[id(group["projection"])],
+                projections[id(group["projection"]), is_sharded(layer.weight)],
                 self._rate(group, layer),
                 _RANGES * layer.initial_bound if group["clip"] == "range" else group["clip"],
             )

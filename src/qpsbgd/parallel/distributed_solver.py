@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -74,12 +75,39 @@ class DistributedSolver(Solver):
         return slice(count * rank // self._size, count * (rank + 1) // self._size)
 
 
-def distributed(projection: Projection, ranks: Ranks) -> Projection:
-    """The projection with its solver distributed; a warm solver is not, because every rank knows its last answers."""
+class ShardSolver(Solver):
+    """Answers like `solver`, for the columns of one rank's shards; where the solver of a rank fails, all ranks raise.
+
+    Args:
+        solver: This rank's solver.
+        ranks: All of them.
+    """
+
+    def __init__(self, solver: Solver, ranks: Ranks) -> None:
+        self._solver, self._ranks = solver, ranks
+
+    def _solve(self, family: QuboFamily) -> Solution:
+        """The answers to one family."""
+        return self.solve_all([family])[0]
+
+    def solve_all(self, families: Sequence[QuboFamily]) -> list[Solution]:
+        """The answers to this rank's columns; there may be none."""
+        work = partial(self._solver.solve_all, families) if families else list[Solution]
+        return self._ranks.synchronized(work, list, dict) or []
+
+
+def distributed(projection: Projection, ranks: Ranks, *, sharded: bool) -> Projection:
+    """The projection with a solver for several ranks; a warm solver stays, because its last answers are known locally.
+
+    Args:
+        projection: With or without a solver.
+        ranks: All of them.
+        sharded: Whether its layers are sharded, so that every rank has its own columns.
+    """
     solver = projection.solver
     if ranks.size == 1 or solver is None or solver.warm:
         return projection
-    return projection.with_solver(DistributedSolver(solver, ranks))
+    return projection.with_solver((ShardSolver if sharded else DistributedSolver)(solver, ranks))
 
 
 def _columns(family: QuboFamily, columns: slice) -> QuboFamily:

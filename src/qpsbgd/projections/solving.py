@@ -24,7 +24,7 @@ def solved(solver: Solver, families: Sequence[QuboFamily]) -> list[Solution]:
         ValueError: They do not have the families' shapes, or hold something else than −1 and +1.
     """
     asked = [family for family in families if family.num_columns]  # a shard may have no output units
-    answers = iter(solver.solve_all(asked) if asked else [])
+    answers = iter(solver.solve_all(asked))
     solutions = [next(answers) if family.num_columns else nothing(family) for family in families]
     wanted, came = ([tuple(t.shape) for t in ts] for ts in ([f.linear for f in families], [s.spins for s in solutions]))
     if wanted != came:

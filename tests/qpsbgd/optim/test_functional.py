@@ -19,6 +19,7 @@ def test_the_layers_of_a_projection_share_the_time_between_two_looks_at_the_cloc
     for projection in (projections[0], projections[1], projections[0]):
         layer = BinaryLinear(2, 2)
         layer.weight.requires_grad_(False)
-        updates.append(LayerUpdate(LayerInputs(layer, layer.weight, None, 0.0, {}, {}), projection, 0.1, 1.0))
+        inputs = LayerInputs(layer, layer.weight, None, 0.0, {}, {})
+        updates.append(LayerUpdate(layer.weight, inputs, projection, 0.1, 1.0))
     assert [answer.seconds for answer in qpsbgd(updates, lambda: next(ticks))] == [2.5, 1.0, 2.5]
     assert [answer.seconds for answer in qpsbgd(updates)] == pytest.approx([0.0, 0.0, 0.0])

@@ -19,7 +19,9 @@ CASES = {
     "ridge, accumulated": {"options": RIDGE, "accumulate": True},
     "ridge, clipped": {"options": {**RIDGE, "real": True}, "clip": 0.1},
     "ridge, frozen": {"options": {**RIDGE, "real": True}, "frozen": True},
+    "ridge, a discarded pass": {"options": RIDGE, "discarded": True},
     "spins": {"options": SPINS},
+    "spins, outputs without gradient": {"options": SPINS, "dead": True},
     "spins, no momentum": {"options": {**SPINS, "momentum": 0.0}},
     "spins, exact, two bits": {"options": {**SPINS, "projection": Spins(refresh=2, bits=2, solver="exact")}},
     "spins, two bits": {"options": {**SPINS, "projection": Spins(refresh=2, bits=2)}},
@@ -97,3 +99,18 @@ def test_nan_in_the_shard_of_one_rank_stops_all_of_them(name, processes):
     first, second = processes.run(2, rank_runs.nan_in_a_shard, **CASES[name])
     assert re.search("rank 1 failed.*NaN", first)
     assert re.search("ValueError.*NaN", second)
+
+
+@pytest.mark.parametrize("options", [RIDGE, SPINS], ids=["ridge", "spins"])
+def test_a_policy_of_mixed_precision_trains_weights_in_single_precision(options, processes):
+    for types, losses in processes.run(2, rank_runs.mixed_precision, options={**options, "real": True}):
+        assert types == {torch.float32}
+        assert losses[-1] < 0.8 * losses[0]
+
+
+def test_a_solver_that_fails_on_one_rank_stops_all_of_them_and_the_next_step_is_sound(processes):
+    first, second = processes.run(2, rank_runs.broken_solver)
+    assert [(bool(text), changed) for text, changed in first] == [(False, True), (True, False), (False, True)]
+    assert [changed for _, changed in second] == [True, False, True]
+    assert re.search("rank 1 failed.*out of order", first[1][0])
+    assert re.search("ValueError: out of order", second[1][0])
