@@ -1,12 +1,13 @@
 import pytest
 import torch
-from accelerate import Accelerator
-from accelerate.state import AcceleratorState, GradientState
+from lazy import Lazy
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from qpsbgd import QPSBGD, BinaryConnect, ProxQuant
 from qpsbgd.nn import BinaryLinear
+
+accelerate = Lazy("accelerate")
 
 OPTIMIZERS = {
     "ridge": lambda parameters, **options: QPSBGD(parameters, **options),
@@ -19,8 +20,8 @@ OPTIMIZERS = {
 @pytest.fixture(autouse=True)
 def fresh_state():
     """Accelerate keeps its settings for the whole process."""
-    AcceleratorState._reset_state(reset_partial_state=True)
-    GradientState._reset_state()
+    accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
+    accelerate.state.GradientState._reset_state()
 
 
 def network():
@@ -38,7 +39,7 @@ def batches():
 @pytest.mark.parametrize("mixed_precision", ["no", "bf16"])
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_prepared_model_learns(name, mixed_precision):
-    accelerator = Accelerator(cpu=True, mixed_precision=mixed_precision, gradient_accumulation_steps=2)
+    accelerator = accelerate.Accelerator(cpu=True, mixed_precision=mixed_precision, gradient_accumulation_steps=2)
     model, data = network(), batches()
     optimizer = OPTIMIZERS[name](model.parameters(), real={"lr": 1e-2})
     schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.99)
@@ -61,7 +62,7 @@ def test_a_prepared_model_learns(name, mixed_precision):
 def test_a_saved_state_is_loaded(tmp_path):
     runs = []
     for _ in range(2):
-        accelerator = Accelerator(cpu=True)
+        accelerator = accelerate.Accelerator(cpu=True)
         model = network()
         runs.append((accelerator, *accelerator.prepare(model, QPSBGD(model.parameters()))))
 

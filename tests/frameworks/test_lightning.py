@@ -1,9 +1,8 @@
 import copy
 
-import lightning
 import pytest
 import torch
-from lightning.pytorch.plugins import MixedPrecision
+from lazy import Lazy
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -11,6 +10,8 @@ from qpsbgd import QPSBGD, BinaryConnect, ProxQuant
 from qpsbgd.nn import BinaryLinear
 
 pytestmark = pytest.mark.filterwarnings("ignore:The number of training batches")
+
+lightning, plugins = Lazy("lightning"), Lazy("lightning.pytorch.plugins")
 
 OPTIMIZERS = {
     "ridge": lambda model, **options: QPSBGD(model, **options),
@@ -20,23 +21,27 @@ OPTIMIZERS = {
 }
 
 
-class Network(lightning.LightningModule):
-    def __init__(self, optimizer="ridge", by="model"):
-        super().__init__()
-        self.layers = nn.Sequential(
-            BinaryLinear(8, 32, bias=True), nn.BatchNorm1d(32), nn.Hardtanh(), BinaryLinear(32, 2, bias=True)
-        )
-        self.optimizer, self.by = optimizer, by
+def network(optimizer="ridge", by="model"):
+    """A Lightning module with binary layers, trained by `optimizer`."""
 
-    def training_step(self, batch, index):
-        inputs, targets = batch
-        return nn.functional.cross_entropy(self.layers(inputs), targets)
+    class Network(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.Sequential(
+                BinaryLinear(8, 32, bias=True), nn.BatchNorm1d(32), nn.Hardtanh(), BinaryLinear(32, 2, bias=True)
+            )
 
-    def configure_optimizers(self):
-        given = {"model": self, "parameters": self.parameters(), "named": self.named_parameters()}[self.by]
-        optimizer = OPTIMIZERS[self.optimizer](given, real={"lr": 1e-2})
-        schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+        def training_step(self, batch, index):
+            inputs, targets = batch
+            return nn.functional.cross_entropy(self.layers(inputs), targets)
+
+        def configure_optimizers(self):
+            given = {"model": self, "parameters": self.parameters(), "named": self.named_parameters()}[by]
+            made = OPTIMIZERS[optimizer](given, real={"lr": 1e-2})
+            schedule = torch.optim.lr_scheduler.ExponentialLR(made, 0.9)
+            return {"optimizer": made, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    return Network()
 
 
 @pytest.fixture
@@ -64,7 +69,7 @@ def trained(model, batches, tmp_path, *, epochs, resume=None, **options):
 @pytest.mark.parametrize("by", ["model", "parameters", "named"])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_automatic_optimisation_trains_everything(optimizer, by, batches, tmp_path):
-    model = Network(optimizer, by)
+    model = network(optimizer, by)
     before = copy.deepcopy(model)
     trainer = trained(model, batches, tmp_path, epochs=2, gradient_clip_val=1.0)
     for (name, old), new in zip(before.named_parameters(), model.parameters(), strict=True):
@@ -75,13 +80,13 @@ def test_automatic_optimisation_trains_everything(optimizer, by, batches, tmp_pa
 
 def half_precision():
     """float16 with a GradScaler, which Lightning itself offers on GPUs only."""
-    return {"plugins": [MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu", init_scale=2.0**10))]}
+    return {"plugins": [plugins.MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu", init_scale=2.0**10))]}
 
 
 @pytest.mark.parametrize("options", [lambda: {"precision": "bf16-mixed"}, half_precision], ids=["bf16", "16"])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_mixed_precision_with_clipping_trains_everything(optimizer, options, batches, tmp_path):
-    model = Network(optimizer)
+    model = network(optimizer)
     before = copy.deepcopy(model)
     trained(model, batches, tmp_path, epochs=2, gradient_clip_val=0.5, **options())
     for (name, old), new in zip(before.named_parameters(), model.parameters(), strict=True):
@@ -91,7 +96,7 @@ def test_mixed_precision_with_clipping_trains_everything(optimizer, options, bat
 
 def test_the_network_learns(batches, tmp_path):
     torch.manual_seed(0)
-    model = Network()
+    model = network()
     trained(model, batches, tmp_path, epochs=5)
     inputs, targets = batches.dataset.tensors
     assert (model.eval().layers(inputs).argmax(1) == targets).float().mean() > 0.8
@@ -100,7 +105,7 @@ def test_the_network_learns(batches, tmp_path):
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_a_resumed_run_equals_an_uninterrupted_one(optimizer, batches, tmp_path):
     torch.manual_seed(0)
-    whole = Network(optimizer)
+    whole = network(optimizer)
     first, second = copy.deepcopy(whole), copy.deepcopy(whole)
     trained(whole, batches, tmp_path, epochs=2)
     trained(first, batches, tmp_path, epochs=1).save_checkpoint(tmp_path / "half.ckpt")
@@ -110,6 +115,6 @@ def test_a_resumed_run_equals_an_uninterrupted_one(optimizer, batches, tmp_path)
 
 
 def test_gradients_of_several_batches_are_one_step(batches, tmp_path):
-    model = Network("spins")
+    model = network("spins")
     trainer = trained(model, batches, tmp_path, epochs=1, accumulate_grad_batches=4)
     assert trainer.optimizers[0].param_groups[0]["step"] == 2

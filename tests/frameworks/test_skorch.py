@@ -3,12 +3,13 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from sklearn.model_selection import cross_val_score
-from skorch import NeuralNetClassifier
+from lazy import Lazy
 from torch import nn
 
 from qpsbgd import QPSBGD, BinaryConnect, ProxQuant
 from qpsbgd.nn import BinaryLinear
+
+model_selection, skorch = Lazy("sklearn.model_selection"), Lazy("skorch")
 
 
 class Network(nn.Module):
@@ -31,7 +32,7 @@ def data():
 def classifier(optimizer=QPSBGD, **options):
     torch.manual_seed(0)
     options = {"lr": None, "optimizer__real": {"lr": 1e-2}, "max_epochs": 5, "train_split": None, **options}
-    return NeuralNetClassifier(
+    return skorch.NeuralNetClassifier(
         Network, criterion=nn.CrossEntropyLoss, optimizer=optimizer, batch_size=32, verbose=0, **options
     )
 
@@ -53,7 +54,7 @@ def test_a_classifier_learns(optimizer, options, data):
 
 
 def test_scikit_learn_clones_it(data):
-    assert cross_val_score(classifier(max_epochs=3), *data, cv=2).mean() > 0.8
+    assert model_selection.cross_val_score(classifier(max_epochs=3), *data, cv=2).mean() > 0.8
 
 
 def test_a_pickled_classifier_goes_on_where_it_was(data):

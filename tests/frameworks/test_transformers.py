@@ -2,11 +2,13 @@ import copy
 
 import pytest
 import torch
+from lazy import Lazy
 from torch import nn
-from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
 from qpsbgd import QPSBGD, BinaryConnect
 from qpsbgd.nn import BinaryLinear, convert
+
+transformers = Lazy("transformers")
 
 OPTIMIZERS = {
     "ridge": lambda model: QPSBGD(model, real={"lr": 1e-2}),
@@ -34,8 +36,8 @@ def rows():
 def trainer(model, rows, folder, *, optimizer=OPTIMIZERS["ridge"], **options):
     arguments = {"num_train_epochs": 2, "per_device_train_batch_size": 32, "report_to": [], "use_cpu": True}
     quiet = {"logging_strategy": "no", "disable_tqdm": True, "save_strategy": "no", "dataloader_pin_memory": False}
-    settings = TrainingArguments(output_dir=str(folder), **arguments | quiet | options)
-    return Trainer(model, settings, train_dataset=rows, optimizers=(optimizer(model), None))
+    settings = transformers.TrainingArguments(output_dir=str(folder), **arguments | quiet | options)
+    return transformers.Trainer(model, settings, train_dataset=rows, optimizers=(optimizer(model), None))
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
@@ -75,9 +77,11 @@ def test_a_schedule_of_the_trainer_beside_steps_is_reported(rows, tmp_path):
 
 
 def test_gpt2_is_converted_and_trained(tmp_path):
-    config = GPT2Config(vocab_size=20, n_positions=16, n_embd=16, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0)
+    config = transformers.GPT2Config(
+        vocab_size=20, n_positions=16, n_embd=16, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0
+    )
     with pytest.warns(UserWarning, match=r"real-valued: lm_head \(it shares its weight with another layer\); name"):
-        model = convert(GPT2LMHeadModel(config))
+        model = convert(transformers.GPT2LMHeadModel(config))
     assert sum(isinstance(module, BinaryLinear) for module in model.modules()) == 4
     before = copy.deepcopy(model)
     rows = [{"input_ids": row, "labels": row} for row in torch.randint(0, 20, (64, 16))]

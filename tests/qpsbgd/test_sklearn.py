@@ -3,30 +3,43 @@ import pickle
 import shutil
 import subprocess
 import sys
+from functools import cache
 
 import numpy as np
 import pytest
 import torch
-from scipy import sparse
-
-pytest.importorskip("sklearn")
-
-from sklearn.base import clone
-from sklearn.datasets import load_iris, make_friedman1, make_regression
-from sklearn.exceptions import DataConversionWarning, NotFittedError
-from sklearn.model_selection import GridSearchCV, train_test_split
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import MinMaxScaler
+from lazy import Lazy
 
 from qpsbgd.nn import BinaryLinear
-from qpsbgd.sklearn import QPSBGDClassifier, QPSBGDRegressor
-from qpsbgd.sklearn.fitting import WeightedRows
 
-IRIS = load_iris(return_X_y=True)
-FRIEDMAN = make_friedman1(300, 5, noise=0.1, random_state=0)
+base, datasets, exceptions = (Lazy(f"sklearn.{name}") for name in ("base", "datasets", "exceptions"))
+model_selection, pipeline, preprocessing = (
+    Lazy(f"sklearn.{name}") for name in ("model_selection", "pipeline", "preprocessing")
+)
+estimators, fitting, sparse = Lazy("qpsbgd.sklearn"), Lazy("qpsbgd.sklearn.fitting"), Lazy("scipy.sparse")
 SMALL = {"hidden_layers": 16, "epochs": 3, "random_state": 0}
-CASES = [(QPSBGDClassifier, IRIS), (QPSBGDRegressor, FRIEDMAN)]
-both = pytest.mark.parametrize(("kind", "data"), CASES, ids=["classifier", "regressor"])
+both = pytest.mark.parametrize("case", ["classifier", "regressor"])
+
+
+@cache
+def iris():
+    return datasets.load_iris(return_X_y=True)
+
+
+@cache
+def friedman():
+    return datasets.make_friedman1(300, 5, noise=0.1, random_state=0)
+
+
+@pytest.fixture
+def kind(case):
+    return estimators.QPSBGDClassifier if case == "classifier" else estimators.QPSBGDRegressor
+
+
+@pytest.fixture
+def data(case):
+    return iris() if case == "classifier" else friedman()
+
 
 CHECKS = """
 import sys
@@ -63,11 +76,13 @@ def test_the_names_of_columns_are_kept_and_compared(kind, data):
 
 
 def test_a_classifier_learns_unscaled_data_and_gives_probabilities():
-    X, y = IRIS
+    X, y = iris()
     scales = np.array([1e-6, 1.0, 1e3, 1e6])
     names = np.array(["setosa", "versicolor", "virginica"])[y]
-    rows, others, labels, wanted = train_test_split(X * scales + 5 * scales, names, random_state=0, stratify=names)
-    model = QPSBGDClassifier(epochs=30, random_state=0).fit(rows, labels)
+    rows, others, labels, wanted = model_selection.train_test_split(
+        X * scales + 5 * scales, names, random_state=0, stratify=names
+    )
+    model = estimators.QPSBGDClassifier(epochs=30, random_state=0).fit(rows, labels)
     assert model.score(others, wanted) > 0.85
     shares = model.predict_proba(others)
     assert shares.shape == (len(others), 3)
@@ -76,16 +91,16 @@ def test_a_classifier_learns_unscaled_data_and_gives_probabilities():
 
 
 def test_a_regressor_learns_targets_of_any_scale():
-    X, y = FRIEDMAN
-    rows, others, targets, wanted = train_test_split(X, 1e5 * y + 1e6, random_state=0)
-    model = QPSBGDRegressor(epochs=40, random_state=0).fit(rows, targets)
+    X, y = friedman()
+    rows, others, targets, wanted = model_selection.train_test_split(X, 1e5 * y + 1e6, random_state=0)
+    model = estimators.QPSBGDRegressor(epochs=40, random_state=0).fit(rows, targets)
     assert model.score(others, wanted) > 0.75
     assert abs(model.predict(others).mean() / wanted.mean() - 1) < 0.1
 
 
 def test_a_regressor_learns_several_targets_at_once():
-    X, y = make_regression(200, 5, n_targets=3, random_state=0)
-    model = QPSBGDRegressor(epochs=20, random_state=0).fit(X, y)
+    X, y = datasets.make_regression(200, 5, n_targets=3, random_state=0)
+    model = estimators.QPSBGDRegressor(epochs=20, random_state=0).fit(X, y)
     assert model.predict(X).shape == (200, 3)
     assert model.score(X, y) > 0.5
 
@@ -94,11 +109,11 @@ def test_a_regressor_learns_several_targets_at_once():
 def test_the_weights_are_binary_and_the_network_makes_the_predictions(kind, data):
     model = kind(**SMALL).fit(*data)
     layers = [module for module in model.network_ if isinstance(module, BinaryLinear)]
-    assert [layer.out_features for layer in layers] == [16, 3 if kind is QPSBGDClassifier else 1]
+    assert [layer.out_features for layer in layers] == [16, 3 if kind is estimators.QPSBGDClassifier else 1]
     assert not any(isinstance(module, torch.nn.Linear) for module in model.network_)
     with torch.no_grad():
         outputs = model.network_.eval()(torch.tensor(data[0])).numpy()
-    predicted = model.classes_[outputs.argmax(1)] if kind is QPSBGDClassifier else outputs[:, 0]
+    predicted = model.classes_[outputs.argmax(1)] if kind is estimators.QPSBGDClassifier else outputs[:, 0]
     np.testing.assert_array_equal(predicted, model.predict(data[0]))
 
 
@@ -122,24 +137,27 @@ def test_copies_through_pickle_predict_the_same_and_go_on_learning_the_same(kind
     copied = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(copied.predict(X), model.predict(X))
     np.testing.assert_array_equal(copied.partial_fit(X, y).predict(X), model.partial_fit(X, y).predict(X))
-    assert not hasattr(clone(model), "network_")
+    assert not hasattr(base.clone(model), "network_")
 
 
 @pytest.mark.slow
 def test_a_grid_is_searched_in_a_pipeline_by_two_processes():
     grid = {"qpsbgdclassifier__hidden_layers": [(4,), (8, 8)], "qpsbgdclassifier__projection": ["ridge", "spins"]}
-    search = GridSearchCV(
-        make_pipeline(MinMaxScaler(), QPSBGDClassifier(epochs=2, random_state=0)), grid, n_jobs=2, cv=2
+    search = model_selection.GridSearchCV(
+        pipeline.make_pipeline(preprocessing.MinMaxScaler(), estimators.QPSBGDClassifier(epochs=2, random_state=0)),
+        grid,
+        n_jobs=2,
+        cv=2,
     )
-    search.fit(*IRIS)
+    search.fit(*iris())
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
-    assert search.best_estimator_.score(*IRIS) > 0.5
+    assert search.best_estimator_.score(*iris()) > 0.5
 
 
 @pytest.mark.parametrize("options", [{"projection": "spins"}, {"projection": "spins", "solver": "annealing"}])
 def test_the_spins_of_any_solver_train_it(options):
-    model = QPSBGDClassifier(**SMALL | {"epochs": 20}, **options).fit(*IRIS)
-    assert model.score(*IRIS) > 0.6
+    model = estimators.QPSBGDClassifier(**SMALL | {"epochs": 20}, **options).fit(*iris())
+    assert model.score(*iris()) > 0.6
 
 
 @both
@@ -156,9 +174,11 @@ def test_early_stopping_keeps_the_best_epoch(kind, data):
     scores = model.validation_scores_
     assert len(scores) == model.n_iter_ == len(model.loss_curve_)
     assert model.n_iter_ == 60 or (model.n_iter_ < 60 and max(scores[-3:]) <= max(scores[:-3]))
-    samples = WeightedRows.of(*data, None)
-    split = {"stratify": samples.values} if kind is QPSBGDClassifier else {}
-    _, held = train_test_split(np.arange(len(samples)), test_size=0.1, random_state=np.random.RandomState(0), **split)
+    samples = fitting.WeightedRows.of(*data, None)
+    split = {"stratify": samples.values} if kind is estimators.QPSBGDClassifier else {}
+    _, held = model_selection.train_test_split(
+        np.arange(len(samples)), test_size=0.1, random_state=np.random.RandomState(0), **split
+    )
     assert model.score(samples.rows[held], samples.values[held]) == pytest.approx(max(scores))
 
 
@@ -167,13 +187,13 @@ def test_partial_fits_learn_from_parts(kind, data):
     X, y = data
     model = kind(hidden_layers=32, random_state=0)
     order = np.random.default_rng(0).permutation(len(X))
-    more = {"classes": [0, 1, 2]} if kind is QPSBGDClassifier else {}
+    more = {"classes": [0, 1, 2]} if kind is estimators.QPSBGDClassifier else {}
     for _ in range(15):
         for part in np.array_split(order, 3):
             model.partial_fit(X[part], y[part], **more)
             more = {}
     assert model.n_iter_ == len(model.loss_curve_) == 45
-    assert model.score(X, y) > (0.85 if kind is QPSBGDClassifier else 0.6)
+    assert model.score(X, y) > (0.85 if kind is estimators.QPSBGDClassifier else 0.6)
     np.testing.assert_allclose(model.network_[0].running_mean, X.mean(0))
 
 
@@ -189,25 +209,25 @@ def test_a_warm_start_goes_on_where_fit_ended(kind, data):
 
 
 def test_a_progress_bar_is_shown_only_where_wanted(capsys):
-    QPSBGDClassifier(**SMALL).fit(*IRIS)
+    estimators.QPSBGDClassifier(**SMALL).fit(*iris())
     assert capsys.readouterr() == ("", "")
-    QPSBGDClassifier(**SMALL, verbose=True).fit(*IRIS)
+    estimators.QPSBGDClassifier(**SMALL, verbose=True).fit(*iris())
     assert "QPSBGDClassifier: 100%" in (shown := capsys.readouterr().err) and "loss=" in shown
 
 
 def test_a_single_class_and_two_rows_are_enough():
     X = np.array([[0.0, 1.0], [2.0, 1.0]])
-    model = QPSBGDClassifier(**SMALL).fit(X, ["only", "only"])
+    model = estimators.QPSBGDClassifier(**SMALL).fit(X, ["only", "only"])
     assert model.predict(X).tolist() == ["only", "only"]
-    assert np.isfinite(QPSBGDRegressor(**SMALL).fit(X, [3.0, 3.0]).predict(X)).all()
+    assert np.isfinite(estimators.QPSBGDRegressor(**SMALL).fit(X, [3.0, 3.0]).predict(X)).all()
     with pytest.raises(ValueError, match="1 sample"):
-        QPSBGDClassifier(**SMALL).fit(X[:1], [0])
+        estimators.QPSBGDClassifier(**SMALL).fit(X[:1], [0])
 
 
 def test_a_column_of_targets_is_taken_with_a_warning():
-    X, y = IRIS
-    with pytest.warns(DataConversionWarning):
-        model = QPSBGDRegressor(**SMALL).fit(X, y[:, None])
+    X, y = iris()
+    with pytest.warns(exceptions.DataConversionWarning):
+        model = estimators.QPSBGDRegressor(**SMALL).fit(X, y[:, None])
     assert model.predict(X).shape == (150,)
 
 
@@ -227,17 +247,17 @@ def test_a_column_of_targets_is_taken_with_a_warning():
 )
 def test_invalid_options_are_told_at_fit(options, message):
     with pytest.raises(ValueError, match=message):
-        QPSBGDClassifier(**options).fit(*IRIS)
+        estimators.QPSBGDClassifier(**options).fit(*iris())
 
 
 def test_classes_of_partial_fits_must_be_known_and_stay():
-    X, y = IRIS
-    model = QPSBGDClassifier(**SMALL)
+    X, y = iris()
+    model = estimators.QPSBGDClassifier(**SMALL)
     with pytest.raises(ValueError, match="first call of partial_fit needs classes"):
         model.partial_fit(X, y)
     with pytest.raises(ValueError, match=r"not in classes: \[2\]"):
         model.partial_fit(X, y, classes=[0, 1])
-    with pytest.raises(NotFittedError):
+    with pytest.raises(exceptions.NotFittedError):
         model.predict(X)
     model.partial_fit(X, y, classes=[0, 1, 2])
     with pytest.raises(ValueError, match="classes must stay as they were"):
@@ -270,43 +290,45 @@ def test_a_weight_of_two_is_the_same_as_two_rows_in_any_order(kind, data):
 def test_weights_that_are_not_whole_count_in_the_loss():
     X = np.random.default_rng(0).normal(size=(300, 3))
     y, upper = np.where(np.arange(300) < 150, 1.0, -1.0), np.arange(300) < 150
-    heavy, light = (QPSBGDRegressor(**SMALL).fit(X, y, np.where(upper, w, 0.1)).predict(X).mean() for w in (0.9, 0.1))
+    heavy, light = (
+        estimators.QPSBGDRegressor(**SMALL).fit(X, y, np.where(upper, w, 0.1)).predict(X).mean() for w in (0.9, 0.1)
+    )
     assert heavy > 0.5 > abs(light) + 0.3
     with pytest.raises(ValueError, match="must not be negative, nor all zero"):
-        QPSBGDRegressor(**SMALL).fit(X, y, np.linspace(-1, 1, 300))
+        estimators.QPSBGDRegressor(**SMALL).fit(X, y, np.linspace(-1, 1, 300))
 
 
 def test_weights_of_classes_move_the_border():
     X, y = np.random.default_rng(0).normal(size=(400, 3)), np.arange(400) % 4 == 0
     plain, balanced, dear = (
-        QPSBGDClassifier(**SMALL, class_weight=each).fit(X, y).predict(X).mean()
+        estimators.QPSBGDClassifier(**SMALL, class_weight=each).fit(X, y).predict(X).mean()
         for each in (None, "balanced", {True: 50.0, False: 0.5})
     )
     assert plain < 0.1 < 0.3 < balanced < 0.7 < dear
     with pytest.raises(ValueError, match="needs all rows at once"):
-        QPSBGDClassifier(class_weight="balanced").partial_fit(X, y, classes=[False, True])
+        estimators.QPSBGDClassifier(class_weight="balanced").partial_fit(X, y, classes=[False, True])
 
 
 def test_rows_may_have_several_labels():
     X = np.random.default_rng(0).normal(size=(300, 4))
     Y = (X[:, :3] > [0.0, 0.5, -0.5]).astype(int)
-    model = QPSBGDClassifier(hidden_layers=64, random_state=0).fit(X, Y)
+    model = estimators.QPSBGDClassifier(hidden_layers=64, random_state=0).fit(X, Y)
     assert (model.predict(X) == Y).mean() > 0.9
     shares = model.predict_proba(X)
     assert shares.shape == (300, 3)
     np.testing.assert_array_equal(shares > 0.5, model.predict(X) == 1)
     np.testing.assert_array_equal(model.classes_, [0, 1, 2])
-    partial = QPSBGDClassifier(**SMALL).partial_fit(X, Y, classes=[0, 1, 2])
+    partial = estimators.QPSBGDClassifier(**SMALL).partial_fit(X, Y, classes=[0, 1, 2])
     assert partial.predict(X).shape == (300, 3)
     with pytest.raises(ValueError, match="must hold zeros and ones"):
-        QPSBGDClassifier().fit(X, Y + 5)
+        estimators.QPSBGDClassifier().fit(X, Y + 5)
     with pytest.raises(ValueError, match="class_weight is not for several labels"):
-        QPSBGDClassifier(class_weight="balanced").fit(X, Y)
+        estimators.QPSBGDClassifier(class_weight="balanced").fit(X, Y)
 
 
 def test_columns_without_meaning_get_small_scales():
     X = np.random.default_rng(0).normal(size=(300, 10))
-    scales = QPSBGDRegressor(random_state=0).fit(X, X[:, 0] - X[:, 1]).network_[0].weight.detach().abs()
+    scales = estimators.QPSBGDRegressor(random_state=0).fit(X, X[:, 0] - X[:, 1]).network_[0].weight.detach().abs()
     assert scales[:2].min() > 1.2 * scales[2:].max()
 
 
@@ -318,8 +340,8 @@ def test_without_scikit_learn_the_line_to_install_is_told():
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
 def test_the_c_code_of_a_classifier_predicts_the_same(tmp_path):
-    X, y = IRIS
-    model = QPSBGDClassifier(**SMALL).fit(X, y)
+    X, y = iris()
+    model = estimators.QPSBGDClassifier(**SMALL).fit(X, y)
     source = model.to_c(tmp_path, name="net")
     files = [path for path in source.files if path.suffix == ".c"]
     subprocess.run(["gcc", "-std=c99", *files, "-o", tmp_path / "net", "-lm"], check=True)
@@ -337,7 +359,7 @@ def test_a_packed_network_predicts_the_same(kind, data, tmp_path):
     model = kind(**SMALL).fit(X, y)
     model.pack(tmp_path / "model.qpsbgd")
     outputs = np.asarray(deploy.load_packed(tmp_path / "model.qpsbgd")(X.astype(np.float32)))
-    if kind is QPSBGDClassifier:
+    if kind is estimators.QPSBGDClassifier:
         assert (model.classes_[outputs.argmax(1)] == model.predict(X)).mean() > 0.99
     else:
         np.testing.assert_allclose(outputs.ravel(), model.predict(X), rtol=1e-4)

@@ -12,7 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from qpsbgd.nn import BinaryGCNConv, BinaryLayer, Gain
+import qpsbgd.nn  # its graph layer needs torch_geometric, and is loaded where a network is made
+from qpsbgd.nn import BinaryLayer, Gain
 from qpsbgd_paper.framework.claims import Claim
 from qpsbgd_paper.framework.comparison import Case, Comparison, Metric, Series
 from qpsbgd_paper.framework.experiment import Job
@@ -283,8 +284,8 @@ class CitationNet(nn.Module):
         self.encoder = {"trained": TrainedEncoder, "random": RandomEncoder}[encoder](nodes, features)
         self.convolutions = nn.ModuleList(
             [
-                BinaryGCNConv(features, width, gain=gain, normalize=False),
-                BinaryGCNConv(width, nodes.num_classes, gain=gain, normalize=False),
+                qpsbgd.nn.BinaryGCNConv(features, width, gain=gain, normalize=False),
+                qpsbgd.nn.BinaryGCNConv(width, nodes.num_classes, gain=gain, normalize=False),
             ]
         )
 

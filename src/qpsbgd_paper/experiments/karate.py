@@ -12,7 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from qpsbgd.nn import BinaryGCNConv, Gain
+import qpsbgd.nn  # its graph layer needs torch_geometric, and is loaded where a network is made
+from qpsbgd.nn import Gain
 from qpsbgd_paper.framework.claims import Claim
 from qpsbgd_paper.framework.comparison import Case, Comparison, Metric, Series
 from qpsbgd_paper.framework.experiment import Job
@@ -126,8 +127,8 @@ class KarateNet(nn.Module):
 
     def __init__(self, width: int, classes: int, *, gain: Gain) -> None:
         super().__init__()
-        self.first = BinaryGCNConv(6, width, gain=gain)
-        self.second = BinaryGCNConv(width, classes, gain=gain)
+        self.first = qpsbgd.nn.BinaryGCNConv(6, width, gain=gain)
+        self.second = qpsbgd.nn.BinaryGCNConv(width, classes, gain=gain)
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Log-probabilities (N, classes)."""

@@ -12,13 +12,11 @@ from graph_networks import BinaryResNet, DenseNet, MobileNet, ResNet
 
 from qpsbgd.deploy import load_packed, pack, to_c, to_onnx
 
-sklearn_datasets = pytest.importorskip("sklearn.datasets")
-
 
 @pytest.fixture(scope="module")
 def digits():
     """Images (600, 3, 8, 8) in three shades, and which of four classes they have."""
-    images, labels = sklearn_datasets.load_digits(return_X_y=True)
+    images, labels = pytest.importorskip("sklearn.datasets").load_digits(return_X_y=True)
     grey = torch.tensor(images / 8 - 1, dtype=torch.float32).view(-1, 1, 8, 8)
     return torch.cat([grey, grey.square(), -grey], 1)[:600], torch.tensor(labels)[:600] % 4
 

@@ -2,20 +2,20 @@ import sys
 
 import pytest
 import torch
-from torch_geometric.nn import GCNConv
+from lazy import Lazy
 
 import qpsbgd
-from qpsbgd.nn import BinaryGCNConv
-from qpsbgd.nn.graph import normalized
+from qpsbgd import nn
 from qpsbgd.nn.tape import taped
 from qpsbgd.qubo import binary_map
 
+geometric, graph = Lazy("torch_geometric.nn"), Lazy("qpsbgd.nn.graph")
 PATH = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])  # 0 – 1 – 2, and 3 alone
 
 
 @pytest.mark.parametrize("bits", [1, 2])
 def test_it_equals_a_graph_convolution_with_the_same_weights(bits):
-    ours, theirs = BinaryGCNConv(3, 2, bits=bits), GCNConv(3, 2, bias=False)
+    ours, theirs = nn.BinaryGCNConv(3, 2, bits=bits), geometric.GCNConv(3, 2, bias=False)
     theirs.lin.weight.data = ours.quantized_weight * ours.gain
     x = torch.randn(4, 3)
     torch.testing.assert_close(ours(x, PATH), theirs(x, PATH))
@@ -24,7 +24,7 @@ def test_it_equals_a_graph_convolution_with_the_same_weights(bits):
 
 
 def test_a_hand_computed_case():
-    layer = BinaryGCNConv(1, 1, gain=1.0)
+    layer = nn.BinaryGCNConv(1, 1, gain=1.0)
     with torch.no_grad():
         layer.weight[:] = -0.5
     # Degrees with self loops 2, 3, 2, 1: node 1 gets x1/3 + (x0 + x2)/√6.
@@ -34,12 +34,12 @@ def test_a_hand_computed_case():
 
 
 def test_the_recorded_rows_are_the_aggregated_features_of_nodes_with_gradient():
-    layer = BinaryGCNConv(3, 2)
+    layer = nn.BinaryGCNConv(3, 2)
     x = torch.randn(4, 3)
     with taped([layer]) as (tape,):
         layer(x, PATH)[:1].sum().backward()
         record = tape.read()
-    edges, weights = normalized(PATH, num_nodes=4)
+    edges, weights = graph.normalized(PATH, num_nodes=4)
     dense = torch.zeros(4, 4).index_put((edges[1], edges[0]), weights)
     torch.testing.assert_close(record.inputs, dense @ x)
     family = binary_map(record.inputs, record.output_grads, gain=layer.gain)
@@ -48,9 +48,9 @@ def test_the_recorded_rows_are_the_aggregated_features_of_nodes_with_gradient():
 
 
 def test_a_part_of_a_graph_gives_the_same_as_the_whole():
-    layer = BinaryGCNConv(3, 2, normalize=False)
+    layer = nn.BinaryGCNConv(3, 2, normalize=False)
     x = torch.randn(4, 3)
-    edges, weights = normalized(PATH, num_nodes=4)
+    edges, weights = graph.normalized(PATH, num_nodes=4)
     whole = layer(x, edges, weights)
     into = edges[1] == 0
     torch.testing.assert_close(layer(x, edges[:, into], weights[into])[0], whole[0])
@@ -58,7 +58,7 @@ def test_a_part_of_a_graph_gives_the_same_as_the_whole():
 
 def test_it_is_trained_by_the_optimiser():
     torch.manual_seed(0)
-    layer = BinaryGCNConv(8, 4)
+    layer = nn.BinaryGCNConv(8, 4)
     optimizer = qpsbgd.QPSBGD(layer, lr=0.05, solver="descent")
     x, target = torch.randn(4, 8), torch.tensor([0, 1, 2, 3])
     losses = []
@@ -81,7 +81,7 @@ def test_it_is_trained_by_the_optimiser():
 )
 def test_wrong_shapes_are_refused(x, edges, message):
     with pytest.raises(ValueError, match=message):
-        BinaryGCNConv(3, 2)(x, edges)
+        nn.BinaryGCNConv(3, 2)(x, edges)
 
 
 def test_without_torch_geometric_the_install_line_is_named(monkeypatch):

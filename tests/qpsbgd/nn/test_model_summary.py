@@ -4,7 +4,7 @@ from torch import nn
 
 import qpsbgd
 from qpsbgd import QPSBGD, summary
-from qpsbgd.nn import BinaryConv2d, BinaryGCNConv, BinaryLinear
+from qpsbgd.nn import BinaryConv2d, BinaryLinear
 
 
 def network(bits=1):
@@ -51,7 +51,7 @@ def test_operations_of_a_batch_are_counted_per_sample():
 
 
 def test_a_model_of_several_arguments():
-    layer = BinaryGCNConv(3, 2)
+    layer = qpsbgd.nn.BinaryGCNConv(3, 2)
     edges = torch.tensor([[0, 1], [1, 0]])
     assert summary(layer, inputs=(torch.randn(4, 3), edges)).total.multiply_adds == 6
 

@@ -7,15 +7,15 @@ import time
 from pathlib import Path
 
 import pytest
+from lazy import Lazy
 
-distributed = pytest.importorskip("distributed")
+from qpsbgd_paper.framework.runs import RunFailed, run_jobs
 
-from qpsbgd_paper.framework import dask_workers  # noqa: E402
-from qpsbgd_paper.framework.dask_workers import DaskWorkers  # noqa: E402
-from qpsbgd_paper.framework.runs import RunFailed, run_jobs  # noqa: E402
+distributed, dask_workers = Lazy("distributed"), Lazy("qpsbgd_paper.framework.dask_workers")
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.skipif(importlib.util.find_spec("distributed") is None, reason="needs distributed"),
     pytest.mark.filterwarnings("default"),  # of Dask's own threads
 ]
 
@@ -55,7 +55,7 @@ def figures(found):
 
 def test_runs_on_a_cluster_give_the_results_of_runs_here(cluster, tmp_path):
     jobs = [{"x": x} for x in range(6)]
-    with DaskWorkers(cluster.scheduler_address) as workers:
+    with dask_workers.DaskWorkers(cluster.scheduler_address) as workers:
         assert workers.count == 2
         there = results(jobs, tmp_path / "there", workers=workers)
         assert figures(there) == figures(results(jobs, tmp_path / "here"))
@@ -70,7 +70,7 @@ def test_a_killed_worker_loses_nothing(cluster, tmp_path):
     log = tmp_path / "log"
     jobs = [{"x": x, "log": str(log), "seconds": 0.3} for x in range(8)]
     finished = []
-    with DaskWorkers(cluster.scheduler_address) as workers:
+    with dask_workers.DaskWorkers(cluster.scheduler_address) as workers:
         for one in run_jobs(square, jobs, experiment="toy", folder=tmp_path / "runs", workers=workers):
             finished.append(one.settings["x"])
             if len(finished) == 2:
@@ -87,14 +87,14 @@ def test_a_killed_worker_loses_nothing(cluster, tmp_path):
 
 def test_a_run_that_fails_is_named_and_the_others_are_kept(cluster, tmp_path):
     jobs = [{"x": 1, "seconds": 0.2}, {"x": 2, "fail": True}, {"x": 3}, {"x": 4}]
-    with DaskWorkers(cluster.scheduler_address) as workers, pytest.raises(RunFailed) as failure:
+    with dask_workers.DaskWorkers(cluster.scheduler_address) as workers, pytest.raises(RunFailed) as failure:
         results(jobs, tmp_path, workers=workers)
     assert "toy: the run with x 2, fail True failed: ValueError: planned" in str(failure.value)
     assert len(list(tmp_path.glob("*.json"))) >= 1
 
 
 def test_what_has_to_be_there_is_made_on_every_worker_and_its_errors_name_the_worker(cluster):
-    with DaskWorkers(cluster.scheduler_address) as workers:
+    with dask_workers.DaskWorkers(cluster.scheduler_address) as workers:
         workers.everywhere(os.getpid)
         with pytest.raises(RuntimeError, match=r"on the Dask worker tcp://.*: 3"):
             workers.everywhere(_without_data)
@@ -106,7 +106,7 @@ def _without_data():
 
 def test_a_stopped_client_cancels_what_has_not_begun(cluster, tmp_path):
     log = tmp_path / "log"
-    with DaskWorkers(cluster.scheduler_address) as workers:
+    with dask_workers.DaskWorkers(cluster.scheduler_address) as workers:
         futures = [workers.submit(_noted, str(log), x) for x in range(12)]
         futures[0].result()
     time.sleep(1.5)
@@ -121,24 +121,24 @@ def _noted(log, x):
 
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:9", "nonsense://x", "127.0.0.1:port"])
 def test_an_address_without_a_scheduler_is_told(address, monkeypatch):
-    monkeypatch.setattr(dask_workers, "CONNECT_SECONDS", 1)
+    monkeypatch.setattr("qpsbgd_paper.framework.dask_workers.CONNECT_SECONDS", 1)
     with pytest.raises(ConnectionError, match=r"there is no Dask scheduler at .*dask scheduler"):
-        DaskWorkers(address)
+        dask_workers.DaskWorkers(address)
 
 
 def test_a_scheduler_without_workers_is_told(monkeypatch):
-    monkeypatch.setattr(dask_workers, "CONNECT_SECONDS", 1)
+    monkeypatch.setattr("qpsbgd_paper.framework.dask_workers.CONNECT_SECONDS", 1)
     with (
         distributed.LocalCluster(n_workers=0, dashboard_address=":0", silence_logs=50) as cluster,
         pytest.raises(ConnectionError, match=r"has no workers: start some with `dask worker"),
     ):
-        DaskWorkers(cluster.scheduler_address)
+        dask_workers.DaskWorkers(cluster.scheduler_address)
 
 
 def test_workers_of_another_version_are_refused(cluster, monkeypatch):
-    monkeypatch.setattr(dask_workers, "__version__", "9.9")
+    monkeypatch.setattr("qpsbgd_paper.framework.dask_workers.__version__", "9.9")
     with pytest.raises(RuntimeError, match=r"needs qpsbgd 9\.9, as here, and has 0"):
-        DaskWorkers(cluster.scheduler_address)
+        dask_workers.DaskWorkers(cluster.scheduler_address)
 
 
 def test_without_dask_the_line_to_install_is_told(monkeypatch):
@@ -156,7 +156,7 @@ def test_a_run_that_kills_its_workers_is_named(tmp_path):
         distributed.LocalCluster(
             n_workers=1, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50
         ) as cluster,
-        DaskWorkers(cluster.scheduler_address) as workers,
+        dask_workers.DaskWorkers(cluster.scheduler_address) as workers,
         pytest.raises(RunFailed, match=r"a process was killed.*x 1.*See the logs of the Dask workers"),
     ):
         results([{"x": 1, "fail": "killed"}], tmp_path, workers=workers)

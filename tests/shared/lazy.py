@@ -1,0 +1,15 @@
+"""Heavy packages that a test loads when it uses them, so that collecting all tests is quick."""
+
+import importlib
+
+
+class Lazy:
+    """A module that is imported when one of its names is first used."""
+
+    def __init__(self, name):
+        self._name = name
+
+    def __getattr__(self, attribute):
+        if attribute.startswith("_"):  # pytest asks every name of a test file for some
+            raise AttributeError(attribute)
+        return getattr(importlib.import_module(self._name), attribute)
