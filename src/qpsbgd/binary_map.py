@@ -35,6 +35,14 @@ def binary_map(inputs: Tensor, output_grads: Tensor, *, gain: float = 1.0, scale
 
     Raises:
         ValueError: Inputs or gradients are NaN, infinite, or so large or small that Q or s leave the floating type.
+
+    Examples:
+        >>> import torch
+        >>> from qpsbgd.qubo import binary_map
+        >>> from qpsbgd.solvers import make_solver
+        >>> family = binary_map(torch.eye(3), torch.tensor([[1.0], [-1.0], [1.0]]))
+        >>> make_solver("exact").solve(family).spins[:, 0].tolist()
+        [1.0, -1.0, 1.0]
     """
     check_scale(scale)
     if not (math.isfinite(gain) and gain > 0):

@@ -89,7 +89,6 @@ def solve(
     """The best values found for the variables of a QUBO or an Ising problem.
 
         solve("problem.qubo", time_limit=5).values
-        solve({("a", "b"): 2, ("a", "a"): -1}).value
 
     Args:
         problem: A file's path; a numpy or scipy matrix A, for xᵀAx over x ∈ {0, 1}ⁿ; a dict (i, j) → value, the same
@@ -103,6 +102,12 @@ def solve(
     Raises:
         TypeError: The problem has another form.
         ValueError: It is not valid.
+
+    Examples:
+        >>> from qpsbgd_qubo import solve
+        >>> answer = solve({("a", "b"): 2, ("a", "a"): -1, ("b", "b"): -3})
+        >>> answer.value, answer.values
+        (-3.0, {'a': 0, 'b': 1})
     """
     made, found = make_solver(solver, **options), as_problem(problem)
     if maximize is not None:

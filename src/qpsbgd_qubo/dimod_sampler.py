@@ -20,14 +20,17 @@ except ImportError as error:
 class FamilySampler(dimod.Sampler):  # type: ignore[misc]  # dimod comes without types
     """A dimod sampler that uses a solver of this library.
 
-        FamilySampler("annealing", sweeps=100).sample(bqm, num_reads=10).first
-
     Models stay sparse with "auto" and "portfolio"; for others they are made dense, which allows up to 10000 variables.
     `sample_ising` and `sample_qubo` work too.
 
     Args:
         solver: A solver's name or a `Solver`.
         **options: The solver's options.
+
+    Examples:
+        >>> from qpsbgd_qubo import FamilySampler
+        >>> float(FamilySampler("exact").sample_qubo({("a", "b"): 2, ("a", "a"): -1}).first.energy)
+        -1.0
     """
 
     def __init__(self, solver: str | Solver = "auto", **options: Any) -> None:

@@ -30,6 +30,13 @@ class QuboFamily:
 
     Raises:
         ValueError: A shape does not fit, Q is not symmetric, or a value is not finite or outside the type's range.
+
+    Examples:
+        >>> import torch
+        >>> from qpsbgd.qubo import QuboFamily
+        >>> family = QuboFamily([[0.0, 1.0], [1.0, 0.0]], [[1.0], [0.0]])  # E(g) = 2 g₁ g₂ + g₁
+        >>> family.energies(torch.tensor([[-1.0], [1.0]])).tolist()
+        [-3.0]
     """
 
     quadratic: Tensor
@@ -200,6 +207,14 @@ class Solution:
         energies: Their energies, shape (m,).
         proven_optimal: Whether no spins of lower energy exist, shape (m,), bool.
         stats: What the solver reports about its work; `stats["solver"]` is the name of the one that was used.
+
+    Examples:
+        >>> import torch
+        >>> from qpsbgd.qubo import QuboFamily, Solution
+        >>> family = QuboFamily([[0.0, 1.0], [1.0, 0.0]], [[1.0], [0.0]])
+        >>> solution = Solution.of(family, torch.tensor([[-1.0], [1.0]]), solver="by hand")
+        >>> solution.energies.tolist(), solution.proven_optimal.tolist()
+        ([-3.0], [False])
     """
 
     spins: Tensor

@@ -102,6 +102,15 @@ def binarize(
     Raises:
         ValueError: There are no batches, a layer's inputs are not finite, the model is on several devices, there is
             nothing to binarise, or a layer that was named cannot be. The message names the layer.
+
+    Examples:
+        >>> import torch
+        >>> from torch import nn
+        >>> from qpsbgd import binarize
+        >>> model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))
+        >>> result = binarize(model, [torch.randn(64, 6)], layers=["0"], rounds=1)
+        >>> type(result.model[0]).__name__, [row.name for row in result.report.rows]
+        ('BinaryLinear', ['0'])
     """
     options = _Options(bits, solver, rounds, seconds, levels, input_scales, most_inputs, bias, norms, rows, progress)
     device, data = _device(model), _listed(batches)

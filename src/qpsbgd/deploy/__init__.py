@@ -40,6 +40,13 @@ def pack(
 
     Raises:
         ValueError: The model does something that cannot be expressed; the message names it, and its line.
+
+    Examples:
+        >>> import numpy as np
+        >>> from qpsbgd.deploy import pack
+        >>> from qpsbgd.nn import BinaryLinear
+        >>> pack(BinaryLinear(8, 2))(np.ones((3, 8), np.float32)).shape
+        (3, 2)
     """
     packed = packed_form(model, input_shape)
     if path is not None:
@@ -72,6 +79,14 @@ def to_c(
 
     Returns:
         The files, and how much flash and RAM they need.
+
+    Examples:
+        >>> import tempfile
+        >>> from qpsbgd.deploy import to_c
+        >>> from qpsbgd.nn import BinaryLinear
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     sorted(file.name for file in to_c(BinaryLinear(8, 2), folder).files)
+        ['network.c', 'network.h', 'network_main.c']
     """
     packed = packed_form(model, input_shape)
     return write_c(packed.operations, Path(folder), input_shape=_known(packed), name=name, word_bits=word_bits)
@@ -93,6 +108,16 @@ def to_onnx(
         weights: "bits" stores eight binary weights per byte and unpacks them in the graph; "float32" stores numbers,
             for runtimes without operators on bits; "qonnx" stores numbers and marks binary weights and activations
             by QONNX's BipolarQuant, for hardware compilers.
+
+    Examples:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from qpsbgd.deploy import to_onnx
+        >>> from qpsbgd.nn import BinaryLinear
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     to_onnx(BinaryLinear(8, 2), Path(folder) / "network.onnx")
+        ...     [file.name for file in Path(folder).iterdir()]
+        ['network.onnx']
     """
     from qpsbgd.deploy.onnx_graph import write_onnx
 

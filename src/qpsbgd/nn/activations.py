@@ -17,6 +17,12 @@ class SignActivation(nn.Module):
 
     Args:
         width: Half the width of the window of the gradient; `math.inf` lets all of it pass.
+
+    Examples:
+        >>> import torch
+        >>> from qpsbgd.nn import SignActivation
+        >>> SignActivation()(torch.tensor([-0.5, 0.0, 2.0]))
+        tensor([-1.,  1.,  1.])
     """
 
     def __init__(self, width: float = 1.0) -> None:

@@ -65,6 +65,13 @@ def convert(
     Raises:
         ValueError: The model has lazy layers without shapes, `skip` names a module that it does not have, a weight is
             not finite, or nothing would be converted.
+
+    Examples:
+        >>> from torch import nn
+        >>> from qpsbgd.nn import convert
+        >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+        >>> [type(module).__name__ for module in convert(model, last=False)]
+        ['BinaryLinear', 'ReLU', 'Linear']
     """
     if gain is not None and scale is not None:
         raise ValueError(f"gain belongs to layers without scales: give scale=None with gain={gain!r}, or leave it out")

@@ -167,14 +167,28 @@ class BinaryConvNd(BinaryLayer):
 
 
 class BinaryConv1d(BinaryConvNd):
-    """1-D convolution with weights ±1, of (N, C, L) or (C, L); see `BinaryConvNd` for the arguments."""
+    """1-D convolution with weights ±1, of (N, C, L) or (C, L); see `BinaryConvNd` for the arguments.
+
+    Examples:
+        >>> import torch
+        >>> from qpsbgd.nn import BinaryConv1d
+        >>> BinaryConv1d(2, 4, 3, padding=1)(torch.ones(1, 2, 8)).shape
+        torch.Size([1, 4, 8])
+    """
 
     dimensions = 1
     _convolve = staticmethod(F.conv1d)
 
 
 class BinaryConv2d(BinaryConvNd):
-    """2-D convolution with weights ±1, of (N, C, H, W) or (C, H, W); see `BinaryConvNd` for the arguments."""
+    """2-D convolution with weights ±1, of (N, C, H, W) or (C, H, W); see `BinaryConvNd` for the arguments.
+
+    Examples:
+        >>> import torch
+        >>> from qpsbgd.nn import BinaryConv2d
+        >>> BinaryConv2d(3, 8, 3, padding=1)(torch.ones(1, 3, 6, 6)).shape
+        torch.Size([1, 8, 6, 6])
+    """
 
     dimensions = 2
     _convolve = staticmethod(F.conv2d)

@@ -29,6 +29,13 @@ class BinaryGCNConv(BinaryLinear):
         normalize: Add self loops and normalise the edges. False uses edges and weights as given, such as for
             subgraphs whose weights were normalised in the full graph (`normalized`).
         bits: Planes of binary weights, 1 to 8.
+
+    Examples:
+        >>> import torch
+        >>> from qpsbgd.nn import BinaryGCNConv
+        >>> edges = torch.tensor([[0, 1], [1, 0]])
+        >>> BinaryGCNConv(3, 2)(torch.ones(2, 3), edges).shape
+        torch.Size([2, 2])
     """
 
     def __init__(

@@ -337,6 +337,15 @@ class BinaryLinear(BinaryLayer):
         bias: Add a real bias, to be trained by an ordinary optimiser.
         bits: Planes of binary weights, 1 to 8.
         scale: "learned" for a trained scale per output and bit, "magnitude" for the mean size of its latent weights.
+
+    Examples:
+        >>> import torch
+        >>> from qpsbgd.nn import BinaryLinear
+        >>> layer = BinaryLinear(4, 2, gain=1.0)
+        >>> layer(torch.ones(3, 4)).shape
+        torch.Size([3, 2])
+        >>> bool((layer.binary_weight.abs() == 1).all())
+        True
     """
 
     def __init__(

@@ -93,6 +93,12 @@ def summary(
         input_size: Shape of one sample, without the batch dimension: (1, 28, 28).
         inputs: Instead of it, a batch, or the tuple of arguments that the model takes; the batch is the first
             dimension of the first of them.
+
+    Examples:
+        >>> from qpsbgd import summary
+        >>> from qpsbgd.nn import BinaryLinear
+        >>> summary(BinaryLinear(64, 10)).rows[0].binary_weights
+        640
     """
     if input_size is not None and inputs is not None:
         raise ValueError("input_size and inputs both say what the model takes; give one of them")

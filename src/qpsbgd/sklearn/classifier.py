@@ -62,6 +62,13 @@ class QPSBGDClassifier(ClassifierMixin, BinaryNetworkEstimator):  # type: ignore
         validation_scores_: Accuracy on the rows held out, after every epoch of `fit`.
         n_features_in_: Columns of X.
         feature_names_in_: Their names, if X was a data frame.
+
+    Examples:
+        >>> import numpy as np
+        >>> from qpsbgd.sklearn import QPSBGDClassifier
+        >>> X, y = np.array([[-1.0], [-0.8], [0.9], [1.0]] * 8), ["low", "low", "high", "high"] * 8
+        >>> QPSBGDClassifier(hidden_layers=8, random_state=0).fit(X, y).predict([[-1.0], [1.0]]).tolist()
+        ['low', 'high']
     """
 
     class_weight: Mapping[Any, float] | Literal["balanced"] | None = field(default=None, kw_only=True)

@@ -31,6 +31,14 @@ class QPSBGDRegressor(RegressorMixin, BinaryNetworkEstimator):  # type: ignore[m
         validation_scores_: R² on the rows held out, after every epoch of `fit`.
         n_features_in_: Columns of X.
         feature_names_in_: Their names, if X was a data frame.
+
+    Examples:
+        >>> import numpy as np
+        >>> from qpsbgd.sklearn import QPSBGDRegressor
+        >>> X = np.linspace(-1, 1, 64)[:, None]
+        >>> model = QPSBGDRegressor(hidden_layers=16, random_state=0).fit(X, X[:, 0])
+        >>> bool(model.score(X, X[:, 0]) > 0.5)
+        True
     """
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> QPSBGDRegressor:

@@ -117,6 +117,11 @@ def make_solver(solver: Any, **options: Any) -> Solver:
         TypeError: An option is unknown to the solver, or a sampler is a bare chip.
         ImportError: The solver needs a package that is not installed; the message has the `pip install` line.
         RuntimeError: The solver needs a token of D-Wave, and none is set.
+
+    Examples:
+        >>> from qpsbgd.solvers import make_solver
+        >>> make_solver("descent", tabu=20).tabu
+        20
     """
     if isinstance(solver, Solver):
         if options:
