@@ -1,4 +1,4 @@
-.PHONY: help install demo paper test test-native test-slow test-all check docs bench release
+.PHONY: help install demo paper test test-paper test-native test-slow test-all check docs bench release
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 help: ## List the commands
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
 
 install: $(VENV)/.installed ## Create .venv with all dependencies
 
@@ -31,8 +31,11 @@ paper: install ## Run all experiments of the paper and write a report (about hal
 	$(BIN)/qpsbgd run all
 	$(BIN)/qpsbgd report
 
-test: install ## Run the core tests (about five minutes on two cores)
-	$(BIN)/python -m pytest -n 2 --durations 15 -m "not slow"
+test: install ## Run the libraries' tests (about five minutes on two cores)
+	$(BIN)/python -m pytest -n 2 --durations 15 -m "not slow" --ignore tests/qpsbgd_paper
+
+test-paper: install ## Run the tests of the paper's experiments and reports
+	$(BIN)/python -m pytest -n 2 --durations 15 -m "not slow" tests/qpsbgd_paper
 
 SANITIZED := tests/qpsbgd_qubo/kernels tests/qpsbgd_runtime $(patsubst %,tests/qpsbgd_qubo/solvers/search/test_%.py,chains reduction reference) tests/qpsbgd_qubo/solvers/exact \
 	$(patsubst %,tests/qpsbgd_qubo/%,test_problem_files.py test_sparse.py solvers/portfolio formats) tests/test_readers.py tests/qpsbgd/deploy/test_packed_model.py
@@ -45,7 +48,7 @@ test-native: install ## Run the kernels' tests under AddressSanitizer and Undefi
 test-slow: install ## Run the rest: examples, whole experiments, the page in a browser
 	$(BIN)/python -m pytest -n 2 --durations 15 -m slow $(TESTS)
 
-test-all: test test-slow ## Run all tests
+test-all: test test-paper test-slow ## Run all tests
 
 check: install ## Lint and check types
 	$(BIN)/ruff check .
