@@ -11,7 +11,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))  # for the modules beside this one, however it is run
+sys.path[:0] = [str(Path(__file__).parent / "training"), str(Path(__file__).parent)]  # however it is run
 
 import numpy as np
 from binarize_tables import (
@@ -43,6 +43,7 @@ from tools.reliability_tables import killed, noticed
 from training_tables import (
     alone,
     bits,
+    estimators,
     left_out,
     remarks,
     rivals,
@@ -56,7 +57,6 @@ from training_tables import (
     verdicts,
     winner,
 )
-from user_tables import estimators
 
 from qpsbgd_files.atomic import with_checksum, without_checksum
 from qpsbgd_paper.cli.run import INTRO

@@ -4,7 +4,7 @@ Networks 64-128-10 (batch 32), 784-256-256-10, 784-512-512-10 and a CNN (batch 1
 one process, so that a slow moment hits all of them; medians are compared. On a CPU everything is measured twice: on an
 otherwise idle machine, and beside one process that keeps a core busy.
 
-    python benchmarks/step_cost.py        writes benchmarks/results/step_cost_cpu.json, or _cuda.json where there is one
+    python benchmarks/training/step_cost.py        writes benchmarks/results/step_cost_cpu.json, or _cuda.json
 """
 
 from qpsbgd_qubo.openmp import wait_passively
@@ -16,6 +16,8 @@ import sys
 import time
 from contextlib import nullcontext
 from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[1]))  # for tools/
 
 import torch
 import torch.nn.functional as F
@@ -93,7 +95,9 @@ def main():
         "device": torch.cuda.get_device_name() if DEVICE == "cuda" else "CPU",
         "threads": torch.get_num_threads(),
     }
-    target = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent / "results" / f"step_cost_{DEVICE}.json"
+    target = (
+        Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[1] / "results" / f"step_cost_{DEVICE}.json"
+    )
     write_json(target, {"made with": environment(), "settings": settings, "results": results})
 
 
