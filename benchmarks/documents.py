@@ -12,7 +12,7 @@ from collections import Counter
 from functools import partial
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))  # for the modules beside this one, however it is run
+sys.path[:0] = [str(Path(__file__).parent / "training"), str(Path(__file__).parent)]  # however it is run
 
 import numpy as np
 from binarize_tables import (
@@ -44,6 +44,7 @@ from tools.reliability_tables import attacked, killed, noticed, noticed_at_once
 from training_tables import (
     alone,
     bits,
+    estimators,
     left_out,
     remarks,
     rivals,
@@ -57,7 +58,6 @@ from training_tables import (
     verdicts,
     winner,
 )
-from user_tables import estimators
 
 from qpsbgd_files.atomic import with_checksum, without_checksum
 from qpsbgd_paper.cli.run import INTRO

@@ -212,6 +212,7 @@ def test_the_differences_of_training_are_those_of_its_scores():
 
 def test_equal_baselines_count_by_the_one_that_is_harder_to_beat(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "training"))
     tables = importlib.import_module("training_tables")
 
     def row(ahead, noise):

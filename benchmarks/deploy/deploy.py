@@ -31,7 +31,7 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # for training.py
+sys.path[:0] = [str(Path(__file__).parents[1] / "training"), str(Path(__file__).parents[1])]  # for tools/ and training/
 
 import numpy as np
 import onnxruntime

@@ -20,7 +20,7 @@ from qpsbgd.projections import Projection
 
 RATE, REAL_RATE = 0.001, 1e-3
 """Step of the latent weights in units of their initial range, and AdamW's rate of everything else; chosen by
-benchmarks/binarize.py."""
+benchmarks/training/binarize.py."""
 SIMILARITIES = 5.0
 """Weight of the batch's similarities in `embedding_loss`."""
 

@@ -21,7 +21,7 @@ STEPS, MORE_STEPS = 60, 20
 """Gradient steps of `Range.nearest`, and those from a start near the answer.
 
 Twice as many lose 1 or 2 % less of the energy on the calibration inputs and no less on others
-(`benchmarks/binarize_search.py constants`).
+(`benchmarks/training/binarize_search.py constants`).
 """
 POWER_STEPS, SAFETY = 20, 1.05
 """Products for the norm of a metric, and what is added since they come out below it."""

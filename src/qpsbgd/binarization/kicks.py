@@ -1,6 +1,6 @@
 """The search of one plane: descents from kicked spins, the scale refitted with every one.
 
-`benchmarks/binarize_search.py constants` has what halved and doubled constants lose: about 1 % of the lost energy.
+`benchmarks/training/binarize_search.py constants` tries halved and doubled constants: about 1 % of the lost energy.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ RIDGE = 0.01
 """What is added to the diagonal of Q, as a share of its mean: keeps Q definite, and weights of silent inputs near.
 
 Half of it loses 0.9 % more on inputs that did not calibrate, twice as much 1.7 % less, at 512 images of MNIST
-(`benchmarks/binarize_search.py constants`).
+(`benchmarks/training/binarize_search.py constants`).
 """
 FACTOR_BOUND = 8.0
 """Factors of inputs are kept within this ratio around one."""

@@ -27,7 +27,7 @@ RIDGES = (0.03, 0.1)
 """What error feedback within range adds to the diagonal of Q; the better answer is kept, column by column.
 
 Less passes errors on to weights that are at the end of the range already, more ignores correlations. This constant and
-the two after it are varied by `benchmarks/binarize_search.py constants`.
+the two after it are varied by `benchmarks/training/binarize_search.py constants`.
 """
 REFITS = 3
 """Times that feedback within range is repeated with refitted scales."""

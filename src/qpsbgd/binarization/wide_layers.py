@@ -23,7 +23,7 @@ from qpsbgd.binarization.planes import Effort, Fit, best_scales, share, signs
 Rows = Callable[[Callable[[Tensor], None]], None]
 """Calls a function with all rows of a layer's inputs, part by part, the same ones every time."""
 SWEEPS = 3
-"""Times that the search goes over all blocks; `benchmarks/binarize_search.py blocks` has what more of them save."""
+"""Sweeps of the search over all blocks; `benchmarks/training/binarize_search.py blocks` has the gain of more."""
 LEAST_AT_ONCE = 64
 """Rows of a pass that are taken together at least, whatever memory they need."""
 

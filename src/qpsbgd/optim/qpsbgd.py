@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from qpsbgd_qubo.annealers.budget import Estimate
 
 _RATE_FACTOR = 0.25
-"""Of `default_rate`: chosen by benchmarks/rates.py on networks with and without norms."""
+"""Of `default_rate`: chosen by benchmarks/training/rates.py on networks with and without norms."""
 _RANGES = 2.0
 """clip="range": the bound of the latent weights in initial ranges."""
 

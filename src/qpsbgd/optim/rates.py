@@ -7,7 +7,7 @@ import math
 UNKNOWN_LENGTH = 4000
 """Steps that a run is taken to have where its length is not given."""
 WARMUP = 0.1
-"""Fraction of the steps over which the rate rises; transformers need it (benchmarks/rates.py)."""
+"""Fraction of the steps over which the rate rises with norms; transformers need it (benchmarks/training/rates.py)."""
 FREE_DEPTH = 2.0
 """Layers of constant scale per stretch between norms that do not lower the rate."""
 

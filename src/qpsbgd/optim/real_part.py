@@ -19,7 +19,7 @@ Real = Mapping[str, Any] | bool | None
 """Whether and how to train real parameters: options, True for the defaults, False for not at all, None for no word."""
 
 REAL_RATE = 3e-3
-"""The default rate of AdamW for real parameters, three times torch's: chosen by benchmarks/rates.py."""
+"""The default rate of AdamW for real parameters, three times torch's: chosen by benchmarks/training/rates.py."""
 
 _OURS = ("kind", "max_norm", "steps", "warmup")
 """Options of `real` that are not the torch optimiser's."""

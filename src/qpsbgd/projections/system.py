@@ -31,7 +31,7 @@ STATE = ("gradient", "gram", "step", "refreshes", "penalty")
 
 
 LARGEST_PENALTY = 3.0
-"""δ where rows are many. 10 and 1 are worse or level on VGG-small, ResNet-20 and a GPT (benchmarks/rates.py)."""
+"""δ where rows are many. 10 and 1 are worse or level on CIFAR-10 and a GPT (benchmarks/training/rates.py)."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -115,7 +115,7 @@ class Cifar(Comparison):
         "the last tenth of the training images. The control trains only what is real-valued."
     )
     paper = ""
-    chosen_in_view = "The first learning rates of the baselines, by benchmarks/networks.py."
+    chosen_in_view = "The first learning rates of the baselines, by benchmarks/training/networks.py."
     metrics = (FINAL,)
     series = (Series("accuracy", "test accuracy", x_label="epoch", first=1),)
     chosen_by = Metric(FINAL.key, "validation accuracy")
@@ -132,7 +132,7 @@ class Cifar(Comparison):
 
     def lines(self, case: Case) -> Mapping[str, Line]:
         """QP-SBGD in both forms at their defaults, the baselines, and a control."""
-        # The first rates, which a quick run takes, were the best in benchmarks/networks.py.
+        # The first rates, which a quick run takes, were the best in benchmarks/training/networks.py.
         adamw, muon = _rival(0.01, 0.003, 0.03, update="adam"), _rival(0.02, 0.01, 0.05, update="muon")
         still = {"lr": 0.0, "weight_decay": 0.0, "real": {"lr": 3e-3}}
         return {

@@ -6,7 +6,7 @@ keeps a core busy. On a GPU: ResNet-20 and VGG-small with batches of 128 and 512
 beside the same binary network under torch's fused AdamW; with the peak memory. Blocks of steps are compared, each as
 long as the ridge's system serves, so that its renewal is part of every block; the first two do not count.
 
-    python benchmarks/step_cost.py        writes benchmarks/results/step_cost_cpu.json, or _cuda.json where there is one
+    python benchmarks/training/step_cost.py        writes benchmarks/results/step_cost_cpu.json, or _cuda.json
 """
 
 from qpsbgd_qubo.openmp import wait_passively
@@ -20,6 +20,8 @@ import time
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[1]))  # for tools/
 
 import torch
 import torch.nn.functional as F
@@ -145,7 +147,9 @@ def main():
                 ratios = {name: round(spent / times["AdamW"], 2) for name, spent in times.items()}
                 print(network, "busy" if busy else "idle", f"{times['AdamW']:.2f} ms", ratios, memory, flush=True)
     settings = {"device": torch.cuda.get_device_name() if CUDA else "CPU", "threads": torch.get_num_threads()}
-    target = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent / "results" / f"step_cost_{DEVICE}.json"
+    target = (
+        Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[1] / "results" / f"step_cost_{DEVICE}.json"
+    )
     write_json(target, {"made with": environment(), "settings": settings, "results": results})
 
 

@@ -3,7 +3,7 @@
 BinaryConnect's network for 32 × 32 images (2×128C3-MP2-2×256C3-MP2-2×512C3-MP2-2×1024FC-10) and a dense one
 (784-2500-2500-2500-10), batch 100, random images; widths cut by 2 and 4 show how time and memory grow.
 
-    python benchmarks/size.py [FILE]        needs CUDA; writes benchmarks/results/size.json, or FILE
+    python benchmarks/training/size.py [FILE]        needs CUDA; writes benchmarks/results/size.json, or FILE
 """
 
 import gc
@@ -89,7 +89,7 @@ def measure(build, share, make):
 
 
 def main():
-    target = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent / "results" / "size.json")
+    target = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[1] / "results" / "size.json")
     results = []
     for network, build in (("convolutional", convolutional), ("dense", dense)):
         for share in (4, 2, 1):

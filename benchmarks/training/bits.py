@@ -4,7 +4,7 @@ The ridge and BinaryConnect with Adam at their default rates, and the same netwo
 at the best of three rates on validation data with another seed. Batches of 100, a cosine to zero for all. Runs with the
 same seed share batches.
 
-    python benchmarks/bits.py [FILE]        writes benchmarks/results/bits.json, or FILE; data through QPSBGD_DATA
+    python benchmarks/training/bits.py [FILE]    writes benchmarks/results/bits.json, or FILE; data through QPSBGD_DATA
 """
 
 from qpsbgd_qubo.openmp import wait_passively
@@ -68,7 +68,7 @@ def main():
     best = max(FLOAT_RATES, key=lambda lr: score(real, adam(lr), 1000, choosing=True))
     add("adam", 32, [score(real, adam(best), seed) for seed in range(SEEDS)], lr=best)
     settings = {"network": "784-64-10", "epochs": EPOCHS, "batch": 100, "seeds": SEEDS, "float rates": FLOAT_RATES}
-    target = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent / "results" / "bits.json"
+    target = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[1] / "results" / "bits.json"
     write_json(target, {"made with": environment(), "settings": settings, "rows": rows})
 
 

@@ -6,7 +6,7 @@ budget on validation data with another seed than the final ones; the longest bud
 shorter one (`chosen_up_to`). A best rate at the edge of a grid extends it. Runs with the same seed share initial
 weights and batches, so that methods are compared in pairs.
 
-    python benchmarks/training.py TASK … [--processes N] [--seeds 5] [--most-epochs 30] [--add] [--methods NAME …]
+    python benchmarks/training/training.py TASK … [--processes N] [--seeds 5] [--most-epochs 30] [--add] [--methods …]
 
 Finished runs are kept beside the result, so that a stopped study goes on. Runs on CUDA where there is one. Data are
 found through QPSBGD_DATA. Writes training_TASK.json for every task, into benchmarks/results or a given folder.
@@ -37,7 +37,7 @@ from qpsbgd_paper.framework.claims import difference_of
 from qpsbgd_paper.framework.result_files import environment, write_json
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-RESULTS = Path(__file__).parent / "results"
+RESULTS = Path(__file__).parents[1] / "results"
 
 METHODS = {
     "ridge": lambda model, steps, lr: QPSBGD(model, steps=steps, real=True),

@@ -10,7 +10,8 @@
    lowest training loss.
 4. `--times`: seconds of one call with nothing beside it.
 
-    python benchmarks/binarize.py [SUBJECT …] [--processes N] [--again METHOD …] [--anew] [--parts PART …] [--times]
+    python benchmarks/training/binarize.py [SUBJECT …] [--processes N] [--again METHOD …] [--anew]
+        [--parts PART …] [--times]
 
 Writes benchmarks/results/binarize.json, cell by cell: a stopped study goes on where it was, and what is kept is not
 measured again unless --again names its method. Runs on CUDA where there is one. Images are found through QPSBGD_DATA
@@ -44,7 +45,7 @@ from qpsbgd.projections import make_projection
 from qpsbgd_files.atomic import writing
 from qpsbgd_paper.framework.result_files import environment, write_json
 
-RESULT = Path(__file__).parent / "results" / "binarize.json"
+RESULT = Path(__file__).parents[1] / "results" / "binarize.json"
 PLAIN = "rounding, mean size"
 SEARCHES = {
     "rounding": {"solver": "rounding"},

@@ -3,7 +3,7 @@
 The small CNN of `training.py` on 10,000 images of MNIST, one epoch of batches of 100 (78,400 patches in the first
 layer, 19,600 in the second), 2000 other images for the score, five seeds, ridge and spins at their defaults.
 
-    python benchmarks/sampled_rows.py [FILE]        writes benchmarks/results/sampled_rows.json, or FILE
+    python benchmarks/training/sampled_rows.py [FILE]        writes benchmarks/results/sampled_rows.json, or FILE
 """
 
 from qpsbgd_qubo.openmp import wait_passively
@@ -46,7 +46,7 @@ def main():
             milliseconds = 1e3 * statistics.median(result["seconds"] for result in found) / 100
             results.append({"projection": projection, "rows": rows, "scores": scores, "ms per step": milliseconds})
             print(projection, rows, round(statistics.mean(scores), 4), f"{milliseconds:.0f} ms", flush=True)
-    target = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent / "results" / "sampled_rows.json"
+    target = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[1] / "results" / "sampled_rows.json"
     device = torch.cuda.get_device_name() if DEVICE == "cuda" else "CPU, one thread"
     write_json(target, {"made with": environment(), "settings": {"device": device, "seeds": SEEDS}, "results": results})
 

@@ -6,7 +6,7 @@ option but `steps` and `real=True`. Every rival takes the best of a grid of rate
 rate at the edge of a grid extends it once per round. All have the same warm-up, cosine, batches and augmentation
 (crops of 4 pixels, flips). Passes are CUDA graphs in bfloat16; the optimisers' steps are the library's own.
 
-    python benchmarks/networks.py [--tasks NAME …] [--processes N] [--seconds S] [--into FILE]
+    python benchmarks/training/networks.py [--tasks NAME …] [--processes N] [--seconds S] [--into FILE]
 
 Needs a GPU and, for CIFAR, QPSBGD_DATA/cifar-10/images.npz (x_train, y_train, x_test, y_test; uint8, NHWC; training
 images in random order). CIFAR-100, in cifar-100/images.npz, is held out: rivals run there at the rates that CIFAR-10
@@ -38,7 +38,7 @@ from qpsbgd_paper.framework.result_files import environment, write_json
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 WINDOW = 256
 BATCH, TEXT_BATCH = 128, 64
-FILE = Path(__file__).parent / "results" / "networks.json"
+FILE = Path(__file__).parents[1] / "results" / "networks.json"
 
 
 def float_optimizer(kind, model, steps, lr):

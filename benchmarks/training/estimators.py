@@ -5,7 +5,7 @@ The estimators get the data as it is, the others behind a StandardScaler; `MLP` 
 instead of 200, which often end before it has converged. The estimators' defaults were chosen on the data sets in
 DESIGN alone.
 
-    python benchmarks/estimators.py [FILE] [--seeds N]       writes benchmarks/results/estimators.json, or FILE
+    python benchmarks/training/estimators.py [FILE] [--seeds N]       writes benchmarks/results/estimators.json, or FILE
 """
 
 from qpsbgd_qubo.openmp import wait_passively
@@ -116,7 +116,7 @@ def measured(make, data, *, regression, seeds):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("file", nargs="?", type=Path, default=Path(__file__).parent / "results" / "estimators.json")
+    parser.add_argument("file", nargs="?", type=Path, default=Path(__file__).parents[1] / "results" / "estimators.json")
     parser.add_argument("--seeds", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(1)

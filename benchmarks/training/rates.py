@@ -6,11 +6,11 @@ every option, `JOBS` every run. The optimisers stand here in a few lines each, a
 whole step is a CUDA graph and any part of it can be exchanged. One seed; scores are accuracies on the last 5,000
 (CIFAR) or 10,000 (MNIST) training images, which are held back, or held-out nats per character, where lower is better.
 
-    python benchmarks/rates.py [--tasks NAME …] [--budget B] [--processes N] [--into FILE] [--resume]
+    python benchmarks/training/rates.py [--tasks NAME …] [--budget B] [--processes N] [--into FILE] [--resume]
 
-Needs QPSBGD_DATA with mnist, and cifar-10/images.npz as in benchmarks/networks.py; a GPU for all but tiny runs such as
+Needs QPSBGD_DATA with mnist, and cifar-10/images.npz as in networks.py; a GPU for all but tiny runs such as
 `--tasks dense --budget 0.01`. Writes benchmarks/results/rates.json, anew after every run; runs that fail are named and
-left out, and `--resume` makes those that the file has not. benchmarks/rates_figure.py draws docs/figures/rates.svg.
+left out, and `--resume` makes those that the file has not. rates_figure.py draws docs/figures/rates.svg.
 
 The committed rows were made by an earlier form of this script, which stacked the layers of one shape (so that
 `flip` is theirs together) and had another text: 128 characters, a random tenth of the files held out. Its rows of gpt
@@ -36,7 +36,7 @@ from qpsbgd.optim.rates import schedule
 from qpsbgd_paper.experiments.cifar import resnet, vgg_small
 from qpsbgd_paper.framework.result_files import as_json, environment, write_json
 
-FILE = Path(__file__).parent / "results" / "rates.json"
+FILE = Path(__file__).parents[1] / "results" / "rates.json"
 RUN = {"task": "resnet20", "budget": 1, "seed": 0, "warm": 0.1}
 STEP = {"dir": "ridge", "lr": 0.03, "relative": True, "momentum": 0.9, "nesterov": False, "wd": 0.0, "clip": 2.0}
 RIDGE = {"delta": 10.0, "block": 1024, "refresh": 20}

@@ -1,6 +1,6 @@
 """What do pretrained ResNets lose when they become binary without training? CIFAR-10, ResNet-20 and -56.
 
-    python benchmarks/binarize_pretrained.py [--depths 20 56] [--bits 1 2] [--methods METHOD …] [--images N]
+    python benchmarks/training/binarize_pretrained.py [--depths 20 56] [--bits 1 2] [--methods METHOD …] [--images N]
                                              [--tested N]
 
 The weights are Yerlan Idelbayev's (github.com/akamaster/pytorch_resnet_cifar10, BSD-2-Clause), found in QPSBGD_RESNETS,
@@ -28,7 +28,7 @@ from qpsbgd_paper.datasets.cifar import load_cifar10
 from qpsbgd_paper.experiments.cifar import BasicBlock, resnet
 from qpsbgd_paper.framework.result_files import environment, write_json
 
-RESULT = Path(__file__).parent / "results" / "binarize_pretrained.json"
+RESULT = Path(__file__).parents[1] / "results" / "binarize_pretrained.json"
 FILES = {20: "resnet20-12fca82f.th", 56: "resnet56-4bfd9763.th"}
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """With which these networks were trained."""

@@ -1,6 +1,6 @@
-"""The figure of docs/decisions.md on the default rate: what every run of benchmarks/rates.py loses at other rates.
+"""The figure of docs/decisions.md on the default rate: what every run of rates.py loses at other rates.
 
-python benchmarks/rates_figure.py        writes docs/figures/rates.svg, and prints what the default rate loses
+python benchmarks/training/rates_figure.py        writes docs/figures/rates.svg, and prints what the default rate loses
 """
 
 import math

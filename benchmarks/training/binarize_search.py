@@ -1,6 +1,6 @@
 """Which start and which search lose least per second when trained layers are binarised: families of real networks.
 
-    python benchmarks/binarize_search.py [searches | constants | blocks | mixed] [--columns 48]
+    python benchmarks/training/binarize_search.py [searches | constants | blocks | mixed] [--columns 48]
 
 searches: one layer of the MLP and three of all-MiniLM-L6-v2, each with the covariance of its inputs in the float
 network; some columns, one thread, CPU seconds. Every line ends with scales refitted.
@@ -31,7 +31,7 @@ from qpsbgd.binarization.planes import Effort, Fit
 from qpsbgd.solvers import make_solver
 from qpsbgd_paper.framework.result_files import environment, write_json
 
-RESULT = Path(__file__).parent / "results" / "binarize_search.json"
+RESULT = Path(__file__).parents[1] / "results" / "binarize_search.json"
 LAYERS = {
     "mlp": ["0"],
     "minilm": ["layers.0.query", "layers.3.wide", "layers.3.narrow"],

@@ -1,4 +1,4 @@
-"""The trained networks of benchmarks/binarize.py, with the data that calibrate, train and score them.
+"""The trained networks of benchmarks/training/binarize.py, with the data that calibrate, train and score them.
 
 Each is a `Subject`: `network()` is the float model in evaluation mode, trained here where it is not kept in the folder
 of caches; `calibration(size, seed)` are batches of training inputs, `batches(steps, seed)` those of fine-tuning, and
@@ -26,7 +26,7 @@ from training import DEVICE, accuracy, fashion, mnist
 
 from qpsbgd_files.atomic import writing
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 class Absent(Exception):

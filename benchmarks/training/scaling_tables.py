@@ -8,7 +8,7 @@ from tables import markdown, results
 from qpsbgd.projections.blocks import Blocks
 
 BATCH, ROWS, REFRESH, BLOCK = 100, 2048, 20, 1024
-"""Of benchmarks/size.py, and the defaults of QPSBGD."""
+"""Of benchmarks/training/size.py, and the defaults of QPSBGD."""
 BILLION = 10**9
 PEAK_FLOPS = 67e12
 """Single-precision operations per second of an H200, by its data sheet."""

@@ -5,7 +5,7 @@ where they are handed over: by the optimiser's `Ranks`, and by a hook of Distrib
 20 steps, the cycle in which Q̄ is renewed once. With 4 processes, the bytes show how what is gathered depends on their
 number.
 
-    python benchmarks/ranks.py            writes benchmarks/results/ranks.json
+    python benchmarks/training/ranks.py            writes benchmarks/results/ranks.json
 """
 
 from qpsbgd_qubo.openmp import wait_passively
@@ -107,7 +107,7 @@ def main():
             print(results[-1], flush=True)
     settings = {"device": "CPU", "backend": "gloo", "threads per rank": 1, "batch": BATCH, "steps": CYCLE}
     settings["load of the machine before"] = load
-    target = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent / "results" / "ranks.json"
+    target = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[1] / "results" / "ranks.json"
     write_json(target, {"made with": environment(), "settings": settings, "results": results})
 
 

@@ -5,7 +5,7 @@
 2. `optimizer.step()` of a network 784-512-512-10 at batch 100: QP-SBGD with `auto` beside BinaryConnect (Adam) and
    torch.optim.Adam, and that a step as a CUDA graph trains like steps launched one by one.
 
-    python benchmarks/gpu.py [FILE]        writes benchmarks/results/gpu.json, or FILE
+    python benchmarks/solvers/gpu.py [FILE]        writes benchmarks/results/gpu.json, or FILE
 """
 
 import statistics
@@ -111,7 +111,7 @@ def steps():
 
 
 def main():
-    target = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent / "results" / "gpu.json")
+    target = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[1] / "results" / "gpu.json")
     write_json(target, {"made with": environment(), "projection": projection(), "step": steps()})
 
 

@@ -1,6 +1,6 @@
 """How often do the signs of each layer flip during a run? Draws docs/figures/flips.svg with `Monitor.plot`.
 
-    python benchmarks/flips_figure.py
+    python benchmarks/training/flips_figure.py
 
 A binary network 64-128-128-10 with batch norm on scikit-learn's digits, 20 epochs by spins at the defaults, seed 0.
 """
@@ -17,7 +17,7 @@ from qpsbgd import QPSBGD, Monitor
 from qpsbgd.nn import BinaryLinear
 
 EPOCHS, BATCH = 20, 64
-OUT = Path(__file__).parents[1] / "docs" / "figures" / "flips.svg"
+OUT = Path(__file__).parents[2] / "docs" / "figures" / "flips.svg"
 
 
 def run():
