@@ -283,7 +283,7 @@ class BinaryLayer(nn.Module, ABC):
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         self._set_mark()  # `to_empty` has left it without content
-        super()._save_to_state_dict(destination, prefix, keep_vars)  # type: ignore[no-untyped-call]
+        super()._save_to_state_dict(destination, prefix, keep_vars)
 
     def _misfit(self, state_dict: dict[str, Any], prefix: str) -> str | None:
         """Why a state with a weight for this layer is not a state of such a layer; None where it is."""
