@@ -25,6 +25,7 @@ from binarize_tables import (
     distilled_sentences,
     fine_tuned,
     mixed_and_uniform,
+    pretrained,
     sentence_bits,
 )
 from deploy.deploy_tables import deployed_bytes, deployed_classes, deployed_times, runtime_figures
@@ -493,6 +494,7 @@ DOCUMENTS = {
     "docs/released.md": (released, drawn, released_qubos, two_machines),
     "docs/binarize.md": (
         *(binarized_blocks, mixed_and_uniform, binarized, binarized_claims, binarized_times, binarized_sizes),
+        pretrained,
         *(fine_tuned, sentence_bits, distilled_sentences),
     ),
 }

@@ -17,7 +17,7 @@ from qpsbgd import QPSBGD, Monitor
 from qpsbgd.nn import BinaryLinear
 
 EPOCHS, BATCH = 20, 64
-OUT = Path(__file__).parents[2] / "docs" / "figures" / "flips.svg"
+OUT = Path(__file__).parents[2] / "docs" / "flips.svg"
 
 
 def run():
