@@ -1,10 +1,10 @@
 """What does a whole training step cost? Forward, backward and update, methods taking turns in one process.
 
 On a CPU: 64-128-10 (batch 32), 784-256-256-10, 784-512-512-10 and a CNN (batch 100) on real images, and ResNet-20
-(batch 32), beside BinaryConnect with Adam; measured twice, on an otherwise idle machine and beside one process that
+(batch 32), without polar and Muon; measured twice, on an otherwise idle machine and beside one process that
 keeps a core busy. On a GPU: ResNet-20 and VGG-small with batches of 128 and 512 and the character GPT, in bfloat16,
 beside the same binary network under torch's fused AdamW; with the peak memory. Blocks of steps are compared, each as
-long as the ridge's system serves, so that its renewal is part of every block; the first two do not count.
+long as the ridge's system serves, so that its renewal is part of every block; the first does not count.
 
     python benchmarks/training/step_cost.py        writes benchmarks/results/step_cost_cpu.json, or _cuda.json
 """
@@ -57,6 +57,7 @@ METHODS = {
     "Muon": lambda model: StraightThrough(model, update="muon", steps=STEPS, real=True),
 }
 """All on the same binary network; a real-valued one under AdamW is measured beside them."""
+SLOW_ON_CPU = ("polar", "Muon")
 REAL = "real weights"
 
 
@@ -120,16 +121,17 @@ def measured(build, draw, blocks):
     inputs, targets = draw()
     pairs = {}
     for name, make in METHODS.items():
-        model = copy.deepcopy(binary)
-        pairs[name] = model, make(model)
+        if CUDA or name not in SLOW_ON_CPU:
+            model = copy.deepcopy(binary)
+            pairs[name] = model, make(model)
     if not made_binary:
         pairs[REAL] = real, fused_adamw(real)
     times, memory = {name: [] for name in pairs}, {}
-    for _ in range(2 + blocks):
+    for _ in range(1 + blocks):
         for name, (model, optimizer) in pairs.items():
             spent, memory[name] = train_block(model, optimizer, inputs, targets)
             times[name].append(spent)
-    return {name: statistics.median(values[2:]) for name, values in times.items()}, memory
+    return {name: statistics.median(values[1:]) for name, values in times.items()}, memory
 
 
 def main():
@@ -139,7 +141,7 @@ def main():
     for busy in (False,) if CUDA else (False, True):
         with beside_a_busy_process() if busy else nullcontext():
             for network, (build, draw) in (ON_GPU if CUDA else ON_CPU).items():
-                times, memory = measured(build, draw, 5)
+                times, memory = measured(build, draw, 6 if CUDA else 1)
                 row = {"network": network, "busy": busy, "milliseconds": times}
                 if CUDA:
                     row["MiB"] = memory

@@ -29,6 +29,15 @@ TITLES = {
     "adult-10": "Adult, ten layers",
     "cora": "Cora, graph network",
     "pubmed": "PubMed, graph network",
+    **{
+        f"{name}{'-bn' * norm}": f"{title}, {sizes}{', batch norm' * norm}"
+        for name, title, sizes in (
+            ("letter", "Letter", "16-256-256-26"),
+            ("magic", "Magic", "10-256-256-2"),
+            ("spambase", "Spambase", "57-256-256-2"),
+        )
+        for norm in (False, True)
+    },
 }
 LABELS = {
     "ridge": "QP-SBGD (ridge)",
@@ -41,6 +50,8 @@ LABELS = {
     "bc-normalized": "BC (normalised SGD)",
     "proxquant": "ProxQuant",
     "bc-adam, default": "BC (Adam, default)",
+    "st-adamw": "straight-through (AdamW)",
+    "st-muon": "straight-through (Muon)",
 }
 NAMES = {"ridge": "ridge", "spins": "spins", "spins-2": "two vectors"}
 WORDS = {"yes": "ahead", "no": "behind", "cannot tell": "level"}

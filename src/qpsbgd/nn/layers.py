@@ -359,7 +359,7 @@ def label_layers(model: nn.Module) -> None:
     """Tell the binary layers of a model their paths in it, by which messages then name them."""
     for name, module in model.named_modules():
         if isinstance(module, BinaryLayer):
-            module.label = name
+            module.label = name or module.label
 
 
 @torch.library.custom_op("qpsbgd::watched", mutates_args=())

@@ -243,7 +243,7 @@ class BinaryOptimizer(Optimizer):
         Raises:
             ValueError: The state has not this optimiser's options, or more than the `known` entries.
         """
-        groups = [group if "warmup" in group else {**group, "warmup": 0.0} for group in state_dict["param_groups"]]
+        groups = [{"warmup": 0.0, **group} for group in state_dict["param_groups"]]
         if len(groups) != len(self.param_groups):
             raise ValueError(
                 f"the state has {len(groups)} parameter groups, but this {type(self).__name__} has "
@@ -257,6 +257,14 @@ class BinaryOptimizer(Optimizer):
             missing = set(self.defaults) - {*group, "differentiable"} if binary else next(parts).missing(group)
             if missing:
                 raise ValueError(self._foreign(f"its groups have no {', '.join(sorted(missing))}"))
+            if own["steps"] is not None and own["steps"] != group["steps"]:
+                longer = f"steps={group['steps']}, but this {type(self).__name__} was made with steps={own['steps']}"
+                if binary:
+                    warnings.warn(
+                        f"the state was saved with {longer}, which counts: its schedule goes on from the saved step",
+                        stacklevel=3,
+                    )
+                group["steps"] = own["steps"]
         binary_state = [saved for number, saved in state_dict["state"].items() if number in members]
         if foreign := sorted({name for saved in binary_state for name in saved} - known):
             raise ValueError(self._foreign(f"it holds {', '.join(foreign)}"))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from qpsbgd.nn import BinaryLayer
-from qpsbgd.nn.layers import check_unshared, guard_fused_paths, layers_of
+from qpsbgd.nn.layers import check_unshared, guard_fused_paths, label_layers, layers_of
 from qpsbgd.parallel.ranks import Ranks
 from qpsbgd.parallel.shards import check_shards, is_sharded
 
@@ -81,6 +81,7 @@ class Members:
         known = {layer.weight for layer in layers}.union(given)
         inside: dict[Tensor, str] = {}
         for module in modules:
+            label_layers(module)
             for name, p in module.named_parameters():
                 if p not in known:
                     inside.setdefault(p, name)

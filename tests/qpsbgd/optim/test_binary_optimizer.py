@@ -187,3 +187,17 @@ def test_the_state_of_a_single_layer_is_taken_over():
     first, second = (BinaryConnect(BinaryLinear(3, 2), lr=0.1, update="sgd", momentum=m) for m in (0.5, 0.9))
     second.load_state_dict(first.state_dict())
     assert second.param_groups[0]["momentum"] == 0.5
+
+
+@pytest.mark.parametrize("make", [QPSBGD, BinaryConnect])
+def test_a_run_resumed_with_more_steps_goes_on_and_says_so(make):
+    saved = make(BinaryLinear(4, 4), steps=8, real=True)
+    for group in saved.param_groups:
+        group["step"] = 8
+    longer = make(BinaryLinear(4, 4), steps=24, real=True)
+    with pytest.warns(UserWarning, match="saved with steps=8.* made with steps=24"):
+        longer.load_state_dict(saved.state_dict())
+    assert longer.param_groups[0]["steps"] == 24 and longer.param_groups[0]["lr"] == saved.param_groups[0]["lr"]
+    same = make(BinaryLinear(4, 4), real=True)
+    same.load_state_dict(saved.state_dict())
+    assert same.param_groups[0]["steps"] == 8
