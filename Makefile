@@ -15,14 +15,14 @@ PIP = $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 $(VENV)/.demo: pyproject.toml constraints.txt
 	@echo "1. A virtual environment in $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
-	@echo "2. torch into it: about a gigabyte, some minutes"
+	@echo "2. torch into it: about a gigabyte"
 	@$(PIP) torch
-	@echo "3. qpsbgd with what the demo needs: compiles its C++ kernels, about a minute"
+	@echo "3. qpsbgd with what the demo needs: compiles its C++ kernels"
 	@$(PIP) -e '.[demo]'
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.demo
-	@echo "4. What tests, documentation and the paper's experiments need: about two gigabytes, some minutes"
+	@echo "4. What tests, documentation and the paper's experiments need: about two gigabytes"
 	@$(PIP) -e '.[dev]'
 	@touch $@
 

@@ -461,7 +461,7 @@ def headline():
     }
     caption = (
         "One-bit weights on CIFAR-10 and text, first and last layer real. QP-SBGD at its defaults, no option but "
-        "`steps` and `real=True`; every rival at the best rate of a grid. ±: standard deviation over seeds; –: not run. "
+        "`steps` and `real=True`; every rival at the best rate of a grid. ±: deviation over seeds; –: not run. "
         "[docs/training.md](docs/training.md) has the grids, tabular sets, digits and Adult, and MNIST, Fashion-MNIST "
         "and graphs, which were measured with the defaults of the version before."
     )
