@@ -85,6 +85,16 @@ def converted(widths, *, norm=False, scale="magnitude"):
     return convert(nn.Sequential(*layers[:-1]), scale=scale)
 
 
+def deep(*, scale="magnitude"):
+    """Nine layers with ReLU and without norms, initialised after He et al., converted."""
+    layers = []
+    for n, m in pairwise([16, *[128] * 8, 26]):
+        layers += [nn.Linear(n, m), nn.ReLU()]
+        nn.init.kaiming_normal_(layers[-2].weight, nonlinearity="relu")
+        nn.init.zeros_(layers[-2].bias)
+    return convert(nn.Sequential(*layers[:-1]), scale=scale)
+
+
 def convolutional(*, norm, scale=None):
     """3 × 3 convolutions 1 → 32 → 64 with pooling, and a linear layer 3136 → 10."""
     layers = []
@@ -335,6 +345,12 @@ TASKS = {
         )
         for norm in (False, True)
     },
+    "letter-deep": Images(
+        deep,
+        partial(table, "letter-recognition.data", 0),
+        budgets=(3,),
+        left_out={3: ("printed", "proxquant", "bc-sgd", "bc-sign", "bc-normalized")},
+    ),
 }
 
 

@@ -38,6 +38,7 @@ TITLES = {
         )
         for norm in (False, True)
     },
+    "letter-deep": "Letter, nine layers of 128",
 }
 LABELS = {
     "ridge": "QP-SBGD (ridge)",

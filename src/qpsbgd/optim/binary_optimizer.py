@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -16,7 +17,7 @@ from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.tape import TrainingTape
 from qpsbgd.optim.diagnostics import LeftBehind, Schedules, SignChanges
 from qpsbgd.optim.parameters import NO_LAYER, Layers, Members, NamedTensor, check_weights, param_groups
-from qpsbgd.optim.rates import default_rate, default_warmup, schedule
+from qpsbgd.optim.rates import KEPT_SIZE, default_rate, default_warmup, schedule
 from qpsbgd.optim.real_part import Real, RealPart, nonfinite, real_options
 from qpsbgd.parallel.ranks import Ranks
 from qpsbgd.parallel.shards import is_sharded
@@ -194,10 +195,9 @@ class BinaryOptimizer(Optimizer):
             raise ValueError("the default learning rate is relative; leave relative out, or give lr")
         if not layers:
             raise ValueError(NO_LAYER)
-        # Scales by magnitude shrink and grow as the weights need it, so such layers want no smaller rate.
-        fixed = sum(layer.weight.requires_grad and layer.scaling != "magnitude" for layer in layers)
+        counted = sum(layer.weight.requires_grad and _keeps_size(layer) for layer in layers)
         AT_LEAST_ONE_OR_NONE.checked("steps", options["steps"])
-        return default_rate(factor, layers=fixed, norms=norms, steps=options["steps"])
+        return default_rate(factor, layers=counted, norms=norms, steps=options["steps"])
 
     def _rate_factor(self, options: dict[str, Any]) -> float:
         """The factor of `default_rate` for these options, where no learning rate is given."""
@@ -290,6 +290,15 @@ class BinaryOptimizer(Optimizer):
                 self._adopt(layer)
         for part, group in zip(self._real_parts, self.real_groups, strict=True):
             part.restore(group, self.state)
+
+
+def _keeps_size(layer: BinaryLayer) -> bool:
+    """Whether outputs are about as large as inputs; they are where the scale is constant or learned."""
+    if layer.unit is None:
+        return True
+    size: Any = layer.weight.detach().abs().mean()
+    size = layer.unit * (size.full_tensor() if is_sharded(size) else size)
+    return float(size) * math.sqrt(math.prod(layer.weight.shape[1:]) / layer.bits) >= KEPT_SIZE
 
 
 def _plain(value: Any) -> Any:

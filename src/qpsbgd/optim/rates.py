@@ -9,14 +9,20 @@ UNKNOWN_LENGTH = 4000
 WARMUP = 0.1
 """Fraction of the steps over which the rate rises with norms; transformers need it (benchmarks/training/rates.py)."""
 FREE_DEPTH = 2.0
-"""Layers of constant scale per stretch between norms that do not lower the rate."""
+"""Layers per stretch between norms that do not lower the rate."""
+
+
+KEPT_SIZE = 0.75
+"""Outputs, in sizes of the inputs, from which a layer counts for the depth: torch's own start gives 0.5, He's 1.1
+(benchmarks/training/training.py letter-deep)."""
 
 
 def default_rate(factor: float, *, layers: int, norms: int, steps: int | None) -> float:
     """The rate factor · steps^(−1/4) · min(1, (2 / depth)^1.5), in units of the initial range.
 
-    `depth` is layers / (1 + norms) for the binary layers of constant scale: in a stretch without a norm the changes of
-    all layers add up, while a norm, or scales that follow the weights, take out the size of what comes before. The best
+    `depth` is layers / (1 + norms) for the binary layers that keep the size of their inputs: in a stretch without a
+    norm the changes of all layers add up, while a norm takes out the size of what comes before. Layers that shrink
+    their inputs, as converted ones do that start at torch's own weights, leave room for their scales to grow. The best
     rate of a grid falls slowly with the length of the run. docs/decisions.md has the figure.
     """
     depth = layers / (1 + norms)
