@@ -132,7 +132,7 @@ class BinaryOptimizer(Optimizer):
         """Prepare a layer that this optimiser now trains: undo what an earlier optimiser has set on it."""
         if isinstance(layer.tape, TrainingTape):
             layer.tape.close()
-        layer.tape, layer.latent_forward = None, False
+        layer.tape, layer.latent_forward, layer.foreign = None, False, False
 
     def _start_run(self) -> None:
         """Reset what belongs to this object's own steps and is neither copied nor saved."""
