@@ -69,8 +69,8 @@ def test_the_study_runs_from_end_to_end(tmp_path):
     list(study.run(folder=tmp_path))
     summary = study.summary(folder=tmp_path)
     assert [table["title"].split(":")[0] for table in summary["tables"]] == [
-        "Problems with a fixed point",
         "Where a fixed point exists",
+        "Problems with a fixed point",
         "Proposition 1",
     ]
     verdicts = {claim["text"]: claim["verdict"] for claim in summary["claims"]}
