@@ -1,10 +1,11 @@
 """What does a whole training step cost? Forward, backward and update, methods taking turns in one process.
 
 On a CPU: 64-128-10 (batch 32), 784-256-256-10, 784-512-512-10 and a CNN (batch 100) on real images, and ResNet-20
-(batch 32), without polar and Muon; measured on an otherwise idle machine, and dense networks also beside
-one process that keeps a core busy. On a GPU: ResNet-20 and VGG-small with batches of 128 and 512 and the character GPT, in bfloat16,
-beside the same binary network under torch's fused AdamW; with the peak memory. Blocks of steps are compared, each as
-long as the ridge's system serves, so that its renewal is part of every block; the first does not count.
+(batch 32), without polar and Muon; measured on an otherwise idle machine, and dense networks also beside one process
+that keeps a core busy. On a GPU: ResNet-20 and VGG-small with batches of 128 and 512 and the character GPT, in
+bfloat16, with the peak memory. Times are compared with the same binary network under torch's (fused) AdamW. Blocks of
+steps are timed, each as long as the ridge's system serves, so that its renewal is part of every block; the first does
+not count.
 
     python benchmarks/training/step_cost.py        writes benchmarks/results/step_cost_cpu.json, or _cuda.json
 """
