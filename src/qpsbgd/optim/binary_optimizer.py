@@ -243,7 +243,7 @@ class BinaryOptimizer(Optimizer):
         Raises:
             ValueError: The state has not this optimiser's options, or more than the `known` entries.
         """
-        groups = [{"warmup": 0.0, **group} for group in state_dict["param_groups"]]
+        groups = [{**group, "warmup": group.get("warmup", 0.0)} for group in state_dict["param_groups"]]
         if len(groups) != len(self.param_groups):
             raise ValueError(
                 f"the state has {len(groups)} parameter groups, but this {type(self).__name__} has "

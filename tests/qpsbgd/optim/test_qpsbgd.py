@@ -436,7 +436,7 @@ def test_a_pass_with_nan_raises_names_the_layer_and_changes_nothing(make, where)
     untouched = copy.deepcopy((model, optimizer))
     optimizer.zero_grad()
     poisoned(where, model)
-    with pytest.raises(ValueError, match=r"BinaryLinear\(.*NaN or infinite"):
+    with pytest.raises(ValueError, match=r"BinaryLinear.*NaN or infinite"):
         optimizer.step()
     assert_equal(latent(model), latent(untouched[0]))
     assert_equal(train(model, optimizer, range(2, 6)), train(*untouched, range(2, 6)))
@@ -446,7 +446,7 @@ def test_an_empty_batch_raises():
     model = small_model()
     optimizer = printed(model)
     model(torch.zeros(0, 4)).sum().backward()
-    with pytest.raises(ValueError, match=r"BinaryLinear\(4, 5.*the batch is empty"):
+    with pytest.raises(ValueError, match=r"0 \(BinaryLinear.*the batch is empty"):
         optimizer.step()
 
 
@@ -479,7 +479,7 @@ def test_an_optimiser_made_later_takes_over_and_the_first_raises(make, later):
     second = later(model)
     train(model, second, range(3))
     backward(model)
-    with pytest.raises(RuntimeError, match=r"BinaryLinear\(4, 5.*another optimiser that was made later"):
+    with pytest.raises(RuntimeError, match=r"0 \(BinaryLinear.*another optimiser that was made later"):
         first.step()
     second.step()
 
@@ -820,7 +820,7 @@ def test_a_model_converted_after_a_step_of_another_optimiser_raises_too(kind):
     optimizer.zero_grad()
     backward(model)
     with pytest.raises(
-        RuntimeError, match=r"the state or momentum of BinaryLinear.*float32.*float64.*; convert or move the model"
+        RuntimeError, match=r"the state or momentum of .*BinaryLinear.*float32.*float64.*; convert or move the model"
     ):
         optimizer.step()
 

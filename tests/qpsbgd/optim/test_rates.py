@@ -94,7 +94,7 @@ def test_states_from_before_there_was_a_warmup_keep_their_rate():
     saved = QPSBGD(layer, lr=0.02, steps=50, real=True).state_dict()
     for group in saved["param_groups"]:
         del group["warmup"]
-    optimizer = QPSBGD(layer, steps=20, real=True)
+    optimizer = QPSBGD(layer, steps=50, real=True)
     optimizer.load_state_dict(saved)
     assert [(group["lr"], group["warmup"]) for group in optimizer.param_groups] == [(0.02, 0.0), (3e-3, 0.0)]
     assert not any("warmup" in group for group in saved["param_groups"]), "what was passed stays as it is"

@@ -332,7 +332,7 @@ def test_a_pass_with_nan_raises_names_the_layer_and_changes_nothing(where):
         x[0, 0] = float("nan")
     loss = (model(x) - target).square().mean() * (float("inf") if where == "gradient" else 1)
     loss.backward()
-    with pytest.raises(ValueError, match=r"BinaryLinear\(4, 5.*NaN or infinite"):
+    with pytest.raises(ValueError, match=r"0 \(BinaryLinear.*NaN or infinite"):
         optimizer.step()
     assert_equal(latent(model), before)
     assert optimizer.state_dict()["state"][0]["step"] == state["state"][0]["step"]
@@ -345,7 +345,7 @@ def test_a_layer_left_in_evaluation_mode_is_reported_and_stays():
     optimizer = QPSBGD(model)
     before = latent(model)
     backward(model)
-    with pytest.warns(UserWarning, match=r"BinaryLinear\(5, 3.* is in evaluation mode"):
+    with pytest.warns(UserWarning, match=r"2 \(BinaryLinear.* is in evaluation mode"):
         optimizer.step()
     assert torch.equal(model[2].weight.detach(), before[1])
     assert not torch.equal(model[0].weight.detach(), before[0])
