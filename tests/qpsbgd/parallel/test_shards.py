@@ -75,15 +75,15 @@ def test_rows_are_gathered_or_their_moments_reduced_whichever_is_less(processes)
 
 
 ERRORS = {
-    "polar": r'ValueError: projection "polar" needs whole layers.*sharded FSDPBinaryLinear\(12, 9',
+    "polar": r'ValueError: projection "polar" needs whole layers.*sharded .*FSDPBinaryLinear',
     "printed": r'ValueError: projection "printed" needs whole layers',
     "muon": r'ValueError: update "muon" needs whole layers',
-    "stateful": r"ValueError: .*keeps a state.*sharded FSDPBinaryLinear",
+    "stateful": r"ValueError: .*keeps a state.*sharded .*FSDPBinaryLinear",
     "tensor parallel": r"TypeError: .*must be sharded by its first dimension.*tensor parallel",
-    "grouped": r"ValueError: FSDPBinaryConv2d.*has groups",
-    "flat": r"TypeError: the weight of BinaryLinear\(12, 8.*flat parameter.*fully_shard",
-    "flat, original parameters": r"TypeError: the weight of BinaryLinear\(12, 8.*flat parameter.*fully_shard",
-    "late": r"RuntimeError: FSDPBinaryLinear\(12, 9.*was sharded after QPSBGD was made.*fully_shard\(model\) first",
+    "grouped": r"ValueError: .*FSDPBinaryConv2d.*has groups",
+    "flat": r"TypeError: the weight of .*BinaryLinear.*flat parameter.*fully_shard",
+    "flat, original parameters": r"TypeError: the weight of .*BinaryLinear.*flat parameter.*fully_shard",
+    "late": r"RuntimeError: .*FSDPBinaryLinear.*was sharded after QPSBGD was made.*fully_shard\(model\) first",
     "late, BinaryConnect": r"RuntimeError: .*was sharded after BinaryConnect was made",
 }
 
