@@ -28,7 +28,8 @@ from qpsbgd.binarization.selection import Select, Selection, selected
 from qpsbgd.binarization.wide_layers import Rows, WideLayer, rows_at_once
 from qpsbgd.nn.convolutions import BinaryConvNd
 from qpsbgd.nn.declaring import declare
-from qpsbgd.nn.layers import BinaryLinear, label_layers
+from qpsbgd.nn.layers import label_layers
+from qpsbgd.nn.linear import BinaryLinear
 from qpsbgd.solvers import Solver, make_solver
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, COUNT, SECONDS, check_options
 

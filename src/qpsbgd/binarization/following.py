@@ -19,7 +19,7 @@ from qpsbgd.binarization.layer_fit import RIDGE
 from qpsbgd.binarization.moments import Moments
 from qpsbgd.binarization.passes import Passes
 from qpsbgd.nn.convolutions import BinaryConvNd
-from qpsbgd.nn.layers import BinaryLinear
+from qpsbgd.nn.linear import BinaryLinear
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from qpsbgd.deploy.resampling import adaptive_pool, interpolated, padded
 from qpsbgd.deploy.tracing import refusal
 from qpsbgd.nn.activations import QuantActivation, SignActivation
 from qpsbgd.nn.convolutions import BinaryConv1d, BinaryConv2d
-from qpsbgd.nn.layers import BinaryLayer, BinaryLinear
+from qpsbgd.nn.layers import BinaryLayer
+from qpsbgd.nn.linear import BinaryLinear
 from qpsbgd_runtime.operations import Array, Operation, Shape
 from qpsbgd_runtime.tensor_operations import Activation, Embedding, Normalize, Softmax
 from qpsbgd_runtime.unit_operations import Scale

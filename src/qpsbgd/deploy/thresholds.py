@@ -17,7 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from qpsbgd.nn.activations import QuantActivation
-from qpsbgd.nn.layers import BinaryLayer, BinaryLinear
+from qpsbgd.nn.layers import BinaryLayer
+from qpsbgd.nn.linear import BinaryLinear
 from qpsbgd_runtime.operations import Array
 from qpsbgd_runtime.unit_operations import Requantize, Steps, Threshold
 

@@ -8,8 +8,10 @@ from qpsbgd.nn.activations import QuantActivation, SignActivation
 from qpsbgd.nn.attention import ProjectedAttention
 from qpsbgd.nn.conversion import convert
 from qpsbgd.nn.convolutions import BinaryConv1d, BinaryConv2d
-from qpsbgd.nn.layers import BinaryLayer, BinaryLinear, Gain, sign
+from qpsbgd.nn.layers import BinaryLayer, Gain
+from qpsbgd.nn.linear import BinaryLinear
 from qpsbgd.nn.model_summary import LayerSummary, ModelSummary, summary
+from qpsbgd.nn.straight_through import sign
 
 if TYPE_CHECKING:
     from qpsbgd.nn.graph import BinaryGCNConv as BinaryGCNConv

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.fx import Proxy
 
-from qpsbgd.nn.layers import sign, traced
+from qpsbgd.nn.layers import traced
+from qpsbgd.nn.straight_through import sign
 
 
 class SignActivation(nn.Module):

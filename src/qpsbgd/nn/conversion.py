@@ -19,7 +19,9 @@ from torch.nn.utils.parametrize import ParametrizationList
 from qpsbgd.nn.attention import ProjectedAttention
 from qpsbgd.nn.convolutions import BinaryConv1d, BinaryConv2d
 from qpsbgd.nn.declaring import declare
-from qpsbgd.nn.layers import BinaryLayer, BinaryLinear, Gain, Scale, guard_fused_paths, label_layers, sign
+from qpsbgd.nn.layers import BinaryLayer, Gain, Scale, guard_fused_paths, label_layers
+from qpsbgd.nn.linear import BinaryLinear
+from qpsbgd.nn.straight_through import sign
 
 _CONVERTED = (nn.Linear, nn.Conv1d, nn.Conv2d)
 _LINEAR = ("transformers.pytorch_utils.Conv1D", "torch_geometric.nn.dense.linear.Linear")

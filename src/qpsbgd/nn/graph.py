@@ -6,7 +6,8 @@ from typing import Any
 
 from torch import Tensor
 
-from qpsbgd.nn.layers import BinaryLinear, Gain
+from qpsbgd.nn.layers import Gain
+from qpsbgd.nn.linear import BinaryLinear
 
 try:
     from torch_geometric.nn import SimpleConv

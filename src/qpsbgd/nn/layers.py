@@ -1,4 +1,4 @@
-"""Layers with weights ±1: real latent weights behind a sign with straight-through gradient."""
+"""What all layers with weights ±1 have in common: real latent weights behind a sign, scales, the tape."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.fx import Proxy
 
+from qpsbgd.nn.straight_through import sign, straight_through
 from qpsbgd.nn.tape import Source, Tape
 
 Gain = float | Literal["fan_in"]
@@ -30,45 +30,6 @@ _LOOK, _FEW, _SIGNS, _ENOUGH = 300, 0.003, 4096, 200
 MARK = "weight_is_latent_of_binary_layer"
 """Name of the buffer that tells a binary layer's weight from a real one in every saved state: what a real-valued model
 reports as unexpected, and what `qpsbgd.load` makes binary layers from."""
-
-
-def sign(latent: Tensor) -> Tensor:
-    """The signs ±1, with +1 for zero; the gradient passes straight through."""
-    return straight_through(torch.where(latent.detach() >= 0, 1.0, -1.0).to(latent.dtype), latent)
-
-
-def straight_through(values: Tensor, latent: Tensor, unit: Tensor | None = None) -> Tensor:
-    """`values`, with the gradient of `latent`, or of unit · latent."""
-    if not latent.requires_grad:
-        return values
-    if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
-        # Exactly values + 0. Plain operations, unlike an autograd function, can be traced and saved.
-        through = latent if unit is None else unit * latent
-        return values + (through - through.detach())
-    through_values: Tensor = _StraightThrough.apply(values, latent, unit)  # type: ignore[no-untyped-call]
-    return through_values
-
-
-class _StraightThrough(torch.autograd.Function):
-    """No work forward and one product at most backward, where plain operations launch five kernels per layer."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(values: Tensor, latent: Tensor, unit: Tensor | None) -> Tensor:
-        return values.view_as(values)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor | None], output: Tensor) -> None:
-        ctx.unit = inputs[2]
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, None]:
-        return None, grad if ctx.unit is None else grad * ctx.unit, None
-
-    @staticmethod
-    def jvp(ctx: Any, _: Any, tangent: Tensor, __: Any) -> Tensor:
-        return tangent.view_as(tangent) if ctx.unit is None else tangent * ctx.unit
 
 
 class BinaryLayer(nn.Module, ABC):
@@ -476,68 +437,6 @@ def check_unshared(layers: Iterable[BinaryLayer]) -> None:
             f"{len(shared)} weight(s) belong to more than one layer; call one layer several times instead of sharing "
             "its weight"
         )
-
-
-class BinaryLinear(BinaryLayer):
-    """Linear layer with weights ±1: R = gain · x Wᵀ + bias, for x of shape (…, in_features).
-
-    Args:
-        in_features: n.
-        out_features: m.
-        gain: "fan_in" for 1/√n, which keeps deep nets out of saturation, or a number; the paper uses 1.
-        bias: Add a real bias, to be trained by an ordinary optimiser.
-        bits: Planes of binary weights, 1 to 8.
-        scale: "learned" for a trained scale per output and bit, "magnitude" for the mean size of its latent weights.
-
-    Examples:
-        >>> import torch
-        >>> from qpsbgd.nn import BinaryLinear
-        >>> layer = BinaryLinear(4, 2, gain=1.0)
-        >>> layer(torch.ones(3, 4)).shape
-        torch.Size([3, 2])
-        >>> bool((layer.binary_weight.abs() == 1).all())
-        True
-    """
-
-    def __init__(
-        self,
-        in_features: int,
-        out_features: int,
-        bias: bool = False,
-        *,
-        gain: Gain = "fan_in",
-        bits: int = 1,
-        scale: Scale = None,
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
-        shape = (out_features, in_features)
-        super().__init__(shape, gain=gain, bias=bias, bits=bits, scale=scale, device=device, dtype=dtype)
-        self.in_features, self.out_features = in_features, out_features
-
-    def plain_rows(self, x: Tensor, at: Tensor | None = None) -> Tensor:
-        """All leading dimensions flattened: (…, n) → (B, n)."""
-        rows = x.reshape(-1, self.in_features)
-        return rows if at is None else rows[at]
-
-    def count_rows(self, x: Tensor) -> int:
-        """B for inputs x."""
-        return x.numel() // self.in_features
-
-    def grad_rows(self, grad: Tensor, at: Tensor | None = None) -> Tensor:
-        """All leading dimensions flattened: (…, m) → (B, m)."""
-        rows = grad.reshape(-1, self.out_features)
-        return rows if at is None else rows[at]
-
-    def _map(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        return F.linear(x, weight, bias)
-
-    def extra_repr(self) -> str:
-        """The arguments that make this layer, for `repr`."""
-        bits = "" if self.bits == 1 else f", bits={self.bits}"
-        scale = "" if self.scaling is None else f", scale={self.scaling!r}"
-        bias = self.bias is not None
-        return f"{self.in_features}, {self.out_features}, gain={self.gain:.4g}, bias={bias}{bits}{scale}"
 
 
 def _gain_value(gain: Gain, fan_in: int) -> float:

@@ -1,0 +1,72 @@
+"""The linear layer with weights ±1."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from qpsbgd.nn.layers import BinaryLayer, Gain, Scale
+
+
+class BinaryLinear(BinaryLayer):
+    """Linear layer with weights ±1: R = gain · x Wᵀ + bias, for x of shape (…, in_features).
+
+    Args:
+        in_features: n.
+        out_features: m.
+        gain: "fan_in" for 1/√n, which keeps deep nets out of saturation, or a number; the paper uses 1.
+        bias: Add a real bias, to be trained by an ordinary optimiser.
+        bits: Planes of binary weights, 1 to 8.
+        scale: "learned" for a trained scale per output and bit, "magnitude" for the mean size of its latent weights.
+
+    Examples:
+        >>> import torch
+        >>> from qpsbgd.nn import BinaryLinear
+        >>> layer = BinaryLinear(4, 2, gain=1.0)
+        >>> layer(torch.ones(3, 4)).shape
+        torch.Size([3, 2])
+        >>> bool((layer.binary_weight.abs() == 1).all())
+        True
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = False,
+        *,
+        gain: Gain = "fan_in",
+        bits: int = 1,
+        scale: Scale = None,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        shape = (out_features, in_features)
+        super().__init__(shape, gain=gain, bias=bias, bits=bits, scale=scale, device=device, dtype=dtype)
+        self.in_features, self.out_features = in_features, out_features
+
+    def plain_rows(self, x: Tensor, at: Tensor | None = None) -> Tensor:
+        """All leading dimensions flattened: (…, n) → (B, n)."""
+        rows = x.reshape(-1, self.in_features)
+        return rows if at is None else rows[at]
+
+    def count_rows(self, x: Tensor) -> int:
+        """B for inputs x."""
+        return x.numel() // self.in_features
+
+    def grad_rows(self, grad: Tensor, at: Tensor | None = None) -> Tensor:
+        """All leading dimensions flattened: (…, m) → (B, m)."""
+        rows = grad.reshape(-1, self.out_features)
+        return rows if at is None else rows[at]
+
+    def _map(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        return F.linear(x, weight, bias)
+
+    def extra_repr(self) -> str:
+        """The arguments that make this layer, for `repr`."""
+        bits = "" if self.bits == 1 else f", bits={self.bits}"
+        scale = "" if self.scaling is None else f", scale={self.scaling!r}"
+        bias = self.bias is not None
+        return f"{self.in_features}, {self.out_features}, gain={self.gain:.4g}, bias={bias}{bits}{scale}"

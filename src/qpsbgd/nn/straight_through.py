@@ -1,0 +1,47 @@
+"""Signs and scaled signs whose gradient passes straight through to the latent weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def sign(latent: Tensor) -> Tensor:
+    """The signs ±1, with +1 for zero; the gradient passes straight through."""
+    return straight_through(torch.where(latent.detach() >= 0, 1.0, -1.0).to(latent.dtype), latent)
+
+
+def straight_through(values: Tensor, latent: Tensor, unit: Tensor | None = None) -> Tensor:
+    """`values`, with the gradient of `latent`, or of unit · latent."""
+    if not latent.requires_grad:
+        return values
+    if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
+        # Exactly values + 0. Plain operations, unlike an autograd function, can be traced and saved.
+        through = latent if unit is None else unit * latent
+        return values + (through - through.detach())
+    through_values: Tensor = _StraightThrough.apply(values, latent, unit)  # type: ignore[no-untyped-call]
+    return through_values
+
+
+class _StraightThrough(torch.autograd.Function):
+    """No work forward and one product at most backward, where plain operations launch five kernels per layer."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(values: Tensor, latent: Tensor, unit: Tensor | None) -> Tensor:
+        return values.view_as(values)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor | None], output: Tensor) -> None:
+        ctx.unit = inputs[2]
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, None]:
+        return None, grad if ctx.unit is None else grad * ctx.unit, None
+
+    @staticmethod
+    def jvp(ctx: Any, _: Any, tangent: Tensor, __: Any) -> Tensor:
+        return tangent.view_as(tangent) if ctx.unit is None else tangent * ctx.unit
