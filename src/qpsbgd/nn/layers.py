@@ -9,7 +9,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Literal
 
 import numpy as np
@@ -125,7 +125,7 @@ class BinaryLayer(nn.Module, ABC):
         self.reset_parameters()
         _LAYERS.add(self)
 
-    @property
+    @cached_property
     def initial_bound(self) -> float:
         """√(1.5/(n + m)), the bound of fresh latent weights; n and m of one group and one bit."""
         fan_in = math.prod(self.weight.shape[1:]) // self.bits  # by shape, because FSDP may have sharded it
@@ -256,6 +256,9 @@ class BinaryLayer(nn.Module, ABC):
     def _effective_weight(self, *, latent: bool) -> Tensor:
         """Σ_b c_b · sign(Ω_b) without the dimension of the bits, or with Ω_b itself where `latent`."""
         scales = self.plane_scales
+        if scales is not None and self.unit is not None and self.bits == 1 and not latent:
+            scales = scales.reshape(-1, *(1,) * (self.weight.dim() - 1))
+            return straight_through(torch.where(self.weight.detach() >= 0, scales, -scales), self.weight, self.unit)
         if scales is not None:
             scales = scales.reshape(*scales.shape, *(1,) * len(self._kernel_shape))
             planes = self.weight.reshape(self.weight.shape[0], self.bits, *self._kernel_shape)

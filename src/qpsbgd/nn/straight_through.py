@@ -17,8 +17,9 @@ def straight_through(values: Tensor, latent: Tensor, unit: Tensor | None = None)
     """`values`, with the gradient of `latent`, or of unit · latent."""
     if not latent.requires_grad:
         return values
-    if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
-        # Exactly values + 0. Plain operations, unlike an autograd function, can be traced and saved.
+    traced = torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
+    if traced or torch._C._are_functorch_transforms_active():
+        # Exactly values + 0. Plain operations, unlike an autograd function, can be traced, saved and vectorised.
         through = latent if unit is None else unit * latent
         return values + (through - through.detach())
     through_values: Tensor = _StraightThrough.apply(values, latent, unit)  # type: ignore[no-untyped-call]
@@ -26,17 +27,15 @@ def straight_through(values: Tensor, latent: Tensor, unit: Tensor | None = None)
 
 
 class _StraightThrough(torch.autograd.Function):
-    """No work forward and one product at most backward, where plain operations launch five kernels per layer."""
+    """No work forward and one product at most backward, where plain operations launch five kernels per layer.
 
-    generate_vmap_rule = True
+    In the old style, with the context in `forward`: torch reads the signature of the new style in every call.
+    """
 
     @staticmethod
-    def forward(values: Tensor, latent: Tensor, unit: Tensor | None) -> Tensor:
+    def forward(ctx: Any, values: Tensor, latent: Tensor, unit: Tensor | None) -> Tensor:
+        ctx.unit = unit
         return values.view_as(values)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor | None], output: Tensor) -> None:
-        ctx.unit = inputs[2]
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, None]:

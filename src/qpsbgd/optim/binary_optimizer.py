@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -16,9 +16,10 @@ from torch.optim import Optimizer
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.tape import TrainingTape
 from qpsbgd.optim.diagnostics import LeftBehind, Schedules, SignChanges
+from qpsbgd.optim.gradient_check import LateAnswer, nonfinite
 from qpsbgd.optim.parameters import NO_LAYER, Layers, Members, NamedTensor, check_weights, param_groups
 from qpsbgd.optim.rates import KEPT_SIZE, default_rate, default_warmup, schedule
-from qpsbgd.optim.real_part import Real, RealPart, nonfinite, real_options
+from qpsbgd.optim.real_part import Real, RealPart, real_options
 from qpsbgd.parallel.ranks import Ranks
 from qpsbgd.parallel.shards import is_sharded
 from qpsbgd.projections.protocol import check_fits
@@ -137,6 +138,8 @@ class BinaryOptimizer(Optimizer):
     def _start_run(self) -> None:
         """Reset what belongs to this object's own steps and is neither copied nor saved."""
         self._left_behind, self._schedules, self._sign_changes = LeftBehind(), Schedules(), SignChanges()
+        self._late_answer = LateAnswer()
+        self._skip: Tensor | None = None
         self._ranks = Ranks()
 
     def _check_in_place(self) -> None:
@@ -172,7 +175,7 @@ class BinaryOptimizer(Optimizer):
         made = max(group["step"] for group in self.binary_groups)
         for part, group in zip(self._real_parts, self.real_groups, strict=True):
             factor = schedule(made, group["steps"], group["warmup"])
-            part.step(group, self.state, factor=factor, grad_scale=getattr(self, "grad_scale", None))
+            part.step(group, self.state, factor=factor, grad_scale=getattr(self, "grad_scale", None), skip=self._skip)
 
     def _finish_step(self, *messages: str) -> None:
         """Count the step, and warn of what goes wrong; to be called by `step` itself."""
@@ -215,19 +218,31 @@ class BinaryOptimizer(Optimizer):
     def _check_layer(self, layer: BinaryLayer, options: dict[str, Any]) -> None:
         """Raise TypeError or ValueError for a layer that these options cannot train."""
 
-    def _check_gradients(self, layers: Iterable[BinaryLayer] | None = None) -> bool:
-        """True; raise ValueError if a gradient, of these layers or all, or of a real parameter, is not finite."""
+    def _check_gradients(self, layers: Iterable[BinaryLayer] | None = None, *, later: bool = False) -> bool:
+        """True; raise ValueError if a gradient, of these layers or all, or of a real parameter, is not finite.
+
+        With `later`, the step need not wait for a GPU: it becomes one under `_skip`, and the next one raises.
+        """
+        self._report(self._late_answer.answer(), "held", "in the step before, which changed nothing")
         weights = [layer.weight for layer in (self._layers.values() if layers is None else layers)]
-        wrong = nonfinite([*weights, *(p for group in self.real_groups for p in group["params"])])
-        if bad := [str(self._layers[p]) for p in wrong if p in self._layers]:
-            raise ValueError(f"the gradient of {', '.join(bad)} holds NaN or infinite values; nothing was changed")
-        if wrong:
-            shapes = ", ".join(str(tuple(p.shape)) for p in wrong)
-            raise ValueError(
-                f"the gradients of real parameters of the shapes {shapes} hold NaN or infinite values; "
-                "nothing was changed"
-            )
+        parameters = [*weights, *(p for group in self.real_groups for p in group["params"])]
+        on_one_gpu = {p.is_cuda for p in parameters} == {True} and len({p.device for p in parameters}) == 1
+        fused = all(group.get("fused") for group in self.real_groups)
+        if later and on_one_gpu and fused and self._ranks.size == 1 and not hasattr(self, "found_inf"):
+            self._skip = self._late_answer.ask(parameters)
+        else:
+            self._skip = None
+            self._report(nonfinite(parameters), "holds", "nothing was changed")
         return True
+
+    def _report(self, wrong: Sequence[Tensor], verb: str, then: str) -> None:
+        """Raise ValueError if there are parameters with wrong gradients."""
+        if not wrong:
+            return
+        layers = [str(self._layers[p]) for p in wrong if p in self._layers]
+        shapes = ", ".join(str(tuple(p.shape)) for p in wrong)
+        of = ", ".join(layers) or f"real parameters of the shapes {shapes}"
+        raise ValueError(f"the gradient of {of} {verb} NaN or infinite values; {then}")
 
     def _check_kept(self, weight: Tensor, state: dict[str, Any]) -> None:
         """Raise RuntimeError where what is kept of a weight has another type, place or shape."""

@@ -32,6 +32,8 @@ class DescentOptimizer(BinaryOptimizer):
 
     kept: ClassVar[frozenset[str]]
     """The names of what is kept of a weight."""
+    plain: ClassVar[bool] = False
+    """Whether a step is that of its `update`, with weight decay and nothing else: torch's fused Adam can make it."""
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
@@ -41,20 +43,45 @@ class DescentOptimizer(BinaryOptimizer):
         if any(map(is_sharded, self._layers)):  # all ranks must raise, or those that do not would wait for ever
             self._ranks.synchronized(self._check_gradients, list, dict)
         else:
-            self._check_gradients()
+            self._check_gradients(later=self.plain and all(group["update"] == "adam" for group in self.binary_groups))
         for group in self.binary_groups:
             weights = [weight for weight in group["params"] if weight.grad is not None]
             if weights:
                 for weight in weights:
                     self._check_kept(weight, self.state[weight])
-                moved, limit = self._moved(weights, [self.state[weight] for weight in weights], group), group["clip"]
-                if limit is not None:
-                    torch._foreach_clamp_min_(moved, -limit)
-                    torch._foreach_clamp_max_(moved, limit)
-                torch._foreach_copy_([local(weight) for weight in weights], [local(one) for one in moved])
+                self._move(weights, [self.state[weight] for weight in weights], group)
         self._step_real()
         self._finish_step()
         return loss
+
+    def _move(self, weights: list[Tensor], states: list[dict[str, Any]], group: dict[str, Any]) -> None:
+        """Move and clip the weights; `states` are brought forward."""
+        moved, limit = weights, group["clip"]
+        if self._skip is None:
+            moved = self._moved(weights, states, group)
+        else:
+            self._fused_adam(weights, states, group, self._skip.float())
+        if limit is not None:
+            torch._foreach_clamp_min_(moved, -limit)
+            torch._foreach_clamp_max_(moved, limit)
+        if moved is not weights:
+            torch._foreach_copy_([local(weight) for weight in weights], [local(one) for one in moved])
+
+    def _fused_adam(
+        self, weights: list[Tensor], states: list[dict[str, Any]], group: dict[str, Any], skip: Tensor
+    ) -> None:
+        """The step of `_moved` by torch's own kernel, unless `skip` is 1; layers of the same rate go together."""
+        (beta1, beta2), grads = group["betas"], _grads(weights)
+        means, squares, counts = _adam_state(grads, states)
+        rates = [self._rate(group, self._layers[weight]) for weight in weights]
+        keys = list(zip(rates, counts, [weight.dtype for weight in weights], strict=True))
+        for key in dict.fromkeys(keys):
+            own, (rate, count, _) = [index for index, other in enumerate(keys) if other == key], key
+            moved, by, mean, square = ([kind[i] for i in own] for kind in (weights, grads, means, squares))
+            steps = [torch.full((), float(count), device=skip.device)] * len(own)
+            options: Any = {"weight_decay": group.get("weight_decay", 0.0), "eps": group["eps"], "found_inf": skip}
+            options |= {"lr": rate, "beta1": beta1, "beta2": beta2, "amsgrad": False, "maximize": False}
+            torch._fused_adamw_(moved, by, mean, square, [], steps, **options)
 
     def _moved(self, weights: list[Tensor], states: list[dict[str, Any]], group: dict[str, Any]) -> list[Tensor]:
         """The weights after a step, not yet clipped; `states` are brought forward."""
@@ -104,6 +131,7 @@ class BinaryConnect(DescentOptimizer):
     """
 
     kept = frozenset({"step", "mean", "square", "buffer"})
+    plain = True
 
     def __init__(
         self,
@@ -155,13 +183,8 @@ def directions(grads: list[Tensor], states: list[dict[str, Any]], options: dict[
 
 
 def _adam(grads: list[Tensor], states: list[dict[str, Any]], options: dict[str, Any]) -> list[Tensor]:
-    (beta1, beta2), counts = options["betas"], []
-    for state, grad in zip(states, grads, strict=True):
-        if not state:
-            state.update(step=0, mean=torch.zeros_like(grad), square=torch.zeros_like(grad))
-        state["step"] += 1
-        counts.append(state["step"])
-    means, squares = ([state[name] for state in states] for name in ("mean", "square"))
+    beta1, beta2 = options["betas"]
+    means, squares, counts = _adam_state(grads, states)
     torch._foreach_lerp_(means, grads, 1 - beta1)
     torch._foreach_lerp_(squares, torch._foreach_mul(grads, grads), 1 - beta2)
     roots = torch._foreach_sqrt(squares)
@@ -170,6 +193,15 @@ def _adam(grads: list[Tensor], states: list[dict[str, Any]], options: dict[str, 
     steps = list(torch._foreach_div(means, [1 - beta1**count for count in counts]))
     torch._foreach_div_(steps, roots)
     return steps
+
+
+def _adam_state(grads: list[Tensor], states: list[dict[str, Any]]) -> tuple[list[Tensor], list[Tensor], list[int]]:
+    """Adam's two means and the number of the step, per gradient."""
+    for state, grad in zip(states, grads, strict=True):
+        if not state:
+            state.update(step=0, mean=torch.zeros_like(grad), square=torch.zeros_like(grad))
+        state["step"] += 1
+    return [s["mean"] for s in states], [s["square"] for s in states], [s["step"] for s in states]
 
 
 def _muon(grads: list[Tensor]) -> list[Tensor]:

@@ -33,10 +33,10 @@ class GraphedSteps:
     def __len__(self) -> int:
         return len(self._graphs)
 
-    def step(self, updates: Sequence[LayerUpdate]) -> list[Direction]:
-        """The step of `qpsbgd`."""
+    def step(self, updates: Sequence[LayerUpdate], skip: Tensor | None = None) -> list[Direction]:
+        """The step of `qpsbgd`; `skip` is as there."""
         if not updates or not all(_steady(update) for update in updates):
-            return qpsbgd(updates)
+            return qpsbgd(updates, skip=skip)
         key = tuple(entry for update in updates for entry in _signature(update))
         graph = self._graphs.get(key)
         if graph is None:
@@ -44,9 +44,9 @@ class GraphedSteps:
                 self._seen.clear()
             self._seen[key] += 1
             if self._seen[key] < _WORTH_IT or len(self._graphs) == _MOST_GRAPHS:
-                return qpsbgd(updates)
+                return qpsbgd(updates, skip=skip)
             graph = self._graphs[key] = _Graph(updates)
-        return graph.replay(updates)
+        return graph.replay(updates, skip)
 
 
 def _steady(update: LayerUpdate) -> bool:
@@ -74,6 +74,7 @@ class _Graph:
         device = updates[0].weight.device
         self._grads = [update.inputs.grad.clone() for update in updates]
         self._rates = torch.zeros(len(updates), device=device)
+        self._skip = torch.zeros((), dtype=torch.bool, device=device)
         self._updates = []
         for update, grad, rate in zip(updates, self._grads, self._rates.unbind(), strict=True):
             state, cached = dict(update.inputs.state), dict(update.inputs.cached)
@@ -91,17 +92,26 @@ class _Graph:
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            qpsbgd(self._updates)  # compiles and allocates
+            self._made()  # compiles and allocates
         torch.cuda.current_stream().wait_stream(stream)
         self._graph = torch.cuda.CUDAGraph()
         # Other threads, such as a DataLoader's that pins memory, may use CUDA meanwhile.
         with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
-            self._directions = qpsbgd(self._updates)
+            self._directions = self._made()
 
-    def replay(self, updates: Sequence[LayerUpdate]) -> list[Direction]:
+    def _made(self) -> list[Direction]:
+        """The step; layers without solvers one after another, in the same memory, since no answer can fail."""
+        if any(update.projection.solver is not None for update in self._updates):
+            return qpsbgd(self._updates, skip=self._skip)
+        for update in self._updates:
+            qpsbgd([update], skip=self._skip)
+        return [Direction(update.weight.new_empty(0)) for update in self._updates]  # nobody reads them
+
+    def replay(self, updates: Sequence[LayerUpdate], skip: Tensor | None) -> list[Direction]:
         """Make the step for these gradients; the next replay overwrites the directions that this one returns."""
         torch._foreach_copy_(self._grads, [update.inputs.grad for update in updates])
         self._rates.copy_(torch.tensor([float(update.lr) for update in updates]).pin_memory(), non_blocking=True)
+        self._skip.zero_() if skip is None else self._skip.copy_(skip)
         self._graph.replay()
         for update in updates:
             update.inputs.state["step"] += 1

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from qpsbgd.projections import Direction, LayerInputs, Projection
@@ -30,7 +31,9 @@ class LayerUpdate:
     clip: float | None
 
 
-def qpsbgd(updates: Sequence[LayerUpdate], clock: Callable[[], float] = float) -> list[Direction]:
+def qpsbgd(
+    updates: Sequence[LayerUpdate], clock: Callable[[], float] = float, skip: Tensor | None = None
+) -> list[Direction]:
     """Ω ← clip(Ω − lr · G, ±clip) for every layer, with G from its projection (Alg. 1); returns the directions.
 
     Weights and states change only after the directions of all layers are known.
@@ -38,7 +41,12 @@ def qpsbgd(updates: Sequence[LayerUpdate], clock: Callable[[], float] = float) -
     Args:
         updates: The layers that take part.
         clock: Returns the time, for `Direction.seconds`; by default zero.
+        skip: Where this is true, on the device, gradients are not looked at, and weights and the tensors of states
+            stay as they are.
     """
+    if skip is not None:
+        inputs = [replace(one.inputs, grad=torch.where(skip, 0.0, one.inputs.grad)) for one in updates]
+        updates = [replace(one, inputs=own) for one, own in zip(updates, inputs, strict=True)]
     directions: dict[LayerUpdate, Direction] = {}
     for projection in {id(update.projection): update.projection for update in updates}.values():
         own = [update for update in updates if update.projection is projection]
@@ -47,23 +55,26 @@ def qpsbgd(updates: Sequence[LayerUpdate], clock: Callable[[], float] = float) -
         seconds = clock() - begun
         directions |= {update: replace(one, seconds=seconds) for update, one in zip(own, answers, strict=True)}
     for update, direction in directions.items():
-        if isinstance(update.lr, Tensor):  # in a CUDA graph
-            update.weight.sub_(update.lr * direction.values)
+        rate = update.lr if skip is None else torch.where(skip, 0.0, update.lr)
+        if isinstance(rate, Tensor):
+            update.weight.sub_(rate * direction.values)
         else:
-            update.weight.sub_(direction.values, alpha=update.lr)
+            update.weight.sub_(direction.values, alpha=rate)
         if update.clip is not None:
             update.weight.clamp_(-update.clip, update.clip)
-        _keep(update.inputs.state, direction.state)
-        _keep(update.inputs.cached, direction.cached)
+        _keep(update.inputs.state, direction.state, skip)
+        _keep(update.inputs.cached, direction.cached, skip)
     return [directions[update] for update in updates]
 
 
-def _keep(kept: MutableMapping[str, Any], new: Mapping[str, Any]) -> None:
+def _keep(kept: MutableMapping[str, Any], new: Mapping[str, Any], skip: Tensor | None) -> None:
     """Make `new` what is kept; on a GPU in the existing tensors, because a CUDA graph has their addresses."""
     for name in kept.keys() - new.keys():
         del kept[name]
     for name, value in new.items():
         old = kept.get(name)
+        if skip is not None and isinstance(old, Tensor) and old is not value:
+            value = torch.where(skip, old, value)
         if isinstance(old, Tensor) and old.is_cuda and old is not value and old.shape == value.shape:
             old.copy_(value)
         else:

@@ -147,9 +147,15 @@ class QPSBGD(BinaryOptimizer):
         found_inf = getattr(self, "found_inf", None)
         if found_inf is not None and bool(found_inf):
             return None
-        layers = [layer for _, layer in self._members() if layer.weight.grad is not None and layer.training]
-        self._check_gradients(layers)
+        members = [(g, layer) for g, layer in self._members() if layer.weight.grad is not None and layer.training]
+        layers = [layer for _, layer in members]
+        self._check_gradients(layers, later=not self.observers and all(self._is_steady(g, one) for g, one in members))
         return {layer: self._tapes[layer].read() for layer in layers}
+
+    def _is_steady(self, group: dict[str, Any], layer: BinaryLayer) -> bool:
+        """Whether a layer's step needs no rows and asks nothing of the CPU."""
+        grad: Any = layer.weight.grad
+        return not self._tapes[layer].wanted and group["projection"].capturable(grad, self._cached.get(layer, {}))
 
     def _wanted(self, records: Mapping[BinaryLayer, LayerRecord | None]) -> dict[BinaryLayer, Projection]:
         """The layers whose rows this step needs."""
@@ -184,7 +190,7 @@ class QPSBGD(BinaryOptimizer):
         if self.observers:
             self._directions = qpsbgd(updates, partial(_now, next(iter(self._layers)).device))
         else:
-            self._directions = self._graphs.step(updates)
+            self._directions = self._graphs.step(updates, skip=self._skip)
         for update, direction in zip(updates, self._directions, strict=True):
             layer, state = update.inputs.layer, update.inputs.state
             if state:

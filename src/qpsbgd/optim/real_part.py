@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import inspect
-import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -13,7 +12,6 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from qpsbgd.optim.parameters import NamedTensor
-from qpsbgd.parallel.shards import local
 
 Real = Mapping[str, Any] | bool | None
 """Whether and how to train real parameters: options, True for the defaults, False for not at all, None for no word."""
@@ -83,7 +81,13 @@ class RealPart:
         self._give_back(state)
 
     def step(
-        self, group: dict[str, Any], state: dict[Tensor, Any], *, factor: float, grad_scale: Tensor | None
+        self,
+        group: dict[str, Any],
+        state: dict[Tensor, Any],
+        *,
+        factor: float,
+        grad_scale: Tensor | None,
+        skip: Tensor | None = None,
     ) -> None:
         """Move the parameters that have a gradient.
 
@@ -92,6 +96,7 @@ class RealPart:
             state: Of all parameters; the group's part is brought forward.
             factor: Factor on the learning rate.
             grad_scale: A GradScaler's factor that is still in the gradients.
+            skip: Where this is true, on the device, nothing moves; for fused optimisers alone.
         """
         moving = [p for p in group["params"] if p.grad is not None]
         if not moving:
@@ -105,9 +110,12 @@ class RealPart:
         rate = group["lr"]
         try:
             group["lr"] = rate if factor == 1 else rate * factor
+            if skip is not None:
+                self._optimizer.found_inf = skip.float()  # type: ignore[attr-defined]  # as a GradScaler tells it
             self._optimizer.step()
         finally:
             group["lr"] = rate
+            self._optimizer.__dict__.pop("found_inf", None)
             self._give_back(state)
 
     def _give_back(self, state: dict[Tensor, Any]) -> None:
@@ -124,18 +132,6 @@ def real_options(real: Real) -> dict[str, Any] | Literal[False] | None:
     if not isinstance(real, Mapping):
         raise TypeError(f"real must be a dict of options such as dict(lr=1e-2), True, False or None, got {real!r}")
     return dict(real)
-
-
-def nonfinite(parameters: Iterable[Tensor]) -> list[Tensor]:
-    """The parameters whose gradients hold NaN or infinite values."""
-    moving = [p for p in parameters if p.grad is not None and local(p.grad).numel()]
-    if not moving:
-        return []
-    grads = [p.grad.coalesce().values() if p.grad.is_sparse else local(p.grad) for p in moving if p.grad is not None]
-    norms = torch._foreach_norm(grads, math.inf)
-    if torch.stack([norm.to(norms[0].device) for norm in norms]).isfinite().all():
-        return []
-    return [p for p, norm in zip(moving, norms, strict=True) if not norm.isfinite()]
 
 
 def _on_gpu(params: Sequence[NamedTensor]) -> bool:

@@ -43,6 +43,7 @@ class StraightThrough(DescentOptimizer):
     """
 
     kept = frozenset({"step", "mean", "square", "buffer"})
+    plain = True
 
     def __init__(
         self,

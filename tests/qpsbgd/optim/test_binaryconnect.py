@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from qpsbgd import BinaryConnect
+from qpsbgd import BinaryConnect, StraightThrough
 from qpsbgd.nn import BinaryLinear
 
 
@@ -162,3 +162,18 @@ def test_a_normalised_step_of_no_gradient_changes_nothing():
     layer.weight.grad = torch.zeros(30, 40)
     BinaryConnect(layer, update="normalized").step()
     assert torch.equal(layer.weight.detach(), before)
+
+
+@pytest.mark.parametrize("kind", [BinaryConnect, StraightThrough])
+def test_the_fused_kernel_makes_the_same_step_of_adam_or_none_at_all(kind):
+    plain, fused = small_model(), small_model()
+    optimizers = [kind(model, lr=0.05) for model in (plain, fused)]
+    for seed in range(3):
+        train(plain, optimizers[0], [seed])
+        optimizers[1]._check_gradients = lambda *_, **__: setattr(optimizers[1], "_skip", torch.tensor(False))
+        train(fused, optimizers[1], [seed])
+    torch.testing.assert_close(list(plain.parameters()), list(fused.parameters()))
+    before = [weight.detach().clone() for weight in fused.parameters()]
+    optimizers[1]._check_gradients = lambda *_, **__: setattr(optimizers[1], "_skip", torch.tensor(True))
+    after = train(fused, optimizers[1], [3])
+    assert all(torch.equal(one, two) for one, two in zip(before, after, strict=True))

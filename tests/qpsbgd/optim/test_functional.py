@@ -3,7 +3,7 @@ import torch
 
 from qpsbgd.nn import BinaryLinear
 from qpsbgd.optim.functional import LayerUpdate, qpsbgd
-from qpsbgd.projections import Direction, LayerInputs, Projection
+from qpsbgd.projections import Direction, LayerInputs, Projection, Ridge
 
 
 class Ones(Projection):
@@ -23,3 +23,18 @@ def test_the_layers_of_a_projection_share_the_time_between_two_looks_at_the_cloc
         updates.append(LayerUpdate(layer.weight, inputs, projection, 0.1, 1.0))
     assert [answer.seconds for answer in qpsbgd(updates, lambda: next(ticks))] == [2.5, 1.0, 2.5]
     assert [answer.seconds for answer in qpsbgd(updates)] == pytest.approx([0.0, 0.0, 0.0])
+
+
+@pytest.mark.parametrize("skip", [True, False])
+def test_a_step_to_be_skipped_leaves_weights_and_states_whatever_the_gradient_holds(skip):
+    torch.manual_seed(0)
+    layer = BinaryLinear(3, 2)
+    layer.weight.requires_grad_(False)
+    kept = {"gradient": torch.randn(2, 3), "gram": torch.eye(3)[None], "step": 4, "refreshes": 1, "penalty": 1.0}
+    before = layer.weight.clone(), kept["gradient"].clone()
+    grad = torch.full((2, 3), torch.nan) if skip else torch.randn(2, 3)
+    inputs = LayerInputs(layer, grad, None, 0.9, kept, {"inverse": torch.eye(3)[None]})
+    qpsbgd([LayerUpdate(layer.weight, inputs, Ridge(), 0.1, 1.0)], skip=torch.tensor(skip))
+    assert torch.equal(layer.weight, before[0]) == skip
+    assert torch.equal(kept["gradient"], before[1]) == skip
+    assert kept["gradient"].isfinite().all()

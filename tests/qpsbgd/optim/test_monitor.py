@@ -198,7 +198,7 @@ def test_only_reported_steps_pay(kind, monkeypatch):
     model, reported = small_model(), []
     optimizer = MAKERS[kind](model)
     plain, graphed = optimizer._graphs.step, []
-    monkeypatch.setattr(optimizer._graphs, "step", lambda *step: graphed.append(len(reported)) or plain(*step))
+    monkeypatch.setattr(optimizer._graphs, "step", lambda *a, **k: graphed.append(len(reported)) or plain(*a, **k))
     with Monitor(model, optimizer, reported.extend, every=3):
         train(model, optimizer, range(7))
     train(model, optimizer, range(3))

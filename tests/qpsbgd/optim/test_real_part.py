@@ -308,7 +308,7 @@ def test_a_real_gradient_of_nan_is_refused_and_changes_nothing(make):
     optimizer = make(model, real=SGD)
     loss(model).backward()
     model[2].bias.grad[3] = torch.nan
-    with pytest.raises(ValueError, match=r"real parameters of the shapes \(16,\) hold NaN"):
+    with pytest.raises(ValueError, match=r"real parameters of the shapes \(16,\) holds NaN"):
         optimizer.step()
     assert_equal(model, before)
 

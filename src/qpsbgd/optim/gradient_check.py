@@ -1,0 +1,60 @@
+"""Whether gradients are finite: asked at once, or on a GPU without waiting for the answer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from qpsbgd.parallel.shards import local
+
+
+def nonfinite(parameters: Iterable[Tensor]) -> list[Tensor]:
+    """The parameters whose gradients hold NaN or infinite values."""
+    moving, norms = _norms(parameters)
+    if not moving or norms.isfinite().all():
+        return []
+    return [p for p, norm in zip(moving, norms, strict=True) if not norm.isfinite()]
+
+
+class LateAnswer:
+    """The same question on a GPU: the step goes on under a flag on the device, and the host reads it a step later."""
+
+    def __init__(self) -> None:
+        self._asked: tuple[list[Tensor], Tensor, torch.cuda.Event | None] | None = None
+
+    def ask(self, parameters: Iterable[Tensor]) -> Tensor:
+        """Whether a gradient holds NaN or infinite values, as a flag on the device."""
+        moving, norms = _norms(parameters)
+        done = None
+        found = norms.detach()
+        if norms.is_cuda:
+            found = torch.empty(norms.shape, dtype=norms.dtype, pin_memory=True)
+            found.copy_(norms, non_blocking=True)
+            done = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            done.record()
+        self._asked = moving, found, done
+        return norms.isfinite().all().logical_not()
+
+    def answer(self) -> list[Tensor]:
+        """The parameters whose gradients were not finite when last asked; waits for no more than that question."""
+        if self._asked is None:
+            return []
+        (moving, found, done), self._asked = self._asked, None
+        if done is not None:
+            done.synchronize()
+        return [p for p, norm in zip(moving, found.tolist(), strict=True) if not math.isfinite(norm)]
+
+
+def _norms(parameters: Iterable[Tensor]) -> tuple[list[Tensor], Tensor]:
+    """The parameters that have gradients, and the largest magnitudes in these."""
+    pairs = [(p, p.grad) for p in parameters if p.grad is not None]
+    grads = [grad.coalesce().values() if grad.is_sparse else local(grad) for _, grad in pairs]
+    some = [index for index, grad in enumerate(grads) if grad.numel()]
+    if not some:
+        return [], torch.empty(0)
+    norms = torch._foreach_norm([grads[index] for index in some], math.inf)
+    first = norms[0]
+    return [pairs[index][0] for index in some], torch.stack([norm.to(first) for norm in norms])
