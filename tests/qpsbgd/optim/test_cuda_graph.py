@@ -8,7 +8,7 @@ from torch import nn
 from qpsbgd import QPSBGD, BinaryConnect, StraightThrough
 from qpsbgd.nn import BinaryConv2d, BinaryLinear
 from qpsbgd.optim import cuda_graph, functional
-from qpsbgd.projections import Printed, Ridge, Spins
+from qpsbgd.projections import Polar, Printed, Ridge, Spins
 from qpsbgd.solvers import make_solver
 
 pytest.importorskip("triton", reason="CUDA graphs of a step need triton")
@@ -58,6 +58,7 @@ OPTIONS = {
     "blocks": {"projection": Spins(block=24)},
     "no momentum": {"projection": Spins(), "momentum": 0.0},
     "often renewed": {"projection": Spins(refresh=7)},
+    "polar": {"projection": Polar()},
 }
 
 
@@ -82,6 +83,7 @@ def test_rows_with_nan_change_nothing_in_a_graphed_run():
     assert_equal(graphed, plain)
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 @pytest.mark.parametrize("make", [QPSBGD, partial(QPSBGD, projection="spins"), BinaryConnect, StraightThrough])
 def test_a_step_between_renewals_does_not_wait_for_the_gpu(make):
     model = nn.Sequential(BinaryLinear(40, 64), nn.BatchNorm1d(64), nn.Hardtanh(), BinaryLinear(64, 20)).cuda()
