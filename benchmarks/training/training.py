@@ -70,10 +70,10 @@ GRIDS = {
 """Learning rates of the tuned methods; those of BinaryConnect but for SGD in units of the initial range."""
 
 
-def dense(widths, *, norm=False, scale=None):
+def dense(widths, *, norm=False, linear=BinaryLinear, **options):
     layers = []
     for n, m in pairwise(widths):
-        layers += [BinaryLinear(n, m, scale=scale), *([nn.BatchNorm1d(m)] if norm else []), nn.Hardtanh()]
+        layers += [linear(n, m, **options), *([nn.BatchNorm1d(m)] if norm else []), nn.Hardtanh()]
     return nn.Sequential(*layers[:-1])
 
 
@@ -91,13 +91,13 @@ def converted(widths, *, norm=False, he=False, scale="magnitude"):
     return convert(nn.Sequential(*layers[:-1]), scale=scale)
 
 
-def convolutional(*, norm, scale=None):
+def convolutional(*, norm, linear=BinaryLinear, conv=BinaryConv2d, **options):
     """3 × 3 convolutions 1 → 32 → 64 with pooling, and a linear layer 3136 → 10."""
     layers = []
     for n, m in ((1, 32), (32, 64)):
-        layers += [BinaryConv2d(n, m, 3, padding=1, scale=scale), *([nn.BatchNorm2d(m)] if norm else []), nn.Hardtanh()]
+        layers += [conv(n, m, 3, padding=1, **options), *([nn.BatchNorm2d(m)] if norm else []), nn.Hardtanh()]
         layers += [nn.MaxPool2d(2)]
-    layers += [nn.Flatten(), BinaryLinear(3136, 10, scale=scale), *([nn.BatchNorm1d(10)] if norm else [])]
+    layers += [nn.Flatten(), *dense([3136, 10], norm=norm, linear=linear, **options)]
     return nn.Sequential(nn.Unflatten(1, (1, 28, 28)), *layers)
 
 
