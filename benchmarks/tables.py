@@ -11,14 +11,23 @@ def results(name):
     return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
 
 
-def measured(names):
-    """The results that are there, by name."""
-    return {name: results(name) for name in names if (RESULTS / f"{name}.json").exists()}
-
-
 def markdown(head, body):
-    rows = [head, ["---"] * len(head), *body]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    """A table of lists of cells."""
+    return lines(" | ".join(head), (" | ".join(row) for row in body))
+
+
+def lines(head, rows):
+    """A table of lines, whose cells are parted by " | "."""
+    return "\n".join(f"| {line} |" for line in (head, " | ".join(["---"] * len(head.split(" | "))), *rows))
+
+
+def grouped(rows, *keys):
+    """The rows by the values of these keys, in their order; by the value itself where there is one key."""
+    found = {}
+    for row in rows:
+        key = tuple(row[name] for name in keys)
+        found.setdefault(key if len(keys) > 1 else key[0], []).append(row)
+    return found
 
 
 def enumerated(parts):

@@ -31,26 +31,12 @@ TORCH = "import torch; from qpsbgd.deploy import load_packed; load_packed('net')
 
 def installed(folder):
     """The folder of the installed wheel; and bytes, of the wheel and of all that it needs beside numpy."""
-    subprocess.run(
-        [sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", folder, ROOT / "runtime"],
-        check=True,
-        capture_output=True,
-    )
+    build = [sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir"]
+    subprocess.run([*build, folder, ROOT / "runtime"], check=True, capture_output=True)
     (wheel,) = folder.glob("*.whl")
     site = folder / "site"
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "--no-index",
-        "--no-deps",
-        "--no-compile",
-        "--target",
-        site,
-        wheel,
-    ]
-    subprocess.run(command, check=True, capture_output=True)
+    pip = [sys.executable, "-m", "pip", "install", "--no-index", "--no-deps", "--no-compile", "--target"]
+    subprocess.run([*pip, site, wheel], check=True, capture_output=True)
     needed = bytes_in(site) + bytes_in(Path(safetensors.__file__).parent)
     for package in (numpy, safetensors):
         for path in Path(package.__file__).parent.parent.glob(f"{package.__name__}*"):

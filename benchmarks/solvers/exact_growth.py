@@ -11,40 +11,29 @@ from qpsbgd_qubo.openmp import wait_passively
 wait_passively()  # before torch is loaded
 
 import itertools
-import time
-from pathlib import Path
+from functools import partial
 
 import torch
 
 from qpsbgd.solvers import make_solver
 from qpsbgd.testing import random_family
-from qpsbgd_paper.framework.result_files import environment, write_json
+from qpsbgd_paper.framework.measurements import median_seconds, publish, shown
 
 SIZES, SCALES, COLUMNS, THREADS = (16, 24, 32, 40, 48), (0.2, 1.0), 16, 2
 
 
-def main():
-    torch.set_num_threads(THREADS)
+def measured():
     solver = make_solver("exact", node_limit=1_000_000_000)
     solver.solve(random_family(20, COLUMNS, 20, scale=0.2))
-    results = []
     for scale, rows_per_spin, n in itertools.product(SCALES, (2.0, 0.5), SIZES):
         rows = round(rows_per_spin * n)
         family = random_family(n, COLUMNS, rows, scale=scale, seed=n)
-        start = time.perf_counter()
-        solution = solver.solve(family)
-        seconds = (time.perf_counter() - start) / COLUMNS
+        seconds, solution = median_seconds(partial(solver.solve, family), 1, unmeasured=0)
+        row = {"spins": n, "rows": rows, "scale": scale, "seconds_per_column": seconds / COLUMNS}
         proven, nodes = int(solution.proven_optimal.sum()), solution.stats["nodes"] / COLUMNS
-        row = {"spins": n, "rows": rows, "scale": scale, "seconds_per_column": seconds, "proven": proven}
-        results.append({**row, "nodes_per_column": nodes})
-        print(
-            f"n={n} rows={rows} κ={scale}: {seconds * 1e3:.2f} ms a column, {nodes:.0f} nodes, {proven} proven",
-            flush=True,
-        )
-    settings = {"columns": COLUMNS, "threads": THREADS}
-    target = Path(__file__).parents[1] / "results" / "exact_growth.json"
-    write_json(target, {"made with": environment(), "settings": settings, "results": results})
+        yield {**row, "proven": proven, "nodes_per_column": nodes}
 
 
 if __name__ == "__main__":
-    main()
+    torch.set_num_threads(THREADS)
+    publish(__file__, settings={"columns": COLUMNS, "threads": THREADS}, results=shown(measured()))

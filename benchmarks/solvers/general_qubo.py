@@ -21,7 +21,6 @@ from qpsbgd_qubo.openmp import wait_passively
 
 wait_passively()  # before torch is loaded
 
-import functools
 import json
 import os
 import resource
@@ -29,6 +28,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import instances
@@ -37,7 +37,7 @@ import openjij
 import peers
 import torch
 from dwave.samplers import SimulatedAnnealingSampler
-from timed import annealer, by_clock, model_of, stretch, tabu
+from timed import annealer, auto, by_clock, load_all, model_of, stretch, tabu
 
 from qpsbgd.solvers import make_solver
 from qpsbgd_paper.framework.result_files import environment, write_json
@@ -48,45 +48,31 @@ SECONDS, QUICK_SECONDS, LONG_SECONDS = 2.0, 0.5, 5.0
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 
 DENSE = {
-    "bqp 50, 10 %": functools.partial(instances.bqp, 50),
-    "bqp 100, 10 %": functools.partial(instances.bqp, 100),
-    "bqp 250, 10 %": functools.partial(instances.bqp, 250),
-    "bqp 500, 10 %": functools.partial(instances.bqp, 500),
-    "bqp 1000, 10 %": functools.partial(instances.bqp, 1000),
-    "bqp 1000, 100 %": functools.partial(instances.bqp, 1000, density=1.0),
-    "bqp 2500, 10 %": functools.partial(instances.bqp, 2500),
-    "bqp 2500, 10 %, second": functools.partial(instances.bqp, 2500, 1),
-    "p 3000, 50 %": functools.partial(instances.palubeckis, 3000),
-    "p 3000, 100 %": functools.partial(instances.palubeckis, 3000, density=1.0),
+    "bqp 50, 10 %": partial(instances.bqp, 50),
+    "bqp 100, 10 %": partial(instances.bqp, 100),
+    "bqp 250, 10 %": partial(instances.bqp, 250),
+    "bqp 500, 10 %": partial(instances.bqp, 500),
+    "bqp 1000, 10 %": partial(instances.bqp, 1000),
+    "bqp 1000, 100 %": partial(instances.bqp, 1000, density=1.0),
+    "bqp 2500, 10 %": partial(instances.bqp, 2500),
+    "bqp 2500, 10 %, second": partial(instances.bqp, 2500, 1),
+    "p 3000, 50 %": partial(instances.palubeckis, 3000),
+    "p 3000, 100 %": partial(instances.palubeckis, 3000, density=1.0),
 }
 GRAPHS = {
-    "random 800, degree 48": functools.partial(instances.random_graph, 800, 47.94),
-    "random ±1 800, degree 48": functools.partial(instances.random_graph, 800, 47.94, signs=True),
-    "torus ±1 800": functools.partial(instances.toroidal_grid, 100, 8),
-    "planar ±1 800": functools.partial(instances.planar_graph, 800, signs=True),
-    "random 2000, degree 20": functools.partial(instances.random_graph, 2000, 19.99),
-    "torus ±1 2000": functools.partial(instances.toroidal_grid, 100, 20),
-    "planar 2000": functools.partial(instances.planar_graph, 2000),
-    "random 5000, degree 5": functools.partial(instances.random_graph, 5000, 5),
-    "torus ±1 5000": functools.partial(instances.toroidal_grid, 100, 50),
-    "planar ±1 7000": functools.partial(instances.planar_graph, 7000, signs=True),
-    "torus ±1 10000": functools.partial(instances.toroidal_grid, 100, 100),
-    "random 10000, degree 2": functools.partial(instances.random_graph, 10000, 2),
+    "random 800, degree 48": partial(instances.random_graph, 800, 47.94),
+    "random ±1 800, degree 48": partial(instances.random_graph, 800, 47.94, signs=True),
+    "torus ±1 800": partial(instances.toroidal_grid, 100, 8),
+    "planar ±1 800": partial(instances.planar_graph, 800, signs=True),
+    "random 2000, degree 20": partial(instances.random_graph, 2000, 19.99),
+    "torus ±1 2000": partial(instances.toroidal_grid, 100, 20),
+    "planar 2000": partial(instances.planar_graph, 2000),
+    "random 5000, degree 5": partial(instances.random_graph, 5000, 5),
+    "torus ±1 5000": partial(instances.toroidal_grid, 100, 50),
+    "planar ±1 7000": partial(instances.planar_graph, 7000, signs=True),
+    "torus ±1 10000": partial(instances.toroidal_grid, 100, 100),
+    "random 10000, degree 2": partial(instances.random_graph, 10000, 2),
 }
-
-
-def auto(problem, model, seconds):
-    """The middle one of three runs, by their energy: one alone may be lucky."""
-
-    def run(seed):
-        def solve(limit):
-            begin = time.process_time()
-            solver = make_solver("portfolio", time_limit=float(limit), seed=seed)
-            return solver.solve_sparse(problem).spins[:, 0].numpy(), time.process_time() - begin
-
-        return by_clock(solve, seconds)
-
-    return sorted(map(run, range(3)), key=lambda run: problem.energy(run[0]))[1]
 
 
 def bifurcation(problem, model, seconds):
@@ -123,14 +109,14 @@ def mqlib(heuristic, problem, model, seconds):
 
 
 PEERS = {
-    "dwave SA": functools.partial(annealer, SimulatedAnnealingSampler(), 10_000),
+    "dwave SA": partial(annealer, SimulatedAnnealingSampler(), 10_000),
     "dwave tabu": tabu,
-    "OpenJij SA": functools.partial(annealer, openjij.SASampler(), 1_000),
+    "OpenJij SA": partial(annealer, openjij.SASampler(), 1_000),
     "simulated-bifurcation": bifurcation,
     "gurobi": gurobi,
 }
 if "MQLIB" in os.environ:
-    PEERS |= {f"MQLib {name}": functools.partial(mqlib, name) for name in ("BURER2002", "PALUBECKIS2004bMST2")}
+    PEERS |= {f"MQLib {name}": partial(mqlib, name) for name in ("BURER2002", "PALUBECKIS2004bMST2")}
 LARGEST = {"dwave tabu": 5000, "simulated-bifurcation": 3000, "gurobi": 200}
 """Most variables: the size-limited licence of Gurobi, and dense matrices of the others, which take most of the time."""
 
@@ -158,7 +144,7 @@ def measured(kind, name, problem, known=()):
         spins, taken = solve(problem, model, limit)
         row = {"kind": kind, "instance": name, "variables": n, "couplings": len(problem.indices) // 2}
         row |= {"solver": solver, "limit": limit, "seconds": taken, "energy": float(problem.energy(np.round(spins)))}
-        print(f"{name:26} {solver:22} {limit:4.1f} s: {row['energy']:.0f} in {row['seconds']:.2f} s", flush=True)
+        print(row, flush=True)
         yield row
 
 
@@ -186,9 +172,7 @@ def main():
             found["sizes"].append(json.loads(subprocess.run(command, check=True, capture_output=True).stdout))
             print(found["sizes"][-1], flush=True)
             write_json(TARGET, found)
-    # Everything is compiled, or loaded, before the clock starts.
-    for tiny in (instances.bqp(60, density=0.05), instances.bqp(60, density=1.0)):
-        make_solver("portfolio", rounds=3).solve_sparse(tiny)
+    load_all()
     for kind, named in (("dense", DENSE), ("graph", GRAPHS)):
         for name, make in named.items():
             known = {(row["instance"], row["solver"], row["limit"]) for row in found["results"]}

@@ -9,9 +9,8 @@
 """
 
 import statistics
-import sys
 import time
-from pathlib import Path
+from functools import partial
 
 import torch
 from torch import nn
@@ -20,7 +19,7 @@ from qpsbgd import QPSBGD, BinaryConnect
 from qpsbgd.binary_map import binary_map
 from qpsbgd.nn import BinaryLinear
 from qpsbgd.solvers import make_solver
-from qpsbgd_paper.framework.result_files import environment, write_json
+from qpsbgd_paper.framework.measurements import median_seconds, publish, shown
 from qpsbgd_qubo.solvers.search import kernels_torch
 from qpsbgd_qubo.solvers.search.descent import improved
 from qpsbgd_qubo.solvers.search.landscape import Landscape, sign_start
@@ -29,14 +28,11 @@ BATCH, REPEATS = 100, 200
 
 
 def median_milliseconds(work, repeats=REPEATS):
-    times = []
-    for _ in range(repeats + 10):
-        torch.cuda.synchronize()
-        start = time.perf_counter()
+    def waited():
         work()
         torch.cuda.synchronize()
-        times.append(1e3 * (time.perf_counter() - start))
-    return statistics.median(times[10:])
+
+    return 1e3 * median_seconds(waited, repeats, unmeasured=10)[0]
 
 
 def rows(n, m, seed=0):
@@ -52,25 +48,24 @@ def plain(family, max_flips):
 
 
 def projection():
-    results = []
+    inputs, grads = rows(784, 512)
     for scale in (0.5, 1.0, 8.0):
-        inputs, grads = rows(784, 512)
-        family = binary_map(inputs, grads, scale=scale)
-        fused = improved(family, sign_start(family), max_flips=64)
-        auto = make_solver("auto")
-        results.append(
-            {
-                "scale": scale,
-                "path": fused.stats["path"],
-                "columns_with_the_spins_of_torch": int((fused.spins == plain(family, 64)).all(0).sum()),
-                "descent_64_flips_ms": median_milliseconds(lambda f=family: improved(f, sign_start(f), max_flips=64)),
-                "plain_torch_64_flips_ms": median_milliseconds(lambda f=family: plain(f, 64), 10),
-                "auto_ms": median_milliseconds(lambda f=family, a=auto: a.solve(f)),
-                "binary_map_ms": median_milliseconds(lambda i=inputs, g=grads, s=scale: binary_map(i, g, scale=s)),
-            }
-        )
-        print(results[-1], flush=True)
-    return results
+        make = partial(binary_map, inputs, grads, scale=scale)
+        family = make()
+
+        def descent(family=family):
+            return improved(family, sign_start(family), max_flips=64)
+
+        fused = descent()
+        yield {
+            "scale": scale,
+            "path": fused.stats["path"],
+            "columns_with_the_spins_of_torch": int((fused.spins == plain(family, 64)).all(0).sum()),
+            "descent_64_flips_ms": median_milliseconds(descent),
+            "plain_torch_64_flips_ms": median_milliseconds(partial(plain, family, 64), 10),
+            "auto_ms": median_milliseconds(partial(make_solver("auto").solve, family)),
+            "binary_map_ms": median_milliseconds(make),
+        }
 
 
 def trained(make, steps, graphs=True):
@@ -110,10 +105,5 @@ def steps():
     return results
 
 
-def main():
-    target = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[1] / "results" / "gpu.json")
-    write_json(target, {"made with": environment(), "projection": projection(), "step": steps()})
-
-
 if __name__ == "__main__":
-    main()
+    publish(__file__, projection=shown(projection()), step=steps())

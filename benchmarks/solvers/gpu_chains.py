@@ -6,21 +6,17 @@ of one call, from the problem in compressed rows to its best spins, colouring an
 that compiles. Needs torch and Triton with a CUDA GPU, no other packages than the library's own.
 
     PYTHONPATH=src python benchmarks/solvers/gpu_chains.py [FILE]     writes benchmarks/results/gpu_chains.json, or FILE
-    PYTHONPATH=src python benchmarks/solvers/gpu_chains.py tune       seconds by tile and warps, not kept
-    PYTHONPATH=src TRITON_INTERPRET=1 python benchmarks/solvers/gpu_chains.py tiny  a tiny problem, no GPU, not kept
 """
 
 import json
-import sys
 import time
 from pathlib import Path
 
 import instances
-import numpy as np
 import torch
 
 from qpsbgd.solvers import make_solver
-from qpsbgd_paper.framework.result_files import environment, write_json
+from qpsbgd_paper.framework.measurements import publish, shown
 
 RESULTS = Path(__file__).parents[1] / "results"
 INSTANCES = {
@@ -47,42 +43,16 @@ def measured(name, problem, chains, sweeps, seeds=SEEDS):
         seconds.append(time.perf_counter() - begin)
         energies.append(float(solution.energies))
     row = {"instance": name, "chains": chains, "sweeps": sweeps, "seconds": seconds, "energies": energies}
-    row["cpu_energy"] = cpu_energy(name)
-    print(row, flush=True)
-    return row
+    return {**row, "cpu_energy": cpu_energy(name)}
 
 
-def tune(sweeps=100, chains=8192):
-    """Seconds of `annealed` alone by the size of a tile and the number of warps."""
-    from qpsbgd_qubo.solvers.search.chains_triton import Chains
-
+def all_measured():
     for name, make in INSTANCES.items():
         problem = make()
-        for tile in (64, 128, 256, 512, 1024):
-            for warps in (4, 8, 16):
-                ready = Chains(problem, tile=tile, warps=warps)
-                for _ in range(2):  # the first compiles
-                    begin = time.perf_counter()
-                    ready.annealed(np.linspace(50, 1, sweeps), chains=chains, seed=0)
-                    seconds = time.perf_counter() - begin
-                shape = f"{ready.tiles.height} × {ready.tiles.width}"
-                print(f"{name:24} tile {tile:4} ({shape}), {warps:2} warps: {seconds:.3f} s", flush=True)
-
-
-def main(target):
-    found = []
-    for name, make in INSTANCES.items():
-        problem = make()
-        measured(name, problem, 32, 1, seeds=1)
-        found += [measured(name, problem, chains, sweeps) for chains, sweeps in RUNS]
-    device = torch.cuda.get_device_name()
-    write_json(target, {"made with": environment(), "settings": {"device": device, "seeds": SEEDS}, "results": found})
+        measured(name, problem, 32, 1, seeds=1)  # compiles
+        yield from (measured(name, problem, chains, sweeps) for chains, sweeps in RUNS)
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["tiny"]:
-        measured("tiny", instances.bqp(20), 64, 5)
-    elif sys.argv[1:] == ["tune"]:
-        tune()
-    else:
-        main(Path(sys.argv[1]) if sys.argv[1:] else RESULTS / "gpu_chains.json")
+    settings = {"device": torch.cuda.get_device_name(), "seeds": SEEDS}
+    publish(__file__, settings=settings, results=shown(all_measured()))

@@ -5,32 +5,25 @@ rectified) and bag-of-words inputs (1 % ones), n from 64 to 1000, scales from 0.
 shape, 1433 × 64. dwave-samplers' simulated annealing (100 sweeps, 4 reads) solves a sample of the columns one by one.
 
     python benchmarks/solvers/layer_inputs.py                writes benchmarks/results/layer_inputs.json
-    python benchmarks/solvers/layer_inputs.py all 64,128     the same for these widths, and Cora's shape
-    python benchmarks/solvers/layer_inputs.py signs 64       shows one kind, and writes nothing
 """
 
 from qpsbgd_qubo.openmp import wait_passively
 
 wait_passively()  # before torch is loaded
 
-import statistics
-import sys
-import time
-from pathlib import Path
+from functools import partial
 
 import peers
 import torch
 
 from qpsbgd.binary_map import binary_map
-from qpsbgd.qubo import QuboFamily
 from qpsbgd.solvers import make_solver
-from qpsbgd_paper.framework.result_files import environment, write_json
+from qpsbgd_paper.framework.measurements import median_seconds, publish, shown
 
 COLUMNS, BATCH, REPEATS = 100, 64, 5
 WIDTHS, SCALES = (64, 128, 256, 512, 784, 1000), (0.1, 0.3, 1.0)
 WIDE = 512
 """Least width from which the loop solves ten columns instead of 25."""
-TARGET = Path(__file__).parents[1] / "results" / "layer_inputs.json"
 
 
 def rows(kind, width, seed=0):
@@ -55,18 +48,10 @@ KINDS = ("gaussian", "signs", "heavy-tailed", "correlated", "bag of words")
 
 def measured(kind, width, columns, scale):
     sampled = 25 if width < WIDE else 10
-    inputs, grads = rows(kind, width), torch.randn(BATCH, columns)
-    family = binary_map(inputs, grads, gain=width**-0.5, scale=scale)
-    solver = make_solver("auto")
-    solution = solver.solve(family)
-    seconds = []
-    for _ in range(REPEATS):
-        start = time.perf_counter()
-        solution = solver.solve(family)
-        seconds.append(time.perf_counter() - start)
+    family = binary_map(rows(kind, width), torch.randn(BATCH, columns), gain=width**-0.5, scale=scale)
+    seconds, solution = median_seconds(partial(make_solver("auto").solve, family), REPEATS)
     picked = torch.linspace(0, columns - 1, sampled).long()
-    part = QuboFamily(family.quadratic, family.linear[:, picked], family.offset[picked]).to(torch.float64)
-    loop = peers.loop(peers.ANNEALING, family, picked)
+    part, loop = peers.part_of(family, picked), peers.loop(peers.ANNEALING, family, picked)
     ours, theirs = part.energies(solution.spins[:, picked]), part.energies(loop.spins)
     # Relative to what the search can win: from the sign vector to the best known.
     signs = part.energies(torch.where(part.linear <= 0, 1.0, -1.0))
@@ -77,7 +62,7 @@ def measured(kind, width, columns, scale):
         "columns": columns,
         "sampled": sampled,
         "scale": scale,
-        "auto_seconds": statistics.median(seconds),
+        "auto_seconds": seconds,
         "loop_seconds": loop.seconds * columns / sampled,
         "loop_seconds_in_sampler": loop.inside * columns / sampled,
         "auto_mean_energy": ours.mean().item(),
@@ -87,28 +72,8 @@ def measured(kind, width, columns, scale):
     }
 
 
-def main(kinds=KINDS, widths=WIDTHS):
-    torch.set_num_threads(2)
-    cases = [(kind, width, COLUMNS, scale) for kind in kinds for width in widths for scale in SCALES]
-    cases += [("bag of words", 1433, 64, scale) for scale in SCALES if "bag of words" in kinds]
-    results = []
-    for case in cases:
-        results.append(measured(*case))
-        row = results[-1]
-        print(
-            f"{row['kind']:13} {row['width']:5} κ={row['scale']:<4} auto {1e3 * row['auto_seconds']:8.1f} ms, "
-            f"loop {row['loop_seconds']:6.2f} s ({row['loop_seconds_in_sampler']:.2f} s inside), energies "
-            f"{row['auto_mean_energy']:.6f} {row['loop_mean_energy']:.6f}, difference {row['difference']:+.1e}, "
-            f"proven {row['proven']:.0%}",
-            flush=True,
-        )
-    if tuple(kinds) == KINDS:
-        write_json(TARGET, {"made with": environment(), "settings": {"batch": BATCH}, "results": results})
-
-
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        chosen = KINDS if sys.argv[1] == "all" else sys.argv[1].split(",")
-        main(chosen, tuple(int(width) for width in sys.argv[2].split(",")))
-    else:
-        main()
+    torch.set_num_threads(2)
+    cases = [(kind, width, COLUMNS, scale) for kind in KINDS for width in WIDTHS for scale in SCALES]
+    cases += [("bag of words", 1433, 64, scale) for scale in SCALES]
+    publish(__file__, settings={"batch": BATCH}, results=shown(measured(*case) for case in cases))

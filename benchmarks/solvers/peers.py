@@ -10,6 +10,10 @@ import simulated_bifurcation
 import torch
 from dwave.samplers import SimulatedAnnealingSampler, SteepestDescentSampler, TabuSampler
 
+from qpsbgd.qubo import QuboFamily
+from qpsbgd.solvers import make_solver
+from qpsbgd_paper.framework.measurements import median_seconds
+
 
 class sampled:
     """A sampler as a function of a model; `inside` adds up the seconds of its sampling alone, if it tells them."""
@@ -42,9 +46,6 @@ def bifurcation(seed=0, **parameters):
 
 
 def gurobi(time_limit):
-    from qpsbgd.qubo import QuboFamily
-    from qpsbgd.solvers import make_solver
-
     solver = make_solver("gurobi", time_limit=time_limit)
 
     def solve(model):
@@ -86,3 +87,29 @@ def loop(solve, family, columns):
     spins = [solve(model) for model in models]
     seconds = time.perf_counter() - start
     return Loop(seconds, solve.inside if tells else np.nan, torch.from_numpy(np.stack(spins, axis=1)))
+
+
+def part_of(family, columns):
+    """Some columns of a family, in double precision."""
+    return QuboFamily(family.quadratic, family.linear[:, columns], family.offset[columns]).to(torch.float64)
+
+
+def beside_annealing(make, columns, repeats):
+    """`auto` from rows to spins of the family that make() builds, beside a loop of annealing over these columns.
+
+    The loop's seconds are scaled up to all columns.
+    """
+    auto = make_solver("auto")
+    ours, solution = median_seconds(lambda: auto.solve(make()), repeats)
+    family = make()
+    sample, found = part_of(family, columns), loop(ANNEALING, family, columns)
+    theirs, inside = (each * family.num_columns / len(columns) for each in (found.seconds, found.inside))
+    return {
+        "auto_seconds": ours,
+        "annealing_loop_seconds": theirs,
+        "annealing_loop_seconds_in_sampler": inside,
+        "times_faster": theirs / ours,
+        "times_faster_than_sampler": inside / ours,
+        "auto_mean_energy": sample.energies(solution.spins[:, columns]).mean().item(),
+        "annealing_loop_mean_energy": sample.energies(found.spins).mean().item(),
+    }

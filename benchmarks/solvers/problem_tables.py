@@ -5,7 +5,7 @@ import statistics
 
 import numpy as np
 from matplotlib.figure import Figure
-from tables import markdown, measured, results
+from tables import grouped, lines, markdown, results
 
 from qpsbgd_paper.report.rendering import ink, tidy
 from qpsbgd_paper.report.styles import KNOWN, RED
@@ -14,13 +14,14 @@ from qpsbgd_paper.report.styles import KNOWN, RED
 def _found(kind):
     """Of every instance: solver and time → how far its energy is above the best of all, in ‰ of that, and seconds."""
     named = {}
-    for row in results("general_qubo")["results"]:
-        if row["kind"] == kind:
-            named.setdefault(row["instance"], {})[row["solver"], row["limit"]] = row["energy"], row["seconds"]
-    for found in named.values():
-        best = min(energy for energy, _ in found.values())
-        found |= {key: (1000 * (energy - best) / abs(best), seconds) for key, (energy, seconds) in found.items()}
-    return named
+    for name, rows in grouped(results("general_qubo")["results"], "instance").items():
+        best = min(row["energy"] for row in rows)
+        named[name] = {
+            (row["solver"], row["limit"]): (1000 * (row["energy"] - best) / abs(best), row["seconds"])
+            for row in rows
+            if row["kind"] == kind
+        }
+    return {name: found for name, found in named.items() if found}
 
 
 def _cell(gap, seconds, limit):
@@ -61,17 +62,12 @@ def _mean(found, key):
     return (f"{np.mean(gaps):.2f}" if gaps else "–") + (f" (of {len(gaps)})" if 0 < len(gaps) < len(found) else "")
 
 
-def constraint_problems():
-    """The instances on which the search was tuned."""
-    return _constraint_problems(0)
-
-
 def unseen_constraint_problems():
-    """Others, drawn in the same way after all tuning."""
-    return _constraint_problems(1)
+    """Instances that were drawn in the same way after all tuning."""
+    return constraint_problems(draw=1)
 
 
-def _constraint_problems(draw):
+def constraint_problems(draw=0):
     """Of every class, at two seconds: on how many instances a solver is as good as the best, its mean gap, and how many
     answers keep all constraints."""
     rows = [row for row in results("constraints")["results"] if row["draw"] == draw]
@@ -96,44 +92,31 @@ def _constraint_problems(draw):
 
 
 def problem_sizes():
-    body = [
-        [
-            f"{row['variables']:,}",
-            f"{row['couplings']:,}",
-            f"{row['seconds']:.2g} s",
-            f"{1e6 * row['seconds'] / row['couplings']:.1f} µs",
-            f"{row['megabytes']:.0f} MB",
-        ]
+    body = (
+        f"{row['variables']:,} | {row['couplings']:,} | {row['seconds']:.2g} s | "
+        f"{1e6 * row['seconds'] / row['couplings']:.1f} µs | {row['megabytes']:.0f} MB"
         for row in results("general_qubo")["sizes"]
-    ]
-    return markdown(["variables", "edges", "time", "per edge", "memory of the process"], body)
+    )
+    return lines("variables | edges | time | per edge | memory of the process", body)
 
 
 def gpu_chains():
-    if not (found := measured(["gpu_chains"])):
-        return "Not measured yet."
-    rows = found["gpu_chains"]["results"]
-    best = {}
-    for row in rows:
-        best[row["instance"]] = min([best.get(row["instance"], 0), *row["energies"], row["cpu_energy"] or 0])
-    body = [
-        [
-            row["instance"],
-            f"{row['chains']:,}",
-            f"{row['sweeps']:,}",
-            f"{statistics.median(row['seconds']):.2f} s",
-            f"{sum(energy <= best[row['instance']] for energy in row['energies'])} of {len(row['energies'])}",
-            f"{100 * (1 - statistics.mean(row['energies']) / best[row['instance']]):.3f} %",
-        ]
-        for row in rows
-        if row["chains"] == max(row["chains"] for row in rows)
-    ]
-    head = ["instance", "chains", "sweeps", "time", "lowest known energy found", "mean gap to it"]
-    known = "; ".join(
-        f"{name}: {energy:.0f} (on a CPU {next(row['cpu_energy'] for row in rows if row['instance'] == name):.0f})"
-        for name, energy in best.items()
-    )
-    return f"{found['gpu_chains']['settings']['device']}. Lowest energies: {known}.\n\n{markdown(head, body)}"
+    found = results("gpu_chains")
+    body, known = [], []
+    for name, rows in grouped(found["results"], "instance").items():
+        cpu = rows[0]["cpu_energy"]
+        best = min(cpu, *(energy for row in rows for energy in row["energies"]))
+        known.append(f"{name}: {best:.0f} (on a CPU {cpu:.0f})")
+        for row in rows:
+            if row["chains"] == max(row["chains"] for row in rows):
+                energies = row["energies"]
+                body.append(
+                    f"{name} | {row['chains']:,} | {row['sweeps']:,} | {statistics.median(row['seconds']):.2f} s | "
+                    f"{sum(energy <= best for energy in energies)} of {len(energies)} | "
+                    f"{100 * (1 - statistics.mean(energies) / best):.3f} %"
+                )
+    head = "instance | chains | sweeps | time | lowest known energy found | mean gap to it"
+    return f"{found['settings']['device']}. Lowest energies: {'; '.join(known)}.\n\n{lines(head, body)}"
 
 
 LOOKS = {
@@ -153,12 +136,13 @@ def time_figure():
     for axes, name in zip(figure.subplots(2, 2).flat, names, strict=True):
         best = min(row["energy"] for row in known if row["instance"] == name)
         for solver, look in LOOKS.items():
-            own = {}
-            for row in rows:
-                if (row["instance"], row["solver"]) == (name, solver):
-                    own.setdefault(row["limit"], []).append((row["seconds"], 100 * (1 - row["energy"] / best)))
+            own = [row for row in rows if (row["instance"], row["solver"]) == (name, solver)]
             if own:
-                x, y = zip(*sorted(np.mean(points, axis=0).tolist() for points in own.values()), strict=True)
+                points = [
+                    np.mean([(row["seconds"], 100 * (1 - row["energy"] / best)) for row in some], axis=0).tolist()
+                    for some in grouped(own, "limit").values()
+                ]
+                x, y = zip(*sorted(points), strict=True)
                 axes.plot(x, np.maximum(y, 1e-3), label=solver, **{"linewidth": 1.3, "markersize": 5, **look})
         tidy(axes, log="xy")
         axes.set_title(name, fontsize=9, loc="left", color=ink())

@@ -15,7 +15,6 @@ wait_passively()  # before torch is loaded
 
 import tempfile
 import time
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -29,7 +28,7 @@ from qpsbgd.qubo import Solution
 from qpsbgd.solvers import Solver
 from qpsbgd.testing import random_family
 from qpsbgd_paper.experiments.mnist import SETTINGS, MnistPairs, split
-from qpsbgd_paper.framework.result_files import environment, write_json
+from qpsbgd_paper.framework.measurements import publish, shown
 from qpsbgd_paper.framework.training import BinaryMLP, batches
 from qpsbgd_qubo.annealers.chips import PROGRAMMING_SECONDS, READOUT_SECONDS
 from qpsbgd_qubo.annealers.dwave import DWave
@@ -117,42 +116,42 @@ def steps_of_the_experiment():
     return steps
 
 
+def compared(what, work, name, one_by_one):
+    """All ways for one piece of work on one chip; those one by one are counted where they are not run."""
+    row = {"what": what, "chip": name}
+    with tempfile.TemporaryDirectory() as folder:
+
+        def run(**options):
+            sampler = chip(name)
+            return measured(work, sampler, packed(sampler, folder, **options))
+
+        row["packed"] = run(copies=1)
+        row["packed"]["host_seconds_again"] = run(copies=1)["host_seconds"]  # the tiles are on disk now
+        row["shared"] = run(copies=16, share_reads=True)
+    if one_by_one:
+        sampler = chip(name)
+        row["one_by_one"] = measured(work, sampler, OneByOne(sampler))
+    else:
+        columns = int(what.split()[-2])
+        seconds = columns * (PROGRAMMING_SECONDS + READS * READ_SECONDS)
+        row["one_by_one"] = {"submissions": columns, "chip_seconds": seconds, "by": "count, not run"}
+    for way in ("packed", "shared"):
+        row[way]["times_less_chip_time"] = row["one_by_one"]["chip_seconds"] / row[way]["chip_seconds"]
+    return row
+
+
 def main():
     torch.set_num_threads(2)
-    results = []
     cases = [(f"mnist, {UPDATES} updates of 16-4-4-2", trained, "Pegasus P16", True)]
     cases += [("layer of 16 inputs, 84 columns", layer(16, 84), name, name == "Pegasus P16") for name in CHIPS]
     cases += [("layer of 10 inputs, 1000 columns", layer(10, 1000), "Pegasus P16", False)]
-    for what, work, name, beside in cases:
-        with tempfile.TemporaryDirectory() as folder:
-            sampler = chip(name)
-            row = {"what": what, "chip": name, "packed": measured(work, sampler, packed(sampler, folder, copies=1))}
-            # The tiles are on disk now: what a second run takes.
-            sampler = chip(name)
-            again = measured(work, sampler, packed(sampler, folder, copies=1))
-            row["packed"]["host_seconds_again"] = again["host_seconds"]
-            sampler = chip(name)
-            row["shared"] = measured(work, sampler, packed(sampler, folder, copies=16, share_reads=True))
-        if beside:
-            sampler = chip(name)
-            row["one_by_one"] = measured(work, sampler, OneByOne(sampler))
-        else:
-            columns = int(what.split()[-2])
-            alone = {"submissions": columns, "chip_seconds": columns * (PROGRAMMING_SECONDS + READS * READ_SECONDS)}
-            row["one_by_one"] = {**alone, "by": "count, not run"}
-        for way in ("packed", "shared"):
-            row[way]["times_less_chip_time"] = row["one_by_one"]["chip_seconds"] / row[way]["chip_seconds"]
-        results.append(row)
-        print(row, flush=True)
-    run = results[0]
-    steps = steps_of_the_experiment()
-    whole = {"steps": steps}
+    results = shown(compared(*case) for case in cases)
+    whole = {"steps": steps_of_the_experiment()}
     for way in ("packed", "shared", "one_by_one"):
-        whole[way] = {key: run[way][key] * steps / UPDATES for key in ("submissions", "chip_seconds")}
-    print(whole)
+        figures = ("submissions", "chip_seconds")
+        whole[way] = {key: results[0][way][key] * whole["steps"] / UPDATES for key in figures}
     settings = {"reads": READS, "updates": UPDATES, "programming_seconds": PROGRAMMING_SECONDS}
-    content = {"settings": {**settings, "read_seconds": READ_SECONDS}, "made with": environment(), "results": results}
-    write_json(Path(__file__).parents[1] / "results" / "qpu_cost.json", {**content, "experiment_mnist": whole})
+    publish(__file__, settings=settings | {"read_seconds": READ_SECONDS}, results=results, experiment_mnist=whole)
 
 
 if __name__ == "__main__":

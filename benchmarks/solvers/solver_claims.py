@@ -15,8 +15,7 @@ from qpsbgd_qubo.openmp import wait_passively
 wait_passively()  # before torch is loaded
 
 import itertools
-import time
-from pathlib import Path
+from functools import partial
 
 import numpy as np
 import peers
@@ -24,101 +23,63 @@ import recorded
 import torch
 
 from qpsbgd.binary_map import binary_map
-from qpsbgd.qubo import QuboFamily
 from qpsbgd.solvers import make_solver
 from qpsbgd.testing import random_family
-from qpsbgd_paper.framework.result_files import environment, write_json
+from qpsbgd_paper.framework.measurements import median_seconds, publish, shown
 
-THREADS, SAMPLED = 2, 16
-AUTO = make_solver("auto")
-TARGET = Path(__file__).parents[1] / "results" / "solver_claims.json"
-
-
-def timed(work, repeats=3):
-    work()
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        result = work()
-        times.append(time.perf_counter() - start)
-    return sorted(times)[repeats // 2], result
+THREADS, SAMPLED, COLUMNS = 2, 16, 128
 
 
 def wide_layer():
     inputs, grads, gain = recorded.mnist()
-    results = []
+    columns = np.linspace(0, 511, SAMPLED).astype(int)
     for scale in (0.5, 1.0, 8.0):
-        ours, solution = timed(lambda s=scale: AUTO.solve(binary_map(inputs, grads, gain=gain, scale=s)))
-        family = binary_map(inputs, grads, gain=gain, scale=scale)
-        columns = np.linspace(0, 511, SAMPLED).astype(int)
-        sample = QuboFamily(family.quadratic, family.linear[:, columns], family.offset[columns]).to(torch.float64)
-        seconds, inside, spins = peers.loop(peers.ANNEALING, family, columns)
-        theirs, inside = (each * 512 / SAMPLED for each in (seconds, inside))
-        results.append(
-            {
-                "scale": scale,
-                "auto_seconds": ours,
-                "annealing_loop_seconds": theirs,
-                "annealing_loop_seconds_in_sampler": inside,
-                "columns_timed": SAMPLED,
-                "times_faster": theirs / ours,
-                "times_faster_than_sampler": inside / ours,
-                "auto_mean_energy": sample.energies(solution.spins[:, columns]).mean().item(),
-                "annealing_loop_mean_energy": sample.energies(spins).mean().item(),
-            }
-        )
-        print("784 × 512", results[-1], flush=True)
-    return results
+        make = partial(binary_map, inputs, grads, gain=gain, scale=scale)
+        yield {"scale": scale, "columns_timed": SAMPLED, **peers.beside_annealing(make, columns, 3)}
 
 
 def exact_and_gurobi():
     """Layers of 128 columns by `exact`, a sample of the columns by Gurobi."""
-    columns = 128
-    sample = np.linspace(0, columns - 1, 8).astype(int)
-    results = []
+    sample = np.linspace(0, COLUMNS - 1, 8).astype(int)
     for n, scale in itertools.product((16, 24, 32), (0.1, 0.5, 1.0, 8.0)):
-        inputs, grads, gain = recorded.digits(n, columns)
+        inputs, grads, gain = recorded.digits(n, COLUMNS)
         families = {
-            "gaussian": random_family(n, columns, 2 * n, scale=scale, dtype=torch.float64),
+            "gaussian": random_family(n, COLUMNS, 2 * n, scale=scale, dtype=torch.float64),
             "recorded": binary_map(inputs.double(), grads.double(), gain=gain, scale=scale),
         }
         for rows, family in families.items():
-            ours, solution = timed(lambda f=family: make_solver("exact").solve(f))
-            part = QuboFamily(family.quadratic, family.linear[:, sample], family.offset[sample])
-            start = time.perf_counter()
-            theirs = make_solver("gurobi", time_limit=30).solve(part)
-            seconds = time.perf_counter() - start
-            results.append(
-                {
-                    "spins": n,
-                    "rows": rows,
-                    "scale": scale,
-                    "exact_seconds_per_column": ours / columns,
-                    "gurobi_seconds_per_column": seconds / len(sample),
-                    "times_faster": (seconds / len(sample)) / (ours / columns),
-                    "proven": bool(solution.proven_optimal.all()),
-                    "gurobi_proven": int(theirs.proven_optimal.sum()),
-                    "same_optimum": bool((solution.energies[sample] <= theirs.energies + 1e-6).all()),
-                    "largest_difference": (solution.energies[sample] - theirs.energies).abs().max().item(),
-                }
-            )
-            print("exact", results[-1], flush=True)
-    family = random_family(48, 8, 96, dtype=torch.float64)
-    slowest = 0.0
-    for column in range(8):
-        single = QuboFamily(family.quadratic, family.linear[:, [column]], family.offset[[column]])
-        start = time.perf_counter()
-        solution = make_solver("exact", node_limit=10**9).solve(single)
-        slowest = max(slowest, time.perf_counter() - start)
-        assert solution.proven_optimal.all()
-    print(f"48 spins: slowest of 8 columns {slowest:.2f} s", flush=True)
-    return {"against_gurobi": results, "slowest_of_8_columns_of_48_spins_seconds": slowest}
+            ours, solution = median_seconds(partial(make_solver("exact").solve, family), 3)
+            part = peers.part_of(family, sample)
+            theirs, answer = median_seconds(partial(make_solver("gurobi", time_limit=30).solve, part), 1, unmeasured=0)
+            ours, theirs = ours / COLUMNS, theirs / len(sample)
+            yield {
+                "spins": n,
+                "rows": rows,
+                "scale": scale,
+                "exact_seconds_per_column": ours,
+                "gurobi_seconds_per_column": theirs,
+                "times_faster": theirs / ours,
+                "proven": bool(solution.proven_optimal.all()),
+                "gurobi_proven": int(answer.proven_optimal.sum()),
+                "same_optimum": bool((solution.energies[sample] <= answer.energies + 1e-6).all()),
+                "largest_difference": (solution.energies[sample] - answer.energies).abs().max().item(),
+            }
+
+
+def slowest_of_48_spins():
+    """Seconds of the slowest of eight columns."""
+    family, solver = random_family(48, 8, 96, dtype=torch.float64), make_solver("exact", node_limit=10**9)
+    singles = [peers.part_of(family, [column]) for column in range(8)]
+    found = [median_seconds(partial(solver.solve, single), 1, unmeasured=0) for single in singles]
+    assert all(solution.proven_optimal.all() for _, solution in found)
+    return max(seconds for seconds, _ in found)
 
 
 def main():
     torch.set_num_threads(THREADS)
-    results = {"wide_layer": wide_layer(), "exact": exact_and_gurobi()}
-    write_json(TARGET, {"made with": environment(), "settings": {"threads": THREADS}, **results})
+    wide, gurobi = shown(wide_layer()), shown(exact_and_gurobi())
+    exact = {"against_gurobi": gurobi, "slowest_of_8_columns_of_48_spins_seconds": slowest_of_48_spins()}
+    publish(__file__, settings={"threads": THREADS}, wide_layer=wide, exact=exact)
 
 
 if __name__ == "__main__":

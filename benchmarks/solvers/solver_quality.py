@@ -14,9 +14,7 @@ from qpsbgd_qubo.openmp import wait_passively
 wait_passively()  # before torch is loaded
 
 import itertools
-import sys
-import time
-from pathlib import Path
+from functools import partial
 
 import numpy as np
 import peers
@@ -24,10 +22,9 @@ import recorded
 import torch
 
 from qpsbgd.binary_map import binary_map
-from qpsbgd.qubo import QuboFamily
 from qpsbgd.solvers import make_solver
 from qpsbgd.testing import random_family
-from qpsbgd_paper.framework.result_files import environment, write_json
+from qpsbgd_paper.framework.measurements import median_seconds, publish, shown
 from qpsbgd_qubo.solvers.search.landscape import sign_start
 
 THREADS, SAMPLED = 2, 3
@@ -55,19 +52,28 @@ def measured(family):
     """Per solver: milliseconds per column and the mean energy of the sampled columns."""
     columns = np.unique(np.linspace(0, family.num_columns - 1, SAMPLED).astype(int))
     bare = family.without_offset()
-    sample = QuboFamily(bare.quadratic, bare.linear[:, columns]).to(torch.float64)
+    sample = peers.part_of(bare, columns)
     points = {"sign(−s)": (0.0, sample.energies(sign_start(sample)).mean().item())}
     for name, solver in OURS.items():
-        solver.solve(bare)
-        start = time.perf_counter()
-        solution = solver.solve(bare)
-        seconds = time.perf_counter() - start
+        seconds, solution = median_seconds(partial(solver.solve, bare), 1)
         energy = sample.energies(solution.spins[:, columns]).mean().item()
         points[name] = 1e3 * seconds / family.num_columns, energy
     for name, solve in PEERS.items():
         seconds, _, spins = peers.loop(solve, sample, range(len(columns)))
         points[name] = 1e3 * seconds / len(columns), sample.energies(spins).mean().item()
     return points
+
+
+def compared():
+    for name, family in families():
+        points = measured(family)
+        best = min(energy for _, energy in points.values())
+        span = max(points["sign(−s)"][1] - best, 1e-12)
+        solvers = {
+            key: {"ms_per_column": ms, "mean_energy": energy, "gap": (energy - best) / span}
+            for key, (ms, energy) in points.items()
+        }
+        yield {"family": name, "sampled_columns": SAMPLED, "solvers": solvers}
 
 
 def growth():
@@ -78,44 +84,14 @@ def growth():
         times = []
         for value in values:
             size = {**base, name: value}
-            solver = make_solver("descent", tabu=100)
-            generator = torch.Generator().manual_seed(0)
-            inputs = torch.randn(size["rows"], size["n"], generator=generator)
-            grads = torch.randn(size["rows"], size["m"], generator=generator)
-            solver.solve(binary_map(inputs, grads))
-            start = time.perf_counter()
-            for _ in range(5):
-                solver.solve(binary_map(inputs, grads))
-            times.append((time.perf_counter() - start) / 5)
+            solver, generator = make_solver("descent", tabu=100), torch.Generator().manual_seed(0)
+            rows = [torch.randn(size["rows"], size[part], generator=generator) for part in ("n", "m")]
+            times.append(median_seconds(lambda s=solver, r=rows: s.solve(binary_map(*r)), 5)[0])
         slope = float(np.polyfit(np.log(values), np.log(times), 1)[0])
         fits[name] = {"values": values, "seconds": times, "exponent": slope}
-        print(f"time grows as {name}^{slope:.2f}", flush=True)
     return fits
 
 
-def main():
-    torch.set_num_threads(THREADS)
-    results = []
-    for name, family in families():
-        points = measured(family)
-        best = min(energy for _, energy in points.values())
-        start = points["sign(−s)"][1]
-        scale = max(start - best, 1e-12)
-        solvers = {
-            key: {"ms_per_column": ms, "mean_energy": energy, "gap": (energy - best) / scale}
-            for key, (ms, energy) in points.items()
-        }
-        results.append({"family": name, "sampled_columns": SAMPLED, "solvers": solvers})
-        ranking = sorted(solvers, key=lambda key: solvers[key]["gap"])[:3]
-        print(
-            name,
-            [f"{key}: {solvers[key]['gap']:.1e}, {solvers[key]['ms_per_column']:.2f} ms" for key in ranking],
-            flush=True,
-        )
-    here = Path(__file__).parents[1]
-    content = {"made with": environment(), "settings": {"threads": THREADS}, "results": results, "growth": growth()}
-    write_json(here / "results" / "solver_quality.json", content)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    torch.set_num_threads(THREADS)
+    publish(__file__, settings={"threads": THREADS}, results=shown(compared()), growth=growth())

@@ -11,41 +11,32 @@ from qpsbgd_qubo.openmp import wait_passively
 
 wait_passively()  # before torch is loaded
 
-from pathlib import Path
-
 import general_qubo
-import instances
 import numpy as np
 import torch
+from timed import auto, load_all, model_of, tabu
 
-from qpsbgd.solvers import make_solver
-from qpsbgd_paper.framework.result_files import environment, write_json
+from qpsbgd_paper.framework.measurements import publish, shown
 
 NAMES = ("bqp 2500, 10 %", "random 2000, degree 20", "torus ±1 2000", "planar ±1 7000")
-SOLVERS = {"auto": general_qubo.auto, "dwave SA": general_qubo.PEERS["dwave SA"], "dwave tabu": general_qubo.tabu}
+SOLVERS = {"auto": auto, "dwave SA": general_qubo.PEERS["dwave SA"], "dwave tabu": tabu}
 LIMITS, REPEATS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0), 2
 
 
-def main():
-    torch.set_num_threads(1)
-    for tiny in (instances.bqp(60, density=0.05), instances.bqp(60, density=1.0)):  # compiled, or loaded
-        make_solver("portfolio", rounds=3).solve_sparse(tiny)
-    found = []
+def measured():
     for name in NAMES:
         problem = {**general_qubo.DENSE, **general_qubo.GRAPHS}[name]()
-        model = general_qubo.model_of(problem)
+        model = model_of(problem)
         for solver, solve in SOLVERS.items():
             if problem.num_spins > general_qubo.LARGEST.get(solver, problem.num_spins):
                 continue
-            for limit in LIMITS:
-                for _ in range(REPEATS if solver == "dwave SA" else 1):
-                    spins, taken = solve(problem, model, limit)
-                    row = {"instance": name, "solver": solver, "limit": limit, "seconds": taken}
-                    found.append({**row, "energy": float(problem.energy(np.round(spins)))})
-                    print(found[-1], flush=True)
-    target = Path(__file__).parents[1] / "results" / "time_to_target.json"
-    write_json(target, {"made with": environment(), "settings": {"threads": 1}, "results": found})
+            for limit in LIMITS * (REPEATS if solver == "dwave SA" else 1):
+                spins, taken = solve(problem, model, limit)
+                row = {"instance": name, "solver": solver, "limit": limit, "seconds": taken}
+                yield {**row, "energy": float(problem.energy(np.round(spins)))}
 
 
 if __name__ == "__main__":
-    main()
+    torch.set_num_threads(1)
+    load_all()
+    publish(__file__, settings={"threads": 1}, results=shown(measured()))

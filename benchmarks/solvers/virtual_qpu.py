@@ -13,7 +13,6 @@ from qpsbgd_qubo.openmp import wait_passively
 wait_passively()  # before torch is loaded
 
 import itertools
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -21,7 +20,7 @@ import torch
 from qpsbgd.binary_map import binary_map
 from qpsbgd.solvers import make_solver
 from qpsbgd_paper.chip_studies.quality import energy_gaps
-from qpsbgd_paper.framework.result_files import environment, write_json
+from qpsbgd_paper.framework.measurements import publish, shown
 from qpsbgd_qubo.annealers.reads import Reads
 from qpsbgd_qubo.ising import largest_eigenvalue
 from qpsbgd_qubo.solvers.exact.exact import Exact
@@ -76,30 +75,22 @@ def ways(family):
     return found | {"Zephyr Z15": {"topology": "zephyr", "size": 15}}
 
 
-def main():
-    torch.set_num_threads(2)
-    results = []
+def all_measured():
     for n, kind, scale in itertools.product(SIZES, KINDS, SCALES):
         family = layer(n, kind, scale)
         best = Exact(node_limit=10**9).solve(family)
         assert bool(best.proven_optimal.all())
         for name, options in {"default": {}, **ways(family)}.items():
-            row = {"spins": n, "rows": kind, "scale": scale, "way": name, **measured(family, best, **options)}
-            results.append(row)
-            if name == "default":
-                print({key: round(value, 4) if isinstance(value, float) else value for key, value in row.items()})
-    means = []
+            yield {"spins": n, "rows": kind, "scale": scale, "way": name, **measured(family, best, **options)}
+
+
+def means(results):
     for name in dict.fromkeys(row["way"] for row in results):
         rows = [row for row in results if row["way"] == name]
-        means.append(
-            {"way": name, **{key: float(np.mean([row[key] for row in rows])) for key in FIGURES & rows[0].keys()}}
-        )
-        print(means[-1])
-    content = {"settings": {"columns": COLUMNS, "reads": READS}, "made with": environment()}
-    write_json(
-        Path(__file__).parents[1] / "results" / "virtual_qpu.json", {**content, "means": means, "results": results}
-    )
+        yield {"way": name, **{key: float(np.mean([row[key] for row in rows])) for key in FIGURES & rows[0].keys()}}
 
 
 if __name__ == "__main__":
-    main()
+    torch.set_num_threads(2)
+    rows = shown(all_measured())
+    publish(__file__, settings={"columns": COLUMNS, "reads": READS}, means=shown(means(rows)), results=rows)

@@ -13,21 +13,9 @@ import os
 import statistics
 import subprocess
 import sys
-import time
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import contextmanager, nullcontext
 
 REPEATS, THREADS = 60, 2
-TARGET = Path(__file__).parents[1] / "results" / "busy_machine.json"
-
-
-def milliseconds(work, repeats=REPEATS):
-    times = []
-    for _ in range(repeats + 3):
-        start = time.perf_counter()
-        work()
-        times.append(1e3 * (time.perf_counter() - start))
-    return statistics.median(times[3:])
 
 
 def measure():
@@ -41,6 +29,10 @@ def measure():
     from qpsbgd.qubo import QuboFamily
     from qpsbgd.solvers import make_solver
     from qpsbgd.testing import random_family
+    from qpsbgd_paper.framework.measurements import median_seconds
+
+    def milliseconds(work, repeats=REPEATS):
+        return 1e3 * median_seconds(work, repeats, unmeasured=3)[0]
 
     torch.set_num_threads(THREADS)
     torch.manual_seed(0)
@@ -58,12 +50,10 @@ def measure():
 
     step()
     layer = random_family(128, 128, 64)
-    columns = [layer.to_bqm(column) for column in range(8)]
-    sampler = SimulatedAnnealingSampler()
+    columns, sampler, inside = [layer.to_bqm(column) for column in range(8)], SimulatedAnnealingSampler(), []
     few = random_family(24, 128, 48, scale=0.5, dtype=torch.float64)
     part = QuboFamily(few.quadratic, few.linear[:, :4], few.offset[:4])
     auto, exact, gurobi = (make_solver(name) for name in ("auto", "exact", "gurobi"))
-    inside = []
 
     def annealing_loop():
         found = [sampler.sample(column, num_sweeps=100, num_reads=4, seed=0) for column in columns]
@@ -92,30 +82,21 @@ def beside_a_busy_process():
         spinning.wait()
 
 
-def child(policy):
-    environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
-    if policy:
-        environment["OMP_WAIT_POLICY"] = policy
-    done = subprocess.run(
-        [sys.executable, __file__, "--measure"], env=environment, check=True, stdout=subprocess.PIPE, text=True
-    )
-    return json.loads(done.stdout.splitlines()[-1])
+def measured():
+    others = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+    for policy in ("passive", None):
+        environment = others | ({"OMP_WAIT_POLICY": policy} if policy else {})
+        for busy in (False, True):
+            with beside_a_busy_process() if busy else nullcontext():
+                command = [sys.executable, __file__, "--measure"]
+                done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
+            yield {"policy": policy or "not set", "busy": busy, **json.loads(done.stdout.splitlines()[-1])}
 
 
 def main():
-    from qpsbgd_paper.framework.result_files import environment, write_json
+    from qpsbgd_paper.framework.measurements import publish, shown
 
-    results = []
-    for policy in ("passive", None):
-        for busy in (False, True):
-            if busy:
-                with beside_a_busy_process():
-                    figures = child(policy)
-            else:
-                figures = child(policy)
-            results.append({"policy": policy or "not set", "busy": busy, **figures})
-            print(results[-1], flush=True)
-    write_json(TARGET, {"made with": environment(), "settings": {"threads": THREADS}, "results": results})
+    publish(__file__, settings={"threads": THREADS}, results=shown(measured()))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
     python benchmarks/tools/mutants.py qpsbgd_qubo/solvers/exact qpsbgd/deploy qpsbgd_qubo/annealers/budget.py
     python benchmarks/tools/mutants.py qpsbgd/deploy --again a.json     what nobody noticed then, against today's tests
-    python benchmarks/tools/mutants.py --join a.json b.json        one report for runs apart
 
 Folders and files are those of src; their tests those of the same folder of tests, or of the file's name.
 A first run of these tests records which of them reach which line. A change counts as noticed if one of them fails or
@@ -29,47 +28,26 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-QUIET = (
+QUIET = [
     "-q",
+    "--no-header",
     "-p",
     "no:cacheprovider",
     "-p",
     "no:xdist",
-    "-m",
-    "not slow",
     "-W",
     "ignore:mkldnn_matmul",
-    "--no-header",
-)
+    "-m",
+    "not slow",
+]
 EQUIVALENT = ROOT / "benchmarks" / "tools" / "equivalent_mutants.json"
 PATIENCE = 60  # seconds; no test of these folders takes a third of it
 
-SWAPS = {
-    ast.Lt: ast.LtE,
-    ast.LtE: ast.Lt,
-    ast.Gt: ast.GtE,
-    ast.GtE: ast.Gt,
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-    ast.Is: ast.IsNot,
-    ast.IsNot: ast.Is,
-    ast.In: ast.NotIn,
-    ast.NotIn: ast.In,
-    ast.And: ast.Or,
-    ast.Or: ast.And,
-    ast.Add: ast.Sub,
-    ast.Sub: ast.Add,
-    ast.Mult: ast.Add,
-    ast.Div: ast.Mult,
-    ast.FloorDiv: ast.Mult,
-    ast.Mod: ast.Add,
-    ast.Pow: ast.Mult,
-    ast.BitAnd: ast.BitOr,
-    ast.BitOr: ast.BitAnd,
-    ast.BitXor: ast.BitOr,
-    ast.LShift: ast.RShift,
-    ast.RShift: ast.LShift,
-}
+BOTH_WAYS = [(ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Eq, ast.NotEq), (ast.Is, ast.IsNot), (ast.In, ast.NotIn)]
+BOTH_WAYS += [(ast.And, ast.Or), (ast.Add, ast.Sub), (ast.BitAnd, ast.BitOr), (ast.LShift, ast.RShift)]
+SWAPS = {one: other for pair in BOTH_WAYS for one, other in (pair, pair[::-1])}
+SWAPS |= {ast.Mult: ast.Add, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult, ast.Mod: ast.Add, ast.Pow: ast.Mult}
+SWAPS |= {ast.BitXor: ast.BitOr}
 
 
 def sites(tree):
@@ -212,21 +190,6 @@ def reached(folder, files, log):
     return json.loads(Path(log).with_suffix(".json").read_text())
 
 
-def join(reports, out):
-    """One report for several folders that were run apart."""
-    for report in reports:
-        report.setdefault("noticed at first", report["noticed"])
-    found = reports[0] | {"seed": [report["seed"] for report in reports]}
-    for other in reports[1:]:
-        for name in ("candidates", "tried", "noticed", "noticed at first", "minutes"):
-            found[name] += other[name]
-        for name in ("tests that fail unchanged", "survivors", "equivalent"):
-            found[name] = found.get(name, []) + other.get(name, [])
-        for name, counts in other["files"].items():
-            found["files"][name] = [a + b for a, b in zip(found["files"].get(name, [0, 0]), counts, strict=True)]
-    write(found, out)
-
-
 def write(report, out):
     """Write a report, with those survivors apart that change nothing."""
     known = {change(one): one["why"] for one in json.loads(EQUIVALENT.read_text())}
@@ -282,22 +245,8 @@ def updated(old, survivors, failing, *, minutes):
     return old | {"minutes": old["minutes"] + minutes, "tests that fail unchanged": failing}
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("places", nargs="+", help="folders or files below src/qpsbgd")
-    parser.add_argument("--sample", type=int, default=300)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--without", default="", help="stems of files to leave out, with commas between")
-    parser.add_argument("--seconds", type=float, default=60, help="of tests per change, shortest first")
-    parser.add_argument("--minutes", type=float, default=600, help="stop then, and say how many were tried")
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "mutants.json")
-    parser.add_argument("--join", action="store_true", help="the places are reports: write one for all of them")
-    parser.add_argument("--again", type=Path, help="try only what nobody noticed according to this report")
-    options = parser.parse_args()
-    if options.join:
-        join([json.loads(Path(place).read_text()) for place in options.places], options.out)
-        return
-    os.chdir(ROOT)
+def copied():
+    """The folder of a copy of the sources, from which this process imports the packages from now on."""
     work = Path(tempfile.mkdtemp())
     shutil.copytree(ROOT / "src", work / "src", ignore=shutil.ignore_patterns("__pycache__"))
     for package in ("qpsbgd_qubo", "qpsbgd_runtime"):
@@ -309,18 +258,58 @@ def main():
         del sys.modules[name]
     sys.path.insert(0, str(work / "src"))
     os.environ["PYTHONPATH"] = str(work / "src")
-    import pytest
-    import torch  # noqa: F401
-
     import qpsbgd
 
     if not Path(qpsbgd.__file__).is_relative_to(work):
         raise SystemExit(f"the copy would not be tested, but {qpsbgd.__file__}")
-
-    for name in ("dimod", "dwave.system", "onnx", "onnxruntime", "scipy.sparse"):  # loaded once, not by every change
+    for name in ("torch", "dimod", "dwave.system", "onnx", "onnxruntime", "scipy.sparse"):  # not by every change
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
+    return work
 
+
+def reaching(tests, file, line, limit):
+    """The tests that run a line, the shortest first, for so many seconds; all of the folder if an import runs it."""
+    found = [(one["seconds"], node) for node, one in tests.items() if line in one["lines"].get(str(file), ())]
+    nodes, seconds = [], 0.0
+    for each, node in sorted(found or [(one["seconds"], node) for node, one in tests.items()]):
+        seconds += each
+        if not nodes or seconds < limit:
+            nodes.append(node)
+    return nodes
+
+
+def tried(file, number, tests, seconds, log):
+    """One change of a file against its tests: what it was, and whether they noticed."""
+    import pytest
+
+    text = file.read_text()
+    replace = Replace(number)
+    mutated = ast.unparse(ast.fix_missing_locations(replace.visit(numbered(text)[0])))
+    status, nodes = 0, reaching(tests, file, replace.line, seconds)
+    if nodes:
+        file.write_text(mutated)
+        try:
+            status = forked(lambda: pytest.main([*QUIET, "-x", *nodes]), log, patience=PATIENCE)
+        finally:
+            file.write_text(text)
+    code = text.splitlines()[replace.line - 1].strip()
+    return {"line": replace.line, "code": code, "was": replace.before, "became": replace.after}, status != 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("places", nargs="+", help="folders or files below src")
+    parser.add_argument("--sample", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--without", default="", help="stems of files to leave out, with commas between")
+    parser.add_argument("--seconds", type=float, default=60, help="of tests per change, shortest first")
+    parser.add_argument("--minutes", type=float, default=600, help="stop then, and say how many were tried")
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "mutants.json")
+    parser.add_argument("--again", type=Path, help="try only what nobody noticed according to this report")
+    options = parser.parse_args()
+    os.chdir(ROOT)
+    work = copied()
     library = work / "src"
     candidates, tests, failing = [], {}, []
     for place in options.places:
@@ -346,39 +335,16 @@ def main():
     for count, (file, number) in enumerate(sample, 1):
         if not old and time.monotonic() - begin > 60 * options.minutes:
             break
-        text = file.read_text()
-        tree, replace = numbered(text)[0], Replace(number)
-        mutated = ast.unparse(ast.fix_missing_locations(replace.visit(tree)))
-        reaching = [
-            (one["seconds"], node)
-            for node, one in tests[file].items()
-            if replace.line in one["lines"].get(str(file), ())
-        ]
-        reaching = reaching or [(one["seconds"], node) for node, one in tests[file].items()]  # run by an import
-        nodes, seconds = [], 0.0
-        for each, node in sorted(reaching):
-            seconds += each
-            if not nodes or seconds < options.seconds:
-                nodes.append(node)
-        status = 0
-        if nodes:
-            file.write_text(mutated)
-            try:
-                status = forked(lambda: pytest.main([*QUIET, "-x", *nodes]), work / "log", patience=PATIENCE)  # noqa: B023
-            finally:
-                file.write_text(text)
         place = str(file.relative_to(library))
-        noticed = status != 0
+        change, noticed = tried(file, number, tests[file], options.seconds, work / "log")
         outcomes[place, noticed] += 1
         if not noticed:
-            code = text.splitlines()[replace.line - 1].strip()
-            survivors.append(
-                {"file": place, "line": replace.line, "code": code, "was": replace.before, "became": replace.after}
-            )
-            print(f"{count:4} {place}:{replace.line}  {replace.before}  ->  {replace.after}", flush=True)
+            survivors.append({"file": place, **change})
+            print(f"{count:4} {survivors[-1]}", flush=True)
     shutil.rmtree(work)
+    minutes = (time.monotonic() - begin) / 60
     if old:
-        write(updated(old, survivors, failing, minutes=(time.monotonic() - begin) / 60), options.out)
+        write(updated(old, survivors, failing, minutes=minutes), options.out)
         return
     names = sorted({name for name, _ in outcomes})
     report = {
@@ -388,7 +354,7 @@ def main():
         "candidates": len(candidates),
         "tried": sum(outcomes.values()),
         "noticed": sum(number for (_, noticed), number in outcomes.items() if noticed),
-        "minutes": (time.monotonic() - begin) / 60,
+        "minutes": minutes,
         "tests that fail unchanged": failing,
         "files": {name: [outcomes[name, True], outcomes[name, True] + outcomes[name, False]] for name in names},
         "survivors": survivors,

@@ -10,8 +10,7 @@
    lowest training loss.
 4. `--times`: seconds of one call with nothing beside it.
 
-    python benchmarks/training/binarize.py [SUBJECT …] [--processes N] [--again METHOD …] [--anew]
-        [--parts PART …] [--times]
+    python benchmarks/training/binarize.py [SUBJECT …] [--processes N] [--again METHOD …] [--times]
 
 Writes benchmarks/results/binarize.json, cell by cell: a stopped study goes on where it was, and what is kept is not
 measured again unless --again names its method. Runs on CUDA where there is one. Images are found through QPSBGD_DATA
@@ -67,29 +66,14 @@ REAL = {"lr": 3e-4, "weight_decay": 0.0}
 REAL_FRESH = {"lr": 1e-3, "weight_decay": 0.0}
 """The same from scratch."""
 RECIPES = {
-    (2, "QP-SBGD"): (
-        {"lr": 0.001},
-        {"lr": 0.0005, "delta": 0.3},
-        {"lr": 0.001, "delta": 0.3},
-        {"lr": 0.001, "delta": 0.03},
-        {"lr": 0.001, "projection": "spins"},
-        {"lr": 0.003, "projection": "spins"},
-    ),
-    (1, "QP-SBGD"): (
-        {"lr": 0.001},
-        {"lr": 0.001, "delta": 0.3},
-        {"lr": 0.003, "delta": 0.3},
-        {"lr": 0.003, "delta": 0.03},
-        {"lr": 0.003, "projection": "spins"},
-        {"lr": 0.01, "projection": "spins"},
-    ),
-    (2, "BinaryConnect"): ({"lr": 0.005}, {"lr": 0.015}),
-    (1, "BinaryConnect"): ({"lr": 0.005}, {"lr": 0.015}),
+    (2, "QP-SBGD"): [(0.001, "auto"), (0.0005, 0.3), (0.001, 0.3), (0.001, 0.03), (0.001, "spins"), (0.003, "spins")],
+    (1, "QP-SBGD"): [(0.001, "auto"), (0.001, 0.3), (0.003, 0.3), (0.003, 0.03), (0.003, "spins"), (0.01, "spins")],
+    (2, "BinaryConnect"): [(0.005, "auto"), (0.015, "auto")],
+    (1, "BinaryConnect"): [(0.005, "auto"), (0.015, "auto")],
 }
-"""Part 3, per number of bits and optimiser: rates in units of the initial range; the projection and its δ."""
+"""Part 3, per number of bits and optimiser: rates in units of the initial range, and the ridge's δ or "spins"."""
 SHORT, LONG = 600, 2000
 """Steps of distillation: for the choice of a recipe by its training loss, and with the chosen one."""
-FIGURES = ("accuracy", "loss", "cosine", "neighbours", "lost")
 
 
 @cache
@@ -268,11 +252,8 @@ def binarizing_jobs(subject, seeds):
 def choosing_jobs(subject):
     """Part 2, the choice of rates."""
     shared = {"part": "tune", "subject": subject.name, "size": None, "bits": 1, "steps": STEPS[-1], "start": "search"}
-    return [
-        {**shared, "method": method, "lr": lr, "seed": 1000, "choosing": True}
-        for method in OPTIMIZERS
-        for lr in RATES[method]
-    ]
+    rates = [(method, lr) for method in OPTIMIZERS for lr in RATES[method]]
+    return [{**shared, "method": method, "lr": lr, "seed": 1000, "choosing": True} for method, lr in rates]
 
 
 def tuning_jobs(subject, seeds, rates):
@@ -287,14 +268,22 @@ def tuning_jobs(subject, seeds, rates):
     ]
 
 
+def best_rates(rows):
+    """Per method, the rate with the best score on training data."""
+    found = {method: [row for row in rows if row["job"]["method"] == method] for method in OPTIMIZERS}
+    return {method: max(own, key=lambda row: row["chosen by"])["job"]["lr"] for method, own in found.items()}
+
+
 def recipe_jobs(subject):
     """Part 3, the choice of recipes."""
     shared = {"part": "distill", "subject": subject.name, "size": None, "seed": 0, "start": "search"}
-    return [
-        {**shared, "bits": bits, "method": method, "options": {"steps": SHORT, "layers": True, **options}}
-        for (bits, method), own in RECIPES.items()
-        for options in own
-    ]
+    jobs = []
+    for (bits, method), own in RECIPES.items():
+        for lr, form in own:
+            given = {} if form == "auto" else {"projection": "spins"} if form == "spins" else {"delta": form}
+            options = {"steps": SHORT, "layers": True, "lr": lr, **given}
+            jobs.append({**shared, "bits": bits, "method": method, "options": options})
+    return jobs
 
 
 def distilling_jobs(subject, seeds, recipes):
@@ -322,41 +311,36 @@ def best_recipes(rows):
 class Rows:
     """The cells of a file, measured by several processes and written one by one."""
 
-    def __init__(self, path, processes, *, again=(), anew=()):
-        self.path, self.processes = path, processes
-        self.content = json.loads(path.read_text()) if path.exists() else {"environments": {}, "rows": []}
-        rows = [row for row in self.content["rows"] if row["job"]["method"] not in again]
-        rows = [row for row in rows if row["job"]["subject"] not in anew]
-        self.kept = {self._key(row["job"]): row for row in rows}
+    def __init__(self, path, processes, again):
+        content = json.loads(path.read_text()) if path.exists() else {"environments": {}, "rows": []}
         made_with = environment()
-        self.environment = hashlib.sha1(json.dumps(made_with, sort_keys=True).encode()).hexdigest()[:8]
-        self.content["environments"][self.environment] = made_with
+        self.path, self.environment = path, hashlib.sha1(_key(made_with).encode()).hexdigest()[:8]
+        self.environments = content["environments"] | {self.environment: made_with}
+        self.kept = {_key(row["job"]): row for row in content["rows"] if row["job"]["method"] not in again}
         self.pool = torch.multiprocessing.get_context("spawn").Pool(processes, _begin) if processes > 1 else None
-
-    @staticmethod
-    def _key(job):
-        return json.dumps(job, sort_keys=True)
 
     def all(self, jobs):
         """The rows of jobs, in their order; what fails is printed and left out."""
-        new = [job for job in jobs if self._key(job) not in self.kept]
-        begun = time.perf_counter()
+        new = [job for job in jobs if _key(job) not in self.kept]
         for count, (job, row) in enumerate(self.pool.imap_unordered(run, new) if self.pool else map(run, new), 1):
-            if "error" in row:
-                print(f"{job}\n{row['error']}", flush=True)
-                continue
-            self.add(job, row)
-            scores = {
-                key: round(row[key], 4) for key in ("accuracy", "loss", "cosine", "neighbours", "lost") if key in row
-            }
-            print(f"{count}/{len(new)} {time.perf_counter() - begun:.0f} s {_short(job)}: {scores}", flush=True)
-        return [self.kept[self._key(job)] for job in jobs if self._key(job) in self.kept]
+            print(f"{count}/{len(new)} {job}: {row}", flush=True)
+            if "error" not in row:
+                self.add(job, row)
+        return [self.kept[_key(job)] for job in jobs if _key(job) in self.kept]
 
     def add(self, job, row):
-        self.kept[self._key(job)] = {"job": job, **row, "environment": self.environment}
+        self.kept[_key(job)] = {"job": job, **row, "environment": self.environment}
         used = {row["environment"] for row in self.kept.values()}
-        environments = {key: value for key, value in self.content["environments"].items() if key in used}
+        environments = {key: value for key, value in self.environments.items() if key in used}
         write_json(self.path, {"environments": environments, "rows": _rounded(list(self.kept.values()))})
+
+
+def _key(value):
+    return json.dumps(value, sort_keys=True)
+
+
+def _begin():
+    torch.set_num_threads(1)
 
 
 def _rounded(value):
@@ -366,24 +350,6 @@ def _rounded(value):
     if isinstance(value, list):
         return [_rounded(one) for one in value]
     return {key: _rounded(one) for key, one in value.items()} if isinstance(value, dict) else value
-
-
-def _begin():
-    torch.set_num_threads(1)
-
-
-def _short(job):
-    named = {key: value for key, value in job.items() if key not in ("part", "options") and value is not None}
-    return " ".join(f"{value}" if key in ("subject", "method") else f"{key} {value}" for key, value in named.items())
-
-
-def best_rates(rows):
-    """Per subject and method, the rate with the best score on training data."""
-    found = {}
-    for row in rows:
-        key = row["job"]["subject"], row["job"]["method"]
-        found.setdefault(key, []).append((row["chosen by"], row["job"]["lr"]))
-    return {key: max(pairs)[1] for key, pairs in found.items()}
 
 
 def timed(rows):
@@ -397,18 +363,14 @@ def timed(rows):
             print(f"{name} {method}: {row['binarize seconds']:.2f} s", flush=True)
 
 
-def available(names):
-    """The subjects whose data and packages are here; says which are not."""
-
-    def is_here(subject):
-        try:
-            subject.calibration(1, 0)
-        except Absent as error:
-            print(f"{subject.name} is left out: {error}", flush=True)
-            return False
-        return True
-
-    return [SUBJECTS[name] for name in names if is_here(SUBJECTS[name])]
+def is_here(subject):
+    """Whether its data and packages are here; says so if not."""
+    try:
+        subject.calibration(1, 0)
+    except Absent as error:
+        print(f"{subject.name} is left out: {error}", flush=True)
+        return False
+    return True
 
 
 def main():
@@ -417,34 +379,27 @@ def main():
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--again", nargs="*", default=[], metavar="METHOD", help="measure these methods anew")
-    parser.add_argument("--anew", action="store_true", help="measure all of the subjects anew")
-    parser.add_argument("--parts", nargs="*", default=["binarize", "tune", "distill"], metavar="PART")
     parser.add_argument("--times", action="store_true", help="only measure seconds, with nothing beside it")
     parser.add_argument("--into", type=Path, default=RESULT)
     given = parser.parse_args()
-    processes, anew = 1 if given.times else given.processes, given.subjects if given.anew else ()
-    rows = Rows(given.into, processes, again=given.again, anew=anew)
+    rows = Rows(given.into, 1 if given.times else given.processes, given.again)
     if given.times:
         return timed(rows)
-    subjects = available(given.subjects or [name for name in SUBJECTS if not name.startswith("fashion")])
+    names = given.subjects or [name for name in SUBJECTS if not name.startswith("fashion")]
+    subjects = [SUBJECTS[name] for name in names if is_here(SUBJECTS[name])]
     for subject in subjects:
         reference(subject.name)  # trained here, before processes ask for it
-    texts, images = [s for s in subjects if isinstance(s, Sentences)], [s for s in subjects if s.name in TUNED]
+    texts, tuned = [s for s in subjects if isinstance(s, Sentences)], [s for s in subjects if s.name in TUNED]
+    jobs = [job for subject in texts for job in recipe_jobs(subject)]
+    jobs += [job for subject in tuned for job in choosing_jobs(subject)]
+    jobs += [job for subject in subjects for job in binarizing_jobs(subject, given.seeds)]
+    rows.all(jobs)  # together, so that no process waits
     jobs = []
-    if "distill" in given.parts:
-        jobs += [job for subject in texts for job in recipe_jobs(subject)]
-    if "tune" in given.parts:
-        jobs += [job for subject in images for job in choosing_jobs(subject)]
-    if "binarize" in given.parts:
-        jobs += [job for subject in subjects for job in binarizing_jobs(subject, given.seeds)]
+    for subject in texts:
+        jobs += distilling_jobs(subject, given.seeds, best_recipes(rows.all(recipe_jobs(subject))))
+    for subject in tuned:
+        jobs += tuning_jobs(subject, given.seeds, best_rates(rows.all(choosing_jobs(subject))))
     rows.all(jobs)
-    if "distill" in given.parts and texts:
-        recipes = best_recipes(rows.all(recipe_jobs(texts[0])))
-        rows.all(distilling_jobs(texts[0], given.seeds, recipes))
-    if "tune" in given.parts:
-        rates = best_rates(rows.all([job for subject in images for job in choosing_jobs(subject)]))
-        own = {s: {method: rates[s.name, method] for method in OPTIMIZERS} for s in images}
-        rows.all([job for subject in images for job in tuning_jobs(subject, given.seeds, own[subject])])
     return None
 
 

@@ -11,9 +11,7 @@ from qpsbgd_qubo.openmp import wait_passively
 
 wait_passively()  # before torch is loaded
 
-import sys
 from functools import partial
-from pathlib import Path
 
 import torch
 from torch import nn
@@ -21,7 +19,7 @@ from training import Images
 
 from qpsbgd import QPSBGD, BinaryConnect
 from qpsbgd.nn import BinaryLinear
-from qpsbgd_paper.framework.result_files import environment, write_json
+from qpsbgd_paper.framework.measurements import publish, shown
 
 BITS, SEEDS, EPOCHS = (1, 2, 3, 4), 3, 2
 FLOAT_RATES = (0.001, 0.003, 0.01)
@@ -49,28 +47,25 @@ def score(build, make, seed, *, choosing=False):
     return Images(build).run(make, budget=EPOCHS, seed=seed, choosing=choosing)["score"]
 
 
-def main():
-    torch.set_num_threads(1)
-    rows = []
-
-    def add(method, bits, scores, **more):
-        rows.append({"method": method, "bits": bits, "scores": scores, **more})
-        print(f"{method:8} {bits} bits: {sum(scores) / len(scores):.4f}", flush=True)
-
+def measured():
     for method, optimizer in METHODS.items():
         for bits in BITS:
-            make = partial(lambda model, steps, kind: kind(model, steps=steps), kind=optimizer)
-            add(method, bits, [score(partial(binary, bits), make, seed) for seed in range(SEEDS)])
+
+            def make(model, steps, optimizer=optimizer):
+                return optimizer(model, steps=steps)
+
+            scores = [score(partial(binary, bits), make, seed) for seed in range(SEEDS)]
+            yield {"method": method, "bits": bits, "scores": scores}
 
     def adam(lr):
         return lambda model, steps: Adam(model, lr, steps)
 
     best = max(FLOAT_RATES, key=lambda lr: score(real, adam(lr), 1000, choosing=True))
-    add("adam", 32, [score(real, adam(best), seed) for seed in range(SEEDS)], lr=best)
-    settings = {"network": "784-64-10", "epochs": EPOCHS, "batch": 100, "seeds": SEEDS, "float rates": FLOAT_RATES}
-    target = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[1] / "results" / "bits.json"
-    write_json(target, {"made with": environment(), "settings": settings, "rows": rows})
+    scores = [score(real, adam(best), seed) for seed in range(SEEDS)]
+    yield {"method": "adam", "bits": 32, "scores": scores, "lr": best}
 
 
 if __name__ == "__main__":
-    main()
+    torch.set_num_threads(1)
+    settings = {"network": "784-64-10", "epochs": EPOCHS, "batch": 100, "seeds": SEEDS, "float rates": FLOAT_RATES}
+    publish(__file__, settings=settings, rows=shown(measured()))

@@ -14,7 +14,6 @@ wait_passively()  # before torch is loaded
 
 import os
 import statistics
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -28,7 +27,7 @@ from torch.nn.parallel import DistributedDataParallel
 from training import convolutional, dense
 
 from qpsbgd import QPSBGD, BinaryConnect
-from qpsbgd_paper.framework.result_files import environment, write_json
+from qpsbgd_paper.framework.measurements import publish, shown
 
 BATCH, CYCLE = 100, 20
 NETWORKS = {"784-512-512-10": lambda: dense([784, 512, 512, 10]), "cnn": lambda: convolutional(norm=False)}
@@ -97,19 +96,15 @@ def started(size):
     return found[0]
 
 
-def main():
-    results, load = [], os.getloadavg()[0]
+def measured():
+    pairs = [(network, method) for network in NETWORKS for method in METHODS]
     for size in SIZES:
-        pairs = [(network, method) for network in NETWORKS for method in METHODS]
         for (network, method), (sent, milliseconds, cpu) in zip(pairs, started(size), strict=True):
             row = {"network": network, "method": method, "ranks": size}
-            results.append({**row, "bytes per step": sent, "step ms": milliseconds, "cpu ms": cpu})
-            print(results[-1], flush=True)
-    settings = {"device": "CPU", "backend": "gloo", "threads per rank": 1, "batch": BATCH, "steps": CYCLE}
-    settings["load of the machine before"] = load
-    target = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[1] / "results" / "ranks.json"
-    write_json(target, {"made with": environment(), "settings": settings, "results": results})
+            yield {**row, "bytes per step": sent, "step ms": milliseconds, "cpu ms": cpu}
 
 
 if __name__ == "__main__":
-    main()
+    settings = {"device": "CPU", "backend": "gloo", "threads per rank": 1, "batch": BATCH, "steps": CYCLE}
+    settings["load of the machine before"] = os.getloadavg()[0]
+    publish(__file__, settings=settings, results=shown(measured()))

@@ -11,16 +11,14 @@ from qpsbgd_qubo.openmp import wait_passively
 wait_passively()  # before torch is loaded
 
 import statistics
-import sys
 from functools import cache, partial
-from pathlib import Path
 
 import torch
 from training import DEVICE, Images, convolutional, mnist
 
 from qpsbgd import QPSBGD
 from qpsbgd.projections import PROJECTIONS
-from qpsbgd_paper.framework.result_files import environment, write_json
+from qpsbgd_paper.framework.measurements import publish, shown
 
 ROWS, SEEDS = (128, 512, 2048, 8192, None), 5
 
@@ -31,9 +29,8 @@ def few(choosing):
     return inputs[:10000], targets[:10000], inputs[40000:42000], targets[40000:42000]
 
 
-def main():
-    torch.set_num_threads(1)
-    task, results = Images(partial(convolutional, norm=False), few), []
+def measured():
+    task = Images(partial(convolutional, norm=False), few)
     task.run(lambda model, steps: QPSBGD(model, projection="spins"), budget=1, seed=0, choosing=True)  # to warm up
     for projection in ("ridge", "spins"):
         for rows in ROWS:
@@ -42,14 +39,12 @@ def main():
                 return QPSBGD(model, projection=PROJECTIONS[projection](rows=rows), steps=steps)
 
             found = [task.run(make, budget=1, seed=seed, choosing=True) for seed in range(SEEDS)]
-            scores = [result["score"] for result in found]
             milliseconds = 1e3 * statistics.median(result["seconds"] for result in found) / 100
-            results.append({"projection": projection, "rows": rows, "scores": scores, "ms per step": milliseconds})
-            print(projection, rows, round(statistics.mean(scores), 4), f"{milliseconds:.0f} ms", flush=True)
-    target = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[1] / "results" / "sampled_rows.json"
-    device = torch.cuda.get_device_name() if DEVICE == "cuda" else "CPU, one thread"
-    write_json(target, {"made with": environment(), "settings": {"device": device, "seeds": SEEDS}, "results": results})
+            scores = [result["score"] for result in found]
+            yield {"projection": projection, "rows": rows, "scores": scores, "ms per step": milliseconds}
 
 
 if __name__ == "__main__":
-    main()
+    torch.set_num_threads(1)
+    device = torch.cuda.get_device_name() if DEVICE == "cuda" else "CPU, one thread"
+    publish(__file__, settings={"device": device, "seeds": SEEDS}, results=shown(measured()))

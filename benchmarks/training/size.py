@@ -8,9 +8,8 @@ BinaryConnect's network for 32 × 32 images (2×128C3-MP2-2×256C3-MP2-2×512C3-
 
 import gc
 import statistics
-import sys
 import time
-from pathlib import Path
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -19,7 +18,7 @@ from torch import nn
 from qpsbgd import QPSBGD, BinaryConnect, real_optimizer
 from qpsbgd.nn import BinaryConv2d, BinaryLayer, BinaryLinear
 from qpsbgd.projections import Ridge
-from qpsbgd_paper.framework.result_files import environment, write_json
+from qpsbgd_paper.framework.measurements import publish, shown
 
 STEPS, BATCH = 100, 100
 
@@ -27,22 +26,23 @@ STEPS, BATCH = 100, 100
 def convolutional(share):
     layers, channels = [], 3
     for width in (128, 256, 512):
-        for pool in (False, True):
-            layers += [BinaryConv2d(channels, width // share, 3, padding=1)]
-            layers += [nn.MaxPool2d(2)] if pool else []
+        for pool in ([], [nn.MaxPool2d(2)]):
+            layers += [BinaryConv2d(channels, width // share, 3, padding=1), *pool]
             layers += [nn.BatchNorm2d(width // share), nn.Hardtanh()]
             channels = width // share
-    layers += [nn.Flatten()]
-    for n, m in ((16 * channels, 1024 // share), (1024 // share, 1024 // share)):
-        layers += [BinaryLinear(n, m), nn.BatchNorm1d(m), nn.Hardtanh()]
-    return nn.Sequential(*layers, BinaryLinear(1024 // share, 10), nn.BatchNorm1d(10)), (3, 32, 32)
+    return nn.Sequential(*layers, nn.Flatten(), *linear(16 * channels, *[1024 // share] * 2)), (3, 32, 32)
 
 
 def dense(share):
-    layers, n = [], 784
-    for m in (2500 // share,) * 3:
-        layers, n = [*layers, BinaryLinear(n, m), nn.BatchNorm1d(m), nn.Hardtanh()], m
-    return nn.Sequential(*layers, BinaryLinear(n, 10), nn.BatchNorm1d(10)), (784,)
+    return nn.Sequential(*linear(784, *[2500 // share] * 3)), (784,)
+
+
+def linear(*widths):
+    """Linear layers with norms, to ten classes."""
+    layers = []
+    for n, m in pairwise((*widths, 10)):
+        layers += [BinaryLinear(n, m), nn.BatchNorm1d(m), nn.Hardtanh()]
+    return layers[:-1]
 
 
 METHODS = {
@@ -88,21 +88,14 @@ def measure(build, share, make):
     }
 
 
-def main():
-    target = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[1] / "results" / "size.json")
-    results = []
+def measured():
     for network, build in (("convolutional", convolutional), ("dense", dense)):
         for share in (4, 2, 1):
             for method, make in METHODS.items():
-                if method == "spins" and share == 1:
-                    continue
-                results.append(
-                    {"network": network, "width": f"1/{share}", "method": method, **measure(build, share, make)}
-                )
-                print(results[-1], flush=True)
-                torch.cuda.empty_cache()
-    write_json(target, {"made with": environment(), "device": torch.cuda.get_device_name(), "results": results})
+                if method != "spins" or share > 1:
+                    yield {"network": network, "width": f"1/{share}", "method": method, **measure(build, share, make)}
+                    torch.cuda.empty_cache()
 
 
 if __name__ == "__main__":
-    main()
+    publish(__file__, device=torch.cuda.get_device_name(), results=shown(measured()))

@@ -6,7 +6,7 @@ budget on validation data with another seed than the final ones; the longest bud
 shorter one (`chosen_up_to`). A best rate at the edge of a grid extends it. Runs with the same seed share initial
 weights and batches, so that methods are compared in pairs.
 
-    python benchmarks/training/training.py TASK … [--processes N] [--seeds 5] [--most-epochs 30] [--add] [--methods …]
+    python benchmarks/training/training.py TASK … [--processes N] [--seeds 5] [--add] [--methods …]
 
 Finished runs are kept beside the result, so that a stopped study goes on. Runs on CUDA where there is one. Data are
 found through QPSBGD_DATA. Writes training_TASK.json for every task, into benchmarks/results or a given folder.
@@ -17,13 +17,12 @@ from qpsbgd_qubo.openmp import wait_passively
 wait_passively()  # before torch is loaded
 
 import argparse
-import hashlib
 import json
 import os
 import time
 from dataclasses import dataclass, field
 from functools import cache, partial
-from itertools import pairwise
+from itertools import pairwise, repeat
 from pathlib import Path
 
 import torch
@@ -35,6 +34,7 @@ from qpsbgd.nn import BinaryConv2d, BinaryLinear, convert
 from qpsbgd.projections import Spins
 from qpsbgd_paper.framework.claims import difference_of
 from qpsbgd_paper.framework.result_files import environment, write_json
+from qpsbgd_paper.framework.training import batches, fit
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 RESULTS = Path(__file__).parents[1] / "results"
@@ -70,38 +70,34 @@ GRIDS = {
 """Learning rates of the tuned methods; those of BinaryConnect but for SGD in units of the initial range."""
 
 
-def dense(widths, *, norm=False, scale=None):
+def dense(widths, *, norm=False, linear=BinaryLinear, **options):
     layers = []
     for n, m in pairwise(widths):
-        layers += [BinaryLinear(n, m, scale=scale), *([nn.BatchNorm1d(m)] if norm else []), nn.Hardtanh()]
+        layers += [linear(n, m, **options), *([nn.BatchNorm1d(m)] if norm else []), nn.Hardtanh()]
     return nn.Sequential(*layers[:-1])
 
 
-def converted(widths, *, norm=False, scale="magnitude"):
-    """A network with ReLU as users have it, converted: all layers binary, scales that follow the latent weights."""
+def converted(widths, *, norm=False, he=False, scale="magnitude"):
+    """A network with ReLU as users have it, converted: all layers binary, scales that follow the latent weights.
+
+    With `he`, initialised after He et al., as deep networks without norms need it.
+    """
     layers = []
     for n, m in pairwise(widths):
         layers += [nn.Linear(n, m), *([nn.BatchNorm1d(m)] if norm else []), nn.ReLU()]
+        if he:
+            nn.init.kaiming_normal_(layers[-2].weight, nonlinearity="relu")
+            nn.init.zeros_(layers[-2].bias)
     return convert(nn.Sequential(*layers[:-1]), scale=scale)
 
 
-def deep(*, scale="magnitude"):
-    """Nine layers with ReLU and without norms, initialised after He et al., converted."""
-    layers = []
-    for n, m in pairwise([16, *[128] * 8, 26]):
-        layers += [nn.Linear(n, m), nn.ReLU()]
-        nn.init.kaiming_normal_(layers[-2].weight, nonlinearity="relu")
-        nn.init.zeros_(layers[-2].bias)
-    return convert(nn.Sequential(*layers[:-1]), scale=scale)
-
-
-def convolutional(*, norm, scale=None):
+def convolutional(*, norm, linear=BinaryLinear, conv=BinaryConv2d, **options):
     """3 × 3 convolutions 1 → 32 → 64 with pooling, and a linear layer 3136 → 10."""
     layers = []
     for n, m in ((1, 32), (32, 64)):
-        layers += [BinaryConv2d(n, m, 3, padding=1, scale=scale), *([nn.BatchNorm2d(m)] if norm else []), nn.Hardtanh()]
+        layers += [conv(n, m, 3, padding=1, **options), *([nn.BatchNorm2d(m)] if norm else []), nn.Hardtanh()]
         layers += [nn.MaxPool2d(2)]
-    layers += [nn.Flatten(), BinaryLinear(3136, 10, scale=scale), *([nn.BatchNorm1d(10)] if norm else [])]
+    layers += [nn.Flatten(), *dense([3136, 10], norm=norm, linear=linear, **options)]
     return nn.Sequential(nn.Unflatten(1, (1, 28, 28)), *layers)
 
 
@@ -209,28 +205,35 @@ class Images:
         torch.manual_seed(seed)
         model = self.build(**scale).to(inputs.device)
         steps = budget * (len(inputs) // self.batch)
-        binary = make(model, steps)
-        optimizers = [binary]
-        if sum(p.numel() for p in model.parameters()) > sum(
-            p.numel() for g in binary.param_groups for p in g["params"]
-        ):
-            optimizers.append(real_optimizer(model, binary, lr=1e-3))
-        schedules = [torch.optim.lr_scheduler.CosineAnnealingLR(o, steps) for o in optimizers[1:]]
+        optimizers = [make(model, steps)]
+        claimed = sum(p.numel() for group in optimizers[0].param_groups for p in group["params"])
+        if sum(p.numel() for p in model.parameters()) > claimed:
+            optimizers.append(with_cosine(real_optimizer(model, optimizers[0], lr=1e-3), steps))
         order = torch.Generator().manual_seed(seed)
+
+        def batches():
+            for _ in range(budget):
+                rows = torch.randperm(len(inputs), generator=order).to(inputs.device)
+                yield from rows[: len(rows) // self.batch * self.batch].split(self.batch)
+
         start = time.perf_counter()
-        for _ in range(budget):
-            rows = torch.randperm(len(inputs), generator=order).to(inputs.device)
-            for batch in rows[: len(rows) // self.batch * self.batch].split(self.batch):
-                for optimizer in optimizers:
-                    optimizer.zero_grad()
-                outputs = model(inputs[batch])
-                F.cross_entropy(outputs, targets[batch]).backward()
-                for each in (*optimizers, *schedules):
-                    each.step()
+        fit(
+            model,
+            lambda rows: F.cross_entropy(model(inputs[rows]), targets[rows]),
+            rows=batches(),
+            optimizers=optimizers,
+        )
         model.eval()
         with torch.no_grad():
             score = accuracy(model, test_inputs, test_targets)
         return {"score": score, "seconds": time.perf_counter() - start}
+
+
+def with_cosine(optimizer, steps):
+    """The optimiser, whose rate falls with every step."""
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    optimizer.register_step_post_hook(lambda *_: schedule.step())
+    return optimizer
 
 
 @dataclass(frozen=True)
@@ -239,25 +242,25 @@ class Adult:
 
     budgets: tuple = (4, 16)
     higher: bool = False
+    chosen_up_to: int = 16
+    left_out: dict = field(default_factory=dict)
+    ours_alone: bool = False
 
     def run(self, make, *, budget, seed, choosing, **scale):
         from qpsbgd_paper.experiments.adult_convergence import _load
 
-        start = time.perf_counter()
+        start, steps = time.perf_counter(), 32 * budget
         inputs, targets = _load("all")
         torch.manual_seed(seed + 500 * choosing)
         rows = torch.randperm(len(inputs))[:512]
         inputs, targets = inputs[rows], targets[rows]
         model = dense([123, *[128] * 9, 1], **scale)
-        optimizer = make(model, 32 * budget)
-        losses = []
-        for _ in range(budget):
-            for batch in torch.randperm(512).split(16):
-                optimizer.zero_grad()
-                F.binary_cross_entropy_with_logits(model(inputs[batch])[:, 0], targets[batch]).backward()
-                optimizer.step()
-                with torch.no_grad():
-                    losses.append(F.binary_cross_entropy_with_logits(model(inputs)[:, 0], targets).item())
+
+        def loss(rows):
+            return F.binary_cross_entropy_with_logits(model(inputs[rows])[:, 0], targets[rows])
+
+        made = {"rows": batches(512, 16, steps), "optimizers": [make(model, steps)]}
+        losses = fit(model, loss, **made, measure=lambda: loss(slice(None)).item())
         return {"score": sum(losses[-32:]) / 32, "seconds": time.perf_counter() - start}
 
 
@@ -268,7 +271,9 @@ class Citation:
     graph: str
     budgets: tuple = (100,)
     higher: bool = True
+    chosen_up_to: int = 100
     left_out: dict = field(default_factory=lambda: {100: SCALED})
+    ours_alone: bool = False
 
     def run(self, make, *, budget, seed, choosing):
         from qpsbgd.nn import BinaryLayer
@@ -277,27 +282,20 @@ class Citation:
         start = time.perf_counter()
         nodes = prepared(self.graph)
         torch.manual_seed(seed)
-        model = CitationNet(nodes, width=32, gain="fan_in")
+        model = CitationNet(nodes, encoder="trained", features=10, width=32, gain="fan_in")
         layers = [module for module in model.modules() if isinstance(module, BinaryLayer)]
-        binary = {layer.weight for layer in layers}
-        optimizer = make(layers, budget)
-        encoder = torch.optim.Adam((p for p in model.parameters() if p not in binary), lr=0.01, weight_decay=5e-4)
-        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(encoder, budget)
-        rows, around = nodes.train, nodes.around(nodes.train)
+        real = [p for p in model.parameters() if all(p is not layer.weight for layer in layers)]
+        encoder = with_cosine(torch.optim.Adam(real, lr=0.01, weight_decay=5e-4), budget)
+        around = nodes.around(nodes.train)
         held = [(nodes.around(part), nodes.labels[part]) for part in (nodes.validation, nodes.test)]
-        scores = []
-        for step in range(budget):
-            model.train()
-            for each in (optimizer, encoder):
-                each.zero_grad()
-            F.nll_loss(model(around), nodes.labels[rows]).backward()
-            for each in (optimizer, encoder, schedule):
-                each.step()
-            if (step + 1) % 10 == 0:
-                model.eval()
-                with torch.no_grad():
-                    parts = [model(part).argmax(1) == labels for part, labels in held]
-                scores.append([part.double().mean().item() for part in parts])
+        scores = fit(
+            model,
+            lambda rows: F.nll_loss(model(around), nodes.labels[rows]),
+            rows=repeat(nodes.train, budget),
+            optimizers=[make(layers, budget), encoder],
+            measure=lambda: [(model(part).argmax(1) == labels).double().mean().item() for part, labels in held],
+            every=10,
+        )
         validation, test = max(scores, key=lambda pair: pair[0])
         return {"score": validation if choosing else test, "seconds": time.perf_counter() - start}
 
@@ -346,7 +344,7 @@ TASKS = {
         for norm in (False, True)
     },
     "letter-deep": Images(
-        deep,
+        partial(converted, [16, *[128] * 8, 26], he=True),
         partial(table, "letter-recognition.data", 0),
         budgets=(3,),
         left_out={3: ("printed", "proxquant", "bc-sgd", "bc-sign", "bc-normalized")},
@@ -375,7 +373,7 @@ class Runs:
 
     @staticmethod
     def _key(job):
-        return hashlib.sha1(json.dumps(job, sort_keys=True).encode()).hexdigest()
+        return json.dumps(job, sort_keys=True)
 
     def all(self, jobs):
         """The results of jobs, in their order; the longest begin first."""
@@ -385,86 +383,64 @@ class Runs:
                 self.kept[self._key(job)] = result
                 file.write(json.dumps([job, result]) + "\n")
                 file.flush()
-                if count % 20 == 0 or count == len(new):
-                    print(f"{count}/{len(new)}", flush=True)
+                print(f"{count}/{len(new)} {job}: {result}", flush=True)
         return [self.kept[self._key(job)] for job in jobs]
 
 
-def methods(task, budget, chosen=METHODS):
-    """The chosen methods that are run on a task at a budget."""
-    if getattr(TASKS[task], "ours_alone", False):
+def methods(task, budget):
+    """The methods that are run on a task at a budget."""
+    if TASKS[task].ours_alone:
         return ["ridge"]
-    out = getattr(TASKS[task], "left_out", {}).get(budget, ())
-    return [method for method in METHODS if method in chosen and method not in out]
+    return [method for method in METHODS if method not in TASKS[task].left_out.get(budget, ())]
 
 
-def chosen_rates(runs, tasks, budgets, kept, chosen):
-    """The best learning rate of every tuned method per task and budget, on validation data, or that of a kept row."""
-    choices = {t: [b for b in budgets(t) if b <= getattr(TASKS[t], "chosen_up_to", b)] for t in tasks}
-    found = {key: row["lr"] for key, row in kept.items()}
-    grids = {(t, m, b): list(GRIDS[m]) for t in tasks for b in choices[t] for m in methods(t, b, chosen) if m in GRIDS}
-    grids = {key: rates for key, rates in grids.items() if key not in found}
+def chosen_rates(runs, task, wanted):
+    """The best learning rate of these methods and budgets on validation data; a best one at an edge extends its grid.
+
+    Long budgets take that of the longest for which there was a choice.
+    """
+    limit, sign, found = TASKS[task].chosen_up_to, 1 if TASKS[task].higher else -1, {}
+    grids = {(method, min(budget, limit)): list(GRIDS[method]) for method, budget in wanted if method in GRIDS}
     while grids:
         jobs = [
-            {"task": t, "method": m, "lr": lr, "budget": b, "seed": 1000, "choosing": True}
-            for (t, m, b), rates in grids.items()
+            {"task": task, "method": m, "lr": lr, "budget": b, "seed": 1000, "choosing": True}
+            for (m, b), rates in grids.items()
             for lr in rates
         ]
-        scores = iter([result["score"] for result in runs.all(jobs)])
+        scores = iter([sign * result["score"] for result in runs.all(jobs)])
         wider = {}
-        for (t, m, b), rates in grids.items():
-            better = 1 if TASKS[t].higher else -1
-            own = {lr: better * next(scores) for lr in rates}
-            best = max(own, key=own.get)
-            found[t, m, b] = best
+        for pair, rates in grids.items():
+            own = {lr: next(scores) for lr in rates}
+            best = found[pair] = max(own, key=own.get)
             if best in (min(rates), max(rates)) and len(rates) < 6:
                 factor = 1 / 3 if best == min(rates) else 3
-                wider[t, m, b] = [*rates, float(f"{best * factor:.1g}")]
+                wider[pair] = [*rates, float(f"{best * factor:.1g}")]
         grids = wider
-    for t in tasks:
-        for b in budgets(t):
-            for m in methods(t, b, chosen):
-                if m in GRIDS and (t, m, b) not in found:
-                    found[t, m, b] = found[t, m, max(choices[t])]
-    return found
+    return {(method, budget): found.get((method, min(budget, limit))) for method, budget in wanted}
 
 
-def final_jobs(task, budget, method, rates, seeds):
-    lr = rates.get((task, method, budget))
-    shared = {"task": task, "method": method, "lr": lr, "budget": budget}
-    return [{**shared, "seed": seed, "choosing": False} for seed in range(seeds)]
-
-
-def summary(task, runs, rates, seeds, budgets, kept, chosen):
-    """Scores of all methods and seeds, and how ours compare in pairs with each other method."""
-    rows = []
-    better = 1 if TASKS[task].higher else -1
-    for budget in budgets(task):
-        scores = {}
-        for method in methods(task, budget):
-            if method not in chosen and (task, method, budget) not in kept:
-                continue
-            row = kept.get((task, method, budget)) or measured(task, budget, method, runs, rates, seeds)
-            rows.append(row)
-            scores[method] = row["scores"]
-            for ours in OURS if method in GRIDS or "default" in method else ():
-                if ours in scores:
-                    gap, noise = difference_of(scores[ours], scores[method])
-                    row[f"{ours} ahead by"], row[f"{ours} noise"] = better * gap, noise
-    return rows
-
-
-def measured(task, budget, method, runs, rates, seeds):
-    found = runs.all(final_jobs(task, budget, method, rates, seeds))
-    seconds = sorted(result["seconds"] for result in found)[seeds // 2]
-    scores = [result["score"] for result in found]
-    return {
-        "budget": budget,
-        "method": method,
-        "lr": rates.get((task, method, budget)),
-        "scores": scores,
-        "seconds": seconds,
+def summary(task, runs, kept, chosen, seeds):
+    """Scores of all methods and seeds, kept or new, and how ours compare in pairs with each other method."""
+    pairs = [(method, budget) for budget in TASKS[task].budgets for method in methods(task, budget)]
+    rates = chosen_rates(runs, task, [pair for pair in pairs if pair[0] in chosen and pair not in kept])
+    shared = {
+        (m, b): [{"task": task, "method": m, "lr": lr, "budget": b, "seed": seed, "choosing": False} for seed in seeds]
+        for (m, b), lr in rates.items()
     }
+    runs.all([job for jobs in shared.values() for job in jobs])  # together, so that no process waits
+    rows, better = {}, 1 if TASKS[task].higher else -1
+    for (method, budget), jobs in shared.items():
+        found = runs.all(jobs)
+        row = rows[method, budget] = {"budget": budget, "method": method, "lr": rates[method, budget]}
+        row["scores"] = [result["score"] for result in found]
+        row["seconds"] = sorted(result["seconds"] for result in found)[len(found) // 2]
+    rows = {pair: (kept | rows)[pair] for pair in pairs if pair in kept | rows}
+    for (method, budget), row in rows.items():
+        for ours in OURS if method in GRIDS or "default" in method else ():
+            if (ours, budget) in rows:
+                gap, noise = difference_of(rows[ours, budget]["scores"], row["scores"])
+                row[f"{ours} ahead by"], row[f"{ours} noise"] = better * gap, noise
+    return list(rows.values())
 
 
 def main():
@@ -472,46 +448,21 @@ def main():
     parser.add_argument("tasks", nargs="+", choices=TASKS)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--most-epochs", type=int, default=30, help="leave longer budgets out")
     parser.add_argument("--add", action="store_true", help="measure what the kept results lack, with the same seeds")
-    parser.add_argument("--again", nargs="*", default=[], metavar="METHOD", help="measure these anew, with --add")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS), help="measure only these")
     parser.add_argument("--into", type=Path, default=RESULTS)
     given = parser.parse_args()
     given.into.mkdir(parents=True, exist_ok=True)
     runs = Runs(given.into / "training_runs.jsonl", given.processes)
-
-    def budgets(task):
-        return [b for b in TASKS[task].budgets if not isinstance(TASKS[task], Images) or b <= given.most_epochs]
-
-    kept = {
-        (task, row["method"], row["budget"]): row
-        for task in given.tasks
-        if given.add and (RESULTS / f"training_{task}.json").exists()
-        for row in json.loads((RESULTS / f"training_{task}.json").read_text())["rows"]
-        if row["method"] not in given.again
-    }
-    rates = chosen_rates(runs, given.tasks, budgets, kept, given.methods)
-    runs.all(  # all tasks together, so that no process waits
-        [
-            job
-            for t in given.tasks
-            for b in budgets(t)
-            for m in methods(t, b, given.methods)
-            if (t, m, b) not in kept
-            for job in final_jobs(t, b, m, rates, given.seeds)
-        ]
-    )
+    device = torch.cuda.get_device_name() if DEVICE == "cuda" else "CPU"
     for task in given.tasks:
-        rows = summary(task, runs, rates, given.seeds, budgets, kept, given.methods)
-        settings = {
-            "task": task,
-            "seeds": given.seeds,
-            "device": torch.cuda.get_device_name() if DEVICE == "cuda" else "CPU",
-        }
-        write_json(
-            given.into / f"training_{task}.json", {"made with": environment(), "settings": settings, "rows": rows}
-        )
+        before = RESULTS / f"training_{task}.json"
+        known = json.loads(before.read_text())["rows"] if given.add and before.exists() else []
+        kept = {(row["method"], row["budget"]): row for row in known}
+        rows = summary(task, runs, kept, given.methods, range(given.seeds))
+        settings = {"task": task, "seeds": given.seeds, "device": device}
+        content = {"made with": environment(), "settings": settings, "rows": rows}
+        write_json(given.into / f"training_{task}.json", content)
         for row in rows:
             mean = sum(row["scores"]) / len(row["scores"])
             ahead = f"ridge {row['ridge ahead by']:+.4f} ± {row['ridge noise']:.4f}" if "ridge ahead by" in row else ""

@@ -3,14 +3,10 @@
 from collections import Counter
 
 import numpy as np
-from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
-from tables import enumerated, markdown, measured, results
+from tables import enumerated, grouped, markdown, results
 from training import GRIDS, METHODS, OURS, TASKS
 
 from qpsbgd_paper.framework.claims import deviation, verdict
-from qpsbgd_paper.report.rendering import ink, tidy
-from qpsbgd_paper.report.styles import KNOWN, RED
 
 TITLES = {
     "mnist-dense": "MNIST, 784-512-512-10",
@@ -60,12 +56,13 @@ WORDS = {"yes": "ahead", "no": "behind", "cannot tell": "level"}
 
 def tasks():
     """The measured tasks' rows by budget and method, in the order of training.py."""
-    found = {}
-    for name, result in measured([f"training_{task}" for task in TASKS]).items():
-        by_budget = found[name.removeprefix("training_")] = {}
-        for row in result["rows"]:
-            by_budget.setdefault(row["budget"], {})[row["method"]] = row
-    return found
+    return {
+        task: {
+            budget: {row["method"]: row for row in rows}
+            for budget, rows in grouped(results(f"training_{task}")["rows"], "budget").items()
+        }
+        for task in TASKS
+    }
 
 
 def compared():
@@ -195,7 +192,7 @@ def left_out():
         missing = [LABELS[method] for method in METHODS if method not in rows]
         if missing:
             gone.setdefault(enumerated(missing), []).append(where)
-        chosen = getattr(TASKS[task], "chosen_up_to", budget)
+        chosen = TASKS[task].chosen_up_to
         if budget > chosen:
             shorter = max(b for b in tasks()[task] if b <= chosen)
             inherited.setdefault(f"from {amount(task, shorter)}", []).append(where)
@@ -248,7 +245,7 @@ STEPS = {
 def step_cost():
     """Milliseconds per training step under AdamW, and the other methods' times and peak memory relative to it."""
     body = []
-    for found in measured(("step_cost_cpu", "step_cost_cuda")).values():
+    for found in (results("step_cost_cpu"), results("step_cost_cuda")):
         for row in found["results"]:
             device = found["settings"]["device"]
             if device == "CPU":
@@ -265,19 +262,16 @@ def step_cost():
 
 def bits():
     found = results("bits")
-    by_bits = {}
-    for row in found["rows"]:
-        by_bits.setdefault(row["bits"], {})[row["method"]] = row["scores"]
-    reference = by_bits.pop(32)["adam"]
-    body = [
-        [f"{count}", *(_percent(rows[method]) for method in ("ridge", "bc-adam"))] for count, rows in by_bits.items()
-    ]
-    table = markdown(["bits per weight", LABELS["ridge"], LABELS["bc-adam, default"]], body)
-    settings = found["settings"]
+    by_bits = {
+        count: {row["method"]: _percent(row["scores"]) for row in rows}
+        for count, rows in grouped(found["rows"], "bits").items()
+    }
+    reference, settings = by_bits.pop(32)["adam"], found["settings"]
+    body = [[f"{count}", rows["ridge"], rows["bc-adam"]] for count, rows in by_bits.items()]
     return (
-        f"{table}\n\nMNIST, network {settings['network']}, {settings['epochs']} epochs, {settings['seeds']} seeds, "
-        f"test accuracy in %. The same network with float weights, Adam at the best of {len(settings['float rates'])} "
-        f"rates: {_percent(reference)}."
+        f"{markdown(['bits per weight', LABELS['ridge'], LABELS['bc-adam, default']], body)}\n\nMNIST, network "
+        f"{settings['network']}, {settings['epochs']} epochs, {settings['seeds']} seeds, test accuracy in %. The same "
+        f"network with float weights, Adam at the best of {len(settings['float rates'])} rates: {reference}."
     )
 
 
@@ -348,137 +342,22 @@ def rivals():
 
 
 def estimators():
-    """Mean scores of all models on every data set, and their mean ranks."""
-    if not (kept := measured(["estimators"])):
-        return "Not measured yet."
-    found = {}
-    for row in kept["estimators"]["rows"]:
-        found.setdefault(row["data"], {})[row["model"]] = row
-    names = ("qpsbgd", "qpsbgd spins", "MLP", "linear")
-    names = [name for name in names if all(name in rows for rows in found.values())]
-    if "qpsbgd" not in names:
-        return "Not measured yet."
-    head = [
-        "data",
-        "rows × columns",
-        *("logistic or linear regression" if name == "linear" else name for name in names),
-        "fit",
-        "fit, MLP",
-    ]
+    """Mean scores of the models that every data set has, and their mean ranks."""
+    found = {
+        data: {row["model"]: row for row in rows}
+        for data, rows in grouped(results("estimators")["rows"], "data").items()
+    }
+    names = {name: name for name in ("qpsbgd", "qpsbgd spins", "MLP")} | {"linear": "logistic or linear regression"}
+    names = {name: title for name, title in names.items() if all(name in rows for rows in found.values())}
     body, ranks = [], {True: [], False: []}
     for data, rows in found.items():
-        scores = np.array([100 * np.mean(rows[name]["scores"]) for name in names])
-        first = rows["qpsbgd"]
-        compared = [k for k, name in enumerate(names) if name != "qpsbgd spins"]
-        places = {k: 1 + sum(scores[j] > scores[k] for j in compared) for k in compared}
-        ranks[first["design"]].append([places.get(k, np.nan) for k in range(len(names))])
-        cells = [f"**{score:.1f}**" if score == scores.max() else f"{score:.1f}" for score in scores]
+        scores = [100 * np.mean(rows[name]["scores"]) for name in names]
+        first, best = rows["qpsbgd"], max(scores)
+        ranks[first["design"]].append([1 + sum(other > score for other in scores) for score in scores])
+        cells = [f"**{score:.1f}**" if score == best else f"{score:.1f}" for score in scores]
         seconds = [f"{rows[name]['seconds']:.1f} s" for name in ("qpsbgd", "MLP")]
         mark = "" if first["design"] else " (apart)"
         body.append([f"{data}{mark}", f"{first['rows']} × {first['columns']}", *cells, *seconds])
     for title, design in (("mean rank, chosen on", True), ("mean rank, apart", False)):
-        means = np.array(ranks[design]).mean(0)
-        body.append([title, "", *("–" if np.isnan(mean) else f"{mean:.2f}" for mean in means), "", ""])
-    return markdown(head, body)
-
-
-LOOKS = {
-    "ridge": {"color": RED, "marker": "o", "linewidth": 2.4, "zorder": 5},
-    "spins": {"color": RED, "marker": "o", "linestyle": (0, (4, 2)), "markerfacecolor": "white", "zorder": 4},
-    "spins-2": {"color": RED, "marker": "v", "linestyle": (0, (1, 1)), "zorder": 4},
-    "bc-adam": {"color": KNOWN["bc-adam"].colour, "marker": "s"},
-    "bc-sign": {"color": KNOWN["bc-sign"].colour, "marker": "^"},
-    "bc-sgd": {"color": KNOWN["bc-sgd"].colour, "marker": "D"},
-    "bc-normalized": {"color": "#3c434a", "marker": "x"},
-    "proxquant": {"color": KNOWN["proxquant"].colour, "marker": "+", "linestyle": (0, (1, 2))},
-}
-"""Every method has a marker of its own, so that grey prints can be read."""
-
-
-def training_figure(*, held_out=False):
-    """Scores against the length of training, one panel per task with several lengths; bars are standard deviations."""
-    found = {task: budgets for task, budgets in tasks().items() if task.startswith("fashion") == held_out}
-    shown = {task: budgets for task, budgets in found.items() if len(budgets) > 1}
-    columns = 2 if len(shown) in (2, 4) else 3
-    rows = -(-len(shown) // columns)
-    figure = Figure(figsize=(3.1 * columns, 2.5 * rows + 0.7), layout="constrained")
-    grid = list(figure.subplots(rows, columns, squeeze=False).flat)
-    for axes in grid[len(shown) :]:
-        axes.set_visible(False)
-    for axes, (task, budgets) in zip(grid, shown.items(), strict=False):
-        panel(axes, task, budgets)
-    handles = {label: handle for axes in grid for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
-    look = {"ncols": 4 if columns > 2 else 3, "frameon": False, "fontsize": 9}
-    figure.legend(handles.values(), handles.keys(), loc="outside lower center", **look)
-    return figure
-
-
-def today_figure():
-    """Scores on CIFAR-10: full dots on test images, hollow ones on validation images where there is no final run."""
-    rows = results("networks")["rows"]
-    labels = {**DEFAULTS, **RIVALS, "float-sgd": "real weights, SGD"}
-    figure = Figure(figsize=(8.2, 2.6), layout="constrained")
-    for axes, task in zip(figure.subplots(1, 2, sharey=True), ("vgg-5", "resnet20-10"), strict=True):
-        for place, method in enumerate(reversed(labels)):
-            own = [row for row in rows if (row["task"], row["method"]) == (task, method)]
-            final = [100 * row["score"] for row in own if not row["choosing"]]
-            tried = [100 * row["score"] for row in own if row["choosing"]]
-            shown = final or [max(tried)] if own else []
-            colour = RED if method in DEFAULTS else ink()
-            look = {"marker": "o", "color": colour, "linestyle": "", "markersize": 5}
-            axes.plot(shown, [place] * len(shown), **look, markerfacecolor=colour if final else "none")
-        tidy(axes)
-        axes.set_yticks(range(len(labels)), list(reversed(labels.values())))
-        axes.set_title(NETWORKS[task], fontsize=9, loc="left", color=ink())
-        axes.set_xlabel("accuracy, % (hollow: on validation images)", fontsize=9)
-    return figure
-
-
-def vectors_figure():
-    """Accuracy with one and two binary vectors per step and with the ridge, their limit; a line per length."""
-    figure = Figure(figsize=(6.6, 2.7), layout="constrained")
-    for axes, task in zip(figure.subplots(1, 2), ("mnist-dense", "fashion-dense"), strict=True):
-        for shade, (budget, rows) in zip((0.45, 0.7, 1.0), tasks()[task].items(), strict=False):
-            means, spreads = (
-                [100 * f(rows[ours]["scores"]) for ours in ("spins", "spins-2", "ridge")] for f in (np.mean, deviation)
-            )
-            look = {"color": RED, "alpha": shade, "marker": "o", "capsize": 2, "label": amount(task, budget)}
-            axes.errorbar(range(3), means, spreads, **look)
-        tidy(axes)
-        axes.set_xticks(range(3), ["1 vector", "2 vectors", "ridge"])
-        axes.set_title(TITLES[task], fontsize=9, loc="left", color=ink())
-        axes.set_ylabel("test accuracy, %", fontsize=10)
-        axes.legend(frameon=False, fontsize=8, loc="center", bbox_to_anchor=(0.5, 0.4))
-    return figure
-
-
-def panel(axes, task, budgets):
-    unit = 100 if TASKS[task].higher else 1
-    lows, highs = [], []
-    for place, (method, look) in enumerate(LOOKS.items()):
-        points = [(b, rows[method]["scores"]) for b, rows in budgets.items() if method in rows]
-        if not points:
-            continue
-        beside = (max(budgets) / min(budgets)) ** (0.011 * (place - len(LOOKS) // 2))
-        x = [budget * beside for budget, _ in points]
-        means, spreads = ([unit * f(values) for _, values in points] for f in (np.mean, deviation))
-        settings = {"linewidth": 1.3, "markersize": 5, "capsize": 2, "elinewidth": 0.8, **look}
-        far = method == "proxquant"  # and its bars are longer than the panel
-        axes.errorbar(x, means, None if far else spreads, label=LABELS[method], **settings)
-        if not far:
-            lows += [mean - spread for mean, spread in zip(means, spreads, strict=True)]
-            highs += [mean + spread for mean, spread in zip(means, spreads, strict=True)]
-    tidy(axes, log="x")
-    if TASKS[task].higher:  # by the logarithm of the error, so that differences near 100 % can be seen
-        axes.set_yscale(
-            "function", functions=(lambda y: -np.log(np.maximum(100.5 - y, 0.1)), lambda y: 100.5 - np.exp(-y))
-        )
-    axes.xaxis.set_major_locator(FixedLocator(list(budgets)))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_locator(MaxNLocator(5))
-    margin = 0.05 * (max(highs) - min(lows))
-    axes.set_ylim(min(lows) - margin, max(highs) + margin)
-    axes.set_title(TITLES[task], fontsize=9, loc="left", color=ink())
-    axes.set_xlabel("steps" if task in ("cora", "pubmed") else "epochs", fontsize=10)
-    axes.set_ylabel("test accuracy, %" if TASKS[task].higher else "training loss", fontsize=10)
-    axes.tick_params(labelsize=9)
+        body.append([title, "", *(f"{mean:.2f}" for mean in np.mean(ranks[design], axis=0)), "", ""])
+    return markdown(["data", "rows × columns", *names.values(), "fit", "fit, MLP"], body)

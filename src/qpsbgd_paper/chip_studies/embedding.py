@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -14,7 +14,7 @@ from qpsbgd_paper.chip_studies import released_qubo
 from qpsbgd_paper.chip_studies.mnist_qubos import ABOUT, FIRST, LAYERS, PRINTED, THIRD, QuboStudy, qubos
 from qpsbgd_paper.framework.claims import Judged, stated
 from qpsbgd_paper.framework.experiment import Job
-from qpsbgd_paper.framework.runs import Result, Work
+from qpsbgd_paper.framework.runs import Result
 from qpsbgd_qubo.annealers.chips import Chip
 from qpsbgd_qubo.annealers.packing import pack
 from qpsbgd_qubo.annealers.tiles import Tile, tiles_of
@@ -24,106 +24,8 @@ FAINT, TEXT = -1, -2
 BROKEN = 0.05
 
 
-@dataclass(frozen=True)
-class Embedding(QuboStudy):
-    """Problem graphs beside their embeddings, a whole chip of columns, and a table of what fits."""
-
-    name = "embedding"
-    title = "Minor embedding on an annealer's chip"
-    about = (
-        f"{ABOUT} Pictures show the QUBO as printed at the first update. Every column of a layer goes on a clique of "
-        "chains, found once per chip and size, so that no column or update needs an embedding of its own. The authors' "
-        "released (D) path has another QUBO, with a bit for every product of a row and for its sign: one such problem "
-        "per column, update and batch, each embedded by minorminer."
-    )
-    paper = (
-        "Figure: the third layer's problem graph, and its embedding on Pegasus with several qubits per spin. In words: "
-        "the QUBO formulation scales quadratically in batch size and layer width; Cora's and PubMed's QUBOs are too "
-        "large for Advantage 6.1; a run of an MLP takes about a minute of QPU time."
-    )
-    seeds: int = 1
-    pegasus: int = 16
-    zephyr: int = 15
-    sizes: tuple[int, ...] = (4, 10, 16, 32)
-    columns: int = 84
-    released: tuple[str, ...] = tuple(released_qubo.LAYERS)
-    seconds: float = 300.0
-
-    def jobs(self) -> Sequence[Job]:
-        """Two pictures of layers, one of every whole chip, and a row of the table for every chip and size."""
-        chips = [{"topology": "pegasus", "size": self.pegasus}, {"topology": "zephyr", "size": self.zephyr}]
-        pictures: list[Job] = [{"what": "layer", **chips[0], "layer": layer} for layer in (THIRD, FIRST)]
-        pictures += [{"what": "chip", **chip, "spins": 16, "columns": self.columns} for chip in chips]
-        rows = [
-            {"what": "tiling", **chip, "broken": broken, "spins": spins}
-            for chip in chips
-            for broken in (0.0, BROKEN)
-            for spins in self.sizes
-        ]
-        shapes = {
-            name: dict(zip(("inputs", "rows"), released_qubo.LAYERS[name], strict=True)) for name in self.released
-        }
-        embedded = [
-            {"what": "released", **chips[0], "name": name, **shape, "seconds": self.seconds}
-            for name, shape in shapes.items()
-        ]
-        return pictures + rows + embedded
-
-    @property
-    def work(self) -> Work:
-        """See `embed`."""
-        return embed
-
-    def quick(self) -> Embedding:
-        """Small chips and cliques."""
-        return replace(self, pegasus=4, zephyr=2, sizes=(4,), columns=3, released=self.released[:1], seconds=20.0)
-
-    def shown(self, results: Sequence[Result]) -> dict[str, Any]:
-        """The pictures as figures, and the table."""
-        layers = {result["layer"]: result for result in results if result["what"] == "layer"}
-        chips = [result for result in results if result["what"] == "chip"]
-        rows = [result for result in results if result["what"] == "tiling"]
-        head = ["chip", "broken qubits", "spins per column", "columns at once", "qubits per spin", "longest chain"]
-        body = [
-            [
-                row["chip"],
-                f"{row['broken']:.0%}",
-                f"{row['spins']}",
-                f"{row['tiles']}",
-                f"{row['mean_chain']:.2f}",
-                f"{row['longest_chain']}",
-                f"{row['used']:.0%}",
-            ]
-            for row in rows
-        ]
-        title = "Columns that one submission holds, each on a clique of its own"
-        figures = [*(_layer_figure(layer) for layer in layers.values()), _chip_figure(chips)]
-        released = {row["name"]: row for row in results if row["what"] == "released"}
-        claims = [
-            *_released_claims(released, layers[THIRD]["lengths"]),
-            stated(
-                f"All {self.columns} columns of a layer with 16 inputs fit in one submission",
-                all(chip["submissions"] == 1 for chip in chips),
-                ", ".join(f"{chip['submissions']} on {chip['chip']}" for chip in chips),
-                source="aim",
-            ),
-        ]
-        table = {"title": title, "head": [*head, "qubits in use"], "body": body}
-        return {"figures": figures, "tables": [_released_table(released), table], "claims": claims}
-
-
 def _released_table(released: Mapping[str, Result]) -> dict[str, Any]:
-    head = [
-        "layer",
-        "inputs",
-        "rows",
-        "bits per column",
-        "as printed",
-        "couplings",
-        "share of pairs",
-        "qubits",
-        "longest chain",
-    ]
+    head = ["layer", "inputs", "rows", "bits per column", "as printed", "couplings", "share of pairs", "qubits"]
     body = [
         [
             name,
@@ -133,7 +35,11 @@ def _released_table(released: Mapping[str, Result]) -> dict[str, Any]:
         ]
         for name, row in released.items()
     ]
-    return {"title": "The released (D) path: one column's QUBO on Pegasus P16", "head": head, "body": body}
+    return {
+        "title": "The released (D) path: one column's QUBO on Pegasus P16",
+        "head": [*head, "longest chain"],
+        "body": body,
+    }
 
 
 def _released_claims(released: Mapping[str, Result], printed: Sequence[int]) -> list[Judged]:
@@ -216,13 +122,8 @@ def tiling(chip: Chip, spins: int) -> Result:
     if not tiles:
         return {"tiles": 0, "mean_chain": 0.0, "longest_chain": 0, "used": 0.0}
     lengths = np.concatenate([tile.lengths for tile in tiles])
-    share = float(lengths.sum()) / len(chip.qubits)
-    return {
-        "tiles": len(tiles),
-        "mean_chain": float(lengths.mean()),
-        "longest_chain": int(lengths.max()),
-        "used": share,
-    }
+    chains = {"mean_chain": float(lengths.mean()), "longest_chain": int(lengths.max())}
+    return {"tiles": len(tiles), **chains, "used": float(lengths.sum()) / len(chip.qubits)}
 
 
 def places(chip: Chip) -> Mapping[int, tuple[float, float]]:
@@ -261,12 +162,8 @@ def _problem(coupled: np.ndarray[Any, Any], columns: int) -> Result:
     nodes = [(2.9 * c + np.cos(angle), np.sin(angle)) for c in range(columns) for angle in angles]
     pairs = [(i, j) for i in range(n) for j in range(i + 1, n) if coupled[i, j]]
     edges = [(c * n + i, c * n + j) for c in range(columns) for i, j in pairs]
-    return {
-        "nodes": _rounded(nodes),
-        "edges": edges,
-        "colours": list(range(n * columns)),
-        "labels": [str(number + 1) for number in range(n * columns)],
-    }
+    spins = range(n * columns)
+    return {"nodes": _rounded(nodes), "edges": edges, "colours": [*spins], "labels": [str(spin + 1) for spin in spins]}
 
 
 def _central(tiles: Sequence[Tile], chip: Chip) -> list[Tile]:
@@ -314,15 +211,10 @@ def _whole(chip: Chip, *, spins: int, columns: int) -> Result:
         qubit: column for column, tile in zip(sheets[0].columns, sheets[0].tiles, strict=True) for qubit in tile.members
     }
     at = places(chip)
-    return {
-        "submissions": len(sheets),
-        "placed": len(sheets[0].columns),
-        "used": len(column_of) / len(chip.qubits),
-        "picture": {
-            "nodes": _rounded(at[qubit] for qubit in chip.qubits),
-            "colours": [column_of.get(qubit, FAINT) for qubit in chip.qubits],
-        },
-    }
+    picture: Result = {"nodes": _rounded(at[qubit] for qubit in chip.qubits)}
+    picture["colours"] = [column_of.get(qubit, FAINT) for qubit in chip.qubits]
+    counts = {"submissions": len(sheets), "placed": len(sheets[0].columns), "used": len(column_of) / len(chip.qubits)}
+    return {**counts, "picture": picture}
 
 
 def _layer_figure(result: Mapping[str, Any]) -> dict[str, Any]:
@@ -332,40 +224,100 @@ def _layer_figure(result: Mapping[str, Any]) -> dict[str, Any]:
     columns = f"{result['columns']} columns of {n} spins" if result["columns"] > 1 else f"one column of {n} spins"
     problem = {"title": f"{name}: {columns}", "size": 15, **result["problem"]}
     title = f"on {result['chip']}: {chain} qubit{'s' if max(lengths) > 1 else ''} per spin"
-    return {
-        "name": name.replace(" ", "-"),
-        "title": f"QUBO of the {name} and its embedding",
-        "caption": (
-            "Left: spins and their couplings. Right: the chip around the embedding; a chain has its spin's colour and "
-            "number, strong lines are the couplers in use between chains, all else is faint."
-        ),
-        "kind": "graphs",
-        "panels": [problem, {"title": title, "size": 9 if n > 4 else 13, **result["embedded"]}],
-    }
+    embedded = {"title": title, "size": 9 if n > 4 else 13, **result["embedded"]}
+    caption = (
+        "Left: spins and their couplings. Right: the chip around the embedding; a chain has its spin's colour and "
+        "number, strong lines are the couplers in use between chains, all else is faint."
+    )
+    text = {"title": f"QUBO of the {name} and its embedding", "caption": caption}
+    return {"name": name.replace(" ", "-"), **text, "kind": "graphs", "panels": [problem, embedded]}
 
 
 def _chip_figure(chips: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    panels = [
-        {
-            "title": f"{chip['chip']}: {chip['placed']} columns",
-            "size": 2.4,
-            **chip["picture"],
-        }
-        for chip in chips
-    ]
-    spins, columns = chips[0]["spins"], chips[0]["columns"]
+    panels = [{"title": f"{chip['chip']}: {chip['placed']} columns", "size": 2.4, **chip["picture"]} for chip in chips]
     used = " and ".join(f"{chip['used']:.0%} of {chip['chip']}" for chip in chips)
-    return {
-        "name": "chip",
-        "title": f"One submission: a layer with {spins} inputs and {columns} columns",
-        "caption": (
-            f"Every point is a qubit, {used} in use; the qubits of a column have one colour, free ones are small and "
-            "grey. Colours repeat."
-        ),
-        "kind": "graphs",
-        "panels": panels,
-    }
+    title = f"One submission: a layer with {chips[0]['spins']} inputs and {chips[0]['columns']} columns"
+    caption = (
+        f"Every point is a qubit, {used} in use; the qubits of a column have one colour, free ones are small and "
+        "grey. Colours repeat."
+    )
+    return {"name": "chip", "title": title, "caption": caption, "kind": "graphs", "panels": panels}
 
 
 def _rounded(points: Iterable[Sequence[float]]) -> list[tuple[float, float]]:
     return [(round(float(x), 3), round(float(y), 3)) for x, y in points]
+
+
+@dataclass(frozen=True)
+class Embedding(QuboStudy):
+    """Problem graphs beside their embeddings, a whole chip of columns, and a table of what fits."""
+
+    name = "embedding"
+    title = "Minor embedding on an annealer's chip"
+    about = (
+        f"{ABOUT} Pictures show the QUBO as printed at the first update. Every column of a layer goes on a clique of "
+        "chains, found once per chip and size, so that no column or update needs an embedding of its own. The authors' "
+        "released (D) path has another QUBO, with a bit for every product of a row and for its sign: one such problem "
+        "per column, update and batch, each embedded by minorminer."
+    )
+    paper = (
+        "Figure: the third layer's problem graph, and its embedding on Pegasus with several qubits per spin. In words: "
+        "the QUBO formulation scales quadratically in batch size and layer width; Cora's and PubMed's QUBOs are too "
+        "large for Advantage 6.1; a run of an MLP takes about a minute of QPU time."
+    )
+    work = staticmethod(embed)
+    small = {
+        "pegasus": 4,
+        "zephyr": 2,
+        "sizes": (4,),
+        "columns": 3,
+        "released": tuple(released_qubo.LAYERS)[:1],
+        "seconds": 20.0,
+    }
+    seeds: int = 1
+    pegasus: int = 16
+    zephyr: int = 15
+    sizes: tuple[int, ...] = (4, 10, 16, 32)
+    columns: int = 84
+    released: tuple[str, ...] = tuple(released_qubo.LAYERS)
+    seconds: float = 300.0
+
+    def jobs(self) -> Sequence[Job]:
+        """Two pictures of layers, one of every whole chip, and a row of the table for every chip and size."""
+        chips = [{"topology": "pegasus", "size": self.pegasus}, {"topology": "zephyr", "size": self.zephyr}]
+        pictures: list[Job] = [{"what": "layer", **chips[0], "layer": layer} for layer in (THIRD, FIRST)]
+        pictures += [{"what": "chip", **chip, "spins": 16, "columns": self.columns} for chip in chips]
+        rows = [
+            {"what": "tiling", **chip, "broken": broken, "spins": spins}
+            for chip in chips
+            for broken in (0.0, BROKEN)
+            for spins in self.sizes
+        ]
+        for name in self.released:
+            inputs, batch = released_qubo.LAYERS[name]
+            shape = {"inputs": inputs, "rows": batch, "seconds": self.seconds}
+            rows.append({"what": "released", **chips[0], "name": name, **shape})
+        return pictures + rows
+
+    def shown(self, results: Sequence[Result]) -> dict[str, Any]:
+        """The pictures as figures, and the table."""
+        layers = {result["layer"]: result for result in results if result["what"] == "layer"}
+        chips = [result for result in results if result["what"] == "chip"]
+        rows = [result for result in results if result["what"] == "tiling"]
+        head = ["chip", "broken qubits", "spins per column", "columns at once", "qubits per spin", "longest chain"]
+        shown = ("{chip}", "{broken:.0%}", "{spins}", "{tiles}", "{mean_chain:.2f}", "{longest_chain}", "{used:.0%}")
+        body = [[cell.format_map(row) for cell in shown] for row in rows]
+        title = "Columns that one submission holds, each on a clique of its own"
+        figures = [*(_layer_figure(layer) for layer in layers.values()), _chip_figure(chips)]
+        released = {row["name"]: row for row in results if row["what"] == "released"}
+        claims = [
+            *_released_claims(released, layers[THIRD]["lengths"]),
+            stated(
+                f"All {self.columns} columns of a layer with 16 inputs fit in one submission",
+                all(chip["submissions"] == 1 for chip in chips),
+                ", ".join(f"{chip['submissions']} on {chip['chip']}" for chip in chips),
+                source="aim",
+            ),
+        ]
+        table = {"title": title, "head": [*head, "qubits in use"], "body": body}
+        return {"figures": figures, "tables": [_released_table(released), table], "claims": claims}

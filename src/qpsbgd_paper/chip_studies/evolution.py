@@ -3,31 +3,98 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
 from qpsbgd.qubo import QuboFamily
-from qpsbgd_paper.chip_studies.mnist_qubos import (
-    ABOUT,
-    FIRST,
-    FORMS,
-    PRINTED,
-    UPDATES,
-    QuboStudy,
-    live_columns,
-    qubos,
-    whole_run,
-)
+from qpsbgd_paper.chip_studies import mnist_qubos
+from qpsbgd_paper.chip_studies.mnist_qubos import ABOUT, FIRST, FORMS, PRINTED, UPDATES, QuboStudy
 from qpsbgd_paper.chip_studies.released_qubo import size
 from qpsbgd_paper.framework.claims import of_the_paper, stated
 from qpsbgd_paper.framework.experiment import Job
-from qpsbgd_paper.framework.runs import Result, Work
+from qpsbgd_paper.framework.runs import Result
 
+LOOK = {"kind": "matrices", "limits": [-1, 1], "colour_label": "in units of the largest coupling"}
 DENSE = 0.5
 """At least this share of a column's couplings must not be zero for the paper's words to hold."""
+
+
+def matrices(*, form: str, seed: int, updates: Sequence[int]) -> Result:
+    """Couplings, fields and densities of the first layer at these updates of a run."""
+    found = [_measured(layers[FIRST]) for layers in mnist_qubos.qubos(form, seed=seed, updates=updates)]
+    return {"form": form, "seed": seed, "at": found}
+
+
+def _measured(family: QuboFamily) -> dict[str, Any] | None:
+    """None where no column has a gradient: then there is nothing to solve."""
+    live = mnist_qubos.live_columns(family)
+    if not live:
+        return None
+    n, m = family.linear.shape
+    couplings = 2 * family.quadratic.double()
+    couplings[couplings.abs() <= 1e-6 * couplings.abs().max()] = 0
+    pairs = couplings[tuple(torch.triu_indices(n, n, 1))]
+    nonzero = int((pairs != 0).sum())
+    return {
+        "couplings": _rounded(couplings),
+        "fields": _rounded(family.linear.T.double()),
+        "strongest": int(family.linear.abs().amax(0).argmax()),
+        "live": len(live),
+        "density": nonzero / len(pairs),
+        "layer_density": m * nonzero / (n * m * (n * m - 1) / 2),
+        "largest": float(pairs.abs().max()),
+    }
+
+
+def _layer_figure(drawn: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    panels = []
+    for form, run in drawn.items():
+        update, at = next((number, at) for number, at in enumerate(run["at"]) if at is not None)
+        n, m = len(at["couplings"]), len(at["fields"])
+        values: list[list[float | None]] = [[None] * (n * m) for _ in range(n * m)]
+        for column, fields in enumerate(at["fields"]):
+            for row, entries in enumerate(_upper(at, fields)):
+                values[column * n + row][column * n : (column + 1) * n] = entries
+        panels.append({"title": form if update == 0 else f"{form}, later", "values": values})
+    caption = (
+        "All 64 spins, column after column: the four blocks share their couplings (above the diagonal) and differ "
+        "in their fields (on it). Spins of different columns are never coupled."
+    )
+    title = "The whole first layer at the first update"
+    return {"name": "layer", "title": title, "caption": caption, **LOOK, "panels": panels}
+
+
+def _upper(at: Mapping[str, Any], fields: Sequence[float]) -> list[list[float | None]]:
+    """Couplings above the diagonal, fields on it, nothing below it or where a coupling is zero."""
+    unit = at["largest"] or 1.0
+
+    def cell(i: int, j: int, coupling: float) -> float | None:
+        value = fields[i] if i == j else coupling if j > i else 0.0
+        return float(f"{value / unit:.3g}") if value or i == j else None
+
+    return [[cell(i, j, coupling) for j, coupling in enumerate(row)] for i, row in enumerate(at["couplings"])]
+
+
+def _cells(every: Sequence[Mapping[str, Any] | None]) -> list[str]:
+    found = [at for at in every if at is not None]
+    if not found:
+        return ["0", *["–"] * 5]
+
+    def span(name: str, form: str) -> str:
+        values = [at[name] for at in found]
+        least, most = f"{min(values):{form}}", f"{max(values):{form}}"
+        return f"{np.mean(values):{form}}" + (f" ({least} to {most})" if least != most else "")
+
+    field = float(np.mean([np.abs(at["fields"]).max() for at in found]))
+    parts = [span("density", ".0%"), span("layer_density", ".1%"), span("live", ".3g"), span("largest", ".2g")]
+    return [f"{len(found)}", *parts, f"{field:.2g}"]
+
+
+def _rounded(values: torch.Tensor) -> list[list[float]]:
+    return [[float(f"{value:.3g}") for value in row] for row in values.tolist()]
 
 
 @dataclass(frozen=True)
@@ -42,6 +109,8 @@ class Evolution(QuboStudy):
         "Figures show the first run that has all updates, tables cover all runs."
     )
     paper = "Figure, every 10th update: densely connected support in an otherwise sparse graph."
+    work = staticmethod(matrices)
+    small = {"seeds": 2, "updates": (0, 5, 10)}
     seeds: int = 5
     updates: tuple[int, ...] = UPDATES
 
@@ -50,19 +119,12 @@ class Evolution(QuboStudy):
         updates = list(self.updates)
         return [{"form": form, "seed": seed, "updates": updates} for form in FORMS for seed in range(self.seeds)]
 
-    @property
-    def work(self) -> Work:
-        """See `matrices`."""
-        return matrices
-
-    def quick(self) -> Evolution:
-        """Two seeds, the first updates."""
-        return replace(self, seeds=2, updates=(0, 5, 10))
-
     def shown(self, results: Sequence[Result]) -> dict[str, Any]:
         """Matrices of one run per form, densities of all."""
         body, claims = [], []
-        drawn = {form: whole_run([run for run in results if run["form"] == form], shown="at") for form in FORMS}
+        drawn = {
+            form: mnist_qubos.whole_run([run for run in results if run["form"] == form], shown="at") for form in FORMS
+        }
         for form in FORMS:
             runs = [result["at"] for result in results if result["form"] == form]
             for number, update in enumerate(self.updates):
@@ -102,98 +164,10 @@ class Evolution(QuboStudy):
         panels = [
             {"title": f"update {update}", "values": _upper(at, at["fields"][at["strongest"]])} for update, at in found
         ]
-        return {
-            "name": form.replace(" ", "-"),
-            "title": f"One column of the first layer, {form}",
-            "caption": (
-                "The column with the largest gradient, over 16 spins: couplings 2Q above the diagonal, fields s on it, "
-                "both in units of the matrix's largest coupling; larger fields get the last colour. Empty cells above "
-                f"the diagonal are couplings that are exactly zero. Seed {run['seed']}."
-            ),
-            "kind": "matrices",
-            "columns": 3,
-            "limits": [-1, 1],
-            "colour_label": "in units of the largest coupling",
-            "panels": panels,
-        }
-
-
-def matrices(*, form: str, seed: int, updates: Sequence[int]) -> Result:
-    """Couplings, fields and densities of the first layer at these updates of a run."""
-    found = [_measured(layers[FIRST]) for layers in qubos(form, seed=seed, updates=updates)]
-    return {"form": form, "seed": seed, "at": found}
-
-
-def _measured(family: QuboFamily) -> dict[str, Any] | None:
-    """None where no column has a gradient: then there is nothing to solve."""
-    live = live_columns(family)
-    if not live:
-        return None
-    n, m = family.linear.shape
-    couplings = 2 * family.quadratic.double()
-    couplings[couplings.abs() <= 1e-6 * couplings.abs().max()] = 0
-    pairs = couplings[tuple(torch.triu_indices(n, n, 1))]
-    nonzero = int((pairs != 0).sum())
-    return {
-        "couplings": _rounded(couplings),
-        "fields": _rounded(family.linear.T.double()),
-        "strongest": int(family.linear.abs().amax(0).argmax()),
-        "live": len(live),
-        "density": nonzero / len(pairs),
-        "layer_density": m * nonzero / (n * m * (n * m - 1) / 2),
-        "largest": float(pairs.abs().max()),
-    }
-
-
-def _layer_figure(drawn: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    panels = []
-    for form, run in drawn.items():
-        update, at = next((number, at) for number, at in enumerate(run["at"]) if at is not None)
-        n, m = len(at["couplings"]), len(at["fields"])
-        values: list[list[float | None]] = [[None] * (n * m) for _ in range(n * m)]
-        for column, fields in enumerate(at["fields"]):
-            for row, entries in enumerate(_upper(at, fields)):
-                values[column * n + row][column * n : (column + 1) * n] = entries
-        panels.append({"title": form if update == 0 else f"{form}, later", "values": values})
-    return {
-        "name": "layer",
-        "title": "The whole first layer at the first update",
-        "caption": (
-            "All 64 spins, column after column: the four blocks share their couplings (above the diagonal) and differ "
-            "in their fields (on it). Spins of different columns are never coupled."
-        ),
-        "kind": "matrices",
-        "limits": [-1, 1],
-        "colour_label": "in units of the largest coupling",
-        "panels": panels,
-    }
-
-
-def _upper(at: Mapping[str, Any], fields: Sequence[float]) -> list[list[float | None]]:
-    """Couplings above the diagonal, fields on it, nothing below it or where a coupling is zero."""
-    unit = at["largest"] or 1.0
-
-    def cell(i: int, j: int, coupling: float) -> float | None:
-        value = fields[i] if i == j else coupling if j > i else 0.0
-        return float(f"{value / unit:.3g}") if value or i == j else None
-
-    return [[cell(i, j, coupling) for j, coupling in enumerate(row)] for i, row in enumerate(at["couplings"])]
-
-
-def _cells(every: Sequence[Mapping[str, Any] | None]) -> list[str]:
-    found = [at for at in every if at is not None]
-    if not found:
-        return ["0", *["–"] * 5]
-
-    def span(name: str, form: str) -> str:
-        values = [at[name] for at in found]
-        least, most = f"{min(values):{form}}", f"{max(values):{form}}"
-        return f"{np.mean(values):{form}}" + (f" ({least} to {most})" if least != most else "")
-
-    field = float(np.mean([np.abs(at["fields"]).max() for at in found]))
-    parts = [span("density", ".0%"), span("layer_density", ".1%"), span("live", ".3g"), span("largest", ".2g")]
-    return [f"{len(found)}", *parts, f"{field:.2g}"]
-
-
-def _rounded(values: torch.Tensor) -> list[list[float]]:
-    return [[float(f"{value:.3g}") for value in row] for row in values.tolist()]
+        caption = (
+            "The column with the largest gradient, over 16 spins: couplings 2Q above the diagonal, fields s on it, "
+            "both in units of the matrix's largest coupling; larger fields get the last colour. Empty cells above "
+            f"the diagonal are couplings that are exactly zero. Seed {run['seed']}."
+        )
+        text = {"title": f"One column of the first layer, {form}", "caption": caption}
+        return {"name": form.replace(" ", "-"), **text, **LOOK, "columns": 3, "panels": panels}

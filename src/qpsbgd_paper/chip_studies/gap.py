@@ -22,7 +22,7 @@ from qpsbgd_paper.chip_studies.schedules import ADVANTAGE, LINEAR
 from qpsbgd_paper.chip_studies.spectrum import levels, spectral_gap
 from qpsbgd_paper.framework.claims import Claim, Judged, Values, judged, of_the_paper
 from qpsbgd_paper.framework.experiment import Job, Study
-from qpsbgd_paper.framework.runs import Result, Work
+from qpsbgd_paper.framework.runs import Result
 from qpsbgd_paper.framework.training import fit, random_rows
 from qpsbgd_qubo.ising import direct_sum, in_range, ising_columns
 
@@ -36,79 +36,6 @@ PAPER = {1: 0.03, 2: 0.01}
 BLUE, RED = 1, 0
 """In the palette of figures."""
 MOST_SHOWN = 16
-
-
-@dataclass(frozen=True)
-class Gap(Study):
-    """One binary linear layer on Adult, batches of one row."""
-
-    name = "gap"
-    title = "Spectral gap"
-    about = (
-        "One binary linear layer on Adult (LIBSVM's columns 6, 22 and 36), every neuron a classifier of its own with "
-        "cross entropy, batches of one row; the QUBO after ten updates. The gap is the smallest one between the "
-        "ground level and the first level that does not end in a ground state. H = −A/2 Σ X + B/2 H_problem; the "
-        "linear schedule has A = 1 − t/T, B = t/T. Columns are not coupled, so that the gap of two neurons is the "
-        "smaller of theirs: it cannot grow, and the claim that it shrinks cannot fail but by a tie."
-    )
-    paper = "Figure: smallest gap 0.03 with one neuron, 0.01 with two, in a unit that is not given."
-    seeds: int = 20
-    steps: int = 10
-    neurons: tuple[int, ...] = (1, 2, 4)
-    widths: tuple[int, ...] = (4, 6, 8, 10, 12)
-    wide: tuple[int, ...] = (5, 9, 15, 31, 61)
-    wide_seeds: int = 3
-
-    def jobs(self) -> Sequence[Job]:
-        """Layers of three inputs at several scales and gains; then one neuron with more inputs."""
-        same: Job = {"steps": self.steps}
-        found: list[Job] = [
-            {"inputs": 3, "neurons": neurons, "batch": 1, "scale": scale, "gain": gain, "seed": seed, **same}
-            for scale in ("literal", 1.0)
-            for gain in GAINS
-            for neurons in self.neurons
-            for seed in range(self.seeds)
-        ]
-        for widths, batch in ((self.wide, 1), (self.widths, 16)):
-            found += [
-                {"inputs": width, "neurons": 1, "batch": batch, "scale": scale, "gain": "1/√n", "seed": seed, **same}
-                for scale in ("literal", 1.0)
-                for width in widths
-                for seed in range(min(self.seeds, self.wide_seeds))
-            ]
-        return found
-
-    @property
-    def work(self) -> Work:
-        """See `measure`."""
-        return measure
-
-    def prepare(self) -> None:
-        """Find the data."""
-        _load()
-
-    def quick(self) -> Gap:
-        """Two seeds, few and small layers."""
-        return replace(self, seeds=2, steps=2, neurons=(1, 2), widths=(4, 5), wide=(5, 15), wide_seeds=1)
-
-    def shown(self, results: Sequence[Result]) -> dict[str, Any]:
-        """Levels along the anneal, gaps per number of neurons and of inputs, and the paper's claims."""
-        runs = [(job, result) for job, result in zip(self.jobs(), results, strict=True)]
-        small = [(job, result) for job, result in runs if job["inputs"] == 3]
-        values: dict[tuple[str, str, str], list[float]] = {}
-        counted: dict[tuple[str, str, str], list[float]] = {}
-        for job, result in small:
-            for unit in UNITS:
-                key = (f"{job['scale']}, gain {job['gain']}", f"{job['neurons']}", unit)
-                values.setdefault(key, []).append(result["gaps"][unit]["smallest"])
-                if "whole" in result["gaps"][unit]:
-                    counted.setdefault(key, []).append(result["gaps"][unit]["whole"])
-        widths = _by_width([run for run in runs if run[0]["neurons"] == 1 and run[0]["gain"] == "1/√n"])
-        return {
-            "figures": [_level_figure(small), _width_figure(widths)],
-            "tables": [_neuron_table(values, counted), _width_table(widths)],
-            "claims": [*_neuron_claims(values), *_width_claims(widths)],
-        }
 
 
 def measure(*, inputs: int, neurons: int, batch: int, scale: Any, gain: str, seed: int, steps: int) -> Result:
@@ -174,26 +101,12 @@ def _level_figure(runs: Sequence[tuple[Job, Result]]) -> dict[str, Any]:
     for job, result in runs:
         if "levels" not in result or job["gain"] != "1":
             continue
-        lines: list[dict[str, Any]] = [
-            {
-                "x": np.linspace(0, 1, len(level)).round(4).tolist(),
-                "y": level,
-                "colour": BLUE,
-                "style": "line",
-                "width": 1,
-            }
-            for level in result["levels"]
-        ]
-        gap = result["gaps"]["own"]
+        x = np.linspace(0, 1, len(result["levels"][0])).round(4).tolist()
+        look = {"colour": BLUE, "style": "line", "width": 1}
+        lines: list[dict[str, Any]] = [{"x": x, "y": level, **look} for level in result["levels"]]
+        gap, look = result["gaps"]["own"], {"colour": RED, "style": "bar", "width": 3}
         label = "smallest gap to a level that does not end in a ground state"
-        bar = {
-            "x": [gap["position"]] * 2,
-            "y": result["bar"],
-            "label": label,
-            "colour": RED,
-            "style": "bar",
-            "width": 3,
-        }
+        bar = {"x": [gap["position"]] * 2, "y": result["bar"], "label": label, **look}
         many = f"{job['neurons']} neuron{'s' * (job['neurons'] > 1)}"
         title = f"{_named(job['scale'])}, {many}: gap {gap['smallest']:.3g} at {gap['position']:.2f}"
         panels.append({"title": title, "x_label": "t/T", "y_label": "eigenvalue", "lines": [*lines, bar]})
@@ -280,21 +193,12 @@ def _neuron_claims(values: Mapping[tuple[str, str, str], list[float]]) -> list[J
         ("literal, gain 1", "chip", "as printed, gain 1, in the chip's ranges"),
         ("1.0, gain 1", "chip", "scale 1, gain 1, in the chip's ranges"),
     )
-    return [
-        _judged(
-            Claim(
-                f"The gap shrinks from one neuron to two ({words})",
-                "2 neurons",
-                unit,
-                (setting,),
-                ("1 neuron",),
-                number="0.03 to 0.01",
-                source=of_the_paper(setting.startswith("literal")),
-            ),
-            given,
-        )
-        for setting, unit, words in settings
-    ]
+    found = []
+    for setting, unit, words in settings:
+        text = f"The gap shrinks from one neuron to two ({words})"
+        own: dict[str, Any] = {"number": "0.03 to 0.01", "source": of_the_paper(setting.startswith("literal"))}
+        found.append(_judged(Claim(text, "2 neurons", unit, (setting,), ("1 neuron",), **own), given))
+    return found
 
 
 def _judged(claim: Claim, values: Values) -> Judged:
@@ -320,3 +224,69 @@ def _width_claims(widths: Widths) -> list[Judged]:
         claim = replace(claim, source=of_the_paper(scale == "literal"))
         found.append(_judged(claim, given))
     return found
+
+
+@dataclass(frozen=True)
+class Gap(Study):
+    """One binary linear layer on Adult, batches of one row."""
+
+    name = "gap"
+    title = "Spectral gap"
+    about = (
+        "One binary linear layer on Adult (LIBSVM's columns 6, 22 and 36), every neuron a classifier of its own with "
+        "cross entropy, batches of one row; the QUBO after ten updates. The gap is the smallest one between the "
+        "ground level and the first level that does not end in a ground state. H = −A/2 Σ X + B/2 H_problem; the "
+        "linear schedule has A = 1 − t/T, B = t/T. Columns are not coupled, so that the gap of two neurons is the "
+        "smaller of theirs: it cannot grow, and the claim that it shrinks cannot fail but by a tie."
+    )
+    paper = "Figure: smallest gap 0.03 with one neuron, 0.01 with two, in a unit that is not given."
+    work = staticmethod(measure)
+    small = {"seeds": 2, "steps": 2, "neurons": (1, 2), "widths": (4, 5), "wide": (5, 15), "wide_seeds": 1}
+    seeds: int = 20
+    steps: int = 10
+    neurons: tuple[int, ...] = (1, 2, 4)
+    widths: tuple[int, ...] = (4, 6, 8, 10, 12)
+    wide: tuple[int, ...] = (5, 9, 15, 31, 61)
+    wide_seeds: int = 3
+
+    def jobs(self) -> Sequence[Job]:
+        """Layers of three inputs at several scales and gains; then one neuron with more inputs."""
+        same: Job = {"steps": self.steps}
+        found: list[Job] = [
+            {"inputs": 3, "neurons": neurons, "batch": 1, "scale": scale, "gain": gain, "seed": seed, **same}
+            for scale in ("literal", 1.0)
+            for gain in GAINS
+            for neurons in self.neurons
+            for seed in range(self.seeds)
+        ]
+        for widths, batch in ((self.wide, 1), (self.widths, 16)):
+            found += [
+                {"inputs": width, "neurons": 1, "batch": batch, "scale": scale, "gain": "1/√n", "seed": seed, **same}
+                for scale in ("literal", 1.0)
+                for width in widths
+                for seed in range(min(self.seeds, self.wide_seeds))
+            ]
+        return found
+
+    def prepare(self) -> None:
+        """Find the data."""
+        _load()
+
+    def shown(self, results: Sequence[Result]) -> dict[str, Any]:
+        """Levels along the anneal, gaps per number of neurons and of inputs, and the paper's claims."""
+        runs = [(job, result) for job, result in zip(self.jobs(), results, strict=True)]
+        small = [(job, result) for job, result in runs if job["inputs"] == 3]
+        values: dict[tuple[str, str, str], list[float]] = {}
+        counted: dict[tuple[str, str, str], list[float]] = {}
+        for job, result in small:
+            for unit in UNITS:
+                key = (f"{job['scale']}, gain {job['gain']}", f"{job['neurons']}", unit)
+                values.setdefault(key, []).append(result["gaps"][unit]["smallest"])
+                if "whole" in result["gaps"][unit]:
+                    counted.setdefault(key, []).append(result["gaps"][unit]["whole"])
+        widths = _by_width([run for run in runs if run[0]["neurons"] == 1 and run[0]["gain"] == "1/√n"])
+        return {
+            "figures": [_level_figure(small), _width_figure(widths)],
+            "tables": [_neuron_table(values, counted), _width_table(widths)],
+            "claims": [*_neuron_claims(values), *_width_claims(widths)],
+        }

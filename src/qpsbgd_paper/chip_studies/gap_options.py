@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -23,7 +23,7 @@ from qpsbgd_paper.chip_studies.schedules import ADVANTAGE, LINEAR
 from qpsbgd_paper.chip_studies.spectrum import spectral_gap
 from qpsbgd_paper.framework.claims import Judged, deviation, paired, stated, verdict
 from qpsbgd_paper.framework.experiment import Job, Study
-from qpsbgd_paper.framework.runs import Result, Work
+from qpsbgd_paper.framework.runs import Result
 from qpsbgd_paper.framework.training import BinaryMLP, accuracy, batches, fit
 from qpsbgd_qubo.annealers.tiles import tiles_of
 from qpsbgd_qubo.ising import in_range, ising_columns
@@ -60,73 +60,6 @@ SOURCES: Mapping[str, Layer] = {
 }
 LIKE = ("as printed", "momentum 0.9", "pulled 0.25 towards the sign vector", "pulled 1 towards the sign vector")
 """The forms beside the scales that differ in their problem, not only in how it is sent."""
-
-
-@dataclass(frozen=True)
-class GapOptions(Study):
-    """QUBOs of real updates in many forms; then training on a chip with large errors."""
-
-    name = "gap-options"
-    title = "Larger spectral gaps"
-    about = (
-        "QUBOs of the first layer of networks on Adult (3 and 6 inputs) and of the second layer of a network on digits "
-        "(6 inputs), after ten updates, in many forms: the smallest gap once the QUBO fills the chip's ranges (fields "
-        "±4, couplings ±1; H = −A/2 Σ X + B/2 H_problem), and how often a read of the virtual chip is a minimum. Then "
-        "digits of 16 pixels, one binary layer, trained on a chip with large errors."
-    )
-    paper = "Conclusion: QUBOs with larger spectral gaps are future work."
-    seeds: int = 2
-    reads: int = 100
-    sources: tuple[str, ...] = tuple(SOURCES)
-    steps: int = 60
-    training: tuple[str, ...] = tuple(TRAINING)
-
-    def jobs(self) -> Sequence[Job]:
-        """QUBOs by source, batch and seed; then training runs."""
-        found: list[Job] = [
-            {"kind": "qubos", "seed": seed, "options": {"source": source, "batch": batch, "reads": self.reads}}
-            for source in self.sources
-            for batch in (1, 16)
-            for seed in range(self.seeds)
-        ]
-        return found + [
-            {"kind": "training", "seed": seed, "options": {"form": form, "solver": solver, "steps": self.steps}}
-            for form in self.training
-            for solver in ("exact", "virtual-qpu")
-            if solver == "virtual-qpu" or "solver" not in TRAINING[form]
-            for seed in range(self.seeds)
-        ]
-
-    @property
-    def work(self) -> Work:
-        """See `compute`."""
-        return compute
-
-    def prepare(self) -> None:
-        """Find the data, and the chip's tiles."""
-        _adult()
-        _small_digits()
-        for width in {SOURCES[source].inputs for source in self.sources} | {16}:
-            tiles_of(virtual_chip(ERRORS["usual"], 0)[1], width)
-
-    def quick(self) -> GapOptions:
-        """One seed and source, few reads and steps."""
-        return replace(self, seeds=1, reads=20, sources=("adult 3",), steps=5, training=(BASE,))
-
-    def shown(self, results: Sequence[Result]) -> dict[str, Any]:
-        """Gaps and shares of optimal reads of every form, accuracies, and what helps."""
-        pairs = list(zip(self.jobs(), results, strict=True))
-        qubos = [(job["options"], result["forms"]) for job, result in pairs if job["kind"] == "qubos"]
-        runs: dict[tuple[str, str], list[float]] = {}
-        for job, result in pairs:
-            if job["kind"] == "training":
-                key = (job["options"]["form"], job["options"]["solver"])
-                runs.setdefault(key, []).append(result["accuracy"])
-        return {
-            "figures": [_scale_figure(qubos), _gap_figure(qubos)],
-            "tables": [*(_forms_table(qubos, batch) for batch in (1, 16)), _training_table(runs)],
-            "claims": _claims(qubos, runs),
-        }
 
 
 def compute(*, kind: str, seed: int, options: Mapping[str, Any]) -> Result:
@@ -353,3 +286,63 @@ def _diagonal_claim(qubos: Forms) -> Judged:
     same = all(a == b for key in ERRORS for a, b in zip(*both(key), strict=True))
     detail = f"gaps differ by {furthest:.1g} at most; the shares of optimal reads are the same: {same}"
     return stated("A diagonal added to Q changes neither gap nor reads", same and furthest < 1e-9, detail, source="aim")
+
+
+@dataclass(frozen=True)
+class GapOptions(Study):
+    """QUBOs of real updates in many forms; then training on a chip with large errors."""
+
+    name = "gap-options"
+    title = "Larger spectral gaps"
+    about = (
+        "QUBOs of the first layer of networks on Adult (3 and 6 inputs) and of the second layer of a network on digits "
+        "(6 inputs), after ten updates, in many forms: the smallest gap once the QUBO fills the chip's ranges (fields "
+        "±4, couplings ±1; H = −A/2 Σ X + B/2 H_problem), and how often a read of the virtual chip is a minimum. Then "
+        "digits of 16 pixels, one binary layer, trained on a chip with large errors."
+    )
+    paper = "Conclusion: QUBOs with larger spectral gaps are future work."
+    work = staticmethod(compute)
+    small = {"seeds": 1, "reads": 20, "sources": ("adult 3",), "steps": 5, "training": (BASE,)}
+    seeds: int = 2
+    reads: int = 100
+    sources: tuple[str, ...] = tuple(SOURCES)
+    steps: int = 60
+    training: tuple[str, ...] = tuple(TRAINING)
+
+    def jobs(self) -> Sequence[Job]:
+        """QUBOs by source, batch and seed; then training runs."""
+        found: list[Job] = [
+            {"kind": "qubos", "seed": seed, "options": {"source": source, "batch": batch, "reads": self.reads}}
+            for source in self.sources
+            for batch in (1, 16)
+            for seed in range(self.seeds)
+        ]
+        return found + [
+            {"kind": "training", "seed": seed, "options": {"form": form, "solver": solver, "steps": self.steps}}
+            for form in self.training
+            for solver in ("exact", "virtual-qpu")
+            if solver == "virtual-qpu" or "solver" not in TRAINING[form]
+            for seed in range(self.seeds)
+        ]
+
+    def prepare(self) -> None:
+        """Find the data, and the chip's tiles."""
+        _adult()
+        _small_digits()
+        for width in {SOURCES[source].inputs for source in self.sources} | {16}:
+            tiles_of(virtual_chip(ERRORS["usual"], 0)[1], width)
+
+    def shown(self, results: Sequence[Result]) -> dict[str, Any]:
+        """Gaps and shares of optimal reads of every form, accuracies, and what helps."""
+        pairs = list(zip(self.jobs(), results, strict=True))
+        qubos = [(job["options"], result["forms"]) for job, result in pairs if job["kind"] == "qubos"]
+        runs: dict[tuple[str, str], list[float]] = {}
+        for job, result in pairs:
+            if job["kind"] == "training":
+                key = (job["options"]["form"], job["options"]["solver"])
+                runs.setdefault(key, []).append(result["accuracy"])
+        return {
+            "figures": [_scale_figure(qubos), _gap_figure(qubos)],
+            "tables": [*(_forms_table(qubos, batch) for batch in (1, 16)), _training_table(runs)],
+            "claims": _claims(qubos, runs),
+        }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -19,7 +19,7 @@ from qpsbgd_paper.experiments.mnist import SETTINGS, split
 from qpsbgd_paper.framework.claims import TEST, Claim, deviation, judged
 from qpsbgd_paper.framework.experiment import Job, Study
 from qpsbgd_paper.framework.methods import VIRTUAL_CHIP, chosen_solver, prepare_virtual_chip
-from qpsbgd_paper.framework.runs import Result, Work
+from qpsbgd_paper.framework.runs import Result
 from qpsbgd_paper.framework.training import BinaryMLP, accuracy, batches, fit
 from qpsbgd_qubo.solvers.exact.exact import Exact
 
@@ -46,117 +46,6 @@ KINDS = {"exact": "exact", "virtual-qpu": "virtual QPU", "flipped": "exact, spin
 """Solvers by name, as figures call them."""
 
 FIGURES = {"train": "training accuracy", "test": "test accuracy"}
-
-
-@dataclass(frozen=True)
-class Quality(Study):
-    """16 → 4 → 4 → 2 on two pairs of digits, with the same options for every solver."""
-
-    name = "quality"
-    title = "Accuracy against the quality of the solver"
-    about = (
-        "The network and data of the experiment mnist in its long setting, digits 1/2 and 1/7, with the same options "
-        "(`Spins`, lr 0.01) for every solver: exact; a virtual chip with its default control errors and "
-        "with many times larger ones; and exact answers in which every spin is flipped with some probability. The "
-        "energy gap of an answer is (E − E₀)/(E_r − E₀), with the optimum E₀ and the mean energy E_r of random spins: "
-        "0 is exact, 1 is a coin toss. Accuracies are means over the second half of training, without any choice of "
-        "best weights."
-    )
-    paper = "Solutions of higher quality train better: (G) is ahead of (D), and larger spectral gaps would help (D)."
-    seeds: int = 4
-    steps: int = 150
-    solvers: tuple[str, ...] = tuple(SOLVERS)
-
-    def jobs(self) -> Sequence[Job]:
-        """Every solver on every pair and seed."""
-        return [
-            {"label": label, "solver": dict(SOLVERS[label]), "pair": pair, "seed": seed, "steps": self.steps}
-            for label in self.solvers
-            for pair in PAIRS
-            for seed in range(self.seeds)
-        ]
-
-    @property
-    def work(self) -> Work:
-        """See `train`."""
-        return train
-
-    def prepare(self) -> None:
-        """Extract the features, and find tiles on the virtual chip."""
-        for pair in PAIRS:
-            split(pair, seed=0, choosing=False)
-        prepare_virtual_chip(17, 5)
-
-    def quick(self) -> Quality:
-        """Four solvers, two seeds, few steps."""
-        some = ("exact", "virtual QPU, errors × 100", "virtual QPU, one read", "exact, 50% of the spins flipped")
-        return replace(self, seeds=2, steps=15, solvers=some)
-
-    def shown(self, results: Sequence[Result]) -> dict[str, Any]:
-        """Accuracies over the energy gap, for all solvers."""
-        figures: dict[tuple[str, str, str], list[float]] = {}
-        for job, result in zip(self.jobs(), results, strict=True):
-            for key in ("gap", *FIGURES):
-                figures.setdefault((job["pair"], job["label"], key), []).append(
-                    np.nan if result[key] is None else result[key]
-                )
-        body = []
-        for label in self.solvers:
-            gap = np.mean([figures[pair, label, "gap"] for pair in PAIRS])
-            cells = [_mean(figures[pair, label, key]) for pair in PAIRS for key in FIGURES]
-            body.append([label, f"{gap:.4f}", *cells])
-        head = ["solver", "energy gap", *(f"{name}, {pair}" for pair in PAIRS for name in FIGURES.values())]
-        coin = self.solvers[-1]
-        claims = [
-            judged(
-                Claim(
-                    f"Exact answers train better than {other} (training accuracy)",
-                    "exact",
-                    "train",
-                    PAIRS,
-                    (other,),
-                    number="in words",
-                    hardware=True,
-                    source="beyond",
-                ),
-                figures,
-                {"train": True},
-                controls=(coin,),
-            )
-            for other in self.solvers[1:]
-            if other in ("virtual QPU, errors × 1", "virtual QPU, errors × 100", "virtual QPU, one read")
-        ]
-        return {
-            "figures": [self._figure(figures)],
-            "tables": [{"title": "accuracy by solver, second half of training", "head": head, "body": body}],
-            "test": TEST,
-            "claims": claims,
-        }
-
-    def _figure(self, figures: Mapping[tuple[str, str, str], list[float]]) -> dict[str, Any]:
-        kinds = {
-            kind: [label for label in self.solvers if SOLVERS[label]["name"] == name] for name, kind in KINDS.items()
-        }
-        panels = []
-        for key, name in FIGURES.items():
-            for pair in PAIRS:
-                lines = []
-                for colour, (kind, labels) in enumerate(kinds.items()):
-                    order = sorted(labels, key=lambda label: float(np.mean(figures[pair, label, "gap"])))
-                    values = [figures[pair, label, key] for label in order]
-                    lines.append(
-                        {
-                            "x": [round(float(np.mean(figures[pair, label, "gap"])), 5) for label in order],
-                            "y": [round(float(np.mean(each)), 4) for each in values],
-                            "error": [round(deviation(each), 4) for each in values],
-                            "label": kind,
-                            "style": "points",
-                            "colour": colour,
-                        }
-                    )
-                panels.append({"title": f"{name}, {pair}", "x_label": "mean energy gap", "y_label": "", "lines": lines})
-        caption = "One point per solver, mean of the seeds with one standard deviation; gap 0: exact, 1: coin tosses."
-        return {"name": "gap", "title": self.title, "caption": caption, "kind": "lines", "panels": panels, "columns": 2}
 
 
 def train(*, label: str, solver: Mapping[str, Any], pair: str, seed: int, steps: int) -> Result:
@@ -226,3 +115,92 @@ def _solver(options: Mapping[str, Any], *, seed: int) -> Solver:
 
 def _mean(values: Sequence[float]) -> str:
     return f"{np.mean(values):.3f}" + (f" ± {deviation(values):.3f}" if len(values) > 1 else "")
+
+
+@dataclass(frozen=True)
+class Quality(Study):
+    """16 → 4 → 4 → 2 on two pairs of digits, with the same options for every solver."""
+
+    name = "quality"
+    title = "Accuracy against the quality of the solver"
+    about = (
+        "The network and data of the experiment mnist in its long setting, digits 1/2 and 1/7, with the same options "
+        "(`Spins`, lr 0.01) for every solver: exact; a virtual chip with its default control errors and "
+        "with many times larger ones; and exact answers in which every spin is flipped with some probability. The "
+        "energy gap of an answer is (E − E₀)/(E_r − E₀), with the optimum E₀ and the mean energy E_r of random spins: "
+        "0 is exact, 1 is a coin toss. Accuracies are means over the second half of training, without any choice of "
+        "best weights."
+    )
+    paper = "Solutions of higher quality train better: (G) is ahead of (D), and larger spectral gaps would help (D)."
+    work = staticmethod(train)
+    small = {
+        "seeds": 2,
+        "steps": 15,
+        "solvers": ("exact", "virtual QPU, errors × 100", "virtual QPU, one read", "exact, 50% of the spins flipped"),
+    }
+    seeds: int = 4
+    steps: int = 150
+    solvers: tuple[str, ...] = tuple(SOLVERS)
+
+    def jobs(self) -> Sequence[Job]:
+        """Every solver on every pair and seed."""
+        return [
+            {"label": label, "solver": dict(SOLVERS[label]), "pair": pair, "seed": seed, "steps": self.steps}
+            for label in self.solvers
+            for pair in PAIRS
+            for seed in range(self.seeds)
+        ]
+
+    def prepare(self) -> None:
+        """Extract the features, and find tiles on the virtual chip."""
+        for pair in PAIRS:
+            split(pair, seed=0, choosing=False)
+        prepare_virtual_chip(17, 5)
+
+    def shown(self, results: Sequence[Result]) -> dict[str, Any]:
+        """Accuracies over the energy gap, for all solvers."""
+        figures: dict[tuple[str, str, str], list[float]] = {}
+        for job, result in zip(self.jobs(), results, strict=True):
+            for key in ("gap", *FIGURES):
+                figures.setdefault((job["pair"], job["label"], key), []).append(
+                    np.nan if result[key] is None else result[key]
+                )
+        body = []
+        for label in self.solvers:
+            gap = np.mean([figures[pair, label, "gap"] for pair in PAIRS])
+            cells = [_mean(figures[pair, label, key]) for pair in PAIRS for key in FIGURES]
+            body.append([label, f"{gap:.4f}", *cells])
+        head = ["solver", "energy gap", *(f"{name}, {pair}" for pair in PAIRS for name in FIGURES.values())]
+        coin = self.solvers[-1]
+        own: dict[str, Any] = {"number": "in words", "hardware": True, "source": "beyond"}
+        claims = []
+        for other in (solver for solver in self.solvers if solver.startswith("virtual QPU")):
+            text = f"Exact answers train better than {other} (training accuracy)"
+            claim = Claim(text, "exact", "train", PAIRS, (other,), **own)
+            claims.append(judged(claim, figures, {"train": True}, controls=(coin,)))
+        return {
+            "figures": [self._figure(figures)],
+            "tables": [{"title": "accuracy by solver, second half of training", "head": head, "body": body}],
+            "test": TEST,
+            "claims": claims,
+        }
+
+    def _figure(self, figures: Mapping[tuple[str, str, str], list[float]]) -> dict[str, Any]:
+        kinds = {
+            kind: [label for label in self.solvers if SOLVERS[label]["name"] == name] for name, kind in KINDS.items()
+        }
+        panels = []
+        for key, name in FIGURES.items():
+            for pair in PAIRS:
+                lines = []
+                for colour, (kind, labels) in enumerate(kinds.items()):
+                    order = sorted(labels, key=lambda label: float(np.mean(figures[pair, label, "gap"])))
+                    values = [figures[pair, label, key] for label in order]
+                    x = [round(float(np.mean(figures[pair, label, "gap"])), 5) for label in order]
+                    y = [round(float(np.mean(each)), 4) for each in values]
+                    error = [round(deviation(each), 4) for each in values]
+                    look = {"label": kind, "style": "points", "colour": colour}
+                    lines.append({"x": x, "y": y, "error": error, **look})
+                panels.append({"title": f"{name}, {pair}", "x_label": "mean energy gap", "y_label": "", "lines": lines})
+        caption = "One point per solver, mean of the seeds with one standard deviation; gap 0: exact, 1: coin tosses."
+        return {"name": "gap", "title": self.title, "caption": caption, "kind": "lines", "panels": panels, "columns": 2}

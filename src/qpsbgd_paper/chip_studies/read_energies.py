@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from qpsbgd.qubo import QuboFamily
-from qpsbgd_paper.chip_studies.mnist_qubos import (
-    ABOUT,
-    FIRST,
-    FORMS,
-    LAYERS,
-    PRINTED,
-    THIRD,
-    UPDATES,
-    QuboStudy,
-    qubos,
-    strongest_column,
-    varying,
-    whole_run,
-)
-from qpsbgd_paper.framework.claims import Judged, Source, half_interval, of_the_paper, stated, verdict
+from qpsbgd_paper.chip_studies import mnist_qubos
+from qpsbgd_paper.chip_studies.mnist_qubos import ABOUT, FIRST, FORMS, LAYERS, PRINTED, THIRD, UPDATES, QuboStudy
+from qpsbgd_paper.framework.claims import Judged, Source, Verdict, half_interval, of_the_paper, stated, verdict
 from qpsbgd_paper.framework.experiment import Job
-from qpsbgd_paper.framework.runs import Result, Work
+from qpsbgd_paper.framework.runs import Result
 from qpsbgd_qubo.annealers.virtual_qpu import VirtualQPU
 from qpsbgd_qubo.solvers.exact.exact import Exact
 
@@ -48,81 +36,12 @@ def chip(*, reads: int, size: int, seed: int = 0) -> VirtualQPU:
     return VirtualQPU(num_reads=reads, size=size, seed=seed, descent=False, repair="majority")
 
 
-@dataclass(frozen=True)
-class ReadEnergies(QuboStudy):
-    """1000 reads of third-layer and first-layer QUBOs during training."""
-
-    name = "samples"
-    title = "Energies of 1000 reads"
-    about = (
-        f"{ABOUT} Reads are of the column with the largest gradient: 4 spins in the third layer, 16 in the first. "
-        f"{CHIP} Energies leave out what is the same for all spins."
-    )
-    paper = "Histograms of the third layer at updates 0 to 50: tail-heavy, shifted towards negative numbers."
-    seeds: int = 5
-    reads: int = 1000
-    size: int = 16
-    updates: tuple[int, ...] = UPDATES
-
-    def jobs(self) -> Sequence[Job]:
-        """A run per form, layer and seed."""
-        return self.runs(reads=self.reads, size=self.size, updates=list(self.updates))
-
-    @property
-    def work(self) -> Work:
-        """See `read`."""
-        return read
-
-    def quick(self) -> ReadEnergies:
-        """Two seeds, few reads, a small chip."""
-        return replace(self, seeds=2, reads=100, size=4, updates=(0, 10))
-
-    def shown(self, results: Sequence[Result]) -> dict[str, Any]:
-        """Histograms of one run per form and layer, shares and skewness of all."""
-        figures, body, claims = [], [], []
-        for layer in (THIRD, FIRST):
-            for form in FORMS:
-                runs = [run for run in results if (run["layer"], run["form"]) == (layer, form)]
-                figures.append(self._figure(whole_run(runs, shown="at")))
-                for number, update in enumerate(self.updates):
-                    found = [run["at"][number] for run in runs if run["at"][number] is not None]
-                    body.append([LAYERS[layer], form, str(update), *_cells(found)])
-                every = [at for run in runs for at in run["at"] if at is not None]
-                claims += _tail_claims(f"{LAYERS[layer]}, {form}", every, source=of_the_paper(form == PRINTED))
-        head = ["layer", "form", "update", "runs", "optimal reads", "mean above optimum", "worst"]
-        head += ["skewness", "broken chains"]
-        title = "Reads: mean of all seeds; distances from the optimum in percent of its energy"
-        return {"figures": figures, "tables": [{"title": title, "head": head, "body": body}], "claims": claims}
-
-    def _figure(self, run: Mapping[str, Any]) -> dict[str, Any]:
-        name = f"{LAYERS[run['layer']]}, {run['form']}"
-        found = [(update, at) for update, at in zip(self.updates, run["at"], strict=True) if at is not None]
-        panels = [
-            {
-                "title": f"update {update}: {at['optimal']:.0%} optimal",
-                "x_label": "energy" if number + 3 >= len(found) else "",
-                "y_label": "reads",
-                "log": "y",
-                "edges": at["edges"],
-                "counts": at["counts"],
-                "mark": {"x": at["optimum"], "label": "optimum (exact solver)"},
-            }
-            for number, (update, at) in enumerate(found)
-        ]
-        return {
-            "name": name.replace(", ", "-").replace(" ", "-"),
-            "title": f"Energies of {self.reads} reads, {name}",
-            "caption": f"Logarithmic counts. Seed {run['seed']}.",
-            "kind": "histograms",
-            "columns": 3,
-            "panels": panels,
-        }
-
-
 def read(*, form: str, layer: int, seed: int, updates: Sequence[int], reads: int, size: int) -> Result:
     """Histogram and figures of the reads at these updates; None where the layer has no gradient."""
     solver = chip(reads=reads, size=size)
-    families = [strongest_column(layers[layer]) for layers in qubos(form, seed=seed, updates=updates)]
+    families = [
+        mnist_qubos.strongest_column(layers[layer]) for layers in mnist_qubos.qubos(form, seed=seed, updates=updates)
+    ]
     found = [None if family is None else _measured(solver, family) for family in families]
     return {"form": form, "layer": layer, "seed": seed, "at": found}
 
@@ -130,8 +49,8 @@ def read(*, form: str, layer: int, seed: int, updates: Sequence[int], reads: int
 def _measured(solver: VirtualQPU, family: QuboFamily) -> dict[str, Any]:
     exact = family.to(dtype=family.linear.double().dtype)
     samples = solver.sample(exact)
-    energies = varying(exact, samples.energies)[:, 0].numpy()
-    optimum = float(varying(exact, Exact().solve(exact).energies)[0])
+    energies = mnist_qubos.varying(exact, samples.energies)[:, 0].numpy()
+    optimum = float(mnist_qubos.varying(exact, Exact().solve(exact).energies)[0])
     near = 1e-6 * abs(optimum)
     top = max(float(energies.max()), optimum + 0.1 * abs(optimum))
     counts, edges = np.histogram(energies, bins=BINS, range=(optimum - near, top))
@@ -176,21 +95,74 @@ def _cells(found: Sequence[Mapping[str, Any]]) -> list[str]:
 def _tail_claims(name: str, every: Sequence[Mapping[str, Any]], *, source: Source) -> list[Judged]:
     """A tail towards high energies is a positive skewness: judged by its mean and the 95 % interval."""
     skews = [at["skewness"] for at in every if at["skewness"] is not None]
-    texts = f"Energies have a heavy upper tail ({name})", f"Energies are mostly negative ({name})"
+    own: dict[str, Any] = {"number": "figure", "hardware": True, "source": source}
+    held: bool | Verdict = False
+    detail = "the reads of a QUBO are all the same"
+    if len(skews) > 1:
+        mean, noise = float(np.mean(skews)), half_interval(skews)
+        held, detail = verdict(mean, noise=noise), f"skewness {mean:.2f} ± {noise:.2f} (95 %)"
     negative = float(np.mean([at["mean"] < 0 for at in every]))
-    signs = stated(
-        texts[1],
-        negative > 0.5,
+    signs = (
         f"{negative:.0%} of {len(every)} means, but only without the constant of the squares, which an annealer does "
-        "not see and which is left out here; with it an energy is a sum of squares and never negative",
-        number="figure",
-        hardware=True,
-        source=source,
+        "not see and which is left out here; with it an energy is a sum of squares and never negative"
     )
-    if len(skews) < 2:
-        detail = "the reads of a QUBO are all the same"
-        return [stated(texts[0], False, detail, number="figure", hardware=True, source=source), signs]
-    mean, noise = float(np.mean(skews)), half_interval(skews)
-    found = verdict(mean, noise=noise)
-    detail = f"skewness {mean:.2f} ± {noise:.2f} (95 %)"
-    return [stated(texts[0], found, detail, number="figure", hardware=True, source=source), signs]
+    return [
+        stated(f"Energies have a heavy upper tail ({name})", held, detail, **own),
+        stated(f"Energies are mostly negative ({name})", negative > 0.5, signs, **own),
+    ]
+
+
+@dataclass(frozen=True)
+class ReadEnergies(QuboStudy):
+    """1000 reads of third-layer and first-layer QUBOs during training."""
+
+    name = "samples"
+    title = "Energies of 1000 reads"
+    about = (
+        f"{ABOUT} Reads are of the column with the largest gradient: 4 spins in the third layer, 16 in the first. "
+        f"{CHIP} Energies leave out what is the same for all spins."
+    )
+    paper = "Histograms of the third layer at updates 0 to 50: tail-heavy, shifted towards negative numbers."
+    work = staticmethod(read)
+    small = {"seeds": 2, "reads": 100, "size": 4, "updates": (0, 10)}
+    seeds: int = 5
+    reads: int = 1000
+    size: int = 16
+    updates: tuple[int, ...] = UPDATES
+
+    def jobs(self) -> Sequence[Job]:
+        """A run per form, layer and seed."""
+        return self.runs(reads=self.reads, size=self.size, updates=list(self.updates))
+
+    def shown(self, results: Sequence[Result]) -> dict[str, Any]:
+        """Histograms of one run per form and layer, shares and skewness of all."""
+        figures, body, claims = [], [], []
+        for layer in (THIRD, FIRST):
+            for form in FORMS:
+                runs = [run for run in results if (run["layer"], run["form"]) == (layer, form)]
+                figures.append(self._figure(mnist_qubos.whole_run(runs, shown="at")))
+                for number, update in enumerate(self.updates):
+                    found = [run["at"][number] for run in runs if run["at"][number] is not None]
+                    body.append([LAYERS[layer], form, str(update), *_cells(found)])
+                every = [at for run in runs for at in run["at"] if at is not None]
+                claims += _tail_claims(f"{LAYERS[layer]}, {form}", every, source=of_the_paper(form == PRINTED))
+        head = ["layer", "form", "update", "runs", "optimal reads", "mean above optimum", "worst"]
+        head += ["skewness", "broken chains"]
+        title = "Reads: mean of all seeds; distances from the optimum in percent of its energy"
+        return {"figures": figures, "tables": [{"title": title, "head": head, "body": body}], "claims": claims}
+
+    def _figure(self, run: Mapping[str, Any]) -> dict[str, Any]:
+        name = f"{LAYERS[run['layer']]}, {run['form']}"
+        found = [(update, at) for update, at in zip(self.updates, run["at"], strict=True) if at is not None]
+        panels = []
+        for number, (update, at) in enumerate(found):
+            axes = {"x_label": "energy" if number + 3 >= len(found) else "", "y_label": "reads", "log": "y"}
+            counts = {"edges": at["edges"], "counts": at["counts"]}
+            mark = {"x": at["optimum"], "label": "optimum (exact solver)"}
+            panels.append({"title": f"update {update}: {at['optimal']:.0%} optimal", **axes, **counts, "mark": mark})
+        text = {
+            "title": f"Energies of {self.reads} reads, {name}",
+            "caption": f"Logarithmic counts. Seed {run['seed']}.",
+        }
+        look = {"kind": "histograms", "columns": 3}
+        return {"name": name.replace(", ", "-").replace(" ", "-"), **text, **look, "panels": panels}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,107 +11,51 @@ import torch
 from torch import Tensor
 
 from qpsbgd.qubo import QuboFamily
-from qpsbgd_paper.chip_studies.diversity import jaccard, lowest
-from qpsbgd_paper.chip_studies.mnist_qubos import (
-    ABOUT,
-    FIRST,
-    FORMS,
-    LAYERS,
-    PRINTED,
-    THIRD,
-    UPDATES,
-    QuboStudy,
-    live_columns,
-    of_columns,
-    qubos,
-    whole_run,
-)
+from qpsbgd_paper.chip_studies import mnist_qubos
+from qpsbgd_paper.chip_studies.mnist_qubos import ABOUT, FIRST, FORMS, LAYERS, PRINTED, THIRD, UPDATES, QuboStudy
 from qpsbgd_paper.chip_studies.read_energies import CHIP, chip
 from qpsbgd_paper.framework.claims import Judged, Source, of_the_paper, stated
 from qpsbgd_paper.framework.experiment import Job
-from qpsbgd_paper.framework.runs import Result, Work
+from qpsbgd_paper.framework.runs import Result
 
 AT_MOST = 0.45
 """What the paper's "around 0.4" is taken to allow."""
 
 
-@dataclass(frozen=True)
-class Similarity(QuboStudy):
-    """The ten different samples of lowest energy of a whole layer, every two compared."""
+def jaccard(spins: Tensor) -> Tensor:
+    """Similarity of every two spin vectors by their sets of +1 spins: (k, n) → (k, k), in double precision.
 
-    name = "similarity"
-    title = "Similarity of the samples of lowest energy"
-    about = (
-        f"{ABOUT} A sample is one read of all of a layer's columns that have a gradient: 8 spins in the third layer, "
-        "up to 64 in the first. Of 1000 reads, the 10 distinct ones of lowest energy are compared by |A ∩ B| / |A ∪ "
-        "B| of their sets of +1 spins; two empty sets count as equal, and samples of equal energy are ordered by "
-        f"their spins. Independent random spins have 1/3 on average. {CHIP}"
-    )
-    paper = "Matrix of the third layer: all fairly dissimilar, at most around 0.4."
-    seeds: int = 4
-    reads: int = 1000
-    size: int = 16
-    count: int = 10
-    updates: tuple[int, ...] = UPDATES
+        J(a, b) = |A ∩ B| / |A ∪ B|,   A = {i : aᵢ = +1}
 
-    def jobs(self) -> Sequence[Job]:
-        """A run per form, layer and seed."""
-        return self.runs(reads=self.reads, size=self.size, count=self.count, updates=list(self.updates))
+    Two vectors without any +1 spin are equal and have similarity 1. Independent random spins have 1/3 on average.
+    """
+    up = (spins > 0).double()
+    common, sizes = up @ up.T, up.sum(1)
+    union = sizes[:, None] + sizes[None, :] - common
+    return torch.where(union > 0, common / union.clamp(min=1), 1.0)
 
-    @property
-    def work(self) -> Work:
-        """See `compare`."""
-        return compare
 
-    def quick(self) -> Similarity:
-        """Two seeds, few reads, a small chip."""
-        return replace(self, seeds=2, reads=100, size=4, updates=(0, 10))
+def lowest(spins: Tensor, energies: Tensor, *, count: int) -> tuple[Tensor, Tensor]:
+    """The `count` different samples of lowest energy, (k, n) and (k,); fewer if there are not that many.
 
-    def shown(self, results: Sequence[Result]) -> dict[str, Any]:
-        """Matrices of one run per form and layer, largest and mean similarities of all."""
-        figures, body, claims = [], [], []
-        for layer in (THIRD, FIRST):
-            panels = []
-            for form in FORMS:
-                runs = [run for run in results if (run["layer"], run["form"]) == (layer, form)]
-                panels.append(self._panel(form, whole_run(runs, shown="at")["at"]))
-                every = [at for run in runs for at in run["at"] if at is not None]
-                body.append([LAYERS[layer], form, str(len(every)), *_cells(every)])
-                claims += _claims(f"{LAYERS[layer]}, {form}", every, source=of_the_paper(form == PRINTED))
-            figures.append(self._figure(layer, panels))
-        head = ["layer", "form", "QUBOs", "largest", "mean", "pairs at most 0.45"]
-        head += ["distinct samples"]
-        title = f"Jaccard similarity of the {self.count} lowest samples; mean over updates and seeds (least to most)"
-        return {"figures": figures, "tables": [{"title": title, "head": head, "body": body}], "claims": claims}
-
-    def _panel(self, form: str, run: Sequence[Mapping[str, Any] | None]) -> dict[str, Any]:
-        """The first update with as many different samples as are wanted, or with most."""
-        found = [(update, at) for update, at in zip(self.updates, run, strict=True) if at is not None]
-        update, at = max(found, key=lambda pair: len(pair[1]["matrix"]))
-        text = [[f"{value:.2f}".lstrip("0") for value in row] for row in at["matrix"]]
-        return {"title": f"{form}, update {update}, {at['spins']} spins", "values": at["matrix"], "text": text}
-
-    def _figure(self, layer: int, panels: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        return {
-            "name": LAYERS[layer].replace(" ", "-"),
-            "title": f"Similarity of the {self.count} samples of lowest energy, {LAYERS[layer]}",
-            "caption": "Samples in the order of their energies, the lowest first.",
-            "kind": "matrices",
-            "colours": "rising",
-            "limits": [0, 1],
-            "ticks": [str(number + 1) for number in range(self.count)],
-            "colour_label": "Jaccard similarity",
-            "panels": list(panels),
-        }
+    Samples of equal energy come in the order of their spins, −1 before +1, so that the order of the reads does
+    not matter.
+    """
+    different, which = torch.unique(spins, dim=0, return_inverse=True)  # sorted by spins
+    energy = energies.new_empty(len(different))
+    energy[which] = energies
+    # Rounding must not decide between samples of equal energy.
+    order = energy.double().round(decimals=9).sort(stable=True).indices[:count]
+    return different[order], energy[order]
 
 
 def compare(*, form: str, layer: int, seed: int, updates: Sequence[int], reads: int, size: int, count: int) -> Result:
     """Similarities of the lowest samples at these updates; None where the layer has no gradient."""
     solver = chip(reads=reads, size=size)
     found = []
-    for layers in qubos(form, seed=seed, updates=updates):
-        live = live_columns(layers[layer])
-        family = of_columns(layers[layer], live).to(torch.float64) if live else None
+    for layers in mnist_qubos.qubos(form, seed=seed, updates=updates):
+        live = mnist_qubos.live_columns(layers[layer])
+        family = mnist_qubos.of_columns(layers[layer], live).to(torch.float64) if live else None
         found.append(None if family is None else _measured(solver.sample(family).spins, family, count))
     return {"form": form, "layer": layer, "seed": seed, "at": found}
 
@@ -144,21 +88,73 @@ def _cells(every: Sequence[Mapping[str, Any]]) -> list[str]:
 def _claims(name: str, every: Sequence[Mapping[str, Any]], *, source: Source) -> list[Judged]:
     largest, mean, below = (float(np.mean([at[key] for at in every])) for key in ("largest", "mean", "below"))
     share = f"{below:.0%} of the pairs have at most {AT_MOST:g}, on average over {len(every)} QUBOs; mean {mean:.2f}"
+    most, none = "Most samples of lowest energy are dissimilar", "No two of them are more similar than about 0.4"
+    far = f"largest {largest:.2f} on average"
+    own: dict[str, Any] = {"hardware": True, "source": source}
     return [
-        stated(
-            f"Most samples of lowest energy are dissimilar ({name})",
-            below > 0.5,
-            share,
-            number="matrix",
-            hardware=True,
-            source=source,
-        ),
-        stated(
-            f"No two of them are more similar than about 0.4 ({name})",
-            largest <= AT_MOST,
-            f"largest {largest:.2f} on average",
-            number="about 0.4",
-            hardware=True,
-            source=source,
-        ),
+        stated(f"{most} ({name})", below > 0.5, share, number="matrix", **own),
+        stated(f"{none} ({name})", largest <= AT_MOST, far, number="about 0.4", **own),
     ]
+
+
+@dataclass(frozen=True)
+class Similarity(QuboStudy):
+    """The ten different samples of lowest energy of a whole layer, every two compared."""
+
+    name = "similarity"
+    title = "Similarity of the samples of lowest energy"
+    about = (
+        f"{ABOUT} A sample is one read of all of a layer's columns that have a gradient: 8 spins in the third layer, "
+        "up to 64 in the first. Of 1000 reads, the 10 distinct ones of lowest energy are compared by |A ∩ B| / |A ∪ "
+        "B| of their sets of +1 spins; two empty sets count as equal, and samples of equal energy are ordered by "
+        f"their spins. Independent random spins have 1/3 on average. {CHIP}"
+    )
+    paper = "Matrix of the third layer: all fairly dissimilar, at most around 0.4."
+    work = staticmethod(compare)
+    small = {"seeds": 2, "reads": 100, "size": 4, "updates": (0, 10)}
+    seeds: int = 4
+    reads: int = 1000
+    size: int = 16
+    count: int = 10
+    updates: tuple[int, ...] = UPDATES
+
+    def jobs(self) -> Sequence[Job]:
+        """A run per form, layer and seed."""
+        return self.runs(reads=self.reads, size=self.size, count=self.count, updates=list(self.updates))
+
+    def shown(self, results: Sequence[Result]) -> dict[str, Any]:
+        """Matrices of one run per form and layer, largest and mean similarities of all."""
+        figures, body, claims = [], [], []
+        for layer in (THIRD, FIRST):
+            panels = []
+            for form in FORMS:
+                runs = [run for run in results if (run["layer"], run["form"]) == (layer, form)]
+                panels.append(self._panel(form, mnist_qubos.whole_run(runs, shown="at")["at"]))
+                every = [at for run in runs for at in run["at"] if at is not None]
+                body.append([LAYERS[layer], form, str(len(every)), *_cells(every)])
+                claims += _claims(f"{LAYERS[layer]}, {form}", every, source=of_the_paper(form == PRINTED))
+            figures.append(self._figure(layer, panels))
+        head = ["layer", "form", "QUBOs", "largest", "mean", "pairs at most 0.45"]
+        head += ["distinct samples"]
+        title = f"Jaccard similarity of the {self.count} lowest samples; mean over updates and seeds (least to most)"
+        return {"figures": figures, "tables": [{"title": title, "head": head, "body": body}], "claims": claims}
+
+    def _panel(self, form: str, run: Sequence[Mapping[str, Any] | None]) -> dict[str, Any]:
+        """The first update with as many different samples as are wanted, or with most."""
+        found = [(update, at) for update, at in zip(self.updates, run, strict=True) if at is not None]
+        update, at = max(found, key=lambda pair: len(pair[1]["matrix"]))
+        text = [[f"{value:.2f}".lstrip("0") for value in row] for row in at["matrix"]]
+        return {"title": f"{form}, update {update}, {at['spins']} spins", "values": at["matrix"], "text": text}
+
+    def _figure(self, layer: int, panels: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        return {
+            "name": LAYERS[layer].replace(" ", "-"),
+            "title": f"Similarity of the {self.count} samples of lowest energy, {LAYERS[layer]}",
+            "caption": "Samples in the order of their energies, the lowest first.",
+            "kind": "matrices",
+            "colours": "rising",
+            "limits": [0, 1],
+            "ticks": [str(number + 1) for number in range(self.count)],
+            "colour_label": "Jaccard similarity",
+            "panels": list(panels),
+        }

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from qpsbgd_paper.experiments import citation
-from qpsbgd_paper.framework.claims import ACCURACY_MARGIN, Claim, Judged, of_the_paper, paired
+from qpsbgd_paper.framework.claims import ACCURACY_MARGIN, Claim, Judged, from_figure, of_the_paper, paired
 from qpsbgd_paper.framework.comparison import Case, Comparison
 from qpsbgd_paper.framework.experiment import Job
 from qpsbgd_paper.framework.methods import Line, Options, control_lines, printed
-from qpsbgd_paper.framework.runs import Work
 
 RATE, PARTS = 0.01, 16
 """The middle: what the other one is varied at."""
@@ -35,6 +34,21 @@ VARIED: Mapping[str, Mapping[str, Line]] = {
 }
 
 
+def _spans(case: Mapping[str, Any]) -> list[float]:
+    """Per seed, the largest less the smallest accuracy over the values of what is varied."""
+    values = [row["values"][citation.TEST.key] for row in case["rows"] if row["kind"] == "ours"]
+    found: list[float] = np.ptp(np.array(values, dtype=float), axis=0).tolist()
+    return found
+
+
+def _more_impacted(name: str, spans: Mapping[str, list[float]]) -> Judged:
+    text = f"QP-SBGD is more impacted by the step size than by the batch size ({name})"
+    judgement = paired(
+        text, spans[f"{STEP}, {name}"], spans[f"{BATCH}, {name}"], source=of_the_paper(name == citation.TRAINED)
+    )
+    return {**judgement, "number": "figure", "detail": f"span of accuracies {judgement['detail']}"}
+
+
 @dataclass(frozen=True)
 class Ablation(Comparison):
     """QP-SBGD on Cora with one thing varied at a time."""
@@ -51,6 +65,8 @@ class Ablation(Comparison):
     metrics = citation.Citation.metrics
     series = citation.Citation.series
     chosen_by = citation.VALIDATION
+    work = staticmethod(citation.train)
+    small = {"seeds": 2, "steps": 80}
     seeds: int = 6
     choosing_seeds: int = 0
     steps: int = 200
@@ -75,38 +91,21 @@ class Ablation(Comparison):
         shape = {"graph": "cora", **net, "steps": self.steps, "parts": PARTS, **line.settings, "decay": True}
         return {**shape, "gain": citation.gain(options), "method": line.method, "options": options}
 
-    @property
-    def work(self) -> Work:
-        """See `citation.train`."""
-        return citation.train
-
     def prepare(self) -> None:
         """Find the data."""
         citation.prepared("cora")
 
-    def quick(self) -> Ablation:
-        """Two seeds, few steps."""
-        return replace(self, seeds=2, steps=80)
-
     def claims(self) -> Sequence[Claim]:
         """Robust: what is far from the middle is neither better nor worse."""
-        return [
-            Claim(
-                f"QP-SBGD is robust to the {varied}: {line} is level with {MIDDLE[varied]}",
-                line,
-                citation.TEST.key,
-                (f"{varied}, {name}",),
-                (MIDDLE[varied],),
-                relation="level",
-                margin=ACCURACY_MARGIN,
-                number="figure",
-                source=of_the_paper(name == citation.TRAINED),
-            )
-            for name in citation.CASES
-            for varied, lines in VARIED.items()
-            for line in lines
-            if line != MIDDLE[varied]
-        ]
+        found = []
+        for name in citation.CASES:
+            own = {"relation": "level", "margin": ACCURACY_MARGIN, **from_figure(name == citation.TRAINED)}
+            for varied, lines in VARIED.items():
+                middle, case = MIDDLE[varied], (f"{varied}, {name}",)
+                for line in (line for line in lines if line != middle):
+                    text = f"QP-SBGD is robust to the {varied}: {line} is level with {middle}"
+                    found.append(Claim(text, line, citation.TEST.key, case, (middle,), **own))
+        return found
 
     def summary(self, *, folder: Path) -> dict[str, Any]:
         """With the claim that compares the two: the span of accuracies over step sizes and over batch sizes."""
@@ -114,18 +113,3 @@ class Ablation(Comparison):
         spans = {case["case"]: _spans(case) for case in found["cases"]}
         found["claims"] += [_more_impacted(name, spans) for name in citation.CASES]
         return found
-
-
-def _spans(case: Mapping[str, Any]) -> list[float]:
-    """Per seed, the largest less the smallest accuracy over the values of what is varied."""
-    values = [row["values"][citation.TEST.key] for row in case["rows"] if row["kind"] == "ours"]
-    found: list[float] = np.ptp(np.array(values, dtype=float), axis=0).tolist()
-    return found
-
-
-def _more_impacted(name: str, spans: Mapping[str, list[float]]) -> Judged:
-    text = f"QP-SBGD is more impacted by the step size than by the batch size ({name})"
-    judgement = paired(
-        text, spans[f"{STEP}, {name}"], spans[f"{BATCH}, {name}"], source=of_the_paper(name == citation.TRAINED)
-    )
-    return {**judgement, "number": "figure", "detail": f"span of accuracies {judgement['detail']}"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,8 @@ from qpsbgd_paper.experiments.adult_convergence import GAINS
 from qpsbgd_paper.experiments.mnist import MnistPairs, split
 from qpsbgd_paper.framework.claims import Claim, Source, of_the_paper
 from qpsbgd_paper.framework.comparison import Case, Comparison, Metric, Series
-from qpsbgd_paper.framework.experiment import Job
 from qpsbgd_paper.framework.methods import BUILDERS, SCALES, SPINS, Line, Options, printed, rates, summed
-from qpsbgd_paper.framework.runs import Result, Work
+from qpsbgd_paper.framework.runs import Result
 from qpsbgd_paper.framework.training import BinaryMLP, batches, fit
 
 PAPER = {
@@ -40,97 +39,8 @@ PRINTED = {"": "mean loss", "-sum": "summed loss", **{f"-{scale:g}": f"κ = {sca
 Z = Metric("z", "Z of the direction test")
 
 
-@dataclass(frozen=True)
-class Cdp(Comparison):
-    """MNIST 1/2 at the paper's settings; every update's directions against the gradient of all 500 images."""
-
-    name = "cdp"
-    title = "Direction test on MNIST"
-    about = (
-        "Network and data of the experiment mnist, digits 1/2, paper's settings: 50 updates of 10 images. At every "
-        "update, k of n entries of the projected gradient have the sign of the full batch's gradient, entries that are "
-        "zero in either left out; Z = (k − n/2)/√(n/4), and above 1.96 random directions are ruled out at 95 %. At "
-        "gain 1 saturated units leave fewer entries than the 3647 to 3990 that the paper has for QP-SBGD; at gain 1/√n "
-        "more are left, and the paper's counts lie in their range. Rows of the paper's signSGD compare up to 4702 "
-        "entries, more than 88 weights at 50 updates have; the paper does not state its number of updates."
-    )
-    paper = "Tables: Z of 10.4 to 12.4 for QP-SBGD, of −6.9 to 8.39 for signSGD."
-    chosen_in_view = "The features, as in the experiment mnist; the second gain, by the number of entries compared."
-    metrics = (Z,)
-    series = (Series("share", "share of entries with the gradient's sign"),)
-    chosen_by = Z
-    extra = ("k", "n", "z_above")
-    seeds: int = 10
-    choosing_seeds: int = 0
-    steps: int = 50
-
-    def cases(self) -> Sequence[Case]:
-        """Gain 1, and the gain under which about as many entries are compared as in the paper."""
-        return [Case(name, {"gain": gain, "constant": False, "batch": 10}) for name, gain in GAINS.items()]
-
-    def lines(self, case: Case) -> Mapping[str, Line]:
-        """QP-SBGD in our form and in both readings of the paper's, and signSGD."""
-        return {
-            SPINS: Line("QP-SBGD (spins, exact)", "qpsbgd", rates(0.03, projection="spins", solver="exact"), "ours"),
-            **{
-                f"qpsbgd-printed{added}": Line(f"QP-SBGD as printed (exact), {loss}", "qpsbgd", (options,), "paper")
-                for (added, loss), options in zip(PRINTED.items(), printed(0.03, solver="exact"), strict=True)
-            },
-            "bc-sign": Line("signSGD", "bc-sign", rates(0.03)),
-        }
-
-    def job(self, case: Case, line: Line, options: Options) -> Job:
-        """The pair, the setting and the optimiser."""
-        return {"pair": "1/2", **case.settings, "steps": self.steps, "method": line.method, "options": options}
-
-    @property
-    def work(self) -> Work:
-        """See `train`."""
-        return train
-
-    def prepare(self) -> None:
-        """As the experiment mnist."""
-        MnistPairs().prepare()
-
-    def quick(self) -> Cdp:
-        """Two seeds, few steps."""
-        return replace(self, seeds=2, steps=15)
-
-    def claims(self) -> Sequence[Claim]:
-        """Z above 1.96, and above that of signSGD."""
-        found = []
-        for case in self.cases():
-            forms: list[tuple[str, str, Source]] = [(SPINS, "spins", "aim")]
-            whose = of_the_paper(case.settings["gain"] == 1)
-            forms += [(f"qpsbgd-printed{added}", loss, whose) for added, loss in PRINTED.items()]
-            for line, form, source in forms:
-                number = "10.4 to 12.4" if source != "aim" else ""
-                text = f"QP-SBGD has a Z above 1.96 in every run ({form})"
-                found.append(Claim(text, line, "z_above", (case.name,), level=1.0, source=source, number=number))
-                number = f"{number} against −6.9 to 8.4" if number else ""
-                text = f"QP-SBGD has a larger Z than signSGD ({form})"
-                found.append(Claim(text, line, Z.key, (case.name,), ("bc-sign",), source=source, number=number))
-        return found
-
-    def summary(self, *, folder: Path) -> dict[str, Any]:
-        """With the table of all runs beside the paper's."""
-        found = super().summary(folder=folder)
-        body = []
-        for case in found["cases"]:
-            for row in case["rows"]:
-                paper = PAPER.get(row["line"], ()) if case["case"] != "gain 1" else ()
-                figures = zip(row["extra"]["k"], row["extra"]["n"], row["values"][Z.key], strict=True)
-                for (k, n, z), theirs in itertools.zip_longest(figures, paper, fillvalue=("–", "–", "–")):
-                    ours = [f"{k}", f"{n}", z if isinstance(z, str) else f"{z:.1f}"]
-                    body.append([case["label"], row["label"], *ours, *(str(value) for value in theirs)])
-        head = ["setting", "method", "same direction", "compared", "Z", "paper: same", "paper: compared", "paper: Z"]
-        return {**found, "tables": [{"title": "Every run", "head": head, "body": body}]}
-
-
 def train(
     *,
-    case: str,
-    line: str,
     pair: str,
     gain: Any,
     constant: bool,
@@ -139,7 +49,7 @@ def train(
     method: str,
     options: Options,
     seed: int,
-    choosing: bool,
+    **labels: Any,
 ) -> Result:
     """One run: every update's directions compared with the gradient of all training images before it."""
     inputs, targets, _, _ = split(pair, seed=seed, choosing=False)
@@ -170,3 +80,77 @@ def train(
     total = sum(tests, DirectionTest(0, 0))
     shares = [test.k / test.n if test.n else 0.5 for test in tests]
     return {"share": shares, "k": total.k, "n": total.n, Z.key: total.z, "z_above": float(total.z > 1.96)}
+
+
+@dataclass(frozen=True)
+class Cdp(Comparison):
+    """MNIST 1/2 at the paper's settings; every update's directions against the gradient of all 500 images."""
+
+    name = "cdp"
+    title = "Direction test on MNIST"
+    about = (
+        "Network and data of the experiment mnist, digits 1/2, paper's settings: 50 updates of 10 images. At every "
+        "update, k of n entries of the projected gradient have the sign of the full batch's gradient, entries that are "
+        "zero in either left out; Z = (k − n/2)/√(n/4), and above 1.96 random directions are ruled out at 95 %. At "
+        "gain 1 saturated units leave fewer entries than the 3647 to 3990 that the paper has for QP-SBGD; at gain 1/√n "
+        "more are left, and the paper's counts lie in their range. Rows of the paper's signSGD compare up to 4702 "
+        "entries, more than 88 weights at 50 updates have; the paper does not state its number of updates."
+    )
+    paper = "Tables: Z of 10.4 to 12.4 for QP-SBGD, of −6.9 to 8.39 for signSGD."
+    chosen_in_view = "The features, as in the experiment mnist; the second gain, by the number of entries compared."
+    metrics = (Z,)
+    series = (Series("share", "share of entries with the gradient's sign"),)
+    chosen_by = Z
+    # Gain 1, and the gain under which about as many entries are compared as in the paper.
+    by_case = {name: {"pair": "1/2", "gain": gain, "constant": False, "batch": 10} for name, gain in GAINS.items()}
+    extra = ("k", "n", "z_above")
+    work = staticmethod(train)
+    small = {"seeds": 2, "steps": 15}
+    seeds: int = 10
+    choosing_seeds: int = 0
+    steps: int = 50
+
+    def lines(self, case: Case) -> Mapping[str, Line]:
+        """QP-SBGD in our form and in both readings of the paper's, and signSGD."""
+        return {
+            SPINS: Line("QP-SBGD (spins, exact)", "qpsbgd", rates(0.03, projection="spins", solver="exact"), "ours"),
+            **{
+                f"qpsbgd-printed{added}": Line(f"QP-SBGD as printed (exact), {loss}", "qpsbgd", (options,), "paper")
+                for (added, loss), options in zip(PRINTED.items(), printed(0.03, solver="exact"), strict=True)
+            },
+            "bc-sign": Line("signSGD", "bc-sign", rates(0.03)),
+        }
+
+    def prepare(self) -> None:
+        """As the experiment mnist."""
+        MnistPairs().prepare()
+
+    def claims(self) -> Sequence[Claim]:
+        """Z above 1.96, and above that of signSGD."""
+        found = []
+        for case in self.cases():
+            forms: list[tuple[str, str, Source]] = [(SPINS, "spins", "aim")]
+            whose = of_the_paper(case.settings["gain"] == 1)
+            forms += [(f"qpsbgd-printed{added}", loss, whose) for added, loss in PRINTED.items()]
+            for line, form, source in forms:
+                number = "10.4 to 12.4" if source != "aim" else ""
+                text = f"QP-SBGD has a Z above 1.96 in every run ({form})"
+                found.append(Claim(text, line, "z_above", (case.name,), level=1.0, source=source, number=number))
+                number = f"{number} against −6.9 to 8.4" if number else ""
+                text = f"QP-SBGD has a larger Z than signSGD ({form})"
+                found.append(Claim(text, line, Z.key, (case.name,), ("bc-sign",), source=source, number=number))
+        return found
+
+    def summary(self, *, folder: Path) -> dict[str, Any]:
+        """With the table of all runs beside the paper's."""
+        found = super().summary(folder=folder)
+        body = []
+        for case in found["cases"]:
+            for row in case["rows"]:
+                paper = PAPER.get(row["line"], ()) if case["case"] != "gain 1" else ()
+                figures = zip(row["extra"]["k"], row["extra"]["n"], row["values"][Z.key], strict=True)
+                for (k, n, z), theirs in itertools.zip_longest(figures, paper, fillvalue=("–", "–", "–")):
+                    ours = [f"{k}", f"{n}", z if isinstance(z, str) else f"{z:.1f}"]
+                    body.append([case["label"], row["label"], *ours, *(str(value) for value in theirs)])
+        head = ["setting", "method", "same direction", "compared", "Z", "paper: same", "paper: compared", "paper: Z"]
+        return {**found, "tables": [{"title": "Every run", "head": head, "body": body}]}

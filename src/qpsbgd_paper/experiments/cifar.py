@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
 from typing import Any
@@ -17,9 +17,8 @@ from qpsbgd.optim import QPSBGD, BinaryConnect, StraightThrough
 from qpsbgd_paper.datasets.cifar import ARCHIVE, CifarImages, find_images, load_cifar10
 from qpsbgd_paper.framework.claims import Claim
 from qpsbgd_paper.framework.comparison import Case, Comparison, Metric, Series
-from qpsbgd_paper.framework.experiment import Job
 from qpsbgd_paper.framework.methods import FROZEN, RIDGE, SPINS, Grid, Line, Options, rates
-from qpsbgd_paper.framework.runs import Result, Work
+from qpsbgd_paper.framework.runs import Result
 from qpsbgd_paper.framework.training import accuracy, batches, fit
 
 MEAN, DEVIATION = (125.3, 123.0, 113.9), (63.0, 62.1, 66.7)
@@ -102,90 +101,8 @@ def _rival(*learning_rates: float, **others: Any) -> Grid:
     return rates(*learning_rates, real={"lr": 3e-3}, **others)
 
 
-@dataclass(frozen=True)
-class Cifar(Comparison):
-    """ResNet-20 with one-bit weights; only the first convolution, the last layer and the norms are real-valued."""
-
-    name = "cifar"
-    title = "CIFAR-10, ResNet-20 with one-bit weights"
-    about = (
-        "ResNet-20 whose convolutions have weights ±1 and a scale per output; the first convolution, the last layer "
-        "and the norms stay real-valued. Batches of 128 images, randomly shifted and mirrored; all methods have the "
-        "same warm-up and cosine. QP-SBGD runs at its defaults. Every baseline takes the best of its learning rates on "
-        "the last tenth of the training images. The control trains only what is real-valued."
-    )
-    paper = ""
-    chosen_in_view = "The first learning rates of the baselines, by benchmarks/training/networks.py."
-    metrics = (FINAL,)
-    series = (Series("accuracy", "test accuracy", x_label="epoch", first=1),)
-    chosen_by = Metric(FINAL.key, "validation accuracy")
-    epochs: int = 10
-    images: int | None = None
-    """How many images of training and of the test are used; None is all."""
-    depth: int = 20
-    seeds: int = 2
-    choosing_seeds: int = 1
-
-    def cases(self) -> Sequence[Case]:
-        """One."""
-        return [Case(f"{self.epochs} epochs")]
-
-    def lines(self, case: Case) -> Mapping[str, Line]:
-        """QP-SBGD in both forms at their defaults, the baselines, and a control."""
-        # The first rates, which a quick run takes, were the best in benchmarks/training/networks.py.
-        adamw, muon = _rival(0.01, 0.003, 0.03, update="adam"), _rival(0.02, 0.01, 0.05, update="muon")
-        still = {"lr": 0.0, "weight_decay": 0.0, "real": {"lr": 3e-3}}
-        return {
-            RIDGE: Line("QP-SBGD (ridge)", "qpsbgd", ({"projection": "ridge", "real": True},), "ours"),
-            SPINS: Line("QP-SBGD (spins)", "qpsbgd", ({"projection": "spins", "real": True},), "ours"),
-            "st-adamw": Line(RIVALS["st-adamw"], "straight-through", adamw),
-            "st-muon": Line(RIVALS["st-muon"], "straight-through", muon),
-            "bc-adam": Line(RIVALS["bc-adam"], "binaryconnect", _rival(0.03, 0.01, 0.1, relative=True)),
-            FROZEN: Line("control: binary layers frozen", "straight-through", (still,), "control"),
-        }
-
-    def job(self, case: Case, line: Line, options: Options) -> Job:
-        """The network, the budget and the optimiser."""
-        size = {"depth": self.depth, "epochs": self.epochs, "images": self.images}
-        return {**size, "method": line.method, "options": options}
-
-    @property
-    def work(self) -> Work:
-        """See `train`."""
-        return train
-
-    def downloads(self) -> Sequence[str]:
-        """The archive, unless the images are here in some form."""
-        return () if find_images() else (ARCHIVE,)
-
-    def prepare(self) -> None:
-        """Find and read the images."""
-        _loaded()
-
-    def quick(self) -> Cifar:
-        """Two seeds, 256 images, eight steps of a ResNet-8."""
-        return replace(self, depth=8, images=256, epochs=4, choosing_seeds=0)
-
-    def claims(self) -> Sequence[Claim]:
-        """Each of our forms is better than every baseline."""
-        (case,) = self.cases()
-        return [
-            Claim(
-                f"QP-SBGD ({form}) is better than every baseline",
-                line,
-                FINAL.key,
-                (case.name,),
-                tuple(RIVALS),
-                source="aim",
-            )
-            for line, form in {RIDGE: "ridge", SPINS: "spins"}.items()
-        ]
-
-
 def train(
     *,
-    case: str,
-    line: str,
     depth: int,
     epochs: int,
     images: int | None,
@@ -193,6 +110,7 @@ def train(
     options: Options,
     seed: int,
     choosing: bool,
+    **labels: str,
 ) -> Result:
     """One run, on a GPU where there is one: accuracy on the held-out images after every epoch."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -235,3 +153,72 @@ def split(images: int | None, *, choosing: bool) -> tuple[Tensor, Tensor, Tensor
 @cache
 def _loaded() -> CifarImages:
     return load_cifar10()
+
+
+@dataclass(frozen=True)
+class Cifar(Comparison):
+    """ResNet-20 with one-bit weights; only the first convolution, the last layer and the norms are real-valued."""
+
+    name = "cifar"
+    title = "CIFAR-10, ResNet-20 with one-bit weights"
+    about = (
+        "ResNet-20 whose convolutions have weights ±1 and a scale per output; the first convolution, the last layer "
+        "and the norms stay real-valued. Batches of 128 images, randomly shifted and mirrored; all methods have the "
+        "same warm-up and cosine. QP-SBGD runs at its defaults. Every baseline takes the best of its learning rates on "
+        "the last tenth of the training images. The control trains only what is real-valued."
+    )
+    paper = ""
+    chosen_in_view = "The first learning rates of the baselines, by benchmarks/training/networks.py."
+    metrics = (FINAL,)
+    series = (Series("accuracy", "test accuracy", x_label="epoch", first=1),)
+    chosen_by = Metric(FINAL.key, "validation accuracy")
+    passed = ("depth", "epochs", "images")
+    work = staticmethod(train)
+    small = {"depth": 8, "images": 256, "epochs": 4, "choosing_seeds": 0}
+    epochs: int = 10
+    images: int | None = None
+    """How many images of training and of the test are used; None is all."""
+    depth: int = 20
+    seeds: int = 2
+    choosing_seeds: int = 1
+
+    def cases(self) -> Sequence[Case]:
+        """One."""
+        return [Case(f"{self.epochs} epochs")]
+
+    def lines(self, case: Case) -> Mapping[str, Line]:
+        """QP-SBGD in both forms at their defaults, the baselines, and a control."""
+        # The first rates, which a quick run takes, were the best in benchmarks/training/networks.py.
+        adamw, muon = _rival(0.01, 0.003, 0.03, update="adam"), _rival(0.02, 0.01, 0.05, update="muon")
+        still = {"lr": 0.0, "weight_decay": 0.0, "real": {"lr": 3e-3}}
+        return {
+            RIDGE: Line("QP-SBGD (ridge)", "qpsbgd", ({"projection": "ridge", "real": True},), "ours"),
+            SPINS: Line("QP-SBGD (spins)", "qpsbgd", ({"projection": "spins", "real": True},), "ours"),
+            "st-adamw": Line(RIVALS["st-adamw"], "straight-through", adamw),
+            "st-muon": Line(RIVALS["st-muon"], "straight-through", muon),
+            "bc-adam": Line(RIVALS["bc-adam"], "binaryconnect", _rival(0.03, 0.01, 0.1, relative=True)),
+            FROZEN: Line("control: binary layers frozen", "straight-through", (still,), "control"),
+        }
+
+    def downloads(self) -> Sequence[str]:
+        """The archive, unless the images are here in some form."""
+        return () if find_images() else (ARCHIVE,)
+
+    def prepare(self) -> None:
+        """Find and read the images."""
+        _loaded()
+
+    def claims(self) -> Sequence[Claim]:
+        """Each of our forms is better than every baseline."""
+        (case,) = self.cases()
+        return [
+            Claim(
+                f"QP-SBGD ({form}) is better than every baseline",
+                line,
+                FINAL.key,
+                (case.name,),
+                tuple(RIVALS),
+                source="aim",
+            )
+            for line, form in {RIDGE: "ridge", SPINS: "spins"}.items()
+        ]

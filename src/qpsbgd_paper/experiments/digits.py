@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -11,98 +11,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from qpsbgd_paper.framework import methods
 from qpsbgd_paper.framework.claims import Claim
 from qpsbgd_paper.framework.comparison import Case, Comparison, Metric, Series
-from qpsbgd_paper.framework.experiment import Job
-from qpsbgd_paper.framework.methods import (
-    BUILDERS,
-    SPINS,
-    Line,
-    Options,
-    aims,
-    baselines,
-    control_lines,
-    proxquant_grid,
-    rates,
-    ridge_line,
-    sgd_grid,
-)
-from qpsbgd_paper.framework.runs import Result, Work
+from qpsbgd_paper.framework.methods import SPINS, Line, Options
+from qpsbgd_paper.framework.runs import Result
 from qpsbgd_paper.framework.training import BinaryMLP, accuracy, batches, fit
 
 FINAL = Metric("final", "test accuracy")
 
 
-@dataclass(frozen=True)
-class Digits(Comparison):
-    """64 → 128 → 10 on scikit-learn's digits; every budget has its own choice of options."""
-
-    name = "digits"
-    title = "Handwritten digits"
-    about = (
-        "A network 64-128-10 with weights ±1. Every method gets the same number of epochs, batches of 32, and the "
-        "number of steps, over which its learning rate falls to zero by a cosine. At defaults, no other option is "
-        "given; tuned, options are chosen on validation data, separately for each budget."
-    )
-    paper = ""
-    undecided = "a tiny data set: with 1,797 images, differences drown in the noise of the seeds"
-    metrics = (FINAL,)
-    series = (Series("accuracy", "test accuracy", x_label="epoch", first=1),)
-    chosen_by = Metric(FINAL.key, "validation accuracy")
-    budgets: tuple[int, ...] = (2, 10)
-    hidden: int = 128
-    seeds: int = 5
-    choosing_seeds: int = 2
-
-    def cases(self) -> Sequence[Case]:
-        """The budgets, at defaults and tuned."""
-        return [
-            Case(f"{epochs} epochs, {options}", {"epochs": epochs, "tuned": options == "tuned"})
-            for epochs in self.budgets
-            for options in ("defaults", "tuned")
-        ]
-
-    def lines(self, case: Case) -> Mapping[str, Line]:
-        """QP-SBGD in both forms and the baselines."""
-        spins = rates(0.003, 0.01, 0.03, projection="spins")
-        found = {
-            SPINS: Line("QP-SBGD (spins)", "qpsbgd", spins, "ours"),
-            **ridge_line(),
-            **baselines(
-                sgd=sgd_grid(0.3, 1.0, 3.0),
-                sign=rates(0.001, 0.003, 0.01) + rates(0.001, 0.003, 0.01, momentum=0.9),
-                adam=rates(0.003, 0.01, 0.03),
-                proxquant=proxquant_grid((3.0, 10.0), pulls=(0.1, 1.0)),
-            ),
-            **control_lines(),
-        }
-        found = {name: line.with_options(schedule="cosine") for name, line in found.items()}
-        return found if case.settings["tuned"] else {name: line.at_defaults() for name, line in found.items()}
-
-    def job(self, case: Case, line: Line, options: Options) -> Job:
-        """The net, the budget and the optimiser."""
-        return {"hidden": self.hidden, "epochs": case.settings["epochs"], "method": line.method, "options": options}
-
-    @property
-    def work(self) -> Work:
-        """See `train`."""
-        return train
-
-    def prepare(self) -> None:
-        """Check that scikit-learn is there."""
-        split_digits("test")
-
-    def quick(self) -> Digits:
-        """Two seeds, one epoch, a narrow net."""
-        return replace(self, budgets=(1,), hidden=16, seeds=2, choosing_seeds=0)
-
-    def claims(self) -> Sequence[Claim]:
-        """Better than every baseline, each at its defaults and each tuned."""
-        return [aim for case in self.cases() for aim in aims(FINAL.key, case.name)]
-
-
 def train(
-    *, case: str, line: str, hidden: int, epochs: int, method: str, options: Options, seed: int, choosing: bool
+    *, hidden: int, epochs: int, method: str, options: Options, seed: int, choosing: bool, **labels: str
 ) -> Result:
     """One run: accuracy on the held-out part after every epoch."""
     (inputs, targets), (held_inputs, held_targets) = split_digits("validation" if choosing else "test")
@@ -113,7 +33,7 @@ def train(
         model,
         lambda rows: F.cross_entropy(model(inputs[rows]), targets[rows]),
         rows=batches(len(inputs), 32, epochs * steps),
-        optimizers=[BUILDERS[method](model, options, epochs * steps)],
+        optimizers=[methods.BUILDERS[method](model, options, epochs * steps)],
         measure=lambda: accuracy(model(held_inputs), held_targets),
         every=steps,
     )
@@ -139,3 +59,61 @@ def split_digits(score_on: str) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Te
     elif score_on != "test":
         raise ValueError(f'score_on must be "validation" or "test", got {score_on!r}')
     return (inputs[rest], targets[rest]), (inputs[held], targets[held])
+
+
+@dataclass(frozen=True)
+class Digits(Comparison):
+    """64 → 128 → 10 on scikit-learn's digits; every budget has its own choice of options."""
+
+    name = "digits"
+    title = "Handwritten digits"
+    about = (
+        "A network 64-128-10 with weights ±1. Every method gets the same number of epochs, batches of 32, and the "
+        "number of steps, over which its learning rate falls to zero by a cosine. At defaults, no other option is "
+        "given; tuned, options are chosen on validation data, separately for each budget."
+    )
+    paper = ""
+    undecided = "a tiny data set: with 1,797 images, differences drown in the noise of the seeds"
+    metrics = (FINAL,)
+    series = (Series("accuracy", "test accuracy", x_label="epoch", first=1),)
+    chosen_by = Metric(FINAL.key, "validation accuracy")
+    passed = ("hidden",)
+    work = staticmethod(train)
+    small = {"budgets": (1,), "hidden": 16, "seeds": 2, "choosing_seeds": 0}
+    budgets: tuple[int, ...] = (2, 10)
+    hidden: int = 128
+    seeds: int = 5
+    choosing_seeds: int = 2
+
+    def cases(self) -> Sequence[Case]:
+        """The budgets, at defaults and tuned."""
+        return [
+            Case(f"{epochs} epochs, {options}", {"epochs": epochs})
+            for epochs in self.budgets
+            for options in ("defaults", "tuned")
+        ]
+
+    def lines(self, case: Case) -> Mapping[str, Line]:
+        """QP-SBGD in both forms and the baselines."""
+        spins = methods.rates(0.003, 0.01, 0.03, projection="spins")
+        found = {
+            SPINS: Line("QP-SBGD (spins)", "qpsbgd", spins, "ours"),
+            **methods.ridge_line(),
+            **methods.baselines(
+                sgd=methods.sgd_grid(0.3, 1.0, 3.0),
+                sign=methods.rates(0.001, 0.003, 0.01) + methods.rates(0.001, 0.003, 0.01, momentum=0.9),
+                adam=methods.rates(0.003, 0.01, 0.03),
+                proxquant=methods.proxquant_grid((3.0, 10.0), pulls=(0.1, 1.0)),
+            ),
+            **methods.control_lines(),
+        }
+        found = {name: line.with_options(schedule="cosine") for name, line in found.items()}
+        return found if case.name.endswith("tuned") else {name: line.at_defaults() for name, line in found.items()}
+
+    def prepare(self) -> None:
+        """Check that scikit-learn is there."""
+        split_digits("test")
+
+    def claims(self) -> Sequence[Claim]:
+        """Better than every baseline, each at its defaults and each tuned."""
+        return [aim for case in self.cases() for aim in methods.aims(FINAL.key, case.name)]

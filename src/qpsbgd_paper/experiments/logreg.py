@@ -3,36 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from qpsbgd.nn import BinaryLinear
-from qpsbgd_paper.framework.claims import Claim, of_the_paper
+from qpsbgd_paper.framework import methods
+from qpsbgd_paper.framework.claims import Claim, from_figure
 from qpsbgd_paper.framework.comparison import Case, Comparison, Metric, Series
-from qpsbgd_paper.framework.experiment import Job
-from qpsbgd_paper.framework.methods import (
-    BUILDERS,
-    DWAVE,
-    GUROBI,
-    Line,
-    Options,
-    SolverChoice,
-    aims,
-    paper_lines,
-    prepare_virtual_chip,
-    proxquant_grid,
-    rates,
-    sgd_grid,
-    summed,
-    virtual_line,
-)
-from qpsbgd_paper.framework.runs import Result, Work
+from qpsbgd_paper.framework.methods import DWAVE, GUROBI, Line, Options, SolverChoice
+from qpsbgd_paper.framework.runs import Result
 from qpsbgd_paper.framework.training import fit, random_rows, second_half
 
+FIXED, TUNED = "paper's learning rates", "chosen learning rates"
 LATE = Metric("late_loss", "loss, mean of the second half", higher=False)
+
+
+def train(
+    *, points: int, batch: int, steps: int, method: str, options: Options, seed: int, choosing: bool, **labels: str
+) -> Result:
+    """One run: the loss on all data before every step."""
+    inputs, targets = blobs(points, seed=seed)
+    torch.manual_seed(seed)
+    layer = BinaryLinear(3, 1, gain=1.0)
+    losses: list[float] = []
+
+    def loss(rows: Tensor | slice) -> Tensor:
+        return F.binary_cross_entropy_with_logits(layer(inputs[rows])[:, 0], targets[rows])
+
+    fit(
+        layer,
+        loss,
+        rows=random_rows(len(inputs), batch, steps),
+        optimizers=[methods.BUILDERS[method](layer, options, steps)],
+        before=lambda: losses.append(loss(slice(None)).item()),
+        summed=methods.summed(options),
+    )
+    return {"loss": losses, LATE.key: second_half(losses)}
+
+
+def blobs(points: int, *, seed: int) -> tuple[Tensor, Tensor]:
+    """Two linearly separable blobs in the plane with an intercept: inputs (2 · points, 3) and targets 0 or 1."""
+    generator = torch.Generator().manual_seed(seed)
+    angle = 2 * torch.pi * torch.rand((), generator=generator)
+    centre = 1.5 * torch.stack([angle.cos(), angle.sin()])
+    noise = (0.4 * torch.randn(2, points, 2, generator=generator)).clamp(-1, 1)
+    plane = torch.cat([noise[0] - centre, noise[1] + centre])
+    targets = torch.cat([torch.zeros(points), torch.ones(points)])
+    return torch.cat([plane, torch.ones(2 * points, 1)], dim=1), targets
 
 
 @dataclass(frozen=True)
@@ -50,6 +71,10 @@ class LogReg(Comparison):
     metrics = (LATE,)
     series = (Series("loss", "loss"),)
     chosen_by = LATE
+    by_case = {FIXED: {}, TUNED: {}}
+    passed = ("points", "batch", "steps")
+    work = staticmethod(train)
+    small = {"seeds": 3, "choosing_seeds": 0, "points": 30, "steps": 40}
     seeds: int = 10
     choosing_seeds: int = 2
     points: int = 100
@@ -57,114 +82,37 @@ class LogReg(Comparison):
     steps: int = 150
     solver: SolverChoice | None = None
 
-    def cases(self) -> Sequence[Case]:
-        """The paper's learning rates, and chosen ones."""
-        return [Case("paper's learning rates", {"tuned": False}), Case("chosen learning rates", {"tuned": True})]
-
     def lines(self, case: Case) -> Mapping[str, Line]:
         """The paper's four methods and our forms; at chosen rates the other baselines too."""
-        fixed = not case.settings["tuned"]
+        fixed = case.name == FIXED
         grid = (0.05,) if fixed else (0.01, 0.05, 0.2)
-        found = paper_lines(
-            ours=rates(*grid, projection="spins") if fixed else None,
+        found = methods.paper_lines(
+            ours=methods.rates(*grid, projection="spins") if fixed else None,
             literal=grid,
             virtual=True,
             solver=self.solver,
-            sgd=rates(5e-5) if fixed else sgd_grid(0.05, 0.2, 0.5),
-            sign=rates(*grid),
-            adam=rates(*grid),
-            proxquant=proxquant_grid((0.05, 0.2, 0.5), pulls=(0.1, 1.0)),
+            sgd=methods.rates(5e-5) if fixed else methods.sgd_grid(0.05, 0.2, 0.5),
+            sign=methods.rates(*grid),
+            adam=methods.rates(*grid),
+            proxquant=methods.proxquant_grid((0.05, 0.2, 0.5), pulls=(0.1, 1.0)),
         )
         if fixed:
             found = {name: line for name, line in found.items() if name not in ("bc-adam", "proxquant")}
-            found |= virtual_line(lr=0.01)
+            found |= methods.virtual_line(lr=0.01)
         return found
-
-    def job(self, case: Case, line: Line, options: Options) -> Job:
-        """The data's size and the optimiser."""
-        shape = {"points": self.points, "batch": self.batch, "steps": self.steps}
-        return {**shape, "method": line.method, "options": options}
-
-    @property
-    def work(self) -> Work:
-        """See `train`."""
-        return train
 
     def prepare(self) -> None:
         """Find tiles on the virtual chip."""
-        prepare_virtual_chip(3)
-
-    def quick(self) -> LogReg:
-        """Few data sets and steps."""
-        return replace(self, seeds=3, choosing_seeds=0, points=30, steps=40)
+        methods.prepare_virtual_chip(3)
 
     def claims(self) -> Sequence[Claim]:
         """(G) is best after the first phase; (D) is slower."""
-        fixed, tuned = (case.name for case in self.cases())
         others = (DWAVE, "bc-sgd", "bc-sign")
-        best = [
-            Claim(
-                f"QP-SBGD (G) is best after the first phase ({name})",
-                GUROBI,
-                LATE.key,
-                (name,),
-                others,
-                number="figure",
-                source=of_the_paper(name == fixed),
-            )
-            for name in (fixed, tuned)
+        best = "QP-SBGD (G) is best after the first phase"
+        found = [
+            Claim(f"{best} ({case})", GUROBI, LATE.key, (case,), others, **from_figure(case == FIXED))
+            for case in self.by_case
         ]
-        slower = Claim(
-            "QP-SBGD (D) is slower than (G)",
-            DWAVE,
-            LATE.key,
-            (fixed,),
-            (GUROBI,),
-            relation="worse",
-            number="figure",
-            hardware=True,
-        )
-        return [*best, slower, *aims(LATE.key, tuned)]
-
-
-def train(
-    *,
-    case: str,
-    line: str,
-    points: int,
-    batch: int,
-    steps: int,
-    method: str,
-    options: Options,
-    seed: int,
-    choosing: bool,
-) -> Result:
-    """One run: the loss on all data before every step."""
-    inputs, targets = blobs(points, seed=seed)
-    torch.manual_seed(seed)
-    layer = BinaryLinear(3, 1, gain=1.0)
-    losses: list[float] = []
-
-    def loss(rows: Tensor | slice) -> Tensor:
-        return F.binary_cross_entropy_with_logits(layer(inputs[rows])[:, 0], targets[rows])
-
-    fit(
-        layer,
-        loss,
-        rows=random_rows(len(inputs), batch, steps),
-        optimizers=[BUILDERS[method](layer, options, steps)],
-        before=lambda: losses.append(loss(slice(None)).item()),
-        summed=summed(options),
-    )
-    return {"loss": losses, LATE.key: second_half(losses)}
-
-
-def blobs(points: int, *, seed: int) -> tuple[Tensor, Tensor]:
-    """Two linearly separable blobs in the plane with an intercept: inputs (2 · points, 3) and targets 0 or 1."""
-    generator = torch.Generator().manual_seed(seed)
-    angle = 2 * torch.pi * torch.rand((), generator=generator)
-    centre = 1.5 * torch.stack([angle.cos(), angle.sin()])
-    noise = (0.4 * torch.randn(2, points, 2, generator=generator)).clamp(-1, 1)
-    plane = torch.cat([noise[0] - centre, noise[1] + centre])
-    targets = torch.cat([torch.zeros(points), torch.ones(points)])
-    return torch.cat([plane, torch.ones(2 * points, 1)], dim=1), targets
+        slower: dict[str, Any] = {"relation": "worse", "hardware": True, **from_figure(True)}
+        found.append(Claim("QP-SBGD (D) is slower than (G)", DWAVE, LATE.key, (FIXED,), (GUROBI,), **slower))
+        return [*found, *methods.aims(LATE.key, TUNED)]

@@ -28,22 +28,17 @@ def feature_figure(image: np.ndarray[Any, Any]) -> Figure:
         lines.append({**ends, "colour": 2, "label": "lines 0, 4, 8 and 12 of 16" if not k else None})
     values = image.tolist()
     bits = "".join("+" if bit > 0 else "−" for bit in bits_of(image[None])[0])
-    return {
-        "name": "features",
-        "title": "How a digit becomes 16 bits",
-        "caption": (
-            "The image; the key points, which are the centres of the superpixels that belong to the digit; four of the "
-            "16 lines through their mean. A bit is + where most key points lie on the positive side of its line. Here: "
-            f"{bits}"
-        ),
-        "kind": "images",
-        "shows_data": True,
-        "panels": [
-            {"title": "the image", "values": values},
-            {"title": "key points", "values": values, "lines": [{**dots, "label": "key points"}]},
-            {"title": "four lines", "values": values, "lines": [*lines, dots]},
-        ],
-    }
+    caption = (
+        "The image; the key points, which are the centres of the superpixels that belong to the digit; four of the 16 "
+        f"lines through their mean. A bit is + where most key points lie on the positive side of its line. Here: {bits}"
+    )
+    panels = [
+        {"title": "the image", "values": values},
+        {"title": "key points", "values": values, "lines": [{**dots, "label": "key points"}]},
+        {"title": "four lines", "values": values, "lines": [*lines, dots]},
+    ]
+    text = {"name": "features", "title": "How a digit becomes 16 bits", "caption": caption}
+    return {**text, "kind": "images", "shows_data": True, "panels": panels}
 
 
 def answers_figure(
@@ -66,16 +61,10 @@ def answers_figure(
                 corners = {"x": [low_x, high_x, high_x, low_x, low_x], "y": [low_y, low_y, high_y, high_y, low_y]}
                 frames.append({**corners, "colour": 0, "label": "taken for the other digit"})
         panels.append({"title": f"classification of {name}s", "values": mosaic.tolist(), "lines": frames})
-    return {
-        "name": "answers",
-        "title": "Digits told apart",
-        "caption": (
-            f"The first {COLUMNS * ROWS} test images of each digit, by QP-SBGD as printed on the virtual QPU, paper's "
-            f"settings, first seed, weights of best training accuracy: {np.mean(right):.1%} of these are right (in the "
-            "paper's figure 72.5%)."
-        ),
-        "kind": "images",
-        "shows_data": True,
-        "columns": 2,
-        "panels": panels,
-    }
+    caption = (
+        f"The first {COLUMNS * ROWS} test images of each digit, by QP-SBGD as printed on the virtual QPU, paper's "
+        f"settings, first seed, weights of best training accuracy: {np.mean(right):.1%} of these are right (in the "
+        "paper's figure 72.5%)."
+    )
+    text = {"name": "answers", "title": "Digits told apart", "caption": caption}
+    return {**text, "kind": "images", "shows_data": True, "columns": 2, "panels": panels}

@@ -1,14 +1,13 @@
-"""The form of the authors' released notebooks on Adult: sign activations to the output, and a projection of its own.
+"""The authors' released notebooks on Adult, beside the curves that they store.
 
-Written from a description of what they do (github.com/mk2510/QPSBGD, commit 0889d1b), not from their code. The printed
-method is in `adult_convergence` and `adult_accuracy`.
+The printed method is in `adult_convergence` and `adult_accuracy`.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -19,12 +18,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from qpsbgd.nn import sign
-from qpsbgd_paper.framework.claims import Claim, Source
+from qpsbgd_paper.experiments.released_form import SignLayer, Step
+from qpsbgd_paper.framework.claims import Claim, from_figure
 from qpsbgd_paper.framework.comparison import Case, Comparison, Metric, Series
 from qpsbgd_paper.framework.experiment import Job
 from qpsbgd_paper.framework.methods import FROZEN, GUROBI, Line, Options, rates
-from qpsbgd_paper.framework.runs import Result, Work
+from qpsbgd_paper.framework.runs import Result
 from qpsbgd_paper.framework.training import second_half
 
 LATE_LOSS = Metric("late_loss", "loss of the batches of the second epoch", higher=False)
@@ -41,136 +40,14 @@ MINUS, STILL, ALL_ONES = "released-minus", "released-still", "released-all-ones"
 REPAIRED = ", repaired"
 """Ends the name of the case in which what keeps methods from training is repaired."""
 
+BC = ("bc-sgd", "bc-sign")
+
 DRAWN = Path(__file__).with_name("drawn_curves.json")
 """What `benchmarks/tools/drawn_curves.py` read off the figures that the notebooks store."""
-
-OFFSET = 0.01
-"""Added to gᵀx before its sign is taken, so that 0 counts as positive."""
-
-SMALL = 12
-"""Columns of at most so many inputs are answered exactly, by trying all vectors; others by local search."""
-
-
-class SignLayer(nn.Module):
-    """x W with W = sign(Ω), then a sign, whose gradient is that of a hardtanh with bounds ±1.001.
-
-    With `real`, as for ProxQuant, weights and outputs are real: x Ω, then that hardtanh.
-    """
-
-    def __init__(self, inputs: int, outputs: int) -> None:
-        super().__init__()
-        bound = (1.5 / (inputs + outputs)) ** 0.5
-        drawn = torch.empty(outputs, inputs).uniform_(-bound, bound)  # in the notebooks' order, for the same seeds
-        self.latent = nn.Parameter(drawn.T.contiguous())
-        self.real = False
-        self.rows: Tensor
-        self.outputs: Tensor
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Outputs (B, outputs); keeps them, for their gradient, and the rows."""
-        products = x @ (self.latent if self.real else _straight_through(self.latent, self.latent))
-        soft = F.hardtanh(products, -1.001, 1.001)
-        self.rows, self.outputs = x.detach(), soft if self.real else _straight_through(products, soft)
-        if self.outputs.requires_grad:
-            self.outputs.retain_grad()
-        return self.outputs
-
-
-def _straight_through(x: Tensor, soft: Tensor) -> Tensor:
-    """The signs of x with the gradient of `soft`."""
-    return soft + (sign(x) - soft).detach()
-
-
-def agreement(rows: Tensor, weights: Tensor) -> Tensor:
-    """The g ∈ {−1, +1}ⁿ per column of `weights` (B, m) that maximise Σᵢ wᵢ sign(gᵀxᵢ + 0.01), for rows (B, n): (n, m).
-
-    This is Σᵢ (sign(gᵀxᵢ) − wᵢ)² at its smallest, since squares of signs are 1. Exact for at most `SMALL` inputs;
-    above, single flips from a start along Σᵢ wᵢxᵢ until none helps.
-    """
-    count = rows.shape[1]
-    if count > SMALL:
-        return _searched(rows, weights / weights.abs().sum(0))
-    every = 1.0 - 2.0 * ((torch.arange(2**count)[:, None] >> torch.arange(count)) & 1)
-    scores = torch.sign(every @ rows.T + OFFSET) @ weights
-    return every[scores.argmax(0)].T
-
-
-def _searched(rows: Tensor, weights: Tensor) -> Tensor:
-    """The best flip of every column at a time; among equal sums of signs, the one with the larger margins."""
-    unit = rows.abs().amax()
-
-    spins = sign(rows.T @ weights)  # (n, m)
-    moving = torch.arange(weights.shape[1])
-    for _ in range(4 * len(spins)):
-        own = spins[:, moving]
-        products = rows @ own  # (B, columns)
-        flipped = products.T[:, None] - 2 * own.T[:, :, None] * rows.T[None]  # (columns, n, B)
-        now = _weighted(products.T, weights[:, moving].T, unit)
-        then = _weighted(flipped, weights[:, moving].T[:, None], unit)
-        best, place = then.max(1)
-        helps = (best > now + 1e-9) & (now < 1)  # above 1 all rows agree already
-        if not helps.any():
-            break
-        moving, place = moving[helps], place[helps]
-        spins[place, moving] *= -1
-    return spins
-
-
-def _weighted(products: Tensor, weights: Tensor, unit: Tensor) -> Tensor:
-    """The weighted sum of signs over rows, the last dimension, and a little of the margins."""
-    margins = (products / (2 * unit)).clamp(-1, 1)
-    return ((torch.sign(products + OFFSET) + 0.01 * margins) * weights).sum(-1)
-
-
-@dataclass(frozen=True)
-class Step:
-    """One update of the latent weights by a method.
-
-    Attributes:
-        method: "sgd", "sign", "agreement" (the released projection), "all ones" (+1 for every weight), "proxquant",
-            "frozen" or "constant".
-        lr: The step size.
-        by_feature: Divide every input by the squared norm of its feature over the batch, as the ten-layer net does.
-        idle: The answer of "agreement" for a column whose gradient is zero, where every g is as good: ±1, the same for
-            all as a solver would give it, or 0 to leave the column alone.
-    """
-
-    method: str
-    lr: float
-    by_feature: bool
-    idle: float
-
-    @torch.no_grad()
-    def __call__(self, layer: SignLayer) -> float:
-        """Move the layer's latent weights, from what its last backward pass left; the share of idle columns."""
-        grad, output_grad = layer.latent.grad, layer.outputs.grad
-        assert grad is not None and output_grad is not None
-        live = output_grad.any(0)
-        if self.method == "agreement":
-            rows = layer.rows
-            if self.by_feature:
-                rows = rows / rows.square().sum(0).clamp(min=1e-12)
-            direction = torch.full_like(grad, self.idle)
-            if live.any():
-                direction[:, live] = agreement(rows, -output_grad[:, live])
-            layer.latent.add_(direction, alpha=self.lr)
-        elif self.method == "all ones":
-            layer.latent.add_(self.lr)
-        elif self.method in ("sgd", "proxquant"):
-            layer.latent.sub_(grad, alpha=self.lr)
-        elif self.method == "sign":
-            layer.latent.sub_(grad.sign(), alpha=self.lr)
-        if self.method == "proxquant":  # by 0.02 towards ±1, in both epochs
-            nearest = sign(layer.latent)
-            away = layer.latent - nearest
-            layer.latent.copy_(nearest + away.sign() * (away.abs() - 0.02).clamp(min=0))
-        return 1 - live.double().mean().item()
 
 
 def train(
     *,
-    case: str,
-    line: str,
     widths: Sequence[int],
     columns: Sequence[int],
     batch: int,
@@ -184,6 +61,7 @@ def train(
     options: Options,
     seed: int,
     choosing: bool,
+    **labels: str,
 ) -> Result:
     """One run, logged as in the notebooks: a batch's loss before its update, and its accuracy after it."""
     inputs, targets = _load()
@@ -214,16 +92,57 @@ def train(
     return {"loss": losses, "accuracy": right, **scored, IDLE: sum(idle) / len(idle)}
 
 
+def smoothed(curve: Sequence[float]) -> list[float]:
+    """A Gaussian of width 1 over the curve, mirrored at its ends: the notebooks draw means so."""
+    reach = np.arange(-4, 5)
+    weights = np.exp(-0.5 * reach**2)
+    around = np.pad(np.array(curve, dtype=float), 4, mode="symmetric")
+    found: list[float] = np.convolve(around, weights / weights.sum(), mode="valid").round(4).tolist()
+    return found
+
+
+_ABOUT = (
+    "The authors' released notebook (github.com/mk2510/QPSBGD, commit 0889d1b) from a description of what it does (own "
+    "code): its rows in its order, its initial weights by seed, its learning rates. Activations are signs, also at the "
+    "output, so that logits are ±1 and a row's loss is 0.31 or 1.31; QP-SBGD moves every column along the g that "
+    "maximises Σ −vᵢ sign(gᵀxᵢ), v the gradient at the activations. Where v is zero every g is as good, and what a "
+    "solver happens to answer moves the weights. "
+)
+
+
+@cache
+def _load() -> tuple[Tensor, Tensor]:
+    """The training rows in the notebooks' order; LIBSVM's feature k in column k, and nothing in column 0."""
+    from qpsbgd_paper.datasets import load_adult
+
+    adult = load_adult()
+    order = list(range(len(adult.train_inputs)))
+    np.random.RandomState(2).shuffle(order)
+    shifted = torch.full_like(adult.train_inputs, -1.0)
+    shifted[:, 1:] = adult.train_inputs[:, :-1]
+    return shifted[order], adult.train_targets[order]
+
+
+def _by_seeds(fault: str, *, released: bool, first: int) -> dict[str, Job]:
+    """Cases of the authors' seeds, of ten others, and of the authors' with the fault repaired."""
+    found = {f"seeds {k} to {k + 4}": {fault: released, "first_seed": k} for k in (first, first + 5, first + 10)}
+    return {**found, f"seeds {first} to {first + 4}{REPAIRED}": {fault: not released, "first_seed": first}}
+
+
 class Released(Comparison):
     """A notebook's network, rows, order and learning rates; the drawn curves beside ours."""
 
     extra = (IDLE,)
+    work = staticmethod(train)
+    small = {"seeds": 2, "epochs": 1}
     seeds: int
     choosing_seeds: int
     epochs: int
     paper: ClassVar[str]
     rates: ClassVar[Mapping[str, float]]
     shape: ClassVar[Job]
+    claimed: ClassVar[str]
+    repaired: ClassVar[str]
 
     def lines(self, case: Case) -> Mapping[str, Line]:
         """The notebooks' methods, what may have been answered without a gradient, and the controls."""
@@ -247,18 +166,20 @@ class Released(Comparison):
         """The network, the setting and the method."""
         return {**self.shape, "epochs": self.epochs, **case.settings, "method": line.method, "options": options}
 
-    @property
-    def work(self) -> Work:
-        """See `train`."""
-        return train
-
     def prepare(self) -> None:
         """Find the data."""
         _load()
 
-    def quick(self) -> Comparison:
-        """Two seeds, one epoch."""
-        return replace(self, seeds=2, epochs=1)  # type: ignore[type-var]
+    def claims(self) -> Sequence[Claim]:
+        """What the paper says of (G), by seeds, and once repaired."""
+        authors, *others, repaired = self.by_case
+        places = {"the authors' seeds": (authors,), "ten other seeds": tuple(others), self.repaired: (repaired,)}
+        return [
+            Claim(
+                f"{self.claimed} ({where})", GUROBI, self.chosen_by.key, cases, BC, **from_figure(repaired not in cases)
+            )
+            for where, cases in places.items()
+        ]
 
     def summary(self, *, folder: Path) -> dict[str, Any]:
         """With the curves that the authors drew, beside ours of every case, smoothed as theirs."""
@@ -294,24 +215,6 @@ class Released(Comparison):
         return {**found, "tables": [table], "figures": [{**figure, "caption": caption, "panels": panels, "columns": 2}]}
 
 
-def smoothed(curve: Sequence[float]) -> list[float]:
-    """A Gaussian of width 1 over the curve, mirrored at its ends: the notebooks draw means so."""
-    reach = np.arange(-4, 5)
-    weights = np.exp(-0.5 * reach**2)
-    around = np.pad(np.array(curve, dtype=float), 4, mode="symmetric")
-    found: list[float] = np.convolve(around, weights / weights.sum(), mode="valid").round(4).tolist()
-    return found
-
-
-_ABOUT = (
-    "The authors' released notebook (github.com/mk2510/QPSBGD, commit 0889d1b) from a description of what it does (own "
-    "code): its rows in its order, its initial weights by seed, its learning rates. Activations are signs, also at the "
-    "output, so that logits are ±1 and a row's loss is 0.31 or 1.31; QP-SBGD moves every column along the g that "
-    "maximises Σ −vᵢ sign(gᵀxᵢ), v the gradient at the activations. Where v is zero every g is as good, and what a "
-    "solver happens to answer moves the weights. "
-)
-
-
 @dataclass(frozen=True)
 class Figure3(Released):
     """123 → 128 (nine times) → 1, two epochs of 32 batches of 16."""
@@ -328,40 +231,20 @@ class Figure3(Released):
     metrics = (LATE_LOSS, LATE)
     series = (Series("loss", "loss of the batch"),)
     chosen_by = LATE_LOSS
-    rates = {"sgd": 0.01, "sign": 0.02, "agreement": 0.1, "proxquant": 0.1}  # noqa: RUF012
-    shape = {  # noqa: RUF012
-        "widths": [123, *[128] * 9, 1],
-        "columns": [*range(123)],
-        "batch": 16,
-        "updates": 32,
-        "by_feature": True,
-        "signs_move": True,
-    }
+    rates = {"sgd": 0.01, "sign": 0.02, "agreement": 0.1, "proxquant": 0.1}
+    shape = {"widths": [123, *[128] * 9, 1], "columns": [*range(123)], "batch": 16, "updates": 32}
+    shape |= {"by_feature": True, "signs_move": True}
+    by_case = _by_seeds("first_only", released=True, first=5)
+    claimed, repaired = "QP-SBGD is ahead of BC", "all layers updated"
     seeds: int = 5
     choosing_seeds: int = 0
     epochs: int = 2
 
-    def cases(self) -> Sequence[Case]:
-        """The authors' seeds, ten others, and the authors' with all layers updated."""
-        first = {f"seeds {seed} to {seed + 4}": {"first_only": True, "first_seed": seed} for seed in (5, 10, 15)}
-        repaired = {f"seeds 5 to 9{REPAIRED}": {"first_only": False, "first_seed": 5}}
-        return [Case(name, settings) for name, settings in (first | repaired).items()]
-
     def claims(self) -> Sequence[Claim]:
         """QP-SBGD ahead of BC, ProxQuant fails."""
-        authors, *others, repaired = (case.name for case in self.cases())
-        bc, found = ("bc-sgd", "bc-sign"), []
-        judged: list[tuple[tuple[str, ...], str, Source]] = [
-            ((authors,), "the authors' seeds", "paper"),
-            (tuple(others), "ten other seeds", "paper"),
-            ((repaired,), "all layers updated", "beyond"),
-        ]
-        for cases, where, source in judged:
-            text = f"QP-SBGD is ahead of BC ({where})"
-            found.append(Claim(text, GUROBI, LATE_LOSS.key, cases, bc, source=source, number="figure"))
-        text, rivals = "ProxQuant fails to train: worse than the others", (GUROBI, *bc)
-        found.append(Claim(text, "proxquant", LATE_LOSS.key, (authors,), rivals, relation="worse", number="figure"))
-        return found
+        text, authors = "ProxQuant fails to train: worse than the others", next(iter(self.by_case))
+        own: dict[str, Any] = {"relation": "worse", **from_figure(True)}
+        return [*super().claims(), Claim(text, "proxquant", LATE_LOSS.key, (authors,), (GUROBI, *BC), **own)]
 
 
 @dataclass(frozen=True)
@@ -378,44 +261,11 @@ class ReleasedThree(Released):
     metrics = (LATE, LATE_LOSS)
     series = (Series("accuracy", "accuracy on the batch just trained on"),)
     chosen_by = LATE
-    rates = {"sgd": 0.01, "sign": 0.005, "agreement": 0.008, "proxquant": 0.008}  # noqa: RUF012
-    shape = {  # noqa: RUF012
-        "widths": [3, 5, 1],
-        "columns": [6, 22, 36],
-        "batch": 20,
-        "updates": 30,
-        "by_feature": False,
-        "first_only": False,
-    }
+    rates = {"sgd": 0.01, "sign": 0.005, "agreement": 0.008, "proxquant": 0.008}
+    shape = {"widths": [3, 5, 1], "columns": [6, 22, 36], "batch": 20, "updates": 30}
+    shape |= {"by_feature": False, "first_only": False}
+    by_case = _by_seeds("signs_move", released=False, first=0)
+    claimed, repaired = "QP-SBGD (G) is best", "signSGD moves"
     seeds: int = 5
     choosing_seeds: int = 0
     epochs: int = 1
-
-    def cases(self) -> Sequence[Case]:
-        """The authors' seeds, ten others, and the authors' with a signSGD that moves."""
-        first = {f"seeds {seed} to {seed + 4}": {"signs_move": False, "first_seed": seed} for seed in (0, 5, 10)}
-        repaired = {f"seeds 0 to 4{REPAIRED}": {"signs_move": True, "first_seed": 0}}
-        return [Case(name, settings) for name, settings in (first | repaired).items()]
-
-    def claims(self) -> Sequence[Claim]:
-        """(G) is best."""
-        authors, *others, repaired = (case.name for case in self.cases())
-        bc, text = ("bc-sgd", "bc-sign"), "QP-SBGD (G) is best"
-        return [
-            Claim(f"{text} (the authors' seeds)", GUROBI, LATE.key, (authors,), bc, number="figure"),
-            Claim(f"{text} (ten other seeds)", GUROBI, LATE.key, tuple(others), bc, number="figure"),
-            Claim(f"{text} (signSGD moves)", GUROBI, LATE.key, (repaired,), bc, source="beyond", number="figure"),
-        ]
-
-
-@cache
-def _load() -> tuple[Tensor, Tensor]:
-    """The training rows in the notebooks' order; LIBSVM's feature k in column k, and nothing in column 0."""
-    from qpsbgd_paper.datasets import load_adult
-
-    adult = load_adult()
-    order = list(range(len(adult.train_inputs)))
-    np.random.RandomState(2).shuffle(order)
-    shifted = torch.full_like(adult.train_inputs, -1.0)
-    shifted[:, 1:] = adult.train_inputs[:, :-1]
-    return shifted[order], adult.train_targets[order]

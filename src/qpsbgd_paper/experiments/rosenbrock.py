@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,21 +11,12 @@ from torch import Tensor
 
 from qpsbgd.nn import sign
 from qpsbgd.optim import minimize
+from qpsbgd_paper.framework import methods
 from qpsbgd_paper.framework.claims import Claim
 from qpsbgd_paper.framework.comparison import Case, Comparison, Metric, Series
 from qpsbgd_paper.framework.experiment import Job
-from qpsbgd_paper.framework.methods import (
-    RANDOM,
-    SIMULATED_ANNEALER,
-    Grid,
-    Line,
-    Options,
-    SolverChoice,
-    chosen_solver,
-    rates,
-    solver_name,
-)
-from qpsbgd_paper.framework.runs import Result, Work
+from qpsbgd_paper.framework.methods import RANDOM, Grid, Line, Options, SolverChoice
+from qpsbgd_paper.framework.runs import Result
 
 FOUND = Metric("found", "lowest value found", higher=False)
 MARGIN = 0.05
@@ -38,87 +29,6 @@ CASES: Mapping[str, Job] = {
 }
 
 
-@dataclass(frozen=True)
-class Rosenbrock(Comparison):
-    """f(x) = (1 − x₁, 10 (x₂ − x₁²), …), E(y) = ‖y‖², over every pair of neighbours."""
-
-    name = "rosenbrock"
-    title = "Rosenbrock's function: P-SBGD without a network"
-    about = (
-        "Numbers between −2 and 2 written in spins ±1 (one bit: ±1), E = Σ (1 − xᵢ)² + 100 (xᵢ₊₁ − xᵢ²)², 100 updates "
-        "from random starts, scored by the lowest value visited; latent numbers are unbounded for all methods. The "
-        "optimum of the 6-bit numbers is the best that their grid allows."
-    )
-    paper = "Mentioned only: five runs, one minute of QPU time in all."
-    metrics = (FOUND,)
-    series = (Series("value", "lowest value so far"),)
-    chosen_by = FOUND
-    seeds: int = 10
-    choosing_seeds: int = 2
-    steps: int = 100
-    solver: SolverChoice | None = None
-
-    def cases(self) -> Sequence[Case]:
-        """One bit as in a binary net, and more."""
-        return [Case(name, settings) for name, settings in CASES.items()]
-
-    def lines(self, case: Case) -> Mapping[str, Line]:
-        """P-SBGD in both forms, with the simulated annealer, and the sign of the gradient."""
-
-        def points(solver: Any, scale: Any) -> Grid:
-            return rates(0.03, 0.1, 0.3, solver=solver, scale=scale)
-
-        lines = {
-            "qpsbgd": Line("P-SBGD (exact)", "minimize", points("exact", 1.0), "ours"),
-            "qpsbgd-printed": Line("P-SBGD as printed (exact)", "minimize", points("exact", "literal"), "paper"),
-            "qpsbgd-annealed": Line(
-                "P-SBGD (simulated annealer)", "minimize", points(dict(SIMULATED_ANNEALER), 1.0), "variant"
-            ),
-        }
-        if self.solver is not None:
-            name = solver_name(self.solver)
-            lines |= {
-                "named": Line(f"P-SBGD ({name})", "minimize", points(self.solver, 1.0), "variant"),
-                "named-printed": Line(
-                    f"P-SBGD as printed ({name})", "minimize", points(self.solver, "literal"), "variant"
-                ),
-            }
-        return lines | {
-            "bc-sign": Line("signSGD", "sign", rates(0.03, 0.1, 0.3)),
-            "bc-sgd": Line("SGD", "sgd", rates(1e-4, 1e-3, 1e-2)),
-            RANDOM: Line("control: best of random points", RANDOM, ({},), "control"),
-        }
-
-    def job(self, case: Case, line: Line, options: Options) -> Job:
-        """The size of the problem and the method."""
-        return {**case.settings, "steps": self.steps, "method": line.method, "options": options}
-
-    @property
-    def work(self) -> Work:
-        """See `train`."""
-        return train
-
-    def quick(self) -> Rosenbrock:
-        """Two seeds, few steps."""
-        return replace(self, seeds=2, choosing_seeds=0, steps=20)
-
-    def claims(self) -> Sequence[Claim]:
-        """At least as good as gradients."""
-        return [
-            Claim(
-                f"P-SBGD finds values at least as low as gradients do ({case})",
-                "qpsbgd",
-                FOUND.key,
-                (case,),
-                ("bc-sign", "bc-sgd"),
-                relation="at least",
-                margin=MARGIN,
-                source="aim",
-            )
-            for case in CASES
-        ]
-
-
 def valley(spins: Tensor, *, numbers: int, bits: int) -> Tensor:
     """The terms (1 − xᵢ, 10 (xᵢ₊₁ − xᵢ²)) of numbers given by spins (numbers · bits,), most significant first."""
     places = 2.0 ** -torch.arange(bits)
@@ -127,16 +37,7 @@ def valley(spins: Tensor, *, numbers: int, bits: int) -> Tensor:
 
 
 def train(
-    *,
-    case: str,
-    line: str,
-    numbers: int,
-    bits: int,
-    steps: int,
-    method: str,
-    options: Options,
-    seed: int,
-    choosing: bool,
+    *, numbers: int, bits: int, steps: int, method: str, options: Options, seed: int, choosing: bool, **labels: str
 ) -> Result:
     """One run: the lowest value visited so far, after every update."""
     start = 0.5 * (2 * torch.rand(numbers * bits, generator=torch.Generator().manual_seed(seed)) - 1)
@@ -146,7 +47,7 @@ def train(
 
     if method == "minimize":
         given = dict(options)
-        solver = chosen_solver(given.pop("solver"))
+        solver = methods.chosen_solver(given.pop("solver"))
         found = minimize(
             terms, lambda y: y.square().sum(), start, steps=steps, solver=solver, stop_at_fixed_point=False, **given
         )
@@ -178,3 +79,70 @@ def _random_values(terms: Callable[[Tensor], Tensor], count: int, *, steps: int,
     generator = torch.Generator().manual_seed(seed)
     points = [sign(torch.rand(count, generator=generator) - 0.5) for _ in range(steps + 1)]
     return [terms(point).square().sum().item() for point in points]
+
+
+@dataclass(frozen=True)
+class Rosenbrock(Comparison):
+    """f(x) = (1 − x₁, 10 (x₂ − x₁²), …), E(y) = ‖y‖², over every pair of neighbours."""
+
+    name = "rosenbrock"
+    title = "Rosenbrock's function: P-SBGD without a network"
+    about = (
+        "Numbers between −2 and 2 written in spins ±1 (one bit: ±1), E = Σ (1 − xᵢ)² + 100 (xᵢ₊₁ − xᵢ²)², 100 updates "
+        "from random starts, scored by the lowest value visited; latent numbers are unbounded for all methods. The "
+        "optimum of the 6-bit numbers is the best that their grid allows."
+    )
+    paper = "Mentioned only: five runs, one minute of QPU time in all."
+    metrics = (FOUND,)
+    series = (Series("value", "lowest value so far"),)
+    chosen_by = FOUND
+    by_case = CASES
+    work = staticmethod(train)
+    small = {"seeds": 2, "choosing_seeds": 0, "steps": 20}
+    seeds: int = 10
+    choosing_seeds: int = 2
+    steps: int = 100
+    solver: SolverChoice | None = None
+
+    def lines(self, case: Case) -> Mapping[str, Line]:
+        """P-SBGD in both forms, with the simulated annealer, and the sign of the gradient."""
+
+        def points(solver: Any, scale: Any) -> Grid:
+            return methods.rates(0.03, 0.1, 0.3, solver=solver, scale=scale)
+
+        lines = {
+            "qpsbgd": Line("P-SBGD (exact)", "minimize", points("exact", 1.0), "ours"),
+            "qpsbgd-printed": Line("P-SBGD as printed (exact)", "minimize", points("exact", "literal"), "paper"),
+            "qpsbgd-annealed": Line(
+                "P-SBGD (simulated annealer)", "minimize", points(dict(methods.SIMULATED_ANNEALER), 1.0), "variant"
+            ),
+        }
+        if self.solver is not None:
+            name = methods.solver_name(self.solver)
+            lines |= {
+                "named": Line(f"P-SBGD ({name})", "minimize", points(self.solver, 1.0), "variant"),
+                "named-printed": Line(
+                    f"P-SBGD as printed ({name})", "minimize", points(self.solver, "literal"), "variant"
+                ),
+            }
+        return lines | {
+            "bc-sign": Line("signSGD", "sign", methods.rates(0.03, 0.1, 0.3)),
+            "bc-sgd": Line("SGD", "sgd", methods.rates(1e-4, 1e-3, 1e-2)),
+            RANDOM: Line("control: best of random points", RANDOM, ({},), "control"),
+        }
+
+    def claims(self) -> Sequence[Claim]:
+        """At least as good as gradients."""
+        return [
+            Claim(
+                f"P-SBGD finds values at least as low as gradients do ({case})",
+                "qpsbgd",
+                FOUND.key,
+                (case,),
+                ("bc-sign", "bc-sgd"),
+                relation="at least",
+                margin=MARGIN,
+                source="aim",
+            )
+            for case in CASES
+        ]

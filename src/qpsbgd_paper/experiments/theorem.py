@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,9 @@ from torch import Tensor
 from qpsbgd.nn import sign
 from qpsbgd.projections import Spins
 from qpsbgd.projections.system import penalty_of
-from qpsbgd_paper.framework.claims import Judged, stated
+from qpsbgd_paper.framework.claims import Judged, Source, Verdict, stated
 from qpsbgd_paper.framework.experiment import Job, Study
-from qpsbgd_paper.framework.runs import Result, Work
+from qpsbgd_paper.framework.runs import Result
 
 FORMS = {"printed": "as printed", "kappa": "κ = 1", "spins": "nearest spins"}
 """The map Π: the equation as printed, with v scaled to κ = 1, and `Spins`, the ±1 vector nearest to the ridge's."""
@@ -31,53 +31,6 @@ DECAYS = {"constant": "α", "decay": "α/√t"}
 """Both sums diverge, as the theorem wants."""
 
 SIZES = tuple((n, m) for n in (3, 6, 9, 12) for m in (1, 4, 12))
-
-
-@dataclass(frozen=True)
-class FixedPointStudy(Study):
-    """All 2ⁿ spins enumerated: Π at each of them, so that every run of P-SBGD is a walk through a table."""
-
-    name = "fixed-points"
-    title = "Theorem 1: fixed points, and whether P-SBGD reaches them"
-    about = (
-        "Random y = f(x), linear (y = Jx + b) or quadratic (yᵢ = ½xᵀAᵢx + Jᵢx + bᵢ) in n spins with m outputs, and "
-        "E = ½‖y − y*‖². All 2ⁿ spins are enumerated: s is a fixed point if −Π(∇E(s)) = s. Where there is one, P-SBGD "
-        "runs from random starts in [−1, 1]ⁿ at three rates, constant and falling as 1/√t."
-    )
-    paper = (
-        "Theorem 1: s is a fixed point if and only if −Π(∇E(s)) = s; it may not exist. Abstract: if one exists, the "
-        "updates converge to it. Proposition 1: over the reals, Π returns the gradient."
-    )
-    seeds: int = 12
-    starts: int = 32
-    sizes: tuple[tuple[int, int], ...] = SIZES
-
-    def jobs(self) -> Sequence[Job]:
-        """A problem per size, function and seed."""
-        return [
-            {"n": n, "m": m, "function": function, "seed": seed, "starts": self.starts}
-            for n, m in self.sizes
-            for function in FUNCTIONS
-            for seed in range(self.seeds)
-        ]
-
-    @property
-    def work(self) -> Work:
-        """See `explore`."""
-        return explore
-
-    def quick(self) -> FixedPointStudy:
-        """Small problems, few of each."""
-        return replace(self, seeds=3, starts=8, sizes=((3, 1), (6, 1), (6, 4)))
-
-    def shown(self, results: Sequence[Result]) -> dict[str, Any]:
-        """How often there are fixed points, how often they are reached, and how Prop. 1 fares."""
-        pairs = list(zip(self.jobs(), results, strict=True))
-        return {
-            "figures": [_figure(pairs, self.sizes)],
-            "tables": [_reached(pairs), _existence(pairs, self.sizes), _proposition(pairs, self.sizes)],
-            "claims": _claims(pairs),
-        }
 
 
 def explore(*, n: int, m: int, function: str, seed: int, starts: int) -> Result:
@@ -263,16 +216,7 @@ def _existence(pairs: Pairs, sizes: Sequence[tuple[int, int]]) -> dict[str, Any]
 
 def _reached(pairs: Pairs) -> dict[str, Any]:
     """Of problems with fixed points: shares of starts that reach one, and of the others that cycle."""
-    head = [
-        "form",
-        "rate",
-        "problems",
-        "starts that reach one",
-        "already there",
-        "found by walking",
-        "cycles",
-        "length",
-    ]
+    head = ["form", "rate", "problems", "starts that reach one", "already there", "found by walking", "cycles"]
     body = []
     for form, words in FORMS.items():
         own = [result["forms"][form] for _, result in pairs if result["forms"][form]["fixed"]]
@@ -290,7 +234,7 @@ def _reached(pairs: Pairs) -> dict[str, Any]:
                 lengths = [end["length"] for end in ends if end["length"]]
                 length = f"{np.median(lengths):.0f}" if lengths else "–"
                 body.append([words, name, str(len(ends)), *(f"{share:.0%}" for share in shares), cycles, length])
-    return {"title": "Where a fixed point exists: starts that reach one", "head": head, "body": body}
+    return {"title": "Where a fixed point exists: starts that reach one", "head": [*head, "length"], "body": body}
 
 
 def _proposition(pairs: Pairs, sizes: Sequence[tuple[int, int]]) -> dict[str, Any]:
@@ -315,25 +259,13 @@ def _figure(pairs: Pairs, sizes: Sequence[tuple[int, int]]) -> dict[str, Any]:
             for n, m in sizes:
                 own = [r for job, r in pairs if (job["n"], job["m"], job["function"]) == (n, m, function)]
                 shares.append(float(np.mean([r["forms"][form]["fixed"] > 0 for r in own])))
-            lines.append(
-                {"x": list(range(len(sizes))), "y": shares, "label": words, "colour": colour, "style": "points"}
-            )
-        panels.append(
-            {
-                "title": function,
-                "x_label": "size, in the order of the table",
-                "y_label": "share of problems",
-                "lines": lines,
-            }
-        )
-    return {
-        "name": "existence",
-        "title": "Problems that have a fixed point",
-        "caption": "Sizes (n, m): " + ", ".join(f"({n}, {m})" for n, m in sizes) + ".",
-        "kind": "lines",
-        "panels": panels,
-        "columns": 2,
-    }
+            look = {"label": words, "colour": colour, "style": "points"}
+            lines.append({"x": list(range(len(sizes))), "y": shares, **look})
+        axes = {"x_label": "size, in the order of the table", "y_label": "share of problems"}
+        panels.append({"title": function, **axes, "lines": lines})
+    caption = "Sizes (n, m): " + ", ".join(f"({n}, {m})" for n, m in sizes) + "."
+    text = {"title": "Problems that have a fixed point", "caption": caption}
+    return {"name": "existence", **text, "kind": "lines", "panels": panels, "columns": 2}
 
 
 def _claims(pairs: Pairs) -> list[Judged]:
@@ -342,43 +274,66 @@ def _claims(pairs: Pairs) -> list[Judged]:
         own = [result["forms"][form] for _, result in pairs]
         stays = sum(each["stays"] for each in own)
         there = [each for each in own if each["fixed"]]
-        found.append(
-            stated(
-                f"s is a fixed point if and only if −Π(∇E(s)) = s ({words})",
-                stays == len(own),
-                f"from x⁰ = s, spins stay for 50 steps of 0.1 exactly at these s in {stays} of {len(own)} problems",
-                source="paper" if form == "printed" else "aim",
-                number="Theorem 1",
-            )
-        )
-        ends = [each[f"{decay} {rate:g}"]["reached"] for each in there for decay in DECAYS for rate in RATES]
-        always = sum(
-            all(each[f"{decay} {rate:g}"]["reached"] == 1 for decay in DECAYS for rate in RATES) for each in there
-        )
+        source: Source = "paper" if form == "printed" else "aim"
+        text = f"s is a fixed point if and only if −Π(∇E(s)) = s ({words})"
+        detail = f"from x⁰ = s, spins stay for 50 steps of 0.1 exactly at these s in {stays} of {len(own)} problems"
+        found.append(stated(text, stays == len(own), detail, source=source, number="Theorem 1"))
+        walks = [[each[f"{decay} {rate:g}"]["reached"] for decay in DECAYS for rate in RATES] for each in there]
+        ends = [end for walk in walks for end in walk]
+        always = sum(all(end == 1 for end in walk) for walk in walks)
         detail = f"{len(there)} of {len(own)} problems have one; all starts reach it at all rates in {always} of them"
         detail += f", {np.mean(ends):.0%} of the starts on average" if ends else ""
-        found.append(
-            stated(
-                f"If a fixed point exists, the updates converge to it ({words})",
-                "cannot tell" if not there else always == len(there),
-                detail,
-                source="paper" if form == "printed" else "aim",
-                number="abstract",
-            )
-        )
-    single = [result["proposition"]["as it is"] for job, result in pairs if job["m"] == 1]
-    several = [result["proposition"]["as it is"] for job, result in pairs if job["m"] > 1]
-    square = [
-        result["proposition"]["orthogonal rows"] for _, result in pairs if "orthogonal rows" in result["proposition"]
-    ]
+        text = f"If a fixed point exists, the updates converge to it ({words})"
+        held: bool | Verdict = always == len(there) if there else "cannot tell"
+        found.append(stated(text, held, detail, source=source, number="abstract"))
+    errors = [(job["m"], result["proposition"]) for job, result in pairs]
+    single, several = ([each["as it is"] for m, each in errors if (m > 1) == many] for many in (False, True))
+    square = [each["orthogonal rows"] for _, each in errors if "orthogonal rows" in each]
     detail = (
         f"distance from the gradient, in parts of its length: at most {max([*single, *square]):.0e} for m = 1 and for "
         "orthogonal rows of the Jacobian, of which the gradient is the shortest of many minimisers while m < n; "
         + (f"{np.median(several):.2g} (median) for m > 1 in general. " if several else "")
         + "The proof writes ∇E = vᵢjᵢ for every i and so drops the sum over i"
     )
-    holds = "no" if several and np.median(several) > 1e-6 else "yes"
-    found.append(
-        stated("Over the reals, Π returns the gradient, for every f", holds == "yes", detail, number="Prop. 1")
+    holds = not several or bool(np.median(several) <= 1e-6)
+    return [*found, stated("Over the reals, Π returns the gradient, for every f", holds, detail, number="Prop. 1")]
+
+
+@dataclass(frozen=True)
+class FixedPointStudy(Study):
+    """All 2ⁿ spins enumerated: Π at each of them, so that every run of P-SBGD is a walk through a table."""
+
+    name = "fixed-points"
+    title = "Theorem 1: fixed points, and whether P-SBGD reaches them"
+    about = (
+        "Random y = f(x), linear (y = Jx + b) or quadratic (yᵢ = ½xᵀAᵢx + Jᵢx + bᵢ) in n spins with m outputs, and "
+        "E = ½‖y − y*‖². All 2ⁿ spins are enumerated: s is a fixed point if −Π(∇E(s)) = s. Where there is one, P-SBGD "
+        "runs from random starts in [−1, 1]ⁿ at three rates, constant and falling as 1/√t."
     )
-    return found
+    paper = (
+        "Theorem 1: s is a fixed point if and only if −Π(∇E(s)) = s; it may not exist. Abstract: if one exists, the "
+        "updates converge to it. Proposition 1: over the reals, Π returns the gradient."
+    )
+    work = staticmethod(explore)
+    small = {"seeds": 3, "starts": 8, "sizes": ((3, 1), (6, 1), (6, 4))}
+    seeds: int = 12
+    starts: int = 32
+    sizes: tuple[tuple[int, int], ...] = SIZES
+
+    def jobs(self) -> Sequence[Job]:
+        """A problem per size, function and seed."""
+        return [
+            {"n": n, "m": m, "function": function, "seed": seed, "starts": self.starts}
+            for n, m in self.sizes
+            for function in FUNCTIONS
+            for seed in range(self.seeds)
+        ]
+
+    def shown(self, results: Sequence[Result]) -> dict[str, Any]:
+        """How often there are fixed points, how often they are reached, and how Prop. 1 fares."""
+        pairs = list(zip(self.jobs(), results, strict=True))
+        return {
+            "figures": [_figure(pairs, self.sizes)],
+            "tables": [_reached(pairs), _existence(pairs, self.sizes), _proposition(pairs, self.sizes)],
+            "claims": _claims(pairs),
+        }

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import shutil
-import statistics
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,8 @@ from qpsbgd.qubo import QuboFamily
 from qpsbgd.solvers import make_solver
 from qpsbgd_paper.experiments.digits import split_digits
 from qpsbgd_paper.framework.experiment import Job, Study
-from qpsbgd_paper.framework.runs import Result, Work
+from qpsbgd_paper.framework.measurements import median_seconds
+from qpsbgd_paper.framework.runs import Result
 from qpsbgd_paper.framework.training import accuracy, batches, fit
 
 SHOWN_UNITS = 32
@@ -33,46 +34,6 @@ SHOWN_UNITS = 32
 
 CALLS = 400
 """Single calls of which a time is the median: about 0.1 s per program."""
-
-
-@dataclass(frozen=True)
-class Tour(Study):
-    """64 → 128 → 10 on scikit-learn's digits, trained, looked at, exported; and a float network made binary."""
-
-    name = "tour"
-    title = "One network, from training to one bit per weight"
-    about = (
-        "A network 64-128-10 with weights ±1, trained on 1,437 handwritten digits with the defaults of QP-SBGD "
-        "(spins), and asked about 360 others."
-    )
-    paper = ""
-    seeds: int = 1
-    hidden: int = 128
-    epochs: int = 10
-
-    def jobs(self) -> Sequence[Job]:
-        """One."""
-        return [{"hidden": self.hidden, "epochs": self.epochs, "seed": 0}]
-
-    @property
-    def work(self) -> Work:
-        """See `look`."""
-        return look
-
-    def quick(self) -> Tour:
-        """A narrow network, one epoch."""
-        return replace(self, hidden=16, epochs=1)
-
-    def shown(self, results: Sequence[Result]) -> dict[str, Any]:
-        """Weights, a neuron's QUBO, the confusion matrix; tables of sizes and times and of the float network."""
-        (result,) = results
-        right = f"{100 * result['accuracy']:.1f} % of 360 new digits are right"
-        return {
-            "headline": f"Trained in {result['training_seconds']:.1f} s, {right}.",
-            "figures": [_weights_figure(result), _neuron_figure(result["neuron"]), _confusion_figure(result)],
-            "tables": [_use_table(result["use"]), _float_table(result["float"])],
-            "claims": [],
-        }
 
 
 def look(*, hidden: int, epochs: int, seed: int) -> Result:
@@ -147,24 +108,21 @@ def in_use(model: nn.Module, inputs: Tensor, *, hidden: int) -> list[dict[str, A
     with tempfile.TemporaryDirectory() as name, torch.inference_mode():
         folder = Path(name)
         packed = pack(model, folder / "net.safetensors")
-        found = [
-            {"form": "float32, PyTorch", "bytes": parameters, "microseconds": _median(lambda: floats(sample))},
-            {
-                "form": "one bit per weight, packed file",
-                "bytes": (folder / "net.safetensors").stat().st_size,
-                "microseconds": _median(lambda: packed(rows)),
-            },
-        ]
         source = to_c(packed, folder / "c", input_shape=(64,))
         run = compiled(source.files, folder / "network.so")
-        found.append(
-            {
-                "form": "one bit per weight, C",
-                "bytes": source.flash_bytes,
-                "microseconds": None if run is None else _median(lambda: run(rows.ctypes.data)),
-            }
+        size, call = (
+            (folder / "net.safetensors").stat().st_size,
+            None if run is None else partial(run, rows.ctypes.data),
         )
-    return found
+        forms: list[tuple[str, int, Callable[[], object] | None]] = [
+            ("float32, PyTorch", parameters, partial(floats, sample)),
+            ("one bit per weight, packed file", size, partial(packed, rows)),
+            ("one bit per weight, C", source.flash_bytes, call),
+        ]
+        times = [None if call is None else 1e6 * median_seconds(call, CALLS)[0] for *_, call in forms]
+    return [
+        {"form": form, "bytes": size, "microseconds": time} for (form, size, _), time in zip(forms, times, strict=True)
+    ]
 
 
 def compiled(files: Sequence[Path], library: Path) -> Callable[[int], Any] | None:
@@ -176,15 +134,6 @@ def compiled(files: Sequence[Path], library: Path) -> Callable[[int], Any] | Non
     subprocess.run([compiler, "-std=c99", "-O2", "-shared", "-fPIC", *sources, "-o", str(library), "-lm"], check=True)
     classify = ctypes.CDLL(str(library)).network_classify
     return lambda address: classify(ctypes.c_void_p(address))
-
-
-def _median(call: Callable[[], object]) -> float:
-    times = []
-    for _ in range(CALLS):
-        begun = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - begun)
-    return 1e6 * statistics.median(times)
 
 
 def float_network(*, hidden: int, epochs: int) -> list[dict[str, Any]]:
@@ -221,15 +170,14 @@ def _weights_figure(result: Mapping[str, Any]) -> dict[str, Any]:
     for number, unit in enumerate(units):
         top, left = 9 * (number // columns), 9 * (number % columns)
         tiled[top : top + 8, left : left + 8] = unit
-    return {
-        "name": "weights",
-        "title": "All it learnt: weights +1 and −1",
-        "caption": f"The first layer's weights of {len(units)} hidden units, one square of 8 × 8 pixels each: dark +1, "
-        "light −1. They are stored in one bit each.",
-        "kind": "images",
-        "height": 7.2 * rows / columns,
-        "panels": [{"title": "", "values": [[None if v != v else v for v in row] for row in tiled.tolist()]}],
-    }
+    caption = (
+        f"The first layer's weights of {len(units)} hidden units, one square of 8 × 8 pixels each: dark +1, light −1. "
+        "They are stored in one bit each."
+    )
+    text = {"name": "weights", "title": "All it learnt: weights +1 and −1", "caption": caption}
+    values = [[None if v != v else v for v in row] for row in tiled.tolist()]
+    panels = [{"title": "", "values": values}]
+    return {**text, "kind": "images", "height": 7.2 * rows / columns, "panels": panels}
 
 
 def _neuron_figure(neuron: Mapping[str, Any]) -> dict[str, Any]:
@@ -243,35 +191,25 @@ def _neuron_figure(neuron: Mapping[str, Any]) -> dict[str, Any]:
         "over ±1: the QUBO's answer": neuron["answer"],
         "where the two differ": differs.tolist(),
     }
-    return {
-        "name": "neuron",
-        "title": "One neuron's QUBO and its answer",
-        "caption": "What the projection does for one hidden unit at one step. The inputs, 8 × 8 pixels, are correlated "
+    caption = (
+        "What the projection does for one hidden unit at one step. The inputs, 8 × 8 pixels, are correlated "
         "(Q, 64 × 64), so the gradient counts the same evidence many times. The projection asks for the weights' "
         "direction that explains the output's gradient best: over real numbers it is a linear system, over ±1 a QUBO. "
         f"Its answer differs from the gradient's signs in {neuron['flipped']} of 64 places and lowers the energy from "
-        f"{before:.1f} to {after:.1f}. Each picture is scaled to its largest entry.",
-        "kind": "matrices",
-        "limits": [-1, 1],
-        "columns": 3,
-        "panels": [{"title": title, "values": values} for title, values in panels.items()],
-    }
+        f"{before:.1f} to {after:.1f}. Each picture is scaled to its largest entry."
+    )
+    text = {"name": "neuron", "title": "One neuron's QUBO and its answer", "caption": caption}
+    look = {"kind": "matrices", "limits": [-1, 1], "columns": 3}
+    return {**text, **look, "panels": [{"title": title, "values": values} for title, values in panels.items()]}
 
 
 def _confusion_figure(result: Mapping[str, Any]) -> dict[str, Any]:
     counts = result["confusion"]
-    return {
-        "name": "confusion",
-        "title": "What it confuses",
-        "caption": "Rows: the digit; columns: the answer; 360 digits that were not trained on.",
-        "kind": "matrices",
-        "colours": "rising",
-        "columns": 1,
-        "ticks": [str(digit) for digit in range(10)],
-        "colour_label": "digits",
-        "height": 4.2,
-        "panels": [{"title": "", "values": counts, "text": [[str(n) if n else "" for n in row] for row in counts]}],
-    }
+    caption = "Rows: the digit; columns: the answer; 360 digits that were not trained on."
+    look = {"kind": "matrices", "colours": "rising", "columns": 1, "colour_label": "digits", "height": 4.2}
+    panel = {"title": "", "values": counts, "text": [[str(n) if n else "" for n in row] for row in counts]}
+    text = {"name": "confusion", "title": "What it confuses", "caption": caption}
+    return {**text, **look, "ticks": [str(digit) for digit in range(10)], "panels": [panel]}
 
 
 def _use_table(uses: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -294,3 +232,36 @@ def _float_table(forms: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             for one in forms
         ],
     }
+
+
+@dataclass(frozen=True)
+class Tour(Study):
+    """64 → 128 → 10 on scikit-learn's digits, trained, looked at, exported; and a float network made binary."""
+
+    name = "tour"
+    title = "One network, from training to one bit per weight"
+    about = (
+        "A network 64-128-10 with weights ±1, trained on 1,437 handwritten digits with the defaults of QP-SBGD "
+        "(spins), and asked about 360 others."
+    )
+    paper = ""
+    work = staticmethod(look)
+    small = {"hidden": 16, "epochs": 1}
+    seeds: int = 1
+    hidden: int = 128
+    epochs: int = 10
+
+    def jobs(self) -> Sequence[Job]:
+        """One."""
+        return [{"hidden": self.hidden, "epochs": self.epochs, "seed": 0}]
+
+    def shown(self, results: Sequence[Result]) -> dict[str, Any]:
+        """Weights, a neuron's QUBO, the confusion matrix; tables of sizes and times and of the float network."""
+        (result,) = results
+        right = f"{100 * result['accuracy']:.1f} % of 360 new digits are right"
+        return {
+            "headline": f"Trained in {result['training_seconds']:.1f} s, {right}.",
+            "figures": [_weights_figure(result), _neuron_figure(result["neuron"]), _confusion_figure(result)],
+            "tables": [_use_table(result["use"]), _float_table(result["float"])],
+            "claims": [],
+        }

@@ -91,6 +91,11 @@ def of_the_paper(held: bool) -> Source:
     return "paper" if held else "beyond"
 
 
+def from_figure(held: bool) -> dict[str, Any]:
+    """What a claim has that the paper draws: the paper's own where form and setting are its own."""
+    return {"number": "figure", "source": of_the_paper(held)}
+
+
 class Difference(NamedTuple):
     """Differences of pairs, positive where the first is better: mean, deviation, number, and the noise of the mean."""
 

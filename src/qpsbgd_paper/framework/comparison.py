@@ -14,7 +14,7 @@ from qpsbgd_paper.framework.claims import TEST, Claim, judged
 from qpsbgd_paper.framework.experiment import Event, Experiment, Job
 from qpsbgd_paper.framework.methods import Grid, Line, Options, extended
 from qpsbgd_paper.framework.result_files import as_json
-from qpsbgd_paper.framework.runs import Result, Work, kept_results, run_jobs
+from qpsbgd_paper.framework.runs import Result, kept_results, run_jobs
 from qpsbgd_paper.framework.workers import Pool
 
 MOST_POINTS = 64
@@ -88,24 +88,25 @@ class Comparison(Experiment):
     series: ClassVar[tuple[Series, ...]]
     chosen_by: ClassVar[Metric]
     extra: ClassVar[tuple[str, ...]] = ()
+    by_case: ClassVar[Mapping[str, Job]]
+    passed: ClassVar[tuple[str, ...]] = ("steps",)
     choosing_seeds: int
 
-    @abstractmethod
     def cases(self) -> Sequence[Case]:
-        """The columns of the table."""
+        """The columns of the table, by default those of `by_case`."""
+        return [Case(name, settings) for name, settings in self.by_case.items()]
 
     @abstractmethod
     def lines(self, case: Case) -> Mapping[str, Line]:
         """The rows of the table, by name; the first is ours."""
 
-    @abstractmethod
     def job(self, case: Case, line: Line, options: Options) -> Job:
-        """What `work` needs beside a seed and whether the run serves the choice of options."""
+        """What `work` needs beside case, line, a seed and whether the run serves the choice of options.
 
-    @property
-    @abstractmethod
-    def work(self) -> Work:
-        """One run, a function at a module's top level, of the jobs' arguments, `seed` and `choosing`."""
+        By default the experiment's settings that `passed` names, those of the case, the method and its options.
+        """
+        own = {name: getattr(self, name) for name in self.passed}
+        return {**own, **case.settings, "method": line.method, "options": options}
 
     def claims(self) -> Sequence[Claim]:
         """What the paper, or this project, says of the figures."""

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from qpsbgd_paper.framework.result_files import as_json, environment
 from qpsbgd_paper.framework.runs import Result, Work, kept_results, run_jobs
 from qpsbgd_paper.framework.workers import Pool
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 Job = dict[str, Any]
 Event = tuple[str, int, int]
@@ -21,7 +25,8 @@ class Experiment(ABC):
 
     `run` does the work and may be interrupted; `summary` is what a report shows, from finished work alone.
     `chosen_in_view` says which settings were picked in trials that showed the figures they are judged by, `undecided`
-    why some claims cannot be told.
+    why some claims cannot be told. `work` is one run, a function at a module's top level, of the settings of a job;
+    `small` are the settings of the quick form.
     """
 
     name: ClassVar[str]
@@ -30,11 +35,9 @@ class Experiment(ABC):
     paper: ClassVar[str]
     chosen_in_view: ClassVar[str] = ""
     undecided: ClassVar[str] = ""
+    work: ClassVar[Work]
+    small: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     seeds: int
-
-    @abstractmethod
-    def quick(self) -> Experiment:
-        """The same experiment, small: for a look and for tests."""
 
     @abstractmethod
     def run(self, *, folder: Path, workers: Pool | None = None, fresh: bool = False) -> Iterator[Event]:
@@ -55,7 +58,11 @@ class Experiment(ABC):
     def prepare(self) -> None:  # noqa: B027
         """Find or make the data before many processes need it; raises errors that a user can fix."""
 
-    def with_seeds(self, seeds: int) -> Experiment:
+    def quick(self) -> Self:
+        """The same experiment, small: for a look and for tests."""
+        return replace(self, **self.small)  # type: ignore[type-var]
+
+    def with_seeds(self, seeds: int) -> Self:
         """The same experiment with that many final runs."""
         return replace(self, seeds=seeds)  # type: ignore[type-var]
 
@@ -81,11 +88,6 @@ class Study(Experiment):
     @abstractmethod
     def jobs(self) -> Sequence[Job]:
         """Arguments of `work`, of plain JSON types."""
-
-    @property
-    @abstractmethod
-    def work(self) -> Work:
-        """One job, a function at a module's top level."""
 
     @abstractmethod
     def shown(self, results: Sequence[Result]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from qpsbgd_paper.chip_studies.schedules import ADVANTAGE, LINEAR, Schedule
+from qpsbgd_paper.chip_studies.schedules import ADVANTAGE, LINEAR
 
 
 def test_the_linear_schedule_is_linear():
@@ -18,24 +18,3 @@ def test_the_linear_schedule_is_linear():
 def test_the_chips_schedule_is_the_published_one_between_its_points_too(s, transverse, problem):
     assert ADVANTAGE.at(s) == (pytest.approx(transverse, rel=6e-3), pytest.approx(problem, rel=6e-3))
     assert ADVANTAGE.unit == "GHz"
-
-
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        ([(0, 9, 0), (0.5, np.nan, 4), (1, 0, 8)], "NaN"),
-        ([(0, 9, 0), (0.6, 3, 4), (0.5, 2, 5), (1, 0, 8)], "rise from 0 to 1"),
-        ([(0.1, 9, 0), (1, 0, 8)], "rise from 0 to 1"),
-        ([(0, 3, 0), (0.5, 4, 4), (1, 0, 8)], r"A rises before s = 0\.5"),
-        ([(0, 3, 1), (0.5, 2, 0), (1, 0, 8)], r"B falls before s = 0\.5"),
-        ([(0, 3, -1), (1, 0, 8)], "negative"),
-    ],
-)
-def test_what_is_no_schedule_is_refused(rows, message):
-    with pytest.raises(ValueError, match=message):
-        Schedule("mine", "", *np.array(rows).T)
-
-
-def test_lists_of_different_lengths_are_refused():
-    with pytest.raises(ValueError, match="one length"):
-        Schedule("mine", "", np.array([0.0, 1.0]), np.array([1.0, 0.5, 0.0]), np.array([0.0, 1.0]))

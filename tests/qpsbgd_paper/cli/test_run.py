@@ -263,7 +263,7 @@ def test_a_spent_budget_ends_the_command_with_one_line_and_keeps_what_is_done(ti
         return trained(**job)
 
     until_it_is_spent.__module__, until_it_is_spent.__name__ = trained.__module__, trained.__name__
-    monkeypatch.setattr(logreg, "train", until_it_is_spent)
+    monkeypatch.setattr(logreg.LogReg, "work", staticmethod(until_it_is_spent))
     arguments = ("run", "logreg", "--workers", 1, "--out", tmp_path)
     code, _, err = called(monkeypatch, capsys, *arguments)
     assert code == 1
@@ -272,7 +272,7 @@ def test_a_spent_budget_ends_the_command_with_one_line_and_keeps_what_is_done(ti
     assert "Traceback" not in err
     kept = {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/*.json")}
     assert kept and not (tmp_path / "logreg.json").exists()
-    monkeypatch.setattr(logreg, "train", trained)
+    monkeypatch.setattr(logreg.LogReg, "work", staticmethod(trained))
     assert called(monkeypatch, capsys, *arguments)[0] == 0
     assert all(path.stat().st_mtime_ns == made for path, made in kept.items())
 
@@ -284,7 +284,7 @@ def test_a_run_that_diverges_is_shown_and_the_others_too(tiny, tmp_path, monkeyp
         found = trained(**job)
         return {**found, "late_loss": float("nan")} if job["line"] == "bc-sgd" else found
 
-    monkeypatch.setattr(logreg, "train", diverging)
+    monkeypatch.setattr(logreg.LogReg, "work", staticmethod(diverging))
     code, out, err = called(monkeypatch, capsys, "run", "logreg", "--workers", 1, "--out", tmp_path)
     assert code == 0, err
     assert "not finite" in out

@@ -153,7 +153,7 @@ def test_the_archive_is_fetched_with_a_progress_bar(small, tmp_path, monkeypatch
     monkeypatch.delenv("QPSBGD_DATA", raising=False)
     monkeypatch.setenv("QPSBGD_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setattr(cifar, "train", lambda **_: {"accuracy": [0.1] * 4, "final": 0.1})
+    monkeypatch.setattr(cifar.Cifar, "work", staticmethod(lambda **_: {"accuracy": [0.1] * 4, "final": 0.1}))
     monkeypatch.setattr(http.server.SimpleHTTPRequestHandler, "log_message", lambda *_: None)
     handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(tmp_path / "origin"))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from qpsbgd_paper.experiments import released
-from qpsbgd_paper.experiments.released import Figure3, ReleasedThree, SignLayer, Step, agreement, smoothed
+from qpsbgd_paper.experiments.released import Figure3, ReleasedThree, smoothed
+from qpsbgd_paper.experiments.released_form import SignLayer, Step, agreement
 
 
 @pytest.fixture

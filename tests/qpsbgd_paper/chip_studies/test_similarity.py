@@ -1,7 +1,6 @@
-import pytest
 import torch
 
-from qpsbgd_paper.chip_studies.diversity import jaccard, lowest
+from qpsbgd_paper.chip_studies.similarity import jaccard, lowest
 
 
 def spins(*rows):
@@ -34,18 +33,3 @@ def test_the_lowest_are_different_and_equal_energies_come_in_the_order_of_their_
     order = torch.tensor([5, 3, 1, 4, 0, 2])
     assert torch.equal(lowest(reads[order], energies[order], count=3)[0], found)
     assert len(lowest(reads, energies, count=10)[0]) == 4
-
-
-@pytest.mark.parametrize("bad", [torch.zeros(2, 2), torch.ones(3), torch.tensor([[1.0, 0.5]])])
-def test_what_are_no_spins_is_refused(bad):
-    with pytest.raises(ValueError, match="spins must be"):
-        jaccard(bad)
-    with pytest.raises(ValueError, match="spins must be"):
-        lowest(bad, torch.zeros(len(bad)), count=1)
-
-
-def test_energies_and_count_must_fit():
-    with pytest.raises(ValueError, match="energies must have shape"):
-        lowest(torch.ones(2, 2), torch.zeros(3), count=1)
-    with pytest.raises(ValueError, match="count must be at least 1"):
-        lowest(torch.ones(2, 2), torch.zeros(2), count=0)

@@ -1,0 +1,166 @@
+"""Tables and the figure of solvers that answer families: docs/solving.md and docs/annealers.md."""
+
+import re
+
+import numpy as np
+from tables import grouped, lines, markdown, results
+
+from qpsbgd_paper.report.styles import styles_of
+
+SOLVERS = ("auto", "descent", "descent, 8 kicks", "annealing", "annealing, 4 reads", "bifurcation")
+"""Ours, in solver_quality.json; the others there are peers."""
+LEVEL = 1e-6
+"""Differences of energies, in parts of what a search can win, up to which two are level."""
+
+
+def layer():
+    every = results("layer_projection")["results"]
+    rows = [(f"128 × 128, {row['rows']}", row) for row in every if row["scale"] != 2]  # at most ten rows in a table
+    rows += [("784 × 512, MNIST", row) for row in results("solver_claims")["wide_layer"]]
+    head = "layer | scale κ | auto | annealing loop | times faster | sampling alone | times faster"
+    body = (
+        f"{name} | {row['scale']:g} | {row['auto_seconds'] * 1e3:.1f} ms | {row['annealing_loop_seconds']:.3g} s | "
+        f"{row['times_faster']:.0f} | {row['annealing_loop_seconds_in_sampler']:.3g} s | "
+        f"{row['times_faster_than_sampler']:.0f} | {row['auto_mean_energy']:.3f} | "
+        f"{row['annealing_loop_mean_energy']:.3f}"
+        for name, row in rows
+    )
+    return lines(f"{head} | mean energy, auto | mean energy, loop", body)
+
+
+def layer_inputs():
+    """Who has the lower mean energy on every kind of inputs, over all scales, and how long it takes."""
+    every, body = results("layer_inputs")["results"], []
+    for kind, rows in grouped(every, "kind").items():
+        lower, higher = (sum(sign * row["difference"] > LEVEL for row in rows) for sign in (-1, 1))
+        means = [np.mean([row["difference"] for row in own]) for own in grouped(rows, "scale").values()]
+        spans = []
+        for key in ("loop_seconds", "loop_seconds_in_sampler"):
+            ratios = [row[key] / row["auto_seconds"] for row in rows]
+            spans.append(f"{min(ratios):.0f} to {max(ratios):.0f}")
+        counts = [f"{count}" for count in (lower, len(rows) - lower - higher, higher)]
+        body.append([kind, *counts, *(f"{100 * mean:+.3f} %" for mean in means), *spans])
+    differences = [f"difference, κ = {scale:g}" for scale in grouped(every, "scale")]
+    head = ["inputs", "auto lower", "level", "loop lower", *differences, "times faster", "sampling alone"]
+    return markdown(head, body)
+
+
+def exact():
+    rows = results("solver_claims")["exact"]["against_gurobi"]
+    body = [
+        [
+            f"{n}",
+            kind,
+            *(
+                f"{row['exact_seconds_per_column'] * 1e3:.3f} / {row['gurobi_seconds_per_column'] * 1e3:.1f} "
+                f"({row['times_faster']:.0f}×)"
+                for row in own
+            ),
+        ]
+        for (n, kind), own in grouped(rows, "spins", "rows").items()
+    ]
+    return markdown(["spins", "rows", *(f"κ = {scale:g}" for scale in grouped(rows, "scale"))], body)
+
+
+def gpu():
+    found = results("gpu")
+    step = found["step"]
+    body = [
+        f"64 flips from the sign vector, 784 × 512, κ = {row['scale']:g} | {row['descent_64_flips_ms']:.2f} ms | "
+        f"plain torch {row['plain_torch_64_flips_ms']:.1f} ms"
+        for row in found["projection"]
+    ]
+    body.append(
+        f"optimiser step, 784-512-512-10, batch 100 | {step['qpsbgd_auto_ms']:.2f} ms | BinaryConnect (Adam) "
+        f"{step['binaryconnect_adam_ms']:.2f} ms, torch.optim.Adam {step['torch_adam_ms']:.2f} ms"
+    )
+    return lines("on an H200 | qpsbgd | for comparison", body)
+
+
+def growth():
+    fits = results("solver_quality")["growth"]
+    parts = [
+        f"{symbol}^{fit['exponent']:.2f} ({symbol} = {fit['values'][0]} to {fit['values'][-1]})"
+        for symbol, fit in zip("nmB", fits.values(), strict=True)
+    ]
+    return f"On Gaussian layers, the time from rows to spins with tabu descent grows as {', '.join(parts)}."
+
+
+def busy():
+    head = "OMP_WAIT_POLICY | other core | passes of 64-128-10 | step | auto, 128 × 128 | annealing loop | times faster"
+    body = (
+        f"{row['policy']} | {'busy' if row['busy'] else 'idle'} | {row['passes_ms']:.2f} ms | {row['step_ms']:.2f} ms"
+        f" | {row['auto_ms']:.1f} ms | {row['annealing_loop_ms'] / 1e3:.2f} s | "
+        f"{row['annealing_loop_ms'] / row['auto_ms']:.0f} | {row['annealing_loop_ms_in_sampler'] / 1e3:.3g} s | "
+        f"{row['annealing_loop_ms_in_sampler'] / row['auto_ms']:.0f} | {row['exact_ms_per_column']:.3f} ms | "
+        f"{row['gurobi_ms_per_column']:.1f} ms | {row['gurobi_ms_per_column'] / row['exact_ms_per_column']:.0f}"
+        for row in results("busy_machine")["results"]
+    )
+    more = "sampling alone | times faster | exact, per column | Gurobi, per column | times faster"
+    return lines(f"{head} | {more}", body)
+
+
+def cost():
+    found, body = results("qpu_cost"), []
+    for row in found["results"]:
+        packed, shared, single = (row[way] for way in ("packed", "shared", "one_by_one"))
+        times = " | ".join(f"{way['chip_seconds']:.3g} s" for way in (packed, shared, single))
+        body.append(
+            f"{row['what']} | {row['chip']} | {packed['submissions']} | {single['submissions']} | {times} | "
+            f"{packed['times_less_chip_time']:.0f} | {shared['times_less_chip_time']:.0f}"
+        )
+    head = "chip | submissions | submissions, one by one | QPU time | QPU time, reads shared | QPU time, one by one"
+    run, whole = found["results"][0], found["experiment_mnist"]
+    minutes = {way: f"{whole[way]['chip_seconds'] / 60:.1f}" for way in ("packed", "shared", "one_by_one")}
+    hosts = {name: f"{run['packed'][name]:.2g} s" for name in ("host_seconds", "host_seconds_again")}
+    return (
+        f"{lines(f' | {head} | times less | times less, reads shared', body)}\n\nAll {whole['steps']} steps of `qpsbgd "
+        f"run mnist`, choice of options included, would take {minutes['packed']} minutes of QPU time, "
+        f"{minutes['shared']} with shared reads, and {minutes['one_by_one']} one by one. Beside the QPU, "
+        f"{found['settings']['updates']} updates took this machine {hosts['host_seconds_again']} "
+        f"({hosts['host_seconds']} the first time, when it searched for cliques), and "
+        f"{run['one_by_one']['host_seconds']:.0f} s one by one, mostly for embeddings."
+    )
+
+
+VIRTUAL = "columns solved | optimal reads | mean energy gap | broken chains"
+
+
+def virtual():
+    rows = results("virtual_qpu")["means"]
+    names = ["by default" if row["way"] == "default" else row["way"] for row in rows]
+    return lines(f" | {VIRTUAL}", (f"{name} | {_virtual(row)}" for name, row in zip(names, rows, strict=True)))
+
+
+def virtual_sizes():
+    rows = [row for row in results("virtual_qpu")["results"] if row["way"] == "default"]
+    keys, body = ("optimal", "optimal_reads", "gap", "chain_breaks"), []
+    for (n, scale), own in grouped(rows, "spins", "scale").items():
+        means = {key: np.mean([row[key] for row in own]) for key in keys}
+        body.append(f"{n} | {scale:g} | {_virtual(means)}")
+    return lines(f"inputs | scale κ | {VIRTUAL}", body)
+
+
+def _virtual(row):
+    reads = f"{row['optimal_reads']:.0%}" if "optimal_reads" in row else "–"
+    return f"{row['optimal']:.0%} | {reads} | {row['gap']:.4f} | {row['chain_breaks']:.1%}"
+
+
+def solvers_figure():
+    """Gap against time, ours as dots and peers as crosses."""
+    found = [one for one in results("solver_quality")["results"] if re.search("κ=(0.5|1)$", one["family"])]
+    names = [name for name in found[0]["solvers"] if name != "sign(−s)"]
+    looks = styles_of({name: "ours" if name in SOLVERS else "baseline" for name in names})
+    panels = []
+    for one in sorted(found, key=lambda one: one["family"].endswith("κ=1")):
+        lines = []
+        for name in names:
+            point, ours = one["solvers"][name], name in SOLVERS
+            line = {"x": [point["ms_per_column"]], "y": [max(point["gap"], 1e-6)], "colour": looks[name].colour}
+            mark = {"mark": "o", "width": 3.2} if ours else {"mark": "x", "width": 3.8}
+            lines.append({**line, "label": name if ours else f"{name} (peer)", "style": "points", **mark})
+        axes = {"x_label": "ms per column", "y_label": "gap to the best known energy"}
+        limits = {"log": "xy", "y_limits": [4e-7, 2], "x_limits": [1e-2, 2e4]}
+        title = one["family"].capitalize().replace("Mnist", "MNIST")
+        panels.append({"title": title, "lines": lines, **axes, **limits})
+    return {"name": "solvers", "title": "", "kind": "lines", "panels": panels, "columns": 3, "height": 2.4}
