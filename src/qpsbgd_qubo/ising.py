@@ -15,17 +15,11 @@ from qpsbgd_qubo.kernels import Array
 
 @dataclass(frozen=True, eq=False)
 class Ising:
-    """One column as the energy Σ hᵢ gᵢ + Σ_{i<j} Jᵢⱼ gᵢ gⱼ.
+    """One column as the energy Σ hᵢ gᵢ + Σ_{i<j} Jᵢⱼ gᵢ gⱼ."""
 
-    Attributes:
-        fields: h (n,).
-        couplings: J (n, n), symmetric, its diagonal zero.
-        norm: The largest absolute eigenvalue of J, if known: the columns of a family share it.
-    """
-
-    fields: Array
-    couplings: Array
-    norm: float | None = None
+    fields: Array  # h (n,)
+    couplings: Array  # J (n, n), symmetric, its diagonal zero
+    norm: float | None = None  # the largest absolute eigenvalue of J, if known: the columns of a family share it
 
     def strength(self, factor: float) -> float:
         """The coupling inside chains, factor · ‖J‖₂.

@@ -58,15 +58,10 @@ def charged(timing: Mapping[str, float], *, estimate: float) -> float:
 
 @dataclass(eq=False)
 class Bill:
-    """A submission that is counted and not answered yet.
+    """A submission that is counted and not answered yet."""
 
-    Attributes:
-        seconds: Its estimated QPU time.
-        sent: Whether the service may have taken it, and so may charge for it.
-    """
-
-    seconds: float
-    sent: bool = False
+    seconds: float  # its estimated QPU time
+    sent: bool = False  # whether the service may have taken it, and so may charge for it
 
 
 class Budget:

@@ -25,30 +25,19 @@ ANNEALING_TIME = 20.0
 
 @dataclass(frozen=True, eq=False)
 class Chip:
-    """A chip's working graph and ranges.
-
-    Attributes:
-        name: The chip's own name.
-        topology: One of `TOPOLOGIES`.
-        shape: Of the topology: (m,) for Pegasus, (m, t) for Zephyr, (m, n, t) for Chimera.
-        qubits: The working qubits, in order.
-        couplers: The working couplers (a, b), a < b, in order.
-        h_range: Smallest and largest field of a qubit.
-        j_range: Smallest and largest coupling.
-        chain_range: The same inside chains: the extended range where the chip has one.
-        qubit_range: Smallest and largest sum of a qubit's couplings; infinite where the chip sets no bound.
-        group_range: The same for each of the two groups into which a Zephyr chip divides a qubit's couplers.
-    """
+    """A chip's working graph and ranges."""
 
     name: str
-    topology: str
-    shape: tuple[int, ...]
-    qubits: tuple[int, ...]
-    couplers: tuple[tuple[int, int], ...]
-    h_range: tuple[float, float] = (-4.0, 4.0)
-    j_range: tuple[float, float] = (-1.0, 1.0)
-    chain_range: tuple[float, float] = (-2.0, 1.0)
+    topology: str  # one of `TOPOLOGIES`
+    shape: tuple[int, ...]  # of the topology: (m,) for Pegasus, (m, t) for Zephyr, (m, n, t) for Chimera
+    qubits: tuple[int, ...]  # the working qubits, in order
+    couplers: tuple[tuple[int, int], ...]  # the working couplers (a, b), a < b, in order
+    h_range: tuple[float, float] = (-4.0, 4.0)  # smallest and largest field of a qubit
+    j_range: tuple[float, float] = (-1.0, 1.0)  # smallest and largest coupling
+    chain_range: tuple[float, float] = (-2.0, 1.0)  # the same inside chains: the extended range where the chip has one
+    # Smallest and largest sum of a qubit's couplings; infinite where the chip sets no bound
     qubit_range: tuple[float, float] = (-np.inf, np.inf)
+    # The same for each of the two groups into which a Zephyr chip divides a qubit's couplers
     group_range: tuple[float, float] = (-np.inf, np.inf)
 
     @classmethod

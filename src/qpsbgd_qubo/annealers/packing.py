@@ -17,15 +17,10 @@ from qpsbgd_qubo.kernels import Array
 
 @dataclass(frozen=True, eq=False)
 class Sheet:
-    """What goes to the chip together: columns, each on a tile of its own.
+    """What goes to the chip together: columns, each on a tile of its own."""
 
-    Attributes:
-        columns: The columns' numbers, one per tile; a column with several tiles comes several times.
-        tiles: Their tiles, which share no qubits.
-    """
-
-    columns: tuple[int, ...]
-    tiles: tuple[Tile, ...]
+    columns: tuple[int, ...]  # the columns' numbers, one per tile; a column with several tiles comes several times
+    tiles: tuple[Tile, ...]  # their tiles, which share no qubits
 
     @functools.cached_property
     def fewest_tiles(self) -> int:

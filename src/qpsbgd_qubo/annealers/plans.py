@@ -17,32 +17,20 @@ from qpsbgd_qubo.kernels import Array
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """A sheet, and how it is to be sent.
+    """A sheet, and how it is to be sent."""
 
-    Attributes:
-        sheet: The columns and their tiles.
-        parameters: Of a submission, such as `num_reads`.
-        seconds: Estimated QPU time of a submission.
-    """
-
-    sheet: Sheet
-    parameters: Mapping[str, Any]
-    seconds: float
+    sheet: Sheet  # the columns and their tiles
+    parameters: Mapping[str, Any]  # of a submission, such as `num_reads`
+    seconds: float  # estimated QPU time of a submission
 
 
 @dataclass(frozen=True, eq=False)
 class Planned:
-    """A submission, and what is needed to read its answer.
+    """A submission, and what is needed to read its answer."""
 
-    Attributes:
-        sheet: The columns and their tiles.
-        gauges: The spin reversal of every tile, ±1, each of shape (n,).
-        submission: What is sent.
-    """
-
-    sheet: Sheet
-    gauges: tuple[Array, ...]
-    submission: Submission
+    sheet: Sheet  # the columns and their tiles
+    gauges: tuple[Array, ...]  # the spin reversal of every tile, ±1, each of shape (n,)
+    submission: Submission  # what is sent
 
 
 def plan(

@@ -33,24 +33,15 @@ class Tile:
     """A clique of n chains: every spin is a chain of coupled qubits, and every two chains are coupled.
 
     Positions count the tile's qubits, chain after chain.
-
-    Attributes:
-        qubits: The tile's qubits, shape (q,).
-        spin: The spin of every qubit, shape (q,).
-        starts: Position of every chain's first qubit, shape (n,).
-        lengths: Qubits of every chain, shape (n,).
-        chain_edges: Positions of the couplers inside chains, shape (c, 2).
-        cross_edges: Positions of the couplers between chains, shape (k, 2).
-        share: The part of its two spins' coupling that each of those carries, shape (k,).
     """
 
-    qubits: Array
-    spin: Array
-    starts: Array
-    lengths: Array
-    chain_edges: Array
-    cross_edges: Array
-    share: Array
+    qubits: Array  # the tile's qubits, shape (q,)
+    spin: Array  # the spin of every qubit, shape (q,)
+    starts: Array  # position of every chain's first qubit, shape (n,)
+    lengths: Array  # qubits of every chain, shape (n,)
+    chain_edges: Array  # positions of the couplers inside chains, shape (c, 2)
+    cross_edges: Array  # positions of the couplers between chains, shape (k, 2)
+    share: Array  # the part of its two spins' coupling that each of those carries, shape (k,)
 
     @classmethod
     def of(cls, chains: Sequence[Sequence[int]], chip: Chip) -> Tile:

@@ -107,23 +107,14 @@ class TextFile:
 
 @dataclass(frozen=True, eq=False)
 class Entries:
-    """The entries of a file: rows and columns, counted from 0, and values, each of shape (k,).
+    """The entries of a file: rows and columns, counted from 0, and values, each of shape (k,)."""
 
-    Attributes:
-        file: Where they are from.
-        skip: How many lines with data come before them.
-        rows: i.
-        cols: j.
-        values: The values; 1 if there are none in the file.
-        weighted: Whether the file has values.
-    """
-
-    file: TextFile
-    skip: int
-    rows: Array
-    cols: Array
-    values: Array
-    weighted: bool
+    file: TextFile  # where they are from
+    skip: int  # how many lines with data come before them
+    rows: Array  # i
+    cols: Array  # j
+    values: Array  # the values; 1 if there are none in the file
+    weighted: bool  # whether the file has values
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -112,17 +112,11 @@ class Gurobi(Solver):
 
 @dataclass(frozen=True, eq=False)
 class _Form:
-    """A family over bits x = (1 + g)/2, divided by its size, because Gurobi's tolerances are absolute.
+    """A family over bits x = (1 + g)/2, divided by its size, because Gurobi's tolerances are absolute."""
 
-    Attributes:
-        quadratic: 4 (Q − λ I), λ the least eigenvalue of Q, shape (n, n).
-        linear: 2 s − 4 (Q − λ I) 1, shape (n, m).
-        offset: What is left of the energy, shape (m,).
-    """
-
-    quadratic: np.ndarray[Any, Any]
-    linear: np.ndarray[Any, Any]
-    offset: np.ndarray[Any, Any]
+    quadratic: np.ndarray[Any, Any]  # 4 (Q − λ I), λ the least eigenvalue of Q, shape (n, n)
+    linear: np.ndarray[Any, Any]  # 2 s − 4 (Q − λ I) 1, shape (n, m)
+    offset: np.ndarray[Any, Any]  # what is left of the energy, shape (m,)
 
     @classmethod
     def of(cls, family: QuboFamily) -> _Form:

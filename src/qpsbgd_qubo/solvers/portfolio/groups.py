@@ -26,15 +26,10 @@ DENSE_UP_TO, SAMPLE, TRIED = 2048, 16, 4
 
 @dataclass(frozen=True, eq=False)
 class OneHot:
-    """The groups of one problem.
+    """The groups of one problem."""
 
-    Attributes:
-        kernel: The problem and its groups, checked and copied for the kernels.
-        bases: The group of every spin, of those that have no spin in common; −1 if it is in none, (n,).
-    """
-
-    kernel: Any
-    bases: Array
+    kernel: Any  # the problem and its groups, checked and copied for the kernels
+    bases: Array  # the group of every spin, of those that have no spin in common; −1 if it is in none, (n,)
 
     @classmethod
     def of(cls, rows: Any, linear: Array, stop: Array = NEVER) -> OneHot | None:

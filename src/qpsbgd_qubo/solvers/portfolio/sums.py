@@ -29,17 +29,11 @@ CANDIDATES = 5
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """A problem ½ (aᵀg − t)² + vᵀg.
+    """A problem ½ (aᵀg − t)² + vᵀg."""
 
-    Attributes:
-        weights: a, (n,).
-        target: t.
-        values: v, (n,); zero for numbers that shall only add up.
-    """
-
-    weights: Array
-    target: float
-    values: Array
+    weights: Array  # a, (n,)
+    target: float  # t
+    values: Array  # v, (n,); zero for numbers that shall only add up
 
     @classmethod
     def of(cls, couplings: Array, linear: Array) -> Sums | None:

@@ -22,21 +22,13 @@ COLD = 0.08
 
 @dataclass(frozen=True, eq=False)
 class SparseModel:
-    """A problem Σ_{i<j} J_ij g_i g_j + Σ h_i g_i in compressed rows, each coupling in both of its rows.
+    """A problem Σ_{i<j} J_ij g_i g_j + Σ h_i g_i in compressed rows, each coupling in both of its rows."""
 
-    Attributes:
-        rows: The couplings, checked and copied for the kernels.
-        linear: h, (n,).
-        num_entries: Couplings in all rows.
-        typical: √(meanᵢ Σⱼ J_ij²), the field of the couplings on a spin among random others.
-        thresholds: Per spin, the smallest gain that cannot be a rounding error, (n,).
-    """
-
-    rows: Any
-    linear: Array
-    num_entries: int
-    typical: float
-    thresholds: Array
+    rows: Any  # the couplings, checked and copied for the kernels
+    linear: Array  # h, (n,)
+    num_entries: int  # couplings in all rows
+    typical: float  # √(meanᵢ Σⱼ J_ij²), the field of the couplings on a spin among random others
+    thresholds: Array  # per spin, the smallest gain that cannot be a rounding error, (n,)
 
     @classmethod
     def of(cls, indptr: Array, indices: Array, couplings: Array, linear: Array) -> SparseModel:

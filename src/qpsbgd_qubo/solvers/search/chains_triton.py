@@ -26,25 +26,15 @@ TILE, WARPS = 256, 8
 
 @dataclass(frozen=True, eq=False)
 class Tiles:
-    """A problem's rows, sorted into tiles of `height` spins of one colour.
+    """A problem's rows, sorted into tiles of `height` spins of one colour."""
 
-    Attributes:
-        spins: Whose rows they are, (tiles · height,), n where a tile has fewer.
-        begins: Where the couplings of each tile begin, (tiles,).
-        steps: How many blocks of (height, width) couplings it has, (tiles,).
-        indices: The spins coupled to, block after block; 0 where a row has fewer.
-        couplings: Their couplings; 0 where a row has fewer.
-        height: Spins per tile.
-        width: Couplings per spin in one step.
-    """
-
-    spins: Array
-    begins: Array
-    steps: Array
-    indices: Array
-    couplings: Array
-    height: int
-    width: int
+    spins: Array  # whose rows they are, (tiles · height,), n where a tile has fewer
+    begins: Array  # where the couplings of each tile begin, (tiles,)
+    steps: Array  # how many blocks of (height, width) couplings it has, (tiles,)
+    indices: Array  # the spins coupled to, block after block; 0 where a row has fewer
+    couplings: Array  # their couplings; 0 where a row has fewer
+    height: int  # spins per tile
+    width: int  # couplings per spin in one step
 
     @classmethod
     def of(cls, problem: SparseIsing, tile: int = TILE) -> Tiles:

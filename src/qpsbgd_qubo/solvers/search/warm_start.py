@@ -23,17 +23,11 @@ COLD_START_LIMIT = 2**24
 
 @dataclass(frozen=True, eq=False)
 class WarmState:
-    """Where a search ended.
+    """Where a search ended."""
 
-    Attributes:
-        spins: (count, m, n), one column of a family per row.
-        signs: Whether sign(−s) was positive, of the same shape.
-        coupling_fields: The spins' fields without the linear part, on a CPU.
-    """
-
-    spins: Tensor
-    signs: Tensor
-    coupling_fields: Tensor | None
+    spins: Tensor  # (count, m, n), one column of a family per row
+    signs: Tensor  # whether sign(−s) was positive, of the same shape
+    coupling_fields: Tensor | None  # the spins' fields without the linear part, on a CPU
 
 
 def use_cold_start(matrix: Tensor, columns: int) -> bool:
