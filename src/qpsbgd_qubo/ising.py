@@ -51,11 +51,7 @@ def largest_eigenvalue(couplings: Array) -> float:
 
 
 def ising_columns(family: QuboFamily) -> list[Ising]:
-    """Every column of a family as fields h = s_j and couplings J = 2Q without diagonal; energies differ by a constant.
-
-    Raises:
-        ValueError: A coefficient is not finite.
-    """
+    """Every column of a family as fields h = s_j and couplings J = 2Q without diagonal; up to a constant."""
     couplings = 2 * family.quadratic.detach().to("cpu", torch.float64).numpy()
     np.fill_diagonal(couplings, 0)
     found = [Ising(fields, couplings) for fields in family.linear.detach().to("cpu", torch.float64).numpy().T.copy()]

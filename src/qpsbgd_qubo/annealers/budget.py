@@ -68,11 +68,7 @@ class Budget:
     """Counts submissions in a ledger before they are sent, and keeps them within a limit.
 
     The count never falls, except by submissions that the service did not take. A solver's copies share their ledger,
-    and so may threads and processes.
-
-    Args:
-        ledger: Where to count; None counts anew, in memory.
-        limit: Most seconds of QPU time; None for no limit.
+    and so may threads and processes. Without a ledger it counts in memory; `limit` is in seconds, None for no limit.
     """
 
     def __init__(self, ledger: Ledger | None = None, *, limit: float | None = None) -> None:
@@ -84,12 +80,7 @@ class Budget:
         self._refuse_beyond(self.ledger.qpu_seconds, cost.qpu_seconds, "the next step", "nothing was sent or changed")
 
     def reserve(self, seconds: Sequence[float]) -> list[Bill]:
-        """Count submissions of these estimates, all or none, before they are sent.
-
-        Raises:
-            BudgetSpent: They would pass the limit.
-            ValueError: An estimate is not positive and finite.
-        """
+        """Count submissions of these estimates, all or none, before they are sent."""
         for each in seconds:
             if not 0 < each < math.inf:
                 raise ValueError(f"a submission's estimated QPU time must be positive and finite, got {each} s")

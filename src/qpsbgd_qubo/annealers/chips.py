@@ -42,12 +42,7 @@ class Chip:
 
     @classmethod
     def of(cls, sampler: Any) -> Chip:
-        """The chip behind a structured sampler: a `DWaveSampler`, its mock, or a `VirtualChip`, which knows its chip.
-
-        Raises:
-            TypeError: The sampler has no graph or no properties.
-            ValueError: The chip's topology is none of `TOPOLOGIES`.
-        """
+        """The chip behind a structured sampler: a `DWaveSampler`, its mock, or a `VirtualChip`."""
         if isinstance(getattr(sampler, "chip", None), cls):
             return sampler.chip  # type: ignore[no-any-return]
         return cls.read(sampler)
@@ -94,13 +89,7 @@ class Chip:
 
     @classmethod
     def from_description(cls, description: Mapping[str, Any]) -> Chip:
-        """The chip that `described` describes.
-
-        Raises:
-            KeyError: There are no couplers.
-            TypeError: Something else is missing or left over, or has another type.
-            ValueError: A number does not fit, or a coupler joins other qubits than those of the chip.
-        """
+        """The chip that `described` describes."""
         lists = {name: tuple(value) for name, value in description.items() if isinstance(value, list)}
         lists["couplers"] = tuple((a, b) for a, b in description["couplers"])
         chip = cls(**{**description, **lists})

@@ -45,14 +45,10 @@ class Sheet:
 def pack(sizes: Sequence[int], tilings: Mapping[int, Sequence[Tile]], *, copies: int = 1) -> list[Sheet]:
     """As few sheets as a greedy filling needs for columns of these sizes; every column is on exactly one of them.
 
-    Wide columns come first: they leave room for narrow ones, not the other way round. Tiles of different sizes come
-    from different tilings of the chip and are used where they do not overlap. Tiles that are then still free serve the
-    sheet's columns again, in turn.
-
-    Args:
-        sizes: n of every column.
-        tilings: For every n that occurs, disjoint tiles; at least one each.
-        copies: The most tiles per column.
+    `tilings` holds disjoint tiles for every size, at least one each. Wide columns come first: they leave room for
+    narrow ones, not the other way round. Tiles of different sizes come from different tilings of the chip and are used
+    where they do not overlap. Tiles that are then still free serve the sheet's columns again, in turn, up to `copies`
+    tiles per column.
     """
     waiting = sorted(range(len(sizes)), key=lambda column: -sizes[column])
     sheets = []
@@ -93,12 +89,6 @@ def embedded(ising: Ising, tile: Tile, chip: Chip, *, chain_strength: float) -> 
     A spin's field is shared evenly by its chain, a coupling by all couplers between two chains. Everything on a tile is
     multiplied by one factor, the largest for which fields, couplings, chains and the sums at every qubit stay in range.
     For sums over a group of couplers, all of a qubit's couplings of one sign count, whatever their groups.
-
-    Args:
-        ising: The column.
-        tile: Where it goes.
-        chip: Sets the ranges.
-        chain_strength: As in `Ising.strength`.
     """
     fields = (ising.fields / tile.lengths)[tile.spin]
     ends = tile.spin[tile.cross_edges]
@@ -135,18 +125,11 @@ def votes(spins: Array, tile: Tile) -> Array:
 
 
 def decided(votes: Array, lengths: Array, *, quadratic: Array, linear: Array, repair: str) -> Array:
-    """Spins of every read from the votes of its chains, both (reads, n).
+    """Spins of every read from the votes of its chains, both (reads, n), and the chains' lengths, (n,) or (reads, n).
 
     An unbroken chain gives its spin. With repair "majority" broken chains follow most of their qubits, and ties are
     decided by the energy; with "energy" all broken chains are. These are set one after the other, the one that feels
     the strongest field first, each to the sign that lowers the energy.
-
-    Args:
-        votes: Sums of the chains.
-        lengths: Qubits of every chain, shape (n,) or (reads, n).
-        quadratic: Q of the family, (n, n).
-        linear: s of every read's column, (reads, n).
-        repair: "majority" or "energy".
     """
     spins = np.sign(votes).astype(np.float64)
     if repair == "energy":

@@ -42,16 +42,7 @@ def plan(
     spin_reversals: int,
     seed: tuple[int, ...],
 ) -> list[Planned]:
-    """The submissions of all jobs: of each as many as there are spin reversals, or one without reversal.
-
-    Args:
-        columns: All columns, by the numbers that the sheets have for them.
-        jobs: What to send.
-        chip: Where to.
-        chain_strength: As in `Ising.strength`.
-        spin_reversals: How many per job.
-        seed: Of the reversals.
-    """
+    """The submissions of all jobs: of each as many as there are spin reversals, or one without reversal."""
     planned: list[Planned] = []
     for job in jobs:
         sheet = job.sheet

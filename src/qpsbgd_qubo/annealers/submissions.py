@@ -120,10 +120,11 @@ class Link(ABC):
 class Live(Link):
     """Sends problems to a sampler, all at once, and sends one again after a passing fault.
 
+    The pause before is one second, then two, four, …, and fifteen times as long where requests were too many.
+
     Args:
         sampler: A `DWaveSampler` or anything that samples a model over its `nodelist` and `edgelist`.
-        retries: How often a problem is sent again after a time-out, a lost connection or a fault of the service; the
-            pause before is one second, then two, four, …, and fifteen times as long where requests were too many.
+        retries: How often a problem is sent again after a time-out, a lost connection or a fault of the service.
         owned: Whether `close` closes the sampler.
         label: Of every problem on the service's dashboard.
     """

@@ -32,9 +32,6 @@ def best_on_interrupt(report: Callable[[float, int, float], None] | None = None)
     """Inside, the first Ctrl-C lets solvers return the best they have; the second raises KeyboardInterrupt as always.
 
     It acts on solvers that can be stopped: those with a time limit, also where none is given.
-
-    Args:
-        report: See `Interruption`.
     """
     found = Interruption(report=report)
 

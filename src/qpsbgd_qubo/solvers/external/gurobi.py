@@ -68,12 +68,7 @@ class Gurobi(Solver):
             return {"": str(error)}
 
     def _solve(self, family: QuboFamily) -> Solution:
-        """The best spins of every column, proven where the search was finished.
-
-        Raises:
-            ValueError: The licence does not allow that many spins.
-            RuntimeError: There is no valid licence.
-        """
+        """The best spins of every column, proven where the search was finished."""
         spins, gaps, proven = [], [], []
         end = math.inf if self.time_limit is None else time.monotonic() + self.time_limit
         form = _Form.of(family)

@@ -62,13 +62,7 @@ class OneHot:
     ) -> Array:
         """Spins (n,) int8 with one +1 in every group: the lowest of chains from `spins` on, or, if None, random ones.
 
-        Args:
-            spins: The start.
-            hot: The first temperature.
-            sweeps: Of all chains together.
-            seed: Of the random numbers.
-            stop: A flag from `deadline`.
-            sites: The spins that may become +1; None for all.
+        `hot` is the first temperature, `sweeps` those of all chains together; only `sites` may become +1, all if None.
         """
         generator, n = np.random.default_rng(seed), len(self.bases)
         fresh = spins is None

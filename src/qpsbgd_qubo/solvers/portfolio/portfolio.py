@@ -163,14 +163,7 @@ def _columns(model: SparseIsing | DenseIsing) -> list[Callable[[], _Problem]]:
 
 
 class _Run:
-    """The search of one problem: descent, then rounds of moves.
-
-    Attributes:
-        spins: The best so far, int8.
-        energy: Theirs.
-        proven: Whether they are optimal.
-        rounds: How many were made.
-    """
+    """The search of one problem: descent, then rounds of moves; `spins`, int8, are the best so far."""
 
     def __init__(
         self, make: Callable[[], _Problem], *, seed: int, workers: int, rounds: int | None, seconds: float | None

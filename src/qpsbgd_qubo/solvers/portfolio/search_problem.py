@@ -64,15 +64,10 @@ class SearchProblem(ABC):
     def regrouped(
         self, spins: Array | None, *, across: Array | None, hot: float, sweeps: int, seed: int, stop: Array
     ) -> Answer:
-        """Anneal within groups, or make tabu moves; never above the energy of `spins`.
+        """Anneal within groups, or make tabu moves if not `hot`; never above the energy of `spins`.
 
-        Args:
-            spins: The start; None for random places.
-            across: Another answer, to anneal only groups in which it differs; None for all.
-            hot: The first temperature; 0 for tabu moves.
-            sweeps: As of `annealed`.
-            seed: Of the random numbers.
-            stop: A flag from `deadline`.
+        Random places if `spins` is None. With another answer `across`, only the groups in which it differs are
+        annealed.
         """
         assert self.groups is not None
         sites = None if spins is None or across is None else self.groups.differing(spins, across)

@@ -46,12 +46,8 @@ class SparseModel:
     ) -> tuple[Array, float]:
         """Spins (n,) int8 in a local minimum, and their energy; never above that of `spins`.
 
-        Args:
-            spins: The start of all chains; random if None.
-            temperatures: One per sweep.
-            seed: Of the random numbers.
-            stop: A flag from `deadline`.
-            sites: The spins that are annealed, int32; None for all.
+        All chains start with `spins`, random ones if None, and make one sweep per temperature over `sites`, int32, all
+        if None.
         """
         generator, n = np.random.default_rng(seed), len(self.linear)
         state = int(generator.integers(1, 2**63, dtype=np.uint64))

@@ -134,14 +134,7 @@ def _anneal(
 
 
 class Chains:
-    """A problem on a GPU, ready to be annealed.
-
-    Args:
-        problem: Couplings are kept in single precision.
-        device: Of torch; the CPU only where Triton interprets its kernels.
-        tile: Couplings that a program reads in one step, a power of two.
-        warps: Its threads, in units of 32.
-    """
+    """A problem on a GPU in single precision, ready to be annealed; on the CPU where Triton interprets its kernels."""
 
     def __init__(
         self, problem: SparseIsing, device: torch.device | str = "cuda", *, tile: int = TILE, warps: int = WARPS
@@ -155,10 +148,7 @@ class Chains:
     def annealed(self, temperatures: Array, *, chains: int, seed: int) -> tuple[Array, Array]:
         """The spins of the best chain, (n,) int8, and the energies of all, without a constant and rounded.
 
-        Args:
-            temperatures: One per sweep.
-            chains: How many; rounded up to a multiple of 32.
-            seed: Of the starts and the accepted moves.
+        One sweep per temperature; `chains` is rounded up to a multiple of 32.
         """
         programs, n = -(-chains // LANES), self.num_spins
         generator = np.random.default_rng(seed)
