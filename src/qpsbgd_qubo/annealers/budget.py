@@ -10,8 +10,7 @@ from pathlib import Path
 from qpsbgd_qubo.annealers.ledger import Counts, Ledger
 from qpsbgd_qubo.solvers.options import COUNT
 
-Shape = tuple[int, int]
-"""Inputs and columns of a layer."""
+Shape = tuple[int, int]  # inputs and columns of a layer
 
 
 class BudgetSpent(RuntimeError):

@@ -15,12 +15,10 @@ import numpy as np
 
 TOPOLOGIES = ("pegasus", "zephyr", "chimera")
 
-PROGRAMMING_SECONDS = 8.5e-3
-"""Per submission, where a chip does not state its times."""
+PROGRAMMING_SECONDS = 8.5e-3  # per submission, where a chip does not state its times
 READOUT_SECONDS = 62e-6
 """Per read, beside the anneal, where a chip does not state its times; with an anneal of 20 µs a read takes 82 µs."""
-ANNEALING_TIME = 20.0
-"""Microseconds per anneal, where neither the caller nor the chip says otherwise."""
+ANNEALING_TIME = 20.0  # microseconds per anneal, where neither the caller nor the chip says otherwise
 
 
 @dataclass(frozen=True, eq=False)

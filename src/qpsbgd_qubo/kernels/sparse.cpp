@@ -209,13 +209,7 @@ void sweep_chip(const Rows& rows, const float* h, float* spins, std::int64_t rea
       }
     }
     Random random(states[r]);
-    const auto flip = [&](float* f, float* s, std::int64_t i) {
-      const float change = -2 * s[i];
-      s[i] = -s[i];
-      for (std::int64_t at = rows.begins[i]; at < rows.begins[i + 1]; ++at) {
-        f[rows.columns[at]] += change * rows.singles[at];
-      }
-    };
+    const auto flip = [&](float* f, float* s, std::int64_t i) { rows.flip(f, s, i); };
     sweep_slices(fields.data(), spin, n, slices, sweeps, [=](std::int64_t t) {
       return Tied<float>{schedule[3 * t], schedule[3 * t + 1], schedule[3 * t + 2]};
     }, flip, random, seen);

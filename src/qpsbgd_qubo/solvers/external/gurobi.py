@@ -22,8 +22,7 @@ try:
 except ImportError as error:
     raise ImportError("solver 'gurobi' needs gurobipy: pip install 'qpsbgd[gurobi]'") from error
 
-SIZE_LIMIT = 200
-"""Variables that the licence in the PyPI package allows with a quadratic objective."""
+SIZE_LIMIT = 200  # variables that the licence in the PyPI package allows with a quadratic objective
 
 ROUNDING = 1e-9
 """Gap between energy and bound, relative to the larger of couplings and energy, below which it counts as closed."""

@@ -12,14 +12,12 @@ import numpy as np
 
 from qpsbgd_qubo.kernels import NEVER, Array, kernels
 
-COLD = 0.1
-"""The last temperature, in units of what a move changes the energy by."""
+COLD = 0.1  # the last temperature, in units of what a move changes the energy by
 SWEEPS = 200
 """Of a chain: many short ones find the optimum of assignments and tours more often than one as long as all of them."""
 TENURES = (5, 10, 20, 40, 80)
 """Moves for which a tabu search leaves a spin down, one drawn per search: the best differs between problems."""
-MOVES_PER_SWEEP = 25
-"""Tabu moves that take about as long as a sweep."""
+MOVES_PER_SWEEP = 25  # tabu moves that take about as long as a sweep
 DENSE_UP_TO, SAMPLE, TRIED = 2048, 16, 4
 """Spins of a problem with a full matrix up to which groups are looked for; rows, and values of each, tried first."""
 

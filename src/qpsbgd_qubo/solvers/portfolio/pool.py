@@ -44,12 +44,9 @@ GROUP_MOVES = (
     Move("cross", 0.3, 3.0),
 )
 """Where a problem has groups: most of the time, since single flips hardly lead from one valid answer to another."""
-POOL = 6
-"""Most answers that are kept."""
-PATIENCE = 5
-"""Rounds without a better answer after which sweeps are doubled."""
-TRIAL_SWEEPS, FIRST_SWEEPS = 4, 100
-"""Of the first round, which also shows how long a sweep takes, and of the next ones."""
+POOL = 6  # most answers that are kept
+PATIENCE = 5  # rounds without a better answer after which sweeps are doubled
+TRIAL_SWEEPS, FIRST_SWEEPS = 4, 100  # of the first round, which also shows how long a sweep takes, and of the next ones
 LONG_SWEEPS = 500
 """Of the second round, on sparse problems with a time limit: large ones with little time want one long anneal."""
 

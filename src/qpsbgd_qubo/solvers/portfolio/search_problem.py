@@ -20,8 +20,7 @@ from qpsbgd_qubo.sparse import dot
 
 Answer = tuple[Array, float]
 
-TOO_MANY = 1_500_000
-"""Spins and couplings above which one chain is annealed at a time instead of sixteen."""
+TOO_MANY = 1_500_000  # spins and couplings above which one chain is annealed at a time instead of sixteen
 
 
 class SearchProblem(ABC):

@@ -14,10 +14,8 @@ import numpy as np
 
 from qpsbgd_qubo.kernels import Array, kernels
 
-LANES = 16
-"""Chains that are annealed at once: a spin's fields fill one line of the cache."""
-COLD = 0.08
-"""The last temperature of `cooling`, in units of the typical field."""
+LANES = 16  # chains that are annealed at once: a spin's fields fill one line of the cache
+COLD = 0.08  # the last temperature of `cooling`, in units of the typical field
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,10 +18,8 @@ import triton.language as tl
 from qpsbgd_qubo.kernels import Array, kernels
 from qpsbgd_qubo.sparse import SparseIsing
 
-LANES = 32
-"""Chains per program, the bits of a word."""
-TILE, WARPS = 256, 8
-"""Couplings that a program reads in one step, and its threads in units of 32."""
+LANES = 32  # chains per program, the bits of a word
+TILE, WARPS = 256, 8  # couplings that a program reads in one step, and its threads in units of 32
 
 
 @dataclass(frozen=True, eq=False)
