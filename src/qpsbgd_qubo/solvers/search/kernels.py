@@ -1,4 +1,4 @@
-"""The compiled search of a dense family's columns, on as many threads as torch uses; arrays as in `kernels.reference`."""
+"""The compiled search of a dense family's columns, on as many threads as torch uses; arrays as in `reference`."""
 
 from __future__ import annotations
 
