@@ -167,7 +167,7 @@ def test_numbers_that_are_no_words_are_refused(tmp_path):
     program = built(to_c(packed, tmp_path), "-DQPSBGD_UNCHECKED")
     for wrong in (-1, 9, 0.5):
         ids = np.array([[0, wrong, 3, 3, 1]])
-        with pytest.raises(ValueError, match=r"words \(Embedding\) takes whole numbers from 0 to 8"):
+        with pytest.raises(ValueError, match=r"words \(Embedding\) .*from 0 to 8"):
             packed(ids)
         with pytest.raises(subprocess.CalledProcessError) as refused:
             results(program, ids)

@@ -528,7 +528,7 @@ def test_too_many_requests_are_retried_with_patience_and_then_explained(cache, m
     sampler = mock(sampler=mocks.Counting)
     sampler.failures = [ResourceLimitsExceededError("429")] * 5
     solver = dwave.DWave(sampler=sampler, cache=cache, num_reads=5, retries=2)
-    with pytest.raises(submissions.ServiceRefused, match=r"no more requests.*changed nothing.*wait some minutes"):
+    with pytest.raises(submissions.ServiceRefused, match=r"no more requests.*changed nothing.*wait"):
         solver.solve(random_family(4, 2, 8))
     assert pauses == [15.0, 30.0]
     solver.solve(random_family(4, 2, 8))
@@ -560,7 +560,7 @@ def test_the_first_submission_without_a_limit_says_what_it_costs_and_the_next_do
     monkeypatch.setattr("dwave.system.DWaveSampler", lambda **_: mock(sampler=mocks.Counting))
     monkeypatch.setenv("DWAVE_API_TOKEN", "a-token")
     solver = dwave.DWave(cache=cache, num_reads=2)
-    with pytest.warns(UserWarning, match=r"first 1 .* 0\.0087 s of QPU time, without a limit: give max_qpu_seconds"):
+    with pytest.warns(UserWarning, match=r"first 1 .* 0\.0087 s .*max_qpu_seconds"):
         solver.solve(random_family(4, 2, 8))
     solver.solve(random_family(4, 2, 8))
 
