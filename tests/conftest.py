@@ -1,6 +1,11 @@
+import sys
+
 from qpsbgd_qubo.openmp import wait_passively
 
 wait_passively()  # before torch is loaded
+
+# Assertions are rewritten once, not at every start: that takes longer than all else in collecting the tests.
+sys.dont_write_bytecode = False
 
 import pytest
 import torch

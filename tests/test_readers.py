@@ -156,7 +156,7 @@ def packed(data):
 @pytest.mark.parametrize(
     ("kind", "body"),
     [
-        (b"header", packed(b'{"a": "' + b"x" * 100_000_000 + b'"}')),
+        (b"header", lambda: packed(b'{"a": "' + b"x" * 100_000_000 + b'"}')),
         (b"header", packed(b"[" * 100_000)),
         (b"header", packed(b"\xff\xfe")),
         (b"header", packed(b"[1]")),
@@ -170,7 +170,7 @@ def packed(data):
     ],
 )
 def test_frames_that_nobody_wrote_raise_recording_errors(tmp_path, kind, body):
-    (tmp_path / "run.chip").write_bytes(framed(kind, body))
+    (tmp_path / "run.chip").write_bytes(framed(kind, body() if callable(body) else body))
     with refused_with(), pytest.raises(RecordingError, match=r"run\.chip"):
         Recording(tmp_path / "run.chip")
 

@@ -25,7 +25,6 @@ namespace nb = nanobind;
 using namespace nb::literals;
 
 namespace qpsbgd {
-namespace {
 
 using std::int64_t;
 
@@ -49,7 +48,7 @@ void expect(const A& array, const char* name, std::initializer_list<int64_t> sha
   throw nb::value_error((std::string(name) + " must have shape " + text(shape) + ", got " + text(came)).c_str());
 }
 
-void expect(bool holds, const char* message) {
+inline void expect(bool holds, const char* message) {
   if (!holds) throw nb::value_error(message);
 }
 
@@ -127,17 +126,17 @@ void def(nb::module_& module, const char* name, F function) {
   def(module, name, function, &F::operator());
 }
 
-bool look_for_signals() {
+inline bool look_for_signals() {
   const nb::gil_scoped_acquire gil;
   return PyErr_CheckSignals() != 0;
 }
 
-std::atomic<int> running{0};         // kernels outside the GIL
-std::atomic<std::thread::id> last{};  // the thread that ends the interpreter
+inline std::atomic<int> running{0};         // kernels outside the GIL
+inline std::atomic<std::thread::id> last{};  // the thread that ends the interpreter
 
 // When the interpreter ends, kernels stop, and it waits until they have. A thread that takes the GIL later is ended by
 // force, which C++ answers with an abort: so threads that nobody waits for do not come back from a kernel any more.
-void stop_at_exit() {
+inline void stop_at_exit() {
 #ifndef _WIN32
   pthread_atfork(nullptr, nullptr, [] { running = 0; });
 #endif
@@ -221,5 +220,4 @@ auto call(const Stop* stop, F&& kernel, const Arguments&... arguments) {
   });
 }
 
-}  // namespace
 }  // namespace qpsbgd

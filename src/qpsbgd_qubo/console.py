@@ -11,14 +11,7 @@ from dataclasses import dataclass
 from rich.box import HEAVY_HEAD
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -26,19 +19,7 @@ from qpsbgd_files.visible import visible
 
 console = Console()
 
-_PLAIN = {
-    "—": "-",
-    "–": "-",
-    "−": "-",
-    "±": "+/-",
-    "→": "->",
-    "…": "...",
-    "·": "*",
-    "×": "x",
-    "•": "*",
-    "≤": "<=",
-    "≥": ">=",
-}
+_PLAIN = dict(zip("—–−±→…·×•≤≥", ["-", "-", "-", "+/-", "->", "...", "*", "x", "*", "<=", ">="], strict=True))
 
 
 def degrade() -> None:

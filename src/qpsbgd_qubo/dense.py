@@ -95,11 +95,7 @@ class TooLargeError(MemoryError, ValueError):
 
 
 def check_dense(num_spins: int) -> int:
-    """The number itself, if a problem of that many spins may be made dense.
-
-    Raises:
-        TooLargeError: There are more than `MAX_DENSE`.
-    """
+    """The number itself, if a problem of that many spins may be made dense."""
     if num_spins > MAX_DENSE:
         raise TooLargeError(
             f"a dense problem may have up to {MAX_DENSE} variables, got {num_spins}: one matrix would take "

@@ -15,17 +15,11 @@ from qpsbgd_qubo.kernels import Array
 
 @dataclass(frozen=True, eq=False)
 class Ising:
-    """One column as the energy Σ hᵢ gᵢ + Σ_{i<j} Jᵢⱼ gᵢ gⱼ.
+    """One column as the energy Σ hᵢ gᵢ + Σ_{i<j} Jᵢⱼ gᵢ gⱼ."""
 
-    Attributes:
-        fields: h (n,).
-        couplings: J (n, n), symmetric, its diagonal zero.
-        norm: The largest absolute eigenvalue of J, if known: the columns of a family share it.
-    """
-
-    fields: Array
-    couplings: Array
-    norm: float | None = None
+    fields: Array  # h (n,)
+    couplings: Array  # J (n, n), symmetric, its diagonal zero
+    norm: float | None = None  # the largest absolute eigenvalue of J, if known: the columns of a family share it
 
     def strength(self, factor: float) -> float:
         """The coupling inside chains, factor · ‖J‖₂.
@@ -57,11 +51,7 @@ def largest_eigenvalue(couplings: Array) -> float:
 
 
 def ising_columns(family: QuboFamily) -> list[Ising]:
-    """Every column of a family as fields h = s_j and couplings J = 2Q without diagonal; energies differ by a constant.
-
-    Raises:
-        ValueError: A coefficient is not finite.
-    """
+    """Every column of a family as fields h = s_j and couplings J = 2Q without diagonal; up to a constant."""
     couplings = 2 * family.quadratic.detach().to("cpu", torch.float64).numpy()
     np.fill_diagonal(couplings, 0)
     found = [Ising(fields, couplings) for fields in family.linear.detach().to("cpu", torch.float64).numpy().T.copy()]

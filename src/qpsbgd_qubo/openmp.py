@@ -19,9 +19,6 @@ def guard_fork() -> None:
     """Raise in a fork of a process that has called this: torch may hang there at the next matrix product.
 
     Torch then uses a single thread in such forks, so that they get as far as this error.
-
-    Raises:
-        RuntimeError: The process is such a fork.
     """
     if _guarded() != os.getpid() and sys.platform == "linux":
         raise RuntimeError(

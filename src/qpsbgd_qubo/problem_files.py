@@ -67,28 +67,7 @@ def read_problem(path: Path | str, *, number: int | None = None, format: str | N
     The suffix names the format, or the content where the suffix is `.txt`, a number or none. `.gz` may follow. A file
     that fits two formats is refused.
 
-    beasley: A line `n count`, then `count` lines `i j value`, counted from 1: the maximum of xᵀQx over 0/1. Q is
-    symmetric, so that an entry off the diagonal stands for two. Several such problems may follow a line with their
-    number, as in the OR-Library.
-
-    biqmac (`.sparse`): The same lines, but the minimum.
-
-    maxcut (`.rud`, `.rudy`, `.mc`, `.gset`): The same lines as edges of a graph: the largest cut. Values are optional.
-
-    qbsolv (`.qubo`): After `p qubo 0 maxNodes nNodes nCouplers`, lines `i j value`, counted from 0: the minimum over
-    0/1, every entry counting once.
-
-    coo (`.coo`): Lines `i j value`, counted from 0, and no header: the minimum, every entry counting once, those for
-    the same i and j adding up. Variables are 0/1, or ±1 after the comment `# vartype=SPIN`, which dimod writes.
-
-    mtx: A sparse matrix A of Matrix Market, general or symmetric: the minimum of xᵀAx over 0/1; with the format maxcut
-    the largest cut.
-
-    bqm: What dimod's `to_file` writes.
-
-    npz: The arrays `quadratic`, `linear` and `offset` of a family (see `save_family`); or `Q` or `qubo` over 0/1; or
-    `h` and `J` over ±1; or what `scipy.sparse.save_npz` writes, over 0/1. Every entry of a matrix counts once; `offset`
-    is optional.
+    The page "Solve any QUBO in one line" of the documentation shows the lines of every format.
 
     Args:
         path: The file.

@@ -113,12 +113,7 @@ def model_problem(
 ) -> Problem:
     """The minimum of Σ linear · v + Σ biases · v_rows v_cols + offset over v of that vartype.
 
-    Args:
-        vartype: "SPIN" or "BINARY".
-        linear: Biases (n,).
-        quadratic: Rows, columns and biases, each (k,), of pairs of different variables.
-        offset: A constant.
-        labels: The variables' names.
+    `quadratic` holds rows, columns and biases, each (k,), of pairs of different variables.
     """
     n, offset = check_variables(len(labels)), _number(offset)
     rows, cols, biases = quadratic

@@ -336,7 +336,7 @@ def test_the_format_given_wins_over_the_suffix(tmp_path):
     assert read_problem(written(tmp_path, "p.txt", file_of(dimod.BQM({"a": 1}, {}, "SPIN"))), format="bqm").labels == (
         "a",
     )
-    with pytest.raises(ValueError, match="unknown format 'gset'; choose one of beasley, biqmac, maxcut"):
+    with pytest.raises(ValueError, match=r"unknown format 'gset'; .*beasley, biqmac, maxcut"):
         read_problem(tmp_path / "p.csv", format="gset")
 
 
@@ -544,7 +544,7 @@ def test_a_small_archive_of_huge_arrays_is_refused_before_anything_is_loaded(tmp
     monkeypatch.setattr(np.lib.format, "read_array", lambda *_, **__: pytest.fail("it was loaded"))
     write_bomb(tmp_path / "p.npz", n, *names)
     assert (tmp_path / "p.npz").stat().st_size < 3_000_000
-    with pytest.raises(MemoryError, match=r"its arrays take 0\.2(88|94) GB; a compressed file may take 0\.268 GB"):
+    with pytest.raises(MemoryError, match=r"arrays take 0\.2(88|94) GB; .* 0\.268 GB"):
         read_problem(tmp_path / "p.npz")
 
 
@@ -561,14 +561,14 @@ def test_an_archive_with_an_array_twice_is_refused(tmp_path):
     with zipfile.ZipFile(tmp_path / "p.npz", "w") as archive:
         for value in (1.0, 2.0):
             archive.writestr("Q.npy", npy((1, 1), data=np.float64(value).tobytes()))
-    with pytest.raises(ValueError, match=r"p\.npz: must hold every array once, but has 'Q' twice"):
+    with pytest.raises(ValueError, match=r"p\.npz: .*'Q' twice"):
         read_problem(tmp_path / "p.npz")
 
 
 @pytest.mark.parametrize("name", ["p.npz.gz", "p.bqm.gz", "p.coo.gz", "p.mtx.gz", "p.qubo.gz", "p.gz"])
 def test_a_compressed_file_is_not_expanded_beyond_the_limit(tmp_path, name):
     (tmp_path / name).write_bytes(zeros(280_000_000))
-    with pytest.raises(MemoryError, match=r"p\..*gz: the compressed file expands to more than 0\.268 GB"):
+    with pytest.raises(MemoryError, match=r"p\..*gz: .*more than 0\.268 GB"):
         read_problem(tmp_path / name)
 
 

@@ -167,7 +167,7 @@ def test_parts_that_do_not_fit_together_are_refused(changed, message):
 @pytest.mark.parametrize("kind", [ValueError, MemoryError, TooLargeError])
 def test_a_problem_too_large_to_be_dense_says_how_large(kind):
     problem = SparseIsing.from_edges(20_000, [0], [1], [1.0])
-    with pytest.raises(kind, match=r"up to 10000 variables, got 20000: one matrix would take 3,200,000,000 bytes"):
+    with pytest.raises(kind, match=r"10000 variables, got 20000.* 3,200,000,000 bytes"):
         problem.to_family()
 
 

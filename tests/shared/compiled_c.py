@@ -1,5 +1,6 @@
 """Generated C: compiled strictly, and run on samples."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -20,10 +21,16 @@ def built(source, *flags, compiler=0):
     return program
 
 
+def ran(program, text):
+    """What a program did with the text; without a search for leaks, since no code allocates and it may take seconds."""
+    settings = os.environ | {"ASAN_OPTIONS": "detect_leaks=0"}
+    return subprocess.run([str(program)], input=text, capture_output=True, text=True, env=settings)
+
+
 def results(program, inputs):
     """Classes and outputs (B, m) that a program prints."""
-    text = "\n".join(" ".join(f"{value:.9g}" for value in row.ravel()) for row in inputs)
-    done = subprocess.run([str(program)], input=text, capture_output=True, text=True, check=True)
+    done = ran(program, "\n".join(" ".join(f"{value:.9g}" for value in row.ravel()) for row in inputs))
+    assert done.returncode == 0, done.stderr
     lines = [line.split(": ") for line in done.stdout.splitlines()]
     return [int(line[0]) for line in lines], np.array([line[1].split() for line in lines], np.float64)
 

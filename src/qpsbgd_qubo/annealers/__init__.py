@@ -1,7 +1,7 @@
 """Solvers on a quantum annealer, a simulated one, a hybrid service, or a recording of one.
 
-chips, tiles, packing         a chip's graph, disjoint cliques on it, columns on the cliques
-plans, reads                  columns to submissions, and answers to solutions
+chips, tiles                  a chip's graph, disjoint cliques on it
+packing, reads                columns on the cliques to submissions, and answers to solutions
 submissions, recordings       the connection, and the file that remembers what went over it
 budget, ledger, session       limits, what was spent, and what else a solver holds while it runs
 service_solver                options and life of every solver here; chip_solver and hybrid_solver build on it

@@ -10,8 +10,7 @@ from pathlib import Path
 from qpsbgd_qubo.annealers.ledger import Counts, Ledger
 from qpsbgd_qubo.solvers.options import COUNT
 
-Shape = tuple[int, int]
-"""Inputs and columns of a layer."""
+Shape = tuple[int, int]  # inputs and columns of a layer
 
 
 class BudgetSpent(RuntimeError):
@@ -58,26 +57,17 @@ def charged(timing: Mapping[str, float], *, estimate: float) -> float:
 
 @dataclass(eq=False)
 class Bill:
-    """A submission that is counted and not answered yet.
+    """A submission that is counted and not answered yet."""
 
-    Attributes:
-        seconds: Its estimated QPU time.
-        sent: Whether the service may have taken it, and so may charge for it.
-    """
-
-    seconds: float
-    sent: bool = False
+    seconds: float  # its estimated QPU time
+    sent: bool = False  # whether the service may have taken it, and so may charge for it
 
 
 class Budget:
     """Counts submissions in a ledger before they are sent, and keeps them within a limit.
 
     The count never falls, except by submissions that the service did not take. A solver's copies share their ledger,
-    and so may threads and processes.
-
-    Args:
-        ledger: Where to count; None counts anew, in memory.
-        limit: Most seconds of QPU time; None for no limit.
+    and so may threads and processes. Without a ledger it counts in memory; `limit` is in seconds, None for no limit.
     """
 
     def __init__(self, ledger: Ledger | None = None, *, limit: float | None = None) -> None:
@@ -89,12 +79,7 @@ class Budget:
         self._refuse_beyond(self.ledger.qpu_seconds, cost.qpu_seconds, "the next step", "nothing was sent or changed")
 
     def reserve(self, seconds: Sequence[float]) -> list[Bill]:
-        """Count submissions of these estimates, all or none, before they are sent.
-
-        Raises:
-            BudgetSpent: They would pass the limit.
-            ValueError: An estimate is not positive and finite.
-        """
+        """Count submissions of these estimates, all or none, before they are sent."""
         for each in seconds:
             if not 0 < each < math.inf:
                 raise ValueError(f"a submission's estimated QPU time must be positive and finite, got {each} s")

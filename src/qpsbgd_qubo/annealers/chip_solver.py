@@ -12,8 +12,7 @@ import torch
 
 from qpsbgd_qubo.annealers.budget import Estimate, Shape
 from qpsbgd_qubo.annealers.chips import Chip, access_seconds
-from qpsbgd_qubo.annealers.packing import Sheet, pack
-from qpsbgd_qubo.annealers.plans import Job, decode, plan
+from qpsbgd_qubo.annealers.packing import Job, Sheet, decode, pack, plan
 from qpsbgd_qubo.annealers.reads import Reads, Samples
 from qpsbgd_qubo.annealers.recordings import Recording, RecordingError
 from qpsbgd_qubo.annealers.service_solver import ServiceSolver, shapes_of

@@ -15,50 +15,32 @@ import numpy as np
 
 TOPOLOGIES = ("pegasus", "zephyr", "chimera")
 
-PROGRAMMING_SECONDS = 8.5e-3
-"""Per submission, where a chip does not state its times."""
+PROGRAMMING_SECONDS = 8.5e-3  # per submission, where a chip does not state its times
 READOUT_SECONDS = 62e-6
 """Per read, beside the anneal, where a chip does not state its times; with an anneal of 20 µs a read takes 82 µs."""
-ANNEALING_TIME = 20.0
-"""Microseconds per anneal, where neither the caller nor the chip says otherwise."""
+ANNEALING_TIME = 20.0  # microseconds per anneal, where neither the caller nor the chip says otherwise
 
 
 @dataclass(frozen=True, eq=False)
 class Chip:
-    """A chip's working graph and ranges.
-
-    Attributes:
-        name: The chip's own name.
-        topology: One of `TOPOLOGIES`.
-        shape: Of the topology: (m,) for Pegasus, (m, t) for Zephyr, (m, n, t) for Chimera.
-        qubits: The working qubits, in order.
-        couplers: The working couplers (a, b), a < b, in order.
-        h_range: Smallest and largest field of a qubit.
-        j_range: Smallest and largest coupling.
-        chain_range: The same inside chains: the extended range where the chip has one.
-        qubit_range: Smallest and largest sum of a qubit's couplings; infinite where the chip sets no bound.
-        group_range: The same for each of the two groups into which a Zephyr chip divides a qubit's couplers.
-    """
+    """A chip's working graph and ranges."""
 
     name: str
-    topology: str
-    shape: tuple[int, ...]
-    qubits: tuple[int, ...]
-    couplers: tuple[tuple[int, int], ...]
-    h_range: tuple[float, float] = (-4.0, 4.0)
-    j_range: tuple[float, float] = (-1.0, 1.0)
-    chain_range: tuple[float, float] = (-2.0, 1.0)
+    topology: str  # one of `TOPOLOGIES`
+    shape: tuple[int, ...]  # of the topology: (m,) for Pegasus, (m, t) for Zephyr, (m, n, t) for Chimera
+    qubits: tuple[int, ...]  # the working qubits, in order
+    couplers: tuple[tuple[int, int], ...]  # the working couplers (a, b), a < b, in order
+    h_range: tuple[float, float] = (-4.0, 4.0)  # smallest and largest field of a qubit
+    j_range: tuple[float, float] = (-1.0, 1.0)  # smallest and largest coupling
+    chain_range: tuple[float, float] = (-2.0, 1.0)  # the same inside chains: the extended range where the chip has one
+    # Smallest and largest sum of a qubit's couplings; infinite where the chip sets no bound
     qubit_range: tuple[float, float] = (-np.inf, np.inf)
+    # The same for each of the two groups into which a Zephyr chip divides a qubit's couplers
     group_range: tuple[float, float] = (-np.inf, np.inf)
 
     @classmethod
     def of(cls, sampler: Any) -> Chip:
-        """The chip behind a structured sampler: a `DWaveSampler`, its mock, or a `VirtualChip`, which knows its chip.
-
-        Raises:
-            TypeError: The sampler has no graph or no properties.
-            ValueError: The chip's topology is none of `TOPOLOGIES`.
-        """
+        """The chip behind a structured sampler: a `DWaveSampler`, its mock, or a `VirtualChip`."""
         if isinstance(getattr(sampler, "chip", None), cls):
             return sampler.chip  # type: ignore[no-any-return]
         return cls.read(sampler)
@@ -105,13 +87,7 @@ class Chip:
 
     @classmethod
     def from_description(cls, description: Mapping[str, Any]) -> Chip:
-        """The chip that `described` describes.
-
-        Raises:
-            KeyError: There are no couplers.
-            TypeError: Something else is missing or left over, or has another type.
-            ValueError: A number does not fit, or a coupler joins other qubits than those of the chip.
-        """
+        """The chip that `described` describes."""
         lists = {name: tuple(value) for name, value in description.items() if isinstance(value, list)}
         lists["couplers"] = tuple((a, b) for a, b in description["couplers"])
         chip = cls(**{**description, **lists})

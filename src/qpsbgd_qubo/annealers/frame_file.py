@@ -34,11 +34,9 @@ class RecordingError(RuntimeError):
 
 
 class FrameFile:
-    """Frames in the order in which they were written; one writer at a time.
+    """Frames in the order in which they were written, each of a kind of at most 8 letters; one writer at a time.
 
-    Args:
-        path: The file; made with the first frame, if it is not there.
-        kinds: The kinds of frames that there are, each of at most 8 letters.
+    The file is made with the first frame, if it is not there.
     """
 
     def __init__(self, path: Path, *, kinds: tuple[str, ...]) -> None:
@@ -60,9 +58,6 @@ class FrameFile:
         """Kind and first byte of every frame up to the last good one.
 
         Only that one's body is read; `read` finds damage in the others.
-
-        Raises:
-            RecordingError: There is damage with a good frame after it, or the file is of another kind.
         """
         found: list[tuple[str, int]] = []
         with self.path.open("rb") as file:

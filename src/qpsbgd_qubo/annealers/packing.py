@@ -1,15 +1,20 @@
-"""Columns on tiles: which column goes where in which submission, what the chip is sent, and the votes of its answer."""
+"""Columns on tiles: which column goes where in which submission, what the chip is sent, and the votes of its answer.
+
+Nothing here talks to a service.
+"""
 
 from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from qpsbgd_qubo.annealers.chips import Chip
+from qpsbgd_qubo.annealers.submissions import Answer, Submission
 from qpsbgd_qubo.annealers.tiles import Tile
 from qpsbgd_qubo.ising import Ising
 from qpsbgd_qubo.kernels import Array
@@ -17,15 +22,10 @@ from qpsbgd_qubo.kernels import Array
 
 @dataclass(frozen=True, eq=False)
 class Sheet:
-    """What goes to the chip together: columns, each on a tile of its own.
+    """What goes to the chip together: columns, each on a tile of its own."""
 
-    Attributes:
-        columns: The columns' numbers, one per tile; a column with several tiles comes several times.
-        tiles: Their tiles, which share no qubits.
-    """
-
-    columns: tuple[int, ...]
-    tiles: tuple[Tile, ...]
+    columns: tuple[int, ...]  # the columns' numbers, one per tile; a column with several tiles comes several times
+    tiles: tuple[Tile, ...]  # their tiles, which share no qubits
 
     @functools.cached_property
     def fewest_tiles(self) -> int:
@@ -50,14 +50,10 @@ class Sheet:
 def pack(sizes: Sequence[int], tilings: Mapping[int, Sequence[Tile]], *, copies: int = 1) -> list[Sheet]:
     """As few sheets as a greedy filling needs for columns of these sizes; every column is on exactly one of them.
 
-    Wide columns come first: they leave room for narrow ones, not the other way round. Tiles of different sizes come
-    from different tilings of the chip and are used where they do not overlap. Tiles that are then still free serve the
-    sheet's columns again, in turn.
-
-    Args:
-        sizes: n of every column.
-        tilings: For every n that occurs, disjoint tiles; at least one each.
-        copies: The most tiles per column.
+    `tilings` holds disjoint tiles for every size, at least one each. Wide columns come first: they leave room for
+    narrow ones, not the other way round. Tiles of different sizes come from different tilings of the chip and are used
+    where they do not overlap. Tiles that are then still free serve the sheet's columns again, in turn, up to `copies`
+    tiles per column.
     """
     waiting = sorted(range(len(sizes)), key=lambda column: -sizes[column])
     sheets = []
@@ -98,12 +94,6 @@ def embedded(ising: Ising, tile: Tile, chip: Chip, *, chain_strength: float) -> 
     A spin's field is shared evenly by its chain, a coupling by all couplers between two chains. Everything on a tile is
     multiplied by one factor, the largest for which fields, couplings, chains and the sums at every qubit stay in range.
     For sums over a group of couplers, all of a qubit's couplings of one sign count, whatever their groups.
-
-    Args:
-        ising: The column.
-        tile: Where it goes.
-        chip: Sets the ranges.
-        chain_strength: As in `Ising.strength`.
     """
     fields = (ising.fields / tile.lengths)[tile.spin]
     ends = tile.spin[tile.cross_edges]
@@ -140,18 +130,11 @@ def votes(spins: Array, tile: Tile) -> Array:
 
 
 def decided(votes: Array, lengths: Array, *, quadratic: Array, linear: Array, repair: str) -> Array:
-    """Spins of every read from the votes of its chains, both (reads, n).
+    """Spins of every read from the votes of its chains, both (reads, n), and the chains' lengths, (n,) or (reads, n).
 
     An unbroken chain gives its spin. With repair "majority" broken chains follow most of their qubits, and ties are
     decided by the energy; with "energy" all broken chains are. These are set one after the other, the one that feels
     the strongest field first, each to the sign that lowers the energy.
-
-    Args:
-        votes: Sums of the chains.
-        lengths: Qubits of every chain, shape (n,) or (reads, n).
-        quadratic: Q of the family, (n, n).
-        linear: s of every read's column, (reads, n).
-        repair: "majority" or "energy".
     """
     spins = np.sign(votes).astype(np.float64)
     if repair == "energy":
@@ -166,3 +149,62 @@ def decided(votes: Array, lengths: Array, *, quadratic: Array, linear: Array, re
         spins[rows, strongest] = np.where(ours > 0, -1.0, 1.0)
         rows = rows[(spins[rows] == 0).any(1)]
     return spins
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """A sheet, and how it is to be sent."""
+
+    sheet: Sheet  # the columns and their tiles
+    parameters: Mapping[str, Any]  # of a submission, such as `num_reads`
+    seconds: float  # estimated QPU time of a submission
+
+
+@dataclass(frozen=True, eq=False)
+class Planned:
+    """A submission, and what is needed to read its answer."""
+
+    sheet: Sheet  # the columns and their tiles
+    gauges: tuple[Array, ...]  # the spin reversal of every tile, ±1, each of shape (n,)
+    submission: Submission  # what is sent
+
+
+def plan(
+    columns: Sequence[Ising],
+    jobs: Sequence[Job],
+    *,
+    chip: Chip,
+    chain_strength: float,
+    spin_reversals: int,
+    seed: tuple[int, ...],
+) -> list[Planned]:
+    """The submissions of all jobs: of each as many as there are spin reversals, or one without reversal."""
+    planned: list[Planned] = []
+    for job in jobs:
+        sheet = job.sheet
+        for _ in range(max(1, spin_reversals)):
+            generator = np.random.default_rng([*seed, len(planned)])
+            gauges = tuple(_gauge(len(tile.lengths), generator if spin_reversals else None) for tile in sheet.tiles)
+            parts = [
+                embedded(columns[number].spin_reversed(gauge), tile, chip, chain_strength=chain_strength)
+                for number, tile, gauge in zip(sheet.columns, sheet.tiles, gauges, strict=True)
+            ]
+            fields, couplings = (np.concatenate(part) for part in zip(*parts, strict=True))
+            submission = Submission(sheet.qubits, fields, sheet.edges, couplings, job.parameters, job.seconds)
+            planned.append(Planned(sheet, gauges, submission))
+    return planned
+
+
+def decode(planned: Sequence[Planned], answers: Sequence[Answer]) -> Iterator[tuple[int, Array, Array]]:
+    """Of every tile: its column's number, the votes of its chains (reads, n), and the chains' lengths (n,)."""
+    for part, answer in zip(planned, answers, strict=True):
+        at = 0
+        for number, tile, gauge in zip(part.sheet.columns, part.sheet.tiles, part.gauges, strict=True):
+            spins = answer.spins[:, at : at + len(tile.qubits)]
+            at += len(tile.qubits)
+            yield number, votes(spins, tile) * gauge, tile.lengths
+
+
+def _gauge(spins: int, generator: np.random.Generator | None) -> Array:
+    """Random signs, or none."""
+    return np.ones(spins, dtype=np.int64) if generator is None else 2 * generator.integers(0, 2, size=spins) - 1

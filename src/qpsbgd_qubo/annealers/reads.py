@@ -33,11 +33,7 @@ class Samples:
 
 
 class Reads:
-    """The reads of a family's columns.
-
-    Args:
-        family: Any device and type; the work is done on the CPU in double precision.
-    """
+    """The reads of a family's columns, of any device and type; the work is done on the CPU in double precision."""
 
     def __init__(self, family: QuboFamily) -> None:
         self.family = family

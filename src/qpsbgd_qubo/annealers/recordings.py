@@ -82,11 +82,7 @@ class Recording(Link):
             self._new_tiles.append(spins)  # written with the next answer: no file is made before something was sent
 
     def verify(self) -> float:
-        """Read every answer; returns the QPU time that was counted for them, in seconds.
-
-        Raises:
-            RecordingError: One is damaged.
-        """
+        """Read every answer; returns the QPU time that was counted for them, in seconds."""
         for at in self._structures.values():
             self._file.read(at)
         return sum(self._answer(at)[1].seconds for at in self._answers)

@@ -16,9 +16,7 @@ T = TypeVar("T")
 class Session:
     """One connection to a service, opened when it is first needed, and the count of what was sent through it.
 
-    Args:
-        budget: What was spent, and the limit.
-        place: Where to go on in the recording: the `place` of another session.
+    `place` is where to go on in the recording: the `place` of another session.
     """
 
     def __init__(self, budget: Budget, *, place: dict[str, Any] | None = None) -> None:

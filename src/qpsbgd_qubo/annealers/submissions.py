@@ -51,23 +51,14 @@ class ServiceRefused(RuntimeError):
 
 @dataclass(frozen=True, eq=False)
 class Submission:
-    """One problem to send: fields and couplings of qubits, in single precision, far finer than a chip sets them.
+    """One problem to send: fields and couplings of qubits, in single precision, far finer than a chip sets them."""
 
-    Attributes:
-        qubits: The qubits in use, shape (q,).
-        fields: h of each, shape (q,).
-        edges: The couplers in use as positions in `qubits`, shape (e, 2).
-        couplings: J of each, shape (e,).
-        parameters: What else is sent, such as `num_reads`.
-        seconds: Estimated QPU time; a problem without a positive one cannot be sent.
-    """
-
-    qubits: Array
-    fields: Array
-    edges: Array
-    couplings: Array
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    seconds: float = 0.0
+    qubits: Array  # the qubits in use, shape (q,)
+    fields: Array  # h of each, shape (q,)
+    edges: Array  # the couplers in use as positions in `qubits`, shape (e, 2)
+    couplings: Array  # J of each, shape (e,)
+    parameters: Mapping[str, Any] = field(default_factory=dict)  # what else is sent, such as `num_reads`
+    seconds: float = 0.0  # estimated QPU time; a problem without a positive one cannot be sent
 
     def __post_init__(self) -> None:
         for name, kind in (("qubits", "<i4"), ("fields", "<f4"), ("edges", "<i4"), ("couplings", "<f4")):
@@ -96,18 +87,13 @@ class Submission:
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What came back.
+    """What came back."""
 
-    Attributes:
-        spins: ±1 of every read and qubit, in the problem's order, shape (reads, q), int8.
-        timing: The service's own account in microseconds: a chip charges for `qpu_access_time`, the hybrid solver for
-            `charge_time`.
-        seconds: QPU time that is counted for it; see `budget.charged`.
-    """
-
-    spins: Array
+    spins: Array  # ±1 of every read and qubit, in the problem's order, shape (reads, q), int8
+    # The service's own account in microseconds: a chip charges for `qpu_access_time`, the hybrid solver for
+    # `charge_time`
     timing: Mapping[str, float]
-    seconds: float
+    seconds: float  # QPU time that is counted for it; see `budget.charged`
 
 
 class Link(ABC):
@@ -134,10 +120,11 @@ class Link(ABC):
 class Live(Link):
     """Sends problems to a sampler, all at once, and sends one again after a passing fault.
 
+    The pause before is one second, then two, four, …, and fifteen times as long where requests were too many.
+
     Args:
         sampler: A `DWaveSampler` or anything that samples a model over its `nodelist` and `edgelist`.
-        retries: How often a problem is sent again after a time-out, a lost connection or a fault of the service; the
-            pause before is one second, then two, four, …, and fifteen times as long where requests were too many.
+        retries: How often a problem is sent again after a time-out, a lost connection or a fault of the service.
         owned: Whether `close` closes the sampler.
         label: Of every problem on the service's dashboard.
     """

@@ -33,32 +33,19 @@ class Tile:
     """A clique of n chains: every spin is a chain of coupled qubits, and every two chains are coupled.
 
     Positions count the tile's qubits, chain after chain.
-
-    Attributes:
-        qubits: The tile's qubits, shape (q,).
-        spin: The spin of every qubit, shape (q,).
-        starts: Position of every chain's first qubit, shape (n,).
-        lengths: Qubits of every chain, shape (n,).
-        chain_edges: Positions of the couplers inside chains, shape (c, 2).
-        cross_edges: Positions of the couplers between chains, shape (k, 2).
-        share: The part of its two spins' coupling that each of those carries, shape (k,).
     """
 
-    qubits: Array
-    spin: Array
-    starts: Array
-    lengths: Array
-    chain_edges: Array
-    cross_edges: Array
-    share: Array
+    qubits: Array  # the tile's qubits, shape (q,)
+    spin: Array  # the spin of every qubit, shape (q,)
+    starts: Array  # position of every chain's first qubit, shape (n,)
+    lengths: Array  # qubits of every chain, shape (n,)
+    chain_edges: Array  # positions of the couplers inside chains, shape (c, 2)
+    cross_edges: Array  # positions of the couplers between chains, shape (k, 2)
+    share: Array  # the part of its two spins' coupling that each of those carries, shape (k,)
 
     @classmethod
     def of(cls, chains: Sequence[Sequence[int]], chip: Chip) -> Tile:
-        """The tile of these chains, shortest first.
-
-        Raises:
-            ValueError: A qubit is missing on the chip or used twice, a chain is in pieces, or two are not coupled.
-        """
+        """The tile of these chains, shortest first."""
         chains = sorted(chains, key=len)
         qubits = [qubit for chain in chains for qubit in chain]
         at = {qubit: position for position, qubit in enumerate(qubits)}
@@ -95,13 +82,9 @@ class Tile:
 def tiles_of(chip: Chip, spins: int, *, folder: Path | None = None) -> tuple[Tile, ...]:
     """Disjoint tiles of `spins` chains on the chip, in the order of a scan over it; empty where none fits.
 
-    The first call for a chip and a size searches for some seconds; the tiles are then kept in `folder`, or only in
-    memory where that cannot be written. A file that is damaged or does not fit the chip is replaced.
-
-    Args:
-        chip: Where to look.
-        spins: n, the chains of a tile.
-        folder: Where to keep them: by default `tiles` in the folder named by `QPSBGD_CACHE`, or in the user's cache.
+    The first call for a chip and a size searches for some seconds; the tiles are then kept in `folder` (by default
+    `tiles` in `QPSBGD_CACHE` or the user's cache), or only in memory where that cannot be written. A file that is
+    damaged or does not fit the chip is replaced.
     """
     if spins not in chip.tilings:
         path = (cache_folder() / "tiles" if folder is None else folder) / f"{chip.key}-v{_FORMAT}-n{spins}.json"

@@ -16,13 +16,8 @@ from qpsbgd_qubo.sparse import SparseIsing
 def read_beasley(file: TextFile, *, format: str | None, number: int | None) -> Problem:
     """The problem in lines `n count` and then, `count` times, `i j value`, counted from 1.
 
-    Args:
-        file: The file.
-        format: "beasley", "biqmac" or "maxcut", see `problem_files.read_problem`; None if the file must tell.
-        number: Which problem, from 1, if there are several.
-
-    Raises:
-        ValueError: The file does not hold such a problem, several of which none was chosen, or fits two formats.
+    The formats are "beasley", "biqmac" and "maxcut", see `problem_files.read_problem`; None if the file must tell.
+    `number` is the problem's, from 1, if there are several.
     """
     skip, n, count, last = _place(file, several=format not in ("maxcut", "biqmac"), number=number)
     check_variables(n)

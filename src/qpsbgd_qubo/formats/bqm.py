@@ -25,9 +25,6 @@ def read_bqm(content: bytes) -> Problem:
         VARS, length (4 bytes), labels (JSON): in version 2, if the header says so
 
     Couplings stand there twice, once per end, and both must agree.
-
-    Raises:
-        ValueError: Something is missing, left over or contradicts the rest.
     """
     file = io.BytesIO(content)
     if file.read(len(_MAGIC)) != _MAGIC:

@@ -15,9 +15,6 @@ def read_coo(file: TextFile) -> Problem:
     """The minimum of Σ value · v_i v_j, i and j from 0, every entry counting once; those on the diagonal are linear.
 
     Variables are 0/1, or ±1 after dimod's comment `# vartype=SPIN` above the first entry.
-
-    Raises:
-        ValueError: A line is not of this kind, or there is none.
     """
     vartype = _vartype(file)
     entries = file.entries(skip=0, first=0, last=MAX_VARIABLES - 1)

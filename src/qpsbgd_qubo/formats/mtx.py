@@ -15,12 +15,8 @@ BANNER = "%%MatrixMarket"
 def read_mtx(file: TextFile, *, format: str | None) -> Problem:
     """The problem in a coordinate matrix A (n, n) of real numbers, general or symmetric.
 
-    Args:
-        file: The file.
-        format: "mtx" or "maxcut". If None, a pattern without a diagonal is a graph, a matrix with a diagonal a QUBO.
-
-    Raises:
-        ValueError: The file does not hold such a matrix, or may be both.
+    The formats are "mtx" and "maxcut". If None, a pattern without a diagonal is a graph, a matrix with a diagonal a
+    QUBO.
     """
     field, symmetry = _banner(file)
     size = next(file.data(), None)

@@ -10,11 +10,7 @@ from qpsbgd_qubo.kernels import Array
 
 
 def sparse_entries(arrays: Mapping[str, Array]) -> tuple[int, Array, Array, Array]:
-    """n, rows, columns and values of a matrix (n, n) that `scipy.sparse.save_npz` wrote.
-
-    Raises:
-        ValueError: It is not square, in a form other than csr, csc or coo, or its parts do not fit together.
-    """
+    """n, rows, columns and values of a matrix (n, n) that `scipy.sparse.save_npz` wrote."""
     form = arrays["format"].item().decode(errors="replace")
     parts = {"csr": ("indices", "indptr"), "csc": ("indices", "indptr"), "coo": ("row", "col")}.get(form)
     if parts is None:

@@ -19,8 +19,7 @@ def read_qbsolv(file: TextFile) -> Problem:
         i i value     nNodes times, from 0
         i j value     nCouplers times
 
-    Raises:
-        ValueError: Something is missing, left over or contradicts the rest.
+    There are maxNodes variables, each with at most one node.
     """
     begin = next(file.data(), None)
     if begin is None:

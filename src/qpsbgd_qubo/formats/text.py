@@ -46,14 +46,8 @@ class TextFile:
     def entries(self, *, skip: int, first: int, last: int, count: int | None = None) -> Entries:
         """The lines `i j value` or, all of them, `i j`, which stands for the value 1.
 
-        Args:
-            skip: How many lines with data come before.
-            first: What i and j count from.
-            last: The largest i and j.
-            count: How many lines to read; None for all that are left.
-
-        Raises:
-            ValueError: A line is not of this kind, an index out of range, or a value not finite; the line is named.
+        They come after `skip` lines with data; i and j are from `first` to `last`. `count` is how many to read, None
+        for all that are left. An error names the line.
         """
         with self.opened() as stream:
             data = self._data(stream)
@@ -107,23 +101,14 @@ class TextFile:
 
 @dataclass(frozen=True, eq=False)
 class Entries:
-    """The entries of a file: rows and columns, counted from 0, and values, each of shape (k,).
+    """The entries of a file: rows and columns, counted from 0, and values, each of shape (k,)."""
 
-    Attributes:
-        file: Where they are from.
-        skip: How many lines with data come before them.
-        rows: i.
-        cols: j.
-        values: The values; 1 if there are none in the file.
-        weighted: Whether the file has values.
-    """
-
-    file: TextFile
-    skip: int
-    rows: Array
-    cols: Array
-    values: Array
-    weighted: bool
+    file: TextFile  # where they are from
+    skip: int  # how many lines with data come before them
+    rows: Array  # i
+    cols: Array  # j
+    values: Array  # the values; 1 if there are none in the file
+    weighted: bool  # whether the file has values
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -159,11 +144,7 @@ class Entries:
 
 
 def whole_numbers(line: tuple[int, str], names: str) -> list[int]:
-    """The numbers in a line, one for each of the names.
-
-    Raises:
-        ValueError: There are others, or they are negative or not whole.
-    """
+    """The numbers in a line, one for each of the names."""
     number, text = line
     fields = text.split()
     if len(fields) != len(names.split()) or not all(re.fullmatch(r"\+?[0-9]{1,18}", field) for field in fields):

@@ -33,8 +33,7 @@ else:
         stacklevel=2,
     )
 
-NEVER: Array = np.zeros(1, np.uint8)
-"""A `stop` flag that is never set."""
+NEVER: Array = np.zeros(1, np.uint8)  # a `stop` flag that is never set
 NEVER.flags.writeable = False
 
 

@@ -8,6 +8,7 @@
 #include "pool.hpp"
 
 namespace qpsbgd {
+namespace {
 
 void fix_dominated(Matrix<const double> couplings, Matrix<const double> linear, Matrix<double> fixed, int threads,
                    Watch& watch) {
@@ -34,8 +35,6 @@ void fix_dominated(Matrix<const double> couplings, Matrix<const double> linear, 
     }
   });
 }
-
-namespace {
 
 // All values of some thirty spins, thousands at a time. The spins are split into an inner block b and outer ones a. With
 // the energies of all values of b in one array, a flip of an outer spin adds a multiple of one precomputed array
@@ -153,8 +152,6 @@ struct Open {
   Matrix<const double> matrix() const { return {couplings.data(), size, size}; }
 };
 
-}  // namespace
-
 bool exhaust(Matrix<const double> couplings, const double* fields, double* spins, int threads, Watch& watch) {
   const Exhaustion exhaustion(couplings, fields);
   const std::int64_t k = couplings.columns, outer = exhaustion.outer();
@@ -193,8 +190,6 @@ void complete(Matrix<const double> couplings, Matrix<const double> linear, Matri
     for (std::int64_t a = 0; a < open.size; ++a) spins[j][open.places[a]] = best[a];
   });
 }
-
-namespace {
 
 // Nearly the least xᵀAx + fᵀx over x ∈ [−1, 1]ᵏ, by coordinate descent. Any x gives a valid bound.
 std::vector<double> box_minimum(Matrix<const double> matrix, const std::vector<double>& fields, Watch& watch) {
@@ -344,8 +339,6 @@ class Decoder {
   Watch& watch_;
 };
 
-}  // namespace
-
 void decode(Matrix<const double> couplings, Matrix<const double> linear, Matrix<const double> fixed,
             Matrix<double> spins, double shift, std::int64_t node_limit, std::int64_t* nodes, int threads,
             Watch& watch) {
@@ -373,6 +366,58 @@ void decode(Matrix<const double> couplings, Matrix<const double> linear, Matrix<
     for (std::int64_t a = 0; a < k; ++a) best[a] = spins[j][open.places[decoder.order()[a]]];
     nodes[j] = decoder.improve(best, node_limit);
     for (std::int64_t a = 0; a < k; ++a) spins[j][open.places[decoder.order()[a]]] = best[a];
+  });
+}
+
+}  // namespace
+
+void bind_exact(nb::module_& module) {
+  using Given = Array<const double, 2>;
+  const auto expect_columns = [](const Given& couplings, const Given& linear) {
+    const int64_t n = size(couplings);
+    expect(couplings, "couplings", {n, n});
+    expect(n > 0, "there must be at least one spin");
+    expect(linear, "linear", {size(linear), n});
+  };
+
+  def(module, "fix_dominated", [=](Given couplings, Given linear, Array<double, 2> fixed, Stop stop, int threads) {
+    expect_columns(couplings, linear);
+    expect(fixed, "fixed", {size(linear), size(couplings)});
+    call(&stop, fix_dominated, couplings, linear, fixed, threads);
+  });
+
+  def(module, "complete", [=](Given couplings, Given linear, Given fixed, Array<double, 2> spins, Array<bool, 1> done,
+                              Stop stop, int threads) {
+    const int64_t n = size(couplings), m = size(linear);
+    expect_columns(couplings, linear);
+    expect(fixed, "fixed", {m, n});
+    expect(spins, "spins", {m, n});
+    expect(done, "done", {m});
+    for (int64_t j = 0; j < m; ++j) {
+      const double* own = fixed.data() + j * n;
+      expect(std::count(own, own + n, 0.0) <= 60, "at most 60 open spins of a column can be tried out");
+    }
+    call(&stop, complete, couplings, linear, fixed, spins, done, threads);
+  });
+
+  def(module, "exhaust", [](Given couplings, Array<const double, 1> fields, Array<double, 1> spins, Stop stop,
+                            int threads) {
+    const int64_t k = size(couplings);
+    expect(couplings, "couplings", {k, k});
+    expect(fields, "fields", {k});
+    expect(spins, "spins", {k});
+    expect(k <= 60, "at most 60 spins can be tried out");
+    return call(&stop, exhaust, couplings, fields, spins, threads);
+  });
+
+  def(module, "decode", [=](Given couplings, Given linear, Given fixed, Array<double, 2> spins, double shift,
+                            int64_t node_limit, Array<int64_t, 1> nodes, Stop stop, int threads) {
+    const int64_t n = size(couplings), m = size(linear);
+    expect_columns(couplings, linear);
+    expect(fixed, "fixed", {m, n});
+    expect(spins, "spins", {m, n});
+    expect(nodes, "nodes", {m});
+    call(&stop, decode, couplings, linear, fixed, spins, shift, node_limit, nodes, threads);
   });
 }
 

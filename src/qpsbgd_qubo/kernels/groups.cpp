@@ -1,12 +1,12 @@
-// Groups in the couplings of a problem, annealing of chains that keep them, and tabu moves.
-#include "groups.hpp"
-
+// Groups of spins of which one is +1, as constraints "exactly one" make them: found in the couplings, and moves that
+// keep them.
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numeric>
 #include <tuple>
 
+#include "kernels.hpp"
 #include "vectors.hpp"
 
 namespace qpsbgd {
@@ -89,8 +89,14 @@ std::vector<Clique> cliques(const Rows& rows, Watch& watch) {
   return found;
 }
 
-}  // namespace
+// Groups as lists of spins, one after the other; the first `bases` have no spin in common.
+struct FoundGroups {
+  std::vector<std::int64_t> begins{0};
+  std::vector<std::int32_t> members;
+  std::int64_t bases = 0;
+};
 
+// Cliques of equal couplings J > 0 that are "exactly one" by their fields; none unless the bases hold half the spins.
 FoundGroups find_groups(const Rows& rows, const double* linear, Watch& watch) {
   const std::int64_t n = rows.size();
   if (std::all_of(linear, linear + n, [](double h) { return h == 0; })) return {};
@@ -147,6 +153,40 @@ FoundGroups find_groups(const Rows& rows, const double* linear, Watch& watch) {
   }
   return groups;
 }
+
+// A problem and its groups, made ready for moves. The rows must outlive it.
+class Groups {
+ public:
+  Groups(const Rows& rows, const double* linear, FoundGroups groups);
+
+  const Rows& rows() const { return rows_; }
+  double scale() const { return scale_; }  // the middle size of what moves change the energy by
+
+  // Chains of Metropolis sweeps one after the other, as in `reference.anneal_groups`; the energy of the lowest.
+  double anneal(std::int8_t* spins, Sweeps<double> sweeps, std::int64_t chains, bool fresh, std::uint64_t state,
+                Watch& watch) const;
+
+  // The best shift or single flip that was not undone lately, even uphill, as in `reference.tabu_groups`; the energy.
+  double tabu(std::int8_t* spins, std::int64_t moves, std::int64_t tenure, std::uint64_t state, Watch& watch) const;
+
+ private:
+  struct State;
+  static constexpr std::int64_t DENSE_UP_TO = 2048;  // spins up to which couplings also stand in a matrix: 32 MiB
+
+  double coupling(std::int64_t i, std::int64_t j) const;
+  std::int32_t partner(std::int64_t spin, std::int32_t base) const;
+
+  const Rows& rows_;
+  std::vector<double> linear_, matrix_;
+  bool dense_ = false;  // whether flips go over whole rows of the matrix
+  FoundGroups groups_;
+  std::vector<double> strengths_;      // of every base: the coupling between its spins, which is one
+  std::vector<std::int32_t> base_of_;  // −1: none
+  std::vector<std::int32_t> single_;   // spins in no base
+  std::vector<std::int64_t> others_begins_;
+  std::vector<std::int32_t> others_;  // of every spin: its groups that are no bases
+  double scale_ = 0;
+};
 
 // One chain: every base has one spin up, `up`; of the other groups, how many are up, and the exclusive or of these.
 struct Groups::State {
@@ -389,6 +429,67 @@ double Groups::tabu(std::int8_t* spins, std::int64_t moves, std::int64_t tenure,
   }
   if (!descending) std::copy(lowest.begin(), lowest.end(), spins);
   return lowest_energy;
+}
+
+}  // namespace
+
+void bind_groups(nb::module_& module) {
+  def(module, "find_groups", [](const Rows& rows, Linear linear, Stop stop) {
+    expect(linear, "linear", {rows.size()});
+    expect(rows.ascend(), "indices must ascend in every row");
+    FoundGroups found = call(&stop, find_groups, rows, linear);
+    return std::make_tuple(numpy(std::move(found.begins)), numpy(std::move(found.members)), found.bases);
+  });
+
+  nb::class_<Groups>(module, "Groups")
+      .def(
+          "__init__",
+          [](Groups* self, const Rows& rows, Linear linear, Array<const int64_t, 1> begins,
+             Array<const std::int32_t, 1> members, int64_t bases) {
+            expect_apart(linear, begins, members);
+            const int64_t count = size(begins) - 1, n = rows.size();
+            expect(linear, "linear", {n});
+            expect(rows.ascend(), "indices must ascend in every row");
+            expect(count >= 1 && begins.data()[0] == 0 && begins.data()[count] == size(members),
+                   "begins must ascend from 0 to the number of members");
+            for (int64_t g = 0; g < count; ++g) {
+              expect(begins.data()[g] < begins.data()[g + 1], "begins must ascend from 0 to the number of members");
+            }
+            expect(bases >= 0 && bases <= count, "there must be at most as many bases as groups");
+            expect_indices(members.data(), size(members), 0, n, "members");
+            std::vector<char> taken(n);
+            for (int64_t at = 0; at < begins.data()[bases]; ++at) {
+              expect(!taken[members.data()[at]]++, "bases must have no spin in common");
+            }
+            FoundGroups groups{{begins.data(), begins.data() + count + 1},
+                               {members.data(), members.data() + size(members)},
+                               bases};
+            const nb::gil_scoped_release free;
+            new (self) Groups(rows, linear.data(), std::move(groups));
+          },
+          "rows"_a, "linear"_a.noconvert(), "begins"_a.noconvert(), "members"_a.noconvert(), "bases"_a,
+          nb::keep_alive<1, 2>())
+      .def_prop_ro("scale", &Groups::scale);
+
+  def(module, "anneal_groups", [](const Groups& groups, Spins spins, Sites sites,
+                                  Temperatures temperatures, int64_t chains, bool fresh, std::uint64_t state,
+                                  Stop stop) {
+    expect(spins, "spins", {groups.rows().size()});
+    expect_spins(spins.data(), groups.rows().size());
+    expect(chains >= 1, "there must be at least one chain");
+    const Sweeps<double> sweeps = sweeps_of(sites, temperatures, groups.rows().size());
+    return run(&stop, [&](Watch& watch) {
+      return groups.anneal(spins.data(), sweeps, chains, fresh, state, watch);
+    });
+  });
+
+  def(module, "tabu_groups", [](const Groups& groups, Spins spins, int64_t moves, int64_t tenure,
+                                std::uint64_t state, Stop stop) {
+    expect(spins, "spins", {groups.rows().size()});
+    expect_spins(spins.data(), groups.rows().size());
+    expect_moves(tenure, std::max<int64_t>(0, moves));
+    return run(&stop, [&](Watch& watch) { return groups.tabu(spins.data(), moves, tenure, state, watch); });
+  });
 }
 
 }  // namespace qpsbgd

@@ -1,103 +1,65 @@
-// The solvers' kernels, as the binding sees them. Shapes and indices have been checked when they are called.
+// What the sources of kernels share: each binds its own to Python, where shapes and indices are checked.
 #pragma once
 
-#include <cstdint>
-#include <vector>
+#include <nanobind/stl/tuple.h>
 
-#include "dense.hpp"
+#include <tuple>
+
+#include "binding.hpp"
+#include "random.hpp"
 #include "sparse.hpp"
-#include "watch.hpp"
 
 namespace qpsbgd {
 
-// search.cpp ------------------------------------------------------------------------------------------------------
+void bind_dense(nb::module_& module);
+void bind_sparse(nb::module_& module);
+void bind_lanes(nb::module_& module);
+void bind_reduction(nb::module_& module);
+void bind_groups(nb::module_& module);
+void bind_exact(nb::module_& module);
+
+using Linear = Array<const double, 1>;
+using Sites = Array<const std::int32_t, 1>;
+using Temperatures = Array<const double, 1>;
+using Spins = Array<std::int8_t, 1>;
+
+// Sweeps over these sites of n spins, one per temperature.
+template <class T>
+Sweeps<T> sweeps_of(const Array<const std::int32_t, 1>& sites, const Array<const T, 1>& temperatures, int64_t n) {
+  expect_indices(sites.data(), size(sites), 0, n, "sites");
+  return {sites.data(), size(sites), temperatures.data(), size(temperatures)};
+}
 
 template <class T>
-void search(Matrix<const T> couplings, Matrix<T> fields, Matrix<T> spins, const T* threshold, std::int64_t* flips,
-            Limits limits, int threads, Watch& watch);
+nb::object numpy(std::vector<T>&& values, size_t columns = 0) {
+  auto* kept = new std::vector<T>(std::move(values));
+  const nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
+  if (columns) return nb::ndarray<nb::numpy, T>(kept->data(), {kept->size() / columns, columns}, owner).cast();
+  return nb::ndarray<nb::numpy, T>(kept->data(), {kept->size()}, owner).cast();
+}
 
-template <class T>
-void flip_marked(Matrix<const T> couplings, Matrix<T> fields, Matrix<T> spins, Matrix<const std::uint8_t> marked, int threads,
-          Watch& watch);
+// −128 is its own negative: a search would flip it for ever.
+inline void expect_spins(const std::int8_t* spins, int64_t count) {
+  expect(std::all_of(spins, spins + count, [](std::int8_t s) { return s == 1 || s == -1; }), "spins must be -1 or 1");
+}
 
-template <class T>
-void anneal(Matrix<const T> couplings, Matrix<T> fields, Matrix<T> spins, Sweeps<T> sweeps,
-            const std::uint64_t* states, std::int64_t* made, int threads, Watch& watch);
+// Rings of moves have room for the tenure, and sums of moves must not overflow.
+inline void expect_moves(int64_t tenure, int64_t patience) {
+  expect(tenure >= 0 && tenure <= int64_t{1} << 24, "tenure must be at least 0 and at most 2^24");
+  expect(patience >= 0 && patience <= int64_t{1} << 62, "patience and moves must be at least 0 and at most 2^62");
+}
 
-template <class T>
-void anneal_slices(Matrix<const T> couplings, T* fields, T* spins, std::int64_t columns, std::int64_t slices,
-                   const T* ties, std::int64_t sweeps, const T* scale, T temperature, const std::uint64_t* states,
-                   int threads, Watch& watch);
-
-template <class T>
-void fields_of(Matrix<const T> couplings, const T* linear, const T* spins, T* fields);
-
-template <class T>
-struct Layer {
-  Matrix<const T> couplings;
-  const T* diagonal;
-  Matrix<const T> linear;
-  const T* coupling_sums;
-  T *starts, *fields;  // (num_starts, m, n), overwritten
-  std::int64_t num_starts;
-  const T* threshold;
-  std::int64_t patience, tenure, kicks, forced, seed;
-};
-
-template <class T>
-void search_layer(const Layer<T>& layer, T* found, int threads, Watch& watch);
-
-template <class T>
-void relax(Matrix<const T> twice, Matrix<T> slopes, Matrix<T> points, std::int64_t passes, int threads, Watch& watch);
-
-template <class T>
-void round_down(Matrix<const T> factor, Matrix<T> targets, Matrix<T> spins, int threads, Watch& watch);
-
-// sparse.cpp, lanes.cpp, reduction.cpp ------------------------------------------------------------------------------
-
-std::int64_t anneal_sparse(const Rows& rows, const double* linear, std::int8_t* spins, Sweeps<double> sweeps,
-                           std::uint64_t state, Watch& watch);
-
-std::int64_t anneal_lanes(const Rows& rows, const double* linear, std::uint16_t* spins, Sweeps<double> sweeps,
-                          std::uint64_t state, Watch& watch);
-
-double harvest(const Rows& rows, const double* linear, const double* thresholds, std::int8_t* chains,
-               std::int64_t num_chains, std::int8_t* spins, Watch& watch);
-
-double tabu_sparse(const Rows& rows, const double* linear, std::int8_t* spins, std::int64_t block, std::int64_t moves,
-                   std::int64_t tenure, std::uint64_t state, Watch& watch);
-
-void colour(const Rows& rows, std::int64_t* colours);
-
-void sweep_chip(const Rows& rows, const float* h, float* spins, std::int64_t reads, std::int64_t slices,
-                const float* schedule, std::int64_t sweeps, const std::uint64_t* states, int threads, Watch& watch);
-
-// What is left of a problem, its rows only where something is gone, and the spins that are: each with up to MOST
-// neighbours that it depends on.
-struct Reduced {
-  static constexpr int MOST = 3;
-  std::vector<std::int64_t> kept, begins, gone, neighbours;  // neighbours: (gone, MOST), −1 where there are fewer
-  std::vector<std::int32_t> columns;
-  std::vector<double> couplings, linear, weights, fields;
-};
-
-Reduced reduce(const Rows& rows, const double* linear, Watch& watch);
-
-void complete_reduced(std::int8_t* spins, const std::int64_t* gone, std::int64_t count, const std::int64_t* neighbours,
-                      const double* weights, const double* fields);
-
-// exact.cpp -------------------------------------------------------------------------------------------------------
-
-void fix_dominated(Matrix<const double> couplings, Matrix<const double> linear, Matrix<double> fixed, int threads,
-                   Watch& watch);
-
-void complete(Matrix<const double> couplings, Matrix<const double> linear, Matrix<const double> fixed,
-              Matrix<double> spins, bool* done, int threads, Watch& watch);
-
-bool exhaust(Matrix<const double> couplings, const double* fields, double* spins, int threads, Watch& watch);
-
-void decode(Matrix<const double> couplings, Matrix<const double> linear, Matrix<const double> fixed,
-            Matrix<double> spins, double shift, std::int64_t node_limit, std::int64_t* nodes, int threads,
-            Watch& watch);
+// Annealing of chains whose spins are numbers of type S.
+template <class S, class Kernel>
+void bind_anneal(nb::module_& module, const char* name, Kernel kernel) {
+  def(module, name, [kernel](const Rows& rows, Linear linear, Array<S, 1> spins, Sites sites,
+                             Temperatures temperatures, std::uint64_t state, Stop stop) {
+    expect(linear, "linear", {rows.size()});
+    expect(spins, "spins", {rows.size()});
+    if constexpr (std::is_same_v<S, std::int8_t>) expect_spins(spins.data(), rows.size());
+    const Sweeps<double> sweeps = sweeps_of(sites, temperatures, rows.size());
+    return call(&stop, kernel, rows, linear, spins, sweeps, state);
+  });
+}
 
 }  // namespace qpsbgd

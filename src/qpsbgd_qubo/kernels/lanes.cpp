@@ -68,17 +68,17 @@ inline std::int32_t bits_of_4(Ints lanes) {
 
 namespace qpsbgd {
 
-std::int64_t anneal_lanes(PARAMETERS) {
+void bind_lanes(nb::module_& module) {
 #if defined(__x86_64__)
-  static const auto best = __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+  const auto best = __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
                                    __builtin_cpu_supports("avx512vl")
                                ? avx512::anneal
                            : __builtin_cpu_supports("avx2") ? avx2::anneal
                                                             : plain::anneal;
 #else
-  static const auto best = plain::anneal;
+  const auto best = plain::anneal;
 #endif
-  return best(rows, linear, spins, sweeps, state, watch);
+  bind_anneal<std::uint16_t>(module, "anneal_lanes", best);
 }
 
 }  // namespace qpsbgd

@@ -10,9 +10,17 @@
 namespace qpsbgd {
 namespace {
 
-constexpr int MOST = Reduced::MOST;
+constexpr int MOST = 3;
 constexpr std::int64_t SLACK = 4;  // places per row for couplings that are added; where they do not suffice, a spin stays
 constexpr double CANCELLED = 1e-13;  // share of what was added up, up to which a sum counts as zero
+
+// What is left of a problem, its rows only where something is gone, and the spins that are: each with up to MOST
+// neighbours that it depends on.
+struct Reduced {
+  std::vector<std::int64_t> kept, begins, gone, neighbours;  // neighbours: (gone, MOST), −1 where there are fewer
+  std::vector<std::int32_t> columns;
+  std::vector<double> couplings, linear, weights, fields;
+};
 
 class Reducer {
  public:
@@ -176,8 +184,6 @@ class Reducer {
   std::vector<double> couplings_, linear_;
 };
 
-}  // namespace
-
 Reduced reduce(const Rows& rows, const double* linear, Watch& watch) { return Reducer(rows, linear).reduce(watch); }
 
 void complete_reduced(std::int8_t* spins, const std::int64_t* gone, std::int64_t count, const std::int64_t* neighbours,
@@ -189,6 +195,31 @@ void complete_reduced(std::int8_t* spins, const std::int64_t* gone, std::int64_t
     }
     spins[gone[place]] = field > 0 ? -1 : 1;
   }
+}
+
+}  // namespace
+
+void bind_reduction(nb::module_& module) {
+  def(module, "reduce", [](const Rows& rows, Linear linear, Stop stop) {
+    expect(linear, "linear", {rows.size()});
+    Reduced found = call(&stop, reduce, rows, linear);
+    return std::make_tuple(numpy(std::move(found.begins)), numpy(std::move(found.columns)),
+                           numpy(std::move(found.couplings)), numpy(std::move(found.linear)),
+                           numpy(std::move(found.kept)), numpy(std::move(found.gone)),
+                           numpy(std::move(found.neighbours), MOST),
+                           numpy(std::move(found.weights), MOST), numpy(std::move(found.fields)));
+  });
+
+  def(module, "complete_reduced", [](Spins spins, Array<const int64_t, 1> gone, Array<const int64_t, 2> neighbours,
+                                     Array<const double, 2> weights, Array<const double, 1> fields) {
+    const int64_t count = size(gone), n = size(spins);
+    expect(neighbours, "neighbours", {count, MOST});
+    expect(weights, "weights", {count, MOST});
+    expect(fields, "fields", {count});
+    expect_indices(gone.data(), count, 0, n, "gone");
+    expect_indices(neighbours.data(), count * MOST, -1, n, "neighbours");
+    call(nullptr, complete_reduced, spins, gone, count, neighbours.data(), weights.data(), fields);
+  });
 }
 
 }  // namespace qpsbgd

@@ -30,10 +30,8 @@ from qpsbgd_qubo.kernels.sampling import Random, accepts
 
 Array = np.ndarray[Any, Any]
 
-WON_BACK = 4.0
-"""Largest cost of a flip, in units of its diagonal, that others may win back."""
-COPY_UP_TO = 0.8
-"""Share of open spins up to which a column is searched without those that are fixed."""
+WON_BACK = 4.0  # largest cost of a flip, in units of its diagonal, that others may win back
+COPY_UP_TO = 0.8  # share of open spins up to which a column is searched without those that are fixed
 
 
 def search(

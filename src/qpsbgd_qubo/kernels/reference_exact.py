@@ -79,18 +79,10 @@ def decode(
     stop: Array,
     threads: int = 1,
 ) -> None:
-    """Bring `spins` (m, n) of every column to the optimum by the sphere decoder.
+    """Bring good `spins` (m, n) of every column to the optimum by the sphere decoder.
 
-    Args:
-        couplings: 2 Q with a zero diagonal, (n, n).
-        linear: s, one column per row, (m, n).
-        fixed: The spins that every optimum must have, 0 where open, (m, n).
-        spins: Good spins to start from.
-        shift: What makes hollow Q + shift · I positive definite.
-        node_limit: Nodes after which a column gives up.
-        nodes: Written: the nodes that each column took, −1 where it gave up, (m,), int64.
-        stop: A flag; when it is set, every column gives up.
-        threads: Ignored.
+    With `shift` on its diagonal, Q is positive definite. Writes the `nodes` (m,), int64, that each column took, −1
+    where it gave up: at `node_limit`, or when `stop` is set.
     """
     for j in range(len(linear)):
         spins[j] = np.where(fixed[j] != 0, fixed[j], spins[j])

@@ -12,8 +12,7 @@ from qpsbgd_qubo.kernels.sampling import Random, accepts
 
 Array = np.ndarray[Any, Any]
 
-ALIKE, TRIED, WEAK, MOST, SAMPLE = 1e-9, 4, 0.5, 8, 64
-"""As in groups.cpp."""
+ALIKE, TRIED, WEAK, MOST, SAMPLE = 1e-9, 4, 0.5, 8, 64  # as in groups.cpp
 
 
 def _entry(rows: Rows, i: int, j: int) -> float:

@@ -15,10 +15,8 @@ from qpsbgd_qubo.kernels.sampling import DRAWS, LANES, Random, accepts
 
 Array = np.ndarray[Any, Any]
 
-MOST = 3
-"""Most neighbours of a spin that `reduce` eliminates."""
-SLACK = 4
-"""Couplings that `reduce` may add to a row; where more would be needed, a spin stays."""
+MOST = 3  # most neighbours of a spin that `reduce` eliminates
+SLACK = 4  # couplings that `reduce` may add to a row; where more would be needed, a spin stays
 
 
 class Rows:

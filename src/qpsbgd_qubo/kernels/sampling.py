@@ -6,10 +6,8 @@ from typing import Any
 
 import numpy as np
 
-PLACES, LANES = 4096, 16
-"""Entries of the table of draws, and chains that share one."""
-HOPELESS = 9.02
-"""Above the largest draw, log 8192."""
+PLACES, LANES = 4096, 16  # entries of the table of draws, and chains that share one
+HOPELESS = 9.02  # above the largest draw, log 8192
 
 
 class Random:

@@ -8,6 +8,7 @@
 #include "pool.hpp"
 
 namespace qpsbgd {
+namespace {
 
 template <class T>
 void search(Matrix<const T> couplings, Matrix<T> fields, Matrix<T> spins, const T* threshold, std::int64_t* flips,
@@ -71,7 +72,17 @@ void fields_of(Matrix<const T> couplings, const T* linear, const T* spins, T* fi
   for (std::int64_t i = 0; i < couplings.rows; ++i) fields[i] = linear[i] + dot(couplings[i], spins, couplings.columns);
 }
 
-namespace {
+template <class T>
+struct Layer {
+  Matrix<const T> couplings;
+  const T* diagonal;
+  Matrix<const T> linear;
+  const T* coupling_sums;
+  T *starts, *fields;  // (num_starts, m, n), overwritten
+  std::int64_t num_starts;
+  const T* threshold;
+  std::int64_t patience, tenure, kicks, forced, seed;
+};
 
 constexpr double WON_BACK = 4.0;    // largest cost of a flip, in units of its diagonal, that others may win back
 constexpr double COPY_UP_TO = 0.8;  // share of open spins up to which copying their couplings pays
@@ -229,8 +240,6 @@ class Column {
   double best_energy_ = std::numeric_limits<double>::infinity();
 };
 
-}  // namespace
-
 template <class T>
 void search_layer(const Layer<T>& layer, T* found, int threads, Watch& watch) {
   const std::int64_t n = layer.couplings.columns;
@@ -271,19 +280,107 @@ void round_down(Matrix<const T> factor, Matrix<T> targets, Matrix<T> spins, int 
   });
 }
 
-#define FOR_TYPE(T)                                                                                                    \
-  template void search(Matrix<const T>, Matrix<T>, Matrix<T>, const T*, std::int64_t*, Limits, int, Watch&);           \
-  template void flip_marked(Matrix<const T>, Matrix<T>, Matrix<T>, Matrix<const std::uint8_t>, int, Watch&);                  \
-  template void anneal(Matrix<const T>, Matrix<T>, Matrix<T>, Sweeps<T>, const std::uint64_t*, std::int64_t*, int,     \
-                       Watch&);                                                                                        \
-  template void anneal_slices(Matrix<const T>, T*, T*, std::int64_t, std::int64_t, const T*, std::int64_t, const T*,   \
-                              T, const std::uint64_t*, int, Watch&);                                                   \
-  template void fields_of(Matrix<const T>, const T*, const T*, T*);                                                    \
-  template void search_layer(const Layer<T>&, T*, int, Watch&);                                                        \
-  template void relax(Matrix<const T>, Matrix<T>, Matrix<T>, std::int64_t, int, Watch&);                               \
-  template void round_down(Matrix<const T>, Matrix<T>, Matrix<T>, int, Watch&);
+template <class T>
+void bind(nb::module_& module) {
+  using Couplings = Array<const T, 2>;
+  const auto expect_columns = [](const Couplings& couplings, const auto& spins, const auto& fields) {
+    const int64_t n = size(couplings);
+    expect(couplings, "couplings", {n, n});
+    expect(n > 0, "there must be at least one spin");
+    expect(spins, "spins", {size(spins), n});
+    expect(fields, "fields", {size(spins), n});
+  };
 
-FOR_TYPE(float)
-FOR_TYPE(double)
+  def(module, "search", [=](Couplings couplings, Array<T, 2> fields, Array<T, 2> spins, Array<const T, 1> threshold,
+                            Array<int64_t, 1> flips, int64_t max_flips, int64_t patience, int64_t tenure, int64_t seed,
+                            Stop stop, int threads) {
+    expect_columns(couplings, spins, fields);
+    expect(threshold, "threshold", {size(spins)});
+    expect(flips, "flips", {size(spins)});
+    expect_moves(tenure, patience);
+    const Limits limits{max_flips, patience, tenure, 0, seed};
+    call(&stop, search<T>, couplings, fields, spins, threshold, flips, limits, threads);
+  });
+
+  def(module, "flip_marked", [=](Couplings couplings, Array<T, 2> fields, Array<T, 2> spins,
+                          Array<const std::uint8_t, 2> marked, int threads) {
+    expect_columns(couplings, spins, fields);
+    expect(marked, "marked", {size(spins), size(couplings)});
+    call(nullptr, flip_marked<T>, couplings, fields, spins, marked, threads);
+  });
+
+  def(module, "anneal", [=](Couplings couplings, Array<T, 2> fields, Array<T, 2> spins,
+                            Array<const std::int32_t, 1> sites, Array<const T, 1> temperatures,
+                            Array<const std::uint64_t, 1> states, Array<int64_t, 1> made, Stop stop, int threads) {
+    expect_columns(couplings, spins, fields);
+    expect(states, "states", {size(spins)});
+    expect(made, "made", {size(spins)});
+    const Sweeps<T> sweeps = sweeps_of(sites, temperatures, size(couplings));
+    call(&stop, anneal<T>, couplings, fields, spins, sweeps, states, made, threads);
+  });
+
+  def(module, "anneal_slices", [](Couplings couplings, Array<T, 3> fields, Array<T, 3> spins, Array<const T, 1> ties,
+                                  Array<const T, 1> scale, double temperature, Array<const std::uint64_t, 1> states,
+                                  int threads) {
+    const int64_t n = size(couplings), m = size(spins), slices = size(spins, 1);
+    expect(couplings, "couplings", {n, n});
+    expect(spins, "spins", {m, slices, n});
+    expect(fields, "fields", {m, slices, n});
+    expect(scale, "scale", {m});
+    expect(states, "states", {m});
+    const T heat = static_cast<T>(temperature);
+    call(nullptr, anneal_slices<T>, couplings, fields, spins, m, slices, ties, size(ties), scale, heat, states, threads);
+  });
+
+  def(module, "fields_of", [](Couplings couplings, Array<const T, 1> linear, Array<const T, 1> spins,
+                              Array<T, 1> fields) {
+    const int64_t n = size(couplings);
+    expect(couplings, "couplings", {n, n});
+    expect(linear, "linear", {n});
+    expect(spins, "spins", {n});
+    expect(fields, "fields", {n});
+    call(nullptr, fields_of<T>, couplings, linear, spins, fields);
+  });
+
+  def(module, "search_layer", [](Couplings couplings, Array<const T, 1> diagonal, Couplings linear,
+                                 Array<const T, 1> coupling_sums, Array<T, 3> starts, Array<T, 3> fields,
+                                 Array<const T, 1> threshold, Array<T, 2> found, int64_t patience, int64_t tenure,
+                                 int64_t kicks, int64_t forced, int64_t seed, int threads) {
+    const int64_t n = size(couplings), m = size(linear);
+    expect(couplings, "couplings", {n, n});
+    expect(n > 0, "there must be at least one spin");
+    expect(diagonal, "diagonal", {n});
+    expect(linear, "linear", {m, n});
+    expect(coupling_sums, "coupling_sums", {n});
+    expect(starts, "starts", {size(starts), m, n});
+    expect(size(starts) > 0, "there must be at least one start");
+    expect(fields, "fields", {size(starts), m, n});
+    expect(threshold, "threshold", {m});
+    expect(found, "found", {m, n});
+    expect_moves(tenure, patience);
+    expect(patience <= int64_t{1} << 53, "patience must be at most 2^53");
+    const Layer<T> layer{raw(couplings),   diagonal.data(), raw(linear), coupling_sums.data(), starts.data(), fields.data(),
+                         size(starts),     threshold.data(), patience,    tenure,       kicks,         forced,
+                         seed};
+    call(nullptr, search_layer<T>, layer, found.data(), threads);
+  });
+
+  def(module, "relax", [=](Couplings twice, Array<T, 2> slopes, Array<T, 2> points, int64_t passes, int threads) {
+    expect_columns(twice, points, slopes);
+    call(nullptr, relax<T>, twice, slopes, points, passes, threads);
+  });
+
+  def(module, "round_down", [=](Couplings factor, Array<T, 2> targets, Array<T, 2> spins, int threads) {
+    expect_columns(factor, spins, targets);
+    call(nullptr, round_down<T>, factor, targets, spins, threads);
+  });
+}
+
+}  // namespace
+
+void bind_dense(nb::module_& module) {
+  bind<float>(module);
+  bind<double>(module);
+}
 
 }  // namespace qpsbgd

@@ -1,6 +1,4 @@
 // Searches of one sparse problem: annealing of one chain, tabu moves, and the best of several answers part by part.
-#include "sparse.hpp"
-
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -8,9 +6,9 @@
 
 #include "kernels.hpp"
 #include "pool.hpp"
-#include "random.hpp"
 
 namespace qpsbgd {
+namespace {
 
 std::int64_t anneal_sparse(const Rows& rows, const double* linear, std::int8_t* spins, Sweeps<double> sweeps,
                            std::uint64_t state, Watch& watch) {
@@ -20,8 +18,6 @@ std::int64_t anneal_sparse(const Rows& rows, const double* linear, std::int8_t* 
   return sweep<float>(sweeps, [&](std::int64_t i) { return 2 * spins[i] * fields[i]; },
                       [&](std::int64_t i) { rows.flip(fields.data(), spins, i); }, random, watch);
 }
-
-namespace {
 
 // Flips every spin that gains more than its threshold, in turn, until none does; the energy gained, at most 0.
 double descend(const Rows& rows, double* fields, std::int8_t* spins, const double* thresholds, Watch& watch) {
@@ -74,8 +70,6 @@ double merge(const Rows& rows, double* fields, std::int8_t* spins, const std::in
   return gained;
 }
 
-}  // namespace
-
 double harvest(const Rows& rows, const double* linear, const double* thresholds, std::int8_t* chains,
                std::int64_t num_chains, std::int8_t* spins, Watch& watch) {
   const std::int64_t n = rows.size();
@@ -97,8 +91,6 @@ double harvest(const Rows& rows, const double* linear, const double* thresholds,
   }
   return energy + descend(rows, fields.data(), spins, thresholds, watch);
 }
-
-namespace {
 
 // The best flip of every block of spins, brought up to date where something changed.
 class Blocks {
@@ -147,8 +139,6 @@ class Blocks {
   std::vector<char> stale_;
   std::vector<std::int32_t> waiting_;
 };
-
-}  // namespace
 
 double tabu_sparse(const Rows& rows, const double* linear, std::int8_t* spins, std::int64_t block, std::int64_t moves,
                    std::int64_t tenure, std::uint64_t state, Watch& watch) {
@@ -219,16 +209,78 @@ void sweep_chip(const Rows& rows, const float* h, float* spins, std::int64_t rea
       }
     }
     Random random(states[r]);
-    const auto flip = [&](float* f, float* s, std::int64_t i) {
-      const float change = -2 * s[i];
-      s[i] = -s[i];
-      for (std::int64_t at = rows.begins[i]; at < rows.begins[i + 1]; ++at) {
-        f[rows.columns[at]] += change * rows.singles[at];
-      }
-    };
+    const auto flip = [&](float* f, float* s, std::int64_t i) { rows.flip(f, s, i); };
     sweep_slices(fields.data(), spin, n, slices, sweeps, [=](std::int64_t t) {
       return Tied<float>{schedule[3 * t], schedule[3 * t + 1], schedule[3 * t + 2]};
     }, flip, random, seen);
+  });
+}
+
+}  // namespace
+
+void bind_sparse(nb::module_& module) {
+  nb::class_<Rows>(module, "Rows")
+      .def(
+          "__init__",
+          [](Rows* self, Array<const int64_t, 1> indptr, Array<const std::int32_t, 1> indices,
+             Array<const double, 1> couplings) {
+            expect_apart(indptr, indices, couplings);
+            const int64_t n = size(indptr) - 1, count = size(indices);
+            const int64_t* begins = indptr.data();
+            expect(n >= 1, "indptr must have at least two entries");
+            expect(couplings, "couplings", {count});
+            expect(begins[0] == 0 && begins[n] == count && std::is_sorted(begins, begins + n + 1),
+                   "indptr must ascend from 0 to the number of couplings");
+            expect_indices(indices.data(), count, 0, n, "indices");
+            const double* values = couplings.data();
+            new (self) Rows{{begins, begins + n + 1},
+                            {indices.data(), indices.data() + count},
+                            {values, values + count},
+                            {values, values + count}};
+          },
+          "indptr"_a.noconvert(), "indices"_a.noconvert(), "couplings"_a.noconvert())
+      .def("__len__", &Rows::size);
+
+  bind_anneal<std::int8_t>(module, "anneal_sparse", anneal_sparse);
+
+  def(module, "harvest", [](const Rows& rows, Linear linear, Linear thresholds, Array<std::int8_t, 2> chains,
+                            Spins spins, Stop stop) {
+    const int64_t n = rows.size();
+    expect(linear, "linear", {n});
+    expect(thresholds, "thresholds", {n});
+    expect(std::all_of(thresholds.data(), thresholds.data() + n, [](double gain) { return gain >= 0; }),
+           "thresholds must be at least 0, or a descent would not end");
+    expect(chains, "chains", {size(chains), n});
+    expect(spins, "spins", {n});
+    expect_spins(chains.data(), size(chains) * n);
+    expect_spins(spins.data(), n);
+    return call(&stop, harvest, rows, linear, thresholds, chains.data(), size(chains), spins);
+  });
+
+  def(module, "tabu_sparse", [](const Rows& rows, Linear linear, Spins spins, int64_t block, int64_t moves,
+                                int64_t tenure, std::uint64_t state, Stop stop) {
+    expect(linear, "linear", {rows.size()});
+    expect(spins, "spins", {rows.size()});
+    expect_spins(spins.data(), rows.size());
+    expect_moves(tenure, std::max<int64_t>(0, moves));
+    expect(block >= 1 && block <= int64_t{1} << 31, "block must be at least 1 and at most 2^31");
+    return call(&stop, tabu_sparse, rows, linear, spins, block, moves, tenure, state);
+  });
+
+  def(module, "colour", [](const Rows& rows, Array<int64_t, 1> colours) {
+    expect(colours, "colours", {rows.size()});
+    call(nullptr, colour, rows, colours);
+  });
+
+  def(module, "sweep_chip", [](const Rows& rows, Array<const float, 1> h, Array<float, 3> spins,
+                               Array<const float, 2> schedule, Array<const std::uint64_t, 1> states, int threads) {
+    const int64_t n = rows.size(), reads = size(spins), slices = size(spins, 1);
+    expect(h, "h", {n});
+    expect(spins, "spins", {reads, slices, n});
+    expect(schedule, "schedule", {size(schedule), 3});
+    expect(states, "states", {reads});
+    const int64_t sweeps = size(schedule);
+    call(nullptr, sweep_chip, rows, h, spins, reads, slices, schedule.data(), sweeps, states, threads);
   });
 }
 

@@ -28,10 +28,10 @@ struct Rows {
   template <class T>
   const T* values() const;
 
-  template <class T>
-  void flip(T* fields, std::int8_t* spins, std::int64_t i) const {
+  template <class T, class S>
+  void flip(T* fields, S* spins, std::int64_t i) const {
     const T change = static_cast<T>(-2 * spins[i]);
-    spins[i] = static_cast<std::int8_t>(-spins[i]);
+    spins[i] = static_cast<S>(-spins[i]);
     const T* value = values<T>();
     for (std::int64_t at = begins[i]; at < begins[i + 1]; ++at) fields[columns[at]] += value[at] * change;
   }

@@ -16,17 +16,11 @@ from qpsbgd_qubo.kernels import Array
 
 @dataclass
 class Interruption:
-    """What Ctrl-C ends.
+    """What Ctrl-C ends."""
 
-    Attributes:
-        came: Whether it was pressed.
-        flags: Of all searches that run.
-        report: Called now and then by searches that have one with the lowest energy so far, the rounds made and the
-            seconds left.
-    """
-
-    came: bool = False
-    flags: list[Array] = field(default_factory=list)
+    came: bool = False  # whether it was pressed
+    flags: list[Array] = field(default_factory=list)  # of all searches that run
+    # Called now and then by searches that have one with the lowest energy so far, the rounds made and the seconds left
     report: Callable[[float, int, float], None] | None = None
 
 
@@ -38,9 +32,6 @@ def best_on_interrupt(report: Callable[[float, int, float], None] | None = None)
     """Inside, the first Ctrl-C lets solvers return the best they have; the second raises KeyboardInterrupt as always.
 
     It acts on solvers that can be stopped: those with a time limit, also where none is given.
-
-    Args:
-        report: See `Interruption`.
     """
     found = Interruption(report=report)
 

@@ -80,8 +80,7 @@ AT_LEAST_ONE_OR_NONE = Number(whole=True, least=1, optional=True)
 POSITIVE = Number(positive=True)
 NOT_NEGATIVE = Number(least=0)
 BELOW_ONE = Number(least=0, below=1)
-SECONDS = Number(least=0, optional=True)
-"""A time limit; None for no limit."""
+SECONDS = Number(least=0, optional=True)  # a time limit; None for no limit
 POSITIVE_OR_NONE = Number(positive=True, optional=True)
 FLAG = Flag()
 

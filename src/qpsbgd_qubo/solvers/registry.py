@@ -45,64 +45,38 @@ def solver_class(name: str) -> type[Solver]:
     Raises:
         ImportError: The solver needs a package that is not installed; the message has the `pip install` line.
     """
+    found: type[Solver]
     match name:
         case "auto":
-            from qpsbgd_qubo.solvers.auto import Auto
-
-            return Auto
+            from qpsbgd_qubo.solvers.auto import Auto as found
         case "exact":
-            from qpsbgd_qubo.solvers.exact.exact import Exact
-
-            return Exact
+            from qpsbgd_qubo.solvers.exact.exact import Exact as found
         case "descent":
-            from qpsbgd_qubo.solvers.search.descent import Descent
-
-            return Descent
+            from qpsbgd_qubo.solvers.search.descent import Descent as found
         case "annealing":
-            from qpsbgd_qubo.solvers.search.annealing import Annealing
-
-            return Annealing
+            from qpsbgd_qubo.solvers.search.annealing import Annealing as found
         case "quantum-annealing":
-            from qpsbgd_qubo.solvers.search.quantum_annealing import QuantumAnnealing
-
-            return QuantumAnnealing
+            from qpsbgd_qubo.solvers.search.quantum_annealing import QuantumAnnealing as found
         case "bifurcation":
-            from qpsbgd_qubo.solvers.search.bifurcation import Bifurcation
-
-            return Bifurcation
+            from qpsbgd_qubo.solvers.search.bifurcation import Bifurcation as found
         case "gurobi":
-            from qpsbgd_qubo.solvers.external.gurobi import Gurobi
-
-            return Gurobi
+            from qpsbgd_qubo.solvers.external.gurobi import Gurobi as found
         case "dimod":
-            from qpsbgd_qubo.solvers.external.dimod import Dimod
-
-            return Dimod
+            from qpsbgd_qubo.solvers.external.dimod import Dimod as found
         case "dwave":
-            from qpsbgd_qubo.annealers.dwave import DWave
-
-            return DWave
+            from qpsbgd_qubo.annealers.dwave import DWave as found
         case "leap-hybrid":
-            from qpsbgd_qubo.annealers.leap_hybrid import LeapHybrid
-
-            return LeapHybrid
+            from qpsbgd_qubo.annealers.leap_hybrid import LeapHybrid as found
         case "virtual-qpu":
-            from qpsbgd_qubo.annealers.virtual_qpu import VirtualQPU
-
-            return VirtualQPU
+            from qpsbgd_qubo.annealers.virtual_qpu import VirtualQPU as found
         case "replay":
-            from qpsbgd_qubo.annealers.replay import Replay
-
-            return Replay
+            from qpsbgd_qubo.annealers.replay import Replay as found
         case "portfolio":
-            from qpsbgd_qubo.solvers.portfolio.portfolio import Portfolio
-
-            return Portfolio
+            from qpsbgd_qubo.solvers.portfolio.portfolio import Portfolio as found
         case "gpu-annealing":
-            from qpsbgd_qubo.solvers.search.gpu_annealing import GpuAnnealing
-
-            return GpuAnnealing
-    found: type[Solver] = OTHERS[name].load()
+            from qpsbgd_qubo.solvers.search.gpu_annealing import GpuAnnealing as found
+        case _:
+            found = OTHERS[name].load()
     return found
 
 

@@ -244,7 +244,7 @@ class Twice(nn.Module):
 def test_layers_that_cannot_be_binarised_are_named():
     torch.manual_seed(0)
     model, data = Twice(), [torch.randn(50, 6)]
-    with pytest.warns(UserWarning, match=r"again \(it is used more than once\), unused \(.*never reaches it\)"):
+    with pytest.warns(UserWarning, match=r"again \(.*more than once\), unused \(.*never"):
         _, report = binarize(model, data)
     assert [row.name for row in report.rows] == ["inner"]
     assert set(report.kept) == {"again", "unused"}

@@ -90,5 +90,5 @@ def test_batches_are_taken_as_data_loaders_and_tokenizers_give_them():
     for batch in (columns, UserDict(columns)):
         assert torch.equal(binarize(tagger, [batch], rounds=1, first=True).model(tokens), wanted(tokens)), type(batch)
     assert len(distill(wanted, tagger, [UserDict(columns)], steps=2)) == 2
-    with pytest.raises(TypeError, match=r"Tagger.forward takes, input_ids, attention_mask, but have x, y; give its"):
+    with pytest.raises(TypeError, match=r"Tagger.forward .*input_ids, attention_mask, .*have x, y"):
         binarize(tagger, [{"x": tokens, "y": tokens}])

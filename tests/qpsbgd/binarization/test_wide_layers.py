@@ -133,7 +133,7 @@ def test_the_width_of_blocks_is_checked(bad):
 
 def test_input_scales_of_a_wide_layer_are_refused_by_name():
     model = nn.Sequential(nn.Linear(30, 4))
-    with pytest.raises(ValueError, match="0: input_scales needs all 30 inputs at once; set most_inputs=30"):
+    with pytest.raises(ValueError, match=r"0: input_scales .*most_inputs=30"):
         binarize(model, [torch.randn(50, 30)], layers=["0"], most_inputs=10, input_scales=True)
 
 

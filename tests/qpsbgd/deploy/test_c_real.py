@@ -1,6 +1,3 @@
-import shutil
-import subprocess
-
 import numpy as np
 import pytest
 import torch
@@ -10,12 +7,10 @@ from torch import nn
 from qpsbgd.deploy import to_c
 from qpsbgd.nn import BinaryConv1d, BinaryConv2d, BinaryLinear
 
-COMPILER = shutil.which("gcc") or shutil.which("clang")
-FLAGS = ("-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic")
 BY_WORD = {32: ("-O1", "-fsanitize=undefined,address"), 64: ("-O2",)}
 """How programs with words of so many bits are compiled: under the sanitizers once, which takes longer."""
 
-pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C compiler: neither gcc nor clang is installed")
+pytestmark = needs_compiler
 
 LAYERS = {
     "many units": (lambda: BinaryLinear(75, 60), (75,)),
@@ -51,15 +46,10 @@ def test_a_layer_of_real_inputs_in_c_computes_what_torch_computes(name, word_bit
     build, shape = LAYERS[name]
     model, inputs = nn.Sequential(build()).eval(), torch.randn(4, *shape)
     source = to_c(model, tmp_path, input_shape=shape, word_bits=word_bits)
-    files = [str(path) for path in source.files if path.suffix == ".c"]
-    subprocess.run([COMPILER, *FLAGS, *BY_WORD[word_bits], *files, "-o", str(tmp_path / "program"), "-lm"], check=True)
-    text = "\n".join(" ".join(f"{value:.9g}" for value in row.flatten().tolist()) for row in inputs)
-    done = subprocess.run([str(tmp_path / "program")], input=text, capture_output=True, text=True, check=True)
-    outputs = np.array([line.split(": ")[1].split() for line in done.stdout.splitlines()], np.float64)
+    _, outputs = results(built(source, *BY_WORD[word_bits]), inputs.numpy())
     np.testing.assert_allclose(outputs, model(inputs).detach().flatten(1).numpy(), rtol=1e-4, atol=1e-4)
 
 
-@needs_compiler
 def test_windows_that_all_see_padding_alone_give_zeros(tmp_path):
     model = BinaryConv2d(40, 1, 2, stride=9, padding=5)
     source = to_c(model, tmp_path, input_shape=(40, 2, 2))

@@ -191,9 +191,9 @@ def test_operations_that_do_not_fit_one_another_are_refused():
 
 
 def test_values_of_another_kind_are_refused():
-    with pytest.raises(ValueError, match=r"a \(Threshold\) takes values of kind ints, got real"):
+    with pytest.raises(ValueError, match=r"a \(Threshold\) .*ints, got real"):
         check((Dense("a", REAL), THRESHOLD))
-    with pytest.raises(ValueError, match=r"a \(Dense\) takes values of kind bits or int8 or uint8, got real"):
+    with pytest.raises(ValueError, match=r"a \(Dense\) takes .*bits or int8 or uint8, got real"):
         check((DENSE,))
 
 
@@ -216,7 +216,7 @@ def test_values_that_do_not_come_before_an_operation_are_refused():
 def test_operations_that_would_take_the_memory_are_refused_before_they_run():
     """A kilobyte of operations, each of which doubles its input."""
     doubled = tuple(Concatenate("a", 0, inputs=(number, number)) for number in range(60))
-    with pytest.raises(ValueError, match=r"a \(Concatenate\) would need memory for \d+ numbers per sample"):
+    with pytest.raises(ValueError, match=r"a \(Concatenate\) .*memory for \d+ numbers"):
         check(doubled, (1000,))
     check(doubled[:10], (1000,))
 

@@ -1,11 +1,9 @@
-import subprocess
-
 import numpy as np
 import onnxruntime
 import pytest
 import torch
 import torch.nn.functional as F
-from compiled_c import built, needs_compiler, results
+from compiled_c import built, needs_compiler, ran, results
 from torch import nn
 
 from qpsbgd.deploy import load_packed, pack, to_c, to_onnx
@@ -167,11 +165,10 @@ def test_numbers_that_are_no_words_are_refused(tmp_path):
     program = built(to_c(packed, tmp_path), "-DQPSBGD_UNCHECKED")
     for wrong in (-1, 9, 0.5):
         ids = np.array([[0, wrong, 3, 3, 1]])
-        with pytest.raises(ValueError, match=r"words \(Embedding\) takes whole numbers from 0 to 8"):
+        with pytest.raises(ValueError, match=r"words \(Embedding\) .*from 0 to 8"):
             packed(ids)
-        with pytest.raises(subprocess.CalledProcessError) as refused:
-            results(program, ids)
-        assert "inputs must be whole numbers from 0 to 8" in refused.value.stderr
+        refused = ran(program, " ".join(map(str, ids[0])))
+        assert refused.returncode and "whole numbers from 0 to 8" in refused.stderr
 
 
 def test_batches_cannot_be_joined():

@@ -55,7 +55,7 @@ def test_bytes_behind_the_end_are_refused(file):
 def test_another_version_is_refused_and_named(file):
     sound = file.read_bytes()
     file.write_bytes(sound.replace(rb"\"version\": 2", rb"\"version\": 3"))
-    with pytest.raises(ValueError, match="has version 3 of the format, this qpsbgd reads version 2"):
+    with pytest.raises(ValueError, match=r"version 3 .*reads version 2"):
         load_packed(file)
 
 

@@ -133,14 +133,14 @@ def test_a_bias_that_leaves_sums_no_digits_is_refused():
         layer.bias.fill_(1e8)
         model[2].running_mean.fill_(1e8)
         model[2].weight.fill_(0.3)
-    with pytest.raises(ValueError, match="1: float32 rounds too many sums before the next QuantActivation"):
+    with pytest.raises(ValueError, match=r"1: float32 rounds .*QuantActivation"):
         pack(model)
 
 
 def test_a_scale_that_is_not_finite_is_refused():
     model = nn.Sequential(QuantActivation(), BinaryLinear(4, 2))
     nn.init.constant_(model[0].log2_scale, torch.nan)
-    with pytest.raises(ValueError, match=r"0 \(QuantActivation\) holds NaN or infinite numbers"):
+    with pytest.raises(ValueError, match=r"0 \(QuantActivation\) holds NaN"):
         pack(model)
 
 
@@ -166,7 +166,7 @@ def test_sums_that_may_need_more_than_32_bits_are_refused(kind, most, convolutio
 
     shape = (5,) if convolution else ()
     assert layer(most).result(Value(kind, (most, *shape))).kind == "ints"
-    with pytest.raises(ValueError, match=r"net\.3 .* must have sums of at most 2147483647.*groups"):
+    with pytest.raises(ValueError, match=r"net\.3 .*sums of at most 2147483647"):
         layer(most + 1).result(Value(kind, (most + 1, *shape)))
 
 
@@ -181,7 +181,7 @@ def test_groups_of_so_many_numbers_of_8_bits_that_float32_rounds_their_sums_are_
     most = 2**24 // 255
     rows = np.full((1, 2 * most, 1), 255, np.float32)
     assert packed(most)(rows).ravel().tolist() == [255 * most] * 2
-    with pytest.raises(ValueError, match=r"net\.3 .* must have sums of at most 16777216 in groups"):
+    with pytest.raises(ValueError, match=r"net\.3 .*sums of at most 16777216"):
         packed(most + 1)(np.full((1, 2 * most + 2, 1), 255, np.float32))
 
 

@@ -362,11 +362,11 @@ def test_torch_jit_script_is_refused_and_torch_jit_trace_works():
     model, x = nn.Sequential(BinaryLinear(4, 8), nn.ReLU()).eval(), torch.randn(5, 4)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # TorchScript itself is deprecated
-        with pytest.raises(TypeError, match=r"torch.jit.script cannot compile BinaryLinear.* use torch.jit.trace"):
+        with pytest.raises(TypeError, match=r"torch.jit.script .*BinaryLinear.* torch.jit.trace"):
             torch.jit.script(model)
         traced = torch.jit.trace(model, x)
     assert torch.equal(traced(x), model(x))
-    with pytest.raises(TypeError, match=r"cannot train a model of TorchScript.* before tracing"):
+    with pytest.raises(TypeError, match=r"cannot train .*TorchScript.* before tracing"):
         QPSBGD(traced)
 
 

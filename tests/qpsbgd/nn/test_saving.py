@@ -63,23 +63,23 @@ def test_attention_comes_back_with_binary_projections(tmp_path):
 def test_a_whole_model_needs_trust(tmp_path):
     binary, path, x = convert(network()), tmp_path / "model.pt", torch.randn(7, 2, 5)
     torch.save(binary, path)
-    with pytest.raises(ValueError, match=r"runs code when it is loaded: load\(path, trusted=True\) if you trust it"):
+    with pytest.raises(ValueError, match=r"runs code .*load\(path, trusted=True\)"):
         qpsbgd.load(path)
     with pytest.raises(ValueError, match="must hold a state dict, but holds other objects"):
         qpsbgd.load(path, network())
     assert torch.equal(qpsbgd.load(path, trusted=True)(x), binary(x))
     torch.save(binary.state_dict(), path)
-    with pytest.raises(ValueError, match="must hold a whole model, got OrderedDict; give the real-valued model too"):
+    with pytest.raises(ValueError, match="whole model, got OrderedDict"):
         qpsbgd.load(path, trusted=True)
 
 
 def test_what_cannot_be_loaded_is_named(tmp_path):
     path = tmp_path / "model.pt"
     torch.save(network().state_dict(), path)
-    with pytest.raises(ValueError, match="must hold the state of a model with binary layers, but has none"):
+    with pytest.raises(ValueError, match=r"model with binary layers, .*none"):
         qpsbgd.load(path, network())
     torch.save(convert(network()).state_dict(), path)
-    with pytest.raises(ValueError, match="binary layers that the model cannot have: 4, 5; give a model of the same"):
+    with pytest.raises(ValueError, match=r"binary layers .*cannot have: 4, 5;"):
         qpsbgd.load(path, network()[:4])
     with pytest.raises(ValueError, match="is a folder; if save_pretrained wrote it"):
         qpsbgd.load(tmp_path, network())

@@ -67,7 +67,7 @@ def test_both_optimisers_train_a_model_together():
 
 def test_a_binary_weight_that_was_left_out_raises():
     model = model_with_bias()
-    with pytest.raises(ValueError, match=r"binary weights in an ordinary optimiser: 2\.weight$"):
+    with pytest.raises(ValueError, match=r"ordinary optimiser: 2\.weight$"):
         real_optimizer(model, QPSBGD(model[0]))
 
 
@@ -152,12 +152,12 @@ COMPUTED = {
 def test_a_weight_that_is_computed_from_others_is_refused_with_the_reason(make, compute):
     model = nn.Sequential(BinaryLinear(4, 4), BinaryLinear(4, 2))
     compute(model[0])
-    with pytest.raises(TypeError, match=r"is not a parameter, but computed from others(?s:.*)remove_parametrizations"):
+    with pytest.raises(TypeError, match=r"computed from others(?s:.*)remove_parametrizations"):
         make(model)
 
 
 def test_a_model_without_binary_layers_is_sent_to_convert():
-    with pytest.raises(ValueError, match=r"no binary layer here; .*model = qpsbgd\.nn\.convert\(model\)"):
+    with pytest.raises(ValueError, match=r"no binary layer.*qpsbgd\.nn\.convert\(model\)"):
         QPSBGD(nn.Linear(2, 2))
 
 

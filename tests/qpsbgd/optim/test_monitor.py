@@ -7,7 +7,6 @@ from torch import nn
 
 from qpsbgd import QPSBGD, BinaryConnect, Checkpoint, Monitor, ProxQuant
 from qpsbgd.nn import BinaryConv2d, BinaryLinear
-from qpsbgd.optim.monitor_figure import drawn
 from qpsbgd.projections import Ridge, Spins
 from qpsbgd.qubo import Solution
 from qpsbgd.solvers import Solver, make_solver
@@ -445,6 +444,8 @@ def test_a_monitor_without_a_callback_collects_shows_lines_and_draws():
 
 
 def test_long_runs_are_drawn_as_means():
+    from qpsbgd.optim.monitor_figure import drawn
+
     figure = drawn([], {step: float(step % 2) for step in range(1, 1001)})
     (line,) = figure.axes[0].get_lines()
     assert len(line.get_xdata()) == 200

@@ -385,7 +385,7 @@ def test_a_shared_weight_is_refused():
 def test_a_state_with_other_groups_is_refused():
     model = network()
     without, adam, sgd = QPSBGD(model), QPSBGD(model, real={}), QPSBGD(model, real=SGD)
-    with pytest.raises(ValueError, match=r"has 1 parameter groups, but this QPSBGD has 2; .* with `real`"):
+    with pytest.raises(ValueError, match=r"1 parameter groups, .*QPSBGD has 2; .*`real`"):
         adam.load_state_dict(without.state_dict())
     with pytest.raises(ValueError, match=r"its groups have no .*betas"):
         adam.load_state_dict(sgd.state_dict())

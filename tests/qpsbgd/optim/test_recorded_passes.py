@@ -148,7 +148,7 @@ def test_a_frozen_layer_is_not_reported():
 def test_a_layer_that_never_records_is_reported_once():
     model, unused = small_model(), BinaryLinear(2, 2)
     optimizer = QPSBGD([model, unused])
-    with pytest.warns(UserWarning, match=r"BinaryLinear\(2, 2.* has recorded nothing in 10 steps") as found:
+    with pytest.warns(UserWarning, match=r"BinaryLinear\(2, 2.* nothing in 10 steps") as found:
         for seed in range(15):
             optimizer.zero_grad()
             loss_of(model, seed).backward()

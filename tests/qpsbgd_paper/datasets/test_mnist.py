@@ -24,7 +24,7 @@ def test_an_array_is_read_as_it_was_written(written, idx):
 
 
 def test_a_truncated_gzip_file_is_refused(written, idx):
-    with pytest.raises(ValueError, match=r"file.gz is not a complete gzip file .*fetch it again"):
+    with pytest.raises(ValueError, match=r"file.gz is not a complete gzip file"):
         read_idx(written(idx(np.arange(100))[:-12]), dimensions=1)
 
 

@@ -1,3 +1,4 @@
+# ruff: noqa: E402
 """`max_qpu_seconds` is a promise about money: whatever may be charged is counted before it is sent."""
 
 import contextlib
@@ -11,19 +12,19 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from lazy import Lazy, skip_without
 
-pytest.importorskip("dwave.system")
-pytest.importorskip("minorminer")
+skip_without("dwave.system", "minorminer")
 
 from qpsbgd.testing import random_family
 from qpsbgd_qubo import FamilySampler
 from qpsbgd_qubo.annealers import submissions
 from qpsbgd_qubo.annealers.budget import Budget, BudgetSpent, Estimate, charged
-from qpsbgd_qubo.annealers.dwave import DWave
 from qpsbgd_qubo.annealers.ledger import Ledger
 from qpsbgd_qubo.annealers.recordings import Recording, RecordingError
 from qpsbgd_qubo.annealers.virtual_qpu import VirtualChip
 
+dwave = Lazy("qpsbgd_qubo.annealers.dwave")
 PRICE = 8.5e-3 + 2 * 82e-6  # of a submission with two reads
 FAMILY = random_family(4, 2, 8)
 
@@ -65,7 +66,7 @@ def no_pauses(monkeypatch):
 @pytest.fixture
 def solver_of(cache):
     def made(service, **options):
-        return DWave(sampler=service, cache=cache, num_reads=2, copies=1, **options)
+        return dwave.DWave(sampler=service, cache=cache, num_reads=2, copies=1, **options)
 
     return made
 
@@ -179,7 +180,7 @@ def test_an_invalid_charge_does_not_hide_a_valid_access_time(solver_of, invalid)
 @pytest.mark.parametrize("limit", [float("nan"), float("inf"), -1.0, 0.0, True, np.True_, "3", 10**400])
 def test_a_limit_must_be_a_positive_number(limit):
     with pytest.raises((TypeError, ValueError), match="max_qpu_seconds must be"):
-        DWave(max_qpu_seconds=limit)
+        dwave.DWave(max_qpu_seconds=limit)
 
 
 @pytest.mark.parametrize("microseconds", [float("nan"), -5.0, float("inf")])

@@ -1,13 +1,13 @@
+# ruff: noqa: E402
 import json
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+from lazy import Lazy, skip_without
 
-pytest.importorskip("dwave.system")
-
-from dwave.system.testing import MockDWaveSampler
+skip_without("dwave.system")
 
 from qpsbgd_qubo.annealers import tiles as tiles_module
 from qpsbgd_qubo.annealers.chips import Chip, access_seconds
@@ -16,15 +16,17 @@ from qpsbgd_qubo.annealers.tiles import Tile, largest_clique, tiles_of
 from qpsbgd_qubo.annealers.virtual_qpu import VirtualChip
 from qpsbgd_qubo.ising import Ising
 
+mocks = Lazy("dwave_mocks")
+
 
 def mock(topology="pegasus", size=4, *, broken=0.0, seed=0, **options):
     shape = [size] if topology == "pegasus" else [size, 4]
-    whole = MockDWaveSampler(topology_type=topology, topology_shape=shape, parameter_warnings=False, **options)
+    whole = mocks.MockDWaveSampler(topology_type=topology, topology_shape=shape, parameter_warnings=False, **options)
     if not broken:
         return whole
     nodes = np.array(whole.nodelist)
     lost = nodes[np.random.default_rng(seed).random(len(nodes)) < broken].tolist()
-    return MockDWaveSampler(
+    return mocks.MockDWaveSampler(
         topology_type=topology, topology_shape=shape, broken_nodes=lost, parameter_warnings=False, **options
     )
 
@@ -329,7 +331,7 @@ def test_a_chip_survives_its_description():
 def test_chimera_chips_hold_cliques_too(cache, spins, least):
     """Of 16 spins at most on 4 × 4 cells; a search for 3 or 4 with minorminer would fill the memory."""
     options = {"topology_type": "chimera", "topology_shape": [4, 4, 4], "parameter_warnings": False}
-    chip = Chip.of(MockDWaveSampler(**options))
+    chip = Chip.of(mocks.MockDWaveSampler(**options))
     tiles = tiles_of(chip, spins, folder=cache)
     assert len(tiles) >= least
     assert_disjoint_cliques(tiles, chip, spins)

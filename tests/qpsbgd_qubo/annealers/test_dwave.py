@@ -6,12 +6,11 @@ import sys
 import numpy as np
 import pytest
 import torch
+from lazy import Lazy, skip_without
 
-dwave_system = pytest.importorskip("dwave.system")
+skip_without("dwave.system")
 
 import dimod
-from dwave.cloud.exceptions import InvalidProblemError, ProblemStructureError
-from dwave.system.testing import MockDWaveSampler
 
 from qpsbgd import QPSBGD
 from qpsbgd.nn import BinaryLinear
@@ -20,46 +19,33 @@ from qpsbgd.qubo import QuboFamily
 from qpsbgd.solvers import make_solver
 from qpsbgd.testing import SOLVER_CHECKS, random_family
 from qpsbgd_qubo.annealers import submissions
-from qpsbgd_qubo.annealers.dwave import BudgetSpent, DWave
+from qpsbgd_qubo.annealers.budget import BudgetSpent
 from qpsbgd_qubo.annealers.virtual_qpu import VirtualQPU
 from qpsbgd_qubo.solvers.exact.exact import Exact
 
+mocks, dwave, exceptions = (
+    Lazy(name) for name in ("dwave_mocks", "qpsbgd_qubo.annealers.dwave", "dwave.cloud.exceptions")
+)
 
-def mock(topology="pegasus", size=4, *, broken=0.0, sampler=MockDWaveSampler):
+
+def mock(topology="pegasus", size=4, *, broken=0.0, sampler=None):
     shape = [size] if topology == "pegasus" else [size, 4]
     options = {"topology_type": topology, "topology_shape": shape, "parameter_warnings": False}
-    nodes = np.array(MockDWaveSampler(**options).nodelist)
+    nodes = np.array(mocks.MockDWaveSampler(**options).nodelist)
     lost = nodes[np.random.default_rng(0).random(len(nodes)) < broken].tolist()
+    sampler = sampler or mocks.MockDWaveSampler
     return sampler(**options, broken_nodes=lost or None, substitute_kwargs={"seed": 0})
-
-
-class Counting(MockDWaveSampler):
-    """Keeps the problems and parameters it was sent, and can be made to fail."""
-
-    def __init__(self, **options):
-        super().__init__(**options)
-        self.sent, self.parameters_sent, self.failures, self.closed = [], [], [], 0
-
-    def sample(self, bqm, **parameters):
-        if self.failures:
-            raise self.failures.pop(0)
-        self.sent.append(bqm)
-        self.parameters_sent.append(parameters)
-        return super().sample(bqm, **parameters)
-
-    def close(self):
-        self.closed += 1
 
 
 @pytest.mark.parametrize("check", SOLVER_CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
 def test_it_passes_every_check_on_a_mock_chip(cache, check):
-    check(DWave(sampler=mock(), cache=cache, num_reads=10))
+    check(dwave.DWave(sampler=mock(), cache=cache, num_reads=10))
 
 
 @pytest.mark.parametrize("topology", ["pegasus", "zephyr"])
 @pytest.mark.parametrize("options", [{}, {"repair": "energy", "spin_reversals": 2}], ids=["majority", "energy"])
 def test_chips_with_five_percent_of_their_qubits_broken_work(cache, topology, options):
-    solver = DWave(sampler=mock(topology, 4, broken=0.05), cache=cache, num_reads=10, **options)
+    solver = dwave.DWave(sampler=mock(topology, 4, broken=0.05), cache=cache, num_reads=10, **options)
     families = [random_family(5, 3, 10), random_family(16, 9, 32)]
     for family, solution in zip(families, solver.solve_all(families), strict=True):
         torch.testing.assert_close(solution.energies, Exact().solve(family).energies)
@@ -67,9 +53,9 @@ def test_chips_with_five_percent_of_their_qubits_broken_work(cache, topology, op
 
 @pytest.mark.slow
 def test_a_layer_of_84_columns_of_16_is_one_submission_on_an_advantage_chip(cache):
-    sampler = mock("pegasus", 16, sampler=Counting)
+    sampler = mock("pegasus", 16, sampler=mocks.Counting)
     family = random_family(16, 84, 32)
-    solution = DWave(sampler=sampler, cache=cache, num_reads=5).solve(family)
+    solution = dwave.DWave(sampler=sampler, cache=cache, num_reads=5).solve(family)
     assert len(sampler.sent) == solution.stats["submissions"] == 1
     assert solution.stats["longest_chain"] <= 4
     assert (solution.energies - Exact().solve(family).energies).mean() < 0.05
@@ -77,20 +63,20 @@ def test_a_layer_of_84_columns_of_16_is_one_submission_on_an_advantage_chip(cach
 
 def test_more_columns_than_tiles_are_split_and_none_is_lost(cache):
     """Columns whose optimum follows from their linear part alone: every answer must be the column's own."""
-    sampler = mock(sampler=Counting)
+    sampler = mock(sampler=mocks.Counting)
     generator = torch.Generator().manual_seed(0)
     linear = torch.randn(10, 100, generator=generator)
     family = QuboFamily(torch.zeros(10, 10), linear, torch.zeros(100))
-    solution = DWave(sampler=sampler, cache=cache, num_reads=2, descent=False, chain_strength=1e-3).solve(family)
+    solution = dwave.DWave(sampler=sampler, cache=cache, num_reads=2, descent=False, chain_strength=1e-3).solve(family)
     assert torch.equal(solution.spins, -linear.sign())
     assert len(sampler.sent) > 5
     assert solution.stats["submissions"] == len(sampler.sent)
 
 
 def test_all_layers_of_a_step_go_together(cache):
-    sampler = mock(sampler=Counting)
+    sampler = mock(sampler=mocks.Counting)
     families = [random_family(16, 2, 32), random_family(4, 4, 8), random_family(4, 2, 8, seed=1)]
-    solutions = DWave(sampler=sampler, cache=cache, num_reads=10).solve_all(families)
+    solutions = dwave.DWave(sampler=sampler, cache=cache, num_reads=10).solve_all(families)
     assert len(sampler.sent) == 1
     for family, solution in zip(families, solutions, strict=True):
         torch.testing.assert_close(solution.energies, Exact().solve(family).energies)
@@ -99,7 +85,7 @@ def test_all_layers_of_a_step_go_together(cache):
 def test_spare_tiles_are_extra_reads(cache):
     family = random_family(10, 2, 20)
     for copies, reads in ((1, 3), (4, 12)):
-        solution = DWave(sampler=mock(), cache=cache, num_reads=3, copies=copies).solve(family)
+        solution = dwave.DWave(sampler=mock(), cache=cache, num_reads=3, copies=copies).solve(family)
         assert solution.stats["reads"] == reads
 
 
@@ -110,8 +96,8 @@ def test_reads_cannot_be_shared_out_among_one_tile():
 
 def test_reads_can_be_shared_out_among_spare_tiles(cache):
     """Two columns of 3 on up to 4 tiles each: a quarter of the reads per submission, as many per column as before."""
-    sampler = mock(sampler=Counting)
-    solver = DWave(sampler=sampler, cache=cache, num_reads=18, copies=4, share_reads=True)
+    sampler = mock(sampler=mocks.Counting)
+    solver = dwave.DWave(sampler=sampler, cache=cache, num_reads=18, copies=4, share_reads=True)
     before = solver.estimate([(3, 2)])
     solution = solver.solve(random_family(3, 2, 8))
     assert sampler.parameters_sent[0]["num_reads"] == 5
@@ -120,8 +106,8 @@ def test_reads_can_be_shared_out_among_spare_tiles(cache):
 
 
 def test_everything_sent_lies_in_the_chips_ranges_and_is_not_rescaled(cache):
-    sampler = mock(sampler=Counting)
-    DWave(sampler=sampler, cache=cache, num_reads=2, annealing_time=50.0, spin_reversals=2).solve_all(
+    sampler = mock(sampler=mocks.Counting)
+    dwave.DWave(sampler=sampler, cache=cache, num_reads=2, annealing_time=50.0, spin_reversals=2).solve_all(
         [random_family(16, 3, 32) * 1e6, random_family(10, 2, 4, scale=0.1) * 1e-6]
     )
     assert len(sampler.sent) == 2
@@ -138,9 +124,9 @@ def test_sums_over_groups_of_couplers_lie_in_their_range(cache):
     """Advantage2 chips limit the sum of each of two groups of couplers at every qubit."""
     from dwave.system.coupling_groups import coupling_groups
 
-    sampler = mock("zephyr", 4, sampler=Counting)
+    sampler = mock("zephyr", 4, sampler=mocks.Counting)
     sampler.properties["per_group_coupling_range"] = [-0.5, 0.25]
-    DWave(sampler=sampler, cache=cache, num_reads=1).solve(random_family(16, 3, 8, scale=0.5))
+    dwave.DWave(sampler=sampler, cache=cache, num_reads=1).solve(random_family(16, 3, 8, scale=0.5))
     (bqm,) = sampler.sent
     sums = [sum(bqm.quadratic.get(edge, 0.0) for edge in g) for g in coupling_groups(sampler.to_networkx_graph())]
     assert -0.5 <= min(sums) < -0.2
@@ -153,8 +139,8 @@ def test_spin_reversals_turn_the_problem_and_turn_the_answer_back(cache):
     options = {"cache": cache, "num_reads": 2, "copies": 1, "descent": False, "chain_strength": 1e-3}
     sent = {}
     for reversals in (0, 1):
-        sampler = mock(sampler=Counting)
-        solution = DWave(sampler=sampler, spin_reversals=reversals, **options).solve(family)
+        sampler = mock(sampler=mocks.Counting)
+        solution = dwave.DWave(sampler=sampler, spin_reversals=reversals, **options).solve(family)
         assert torch.equal(solution.spins, -linear.sign())
         sent[reversals] = np.array(list(sampler.sent[0].linear.values()))
     assert not np.allclose(sent[0], sent[1])
@@ -162,15 +148,15 @@ def test_spin_reversals_turn_the_problem_and_turn_the_answer_back(cache):
 
 
 def test_a_layer_too_wide_for_the_chip_is_refused_with_the_widest_that_fits(cache):
-    solver = DWave(sampler=mock(), cache=cache)
+    solver = dwave.DWave(sampler=mock(), cache=cache)
     with pytest.raises(ValueError, match=r"layer of 50 inputs .* largest on .* has 36; give `block`"):
         solver.solve(random_family(50, 2, 60))
 
 
 def test_a_layer_too_wide_for_the_chip_is_solved_in_blocks_with_that_option(cache):
-    sampler = mock(sampler=Counting)
+    sampler = mock(sampler=mocks.Counting)
     wide, narrow = random_family(50, 2, 20, scale=0.5), random_family(10, 2, 20)
-    solver = DWave(sampler=sampler, cache=cache, block=10, num_reads=10)
+    solver = dwave.DWave(sampler=sampler, cache=cache, block=10, num_reads=10)
     solutions = solver.solve_all([wide, narrow])
     assert [s.spins.shape for s in solutions] == [(50, 2), (10, 2)]
     assert solutions[0].stats["blocks"] == solutions[0].stats["submissions"] == 5
@@ -184,7 +170,7 @@ def test_a_layer_too_wide_for_the_chip_is_solved_in_blocks_with_that_option(cach
 def test_packing_saves_submissions_and_time(cache):
     """By hand: a submission is 8.5 ms and 100 reads of 82 µs, 16.7 ms in all; one by one, every column is one."""
     sampler = mock("pegasus", 6)
-    solver = DWave(sampler=sampler, num_reads=100, cache=cache)
+    solver = dwave.DWave(sampler=sampler, num_reads=100, cache=cache)
     step = [(16, 4), (4, 4), (4, 2)]
     packed, single = solver.estimate(step), solver.estimate(step, one_by_one=True)
     assert (packed.submissions, packed.qpu_seconds) == (1, pytest.approx(0.0167))
@@ -196,7 +182,7 @@ def test_packing_saves_submissions_and_time(cache):
 
 @pytest.mark.parametrize("layers", [[(10, 30)], [(10, 30), (4, 2)], [(50, 2), (10, 2)]])
 def test_the_estimate_counts_the_submissions_that_the_solver_makes(cache, layers):
-    solver = DWave(sampler=mock(), cache=cache, num_reads=4, spin_reversals=2, block=10)
+    solver = dwave.DWave(sampler=mock(), cache=cache, num_reads=4, spin_reversals=2, block=10)
     before = solver.estimate(layers)
     solver.solve_all([random_family(n, m, 20) for n, m in layers])
     assert solver.submissions == before.submissions
@@ -204,8 +190,8 @@ def test_the_estimate_counts_the_submissions_that_the_solver_makes(cache, layers
 
 def test_the_optimiser_gives_the_cost_of_a_run_before_it(cache):
     model = torch.nn.Sequential(BinaryLinear(10, 4), torch.nn.Tanh(), BinaryLinear(4, 2))
-    sampler = mock(sampler=Counting)
-    cost = QPSBGD(model, solver=DWave(sampler=sampler, cache=cache, num_reads=100)).estimate(steps=30)
+    sampler = mock(sampler=mocks.Counting)
+    cost = QPSBGD(model, solver=dwave.DWave(sampler=sampler, cache=cache, num_reads=100)).estimate(steps=30)
     assert (cost.submissions, cost.qpu_seconds) == (30, pytest.approx(30 * 0.0167))
     assert sampler.sent == []
     with pytest.raises(TypeError, match=r"(asks|uses) no annealer"):
@@ -219,7 +205,7 @@ def test_a_budget_stops_training_with_a_checkpoint_and_a_larger_one_goes_on(cach
     def trained(path, limit):
         torch.manual_seed(0)
         model = torch.nn.Sequential(BinaryLinear(10, 4), torch.nn.Tanh(), BinaryLinear(4, 2))
-        solver = DWave(sampler=mock(sampler=Counting), cache=cache, num_reads=5, max_qpu_seconds=limit)
+        solver = dwave.DWave(sampler=mock(sampler=mocks.Counting), cache=cache, num_reads=5, max_qpu_seconds=limit)
         optimizer = QPSBGD(model, lr=0.1, solver=solver)
         with Checkpoint(path, model=model, optimizer=optimizer) as run:
             for _ in run.steps(6):
@@ -250,13 +236,13 @@ def test_a_limit_that_is_a_multiple_of_the_estimate_lasts_for_as_many_steps(cach
 
 
 def test_a_sampler_that_reports_no_times_is_counted_by_the_estimate(cache):
-    class Silent(MockDWaveSampler):
+    class Silent(mocks.MockDWaveSampler):
         def sample(self, bqm, **parameters):
             answer = super().sample(bqm, **parameters)
             answer.info.clear()
             return answer
 
-    solver = DWave(sampler=mock(sampler=Silent), cache=cache, num_reads=2, max_qpu_seconds=0.02)
+    solver = dwave.DWave(sampler=mock(sampler=Silent), cache=cache, num_reads=2, max_qpu_seconds=0.02)
     solver.solve(random_family(4, 2, 8)), solver.solve(random_family(4, 2, 8))
     assert solver.qpu_seconds == pytest.approx(2 * (8.5e-3 + 2 * 82e-6))
     with pytest.raises(BudgetSpent):
@@ -273,8 +259,8 @@ def test_what_was_sent_before_an_interrupt_is_counted(cache, monkeypatch):
         return read(samples, problem)
 
     monkeypatch.setattr(submissions, "_read", interrupted)
-    sampler = mock(sampler=Counting)
-    solver = DWave(sampler=sampler, cache=cache, num_reads=2)
+    sampler = mock(sampler=mocks.Counting)
+    solver = dwave.DWave(sampler=sampler, cache=cache, num_reads=2)
     with pytest.raises(KeyboardInterrupt):
         solver.solve(random_family(10, 30, 20))
     assert solver.submissions == len(sampler.sent) == solver.estimate([(10, 30)]).submissions
@@ -288,14 +274,16 @@ def test_what_was_sent_before_an_interrupt_is_counted(cache, monkeypatch):
         (ValueError("the answer cannot be decoded"), 1),
         (KeyError("spins"), 1),
         (dimod.exceptions.BinaryQuadraticModelStructureError("the chip has no such coupler"), 0),
-        (InvalidProblemError("no such qubit"), 0),
-        (ProblemStructureError("no such coupler"), 0),
+        ("InvalidProblemError", 0),
+        ("ProblemStructureError", 0),
     ],
-    ids=lambda value: type(value).__name__,
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
 def test_an_error_while_sending_counts_unless_it_proves_that_nothing_was_sent(cache, fault, counted):
-    sampler = mock(sampler=Counting)
-    solver = DWave(sampler=sampler, cache=cache, num_reads=2, max_qpu_seconds=0.02)
+    if isinstance(fault, str):
+        fault = getattr(exceptions, fault)("no such place")
+    sampler = mock(sampler=mocks.Counting)
+    solver = dwave.DWave(sampler=sampler, cache=cache, num_reads=2, max_qpu_seconds=0.02)
     sampler.failures = [fault]
     with pytest.raises(type(fault)):
         solver.solve(random_family(4, 2, 8))
@@ -309,15 +297,15 @@ def test_a_refused_recording_leaves_no_connection_open(cache, monkeypatch, tmp_p
     made = []
 
     def factory():
-        made.append(mock(sampler=Counting))
+        made.append(mock(sampler=mocks.Counting))
         return made[-1]
 
-    monkeypatch.setattr(dwave_system, "DWaveSampler", factory)
+    monkeypatch.setattr("dwave.system.DWaveSampler", factory)
     monkeypatch.setenv("DWAVE_API_TOKEN", "a-token")
     (tmp_path / "run.chip").write_bytes(b"no recording")
     with (
         pytest.raises(RuntimeError, match="not a recording"),
-        DWave(cache=cache, record=tmp_path / "run.chip") as solver,
+        dwave.DWave(cache=cache, record=tmp_path / "run.chip") as solver,
     ):
         solver.solve(random_family(4, 2, 8))
     assert [sampler.closed for sampler in made] == [1]
@@ -325,7 +313,7 @@ def test_a_refused_recording_leaves_no_connection_open(cache, monkeypatch, tmp_p
 
 def test_numpy_numbers_are_taken_as_options(cache, tmp_path):
     options = {"num_reads": np.int64(3), "annealing_time": np.float32(20), "chain_strength": np.float64(0.5)}
-    DWave(sampler=mock(), cache=cache, record=tmp_path / "run.chip", **options).solve(random_family(4, 2, 8))
+    dwave.DWave(sampler=mock(), cache=cache, record=tmp_path / "run.chip", **options).solve(random_family(4, 2, 8))
     assert (tmp_path / "run.chip").exists()
 
 
@@ -348,19 +336,19 @@ def test_numpy_numbers_are_taken_as_options(cache, tmp_path):
 )
 def test_options_of_the_wrong_kind_are_named(options, error):
     with pytest.raises(error, match=f"^{next(iter(options))} must be"):
-        DWave(sampler=mock(), **options)
+        dwave.DWave(sampler=mock(), **options)
 
 
 def test_what_the_chip_does_not_take_is_refused_before_it_is_sent(cache):
-    sampler = mock(sampler=Counting)
+    sampler = mock(sampler=mocks.Counting)
     sampler.properties.update(num_reads_range=[1, 100], annealing_time_range=[0.5, 2000])
     for options in ({"num_reads": 101}, {"num_reads": 5, "annealing_time": 3000}):
         with pytest.raises(ValueError, match="the chip takes"):
-            DWave(sampler=sampler, cache=cache, **options).solve(random_family(4, 2, 8))
+            dwave.DWave(sampler=sampler, cache=cache, **options).solve(random_family(4, 2, 8))
     with pytest.raises(ValueError, match="must be finite"):
         broken = random_family(4, 2, 8)
         broken.linear[0, 0] = float("nan")
-        DWave(sampler=sampler, cache=cache).solve(broken)
+        dwave.DWave(sampler=sampler, cache=cache).solve(broken)
     assert sampler.sent == []
 
 
@@ -369,14 +357,14 @@ def test_a_broken_configuration_is_reported(monkeypatch, tmp_path):
     (tmp_path / "bad.conf").write_text("[[[no ini")
     for path in (tmp_path / "bad.conf", tmp_path / "missing.conf"):
         monkeypatch.setenv("DWAVE_CONFIG_FILE", str(path))
-        assert "dwave config create" in DWave.variants()[""]
+        assert "dwave config create" in dwave.DWave.variants()[""]
 
 
 def test_a_spent_budget_stops_before_anything_is_sent_and_the_optimiser_changes_nothing(cache):
     torch.manual_seed(0)
-    sampler = mock(sampler=Counting)
+    sampler = mock(sampler=mocks.Counting)
     model = torch.nn.Sequential(BinaryLinear(10, 4), torch.nn.Tanh(), BinaryLinear(4, 2))
-    optimizer = QPSBGD(model, solver=DWave(sampler=sampler, cache=cache, num_reads=2, max_qpu_seconds=0.02))
+    optimizer = QPSBGD(model, solver=dwave.DWave(sampler=sampler, cache=cache, num_reads=2, max_qpu_seconds=0.02))
     inputs = torch.randn(8, 10)
     steps = 0
     with pytest.raises(BudgetSpent, match="nothing was sent"):
@@ -392,7 +380,7 @@ def test_a_spent_budget_stops_before_anything_is_sent_and_the_optimiser_changes_
     assert all(torch.equal(before[0][name], after[0][name]) for name in after[0])
     assert before[1]["solvers"] == after[1]["solvers"]
 
-    resumed = DWave(sampler=sampler, cache=cache, num_reads=2, max_qpu_seconds=0.02)
+    resumed = dwave.DWave(sampler=sampler, cache=cache, num_reads=2, max_qpu_seconds=0.02)
     resumed.load_state_dict(after[1]["solvers"][0])
     with pytest.raises(BudgetSpent):
         resumed.solve(random_family(4, 2, 8))
@@ -401,16 +389,16 @@ def test_a_spent_budget_stops_before_anything_is_sent_and_the_optimiser_changes_
 def test_passing_faults_are_retried_with_growing_pauses(cache, monkeypatch):
     pauses = []
     monkeypatch.setattr(submissions.time, "sleep", pauses.append)
-    sampler = mock(sampler=Counting)
+    sampler = mock(sampler=mocks.Counting)
     sampler.failures = [ConnectionError("lost"), TimeoutError("late")]
     family = random_family(4, 2, 8)
-    solution = DWave(sampler=sampler, cache=cache, num_reads=5).solve(family)
+    solution = dwave.DWave(sampler=sampler, cache=cache, num_reads=5).solve(family)
     assert pauses == [1.0, 2.0]
     torch.testing.assert_close(solution.energies, Exact().solve(family).energies)
 
     sampler.failures = [ConnectionError("lost")] * 9
     with pytest.raises(ConnectionError, match="lost"):
-        DWave(sampler=sampler, cache=cache, num_reads=5, retries=2).solve(family)
+        dwave.DWave(sampler=sampler, cache=cache, num_reads=5, retries=2).solve(family)
     assert len(sampler.failures) == 6
 
 
@@ -420,10 +408,10 @@ def test_other_faults_are_not_retried(cache, monkeypatch):
 
     assert submissions.transient(PollingTimeout())
     for fault in (ValueError("no"), SolverAuthenticationError("no")):
-        sampler = mock(sampler=Counting)
+        sampler = mock(sampler=mocks.Counting)
         sampler.failures = [fault]
         with pytest.raises(type(fault)):
-            DWave(sampler=sampler, cache=cache).solve(random_family(4, 2, 8))
+            dwave.DWave(sampler=sampler, cache=cache).solve(random_family(4, 2, 8))
 
 
 def test_one_connection_is_kept_and_closed(cache, monkeypatch):
@@ -431,12 +419,12 @@ def test_one_connection_is_kept_and_closed(cache, monkeypatch):
 
     def factory(**options):
         made.append(options)
-        return mock(sampler=Counting)
+        return mock(sampler=mocks.Counting)
 
-    monkeypatch.setattr(dwave_system, "DWaveSampler", factory)
+    monkeypatch.setattr("dwave.system.DWaveSampler", factory)
     monkeypatch.setenv("DWAVE_API_TOKEN", "a-token")
     limited = {"num_reads": 2, "max_qpu_seconds": 1.0}
-    with DWave(cache=cache, region="eu-central-1", chip="Advantage_system9", **limited) as solver:
+    with dwave.DWave(cache=cache, region="eu-central-1", chip="Advantage_system9", **limited) as solver:
         for _ in range(3):
             solver.solve(random_family(4, 2, 8))
         sampler = solver.connect()
@@ -447,8 +435,8 @@ def test_one_connection_is_kept_and_closed(cache, monkeypatch):
 
 
 def test_a_sampler_of_the_callers_stays_open(cache):
-    sampler = mock(sampler=Counting)
-    with DWave(sampler=sampler, cache=cache, num_reads=2) as solver:
+    sampler = mock(sampler=mocks.Counting)
+    with dwave.DWave(sampler=sampler, cache=cache, num_reads=2) as solver:
         solver.solve(random_family(4, 2, 8))
     assert sampler.closed == 0
 
@@ -463,11 +451,17 @@ def test_without_a_token_the_three_ways_to_set_one_are_named(cache, monkeypatch,
     with pytest.raises(RuntimeError, match=ways):
         make_solver("dwave", cache=cache)
     monkeypatch.setenv("DWAVE_API_TOKEN", "a-token")
-    solver = DWave(cache=cache)
+    solver = dwave.DWave(cache=cache)
     monkeypatch.delenv("DWAVE_API_TOKEN")
     with pytest.raises(RuntimeError, match=ways):
         solver.solve(random_family(4, 2, 8))
-    assert "needs an API token" in DWave.variants()[""]
+    assert "needs an API token" in dwave.DWave.variants()[""]
+
+
+REFUSALS = (
+    *("SolverAuthenticationError", "ResourceAccessForbiddenError", "HTTPError"),
+    *("ConnectionError", "ConnectionRefusedError", "RequestTimeout"),
+)
 
 
 def refusals():
@@ -480,7 +474,7 @@ def refusals():
     unauthorized = Response()
     unauthorized.status_code = 401
     token, network = r"refused the API token.*dwave config create.*DWAVE_API_TOKEN.*\(token", "cannot reach .*network"
-    return [
+    found = [
         (SolverAuthenticationError("Invalid token"), token),
         (ResourceAccessForbiddenError("Forbidden"), token),
         (HTTPError("401 Client Error", response=unauthorized), token),
@@ -488,15 +482,18 @@ def refusals():
         (ConnectionRefusedError("refused"), network),
         (RequestTimeout("API request timed out"), network),
     ]
+    return {type(fault).__name__: (fault, message) for fault, message in found}
 
 
-@pytest.mark.parametrize(("fault", "message"), refusals(), ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize("name", REFUSALS)
 @pytest.mark.parametrize(("solver", "sampler"), [("dwave", "DWaveSampler"), ("leap-hybrid", "LeapHybridSampler")])
-def test_a_wrong_token_and_a_missing_network_are_explained(monkeypatch, solver, sampler, fault, message):
+def test_a_wrong_token_and_a_missing_network_are_explained(monkeypatch, solver, sampler, name):
+    fault, message = refusals()[name]
+
     def refuse(**_):
         raise fault
 
-    monkeypatch.setattr(dwave_system, sampler, refuse)
+    monkeypatch.setattr(f"dwave.system.{sampler}", refuse)
     monkeypatch.setenv("DWAVE_API_TOKEN", "a-token")
     with pytest.raises(RuntimeError, match=f"{message}.*'virtual-qpu' needs neither token nor network") as raised:
         make_solver(solver).solve(random_family(4, 2, 8))
@@ -514,15 +511,13 @@ def test_a_wrong_token_and_a_missing_network_are_explained(monkeypatch, solver, 
 def test_a_chip_that_is_not_there_is_explained_and_other_faults_are_raised_as_they_are(
     monkeypatch, fault, raised, message
 ):
-    import dwave.cloud.exceptions
-
     def refuse(**_):
-        raise getattr(dwave.cloud.exceptions, fault)("no such chip")
+        raise getattr(exceptions, fault)("no such chip")
 
-    monkeypatch.setattr(dwave_system, "DWaveSampler", refuse)
+    monkeypatch.setattr("dwave.system.DWaveSampler", refuse)
     monkeypatch.setenv("DWAVE_API_TOKEN", "a-token")
     with pytest.raises(raised, match=message):
-        DWave(chip="none", max_qpu_seconds=1.0).solve(random_family(4, 2, 8))
+        dwave.DWave(chip="none", max_qpu_seconds=1.0).solve(random_family(4, 2, 8))
 
 
 def test_too_many_requests_are_retried_with_patience_and_then_explained(cache, monkeypatch):
@@ -530,10 +525,10 @@ def test_too_many_requests_are_retried_with_patience_and_then_explained(cache, m
 
     pauses = []
     monkeypatch.setattr(submissions.time, "sleep", pauses.append)
-    sampler = mock(sampler=Counting)
+    sampler = mock(sampler=mocks.Counting)
     sampler.failures = [ResourceLimitsExceededError("429")] * 5
-    solver = DWave(sampler=sampler, cache=cache, num_reads=5, retries=2)
-    with pytest.raises(submissions.ServiceRefused, match=r"no more requests.*changed nothing.*wait some minutes"):
+    solver = dwave.DWave(sampler=sampler, cache=cache, num_reads=5, retries=2)
+    with pytest.raises(submissions.ServiceRefused, match=r"no more requests.*changed nothing.*wait"):
         solver.solve(random_family(4, 2, 8))
     assert pauses == [15.0, 30.0]
     solver.solve(random_family(4, 2, 8))
@@ -543,37 +538,37 @@ def test_too_many_requests_are_retried_with_patience_and_then_explained(cache, m
 def test_a_spent_quota_is_explained_and_recorded_answers_are_kept(cache, tmp_path):
     from dwave.cloud.exceptions import SolverFailureError
 
-    sampler, family = mock(sampler=Counting), random_family(4, 2, 8)
-    solver = DWave(sampler=sampler, cache=cache, num_reads=5, record=tmp_path / "run.chip")
+    sampler, family = mock(sampler=mocks.Counting), random_family(4, 2, 8)
+    solver = dwave.DWave(sampler=sampler, cache=cache, num_reads=5, record=tmp_path / "run.chip")
     first = solver.solve(family)
     sampler.failures = [SolverFailureError("Insufficient remaining solver access time in project")]
     with pytest.raises(submissions.ServiceRefused, match=r"used up.*record.*run the same again"):
         solver.solve(random_family(4, 2, 9))
-    again = DWave(sampler=sampler, cache=cache, num_reads=5, record=tmp_path / "run.chip")
+    again = dwave.DWave(sampler=sampler, cache=cache, num_reads=5, record=tmp_path / "run.chip")
     assert torch.equal(again.solve(family).spins, first.spins)
     assert len(sampler.sent) == 1
 
 
 def test_problems_carry_a_label_where_the_sampler_knows_one(cache):
-    sampler = mock(sampler=Counting)
+    sampler = mock(sampler=mocks.Counting)
     sampler.parameters["label"] = []
-    DWave(sampler=sampler, cache=cache, num_reads=5, label="my run").solve(random_family(4, 2, 8))
+    dwave.DWave(sampler=sampler, cache=cache, num_reads=5, label="my run").solve(random_family(4, 2, 8))
     assert sampler.parameters_sent[0]["label"] == "my run"
 
 
 def test_the_first_submission_without_a_limit_says_what_it_costs_and_the_next_does_not(cache, monkeypatch):
-    monkeypatch.setattr(dwave_system, "DWaveSampler", lambda **_: mock(sampler=Counting))
+    monkeypatch.setattr("dwave.system.DWaveSampler", lambda **_: mock(sampler=mocks.Counting))
     monkeypatch.setenv("DWAVE_API_TOKEN", "a-token")
-    solver = DWave(cache=cache, num_reads=2)
-    with pytest.warns(UserWarning, match=r"first 1 .* 0\.0087 s of QPU time, without a limit: give max_qpu_seconds"):
+    solver = dwave.DWave(cache=cache, num_reads=2)
+    with pytest.warns(UserWarning, match=r"first 1 .* 0\.0087 s .*max_qpu_seconds"):
         solver.solve(random_family(4, 2, 8))
     solver.solve(random_family(4, 2, 8))
 
 
 def test_copies_and_pickles_open_a_connection_of_their_own(cache, monkeypatch):
-    monkeypatch.setattr(dwave_system, "DWaveSampler", lambda: mock(sampler=Counting))
+    monkeypatch.setattr("dwave.system.DWaveSampler", lambda: mock(sampler=mocks.Counting))
     monkeypatch.setenv("DWAVE_API_TOKEN", "a-token")
-    solver = DWave(cache=cache, num_reads=2, max_qpu_seconds=1.0)
+    solver = dwave.DWave(cache=cache, num_reads=2, max_qpu_seconds=1.0)
     family = random_family(4, 2, 8)
     spins = solver.solve(family).spins
     for copied in (copy.deepcopy(solver), pickle.loads(pickle.dumps(solver))):
@@ -597,30 +592,31 @@ def test_copies_and_pickles_open_a_connection_of_their_own(cache, monkeypatch):
 )
 def test_senseless_options_are_refused(options):
     with pytest.raises(ValueError, match=next(iter(options))):
-        DWave(**options)
+        dwave.DWave(**options)
 
 
 def test_a_region_cannot_be_chosen_for_a_given_sampler():
     with pytest.raises(ValueError, match="leave them out"):
-        DWave(sampler=mock(), region="eu-central-1")
+        dwave.DWave(sampler=mock(), region="eu-central-1")
 
 
 def test_answers_for_other_qubits_are_refused(cache):
-    class Wrong(Counting):
+    class Wrong(mocks.Counting):
         def sample(self, bqm, **parameters):
             found = super().sample(bqm, **parameters)
             return found.relabel_variables({v: -v - 1 for v in found.variables}, inplace=False)
 
     with pytest.raises(RuntimeError, match="must return reads of the"):
-        DWave(sampler=mock(sampler=Wrong), cache=cache).solve(random_family(4, 2, 8))
+        dwave.DWave(sampler=mock(sampler=Wrong), cache=cache).solve(random_family(4, 2, 8))
 
 
 def test_answers_as_a_histogram_count_as_often_as_they_came(cache):
-    class Histogram(Counting):
+    class Histogram(mocks.Counting):
         def sample(self, bqm, **parameters):
             return super().sample(bqm, **parameters | {"answer_mode": "histogram"})
 
-    solution = DWave(sampler=mock(sampler=Histogram), cache=cache, num_reads=20, copies=1).solve(random_family(4, 2, 8))
+    solver = dwave.DWave(sampler=mock(sampler=Histogram), cache=cache, num_reads=20, copies=1)
+    solution = solver.solve(random_family(4, 2, 8))
     assert solution.stats["reads"] == 20
 
 

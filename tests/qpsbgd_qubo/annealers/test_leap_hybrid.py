@@ -4,59 +4,33 @@ import copy
 import dimod
 import pytest
 import torch
+from lazy import Lazy, skip_without
 
-dwave_system = pytest.importorskip("dwave.system")
-
-from dwave.samplers import SimulatedAnnealingSampler
-from dwave.system.testing import MockLeapHybridSolver
+skip_without("dwave.system")
 
 from qpsbgd import QPSBGD
 from qpsbgd.nn import BinaryLinear
 from qpsbgd.testing import SOLVER_CHECKS, random_family
 from qpsbgd_qubo.annealers.budget import BudgetSpent
-from qpsbgd_qubo.annealers.leap_hybrid import LeapHybrid
 from qpsbgd_qubo.annealers.recordings import RecordingError
 from qpsbgd_qubo.annealers.replay import Replay
 from qpsbgd_qubo.solvers.exact.exact import Exact
 
+mocks, leap = Lazy("dwave_mocks"), Lazy("qpsbgd_qubo.annealers.leap_hybrid")
+
 pytestmark = pytest.mark.filterwarnings("ignore:solver 'leap-hybrid' is about to send")
-
-
-class Service(dwave_system.LeapHybridSampler):
-    """The real sampler's code on D-Wave's mock of the service; says what it charges, as the service does."""
-
-    def __init__(self, **limits):
-        self.solver = MockLeapHybridSolver()
-        self.solver.properties = {**MockLeapHybridSolver.properties, **limits}
-        self.sent, self.closed = [], 0
-
-    def sample(self, bqm, time_limit=None, *, label=None, **others):  # the mock's solver knows no label
-        self.sent.append((bqm.copy(), time_limit))
-        answer = super().sample(bqm, time_limit=time_limit, **others)
-        answer.info.update({"qpu_access_time": 30e3, "charge_time": time_limit * 1e6, "run_time": time_limit * 1e6})
-        return answer
-
-    def close(self):
-        self.closed += 1
-
-
-class Seeded(Service):
-    """Answers the same problem in the same way, which the service does not."""
-
-    def _sample(self, bqm, **parameters):
-        return SimulatedAnnealingSampler().sample(bqm, num_reads=3, seed=0)
 
 
 @pytest.mark.filterwarnings("ignore:All bqm biases are zero")
 @pytest.mark.parametrize("check", SOLVER_CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
 def test_it_passes_every_check_on_the_mock_service(check):
-    check(LeapHybrid(sampler=Seeded()))
+    check(leap.LeapHybrid(sampler=mocks.Seeded()))
 
 
 def test_all_layers_of_a_step_are_one_submission_and_the_charge_is_counted():
-    sampler = Service()
+    sampler = mocks.Service()
     families = [random_family(9, 5, 20), random_family(4, 2, 20)]
-    solver = LeapHybrid(sampler=sampler)
+    solver = leap.LeapHybrid(sampler=sampler)
     before = solver.estimate([(9, 5), (4, 2)])
     solutions = solver.solve_all(families)
     assert len(sampler.sent) == solver.submissions == before.submissions == 1
@@ -71,18 +45,18 @@ def test_all_layers_of_a_step_are_one_submission_and_the_charge_is_counted():
 
 
 def test_columns_weigh_alike_whatever_the_size_of_their_gradients():
-    sampler = Service()
+    sampler = mocks.Service()
     small, large = random_family(4, 1, 8) * 1e-6, random_family(4, 1, 8) * 1e6
-    LeapHybrid(sampler=sampler).solve_all([small, large])
+    leap.LeapHybrid(sampler=sampler).solve_all([small, large])
     bqm = sampler.sent[0][0]
     biases = [max(abs(bqm.get_linear(v)) for v in part) for part in (range(4), range(4, 8))]
     assert biases[0] == pytest.approx(biases[1], rel=1e-3)
 
 
 def test_steps_beyond_the_services_limits_are_split_and_nothing_is_lost():
-    sampler = Seeded(maximum_number_of_variables=12)
+    sampler = mocks.Seeded(maximum_number_of_variables=12)
     family = random_family(5, 5, 20)
-    solver = LeapHybrid(sampler=sampler)
+    solver = leap.LeapHybrid(sampler=sampler)
     solution = solver.solve(family)
     assert [bqm.num_variables for bqm, _ in sampler.sent] == [10, 10, 5]
     torch.testing.assert_close(solution.energies, Exact().solve(family).energies)
@@ -91,15 +65,15 @@ def test_steps_beyond_the_services_limits_are_split_and_nothing_is_lost():
 
 
 def test_a_time_limit_below_the_least_is_raised_to_it():
-    sampler = Service(minimum_time_limit=[[1, 3.0], [1000, 5.0]])
+    sampler = mocks.Service(minimum_time_limit=[[1, 3.0], [1000, 5.0]])
     for time_limit, sent in ((None, 3.0), (0.5, 3.0), (7.0, 7.0)):
-        LeapHybrid(sampler=sampler, time_limit=time_limit).solve(random_family(4, 1, 8))
+        leap.LeapHybrid(sampler=sampler, time_limit=time_limit).solve(random_family(4, 1, 8))
         assert sampler.sent[-1][1] == pytest.approx(sent, abs=0.01)
 
 
 def test_a_spent_budget_sends_nothing():
-    sampler = Service()
-    solver = LeapHybrid(sampler=sampler, max_qpu_seconds=2.5)
+    sampler = mocks.Service()
+    solver = leap.LeapHybrid(sampler=sampler, max_qpu_seconds=2.5)
     family = random_family(4, 2, 8)
     solver.solve(family), solver.solve(family)
     with pytest.raises(BudgetSpent, match="nothing was sent"):
@@ -108,13 +82,13 @@ def test_a_spent_budget_sends_nothing():
 
 
 def test_problems_that_were_taken_count_although_their_answer_failed():
-    class Broken(Service):
+    class Broken(mocks.Service):
         def sample(self, bqm, **parameters):
             super().sample(bqm, **parameters)
             raise ValueError("the answer cannot be decoded")
 
     sampler = Broken()
-    solver = LeapHybrid(sampler=sampler, max_qpu_seconds=2.5)
+    solver = leap.LeapHybrid(sampler=sampler, max_qpu_seconds=2.5)
     for reason in (ValueError, ValueError, BudgetSpent, BudgetSpent):
         with pytest.raises(reason):
             solver.solve(random_family(4, 2, 8))
@@ -123,13 +97,13 @@ def test_problems_that_were_taken_count_although_their_answer_failed():
 
 @pytest.mark.parametrize("charge", [float("nan"), -1.0, "much"])
 def test_a_senseless_charge_counts_by_the_time_limit(charge):
-    class Odd(Service):
+    class Odd(mocks.Service):
         def sample(self, bqm, **others):
             answer = super().sample(bqm, **others)
             answer.info["charge_time"] = charge
             return answer
 
-    solver = LeapHybrid(sampler=Odd(), max_qpu_seconds=1.5)
+    solver = leap.LeapHybrid(sampler=Odd(), max_qpu_seconds=1.5)
     solver.solve(random_family(4, 2, 8))
     assert solver.qpu_seconds == pytest.approx(1.0)
     with pytest.raises(BudgetSpent):
@@ -137,17 +111,17 @@ def test_a_senseless_charge_counts_by_the_time_limit(charge):
 
 
 def test_nothing_is_sent_where_the_service_states_no_sensible_time():
-    sampler = Service(minimum_time_limit=[[1, float("nan")], [1000, 5.0]])
+    sampler = mocks.Service(minimum_time_limit=[[1, float("nan")], [1000, 5.0]])
     for limit in (None, 10.0):
         with pytest.raises(ValueError, match="estimated QPU time must be"):
-            LeapHybrid(sampler=sampler, max_qpu_seconds=limit).solve(random_family(4, 2, 8))
+            leap.LeapHybrid(sampler=sampler, max_qpu_seconds=limit).solve(random_family(4, 2, 8))
     assert sampler.sent == []
 
 
 def test_a_recorded_run_is_replayed_without_the_service(tmp_path):
     path = tmp_path / "run.hybrid"
     families = [random_family(4, 3, 8, seed=seed) for seed in range(3)]
-    solver = LeapHybrid(sampler=Service(), record=path)
+    solver = leap.LeapHybrid(sampler=mocks.Service(), record=path)
     spins = [solver.solve(family).spins for family in families]
     replay = Replay(path)
     assert all(torch.equal(replay.solve(family).spins, s) for family, s in zip(families, spins, strict=True))
@@ -158,7 +132,7 @@ def test_a_recorded_run_is_replayed_without_the_service(tmp_path):
 def test_it_trains_and_the_optimiser_gives_the_cost_before():
     torch.manual_seed(0)
     model = torch.nn.Sequential(BinaryLinear(6, 4), torch.nn.Tanh(), BinaryLinear(4, 1))
-    optimizer = QPSBGD(model, lr=0.1, solver=LeapHybrid(sampler=Service()))
+    optimizer = QPSBGD(model, lr=0.1, solver=leap.LeapHybrid(sampler=mocks.Service()))
     assert optimizer.estimate(steps=20).submissions == 20
     inputs = torch.randn(30, 6)
     targets = inputs.sum(1, keepdim=True)
@@ -174,24 +148,24 @@ def test_it_trains_and_the_optimiser_gives_the_cost_before():
 
 def test_other_samplers_and_senseless_options_are_refused():
     with pytest.raises(TypeError, match="must be a LeapHybridSampler"):
-        LeapHybrid(sampler=dimod.ExactSolver())
+        leap.LeapHybrid(sampler=dimod.ExactSolver())
     with pytest.raises(ValueError, match="leave it out when a sampler is given"):
-        LeapHybrid(sampler=Service(), region="eu-central-1")
+        leap.LeapHybrid(sampler=mocks.Service(), region="eu-central-1")
     for options in ({"time_limit": 0}, {"retries": -1}, {"max_qpu_seconds": 0}):
         with pytest.raises(ValueError, match=next(iter(options))):
-            LeapHybrid(**options)
+            leap.LeapHybrid(**options)
 
 
 def test_one_connection_is_made_and_closed_and_none_without_a_token(monkeypatch, tmp_path):
     made = []
 
     def factory(**options):
-        made.append((options, Service()))
+        made.append((options, mocks.Service()))
         return made[-1][1]
 
-    monkeypatch.setattr(dwave_system, "LeapHybridSampler", factory)
+    monkeypatch.setattr("dwave.system.LeapHybridSampler", factory)
     monkeypatch.setenv("DWAVE_API_TOKEN", "a-token")
-    with LeapHybrid(region="eu-central-1") as solver:
+    with leap.LeapHybrid(region="eu-central-1") as solver:
         solver.solve(random_family(4, 2, 8)), solver.solve(random_family(4, 2, 8))
         copied = copy.deepcopy(solver)
     assert [options for options, _ in made] == [{"region": "eu-central-1"}]
@@ -201,12 +175,12 @@ def test_one_connection_is_made_and_closed_and_none_without_a_token(monkeypatch,
     (tmp_path / "none.conf").write_text("[defaults]\n")
     monkeypatch.setenv("DWAVE_CONFIG_FILE", str(tmp_path / "none.conf"))
     with pytest.raises(RuntimeError, match=r"DWAVE_API_TOKEN.*LeapHybridSampler\(token"):
-        LeapHybrid()
+        leap.LeapHybrid()
 
 
 @pytest.mark.parametrize("size", [1e-200, 1e200])
 def test_gradients_of_any_size_are_sent(size):
-    sampler = Seeded()
+    sampler = mocks.Seeded()
     family = random_family(6, 3, 12, dtype=torch.float64) * size
-    solution = LeapHybrid(sampler=sampler, descent=False).solve(family)
+    solution = leap.LeapHybrid(sampler=sampler, descent=False).solve(family)
     assert torch.equal(solution.spins, Exact().solve(random_family(6, 3, 12, dtype=torch.float64)).spins)

@@ -75,7 +75,7 @@ def test_a_graph_without_values_has_weights_of_one(write):
 @pytest.mark.parametrize("name", ["p.txt", "G1", "g05_60.0", "p.txt.gz", "pm1s_80.9.gz"])
 def test_a_file_that_may_be_qubo_or_graph_is_refused_with_both_lines_to_type(write, name):
     path = write(name, TRIANGLE)
-    with pytest.raises(ValueError, match="may be a QUBO whose x'Qx is to be maximised, or a graph") as caught:
+    with pytest.raises(ValueError, match=r"may be a QUBO .*maximised, or a graph") as caught:
         read_problem(path)
     message = str(caught.value)
     for format in ("beasley", "maxcut"):
@@ -119,14 +119,12 @@ def test_one_of_several_problems_is_chosen_by_its_number(write):
 
 
 def test_several_problems_are_listed_if_none_is_chosen(write):
-    with pytest.raises(
-        ValueError, match=r"holds 3 problems \(1: n = 3, 4 entries; 2: n = 2, 1 .*\); choose one: --inst"
-    ):
+    with pytest.raises(ValueError, match=r"3 problems \(1: n = 3, 4 entries; 2: n = 2, .*--inst"):
         read_problem(write("p.txt", SEVERAL))
 
 
 def test_a_long_list_of_problems_is_cut(write):
-    with pytest.raises(ValueError, match=r"holds 99 problems \(1: .*29: n = 1, 1 entries; \.\.\.\); choose"):
+    with pytest.raises(ValueError, match=r"99 problems \(1: .*29: n = 1, 1 entries; \.\.\.\)"):
         read_problem(write("p.txt", "99\n" + "1 1\n1 1 7\n" * 99))
 
 

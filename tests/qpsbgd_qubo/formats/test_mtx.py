@@ -82,5 +82,5 @@ def test_a_bad_file_is_refused(write, text, message):
 def test_fractions_in_an_integer_matrix_are_refused(tmp_path):
     text = "%%MatrixMarket matrix coordinate integer symmetric\n2 2 2\n1 1 1\n2 1 -3.5\n"
     (tmp_path / "p.mtx").write_text(text, encoding="utf-8")
-    with pytest.raises(ValueError, match=r"line 4: entries of an integer matrix must be whole numbers, got '2 1 -3.5'"):
+    with pytest.raises(ValueError, match=r"line 4: .*integer matrix.* '2 1 -3.5'"):
         read_problem(tmp_path / "p.mtx")

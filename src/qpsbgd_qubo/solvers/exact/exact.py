@@ -21,20 +21,12 @@ from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, SECONDS, check_options
 from qpsbgd_qubo.solvers.search.descent import improved
 from qpsbgd_qubo.solvers.search.landscape import sign_start
 
-ENUMERATE_UP_TO = 10
-"""Most spins for which all 2ⁿ vectors are tried; above, the sphere decoder is faster."""
-
-TOGETHER = 20_000_000
-"""Nodes for all columns together at first, which take well under a second."""
-
-LONG = 5.0
-"""Seconds of work ahead, at most, from which on the solver says so."""
-
+ENUMERATE_UP_TO = 10  # most spins for which all 2ⁿ vectors are tried; above, the sphere decoder is faster
+TOGETHER = 20_000_000  # nodes for all columns together at first, which take well under a second
+LONG = 5.0  # seconds of work ahead, at most, from which on the solver says so
 TRY_OUT_UP_TO = 18
 """Most open spins for which all values are tried at once, when the spins that every optimum must have are fixed."""
-
-CHEAP_UP_TO = 16
-"""Most spins for which the optimum costs hardly more than a heuristic answer."""
+CHEAP_UP_TO = 16  # most spins for which the optimum costs hardly more than a heuristic answer
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,7 @@ try:
 except ImportError as error:
     raise ImportError("solver 'gurobi' needs gurobipy: pip install 'qpsbgd[gurobi]'") from error
 
-SIZE_LIMIT = 200
-"""Variables that the licence in the PyPI package allows with a quadratic objective."""
+SIZE_LIMIT = 200  # variables that the licence in the PyPI package allows with a quadratic objective
 
 ROUNDING = 1e-9
 """Gap between energy and bound, relative to the larger of couplings and energy, below which it counts as closed."""
@@ -68,12 +67,7 @@ class Gurobi(Solver):
             return {"": str(error)}
 
     def _solve(self, family: QuboFamily) -> Solution:
-        """The best spins of every column, proven where the search was finished.
-
-        Raises:
-            ValueError: The licence does not allow that many spins.
-            RuntimeError: There is no valid licence.
-        """
+        """The best spins of every column, proven where the search was finished."""
         spins, gaps, proven = [], [], []
         end = math.inf if self.time_limit is None else time.monotonic() + self.time_limit
         form = _Form.of(family)
@@ -112,17 +106,11 @@ class Gurobi(Solver):
 
 @dataclass(frozen=True, eq=False)
 class _Form:
-    """A family over bits x = (1 + g)/2, divided by its size, because Gurobi's tolerances are absolute.
+    """A family over bits x = (1 + g)/2, divided by its size, because Gurobi's tolerances are absolute."""
 
-    Attributes:
-        quadratic: 4 (Q − λ I), λ the least eigenvalue of Q, shape (n, n).
-        linear: 2 s − 4 (Q − λ I) 1, shape (n, m).
-        offset: What is left of the energy, shape (m,).
-    """
-
-    quadratic: np.ndarray[Any, Any]
-    linear: np.ndarray[Any, Any]
-    offset: np.ndarray[Any, Any]
+    quadratic: np.ndarray[Any, Any]  # 4 (Q − λ I), λ the least eigenvalue of Q, shape (n, n)
+    linear: np.ndarray[Any, Any]  # 2 s − 4 (Q − λ I) 1, shape (n, m)
+    offset: np.ndarray[Any, Any]  # what is left of the energy, shape (m,)
 
     @classmethod
     def of(cls, family: QuboFamily) -> _Form:

@@ -12,29 +12,22 @@ import numpy as np
 
 from qpsbgd_qubo.kernels import NEVER, Array, kernels
 
-COLD = 0.1
-"""The last temperature, in units of what a move changes the energy by."""
+COLD = 0.1  # the last temperature, in units of what a move changes the energy by
 SWEEPS = 200
 """Of a chain: many short ones find the optimum of assignments and tours more often than one as long as all of them."""
 TENURES = (5, 10, 20, 40, 80)
 """Moves for which a tabu search leaves a spin down, one drawn per search: the best differs between problems."""
-MOVES_PER_SWEEP = 25
-"""Tabu moves that take about as long as a sweep."""
+MOVES_PER_SWEEP = 25  # tabu moves that take about as long as a sweep
 DENSE_UP_TO, SAMPLE, TRIED = 2048, 16, 4
 """Spins of a problem with a full matrix up to which groups are looked for; rows, and values of each, tried first."""
 
 
 @dataclass(frozen=True, eq=False)
 class OneHot:
-    """The groups of one problem.
+    """The groups of one problem."""
 
-    Attributes:
-        kernel: The problem and its groups, checked and copied for the kernels.
-        bases: The group of every spin, of those that have no spin in common; −1 if it is in none, (n,).
-    """
-
-    kernel: Any
-    bases: Array
+    kernel: Any  # the problem and its groups, checked and copied for the kernels
+    bases: Array  # the group of every spin, of those that have no spin in common; −1 if it is in none, (n,)
 
     @classmethod
     def of(cls, rows: Any, linear: Array, stop: Array = NEVER) -> OneHot | None:
@@ -67,13 +60,7 @@ class OneHot:
     ) -> Array:
         """Spins (n,) int8 with one +1 in every group: the lowest of chains from `spins` on, or, if None, random ones.
 
-        Args:
-            spins: The start.
-            hot: The first temperature.
-            sweeps: Of all chains together.
-            seed: Of the random numbers.
-            stop: A flag from `deadline`.
-            sites: The spins that may become +1; None for all.
+        `hot` is the first temperature, `sweeps` those of all chains together; only `sites` may become +1, all if None.
         """
         generator, n = np.random.default_rng(seed), len(self.bases)
         fresh = spins is None

@@ -15,20 +15,15 @@ from qpsbgd_qubo.solvers.search.chains import cooling
 
 @dataclass(frozen=True)
 class Move:
-    """One way to get a better answer from those in the pool.
+    """One way to get a better answer from those in the pool."""
 
-    Attributes:
-        name: "fresh" anneals from random spins, "reheat" from an answer; "between" anneals the spins in which an answer
-            differs from another; "tabu" makes tabu moves from an answer, a few of its spins flipped; "assign" and
-            "shift" anneal within the groups of a problem that has some, from random places or from an answer, or make
-            tabu moves where they are not hot; "cross" anneals those in which an answer differs from another.
-        hot: The first temperature, in units of the typical field, or of what a move within groups changes.
-        share: How often the move is tried whatever it gained, beside others.
-    """
-
+    # "fresh" anneals from random spins, "reheat" from an answer; "between" anneals the spins in which an answer differs
+    # from another; "tabu" makes tabu moves from an answer, a few of its spins flipped; "assign" and "shift" anneal
+    # within the groups of a problem that has some, from random places or from an answer, or make tabu moves where they
+    # are not hot; "cross" anneals those in which an answer differs from another
     name: str
-    hot: float = 0.0
-    share: float = 1.0
+    hot: float = 0.0  # the first temperature, in units of the typical field, or of what a move within groups changes
+    share: float = 1.0  # how often the move is tried whatever it gained, beside others
 
 
 FRESH = Move("fresh", 1.0)
@@ -49,12 +44,9 @@ GROUP_MOVES = (
     Move("cross", 0.3, 3.0),
 )
 """Where a problem has groups: most of the time, since single flips hardly lead from one valid answer to another."""
-POOL = 6
-"""Most answers that are kept."""
-PATIENCE = 5
-"""Rounds without a better answer after which sweeps are doubled."""
-TRIAL_SWEEPS, FIRST_SWEEPS = 4, 100
-"""Of the first round, which also shows how long a sweep takes, and of the next ones."""
+POOL = 6  # most answers that are kept
+PATIENCE = 5  # rounds without a better answer after which sweeps are doubled
+TRIAL_SWEEPS, FIRST_SWEEPS = 4, 100  # of the first round, which also shows how long a sweep takes, and of the next ones
 LONG_SWEEPS = 500
 """Of the second round, on sparse problems with a time limit: large ones with little time want one long anneal."""
 
@@ -65,19 +57,13 @@ class PoolSearch:
 
     The kind of a move is drawn by what its kind has gained so far, later moves counting more. Sweeps are doubled when
     nothing is found. The same seed, number of workers and number of rounds give the same answer.
-
-    Attributes:
-        problem: The problem.
-        workers: Moves per round.
-        seed: Of all random numbers.
-        pool: The best answers, lowest energy first.
     """
 
     problem: SearchProblem
-    workers: int
-    seed: int
+    workers: int  # moves per round
+    seed: int  # of all random numbers
     stop: Array
-    pool: list[Answer] = field(default_factory=list)
+    pool: list[Answer] = field(default_factory=list)  # the best answers, lowest energy first
     rounds: int = 0
     sweeps: int = FIRST_SWEEPS
     last_sweeps: int = 0

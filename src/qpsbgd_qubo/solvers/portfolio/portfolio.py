@@ -26,14 +26,11 @@ from qpsbgd_qubo.solvers.search.chains import SparseModel
 from qpsbgd_qubo.solvers.search.reduction import Reduction
 from qpsbgd_qubo.sparse import SparseIsing, dot
 
-TRY_OUT_UP_TO = 16
-"""Most spins of which all values are tried, which takes under a millisecond."""
-SPARSE_UP_TO = 0.2
-"""Largest share of coupled pairs for which a problem is kept in compressed rows."""
+TRY_OUT_UP_TO = 16  # most spins of which all values are tried, which takes under a millisecond
+SPARSE_UP_TO = 0.2  # largest share of coupled pairs for which a problem is kept in compressed rows
 FINISH = 10
 """Time kept for the end, in units of what an answer's energy takes: 0.3 s of 3 for a million spins, else nothing."""
-ROUNDS = 20
-"""Rounds where neither these nor a time are given."""
+ROUNDS = 20  # rounds where neither these nor a time are given
 
 
 @dataclass(frozen=True)
@@ -163,14 +160,7 @@ def _columns(model: SparseIsing | DenseIsing) -> list[Callable[[], _Problem]]:
 
 
 class _Run:
-    """The search of one problem: descent, then rounds of moves.
-
-    Attributes:
-        spins: The best so far, int8.
-        energy: Theirs.
-        proven: Whether they are optimal.
-        rounds: How many were made.
-    """
+    """The search of one problem: descent, then rounds of moves; `spins`, int8, are the best so far."""
 
     def __init__(
         self, make: Callable[[], _Problem], *, seed: int, workers: int, rounds: int | None, seconds: float | None

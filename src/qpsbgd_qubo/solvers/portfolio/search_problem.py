@@ -20,30 +20,19 @@ from qpsbgd_qubo.sparse import dot
 
 Answer = tuple[Array, float]
 
-TOO_MANY = 1_500_000
-"""Spins and couplings above which one chain is annealed at a time instead of sixteen."""
+TOO_MANY = 1_500_000  # spins and couplings above which one chain is annealed at a time instead of sixteen
 
 
 class SearchProblem(ABC):
-    """A problem Σ_{i<j} J_ij g_i g_j + Σ h_i g_i and the moves on it.
+    """A problem Σ_{i<j} J_ij g_i g_j + Σ h_i g_i and the moves on it."""
 
-    Attributes:
-        linear: h, (n,).
-        typical: √(meanᵢ Σⱼ J_ij²), the field of the couplings on a spin among random others.
-        moves_per_sweep: Tabu moves that take about as long as a sweep of `annealed`.
-        fixed_sweeps: Sweeps that take about as long as all else in `annealed`.
-        begins_long: Whether a long first anneal pays where time is limited.
-        groups: Spins of which one is to be +1; None if there are no such groups.
-        group_sweeps: Sweeps within groups that take about as long as a sweep of `annealed`.
-    """
-
-    linear: Array
-    typical: float
-    moves_per_sweep: float
-    fixed_sweeps: float = 0.0
-    begins_long: ClassVar[bool] = False
-    groups: OneHot | None = None
-    group_sweeps: float = 1.0
+    linear: Array  # h, (n,)
+    typical: float  # √(meanᵢ Σⱼ J_ij²), the field of the couplings on a spin among random others
+    moves_per_sweep: float  # tabu moves that take about as long as a sweep of `annealed`
+    fixed_sweeps: float = 0.0  # sweeps that take about as long as all else in `annealed`
+    begins_long: ClassVar[bool] = False  # whether a long first anneal pays where time is limited
+    groups: OneHot | None = None  # spins of which one is to be +1; None if there are no such groups
+    group_sweeps: float = 1.0  # sweeps within groups that take about as long as a sweep of `annealed`
 
     @property
     def num_spins(self) -> int:
@@ -74,15 +63,10 @@ class SearchProblem(ABC):
     def regrouped(
         self, spins: Array | None, *, across: Array | None, hot: float, sweeps: int, seed: int, stop: Array
     ) -> Answer:
-        """Anneal within groups, or make tabu moves; never above the energy of `spins`.
+        """Anneal within groups, or make tabu moves if not `hot`; never above the energy of `spins`.
 
-        Args:
-            spins: The start; None for random places.
-            across: Another answer, to anneal only groups in which it differs; None for all.
-            hot: The first temperature; 0 for tabu moves.
-            sweeps: As of `annealed`.
-            seed: Of the random numbers.
-            stop: A flag from `deadline`.
+        Random places if `spins` is None. With another answer `across`, only the groups in which it differs are
+        annealed.
         """
         assert self.groups is not None
         sites = None if spins is None or across is None else self.groups.differing(spins, across)

@@ -13,33 +13,23 @@ import numpy as np
 
 from qpsbgd_qubo.kernels import Array
 
-ALIKE = 1e-9
-"""Relative difference up to which couplings are equal."""
+ALIKE = 1e-9  # relative difference up to which couplings are equal
 SAME = (1e-15, 1e-12, 1e-9)
 """Relative differences up to which fields are in one ratio to weights: values of items may be far below penalties."""
-HALF = 15
-"""Spins of which all sums are made, twice: about 5 ms."""
+HALF = 15  # spins of which all sums are made, twice: about 5 ms
 TRIES, REPEATS = 40, 3
 """Sets of numbers that are tried out, and how often the least miss may come before it is believed to be the least."""
-MOST_SUMS = 20_000
-"""Sums of items that are kept; where there are more, evenly spaced ones."""
-CANDIDATES = 5
-"""Best sums of items that are completed by slack."""
+MOST_SUMS = 20_000  # sums of items that are kept; where there are more, evenly spaced ones
+CANDIDATES = 5  # best sums of items that are completed by slack
 
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """A problem ½ (aᵀg − t)² + vᵀg.
+    """A problem ½ (aᵀg − t)² + vᵀg."""
 
-    Attributes:
-        weights: a, (n,).
-        target: t.
-        values: v, (n,); zero for numbers that shall only add up.
-    """
-
-    weights: Array
-    target: float
-    values: Array
+    weights: Array  # a, (n,)
+    target: float  # t
+    values: Array  # v, (n,); zero for numbers that shall only add up
 
     @classmethod
     def of(cls, couplings: Array, linear: Array) -> Sums | None:

@@ -14,29 +14,19 @@ import numpy as np
 
 from qpsbgd_qubo.kernels import Array, kernels
 
-LANES = 16
-"""Chains that are annealed at once: a spin's fields fill one line of the cache."""
-COLD = 0.08
-"""The last temperature of `cooling`, in units of the typical field."""
+LANES = 16  # chains that are annealed at once: a spin's fields fill one line of the cache
+COLD = 0.08  # the last temperature of `cooling`, in units of the typical field
 
 
 @dataclass(frozen=True, eq=False)
 class SparseModel:
-    """A problem Σ_{i<j} J_ij g_i g_j + Σ h_i g_i in compressed rows, each coupling in both of its rows.
+    """A problem Σ_{i<j} J_ij g_i g_j + Σ h_i g_i in compressed rows, each coupling in both of its rows."""
 
-    Attributes:
-        rows: The couplings, checked and copied for the kernels.
-        linear: h, (n,).
-        num_entries: Couplings in all rows.
-        typical: √(meanᵢ Σⱼ J_ij²), the field of the couplings on a spin among random others.
-        thresholds: Per spin, the smallest gain that cannot be a rounding error, (n,).
-    """
-
-    rows: Any
-    linear: Array
-    num_entries: int
-    typical: float
-    thresholds: Array
+    rows: Any  # the couplings, checked and copied for the kernels
+    linear: Array  # h, (n,)
+    num_entries: int  # couplings in all rows
+    typical: float  # √(meanᵢ Σⱼ J_ij²), the field of the couplings on a spin among random others
+    thresholds: Array  # per spin, the smallest gain that cannot be a rounding error, (n,)
 
     @classmethod
     def of(cls, indptr: Array, indices: Array, couplings: Array, linear: Array) -> SparseModel:
@@ -54,12 +44,8 @@ class SparseModel:
     ) -> tuple[Array, float]:
         """Spins (n,) int8 in a local minimum, and their energy; never above that of `spins`.
 
-        Args:
-            spins: The start of all chains; random if None.
-            temperatures: One per sweep.
-            seed: Of the random numbers.
-            stop: A flag from `deadline`.
-            sites: The spins that are annealed, int32; None for all.
+        All chains start with `spins`, random ones if None, and make one sweep per temperature over `sites`, int32, all
+        if None.
         """
         generator, n = np.random.default_rng(seed), len(self.linear)
         state = int(generator.integers(1, 2**63, dtype=np.uint64))

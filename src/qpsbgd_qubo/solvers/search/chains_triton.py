@@ -18,33 +18,21 @@ import triton.language as tl
 from qpsbgd_qubo.kernels import Array, kernels
 from qpsbgd_qubo.sparse import SparseIsing
 
-LANES = 32
-"""Chains per program, the bits of a word."""
-TILE, WARPS = 256, 8
-"""Couplings that a program reads in one step, and its threads in units of 32."""
+LANES = 32  # chains per program, the bits of a word
+TILE, WARPS = 256, 8  # couplings that a program reads in one step, and its threads in units of 32
 
 
 @dataclass(frozen=True, eq=False)
 class Tiles:
-    """A problem's rows, sorted into tiles of `height` spins of one colour.
+    """A problem's rows, sorted into tiles of `height` spins of one colour."""
 
-    Attributes:
-        spins: Whose rows they are, (tiles · height,), n where a tile has fewer.
-        begins: Where the couplings of each tile begin, (tiles,).
-        steps: How many blocks of (height, width) couplings it has, (tiles,).
-        indices: The spins coupled to, block after block; 0 where a row has fewer.
-        couplings: Their couplings; 0 where a row has fewer.
-        height: Spins per tile.
-        width: Couplings per spin in one step.
-    """
-
-    spins: Array
-    begins: Array
-    steps: Array
-    indices: Array
-    couplings: Array
-    height: int
-    width: int
+    spins: Array  # whose rows they are, (tiles · height,), n where a tile has fewer
+    begins: Array  # where the couplings of each tile begin, (tiles,)
+    steps: Array  # how many blocks of (height, width) couplings it has, (tiles,)
+    indices: Array  # the spins coupled to, block after block; 0 where a row has fewer
+    couplings: Array  # their couplings; 0 where a row has fewer
+    height: int  # spins per tile
+    width: int  # couplings per spin in one step
 
     @classmethod
     def of(cls, problem: SparseIsing, tile: int = TILE) -> Tiles:
@@ -144,14 +132,7 @@ def _anneal(
 
 
 class Chains:
-    """A problem on a GPU, ready to be annealed.
-
-    Args:
-        problem: Couplings are kept in single precision.
-        device: Of torch; the CPU only where Triton interprets its kernels.
-        tile: Couplings that a program reads in one step, a power of two.
-        warps: Its threads, in units of 32.
-    """
+    """A problem on a GPU in single precision, ready to be annealed; on the CPU where Triton interprets its kernels."""
 
     def __init__(
         self, problem: SparseIsing, device: torch.device | str = "cuda", *, tile: int = TILE, warps: int = WARPS
@@ -165,10 +146,7 @@ class Chains:
     def annealed(self, temperatures: Array, *, chains: int, seed: int) -> tuple[Array, Array]:
         """The spins of the best chain, (n,) int8, and the energies of all, without a constant and rounded.
 
-        Args:
-            temperatures: One per sweep.
-            chains: How many; rounded up to a multiple of 32.
-            seed: Of the starts and the accepted moves.
+        One sweep per temperature; `chains` is rounded up to a multiple of 32.
         """
         programs, n = -(-chains // LANES), self.num_spins
         generator = np.random.default_rng(seed)

@@ -82,14 +82,7 @@ class Descent(Solver):
         return improved(family, start, stop=stop, **limits | ({} if seed is None else {"seed": seed}))
 
     def lower(self, couplings: Tensor, fields: Tensor, spins: Tensor, threshold: Tensor) -> None:
-        """One search on the CPU that lowers `spins` (m, n) in place, together with their fields.
-
-        Args:
-            couplings: 2 Q with a zero diagonal (n, n).
-            fields: s + couplings · spins, (m, n).
-            spins: One column of a family per row.
-            threshold: Smallest gains that count, (m,).
-        """
+        """One search on the CPU that lowers `spins` (m, n) in place, with their fields, as `reference.search` does."""
         limits = self._limits(spins.shape[1])
         kernels.search(couplings.numpy(), fields.numpy(), spins.numpy(), threshold.numpy(), **limits)
 
@@ -144,14 +137,8 @@ def improved(
 ) -> Solution:
     """Where descent and then tabu moves lead from `spins` (n, m), which may be overwritten.
 
-    Args:
-        family: What to lower.
-        spins: The start.
-        max_flips: Most flips per column, tabu moves included; None for as many as it takes.
-        patience: Tabu moves without a new lowest energy after which a column ends, 0 for descent alone.
-        tenure: Moves for which a flipped spin stays tabu at least.
-        seed: Of how long it stays tabu.
-        stop: A flag from `deadline`; when it is set, every column on the CPU ends with its best spins so far.
+    The other arguments are those of `kernels.reference.search`; `max_flips` None is as many as it takes. When `stop` is
+    set, every column on the CPU ends with its best spins so far.
     """
     if max_flips is None:
         max_flips = most_flips(len(spins), patience)

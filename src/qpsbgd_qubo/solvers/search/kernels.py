@@ -1,8 +1,4 @@
-"""The compiled search of the columns of a dense family, on as many threads as torch uses.
-
-Arrays hold one column of a family per row: `spins` and `fields` have shape (m, n). `couplings` is 2 Q with a zero
-diagonal, `fields` = s + couplings · spins; a flip of spin i changes the energy by −2 · spins[i] · fields[i].
-"""
+"""The compiled search of a dense family's columns, on as many threads as torch uses; arrays as in `reference`."""
 
 from __future__ import annotations
 

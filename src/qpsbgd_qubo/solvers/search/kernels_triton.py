@@ -15,8 +15,7 @@ from torch import Tensor
 
 from qpsbgd_qubo.family import QuboFamily
 
-LARGEST = 8192
-"""Most spins that fit into the registers of one program."""
+LARGEST = 8192  # most spins that fit into the registers of one program
 
 
 @triton.jit

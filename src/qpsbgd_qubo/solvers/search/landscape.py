@@ -15,17 +15,11 @@ from qpsbgd_qubo.openmp import guard_fork
 
 @dataclass(frozen=True, eq=False)
 class Landscape:
-    """A family prepared for single flips: flipping spin i changes the energy by −2 gᵢ fᵢ, f = s + couplings · g.
+    """A family prepared for single flips: flipping spin i changes the energy by −2 gᵢ fᵢ, f = s + couplings · g."""
 
-    Attributes:
-        couplings: 2 Q with a zero diagonal, shape (n, n).
-        linear: s, shape (n, m).
-        threshold: Smallest gain gᵢ fᵢ that cannot be a rounding error, shape (m,).
-    """
-
-    couplings: Tensor
-    linear: Tensor
-    threshold: Tensor
+    couplings: Tensor  # 2 Q with a zero diagonal, shape (n, n)
+    linear: Tensor  # s, shape (n, m)
+    threshold: Tensor  # smallest gain gᵢ fᵢ that cannot be a rounding error, shape (m,)
 
     @classmethod
     def of(cls, family: QuboFamily) -> Landscape:

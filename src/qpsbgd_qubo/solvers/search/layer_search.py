@@ -29,14 +29,10 @@ from qpsbgd_qubo.solvers.search.landscape import Landscape, sign_start
 from qpsbgd_qubo.solvers.search.reduction import Reduction
 from qpsbgd_qubo.solvers.search.rounding import rounded, sampled
 
-SPARSE_UP_TO = 0.1
-"""Largest share of couplings that are not zero for a sparse search."""
-UNEVEN_FROM = 2.0
-"""Least ratio of the largest to the median diagonal of Q at which inputs count as of different size."""
-FAR = 0.15
-"""Share of spins that differ from sign(−s) from which another start pays."""
-KICKS, FORCED = 4, 8
-"""Random kicks of the best answer, and flips of single spins that are held while others follow."""
+SPARSE_UP_TO = 0.1  # largest share of couplings that are not zero for a sparse search
+UNEVEN_FROM = 2.0  # least ratio of the largest to the median diagonal of Q at which inputs count as of different size
+FAR = 0.15  # share of spins that differ from sign(−s) from which another start pays
+KICKS, FORCED = 4, 8  # random kicks of the best answer, and flips of single spins that are held while others follow
 TOGETHER = 16384
 """Spins of the columns that are annealed as one sparse problem: more would not stay in the processor's cache."""
 LEAST_GROUPS = 8
@@ -46,8 +42,7 @@ SWEEPS = (12, 48)
 many more."""
 HOT, COLD = 2.0, 0.02
 """First and last temperature, in units of the typical field, by equal ratios: rare words have small fields."""
-WIDE_FROM = 256
-"""Least number of spins for which kicks pay after one start."""
+WIDE_FROM = 256  # least number of spins for which kicks pay after one start
 
 
 @dataclass(frozen=True)

@@ -18,23 +18,14 @@ from qpsbgd_qubo.solvers.search.chains import SparseModel
 
 @dataclass(frozen=True, eq=False)
 class Reduction:
-    """What is left of a problem, and how the spins that are gone follow.
+    """What is left of a problem, and how the spins that are gone follow."""
 
-    Attributes:
-        core: The problem that is left; None if nothing is.
-        kept: Where its spins stand in the whole problem.
-        gone: The eliminated spins in their order.
-        neighbours: The spins that each of them depends on, (…, 3), −1 where there are fewer.
-        weights: Their couplings, (…, 3).
-        fields: The field on each.
-    """
-
-    core: SparseModel | None
-    kept: Array
-    gone: Array
-    neighbours: Array
-    weights: Array
-    fields: Array
+    core: SparseModel | None  # the problem that is left; None if nothing is
+    kept: Array  # where its spins stand in the whole problem
+    gone: Array  # the eliminated spins in their order
+    neighbours: Array  # the spins that each of them depends on, (…, 3), −1 where there are fewer
+    weights: Array  # their couplings, (…, 3)
+    fields: Array  # the field on each
 
     @classmethod
     def of(cls, model: SparseModel, stop: Array) -> Reduction:

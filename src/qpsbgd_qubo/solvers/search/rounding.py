@@ -17,14 +17,11 @@ from torch import Tensor
 from qpsbgd_qubo.family import QuboFamily
 from qpsbgd_qubo.kernels import kernels, thread_count
 
-LEAST_RIDGE, MOST_RIDGE = 0.1, 4.0
-"""Bounds of δ, in units of the mean diagonal of Q."""
+LEAST_RIDGE, MOST_RIDGE = 0.1, 4.0  # bounds of δ, in units of the mean diagonal of Q
 INSIDE, GROWTH = 0.5, 1.2
 """δ is the least one times (r / INSIDE) ** GROWTH, with r the root mean square of the relaxation there without box."""
-SAMPLE = 16
-"""Columns, at least, from which r and the like are estimated."""
-PASSES = 6
-"""Most passes of coordinate descent in the box."""
+SAMPLE = 16  # columns, at least, from which r and the like are estimated
+PASSES = 6  # most passes of coordinate descent in the box
 
 
 def rounded(family: QuboFamily) -> Tensor | None:

@@ -23,17 +23,11 @@ COLD_START_LIMIT = 2**24
 
 @dataclass(frozen=True, eq=False)
 class WarmState:
-    """Where a search ended.
+    """Where a search ended."""
 
-    Attributes:
-        spins: (count, m, n), one column of a family per row.
-        signs: Whether sign(−s) was positive, of the same shape.
-        coupling_fields: The spins' fields without the linear part, on a CPU.
-    """
-
-    spins: Tensor
-    signs: Tensor
-    coupling_fields: Tensor | None
+    spins: Tensor  # (count, m, n), one column of a family per row
+    signs: Tensor  # whether sign(−s) was positive, of the same shape
+    coupling_fields: Tensor | None  # the spins' fields without the linear part, on a CPU
 
 
 def use_cold_start(matrix: Tensor, columns: int) -> bool:
@@ -44,14 +38,10 @@ def use_cold_start(matrix: Tensor, columns: int) -> bool:
 def warm_descent(
     solver: Descent, matrix: Tensor, linear: Tensor, *, last: WarmState | None, cached: dict[str, Tensor]
 ) -> WarmState:
-    """Where the solver's descent ends.
+    """Where the descent ends for quadratic parts (count, n, n) and linear parts (count, m, n).
 
-    Args:
-        solver: A descent.
-        matrix: Quadratic parts (count, n, n).
-        linear: Linear parts (count, m, n).
-        last: Where the last search ended, without coupling_fields if the matrix is new; None to begin with sign(−s).
-        cached: Holds what follows from the matrix alone, from one call to the next.
+    `last` is where the last search ended, without coupling_fields if the matrix is new; None begins with sign(−s).
+    `cached` holds what follows from the matrix alone, from one call to the next.
     """
     linear = linear.contiguous()  # blocks of a layer may be views across its rows
     signs = linear <= 0

@@ -6,14 +6,15 @@ import dimod
 import numpy as np
 import pytest
 import torch
-from dwave.system import EmbeddingComposite
-from dwave.system.testing import MockDWaveSampler
+from lazy import Lazy
 
 from qpsbgd import QPSBGD
 from qpsbgd.nn import BinaryLinear
 from qpsbgd.solvers import make_solver
 from qpsbgd.testing import check_solver, lowest_energies, random_family
 from qpsbgd_qubo.solvers.external.dimod import SAMPLERS, Dimod
+
+mocks = Lazy("dwave_mocks")
 
 
 class Own(dimod.Sampler):
@@ -56,9 +57,7 @@ def test_a_composed_sampler_is_taken():
 
 def test_a_sampler_that_loses_variables_is_reported():
     drop = Own(lambda samples: dimod.SampleSet.from_samples({"a": 1}, "SPIN", 0.0))
-    with pytest.raises(
-        RuntimeError, match=r"Own must return the variables 0…2 that it was given, but returned \['a'\]"
-    ):
+    with pytest.raises(RuntimeError, match=r"Own must return .*0…2.* \['a'\]"):
         Dimod(drop).solve(random_family(3, 1, 3))
 
 
@@ -125,11 +124,11 @@ def test_a_copied_optimiser_shares_the_sampler_object():
 
 
 def test_a_bare_chip_is_refused_and_an_embedded_one_is_taken():
-    chip = MockDWaveSampler(topology_type="zephyr", topology_shape=[2])
-    with pytest.raises(TypeError, match=r"'dwave', sampler=sampler\).*wrap it in EmbeddingComposite\(sampler\)"):
+    chip = mocks.MockDWaveSampler(topology_type="zephyr", topology_shape=[2])
+    with pytest.raises(TypeError, match=r"'dwave', sampler=sampler\).*EmbeddingComposite\(sampler\)"):
         make_solver(chip)
     family = random_family(3, 1, 8, dtype=torch.float64)
-    embedded = make_solver(EmbeddingComposite(chip), parameters={"num_reads": 50})
+    embedded = make_solver(mocks.EmbeddingComposite(chip), parameters={"num_reads": 50})
     torch.testing.assert_close(embedded.solve(family).energies, lowest_energies(family))
 
 

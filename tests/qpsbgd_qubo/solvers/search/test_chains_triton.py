@@ -85,7 +85,7 @@ def test_a_family_is_solved_column_by_column():
 
 @pytest.mark.skipif(ON_GPU or INTERPRETED, reason="there is a GPU, or an interpreter")
 def test_without_a_gpu_the_solver_says_so():
-    with pytest.raises(RuntimeError, match=r'needs a CUDA GPU, and torch finds none; use "auto"'):
+    with pytest.raises(RuntimeError, match=r'needs a CUDA GPU.*"auto"'):
         make_solver("gpu-annealing").solve_sparse(PROBLEMS["sparse"])
 
 
