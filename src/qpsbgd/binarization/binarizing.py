@@ -127,7 +127,7 @@ def binarize(
     device, data = _device(model), [arguments(model, batch) for batch in _listed(batches)]
     data = [tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, Tensor) else leaf, batch) for batch in data]
     generator = torch.Generator(device).manual_seed(seed)
-    with Changes(copying.deepcopy(model) if copy else model) as changes:
+    with Changes(copying.deepcopy(model) if copy else model) as changes, changes:
         changes.evaluate()
         changes.open_attention()
         passes = Passes(changes.model, data)
@@ -139,7 +139,7 @@ def binarize(
         chosen = selected(changes.model, layers, calls=calls, first=first, last=last)
         options.check_names(chosen)
         report = _Run(changes, passes, options, generator, chosen, reference).report(calls)
-    label_layers(changes.model)
+        label_layers(changes.model)
     declare(changes.model)
     return Binarized(changes.model, report)
 
