@@ -1,5 +1,6 @@
 """Attacks on what reads and writes files; see attacks.py."""
 
+import contextlib
 import json
 import resource
 import signal
@@ -35,7 +36,12 @@ def packed_contents():
     """Operations and tensors of packed models of every kind of layer, with the shape of a sample."""
     torch.manual_seed(0)
     models = [
-        (nn.Sequential(SignActivation(), BinaryLinear(9, 6), nn.BatchNorm1d(6), SignActivation(), BinaryLinear(6, 2)), (9,)),
+        (
+            nn.Sequential(
+                SignActivation(), BinaryLinear(9, 6), nn.BatchNorm1d(6), SignActivation(), BinaryLinear(6, 2)
+            ),
+            (9,),
+        ),
         (nn.Sequential(nn.Linear(4, 6), nn.ReLU(), BinaryLinear(6, 3, bits=2), nn.Hardtanh()), (4,)),
         (nn.Sequential(QuantActivation(), BinaryLinear(9, 6), QuantActivation(bits=4), BinaryLinear(6, 2)), (9,)),
         (
@@ -130,8 +136,6 @@ def _uses(content, tensors, shape):
             lambda: to_onnx(model, Path(folder) / "net.onnx", input_shape=model.input_shape or shape),
             lambda: (repr(model), pack(model, Path(folder) / "again"), load_packed(Path(folder) / "again")),
         ):
-            try:
+            with contextlib.suppress(ValueError):
                 use()
-            except ValueError:
-                pass
     return True

@@ -20,13 +20,15 @@ def no_settings(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("solver", ["dwave", "leap-hybrid"])
-@pytest.mark.parametrize("token", ["{}\n", " {}", "{}\r", "{}\nX-Header: 1", "{}\u2603", "{} ", "\u00a0{}", "{}\x00\x1b[0m"])
+@pytest.mark.parametrize(
+    "token", ["{}\n", " {}", "{}\r", "{}\nX-Header: 1", "{}\u2603", "{} ", "\u00a0{}", "{}\x00\x1b[0m"]
+)
 def test_a_token_that_no_request_can_carry_is_refused_and_not_shown(monkeypatch, solver, token):
     import dwave.cloud.config
 
     config = {"token": token.format(SECRET)}  # an environment variable cannot hold every character
     monkeypatch.setattr("qpsbgd_qubo.annealers.dwave.load_config", lambda: dwave.cloud.config.load_config() | config)
-    with pytest.raises(RuntimeError, match="must be printable ASCII without spaces or line ends.*copy it") as raised:
+    with pytest.raises(RuntimeError, match=r"must be printable ASCII without spaces or line ends.*copy it") as raised:
         make_solver(solver)
     assert SECRET not in "".join(traceback.format_exception(raised.value))
 
@@ -36,7 +38,7 @@ def test_an_endpoint_that_is_none_is_named_with_where_it_is_set(monkeypatch, end
     monkeypatch.setenv("DWAVE_API_TOKEN", SECRET)
     monkeypatch.setenv("DWAVE_API_ENDPOINT", endpoint)
     solver = make_solver("dwave", max_qpu_seconds=1.0)
-    with pytest.raises(RuntimeError, match="cannot use its settings.*correct the endpoint") as raised:
+    with pytest.raises(RuntimeError, match=r"cannot use its settings.*correct the endpoint") as raised:
         solver.solve(random_family(4, 2, 8))
     shown = "".join(traceback.format_exception(raised.value)) + repr(solver)
     assert SECRET not in shown
