@@ -3,7 +3,8 @@
     python benchmarks/tools/mutants.py qpsbgd_qubo/solvers/exact qpsbgd/deploy qpsbgd_qubo/annealers/budget.py
     python benchmarks/tools/mutants.py qpsbgd/deploy --again a.json     what nobody noticed then, against today's tests
 
-Folders and files are those of src; their tests those of the same folder of tests, or of the file's name.
+Folders and files are those of src; their tests those of the same folder of tests, or of the file's name, and those
+of folders that use the package (`USERS`).
 A first run of these tests records which of them reach which line. A change counts as noticed if one of them fails or
 does not end. Changes are made in a copy of the sources. Writes benchmarks/results/mutants.json with all changes that
 nobody noticed. Those that leave the behaviour as it is, judged by reading, stand with a reason in
@@ -41,6 +42,7 @@ QUIET = [
     "not slow",
 ]
 EQUIVALENT = ROOT / "benchmarks" / "tools" / "equivalent_mutants.json"
+USERS = {"qpsbgd_runtime": ("qpsbgd/deploy",)}
 PATIENCE = 60  # seconds; no test of these folders takes a third of it
 
 BOTH_WAYS = [(ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Eq, ast.NotEq), (ast.Is, ast.IsNot), (ast.In, ast.NotIn)]
@@ -174,19 +176,19 @@ def forked(work, log, *, patience=None):
     return None
 
 
-def reached(folder, files, log):
-    """Node → seconds and lines, of the tests of a folder that pass."""
+def reached(folders, files, log):
+    """Node → seconds and lines, of the tests of some folders that pass."""
     import pytest
 
     def work():
         plugin = Reach(files)
-        pytest.main([*QUIET, str(ROOT / "tests" / folder)], plugins=[plugin])
+        pytest.main([*QUIET, *(str(ROOT / "tests" / folder) for folder in folders)], plugins=[plugin])
         found = {node: one for node, one in plugin.found.items() if node not in plugin.failed}
         Path(log).with_suffix(".json").write_text(json.dumps({"tests": found, "failed": plugin.failed}))
         return 0
 
     if forked(work, log):
-        raise SystemExit(f"the tests of {folder} cannot be run:\n{Path(log).read_text(errors='replace')[-3000:]}")
+        raise SystemExit(f"the tests of {folders} cannot be run:\n{Path(log).read_text(errors='replace')[-3000:]}")
     return json.loads(Path(log).with_suffix(".json").read_text())
 
 
@@ -317,7 +319,8 @@ def main():
         files = [path] if path.is_file() else sorted(path.rglob("*.py"))
         files = [file for file in files if file.stem not in ("__init__", *options.without.split(","))]
         folder = str(path.parent.relative_to(library)) if path.is_file() else place
-        found = reached(f"{folder}/test_{path.stem}.py" if path.is_file() else folder, files, work / "reach")
+        own = f"{folder}/test_{path.stem}.py" if path.is_file() else folder
+        found = reached([own, *USERS.get(place, ())], files, work / "reach")
         failing += found["failed"]
         print(f"{place}: {len(found['tests'])} tests pass, {len(found['failed'])} fail unchanged", flush=True)
         for file in files:

@@ -48,15 +48,15 @@ def _rules(operation: ops.Operation) -> Rules:
             yield whole, "groups of as many units each"
         case Threshold(levels=levels, flipped=flipped, axis=axis):
             yield _is_end(axis), "units along the first or the last dimension"
-            right = _is_list(levels, "i") and _is_list(flipped, "b") and len(levels) == len(flipped)
-            yield right, "as many whole levels as directions"
+            right = _is_list(levels, "i4") and _is_list(flipped, "?") and len(levels) == len(flipped)
+            yield right, "as many whole levels of 32 bits as directions"
         case Quantize(steps=steps):
             yield _are_steps(steps), "whole numbers of 8 bits that count a power of two"
         case Requantize():
             yield from _line_rules(operation)
         case Scale(factor=factor, offset=offset, axis=axis):
             yield _is_end(axis), "units along the first or the last dimension"
-            yield all(_is_list(v, "f") and np.isfinite(v).all() for v in (factor, offset)), "finite factors"
+            yield all(_is_list(v, "f4") and np.isfinite(v).all() for v in (factor, offset)), "finite factors in float32"
         case ops.Clip(low=low, high=high):
             right = isinstance(low, int | float) and isinstance(high, int | float) and low <= high
             yield right, "two limits in order"
@@ -94,7 +94,7 @@ def _tensor_rules(operation: ops.Operation) -> Rules:
         case tensors.Take(axis=axis, places=places, fill=fill):
             right = _are_axes((axis,)) and isinstance(fill, float) and bool(np.isfinite(fill))
             yield right, "a dimension and a finite number to fill in"
-            yield _is_list(places, "i") and int(places.min()) >= -1, "places from 0 on, or -1 to fill in"
+            yield _is_list(places, "i4", "i8") and int(places.min()) >= -1, "places from 0 on, or -1 to fill in"
         case tensors.Embedding(table=table):
             yield _are_finite(table) and table.ndim == 2 and table.size > 0, "a finite table (rows, width)"
         case tensors.Softmax(axis=axis) | tensors.Concatenate(axis=axis):
@@ -106,9 +106,10 @@ def _tensor_rules(operation: ops.Operation) -> Rules:
 
 def _line_rules(operation: Requantize) -> Rules:
     yield _is_end(operation.axis), "units along the first or the last dimension"
-    parts = (operation.factors, operation.offsets, operation.lows, operation.highs)
-    alike = all(_is_list(part, "i") and len(part) == len(operation.factors) for part in parts)
-    yield alike, "as many whole factors as offsets and bounds"
+    lines, bounds = (operation.factors, operation.offsets), (operation.lows, operation.highs)
+    whole = all(_is_list(part, "i4", "i8") for part in lines) and all(_is_list(part, "i4") for part in bounds)
+    alike = whole and all(len(part) == len(operation.factors) for part in (*lines, *bounds))
+    yield alike, "as many whole factors as offsets and bounds, these of 32 bits"
     yield type(operation.shift) is int and 0 <= operation.shift <= 61, "a shift of 0 to 61 bits"
     steps, lows, highs = operation.steps, operation.lows, operation.highs
     inside = _are_steps(steps) and not (lows < steps.low).any() and not (highs > steps.high).any()
@@ -170,5 +171,5 @@ def _are_finite(values: Any) -> bool:
     return isinstance(values, np.ndarray) and values.dtype == np.float32 and bool(np.isfinite(values).all())
 
 
-def _is_list(values: Any, kind: str) -> bool:
-    return isinstance(values, np.ndarray) and values.ndim == 1 and len(values) > 0 and values.dtype.kind == kind
+def _is_list(values: Any, *types: str) -> bool:
+    return isinstance(values, np.ndarray) and values.ndim == 1 and len(values) > 0 and values.dtype in types

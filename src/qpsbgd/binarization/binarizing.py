@@ -31,6 +31,7 @@ from qpsbgd.nn.declaring import declare
 from qpsbgd.nn.layers import label_layers
 from qpsbgd.nn.linear import BinaryLinear
 from qpsbgd.solvers import Solver, make_solver
+from qpsbgd_files.memory import check_memory
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, COUNT, SECONDS, check_options
 
 LEAST_ROWS, ROWS_PER_INPUT = 16384, 16
@@ -127,7 +128,7 @@ def binarize(
     device, data = _device(model), [arguments(model, batch) for batch in _listed(batches)]
     data = [tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, Tensor) else leaf, batch) for batch in data]
     generator = torch.Generator(device).manual_seed(seed)
-    with Changes(copying.deepcopy(model) if copy else model) as changes:
+    with Changes(copying.deepcopy(model) if copy else model) as changes, changes:
         changes.evaluate()
         changes.open_attention()
         passes = Passes(changes.model, data)
@@ -139,7 +140,7 @@ def binarize(
         chosen = selected(changes.model, layers, calls=calls, first=first, last=last)
         options.check_names(chosen)
         report = _Run(changes, passes, options, generator, chosen, reference).report(calls)
-    label_layers(changes.model)
+        label_layers(changes.model)
     declare(changes.model)
     return Binarized(changes.model, report)
 
@@ -279,6 +280,10 @@ class _Run:
         binary = empty_like(layer, bits=options.bits_of(name), bias=biased)
         shape: dict[str, Any] = {"bits": binary.bits, "tied": options.levels == "ternary"}
         wide = inputs > options.most_inputs
+        if not wide and weights.device.type == "cpu":
+            needed = 3 * groups * inputs**2 * weights.element_size()
+            instead = f"set `most_inputs`, which is {options.most_inputs}, below that"
+            check_memory(needed, f"{name}: the moments of {groups * inputs} inputs", instead)
         rows = self._rows(layer, name, binary, rows_at_once(inputs, options.most_inputs) if wide else None)
         start = time.monotonic()
         if wide:

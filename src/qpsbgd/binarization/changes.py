@@ -13,7 +13,10 @@ from qpsbgd.nn.attention import ProjectedAttention
 
 
 class Changes:
-    """Changes of `model` inside a `with` block; an exception takes them back.
+    """Changes of `model` inside a `with` block; an exception takes them back, and watchers of the model with them.
+
+    Ctrl-C may come while the block ends, too: entered twice, `with Changes(model) as changes, changes:`, the outer one
+    then finishes what the inner one has begun.
 
     Args:
         model: What to change.
@@ -21,6 +24,7 @@ class Changes:
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
+        self._watched = [_Watched(m) for m in model.modules() if not isinstance(m, torch.jit.ScriptModule)]
         self._modes: list[tuple[nn.Module, bool]] = []
         self._backwards: list[Callable[[], None]] = []
         self._opened: list[tuple[nn.Module, Callable[[], None]]] = []
@@ -34,6 +38,8 @@ class Changes:
         if kind is not None:
             for back in reversed(self._backwards):
                 back()
+            for watched in self._watched:
+                watched.restore()
         else:
             self._close()
 
@@ -67,8 +73,8 @@ class Changes:
         for parent in list(self.model.modules()):
             for name, child in list(parent._modules.items()):
                 if child is old:
-                    setattr(parent, name, new)
                     self._backwards.append(lambda parent=parent, name=name: setattr(parent, name, old))  # type: ignore[misc]
+                    setattr(parent, name, new)
 
     def set(self, tensor: Tensor, value: Tensor) -> None:
         """Overwrite a buffer."""
@@ -87,6 +93,23 @@ class Changes:
         for module, back in self._opened:
             if not any(isinstance(inner, BinaryLayer) for inner in module.modules()):
                 back()
+
+
+class _Watched:
+    """What a module had before anybody watched it: a forward of its own, and hooks."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module, self._forward = module, module.__dict__.get("forward")
+        self._hooks = [(hooks, set(hooks)) for hooks in (module._forward_pre_hooks, module._forward_hooks)]
+
+    def restore(self) -> None:
+        if self._forward is None:
+            self._module.__dict__.pop("forward", None)
+        else:
+            self._module.__dict__["forward"] = self._forward
+        for hooks, before in self._hooks:
+            for key in hooks.keys() - before:
+                del hooks[key]
 
 
 def _write(tensor: Tensor, value: Tensor) -> None:

@@ -98,7 +98,7 @@ class Passes:
         finally:
             for module, original in self._originals.items():
                 if original is None:
-                    del module.__dict__["forward"]
+                    module.__dict__.pop("forward", None)  # Ctrl-C may have come before it was put there
                 else:
                     module.forward = original
             self._originals, self._outputs = {}, [{} for _ in self.batches]

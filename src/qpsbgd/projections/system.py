@@ -22,6 +22,7 @@ from torch import Tensor
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.projections.blocks import Blocks
 from qpsbgd.projections.protocol import Direction, LayerInputs, LayerShards, Projection, check_fits
+from qpsbgd_files.memory import check_memory
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, BELOW_ONE, POSITIVE, check_options
 
 Delta = float | Literal["auto"]
@@ -133,6 +134,7 @@ class SystemProjection(Projection):
 
         Raises:
             RuntimeError: The state does not fit the gradient.
+            MemoryError: The machine has not enough for Q̄.
         """
         state = dict(inputs.state) or {"step": 0, "refreshes": 0}
         blocks = Blocks.of(inputs.layer, self.block, len(inputs.grad))
@@ -145,6 +147,10 @@ class SystemProjection(Projection):
         state["step"] += 1
         if inputs.record is None:
             return System(inputs.layer, blocks, inputs.grad, False, state, dict(inputs.cached), inputs.shards)
+        if "gram" not in state and inputs.grad.device.type == "cpu":
+            needed = 3 * blocks.count * blocks.width**2 * inputs.grad.element_size()
+            what = f"{inputs.layer}: the system of {blocks.groups * blocks.inputs} inputs (Q̄, A and its inverse)"
+            check_memory(needed, what, f"cut it into smaller blocks: `block` is {self.block}")
         state["refreshes"] += 1
         rows = blocks.rows(inputs.record.inputs.to(inputs.grad))
         if inputs.shards is None:

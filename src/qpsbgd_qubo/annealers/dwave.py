@@ -87,6 +87,11 @@ class LeapSolver(ServiceSolver):
                     f"solver {self.name!r} cannot reach D-Wave's service ({error}); check the network, a proxy or "
                     f"firewall, and `dwave ping`, then try again; {_INSTEAD}"
                 ) from error
+            if isinstance(error, ValueError):
+                raise RuntimeError(
+                    f"D-Wave's client cannot use its settings ({error}); correct the endpoint, region or proxy that "
+                    f"`dwave config inspect` or the environment variables DWAVE_API_… have; {_INSTEAD}"
+                ) from error
             raise
 
 
@@ -118,7 +123,7 @@ class DWave(LeapSolver, ChipSolver):
 
 
 def _check_token(solver: str, sampler: str) -> None:
-    """Raise where no token is set, with the ways to set one; uses no network."""
+    """Raise where no token is set, or none that a request can carry, with the ways to set one; uses no network."""
     try:
         token = load_config().get("token")
     except ConfigFileError as error:
@@ -130,6 +135,11 @@ def _check_token(solver: str, sampler: str) -> None:
         raise RuntimeError(
             f"solver {solver!r} needs an API token of D-Wave Leap, and none is set; copy yours from {_TOKEN_PAGE}, "
             f"then {_ways_to_set_a_token(sampler)}; {_INSTEAD}"
+        )
+    if not (token.isascii() and token.isprintable() and " " not in token):  # a request's error would show it
+        raise RuntimeError(
+            f"the API token of solver {solver!r} must be printable ASCII without spaces or line ends, got other "
+            f"characters among its {len(token)}; copy it from {_TOKEN_PAGE} again, then {_ways_to_set_a_token(sampler)}"
         )
 
 
