@@ -47,10 +47,10 @@ DOCUMENTS = {
     "docs/qubo.md": (problems.constraint_problems, problems.unseen_constraint_problems),
     "docs/annealers.md": (solving.cost, solving.virtual, solving.virtual_sizes, paper.gap_study),
     "docs/training.md": (
-        *(training.today, training.rivals, training.winner, training.verdicts, training.remarks, training.scores),
-        *(training.alone, training.left_out, training.step_cost, training.bits),
+        *(training.today, training.rivals, training.unseen, training.winner, training.verdicts, training.remarks),
+        *(training.scores, training.alone, training.left_out, training.step_cost, training.bits),
     ),
-    "docs/scaling.md": (scaling.measured_growth, scaling.sampled, scaling.billion, scaling.ranks),
+    "docs/scaling.md": (scaling.large, scaling.measured_growth, scaling.sampled, scaling.billion, scaling.ranks),
     "docs/deployment.md": (
         *(deploy.deployed_classes, deploy.runtime_figures, deploy.deployed_times, deploy.deployed_bytes),
     ),

@@ -39,8 +39,12 @@ RATES = {
     "float-adamw": [1e-3, 3e-4, 3e-3],
 }
 MAKERS = {name: METHODS[name][0] for name in METHODS} | {
-    "ridge, whole layers": lambda m, s, lr: QPSBGD(m, projection=Ridge(block=None), steps=s, real=True)
+    "ridge, whole layers": lambda m, s, lr: QPSBGD(m, projection=Ridge(block=None), steps=s, real=True),
+    "ridge, real part at 0.001": lambda m, s, lr: QPSBGD(m, steps=s, real={"lr": 1e-3}),
+    "ridge at 0.015, real part at 0.001": lambda m, s, lr: QPSBGD(m, 0.015, relative=True, steps=s, real={"lr": 1e-3}),
 }
+OURS = [name for name in MAKERS if name.startswith("ridge")]
+"""At the defaults, and with less of one at a time; not tuned further."""
 
 
 def memory():
@@ -162,11 +166,10 @@ def main():
     torch.set_float32_matmul_precision("high")
     build = partial(GPT, layers=options.layers, width=options.width, heads=options.width // 64)
     rows, float_model = Rows(options), None
-    for method in ("ridge", "st-adamw", "st-muon", "float-adamw", "ridge, whole layers", "spins"):
+    for method in (*OURS, "spins", *RATES):
         rate = chosen(rows, build, method, options.steps // 5)
         made = rows.add(method, partial(train, build, method, rate, options.steps))
-        if method == "float-adamw":
-            float_model = made
+        float_model = made if method == "float-adamw" else float_model
         del made
     if float_model is not None:
         float_model = copy.deepcopy(float_model)

@@ -61,6 +61,25 @@ def operations(method, layers):
     return passes + sum(n * m * w + (BATCH * n * w + n * w * w) / REFRESH for n, m, w in widths)
 
 
+NAMES = {"float-adamw": "real weights, AdamW", "st-adamw": "straight-through AdamW", "st-muon": "Muon"}
+
+
+def large():
+    """A GPT of GPT-2's size: loss after the same number of steps, speed and memory."""
+    found = results("large")
+    rows = [row for row in found["rows"] if not row["choosing"]]
+    body = []
+    for row in sorted(rows, key=lambda row: row["loss"]):
+        rate = "" if row["rate"] is None else f", rate {row['rate']:.2g}"
+        peak = f"{row['peak GiB']:.1f} GiB" if "peak GiB" in row else ""
+        name = NAMES.get(row["method"], row["method"])
+        speed = f"{row['ms']:.1f} ms | {row['tokens per second'] / 1e3:.0f},000"
+        body.append(f"{name}{rate} | {row['loss']:.3f} | {speed} | {peak}")
+    head = "method | held-out nats per character | step | tokens per second | peak memory"
+    made = f"{found['layers']} blocks of width {found['width']}, {found['steps']} steps, one seed, NVIDIA H200."
+    return f"{made}\n\n" + lines(head, body)
+
+
 def exponent(sizes, values):
     return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
 

@@ -311,17 +311,22 @@ def _score(task, values):
     return f"{unit * np.mean(values):.{digits}f}{spread} {name}"
 
 
-def today():
+def today(names=NETWORKS):
     """Test scores on today's networks: QP-SBGD at its defaults, tuned rivals and real weights."""
     rows = [row for row in results("networks")["rows"] if not row["choosing"]]
     methods = {**DEFAULTS, **RIVALS, "float-sgd": "real weights, SGD", "float-adamw": "real weights, AdamW"}
-    tasks = [task for task in NETWORKS if any(row["task"] == task for row in rows)]
+    tasks = [task for task in names if any(row["task"] == task for row in rows)]
     table = []
     for method, label in methods.items():
         scores = {t: [r["score"] for r in rows if (r["task"], r["method"]) == (t, method)] for t in tasks}
         if any(scores.values()):
             table.append([label, *(_score(t, found) if found else "–" for t, found in scores.items())])
-    return markdown(["test score", *(NETWORKS[task] for task in tasks)], table)
+    return markdown(["test score", *(names[task] for task in tasks)], table)
+
+
+def unseen():
+    """The same on CIFAR-100, which was held out."""
+    return today({"cifar100-vgg-5": "VGG-small, 5 epochs", "cifar100-resnet20-10": "ResNet-20, 10 epochs"})
 
 
 def rivals():
