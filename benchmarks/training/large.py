@@ -25,7 +25,7 @@ from networks import DEVICE, METHODS, text_task
 
 from qpsbgd import QPSBGD, binarize
 from qpsbgd.nn import BinaryLayer, convert
-from qpsbgd.optim.rates import WARMUP, schedule
+from qpsbgd.optim.rates import WARMUP, default_rate, schedule
 from qpsbgd.projections import Ridge
 from qpsbgd_paper.framework.result_files import environment, write_json
 
@@ -38,13 +38,24 @@ RATES = {
     "st-muon": [1e-2, 3e-3, 2e-2],
     "float-adamw": [1e-3, 3e-4, 3e-3],
 }
+
+
+def narrow(steps):
+    """The default rate of networks that are not wide."""
+    return default_rate(0.25, layers=1, norms=1, steps=steps)
+
+
 MAKERS = {name: METHODS[name][0] for name in METHODS} | {
-    "ridge, whole layers": lambda m, s, lr: QPSBGD(m, projection=Ridge(block=None), steps=s, real=True),
-    "ridge, real part at 0.001": lambda m, s, lr: QPSBGD(m, steps=s, real={"lr": 1e-3}),
+    "ridge": lambda m, s, lr: QPSBGD(m, narrow(s), relative=True, steps=s, real={"lr": 3e-3}),
+    "ridge, whole layers": lambda m, s, lr: QPSBGD(
+        m, narrow(s), Ridge(block=None), relative=True, steps=s, real={"lr": 3e-3}
+    ),
+    "ridge, real part at 0.001": lambda m, s, lr: QPSBGD(m, narrow(s), relative=True, steps=s, real={"lr": 1e-3}),
     "ridge at 0.015, real part at 0.001": lambda m, s, lr: QPSBGD(m, 0.015, relative=True, steps=s, real={"lr": 1e-3}),
+    "ridge, defaults": lambda m, s, lr: QPSBGD(m, steps=s, real=True),
 }
 OURS = [name for name in MAKERS if name.startswith("ridge")]
-"""At the defaults, and with less of one at a time; not tuned further."""
+"""At the rates of narrow networks, with less of one at a time, and at the defaults; not tuned further."""
 
 
 def memory():

@@ -61,7 +61,14 @@ def operations(method, layers):
     return passes + sum(n * m * w + (BATCH * n * w + n * w * w) / REFRESH for n, m, w in widths)
 
 
-NAMES = {"float-adamw": "real weights, AdamW", "st-adamw": "straight-through AdamW", "st-muon": "Muon"}
+NAMES = {
+    "ridge": "ridge at 0.047, real part at 0.003",
+    "ridge, whole layers": "ridge at 0.047, real part at 0.003, whole layers",
+    "ridge, real part at 0.001": "ridge at 0.047, real part at 0.001",
+    "float-adamw": "real weights, AdamW",
+    "st-adamw": "straight-through AdamW",
+    "st-muon": "Muon",
+}
 
 
 def large():

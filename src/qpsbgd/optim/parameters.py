@@ -34,6 +34,7 @@ class Members:
         inside: Parameters of the given modules that are not binary weights, and their names there.
         names: Names of parameters that were given with them.
         norms: Normalisation layers in the given modules, or as many as the given parameters look like.
+        batch_norms: Those in the given modules that normalise over a batch.
     """
 
     layers: list[BinaryLayer]
@@ -41,6 +42,7 @@ class Members:
     inside: dict[Tensor, str]
     names: dict[Tensor, str]
     norms: int
+    batch_norms: int
 
     @classmethod
     def of(cls, params: Layers) -> Members:
@@ -87,7 +89,8 @@ class Members:
                     inside.setdefault(p, name)
         # Weight and bias of a norm are two vectors in a row; a layer's bias follows its matrix.
         norms = sum(map(_is_norm, parts)) + sum(a.ndim == 1 and b.ndim == 1 for a, b in pairwise(parameters))
-        return cls(layers, given, inside, names, norms)
+        batch_norms = sum(_is_norm(part) and "batch" in type(part).__name__.lower() for part in parts)
+        return cls(layers, given, inside, names, norms, batch_norms)
 
     def named(self, parameters: list[Tensor]) -> list[NamedTensor]:
         """The parameters, with their names where they have some."""
