@@ -34,7 +34,7 @@ from pathlib import Path
 import torch
 from binarize_networks import SUBJECTS, Absent, Sentences, caches
 from torch import nn
-from training import DEVICE
+from training_parts import DEVICE
 
 from qpsbgd import QPSBGD, BinaryConnect, binarization, binarize
 from qpsbgd.binarization import mixed_bits

@@ -22,7 +22,7 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 from torch import nn
-from training import DEVICE, accuracy, fashion, mnist
+from training_parts import DEVICE, accuracy, fashion, mnist
 
 from qpsbgd_files.atomic import writing
 

@@ -1,7 +1,5 @@
 """The spectrum of an annealer's Hamiltonian on the way to a QUBO, and its smallest gap."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

@@ -4,18 +4,17 @@ Published files are taken from the folder in `QPSBGD_DATA`, or downloaded once i
 """
 
 from qpsbgd_paper.datasets.adult import AdultRows, load_adult
-from qpsbgd_paper.datasets.cifar import CifarImages, load_cifar10
+from qpsbgd_paper.datasets.cifar import load_cifar10
 from qpsbgd_paper.datasets.graphs import Graph, load_planetoid
 from qpsbgd_paper.datasets.karate import load_karate
-from qpsbgd_paper.datasets.mnist import MnistImages, load_mnist
+from qpsbgd_paper.datasets.mnist import LabelledImages, load_mnist
 from qpsbgd_paper.datasets.mnist_bits import RECIPES, Recipe, load_bits
 
 __all__ = [
     "RECIPES",
     "AdultRows",
-    "CifarImages",
     "Graph",
-    "MnistImages",
+    "LabelledImages",
     "Recipe",
     "load_adult",
     "load_bits",

@@ -1,7 +1,5 @@
 """P-SBGD on a plain function: Rosenbrock's valley over numbers written in spins."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Who won an experiment, in a sentence, by the test that also decides on claims."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
