@@ -32,11 +32,8 @@ SOLVERS = ("auto", "dwave tabu", "dwave SA")
 
 def measured(kind, name, draw, *, limit, runs, wanted):
     """One result per solver."""
-    solvers = {
-        "auto": functools.partial(auto, runs=runs),
-        "dwave tabu": tabu,
-        "dwave SA": functools.partial(annealer, SimulatedAnnealingSampler(), 10_000),
-    }
+    anneal = functools.partial(annealer, SimulatedAnnealingSampler(), 10_000)
+    solvers = {"auto": functools.partial(auto, runs=runs), "dwave tabu": tabu, "dwave SA": anneal}
     instance, rows = classes(draw)[kind][name](), []
     problem, model = instance.problem, model_of(instance.problem)
     for solver in wanted:

@@ -32,7 +32,9 @@ from functools import cache
 from pathlib import Path
 
 import torch
-from binarize_networks import SUBJECTS, Absent, Sentences, caches
+from binarize_networks import SUBJECTS
+from sentences import Sentences
+from subjects import Absent, caches
 from torch import nn
 from training_parts import DEVICE
 

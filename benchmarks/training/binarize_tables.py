@@ -2,8 +2,9 @@
 
 import numpy as np
 from binarize import PLAIN, SIZES, STEPS
-from binarize_networks import SUBJECTS, Sentences
+from binarize_networks import SUBJECTS
 from matplotlib.figure import Figure
+from sentences import Sentences
 from tables import enumerated, grouped, lines, markdown, results
 
 from qpsbgd_paper.framework.claims import deviation

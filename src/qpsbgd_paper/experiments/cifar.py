@@ -210,14 +210,8 @@ class Cifar(Comparison):
     def claims(self) -> Sequence[Claim]:
         """Each of our forms is better than every baseline."""
         (case,) = self.cases()
+        text, forms = "QP-SBGD ({}) is better than every baseline", {RIDGE: "ridge", SPINS: "spins"}
         return [
-            Claim(
-                f"QP-SBGD ({form}) is better than every baseline",
-                line,
-                FINAL.key,
-                (case.name,),
-                tuple(RIVALS),
-                source="aim",
-            )
-            for line, form in {RIDGE: "ridge", SPINS: "spins"}.items()
+            Claim(text.format(form), line, FINAL.key, (case.name,), tuple(RIVALS), source="aim")
+            for line, form in forms.items()
         ]

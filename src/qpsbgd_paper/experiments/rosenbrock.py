@@ -131,16 +131,9 @@ class Rosenbrock(Comparison):
 
     def claims(self) -> Sequence[Claim]:
         """At least as good as gradients."""
+        text = "P-SBGD finds values at least as low as gradients do"
+        own: dict[str, Any] = {"relation": "at least", "margin": MARGIN, "source": "aim"}
         return [
-            Claim(
-                f"P-SBGD finds values at least as low as gradients do ({case})",
-                "qpsbgd",
-                FOUND.key,
-                (case,),
-                ("bc-sign", "bc-sgd"),
-                relation="at least",
-                margin=MARGIN,
-                source="aim",
-            )
+            Claim(f"{text} ({case})", "qpsbgd", FOUND.key, (case,), ("bc-sign", "bc-sgd"), **own)
             for case in CASES
         ]

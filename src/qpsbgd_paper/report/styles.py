@@ -57,8 +57,7 @@ def line_styles(summary: Summary) -> dict[str, Style]:
     Other lines take the first spare colour of their kind that no line in the same case has, in the order of the rows.
     Where all lines are ours, as in a comparison of options, none stands out.
     """
-    kinds = _kinds(summary)
-    return styles_of(kinds, beside=lambda line: _beside(summary, line))
+    return styles_of(line_kinds(summary), beside=lambda line: _beside(summary, line))
 
 
 def styles_of(kinds: Mapping[str, str], *, beside: Callable[[str], Collection[str]] | None = None) -> dict[str, Style]:
@@ -84,7 +83,8 @@ def styles_of(kinds: Mapping[str, str], *, beside: Callable[[str], Collection[st
     return {line: found[line] for line in kinds}
 
 
-def _kinds(summary: Summary) -> dict[str, str]:
+def line_kinds(summary: Summary) -> dict[str, str]:
+    """The kinds of all lines, by name."""
     return {row["line"]: row.get("kind", "baseline") for case in summary.get("cases", ()) for row in case["rows"]}
 
 
