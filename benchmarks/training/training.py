@@ -8,7 +8,7 @@ weights and batches, so that methods are compared in pairs.
 
     python benchmarks/training/training.py TASK … [--processes N] [--seeds 5] [--add] [--methods …]
 
-Finished runs are kept beside the result, so that a stopped study goes on. Runs on CUDA where there is one. Data are
+Finished runs are kept in results/training, so that a stopped study goes on. Runs on CUDA where there is one. Data are
 found through QPSBGD_DATA. Writes training_TASK.json for every task, into benchmarks/results or a given folder.
 """
 
@@ -33,9 +33,13 @@ from qpsbgd import QPSBGD, BinaryConnect, ProxQuant, StraightThrough, real_optim
 from qpsbgd.projections import Spins
 from qpsbgd_paper.framework.claims import difference_of
 from qpsbgd_paper.framework.result_files import environment, write_json
+from qpsbgd_paper.framework.runs import kept_results, run_jobs
 from qpsbgd_paper.framework.training import batches, fit
+from qpsbgd_paper.framework.workers import Workers
 
 RESULTS = Path(__file__).parents[1] / "results"
+KEPT = Path("results/training")
+"""Where finished runs are kept."""
 
 METHODS = {
     "ridge": lambda model, steps, lr: QPSBGD(model, steps=steps, real=True),
@@ -233,39 +237,21 @@ TASKS = {
 }
 
 
-def run(job):
-    """One run, by its description."""
-    torch.set_num_threads(1)
-    make = partial(METHODS[job["method"]], lr=job["lr"])
-    task = TASKS[job["task"]]
-    scale = {"scale": "magnitude"} if job["method"] in SCALED else {}
-    result = task.run(make, budget=job["budget"], seed=job["seed"], choosing=job["choosing"], **scale)
-    return job, result
+def run(*, task, method, lr, budget, seed, choosing):
+    """One run: its score, and its seconds by the clock."""
+    scale = {"scale": "magnitude"} if method in SCALED else {}
+    make = partial(METHODS[method], lr=lr)
+    found = TASKS[task].run(make, budget=budget, seed=seed, choosing=choosing, **scale)
+    return {"score": found["score"], "clock": found["seconds"]}
 
 
-class Runs:
-    """Runs that are kept in a file, made by several processes."""
-
-    def __init__(self, path, processes):
-        self.path, self.kept = path, {}
-        if path.exists():
-            self.kept = {self._key(job): result for job, result in map(json.loads, path.read_text().splitlines())}
-        self.pool = torch.multiprocessing.get_context("spawn").Pool(processes)
-
-    @staticmethod
-    def _key(job):
-        return json.dumps(job, sort_keys=True)
-
-    def all(self, jobs):
-        """The results of jobs, in their order; the longest begin first."""
-        new = sorted((j for j in jobs if self._key(j) not in self.kept), key=lambda j: -j["budget"])
-        with self.path.open("a") as file:
-            for count, (job, result) in enumerate(self.pool.imap_unordered(run, new), 1):
-                self.kept[self._key(job)] = result
-                file.write(json.dumps([job, result]) + "\n")
-                file.flush()
-                print(f"{count}/{len(new)} {job}: {result}", flush=True)
-        return [self.kept[self._key(job)] for job in jobs]
+def results_of(jobs, workers):
+    """The results of jobs, in their order; the longest begin first, and finished ones are kept."""
+    kept = {"experiment": "training", "folder": KEPT}
+    for done in run_jobs(run, sorted(jobs, key=lambda job: -job["budget"]), workers=workers, **kept):
+        if not done.reused:
+            print(done.settings, done.result, flush=True)
+    return kept_results(run, jobs, **kept)
 
 
 def methods(task, budget):
@@ -275,7 +261,7 @@ def methods(task, budget):
     return [method for method in METHODS if method not in TASKS[task].left_out.get(budget, ())]
 
 
-def chosen_rates(runs, task, wanted):
+def chosen_rates(workers, task, wanted):
     """The best learning rate of these methods and budgets on validation data; a best one at an edge extends its grid.
 
     Long budgets take that of the longest for which there was a choice.
@@ -288,7 +274,7 @@ def chosen_rates(runs, task, wanted):
             for (m, b), rates in grids.items()
             for lr in rates
         ]
-        scores = iter([sign * result["score"] for result in runs.all(jobs)])
+        scores = iter([sign * result["score"] for result in results_of(jobs, workers)])
         wider = {}
         for pair, rates in grids.items():
             own = {lr: next(scores) for lr in rates}
@@ -300,21 +286,21 @@ def chosen_rates(runs, task, wanted):
     return {(method, budget): found.get((method, min(budget, limit))) for method, budget in wanted}
 
 
-def summary(task, runs, kept, chosen, seeds):
+def summary(task, workers, kept, chosen, seeds):
     """Scores of all methods and seeds, kept or new, and how ours compare in pairs with each other method."""
     pairs = [(method, budget) for budget in TASKS[task].budgets for method in methods(task, budget)]
-    rates = chosen_rates(runs, task, [pair for pair in pairs if pair[0] in chosen and pair not in kept])
+    rates = chosen_rates(workers, task, [pair for pair in pairs if pair[0] in chosen and pair not in kept])
     shared = {
         (m, b): [{"task": task, "method": m, "lr": lr, "budget": b, "seed": seed, "choosing": False} for seed in seeds]
         for (m, b), lr in rates.items()
     }
-    runs.all([job for jobs in shared.values() for job in jobs])  # together, so that no process waits
+    results_of([job for jobs in shared.values() for job in jobs], workers)  # together, so that no process waits
     rows, better = {}, 1 if TASKS[task].higher else -1
     for (method, budget), jobs in shared.items():
-        found = runs.all(jobs)
+        found = results_of(jobs, workers)
         row = rows[method, budget] = {"budget": budget, "method": method, "lr": rates[method, budget]}
         row["scores"] = [result["score"] for result in found]
-        row["seconds"] = sorted(result["seconds"] for result in found)[len(found) // 2]
+        row["seconds"] = sorted(result["clock"] for result in found)[len(found) // 2]
     rows = {pair: (kept | rows)[pair] for pair in pairs if pair in kept | rows}
     for (method, budget), row in rows.items():
         for ours in OURS if method in GRIDS or "default" in method else ():
@@ -333,21 +319,16 @@ def main():
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS), help="measure only these")
     parser.add_argument("--into", type=Path, default=RESULTS)
     given = parser.parse_args()
-    given.into.mkdir(parents=True, exist_ok=True)
-    runs = Runs(given.into / "training_runs.jsonl", given.processes)
     device = torch.cuda.get_device_name() if DEVICE == "cuda" else "CPU"
-    for task in given.tasks:
-        before = RESULTS / f"training_{task}.json"
-        known = json.loads(before.read_text())["rows"] if given.add and before.exists() else []
-        kept = {(row["method"], row["budget"]): row for row in known}
-        rows = summary(task, runs, kept, given.methods, range(given.seeds))
-        settings = {"task": task, "seeds": given.seeds, "device": device}
-        content = {"made with": environment(), "settings": settings, "rows": rows}
-        write_json(given.into / f"training_{task}.json", content)
-        for row in rows:
-            mean = sum(row["scores"]) / len(row["scores"])
-            ahead = f"ridge {row['ridge ahead by']:+.4f} ± {row['ridge noise']:.4f}" if "ridge ahead by" in row else ""
-            print(f"{task:16}{row['budget']:5} {row['method']:18}{mean:.4f}  lr {row['lr']}  {ahead}", flush=True)
+    with Workers(given.processes) as workers:
+        for task in given.tasks:
+            before = RESULTS / f"training_{task}.json"
+            known = json.loads(before.read_text())["rows"] if given.add and before.exists() else []
+            kept = {(row["method"], row["budget"]): row for row in known}
+            rows = summary(task, workers, kept, given.methods, range(given.seeds))
+            settings = {"task": task, "seeds": given.seeds, "device": device}
+            content = {"made with": environment(), "settings": settings, "rows": rows}
+            write_json(given.into / f"training_{task}.json", content)
 
 
 if __name__ == "__main__":

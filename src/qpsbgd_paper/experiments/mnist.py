@@ -180,25 +180,18 @@ class MnistPairs(Comparison):
 
     def lines(self, case: Case) -> Mapping[str, Line]:
         """QP-SBGD in all forms, as printed also on a virtual chip at the paper's setting, and the baselines."""
-        if case.settings["decay"]:
-            return methods.paper_lines(
-                literal=(0.003, 0.01),
-                random=True,
-                solver=self.solver,
-                sgd=methods.sgd_grid(0.3, 1.0, 3.0),
-                sign=methods.rates(0.003, 0.01, 0.03),
-                adam=methods.rates(0.003, 0.01, 0.03),
-                proxquant=methods.proxquant_grid((1.0, 3.0), sign=(0.1, 0.3), pulls=(0.1, 1.0)),
-            )
+        long = case.settings["decay"]
+        sgd, sign = ((1.0, 3.0), (0.1, 0.3)) if long else ((0.3, 1.0), (0.03, 0.1))
+        rates = methods.rates(*((0.003, 0.01, 0.03) if long else (0.01, 0.03, 0.1)))
         return methods.paper_lines(
-            literal=(0.03, 0.1),
+            literal=(0.003, 0.01) if long else (0.03, 0.1),
             random=True,
             virtual=case.group == "paper",
             solver=self.solver,
             sgd=methods.sgd_grid(0.3, 1.0, 3.0),
-            sign=methods.rates(0.01, 0.03, 0.1),
-            adam=methods.rates(0.01, 0.03, 0.1),
-            proxquant=methods.proxquant_grid((0.3, 1.0), sign=(0.03, 0.1), pulls=(0.1, 1.0)),
+            sign=rates,
+            adam=rates,
+            proxquant=methods.proxquant_grid(sgd, sign=sign, pulls=(0.1, 1.0)),
         )
 
     def job(self, case: Case, line: Line, options: Options) -> Job:

@@ -133,7 +133,4 @@ class Rosenbrock(Comparison):
         """At least as good as gradients."""
         text = "P-SBGD finds values at least as low as gradients do"
         own: dict[str, Any] = {"relation": "at least", "margin": MARGIN, "source": "aim"}
-        return [
-            Claim(f"{text} ({case})", "qpsbgd", FOUND.key, (case,), ("bc-sign", "bc-sgd"), **own)
-            for case in CASES
-        ]
+        return [Claim(f"{text} ({case})", "qpsbgd", FOUND.key, (case,), ("bc-sign", "bc-sgd"), **own) for case in CASES]
