@@ -39,7 +39,7 @@ import torch
 import torch.nn.functional as F
 from onnxruntime.quantization import CalibrationDataReader, quantize_static
 from torch import nn
-from training import mnist
+from training_parts import mnist
 
 from qpsbgd import QPSBGD, real_optimizer
 from qpsbgd.deploy import load_packed, pack, to_c, to_onnx

@@ -5,8 +5,8 @@ the distances of Grötschel's 21 cities, `gr21` in TSPLIB, with their published 
 Penalties of assignments and tours are large enough that the optimum keeps all constraints.
 """
 
-import functools
 from dataclasses import dataclass
+from functools import partial
 
 import instances
 import numpy as np
@@ -207,26 +207,23 @@ def sudoku(size, clues, draw=0):
     blocks = rows // size * size + cols // size
     given = generator.permutation(n * n)[:clues]
     open_cells = np.setdiff1d(np.arange(n * n), given)
-    taken = {(name, lines[cell], full[cell]) for name, lines in _lines(rows, cols, blocks) for cell in given}
+    every = (("row", rows), ("column", cols), ("block", blocks))
+    taken = {(name, lines[cell], full[cell]) for name, lines in every for cell in given}
     bits = [
         (cell, digit)
         for cell in open_cells
         for digit in range(n)
-        if not any((name, lines[cell], digit) in taken for name, lines in _lines(rows, cols, blocks))
+        if not any((name, lines[cell], digit) in taken for name, lines in every)
     ]
     groups = {}
     for bit, (cell, digit) in enumerate(bits):
         groups.setdefault(("cell", cell), []).append(bit)
-        for name, lines in _lines(rows, cols, blocks):
+        for name, lines in every:
             groups.setdefault((name, lines[cell], digit), []).append(bit)
     model = Model(len(bits))
     for group in groups.values():
         model.equal(group, 1, 1)
     return model.instance(0)
-
-
-def _lines(rows, cols, blocks):
-    return (("row", rows), ("column", cols), ("block", blocks))
 
 
 def knapsack(n, largest, draw=0):
@@ -251,67 +248,55 @@ def partition(n, bits, draw=0):
     return Instance(problem, lambda bits: True)
 
 
-def control(make, *arguments, **options):
-    return Instance(make(*arguments, **options), lambda bits: True)
-
-
 def classes(draw=0):
     """Makers of instances by class and name. Draws from 1 on have what is drawn here alone."""
-
-    def some(make, named):
-        return {name: functools.partial(make, *given, draw=draw) for name, given in named.items()}
-
-    found = {
-        "assignment": some(like_nugent, {f"grid {h} × {w}": (h, w) for h, w in ((3, 4), (4, 4), (5, 6))})
-        | some(random_assignment, {f"random {n}": (n,) for n in (15, 20)}),
-        "tour": some(random_tour, {f"{n} cities": (n,) for n in (10, 15, 18, 21, 25, 29)}),
-        "colouring": some(random_colouring, {f"random {n}, {k} colours": (n, 0.5, k) for n, k in ((60, 8), (125, 17))})
-        | some(
-            planted_colouring,
-            {f"planted {n}, {k} colours": (n, p, k) for n, p, k in ((150, 0.08, 4), (300, 0.025, 3))},
-        ),
-        "schedule": some(
-            schedule,
-            {f"{j} jobs, {m} machines": (j, m, t) for j, m, t in ((4, 3, 16), (6, 4, 24), (8, 5, 32))},
-        ),
-        "sudoku": some(
-            sudoku, {f"{n * n} × {n * n}, {clues} clues": (n, clues) for n, clues in ((3, 24), (3, 30), (4, 110))}
-        ),
-        "knapsack": some(
-            knapsack,
-            {
-                f"{n} items to {largest}": (n, largest)
-                for n, largest in ((30, 50), (50, 100), (100, 1000), (200, 100), (60, 1_000_000))
-            },
-        ),
-        "partition": some(
-            partition,
-            {f"{n} numbers, {bits} bits": (n, bits) for n, bits in ((30, 20), (60, 16), (100, 20), (200, 18))},
-        ),
+    drawn = {
+        "assignment": {f"grid {h} × {w}": partial(like_nugent, h, w) for h, w in ((3, 4), (4, 4), (5, 6))}
+        | {f"random {n}": partial(random_assignment, n) for n in (15, 20)},
+        "tour": {f"{n} cities": partial(random_tour, n) for n in (10, 15, 18, 21, 25, 29)},
+        "colouring": {f"random {n}, {k} colours": partial(random_colouring, n, 0.5, k) for n, k in ((60, 8), (125, 17))}
+        | {
+            f"planted {n}, {k} colours": partial(planted_colouring, n, p, k)
+            for n, p, k in ((150, 0.08, 4), (300, 0.025, 3))
+        },
+        "schedule": {
+            f"{j} jobs, {m} machines": partial(schedule, j, m, t) for j, m, t in ((4, 3, 16), (6, 4, 24), (8, 5, 32))
+        },
+        "sudoku": {
+            f"{n * n} × {n * n}, {clues} clues": partial(sudoku, n, clues) for n, clues in ((3, 24), (3, 30), (4, 110))
+        },
+        "knapsack": {
+            f"{n} items to {largest}": partial(knapsack, n, largest)
+            for n, largest in ((30, 50), (50, 100), (100, 1000), (200, 100), (60, 1_000_000))
+        },
+        "partition": {
+            f"{n} numbers, {bits} bits": partial(partition, n, bits)
+            for n, bits in ((30, 20), (60, 16), (100, 20), (200, 18))
+        },
     }
-    return found if draw else _with_published(found) | CONTROLS
+    drawn = {kind: {name: partial(make, draw=draw) for name, make in named.items()} for kind, named in drawn.items()}
+    if draw:
+        return drawn
+    queen = {f"queens {n}, {n + 1} colours": partial(queens, n, n + 1, 0) for n in (6, 8)}
+    published = {"assignment": {"nug20": nug20}, "tour": {"gr21": gr21}, "colouring": queen}
+    controls = {kind: {name: partial(free, make) for name, make in named.items()} for kind, named in CONTROLS.items()}
+    return {kind: published.get(kind, {}) | named for kind, named in drawn.items()} | controls
 
 
-def _with_published(found):
-    part = functools.partial
-    queen = {f"queens {n}, {n + 1} colours": part(queens, n, n + 1, 0) for n in (6, 8)}
-    return found | {
-        "assignment": {"nug20": nug20} | found["assignment"],
-        "tour": {"gr21": gr21} | found["tour"],
-        "colouring": queen | found["colouring"],
-    }
+def free(make):
+    """An instance without constraints."""
+    return Instance(make(), lambda bits: True)
 
 
 CONTROLS = {
     "max-cut": {
-        "random 800, degree 48": functools.partial(control, instances.random_graph, 800, 47.94),
-        "torus ±1 2000": functools.partial(control, instances.toroidal_grid, 100, 20),
-        "planar 2000": functools.partial(control, instances.planar_graph, 2000),
+        "random 800, degree 48": partial(instances.random_graph, 800, 47.94),
+        "torus ±1 2000": partial(instances.toroidal_grid, 100, 20),
+        "planar 2000": partial(instances.planar_graph, 2000),
     },
     "beasley": {
-        "bqp 500": functools.partial(control, instances.bqp, 500),
-        "bqp 1000": functools.partial(control, instances.bqp, 1000),
-        "bqp 1000, 100 %": functools.partial(control, instances.bqp, 1000, density=1.0),
+        "bqp 500": partial(instances.bqp, 500),
+        "bqp 1000": partial(instances.bqp, 1000),
+        "bqp 1000, 100 %": partial(instances.bqp, 1000, density=1.0),
     },
 }
-"""Problems without constraints."""

@@ -7,7 +7,6 @@ of moves) was tuned on these instances.
 
     python benchmarks/solvers/constraints.py      writes benchmarks/results/constraints.json; goes on where it stopped
     python benchmarks/solvers/constraints.py --draw 1     the same for instances on which nothing was tuned
-    python benchmarks/solvers/constraints.py tour sudoku --seconds 2 --runs 1    some classes, one time, one run
     python benchmarks/solvers/constraints.py --seconds 20 --runs 1 --solvers auto    lowest energies to compare with
 """
 
@@ -33,11 +32,8 @@ SOLVERS = ("auto", "dwave tabu", "dwave SA")
 
 def measured(kind, name, draw, *, limit, runs, wanted):
     """One result per solver."""
-    solvers = {
-        "auto": functools.partial(auto, runs=runs),
-        "dwave tabu": tabu,
-        "dwave SA": functools.partial(annealer, SimulatedAnnealingSampler(), 10_000),
-    }
+    anneal = functools.partial(annealer, SimulatedAnnealingSampler(), 10_000)
+    solvers = {"auto": functools.partial(auto, runs=runs), "dwave tabu": tabu, "dwave SA": anneal}
     instance, rows = classes(draw)[kind][name](), []
     problem, model = instance.problem, model_of(instance.problem)
     for solver in wanted:

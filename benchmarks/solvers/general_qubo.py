@@ -7,11 +7,7 @@ Annealers make four reads of as many sweeps as fit into the time, or more reads 
 default; more do not help), in one call, without a seed: with one, all reads of OpenJij are the same. What a solver
 cannot take within its time or its licence is left out.
 
-Seconds are those of the processor, which on an idle machine are those of the clock. Where other processes take their
-share, solvers that look at the clock get a limit that is longer by the share just measured, and `auto` and MQLib are
-run again, up to four times, with another one if they had more than a tenth too much or too little.
-
-MQLib is measured where the environment variable MQLIB names its program.
+Seconds are those of the processor (`timed.py`). MQLib is measured where the variable MQLIB names its program.
 
     python benchmarks/solvers/general_qubo.py     writes benchmarks/results/general_qubo.json; goes on where it stopped
     python benchmarks/solvers/general_qubo.py size 1000000    one graph of degree 6 in this process: its time and memory

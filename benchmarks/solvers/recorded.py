@@ -28,7 +28,7 @@ def adult():
 
 
 def cora():
-    graph = load_planetoid("cora", normalize=False)
+    graph = load_planetoid("cora")
     rows = graph.train
     return rows_of(graph.features[rows], graph.labels[rows], widths=(1433, 64, 7), layer=0, batch=140)
 

@@ -40,8 +40,8 @@ PEERS = {name: solve for name, solve in peers.QUICK.items() if "1000 sweeps" not
 
 
 def families():
-    for name in ("mnist", "adult", "cora"):
-        inputs, grads, gain = getattr(recorded, name)()
+    for name, record in (("mnist", recorded.mnist), ("adult", recorded.adult), ("cora", recorded.cora)):
+        inputs, grads, gain = record()
         for scale in (0.5, 1.0, 8.0):
             yield f"{name} κ={scale:g}", binary_map(inputs, grads, gain=gain, scale=scale)
     for (n, m), rows in itertools.product(((16, 512), (64, 64), (256, 64), (1024, 16)), (16, 256)):

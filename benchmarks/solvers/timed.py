@@ -1,7 +1,7 @@
 """Solvers of single problems for a given time of the processor, which on an idle machine is that of the clock.
 
 Where other processes take their share, solvers that look at the clock get a limit that is longer by the share just
-measured.
+measured, and are run again with another one if they had more than a tenth too much or too little.
 """
 
 import time

@@ -29,18 +29,8 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-QUIET = [
-    "-q",
-    "--no-header",
-    "-p",
-    "no:cacheprovider",
-    "-p",
-    "no:xdist",
-    "-W",
-    "ignore:mkldnn_matmul",
-    "-m",
-    "not slow",
-]
+QUIET = ["-q", "--no-header", "-p", "no:cacheprovider", "-p", "no:xdist"]
+QUIET += ["-W", "ignore:mkldnn_matmul", "-m", "not slow"]
 EQUIVALENT = ROOT / "benchmarks" / "tools" / "equivalent_mutants.json"
 USERS = {"qpsbgd_runtime": ("qpsbgd/deploy",)}
 PATIENCE = 60  # seconds; no test of these folders takes a third of it

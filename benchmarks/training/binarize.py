@@ -32,9 +32,11 @@ from functools import cache
 from pathlib import Path
 
 import torch
-from binarize_networks import SUBJECTS, Absent, Sentences, caches
+from binarize_networks import SUBJECTS
+from sentences import Sentences
+from subjects import Absent, caches
 from torch import nn
-from training import DEVICE
+from training_parts import DEVICE
 
 from qpsbgd import QPSBGD, BinaryConnect, binarization, binarize
 from qpsbgd.binarization import mixed_bits

@@ -20,7 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from binarize_networks import SUBJECTS, Absent
+from binarize_networks import SUBJECTS
+from subjects import Absent
 
 from qpsbgd import binarize
 from qpsbgd.binarization import feedback, kicks, layer_fit, mixed_bits, planes, wide_layers

@@ -2,9 +2,10 @@
 
 import numpy as np
 from binarize import PLAIN, SIZES, STEPS
-from binarize_networks import SUBJECTS, Sentences
+from binarize_networks import SUBJECTS
 from matplotlib.figure import Figure
-from tables import enumerated, markdown, results
+from sentences import Sentences
+from tables import enumerated, grouped, lines, markdown, results
 
 from qpsbgd_paper.framework.claims import deviation
 from qpsbgd_paper.report.rendering import ink, tidy
@@ -23,13 +24,9 @@ LOOKS = {
 
 def rows_of(part, subject, **wanted):
     """The rows of a part whose jobs have these values."""
-    jobs = [row for row in results("binarize")["rows"] if row["job"]["part"] == part]
-    wanted["subject"] = subject
-    return [
-        row
-        for row in jobs
-        if all(row["job"].get(key) == value for key, value in wanted.items()) and not row["job"].get("choosing")
-    ]
+    wanted |= {"part": part, "subject": subject, "choosing": None}
+    rows = results("binarize")["rows"]
+    return [row for row in rows if all(row["job"].get(key) == value for key, value in wanted.items())]
 
 
 def measured_subjects():
@@ -37,15 +34,12 @@ def measured_subjects():
     return [subject for name, subject in SUBJECTS.items() if name in found]
 
 
-def shown(subject, rows, *, spread=True):
+def shown(subject, rows):
     """Mean ± deviation of the main score, a dash where there is no row."""
-    if not rows:
-        return "–"
-    values = [row[subject.measure] for row in rows]
-    mean, off = np.mean(values), deviation(values) if spread and len(values) > 1 else None
-    percent = subject.measure == "accuracy"
-    text = f"{100 * mean:.2f}" if percent else f"{mean:.3f}"
-    return text if off is None else f"{text} ± {100 * off:.2f}" if percent else f"{text} ± {off:.3f}"
+    unit, digits = (100, 2) if subject.measure == "accuracy" else (1, 3)
+    values = [unit * row[subject.measure] for row in rows]
+    spread = f" ± {deviation(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{np.mean(values):.{digits}f}{spread}" if values else "–"
 
 
 def energy(rows):
@@ -160,11 +154,8 @@ def distilled_sentences():
         job = row["job"]
         if job["part"] == "distill":
             options = dict(job["options"])
-            kind = (
-                f"{job['method']} ({options.get('projection', 'ridge')})"
-                if job["method"] == "QP-SBGD"
-                else job["method"]
-            )
+            form = f" ({options.get('projection', 'ridge')})" if job["method"] == "QP-SBGD" else ""
+            kind = job["method"] + form
             key = (str(job["bits"]), kind, job["start"], options.pop("layers"), options.pop("steps"))
             found.setdefault(key, {}).setdefault(str(options), []).append(row)
     head = ["bits per weight", "start", "method", "steps", "seconds", "before", "after"]
@@ -183,30 +174,24 @@ def binarized_blocks():
     """What the MLP's first layer loses whole and in blocks."""
     rows = results("binarize_search")["blocks"]["rows"]
     body = []
-    for blocks, sweeps in dict.fromkeys((row["blocks"], row["sweeps"]) for row in rows):
-        own = {row["bits"]: row for row in rows if (row["blocks"], row["sweeps"]) == (blocks, sweeps)}
+    for (blocks, sweeps), (one, two) in grouped(rows, "blocks", "sweeps").items():
         name = "whole" if blocks == 1 else f"{blocks} blocks, {sweeps} sweep{'s' * (sweeps > 1)}"
-        body.append([name, *(f"{100 * own[bits]['lost']:.2f}" for bits in (1, 2))])
-    body.append(["rounding, scales fitted", *(f"{100 * _rounding(rows, bits):.2f}" for bits in (1, 2))])
-    return markdown(["784 × 512, % of the output energy lost", "1 bit", "2 bits"], body)
-
-
-def _rounding(rows, bits):
-    return next(row["rounding"] for row in rows if row["bits"] == bits)
+        body.append(f"{name} | {100 * one['lost']:.2f} | {100 * two['lost']:.2f}")
+    body.append(f"rounding, scales fitted | {100 * one['rounding']:.2f} | {100 * two['rounding']:.2f}")
+    return lines("784 × 512, % of the output energy lost | 1 bit | 2 bits", body)
 
 
 def mixed_and_uniform():
     """Scores with the bits of `mixed_bits` and with two everywhere."""
     rows, body = results("binarize_search")["mixed"]["rows"], []
-    for name, way in dict.fromkeys((row["network"], row["way"]) for row in rows):
-        own = [row for row in rows if (row["network"], row["way"]) == (name, way)]
-        bits = own[0]["bits"]
-        listed = " ".join(map(str, bits.values())) if isinstance(bits, dict) else "2 everywhere"
-        loss = [row["loss"] for row in own]
-        cells = [f"{np.mean([row['bits per weight'] for row in own]):.2f}", shown(SUBJECTS[name], own)]
-        cells += [f"{np.mean(loss):.4f} ± {deviation(loss):.4f}", f"{100 * np.mean([row['lost'] for row in own]):.2f}"]
-        body.append([SUBJECTS[name].title, listed, *cells])
-    return markdown(["network", "bits by layer", "bits per weight", "accuracy in %", "loss", "energy lost, %"], body)
+    for (name, way), own in grouped(rows, "network", "way").items():
+        listed = " ".join(map(str, own[0]["bits"].values())) if way == "mixed" else "2 everywhere"
+        bits, loss, lost = ([row[key] for row in own] for key in ("bits per weight", "loss", "lost"))
+        body.append(
+            f"{SUBJECTS[name].title} | {listed} | {np.mean(bits):.2f} | {shown(SUBJECTS[name], own)} | "
+            f"{np.mean(loss):.4f} ± {deviation(loss):.4f} | {100 * np.mean(lost):.2f}"
+        )
+    return lines("network | bits by layer | bits per weight | accuracy in % | loss | energy lost, %", body)
 
 
 def binarize_figure():
@@ -214,28 +199,21 @@ def binarize_figure():
     subjects = [SUBJECTS[name] for name in ("mlp", "cnn", "gpt", "minilm")]
     figure = Figure(figsize=(9.3, 2.7), layout="constrained")
     for axes, subject in zip(figure.subplots(1, len(subjects)), subjects, strict=True):
+        unit = 100 if subject.measure == "accuracy" else 1
         for method, look in LOOKS.items():
             for bits, filled in ((1, True), (2, False)):
                 rows = rows_of("binarize", subject.name, method=method, bits=bits, size=None)
-                label = f"{WITH_KICKS[method]}" if filled else None
                 if rows:
-                    axes.plot(
-                        [100 * row["lost"] for row in rows],
-                        [row[subject.measure] * (100 if subject.measure == "accuracy" else 1) for row in rows],
-                        linestyle="",
-                        markersize=4.5,
-                        markerfacecolor=look["color"] if filled else "none",
-                        label=label,
-                        **look,
-                    )
-        level = rows_of("binarize", subject.name, method="float")[0][subject.measure]
-        level *= 100 if subject.measure == "accuracy" else 1
+                    x, y = [100 * row["lost"] for row in rows], [unit * row[subject.measure] for row in rows]
+                    dots = {"linestyle": "", "markersize": 4.5, "label": WITH_KICKS[method] if filled else None}
+                    axes.plot(x, y, markerfacecolor=look["color"] if filled else "none", **dots, **look)
+        level = unit * rows_of("binarize", subject.name, method="float")[0][subject.measure]
         axes.axhline(level, color=ink(), linewidth=0.8, linestyle=":")
         tidy(axes, log="x")
         axes.set_title(subject.title, fontsize=8.5, loc="left", color=ink())
         axes.set_xlabel("energy lost, %", fontsize=8.5)
-        unit = {"accuracy": "test accuracy, %", "loss": "validation loss", "cosine": "mean cosine"}
-        axes.set_ylabel(unit[subject.measure], fontsize=8.5)
+        names = {"accuracy": "test accuracy, %", "loss": "validation loss", "cosine": "mean cosine"}
+        axes.set_ylabel(names[subject.measure], fontsize=8.5)
         axes.tick_params(labelsize=8)
     handles = figure.axes[0].get_legend_handles_labels()
     options = {"ncols": len(LOOKS), "frameon": False, "fontsize": 8.5, "title_fontsize": 8.5}

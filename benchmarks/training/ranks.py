@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.multiprocessing import get_context
 from torch.nn.parallel import DistributedDataParallel
-from training import convolutional, dense
+from training_parts import convolutional, dense
 
 from qpsbgd import QPSBGD, BinaryConnect
 from qpsbgd_paper.framework.measurements import publish, shown

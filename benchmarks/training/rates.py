@@ -29,7 +29,7 @@ import torch.nn.functional as F
 from binarize_networks import GPT
 from networks import Passes, cifar_task, text_task
 from torch import nn
-from training import DEVICE, convolutional, dense, mnist
+from training_parts import DEVICE, convolutional, dense, mnist
 
 from qpsbgd import QPSBGD
 from qpsbgd.nn import convert

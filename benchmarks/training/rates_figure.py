@@ -16,18 +16,8 @@ from qpsbgd_paper.report.rendering import ink, svg, tidy
 from qpsbgd_paper.report.styles import PALETTE
 
 FACTOR = 0.25
-SIZES = {
-    "vgg": (5, 6),
-    "resnet20": (18, 19),
-    "resnet56": (54, 55),
-    "gpt": (24, 13),
-    "gptdeep": (48, 25),
-    "dense": (3, 0),
-    "deep": (9, 0),
-    "cnn": (3, 0),
-    "densebn": (3, 2),
-    "cnnbn": (3, 3),
-}
+SIZES = {"vgg": (5, 6), "resnet20": (18, 19), "resnet56": (54, 55), "gpt": (24, 13), "gptdeep": (48, 25)}
+SIZES |= {"dense": (3, 0), "deep": (9, 0), "cnn": (3, 0), "densebn": (3, 2), "cnnbn": (3, 3)}
 """Binary layers and norms of the tasks."""
 PANELS = {
     "CIFAR-10": {

@@ -14,7 +14,8 @@ import statistics
 from functools import cache, partial
 
 import torch
-from training import DEVICE, Images, convolutional, mnist
+from training import Images
+from training_parts import DEVICE, convolutional, mnist
 
 from qpsbgd import QPSBGD
 from qpsbgd.projections import PROJECTIONS

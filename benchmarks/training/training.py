@@ -8,7 +8,7 @@ weights and batches, so that methods are compared in pairs.
 
     python benchmarks/training/training.py TASK … [--processes N] [--seeds 5] [--add] [--methods …]
 
-Finished runs are kept beside the result, so that a stopped study goes on. Runs on CUDA where there is one. Data are
+Finished runs are kept in results/training, so that a stopped study goes on. Runs on CUDA where there is one. Data are
 found through QPSBGD_DATA. Writes training_TASK.json for every task, into benchmarks/results or a given folder.
 """
 
@@ -18,26 +18,28 @@ wait_passively()  # before torch is loaded
 
 import argparse
 import json
-import os
 import time
 from dataclasses import dataclass, field
-from functools import cache, partial
-from itertools import pairwise, repeat
+from functools import partial
+from itertools import repeat
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from torch import nn
+import training_parts as parts
+from training_parts import DEVICE, accuracy, convolutional, dense, digits, fashion, mnist
 
 from qpsbgd import QPSBGD, BinaryConnect, ProxQuant, StraightThrough, real_optimizer
-from qpsbgd.nn import BinaryConv2d, BinaryLinear, convert
 from qpsbgd.projections import Spins
 from qpsbgd_paper.framework.claims import difference_of
 from qpsbgd_paper.framework.result_files import environment, write_json
+from qpsbgd_paper.framework.runs import kept_results, run_jobs
 from qpsbgd_paper.framework.training import batches, fit
+from qpsbgd_paper.framework.workers import Workers
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 RESULTS = Path(__file__).parents[1] / "results"
+KEPT = Path("results/training")
+"""Where finished runs are kept."""
 
 METHODS = {
     "ridge": lambda model, steps, lr: QPSBGD(model, steps=steps, real=True),
@@ -68,123 +70,6 @@ GRIDS = {
     "st-muon": (0.01, 0.02, 0.05),
 }
 """Learning rates of the tuned methods; those of BinaryConnect but for SGD in units of the initial range."""
-
-
-def dense(widths, *, norm=False, linear=BinaryLinear, **options):
-    layers = []
-    for n, m in pairwise(widths):
-        layers += [linear(n, m, **options), *([nn.BatchNorm1d(m)] if norm else []), nn.Hardtanh()]
-    return nn.Sequential(*layers[:-1])
-
-
-def converted(widths, *, norm=False, he=False, scale="magnitude"):
-    """A network with ReLU as users have it, converted: all layers binary, scales that follow the latent weights.
-
-    With `he`, initialised after He et al., as deep networks without norms need it.
-    """
-    layers = []
-    for n, m in pairwise(widths):
-        layers += [nn.Linear(n, m), *([nn.BatchNorm1d(m)] if norm else []), nn.ReLU()]
-        if he:
-            nn.init.kaiming_normal_(layers[-2].weight, nonlinearity="relu")
-            nn.init.zeros_(layers[-2].bias)
-    return convert(nn.Sequential(*layers[:-1]), scale=scale)
-
-
-def convolutional(*, norm, linear=BinaryLinear, conv=BinaryConv2d, **options):
-    """3 × 3 convolutions 1 → 32 → 64 with pooling, and a linear layer 3136 → 10."""
-    layers = []
-    for n, m in ((1, 32), (32, 64)):
-        layers += [conv(n, m, 3, padding=1, **options), *([nn.BatchNorm2d(m)] if norm else []), nn.Hardtanh()]
-        layers += [nn.MaxPool2d(2)]
-    layers += [nn.Flatten(), *dense([3136, 10], norm=norm, linear=linear, **options)]
-    return nn.Sequential(nn.Unflatten(1, (1, 28, 28)), *layers)
-
-
-def wide(width=1024):
-    """Three layers with batch norm, ReLU and a little dropout, by default as wide as BinaryConnect's network."""
-    layers, n = [nn.Dropout(0.2)], 784
-    for m in (width, width, width):
-        layers, n = [*layers, BinaryLinear(n, m), nn.BatchNorm1d(m), nn.ReLU(), nn.Dropout(0.2)], m
-    return nn.Sequential(*layers, BinaryLinear(n, 10), nn.BatchNorm1d(10))
-
-
-def large_convolutional():
-    """Four 3 × 3 convolutions of 64 and 128 channels and two linear layers, with batch norm."""
-    layers, n = [nn.Unflatten(1, (1, 28, 28))], 1
-    for m, pool in ((64, []), (64, [nn.MaxPool2d(2)]), (128, []), (128, [nn.MaxPool2d(2)])):
-        layers, n = [*layers, BinaryConv2d(n, m, 3, padding=1), *pool, nn.BatchNorm2d(m), nn.Hardtanh()], m
-    layers += [nn.Flatten(), BinaryLinear(6272, 256), nn.BatchNorm1d(256), nn.Hardtanh()]
-    return nn.Sequential(*layers, BinaryLinear(256, 10), nn.BatchNorm1d(10))
-
-
-@cache
-def mnist(choosing):
-    from qpsbgd_paper.datasets import load_mnist
-
-    images = load_mnist()
-    parts = (images.train_images, images.train_labels, images.test_images, images.test_labels)
-    return prepared_images(parts, choosing, mean=0.1307, deviation=0.3081)
-
-
-def prepared_images(parts, choosing, *, mean, deviation):
-    """Training and test images and labels, or those of the validation split."""
-    inputs, targets, test_inputs, test_targets = (part.to(DEVICE) for part in parts)
-    inputs, test_inputs = ((x.flatten(1).float() / 255 - mean) / deviation for x in (inputs, test_inputs))
-    if choosing:  # the last sixth for validation
-        return inputs[:50000], targets[:50000], inputs[50000:], targets[50000:]
-    return inputs, targets, test_inputs, test_targets
-
-
-@cache
-def fashion(choosing):
-    """Fashion-MNIST, in the folder fashion of QPSBGD_DATA: held out, run once with the defaults frozen."""
-    from qpsbgd_paper.datasets.mnist import read_idx
-
-    folder = Path(os.environ["QPSBGD_DATA"]) / "fashion"
-    parts = []
-    for part in ("train", "t10k"):
-        parts.append(torch.from_numpy(read_idx(folder / f"{part}-images-idx3-ubyte.gz", dimensions=3)))
-        parts.append(torch.from_numpy(read_idx(folder / f"{part}-labels-idx1-ubyte.gz", dimensions=1)).long())
-    return prepared_images(parts, choosing, mean=0.2860, deviation=0.3530)
-
-
-@cache
-def table(file, target, choosing):
-    """A set of the UCI repository, in the folder uci of QPSBGD_DATA: every fifth row for testing, features scaled.
-
-    Args:
-        file: As the repository names it; `target` is the column of the class.
-    """
-    lines = (Path(os.environ["QPSBGD_DATA"]) / "uci" / file).read_text().splitlines()
-    rows = [line.split(",") for line in lines if line.strip()]
-    names = {row[target] for row in rows[1:]}
-    rows = rows if rows[0][target] in names else rows[1:]  # some copies have a head
-    classes = {name: k for k, name in enumerate(sorted(names))}
-    targets = torch.tensor([classes[row.pop(target)] for row in rows])
-    inputs = torch.tensor([[float(cell) for cell in row] for row in rows])
-    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))
-    inputs, targets = inputs[order], targets[order]
-    test = torch.arange(len(rows)) % 5 == 0
-    held = torch.arange(len(rows)) % 5 == 1 if choosing else test
-    train = ~test & ~held
-    inputs = (inputs - inputs[train].mean(0)) / inputs[train].std(0)
-    return [part.to(DEVICE) for part in (inputs[train], targets[train], inputs[held], targets[held])]
-
-
-@cache
-def digits(choosing):
-    from qpsbgd_paper.experiments.digits import split_digits
-
-    (inputs, targets), (test_inputs, test_targets) = split_digits("validation" if choosing else "test")
-    return inputs, targets, test_inputs, test_targets
-
-
-def accuracy(model, inputs, targets):
-    right = sum(
-        int((model(x).argmax(1) == y).sum()) for x, y in zip(inputs.split(2000), targets.split(2000), strict=True)
-    )
-    return right / len(targets)
 
 
 @dataclass(frozen=True)
@@ -247,10 +132,10 @@ class Adult:
     ours_alone: bool = False
 
     def run(self, make, *, budget, seed, choosing, **scale):
-        from qpsbgd_paper.experiments.adult_convergence import _load
+        from qpsbgd_paper.datasets.adult import training_rows
 
         start, steps = time.perf_counter(), 32 * budget
-        inputs, targets = _load("all")
+        inputs, targets = training_rows()
         torch.manual_seed(seed + 500 * choosing)
         rows = torch.randperm(len(inputs))[:512]
         inputs, targets = inputs[rows], targets[rows]
@@ -317,9 +202,9 @@ TASKS = {
     "mnist-deep": Images(partial(dense, [784, *[256] * 8, 10]), budgets=(3,)),
     "mnist-cnn": Images(partial(convolutional, norm=False)),
     "mnist-cnn-bn": Images(partial(convolutional, norm=True)),
-    "mnist-wide": Images(wide, budgets=(50,), ours_alone=True),
-    "mnist-wider": Images(partial(wide, 2048), budgets=(50,), ours_alone=True),
-    "mnist-cnn-large": Images(large_convolutional, budgets=(10,), ours_alone=True),
+    "mnist-wide": Images(parts.wide, budgets=(50,), ours_alone=True),
+    "mnist-wider": Images(partial(parts.wide, 2048), budgets=(50,), ours_alone=True),
+    "mnist-cnn-large": Images(parts.large_convolutional, budgets=(10,), ours_alone=True),
     "fashion-dense": Images(partial(dense, [784, 512, 512, 10]), fashion, left_out=HELD_OUT),
     "fashion-dense-bn": Images(partial(dense, [784, 512, 512, 10], norm=True), fashion, left_out=HELD_OUT),
     "fashion-cnn": Images(partial(convolutional, norm=False), fashion, left_out=HELD_OUT),
@@ -330,8 +215,8 @@ TASKS = {
     "pubmed": Citation("pubmed"),
     **{
         f"{name}{'-bn' * norm}": Images(
-            partial(converted, [features, 256, 256, classes], norm=norm),
-            partial(table, file, target),
+            partial(parts.converted, [features, 256, 256, classes], norm=norm),
+            partial(parts.table, file, target),
             budgets=(5,),
             chosen_up_to=5,
             left_out={5: ("printed", "proxquant", "bc-sgd")},
@@ -344,47 +229,29 @@ TASKS = {
         for norm in (False, True)
     },
     "letter-deep": Images(
-        partial(converted, [16, *[128] * 8, 26], he=True),
-        partial(table, "letter-recognition.data", 0),
+        partial(parts.converted, [16, *[128] * 8, 26], he=True),
+        partial(parts.table, "letter-recognition.data", 0),
         budgets=(3,),
         left_out={3: ("printed", "proxquant", "bc-sgd", "bc-sign", "bc-normalized")},
     ),
 }
 
 
-def run(job):
-    """One run, by its description."""
-    torch.set_num_threads(1)
-    make = partial(METHODS[job["method"]], lr=job["lr"])
-    task = TASKS[job["task"]]
-    scale = {"scale": "magnitude"} if job["method"] in SCALED else {}
-    result = task.run(make, budget=job["budget"], seed=job["seed"], choosing=job["choosing"], **scale)
-    return job, result
+def run(*, task, method, lr, budget, seed, choosing):
+    """One run: its score, and its seconds by the clock."""
+    scale = {"scale": "magnitude"} if method in SCALED else {}
+    make = partial(METHODS[method], lr=lr)
+    found = TASKS[task].run(make, budget=budget, seed=seed, choosing=choosing, **scale)
+    return {"score": found["score"], "clock": found["seconds"]}
 
 
-class Runs:
-    """Runs that are kept in a file, made by several processes."""
-
-    def __init__(self, path, processes):
-        self.path, self.kept = path, {}
-        if path.exists():
-            self.kept = {self._key(job): result for job, result in map(json.loads, path.read_text().splitlines())}
-        self.pool = torch.multiprocessing.get_context("spawn").Pool(processes)
-
-    @staticmethod
-    def _key(job):
-        return json.dumps(job, sort_keys=True)
-
-    def all(self, jobs):
-        """The results of jobs, in their order; the longest begin first."""
-        new = sorted((j for j in jobs if self._key(j) not in self.kept), key=lambda j: -j["budget"])
-        with self.path.open("a") as file:
-            for count, (job, result) in enumerate(self.pool.imap_unordered(run, new), 1):
-                self.kept[self._key(job)] = result
-                file.write(json.dumps([job, result]) + "\n")
-                file.flush()
-                print(f"{count}/{len(new)} {job}: {result}", flush=True)
-        return [self.kept[self._key(job)] for job in jobs]
+def results_of(jobs, workers):
+    """The results of jobs, in their order; the longest begin first, and finished ones are kept."""
+    kept = {"experiment": "training", "folder": KEPT}
+    for done in run_jobs(run, sorted(jobs, key=lambda job: -job["budget"]), workers=workers, **kept):
+        if not done.reused:
+            print(done.settings, done.result, flush=True)
+    return kept_results(run, jobs, **kept)
 
 
 def methods(task, budget):
@@ -394,7 +261,7 @@ def methods(task, budget):
     return [method for method in METHODS if method not in TASKS[task].left_out.get(budget, ())]
 
 
-def chosen_rates(runs, task, wanted):
+def chosen_rates(workers, task, wanted):
     """The best learning rate of these methods and budgets on validation data; a best one at an edge extends its grid.
 
     Long budgets take that of the longest for which there was a choice.
@@ -407,7 +274,7 @@ def chosen_rates(runs, task, wanted):
             for (m, b), rates in grids.items()
             for lr in rates
         ]
-        scores = iter([sign * result["score"] for result in runs.all(jobs)])
+        scores = iter([sign * result["score"] for result in results_of(jobs, workers)])
         wider = {}
         for pair, rates in grids.items():
             own = {lr: next(scores) for lr in rates}
@@ -419,21 +286,21 @@ def chosen_rates(runs, task, wanted):
     return {(method, budget): found.get((method, min(budget, limit))) for method, budget in wanted}
 
 
-def summary(task, runs, kept, chosen, seeds):
+def summary(task, workers, kept, chosen, seeds):
     """Scores of all methods and seeds, kept or new, and how ours compare in pairs with each other method."""
     pairs = [(method, budget) for budget in TASKS[task].budgets for method in methods(task, budget)]
-    rates = chosen_rates(runs, task, [pair for pair in pairs if pair[0] in chosen and pair not in kept])
+    rates = chosen_rates(workers, task, [pair for pair in pairs if pair[0] in chosen and pair not in kept])
     shared = {
         (m, b): [{"task": task, "method": m, "lr": lr, "budget": b, "seed": seed, "choosing": False} for seed in seeds]
         for (m, b), lr in rates.items()
     }
-    runs.all([job for jobs in shared.values() for job in jobs])  # together, so that no process waits
+    results_of([job for jobs in shared.values() for job in jobs], workers)  # together, so that no process waits
     rows, better = {}, 1 if TASKS[task].higher else -1
     for (method, budget), jobs in shared.items():
-        found = runs.all(jobs)
+        found = results_of(jobs, workers)
         row = rows[method, budget] = {"budget": budget, "method": method, "lr": rates[method, budget]}
         row["scores"] = [result["score"] for result in found]
-        row["seconds"] = sorted(result["seconds"] for result in found)[len(found) // 2]
+        row["seconds"] = sorted(result["clock"] for result in found)[len(found) // 2]
     rows = {pair: (kept | rows)[pair] for pair in pairs if pair in kept | rows}
     for (method, budget), row in rows.items():
         for ours in OURS if method in GRIDS or "default" in method else ():
@@ -452,21 +319,16 @@ def main():
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS), help="measure only these")
     parser.add_argument("--into", type=Path, default=RESULTS)
     given = parser.parse_args()
-    given.into.mkdir(parents=True, exist_ok=True)
-    runs = Runs(given.into / "training_runs.jsonl", given.processes)
     device = torch.cuda.get_device_name() if DEVICE == "cuda" else "CPU"
-    for task in given.tasks:
-        before = RESULTS / f"training_{task}.json"
-        known = json.loads(before.read_text())["rows"] if given.add and before.exists() else []
-        kept = {(row["method"], row["budget"]): row for row in known}
-        rows = summary(task, runs, kept, given.methods, range(given.seeds))
-        settings = {"task": task, "seeds": given.seeds, "device": device}
-        content = {"made with": environment(), "settings": settings, "rows": rows}
-        write_json(given.into / f"training_{task}.json", content)
-        for row in rows:
-            mean = sum(row["scores"]) / len(row["scores"])
-            ahead = f"ridge {row['ridge ahead by']:+.4f} ± {row['ridge noise']:.4f}" if "ridge ahead by" in row else ""
-            print(f"{task:16}{row['budget']:5} {row['method']:18}{mean:.4f}  lr {row['lr']}  {ahead}", flush=True)
+    with Workers(given.processes) as workers:
+        for task in given.tasks:
+            before = RESULTS / f"training_{task}.json"
+            known = json.loads(before.read_text())["rows"] if given.add and before.exists() else []
+            kept = {(row["method"], row["budget"]): row for row in known}
+            rows = summary(task, workers, kept, given.methods, range(given.seeds))
+            settings = {"task": task, "seeds": given.seeds, "device": device}
+            content = {"made with": environment(), "settings": settings, "rows": rows}
+            write_json(given.into / f"training_{task}.json", content)
 
 
 if __name__ == "__main__":

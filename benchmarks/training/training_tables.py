@@ -10,32 +10,23 @@ from qpsbgd_paper.framework.claims import deviation, verdict
 
 TITLES = {
     "mnist-dense": "MNIST, 784-512-512-10",
-    "mnist-dense-bn": "MNIST, 784-512-512-10, batch norm",
     "mnist-deep": "MNIST, eight layers of 256",
     "mnist-cnn": "MNIST, CNN",
-    "mnist-cnn-bn": "MNIST, CNN, batch norm",
     "mnist-wide": "MNIST, three layers of 1024, batch norm, dropout",
     "mnist-wider": "MNIST, three layers of 2048, batch norm, dropout",
     "mnist-cnn-large": "MNIST, four convolutions and two linear layers, batch norm",
     "fashion-dense": "Fashion, 784-512-512-10",
-    "fashion-dense-bn": "Fashion, 784-512-512-10, batch norm",
     "fashion-cnn": "Fashion, CNN",
-    "fashion-cnn-bn": "Fashion, CNN, batch norm",
     "digits": "Digits, 64-128-10",
     "adult-10": "Adult, ten layers",
     "cora": "Cora, graph network",
     "pubmed": "PubMed, graph network",
-    **{
-        f"{name}{'-bn' * norm}": f"{title}, {sizes}{', batch norm' * norm}"
-        for name, title, sizes in (
-            ("letter", "Letter", "16-256-256-26"),
-            ("magic", "Magic", "10-256-256-2"),
-            ("spambase", "Spambase", "57-256-256-2"),
-        )
-        for norm in (False, True)
-    },
+    "letter": "Letter, 16-256-256-26",
+    "magic": "Magic, 10-256-256-2",
+    "spambase": "Spambase, 57-256-256-2",
     "letter-deep": "Letter, nine layers of 128",
 }
+TITLES |= {f"{name}-bn": f"{TITLES[name]}, batch norm" for name in TITLES if f"{name}-bn" in TASKS}
 LABELS = {
     "ridge": "QP-SBGD (ridge)",
     "spins": "QP-SBGD (spins)",
@@ -231,15 +222,8 @@ def ends(grid):
     return low, high
 
 
-STEPS = {
-    "real weights": "real weights",
-    "bc-adam": "BinaryConnect",
-    "ridge": "ridge",
-    "spins": "spins",
-    "spins, two vectors": "two vectors",
-    "polar": "polar",
-    "Muon": "Muon",
-}
+STEPS = {"real weights": "real weights", "bc-adam": "BinaryConnect", "ridge": "ridge", "spins": "spins"}
+STEPS |= {"spins, two vectors": "two vectors", "polar": "polar", "Muon": "Muon"}
 
 
 def step_cost():

@@ -1,7 +1,5 @@
 """A layer's QUBO on an annealer's chip: the paper's picture of a minor embedding, and how many fit on a chip."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache

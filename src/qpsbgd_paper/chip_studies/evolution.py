@@ -1,7 +1,5 @@
 """How the QUBOs of the first MNIST layer change during training: the paper's picture of their matrices."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

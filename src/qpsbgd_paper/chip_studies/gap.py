@@ -1,11 +1,8 @@
 """The spectral gap of a layer's QUBO on an annealer: a figure of the paper's appendix."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -20,6 +17,7 @@ from qpsbgd.optim import QPSBGD
 from qpsbgd.projections import Printed
 from qpsbgd_paper.chip_studies.schedules import ADVANTAGE, LINEAR
 from qpsbgd_paper.chip_studies.spectrum import levels, spectral_gap
+from qpsbgd_paper.datasets.adult import BALANCED_COLUMNS, NUM_FEATURES, training_rows
 from qpsbgd_paper.framework.claims import Claim, Judged, Values, judged, of_the_paper
 from qpsbgd_paper.framework.experiment import Job, Study
 from qpsbgd_paper.framework.runs import Result
@@ -76,21 +74,11 @@ def _loss(outputs: Tensor, targets: Tensor) -> Tensor:
     return F.binary_cross_entropy_with_logits(outputs, wanted, reduction="none").sum(1).mean()
 
 
-@cache
-def _load() -> tuple[Tensor, Tensor]:
-    from qpsbgd_paper.datasets import load_adult
-
-    adult = load_adult()
-    return adult.train_inputs, adult.train_targets
-
-
 def _rows(inputs: int, seed: int) -> tuple[Tensor, Tensor]:
     """All rows with three chosen, up to 15 balanced, or any columns."""
-    from qpsbgd_paper.datasets.adult import BALANCED_COLUMNS, NUM_FEATURES, THREE_COLUMNS
-
-    rows, targets = _load()
     if inputs == 3:
-        return rows[:, list(THREE_COLUMNS)], targets
+        return training_rows("three")
+    rows, targets = training_rows()
     among = torch.tensor(BALANCED_COLUMNS if inputs <= len(BALANCED_COLUMNS) else range(NUM_FEATURES))
     order = torch.randperm(len(among), generator=torch.Generator().manual_seed(seed))
     return rows[:, among[order[:inputs]]], targets
@@ -270,7 +258,7 @@ class Gap(Study):
 
     def prepare(self) -> None:
         """Find the data."""
-        _load()
+        training_rows()
 
     def shown(self, results: Sequence[Result]) -> dict[str, Any]:
         """Levels along the anneal, gaps per number of neurons and of inputs, and the paper's claims."""

@@ -1,7 +1,5 @@
 """Forms of a layer's QUBOs that differ in their spectral gap, and reads of each on a virtual chip."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache

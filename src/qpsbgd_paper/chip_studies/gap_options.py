@@ -1,7 +1,5 @@
 """What gives QUBOs with larger spectral gaps, and does it help an annealer and training? The paper's future work."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,10 +19,11 @@ from qpsbgd.solvers import make_solver
 from qpsbgd_paper.chip_studies.gap_forms import BASE, COLUMNS, SCALES, forms_of, minima, sampled, shrunk, virtual_chip
 from qpsbgd_paper.chip_studies.schedules import ADVANTAGE, LINEAR
 from qpsbgd_paper.chip_studies.spectrum import spectral_gap
+from qpsbgd_paper.datasets.adult import training_rows
 from qpsbgd_paper.framework.claims import Judged, deviation, paired, stated, verdict
 from qpsbgd_paper.framework.experiment import Job, Study
 from qpsbgd_paper.framework.runs import Result
-from qpsbgd_paper.framework.training import BinaryMLP, accuracy, batches, fit
+from qpsbgd_paper.framework.training import BinaryMLP, accuracy, batches, fit, fit_classifier
 from qpsbgd_qubo.annealers.tiles import tiles_of
 from qpsbgd_qubo.ising import in_range, ising_columns
 
@@ -102,13 +101,9 @@ def train(*, form: str, solver: str, steps: int, seed: int) -> Result:
     noisy |= options.pop("solver", {})
     chosen = make_solver(solver, **noisy) if solver == "virtual-qpu" else solver
     projection = Printed(scale=options.get("scale", 1.0), solver=chosen)
-    curve = fit(
-        model,
-        lambda rows: F.cross_entropy(model(inputs[rows]), targets[rows]),
-        rows=batches(len(inputs), 32, steps),
-        optimizers=[QPSBGD(model, lr=0.03, projection=projection, momentum=options.get("momentum", 0.9))],
-        measure=lambda: accuracy(model(held_inputs), held_targets),
-    )
+    optimizer = QPSBGD(model, lr=0.03, projection=projection, momentum=options.get("momentum", 0.9))
+    how: dict[str, Any] = {"optimizers": [optimizer], "measure": lambda: accuracy(model(held_inputs), held_targets)}
+    curve = fit_classifier(model, (inputs, targets), batch=32, steps=steps, **how)
     return {"accuracy": statistics.mean(curve[steps // 2 :])}
 
 
@@ -118,7 +113,7 @@ def _updates(source: str, batch: int, seed: int) -> tuple[list[LayerRecord], flo
     Updates without a gradient, as single rows may give, are made but not counted: their QUBOs have no gap.
     """
     layer, width, widths = SOURCES[source]
-    inputs, targets = _adult() if layer == 0 else _small_digits()[0]
+    inputs, targets = training_rows("balanced") if layer == 0 else _small_digits()[0]
     torch.manual_seed(seed)
     if layer == 0:
         inputs = inputs[:, torch.randperm(inputs.shape[1])[:width]]
@@ -126,11 +121,11 @@ def _updates(source: str, batch: int, seed: int) -> tuple[list[LayerRecord], flo
     records = []
 
     def loss(rows: Tensor) -> Tensor:
-        seen = full_batch(model, (inputs[rows], targets[rows]), F.cross_entropy)[layer].record
+        seen = full_batch(model, (inputs[rows], targets[rows].long()), F.cross_entropy)[layer].record
         record = LayerRecord(seen.inputs, seen.output_grads[:, :COLUMNS])
         if record.output_grads.abs().max() > 1e-6:  # less is rounding
             records.append(record)
-        return F.cross_entropy(model(inputs[rows]), targets[rows])
+        return F.cross_entropy(model(inputs[rows]), targets[rows].long())
 
     optimizer = QPSBGD(model, lr=0.03, projection=Printed(scale=1.0, solver="exact"), momentum=0.9)
     for rows in batches(len(inputs), batch, 200):
@@ -141,15 +136,6 @@ def _updates(source: str, batch: int, seed: int) -> tuple[list[LayerRecord], flo
         raise RuntimeError(f"{source}, batch {batch}, seed {seed}: fewer than ten of 200 updates had a gradient")
     gain: float = model.layers[layer].gain  # type: ignore[assignment]
     return records, gain
-
-
-@cache
-def _adult() -> tuple[Tensor, Tensor]:
-    from qpsbgd_paper.datasets import load_adult
-    from qpsbgd_paper.datasets.adult import BALANCED_COLUMNS
-
-    adult = load_adult()
-    return adult.train_inputs[:, list(BALANCED_COLUMNS)], adult.train_targets.long()
 
 
 @cache
@@ -235,23 +221,14 @@ def _gap_figure(qubos: Forms) -> dict[str, Any]:
 
 def _claims(qubos: Forms, runs: Mapping[tuple[str, str], Sequence[float]]) -> list[Judged]:
     found: list[Judged] = [_diagonal_claim(qubos)]
+    shared = "one factor for all columns"
     tests: list[tuple[str, str, str, str]] = [
         ("A larger scale gives a larger gap in the chip's ranges (8 against 1)", "scale 8", BASE, "chip"),
         ("A larger scale gives more optimal reads (8 against 1)", "scale 8", BASE, "usual"),
         ("A larger scale gives more optimal reads on a chip with large errors (8 against 1)", "scale 8", BASE, "high"),
         ("Momentum gives more optimal reads", "momentum 0.9", BASE, "usual"),
-        (
-            "One factor per column gives more optimal reads than one for all columns",
-            BASE,
-            "one factor for all columns",
-            "usual",
-        ),
-        (
-            "The same for QUBOs as printed",
-            "as printed",
-            "as printed, one factor for all columns",
-            "usual",
-        ),
+        ("One factor per column gives more optimal reads than one for all columns", BASE, shared, "usual"),
+        ("The same for QUBOs as printed", "as printed", f"as printed, {shared}", "usual"),
     ]
     for text, ours, theirs, key in tests:
         found.append(paired(text, _gathered(qubos, ours, key), _gathered(qubos, theirs, key)))
@@ -327,7 +304,7 @@ class GapOptions(Study):
 
     def prepare(self) -> None:
         """Find the data, and the chip's tiles."""
-        _adult()
+        training_rows("balanced")
         _small_digits()
         for width in {SOURCES[source].inputs for source in self.sources} | {16}:
             tiles_of(virtual_chip(ERRORS["usual"], 0)[1], width)

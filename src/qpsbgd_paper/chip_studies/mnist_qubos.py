@@ -1,13 +1,9 @@
 """The QUBOs of a training run: the experiment mnist at the paper's settings, digits 1/2, by update and layer."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from qpsbgd.qubo import QuboFamily, Solution
@@ -15,21 +11,19 @@ from qpsbgd.solvers import Solver
 from qpsbgd_paper.experiments.mnist import SETTINGS, split
 from qpsbgd_paper.framework.experiment import Job, Study
 from qpsbgd_paper.framework.methods import BUILDERS, Options, printed, rates, summed
-from qpsbgd_paper.framework.training import BinaryMLP, batches, fit
+from qpsbgd_paper.framework.training import BinaryMLP, fit_classifier
 from qpsbgd_qubo.solvers.exact.exact import Exact
 
 PAIR = "1/2"
 PRINTED = "as printed"
 FIRST, THIRD = 0, 2
-LAYERS = MappingProxyType({FIRST: "first layer", THIRD: "third layer"})
+LAYERS = {FIRST: "first layer", THIRD: "third layer"}
 UPDATES = (0, 10, 20, 30, 40, 50)
-FORMS: Mapping[str, Options] = MappingProxyType(
+FORMS: Mapping[str, Options] = {
     # As printed: what the experiment mnist chooses for this pair at the paper's settings, the summed loss.
-    {
-        PRINTED: printed(0.03, solver="exact")[1],
-        "ours": rates(0.03, projection="spins")[0],
-    }
-)
+    PRINTED: printed(0.03, solver="exact")[1],
+    "ours": rates(0.03, projection="spins")[0],
+}
 ABOUT = (
     "QUBOs of the experiment mnist (16-4-4-2, digits 1/2, paper's settings, 50 updates of 10 images, exact solver), in "
     "two forms: as printed in the paper (summed loss), and ours (`Spins`: running means, so that QUBOs are dense)."
@@ -61,13 +55,9 @@ def qubos(form: str, *, seed: int, updates: Sequence[int] = UPDATES) -> list[lis
     model = BinaryMLP([16, 4, 4, 2], gain=settings["gain"], constant=settings["constant"])
     steps = max(updates) + 1
     keeping = _Keeping()
-    fit(
-        model,
-        lambda rows: F.cross_entropy(model(inputs[rows]), targets[rows]),
-        rows=batches(len(inputs), settings["batch"], steps),
-        optimizers=[BUILDERS["qpsbgd"](model, {**FORMS[form], "solver": keeping}, steps)],
-        summed=summed(FORMS[form]),
-    )
+    optimizer = BUILDERS["qpsbgd"](model, {**FORMS[form], "solver": keeping}, steps)
+    how: dict[str, Any] = {"optimizers": [optimizer], "summed": summed(FORMS[form])}
+    fit_classifier(model, (inputs, targets), batch=settings["batch"], steps=steps, **how)
     return [keeping.families[update] for update in updates]
 
 

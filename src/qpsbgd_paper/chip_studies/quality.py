@@ -1,15 +1,11 @@
 """How accuracy falls with the quality of the solver's answers: from exact over a noisy chip to coin tosses."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 
 from qpsbgd.optim import QPSBGD
 from qpsbgd.projections import Spins
@@ -20,7 +16,7 @@ from qpsbgd_paper.framework.claims import TEST, Claim, deviation, judged
 from qpsbgd_paper.framework.experiment import Job, Study
 from qpsbgd_paper.framework.methods import VIRTUAL_CHIP, chosen_solver, prepare_virtual_chip
 from qpsbgd_paper.framework.runs import Result
-from qpsbgd_paper.framework.training import BinaryMLP, accuracy, batches, fit
+from qpsbgd_paper.framework.training import BinaryMLP, accuracy, fit_classifier
 from qpsbgd_qubo.solvers.exact.exact import Exact
 
 PAIRS = ("1/2", "1/7")
@@ -32,14 +28,12 @@ def _chip(factor: int, **others: Any) -> dict[str, Any]:
     return {**VIRTUAL_CHIP, "h_error": 0.02 * factor, "j_error": 0.01 * factor, **others}
 
 
-SOLVERS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
-    {
-        "exact": {"name": "exact"},
-        **{f"virtual QPU, errors × {factor}": _chip(factor) for factor in ERRORS},
-        "virtual QPU, one read": _chip(1, num_reads=1),
-        **{f"exact, {rate:.0%} of the spins flipped": {"name": "flipped", "rate": rate} for rate in FLIPS},
-    }
-)
+SOLVERS: Mapping[str, Mapping[str, Any]] = {
+    "exact": {"name": "exact"},
+    **{f"virtual QPU, errors × {factor}": _chip(factor) for factor in ERRORS},
+    "virtual QPU, one read": _chip(1, num_reads=1),
+    **{f"exact, {rate:.0%} of the spins flipped": {"name": "flipped", "rate": rate} for rate in FLIPS},
+}
 """From exact answers to random ones."""
 
 KINDS = {"exact": "exact", "virtual-qpu": "virtual QPU", "flipped": "exact, spins flipped"}
@@ -55,15 +49,10 @@ def train(*, label: str, solver: Mapping[str, Any], pair: str, seed: int, steps:
     torch.manual_seed(seed)
     model = BinaryMLP([16, 4, 4, 2], gain=settings["gain"], constant=settings["constant"])
     measured = _Measured(_solver(solver, seed=seed))
-    found = fit(
-        model,
-        lambda rows: F.cross_entropy(model(inputs[rows]), targets[rows]),
-        rows=batches(len(inputs), settings["batch"], steps),
-        optimizers=[QPSBGD(model, lr=0.01, projection=Spins(solver=measured))],
-        measure=lambda: (accuracy(model(inputs), targets), accuracy(model(test_inputs), test_targets)),
-        every=4,
-        falling_over=steps,
-    )
+    how: dict[str, Any] = {"optimizers": [QPSBGD(model, lr=0.01, projection=Spins(solver=measured))], "every": 4}
+    how["measure"] = lambda: (accuracy(model(inputs), targets), accuracy(model(test_inputs), test_targets))
+    how["falling_over"] = steps
+    found = fit_classifier(model, (inputs, targets), batch=settings["batch"], steps=steps, **how)
     train, test = (float(np.mean(part)) for part in zip(*found[len(found) // 2 :], strict=True))
     return {"gap": float(np.mean(measured.gaps)), "train": train, "test": test}
 

@@ -1,7 +1,5 @@
 """Energies of all reads of an annealer: the paper's histograms, on a simulated chip."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ Written from a description of github.com/mk2510/QPSBGD at commit 0889d1b, not fr
 15 inputs are at 8 instead of at half of them, and wider layers are refused.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from itertools import combinations

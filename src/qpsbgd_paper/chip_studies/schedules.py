@@ -1,7 +1,5 @@
 """Annealing schedules: how the transverse field falls and the problem rises while an annealer works."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """How alike the samples of lowest energy are: the paper's matrix of Jaccard similarities, on a simulated chip."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

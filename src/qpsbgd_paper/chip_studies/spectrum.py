@@ -1,7 +1,5 @@
 """The spectrum of an annealer's Hamiltonian on the way to a QUBO, and its smallest gap."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math
@@ -49,17 +47,8 @@ def levels(ising: Ising, *, schedule: Schedule = LINEAR, points: int | Array = 1
     This is D-Wave's convention; the problem's constant energy is left out. A problem whose fields are all ±h and whose
     couplings are J times the product of those signs, as every QUBO of one row of ±1 inputs is, commutes with the total
     spin: its spectrum comes from one small matrix per total spin, for hundreds of spins. Others are limited to
-    `MOST_SPINS`, and above 8 need scipy.
-
-    Args:
-        ising: The problem; see `ising_columns`, `direct_sum` and `in_range`.
-        schedule: A and B.
-        points: How many s, evenly from 0 to 1, or the values of s.
-        count: How many levels; fewer are returned if there are fewer.
-
-    Raises:
-        ValueError: There are too many spins, or a coefficient is not finite.
-        ImportError: scipy is needed and not installed.
+    `MOST_SPINS`, and above 8 need scipy. `points` is a number of s, evenly from 0 to 1, or their values; where there
+    are fewer than `count` levels, all are returned.
     """
     spectrum = _spectrum(ising)
     return np.array([spectrum.lowest(*at, count) for at in zip(*schedule.at(_grid(points)), strict=True)])
@@ -77,13 +66,8 @@ def spectral_gap(
     the spectrum of the whole, which `direct_sum` gives, levels may cross if columns have several ground states.) A
     crossing that is much narrower than the grid can be missed.
 
-    Args:
-        problem: One problem or several side by side.
-        schedule: As in `levels`.
-        points: As in `levels`.
-
     Raises:
-        ValueError: As in `levels`; or all states have the same energy; or a problem without the symmetry of
+        ValueError: There are too many spins; all states have the same energy; or a problem without the symmetry of
             `levels` has more than 95 ground states and more than 10 spins.
     """
     parts = [problem] if isinstance(problem, Ising) else list(problem)

@@ -1,7 +1,5 @@
 """The paper's commands: `qpsbgd demo`, `run`, `report` and `data`."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 
 _DEMO = ("sklearn", "matplotlib", "safetensors", "tqdm")

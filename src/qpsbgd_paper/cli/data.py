@@ -1,7 +1,5 @@
 """`qpsbgd data`: which data files are here, fetching them, checking them."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import Path

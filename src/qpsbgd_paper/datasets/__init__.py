@@ -3,24 +3,11 @@
 Published files are taken from the folder in `QPSBGD_DATA`, or downloaded once into the user's cache.
 """
 
-from qpsbgd_paper.datasets.adult import AdultRows, load_adult
-from qpsbgd_paper.datasets.cifar import CifarImages, load_cifar10
+from qpsbgd_paper.datasets.adult import load_adult
+from qpsbgd_paper.datasets.cifar import load_cifar10
 from qpsbgd_paper.datasets.graphs import Graph, load_planetoid
 from qpsbgd_paper.datasets.karate import load_karate
-from qpsbgd_paper.datasets.mnist import MnistImages, load_mnist
-from qpsbgd_paper.datasets.mnist_bits import RECIPES, Recipe, load_bits
+from qpsbgd_paper.datasets.mnist import load_mnist
+from qpsbgd_paper.datasets.mnist_bits import load_bits
 
-__all__ = [
-    "RECIPES",
-    "AdultRows",
-    "CifarImages",
-    "Graph",
-    "MnistImages",
-    "Recipe",
-    "load_adult",
-    "load_bits",
-    "load_cifar10",
-    "load_karate",
-    "load_mnist",
-    "load_planetoid",
-]
+__all__ = ["Graph", "load_adult", "load_bits", "load_cifar10", "load_karate", "load_mnist", "load_planetoid"]

@@ -1,8 +1,7 @@
 """Adult (a1a): who earns more than 50,000 dollars per year, from 123 binary features."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -38,12 +37,16 @@ class AdultRows:
 
 
 def load_adult(*, data: Path | None = None) -> AdultRows:
-    """The sets a1a and a1a.t of LIBSVM, as float32.
-
-    Args:
-        data: The data folder; see `files.locate`.
-    """
+    """The sets a1a and a1a.t of LIBSVM, as float32, from a data folder as `files.locate` takes it."""
     return AdultRows(*_read(locate("adult/a1a", data=data)), *_read(locate("adult/a1a.t", data=data)))
+
+
+@cache
+def training_rows(columns: str = "all") -> tuple[Tensor, Tensor]:
+    """Inputs and targets of training, read once: of "all" columns, the 15 "balanced" ones or the chosen "three"."""
+    chosen = {"all": range(NUM_FEATURES), "balanced": BALANCED_COLUMNS, "three": THREE_COLUMNS}[columns]
+    adult = load_adult()
+    return adult.train_inputs[:, list(chosen)], adult.train_targets
 
 
 def _read(path: Path) -> tuple[Tensor, Tensor]:

@@ -1,13 +1,10 @@
 """CIFAR-10: photographs of ten kinds of things, 32 × 32 pixels, from its official archive."""
 
-from __future__ import annotations
-
 import pickle
 import tarfile
 import zipfile
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -17,6 +14,7 @@ import torch
 from torch import Tensor
 
 from qpsbgd_paper.datasets.files import data_folder, find, locate, state_of
+from qpsbgd_paper.datasets.mnist import LabelledImages
 from qpsbgd_paper.datasets.pickles import unpickled
 
 ARCHIVE = "cifar-10/cifar-10-python.tar.gz"
@@ -26,25 +24,8 @@ _TRAIN, _TEST = tuple(f"data_batch_{number}" for number in range(1, 6)), ("test_
 _CLASSES = 10
 
 
-@dataclass(frozen=True, eq=False)
-class CifarImages:
-    """Images and their classes.
-
-    Attributes:
-        train_images: (50000, 32, 32, 3), uint8: rows, columns, red, green and blue.
-        train_labels: (50000,), long, 0 to 9.
-        test_images: (10000, 32, 32, 3), uint8.
-        test_labels: (10000,), long.
-    """
-
-    train_images: Tensor
-    train_labels: Tensor
-    test_images: Tensor
-    test_labels: Tensor
-
-
-def load_cifar10(*, data: Path | None = None) -> CifarImages:
-    """All images and labels.
+def load_cifar10(*, data: Path | None = None) -> LabelledImages:
+    """All 50000 training and 10000 test images (32, 32, 3), red, green and blue, and their labels.
 
     They are read from the official archive, `cifar-10-python.tar.gz`, whose checksum must be right; from the folder
     that it unpacks to, `cifar-10-batches-py`; or from `images.npz` with the arrays `x_train`, `y_train`, `x_test` and
@@ -121,7 +102,7 @@ def _batch(place: Path, name: str, content: bytes) -> tuple[Any, Any]:
     return rows.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), np.asarray(found["labels"])
 
 
-def _from_arrays(path: Path) -> CifarImages:
+def _from_arrays(path: Path) -> LabelledImages:
     names = ("x_train", "y_train", "x_test", "y_test")
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as content:
@@ -134,7 +115,7 @@ def _from_arrays(path: Path) -> CifarImages:
     return _images(path, *arrays)
 
 
-def _images(place: Path, *arrays: Any) -> CifarImages:
+def _images(place: Path, *arrays: Any) -> LabelledImages:
     """The arrays as tensors, once they are what they must be."""
     parts: list[Tensor] = []
     for images, labels in zip(arrays[::2], arrays[1::2], strict=True):
@@ -151,4 +132,4 @@ def _images(place: Path, *arrays: Any) -> CifarImages:
             raise ValueError(f"labels in {place} must be 0 to 9, got {labels.min()} to {labels.max()}")
         pixels, classes = np.ascontiguousarray(images), labels.astype(np.int64)
         parts += [torch.from_numpy(pixels), torch.from_numpy(classes)]
-    return CifarImages(*parts)
+    return LabelledImages(*parts)

@@ -1,7 +1,5 @@
 """Published files on this machine: found, checked, and fetched when they may be."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import hashlib

@@ -1,7 +1,5 @@
 """Graphs whose nodes are to be classified: Cora, CiteSeer and PubMed in the splits of Planetoid."""
 
-from __future__ import annotations
-
 import pickle
 from collections import defaultdict
 from dataclasses import dataclass
@@ -55,7 +53,7 @@ class Graph:
         return int(self.labels.max()) + 1
 
 
-def load_planetoid(name: Planetoid, *, normalize: bool = True, data: Path | None = None) -> Graph:
+def load_planetoid(name: Planetoid, *, data: Path | None = None) -> Graph:
     """A citation graph with the public split of Yang et al. (2016).
 
     Training nodes are 20 of each class, validation nodes the 500 after them, test nodes 1000 that the authors list.
@@ -63,7 +61,6 @@ def load_planetoid(name: Planetoid, *, normalize: bool = True, data: Path | None
 
     Args:
         name: "cora", "citeseer" or "pubmed".
-        normalize: Divide the features of each node by their sum, as Kipf and Welling do.
         data: The data folder; see `files.locate`.
     """
     if name not in get_args(Planetoid):
@@ -79,9 +76,6 @@ def load_planetoid(name: Planetoid, *, normalize: bool = True, data: Path | None
     features = np.zeros((num_nodes, x.shape[1]), dtype=np.float32)
     features[: allx.shape[0]] = allx.dense()
     features[test] = tx.dense()
-    if normalize:
-        sums = features.sum(axis=1, keepdims=True)
-        features /= np.where(sums == 0, 1, sums)
     labels = np.full(num_nodes, -1, dtype=np.int64)
     labels[: len(ally)] = ally.argmax(axis=1)
     labels[test] = ty.argmax(axis=1)

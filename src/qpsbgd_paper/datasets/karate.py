@@ -1,7 +1,5 @@
 """Zachary's karate club: 34 members, their friendships, four communities."""
 
-from __future__ import annotations
-
 import torch
 
 from qpsbgd_paper.datasets.graphs import Graph, both_directions

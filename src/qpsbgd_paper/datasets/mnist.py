@@ -1,7 +1,5 @@
 """MNIST: handwritten digits, 28 × 28 pixels, from its original IDX files."""
 
-from __future__ import annotations
-
 import gzip
 import math
 import zlib
@@ -23,15 +21,8 @@ _UINT8 = 0x08
 
 
 @dataclass(frozen=True, eq=False)
-class MnistImages:
-    """Images and their digits.
-
-    Attributes:
-        train_images: (60000, 28, 28), uint8, 0 is background.
-        train_labels: (60000,), long, 0 to 9.
-        test_images: (10000, 28, 28), uint8.
-        test_labels: (10000,), long.
-    """
+class LabelledImages:
+    """Images (N, height, width) or (N, height, width, 3), uint8, and their labels (N,), long, from 0 to 9."""
 
     train_images: Tensor
     train_labels: Tensor
@@ -39,12 +30,8 @@ class MnistImages:
     test_labels: Tensor
 
 
-def load_mnist(*, data: Path | None = None) -> MnistImages:
-    """All images and labels.
-
-    Args:
-        data: The data folder; see `files.locate`.
-    """
+def load_mnist(*, data: Path | None = None) -> LabelledImages:
+    """All 60000 training and 10000 test images (28, 28), and their labels; `data` as in `files.locate`."""
     parts: list[Tensor] = []
     for part in ("train", "t10k"):
         images, labels = read_images(part, data=data), read_labels(part, data=data)
@@ -53,7 +40,7 @@ def load_mnist(*, data: Path | None = None) -> MnistImages:
                 f"MNIST must have a label for each image, but {part} has {len(images)} images and {len(labels)} labels"
             )
         parts += [torch.from_numpy(images), torch.from_numpy(labels).long()]
-    return MnistImages(*parts)
+    return LabelledImages(*parts)
 
 
 def read_images(part: Part, *, data: Path | None = None) -> Bytes:

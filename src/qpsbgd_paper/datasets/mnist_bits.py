@@ -1,7 +1,5 @@
 """MNIST images as 16 bits: on which side of 16 lines most of a digit's superpixels lie."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import zipfile
@@ -19,7 +17,7 @@ from torch import Tensor
 
 from qpsbgd_files.atomic import writing
 from qpsbgd_files.cache import cache_folder
-from qpsbgd_paper.datasets.files import Progress, find
+from qpsbgd_paper.datasets.files import find
 from qpsbgd_paper.datasets.mnist import Bytes, read_images, read_labels
 
 Bits = npt.NDArray[np.int8]
@@ -33,7 +31,6 @@ ALGORITHM = 1
 """Raise it with every change of `bits_of` that changes bits: what is kept under another number is not used."""
 
 _ON_THE_LINE = 1e-9
-_CHUNK = 200
 _NEEDS = "the 16 features of MNIST need scikit-image: pip install 'qpsbgd[paper]'"
 
 
@@ -74,11 +71,7 @@ order. Methods must not be compared across recipes."""
 
 
 def load_bits(
-    pair: tuple[int, int],
-    *,
-    recipe: Recipe = DEFAULT_RECIPE,
-    data: Path | None = None,
-    progress: Progress | None = None,
+    pair: tuple[int, int], *, recipe: Recipe = DEFAULT_RECIPE, data: Path | None = None
 ) -> tuple[Tensor, Tensor]:
     """Bits (4000, 16), float32 ±1, and targets (4000,), long, of the first training images of two digits.
 
@@ -89,7 +82,6 @@ def load_bits(
         pair: The digits with target 0 and target 1.
         recipe: How an image becomes bits.
         data: The data folder; see `files.locate`.
-        progress: Called with images done and to be done, when some are missing in the cache.
     """
     if len(pair) != 2 or pair[0] == pair[1] or not set(pair) <= set(range(10)):
         raise ValueError(f"a pair must be two different digits from 0 to 9, got {pair}")
@@ -103,7 +95,7 @@ def load_bits(
     todo = np.concatenate([missing[digit] for digit in pair])
     if len(todo):
         images = read_images("train", data=data)
-        made = _extract(images[todo], recipe, progress=progress)
+        made = bits_of(images[todo], recipe)
         for digit, new in zip(pair, np.split(made, [len(missing[pair[0]])]), strict=True):
             kept[digit] = np.concatenate([kept[digit], new])
             if len(new):
@@ -175,15 +167,6 @@ def _samples(pair: tuple[int, int], labels: Bytes) -> npt.NDArray[np.int64]:
     if len(chosen) < NUM_SAMPLES:
         raise ValueError(f"MNIST must have {NUM_SAMPLES} training images of the digits {pair}, but has {len(chosen)}")
     return chosen
-
-
-def _extract(images: Bytes, recipe: Recipe, *, progress: Progress | None) -> Bits:
-    made: list[Bits] = []
-    for at in range(0, len(images), _CHUNK):
-        made.append(bits_of(images[at : at + _CHUNK], recipe))
-        if progress:
-            progress(sum(map(len, made)), len(images))
-    return np.concatenate(made)
 
 
 def _place(digit: int, recipe: Recipe) -> Path:

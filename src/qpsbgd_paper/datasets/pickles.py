@@ -1,7 +1,5 @@
 """Pickles of published data sets, read without running anything: only classes that are listed can be named."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Mapping
 from types import MappingProxyType

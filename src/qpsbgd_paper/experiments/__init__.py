@@ -5,40 +5,37 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from importlib import import_module
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from qpsbgd_paper.framework.experiment import Experiment
 
-EXPERIMENTS: Mapping[str, str] = MappingProxyType(
-    {
-        "logreg": "qpsbgd_paper.experiments.logreg:LogReg",
-        "adult-2": "qpsbgd_paper.experiments.adult_convergence:Adult2",
-        "adult-10": "qpsbgd_paper.experiments.adult_convergence:Adult10",
-        "adult-acc": "qpsbgd_paper.experiments.adult_accuracy:AdultAccuracy",
-        "figure3": "qpsbgd_paper.experiments.released:Figure3",
-        "released-acc": "qpsbgd_paper.experiments.released:ReleasedThree",
-        "mnist": "qpsbgd_paper.experiments.mnist:MnistPairs",
-        "karate": "qpsbgd_paper.experiments.karate:Karate",
-        "cora": "qpsbgd_paper.experiments.citation:Cora",
-        "pubmed": "qpsbgd_paper.experiments.citation:PubMed",
-        "cdp": "qpsbgd_paper.experiments.cdp:Cdp",
-        "ablation": "qpsbgd_paper.experiments.ablation:Ablation",
-        "fixed-points": "qpsbgd_paper.experiments.theorem:FixedPointStudy",
-        "rosenbrock": "qpsbgd_paper.experiments.rosenbrock:Rosenbrock",
-        "embedding": "qpsbgd_paper.chip_studies.embedding:Embedding",
-        "evolution": "qpsbgd_paper.chip_studies.evolution:Evolution",
-        "samples": "qpsbgd_paper.chip_studies.read_energies:ReadEnergies",
-        "similarity": "qpsbgd_paper.chip_studies.similarity:Similarity",
-        "quality": "qpsbgd_paper.chip_studies.quality:Quality",
-        "gap": "qpsbgd_paper.chip_studies.gap:Gap",
-        "gap-options": "qpsbgd_paper.chip_studies.gap_options:GapOptions",
-    }
-)
+EXPERIMENTS: Mapping[str, str] = {
+    "logreg": "qpsbgd_paper.experiments.logreg:LogReg",
+    "adult-2": "qpsbgd_paper.experiments.adult_convergence:Adult2",
+    "adult-10": "qpsbgd_paper.experiments.adult_convergence:Adult10",
+    "adult-acc": "qpsbgd_paper.experiments.adult_accuracy:AdultAccuracy",
+    "figure3": "qpsbgd_paper.experiments.released:Figure3",
+    "released-acc": "qpsbgd_paper.experiments.released:ReleasedThree",
+    "mnist": "qpsbgd_paper.experiments.mnist:MnistPairs",
+    "karate": "qpsbgd_paper.experiments.karate:Karate",
+    "cora": "qpsbgd_paper.experiments.citation:Cora",
+    "pubmed": "qpsbgd_paper.experiments.citation:PubMed",
+    "cdp": "qpsbgd_paper.experiments.cdp:Cdp",
+    "ablation": "qpsbgd_paper.experiments.ablation:Ablation",
+    "fixed-points": "qpsbgd_paper.experiments.theorem:FixedPointStudy",
+    "rosenbrock": "qpsbgd_paper.experiments.rosenbrock:Rosenbrock",
+    "embedding": "qpsbgd_paper.chip_studies.embedding:Embedding",
+    "evolution": "qpsbgd_paper.chip_studies.evolution:Evolution",
+    "samples": "qpsbgd_paper.chip_studies.read_energies:ReadEnergies",
+    "similarity": "qpsbgd_paper.chip_studies.similarity:Similarity",
+    "quality": "qpsbgd_paper.chip_studies.quality:Quality",
+    "gap": "qpsbgd_paper.chip_studies.gap:Gap",
+    "gap-options": "qpsbgd_paper.chip_studies.gap_options:GapOptions",
+}
 """The paper's experiments, and studies beyond them: name → "module:class"; modules are loaded when they are needed."""
 
-LONG: Mapping[str, str] = MappingProxyType({"cifar": "qpsbgd_paper.experiments.cifar:Cifar"})
+LONG: Mapping[str, str] = {"cifar": "qpsbgd_paper.experiments.cifar:Cifar"}
 """Experiments that take hours without a GPU, in the same form: run by their names alone, `all` leaves them out."""
 
 

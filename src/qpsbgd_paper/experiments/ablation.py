@@ -1,7 +1,5 @@
 """Learning rate and batch size on Cora: how robust QP-SBGD is, a figure of the paper's appendix."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,22 +1,19 @@
 """Adult, training accuracy of a tiny network on three chosen features: a figure of the paper's appendix."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 
+from qpsbgd_paper.datasets.adult import training_rows
 from qpsbgd_paper.experiments.adult_convergence import BY_GAIN, GAINS
 from qpsbgd_paper.framework import methods
 from qpsbgd_paper.framework.claims import ACCURACY_MARGIN, Claim, from_figure
 from qpsbgd_paper.framework.comparison import Case, Comparison, Metric, Series
 from qpsbgd_paper.framework.methods import DWAVE, GUROBI, PAPER_BASELINES, Line, Options, SolverChoice
 from qpsbgd_paper.framework.runs import Result
-from qpsbgd_paper.framework.training import BinaryMLP, accuracy, batches, fit, second_half
+from qpsbgd_paper.framework.training import BinaryMLP, accuracy, fit_classifier, second_half
 
 LATE = Metric("late_accuracy", "training accuracy, mean of the second half")
 BEST = Metric("best_accuracy", "training accuracy, best weights")
@@ -25,30 +22,16 @@ ROWS = 600
 
 def train(*, epochs: int, gain: Any, method: str, options: Options, seed: int, choosing: bool, **labels: str) -> Result:
     """One run: training accuracy after every step."""
-    inputs, targets = _load()
+    inputs, targets = training_rows("three")
     torch.manual_seed(seed)
     rows = torch.randperm(len(inputs))[:ROWS]
-    inputs, targets = inputs[rows], targets[rows]
+    inputs, targets = inputs[rows], targets[rows].long()
     model = BinaryMLP([3, 5, 2], gain=gain)
     steps = 30 * epochs
-    curve = fit(
-        model,
-        lambda batch: F.cross_entropy(model(inputs[batch]), targets[batch]),
-        rows=batches(ROWS, 20, steps),
-        optimizers=[methods.BUILDERS[method](model, options, steps)],
-        measure=lambda: accuracy(model(inputs), targets),
-        summed=methods.summed(options),
-    )
+    how: dict[str, Any] = {"measure": lambda: accuracy(model(inputs), targets), "summed": methods.summed(options)}
+    optimizers = [methods.BUILDERS[method](model, options, steps)]
+    curve = fit_classifier(model, (inputs, targets), batch=20, steps=steps, optimizers=optimizers, **how)
     return {"accuracy": curve, LATE.key: second_half(curve), BEST.key: max(curve)}
-
-
-@cache
-def _load() -> tuple[torch.Tensor, torch.Tensor]:
-    from qpsbgd_paper.datasets import load_adult
-    from qpsbgd_paper.datasets.adult import THREE_COLUMNS
-
-    adult = load_adult()
-    return adult.train_inputs[:, list(THREE_COLUMNS)], adult.train_targets.long()
 
 
 @dataclass(frozen=True)
@@ -89,7 +72,7 @@ class AdultAccuracy(Comparison):
 
     def prepare(self) -> None:
         """Find the data, and tiles on the virtual chip."""
-        _load()
+        training_rows("three")
         methods.prepare_virtual_chip(3, 5)
 
     def claims(self) -> Sequence[Claim]:

@@ -1,16 +1,14 @@
 """Adult, convergence of a two-layer and a ten-layer network: the paper's second figure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from qpsbgd_paper.datasets.adult import training_rows
 from qpsbgd_paper.framework import methods
 from qpsbgd_paper.framework.claims import LOSS_MARGIN, Claim, from_figure
 from qpsbgd_paper.framework.comparison import Case, Comparison, Metric, Series
@@ -42,7 +40,7 @@ def train(
     **labels: Any,
 ) -> Result:
     """One run: the loss on the training rows after every few steps, and its mean over the last epoch."""
-    inputs, targets = _load(columns)
+    inputs, targets = training_rows(columns)
     torch.manual_seed(seed)
     rows = torch.randperm(len(inputs))[:512]
     inputs, targets = inputs[rows], targets[rows]
@@ -66,16 +64,6 @@ def train(
     return {"loss": losses, FINAL.key: sum(last) / len(last), EARLY.key: sum(first) / len(first)}
 
 
-@cache
-def _load(columns: str) -> tuple[Tensor, Tensor]:
-    from qpsbgd_paper.datasets import load_adult
-    from qpsbgd_paper.datasets.adult import BALANCED_COLUMNS
-
-    adult = load_adult()
-    inputs = adult.train_inputs[:, list(BALANCED_COLUMNS)] if columns == "balanced" else adult.train_inputs
-    return inputs, adult.train_targets
-
-
 class AdultConvergence(Comparison):
     """Loss on 512 rows of Adult, 32 batches of 16 per epoch, at the paper's gain and at 1/√n."""
 
@@ -95,7 +83,7 @@ class AdultConvergence(Comparison):
 
     def prepare(self) -> None:
         """Find the data."""
-        _load("all")
+        training_rows("all")
 
 
 @dataclass(frozen=True)

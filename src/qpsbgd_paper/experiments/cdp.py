@@ -1,7 +1,5 @@
 """The direction test: do projected gradients point where the full batch's gradient points?"""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +17,7 @@ from qpsbgd_paper.framework.claims import Claim, Source, of_the_paper
 from qpsbgd_paper.framework.comparison import Case, Comparison, Metric, Series
 from qpsbgd_paper.framework.methods import BUILDERS, SCALES, SPINS, Line, Options, printed, rates, summed
 from qpsbgd_paper.framework.runs import Result
-from qpsbgd_paper.framework.training import BinaryMLP, batches, fit
+from qpsbgd_paper.framework.training import BinaryMLP, fit_classifier
 
 PAPER = {
     "qpsbgd-printed": (
@@ -68,15 +66,8 @@ def train(
             grads = [s.spins.T * grad.any(1, keepdim=True) for s, grad in zip(optimizer.solutions, grads, strict=True)]
         return direction_test(grads, [part.gradient for part in seen])
 
-    tests = fit(
-        model,
-        lambda rows: F.cross_entropy(model(inputs[rows]), targets[rows]),
-        rows=batches(len(inputs), batch, steps),
-        optimizers=[optimizer],
-        before=look,
-        measure=compare,
-        summed=summed(options),
-    )
+    how: dict[str, Any] = {"optimizers": [optimizer], "before": look, "measure": compare, "summed": summed(options)}
+    tests = fit_classifier(model, (inputs, targets), batch=batch, steps=steps, **how)
     total = sum(tests, DirectionTest(0, 0))
     shares = [test.k / test.n if test.n else 0.5 for test in tests]
     return {"share": shares, "k": total.k, "n": total.n, Z.key: total.z, "z_above": float(total.z > 1.96)}

@@ -1,7 +1,5 @@
 """CIFAR-10: its usual networks and augmentation, and ResNet-20 with one-bit weights by every method."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -14,7 +12,8 @@ from torch import Tensor, nn
 
 from qpsbgd.nn import convert
 from qpsbgd.optim import QPSBGD, BinaryConnect, StraightThrough
-from qpsbgd_paper.datasets.cifar import ARCHIVE, CifarImages, find_images, load_cifar10
+from qpsbgd_paper.datasets.cifar import ARCHIVE, find_images, load_cifar10
+from qpsbgd_paper.datasets.mnist import LabelledImages
 from qpsbgd_paper.framework.claims import Claim
 from qpsbgd_paper.framework.comparison import Case, Comparison, Metric, Series
 from qpsbgd_paper.framework.methods import FROZEN, RIDGE, SPINS, Grid, Line, Options, rates
@@ -151,7 +150,7 @@ def split(images: int | None, *, choosing: bool) -> tuple[Tensor, Tensor, Tensor
 
 
 @cache
-def _loaded() -> CifarImages:
+def _loaded() -> LabelledImages:
     return load_cifar10()
 
 
@@ -211,14 +210,8 @@ class Cifar(Comparison):
     def claims(self) -> Sequence[Claim]:
         """Each of our forms is better than every baseline."""
         (case,) = self.cases()
+        text, forms = "QP-SBGD ({}) is better than every baseline", {RIDGE: "ridge", SPINS: "spins"}
         return [
-            Claim(
-                f"QP-SBGD ({form}) is better than every baseline",
-                line,
-                FINAL.key,
-                (case.name,),
-                tuple(RIVALS),
-                source="aim",
-            )
-            for line, form in {RIDGE: "ridge", SPINS: "spins"}.items()
+            Claim(text.format(form), line, FINAL.key, (case.name,), tuple(RIVALS), source="aim")
+            for line, form in forms.items()
         ]

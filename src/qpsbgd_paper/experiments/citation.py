@@ -235,7 +235,7 @@ def prepared(name: str) -> Nodes:
     from qpsbgd.nn.graph import normalized
     from qpsbgd_paper.datasets import load_planetoid
 
-    graph = load_planetoid(name, normalize=False)  # type: ignore[arg-type]
+    graph = load_planetoid(name)  # type: ignore[arg-type]
     features = F.normalize(graph.features, p=NORMS[name], dim=1)
     owner, columns = features.nonzero(as_tuple=True)
     edges, weights = normalized(graph.edge_index, num_nodes=graph.num_nodes)
@@ -275,6 +275,7 @@ def _ranges(starts: Array, which: Array) -> tuple[Array, Array, Array]:
 class Citation(Comparison):
     """An encoder, then two binary graph convolutions."""
 
+    paper = "Figure, mean of 5 runs: (G) best; BC (signSGD) and ProxQuant faster at first."
     chosen_in_view = (
         "The norm of the features, dropout, weight decay, falling or constant learning rates, the length of training, "
         "the widths behind the random encoder, all the same for all methods, and ProxQuant's stronger pull, were "
@@ -343,7 +344,6 @@ class Cora(Citation):
     name = "cora"
     title = "Cora: binary graph convolutions"
     about = _ABOUT + "All learning rates fall linearly."
-    paper = "Figure, mean of 5 runs: (G) best; BC (signSGD) and ProxQuant faster at first."
     graph = "cora"
     level = 0.80
     decay = True
@@ -360,7 +360,6 @@ class PubMed(Citation):
     name = "pubmed"
     title = "PubMed: binary graph convolutions"
     about = _ABOUT + "Learning rates are constant."
-    paper = "Figure, mean of 5 runs: (G) best; BC (signSGD) and ProxQuant faster at first."
     graph = "pubmed"
     level = 0.785
     decay = False

@@ -1,14 +1,12 @@
 """Handwritten digits: a binary MLP 64-128-10 by every method, at defaults and tuned, for a short and a long budget."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from qpsbgd_paper.framework import methods
@@ -16,7 +14,7 @@ from qpsbgd_paper.framework.claims import Claim
 from qpsbgd_paper.framework.comparison import Case, Comparison, Metric, Series
 from qpsbgd_paper.framework.methods import SPINS, Line, Options
 from qpsbgd_paper.framework.runs import Result
-from qpsbgd_paper.framework.training import BinaryMLP, accuracy, batches, fit
+from qpsbgd_paper.framework.training import BinaryMLP, accuracy, fit_classifier
 
 FINAL = Metric("final", "test accuracy")
 
@@ -29,14 +27,9 @@ def train(
     torch.manual_seed(seed)
     model = BinaryMLP([64, hidden, 10], gain="fan_in")
     steps = len(inputs) // 32
-    curve = fit(
-        model,
-        lambda rows: F.cross_entropy(model(inputs[rows]), targets[rows]),
-        rows=batches(len(inputs), 32, epochs * steps),
-        optimizers=[methods.BUILDERS[method](model, options, epochs * steps)],
-        measure=lambda: accuracy(model(held_inputs), held_targets),
-        every=steps,
-    )
+    how: dict[str, Any] = {"optimizers": [methods.BUILDERS[method](model, options, epochs * steps)], "every": steps}
+    how["measure"] = lambda: accuracy(model(held_inputs), held_targets)
+    curve = fit_classifier(model, (inputs, targets), batch=32, steps=epochs * steps, **how)
     return {"accuracy": curve, FINAL.key: curve[-1]}
 
 

@@ -1,7 +1,5 @@
 """Binary logistic regression on two blobs: the paper's first figure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

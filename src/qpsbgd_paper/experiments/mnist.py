@@ -1,7 +1,5 @@
 """Two digits of MNIST from 16 binary features: the paper's table, at its settings and at ours."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -11,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from qpsbgd_paper.experiments.mnist_figures import COLUMNS, ROWS, answers_figure, feature_figure
@@ -21,7 +18,7 @@ from qpsbgd_paper.framework.comparison import Case, Comparison, Metric, Series
 from qpsbgd_paper.framework.experiment import Job
 from qpsbgd_paper.framework.methods import DWAVE, GUROBI, PAPER_BASELINES, SPINS, Line, Options, SolverChoice
 from qpsbgd_paper.framework.runs import Result
-from qpsbgd_paper.framework.training import BinaryMLP, accuracy, batches, fit
+from qpsbgd_paper.framework.training import BinaryMLP, accuracy, fit_classifier
 
 PAIRS = {"0/2": (0, 2), "1/2": (1, 2), "1/7": (1, 7)}
 REPORTED = {
@@ -77,16 +74,9 @@ def train(
         outputs = model(test_inputs)
         return accuracy(model(inputs), targets), accuracy(outputs, test_targets), outputs[:SHOWN].argmax(1).tolist()
 
-    found = fit(
-        model,
-        lambda rows: F.cross_entropy(model(inputs[rows]), targets[rows]),
-        rows=batches(len(inputs), batch, steps),
-        optimizers=[methods.BUILDERS[method](model, options, steps)],
-        measure=scores,
-        every=every,
-        falling_over=steps if decay else None,
-        summed=methods.summed(options),
-    )
+    how: dict[str, Any] = {"falling_over": steps if decay else None, "summed": methods.summed(options)}
+    how |= {"optimizers": [methods.BUILDERS[method](model, options, steps)], "measure": scores, "every": every}
+    found = fit_classifier(model, (inputs, targets), batch=batch, steps=steps, **how)
 
     def better(best: Scores, new: Scores) -> Scores:
         return new if new[0] > best[0] else best
@@ -190,25 +180,18 @@ class MnistPairs(Comparison):
 
     def lines(self, case: Case) -> Mapping[str, Line]:
         """QP-SBGD in all forms, as printed also on a virtual chip at the paper's setting, and the baselines."""
-        if case.settings["decay"]:
-            return methods.paper_lines(
-                literal=(0.003, 0.01),
-                random=True,
-                solver=self.solver,
-                sgd=methods.sgd_grid(0.3, 1.0, 3.0),
-                sign=methods.rates(0.003, 0.01, 0.03),
-                adam=methods.rates(0.003, 0.01, 0.03),
-                proxquant=methods.proxquant_grid((1.0, 3.0), sign=(0.1, 0.3), pulls=(0.1, 1.0)),
-            )
+        long = case.settings["decay"]
+        sgd, sign = ((1.0, 3.0), (0.1, 0.3)) if long else ((0.3, 1.0), (0.03, 0.1))
+        rates = methods.rates(*((0.003, 0.01, 0.03) if long else (0.01, 0.03, 0.1)))
         return methods.paper_lines(
-            literal=(0.03, 0.1),
+            literal=(0.003, 0.01) if long else (0.03, 0.1),
             random=True,
             virtual=case.group == "paper",
             solver=self.solver,
             sgd=methods.sgd_grid(0.3, 1.0, 3.0),
-            sign=methods.rates(0.01, 0.03, 0.1),
-            adam=methods.rates(0.01, 0.03, 0.1),
-            proxquant=methods.proxquant_grid((0.3, 1.0), sign=(0.03, 0.1), pulls=(0.1, 1.0)),
+            sign=rates,
+            adam=rates,
+            proxquant=methods.proxquant_grid(sgd, sign=sign, pulls=(0.1, 1.0)),
         )
 
     def job(self, case: Case, line: Line, options: Options) -> Job:

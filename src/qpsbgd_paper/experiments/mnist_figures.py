@@ -1,7 +1,5 @@
 """The paper's pictures of MNIST: how a digit becomes 16 bits, and which digits a network tells apart."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 The printed method is in `adult_convergence` and `adult_accuracy`.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from qpsbgd_paper.datasets.adult import training_rows
 from qpsbgd_paper.experiments.released_form import SignLayer, Step
 from qpsbgd_paper.framework.claims import Claim, from_figure
 from qpsbgd_paper.framework.comparison import Case, Comparison, Metric, Series
@@ -113,14 +112,12 @@ _ABOUT = (
 @cache
 def _load() -> tuple[Tensor, Tensor]:
     """The training rows in the notebooks' order; LIBSVM's feature k in column k, and nothing in column 0."""
-    from qpsbgd_paper.datasets import load_adult
-
-    adult = load_adult()
-    order = list(range(len(adult.train_inputs)))
+    inputs, targets = training_rows()
+    order = list(range(len(inputs)))
     np.random.RandomState(2).shuffle(order)
-    shifted = torch.full_like(adult.train_inputs, -1.0)
-    shifted[:, 1:] = adult.train_inputs[:, :-1]
-    return shifted[order], adult.train_targets[order]
+    shifted = torch.full_like(inputs, -1.0)
+    shifted[:, 1:] = inputs[:, :-1]
+    return shifted[order], targets[order]
 
 
 def _by_seeds(fault: str, *, released: bool, first: int) -> dict[str, Job]:

@@ -3,8 +3,6 @@
 Written from a description of what they do (github.com/mk2510/QPSBGD, commit 0889d1b), not from their code.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -1,7 +1,5 @@
 """P-SBGD on a plain function: Rosenbrock's valley over numbers written in spins."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -133,16 +131,6 @@ class Rosenbrock(Comparison):
 
     def claims(self) -> Sequence[Claim]:
         """At least as good as gradients."""
-        return [
-            Claim(
-                f"P-SBGD finds values at least as low as gradients do ({case})",
-                "qpsbgd",
-                FOUND.key,
-                (case,),
-                ("bc-sign", "bc-sgd"),
-                relation="at least",
-                margin=MARGIN,
-                source="aim",
-            )
-            for case in CASES
-        ]
+        text = "P-SBGD finds values at least as low as gradients do"
+        own: dict[str, Any] = {"relation": "at least", "margin": MARGIN, "source": "aim"}
+        return [Claim(f"{text} ({case})", "qpsbgd", FOUND.key, (case,), ("bc-sign", "bc-sgd"), **own) for case in CASES]

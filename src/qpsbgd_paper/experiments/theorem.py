@@ -1,7 +1,5 @@
 """Theorem 1 on problems so small that all spins can be tried: do fixed points exist, and are they reached?"""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """What the demo shows: one network from training to one bit per weight, in pictures."""
 
-from __future__ import annotations
-
 import ctypes
 import shutil
 import subprocess
@@ -15,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from qpsbgd import QPSBGD, binarize
@@ -27,7 +24,7 @@ from qpsbgd_paper.experiments.digits import split_digits
 from qpsbgd_paper.framework.experiment import Job, Study
 from qpsbgd_paper.framework.measurements import median_seconds
 from qpsbgd_paper.framework.runs import Result
-from qpsbgd_paper.framework.training import accuracy, batches, fit
+from qpsbgd_paper.framework.training import accuracy, fit_classifier
 
 SHOWN_UNITS = 32
 """Hidden units whose weights are shown, in rows of 8."""
@@ -45,14 +42,9 @@ def look(*, hidden: int, epochs: int, seed: int) -> Result:
     steps = epochs * (len(inputs) // 32)
     optimizer = QPSBGD(model, projection="spins", steps=steps)
     begun = time.perf_counter()
-    neurons = fit(
-        model,
-        lambda rows: F.cross_entropy(model(inputs[rows]), targets[rows]),
-        rows=batches(len(inputs), 32, steps),
-        optimizers=[optimizer],
-        measure=lambda: one_neuron(first, optimizer),
-        every=-(-steps // 4),  # the first time where the network has begun to learn, and still learns
-    )
+    how: dict[str, Any] = {"optimizers": [optimizer], "measure": lambda: one_neuron(first, optimizer)}
+    how["every"] = -(-steps // 4)  # the first time where the network has begun to learn, and still learns
+    neurons = fit_classifier(model, (inputs, targets), batch=32, steps=steps, **how)
     seconds = time.perf_counter() - begun
     model.eval()
     with torch.inference_mode():
@@ -141,12 +133,8 @@ def float_network(*, hidden: int, epochs: int) -> list[dict[str, Any]]:
     (inputs, targets), (held, held_targets) = split_digits("test")
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(64, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, 10))
-    fit(
-        model,
-        lambda rows: F.cross_entropy(model(inputs[rows]), targets[rows]),
-        rows=batches(len(inputs), 32, epochs * (len(inputs) // 32)),
-        optimizers=[torch.optim.Adam(model.parameters(), lr=3e-3)],
-    )
+    adam, steps = torch.optim.Adam(model.parameters(), lr=3e-3), epochs * (len(inputs) // 32)
+    fit_classifier(model, (inputs, targets), batch=32, steps=steps, optimizers=[adam])
     model.eval()
     found = [{"form": "float32", "accuracy": accuracy(model(held), held_targets), "seconds": None}]
     for form, options in (

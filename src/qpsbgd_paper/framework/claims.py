@@ -1,7 +1,5 @@
 """Does what a paper says hold in our figures? Yes, no, or the experiment cannot tell, by stated tests."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

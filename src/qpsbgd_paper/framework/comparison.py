@@ -1,7 +1,5 @@
 """Methods side by side, each at its own best options, on the cases of one experiment."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The runs of an experiment on a Dask cluster; results come back to this machine."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future

@@ -1,7 +1,5 @@
 """What benchmarks have in common: where their results go, and medians of times."""
 
-from __future__ import annotations
-
 import statistics
 import sys
 import time

@@ -279,9 +279,7 @@ PAPER_BASELINES = ("bc-sgd", "bc-sign", "proxquant")
 
 def baselines(**grids: Grid) -> dict[str, Line]:
     """The lines of the baselines, by the grids of `sgd`, `sign`, `adam` and `proxquant`."""
-    named = {"bc-sgd": grids["sgd"], "bc-sign": grids["sign"], "bc-adam": grids["adam"]}
-    named["proxquant"] = grids["proxquant"]
-    return {name: Line(BASELINES[name], name, grid) for name, grid in named.items()}
+    return {name: Line(label, name, grids[name.removeprefix("bc-")]) for name, label in BASELINES.items()}
 
 
 def paper_lines(
@@ -323,15 +321,8 @@ def paper_lines(
 
 def aims(metric: str, *cases: str, where: str = "") -> list[Claim]:
     """What this project wants of each of its forms: to be better than every baseline in these cases."""
+    text = "QP-SBGD ({}) is better than every baseline" + where
     forms = {SPINS: "spins", RIDGE: "ridge"}
     return [
-        Claim(
-            f"QP-SBGD ({form}) is better than every baseline{where}",
-            line,
-            metric,
-            cases,
-            tuple(BASELINES),
-            source="aim",
-        )
-        for line, form in forms.items()
+        Claim(text.format(form), line, metric, cases, tuple(BASELINES), source="aim") for line, form in forms.items()
     ]

@@ -1,7 +1,5 @@
 """Answers that are paid for: a run keeps them in a file until its result is written, so that none is paid for twice."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Results as files: complete or not at all, plain JSON under a checksum, with what they were made with."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json

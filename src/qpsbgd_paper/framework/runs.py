@@ -1,7 +1,5 @@
 """Runs of an experiment: many small jobs, each result kept in a file as soon as it is there."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import time

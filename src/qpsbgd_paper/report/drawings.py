@@ -25,14 +25,12 @@ lines of points with more than 500 parts become pictures inside the SVG, which w
 text.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from qpsbgd_paper.report.rendering import fit, ink, legend_columns, on_white, svg, tidy
+from qpsbgd_paper.report.rendering import fit, ink, legend_columns, svg, tidy
 from qpsbgd_paper.report.scales import finite
 from qpsbgd_paper.report.styles import PALETTE, RED
 from qpsbgd_paper.report.summaries import Summary, file_name
@@ -71,21 +69,8 @@ def figure_name(summary: Summary, figure: Drawing) -> str:
 
 
 def figure_svg(figure: Drawing, *, name: str = "") -> str:
-    """The figure as an `<svg>` element with a transparent background, its ids beginning with `name`.
-
-    Raises:
-        ValueError: The figure is not as the module's docstring has it.
-    """
+    """The figure as an `<svg>` element with a transparent background, its ids beginning with `name`."""
     return svg(lambda: drawn(figure), name=name or str(figure.get("name", "")))
-
-
-def figure_png(figure: Drawing) -> bytes:
-    """The figure on white.
-
-    Raises:
-        ValueError: The figure is not as the module's docstring has it.
-    """
-    return on_white(lambda: drawn(figure), "png")
 
 
 def drawn(figure: Drawing) -> Figure:

@@ -1,7 +1,5 @@
 """All figures of an experiment as files, and the curves of its methods."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Who won an experiment, in a sentence, by the test that also decides on claims."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -11,7 +9,7 @@ import numpy as np
 
 from qpsbgd_paper.framework.claims import Claim, Values, judged
 from qpsbgd_paper.report.scales import finite
-from qpsbgd_paper.report.styles import grouped, line_labels
+from qpsbgd_paper.report.styles import grouped, line_kinds, line_labels
 from qpsbgd_paper.report.summaries import Summary
 from qpsbgd_paper.report.tables import decimals_for, number_text
 
@@ -51,7 +49,7 @@ def headline(summary: Summary) -> Headline:
     if not results:
         return Headline(str(summary.get("headline") or claims_sentence(summary)))
     labels = line_labels(summary)
-    if "baseline" not in _kinds(summary).values():
+    if "baseline" not in line_kinds(summary).values():
         return Headline(f"{_upper('; '.join(_best_text(result, labels) for result in results))}.")
     forms = {label: [r for r in results if r.line == line] for line, label in labels.items()}
     sentence = "; ".join(f"{label} {_counted(found)}" for label, found in forms.items() if found)
@@ -71,7 +69,7 @@ def headline(summary: Summary) -> Headline:
 def outcomes(summary: Summary) -> list[Result]:
     """Per setting, how each form did against the best baseline; where there is none, which line was best."""
     metrics = summary.get("metrics", ())
-    kinds = _kinds(summary)
+    kinds = line_kinds(summary)
     found = []
     for setting, cases in settings(summary).items() if metrics else ():
         numbers = _numbers(cases, metrics[0]["key"])
@@ -90,7 +88,7 @@ def outcomes(summary: Summary) -> list[Result]:
 
 def controls(summary: Summary, setting: str) -> dict[str, str]:
     """The mean main figure of every control of a setting, by line."""
-    metrics, kinds = summary.get("metrics", ()), _kinds(summary)
+    metrics, kinds = summary.get("metrics", ()), line_kinds(summary)
     numbers = _numbers(settings(summary)[setting], metrics[0]["key"]) if metrics else {}
     return {line: _means(numbers, line)[0] for line in numbers if kinds[line] == "control"}
 
@@ -149,10 +147,6 @@ def _numbers(cases: Sequence[Mapping[str, Any]], key: str) -> Numbers:
             if values:
                 found.setdefault(row["line"], []).append(finite(values))
     return {line: values for line, values in found.items() if len(values) == len(cases)}
-
-
-def _kinds(summary: Summary) -> dict[str, str]:
-    return {row["line"]: row.get("kind", "baseline") for case in summary.get("cases", ()) for row in case["rows"]}
 
 
 def _counted(results: Sequence[Result]) -> str:

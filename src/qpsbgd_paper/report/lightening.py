@@ -1,7 +1,5 @@
 """An SVG file of matplotlib's without what a browser does not need: a third of the size, and no visible difference."""
 
-from __future__ import annotations
-
 import base64
 import io
 import re

@@ -1,7 +1,5 @@
 """Results as a markdown document."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from qpsbgd_files.visible import visible

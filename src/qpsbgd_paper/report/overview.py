@@ -1,7 +1,5 @@
 """All claims of the paper at one look: a table of claims by topic, and a picture of verdicts."""
 
-from __future__ import annotations
-
 import html
 import math
 import re

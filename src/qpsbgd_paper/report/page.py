@@ -1,7 +1,5 @@
 """All results as one HTML page that needs no network, with curves to explore."""
 
-from __future__ import annotations
-
 import html
 import json
 import re
@@ -33,22 +31,6 @@ _BADGES = {"yes": ("yes", "✓ yes"), "no": ("no", "✗ no"), "cannot tell": ("n
 _BADGES |= {"not run on hardware": ("noise", "– not on hardware")}
 
 
-_THEME = """
-{
-  const button = document.getElementById("theme"), root = document.documentElement.dataset;
-  let kept = null;
-  try { kept = localStorage.getItem("qpsbgd-theme"); } catch { /* a page opened from a file may have no storage */ }
-  const set = (value) => { root.theme = value; button.textContent = value === "dark" ? "☀ Light" : "☾ Dark"; };
-  set(kept || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light"));
-  button.hidden = false;
-  button.addEventListener("click", () => {
-    set(root.theme === "dark" ? "light" : "dark");
-    try { localStorage.setItem("qpsbgd-theme", root.theme); } catch { /* as above */ }
-  });
-}
-"""
-
-
 def page(summaries: Sequence[Summary], *, title: str, intro: str = "") -> str:
     """The whole report: who won where, all claims, then every experiment with curves, figures and tables.
 
@@ -71,7 +53,7 @@ def page(summaries: Sequence[Summary], *, title: str, intro: str = "") -> str:
         f'<div class="top"><h1>{_text(title)}</h1><button id="theme" type="button" hidden '
         f'aria-label="Switch between light and dark">Dark</button></div>'
         f"{_overview(summaries, ids)}{_reading(summaries, intro)}{sections}{_machine(summaries)}"
-        f"</main><script>{_file('curves.js')}{_THEME}</script></body></html>\n"
+        f"</main><script>{_file('curves.js')}{_file('theme.js')}</script></body></html>\n"
     )
 
 

@@ -1,7 +1,5 @@
 """A matplotlib figure as SVG that reads on light and dark pages, as PNG and as PDF; the same bytes at every call."""
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Callable, Sequence

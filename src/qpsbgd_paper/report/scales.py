@@ -1,7 +1,5 @@
 """How much of an axis is worth showing, and which lines leave it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple

@@ -1,11 +1,8 @@
 """How a method looks in every figure, what it is called, and which cases belong together."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 from qpsbgd_paper.report.summaries import Summary
@@ -26,22 +23,20 @@ class Style:
     width: float = 1.6
 
 
-KNOWN: Mapping[str, Style] = MappingProxyType(
-    {
-        "qpsbgd": Style(RED, width=2.6),
-        "qpsbgd-ridge": Style("#b8479b", width=2.6),
-        "qpsbgd-printed": Style("#e06682", "6 3", 1.8),
-        "qpsbgd-annealed": Style("#9a5b3c", "9 2 2 2", 1.8),
-        "qpsbgd-virtual": Style("#d07d14", "4 2", 1.8),
-        "bc-sgd": Style("#1b68c4"),
-        "bc-sign": Style("#17a589"),
-        "bc-adam": Style("#b07fdc"),
-        "proxquant": Style("#6b7077", "2 2", 1.8),
-        "frozen": Style("#8a8f98", "1 3", 2.2),
-        "random": Style("#7f7a6c", "5 2 1 2", 1.6),
-        "constant": Style("#93876f", "8 3", 1.6),
-    }
-)
+KNOWN: Mapping[str, Style] = {
+    "qpsbgd": Style(RED, width=2.6),
+    "qpsbgd-ridge": Style("#b8479b", width=2.6),
+    "qpsbgd-printed": Style("#e06682", "6 3", 1.8),
+    "qpsbgd-annealed": Style("#9a5b3c", "9 2 2 2", 1.8),
+    "qpsbgd-virtual": Style("#d07d14", "4 2", 1.8),
+    "bc-sgd": Style("#1b68c4"),
+    "bc-sign": Style("#17a589"),
+    "bc-adam": Style("#b07fdc"),
+    "proxquant": Style("#6b7077", "2 2", 1.8),
+    "frozen": Style("#8a8f98", "1 3", 2.2),
+    "random": Style("#7f7a6c", "5 2 1 2", 1.6),
+    "constant": Style("#93876f", "8 3", 1.6),
+}
 """Methods that look the same in every figure; no other method has their colours."""
 
 WARM = ("#a8871c", "#5f9a2c", "#c76f4a", "#cc6fb0", "#6e4a1f")
@@ -62,8 +57,7 @@ def line_styles(summary: Summary) -> dict[str, Style]:
     Other lines take the first spare colour of their kind that no line in the same case has, in the order of the rows.
     Where all lines are ours, as in a comparison of options, none stands out.
     """
-    kinds = _kinds(summary)
-    return styles_of(kinds, beside=lambda line: _beside(summary, line))
+    return styles_of(line_kinds(summary), beside=lambda line: _beside(summary, line))
 
 
 def styles_of(kinds: Mapping[str, str], *, beside: Callable[[str], Collection[str]] | None = None) -> dict[str, Style]:
@@ -89,7 +83,8 @@ def styles_of(kinds: Mapping[str, str], *, beside: Callable[[str], Collection[st
     return {line: found[line] for line in kinds}
 
 
-def _kinds(summary: Summary) -> dict[str, str]:
+def line_kinds(summary: Summary) -> dict[str, str]:
+    """The kinds of all lines, by name."""
     return {row["line"]: row.get("kind", "baseline") for case in summary.get("cases", ()) for row in case["rows"]}
 
 

@@ -1,7 +1,5 @@
 """Results of experiments as their JSON files hold them: read, and checked once before anything is drawn or written."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Results as tables and sentences, for terminal, markdown and HTML: pure functions of an experiment's summary."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple

@@ -43,7 +43,7 @@ def small(publish):
 
 
 def test_rows_of_tx_go_to_the_nodes_that_are_listed(small):
-    graph = load_planetoid("citeseer", data=small, normalize=False)
+    graph = load_planetoid("citeseer", data=small)
     assert graph.features[[6, 3, 5]].tolist() == [[1, 1, 1], [0, 0, 1], [1, 1, 0]]
     assert graph.features[:3].tolist() == [[1, 0, 1], [0, 1, 0], [0, 0, 1]]
     assert graph.labels.tolist() == [0, 1, 1, 1, -1, 0, 0]
@@ -54,12 +54,6 @@ def test_a_missing_node_has_zeros_and_is_in_no_split(small):
     graph = load_planetoid("citeseer", data=small)
     assert graph.features[4].tolist() == [0, 0, 0]
     assert graph.train.tolist() == [0, 1] and graph.test.tolist() == [3, 5, 6]
-
-
-def test_features_of_a_node_sum_to_one_unless_asked_otherwise(small):
-    graph = load_planetoid("citeseer", data=small)
-    assert torch.allclose(graph.features.sum(dim=1), torch.tensor([1.0, 1, 1, 1, 0, 1, 1]))
-    assert graph.features[0].tolist() == [0.5, 0, 0.5]
 
 
 def test_edges_go_both_ways_without_loops_and_repeats(small):
@@ -133,8 +127,6 @@ def test_the_published_graphs_have_the_known_sizes(real_data, name, nodes, featu
     assert (len(graph.train), len(graph.validation), len(graph.test)) == (train, 500, 1000)
     parts = torch.cat([graph.train, graph.validation, graph.test])
     assert len(parts.unique()) == len(parts) and bool((graph.labels[parts] >= 0).all())
-    empty = graph.features.sum(dim=1) == 0
-    assert torch.allclose(graph.features.sum(dim=1)[~empty], torch.ones(()), atol=1e-5)
     assert int((graph.labels < 0).sum()) == (15 if name == "citeseer" else 0)
 
 

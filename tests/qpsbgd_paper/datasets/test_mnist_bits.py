@@ -175,16 +175,6 @@ def test_kept_bits_of_other_images_are_not_used(small, cache):
     assert torch.equal(load_bits((0, 2), data=folder)[0], expected)
 
 
-def test_progress_is_reported_chunk_by_chunk(small, monkeypatch):
-    folder, images, labels = small
-    monkeypatch.setattr(mnist_bits, "_CHUNK", 6)
-    seen = []
-    bits, _ = load_bits((0, 2), data=folder, progress=lambda done, total: seen.append((done, total)))
-    chosen = np.flatnonzero((labels == 0) | (labels == 2))[:20]
-    assert np.array_equal(bits, bits_of(images[chosen]))
-    assert seen == [(6, 20), (12, 20), (18, 20), (20, 20)]
-
-
 @pytest.mark.parametrize("pair", [(1, 1), (0, 10), (-1, 2), (0, 1, 2)])
 def test_what_is_no_pair_of_digits_is_refused(pair):
     with pytest.raises(ValueError, match="two different digits"):

@@ -9,6 +9,7 @@ import torch
 from qpsbgd_paper.experiments import EXPERIMENTS, citation, digits, logreg, make_experiment, mnist
 from qpsbgd_paper.experiments.digits import Digits
 from qpsbgd_paper.experiments.rosenbrock import valley
+from qpsbgd_paper.framework import training
 from qpsbgd_paper.framework.comparison import Comparison
 from qpsbgd_paper.framework.methods import BASELINES, GUROBI, LITERAL, RANDOM, SCALES, SPINS, Frozen, RandomSigns
 from qpsbgd_paper.framework.training import BinaryMLP
@@ -87,6 +88,7 @@ def test_runs_with_the_same_seed_share_data_start_and_batches(name, data, monkey
     experiment = tiny(name)
     experiment.prepare()
     module = sys.modules[experiment.work.__module__]
+    module = module if hasattr(module, "fit") else training
     train, seen = module.fit, []
 
     def watched(model, loss, *, rows, **others):

@@ -8,7 +8,15 @@ import pytest
 pytest.importorskip("matplotlib")
 PIL = pytest.importorskip("PIL.Image")
 
-from qpsbgd_paper.report.drawings import figure_png, figure_svg  # noqa: E402
+from qpsbgd_paper.report import drawings  # noqa: E402
+from qpsbgd_paper.report.drawings import figure_svg  # noqa: E402
+from qpsbgd_paper.report.rendering import on_white  # noqa: E402
+
+
+def figure_png(figure):
+    return on_white(lambda: drawings.drawn(figure), "png")
+
+
 from qpsbgd_paper.report.figures import figures  # noqa: E402
 from qpsbgd_paper.report.styles import PALETTE, RED  # noqa: E402
 

@@ -1,0 +1,104 @@
+"""What a network that is to be binarised has: a name, a float model that is kept once it is trained, and scores.
+
+Text is the running interpreter's standard library.
+"""
+
+import os
+import sysconfig
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch import nn
+from training_parts import DEVICE
+
+from qpsbgd_files.atomic import writing
+
+ROOT = Path(__file__).parents[2]
+
+
+class Absent(Exception):
+    """Data or a package that a subject needs is not on this machine."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A trained network and its data.
+
+    Attributes:
+        name: As on the command line and in the results.
+        title: As in the documents.
+        measure: The main score: "accuracy", "loss" or "cosine".
+        size: Calibration inputs by default: images, windows of 256 characters, or sentences.
+    """
+
+    name: str
+    title: str
+    measure: str
+    size: int = 1024
+
+    @property
+    def higher(self):
+        return self.measure != "loss"
+
+    def network(self):
+        """The float model, from the caches or trained now with seed 0."""
+        kept = caches() / f"{self.name}.pt"
+        torch.manual_seed(0)
+        model = self.build().to(DEVICE)
+        if not kept.exists():
+            self.train(model)
+            with writing(kept) as file:  # half precision is exact enough, and small
+                torch.save({name: _halved(value.cpu()) for name, value in model.state_dict().items()}, file)
+        model.load_state_dict(torch.load(kept, map_location=DEVICE, weights_only=True))
+        return model.eval()
+
+    def train(self, model):
+        """Adam with a cosine to zero."""
+        steps, rate = self.schedule
+        optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, total_steps=steps, pct_start=0.1)
+        model.train()
+        for step, batch in enumerate(self.batches(steps, seed=0, training=True)):
+            optimizer.zero_grad()
+            with torch.autocast("cuda", torch.bfloat16, enabled=DEVICE == "cuda"):
+                loss = self.loss(model, batch)
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            schedule.step()
+            if step % max(1, steps // 10) == 0:
+                print(f"{self.name}: training, step {step}/{steps}, loss {loss.item():.3f}", flush=True)
+
+
+def caches():
+    """The folder of what is kept: trained networks, and texts as numbers."""
+    folder = Path(os.environ.get("QPSBGD_BINARIZE", ROOT / "results" / "binarize"))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def kept(name, make):
+    """What `make()` returns, from the caches where it is there."""
+    path = caches() / f"{name}.pt"
+    if not path.exists():
+        with writing(path) as file:
+            torch.save(make(), file)
+    return torch.load(path, weights_only=True)
+
+
+def _halved(value):
+    return value.half() if value.is_floating_point() else value
+
+
+LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "idlelib", "lib2to3", "__pycache__"}
+
+
+@cache
+def sources():
+    """The standard library's own files, sorted; every twentieth is held out."""
+    root = Path(sysconfig.get_path("stdlib"))
+    paths = [p for p in sorted(root.rglob("*.py")) if not LEFT_OUT & set(p.relative_to(root).parts)]
+    texts = [path.read_text(encoding="utf-8", errors="ignore") for path in paths]
+    return [text for k, text in enumerate(texts) if k % 20], texts[::20]
