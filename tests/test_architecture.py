@@ -60,7 +60,6 @@ OPTIONAL = {
         "qpsbgd_qubo/solvers/external/dimod",
         "qpsbgd_qubo/annealers/chips",
         "qpsbgd_qubo/annealers/dwave",
-        "qpsbgd_qubo/annealers/leap_hybrid",
         "qpsbgd_qubo/annealers/virtual_qpu",
         "qpsbgd_paper/chip_studies/embedding",
     },

@@ -35,7 +35,7 @@ from qpsbgd_runtime import packed_file
 MOST_MEMORY = 200_000_000
 SEEDS = st.integers(0, 2**32)
 FUZZED = settings(
-    max_examples=150,
+    max_examples=75,
     deadline=None,
     derandomize=True,
     database=None,

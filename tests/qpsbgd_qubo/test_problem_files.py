@@ -1,3 +1,4 @@
+import functools
 import gzip
 import io
 import sys
@@ -520,6 +521,7 @@ def npy(shape, *, data=b"", descr="<f8"):
     return file.getvalue() + data
 
 
+@functools.cache
 def zeros(count):
     """That many zero bytes, compressed."""
     file = io.BytesIO()
@@ -565,7 +567,7 @@ def test_an_archive_with_an_array_twice_is_refused(tmp_path):
         read_problem(tmp_path / "p.npz")
 
 
-@pytest.mark.parametrize("name", ["p.npz.gz", "p.bqm.gz", "p.coo.gz", "p.mtx.gz", "p.qubo.gz", "p.gz"])
+@pytest.mark.parametrize("name", ["p.npz.gz", "p.bqm.gz", "p.coo.gz", "p.gz"])
 def test_a_compressed_file_is_not_expanded_beyond_the_limit(tmp_path, name):
     (tmp_path / name).write_bytes(zeros(280_000_000))
     with pytest.raises(MemoryError, match=r"p\..*gz: .*more than 0\.268 GB"):

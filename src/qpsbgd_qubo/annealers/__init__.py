@@ -5,5 +5,5 @@ packing, reads                columns on the cliques to submissions, and answers
 submissions, recordings       the connection, and the file that remembers what went over it
 budget, ledger, session       limits, what was spent, and what else a solver holds while it runs
 service_solver                options and life of every solver here; chip_solver and hybrid_solver build on it
-dwave, virtual_qpu, leap_hybrid, replay     the solvers that `make_solver` knows
+dwave, virtual_qpu, replay    the solvers that `make_solver` knows
 """

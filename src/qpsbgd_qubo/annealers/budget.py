@@ -19,15 +19,10 @@ class BudgetSpent(RuntimeError):
 
 @dataclass(frozen=True)
 class Estimate:
-    """What steps cost on an annealer.
+    """What steps cost on an annealer."""
 
-    Attributes:
-        submissions: Problems sent.
-        qpu_seconds: QPU time as it is charged: programming, anneals and read-outs.
-    """
-
-    submissions: int
-    qpu_seconds: float
+    submissions: int  # problems sent
+    qpu_seconds: float  # QPU time as it is charged: programming, anneals and read-outs
 
     def __post_init__(self) -> None:
         if not 0 <= self.qpu_seconds < math.inf:

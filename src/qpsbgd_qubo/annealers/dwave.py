@@ -1,4 +1,4 @@
-"""Families on a D-Wave quantum annealer: every column on a clique of its own, all layers of a step together."""
+"""Families on D-Wave's service Leap: on a chip, every column on a clique of its own, or on its hybrid solver."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from qpsbgd_qubo.annealers.budget import BudgetSpent, Estimate
 from qpsbgd_qubo.annealers.chip_solver import ChipSolver
 from qpsbgd_qubo.annealers.chips import Chip
+from qpsbgd_qubo.annealers.hybrid_solver import HybridSolver
 from qpsbgd_qubo.annealers.service_solver import ServiceSolver
 from qpsbgd_qubo.annealers.submissions import transient
 
@@ -120,6 +121,30 @@ class DWave(LeapSolver, ChipSolver):
 
     def _chosen(self) -> dict[str, Any]:
         return {"region": self.region, "solver": self.chip}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LeapHybrid(LeapSolver, HybridSolver):
+    """Solves families with Leap's hybrid solver for binary quadratic models; layers of any width.
+
+    Takes the options of `HybridSolver` and of `LeapSolver`. It has not been run on the service yet, only on D-Wave's
+    own mock.
+    """
+
+    name: ClassVar[str] = "leap-hybrid"
+    sampler_kind: ClassVar[str] = "LeapHybridSampler"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.sampler is None:
+            return
+        if "minimum_time_limit" not in (getattr(self.sampler, "properties", None) or {}):
+            raise TypeError(
+                f"sampler must be a LeapHybridSampler or its like, got {type(self.sampler).__name__}; for chips use "
+                "the solver 'dwave', for other samplers 'dimod'"
+            )
+        if self.region is not None:
+            raise ValueError("region chooses where D-Wave's service is; leave it out when a sampler is given")
 
 
 def _check_token(solver: str, sampler: str) -> None:

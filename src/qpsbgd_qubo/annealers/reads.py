@@ -19,17 +19,11 @@ from qpsbgd_qubo.solvers.search.descent import improved
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """All reads of a family, not only the best; a read's columns come from one anneal where they were sent together.
+    """All reads of a family, not only the best; a read's columns come from one anneal where they were sent together."""
 
-    Attributes:
-        spins: −1 or +1, shape (reads, n, m), in the family's floating type.
-        energies: Shape (reads, m).
-        stats: What the chip did, as in a solution.
-    """
-
-    spins: Tensor
-    energies: Tensor
-    stats: dict[str, Any]
+    spins: Tensor  # −1 or +1, shape (reads, n, m), in the family's floating type
+    energies: Tensor  # shape (reads, m)
+    stats: dict[str, Any]  # what the chip did, as in a solution
 
 
 class Reads:

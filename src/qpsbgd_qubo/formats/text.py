@@ -22,15 +22,10 @@ _WHOLE = re.compile(r"[+-]?[0-9]+")
 
 @dataclass(frozen=True)
 class TextFile:
-    """A text file, compressed if its name ends in `.gz`.
-
-    Attributes:
-        path: Where it is.
-        comment: The character that begins a comment: a letter only as the first of a line, others anywhere.
-    """
+    """A text file, compressed if its name ends in `.gz`."""
 
     path: Path
-    comment: str = "#"
+    comment: str = "#"  # begins a comment: a letter only as the first of a line, others anywhere
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[IO[str]]:

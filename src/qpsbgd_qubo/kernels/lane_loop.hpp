@@ -1,5 +1,6 @@
 // The loop of lanes.cpp for one kind of vector register. Included once per kind, with NAME (of the namespace), WIDTH
-// (floats per vector), TARGET (what functions are compiled for) and BITS (of a vector of 0 and −1) defined.
+// (floats per vector), TARGET (what functions are compiled for) and BITS (of a vector of 0 and −1) defined, which end
+// with it.
 namespace qpsbgd {
 namespace NAME {
 namespace {
@@ -81,3 +82,8 @@ TARGET std::int64_t anneal(PARAMETERS) {
 }  // namespace
 }  // namespace NAME
 }  // namespace qpsbgd
+
+#undef NAME
+#undef WIDTH
+#undef TARGET
+#undef BITS

@@ -43,10 +43,6 @@ inline std::int32_t bits_of_4(Ints lanes) {
 #define BITS(x) bits_of_4(x)
 #endif
 #include "lane_loop.hpp"
-#undef NAME
-#undef WIDTH
-#undef TARGET
-#undef BITS
 
 #if defined(__x86_64__)
 #define NAME avx2
@@ -54,10 +50,6 @@ inline std::int32_t bits_of_4(Ints lanes) {
 #define TARGET __attribute__((target("avx2")))
 #define BITS(x) _mm256_movemask_ps(reinterpret_cast<__m256>(x))
 #include "lane_loop.hpp"
-#undef NAME
-#undef WIDTH
-#undef TARGET
-#undef BITS
 
 #define NAME avx512
 #define WIDTH 16

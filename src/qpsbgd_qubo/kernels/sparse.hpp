@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 #include <vector>
 
 namespace qpsbgd {
@@ -26,7 +27,13 @@ struct Rows {
   }
 
   template <class T>
-  const T* values() const;
+  const T* values() const {
+    if constexpr (std::is_same_v<T, double>) {
+      return couplings.data();
+    } else {
+      return singles.data();
+    }
+  }
 
   template <class T, class S>
   void flip(T* fields, S* spins, std::int64_t i) const {
@@ -49,15 +56,5 @@ struct Rows {
     return twice / 2;
   }
 };
-
-template <>
-inline const double* Rows::values<double>() const {
-  return couplings.data();
-}
-
-template <>
-inline const float* Rows::values<float>() const {
-  return singles.data();
-}
 
 }  // namespace qpsbgd

@@ -10,23 +10,14 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class Number:
-    """A number, finite and within bounds; numpy's are made plain, and booleans are not numbers.
+    """A number, finite and within bounds; numpy's are made plain, and booleans are not numbers."""
 
-    Args:
-        whole: Whether it must be an integer.
-        least: The least value allowed; None for none.
-        positive: Whether it must be more than 0.
-        most: The largest value allowed; None for none.
-        below: What it must be smaller than; None for no such bound.
-        optional: Whether it may be None.
-    """
-
-    whole: bool = False
-    least: float | None = None
-    positive: bool = False
-    most: float | None = None
-    below: float | None = None
-    optional: bool = False
+    whole: bool = False  # whether it must be an integer
+    least: float | None = None  # the least value allowed
+    positive: bool = False  # whether it must be more than 0
+    most: float | None = None  # the largest value allowed
+    below: float | None = None  # what it must be smaller than
+    optional: bool = False  # whether it may be None
 
     def __str__(self) -> str:
         bounds = {"at least": self.least, "at most": self.most, "below": self.below}

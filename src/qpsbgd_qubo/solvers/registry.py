@@ -66,7 +66,7 @@ def solver_class(name: str) -> type[Solver]:
         case "dwave":
             from qpsbgd_qubo.annealers.dwave import DWave as found
         case "leap-hybrid":
-            from qpsbgd_qubo.annealers.leap_hybrid import LeapHybrid as found
+            from qpsbgd_qubo.annealers.dwave import LeapHybrid as found
         case "virtual-qpu":
             from qpsbgd_qubo.annealers.virtual_qpu import VirtualQPU as found
         case "replay":

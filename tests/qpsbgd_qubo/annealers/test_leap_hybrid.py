@@ -16,7 +16,7 @@ from qpsbgd_qubo.annealers.recordings import RecordingError
 from qpsbgd_qubo.annealers.replay import Replay
 from qpsbgd_qubo.solvers.exact.exact import Exact
 
-mocks, leap = Lazy("dwave_mocks"), Lazy("qpsbgd_qubo.annealers.leap_hybrid")
+mocks, leap = Lazy("dwave_mocks"), Lazy("qpsbgd_qubo.annealers.dwave")
 
 pytestmark = pytest.mark.filterwarnings("ignore:solver 'leap-hybrid' is about to send")
 
