@@ -126,7 +126,7 @@ def _promised(name, text):
     return False
 
 
-ATTACKS = {packed_files: 4000, interrupted: 500, starved: 200, dying_ranks: 40, ports: 1, tokens: 400, ledgers: 100}
+ATTACKS = {packed_files: 3000, interrupted: 200, starved: 200, dying_ranks: 40, ports: 1, tokens: 400, ledgers: 100}
 ATTACKS |= dict.fromkeys((installations, homes, locales, couplings), 1)
 """How many trials; some attacks have a list of their own."""
 
