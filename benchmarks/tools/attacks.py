@@ -8,17 +8,15 @@ raised and nothing has changed. Writes benchmarks/results/attacks.json.
 """
 
 import argparse
-import contextlib
 import json
-import multiprocessing
-import os
 import random
-import resource
 import subprocess
-import sys
 import tempfile
-import traceback
 from pathlib import Path
+
+from attacks_on_files import packed_files
+from attacks_on_runs import dying_ranks, interrupted, ledgers, ports, starved, tokens
+from forks import in_fork, limit, output
 
 from qpsbgd_paper.framework.result_files import environment, write_json
 from qpsbgd_qubo import solve
@@ -50,41 +48,21 @@ with tempfile.TemporaryDirectory() as folder:
     out = load_packed(Path(folder) / "net")(rows.numpy())
     to_c(model, Path(folder) / "c", input_shape=(9,))
     text = "".join(sorted(path.read_text() for path in (Path(folder) / "c").iterdir()))
-    Path(folder, "p.qubo").write_text("p qubo 0 2 2 1\\n0 0 0.5\\n1 1 -1.5\\n0 1 2.25\\n")
-    problem = read_problem(Path(folder) / "p.qubo")
+    texts = {
+        "p.qubo": "p qubo 0 2 2 1\\n0 0 0.5\\n1 1 -1.5\\n0 1 2.25\\n",
+        "p.mtx": "%%MatrixMarket matrix coordinate real symmetric\\n2 2 2\\n1 1 0.5\\n2 1 2.25\\n",
+        "p.coo": "0 0 0.5\\n0 1 1e-3\\n",
+        "p.txt": "1\\n2 2\\n1 1 0.5\\n1 2 2.25\\n",
+    }
+    for name, content in texts.items():
+        Path(folder, name).write_text(content)
+    problems = [repr(vars(read_problem(Path(folder) / name))) for name in texts]
 energies = [make_solver(name).solve(random_family(12, 3, 8)).energies.tolist() for name in ("exact", "descent")]
-print(repr((out.tolist(), text, str(problem), energies)))
+print(repr((out.tolist(), text, problems, energies)))
 """
 
 
-def output(code, **settings):
-    """What a program prints in an environment with other settings; None leaves a variable out. None if it fails."""
-    changed = {name: value for name, value in (os.environ | settings).items() if value is not None}
-    done = subprocess.run([sys.executable, "-c", code], env=changed, capture_output=True, text=True)
-    return done.stdout if done.returncode == 0 else None
-
-
-def in_fork(function, *arguments):
-    """What a function returns in a fork of this process, which itself never solves; None if it does not end well."""
-    here, there = multiprocessing.Pipe(duplex=False)
-    child = os.fork()
-    if child == 0:
-        try:
-            there.send(function(*arguments))
-            os._exit(0)
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(1)
-    there.close()
-    found = None
-    with contextlib.suppress(EOFError):
-        found = here.recv()
-    os.waitpid(child, 0)
-    return found
-
-
-def installations(source):
+def installations(source, trials):
     """A read-only installation: nothing is opened for writing beside the sources"""
     hook = f"""
 import os, sys
@@ -99,6 +77,28 @@ sys.addaudithook(watched)
     yield expected is not None and output(hook + WORK, PYTHONDONTWRITEBYTECODE="1") == expected
 
 
+def locales(source, trials):
+    """A locale with comma decimals and one without UTF-8: networks, C, problem files and solvers as in any other"""
+    expected, begin = output(WORK), "import locale\nlocale.setlocale(locale.LC_ALL, '')\n"
+    comma = "if locale.localeconv()['decimal_point'] != ',': raise SystemExit('no comma')\n"
+    with tempfile.TemporaryDirectory() as folder:
+        for name, charset in (("de_DE", "UTF-8"), ("fr_FR", "UTF-8"), ("de_DE", "ISO-8859-1"), ("pl_PL", "ISO-8859-2")):
+            place = f"{folder}/{name}.{charset}"
+            subprocess.run(["localedef", "--no-archive", "-i", name, "-f", charset, place], check=True)
+            for utf8 in "01":
+                environment = {"LC_ALL": f"{name}.{charset}", "LOCPATH": folder, "PYTHONUTF8": utf8}
+                yield expected is not None and output(begin + comma + WORK, **environment) == expected
+
+
+def homes(source, trials):
+    """No home directory, or one that cannot be written, or that is a file"""
+    expected = output(WORK)
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "file").touch()
+        for home in (None, "", "/proc/none", "/dev/null", f"{folder}/file", f"{folder}/none/none"):
+            yield expected is not None and output(WORK, HOME=home, XDG_CACHE_HOME=home) == expected
+
+
 HEADERS = {
     "p.qubo": ("p qubo 0 {n} {n} {n}\n0 0 1\n", "p qubo 0 4 4 {n}\n0 0 1\n"),
     "p.mtx": ("%%MatrixMarket matrix coordinate real symmetric\n{n} {n} 1\n1 1 1\n",),
@@ -107,7 +107,7 @@ HEADERS = {
 }
 
 
-def couplings(source):
+def couplings(source, trials):
     """Files that promise or need more than 2³¹ variables or couplings: refused within 2 GB of memory"""
     for name, texts in HEADERS.items():
         for text in texts:
@@ -116,8 +116,7 @@ def couplings(source):
 
 
 def _promised(name, text):
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (used + 2 * 10**9,) * 2)
+    limit(2 * 10**9, 600)
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / name).write_text(text)
         try:
@@ -127,7 +126,9 @@ def _promised(name, text):
     return False
 
 
-ATTACKS = (installations, couplings)
+ATTACKS = {packed_files: 3000, interrupted: 200, starved: 200, dying_ranks: 40, ports: 1, tokens: 400, ledgers: 100}
+ATTACKS |= dict.fromkeys((installations, homes, locales, couplings), 1)
+"""How many trials; some attacks have a list of their own."""
 
 
 def main():
@@ -135,10 +136,10 @@ def main():
     parser.add_argument("attacks", nargs="*", help=", ".join(attack.__name__ for attack in ATTACKS))
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    for attack in ATTACKS:
+    for attack, trials in ATTACKS.items():
         if options.attacks and attack.__name__ not in options.attacks:
             continue
-        held = in_fork(lambda: list(map(bool, attack(random.Random(options.seed)))))  # noqa: B023
+        held = in_fork(lambda: list(map(bool, attack(random.Random(options.seed), trials))))  # noqa: B023
         if held is None:
             raise SystemExit(f"{attack.__name__} did not end")
         found = json.loads(OUT.read_text()) if OUT.exists() else {"attacks": {}}

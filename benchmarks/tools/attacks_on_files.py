@@ -2,8 +2,6 @@
 
 import contextlib
 import json
-import resource
-import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -12,6 +10,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 import torch
+from forks import in_fork, limit
 from torch import nn
 
 from qpsbgd.deploy import load_packed, pack, to_c, to_onnx
@@ -23,13 +22,6 @@ from crafted import crafted
 from graph_networks import GRAPHS, trained
 
 EXTREMES = (-(2**31), -1, 0, 1, 2, 7, 255, 256, 2**15, 2**24, 2**31 - 1)
-
-
-def limit(memory, seconds):
-    """Let this process have so many bytes more than now, and end it after so many seconds."""
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (used + memory,) * 2)
-    signal.alarm(seconds)
 
 
 def packed_contents():
@@ -90,7 +82,7 @@ def changed_tensor(array, source):
     return flat.reshape(array.shape)
 
 
-def packed_files(in_fork, source, trials):
+def packed_files(source, trials):
     """Packed files with one to three parts changed under a right checksum: loaded, run, written as C and as ONNX"""
     contents = list(packed_contents())
     for _ in range(trials):

@@ -13,6 +13,9 @@ from qpsbgd_qubo.kernels import Array
 if TYPE_CHECKING:
     from qpsbgd_qubo.family import QuboFamily
 
+MOST_SPINS = 2**31 - 1
+"""Columns are 32 bits wide; couplings are counted with 64."""
+
 
 @dataclass(frozen=True, eq=False)
 class SparseIsing:
@@ -25,7 +28,7 @@ class SparseIsing:
 
     Args:
         indptr: Where each row begins, and the end of the last, int64, shape (n + 1,).
-        indices: The columns, int32 (int64 from 2³¹ spins on), shape (nnz,).
+        indices: The columns, int32, shape (nnz,).
         couplings: J_ij, float64, shape (nnz,).
         linear: h, float64, shape (n,).
         offset: A constant.
@@ -43,6 +46,7 @@ class SparseIsing:
     def __post_init__(self) -> None:
         linear, couplings, offset = _checked(self.linear, self.couplings, self.offset)
         n = len(linear)
+        _check_count(n)
         indptr, indices = (_whole(part, name) for part, name in ((self.indptr, "indptr"), (self.indices, "indices")))
         if indptr.shape != (n + 1,) or indices.shape != couplings.shape:
             raise ValueError(
@@ -63,7 +67,7 @@ class SparseIsing:
             raise ValueError("couplings must be symmetric, but a place is filled on one side of the diagonal only")
         if not np.array_equal(couplings[turned], couplings):
             raise ValueError("couplings must be symmetric, but differ from their transpose")
-        self._set(indptr, indices.astype(_index_type(n), copy=False), couplings, linear, offset)
+        self._set(indptr, indices.astype(np.int32, copy=False), couplings, linear, offset)
 
     @classmethod
     def from_edges(
@@ -126,7 +130,7 @@ class SparseIsing:
         check_sums(values, linear, offset)
         upper, lower = np.bincount(rows, minlength=n), np.bincount(cols, minlength=n)
         indptr = np.concatenate([[0], np.cumsum(upper + lower)])
-        indices, couplings = np.empty(2 * len(rows), _index_type(n)), np.empty(2 * len(rows))
+        indices, couplings = np.empty(2 * len(rows), np.int32), np.empty(2 * len(rows))
         # Row by row: first what stands left of the diagonal, in the order of the transpose, then what stands right.
         turned = _order(cols, n)
         places = np.arange(len(rows))
@@ -229,9 +233,15 @@ def dot(a: Array, b: Array) -> float:
     return float(np.einsum("i,i->", a, b))
 
 
+def _check_count(n: int) -> None:
+    if n > MOST_SPINS:
+        raise ValueError(f"a problem must have at most {MOST_SPINS} variables, got {n}; leave out those without terms")
+
+
 def _entries(n: int, rows: Any, cols: Any, values: Any) -> tuple[Array, Array, Array]:
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
         raise ValueError(f"a problem must have at least one variable, got n = {n!r}")
+    _check_count(n)
     rows, cols = _whole(rows, "rows"), _whole(cols, "cols")
     values = np.asarray(values)
     if rows.ndim != 1 or rows.shape != cols.shape or rows.shape != values.shape:
@@ -308,7 +318,3 @@ def _summed(n: int, rows: Array, cols: Array, values: Array) -> tuple[Array, Arr
 def _order(indices: Array, n: int) -> Array:
     """The places of indices below n, ascending, equal ones in their order; numpy is fastest with 16 bits."""
     return np.argsort(indices.astype(np.uint16) if n <= 1 << 16 else indices, kind="stable")
-
-
-def _index_type(n: int) -> type[np.int32] | type[np.int64]:
-    return np.int32 if n <= np.iinfo(np.int32).max else np.int64

@@ -184,3 +184,9 @@ def test_memory_grows_with_couplings_not_with_the_square_of_the_spins():
     assert energy == 3 * n
     assert problem.num_couplings == 3 * n
     assert peak < 250 * 3 * n  # bytes; a dense matrix would take 80 GB
+
+
+@pytest.mark.parametrize("make", [SparseIsing.from_edges, SparseIsing.from_qubo])
+def test_more_spins_than_columns_can_name_are_refused_before_anything_is_allocated(make):
+    with pytest.raises(ValueError, match=r"at most 2147483647 variables, got 2147483648; leave out"):
+        make(2**31, [0], [2**31 - 1], [1.0])

@@ -5,7 +5,7 @@ namespace qpsbgd {
 namespace NAME {
 namespace {
 
-constexpr int COUNT = LANES / WIDTH;  // vectors of a spin's fields
+constexpr std::int64_t COUNT = LANES / WIDTH;  // vectors of a spin's fields
 
 typedef float Floats __attribute__((vector_size(4 * WIDTH)));
 typedef std::int32_t Ints __attribute__((vector_size(4 * WIDTH)));
