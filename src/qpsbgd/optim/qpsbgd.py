@@ -117,7 +117,8 @@ class QPSBGD(BinaryOptimizer):
         Raises:
             RuntimeError: No layer has recorded a backward pass since the last step; or, of several processes, another
                 one failed or is not like this one (docs/processes.md).
-            ValueError: A layer saw NaN or infinite values.
+            ValueError: A layer saw NaN or infinite values; on a GPU, which is not waited for, in the step before, which
+                then changed nothing.
         """
         loss = self._run(closure)
         layers = list(self._layers.values())
