@@ -71,6 +71,7 @@ class Digits(Comparison):
     series = (Series("accuracy", "test accuracy", x_label="epoch", first=1),)
     chosen_by = Metric(FINAL.key, "validation accuracy")
     passed = ("hidden",)
+    finalist_seeds = 4  # the demo takes less than three minutes
     work = staticmethod(train)
     small = {"budgets": (1,), "hidden": 16, "seeds": 2, "choosing_seeds": 0}
     budgets: tuple[int, ...] = (2, 10)

@@ -73,7 +73,7 @@ class Comparison(Experiment):
 
     A subclass is a frozen dataclass of settings. Options are chosen per line and case, or group of cases, on
     `chosen_by`, a figure of training or validation data, in runs with other seeds than the final ones: all points on
-    `choosing_seeds`, then the best `FINALISTS` on `FINALIST_SEEDS`. Where the best learning rate is the smallest or
+    `choosing_seeds`, then the best `FINALISTS` on `finalist_seeds`. Where the best learning rate is the smallest or
     largest that was tried with the same other options, the next one is tried too, up to `MOST_EXTENSIONS` times, for
     every line alike. A grid of one point needs no choice, and with no seeds for it the first point of every grid is
     taken. `extra` names further figures that are kept.
@@ -88,6 +88,7 @@ class Comparison(Experiment):
     extra: ClassVar[tuple[str, ...]] = ()
     by_case: ClassVar[Mapping[str, Job]]
     passed: ClassVar[tuple[str, ...]] = ("steps",)
+    finalist_seeds: ClassVar[int] = FINALIST_SEEDS
     choosing_seeds: int
 
     def cases(self) -> Sequence[Case]:
@@ -173,7 +174,7 @@ class Comparison(Experiment):
                 "metrics": [vars(metric) for metric in self.metrics],
                 "series": [vars(series) for series in self.series],
                 "chosen by": self.chosen_by.label,
-                "chosen on": [self.choosing_seeds, FINALIST_SEEDS] if choosing else [],
+                "chosen on": [self.choosing_seeds, self.finalist_seeds] if choosing else [],
                 "cases": cases,
                 "test": TEST,
                 "claims": [judged(claim, values, higher, controls=controls) for claim in self.claims()],
@@ -228,7 +229,7 @@ class Comparison(Experiment):
             jobs = self._choosing_jobs(grids, seeds=self.choosing_seeds)
             yield jobs
         if jobs:
-            again = self._choosing_jobs(self._finalists(grids, folder), seeds=FINALIST_SEEDS)
+            again = self._choosing_jobs(self._finalists(grids, folder), seeds=self.finalist_seeds)
             yield _once([*jobs, *again])
 
     def _choosing_jobs(self, grids: Grids, *, seeds: int) -> list[Job]:
@@ -256,7 +257,7 @@ class Comparison(Experiment):
         *_, grids = self._grids(folder)
         if self.choosing_seeds:
             grids = self._finalists(grids, folder)
-        ranked = self._ranked(grids, folder, seeds=FINALIST_SEEDS)
+        ranked = self._ranked(grids, folder, seeds=self.finalist_seeds)
         own = {key: line.grid[0] if line.like else {} for key, (_, line) in self._lines().items()}
         return {key: {**points[0], **own[key]} for key, points in ranked.items()}
 
