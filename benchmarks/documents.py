@@ -50,7 +50,14 @@ DOCUMENTS = {
         *(training.today, training.rivals, training.unseen, training.winner, training.verdicts, training.remarks),
         *(training.scores, training.alone, training.left_out, training.step_cost, training.bits),
     ),
-    "docs/scaling.md": (scaling.large, scaling.measured_growth, scaling.sampled, scaling.billion, scaling.ranks),
+    "docs/scaling.md": (
+        scaling.large,
+        scaling.eight_gpus,
+        scaling.measured_growth,
+        scaling.sampled,
+        scaling.billion,
+        scaling.ranks,
+    ),
     "docs/deployment.md": (
         *(deploy.deployed_classes, deploy.runtime_figures, deploy.deployed_times, deploy.deployed_bytes),
     ),

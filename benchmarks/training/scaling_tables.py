@@ -87,6 +87,20 @@ def large():
     return f"{made}\n\n" + lines(head, body)
 
 
+def eight_gpus():
+    """What each of eight ranks would hold of that network, by the formulas of docs/scaling.md."""
+    found = results("large")
+    n = found["width"]
+    layers = [(n, 3 * n), (n, n), (n, 4 * n), (4 * n, n)] * found["layers"]
+    return (
+        f"**Eight GPUs, on paper.** With [FSDP2](processes.md) each rank holds an eighth of latent weights, gradients "
+        f"and S̄ (3 × {4 * weights(layers) / 1e6:.0f} MB in all), and all of Q̄ and its inverse "
+        f"(2 × {4 * grams(layers) / 1e6:.0f} MB), which the layers' inputs make alike on every rank; a renewal gathers "
+        f"at most {ROWS} rows per layer. Nothing of this has been run on eight GPUs; two to four processes on a CPU "
+        "give what one gives (tests/qpsbgd/parallel/test_shards.py)."
+    )
+
+
 def exponent(sizes, values):
     return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
 

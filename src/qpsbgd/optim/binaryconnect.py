@@ -32,7 +32,7 @@ class DescentOptimizer(BinaryOptimizer):
 
     kept: ClassVar[frozenset[str]]
     """The names of what is kept of a weight."""
-    plain: ClassVar[bool] = False
+    fusable: ClassVar[bool] = False
     """Whether a step is that of its `update`, with weight decay and nothing else: torch's fused Adam can make it."""
 
     @torch.no_grad()
@@ -43,7 +43,7 @@ class DescentOptimizer(BinaryOptimizer):
         if any(map(is_sharded, self._layers)):  # all ranks must raise, or those that do not would wait for ever
             self._ranks.synchronized(self._check_gradients, list, dict)
         else:
-            self._check_gradients(later=self.plain and all(group["update"] == "adam" for group in self.binary_groups))
+            self._check_gradients(later=self.fusable and all(group["update"] == "adam" for group in self.binary_groups))
         for group in self.binary_groups:
             weights = [weight for weight in group["params"] if weight.grad is not None]
             if weights:
@@ -131,7 +131,7 @@ class BinaryConnect(DescentOptimizer):
     """
 
     kept = frozenset({"step", "mean", "square", "buffer"})
-    plain = True
+    fusable = True
 
     def __init__(
         self,

@@ -43,7 +43,7 @@ class StraightThrough(DescentOptimizer):
     """
 
     kept = frozenset({"step", "mean", "square", "buffer"})
-    plain = True
+    fusable = True
 
     def __init__(
         self,

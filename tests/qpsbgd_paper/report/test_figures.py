@@ -174,5 +174,5 @@ def test_a_run_that_diverged_leaves_a_gap(make_row, make_experiment):
 
 def test_figures_that_are_kept_are_light():
     sizes = {path.name: path.stat().st_size for path in KEPT.iterdir()}
-    assert sizes and sum(sizes.values()) < 1_700_000
-    assert {name: size for name, size in sizes.items() if size > 150_000} == {}
+    assert sizes and sum(sizes.values()) < 1_600_000
+    assert {name: size for name, size in sizes.items() if size > 120_000} == {}
