@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import math
 import warnings
-import weakref
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -17,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.fx import Proxy
 
+from qpsbgd.nn.known_layers import KNOWN, watched
 from qpsbgd.nn.straight_through import sign, straight_through
 from qpsbgd.nn.tape import Source, Tape
 
@@ -123,7 +122,7 @@ class BinaryLayer(nn.Module, ABC):
         self.register_buffer("input_scale", None)
         self._set_mark()
         self.reset_parameters()
-        _LAYERS.add(self)
+        KNOWN.add(self)
 
     @cached_property
     def initial_bound(self) -> float:
@@ -340,7 +339,7 @@ class BinaryLayer(nn.Module, ABC):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
-        _LAYERS.add(self)
+        KNOWN.add(self)
 
 
 def saved_options(mark: Tensor) -> dict[str, Any]:
@@ -354,37 +353,6 @@ def label_layers(model: nn.Module) -> None:
     for name, module in model.named_modules():
         if isinstance(module, BinaryLayer):
             module.label = name or module.label
-
-
-@torch.library.custom_op("qpsbgd::watched", mutates_args=())
-def watched(output: Tensor, x: Tensor, layer: int) -> Tensor:
-    """A copy of the output of the binary layer with this id, whose gradient goes by the layer's tape."""
-    return output.clone()
-
-
-@torch.library.custom_op("qpsbgd::recorded", mutates_args=())
-def _recorded(grad: Tensor, x: Tensor, layer: int) -> Tensor:
-    found = next(one for one in _LAYERS if id(one) == layer)
-    if found.tape is not None and found.tape.wanted:
-        rows, count = partial(found.input_rows, x), found.num_rows(grad.shape)
-        found.tape.record(grad, Source(rows, found.grad_rows, count, found.weight))
-    return grad.clone()
-
-
-watched.register_fake(lambda output, x, layer: torch.empty_like(output))
-_recorded.register_fake(lambda grad, x, layer: torch.empty_like(grad))
-
-
-def _keep_for_record(ctx: Any, inputs: tuple[Tensor, Tensor, int], output: Tensor) -> None:
-    ctx.save_for_backward(inputs[1])
-    ctx.layer = inputs[2]
-
-
-def _record(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-    return _recorded(grad, *ctx.saved_tensors, ctx.layer), None, None
-
-
-watched.register_autograd(_record, setup_context=_keep_for_record)
 
 
 def traced(module: nn.Module, x: Any) -> Any:
@@ -412,35 +380,6 @@ def guard_fused_paths(modules: Iterable[nn.Module]) -> None:
         if binary and isinstance(module, nn.TransformerEncoderLayer):
             # Turns off the fused evaluation path, which also reads .weight; the other path calls the layers.
             module.activation_relu_or_gelu = 0
-
-
-_LAYERS: weakref.WeakSet[BinaryLayer] = weakref.WeakSet()
-"""The binary layers that exist: what `layers_of` searches. A weight may be replaced, so the layers are kept."""
-
-
-def layers_of(parameters: Iterable[Tensor]) -> dict[Tensor, BinaryLayer]:
-    """The binary layers whose weights are among the parameters, by weight and in the order of the parameters.
-
-    Raises:
-        ValueError: A weight belongs to several layers.
-    """
-    found: dict[Tensor, list[BinaryLayer]] = {parameter: [] for parameter in parameters}
-    for layer in list(_LAYERS):
-        weight = layer._parameters.get("weight")
-        if weight is not None and weight in found:
-            found[weight].append(layer)
-    check_unshared([layer for layers in found.values() for layer in layers])
-    return {weight: layers[0] for weight, layers in found.items() if layers}
-
-
-def check_unshared(layers: Iterable[BinaryLayer]) -> None:
-    """Raise ValueError if two layers share one weight."""
-    shared = [p for p, count in Counter(layer.weight for layer in layers).items() if count > 1]
-    if shared:
-        raise ValueError(
-            f"{len(shared)} weight(s) belong to more than one layer; call one layer several times instead of sharing "
-            "its weight"
-        )
 
 
 def _gain_value(gain: Gain, fan_in: int) -> float:

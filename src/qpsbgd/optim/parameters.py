@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from qpsbgd.nn import BinaryLayer
-from qpsbgd.nn.layers import check_unshared, guard_fused_paths, label_layers, layers_of
+from qpsbgd.nn.known_layers import check_unshared, layers_of
+from qpsbgd.nn.layers import guard_fused_paths, label_layers
 from qpsbgd.parallel.ranks import Ranks
 from qpsbgd.parallel.shards import check_shards, is_sharded
 

@@ -1,0 +1,76 @@
+"""The binary layers that exist: found by their weights, and from inside a compiled graph by their numbers."""
+
+from __future__ import annotations
+
+import weakref
+from collections import Counter
+from collections.abc import Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from qpsbgd.nn.tape import Source
+
+if TYPE_CHECKING:
+    from qpsbgd.nn.layers import BinaryLayer
+
+KNOWN: weakref.WeakSet[BinaryLayer] = weakref.WeakSet()
+"""The binary layers that exist: what `layers_of` searches. A weight may be replaced, so the layers are kept."""
+
+
+def layers_of(parameters: Iterable[Tensor]) -> dict[Tensor, BinaryLayer]:
+    """The binary layers whose weights are among the parameters, by weight and in the order of the parameters.
+
+    Raises:
+        ValueError: A weight belongs to several layers.
+    """
+    found: dict[Tensor, list[BinaryLayer]] = {parameter: [] for parameter in parameters}
+    for layer in list(KNOWN):
+        weight = layer._parameters.get("weight")
+        if weight is not None and weight in found:
+            found[weight].append(layer)
+    check_unshared([layer for layers in found.values() for layer in layers])
+    return {weight: layers[0] for weight, layers in found.items() if layers}
+
+
+def check_unshared(layers: Iterable[BinaryLayer]) -> None:
+    """Raise ValueError if two layers share one weight."""
+    shared = [p for p, count in Counter(layer.weight for layer in layers).items() if count > 1]
+    if shared:
+        raise ValueError(
+            f"{len(shared)} weight(s) belong to more than one layer; call one layer several times instead of sharing "
+            "its weight"
+        )
+
+
+@torch.library.custom_op("qpsbgd::watched", mutates_args=())
+def watched(output: Tensor, x: Tensor, layer: int) -> Tensor:
+    """A copy of the output of the binary layer with this id, whose gradient goes by the layer's tape."""
+    return output.clone()
+
+
+@torch.library.custom_op("qpsbgd::recorded", mutates_args=())
+def _recorded(grad: Tensor, x: Tensor, layer: int) -> Tensor:
+    found = next(one for one in KNOWN if id(one) == layer)
+    if found.tape is not None and found.tape.wanted:
+        rows, count = partial(found.input_rows, x), found.num_rows(grad.shape)
+        found.tape.record(grad, Source(rows, found.grad_rows, count, found.weight))
+    return grad.clone()
+
+
+watched.register_fake(lambda output, x, layer: torch.empty_like(output))
+_recorded.register_fake(lambda grad, x, layer: torch.empty_like(grad))
+
+
+def _keep_for_record(ctx: Any, inputs: tuple[Tensor, Tensor, int], output: Tensor) -> None:
+    ctx.save_for_backward(inputs[1])
+    ctx.layer = inputs[2]
+
+
+def _record(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+    return _recorded(grad, *ctx.saved_tensors, ctx.layer), None, None
+
+
+watched.register_autograd(_record, setup_context=_keep_for_record)
