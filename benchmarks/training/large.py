@@ -1,9 +1,9 @@
 """Does it work at GPT-2's size? 12 blocks of width 768, 85 million binary weights, trained and binarised on one GPU.
 
-The character GPT of binarize_networks.py in bfloat16, compiled, windows of 256 characters, batch 64. Rivals and real
-weights take the best of a grid of rates, by the loss on training text after a fifth of the steps. All methods then make
-the same number of steps; those slower than straight-through AdamW once more, for as many steps as it makes in the same
-time. Last, the network with real weights is binarised without training. One process: times can be compared.
+The character GPT of binarize_networks.py in bfloat16, compiled, windows of 256 characters, batch 64. QP-SBGD runs at
+its defaults; rivals and real weights take the best of a grid of rates, by the loss on windows of training text after
+all steps. Methods slower than straight-through AdamW run once more, for as many steps as it makes in the same time.
+Last, the network with real weights is binarised without training. One process: times can be compared.
 
     python benchmarks/training/large.py [--steps N] [--seconds S] [--layers N] [--width N] [--into FILE]
 
@@ -11,7 +11,6 @@ Rows are written as they come; parts that have not begun after S seconds are lef
 """
 
 import argparse
-import copy
 import gc
 import statistics
 import time
@@ -33,11 +32,7 @@ FILE = Path(__file__).parents[1] / "results" / "large.json"
 TOKENS = 64 * 256
 BLOCK = 20
 MOST_RATES = 5
-RATES = {
-    "st-adamw": [1e-3, 3e-4, 3e-3],
-    "st-muon": [1e-2, 3e-3, 2e-2],
-    "float-adamw": [1e-3, 3e-4, 3e-3],
-}
+RATES = {"st-adamw": [1e-3, 3e-4], "st-muon": [2e-2, 1e-2], "float-adamw": [3e-4, 1e-3]}
 
 
 def narrow(steps):
@@ -46,16 +41,10 @@ def narrow(steps):
 
 
 MAKERS = {name: METHODS[name][0] for name in METHODS} | {
-    "ridge": lambda m, s, lr: QPSBGD(m, narrow(s), relative=True, steps=s, real={"lr": 3e-3}),
-    "ridge, whole layers": lambda m, s, lr: QPSBGD(
-        m, narrow(s), Ridge(block=None), relative=True, steps=s, real={"lr": 3e-3}
-    ),
-    "ridge, real part at 0.001": lambda m, s, lr: QPSBGD(m, narrow(s), relative=True, steps=s, real={"lr": 1e-3}),
-    "ridge at 0.015, real part at 0.001": lambda m, s, lr: QPSBGD(m, 0.015, relative=True, steps=s, real={"lr": 1e-3}),
-    "ridge, defaults": lambda m, s, lr: QPSBGD(m, steps=s, real=True),
+    "ridge, whole layers": lambda m, s, lr: QPSBGD(m, projection=Ridge(block=None), steps=s, real=True),
+    "ridge, rates of narrow networks": lambda m, s, lr: QPSBGD(m, narrow(s), relative=True, steps=s, real={"lr": 3e-3}),
 }
-OURS = [name for name in MAKERS if name.startswith("ridge")]
-"""At the rates of narrow networks, with less of one at a time, and at the defaults; not tuned further."""
+OURS = ["ridge", "polar", "spins", "ridge, rates of narrow networks", "ridge, whole layers"]
 
 
 def memory():
@@ -70,11 +59,12 @@ def empty():
         torch.cuda.reset_peak_memory_stats()
 
 
-def train(build, method, lr, steps, *, choosing=False):
+def train(build, method, lr, steps):
     """A trained network, and what training it took."""
     empty()
     torch.manual_seed(0)
-    _, draw, loss, score = text_task(steps, 0, choosing)
+    _, draw, loss, score = text_task(steps, 0, False)
+    *_, chosen_by = text_task(steps, 0, True)
     real = method.startswith("float")
     model = (build() if real else convert(build(), first=True, last=False)).to(DEVICE)
     optimizer = MAKERS[method](model, steps, lr)
@@ -96,13 +86,13 @@ def train(build, method, lr, steps, *, choosing=False):
     peak = memory()
     model.eval()
     with torch.no_grad(), torch.autocast(DEVICE, torch.bfloat16, enabled=DEVICE == "cuda"):
-        found = score(model)
+        found, on_training_text = score(model), chosen_by(model)
     return model, {
         "method": method,
         "rate": lr,
         "steps": steps,
-        "choosing": choosing,
         "loss": found,
+        "loss on training text": on_training_text,
         "ms": 1e3 * statistics.median(blocks) if blocks else None,
         "tokens per second": TOKENS / statistics.median(blocks) if blocks else None,
         "peak GiB": peak,
@@ -147,22 +137,22 @@ class Rows:
         write_json(self.path, {"made with": environment(), **self.settings, "rows": self.rows, "left out": self.left})
         return made
 
-    def of(self, method, *, choosing):
-        return [row for row in self.rows if row["method"] == method and row.get("choosing") == choosing]
 
-
-def chosen(rows, build, method, steps):
-    """The best rate of a grid; one at its edge extends it."""
-    if method not in RATES:
-        return None
-    rates, tried = list(RATES[method]), {}
+def best_of_grid(rows, build, method, steps):
+    """The trained network and the row of the best rate of a grid; one at its edge extends it."""
+    rates, best = list(RATES.get(method, [None])), (None, None)
+    tried = {}
     while rates:
         for rate in rates:
-            rows.add(f"{method} {rate}", partial(train, build, method, rate, steps, choosing=True))
-        tried = {row["rate"]: row["loss"] for row in rows.of(method, choosing=True)}
-        best = min(tried, key=tried.get, default=RATES[method][0])
-        beyond = {min(tried, default=0): best / 3, max(tried, default=0): best * 3}
-        rates = [beyond[best]] if best in beyond and len(tried) < MOST_RATES else []
+            made = rows.add(f"{method} at {rate}", partial(train, build, method, rate, steps))
+            if made is None:
+                return best
+            row = tried[rate] = rows.rows[-1]
+            if best[1] is None or row["loss on training text"] < best[1]["loss on training text"]:
+                best = made, row
+        chosen = best[1]["rate"]
+        beyond = {min(tried): chosen / 3, max(tried): chosen * 3} if len(tried) > 1 else {}
+        rates = [beyond[chosen]] if chosen in beyond and len(tried) < MOST_RATES else []
     return best
 
 
@@ -176,24 +166,20 @@ def main():
     options = parser.parse_args()
     torch.set_float32_matmul_precision("high")
     build = partial(GPT, layers=options.layers, width=options.width, heads=options.width // 64)
-    rows, float_model = Rows(options), None
-    for method in (*OURS, "spins", *RATES):
-        rate = chosen(rows, build, method, options.steps // 5)
-        made = rows.add(method, partial(train, build, method, rate, options.steps))
-        float_model = made if method == "float-adamw" else float_model
+    rows, best = Rows(options), {}
+    for method in (OURS[0], *RATES, *OURS[1:]):
+        made, best[method] = best_of_grid(rows, build, method, options.steps)
+        if method == "float-adamw" and made is not None:
+            for bits in (1, 2):
+                for solver in ("feedback", "kicks"):
+                    rows.add(f"{solver}, {bits} bits", lambda m=made, b=bits, s=solver: (None, binarized(m, b, s)))
         del made
-    if float_model is not None:
-        float_model = copy.deepcopy(float_model)
-        for bits in (1, 2):
-            for solver in ("feedback", "kicks"):
-                rows.add(f"{solver}, {bits} bits", lambda b=bits, s=solver: (None, binarized(float_model, b, s)))
-        del float_model
-    base = rows.of("st-adamw", choosing=False)
+    base = best["st-adamw"]
     for method in ("ridge", "st-muon"):
-        own = rows.of(method, choosing=False)
-        if own and base and own[0]["ms"] > base[0]["ms"]:
-            steps = round(options.steps * base[0]["ms"] / own[0]["ms"])
-            rows.add(f"{method}, equal time", partial(train, build, method, own[0]["rate"], steps))
+        own = best[method]
+        if own and base and own["ms"] > base["ms"]:
+            steps = round(options.steps * base["ms"] / own["ms"])
+            rows.add(f"{method}, equal time", partial(train, build, method, own["rate"], steps))
 
 
 if __name__ == "__main__":
