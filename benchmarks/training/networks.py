@@ -72,17 +72,17 @@ METHODS = {
 OURS = ("ridge", "spins", "spins-2", "polar")
 RIVALS = ["st-muon", "st-adamw", "st-sgd"]
 CIFAR = ["ridge", "spins", "polar", *RIVALS, "bc-adam", "float-sgd", "spins-2"]
-LONG = ["ridge", "polar", "spins", *RIVALS, "float-sgd"]
+LONG = ["polar", "st-muon", "ridge", "spins", "st-adamw", "st-sgd", "float-sgd"]
 TEXT = ["ridge", "spins", "polar", "st-muon", "st-adamw", "float-adamw"]
 TASKS = {
     "vgg-5": ("cifar-10", vgg_small, 5, CIFAR, 3),
     "resnet20-10": ("cifar-10", partial(resnet, 20), 10, [*CIFAR, "bop"], 3),
     "vgg-25": ("cifar-10", vgg_small, 25, LONG, 1),
-    "resnet20-30": ("cifar-10", partial(resnet, 20), 30, LONG, 1),
+    "resnet20-30": ("cifar-10", partial(resnet, 20), 30, LONG, 3),
     "resnet56-10": ("cifar-10", partial(resnet, 56), 10, ["ridge", "polar", *RIVALS], 1),
-    "resnet20-100": ("cifar-10", partial(resnet, 20), 100, ["ridge", "polar", "st-sgd", "st-muon"], 1),
+    "resnet20-100": ("cifar-10", partial(resnet, 20), 100, ["ridge", "polar", "st-sgd", "st-muon", "st-adamw"], 1),
     "gpt-1500": ("text", partial(GPT, layers=6), 1500, TEXT, 2),
-    "gpt-5000": ("text", partial(GPT, layers=6), 5000, ["ridge", "st-muon", "st-adamw"], 1),
+    "gpt-5000": ("text", partial(GPT, layers=6), 5000, ["ridge", "polar", "st-muon", "st-adamw"], 1),
     "cifar100-vgg-5": ("cifar-100", partial(vgg_small, 100), 5, LONG, 1),
     "cifar100-resnet20-10": ("cifar-100", partial(resnet, 20, 100), 10, LONG, 1),
 }

@@ -438,7 +438,6 @@ def shard_errors(rank, size):
         optimizer.step()
 
     tried = {
-        "polar": lambda: QPSBGD(fully_sharded(sharded_network("dense"), size), projection="polar"),
         "printed": lambda: QPSBGD(fully_sharded(nn.Sequential(BinaryLinear(6, 4)), size), projection="printed"),
         "muon": lambda: BinaryConnect(fully_sharded(sharded_network("dense"), size), lr=0.1, update="muon"),
         "stateful": lambda: QPSBGD(fully_sharded(sharded_network("dense"), size), solver=Stateful()),

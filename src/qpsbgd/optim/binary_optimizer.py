@@ -18,8 +18,8 @@ from qpsbgd.nn.tape import TrainingTape
 from qpsbgd.optim.diagnostics import LeftBehind, Schedules, SignChanges
 from qpsbgd.optim.gradient_check import LateAnswer, nonfinite
 from qpsbgd.optim.parameters import NO_LAYER, Layers, Members, NamedTensor, check_weights, param_groups
-from qpsbgd.optim.rates import KEPT_SIZE, default_rate, default_warmup, schedule, wide_factor
-from qpsbgd.optim.real_part import REAL_RATE, Real, RealPart, real_options
+from qpsbgd.optim.rates import KEPT_SIZE, default_rate, default_warmup, schedule
+from qpsbgd.optim.real_part import Real, RealPart, real_options
 from qpsbgd.parallel.ranks import Ranks
 from qpsbgd.parallel.shards import is_sharded
 from qpsbgd.projections.protocol import check_fits
@@ -57,12 +57,9 @@ class BinaryOptimizer(Optimizer):
         if defaults["warmup"] is None:
             defaults["warmup"] = default_warmup(norms)
         layers = {layer for one in members for layer in one.layers}
-        inputs = [math.prod(layer.weight.shape[1:]) // layer.bits for layer in layers]
-        wide = wide_factor(inputs, norms=norms, batch_norms=sum(one.batch_norms for one in members))
-        if isinstance(self._real, dict) and wide < 1 and not {"lr", "kind"} & self._real.keys():
-            self._real["lr"] = wide * REAL_RATE
+        self._choose(members, defaults)
         if defaults["lr"] is None:
-            defaults["lr"] = wide * self._default_rate(layers, norms, defaults)
+            defaults["lr"] = self._default_rate(layers, norms, defaults)
         self._check_options(defaults)
         super().__init__(cast(Any, groups), defaults)
         if not self._layers:
@@ -196,6 +193,9 @@ class BinaryOptimizer(Optimizer):
             *self._sign_changes.messages(first["params"], step=first["step"], steps=first["steps"]),
         ):
             warnings.warn(message, stacklevel=_CALLER)
+
+    def _choose(self, members: Sequence[Members], options: dict[str, Any]) -> None:
+        """Fill in the options that depend on the network, other than the rate."""
 
     def _default_rate(self, layers: set[BinaryLayer], norms: int, options: dict[str, Any]) -> float:
         factor = self._rate_factor(options)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,12 +16,12 @@ from qpsbgd.optim.binary_optimizer import BinaryOptimizer
 from qpsbgd.optim.cuda_graph import GraphedSteps
 from qpsbgd.optim.diagnostics import SilentLayers
 from qpsbgd.optim.functional import LayerUpdate, qpsbgd
-from qpsbgd.optim.parameters import Layers
+from qpsbgd.optim.parameters import Layers, Members
 from qpsbgd.optim.real_part import Real
 from qpsbgd.parallel.agreement import compared, described, gather_records
 from qpsbgd.parallel.distributed_solver import distributed
 from qpsbgd.parallel.shards import Shards, from_saved, is_sharded, local, to_sharded
-from qpsbgd.projections import PROJECTIONS, Direction, LayerInputs, Projection, make_projection
+from qpsbgd.projections import PROJECTIONS, Direction, LayerInputs, Projection, default_projection, make_projection
 from qpsbgd.projections.blocks import Blocks
 from qpsbgd.qubo import Solution
 from qpsbgd.solvers import Solver, make_solver
@@ -40,17 +40,18 @@ _RANGES = 2.0
 class QPSBGD(BinaryOptimizer):
     """Quantum projected stochastic binary-gradient descent (Alg. 1).
 
-        Ω ← clip(Ω − lr · G, ±clip),   G the layer's projection: "ridge", "spins" or "printed"
+        Ω ← clip(Ω − lr · G, ±clip),   G the layer's projection: "ridge", "polar", "spins" or "printed"
 
     "spins" is the paper's projection onto ±1, for annealers and solvers of QUBOs; "ridge" is the same least squares
-    over the reals; "printed" is the paper's algorithm to the letter. `qpsbgd.projections` has their formulas. Use it
-    like any optimiser: `zero_grad`, `backward`, `step`.
+    over the reals; "polar" makes all singular values of the mean gradient equal; "printed" is the paper's algorithm to
+    the letter. `qpsbgd.projections` has their formulas. Use it like any optimiser: `zero_grad`, `backward`, `step`.
 
     Args:
         params: A model, binary layers, parameters, or parameter groups `{"params": layers, "lr": …}`.
         lr: Step size of the latent weights; None takes one from norms, depth and `steps` (`optim/rates.py`), relative
             to their initial range.
-        projection: "ridge" (the default), "spins", "printed", or an object with its own options: `Spins(bits=2)`.
+        projection: "ridge", "polar", "spins", "printed", or an object with its own options: `Spins(bits=2)`. None takes
+            "polar" for deep convolutional networks with norms and deep transformers, "ridge" for all others.
         solver: Short for `Spins(solver=…)`; the projection is then "spins" unless it is named.
         momentum: β of the mean gradient; None takes the projection's, 0.9, or 0 for "printed".
         clip: Bound of the latent weights: a number, "range" for twice their initial range, None to leave them free, as
@@ -93,13 +94,16 @@ class QPSBGD(BinaryOptimizer):
     ) -> None:
         if projection == "ridge" and solver is not None:
             raise ValueError('the ridge has no solver; leave it out, or take projection="spins"')
-        name = ("ridge" if solver is None else "spins") if projection is None else projection
-        default = make_projection(name, **({} if solver is None else {"solver": solver}))
+        self._chosen = projection is None and solver is None
+        given = None
+        if not self._chosen:
+            own = {} if solver is None else {"solver": solver}
+            given = make_projection("spins" if projection is None else projection, **own)
         self._momentum = momentum
         options = {
             "lr": lr,
-            "projection": default,
-            "momentum": default.momentum if momentum is None else momentum,
+            "projection": given,
+            "momentum": momentum,
             "clip": ("range" if lr is None or relative is True else 1.0) if clip == "auto" else clip,
             "steps": steps,
             "warmup": warmup,
@@ -315,6 +319,16 @@ class QPSBGD(BinaryOptimizer):
         tape.wanted = projection.due(self.state.get(layer.weight, {}).get("step", 0))
         layer.tape = self._tapes[layer] = tape
 
+    def _choose(self, members: Sequence[Members], options: dict[str, Any]) -> None:
+        if options["projection"] is None:
+            options["projection"] = default_projection(
+                [layer for one in members for layer in one.layers],
+                norms=sum(one.norms for one in members),
+                batch_norms=sum(one.batch_norms for one in members),
+            )
+        if options["momentum"] is None:
+            options["momentum"] = options["projection"].momentum
+
     def _rate_factor(self, options: dict[str, Any]) -> float:
         return _RATE_FACTOR
 
@@ -368,16 +382,22 @@ class QPSBGD(BinaryOptimizer):
     def _restore(self, state_dict: dict[str, Any], known: set[str]) -> None:
         """Put a checked state in place of the present one."""
         made: dict[tuple[int, str], Projection] = {}  # groups that had one object have one again
+        default = self.defaults["projection"]
         groups = [dict(group) for group in state_dict["param_groups"]]
         for own, group in zip(self.param_groups, groups, strict=True):
             if "projection" in group and "projection" in own:
                 key = id(own["projection"]), repr(group["projection"])
-                group["projection"] = made.setdefault(key, own["projection"].restored(group["projection"]))
+                if key not in made:
+                    made[key] = self._present(own["projection"], group["projection"]).restored(group["projection"])
+                group["projection"] = made[key]
+                if own["projection"] is self.defaults["projection"]:
+                    default = made[key]
         super().load_state_dict({"state": dict(state_dict["state"]), "param_groups": groups})
         saved = state_dict.get("solvers") or [state_dict.get("solver", {})] * len(self._projections())
         for projection, solver_state in zip(self._projections(), saved, strict=False):
             if projection.solver is not None:
                 projection.solver.load_state_dict(solver_state)
+        self.defaults["projection"] = default
         self._cached, self._graphs = {}, GraphedSteps()
         # torch casts state to the parameter's type, but that of half-precision layers stays in single precision.
         for weight, number, dims in self._numbered(groups):
@@ -389,6 +409,12 @@ class QPSBGD(BinaryOptimizer):
         for layer in self._layers.values():
             self._adopt(layer)
 
+    def _present(self, own: Projection, saved: Any) -> Projection:
+        """The projection that a saved one is compared with: where none was given, the one of the saved name."""
+        name = saved.get("name") if isinstance(saved, Mapping) else None
+        other = self._chosen and own is self.defaults["projection"] and name in PROJECTIONS and name != own.name
+        return PROJECTIONS[str(name)]() if other else own
+
     def _numbered(self, saved: list[dict[str, Any]]) -> Iterator[tuple[Tensor, int, Mapping[str, int]]]:
         """All parameters, their numbers in a saved state, and the dimensions in which what is kept of them is cut."""
         for group, other in zip(self.param_groups, saved, strict=True):
@@ -397,7 +423,7 @@ class QPSBGD(BinaryOptimizer):
                 yield weight, number, group["projection"].sharded if cut else {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_momentum": self._momentum}
+        return {**super().__getstate__(), "_momentum": self._momentum, "_chosen": self._chosen}
 
 
 def _now(device: torch.device) -> float:

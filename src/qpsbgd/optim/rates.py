@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Sequence
 
 UNKNOWN_LENGTH = 4000
 """Steps that a run is taken to have where its length is not given."""
@@ -17,24 +15,6 @@ FREE_DEPTH = 2.0
 KEPT_SIZE = 0.75
 """Outputs, in sizes of the inputs, from which a layer counts for the depth: torch's own start gives 0.5, He's 1.1
 (benchmarks/training/training.py letter-deep)."""
-
-
-WIDE, WIDE_POWER, LEAST = 384, 1.5, 1 / 3
-"""Inputs per layer from which transformers need lower rates, the power with which they fall, and the lowest factor: a
-GPT of width 384 trains best at the full rates, one of width 768 at a third (benchmarks/training/large.py)."""
-
-
-def wide_factor(inputs: Sequence[int], *, norms: int, batch_norms: int) -> float:
-    """The factor on all default rates: below 1 where wide layers add to a stream that no batch norm rescales.
-
-    Args:
-        inputs: Of every binary layer.
-        norms: Norms in the network.
-        batch_norms: Those of them that normalise over a batch.
-    """
-    if not inputs or not norms or batch_norms:
-        return 1.0
-    return min(1.0, max(LEAST, math.pow(WIDE / statistics.median(inputs), WIDE_POWER)))
 
 
 def default_rate(factor: float, *, layers: int, norms: int, steps: int | None) -> float:

@@ -47,6 +47,14 @@ class Shards:
         """The tensors of all ranks, of one shape, stacked."""
         return self._ranks.all_gather(values)
 
+    def whole(self, part: Tensor, units: int) -> tuple[Tensor, slice]:
+        """The `units` output units of a layer, of which this rank has a part, and which of them that are."""
+        most = -(-units // self._ranks.size)  # torch's cut: all but the last ranks have so many
+        padded = part.new_zeros(most, *part.shape[1:])
+        padded[: len(part)] = part
+        begin = min(self._ranks.rank * most, units)
+        return self._ranks.all_gather(padded).flatten(0, 1)[:units], slice(begin, begin + len(part))
+
     def moments(self, rows: Tensor) -> tuple[Tensor, int]:
         """The sum of x xᵀ over the rows (count, B, width) of all ranks, and how many they are; moves the least data."""
         total = int(self._ranks.all_gather(torch.tensor([rows.shape[1]])).sum())

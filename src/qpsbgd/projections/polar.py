@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import torch
@@ -27,6 +28,7 @@ class Polar(Projection):
 
     name = "polar"
     kept: ClassVar[tuple[str, ...]] = ("gradient", "step")
+    sharded = MappingProxyType({"gradient": 0})
 
     def due(self, step: int) -> bool:
         """Never: no rows are recorded."""
@@ -50,9 +52,12 @@ def _answer(inputs: LayerInputs) -> Direction:
     if inputs.momentum and "gradient" in inputs.state:
         check_fits(inputs.layer, inputs.state["gradient"], inputs.grad)
         mean = torch.lerp(inputs.grad, inputs.state["gradient"], inputs.momentum)
+    whole, own = mean, slice(None)
+    if inputs.shards is not None:
+        whole, own = inputs.shards.whole(mean, len(inputs.layer.weight))
     blocks = Blocks.of(inputs.layer, None)
-    direction = blocks.merged(orthogonalized(blocks.weights(mean)), mean)
-    return Direction(normalized(direction), {"gradient": mean, "step": inputs.state.get("step", 0) + 1})
+    direction = normalized(blocks.merged(orthogonalized(blocks.weights(whole)), whole))
+    return Direction(direction[own], {"gradient": mean, "step": inputs.state.get("step", 0) + 1})
 
 
 def orthogonalized(matrices: Tensor, steps: int = 5) -> Tensor:

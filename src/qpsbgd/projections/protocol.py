@@ -23,6 +23,9 @@ class LayerShards(Protocol):
     def gather(self, values: Tensor) -> Tensor:
         """The tensors of all ranks, of one shape, stacked."""
 
+    def whole(self, part: Tensor, units: int) -> tuple[Tensor, slice]:
+        """The `units` output units of a layer, of which this rank has a part, and which of them that are."""
+
     def moments(self, rows: Tensor) -> tuple[Tensor, int]:
         """The sum of x xᵀ over the rows (count, B, width) of all ranks, and how many they are."""
 

@@ -125,23 +125,3 @@ def test_one_warning_tells_that_a_third_of_the_signs_change_at_once():
 def test_a_run_at_the_default_gives_no_warning():
     model = nn.Sequential(BinaryLinear(16, 64), nn.Hardtanh(), BinaryLinear(64, 4))
     run(model, QPSBGD(model, steps=210), 210)
-
-
-def wide_residual(width, norm):
-    branch = nn.Sequential(norm(width), BinaryLinear(width, width), nn.GELU(), BinaryLinear(width, width))
-    return nn.Sequential(branch, norm(width), BinaryLinear(width, 4))
-
-
-@pytest.mark.parametrize(
-    ("width", "norm", "factor"),
-    [(384, nn.LayerNorm, 1.0), (768, nn.LayerNorm, 2**-1.5), (4096, nn.RMSNorm, 1 / 3), (768, nn.BatchNorm1d, 1.0)],
-)
-def test_wide_networks_with_norms_of_single_samples_get_lower_rates(width, norm, factor):
-    narrow, wide = (QPSBGD(wide_residual(n, norm), steps=800, real=True) for n in (64, width))
-    for group, other in zip(narrow.param_groups, wide.param_groups, strict=True):
-        assert other["lr"] == pytest.approx(factor * group["lr"])
-
-
-def test_rates_that_are_given_hold_in_wide_networks():
-    optimizer = QPSBGD(wide_residual(768, nn.LayerNorm), 0.02, relative=True, real={"lr": 0.003})
-    assert [group["lr"] for group in optimizer.param_groups] == [0.02, 0.003]

@@ -1,0 +1,91 @@
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from qpsbgd import QPSBGD
+from qpsbgd.nn import BinaryConv2d, BinaryLinear
+from qpsbgd.projections import DEEP
+
+
+def dense(depth, norm):
+    return nn.Sequential(*(part for _ in range(depth) for part in (BinaryLinear(6, 6), norm())))
+
+
+def convolutional(depth, norm=lambda: nn.BatchNorm2d(2)):
+    return nn.Sequential(*(part for _ in range(depth) for part in (BinaryConv2d(2, 2, 3, padding=1), norm())))
+
+
+def chosen(params, **options):
+    return QPSBGD(params, steps=10, real=False, **options).param_groups[0]["projection"].name
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        (convolutional(DEEP), "polar"),
+        (convolutional(DEEP - 1), "ridge"),
+        (convolutional(DEEP, nn.Identity), "ridge"),
+        (dense(DEEP, lambda: nn.LayerNorm(6)), "polar"),
+        (dense(DEEP, lambda: nn.BatchNorm1d(6)), "ridge"),
+    ],
+)
+def test_deep_networks_with_norms_whose_layers_see_many_rows_get_the_polar_factor(model, name):
+    assert chosen(model) == name
+
+
+def test_parameters_instead_of_the_model_give_the_same_choice():
+    assert chosen(convolutional(DEEP).parameters()) == "polar"
+    assert chosen(convolutional(DEEP - 1).parameters()) == "ridge"
+
+
+def test_frozen_layers_do_not_count():
+    model = convolutional(DEEP)
+    model[0].weight.requires_grad_(False)
+    assert chosen(model) == "ridge"
+
+
+def test_a_projection_or_a_solver_that_is_given_holds():
+    assert chosen(convolutional(DEEP), projection="ridge") == "ridge"
+    assert chosen(convolutional(DEEP), solver="descent") == "spins"
+
+
+def steps(model, optimizer, count):
+    torch.manual_seed(1)
+    for _ in range(count):
+        optimizer.zero_grad()
+        model(torch.randn(3, 2, 4, 4)).square().mean().backward()
+        optimizer.step()
+
+
+def test_a_state_saved_with_another_projection_goes_on_with_it_where_none_was_given():
+    torch.manual_seed(0)
+    model = convolutional(DEEP)
+    optimizer = QPSBGD(model, projection="ridge", steps=10, real=True)
+    steps(model, optimizer, 2)
+    other, state = copy.deepcopy(model), copy.deepcopy(optimizer.state_dict())
+    resumed = QPSBGD(other, steps=10, real=True)
+    resumed.load_state_dict(state)
+    assert resumed.param_groups[0]["projection"].name == resumed.defaults["projection"].name == "ridge"
+    steps(model, optimizer, 3)
+    steps(other, resumed, 3)
+    for one, two in zip(model.parameters(), other.parameters(), strict=True):
+        assert torch.equal(one, two)
+
+
+def test_a_state_saved_with_another_projection_is_refused_where_one_was_given():
+    model = convolutional(DEEP)
+    state = QPSBGD(model, projection="ridge", steps=10, real=True).state_dict()
+    with pytest.raises(ValueError, match='projection="ridge"'):
+        QPSBGD(model, projection="polar", steps=10, real=True).load_state_dict(state)
+
+
+def test_a_state_that_does_not_fit_leaves_the_chosen_projection():
+    model = convolutional(DEEP)
+    state = QPSBGD(model, projection="ridge", steps=10, real=True).state_dict()
+    state["param_groups"][0]["projection"]["unknown"] = 1
+    optimizer = QPSBGD(model, steps=10, real=True)
+    with pytest.raises(ValueError, match="unknown"):
+        optimizer.load_state_dict(state)
+    assert optimizer.param_groups[0]["projection"].name == optimizer.defaults["projection"].name == "polar"
