@@ -62,9 +62,7 @@ def operations(method, layers):
 
 
 NAMES = {
-    "ridge": "ridge at 0.047, real part at 0.003",
-    "ridge, whole layers": "ridge at 0.047, real part at 0.003, whole layers",
-    "ridge, real part at 0.001": "ridge at 0.047, real part at 0.001",
+    "polar": "**QP-SBGD, polar (default)**",
     "float-adamw": "real weights, AdamW",
     "st-adamw": "straight-through AdamW",
     "st-muon": "Muon",
@@ -73,17 +71,18 @@ NAMES = {
 
 def large():
     """A GPT of GPT-2's size: loss after the same number of steps, speed and memory."""
-    found = results("large")
-    rows = [row for row in found["rows"] if not row["choosing"]]
-    body = []
-    for row in sorted(rows, key=lambda row: row["loss"]):
+    found, best, body = results("large"), {}, []
+    for row in sorted(found["rows"], key=lambda row: row.get("loss on training text", row["loss"])):
+        best.setdefault((row["method"], row["steps"]), row)
+    for row in sorted(best.values(), key=lambda row: row["loss"]):
         rate = "" if row["rate"] is None else f", rate {row['rate']:.2g}"
         peak = f"{row['peak GiB']:.1f} GiB" if "peak GiB" in row else ""
         name = NAMES.get(row["method"], row["method"])
         speed = f"{row['ms']:.1f} ms | {row['tokens per second'] / 1e3:.0f},000"
-        body.append(f"{name}{rate} | {row['loss']:.3f} | {speed} | {peak}")
-    head = "method | held-out nats per character | step | tokens per second | peak memory"
-    made = f"{found['layers']} blocks of width {found['width']}, {found['steps']} steps, one seed, NVIDIA H200."
+        seconds = 1e-3 * row["ms"] * row["steps"]
+        body.append(f"{name}{rate} | {row['steps']} | {row['loss']:.3f} | {speed} | {seconds:.0f} s | {peak}")
+    head = "method | steps | held-out nats per character | a step | tokens per second | all steps | peak memory"
+    made = f"{found['layers']} blocks of width {found['width']}, one seed, NVIDIA H200."
     return f"{made}\n\n" + lines(head, body)
 
 
@@ -94,9 +93,10 @@ def eight_gpus():
     layers = [(n, 3 * n), (n, n), (n, 4 * n), (4 * n, n)] * found["layers"]
     return (
         f"**Eight GPUs, on paper.** With [FSDP2](processes.md) each rank holds an eighth of latent weights, gradients "
-        f"and S̄ (3 × {4 * weights(layers) / 1e6:.0f} MB in all), and all of Q̄ and its inverse "
-        f"(2 × {4 * grams(layers) / 1e6:.0f} MB), which the layers' inputs make alike on every rank; a renewal gathers "
-        f"at most {ROWS} rows per layer. Nothing of this has been run on eight GPUs; two to four processes on a CPU "
+        f"and S̄ (3 × {4 * weights(layers) / 1e6:.0f} MB in all). The polar factor needs all of a layer's S̄: every "
+        f"step gathers {4 * weights(layers) / 1e6:.0f} MB, layer by layer. The ridge gathers at most {ROWS} rows per "
+        f"layer at a renewal instead, but holds all of Q̄ and its inverse (2 × {4 * grams(layers) / 1e6:.0f} MB) on "
+        f"every rank. Nothing of this has been run on eight GPUs; two to four processes on a CPU "
         "give what one gives (tests/qpsbgd/parallel/test_shards.py)."
     )
 
