@@ -74,7 +74,7 @@ def test_a_quick_run_has_every_method_and_goes_on_from_what_is_done(folder, smal
     result = json.loads((tmp_path / "out/cifar.json").read_text(encoding="utf-8"))
     (case,) = result["cases"]
     rows = {row["line"]: row for row in case["rows"]}
-    assert list(rows) == ["qpsbgd-ridge", "qpsbgd", "st-adamw", "st-muon", "bc-adam", FROZEN]
+    assert list(rows) == ["qpsbgd-ridge", "qpsbgd-polar", "qpsbgd", "st-adamw", "st-muon", "bc-adam", FROZEN]
     assert all(0 <= row["values"]["final"][0] <= 1 for row in rows.values())
     assert all(row["curves"]["accuracy"]["x"] == [1, 2, 3, 4] for row in rows.values())
     kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "out/runs").iterdir()}
