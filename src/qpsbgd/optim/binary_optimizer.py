@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.tape import TrainingTape
-from qpsbgd.optim.diagnostics import LeftBehind, Schedules, SignChanges
+from qpsbgd.optim.diagnostics import LeftBehind, Schedules, SignChanges, StuckLoss
 from qpsbgd.optim.gradient_check import LateAnswer, nonfinite
 from qpsbgd.optim.parameters import NO_LAYER, Layers, Members, NamedTensor, check_weights, param_groups
 from qpsbgd.optim.rates import KEPT_SIZE, default_rate, default_warmup, schedule
@@ -140,6 +140,8 @@ class BinaryOptimizer(Optimizer):
     def _start_run(self) -> None:
         """Reset what belongs to this object's own steps and is neither copied nor saved."""
         self._left_behind, self._schedules, self._sign_changes = LeftBehind(), Schedules(), SignChanges()
+        self._stuck_loss = StuckLoss()
+        self._loss: float | None = None
         self._late_answer = LateAnswer()
         self._skip: Tensor | None = None
         self._ranks = Ranks()
@@ -165,7 +167,8 @@ class BinaryOptimizer(Optimizer):
         if closure is None:
             return None
         with torch.enable_grad():
-            return closure()
+            self._loss = closure()
+        return self._loss
 
     def _rate(self, group: dict[str, Any], layer: BinaryLayer) -> float:
         """The step size of a layer's latent weights: `lr`, by the schedule of `steps`, in the layer's units."""
@@ -191,8 +194,14 @@ class BinaryOptimizer(Optimizer):
             *self._left_behind.messages(beside, name),
             *self._schedules.messages(self.param_groups, name),
             *self._sign_changes.messages(first["params"], step=first["step"], steps=first["steps"]),
+            *(self.watch_loss(self._loss) if self._loss is not None else ()),
         ):
             warnings.warn(message, stacklevel=_CALLER)
+
+    def watch_loss(self, loss: Tensor | float) -> list[str]:
+        """The messages about the loss of the latest step: one, in the middle of a run in which it has not fallen."""
+        first = self.binary_groups[0]
+        return list(self._stuck_loss.messages(loss, step=first["step"], steps=first["steps"]))
 
     def _choose(self, members: Sequence[Members], options: dict[str, Any]) -> None:
         """Fill in the options that depend on the network, other than the rate."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -23,6 +25,8 @@ _ENOUGH = 1000
 """Signs in all layers below which fractions of them mean nothing."""
 _FEW, _MANY = 0.002, 1 / 3
 """Fractions of changed signs below and above which a run is hopeless; good runs change 10 to 50 % in all."""
+_LOSSES = 20
+"""Losses whose means are compared, at the start and in the middle of a run."""
 _NAMED = 4
 """Parameters that a message names; of the others it says how many there are."""
 
@@ -145,6 +149,29 @@ class SignChanges:
             f"{fault}; leave lr out, pass the whole model so that its norms are seen, and give steps, the number of "
             "steps of the whole training; or try lr=0.03, relative=True and a third or three times of it"
         )
+
+
+class StuckLoss:
+    """Finds runs whose loss has not fallen by their middle; it sees those losses alone that it is given."""
+
+    def __init__(self) -> None:
+        self._first: list[Tensor | float] = []
+        self._last: deque[Tensor | float] = deque(maxlen=_LOSSES)
+
+    def messages(self, loss: Tensor | float, *, step: int, steps: int | None) -> Iterator[str]:
+        """One, if so; losses on a GPU are read at that step alone."""
+        loss = loss.detach() if isinstance(loss, Tensor) else loss
+        self._last.append(loss)
+        if step <= _LOSSES:
+            self._first.append(loss)
+        if step != max(_LOOK, (steps or 0) // 2) or len(self._first) < _LOSSES:
+            return  # a resumed run has no first losses, and is not looked at
+        before, now = (statistics.fmean(map(float, losses)) for losses in (self._first, self._last))
+        if not now < before:
+            yield (
+                f"after {step} steps the loss has not fallen: {now:.4g}, {before:.4g} at first; leave lr out, and see "
+                "whether inputs have mean zero and whether the targets belong to them"
+            )
 
 
 def _state(parameter: Tensor) -> tuple[int, Tensor]:

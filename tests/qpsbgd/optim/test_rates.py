@@ -1,4 +1,5 @@
 import math
+import warnings
 
 import pytest
 import torch
@@ -7,6 +8,7 @@ from torch import nn
 from qpsbgd import QPSBGD, BinaryConnect
 from qpsbgd.nn import BinaryLinear, convert
 from qpsbgd.optim.diagnostics import SignChanges
+from qpsbgd.optim.monitor import Monitor
 from qpsbgd.optim.rates import default_rate, schedule
 
 
@@ -125,3 +127,31 @@ def test_one_warning_tells_that_a_third_of_the_signs_change_at_once():
 def test_a_run_at_the_default_gives_no_warning():
     model = nn.Sequential(BinaryLinear(16, 64), nn.Hardtanh(), BinaryLinear(64, 4))
     run(model, QPSBGD(model, steps=210), 210)
+
+
+def warnings_of_a_run(losses, *, closure):
+    """Of a run with these losses, known from a closure or from a monitor."""
+    model = nn.Sequential(BinaryLinear(4, 4))
+    optimizer = QPSBGD(model, steps=210, real=False)
+    with Monitor(model, optimizer, every=1000) as monitor, warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        for loss in losses:
+            optimizer.zero_grad()
+            model(torch.randn(2, 4)).square().mean().backward()
+            if closure:
+                optimizer.step(lambda loss=loss: loss)
+            else:
+                optimizer.step()
+                monitor.note_loss(torch.tensor(loss))
+    return [str(one.message) for one in found]
+
+
+@pytest.mark.parametrize("closure", [True, False])
+def test_a_loss_that_does_not_fall_gives_one_warning(closure):
+    (message,) = warnings_of_a_run([1 + 0.001 * step for step in range(210)], closure=closure)
+    assert "after 200 steps the loss has not fallen" in message
+
+
+@pytest.mark.parametrize("closure", [True, False])
+def test_a_loss_that_falls_gives_none(closure):
+    assert not warnings_of_a_run([1 - 0.001 * step for step in range(210)], closure=closure)
