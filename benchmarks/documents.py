@@ -48,7 +48,7 @@ DOCUMENTS = {
     "docs/annealers.md": (solving.cost, solving.virtual, solving.virtual_sizes, paper.gap_study),
     "docs/training.md": (
         *(training.today, training.rivals, training.unseen, training.winner, training.verdicts, training.remarks),
-        *(training.scores, training.alone, training.left_out, training.step_cost, training.bits),
+        *(training.scores, training.alone, training.step_cost, training.bits),
     ),
     "docs/scaling.md": (
         scaling.large,

@@ -84,19 +84,17 @@ def reference(name):
     return SUBJECTS[name].network()
 
 
-def chosen_layers(subject, model):
-    """All linear layers and convolutions but the first and last of the residual CNN and the head of the GPT."""
-    names = [name for name, module in model.named_modules() if isinstance(module, nn.Linear | nn.Conv2d)]
-    if subject.name == "resnet":
-        return names[1:-1]
-    return [name for name in names if name != "head"]
+def chosen_layers(model):
+    """All linear layers and convolutions but the head of the GPT."""
+    named = model.named_modules()
+    return [name for name, module in named if isinstance(module, nn.Linear | nn.Conv2d) and name != "head"]
 
 
 def binarized(job):
     """The binarised model of a job, and its row of results."""
     subject, model = SUBJECTS[job["subject"]], reference(job["subject"])
     batches = subject.calibration(job["size"] or subject.size, job["seed"])
-    layers = chosen_layers(subject, model)
+    layers = chosen_layers(model)
     start = time.perf_counter()
     if job["method"] == PLAIN:
         made, more = rounded(model, layers, batches), {}
@@ -156,7 +154,7 @@ def start_of(job):
         return kept_start(job)
     torch.manual_seed(job["seed"])
     model = subject.build().to(DEVICE)
-    binary = set(chosen_layers(subject, model))
+    binary = set(chosen_layers(model))
     real = [n for n, m in model.named_modules() if isinstance(m, nn.Linear | nn.Conv2d) and n not in binary]
     return convert(model, skip=real), {}
 

@@ -4,7 +4,7 @@ from collections import Counter
 
 import numpy as np
 from tables import enumerated, grouped, markdown, results
-from training import GRIDS, METHODS, OURS, TASKS
+from training import METHODS, OURS, TASKS
 
 from qpsbgd_paper.framework.claims import deviation, verdict
 
@@ -173,53 +173,6 @@ def alone():
         if not baselines(rows)
     ]
     return markdown(["network", "length", "ridge, test accuracy in %"], body)
-
-
-def left_out():
-    """What was not run, whose rates were taken from shorter runs, and rates at the end of a grid."""
-    gone, inherited, edges = {}, {}, {}
-    for task, budget, rows in compared():
-        where = task, budget
-        missing = [LABELS[method] for method in METHODS if method not in rows]
-        if missing:
-            gone.setdefault(enumerated(missing), []).append(where)
-        chosen = TASKS[task].chosen_up_to
-        if budget > chosen:
-            shorter = max(b for b in tasks()[task] if b <= chosen)
-            inherited.setdefault(f"from {amount(task, shorter)}", []).append(where)
-            continue
-        ended = [LABELS[m] for m in GRIDS if m in rows and rows[m]["lr"] in ends(GRIDS[m])]
-        if ended:
-            edges.setdefault(enumerated(ended), []).append(where)
-    parts = {
-        "Not run, for lack of time": gone,
-        "Learning rates taken from shorter runs": inherited,
-        "Best rate at the end of a grid that had been extended three times": edges,
-    }
-    lines = []
-    for name, found in parts.items():
-        lines += [f"- {name}:"] * bool(found)
-        lines += [f"  - {what}: {settings(places)}" for what, places in found.items()]
-    return "\n".join(lines)
-
-
-def settings(places):
-    """Tasks and budgets in words."""
-    budgets = {}
-    for task, budget in places:
-        budgets.setdefault(task, []).append(budget)
-    return "; ".join(
-        f"{TITLES[task]}, {enumerated([*map(str, found[:-1]), amount(task, found[-1])])}"
-        for task, found in budgets.items()
-    )
-
-
-def ends(grid):
-    """The lowest and the highest rate that `training.chosen_rates` extends a grid to."""
-    low, high = min(grid), max(grid)
-    for _ in range(3):
-        low, high = float(f"{low / 3:.1g}"), float(f"{high * 3:.1g}")
-    return low, high
 
 
 STEPS = {"real weights": "real weights", "bc-adam": "BinaryConnect", "ridge": "ridge", "spins": "spins"}
