@@ -5,7 +5,7 @@ Side by side in one run, on two CPU threads:
    dwave-samplers' simulated annealing (100 sweeps, 4 reads), timed on a sample of columns and scaled up: the calls, and
    of these the sampling alone, without what it takes to read the model and to make the answer.
 2. `exact` against Gurobi on families of 16 to 32 spins, Gaussian and recorded, at several scales: the same optima, and
-   how much faster; and 48 spins.
+   how much faster.
 
     QPSBGD_DATA=… python benchmarks/solvers/solver_claims.py        writes benchmarks/results/solver_claims.json
 """
@@ -80,21 +80,7 @@ def exact_and_gurobi():
             }
 
 
-def slowest_of_48_spins():
-    """Seconds of the slowest of eight columns."""
-    family, solver = random_family(48, 8, 96, dtype=torch.float64), make_solver("exact", node_limit=10**9)
-    singles = [peers.part_of(family, [column]) for column in range(8)]
-    found = [median_seconds(partial(solver.solve, single), 1, unmeasured=0) for single in singles]
-    assert all(solution.proven_optimal.all() for _, solution in found)
-    return max(seconds for seconds, _ in found)
-
-
-def main():
-    torch.set_num_threads(THREADS)
-    wide, gurobi = shown(wide_layer()), shown(exact_and_gurobi())
-    exact = {"against_gurobi": gurobi, "slowest_of_8_columns_of_48_spins_seconds": slowest_of_48_spins()}
-    publish(__file__, settings={"threads": THREADS}, wide_layer=wide, exact=exact)
-
-
 if __name__ == "__main__":
-    main()
+    torch.set_num_threads(THREADS)
+    wide, exact = shown(wide_layer()), {"against_gurobi": shown(exact_and_gurobi())}
+    publish(__file__, settings={"threads": THREADS}, wide_layer=wide, exact=exact)

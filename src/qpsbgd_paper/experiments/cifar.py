@@ -16,7 +16,7 @@ from qpsbgd_paper.datasets.cifar import ARCHIVE, find_images, load_cifar10
 from qpsbgd_paper.datasets.mnist import LabelledImages
 from qpsbgd_paper.framework.claims import Claim
 from qpsbgd_paper.framework.comparison import Case, Comparison, Metric, Series
-from qpsbgd_paper.framework.methods import FROZEN, RIDGE, SPINS, Grid, Line, Options, rates
+from qpsbgd_paper.framework.methods import FROZEN, RIDGE, SPINS, Grid, Line, Options, aims, rates
 from qpsbgd_paper.framework.runs import Result
 from qpsbgd_paper.framework.training import accuracy, batches, fit
 
@@ -210,8 +210,4 @@ class Cifar(Comparison):
     def claims(self) -> Sequence[Claim]:
         """Each of our forms is better than every baseline."""
         (case,) = self.cases()
-        text, forms = "QP-SBGD ({}) is better than every baseline", {RIDGE: "ridge", SPINS: "spins"}
-        return [
-            Claim(text.format(form), line, FINAL.key, (case.name,), tuple(RIVALS), source="aim")
-            for line, form in forms.items()
-        ]
+        return aims(FINAL.key, case.name, against=RIVALS)

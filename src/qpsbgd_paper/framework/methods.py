@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal
@@ -321,10 +321,8 @@ def paper_lines(
     }
 
 
-def aims(metric: str, *cases: str, where: str = "") -> list[Claim]:
+def aims(metric: str, *cases: str, where: str = "", against: Iterable[str] = BASELINES) -> list[Claim]:
     """What this project wants of each of its forms: to be better than every baseline in these cases."""
     text = "QP-SBGD ({}) is better than every baseline" + where
     forms = {SPINS: "spins", RIDGE: "ridge"}
-    return [
-        Claim(text.format(form), line, metric, cases, tuple(BASELINES), source="aim") for line, form in forms.items()
-    ]
+    return [Claim(text.format(form), line, metric, cases, tuple(against), source="aim") for line, form in forms.items()]

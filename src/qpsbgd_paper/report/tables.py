@@ -125,15 +125,6 @@ def claim_sentences(summary: Summary) -> list[str]:
     ]
 
 
-def made_with(summary: Summary) -> str:
-    """Versions and hardware, and how long it took, in one line."""
-    parts = [f"{name} {value}" for name, value in (summary.get("made with") or {}).items()]
-    seconds = summary.get("seconds of training")
-    if seconds is not None:
-        parts.append(f"{duration(seconds)} of {'training' if summary.get('cases') else 'computing'}")
-    return ", ".join(parts)
-
-
 def duration(seconds: float) -> str:
     """`27 s`, `4 min` or `2.5 h`."""
     if seconds < 90:
