@@ -13,16 +13,22 @@ LEVEL = 1e-6
 """Differences of energies, in parts of what a search can win, up to which two are level."""
 
 
+RECORDED = {"mnist": "MNIST, 784 × 512", "adult": "Adult, 128 × 128", "cora": "Cora, 1433 × 64"}
+LOOP = "dwave SA, 100 sweeps × 4"
+
+
 def layer():
-    head = "scale κ | auto | annealing loop | times faster | sampling alone | times faster"
-    body = (
-        f"{row['scale']:g} | {row['auto_seconds'] * 1e3:.1f} ms | {row['annealing_loop_seconds']:.3g} s | "
-        f"{row['times_faster']:.0f} | {row['annealing_loop_seconds_in_sampler']:.3g} s | "
-        f"{row['times_faster_than_sampler']:.0f} | {row['auto_mean_energy']:.3f} | "
-        f"{row['annealing_loop_mean_energy']:.3f}"
-        for row in results("solver_claims")["wide_layer"]
-    )
-    return lines(f"{head} | mean energy, auto | mean energy, loop", body)
+    """`auto` beside a loop of simulated annealing on layers recorded in training."""
+    body = []
+    for one in results("solver_quality")["results"]:
+        name, _, scale = one["family"].partition(" κ=")
+        if name in RECORDED:
+            auto, loop = one["solvers"]["auto"], one["solvers"][LOOP]
+            times = [auto["ms_per_column"], loop["ms_per_column"]]
+            cells = [f"{times[0]:.2f} ms", f"{times[1]:.0f} ms", f"{times[1] / times[0]:.0f}"]
+            body.append([RECORDED[name], scale, *cells, f"{auto['gap']:.1g}", f"{loop['gap']:.1g}"])
+    head = ["layer", "scale κ", "auto, per column", "annealing loop, per column", "times faster", "gap, auto"]
+    return markdown([*head, "gap, loop"], body)
 
 
 def layer_inputs():

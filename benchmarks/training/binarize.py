@@ -34,7 +34,7 @@ from pathlib import Path
 import torch
 from binarize_networks import SUBJECTS
 from sentences import Sentences
-from subjects import Absent, caches
+from subjects import Absent, kept
 from torch import nn
 from training_parts import DEVICE
 
@@ -43,7 +43,6 @@ from qpsbgd.binarization import mixed_bits
 from qpsbgd.binarization.distillation import REAL_RATE, distill, embedding_loss
 from qpsbgd.nn import convert
 from qpsbgd.projections import make_projection
-from qpsbgd_files.atomic import writing
 from qpsbgd_paper.framework.result_files import environment, write_json
 
 RESULT = Path(__file__).parents[1] / "results" / "binarize.json"
@@ -140,11 +139,8 @@ def kept_start(job):
     """The binarised model that training begins with; several runs share it, so it is kept."""
     start = {key: job[key] for key in ("subject", "start", "bits", "size", "seed")}
     name = hashlib.sha1(json.dumps([start, library()], sort_keys=True).encode()).hexdigest()[:16]
-    path = caches() / f"start-{name}.pt"
-    if not path.exists():
-        with writing(path) as file:
-            torch.save(binarized(job), file)
-    return torch.load(path, map_location=DEVICE, weights_only=False)  # our own file
+    loading = {"map_location": DEVICE, "weights_only": False}  # our own file
+    return kept(f"start-{name}", lambda: binarized(job), **loading)
 
 
 def start_of(job):
