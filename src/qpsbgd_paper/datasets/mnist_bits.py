@@ -41,8 +41,7 @@ others had a threshold of 0.5, a compactness of 1, or lines through the image's 
 def load_bits(pair: tuple[int, int], *, data: Path | None = None) -> tuple[Tensor, Tensor]:
     """Bits (4000, 16), float32 ±1, and targets (4000,), long, of the first training images of two digits.
 
-    Images are in the order of MNIST's training file. Bits are kept in the cache, one file per digit, so that no image
-    is processed twice.
+    Images are in the order of MNIST's training file. Bits are kept in the cache, so that no pair is processed twice.
 
     Args:
         pair: The digits with target 0 and target 1.
@@ -51,25 +50,12 @@ def load_bits(pair: tuple[int, int], *, data: Path | None = None) -> tuple[Tenso
     if len(pair) != 2 or pair[0] == pair[1] or not set(pair) <= set(range(10)):
         raise ValueError(f"a pair must be two different digits from 0 to 9, got {pair}")
     labels = read_labels("train", data=data)
-    chosen = _samples(pair, labels)
-
-    needed = {digit: chosen[labels[chosen] == digit] for digit in pair}
-    places = {digit: _place(digit) for digit in pair}
-    kept = {digit: _read(places[digit], np.flatnonzero(labels == digit)) for digit in pair}
-    missing = {digit: needed[digit][len(kept[digit]) :] for digit in pair}
-    todo = np.concatenate([missing[digit] for digit in pair])
-    if len(todo):
-        images = read_images("train", data=data)
-        made = bits_of(images[todo])
-        for digit, new in zip(pair, np.split(made, [len(missing[pair[0]])]), strict=True):
-            kept[digit] = np.concatenate([kept[digit], new])
-            if len(new):
-                _write(places[digit], kept[digit], np.flatnonzero(labels == digit)[: len(kept[digit])])
-
-    bits = np.empty((NUM_SAMPLES, NUM_BITS), dtype=np.float32)
-    for digit in pair:
-        bits[labels[chosen] == digit] = kept[digit][: len(needed[digit])]
-    return torch.from_numpy(bits), torch.from_numpy(labels[chosen] == pair[1]).long()
+    chosen, path = _samples(pair, labels), _place(pair)
+    bits = _read(path)
+    if bits is None:
+        bits = bits_of(read_images("train", data=data)[chosen])
+        _write(path, bits)
+    return torch.from_numpy(bits.astype(np.float32)), torch.from_numpy(labels[chosen] == pair[1]).long()
 
 
 def images_of(pair: tuple[int, int], *, data: Path | None = None) -> Bytes:
@@ -124,37 +110,36 @@ def _samples(pair: tuple[int, int], labels: Bytes) -> npt.NDArray[np.int64]:
     return chosen
 
 
-def _place(digit: int) -> Path:
+def _place(pair: tuple[int, int]) -> Path:
     try:
         scikit_image = version("scikit-image")
     except PackageNotFoundError as error:
         raise ImportError(_NEEDS) from error
     sources = [find(f"mnist/train-{kind}-ubyte.gz").sha256 for kind in ("images-idx3", "labels-idx1")]
-    recipe = {"segments": SEGMENTS, "compactness": COMPACTNESS, "threshold": THRESHOLD, "through": "key points"}
-    identity = json.dumps([ALGORITHM, recipe, digit, sources, scikit_image], sort_keys=True)
+    recipe = [ALGORITHM, SEGMENTS, COMPACTNESS, THRESHOLD, NUM_SAMPLES]
+    identity = json.dumps([recipe, sorted(pair), sources, scikit_image])
     folder = cache_folder() / "mnist-bits"
-    return folder / f"digit-{digit}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.npz"
+    return folder / f"digits-{min(pair)}-{max(pair)}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.npz"
 
 
-def _read(path: Path, indices: npt.NDArray[np.int64]) -> Bits:
-    """The bits that are kept for the first of these images; none when the file is missing or damaged."""
-    nothing = np.empty((0, NUM_BITS), dtype=np.int8)
+def _read(path: Path) -> Bits | None:
+    """The bits that are kept; None when the file is missing or damaged."""
     if not path.exists():
-        return nothing
+        return None
     try:
         # numpy leaves a damaged file open when it opens it itself.
         with path.open("rb") as file, np.load(file, allow_pickle=False) as content:
-            bits, of = content["bits"], content["indices"]
+            bits: Bits = content["bits"]
     except (OSError, ValueError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error):
-        return nothing
-    sound = bits.dtype == np.int8 and bits.shape == (len(of), NUM_BITS) and bool((np.abs(bits) == 1).all())
-    return bits if sound and np.array_equal(of, indices[: len(of)]) else nothing
+        return None
+    sound = bits.dtype == np.int8 and bits.shape == (NUM_SAMPLES, NUM_BITS) and bool((np.abs(bits) == 1).all())
+    return bits if sound else None
 
 
-def _write(path: Path, bits: Bits, indices: npt.NDArray[np.int64]) -> None:
+def _write(path: Path, bits: Bits) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with writing(path) as file:
-            np.savez(file, bits=bits, indices=indices)
+            np.savez(file, bits=bits)
     except OSError as error:
         raise OSError(f"{path} cannot be written ({error}); set QPSBGD_CACHE to a folder that is writable") from error
