@@ -230,12 +230,11 @@ def _run(
 
 def _fetch(experiments: Sequence[Experiment]) -> None:
     """Download large files into the user's cache; a folder that was named is only read."""
-    from qpsbgd_paper.cli.data import fetch_shown
-    from qpsbgd_paper.datasets.files import data_folder, find
+    from qpsbgd_paper.datasets.files import data_folder, fetch
 
     if data_folder()[1]:
-        names = dict.fromkeys(name for experiment in experiments for name in experiment.downloads())
-        fetch_shown([find(name) for name in names])
+        for name in dict.fromkeys(name for experiment in experiments for name in experiment.downloads()):
+            fetch(name)
 
 
 @contextmanager
