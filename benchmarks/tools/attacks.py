@@ -1,10 +1,11 @@
 """Does the library hold where something around it is hostile or broken?
 
-    python benchmarks/tools/attacks.py                     all attacks
-    python benchmarks/tools/attacks.py couplings           this one, into the same file
+    OMP_NUM_THREADS=1 python benchmarks/tools/attacks.py                     all attacks
+    OMP_NUM_THREADS=1 python benchmarks/tools/attacks.py couplings           this one, into the same file
 
 An attack yields whether each of its trials held: the answer is that of an undisturbed run, or a documented error is
-raised and nothing has changed. Writes benchmarks/results/attacks.json.
+raised and nothing has changed. One thread, since OpenMP itself ends a process in which it cannot start threads. Writes
+benchmarks/results/attacks.json.
 """
 
 import argparse
