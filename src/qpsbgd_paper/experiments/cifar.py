@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from qpsbgd.nn import convert
 from qpsbgd.optim import QPSBGD, BinaryConnect, StraightThrough
-from qpsbgd_paper.datasets.cifar import ARCHIVE, find_images, load_cifar10
+from qpsbgd_paper.datasets.cifar import load_cifar10
 from qpsbgd_paper.datasets.mnist import LabelledImages
 from qpsbgd_paper.framework.claims import Claim
 from qpsbgd_paper.framework.comparison import Case, Comparison, Metric, Series
@@ -198,10 +198,6 @@ class Cifar(Comparison):
             "bc-adam": Line(RIVALS["bc-adam"], "binaryconnect", _rival(0.03, 0.01, 0.1, relative=True)),
             FROZEN: Line("control: binary layers frozen", "straight-through", (still,), "control"),
         }
-
-    def downloads(self) -> Sequence[str]:
-        """The archive, unless the images are here in some form."""
-        return () if find_images() else (ARCHIVE,)
 
     def prepare(self) -> None:
         """Find and read the images."""
