@@ -3,10 +3,10 @@
 from collections import Counter
 
 import numpy as np
-from tables import enumerated, grouped, markdown, results
+from tables import enumerated, grouped, markdown, results, spread
 from training import METHODS, OURS, TASKS
 
-from qpsbgd_paper.framework.claims import deviation, verdict
+from qpsbgd_paper.framework.claims import verdict
 
 TITLES = {
     "mnist-dense": "MNIST, 784-512-512-10",
@@ -74,8 +74,7 @@ def amount(task, budget):
 
 def score(task, values):
     """Mean ± standard deviation: accuracy in percent, or a loss."""
-    mean, spread = np.mean(values), deviation(values)
-    return f"{100 * mean:.2f} ± {100 * spread:.2f}" if TASKS[task].higher else f"{mean:.3f} ± {spread:.3f}"
+    return spread(values, 100, 2) if TASKS[task].higher else spread(values)
 
 
 def best_baseline(task, rows):
@@ -200,7 +199,7 @@ def step_cost():
 def bits():
     found = results("bits")
     by_bits = {
-        count: {row["method"]: _percent(row["scores"]) for row in rows}
+        count: {row["method"]: spread(row["scores"], 100, 2) for row in rows}
         for count, rows in grouped(found["rows"], "bits").items()
     }
     reference, settings = by_bits.pop(32)["adam"], found["settings"]
@@ -210,10 +209,6 @@ def bits():
         f"{settings['network']}, {settings['epochs']} epochs, {settings['seeds']} seeds, test accuracy in %. The same "
         f"network with float weights, Adam at the best of {len(settings['float rates'])} rates: {reference}."
     )
-
-
-def _percent(values):
-    return f"{100 * np.mean(values):.2f} ± {100 * deviation(values):.2f}"
 
 
 NETWORKS = {
@@ -243,9 +238,7 @@ DEFAULTS = {
 
 def _score(task, values):
     """The mean, with the standard deviation where there are several seeds."""
-    unit, digits, name = (1, 3, "nats") if task.startswith("gpt") else (100, 1, "%")
-    spread = f" ± {unit * np.std(values, ddof=1):.{digits}f}" if len(values) > 1 else ""
-    return f"{unit * np.mean(values):.{digits}f}{spread} {name}"
+    return f"{spread(values)} nats" if task.startswith("gpt") else f"{spread(values, 100, 1)} %"
 
 
 def today(names=NETWORKS):
