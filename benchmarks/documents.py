@@ -48,7 +48,7 @@ DOCUMENTS = {
     "docs/annealers.md": (solving.cost, solving.virtual, solving.virtual_sizes, paper.gap_study),
     "docs/training.md": (
         *(training.today, training.rivals, training.unseen, training.winner, training.verdicts, training.remarks),
-        *(training.scores, training.alone, training.left_out, training.step_cost, training.bits),
+        *(training.scores, training.alone, training.step_cost, training.bits),
     ),
     "docs/scaling.md": (
         scaling.large,
@@ -61,9 +61,7 @@ DOCUMENTS = {
     "docs/deployment.md": (
         *(deploy.deployed_classes, deploy.runtime_figures, deploy.deployed_times, deploy.deployed_bytes),
     ),
-    "docs/reliability.md": (
-        *(reliability.killed, reliability.attacked, reliability.noticed, reliability.noticed_at_once),
-    ),
+    "docs/reliability.md": (reliability.attacked, reliability.noticed, reliability.noticed_at_once),
     "docs/estimators.md": (training.estimators,),
     "docs/released.md": (paper.released, paper.drawn, paper.released_qubos, paper.two_machines),
     "docs/binarize.md": (

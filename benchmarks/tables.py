@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import numpy as np
+
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 
@@ -28,6 +30,14 @@ def grouped(rows, *keys):
         key = tuple(row[name] for name in keys)
         found.setdefault(key if len(keys) > 1 else key[0], []).append(row)
     return found
+
+
+def spread(values, unit=1, digits=3):
+    """Mean ± standard deviation in parts of a unit, the mean alone of a single value, a dash of none."""
+    if not len(values):
+        return "–"
+    around = f" ± {unit * np.std(values, ddof=1):.{digits}f}" if len(values) > 1 else ""
+    return f"{unit * np.mean(values):.{digits}f}{around}"
 
 
 def enumerated(parts):

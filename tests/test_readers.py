@@ -1,4 +1,3 @@
-# ruff: noqa: E402
 """Whoever crafts a file gets the documented error, and neither another one nor the machine's memory."""
 
 import contextlib
@@ -11,18 +10,15 @@ import zlib
 import numpy as np
 import pytest
 from crafted import crafted
-from graph_networks import GRAPHS, trained
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-safetensors_numpy = pytest.importorskip("safetensors.numpy")
+pytest.importorskip("safetensors.numpy")
 pytest.importorskip("dwave.graphs")
 
-import torch
-from torch import nn
+from packed_contents import packed_contents, write_packed
 
-from qpsbgd.deploy import load_packed, pack
-from qpsbgd.nn import BinaryConv2d, BinaryLinear, SignActivation
+from qpsbgd.deploy import load_packed
 from qpsbgd.testing import random_family
 from qpsbgd_files.atomic import with_checksum
 from qpsbgd_qubo.annealers import frame_file
@@ -30,7 +26,6 @@ from qpsbgd_qubo.annealers.ledger import Ledger
 from qpsbgd_qubo.annealers.recordings import Recording, RecordingError
 from qpsbgd_qubo.annealers.replay import Replay
 from qpsbgd_qubo.annealers.virtual_qpu import VirtualQPU
-from qpsbgd_runtime import packed_file
 
 MOST_MEMORY = 200_000_000
 SEEDS = st.integers(0, 2**32)
@@ -56,40 +51,15 @@ def refused_with(*errors):
 
 
 @pytest.fixture(scope="module")
-def networks(tmp_path_factory):
-    """The content of packed models: operations and tensors."""
-    torch.manual_seed(0)
-    folder, found = tmp_path_factory.mktemp("packed"), []
-    models = (
-        nn.Sequential(SignActivation(), BinaryLinear(9, 6), nn.BatchNorm1d(6), SignActivation(), BinaryLinear(6, 2)),
-        nn.Sequential(nn.Linear(4, 6), nn.ReLU(), BinaryLinear(6, 3, bits=2), nn.Hardtanh()),
-        nn.Sequential(
-            nn.Unflatten(1, (1, 6, 6)),
-            *(BinaryConv2d(1, 4, 3, padding=1), nn.MaxPool2d(2), nn.BatchNorm2d(4), SignActivation()),
-            *(BinaryConv2d(4, 4, 2, groups=2), nn.BatchNorm2d(4), nn.ReLU(), nn.AvgPool2d(2), nn.Flatten()),
-            nn.Linear(4, 2),
-        ),
-    )
-    shaped = [(model, None) for model in models] + [(trained(build()), shape) for shape, build in GRAPHS.values()]
-    for model, shape in shaped:
-        pack(model.eval(), folder / "net", input_shape=shape)
-        with packed_file.safetensors.safe_open(folder / "net", framework="numpy") as file:
-            content = json.loads(file.metadata()[packed_file.ENTRY])
-            content.pop("checksum")
-            found.append((content, {name: file.get_tensor(name) for name in file.keys()}))  # noqa: SIM118
-    return found
-
-
-def write_packed(path, content, tensors):
-    content = {**content, "checksum": packed_file._checksum(content, tensors)}
-    path.write_bytes(safetensors_numpy.save(tensors, {packed_file.ENTRY: json.dumps(content)}))
+def networks():
+    return packed_contents()
 
 
 @FUZZED
 @given(SEEDS)
 def test_crafted_packed_models_raise_value_errors(networks, tmp_path, seed):
     source = random.Random(seed)
-    content, tensors = source.choice(networks)
+    content, tensors, shape = source.choice(networks)
     if source.random() < 0.3:
         name = source.choice(list(tensors))
         changed = source.choice([tensors[name][:-1], np.float32([np.nan]), np.zeros((2, 2), np.int64), None])
@@ -101,7 +71,7 @@ def test_crafted_packed_models_raise_value_errors(networks, tmp_path, seed):
         write_packed(tmp_path / "net", content, tensors)
     with refused_with(ValueError):
         model = load_packed(tmp_path / "net")
-        model(np.ones((2, *(model.input_shape or (1, 6, 6))), np.float32))
+        model(np.ones((2, *(model.input_shape or shape)), np.float32))
 
 
 @pytest.fixture(scope="module")

@@ -1,23 +1,16 @@
-"""How long do a layer's projection and a whole optimiser step take on a GPU, beside BinaryConnect?
+"""How long does the projection of a layer take on a GPU?
 
-1. Descent from the sign vector with at most 64 flips, 784 → 512 at batch 100, from a family on the GPU to its spins:
-   the Triton kernel and the plain torch path. They round the first fields differently, so a tie may fall differently.
-2. `optimizer.step()` of a network 784-512-512-10 at batch 100: QP-SBGD beside BinaryConnect (Adam) and
-   torch.optim.Adam.
+Descent from the sign vector with at most 64 flips, 784 → 512 at batch 100, from a family on the GPU to its spins: the
+Triton kernel and the plain torch path. They round the first fields differently, so a tie may fall differently.
 
     python benchmarks/solvers/gpu.py [FILE]        writes benchmarks/results/gpu.json, or FILE
 """
 
-import statistics
-import time
 from functools import partial
 
 import torch
-from torch import nn
 
-from qpsbgd import QPSBGD, BinaryConnect
 from qpsbgd.binary_map import binary_map
-from qpsbgd.nn import BinaryLinear
 from qpsbgd.solvers import make_solver
 from qpsbgd_paper.framework.measurements import median_seconds, publish, shown
 from qpsbgd_qubo.solvers.search import kernels_torch
@@ -68,34 +61,5 @@ def projection():
         }
 
 
-def step_milliseconds(make):
-    """The median time of a step of a network 784-512-512-10 on fixed rows."""
-    torch.manual_seed(0)
-    layers = [BinaryLinear(784, 512), nn.Hardtanh(), BinaryLinear(512, 512), nn.Hardtanh(), BinaryLinear(512, 10)]
-    model = nn.Sequential(*layers).cuda()
-    optimizer = make(model)
-    inputs, targets = torch.randn(BATCH, 784, device="cuda"), torch.randint(0, 10, (BATCH,), device="cuda")
-    times = []
-    for _ in range(REPEATS):
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(model(inputs), targets).backward()
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        optimizer.step()
-        torch.cuda.synchronize()
-        times.append(1e3 * (time.perf_counter() - start))
-    return statistics.median(times[10:])
-
-
-def steps():
-    methods = {
-        "qpsbgd_auto_ms": lambda model: QPSBGD(model, lr=0.003),
-        "binaryconnect_adam_ms": lambda model: BinaryConnect(model, lr=0.001, update="adam"),
-        "torch_adam_ms": lambda model: torch.optim.Adam(model.parameters()),
-    }
-    results = {name: step_milliseconds(make) for name, make in methods.items()}
-    return results | {"times_binaryconnect_adam": results["qpsbgd_auto_ms"] / results["binaryconnect_adam_ms"]}
-
-
 if __name__ == "__main__":
-    publish(__file__, projection=shown(projection()), step=steps())
+    publish(__file__, projection=shown(projection()))

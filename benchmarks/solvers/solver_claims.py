@@ -1,13 +1,9 @@
-"""Is `qpsbgd.solvers` faster than what a user could pick instead, at energies no higher?
+"""How much faster than Gurobi does `exact` prove the same optima?
 
-Side by side in one run, on two CPU threads:
-1. MNIST's first layer 784 → 512 at batch 100, recorded in training: `auto` on all columns against a loop of
-   dwave-samplers' simulated annealing (100 sweeps, 4 reads), timed on a sample of columns and scaled up: the calls, and
-   of these the sampling alone, without what it takes to read the model and to make the answer.
-2. `exact` against Gurobi on families of 16 to 32 spins, Gaussian and recorded, at several scales: the same optima, and
-   how much faster; and 48 spins.
+Families of 16 to 32 spins and 128 columns, Gaussian and recorded in training, at several scales, side by side in one
+run on two CPU threads; Gurobi solves a sample of the columns.
 
-    QPSBGD_DATA=… python benchmarks/solvers/solver_claims.py        writes benchmarks/results/solver_claims.json
+    python benchmarks/solvers/solver_claims.py        writes benchmarks/results/solver_claims.json
 """
 
 from qpsbgd_qubo.openmp import wait_passively
@@ -27,15 +23,7 @@ from qpsbgd.solvers import make_solver
 from qpsbgd.testing import random_family
 from qpsbgd_paper.framework.measurements import median_seconds, publish, shown
 
-THREADS, SAMPLED, COLUMNS = 2, 16, 128
-
-
-def wide_layer():
-    inputs, grads, gain = recorded.mnist()
-    columns = np.linspace(0, 511, SAMPLED).astype(int)
-    for scale in (0.5, 1.0, 8.0):
-        make = partial(binary_map, inputs, grads, gain=gain, scale=scale)
-        yield {"scale": scale, "columns_timed": SAMPLED, **peers.beside_annealing(make, columns, 3)}
+THREADS, COLUMNS = 2, 128
 
 
 def exact_and_gurobi():
@@ -66,21 +54,7 @@ def exact_and_gurobi():
             }
 
 
-def slowest_of_48_spins():
-    """Seconds of the slowest of eight columns."""
-    family, solver = random_family(48, 8, 96, dtype=torch.float64), make_solver("exact", node_limit=10**9)
-    singles = [peers.part_of(family, [column]) for column in range(8)]
-    found = [median_seconds(partial(solver.solve, single), 1, unmeasured=0) for single in singles]
-    assert all(solution.proven_optimal.all() for _, solution in found)
-    return max(seconds for seconds, _ in found)
-
-
-def main():
-    torch.set_num_threads(THREADS)
-    wide, gurobi = shown(wide_layer()), shown(exact_and_gurobi())
-    exact = {"against_gurobi": gurobi, "slowest_of_8_columns_of_48_spins_seconds": slowest_of_48_spins()}
-    publish(__file__, settings={"threads": THREADS}, wide_layer=wide, exact=exact)
-
-
 if __name__ == "__main__":
-    main()
+    torch.set_num_threads(THREADS)
+    exact = {"against_gurobi": shown(exact_and_gurobi())}
+    publish(__file__, settings={"threads": THREADS}, exact=exact)

@@ -36,7 +36,6 @@ OURS = {
     "annealing, 4 reads": make_solver("annealing", reads=4, sweeps=40),
     "bifurcation": make_solver("bifurcation", steps=50),
 }
-PEERS = {name: solve for name, solve in peers.QUICK.items() if "1000 sweeps" not in name}
 
 
 def families():
@@ -58,7 +57,7 @@ def measured(family):
         seconds, solution = median_seconds(partial(solver.solve, bare), 1)
         energy = sample.energies(solution.spins[:, columns]).mean().item()
         points[name] = 1e3 * seconds / family.num_columns, energy
-    for name, solve in PEERS.items():
+    for name, solve in peers.QUICK.items():
         seconds, _, spins = peers.loop(solve, sample, range(len(columns)))
         points[name] = 1e3 * seconds / len(columns), sample.energies(spins).mean().item()
     return points

@@ -1,10 +1,11 @@
 """Does the library hold where something around it is hostile or broken?
 
-    python benchmarks/tools/attacks.py                     all attacks
-    python benchmarks/tools/attacks.py couplings           this one, into the same file
+    OMP_NUM_THREADS=1 python benchmarks/tools/attacks.py                     all attacks
+    OMP_NUM_THREADS=1 python benchmarks/tools/attacks.py couplings           this one, into the same file
 
 An attack yields whether each of its trials held: the answer is that of an undisturbed run, or a documented error is
-raised and nothing has changed. Writes benchmarks/results/attacks.json.
+raised and nothing has changed. One thread, since OpenMP itself ends a process in which it cannot start threads. Writes
+benchmarks/results/attacks.json.
 """
 
 import argparse
@@ -15,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 from attacks_on_files import packed_files
-from attacks_on_runs import dying_ranks, interrupted, ledgers, ports, starved, tokens
+from attacks_on_runs import dying_ranks, killed_runs, ledgers, ports, starved
 from forks import in_fork, limit, output
 
 from qpsbgd_paper.framework.result_files import environment, write_json
@@ -126,7 +127,7 @@ def _promised(name, text):
     return False
 
 
-ATTACKS = {packed_files: 3000, interrupted: 200, starved: 200, dying_ranks: 40, ports: 1, tokens: 400, ledgers: 100}
+ATTACKS = {packed_files: 3000, starved: 200, killed_runs: 20, dying_ranks: 40, ports: 1, ledgers: 100}
 ATTACKS |= dict.fromkeys((installations, homes, locales, couplings), 1)
 """How many trials; some attacks have a list of their own."""
 
@@ -143,8 +144,8 @@ def main():
         if held is None:
             raise SystemExit(f"{attack.__name__} did not end")
         found = json.loads(OUT.read_text()) if OUT.exists() else {"attacks": {}}
-        found |= {"seed": options.seed, "made with": environment()}
-        found["attacks"][attack.__name__] = {"about": attack.__doc__, "trials": len(held), "held": sum(held)}
+        result = {"about": attack.__doc__, "trials": len(held), "held": sum(held)}
+        found["attacks"][attack.__name__] = {**result, "seed": options.seed, "made with": environment()}
         print(attack.__name__, len(held), sum(held), [at for at, one in enumerate(held) if not one], flush=True)
         write_json(OUT, found)
 

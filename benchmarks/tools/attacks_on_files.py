@@ -8,58 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import safetensors
-import safetensors.numpy
-import torch
 from forks import in_fork, limit
-from torch import nn
 
 from qpsbgd.deploy import load_packed, pack, to_c, to_onnx
-from qpsbgd.nn import BinaryConv2d, BinaryLinear, QuantActivation, SignActivation
-from qpsbgd_runtime import packed_file
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "shared"))
 from crafted import crafted
-from graph_networks import GRAPHS, trained
+from packed_contents import packed_contents, write_packed
 
 EXTREMES = (-(2**31), -1, 0, 1, 2, 7, 255, 256, 2**15, 2**24, 2**31 - 1)
-
-
-def packed_contents():
-    """Operations and tensors of packed models of every kind of layer, with the shape of a sample."""
-    torch.manual_seed(0)
-    models = [
-        (
-            nn.Sequential(
-                SignActivation(), BinaryLinear(9, 6), nn.BatchNorm1d(6), SignActivation(), BinaryLinear(6, 2)
-            ),
-            (9,),
-        ),
-        (nn.Sequential(nn.Linear(4, 6), nn.ReLU(), BinaryLinear(6, 3, bits=2), nn.Hardtanh()), (4,)),
-        (nn.Sequential(QuantActivation(), BinaryLinear(9, 6), QuantActivation(bits=4), BinaryLinear(6, 2)), (9,)),
-        (
-            nn.Sequential(
-                *(BinaryConv2d(1, 4, 3, padding=1), nn.MaxPool2d(2), nn.BatchNorm2d(4), SignActivation()),
-                *(BinaryConv2d(4, 4, 2, groups=2), nn.BatchNorm2d(4), nn.ReLU(), nn.AvgPool2d(2), nn.Flatten()),
-                nn.Linear(4, 2),
-            ),
-            (1, 6, 6),
-        ),
-        *((trained(build()), shape) for shape, build in GRAPHS.values()),
-    ]
-    with tempfile.TemporaryDirectory() as folder:
-        for model, shape in models:
-            model(torch.randn(8, *shape))
-            pack(model.eval(), Path(folder) / "net", input_shape=shape)
-            with safetensors.safe_open(Path(folder) / "net", framework="numpy") as file:
-                content = json.loads(file.metadata()[packed_file.ENTRY])
-                content.pop("checksum")
-                yield content, {name: file.get_tensor(name) for name in file.keys()}, shape  # noqa: SIM118
-
-
-def write_packed(path, content, tensors):
-    """Write a packed model of any content, under a right checksum."""
-    content = {**content, "checksum": packed_file._checksum(content, tensors)}
-    path.write_bytes(safetensors.numpy.save(tensors, {packed_file.ENTRY: json.dumps(content)}))
 
 
 def changed_tensor(array, source):
@@ -84,7 +41,7 @@ def changed_tensor(array, source):
 
 def packed_files(source, trials):
     """Packed files with one to three parts changed under a right checksum: loaded, run, written as C and as ONNX"""
-    contents = list(packed_contents())
+    contents = packed_contents()
     for _ in range(trials):
         content, tensors, shape = source.choice(contents)
         for _ in range(source.choice((1, 1, 2, 3))):

@@ -1,17 +1,14 @@
-"""Attacks on runs: interrupts, too little memory, ranks that die, one ledger for many; see attacks.py."""
+"""Attacks on runs: too little memory, killed processes, ranks that die, one ledger for many; see attacks.py."""
 
 import contextlib
-import io
-import logging
 import os
-import pickle
 import random
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import time
-import traceback
 import warnings
 from datetime import timedelta
 from pathlib import Path
@@ -22,61 +19,16 @@ from forks import in_fork, limit
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-import qpsbgd.binarization
 from qpsbgd import QPSBGD, binarize
 from qpsbgd.nn import BinaryLinear
+from qpsbgd_files.atomic import without_checksum
 from qpsbgd_qubo.annealers.budget import Budget, BudgetSpent
 from qpsbgd_qubo.annealers.ledger import Ledger
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "shared"))
-from interrupting import Interrupt, watched_model
 from rank_runs import fully_sharded
 
 PATIENCE = 20  # seconds that ranks wait for one another
-
-
-class Residual(nn.Module):
-    """Attention, an encoder layer, norms and a residual branch: all that `binarize` changes or watches."""
-
-    def __init__(self, width):
-        super().__init__()
-        self.first, self.attention = nn.Linear(6, width), nn.MultiheadAttention(width, 2, batch_first=True)
-        self.encoder = nn.TransformerEncoderLayer(width, 2, 2 * width, batch_first=True)
-        self.norm, self.hidden, self.behind = nn.BatchNorm1d(width), nn.Linear(width, width), nn.BatchNorm1d(width)
-        self.last = nn.Linear(width, 3)
-
-    def forward(self, x):
-        """Classes of sequences."""
-        x = self.first(x)
-        x = self.encoder(x + self.attention(x, x, x)[0])
-        x = self.norm(x.mean(1))
-        return self.last(x + self.behind(self.hidden(x)))
-
-
-def residual(width):
-    torch.manual_seed(0)
-    return Residual(width)
-
-
-def in_place(model, batches, **options):
-    warnings.simplefilter("ignore")
-    binarize(model, batches, copy=False, **options)
-
-
-def interrupted(source, trials):
-    """`binarize(copy=False)`, Ctrl-C at a random operation of its code: the model is as before or binary as a whole"""
-    folder = [Path(qpsbgd.binarization.__file__).parent]
-    batches = [torch.randn(5, 4, 6) for _ in range(3)]
-    for targets in ("own", "float"):
-        options = {"rounds": 2, "bits": 2, "targets": targets}
-        model, count = residual(8), Interrupt(folder)
-        before = watched_model(model)
-        count(in_place, model, batches, **options)
-        states, places = {before, watched_model(model)}, list(count.places.values())
-        for _ in range(trials // 2):
-            model = residual(8)
-            hit = Interrupt(folder, source.choice(source.choice(places)))(in_place, model, batches, **options)
-            yield hit and watched_model(model) in states
 
 
 def starved(source, trials):
@@ -98,14 +50,45 @@ def _starved(batches, memory):
         while True:
             ballast.append(torch.empty(2**22, dtype=torch.uint8))
     del ballast[: memory >> 22]
+    warnings.simplefilter("ignore")
     try:
-        in_place(model, batches, solver="rounding")
+        binarize(model, batches, copy=False, solver="rounding")
     except (MemoryError, RuntimeError) as error:
         ballast.clear()
         after = [(name, type(module), module.training, len(vars(module))) for name, module in model.named_modules()]
         same = all(torch.equal(tensors[name], tensor) for name, tensor in model.state_dict().items())
         return "memory" in str(error).lower() + type(error).__name__.lower() and before == after and same
     return sum(isinstance(module, BinaryLinear) for module in model.modules()) == 3
+
+
+def killed_runs(source, trials):
+    """`qpsbgd run`, all its processes killed at a random time: started again, it ends like an undisturbed one"""
+    with tempfile.TemporaryDirectory() as place:
+        expected, whole = _finished(Path(place) / "whole")
+        for trial in range(trials):
+            folder = Path(place) / str(trial)
+            process = subprocess.Popen(_command(folder), stdout=subprocess.DEVNULL, start_new_session=True)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(source.uniform(0.1, 0.98) * whole)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            found, _ = _finished(folder)
+            yield found == expected and not list(folder.rglob("*.part"))
+
+
+def _command(folder):
+    program = [sys.executable, "-c", "from qpsbgd.cli import main; main()"]
+    return [*program, "run", "logreg", "--quick", "--seeds", "2", "--workers", "2", "--out", str(folder)]
+
+
+def _finished(folder):
+    """What a run found, and how long it took."""
+    begin = time.perf_counter()
+    subprocess.run(_command(folder), check=True, stdout=subprocess.DEVNULL)
+    content = without_checksum((folder / "logreg.json").read_bytes())
+    compared = {key: value for key, value in content.items() if key not in ("made with", "seconds of training")}
+    return compared, time.perf_counter() - begin
 
 
 def dying_ranks(source, trials):
@@ -182,36 +165,6 @@ def _port(host, port):
     except (RuntimeError, ValueError, OSError) as error:
         return bool(str(error))
     return False
-
-
-def tokens(source, trials):
-    """D-Wave tokens of any characters: those that no request can carry are refused, and none is ever shown"""
-    import dwave.system  # noqa: F401  # once, not in every fork
-
-    odd = ("\n", " ", "\r", "\t", "\u2603", "\u00e9", "\u00a0", "\x1b[31m", "\x7f", "\udc80", "X: 1\r\n")
-    for trial in range(trials):
-        secret = "DEV-" + "".join(source.choice("0123456789abcdef") for _ in range(40))
-        at = source.randrange(len(secret) + 1)
-        yield in_fork(_token, secret[:at], source.choice(odd) if trial % 2 else "", secret[at:]) is True
-
-
-def _token(begin, odd, end):
-    from qpsbgd.solvers import make_solver
-
-    os.environ |= {"DWAVE_API_TOKEN": begin + odd + end, "DWAVE_CONFIG_FILE": os.devnull}
-    shown = io.StringIO()
-    logging.basicConfig(stream=shown, level=logging.WARNING)
-    refused = []
-    for name in ("dwave", "leap-hybrid"):
-        try:
-            solver = make_solver(name, max_qpu_seconds=1.0)
-            shown.write(f"{solver!r} {solver} {pickle.dumps(solver)} {solver.state_dict()}")
-            refused.append(False)
-        except RuntimeError:  # noqa: PERF203
-            shown.write(traceback.format_exc())
-            refused.append("must be printable ASCII" in shown.getvalue())
-    hidden = not any(len(part) > 4 and part in shown.getvalue() for part in (begin, end))
-    return hidden and refused == [bool(odd)] * 2
 
 
 def ledgers(source, trials):

@@ -1,21 +1,6 @@
-"""The tables of docs/reliability.md, from kills.json, attacks.json and mutants*.json."""
+"""The tables of docs/reliability.md, from attacks.json and mutants*.json."""
 
 from tables import lines, results
-
-KINDS = {
-    "estimators": "`fit` of an estimator, interrupted and called again",
-    "experiments": "`qpsbgd run`, all its processes killed, and started again",
-    "dask_workers": "runs on three Dask workers, one of them killed",
-}
-
-
-def killed():
-    """One row per kind of run: how often it was disturbed, and ended like an undisturbed one."""
-    body = []
-    for kind, text in KINDS.items():
-        trials = results("kills")[kind]
-        body.append(f"{text} | {len(trials)} | {sum(t['hit'] for t in trials)} | {sum(t['equal'] for t in trials)}")
-    return lines("what | trials | disturbed before its end | ended like an undisturbed run", body)
 
 
 def attacked():

@@ -34,7 +34,7 @@ from pathlib import Path
 import torch
 from binarize_networks import SUBJECTS
 from sentences import Sentences
-from subjects import Absent, caches
+from subjects import Absent, kept
 from torch import nn
 from training_parts import DEVICE
 
@@ -43,7 +43,6 @@ from qpsbgd.binarization import mixed_bits
 from qpsbgd.binarization.distillation import REAL_RATE, distill, embedding_loss
 from qpsbgd.nn import convert
 from qpsbgd.projections import make_projection
-from qpsbgd_files.atomic import writing
 from qpsbgd_paper.framework.result_files import environment, write_json
 
 RESULT = Path(__file__).parents[1] / "results" / "binarize.json"
@@ -84,19 +83,17 @@ def reference(name):
     return SUBJECTS[name].network()
 
 
-def chosen_layers(subject, model):
-    """All linear layers and convolutions but the first and last of the residual CNN and the head of the GPT."""
-    names = [name for name, module in model.named_modules() if isinstance(module, nn.Linear | nn.Conv2d)]
-    if subject.name == "resnet":
-        return names[1:-1]
-    return [name for name in names if name != "head"]
+def chosen_layers(model):
+    """All linear layers and convolutions but the head of the GPT."""
+    named = model.named_modules()
+    return [name for name, module in named if isinstance(module, nn.Linear | nn.Conv2d) and name != "head"]
 
 
 def binarized(job):
     """The binarised model of a job, and its row of results."""
     subject, model = SUBJECTS[job["subject"]], reference(job["subject"])
     batches = subject.calibration(job["size"] or subject.size, job["seed"])
-    layers = chosen_layers(subject, model)
+    layers = chosen_layers(model)
     start = time.perf_counter()
     if job["method"] == PLAIN:
         made, more = rounded(model, layers, batches), {}
@@ -142,11 +139,8 @@ def kept_start(job):
     """The binarised model that training begins with; several runs share it, so it is kept."""
     start = {key: job[key] for key in ("subject", "start", "bits", "size", "seed")}
     name = hashlib.sha1(json.dumps([start, library()], sort_keys=True).encode()).hexdigest()[:16]
-    path = caches() / f"start-{name}.pt"
-    if not path.exists():
-        with writing(path) as file:
-            torch.save(binarized(job), file)
-    return torch.load(path, map_location=DEVICE, weights_only=False)  # our own file
+    loading = {"map_location": DEVICE, "weights_only": False}  # our own file
+    return kept(f"start-{name}", lambda: binarized(job), **loading)
 
 
 def start_of(job):
@@ -156,7 +150,7 @@ def start_of(job):
         return kept_start(job)
     torch.manual_seed(job["seed"])
     model = subject.build().to(DEVICE)
-    binary = set(chosen_layers(subject, model))
+    binary = set(chosen_layers(model))
     real = [n for n, m in model.named_modules() if isinstance(m, nn.Linear | nn.Conv2d) and n not in binary]
     return convert(model, skip=real), {}
 

@@ -31,28 +31,6 @@ def cnn():
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(1152, 10))
 
 
-class Residual(nn.Module):
-    def __init__(self, n, m, stride):
-        super().__init__()
-        self.first = nn.Conv2d(n, m, 3, stride, 1, bias=False)
-        self.norm = nn.BatchNorm2d(m)
-        self.second = nn.Conv2d(m, m, 3, 1, 1, bias=False)
-        self.last_norm = nn.BatchNorm2d(m)
-        shortcut = [nn.Conv2d(n, m, 1, stride, bias=False), nn.BatchNorm2d(m)] if stride > 1 else [nn.Identity()]
-        self.shortcut = nn.Sequential(*shortcut)
-
-    def forward(self, x):
-        inner = self.last_norm(self.second(torch.relu(self.norm(self.first(x)))))
-        return torch.relu(inner + self.shortcut(x))
-
-
-def resnet():
-    """Seven 3 × 3 and two 1 × 1 convolutions of 32 to 128 channels in three residual blocks, and a global mean."""
-    stem = [nn.Unflatten(1, (1, 28, 28)), nn.Conv2d(1, 32, 3, padding=1, bias=False), nn.BatchNorm2d(32), nn.ReLU()]
-    blocks = [Residual(32, 32, 1), Residual(32, 64, 2), Residual(64, 128, 2)]
-    return nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, 10))
-
-
 @dataclass(frozen=True)
 class Images(Subject):
     build: object = None
@@ -191,7 +169,6 @@ SUBJECTS = {
     for subject in (
         Images("mlp", "MNIST, 784-512-512-10", "accuracy", build=mlp),
         Images("cnn", "MNIST, CNN", "accuracy", build=cnn),
-        Images("resnet", "MNIST, residual CNN", "accuracy", build=resnet),
         Characters("gpt", "character GPT, 4 layers of 384", "loss", 256),
         Sentences("minilm", "all-MiniLM-L6-v2", "cosine"),
         Images("fashion-mlp", "Fashion-MNIST, 784-512-512-10", "accuracy", build=mlp, data=fashion),

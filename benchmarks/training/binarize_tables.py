@@ -5,9 +5,8 @@ from binarize import PLAIN, SIZES, STEPS
 from binarize_networks import SUBJECTS
 from matplotlib.figure import Figure
 from sentences import Sentences
-from tables import enumerated, grouped, lines, markdown, results
+from tables import enumerated, grouped, lines, markdown, results, spread
 
-from qpsbgd_paper.framework.claims import deviation
 from qpsbgd_paper.report.rendering import ink, tidy
 from qpsbgd_paper.report.styles import KNOWN, RED
 
@@ -36,10 +35,8 @@ def measured_subjects():
 
 def shown(subject, rows):
     """Mean ± deviation of the main score, a dash where there is no row."""
-    unit, digits = (100, 2) if subject.measure == "accuracy" else (1, 3)
-    values = [unit * row[subject.measure] for row in rows]
-    spread = f" ± {deviation(values):.{digits}f}" if len(values) > 1 else ""
-    return f"{np.mean(values):.{digits}f}{spread}" if values else "–"
+    values = [row[subject.measure] for row in rows]
+    return spread(values, 100, 2) if subject.measure == "accuracy" else spread(values)
 
 
 def energy(rows):
@@ -189,7 +186,7 @@ def mixed_and_uniform():
         bits, loss, lost = ([row[key] for row in own] for key in ("bits per weight", "loss", "lost"))
         body.append(
             f"{SUBJECTS[name].title} | {listed} | {np.mean(bits):.2f} | {shown(SUBJECTS[name], own)} | "
-            f"{np.mean(loss):.4f} ± {deviation(loss):.4f} | {100 * np.mean(lost):.2f}"
+            f"{spread(loss, 1, 4)} | {100 * np.mean(lost):.2f}"
         )
     return lines("network | bits by layer | bits per weight | accuracy in % | loss | energy lost, %", body)
 

@@ -15,7 +15,7 @@ from functools import partial
 
 import torch
 from torch import nn
-from training import Images
+from training import Images, with_cosine
 
 from qpsbgd import QPSBGD, BinaryConnect
 from qpsbgd.nn import BinaryLinear
@@ -34,15 +34,6 @@ def real():
     return nn.Sequential(nn.Linear(784, 64, bias=False), nn.Hardtanh(), nn.Linear(64, 10, bias=False))
 
 
-class Adam(torch.optim.Adam):
-    """With a cosine over `steps`, as the binary optimisers have it."""
-
-    def __init__(self, model, lr, steps):
-        super().__init__(model.parameters(), lr=lr)
-        self.schedule = torch.optim.lr_scheduler.CosineAnnealingLR(self, steps)
-        self.register_step_post_hook(lambda *_: self.schedule.step())
-
-
 def score(build, make, seed, *, choosing=False):
     return Images(build).run(make, budget=EPOCHS, seed=seed, choosing=choosing)["score"]
 
@@ -58,7 +49,7 @@ def measured():
             yield {"method": method, "bits": bits, "scores": scores}
 
     def adam(lr):
-        return lambda model, steps: Adam(model, lr, steps)
+        return lambda model, steps: with_cosine(torch.optim.Adam(model.parameters(), lr=lr), steps)
 
     best = max(FLOAT_RATES, key=lambda lr: score(real, adam(lr), 1000, choosing=True))
     scores = [score(real, adam(best), seed) for seed in range(SEEDS)]

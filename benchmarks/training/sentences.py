@@ -181,9 +181,9 @@ class Sentences(Subject):
         rows = sorted((pool[k] for k in order), key=len)
         return [padded(rows[k : k + 64]) for k in range(0, len(rows), 64)]
 
-    def batches(self, steps, seed, sentences=None):
-        """Batches of sentences that are not held out, of the first `sentences` of them where given."""
-        pool = tokens()[HELD_OUT:][:sentences]
+    def batches(self, steps, seed):
+        """Batches of sentences that are not held out."""
+        pool = tokens()[HELD_OUT:]
         generator = torch.Generator().manual_seed(1000 + seed)
         order = []
         for _ in range(steps):

@@ -9,14 +9,14 @@ BinaryConnect's network for 32 × 32 images (2×128C3-MP2-2×256C3-MP2-2×512C3-
 import gc
 import statistics
 import time
-from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
+import training_parts
 from torch import nn
 
 from qpsbgd import QPSBGD, BinaryConnect, real_optimizer
-from qpsbgd.nn import BinaryConv2d, BinaryLayer, BinaryLinear
+from qpsbgd.nn import BinaryConv2d, BinaryLayer
 from qpsbgd.projections import Ridge
 from qpsbgd_paper.framework.measurements import publish, shown
 
@@ -30,19 +30,12 @@ def convolutional(share):
             layers += [BinaryConv2d(channels, width // share, 3, padding=1), *pool]
             layers += [nn.BatchNorm2d(width // share), nn.Hardtanh()]
             channels = width // share
-    return nn.Sequential(*layers, nn.Flatten(), *linear(16 * channels, *[1024 // share] * 2)), (3, 32, 32)
+    linear = training_parts.dense([16 * channels, *[1024 // share] * 2, 10], norm=True)
+    return nn.Sequential(*layers, nn.Flatten(), *linear), (3, 32, 32)
 
 
 def dense(share):
-    return nn.Sequential(*linear(784, *[2500 // share] * 3)), (784,)
-
-
-def linear(*widths):
-    """Linear layers with norms, to ten classes."""
-    layers = []
-    for n, m in pairwise((*widths, 10)):
-        layers += [BinaryLinear(n, m), nn.BatchNorm1d(m), nn.Hardtanh()]
-    return layers[:-1]
+    return training_parts.dense([784, *[2500 // share] * 3, 10], norm=True), (784,)
 
 
 METHODS = {

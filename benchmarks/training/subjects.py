@@ -38,20 +38,17 @@ class Subject:
     measure: str
     size: int = 1024
 
-    @property
-    def higher(self):
-        return self.measure != "loss"
-
     def network(self):
         """The float model, from the caches or trained now with seed 0."""
-        kept = caches() / f"{self.name}.pt"
         torch.manual_seed(0)
         model = self.build().to(DEVICE)
-        if not kept.exists():
+
+        def trained():
             self.train(model)
-            with writing(kept) as file:  # half precision is exact enough, and small
-                torch.save({name: _halved(value.cpu()) for name, value in model.state_dict().items()}, file)
-        model.load_state_dict(torch.load(kept, map_location=DEVICE, weights_only=True))
+            # Half precision is exact enough, and small.
+            return {name: _halved(value.cpu()) for name, value in model.state_dict().items()}
+
+        model.load_state_dict(kept(self.name, trained, map_location=DEVICE))
         return model.eval()
 
     def train(self, model):
@@ -72,20 +69,15 @@ class Subject:
                 print(f"{self.name}: training, step {step}/{steps}, loss {loss.item():.3f}", flush=True)
 
 
-def caches():
-    """The folder of what is kept: trained networks, and texts as numbers."""
+def kept(name, make, **loading):
+    """What `make()` returns, from the folder of what is kept where it is there: trained networks, texts as numbers."""
     folder = Path(os.environ.get("QPSBGD_BINARIZE", ROOT / "results" / "binarize"))
     folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
-def kept(name, make):
-    """What `make()` returns, from the caches where it is there."""
-    path = caches() / f"{name}.pt"
+    path = folder / f"{name}.pt"
     if not path.exists():
         with writing(path) as file:
             torch.save(make(), file)
-    return torch.load(path, weights_only=True)
+    return torch.load(path, **{"weights_only": True, **loading})
 
 
 def _halved(value):

@@ -5,12 +5,12 @@ from functools import cache
 
 import networks
 import numpy as np
-from tables import enumerated, grouped, markdown, results
-from training import GRIDS, METHODS, OURS, TASKS
+from tables import enumerated, grouped, markdown, results, spread
+from training import METHODS, OURS, TASKS
 
 from qpsbgd import QPSBGD
 from qpsbgd.nn import convert
-from qpsbgd_paper.framework.claims import deviation, verdict
+from qpsbgd_paper.framework.claims import verdict
 
 TITLES = {
     "mnist-dense": "MNIST, 784-512-512-10",
@@ -78,8 +78,7 @@ def amount(task, budget):
 
 def score(task, values):
     """Mean ± standard deviation: accuracy in percent, or a loss."""
-    mean, spread = np.mean(values), deviation(values)
-    return f"{100 * mean:.2f} ± {100 * spread:.2f}" if TASKS[task].higher else f"{mean:.3f} ± {spread:.3f}"
+    return spread(values, 100, 2) if TASKS[task].higher else spread(values)
 
 
 def best_baseline(task, rows):
@@ -179,53 +178,6 @@ def alone():
     return markdown(["network", "length", "ridge, test accuracy in %"], body)
 
 
-def left_out():
-    """What was not run, whose rates were taken from shorter runs, and rates at the end of a grid."""
-    gone, inherited, edges = {}, {}, {}
-    for task, budget, rows in compared():
-        where = task, budget
-        missing = [LABELS[method] for method in METHODS if method not in rows]
-        if missing:
-            gone.setdefault(enumerated(missing), []).append(where)
-        chosen = TASKS[task].chosen_up_to
-        if budget > chosen:
-            shorter = max(b for b in tasks()[task] if b <= chosen)
-            inherited.setdefault(f"from {amount(task, shorter)}", []).append(where)
-            continue
-        ended = [LABELS[m] for m in GRIDS if m in rows and rows[m]["lr"] in ends(GRIDS[m])]
-        if ended:
-            edges.setdefault(enumerated(ended), []).append(where)
-    parts = {
-        "Not run, for lack of time": gone,
-        "Learning rates taken from shorter runs": inherited,
-        "Best rate at the end of a grid that had been extended three times": edges,
-    }
-    lines = []
-    for name, found in parts.items():
-        lines += [f"- {name}:"] * bool(found)
-        lines += [f"  - {what}: {settings(places)}" for what, places in found.items()]
-    return "\n".join(lines)
-
-
-def settings(places):
-    """Tasks and budgets in words."""
-    budgets = {}
-    for task, budget in places:
-        budgets.setdefault(task, []).append(budget)
-    return "; ".join(
-        f"{TITLES[task]}, {enumerated([*map(str, found[:-1]), amount(task, found[-1])])}"
-        for task, found in budgets.items()
-    )
-
-
-def ends(grid):
-    """The lowest and the highest rate that `training.chosen_rates` extends a grid to."""
-    low, high = min(grid), max(grid)
-    for _ in range(3):
-        low, high = float(f"{low / 3:.1g}"), float(f"{high * 3:.1g}")
-    return low, high
-
-
 STEPS = {"real weights": "real weights", "bc-adam": "BinaryConnect", "ridge": "ridge", "spins": "spins"}
 STEPS |= {"spins, two vectors": "two vectors", "polar": "polar", "Muon": "Muon"}
 
@@ -251,7 +203,7 @@ def step_cost():
 def bits():
     found = results("bits")
     by_bits = {
-        count: {row["method"]: _percent(row["scores"]) for row in rows}
+        count: {row["method"]: spread(row["scores"], 100, 2) for row in rows}
         for count, rows in grouped(found["rows"], "bits").items()
     }
     reference, settings = by_bits.pop(32)["adam"], found["settings"]
@@ -261,10 +213,6 @@ def bits():
         f"{settings['network']}, {settings['epochs']} epochs, {settings['seeds']} seeds, test accuracy in %. The same "
         f"network with float weights, Adam at the best of {len(settings['float rates'])} rates: {reference}."
     )
-
-
-def _percent(values):
-    return f"{100 * np.mean(values):.2f} ± {100 * deviation(values):.2f}"
 
 
 NETWORKS = {
@@ -294,9 +242,7 @@ DEFAULTS = {
 
 def _score(task, values):
     """The mean, with the standard deviation where there are several seeds."""
-    unit, digits, name = (1, 3, "nats") if task.startswith("gpt") else (100, 1, "%")
-    spread = f" ± {unit * np.std(values, ddof=1):.{digits}f}" if len(values) > 1 else ""
-    return f"{unit * np.mean(values):.{digits}f}{spread} {name}"
+    return f"{spread(values)} nats" if task.startswith("gpt") else f"{spread(values, 100, 1)} %"
 
 
 @cache

@@ -2,7 +2,7 @@
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from qpsbgd.projections import Printed
 from qpsbgd_paper.chip_studies.schedules import ADVANTAGE, LINEAR
 from qpsbgd_paper.chip_studies.spectrum import levels, spectral_gap
 from qpsbgd_paper.datasets.adult import BALANCED_COLUMNS, NUM_FEATURES, training_rows
-from qpsbgd_paper.framework.claims import Claim, Judged, Values, judged, of_the_paper
+from qpsbgd_paper.framework.claims import Judged, of_the_paper, paired
 from qpsbgd_paper.framework.experiment import Job, Study
 from qpsbgd_paper.framework.runs import Result
 from qpsbgd_paper.framework.training import fit, random_rows
@@ -172,10 +172,6 @@ def _width_table(widths: Widths) -> dict[str, Any]:
 
 
 def _neuron_claims(values: Mapping[tuple[str, str, str], list[float]]) -> list[Judged]:
-    given: Values = {
-        (setting, f"{count} neuron" + "s" * (count != "1"), unit): gaps
-        for (setting, count, unit), gaps in values.items()
-    }
     settings = (
         ("literal, gain 1", "own", "as printed, gain 1, in the QUBO's own unit"),
         ("literal, gain 1", "chip", "as printed, gain 1, in the chip's ranges"),
@@ -183,34 +179,25 @@ def _neuron_claims(values: Mapping[tuple[str, str, str], list[float]]) -> list[J
     )
     found = []
     for setting, unit, words in settings:
-        text = f"The gap shrinks from one neuron to two ({words})"
-        own: dict[str, Any] = {"number": "0.03 to 0.01", "source": of_the_paper(setting.startswith("literal"))}
-        found.append(_judged(Claim(text, "2 neurons", unit, (setting,), ("1 neuron",), **own), given))
+        text, source = f"The gap shrinks from one neuron to two ({words})", of_the_paper(setting.startswith("literal"))
+        one, two = (values[setting, count, unit] for count in "12")
+        found.append(paired(text, one, two, source=source, number="0.03 to 0.01"))
     return found
-
-
-def _judged(claim: Claim, values: Values) -> Judged:
-    """The verdict; the claim's own words say what it is about."""
-    return {**judged(claim, values, dict.fromkeys(UNITS, False)), "cases": []}
 
 
 def _width_claims(widths: Widths) -> list[Judged]:
     found = []
     for batch, scale in dict.fromkeys((batch, scale) for batch, scale, _ in widths):
-        gaps_by_size = widths[batch, scale, "chip"]
-        sizes = [size for size, gaps in gaps_by_size.items() if len(gaps) > 1] or list(gaps_by_size)
-        common = min(len(gaps_by_size[size]) for size in (sizes[0], sizes[-1]))
-        given: Values = {
-            (f"{batch} {scale}", f"{size} inputs", "chip"): gaps_by_size[size][:common]
-            for size in (sizes[0], sizes[-1])
-        }
-        named = _named(scale)
-        text = (
-            f"The gap shrinks with the inputs: {sizes[-1]} against {sizes[0]} (batch {batch}, {named}, chip's ranges)"
+        gaps = widths[batch, scale, "chip"]
+        sizes = [size for size in gaps if len(gaps[size]) > 1] or list(gaps)
+        few, many = sizes[0], sizes[-1]
+        common = min(len(gaps[few]), len(gaps[many]))
+        where = f"batch {batch}, {_named(scale)}, chip's ranges"
+        text, source = (
+            f"The gap shrinks with the inputs: {many} against {few} ({where})",
+            of_the_paper(scale == "literal"),
         )
-        claim = Claim(text, f"{sizes[-1]} inputs", "chip", (f"{batch} {scale}",), (f"{sizes[0]} inputs",))
-        claim = replace(claim, source=of_the_paper(scale == "literal"))
-        found.append(_judged(claim, given))
+        found.append(paired(text, gaps[few][:common], gaps[many][:common], source=source))
     return found
 
 

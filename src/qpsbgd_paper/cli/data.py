@@ -1,13 +1,11 @@
 """`qpsbgd data`: which data files are here, fetching them, checking them."""
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.markup import escape
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 from rich.table import Table
 
 from qpsbgd_files.visible import visible
@@ -63,7 +61,8 @@ def fetch(names: Names = None, data: Data = None) -> None:
     folder, _ = files.data_folder(data)
     missing = [file for file in wanted if files.state(file.name, data=data) != "right"]
     try:
-        fetch_shown(missing, data=data and folder)
+        for file in missing:
+            files.fetch(file.name, data=data and folder)
     except KeyboardInterrupt:
         say("\nStopped. Complete files are kept; the same command goes on from here.")
         raise typer.Exit(130) from None
@@ -88,20 +87,6 @@ def check(names: Names = None, data: Data = None) -> None:
         say(text)
         raise typer.Exit(1)
     say(f"All {len(wanted)} files in {folder} have the right checksums.")
-
-
-def fetch_shown(missing: Sequence[Published], *, data: Path | None = None) -> None:
-    """Download files into a folder, or into the user's cache, with a progress bar for each."""
-    columns = (TextColumn("{task.description:<34}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=console) as progress:
-        for file in missing:
-            files.fetch(file.name, data=data, progress=_follow(progress, file))
-
-
-def _follow(progress: Progress, file: Published) -> files.Progress:
-    """A bar for this file."""
-    task = progress.add_task(file.name, total=file.size)
-    return lambda done, total: progress.update(task, completed=done, total=total)
 
 
 def _chosen(names: list[str] | None) -> list[Published]:

@@ -201,11 +201,9 @@ def _run(
     if kept and not fresh:
         say(f"{kept} finished runs in {runs} are used where they fit; --fresh starts over.")
     summaries = []
-    if pool.shares_disk:
-        _fetch(experiments)
-    with console.status("Finding the data"):
-        for experiment in experiments:
-            pool.everywhere(experiment.prepare)
+    say("Finding the data")
+    for experiment in experiments:
+        pool.everywhere(experiment.prepare)
     for count, experiment in enumerate(experiments, start=1):
         console.print(f"\n[bold]{experiment.title}[/bold] ({count} of {len(experiments)})", highlight=False)
         show(experiment.run(folder=runs, workers=pool, fresh=fresh))
@@ -226,16 +224,6 @@ def _run(
         if csv is not None:
             write_csv(csv, experiments[:count], folder=runs)
     return summaries
-
-
-def _fetch(experiments: Sequence[Experiment]) -> None:
-    """Download large files into the user's cache; a folder that was named is only read."""
-    from qpsbgd_paper.cli.data import fetch_shown
-    from qpsbgd_paper.datasets.files import data_folder, find
-
-    if data_folder()[1]:
-        names = dict.fromkeys(name for experiment in experiments for name in experiment.downloads())
-        fetch_shown([find(name) for name in names])
 
 
 @contextmanager

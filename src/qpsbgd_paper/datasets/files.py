@@ -1,22 +1,17 @@
 """Published files on this machine: found, checked, and fetched when they may be."""
 
-import contextlib
 import functools
 import hashlib
 import importlib.util
-import logging
 import os
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal, cast, final
+from typing import Literal, cast
 
 from qpsbgd_files.cache import cache_folder
 from qpsbgd_paper.datasets.published import FILES, Published
 
 State = Literal["right", "missing", "wrong"]
-Progress = Callable[[int, int], None]
-"""Called with what is done and the total."""
 
 
 def locate(name: str, *, data: Path | None = None) -> Path:
@@ -50,13 +45,14 @@ def locate(name: str, *, data: Path | None = None) -> Path:
     return path
 
 
-def fetch(name: str, *, data: Path | None = None, progress: Progress | None = None) -> Path:
+def fetch(name: str, *, data: Path | None = None) -> Path:
     """Download a published file, unless it is there already; it appears complete and checked, or not at all.
+
+    Pooch says on stderr from where to where, with a progress bar where tqdm is installed.
 
     Args:
         name: As in `published.FILES`.
         data: The folder to fill; None is the user's cache, whatever `QPSBGD_DATA` says.
-        progress: Called with bytes done and total. Without it pooch reports on stderr.
 
     Raises:
         OSError: No origin gave the file.
@@ -67,7 +63,7 @@ def fetch(name: str, *, data: Path | None = None, progress: Progress | None = No
         return path
     failures = []
     for origin in file.origins:
-        failure = _download(origin, file, path, progress=progress)
+        failure = _download(origin, file, path)
         if failure is None:
             return path
         failures.append(f"{origin}: {failure}")
@@ -122,16 +118,12 @@ def _pooch() -> ModuleType:
     return cast(ModuleType, pooch)
 
 
-def _download(origin: str, file: Published, path: Path, *, progress: Progress | None) -> Exception | None:
+def _download(origin: str, file: Published, path: Path) -> Exception | None:
     """Download a file to its place, or return what went wrong: no connection, no permission, another checksum."""
-    pooch = _pooch()
-    bar: Any = _Bar(progress, file.size) if progress else importlib.util.find_spec("tqdm") is not None
+    pooch, bar = _pooch(), importlib.util.find_spec("tqdm") is not None
     try:
-        with _silent(pooch.get_logger()) if progress else contextlib.nullcontext():
-            # Written under another name beside its place, and moved there once the checksum is right.
-            pooch.retrieve(
-                origin, known_hash=f"sha256:{file.sha256}", fname=path.name, path=path.parent, progressbar=bar
-            )
+        # Written under another name beside its place, and moved there once the checksum is right.
+        pooch.retrieve(origin, known_hash=f"sha256:{file.sha256}", fname=path.name, path=path.parent, progressbar=bar)
         path.chmod(0o644)
     except (OSError, ValueError) as error:
         return error
@@ -146,35 +138,3 @@ def _sha256(path: Path, mtime_ns: int, size: int) -> str:
         while block := content.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
-
-
-@contextlib.contextmanager
-def _silent(logger: logging.Logger) -> Iterator[None]:
-    # Not by its level: pooch's logger remembers which levels were enabled when they were first used.
-    disabled, logger.disabled = logger.disabled, True
-    try:
-        yield
-    finally:
-        logger.disabled = disabled
-
-
-@final
-class _Bar:
-    """What pooch takes for a progress bar, handing on to a function.
-
-    Pooch counts whole chunks, sets the total from the server's header and starts over at the end: neither counts here.
-    """
-
-    def __init__(self, progress: Progress, size: int) -> None:
-        self.total = size
-        self._progress, self._size, self._done = progress, size, 0
-
-    def update(self, count: int) -> None:
-        self._done = min(self._done + count, self._size)
-        self._progress(self._done, self._size)
-
-    def reset(self) -> None:
-        pass
-
-    def close(self) -> None:
-        self._progress(self._size, self._size)

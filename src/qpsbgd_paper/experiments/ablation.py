@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from qpsbgd_paper.experiments import citation
-from qpsbgd_paper.framework.claims import ACCURACY_MARGIN, Claim, Judged, from_figure, of_the_paper, paired
+from qpsbgd_paper.framework.claims import ACCURACY_MARGIN, Claim, Judged, from_figure, paired
 from qpsbgd_paper.framework.comparison import Case, Comparison
 from qpsbgd_paper.framework.experiment import Job
 from qpsbgd_paper.framework.methods import Line, Options, control_lines, printed
@@ -41,10 +41,9 @@ def _spans(case: Mapping[str, Any]) -> list[float]:
 
 def _more_impacted(name: str, spans: Mapping[str, list[float]]) -> Judged:
     text = f"QP-SBGD is more impacted by the step size than by the batch size ({name})"
-    judgement = paired(
-        text, spans[f"{STEP}, {name}"], spans[f"{BATCH}, {name}"], source=of_the_paper(name == citation.TRAINED)
-    )
-    return {**judgement, "number": "figure", "detail": f"span of accuracies {judgement['detail']}"}
+    step, batch = (spans[f"{varied}, {name}"] for varied in (STEP, BATCH))
+    judgement = paired(text, step, batch, **from_figure(name == citation.TRAINED))
+    return {**judgement, "detail": f"span of accuracies {judgement['detail']}"}
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,7 @@ def train(
     return {"loss": losses, FINAL.key: sum(last) / len(last), EARLY.key: sum(first) / len(first)}
 
 
+@dataclass(frozen=True)
 class AdultConvergence(Comparison):
     """Loss on 512 rows of Adult, 32 batches of 16 per epoch, at the paper's gain and at 1/√n."""
 
@@ -74,12 +75,12 @@ class AdultConvergence(Comparison):
     passed = ("columns", "hidden", "epochs")
     work = staticmethod(train)
     small = {"seeds": 2, "choosing_seeds": 0, "epochs": 1}
-    seeds: int
-    choosing_seeds: int
-    epochs: int
-    solver: SolverChoice | None
     columns: ClassVar[str]
     hidden: ClassVar[tuple[int, ...]]
+    seeds: int = 10
+    choosing_seeds: int = 2
+    epochs: int = 4
+    solver: SolverChoice | None = None
 
     def prepare(self) -> None:
         """Find the data."""
@@ -103,10 +104,6 @@ class Adult2(AdultConvergence):
     )
     columns = "balanced"
     hidden = (10,)
-    seeds: int = 10
-    choosing_seeds: int = 2
-    epochs: int = 4
-    solver: SolverChoice | None = None
 
     def lines(self, case: Case) -> Mapping[str, Line]:
         """QP-SBGD in all forms, and the baselines."""
@@ -150,8 +147,6 @@ class Adult10(AdultConvergence):
     hidden = (128,) * 9
     seeds: int = 6
     choosing_seeds: int = 1
-    epochs: int = 4
-    solver: SolverChoice | None = None
 
     def lines(self, case: Case) -> Mapping[str, Line]:
         """As for two layers, with learning rates for the deep net."""

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from qpsbgd.nn import convert
 from qpsbgd.optim import QPSBGD, BinaryConnect, StraightThrough
-from qpsbgd_paper.datasets.cifar import ARCHIVE, find_images, load_cifar10
+from qpsbgd_paper.datasets.cifar import load_cifar10
 from qpsbgd_paper.datasets.mnist import LabelledImages
 from qpsbgd_paper.framework.claims import Claim
 from qpsbgd_paper.framework.comparison import Case, Comparison, Metric, Series
-from qpsbgd_paper.framework.methods import FROZEN, RIDGE, SPINS, Grid, Line, Options, rates
+from qpsbgd_paper.framework.methods import FORMS, FROZEN, RIDGE, SPINS, Grid, Line, Options, aims, rates
 from qpsbgd_paper.framework.runs import Result
 from qpsbgd_paper.framework.training import accuracy, batches, fit
 
@@ -201,10 +201,6 @@ class Cifar(Comparison):
             FROZEN: Line("control: binary layers frozen", "straight-through", (still,), "control"),
         }
 
-    def downloads(self) -> Sequence[str]:
-        """The archive, unless the images are here in some form."""
-        return () if find_images() else (ARCHIVE,)
-
     def prepare(self) -> None:
         """Find and read the images."""
         _loaded()
@@ -212,8 +208,4 @@ class Cifar(Comparison):
     def claims(self) -> Sequence[Claim]:
         """Each of our forms is better than every baseline."""
         (case,) = self.cases()
-        text, forms = "QP-SBGD ({}) is better than every baseline", {RIDGE: "ridge", POLAR: "polar", SPINS: "spins"}
-        return [
-            Claim(text.format(form), line, FINAL.key, (case.name,), tuple(RIVALS), source="aim")
-            for line, form in forms.items()
-        ]
+        return aims(FINAL.key, case.name, against=RIVALS, forms={**FORMS, POLAR: "polar"})

@@ -272,6 +272,7 @@ def _ranges(starts: Array, which: Array) -> tuple[Array, Array, Array]:
     return places, owner, first
 
 
+@dataclass(frozen=True)
 class Citation(Comparison):
     """An encoder, then two binary graph convolutions."""
 
@@ -288,13 +289,13 @@ class Citation(Comparison):
     by_case = CASES
     work = staticmethod(train)
     small = {"seeds": 2, "choosing_seeds": 0, "steps": 80}
-    seeds: int
-    choosing_seeds: int
-    steps: int
-    solver: SolverChoice | None
     graph: ClassVar[str]
     level: ClassVar[float]
     decay: ClassVar[bool]
+    seeds: int = 10
+    choosing_seeds: int = 1
+    steps: int = 400
+    solver: SolverChoice | None = None
 
     def job(self, case: Case, line: Line, options: Options) -> Job:
         """Graph, network, length of training and the optimiser."""
@@ -347,10 +348,6 @@ class Cora(Citation):
     graph = "cora"
     level = 0.80
     decay = True
-    seeds: int = 10
-    choosing_seeds: int = 1
-    steps: int = 400
-    solver: SolverChoice | None = None
 
 
 @dataclass(frozen=True)
@@ -363,7 +360,4 @@ class PubMed(Citation):
     graph = "pubmed"
     level = 0.785
     decay = False
-    seeds: int = 10
-    choosing_seeds: int = 1
     steps: int = 300
-    solver: SolverChoice | None = None

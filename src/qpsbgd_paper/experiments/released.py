@@ -126,20 +126,20 @@ def _by_seeds(fault: str, *, released: bool, first: int) -> dict[str, Job]:
     return {**found, f"seeds {first} to {first + 4}{REPAIRED}": {fault: not released, "first_seed": first}}
 
 
+@dataclass(frozen=True)
 class Released(Comparison):
     """A notebook's network, rows, order and learning rates; the drawn curves beside ours."""
 
     extra = (IDLE,)
     work = staticmethod(train)
     small = {"seeds": 2, "epochs": 1}
-    seeds: int
-    choosing_seeds: int
-    epochs: int
-    paper: ClassVar[str]
     rates: ClassVar[Mapping[str, float]]
     shape: ClassVar[Job]
     claimed: ClassVar[str]
     repaired: ClassVar[str]
+    seeds: int = 5
+    choosing_seeds: int = 0
+    epochs: int = 1
 
     def lines(self, case: Case) -> Mapping[str, Line]:
         """The notebooks' methods, what may have been answered without a gradient, and the controls."""
@@ -233,8 +233,6 @@ class Figure3(Released):
     shape |= {"by_feature": True, "signs_move": True}
     by_case = _by_seeds("first_only", released=True, first=5)
     claimed, repaired = "QP-SBGD is ahead of BC", "all layers updated"
-    seeds: int = 5
-    choosing_seeds: int = 0
     epochs: int = 2
 
     def claims(self) -> Sequence[Claim]:
@@ -263,6 +261,3 @@ class ReleasedThree(Released):
     shape |= {"by_feature": False, "first_only": False}
     by_case = _by_seeds("signs_move", released=False, first=0)
     claimed, repaired = "QP-SBGD (G) is best", "signSGD moves"
-    seeds: int = 5
-    choosing_seeds: int = 0
-    epochs: int = 1

@@ -166,12 +166,15 @@ def stated(
     return {"text": text, "source": source, "verdict": found, "detail": detail, "number": number}
 
 
-def paired(text: str, ours: Sequence[float], theirs: Sequence[float], *, source: Source = "aim") -> Judged:
+def paired(
+    text: str, ours: Sequence[float], theirs: Sequence[float], *, source: Source = "aim", number: str = ""
+) -> Judged:
     """The claim that ours are larger than theirs, pair by pair."""
     gap = gap_of(ours, theirs)
     detail = f"{np.mean(ours):.4g} against {np.mean(theirs):.4g}, {_difference_text(gap.mean, gap.noise)}"
     found = verdict(gap.mean, noise=gap.noise)
-    return stated(text, found, detail + (_needed(gap.seeds) if found == "cannot tell" else ""), source=source)
+    detail += _needed(gap.seeds) if found == "cannot tell" else ""
+    return stated(text, found, detail, source=source, number=number)
 
 
 def gap_of(ours: Sequence[float], theirs: Sequence[float], *, better: int = 1) -> Difference:

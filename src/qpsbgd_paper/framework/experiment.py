@@ -51,10 +51,6 @@ class Experiment(ABC):
     def finished(self, *, folder: Path) -> Iterator[tuple[Job, Result]]:
         """Settings and results of all final runs; raises FileNotFoundError where some are not done."""
 
-    def downloads(self) -> Sequence[str]:
-        """The published files, by name, that are so large that their download is shown before `prepare` needs them."""
-        return ()
-
     def prepare(self) -> None:  # noqa: B027
         """Find or make the data before many processes need it; raises errors that a user can fix."""
 

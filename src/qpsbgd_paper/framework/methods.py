@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal
@@ -36,6 +36,7 @@ VIRTUAL_CHIP: Mapping[str, Any] = MappingProxyType(
 
 SPINS, RIDGE = "qpsbgd", "qpsbgd-ridge"
 """The lines of our two forms: spins nearest to the ridge's answer (`Spins`), and the ridge itself (`Ridge`)."""
+FORMS: Mapping[str, str] = MappingProxyType({SPINS: "spins", RIDGE: "ridge"})
 
 GUROBI, DWAVE = "qpsbgd-printed", "qpsbgd-virtual"
 """The lines that stand for the paper's QP-SBGD (G) and (D): its equation as printed, answered by our solver and on a
@@ -321,10 +322,9 @@ def paper_lines(
     }
 
 
-def aims(metric: str, *cases: str, where: str = "") -> list[Claim]:
+def aims(
+    metric: str, *cases: str, where: str = "", against: Iterable[str] = BASELINES, forms: Mapping[str, str] = FORMS
+) -> list[Claim]:
     """What this project wants of each of its forms: to be better than every baseline in these cases."""
     text = "QP-SBGD ({}) is better than every baseline" + where
-    forms = {SPINS: "spins", RIDGE: "ridge"}
-    return [
-        Claim(text.format(form), line, metric, cases, tuple(BASELINES), source="aim") for line, form in forms.items()
-    ]
+    return [Claim(text.format(form), line, metric, cases, tuple(against), source="aim") for line, form in forms.items()]

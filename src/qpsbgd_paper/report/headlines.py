@@ -11,7 +11,7 @@ from qpsbgd_paper.framework.claims import Claim, Values, judged
 from qpsbgd_paper.report.scales import finite
 from qpsbgd_paper.report.styles import grouped, line_kinds, line_labels
 from qpsbgd_paper.report.summaries import Summary
-from qpsbgd_paper.report.tables import decimals_for, number_text
+from qpsbgd_paper.report.tables import capitalised, decimals_for, joined, number_text
 
 Outcome = Literal["won", "level", "lost"]
 Numbers = dict[str, list[list[float]]]
@@ -50,7 +50,7 @@ def headline(summary: Summary) -> Headline:
         return Headline(str(summary.get("headline") or claims_sentence(summary)))
     labels = line_labels(summary)
     if "baseline" not in line_kinds(summary).values():
-        return Headline(f"{_upper('; '.join(_best_text(result, labels) for result in results))}.")
+        return Headline(f"{capitalised('; '.join(_best_text(result, labels) for result in results))}.")
     forms = {label: [r for r in results if r.line == line] for line, label in labels.items()}
     sentence = "; ".join(f"{label} {_counted(found)}" for label, found in forms.items() if found)
     parts = []
@@ -63,7 +63,7 @@ def headline(summary: Summary) -> Headline:
     detail = "; ".join(parts)
     if summary.get("seeds") == 1:
         detail += ". With one seed the noise is unknown, so nothing counts as won or lost"
-    return Headline(f"{sentence}.", f"{_upper(detail)}.")
+    return Headline(f"{sentence}.", f"{capitalised(detail)}.")
 
 
 def outcomes(summary: Summary) -> list[Result]:
@@ -161,7 +161,7 @@ def _counted(results: Sequence[Result]) -> str:
             whom = "" if outcome == "won" else f" {rival}"
             rival = "it" if whom else rival
             parts.append(f"{verb}{whom}{_share(tally[outcome], total, first=not parts)}")
-    return _joined(parts)
+    return joined(parts)
 
 
 def _share(count: int, total: int, *, first: bool) -> str:
@@ -192,12 +192,4 @@ def claims_sentence(summary: Summary) -> str:
         "not run on hardware": ("was not run on hardware", "were not run on hardware"),
     }
     parts = [f"{tally[key]} {verb[tally[key] != 1]}" for key, verb in verbs.items() if tally[key]]
-    return f"Of {total} claims of the paper, {_joined(parts)}." if parts else ""
-
-
-def _joined(parts: Sequence[str]) -> str:
-    return " and ".join(part for part in (", ".join(parts[:-1]), parts[-1]) if part)
-
-
-def _upper(text: str) -> str:
-    return text[:1].upper() + text[1:]
+    return f"Of {total} claims of the paper, {joined(parts)}." if parts else ""

@@ -1,12 +1,12 @@
 """Results as a markdown document."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from qpsbgd_files.visible import visible
 from qpsbgd_paper.report.headlines import claims_sentence, headline
 from qpsbgd_paper.report.overview import overview, sentence
 from qpsbgd_paper.report.summaries import Summary, check, file_name
-from qpsbgd_paper.report.tables import IN_VIEW, Table, tables
+from qpsbgd_paper.report.tables import IN_VIEW, Table, capitalised, judged_by, tables
 
 TITLE = "Results"
 LONGEST = 18
@@ -32,7 +32,7 @@ def markdown(summaries: Sequence[Summary], *, title: str = TITLE, intro: str = "
     claims = overview(summaries)
     if claims.body:
         parts += [f"## {claims.title}", table_text(claims)]
-        parts += [f"The test: {escaped(test)}." for test in _tests(summaries)]
+        parts += map(escaped, judged_by(summaries))
     parts += [section(summary, figures=figures) for summary in summaries]
     return "\n\n".join(parts) + "\n"
 
@@ -68,7 +68,7 @@ def section(summary: Summary, *, figures: str | None = None) -> str:
             for title, name, caption in _pictures(summary)
         ]
     if main := [table for table in tables(summary) if len(table.body) <= LONGEST][:1]:
-        parts += [f"{escaped(_sentence(main[0].title))}{_seeds(summary)}:", table_text(main[0])]
+        parts += [f"{escaped(capitalised(main[0].title))}{_seeds(summary)}:", table_text(main[0])]
     if summary.get("chosen in view"):
         parts.append(f"{IN_VIEW}: {escaped(str(summary['chosen in view']))}")
     return "\n\n".join(part for part in parts if part)
@@ -99,11 +99,3 @@ def _seeds(summary: Summary) -> str:
     elif text and (few := summary.get("settings", {}).get("choosing_seeds")):
         text += f"; options chosen on {few} other{'s' * (few > 1)}"
     return text
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
-def _tests(summaries: Iterable[Summary]) -> list[str]:
-    return list(dict.fromkeys(str(summary["test"]).rstrip(".") for summary in summaries if summary.get("test")))

@@ -12,7 +12,7 @@ import numpy as np
 from qpsbgd_paper.report.scales import finite
 from qpsbgd_paper.report.styles import INK
 from qpsbgd_paper.report.summaries import Summary
-from qpsbgd_paper.report.tables import NOTHING, Table, decimals_for, number_text
+from qpsbgd_paper.report.tables import NOTHING, Table, decimals_for, joined, number_text
 
 COLOURS: Mapping[str, str] = {
     "yes": "#3d8b4f",
@@ -137,8 +137,7 @@ def sentence(summaries: Iterable[Summary]) -> str:
     parts = [f"{tally[verdict]} {text}" for verdict, text in words.items() if tally[verdict]]
     if not parts:
         return ""
-    joined = " and ".join(part for part in (", ".join(parts[:-1]), parts[-1]) if part)
-    return f"Of {len(every)} statements of the paper, each judged on its own form and setting, {joined}."
+    return f"Of {len(every)} statements of the paper, each judged on its own form and setting, {joined(parts)}."
 
 
 def picture(summaries: Iterable[Summary]) -> str:

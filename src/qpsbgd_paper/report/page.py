@@ -20,8 +20,10 @@ from qpsbgd_paper.report.tables import (
     SOURCES,
     Finding,
     Table,
+    capitalised,
     duration,
     findings,
+    judged_by,
     options_tables,
     other_tables,
     tables,
@@ -82,9 +84,7 @@ def _overview(summaries: Sequence[Summary], ids: Sequence[str]) -> str:
 
 def _reading(summaries: Sequence[Summary], intro: str) -> str:
     """What words mean and how claims are judged, folded."""
-    paragraphs = [part for part in intro.split("\n\n") if part.strip()]
-    tests = dict.fromkeys(str(summary["test"]).rstrip(".") for summary in summaries if summary.get("test"))
-    paragraphs += [f"The test: {test}." for test in tests]
+    paragraphs = [*(part for part in intro.split("\n\n") if part.strip()), *judged_by(summaries)]
     if not paragraphs:
         return ""
     text = "".join(f"<p>{_text(part)}</p>" for part in paragraphs)
@@ -180,7 +180,7 @@ def _table(table: Table, *, ours: Collection[str] = (), kind: str = "figures") -
         "<tr>" + "".join(cell(number, column, text) for column, text in enumerate(row)) + "</tr>"
         for number, row in enumerate(table.body)
     )
-    caption = table.title[:1].upper() + table.title[1:]
+    caption = capitalised(table.title)
     return (
         f'<div class="wide" tabindex="0" role="region" aria-label="{_text(caption)}"><table class="{kind}">'
         f"<caption><span>{_text(caption)}</span></caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"

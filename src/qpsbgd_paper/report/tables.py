@@ -117,21 +117,28 @@ def findings(summary: Summary) -> list[Finding]:
     return found
 
 
+def judged_by(summaries: Iterable[Summary]) -> list[str]:
+    """The tests that decided on claims, each once, as sentences."""
+    tests = dict.fromkeys(str(summary["test"]).rstrip(".") for summary in summaries if summary.get("test"))
+    return [f"The test: {test}." for test in tests]
+
+
+def joined(parts: Sequence[str]) -> str:
+    """`a, b and c`."""
+    return " and ".join(part for part in (", ".join(parts[:-1]), parts[-1]) if part)
+
+
+def capitalised(text: str) -> str:
+    """The text with a capital at its beginning, and nothing else changed."""
+    return text[:1].upper() + text[1:]
+
+
 def claim_sentences(summary: Summary) -> list[str]:
     """Claims with verdicts and figures, each a sentence for a terminal or a list."""
     return [
         f"{finding.text} ({finding.source}): {finding.verdict}" + (f" – {finding.detail}" if finding.detail else "")
         for finding in findings(summary)
     ]
-
-
-def made_with(summary: Summary) -> str:
-    """Versions and hardware, and how long it took, in one line."""
-    parts = [f"{name} {value}" for name, value in (summary.get("made with") or {}).items()]
-    seconds = summary.get("seconds of training")
-    if seconds is not None:
-        parts.append(f"{duration(seconds)} of {'training' if summary.get('cases') else 'computing'}")
-    return ", ".join(parts)
 
 
 def duration(seconds: float) -> str:

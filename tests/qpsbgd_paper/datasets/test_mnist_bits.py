@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from qpsbgd_paper.datasets import mnist_bits
-from qpsbgd_paper.datasets.mnist_bits import RECIPES, Recipe, bits_of, load_bits
+from qpsbgd_paper.datasets.mnist_bits import bits_of, load_bits
 
 
 def squares(*corners, size=28):
@@ -16,21 +16,17 @@ def squares(*corners, size=28):
     return image
 
 
-def slow_bits(image, recipe):
+def slow_bits(image):
     """The definition, word by word, with scikit-image's own region properties."""
     from skimage.measure import regionprops
     from skimage.segmentation import slic
 
     image = image / 255
-    labels = slic(image, n_segments=recipe.segments, compactness=recipe.compactness, channel_axis=None)
-    points = [r.centroid for r in regionprops(labels, image) if r.intensity_mean > recipe.threshold]
+    labels = slic(image, n_segments=75, compactness=0.1, channel_axis=None)
+    points = [r.centroid for r in regionprops(labels, image) if r.intensity_mean > 0.05]
     if not points:
         return [-1] * 16
-    if recipe.through == "key points":
-        row, column = sum(p[0] for p in points) / len(points), sum(p[1] for p in points) / len(points)
-    else:
-        row = sum(image[i].sum() * i for i in range(28)) / image.sum()
-        column = sum(image[:, i].sum() * i for i in range(28)) / image.sum()
+    row, column = sum(p[0] for p in points) / len(points), sum(p[1] for p in points) / len(points)
     bits = []
     for k in range(16):
         angle = k * np.pi / 16
@@ -49,39 +45,40 @@ def small(small_mnist, monkeypatch):
 def worked_on(monkeypatch):
     """How many images each call of `bits_of` was given."""
     counts = []
-    monkeypatch.setattr(
-        mnist_bits, "bits_of", lambda images, recipe: counts.append(len(images)) or bits_of(images, recipe)
-    )
+    monkeypatch.setattr(mnist_bits, "bits_of", lambda images: counts.append(len(images)) or bits_of(images))
     return counts
 
 
-@pytest.mark.parametrize("name", RECIPES)
-def test_bits_are_what_the_definition_says(small_mnist, name):
+@pytest.fixture
+def clear_squares(monkeypatch):
+    """Superpixels that keep to the squares of `squares`."""
+    for name, value in {"SEGMENTS": 49, "COMPACTNESS": 0.01, "THRESHOLD": 0.5}.items():
+        monkeypatch.setattr(mnist_bits, name, value)
+
+
+def test_bits_are_what_the_definition_says(small_mnist):
     images = small_mnist[1][:25]
-    bits = bits_of(images, RECIPES[name])
+    bits = bits_of(images)
     assert bits.dtype == np.int8 and bits.shape == (25, 16)
-    assert bits.tolist() == [slow_bits(image, RECIPES[name]) for image in images]
+    assert bits.tolist() == [slow_bits(image) for image in images]
 
 
-def test_bit_0_is_plus_one_when_more_key_points_lie_below_the_middle():
-    recipe = Recipe(segments=49, compactness=0.01, threshold=0.5)
-    assert bits_of(squares((20, 4), (20, 12), (4, 8)), recipe)[0, 0] == 1
-    assert bits_of(squares((4, 4), (4, 12), (20, 8)), recipe)[0, 0] == -1
+def test_bit_0_is_plus_one_when_more_key_points_lie_below_the_middle(clear_squares):
+    assert bits_of(squares((20, 4), (20, 12), (4, 8)))[0, 0] == 1
+    assert bits_of(squares((4, 4), (4, 12), (20, 8)))[0, 0] == -1
 
 
-def test_bit_8_is_plus_one_when_more_key_points_lie_left_of_the_middle():
-    recipe = Recipe(segments=49, compactness=0.01, threshold=0.5)
-    assert bits_of(squares((4, 4), (12, 4), (8, 20)), recipe)[0, 8] == 1
-    assert bits_of(squares((4, 20), (12, 20), (8, 4)), recipe)[0, 8] == -1
+def test_bit_8_is_plus_one_when_more_key_points_lie_left_of_the_middle(clear_squares):
+    assert bits_of(squares((4, 4), (12, 4), (8, 20)))[0, 8] == 1
+    assert bits_of(squares((4, 20), (12, 20), (8, 4)))[0, 8] == -1
 
 
-def test_as_many_points_on_both_sides_give_minus_one():
-    assert (bits_of(squares((12, 12)), Recipe(segments=49, compactness=0.01, threshold=0.5))[0] == -1).all()
+def test_as_many_points_on_both_sides_give_minus_one(clear_squares):
+    assert (bits_of(squares((12, 12)))[0] == -1).all()
 
 
-@pytest.mark.parametrize("recipe", RECIPES.values())
-def test_an_empty_image_has_only_minus_ones(recipe):
-    assert (bits_of(np.zeros((1, 28, 28), dtype=np.uint8), recipe) == -1).all()
+def test_an_empty_image_has_only_minus_ones():
+    assert (bits_of(np.zeros((1, 28, 28), dtype=np.uint8)) == -1).all()
 
 
 def test_no_images_have_no_bits():
@@ -94,14 +91,6 @@ def test_images_of_another_kind_are_refused(images):
         bits_of(images)
 
 
-@pytest.mark.parametrize(
-    "options", [{"segments": 0}, {"compactness": 0.0}, {"threshold": 1.0}, {"threshold": -0.1}, {"through": "corner"}]
-)
-def test_a_recipe_that_makes_no_sense_is_refused(options):
-    with pytest.raises(ValueError, match="must be"):
-        Recipe(**options)
-
-
 def test_the_first_images_of_a_pair_come_in_the_order_of_the_file(small):
     folder, images, labels = small
     bits, targets = load_bits((2, 0), data=folder)
@@ -111,16 +100,13 @@ def test_the_first_images_of_a_pair_come_in_the_order_of_the_file(small):
     assert np.array_equal(bits, bits_of(images[chosen]))
 
 
-def test_pairs_that_share_a_digit_share_work(small, worked_on, monkeypatch):
+def test_a_pair_is_worked_on_once_in_either_order(small, worked_on):
     folder, images, labels = small
     load_bits((0, 2), data=folder)
-    load_bits((2, 0), data=folder)
-    assert sum(worked_on) == 20
-    bits, _ = load_bits((1, 2), data=folder)
-    chosen = np.flatnonzero((labels == 1) | (labels == 2))[:20]
-    first = np.flatnonzero((labels == 0) | (labels == 2))[:20]
-    assert sum(worked_on) == len(set(first) | set(chosen))
-    assert np.array_equal(bits, bits_of(images[chosen]))
+    bits, targets = load_bits((2, 0), data=folder)
+    chosen = np.flatnonzero((labels == 0) | (labels == 2))[:20]
+    assert worked_on == [20]
+    assert np.array_equal(bits, bits_of(images[chosen])) and targets.tolist() == (labels[chosen] == 0).tolist()
 
 
 def test_what_is_kept_needs_no_images(small, monkeypatch):
@@ -131,13 +117,12 @@ def test_what_is_kept_needs_no_images(small, monkeypatch):
     assert torch.equal(bits, again) and torch.equal(targets, targets_again)
 
 
-@pytest.mark.parametrize("what", ["recipe", "algorithm", "source", "scikit-image"])
+@pytest.mark.parametrize("what", ["threshold", "algorithm", "source", "scikit-image"])
 def test_nothing_is_reused_after_a_change(small, worked_on, monkeypatch, publish, what):
     folder = small[0]
     load_bits((0, 2), data=folder)
-    recipe = Recipe()
-    if what == "recipe":
-        recipe = Recipe(threshold=0.4)
+    if what == "threshold":
+        monkeypatch.setattr(mnist_bits, "THRESHOLD", 0.4)
     elif what == "algorithm":
         monkeypatch.setattr(mnist_bits, "ALGORITHM", mnist_bits.ALGORITHM + 1)
     elif what == "scikit-image":
@@ -146,32 +131,31 @@ def test_nothing_is_reused_after_a_change(small, worked_on, monkeypatch, publish
         contents = {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*.gz")}
         contents["mnist/train-images-idx3-ubyte.gz"] += b"\0"  # gzip allows zeros after its end
         publish(contents)
-    load_bits((0, 2), data=folder, recipe=recipe)
+    load_bits((0, 2), data=folder)
     assert sum(worked_on) == 40
 
 
 def test_whatever_byte_of_a_kept_file_is_damaged_the_bits_stay_right(small, cache):
-    folder, _, labels = small
+    folder = small[0]
     expected, _ = load_bits((0, 2), data=folder)
-    path = next((cache / "mnist-bits").glob("digit-0-*"))
-    whole, indices = path.read_bytes(), np.flatnonzero(labels == 0)
-    right = mnist_bits._read(path, indices)
+    path = next((cache / "mnist-bits").glob("digits-0-2-*"))
+    whole, right = path.read_bytes(), mnist_bits._read(path)
     for place in range(0, len(whole), 3):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x55]) + whole[place + 1 :])
-        kept = mnist_bits._read(path, indices)
-        assert len(kept) == 0 or np.array_equal(kept, right), place
+        kept = mnist_bits._read(path)
+        assert kept is None or np.array_equal(kept, right), place
     for length in range(0, len(whole), 40):
         path.write_bytes(whole[:length])
-        assert len(mnist_bits._read(path, indices)) == 0
+        assert mnist_bits._read(path) is None
     assert torch.equal(load_bits((0, 2), data=folder)[0], expected)
-    assert np.array_equal(mnist_bits._read(path, indices), right)
+    assert np.array_equal(mnist_bits._read(path), right)
 
 
-def test_kept_bits_of_other_images_are_not_used(small, cache):
-    folder, _, labels = small
+@pytest.mark.parametrize("bits", [np.ones((3, 16), np.int8), np.zeros((20, 16), np.int8), np.ones((20, 16))])
+def test_kept_bits_of_another_kind_are_not_used(small, cache, bits):
+    folder = small[0]
     expected, _ = load_bits((0, 2), data=folder)
-    path = next((cache / "mnist-bits").glob("digit-0-*"))
-    mnist_bits._write(path, -np.ones((3, 16), dtype=np.int8), np.flatnonzero(labels == 0)[:3] + 1)
+    mnist_bits._write(next((cache / "mnist-bits").glob("digits-0-2-*")), bits)
     assert torch.equal(load_bits((0, 2), data=folder)[0], expected)
 
 

@@ -5,7 +5,6 @@ import pytest
 from qpsbgd_paper.report.tables import (
     claim_sentences,
     findings,
-    made_with,
     mean_and_deviation,
     metric_tables,
     options_tables,
@@ -179,7 +178,3 @@ def test_a_claim_on_one_case_says_which_unless_it_does_already(toy):
         {"text": "A is best (gain 1)", "source": "paper", "verdict": "yes", "cases": ["gain 1"]},
     ]
     assert [finding.text for finding in findings(toy)] == ["A is best (gain 1)", "A is best (gain 1)"]
-
-
-def test_what_the_numbers_were_made_with_is_one_line(toy):
-    assert made_with(toy) == "python 3.11, machine abacus, 2 min of training"
