@@ -3,18 +3,23 @@
 import numpy as np
 from binarize_tables import rows_of
 from tables import results
-from training_tables import tasks, today
+from training_tables import NETWORKS, lead, tasks, today
 
 
 def headline():
     """Who won, and reasons with the figure of one benchmark each."""
+    leads = [lead(task) for task in NETWORKS]
+    vgg, resnet = (100 * lead(f"cifar100-{task}") for task in ("vgg-5", "resnet20-10"))
     caption = (
         "One-bit weights on CIFAR-10 and text, first and last layer real. QP-SBGD at its defaults, no option but "
-        "`steps` and `real=True`; every rival at the best rate of a grid. ±: deviation over seeds; –: not run. "
-        "[docs/training.md](docs/training.md) has the grids, tabular sets, digits and Adult, and MNIST, Fashion-MNIST "
-        "and graphs, which were measured with the defaults of the version before."
+        "`steps` and `real=True`; every rival at the best rate of a grid. The default is ahead of every rival that was "
+        f"run in {sum(one > 0 for one in leads)} of {len(leads)} settings; on CIFAR-100, which was held out, its lead is "
+        f"{resnet:+.1f} points with ResNet-20 and {vgg:+.1f} with VGG-small. ±: deviation over seeds; –: not run. "
+        "[docs/training.md](docs/training.md) has the grids and smaller networks: tabular sets, digits, Adult and "
+        "graphs, MNIST and Fashion-MNIST (these two at the defaults of the version before)."
     )
-    return "\n".join([today(), "", caption, "", *(f"- **{reason}** {text()}" for reason, text in REASONS.items())])
+    reasons = [f"- **{reason}** {text()}" for reason, text in REASONS.items()]
+    return "\n".join([today(forms=("spins",)), "", caption, "", *reasons])
 
 
 def far():

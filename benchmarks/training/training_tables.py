@@ -232,6 +232,7 @@ RIVALS = {
     "bc-adam": "BinaryConnect, Adam",
     "bop": "Bop",
 }
+REAL = {"float-sgd": "real weights, SGD", "float-adamw": "real weights, AdamW"}
 DEFAULTS = {
     "ridge": "QP-SBGD, ridge",
     "spins": "QP-SBGD, spins",
@@ -253,24 +254,35 @@ def default_of(task):
     return QPSBGD(model, steps=1, real=False).defaults["projection"].name
 
 
-def today(names=NETWORKS):
-    """Test scores on today's networks: QP-SBGD at its defaults, tuned rivals and real weights."""
-    rows = [row for row in results("networks")["rows"] if not row["choosing"]]
-    rows += [{**row, "method": "default"} for row in rows if row["method"] == default_of(row["task"])]
-    methods = {
-        "default": "**QP-SBGD, default**",
-        **DEFAULTS,
-        **RIVALS,
-        "float-sgd": "real weights, SGD",
-        "float-adamw": "real weights, AdamW",
-    }
-    tasks = [task for task in names if any(row["task"] == task for row in rows)]
+def final_scores():
+    """Test scores of today's networks by task and method; "default" is the projection that none given means."""
+    found = {}
+    for row in results("networks")["rows"]:
+        if not row["choosing"]:
+            methods = [row["method"], *(["default"] if row["method"] == default_of(row["task"]) else [])]
+            for method in methods:
+                found.setdefault(row["task"], {}).setdefault(method, []).append(row["score"])
+    return found
+
+
+def today(names=NETWORKS, *, forms=tuple(DEFAULTS)):
+    """Test scores on today's networks: QP-SBGD at its defaults, in some forms, tuned rivals and real weights."""
+    scores = final_scores()
+    methods = {"default": "**QP-SBGD, default**", **{form: DEFAULTS[form] for form in forms}, **RIVALS, **REAL}
+    tasks = [task for task in names if task in scores]
     table = []
     for method, label in methods.items():
-        scores = {t: [r["score"] for r in rows if (r["task"], r["method"]) == (t, method)] for t in tasks}
-        if any(scores.values()):
-            table.append([label, *(_score(t, found) if found else "–" for t, found in scores.items())])
+        if any(method in scores[task] for task in tasks):
+            cells = [_score(task, scores[task][method]) if method in scores[task] else "–" for task in tasks]
+            table.append([label, *cells])
     return markdown(["test score", *(names[task] for task in tasks)], table)
+
+
+def lead(task):
+    """By how much the default is ahead of the best rival that was run, in the units of the scores."""
+    means = {method: np.mean(values) for method, values in final_scores()[task].items()}
+    sign = -1 if task.startswith("gpt") else 1
+    return min(sign * (means["default"] - means[rival]) for rival in RIVALS if rival in means)
 
 
 def unseen():
