@@ -13,7 +13,7 @@ def headline():
     caption = (
         "One-bit weights on CIFAR-10 and text, first and last layer real. QP-SBGD at its defaults, no option but "
         "`steps` and `real=True`; every rival at the best rate of a grid. The default is ahead of every rival that was "
-        f"run in {sum(one > 0 for one in leads)} of {len(leads)} settings; on CIFAR-100, which was held out, its lead is "
+        f"run in {sum(one > 0 for one in leads)} of {len(leads)} settings; on CIFAR-100, held out, its lead is "
         f"{resnet:+.1f} points with ResNet-20 and {vgg:+.1f} with VGG-small. ±: deviation over seeds; –: not run. "
         "[docs/training.md](docs/training.md) has the grids and smaller networks: tabular sets, digits, Adult and "
         "graphs, MNIST and Fashion-MNIST (these two at the defaults of the version before)."
