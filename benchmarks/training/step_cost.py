@@ -1,11 +1,10 @@
 """What does a whole training step cost? Forward, backward and update, methods taking turns in one process.
 
 On a CPU: 64-128-10 (batch 32), 784-256-256-10, 784-512-512-10 and a CNN (batch 100) on real images, and ResNet-20
-(batch 32), without polar and Muon; measured on an otherwise idle machine, and dense networks also beside one process
-that keeps a core busy. On a GPU: ResNet-20 and VGG-small with batches of 128 and 512 and the character GPT, in
-bfloat16, with the peak memory. Times are compared with the same binary network under torch's (fused) AdamW. Blocks of
-steps are timed, each as long as the ridge's system serves, so that its renewal is part of every block; the first does
-not count.
+(batch 32); measured on an otherwise idle machine, and dense networks also beside one process that keeps a core busy.
+On a GPU: ResNet-20 and VGG-small with batches of 128 and 512 and the character GPT, in bfloat16, with the peak
+memory. Times are compared with the same binary network under torch's (fused) AdamW. Blocks of steps are timed, each
+as long as the ridge's system serves, so that its renewal is part of every block; the first does not count.
 
     python benchmarks/training/step_cost.py        writes benchmarks/results/step_cost_cpu.json, or _cuda.json
 """
@@ -51,14 +50,13 @@ def fused_adamw(model):
 METHODS = {
     "AdamW": fused_adamw,
     "bc-adam": lambda model: BinaryConnect(model, steps=STEPS, real=True),
-    "ridge": lambda model: QPSBGD(model, steps=STEPS, real=True),
+    "ridge": lambda model: QPSBGD(model, projection="ridge", steps=STEPS, real=True),
     "spins": lambda model: QPSBGD(model, projection="spins", steps=STEPS, real=True),
     "spins, two vectors": lambda model: QPSBGD(model, projection=Spins(bits=2), steps=STEPS, real=True),
     "polar": lambda model: QPSBGD(model, projection="polar", steps=STEPS, real=True),
     "Muon": lambda model: StraightThrough(model, update="muon", steps=STEPS, real=True),
 }
 """All on the same binary network; a real-valued one under AdamW is measured beside them."""
-SLOW_ON_CPU = ("polar", "Muon")
 REAL = "real weights"
 
 
@@ -125,9 +123,8 @@ def measured(build, draw, blocks):
     inputs, targets = draw()
     pairs = {}
     for name, make in METHODS.items():
-        if CUDA or name not in SLOW_ON_CPU:
-            model = copy.deepcopy(binary)
-            pairs[name] = model, make(model)
+        model = copy.deepcopy(binary)
+        pairs[name] = model, make(model)
     if not made_binary:
         pairs[REAL] = real, fused_adamw(real)
     times, memory = {name: [] for name in pairs}, {}
