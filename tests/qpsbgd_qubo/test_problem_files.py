@@ -522,7 +522,7 @@ def npy(shape, *, data=b"", descr="<f8"):
 
 @pytest.fixture
 def limit(request, monkeypatch):
-    """The bytes that a compressed file may expand to, or a hundredth of them, which shows as well that readers count."""
+    """The bytes that a compressed file may expand to, or a hundredth of them: readers count the same way."""
     most = MOST_BYTES if request.param == "as it is" else MOST_BYTES // 100
     for reader in (gunzipped, Arrays.__init__):
         assert reader.__kwdefaults__["most"] == MOST_BYTES
