@@ -14,6 +14,7 @@ from crafted import crafted
 from graph_networks import GRAPHS, trained
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from rewriting import rewritten
 
 safetensors_numpy = pytest.importorskip("safetensors.numpy")
 pytest.importorskip("dwave.graphs")
@@ -82,7 +83,7 @@ def networks(tmp_path_factory):
 
 def write_packed(path, content, tensors):
     content = {**content, "checksum": packed_file._checksum(content, tensors)}
-    path.write_bytes(safetensors_numpy.save(tensors, {packed_file.ENTRY: json.dumps(content)}))
+    rewritten(path, safetensors_numpy.save(tensors, {packed_file.ENTRY: json.dumps(content)}))
 
 
 @FUZZED
@@ -118,7 +119,7 @@ def frames(tmp_path_factory):
 
 def write_frames(path, frames):
     content = b"".join(frame_file._frame(kind, meta, arrays) for kind, meta, arrays in frames)
-    path.write_bytes(frame_file._MAGIC + content)
+    rewritten(path, frame_file._MAGIC + content)
 
 
 @FUZZED
@@ -180,7 +181,7 @@ def test_frames_that_nobody_wrote_raise_recording_errors(tmp_path, kind, body):
 def test_crafted_ledgers_raise_value_errors(tmp_path, seed):
     counts = {"submissions": 3, "qpu_seconds": 0.5, "recorded": {"run.chip": 2}}
     with contextlib.suppress(ValueError):  # what JSON cannot say
-        (tmp_path / "qpu.ledger").write_bytes(with_checksum(crafted(counts, random.Random(seed))))
+        rewritten(tmp_path / "qpu.ledger", with_checksum(crafted(counts, random.Random(seed))))
         with refused_with(ValueError):
             found = Ledger(tmp_path / "qpu.ledger")
             assert found.submissions >= 0 and 0 <= found.qpu_seconds < float("inf")

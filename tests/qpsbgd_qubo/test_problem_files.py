@@ -12,6 +12,7 @@ import torch
 from dimod.serialization import coo
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from rewriting import rewritten
 
 from qpsbgd.solvers import make_solver
 from qpsbgd.testing import random_family
@@ -27,13 +28,9 @@ COO = "# a comment\n0 0 -1\n\n0 1 2  # another\n1 1 -1\n1 1 -2\n"
 
 def written(folder, name, content):
     path = folder / name
-    path.unlink(missing_ok=True)  # some file systems take milliseconds to empty a file, and hardly any to make one
-    if isinstance(content, str):
-        path.write_text(content, encoding="utf-8")
-    elif isinstance(content, bytes):
-        path.write_bytes(content)
-    else:
-        np.savez(path, **content)
+    if isinstance(content, str | bytes):
+        return rewritten(path, content.encode() if isinstance(content, str) else content)
+    np.savez(path, **content)
     return path
 
 
