@@ -42,7 +42,7 @@ def test_the_search_finds_the_best_signs_and_scales_of_small_layers():
 
 
 def test_two_planes_come_near_the_best_of_small_layers():
-    metric, weights = metric_and_weights(n=7, m=8)
+    metric, weights = metric_and_weights(n=6, m=8)
     fit = Fit.rounded(metric, weights, bits=2)
     list(fit.improve(effort(rounds=40)))
     best = best_energies(metric, weights, 2)
