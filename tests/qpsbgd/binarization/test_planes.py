@@ -20,9 +20,9 @@ def effort(solver="kicks", rounds=20, seed=0):
 
 
 def best_energies(metric, weights, bits):
-    """By trying all planes of every column, each with the scales that fit it."""
-    n = len(weights)
-    vectors = torch.tensor(list(itertools.product((-1.0, 1.0), repeat=n)), dtype=torch.float64)
+    """By trying all planes of every column, each with the scales that fit it; of a plane and its negative, one."""
+    rest = itertools.product((-1.0, 1.0), repeat=len(weights) - 1)
+    vectors = torch.tensor([(1.0, *others) for others in rest], dtype=torch.float64)
     lowest = torch.full((weights.shape[1],), torch.inf, dtype=torch.float64)
     for chosen in itertools.combinations(vectors, bits):
         planes = torch.stack(chosen, 1)
@@ -42,7 +42,7 @@ def test_the_search_finds_the_best_signs_and_scales_of_small_layers():
 
 
 def test_two_planes_come_near_the_best_of_small_layers():
-    metric, weights = metric_and_weights(n=6, m=8)
+    metric, weights = metric_and_weights(n=7, m=8)
     fit = Fit.rounded(metric, weights, bits=2)
     list(fit.improve(effort(rounds=40)))
     best = best_energies(metric, weights, 2)
