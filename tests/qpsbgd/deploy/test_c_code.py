@@ -14,7 +14,7 @@ from qpsbgd.nn import BinaryConv2d, BinaryLinear, SignActivation
 
 @needs_compiler
 def test_compiled_code_computes_what_torch_computes(network, tmp_path):
-    source = to_c(network.model, tmp_path, input_shape=network.input_shape)
+    source = to_c(network.packed, tmp_path)
     classes, outputs = results(built(source), network.inputs)
     expected = network.outputs.reshape(len(outputs), -1)
     np.testing.assert_allclose(outputs * output_step(source), expected, rtol=1e-4, atol=1e-5)
