@@ -1,3 +1,4 @@
+import os
 import sys
 
 from qpsbgd_qubo.openmp import wait_passively
@@ -23,3 +24,11 @@ def _repeatable():
     torch.set_num_threads(min(2, threads))
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_waiting_for_the_disk():
+    """No test sees whether a file would outlast a power cut, and to make sure of it takes milliseconds per file."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", os.fstat)  # which raises for closed files, too
+        yield
