@@ -1,3 +1,4 @@
+import os
 import sys
 
 from qpsbgd_qubo.openmp import wait_passively
@@ -18,8 +19,18 @@ settings.load_profile("repeatable")
 
 @pytest.fixture(autouse=True)
 def _repeatable():
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)  # torch.manual_seed formats the whole stack for every device that is missing
+    if torch.cuda.is_available():
+        torch.cuda.manual_seed_all(0)
     threads = torch.get_num_threads()
     torch.set_num_threads(min(2, threads))
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_waiting_for_the_disk():
+    """No test sees whether a file would outlast a power cut, and to make sure of it takes milliseconds per file."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", os.fstat)  # which raises for closed files, too
+        yield

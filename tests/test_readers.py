@@ -12,6 +12,7 @@ import pytest
 from crafted import crafted
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from rewriting import rewritten
 
 pytest.importorskip("safetensors.numpy")
 pytest.importorskip("dwave.graphs")
@@ -88,7 +89,7 @@ def frames(tmp_path_factory):
 
 def write_frames(path, frames):
     content = b"".join(frame_file._frame(kind, meta, arrays) for kind, meta, arrays in frames)
-    path.write_bytes(frame_file._MAGIC + content)
+    rewritten(path, frame_file._MAGIC + content)
 
 
 @FUZZED
@@ -150,7 +151,7 @@ def test_frames_that_nobody_wrote_raise_recording_errors(tmp_path, kind, body):
 def test_crafted_ledgers_raise_value_errors(tmp_path, seed):
     counts = {"submissions": 3, "qpu_seconds": 0.5, "recorded": {"run.chip": 2}}
     with contextlib.suppress(ValueError):  # what JSON cannot say
-        (tmp_path / "qpu.ledger").write_bytes(with_checksum(crafted(counts, random.Random(seed))))
+        rewritten(tmp_path / "qpu.ledger", with_checksum(crafted(counts, random.Random(seed))))
         with refused_with(ValueError):
             found = Ledger(tmp_path / "qpu.ledger")
             assert found.submissions >= 0 and 0 <= found.qpu_seconds < float("inf")

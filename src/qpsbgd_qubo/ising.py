@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from qpsbgd_qubo.dense import DenseIsing
 from qpsbgd_qubo.family import QuboFamily
 from qpsbgd_qubo.kernels import Array
 
@@ -52,12 +53,11 @@ def largest_eigenvalue(couplings: Array) -> float:
 
 def ising_columns(family: QuboFamily) -> list[Ising]:
     """Every column of a family as fields h = s_j and couplings J = 2Q without diagonal; up to a constant."""
-    couplings = 2 * family.quadratic.detach().to("cpu", torch.float64).numpy()
-    np.fill_diagonal(couplings, 0)
-    found = [Ising(fields, couplings) for fields in family.linear.detach().to("cpu", torch.float64).numpy().T.copy()]
-    for ising in found:
-        check_finite(ising)
-    return found
+    model = DenseIsing.of_family(family.to(torch.float64))
+    couplings, linear = model.couplings(), np.ascontiguousarray(model.linear.T)
+    _check_numbers(linear, couplings)
+    norm = largest_eigenvalue(couplings)
+    return [Ising(fields, couplings, norm) for fields in linear]
 
 
 def direct_sum(parts: Sequence[Ising]) -> Ising:
@@ -84,5 +84,9 @@ def check_finite(ising: Ising) -> None:
     n = len(ising.fields)
     if ising.couplings.shape != (n, n) or not n:
         raise ValueError(f"couplings must have shape (n, n) = ({n}, {n}), n ≥ 1, got {ising.couplings.shape}")
-    if not (np.isfinite(ising.fields).all() and np.isfinite(ising.couplings).all()):
+    _check_numbers(ising.fields, ising.couplings)
+
+
+def _check_numbers(fields: Array, couplings: Array) -> None:
+    if not (np.isfinite(fields).all() and np.isfinite(couplings).all()):
         raise ValueError("fields and couplings must be finite, but hold NaN or infinite values")

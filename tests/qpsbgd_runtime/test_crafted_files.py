@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from rewriting import rewritten
 from torch import nn
 
 from qpsbgd.deploy import load_packed, pack
@@ -32,7 +33,7 @@ def retype(path, name, dtype):
     tensors |= {key: tensors[key].astype(dtype) for key in found}
     del content["checksum"]
     content["checksum"] = packed_file._checksum(content, tensors)
-    path.write_bytes(packed_file.safetensors.numpy.save(tensors, {packed_file.ENTRY: json.dumps(content)}))
+    rewritten(path, packed_file.safetensors.numpy.save(tensors, {packed_file.ENTRY: json.dumps(content)}))
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ import pytest
 
 COMPILERS = [path for path in map(shutil.which, ("gcc", "clang")) if path]
 STRICT = ("-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic")
+SANITIZED = ("-fsanitize=undefined,address",)
+"""Without optimisation, which would take twice as long to compile, and could hide what the sanitizers look for."""
 
 needs_compiler = pytest.mark.skipif(not COMPILERS, reason="no C compiler: neither gcc nor clang is installed")
 

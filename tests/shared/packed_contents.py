@@ -8,6 +8,7 @@ import safetensors
 import safetensors.numpy
 import torch
 from graph_networks import GRAPHS, trained
+from rewriting import rewritten
 from torch import nn
 
 from qpsbgd.deploy import pack
@@ -46,4 +47,4 @@ def packed_contents():
 def write_packed(path, content, tensors):
     """Write a packed model of any content, under a right checksum."""
     content = {**content, "checksum": packed_file._checksum(content, tensors)}
-    path.write_bytes(safetensors.numpy.save(tensors, {packed_file.ENTRY: json.dumps(content)}))
+    rewritten(path, safetensors.numpy.save(tensors, {packed_file.ENTRY: json.dumps(content)}))

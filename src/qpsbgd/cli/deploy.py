@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import zipfile
 from enum import Enum
 from pathlib import Path
@@ -99,16 +98,6 @@ def _load(path: Path, *, trust_pickle: bool) -> PackedModel | nn.Module:
             f"{path} is a file of torch.save, and loading a whole model runs code that it contains: add --trust-pickle "
             "if you trust its origin, or write a packed file with qpsbgd.deploy.pack(model, path)"
         )
-    import torch
-    from torch import nn
+    from qpsbgd.nn.saving import unpickled
 
-    try:
-        model = torch.load(path, map_location="cpu", weights_only=False)
-    except (pickle.UnpicklingError, AttributeError, EOFError) as error:
-        raise ValueError(f"{path} cannot be loaded: {error}; are the model's own classes importable here?") from error
-    if not isinstance(model, nn.Module):
-        raise ValueError(
-            f"{path} holds a {type(model).__name__}, not a whole model; write one with torch.save(model, path), "
-            "or a packed file with qpsbgd.deploy.pack(model, path)"
-        )
-    return model
+    return unpickled(path)

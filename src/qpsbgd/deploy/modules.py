@@ -12,7 +12,7 @@ import qpsbgd_runtime.operations as ops
 from qpsbgd.deploy.resampling import adaptive_pool, interpolated, padded
 from qpsbgd.deploy.tracing import refusal
 from qpsbgd.nn.activations import QuantActivation, SignActivation
-from qpsbgd.nn.convolutions import BinaryConv1d, BinaryConv2d
+from qpsbgd.nn.convolutions import BinaryConv1d, BinaryConv2d, padded_sides
 from qpsbgd.nn.layers import BinaryLayer
 from qpsbgd.nn.linear import BinaryLinear
 from qpsbgd_runtime.operations import Array, Operation, Shape
@@ -147,14 +147,7 @@ def weighted(name: str, module: nn.Module, *, integer: bool) -> ops.Weighted:
     assert isinstance(module, CONVOLUTIONS)
     sizes: tuple[Shape, Shape, Shape] = (module.kernel_size, module.stride, module.dilation)
     kernel, stride, dilation = sizes
-    if module.padding == "same":
-        totals = [gap * (size - 1) for gap, size in zip(dilation, kernel, strict=True)]
-        sides = tuple((total // 2, total - total // 2) for total in totals)
-    elif module.padding == "valid":
-        sides = ((0, 0),) * len(kernel)
-    else:
-        sides = tuple((int(size), int(size)) for size in module.padding)
-    window = ops.Window(kernel, stride, sides, dilation, module.padding_mode)
+    window = ops.Window(kernel, stride, padded_sides(module), dilation, module.padding_mode)
     return ops.Convolution(name, weights, window, module.groups, integer)
 
 

@@ -72,7 +72,11 @@ class BinaryConvNd(BinaryLayer):
         self.dilation = self._sizes(dilation, "dilation", least=1)
         self.padding = padding if isinstance(padding, str) else self._sizes(padding, "padding", least=0)
         self.padding_mode = padding_mode
-        self._sides = self._padded_sides()
+        if self.padding == "same" and any(step != 1 for step in self.stride):
+            raise ValueError(f"padding='same' is not supported for strided convolutions, got stride {self.stride}")
+        if isinstance(self.padding, str) and self.padding not in ("same", "valid"):
+            raise ValueError(f"padding must be numbers, 'same' or 'valid', got {self.padding!r}")
+        self._sides = padded_sides(self)
 
     def _sizes(self, value: int | tuple[int, ...], name: str, *, least: int) -> tuple[int, ...]:
         """One whole number per dimension."""
@@ -82,19 +86,6 @@ class BinaryConvNd(BinaryLayer):
                 f"{name} must be a whole number of at least {least} or a tuple of {self.dimensions}, got {value!r}"
             )
         return sizes
-
-    def _padded_sides(self) -> list[tuple[int, int]]:
-        """What is added before and after every dimension; "same" puts the larger half after, as torch does."""
-        if self.padding == "same":
-            if any(step != 1 for step in self.stride):
-                raise ValueError(f"padding='same' is not supported for strided convolutions, got stride {self.stride}")
-            totals = [gap * (size - 1) for gap, size in zip(self.dilation, self.kernel_size, strict=True)]
-            return [(total // 2, total - total // 2) for total in totals]
-        if self.padding == "valid":
-            return [(0, 0)] * self.dimensions
-        if isinstance(self.padding, str):
-            raise ValueError(f"padding must be numbers, 'same' or 'valid', got {self.padding!r}")
-        return [(size, size) for size in self.padding]
 
     def _pad(self, x: Tensor) -> Tensor:
         sides = [size for before_after in reversed(self._sides) for size in before_after]
@@ -164,6 +155,15 @@ class BinaryConvNd(BinaryLayer):
             f"padding={self.padding!r}, dilation={self.dilation}, gain={self.gain:.4g}, bias={self.bias is not None}"
             + "".join(f", {name}={value!r}" for name, value in unusual.items())
         )
+
+
+def padded_sides(layer: Any) -> tuple[tuple[int, int], ...]:
+    """What a convolution adds before and after every dimension; "same" puts the larger half after, as torch does."""
+    if layer.padding == "same":
+        totals = [gap * (size - 1) for gap, size in zip(layer.dilation, layer.kernel_size, strict=True)]
+        return tuple((total // 2, total - total // 2) for total in totals)
+    sizes = (0,) * len(layer.kernel_size) if layer.padding == "valid" else layer.padding
+    return tuple((size, size) for size in sizes)
 
 
 class BinaryConv1d(BinaryConvNd):

@@ -41,7 +41,13 @@ def load(path: str | PathLike[str], model: nn.Module | None = None, *, trusted: 
             "call from_pretrained"
         )
     if model is None:
-        return _unpickled(path, trusted)
+        if not trusted:
+            raise ValueError(
+                f"{path} holds numbers, not the code that computes with them: give the real-valued model, load(path, "
+                "model); a whole model that torch.save pickled runs code when it is loaded: load(path, trusted=True) "
+                "if you trust it"
+            )
+        return unpickled(path)
     state = _state(path)
     marks = {key[: -len(MARK)].rstrip("."): mark for key, mark in state.items() if key.endswith(MARK)}
     layers = {}
@@ -53,16 +59,17 @@ def load(path: str | PathLike[str], model: nn.Module | None = None, *, trusted: 
     return model
 
 
-def _unpickled(path: Path, trusted: bool) -> nn.Module:
-    if not trusted:
-        raise ValueError(
-            f"{path} holds numbers, not the code that computes with them: give the real-valued model, load(path, "
-            "model); a whole model that torch.save pickled runs code when it is loaded: load(path, trusted=True) if "
-            "you trust it"
-        )
-    loaded = torch.load(path, map_location="cpu", weights_only=False)
+def unpickled(path: Path) -> nn.Module:
+    """The whole model that `torch.save(model, path)` wrote; runs code from the file."""
+    try:
+        loaded = torch.load(path, map_location="cpu", weights_only=False)
+    except (pickle.UnpicklingError, AttributeError, EOFError) as error:
+        raise ValueError(f"{path} cannot be loaded: {error}; are the model's own classes importable here?") from error
     if not isinstance(loaded, nn.Module):
-        raise ValueError(f"{path} must hold a whole model, got {type(loaded).__name__}; give the real-valued model too")
+        raise ValueError(
+            f"{path} must hold a whole model, got {type(loaded).__name__}; write one with torch.save(model, path), or "
+            "load this with the real-valued model, qpsbgd.load(path, model)"
+        )
     return loaded
 
 

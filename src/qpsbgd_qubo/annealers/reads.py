@@ -12,7 +12,7 @@ from torch import Tensor
 
 from qpsbgd_qubo.annealers.packing import decided
 from qpsbgd_qubo.family import QuboFamily, Solution
-from qpsbgd_qubo.ising import Ising, largest_eigenvalue
+from qpsbgd_qubo.ising import ising_columns
 from qpsbgd_qubo.kernels import Array
 from qpsbgd_qubo.solvers.search.descent import improved
 
@@ -34,12 +34,7 @@ class Reads:
         self._exact = family.without_offset().to("cpu", torch.float64)
         self._quadratic: Array = self._exact.quadratic.numpy()
         self._linear: Array = self._exact.linear.numpy()
-        if not (np.isfinite(self._quadratic).all() and np.isfinite(self._linear).all()):
-            raise ValueError("a QUBO must be finite to be sent to an annealer, but has NaN or infinite values")
-        couplings = 2 * self._quadratic
-        np.fill_diagonal(couplings, 0)
-        norm = largest_eigenvalue(couplings)
-        self.columns = [Ising(fields, couplings, norm) for fields in np.ascontiguousarray(self._linear.T)]
+        self.columns = ising_columns(self._exact)
         self._added: list[tuple[Array, Array, Array]] = []
 
     @property

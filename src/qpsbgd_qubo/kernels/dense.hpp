@@ -21,6 +21,24 @@ inline void flip(const Matrix<const T>& couplings, T* fields, T* spins, std::int
   add_multiple(fields, couplings[i], change, couplings.columns);
 }
 
+// Fixes the open spins, 0 in `fixed`, that decided(i) says: each to the value that its field wants. `fields` are those
+// of the fixed spins, `reach` the sums of |couplings| to open ones; both are kept up to date.
+template <class T, class Decided>
+void fix_spins(const Matrix<const T>& couplings, std::vector<T>& fields, std::vector<T>& reach, T* fixed,
+               Decided decided, Watch& watch) {
+  const std::int64_t n = couplings.columns;
+  for (bool again = true; again && !watch.stopped();) {
+    again = false;
+    for (std::int64_t i = 0; i < n; ++i) {
+      if (fixed[i] != 0 || !decided(i)) continue;
+      fixed[i] = fields[i] > 0 ? -1 : 1;
+      add_multiple(fields.data(), couplings[i], fixed[i], n);
+      for (std::int64_t k = 0; k < n; ++k) reach[k] -= std::abs(couplings[i][k]);
+      again = true;
+    }
+  }
+}
+
 // What may be asked of one search.
 struct Limits {
   std::int64_t max_flips, patience, tenure, column, seed;

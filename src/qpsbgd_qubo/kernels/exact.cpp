@@ -4,6 +4,7 @@
 #include <limits>
 #include <vector>
 
+#include "dense.hpp"
 #include "kernels.hpp"
 #include "pool.hpp"
 
@@ -13,26 +14,19 @@ namespace {
 void fix_dominated(Matrix<const double> couplings, Matrix<const double> linear, Matrix<double> fixed, int threads,
                    Watch& watch) {
   const std::int64_t n = linear.columns;
-  std::vector<double> sizes(n * n), coupling_sums(n);
+  std::vector<double> coupling_sums(n);
   for (std::int64_t i = 0; i < n; ++i) {
-    for (std::int64_t k = 0; k < n; ++k) coupling_sums[i] += sizes[i * n + k] = std::abs(couplings[i][k]);
+    for (std::int64_t k = 0; k < n; ++k) coupling_sums[i] += std::abs(couplings[i][k]);
   }
   parallel(linear.rows, threads, watch, [&](std::int64_t j, Watch& seen) {
     std::vector<double> field(linear[j], linear[j] + n), reach(coupling_sums);
-    double* own = fixed[j];
-    std::fill(own, own + n, 0.0);
-    for (bool changed = true; changed && !seen.stopped();) {
-      changed = false;
-      for (std::int64_t i = 0; i < n; ++i) {
-        // The margin keeps roundings from fixing what is balanced; a spin without couplings is always decided.
-        if (own[i] != 0 || !std::isfinite(reach[i])) continue;
-        if (!(std::abs(field[i]) > reach[i] * (1 + 1e-9) || reach[i] <= 1e-12 * coupling_sums[i])) continue;
-        own[i] = field[i] > 0 ? -1 : 1;
-        add_multiple(field.data(), couplings[i], own[i], n);
-        add_multiple(reach.data(), &sizes[i * n], -1.0, n);
-        changed = true;
-      }
-    }
+    std::fill(fixed[j], fixed[j] + n, 0.0);
+    // The margin keeps roundings from fixing what is balanced; a spin without couplings is always decided.
+    const auto decided = [&](std::int64_t i) {
+      const bool outweighs = std::abs(field[i]) > reach[i] * (1 + 1e-9) || reach[i] <= 1e-12 * coupling_sums[i];
+      return outweighs && std::isfinite(reach[i]);
+    };
+    fix_spins(couplings, field, reach, fixed[j], decided, seen);
   });
 }
 

@@ -474,8 +474,7 @@ void bind_groups(nb::module_& module) {
   def(module, "anneal_groups", [](const Groups& groups, Spins spins, Sites sites,
                                   Temperatures temperatures, int64_t chains, bool fresh, std::uint64_t state,
                                   Stop stop) {
-    expect(spins, "spins", {groups.rows().size()});
-    expect_spins(spins.data(), groups.rows().size());
+    expect_spins(spins, "spins", {groups.rows().size()});
     expect(chains >= 1, "there must be at least one chain");
     const Sweeps<double> sweeps = sweeps_of(sites, temperatures, groups.rows().size());
     return run(&stop, [&](Watch& watch) {
@@ -485,8 +484,7 @@ void bind_groups(nb::module_& module) {
 
   def(module, "tabu_groups", [](const Groups& groups, Spins spins, int64_t moves, int64_t tenure,
                                 std::uint64_t state, Stop stop) {
-    expect(spins, "spins", {groups.rows().size()});
-    expect_spins(spins.data(), groups.rows().size());
+    expect_spins(spins, "spins", {groups.rows().size()});
     expect_moves(tenure, std::max<int64_t>(0, moves));
     return run(&stop, [&](Watch& watch) { return groups.tabu(spins.data(), moves, tenure, state, watch); });
   });

@@ -39,8 +39,11 @@ nb::object numpy(std::vector<T>&& values, size_t columns = 0) {
 }
 
 // −128 is its own negative: a search would flip it for ever.
-inline void expect_spins(const std::int8_t* spins, int64_t count) {
-  expect(std::all_of(spins, spins + count, [](std::int8_t s) { return s == 1 || s == -1; }), "spins must be -1 or 1");
+template <class A>
+void expect_spins(const A& spins, const char* name, std::initializer_list<int64_t> shape) {
+  expect(spins, name, shape);
+  const bool all = std::all_of(spins.data(), spins.data() + spins.size(), [](auto s) { return s == 1 || s == -1; });
+  expect(all, "spins must be -1 or 1");
 }
 
 // Rings of moves have room for the tenure, and sums of moves must not overflow.
@@ -56,7 +59,7 @@ void bind_anneal(nb::module_& module, const char* name, Kernel kernel) {
                              Temperatures temperatures, std::uint64_t state, Stop stop) {
     expect(linear, "linear", {rows.size()});
     expect(spins, "spins", {rows.size()});
-    if constexpr (std::is_same_v<S, std::int8_t>) expect_spins(spins.data(), rows.size());
+    if constexpr (std::is_same_v<S, std::int8_t>) expect_spins(spins, "spins", {rows.size()});
     const Sweeps<double> sweeps = sweeps_of(sites, temperatures, rows.size());
     return call(&stop, kernel, rows, linear, spins, sweeps, state);
   });

@@ -19,8 +19,7 @@ def fix_dominated(couplings: Array, linear: Array, fixed: Array, stop: Array, th
     A spin whose field outweighs all its couplings to open spins is fixed; its couplings then become fields of the
     others. Once `stop` is set, what is not fixed stays open.
     """
-    sizes = np.abs(couplings)
-    coupling_sums = sizes.sum(1)
+    coupling_sums = np.abs(couplings).sum(1)
     fixed[:] = 0
     for own, field, reach in zip(fixed, linear.copy(), np.tile(coupling_sums, (len(linear), 1)), strict=True):
         changed = True
@@ -32,7 +31,7 @@ def fix_dominated(couplings: Array, linear: Array, fixed: Array, stop: Array, th
                 if own[i] == 0 and decided and np.isfinite(reach[i]):
                     own[i] = -1 if field[i] > 0 else 1
                     field += own[i] * couplings[i]
-                    reach -= sizes[i]
+                    reach -= np.abs(couplings[i])
                     changed = True
 
 

@@ -87,37 +87,19 @@ struct Layer {
 constexpr double WON_BACK = 4.0;    // largest cost of a flip, in units of its diagonal, that others may win back
 constexpr double COPY_UP_TO = 0.8;  // share of open spins up to which copying their couplings pays
 
-// Fixes every spin whose field outweighs its couplings to open spins; how many stay open. `fields` are those of the
-// fixed spins, `coupling_sums` the sums of |couplings| to open ones; both are kept up to date.
-template <class T>
-std::int64_t fix(const Matrix<const T>& couplings, std::vector<T>& fields, std::vector<T>& coupling_sums,
-                 std::vector<T>& fixed, T margin) {
-  const std::int64_t n = couplings.columns;
-  std::int64_t left = n;
-  for (bool again = true; again;) {
-    again = false;
-    for (std::int64_t i = 0; i < n; ++i) {
-      if (fixed[i] != 0 || !(std::abs(fields[i]) > coupling_sums[i] + margin)) continue;
-      fixed[i] = fields[i] > 0 ? -1 : 1;
-      add_multiple(fields.data(), couplings[i], fixed[i], n);
-      for (std::int64_t k = 0; k < n; ++k) coupling_sums[k] -= std::abs(couplings[i][k]);
-      --left;
-      again = true;
-    }
-  }
-  return left;
-}
-
 // One column of a layer: what its search keeps.
 template <class T>
 class Column {
  public:
   Column(const Layer<T>& layer, std::int64_t column, Watch& watch)
       : layer_(layer), column_(column), watch_(watch), n_(layer.couplings.columns), fixed_(n_), room_(0) {
-    std::vector<T> fields(layer.linear[column], layer.linear[column] + n_), coupling_sums(layer.coupling_sums, layer.coupling_sums + n_);
-    const std::int64_t left = fix(layer.couplings, fields, coupling_sums, fixed_, layer.threshold[column]);
+    std::vector<T> fields(layer.linear[column], layer.linear[column] + n_);
+    std::vector<T> reach(layer.coupling_sums, layer.coupling_sums + n_);
+    const auto outweighs = [&](std::int64_t i) { return std::abs(fields[i]) > reach[i] + layer.threshold[column]; };
+    fix_spins(layer.couplings, fields, reach, fixed_.data(), outweighs, watch);
     core_ = layer.couplings;
-    if (left > COPY_UP_TO * n_) std::fill(fixed_.begin(), fixed_.end(), T(0));
+    const auto left = std::count(fixed_.begin(), fixed_.end(), T(0));
+    if (static_cast<double>(left) > COPY_UP_TO * static_cast<double>(n_)) std::fill(fixed_.begin(), fixed_.end(), T(0));
     for (std::int64_t i = 0; i < n_; ++i) {
       if (fixed_[i] == 0) places_.push_back(i);
     }

@@ -250,18 +250,15 @@ void bind_sparse(nb::module_& module) {
     expect(thresholds, "thresholds", {n});
     expect(std::all_of(thresholds.data(), thresholds.data() + n, [](double gain) { return gain >= 0; }),
            "thresholds must be at least 0, or a descent would not end");
-    expect(chains, "chains", {size(chains), n});
-    expect(spins, "spins", {n});
-    expect_spins(chains.data(), size(chains) * n);
-    expect_spins(spins.data(), n);
+    expect_spins(chains, "chains", {size(chains), n});
+    expect_spins(spins, "spins", {n});
     return call(&stop, harvest, rows, linear, thresholds, chains.data(), size(chains), spins);
   });
 
   def(module, "tabu_sparse", [](const Rows& rows, Linear linear, Spins spins, int64_t block, int64_t moves,
                                 int64_t tenure, std::uint64_t state, Stop stop) {
     expect(linear, "linear", {rows.size()});
-    expect(spins, "spins", {rows.size()});
-    expect_spins(spins.data(), rows.size());
+    expect_spins(spins, "spins", {rows.size()});
     expect_moves(tenure, std::max<int64_t>(0, moves));
     expect(block >= 1 && block <= int64_t{1} << 31, "block must be at least 1 and at most 2^31");
     return call(&stop, tabu_sparse, rows, linear, spins, block, moves, tenure, state);

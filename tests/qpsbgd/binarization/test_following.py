@@ -40,7 +40,7 @@ def network(ways):
 
 
 def test_errors_do_not_add_up_along_a_deep_network():
-    model, inputs, others = network(["+", "+=", "add"] * 2), torch.randn(200, 3, 6, 6), torch.randn(200, 3, 6, 6)
+    model, inputs, others = network(["+", "+=", "add"] * 2), torch.randn(100, 3, 6, 6), torch.randn(100, 3, 6, 6)
     wanted, lost = model(others), {}
     for targets in ("own", "float"):
         made = binarize(model, list(inputs.split(50)), rounds=2, targets=targets).model

@@ -80,7 +80,7 @@ def test_transformers_are_binarised_with_their_attention(norm_first):
     layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True, norm_first=norm_first)
     model = nn.Sequential(nn.Linear(8, 16), nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)).eval()
     inputs = torch.randn(60, 5, 8)
-    made, report = binarize(model, list(inputs.split(20)), bits=4, layers=lambda name, _: name != "0")
+    made, report = binarize(model, list(inputs.split(20)), bits=4, rounds=4, layers=lambda name, _: name != "0")
     names = [row.name for row in report.rows]
     assert len(names) == 12
     assert names[:6] == [f"1.layers.0.{part}" for part in _PARTS]

@@ -20,9 +20,9 @@ def effort(solver="kicks", rounds=20, seed=0):
 
 
 def best_energies(metric, weights, bits):
-    """By trying all planes of every column, each with the scales that fit it."""
-    n = len(weights)
-    vectors = torch.tensor(list(itertools.product((-1.0, 1.0), repeat=n)), dtype=torch.float64)
+    """By trying all planes of every column, each with the scales that fit it; of a plane and its negative, one."""
+    rest = itertools.product((-1.0, 1.0), repeat=len(weights) - 1)
+    vectors = torch.tensor([(1.0, *others) for others in rest], dtype=torch.float64)
     lowest = torch.full((weights.shape[1],), torch.inf, dtype=torch.float64)
     for chosen in itertools.combinations(vectors, bits):
         planes = torch.stack(chosen, 1)

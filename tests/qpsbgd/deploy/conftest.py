@@ -1,4 +1,5 @@
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import pytest
@@ -6,6 +7,7 @@ import torch
 from graph_networks import GRAPHS, trained
 from torch import nn
 
+from qpsbgd.deploy import pack
 from qpsbgd.nn import BinaryConv1d, BinaryConv2d, BinaryLinear, QuantActivation, SignActivation
 
 
@@ -53,6 +55,12 @@ class Network:
     inputs: np.ndarray
     exact: bool
     packed_shape: tuple | None = None  # where packing needs it
+    name: str = ""
+
+    @property
+    def packed(self):
+        """The packed form, made once for all tests that write it."""
+        return packed(self.name)
 
     @property
     def input_shape(self):
@@ -271,7 +279,13 @@ def made(name):
     shape, build = (NETWORKS | GRAPHS)[name]
     model = trained(build()) if name in GRAPHS else nn.Sequential(*build())
     packed_shape = shape if name in GRAPHS and name not in ("resnet", "binary resnet", "densenet") else None
-    return Network(model, torch.randn(17, *shape).numpy(), name not in ROUNDED, packed_shape)
+    return Network(model, torch.randn(17, *shape).numpy(), name not in ROUNDED, packed_shape, name)
+
+
+@cache
+def packed(name):
+    network = made(name)
+    return pack(network.model, input_shape=network.input_shape)
 
 
 @pytest.fixture(params=NETWORKS | GRAPHS)

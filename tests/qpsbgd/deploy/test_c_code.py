@@ -5,7 +5,7 @@ import subprocess
 import numpy as np
 import pytest
 import torch
-from compiled_c import COMPILERS, STRICT, built, needs_compiler, output_step, ran, results
+from compiled_c import COMPILERS, SANITIZED, STRICT, built, needs_compiler, output_step, ran, results
 from torch import nn
 
 from qpsbgd.deploy import load_packed, pack, to_c
@@ -14,7 +14,7 @@ from qpsbgd.nn import BinaryConv2d, BinaryLinear, SignActivation
 
 @needs_compiler
 def test_compiled_code_computes_what_torch_computes(network, tmp_path):
-    source = to_c(network.model, tmp_path, input_shape=network.input_shape)
+    source = to_c(network.packed, tmp_path)
     classes, outputs = results(built(source), network.inputs)
     expected = network.outputs.reshape(len(outputs), -1)
     np.testing.assert_allclose(outputs * output_step(source), expected, rtol=1e-4, atol=1e-5)
@@ -23,7 +23,7 @@ def test_compiled_code_computes_what_torch_computes(network, tmp_path):
 
 
 @needs_compiler
-@pytest.mark.parametrize("flags", [(), ("-DQPSBGD_PORTABLE",), ("-O3",), ("-O1", "-fsanitize=undefined,address")])
+@pytest.mark.parametrize("flags", [(), ("-DQPSBGD_PORTABLE",), ("-O3",), SANITIZED])
 @pytest.mark.parametrize("word_bits", [32, 64])
 def test_the_sums_are_the_same_whole_numbers_in_every_build(dense, tmp_path, word_bits, flags):
     source = to_c(dense.model, tmp_path, word_bits=word_bits)
@@ -33,7 +33,7 @@ def test_the_sums_are_the_same_whole_numbers_in_every_build(dense, tmp_path, wor
 
 
 @needs_compiler
-@pytest.mark.parametrize("flags", [("-O1", "-fsanitize=undefined,address"), ("-O2", "-DQPSBGD_PORTABLE")])
+@pytest.mark.parametrize("flags", [SANITIZED, ("-O2", "-DQPSBGD_PORTABLE")])
 def test_images_stay_within_their_buffers(tmp_path, flags):
     layers = [
         SignActivation(),
@@ -67,7 +67,7 @@ def test_fully_binary_networks_have_no_floating_point(name, integer, tmp_path, n
 
 
 @needs_compiler
-@pytest.mark.parametrize("flags", [(), ("-O3", "-ffast-math"), ("-O1", "-fsanitize=undefined,address")])
+@pytest.mark.parametrize("flags", [(), ("-O3", "-ffast-math"), SANITIZED])
 @pytest.mark.parametrize("name", ["real inputs", "hardtanh", "a pool first", "dense"])
 def test_inputs_that_are_not_finite_are_refused(name, flags, tmp_path, network_of):
     network = network_of(name)

@@ -1,13 +1,13 @@
 import numpy as np
 import pytest
 import torch
-from compiled_c import built, needs_compiler, results
+from compiled_c import SANITIZED, built, needs_compiler, results
 from torch import nn
 
 from qpsbgd.deploy import to_c
 from qpsbgd.nn import BinaryConv1d, BinaryConv2d, BinaryLinear
 
-BY_WORD = {32: ("-O1", "-fsanitize=undefined,address"), 64: ("-O2",)}
+BY_WORD = {32: SANITIZED, 64: ("-O2",)}
 """How programs with words of so many bits are compiled: under the sanitizers once, which takes longer."""
 
 pytestmark = needs_compiler

@@ -17,7 +17,7 @@ def outputs(path, inputs):
 
 @pytest.mark.parametrize("weights", ["bits", "float32"])
 def test_onnxruntime_computes_what_torch_computes(network, tmp_path, weights):
-    to_onnx(network.model, tmp_path / "net.onnx", input_shape=network.input_shape, weights=weights)
+    to_onnx(network.packed, tmp_path / "net.onnx", weights=weights)
     network.check(outputs(tmp_path / "net.onnx", network.inputs))
 
 
@@ -29,7 +29,7 @@ def test_qonnx_computes_what_torch_computes(network, tmp_path, monkeypatch):
 
     # Its executor hands single nodes to onnxruntime, in onnx's newest format, which onnxruntime may not read yet.
     monkeypatch.setattr(onnx, "IR_VERSION", 9)
-    to_onnx(network.model, tmp_path / "net.onnx", input_shape=network.input_shape, weights="qonnx")
+    to_onnx(network.packed, tmp_path / "net.onnx", weights="qonnx")
     model = onnx.load(tmp_path / "net.onnx")
     kinds = {(node.domain, node.op_type) for node in model.graph.node}
     binary = any(isinstance(module, BinaryLayer | SignActivation) for module in network.model.modules())

@@ -13,14 +13,18 @@ from qpsbgd.deploy import PackedModel, load_packed, pack
 from qpsbgd.nn import BinaryConv2d, BinaryLinear, SignActivation
 
 
-def test_a_packed_model_computes_what_torch_computes(network):
-    network.check(pack(network.model, input_shape=network.packed_shape)(network.inputs))
+def test_a_packed_model_computes_what_torch_computes_also_of_an_empty_batch(network):
+    packed = pack(network.model, input_shape=network.packed_shape)
+    assert packed(network.inputs[:0]).shape == (0, *network.outputs.shape[1:])
+    network.check(packed(network.inputs))
 
 
-def test_a_packed_file_computes_what_the_model_computes(network, tmp_path):
+def test_a_used_model_can_be_written_copied_and_pickled(network, tmp_path):
     packed = pack(network.model, tmp_path / "net.safetensors", input_shape=network.packed_shape)
-    loaded = load_packed(tmp_path / "net.safetensors")
-    np.testing.assert_array_equal(loaded(network.inputs), packed(network.inputs))
+    outputs = packed(network.inputs)
+    others = (load_packed(tmp_path / "net.safetensors"), copy.deepcopy(packed), pickle.loads(pickle.dumps(packed)))
+    for other in others:
+        np.testing.assert_array_equal(other(network.inputs), outputs)
 
 
 @pytest.mark.parametrize("inputs", [784, 63, 64, 65, 1])
@@ -109,25 +113,12 @@ def test_whole_numbers_and_half_precision_count_by_their_value(dtype):
     np.testing.assert_array_equal(pack(model)(x), expected)
 
 
-def test_an_empty_batch_gives_an_empty_batch(network):
-    packed = pack(network.model, input_shape=network.packed_shape)
-    assert packed(network.inputs[:0]).shape == (0, *network.outputs.shape[1:])
-    network.check(packed(network.inputs))
-
-
 def test_one_network_takes_images_of_several_sizes():
     model = nn.Sequential(SignActivation(), BinaryConv2d(1, 3, 3), SignActivation())
     packed = pack(model)
     for size in (5, 8, 5):
         x = torch.randn(2, 1, size, size)
         np.testing.assert_array_equal(packed(x.numpy()), model(x).detach().numpy())
-
-
-def test_a_used_model_can_be_copied_and_pickled(network):
-    packed = pack(network.model, input_shape=network.packed_shape)
-    packed(network.inputs)
-    for copied in (copy.deepcopy(packed), pickle.loads(pickle.dumps(packed))):
-        network.check(copied(network.inputs))
 
 
 def test_several_threads_may_use_one_model(dense):
@@ -158,12 +149,12 @@ def test_wrong_inputs_are_refused_with_what_to_do(dense):
         packed([["a"] * 70])
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e300])
-def test_inputs_that_are_not_finite_are_refused(network, value):
-    x = network.inputs.astype(np.float64)
-    x.flat[-1] = value
-    with pytest.raises(ValueError, match="finite"):
-        pack(network.model, input_shape=network.packed_shape)(x)
+def test_inputs_that_are_not_finite_are_refused(network):
+    packed, x = pack(network.model, input_shape=network.packed_shape), network.inputs.astype(np.float64)
+    for value in (np.nan, np.inf, -np.inf, 1e300):
+        x.flat[-1] = value
+        with pytest.raises(ValueError, match="finite"):
+            packed(x)
 
 
 def test_images_of_a_wrong_shape_are_refused_with_the_layers_name():

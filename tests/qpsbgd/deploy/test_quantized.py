@@ -5,7 +5,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
-from compiled_c import built, needs_compiler, output_step, results
+from compiled_c import SANITIZED, built, needs_compiler, output_step, results
 from torch import nn
 
 from qpsbgd.deploy import PackedModel, load_packed, pack, to_c, to_onnx
@@ -24,7 +24,7 @@ INTEGER = ["8 bits", "few bits", "signs and whole numbers", "8-bit images", "8 b
 
 @needs_compiler
 @pytest.mark.parametrize("name", [*INTEGER, "rows of 8 bits"])
-@pytest.mark.parametrize("flags", [("-O2",), ("-O1", "-fsanitize=undefined,address")])
+@pytest.mark.parametrize("flags", [("-O2",), SANITIZED])
 def test_c_has_whole_numbers_alone_and_stays_within_its_buffers(name, flags, network_of, tmp_path):
     network = network_of(name)
     source = to_c(network.model, tmp_path, input_shape=network.input_shape, word_bits=64)

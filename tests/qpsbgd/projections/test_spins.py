@@ -181,9 +181,10 @@ RUNS = {
 }
 
 
-@pytest.mark.parametrize("anew", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize(
+    ("name", "anew"), [*((name, True) for name in RUNS), *((name, False) for name in ("default", "two bits", "blocks"))]
+)
 def test_a_run_resumed_from_state_dicts_equals_an_uninterrupted_one_bit_for_bit(name, dtype, anew, monkeypatch):
     monkeypatch.setattr(warm_start, "COLD_START_LIMIT", 2**24 if anew else 0)
     model = small_model(dtype)

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from lazy import Lazy, skip_without
+from rewriting import rewritten
 
 skip_without("dwave.system", "minorminer")
 
@@ -326,7 +327,7 @@ def test_every_flipped_bit_of_a_ledger_is_noticed(tmp_path):
     for bit in range(0, 8 * len(good), 7):
         damaged = bytearray(good)
         damaged[bit // 8] ^= 1 << bit % 8
-        path.write_bytes(damaged)
+        rewritten(path, damaged)
         with pytest.raises(ValueError, match="damaged"):
             Ledger(path).submissions  # noqa: B018
 

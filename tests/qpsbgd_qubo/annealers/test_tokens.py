@@ -1,11 +1,13 @@
+# ruff: noqa: E402
 """Tokens that cannot be sent, and endpoints that are none: refused in words, and the token is never shown."""
 
 import traceback
 from importlib import import_module
 
 import pytest
+from lazy import skip_without
 
-pytest.importorskip("dwave.system")
+skip_without("dwave.system")
 
 from qpsbgd.solvers import make_solver
 from qpsbgd.testing import random_family

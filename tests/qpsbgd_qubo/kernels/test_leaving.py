@@ -28,7 +28,7 @@ def work():
 for _ in range(2):
     threading.Thread(target=work, daemon=True).start()
 began.wait()
-time.sleep(0.3)
+time.sleep(0.1)
 print("leaving")
 """
 

@@ -1,8 +1,8 @@
+import json
 import os
 import signal
 import subprocess
 import sys
-import textwrap
 import threading
 import time
 
@@ -12,25 +12,56 @@ import pytest
 import qpsbgd_qubo.kernels
 from qpsbgd_qubo.kernels import NEVER, kernels, thread_count
 
-SOLVE = """
-import multiprocessing, os, threading
+PROGRAM = """
+import json, multiprocessing, os, threading
+import numpy as np
 import torch
 from qpsbgd.solvers import make_solver
 from qpsbgd.testing import random_family
+from qpsbgd_qubo.kernels import NEVER, kernels
 
-family = random_family(60, 20, 30, scale=0.3)
+family, found = random_family(60, 20, 30, scale=0.3), {}
 def solve(_=None):
     return make_solver("descent", tabu=20).solve(family).energies.sum().item()
+def search(_=None):
+    couplings = np.ones((300, 300)) - np.eye(300)
+    spins = np.ones((8, 300))
+    flips = np.zeros(8, np.int64)
+    kernels.search(couplings, spins @ couplings, spins, np.zeros(8), flips, 10**6, 100, 2, 0, NEVER, 2)
+    return spins.sum(), len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else 2
+
+torch.set_num_threads(1)
+if hasattr(os, "fork"):
+    fork = multiprocessing.get_context("fork")
+    with fork.Pool(1) as pool:
+        found["a fork before a solve"] = pool.apply_async(solve).get(timeout=60) == solve()
+    with fork.Pool(1) as pool:
+        try:
+            pool.apply_async(solve).get(timeout=60)
+        except RuntimeError as error:
+            found["a fork after a solve"] = str(error)
+    here = search()
+    with fork.Pool(1) as pool:
+        there = pool.apply_async(search).get(timeout=60)
+    found["threads of a fork"] = here[0] == there[0] and there[1] > 1
+found["torch's threads"] = torch.get_num_threads(), "omp_get_max_threads() : 1" in torch.__config__.parallel_info()
+torch.set_num_threads(2)
+answers = []
+workers = [threading.Thread(target=lambda: answers.extend(solve() for _ in range(20))) for _ in range(3)]
+for worker in workers: worker.start()
+for worker in workers: worker.join()
+found["three threads"] = len(answers), len(set(answers))
+print(json.dumps(found))
 """
 
 
-def fresh_python(script, **environment):
-    """What a new interpreter prints for the script."""
+@pytest.fixture(scope="module")
+def seen():
+    """What a new interpreter sees: the processor's threads are its own, and torch's have not been used."""
     kept = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
-    code, settings = SOLVE + textwrap.dedent(script), kept | environment
-    done = subprocess.run([sys.executable, "-c", code], env=settings, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", PROGRAM], env=kept, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
-    return done.stdout.split()
+    return json.loads(done.stdout)
 
 
 def long_search(n=2000):
@@ -43,60 +74,23 @@ def long_search(n=2000):
     return couplings, fields, spins, np.full(1, 1e-9), np.zeros(1, np.int64), 2**62, 2**62, 5, 0
 
 
-def test_a_solve_leaves_torch_its_threads():
-    script = """
-    torch.set_num_threads(1)
-    solve()
-    print(torch.get_num_threads(), "omp_get_max_threads() : 1" in torch.__config__.parallel_info())
-    """
-    assert fresh_python(script) == ["1", "True"]
+def test_a_solve_leaves_torch_its_threads(seen):
+    assert seen["torch's threads"] == [1, True]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork")
-def test_a_fork_after_a_solve_is_refused_with_what_to_do_instead():
-    script = """
-    torch.set_num_threads(1)
-    fork = multiprocessing.get_context("fork")
-    with fork.Pool(1) as pool:
-        print(pool.apply_async(solve).get(timeout=60) == solve())
-    with fork.Pool(1) as pool:
-        try:
-            pool.apply_async(solve).get(timeout=60)
-        except RuntimeError as error:
-            print('get_context("spawn")' in str(error))
-    """
-    assert fresh_python(script) == ["True", "True"]
+def test_a_fork_after_a_solve_is_refused_with_what_to_do_instead(seen):
+    assert seen["a fork before a solve"] is True
+    assert 'get_context("spawn")' in seen["a fork after a solve"]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork")
-def test_a_fork_has_threads_of_its_own():
-    script = """
-    import numpy as np
-    from qpsbgd_qubo.kernels import NEVER, kernels
-    def search(_=None):
-        couplings = np.ones((300, 300)) - np.eye(300)
-        spins = np.ones((8, 300))
-        flips = np.zeros(8, np.int64)
-        kernels.search(couplings, spins @ couplings, spins, np.zeros(8), flips, 10**6, 100, 2, 0, NEVER, 2)
-        return spins.sum(), len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else 2
-    here = search()
-    with multiprocessing.get_context("fork").Pool(1) as pool:
-        there = pool.apply_async(search).get(timeout=60)
-    print(here[0] == there[0], there[1] > 1)
-    """
-    assert fresh_python(script) == ["True", "True"]
+def test_a_fork_has_threads_of_its_own(seen):
+    assert seen["threads of a fork"] is True
 
 
-def test_three_python_threads_solve_at_the_same_time():
-    script = """
-    torch.set_num_threads(2)
-    found = []
-    workers = [threading.Thread(target=lambda: found.extend(solve() for _ in range(20))) for _ in range(3)]
-    for worker in workers: worker.start()
-    for worker in workers: worker.join()
-    print(len(found), len(set(found)))
-    """
-    assert fresh_python(script) == ["60", "1"]
+def test_three_python_threads_solve_at_the_same_time(seen):
+    assert seen["three threads"] == [60, 1]
 
 
 @pytest.mark.parametrize(

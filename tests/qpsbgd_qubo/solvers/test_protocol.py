@@ -13,7 +13,7 @@ VARIANTS = {
     "descent with tabu": ("descent", {"tabu": 30}),
     "annealing with reads": ("annealing", {"reads": 3}),
     "bifurcation with reads": ("bifurcation", {"reads": 2, "steps": 20}),
-    "dimod tabu": ("dimod", {"sampler": "tabu", "parameters": {"num_restarts": 5, "timeout": 60_000}}),
+    "dimod tabu": ("dimod", {"sampler": "tabu", "parameters": {"num_restarts": 1, "timeout": 60_000}}),
     "dimod exact": ("dimod", {"sampler": "exact"}),
     "dimod openjij": ("dimod", {"sampler": "openjij", "parameters": {"num_reads": 2}}),
     "virtual-qpu": ("virtual-qpu", {"size": 4}),

@@ -77,7 +77,6 @@ class PoolSearch:
         late = self.problem.groups is not None
         self.gains = np.array([0.0 if late and move not in GROUP_MOVES else np.nan for move in self.moves])
         self.made = np.zeros(len(self.moves), int)
-        self.won = np.zeros(len(self.moves), int)
 
     @property
     def best(self) -> Answer:
@@ -97,7 +96,6 @@ class PoolSearch:
         for (kind, base, _, _), answer in zip(tasks, found, strict=True):
             gain = self._taken(base, answer)
             self.made[kind] += 1
-            self.won[kind] += gain > 0
             if self.rounds >= 2:
                 old = self.gains[kind]
                 self.gains[kind] = gain / sweeps if np.isnan(old) else 0.7 * old + 0.3 * gain / sweeps

@@ -131,37 +131,30 @@ def _anneal(
     tl.store(energies + program * 32 + lane, 0.5 * twice)
 
 
-class Chains:
-    """A problem on a GPU in single precision, ready to be annealed; on the CPU where Triton interprets its kernels."""
+def annealed(
+    problem: SparseIsing, temperatures: Array, *, chains: int, seed: int, device: torch.device | str = "cuda"
+) -> tuple[Array, Array]:
+    """The spins of the best chain, (n,) int8, and the energies of all, without a constant, in single precision.
 
-    def __init__(
-        self, problem: SparseIsing, device: torch.device | str = "cuda", *, tile: int = TILE, warps: int = WARPS
-    ) -> None:
-        self.tiles, self.num_spins, self.device = Tiles.of(problem, tile), problem.num_spins, torch.device(device)
-        self.warps = warps
-        parts = (self.tiles.spins, self.tiles.begins, self.tiles.steps, self.tiles.indices, self.tiles.couplings)
-        linear = np.append(problem.linear, 0).astype(np.float32)
-        self.arrays = [torch.from_numpy(part).to(self.device) for part in (linear, *parts)]
-
-    def annealed(self, temperatures: Array, *, chains: int, seed: int) -> tuple[Array, Array]:
-        """The spins of the best chain, (n,) int8, and the energies of all, without a constant and rounded.
-
-        One sweep per temperature; `chains` is rounded up to a multiple of 32.
-        """
-        programs, n = -(-chains // LANES), self.num_spins
-        generator = np.random.default_rng(seed)
-        start = generator.integers(-(2**31), 2**31, (programs, n + 1), dtype=np.int32)
-        words = torch.from_numpy(start).to(self.device)
-        energies = torch.empty(programs * LANES, dtype=torch.float64, device=self.device)
-        schedule = torch.from_numpy(np.asarray(temperatures, np.float32)).to(self.device)
-        with torch.cuda.device_of(words):
-            _anneal[(programs,)](
-                *(words, *self.arrays, schedule, energies, n, len(self.tiles.begins), len(schedule)),
-                2 * int(generator.integers(2**30)) + 1,  # never a multiple of 16, for which Triton would compile anew
-                HEIGHT=self.tiles.height,
-                WIDTH=self.tiles.width,
-                num_warps=self.warps,
-            )
-        best = int(energies.argmin())
-        bits = (words[best // LANES, :n].cpu().numpy() >> (best % LANES)) & 1
-        return (2 * bits - 1).astype(np.int8), energies.cpu().numpy()
+    One sweep per temperature; `chains` is rounded up to a multiple of 32. The device may be the CPU where Triton
+    interprets its kernels.
+    """
+    tiles, programs, n = Tiles.of(problem), -(-chains // LANES), problem.num_spins
+    generator = np.random.default_rng(seed)
+    start = generator.integers(-(2**31), 2**31, (programs, n + 1), dtype=np.int32)
+    linear = np.append(problem.linear, 0).astype(np.float32)
+    parts = (start, linear, tiles.spins, tiles.begins, tiles.steps, tiles.indices, tiles.couplings)
+    words, *arrays = (torch.from_numpy(part).to(device) for part in parts)
+    energies = torch.empty(programs * LANES, dtype=torch.float64, device=device)
+    schedule = torch.from_numpy(np.asarray(temperatures, np.float32)).to(device)
+    with torch.cuda.device_of(words):
+        _anneal[(programs,)](
+            *(words, *arrays, schedule, energies, n, len(tiles.begins), len(schedule)),
+            2 * int(generator.integers(2**30)) + 1,  # never a multiple of 16, for which Triton would compile anew
+            HEIGHT=tiles.height,
+            WIDTH=tiles.width,
+            num_warps=WARPS,
+        )
+    best = int(energies.argmin())
+    bits = (words[best // LANES, :n].cpu().numpy() >> (best % LANES)) & 1
+    return (2 * bits - 1).astype(np.int8), energies.cpu().numpy()

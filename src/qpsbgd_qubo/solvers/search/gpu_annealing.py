@@ -53,14 +53,13 @@ class GpuAnnealing(ModelSolver):
         if obstacle := self.variants()[""]:
             raise RuntimeError(f'the solver "gpu-annealing" {obstacle}; use "auto"')
         try:
-            from qpsbgd_qubo.solvers.search.chains_triton import Chains
+            from qpsbgd_qubo.solvers.search.chains_triton import annealed
         except ImportError as error:
             raise ImportError('the solver "gpu-annealing" needs Triton: pip install triton') from error
         device = "cpu" if _interpreted() else "cuda"
         typical = math.sqrt(dot(problem.couplings, problem.couplings) / problem.num_spins)
         temperatures = cooling(typical, hot=0.6, sweeps=self.sweeps)
-        spins, _ = Chains(problem, device).annealed(temperatures, chains=self.chains, seed=self.seed)
-        return spins
+        return annealed(problem, temperatures, chains=self.chains, seed=self.seed, device=device)[0]
 
 
 def _interpreted() -> bool:

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from qpsbgd_qubo.dense import DenseIsing
 from qpsbgd_qubo.family import QuboFamily, Solution
 from qpsbgd_qubo.kernels import NEVER, Array, kernels, thread_count
 from qpsbgd_qubo.solvers import Solver
@@ -108,8 +109,7 @@ def _searched(
 
 def _sparse(family: QuboFamily, seed: int) -> tuple[torch.Tensor, torch.Tensor, str]:
     n, m = family.num_spins, family.num_columns
-    couplings, linear = 2 * family.quadratic.double().numpy(), family.linear.double().numpy()
-    np.fill_diagonal(couplings, 0)
+    couplings, linear = DenseIsing.of_family(family).couplings(), family.linear.double().numpy()
     rows, indices = np.nonzero(couplings)
     single = (np.bincount(rows, minlength=n).cumsum(), indices, couplings[rows, indices])
     groups = np.array_split(np.arange(m), min(m, max(LEAST_GROUPS, math.ceil(m * n / TOGETHER))))

@@ -13,7 +13,7 @@ from sparse_problems import least_energy, random_sparse, torus
 from qpsbgd.solvers import make_solver
 from qpsbgd.testing import lowest_energies, random_family
 from qpsbgd_qubo.kernels import kernels
-from qpsbgd_qubo.solvers.search.chains_triton import Chains, Tiles
+from qpsbgd_qubo.solvers.search.chains_triton import Tiles, annealed
 from qpsbgd_qubo.sparse import SparseIsing
 
 ON_GPU = torch.cuda.is_available()
@@ -60,10 +60,11 @@ def test_tiles_hold_every_coupling_once(name, tile):
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_chains_report_the_energies_of_their_spins(name):
     problem = PROBLEMS[name]
-    spins, energies = Chains(problem, DEVICE).annealed(np.linspace(2, 0, 4), chains=33, seed=1)
+    options = {"chains": 33, "seed": 1, "device": DEVICE}
+    spins, energies = annealed(problem, np.linspace(2, 0, 4), **options)
     assert len(energies) == 64
     assert problem.energy(spins) - problem.offset == pytest.approx(energies.min(), rel=1e-5)
-    again, _ = Chains(problem, DEVICE).annealed(np.linspace(2, 0, 4), chains=33, seed=1)
+    again, _ = annealed(problem, np.linspace(2, 0, 4), **options)
     assert np.array_equal(spins, again)
 
 

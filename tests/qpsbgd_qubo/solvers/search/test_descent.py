@@ -107,7 +107,7 @@ def test_more_time_finds_what_one_search_does_not(columns):
     generator = torch.Generator().manual_seed(0)
     half = torch.randint(-100, 101, (150, 150), generator=generator).double()
     family = QuboFamily(half + half.T, torch.zeros(150, columns).double())
-    short, long = Descent(tabu=20).solve(family), Descent(tabu=20, tenure=10, time_limit=1.0).solve(family)
+    short, long = Descent(tabu=20).solve(family), Descent(tabu=20, tenure=10, time_limit=0.4).solve(family)
     assert (long.energies <= short.energies).all()
     assert long.energies.mean() < short.energies.mean()
     assert long.stats["rounds"] > 1
