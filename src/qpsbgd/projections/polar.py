@@ -17,6 +17,10 @@ from qpsbgd.projections.system import normalized
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 """Coefficients of Muon's quintic iteration (Jordan et al., 2024): five steps bring singular values near one."""
 
+SMALL = 2**17
+"""Numbers in a matrix up to which those of one shape are taken together: a ResNet's take half the time then, larger
+ones just more memory (benchmarks/training/step_cost.py)."""
+
 
 @dataclass(frozen=True)
 class Polar(Projection):
@@ -44,20 +48,40 @@ class Polar(Projection):
 
     def answers(self, inputs: Sequence[LayerInputs]) -> list[Direction]:
         """The orthogonal factors of all layers."""
-        return [_answer(one) for one in inputs]
+        means = [_mean_gradient(one) for one in inputs]
+        places = [(mean, slice(None)) for mean in means]  # whole layers, and which of their output units are ours
+        for number, one in enumerate(inputs):
+            if one.shards is not None:
+                places[number] = one.shards.whole(means[number], len(one.layer.weight))
+        blocks = [Blocks.of(one.layer, None) for one in inputs]
+        factors = _factors([own.weights(whole) for own, (whole, _) in zip(blocks, places, strict=True)])
+        return [
+            Direction(
+                normalized(own.merged(factor, whole))[units], {"gradient": mean, "step": one.state.get("step", 0) + 1}
+            )
+            for own, factor, (whole, units), mean, one in zip(blocks, factors, places, means, inputs, strict=True)
+        ]
 
 
-def _answer(inputs: LayerInputs) -> Direction:
-    mean = inputs.grad.clone()
+def _mean_gradient(inputs: LayerInputs) -> Tensor:
+    """S̄ after this step."""
     if inputs.momentum and "gradient" in inputs.state:
         check_fits(inputs.layer, inputs.state["gradient"], inputs.grad)
-        mean = torch.lerp(inputs.grad, inputs.state["gradient"], inputs.momentum)
-    whole, own = mean, slice(None)
-    if inputs.shards is not None:
-        whole, own = inputs.shards.whole(mean, len(inputs.layer.weight))
-    blocks = Blocks.of(inputs.layer, None)
-    direction = normalized(blocks.merged(orthogonalized(blocks.weights(whole)), whole))
-    return Direction(direction[own], {"gradient": mean, "step": inputs.state.get("step", 0) + 1})
+        return torch.lerp(inputs.grad, inputs.state["gradient"], inputs.momentum)
+    return inputs.grad.clone()
+
+
+def _factors(matrices: Sequence[Tensor]) -> list[Tensor]:
+    """The orthogonal factors of every (count, m, n), small ones of the same m and n together."""
+    alike: dict[object, list[int]] = {}
+    for number, own in enumerate(matrices):
+        small = own[0].numel() <= SMALL
+        alike.setdefault(own.shape[1:] if small else number, []).append(number)
+    found: dict[int, Tensor] = {}
+    for numbers in alike.values():
+        made = orthogonalized(torch.cat([matrices[number] for number in numbers]))
+        found |= zip(numbers, torch.split(made, [len(matrices[number]) for number in numbers]), strict=True)
+    return [found[number] for number in range(len(matrices))]
 
 
 def orthogonalized(matrices: Tensor, steps: int = 5) -> Tensor:

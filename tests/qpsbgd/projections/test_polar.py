@@ -1,5 +1,8 @@
+import copy
+
 import pytest
 import torch
+from torch import nn
 
 from qpsbgd import QPSBGD
 from qpsbgd.nn import BinaryConv2d, BinaryLinear
@@ -31,3 +34,20 @@ def test_every_group_of_a_convolution_has_a_factor_of_its_own():
     optimizer.step()
     sizes = (before - layer.weight.detach()).reshape(2, -1).square().mean(1).sqrt()
     assert sizes[0] / sizes[1] == pytest.approx(1, rel=0.2), "the size of the gradient does not matter"
+
+
+def test_layers_of_one_shape_get_the_factors_that_they_get_alone(monkeypatch):
+    torch.manual_seed(0)
+    model = nn.Sequential(BinaryLinear(4, 6), BinaryConv2d(4, 8, 1, groups=2), BinaryLinear(4, 6), BinaryLinear(6, 4))
+    gradients = [torch.randn_like(layer.weight) for layer in model]
+
+    def moved(limit):
+        monkeypatch.setattr("qpsbgd.projections.polar.SMALL", limit)
+        other = copy.deepcopy(model)
+        optimizer = QPSBGD(other, 0.01, "polar", real=False)
+        for layer, gradient in zip(other, gradients, strict=True):
+            layer.weight.grad = gradient.clone()
+        optimizer.step()
+        return [layer.weight.detach() for layer in other]
+
+    torch.testing.assert_close(moved(100), moved(0))
