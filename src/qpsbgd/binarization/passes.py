@@ -104,7 +104,7 @@ class Passes:
             self._originals, self._outputs = {}, [{} for _ in self.batches]
 
     def watch(self, module: nn.Module) -> None:
-        """Have a module's forward look for what is kept; for modules that are put in while `watching`."""
+        """Have a module's forward look for what is kept."""
         if isinstance(module, torch.jit.ScriptModule):
             return
         self._originals[module] = module.__dict__.get("forward")
@@ -114,6 +114,12 @@ class Passes:
             return self._called(module, forward, args, kwargs)
 
         module.forward = watched
+
+    def replaced(self, old: nn.Module, new: nn.Module) -> None:
+        """Watch a module that was put in another's place while `watching`."""
+        if old in self._once:
+            self._once.add(new)
+        self.watch(new)
 
     def inputs(self, layer: nn.Module, sink: Callable[[Any, Tensor], None]) -> None:
         """Call `sink(batch, x)` with the layer's input in every batch's pass that reaches it."""
