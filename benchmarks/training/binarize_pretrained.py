@@ -6,7 +6,7 @@
 The weights are Yerlan Idelbayev's (github.com/akamaster/pytorch_resnet_cifar10, BSD-2-Clause), found in QPSBGD_RESNETS,
 a copy of its folder `pretrained_models`; CIFAR-10 is found in QPSBGD_DATA. First and last layer and the norms stay
 real. Calibration images are the first of the training set, tested are evenly spaced ones of the test set. Every cell is
-written to benchmarks/results/binarize_pretrained.json at once; one that is there is not measured again, but for --again.
+written to benchmarks/results/binarize_pretrained.json at once; what is there is not measured again but with --again.
 "distilled" is "float targets" and then `distill` on 2,000 images for about a minute of one core.
 """
 

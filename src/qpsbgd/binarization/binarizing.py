@@ -73,7 +73,7 @@ def binarize(
     produce: the weights w of an output become Σ_b α_b s_b with s_b ∈ {−1, +1}ⁿ, such that the outputs change least. See
     `qpsbgd.binarization.planes` for the problem and how it is searched. nn.Linear, nn.Conv1d, nn.Conv2d, the
     projections of nn.MultiheadAttention, torch_geometric's Linear and transformers' Conv1D are replaced; everything
-    else stays. The model computes in evaluation mode here, whatever its mode is, and in its own precision.
+    else stays, see `targets` and `norms`. The model computes in evaluation mode here, whatever its mode is, and in its own precision.
 
     `QPSBGD` can train the result: the latent weights have the sizes that flips of their signs would cost.
 
@@ -97,8 +97,9 @@ def binarize(
         levels: "ternary" for weights {−α, 0, α}, which are two binary vectors of equal scale; without `bits`.
         targets: "own" for outputs as the layer's real weights give them, for the inputs that it has here; "float" for
             those of the float network, and what is missing where they are added to something: errors of the layers
-            before are made up for. Takes a copy of the model and a second pass, helps deep networks most, and leaves
-            norms as they are. Layers wider than `most_inputs` take their own.
+            before are made up for, also by layers behind them that stay real-valued, which get other weights. Takes a
+            copy of the model and a second pass, helps deep networks most, and leaves norms as they are. Layers wider
+            than `most_inputs` take their own, or stay.
         input_scales: Also fit a factor per input or input channel, shared by all outputs.
         most_inputs: Layers with more inputs per output are cut into blocks of at most so many, which are done one after
             the other: memory grows with the square of this number (4096: a few matrices of 134 MB), not of the inputs.

@@ -148,9 +148,7 @@ def test_with_fixed_scales_the_search_finds_the_best_spins_of_small_layers():
     metric, weights = metric_and_weights(n=8, m=40)
     scales = torch.linspace(0.1, 2, 40, dtype=torch.float64)
     search = PlaneSearch(metric, torch.Generator().manual_seed(0))
-    spins = search.lowered(
-        metric @ weights, torch.ones_like(weights), scales, rounds=20, until=None, fixed=True
-    )
+    spins = search.lowered(metric @ weights, torch.ones_like(weights), scales, rounds=20, until=None, fixed=True)
     every = torch.tensor(list(itertools.product((-1.0, 1.0), repeat=8)), dtype=torch.float64).T
 
     def energies(spins):
