@@ -73,7 +73,8 @@ def binarize(
     produce: the weights w of an output become Σ_b α_b s_b with s_b ∈ {−1, +1}ⁿ, such that the outputs change least. See
     `qpsbgd.binarization.planes` for the problem and how it is searched. nn.Linear, nn.Conv1d, nn.Conv2d, the
     projections of nn.MultiheadAttention, torch_geometric's Linear and transformers' Conv1D are replaced; everything
-    else stays, see `targets` and `norms`. The model computes in evaluation mode here, whatever its mode is, and in its own precision.
+    else stays, but see `targets` and `norms`. The model computes in evaluation mode here, whatever its mode is, and in
+    its own precision.
 
     `QPSBGD` can train the result: the latent weights have the sizes that flips of their signs would cost.
 

@@ -168,3 +168,14 @@ def test_the_first_search_of_the_nearest_point_goes_on_for_long_enough():
         point = space.nearest(weights, limits, point)
         energies.append(float(((point - weights) * (metric @ (point - weights))).sum()))
     assert energies[0] < 1.01 * energies[-1]
+
+
+def test_planes_whose_scales_are_fixed_get_no_worse_and_keep_their_scales():
+    metric, weights = metric_and_weights(n=8, m=40)
+    start = Fit.rounded(metric, weights, bits=1)
+    fit = Fit(metric, weights, start.planes, 3 * start.scales, fixed=True)
+    before, scales = fit.energies(), fit.scales.clone()
+    fit.search(effort())
+    assert torch.equal(fit.scales, scales)
+    assert (fit.energies() <= before * (1 + 1e-6)).all()
+    assert fit.margins().min() > -1e-5  # a local minimum, in single precision
