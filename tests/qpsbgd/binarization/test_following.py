@@ -105,6 +105,12 @@ def test_what_changes_between_a_layer_and_a_sum_is_no_branch():
         assert passes.seen(model[1].inner, 0).branch is None
 
 
+def test_batches_none_of_whose_tokens_count_are_refused():
+    model, x = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)), torch.randn(5, 3, 4)
+    with pytest.raises(ValueError, match="0: no calibration batch has any rows for it"):
+        binarize(model, [x], layers=["0"], targets="float", rows=lambda _: torch.zeros(5, 3, dtype=torch.bool))
+
+
 def test_unknown_targets_are_refused():
     with pytest.raises(ValueError, match='targets must be "own" or "float", got \'both\''):
         binarize(nn.Linear(2, 2), [torch.randn(3, 2)], targets="both")

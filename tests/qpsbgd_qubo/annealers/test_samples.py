@@ -1,12 +1,17 @@
+# ruff: noqa: E402
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 import torch
 
-pytest.importorskip("dimod")
+dimod = pytest.importorskip("dimod")
 pytest.importorskip("dwave.graphs")
 pytest.importorskip("minorminer")
 
 from qpsbgd.qubo import QuboFamily
 from qpsbgd.testing import random_family
+from qpsbgd_qubo.annealers import submissions
 from qpsbgd_qubo.annealers.budget import BudgetSpent
 from qpsbgd_qubo.annealers.virtual_qpu import VirtualQPU
 
@@ -50,3 +55,9 @@ def test_what_is_too_wide_or_too_expensive_is_refused_before_anything_is_sent(ca
     with pytest.raises(BudgetSpent):
         solver.sample(random_family(4, 1, 8))
     assert solver.submissions == 0
+
+
+def test_bits_of_a_sampler_become_spins():
+    samples = dimod.SampleSet.from_samples(([[0, 1], [1, 1]], [7, 3]), "BINARY", energy=[0, 0], num_occurrences=[1, 2])
+    found, _ = submissions._read(samples, SimpleNamespace(qubits=np.array([3, 7])))
+    assert found.tolist() == [[1, -1], [1, 1], [1, 1]]

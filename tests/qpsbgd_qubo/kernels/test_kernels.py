@@ -142,7 +142,7 @@ def exact_vectors():
         some = np.where(np.arange(n) % 3 == 1, 1.0, 0.0) + opened
         shift = float(-np.linalg.eigvalsh(couplings / 2)[0] + 1e-3)
         yield f"fix_dominated {n} {strength}", (couplings, linear, np.empty_like(linear), NEVER, 2)
-        for name, fixed in (("open", opened), ("some", some)):
+        for name, fixed in (("open", opened), ("some", some), ("none", opened + 1)):
             yield f"complete {n} {strength} {name}", (couplings, linear, fixed, spins, np.zeros(5, bool), NEVER, 2)
             nodes = np.zeros(5, np.int64)
             yield f"decode {n} {strength} {name}", (couplings, linear, fixed, spins, shift, 10**6, nodes, NEVER, 2)
