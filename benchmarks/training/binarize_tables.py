@@ -226,6 +226,7 @@ def pretrained():
     rows = results("binarize_pretrained")["rows"]
     columns = {(row["bits"], row["method"]): None for row in rows if row["method"] != "float"}
     names = {"feedback": "feedback (GPTQ)", "own targets": "search", "float targets": 'search, `targets="float"`'}
+    names["distilled"] = "then `distill`"
     heads = [f"{names.get(method, method)}, {bits} bit{'s' * (bits > 1)}" for bits, method in sorted(columns)]
     body = []
     for depth in sorted({row["depth"] for row in rows if row["method"] != "float"}):
