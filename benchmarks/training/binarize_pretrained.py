@@ -7,7 +7,7 @@ The weights are Yerlan Idelbayev's (github.com/akamaster/pytorch_resnet_cifar10,
 a copy of its folder `pretrained_models`; CIFAR-10 is found in QPSBGD_DATA. First and last layer and the norms stay
 real. Calibration images are the first of the training set, tested are evenly spaced ones of the test set. Every cell is
 written to benchmarks/results/binarize_pretrained.json at once; what is there is not measured again but with --again.
-"distilled" is "float targets" and then `distill` on 2,000 images for about a minute of one core.
+"distilled" is "float targets" and then `distill` on 2,000 images.
 """
 
 from qpsbgd_qubo.openmp import wait_passively
@@ -41,7 +41,7 @@ METHODS = {
 }
 BATCH, DISTILLED = 128, 2000
 STEPS = {20: 240, 56: 80}
-"""Steps of `distill`, about a minute on one core."""
+"""Steps of `distill`."""
 
 
 def network(depth):

@@ -46,8 +46,9 @@ def search_layer(n, m=2, tenure=2):
 
 def test_a_layer_needs_a_spin():
     search_layer(1)
-    with pytest.raises(ValueError, match="at least one spin"):
-        search_layer(0)
+    for call in (lambda: search_layer(0), lambda: search(column(0))):
+        with pytest.raises(ValueError, match="at least one spin"):
+            call()
 
 
 @pytest.mark.parametrize("tenure", [-1, 2**24 + 1])
