@@ -218,7 +218,7 @@ def test_a_transpose_exchanges_height_and_length_of_one_channel():
         step = RealStep.of(steps[0])
         for field, value in change.items():
             setattr(step, field, value)
-        with pytest.raises(ValueError, match="must"):
+        with pytest.raises(ValueError, match="a transpose must exchange height and length"):
             kernels.real_steps(np.stack([step.row(), *steps[1:]]), *rest)
 
 
