@@ -237,12 +237,16 @@ def updated(old, survivors, failing, *, minutes):
     return old | {"minutes": old["minutes"] + minutes, "tests that fail unchanged": failing}
 
 
-def copied():
-    """The folder of a copy of the sources, from which this process imports the packages from now on."""
+def copied(built=None):
+    """The folder of a copy of the sources, from which this process imports the packages from now on.
+
+    `built` has other extensions than those that are installed, in a folder per package.
+    """
     work = Path(tempfile.mkdtemp())
     shutil.copytree(ROOT / "src", work / "src", ignore=shutil.ignore_patterns("__pycache__"))
     for package in ("qpsbgd_qubo", "qpsbgd_runtime"):
         kernels = Path(importlib.util.find_spec(f"{package}.kernels._kernels").origin)
+        kernels = built / package / kernels.name if built else kernels
         shutil.copy(kernels, work / "src" / package / "kernels" / kernels.name)
     # An editable installation finds its modules before sys.path does.
     sys.meta_path[:] = [finder for finder in sys.meta_path if "qpsbgd" not in getattr(finder, "known_source_files", ())]

@@ -29,17 +29,21 @@ def noticed():
 
 
 def noticed_at_once():
-    """How many changes of a third sample the tests noticed before any was written for it, by package or folder."""
+    """How many changes of later samples the tests noticed before any was written for them, by package or folder."""
 
     def part(name):
         """The package of a file of QUBOs, where kernels for GPUs count by themselves; else its folder."""
-        if name.endswith("_triton.py"):
-            return "qpsbgd_qubo, for GPUs"
-        return "qpsbgd_qubo" if name.startswith("qpsbgd_qubo/") else name.rpartition("/")[0]
+        if name.endswith(("pp", "_triton.py")):
+            return "checks of the bindings" if name.endswith("pp") else "qpsbgd_qubo, for GPUs"
+        return "qpsbgd_qubo" if name.startswith("qpsbgd_qubo/") else name.rpartition("/")[0] or name
 
-    found = counted([results("mutants_third")], part)
-    body = (" | ".join([name, *map(str, counts)]) for name, counts in found.items())
-    return lines(" | changes | noticed | change nothing", body)
+    samples = {"third": ["mutants_third"], "fourth": ["mutants_fourth", "mutants_bindings"]}
+    body = (
+        " | ".join([sample, name, *map(str, counts)])
+        for sample, names in samples.items()
+        for name, counts in counted(map(results, names), part).items()
+    )
+    return lines("sample |  | changes | noticed | change nothing", body)
 
 
 def counted(samples, part):

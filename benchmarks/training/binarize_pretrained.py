@@ -1,13 +1,13 @@
 """What do pretrained ResNets lose when they become binary without training? CIFAR-10, ResNet-20 and -56.
 
     python benchmarks/training/binarize_pretrained.py [--depths 20 56] [--bits 1 2] [--methods METHOD …] [--images N]
-                                             [--tested N]
+                                             [--tested N] [--again]
 
 The weights are Yerlan Idelbayev's (github.com/akamaster/pytorch_resnet_cifar10, BSD-2-Clause), found in QPSBGD_RESNETS,
 a copy of its folder `pretrained_models`; CIFAR-10 is found in QPSBGD_DATA. First and last layer and the norms stay
 real. Calibration images are the first of the training set, tested are evenly spaced ones of the test set. Every cell is
-written to benchmarks/results/binarize_pretrained.json at once, instead of an older one of the same settings.
-"distilled" is "float targets" and then `distill` on 2,000 images for about a minute of one core.
+written to benchmarks/results/binarize_pretrained.json at once; what is there is not measured again but with --again.
+"distilled" is "float targets" and then `distill` on 2,000 images.
 """
 
 from qpsbgd_qubo.openmp import wait_passively
@@ -41,7 +41,7 @@ METHODS = {
 }
 BATCH, DISTILLED = 128, 2000
 STEPS = {20: 240, 56: 80}
-"""Steps of `distill`, about a minute on one core."""
+"""Steps of `distill`."""
 
 
 def network(depth):
@@ -79,6 +79,15 @@ def binarized(depth, bits, method, data, images):
     return made
 
 
+def kept():
+    """The rows that were measured before."""
+    return json.loads(RESULT.read_text())["rows"] if RESULT.exists() else []
+
+
+def settings(row):
+    return {name: row[name] for name in ("depth", "bits", "method", "images", "tested")}
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--depths", type=int, nargs="+", default=list(FILES), choices=list(FILES))
@@ -86,20 +95,22 @@ def main():
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
     parser.add_argument("--images", type=int, default=1024)
     parser.add_argument("--tested", type=int, default=10000)
+    parser.add_argument("--again", action="store_true", help="measure these cells anew")
     options = parser.parse_args()
     data = load_cifar10()
     stride = len(data.test_images) // options.tested
     tested = [part[::stride][: options.tested] for part in (data.test_images, data.test_labels)]
     for depth in options.depths:
         for bits, method in [(32, "float"), *((b, m) for b in options.bits for m in options.methods)]:
+            cell = {"depth": depth, "bits": bits, "method": method}
+            cell |= {"images": 0 if method == "float" else options.images, "tested": options.tested}
+            if cell in map(settings, kept()) and not options.again:
+                continue
             begun = time.process_time()
             made = network(depth) if method == "float" else binarized(depth, bits, method, data, options.images)
             seconds = time.process_time() - begun
-            cell = {"depth": depth, "bits": bits, "method": method}
-            cell |= {"images": 0 if method == "float" else options.images, "tested": options.tested}
             found = {"accuracy": accuracy(made, *tested), "processor seconds": seconds}
-            rows = json.loads(RESULT.read_text())["rows"] if RESULT.exists() else []
-            rows = [row for row in rows if any(row[name] != value for name, value in cell.items())]
+            rows = [row for row in kept() if settings(row) != cell]
             write_json(RESULT, {"made with": environment(), "rows": [*rows, cell | found]})
             print(cell | found, flush=True)
 

@@ -221,15 +221,16 @@ def binarize_figure():
 def pretrained():
     """Accuracy of the pretrained ResNets by method, as far as it was measured."""
     rows = results("binarize_pretrained")["rows"]
-    columns = {(row["bits"], row["method"]): None for row in rows if row["method"] != "float"}
-    names = {"feedback": "feedback (GPTQ)", "own targets": "search", "float targets": 'search, `targets="float"`'}
-    heads = [f"{names.get(method, method)}, {bits} bit{'s' * (bits > 1)}" for bits, method in sorted(columns)]
+    names = {"rounding": "rounding", "feedback": "feedback (GPTQ)", "own targets": "search"}
+    names |= {"float targets": 'search, `targets="float"`', "distilled": "the same, then `distill`"}
+    found = {(row["bits"], row["method"]) for row in rows}
+    columns = [(bits, method) for bits in (1, 2) for method in names if (bits, method) in found]
+    heads = [f"{names[method]}, {bits} bit{'s' * (bits > 1)}" for bits, method in columns]
     body = []
     for depth in sorted({row["depth"] for row in rows if row["method"] != "float"}):
         here = {(row["bits"], row["method"]): row for row in rows if row["depth"] == depth}
         cells = [
-            f"{100 * here[key]['accuracy']:.1f} ({here[key]['images']})" if key in here else "–"
-            for key in sorted(columns)
+            f"{100 * here[key]['accuracy']:.1f} ({here[key]['images']})" if key in here else "–" for key in columns
         ]
         body.append([f"ResNet-{depth}", f"{100 * here[32, 'float']['accuracy']:.1f}", *cells])
     return markdown(["network", "float", *heads], body)

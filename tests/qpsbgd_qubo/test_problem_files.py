@@ -182,6 +182,7 @@ BAD = {
     "NaN in text": ("p.txt", "0 0 nan\n", "NaN"),
     "packed damage": ("p.txt.gz", b"not packed", r"not a complete \.gz file"),
     "damaged bqm": ("p.bqm", b"DIMODBQM and then nonsense", "not a complete .bqm file of dimod"),
+    "listed bqm": ("p.bqm", b"DIMODBQM\x02\x00\x02\x00\x00\x00[]", "its JSON must be a dict, but is a list"),
     "foreign bqm": ("p.bqm", b"PK", "not a complete .bqm file of dimod"),
     "empty bqm": ("p.bqm", file_of(dimod.BinaryQuadraticModel("SPIN")), "at least one variable"),
     "damaged npz": ("p.npz", b"PK\x03\x04 and then nonsense", r"not a complete \.npz archive of numpy"),

@@ -23,11 +23,15 @@ def called(module, name, arguments):
     return getattr(module, name.split()[0])(first, *rest)
 
 
-def broken(arguments, but=None):
-    """The same arguments with one array that has one row too few, for every array in turn `but` one."""
+def broken(arguments, but=None, *, longer):
+    """The same arguments with one array that is too short along one axis or, if asked for, too long; not `but`."""
     for place, part in enumerate(arguments):
-        if isinstance(part, np.ndarray) and part.size and part is not but:
-            yield place, [*arguments[:place], np.ascontiguousarray(part[:-1]), *arguments[place + 1 :]]
+        if not isinstance(part, np.ndarray) or not part.size or part is but:
+            continue
+        for axis, size in enumerate(part.shape):
+            for count in (size - 1, size + 1)[: 1 + longer]:
+                changed = np.ascontiguousarray(part.take(np.arange(count).clip(max=size - 1), axis))
+                yield place, axis, [*arguments[:place], changed, *arguments[place + 1 :]]
 
 
 def spoiled(arguments, generator, *, stop=None):

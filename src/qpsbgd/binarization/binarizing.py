@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_map
 from qpsbgd.binarization.changes import Changes
 from qpsbgd.binarization.following import Reference, target_weights
 from qpsbgd.binarization.layer_fit import LayerFit, fitted
-from qpsbgd.binarization.layer_kinds import empty_like, fill, matrices
+from qpsbgd.binarization.layer_kinds import empty_like, fill, matrices, weight_like
 from qpsbgd.binarization.layer_report import LayerLoss, Report
 from qpsbgd.binarization.moments import Moments, NormMoments, NotFinite
 from qpsbgd.binarization.passes import Passes, arguments
@@ -73,7 +73,8 @@ def binarize(
     produce: the weights w of an output become Σ_b α_b s_b with s_b ∈ {−1, +1}ⁿ, such that the outputs change least. See
     `qpsbgd.binarization.planes` for the problem and how it is searched. nn.Linear, nn.Conv1d, nn.Conv2d, the
     projections of nn.MultiheadAttention, torch_geometric's Linear and transformers' Conv1D are replaced; everything
-    else stays. The model computes in evaluation mode here, whatever its mode is, and in its own precision.
+    else stays, but see `targets` and `norms`. The model computes in evaluation mode here, whatever its mode is, and in
+    its own precision.
 
     `QPSBGD` can train the result: the latent weights have the sizes that flips of their signs would cost.
 
@@ -97,8 +98,9 @@ def binarize(
         levels: "ternary" for weights {−α, 0, α}, which are two binary vectors of equal scale; without `bits`.
         targets: "own" for outputs as the layer's real weights give them, for the inputs that it has here; "float" for
             those of the float network, and what is missing where they are added to something: errors of the layers
-            before are made up for. Takes a copy of the model and a second pass, helps deep networks most, and leaves
-            norms as they are. Layers wider than `most_inputs` take their own.
+            before are made up for, also by layers behind them that stay real-valued, which get other weights. Takes a
+            copy of the model and a second pass, helps deep networks most, and leaves norms as they are. Layers wider
+            than `most_inputs` take their own, or stay.
         input_scales: Also fit a factor per input or input channel, shared by all outputs.
         most_inputs: Layers with more inputs per output are cut into blocks of at most so many, which are done one after
             the other: memory grows with the square of this number (4096: a few matrices of 134 MB), not of the inputs.
@@ -269,6 +271,8 @@ class _Run:
                     share = None if seconds is None else seconds * work[module] / sum(work.values())
                     lines.append(self._binarized(module, names[module], share))
                     show(lines[-1])
+                elif lines and self.reference is not None and module in self.selection.real:
+                    self._fitted_to_targets(module, self.selection.real[module])
                 elif lines and norms and isinstance(module, _BatchNorm) and calls[module] == 1:
                     self._estimated(module, of_norms[module])
         return Report(tuple(lines), self.selection.kept)
@@ -308,17 +312,37 @@ class _Run:
                 bias = moments.target_mean - torch.einsum("gn,gnm->gm", moments.mean, weights - found.errors)
         fill(binary, layer, found, bias if biased else None)
         self.changes.replace(layer, binary)
-        self.passes.watch(binary)
+        self.passes.replaced(layer, binary)
         took = time.monotonic() - start
         return LayerLoss(name, (groups * outputs, inputs), binary.bits, **found.lost, seconds=took)
 
+    def _fitted_to_targets(self, layer: nn.Module, name: str) -> None:
+        """A layer that stays real-valued makes up for errors of those before it, too."""
+        weights, weight, bias = matrices(layer), layer.weight, layer.bias
+        assert isinstance(weight, Tensor)
+        if weights.shape[1] > self.options.most_inputs:
+            return
+        biased = isinstance(bias, Tensor)
+        moments = self._followed(layer, name, empty_like(layer, bits=1, bias=biased))
+        metrics = moments.covariance() if biased else moments.second_moment()
+        weights = target_weights(metrics, moments.cross(centred=biased), weights)
+        self.changes.set(weight, weight_like(layer, weights))
+        if isinstance(bias, Tensor):
+            missing = moments.target_mean - torch.einsum("gn,gnm->gm", moments.mean, weights)
+            self.changes.set(bias, missing.flatten())
+
     def _moments(self, layer: nn.Module, name: str, reader: BinaryLinear | BinaryConvNd, rows: Rows) -> Moments:
+        if self.reference is not None:
+            return self._followed(layer, name, reader)
         groups, inputs, _ = matrices(layer).shape
-        if self.reference is None:
-            moments = Moments(groups, inputs)
-            rows(moments.add)
-            return moments
-        most = self._most_rows(inputs)
+        moments = Moments(groups, inputs)
+        rows(moments.add)
+        return moments
+
+    def _followed(self, layer: nn.Module, name: str, reader: BinaryLinear | BinaryConvNd) -> Moments:
+        """The moments of a layer's inputs, and of the outputs that it should have, by the float network."""
+        assert self.reference is not None
+        most = self._most_rows(matrices(layer).shape[1])
 
         def chosen(batch: Any, number: int, x: Tensor) -> tuple[Tensor | None, Tensor | None]:
             mask = self._mask(batch, x)

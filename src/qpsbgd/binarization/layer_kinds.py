@@ -63,6 +63,13 @@ def matrices(layer: nn.Module) -> Tensor:
     return weight.reshape(groups, len(weight) // groups, -1).transpose(1, 2)
 
 
+def weight_like(layer: nn.Module, matrices: Tensor) -> Tensor:
+    """Weights by group (groups, n, m) in the shape of a layer's weight."""
+    weight = layer.weight
+    assert isinstance(weight, Tensor)
+    return matrices[0] if is_transposed(layer) else matrices.transpose(1, 2).reshape(weight.shape)
+
+
 def fill(binary: BinaryLayer, layer: nn.Module, found: LayerFit, bias: Tensor | None) -> None:
     """Give a binary layer what was found, and a bias.
 

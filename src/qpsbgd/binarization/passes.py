@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 import torch
@@ -104,7 +104,7 @@ class Passes:
             self._originals, self._outputs = {}, [{} for _ in self.batches]
 
     def watch(self, module: nn.Module) -> None:
-        """Have a module's forward look for what is kept; for modules that are put in while `watching`."""
+        """Have a module's forward look for what is kept."""
         if isinstance(module, torch.jit.ScriptModule):
             return
         self._originals[module] = module.__dict__.get("forward")
@@ -115,17 +115,20 @@ class Passes:
 
         module.forward = watched
 
-    def inputs(self, layer: nn.Module, sink: Callable[[Any, Tensor], None]) -> int:
-        """Call `sink(batch, x)` with the layer's input in every batch's pass; how many passes reached it."""
-        self._target, self._sink, self._past, reached = layer, sink, False, 0
+    def replaced(self, old: nn.Module, new: nn.Module) -> None:
+        """Watch a module that was put in another's place while `watching`."""
+        if old in self._once:
+            self._once.add(new)
+        self.watch(new)
+
+    def inputs(self, layer: nn.Module, sink: Callable[[Any, Tensor], None]) -> None:
+        """Call `sink(batch, x)` with the layer's input in every batch's pass that reaches it."""
+        self._target, self._sink, self._past = layer, sink, False
         for number in range(len(self.batches)):
             self._batch = number
-            try:
+            with suppress(_Reached):
                 self.run(number)
-            except _Reached:
-                reached += 1
         self._target = None
-        return reached
 
     def seen(self, layer: nn.Module, number: int) -> Seen | None:
         """What one batch's pass shows of a layer; None where it does not reach it."""

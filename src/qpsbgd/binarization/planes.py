@@ -73,6 +73,8 @@ class Fit:
     scales: Tensor
     tied: bool = False
     fixed: bool = False
+    _whole: Tensor | None = None  # the energies of the weights themselves
+    _lost: Tensor | None = None  # the energies of planes and scales, since they were refitted
 
     @classmethod
     def rounded(cls, metric: Tensor, weights: Tensor, *, bits: int, tied: bool = False) -> Fit:
@@ -101,15 +103,20 @@ class Fit:
 
     def refit(self) -> None:
         """The best scales for the planes; planes of negative scale are turned round."""
-        if self.fixed:
-            return
-        planes = self.planes.sum(0, keepdim=True) if self.tied else self.planes
-        products = torch.stack([self.metric @ plane for plane in planes])  # (bits, n, m)
-        grams = torch.einsum("anm,bnm->mab", planes, products)
+        self.planes, self.scales, self._lost = self._scaled(self.planes)
+
+    def _scaled(self, planes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Planes (bits, n, m) with their best scales, none of which is negative, and the energies, by one product."""
+        vectors = planes.sum(0, keepdim=True) if self.tied else planes
+        products = torch.stack([self.metric @ vector for vector in vectors])  # (bits, n, m)
+        grams = torch.einsum("anm,bnm->mab", vectors, products)
         sides = torch.einsum("bnm,nm->mb", products, self.weights)
-        scales = best_scales(grams, sides).T.expand(len(self.planes), -1)
-        self.planes = torch.where(scales[:, None] < 0, -self.planes, self.planes)
-        self.scales = scales.abs()
+        scales = self.scales[: len(vectors)].T if self.fixed else best_scales(grams, sides)
+        if self._whole is None:
+            self._whole = (self.weights * (self.metric @ self.weights)).sum(0)
+        lost = self._whole + (scales * ((grams @ scales[..., None])[..., 0] - 2 * sides)).sum(1)
+        scales = scales.T.expand(len(planes), -1)
+        return torch.where(scales[:, None] < 0, -planes, planes), scales.abs(), lost
 
     def improve(self, effort: Effort) -> Iterator[str]:
         """Lower the energies as the effort says; yields the name of every stage that is done."""
@@ -133,11 +140,11 @@ class Fit:
 
     def take(self, planes: Tensor, *, always: bool = False) -> None:
         """Other planes (bits, n, m) with the scales that fit them, in the columns where they are better."""
-        other = Fit(self.metric, self.weights, planes.to(self.weights), self.scales, self.tied, self.fixed)
-        other.refit()
-        better = (other.energies() < self.energies()) | always
-        self.planes = torch.where(better, other.planes, self.planes)
-        self.scales = torch.where(better, other.scales, self.scales)
+        planes, scales, lost = self._scaled(planes.to(self.weights))
+        own = self.energies() if self._lost is None else self._lost
+        better = (lost < own) | always
+        self.planes, self.scales = torch.where(better, planes, self.planes), torch.where(better, scales, self.scales)
+        self._lost = torch.where(better, lost, own)
 
     def _feed_back_within_range(self) -> None:
         feedback, space = Feedback(self.metric, RIDGES), Range(self.metric.float())

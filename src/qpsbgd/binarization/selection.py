@@ -16,9 +16,10 @@ Select = Collection[str] | Callable[[str, nn.Module], bool] | None
 
 @dataclass(frozen=True)
 class Selection:
-    """The layers that become binary, by name, and those that were wanted but cannot, with the reason."""
+    """The layers that become binary and those that could but shall not, by name; those that cannot, with the reason."""
 
     names: dict[nn.Module, str]
+    real: dict[nn.Module, str]
     kept: dict[str, str]
 
 
@@ -60,7 +61,8 @@ def selected(model: nn.Module, layers: Select, *, calls: Mapping[nn.Module, int]
         warnings.warn(
             f"these layers stay real-valued: {listed}; leave them out of `layers` if that is meant", stacklevel=5
         )
-    return Selection(chosen, kept)
+    real = {module: name for module, name in candidates.items() if module not in chosen and module not in reasons}
+    return Selection(chosen, real, kept)
 
 
 def _reasons(

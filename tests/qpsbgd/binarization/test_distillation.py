@@ -61,6 +61,41 @@ def test_modes_and_frozen_parameters_stay_and_dropout_is_off(student, teacher, b
     assert losses == distill(twin, teacher, batches, steps=5)  # with dropout on, they would differ
 
 
+class WithUnused(nn.Module):
+    """A model, and a parameter that changes nothing."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner, self.unused = inner, nn.Parameter(torch.ones(3))
+
+    def forward(self, x):
+        return self.inner(x) + 0 * self.unused.sum()
+
+
+def test_parameters_without_a_gradient_do_not_decay(student, teacher, batches):
+    student = WithUnused(student)
+    distill(student, WithUnused(teacher), batches, steps=3)
+    assert torch.equal(student.unused, torch.ones(3))
+
+
+def test_steps_are_in_units_of_the_weights(teacher, batches):
+    """A network with the same outputs, whose layers have weights of other sizes, gets the same signs."""
+    other, found = copy.deepcopy(teacher), []
+    with torch.no_grad():
+        other[0].weight *= 64
+        other[0].bias *= 64
+        other[3].weight /= 64
+    for model in (teacher.eval(), other.eval()):
+        student = binarize(model, batches, first=True, last=True, rounds=0).model
+        before = student[0].weight.sign()
+        distill(student, model, batches, steps=20, lr=0.01, real_lr=0.0)
+        assert not torch.equal(student[0].weight.sign(), before)
+        found.append(student)
+    for place in (0, 3, 5):
+        same = found[0][place].weight.sign() == found[1][place].weight.sign()
+        assert same.double().mean() > 0.99  # rounding may flip one
+
+
 def test_batches_are_repeated_in_their_order(student, teacher, batches):
     shown = []
     hook = teacher.register_forward_pre_hook(lambda _, inputs: shown.append(inputs[0]))

@@ -52,7 +52,7 @@ def test_the_first_binary_layer_is_the_same_for_both_targets():
     torch.manual_seed(0)
     model, x = nn.Sequential(nn.Linear(12, 6), nn.ReLU(), nn.Linear(6, 3)), torch.randn(300, 12)
     one, other = (binarize(model, [x], layers=["0"], targets=targets).model for targets in ("own", "float"))
-    torch.testing.assert_close(one(x), other(x), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(one[0](x), other[0](x), rtol=1e-4, atol=1e-4)
 
 
 def test_groups_and_masked_tokens_count_in_the_targets_too():
@@ -105,6 +105,32 @@ def test_what_changes_between_a_layer_and_a_sum_is_no_branch():
         assert passes.seen(model[1].inner, 0).branch is None
 
 
+def test_batches_none_of_whose_tokens_count_are_refused():
+    model, x = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)), torch.randn(5, 3, 4)
+    with pytest.raises(ValueError, match="0: no calibration batch has any rows for it"):
+        binarize(model, [x], layers=["0"], targets="float", rows=lambda _: torch.zeros(5, 3, dtype=torch.bool))
+
+
 def test_unknown_targets_are_refused():
     with pytest.raises(ValueError, match='targets must be "own" or "float", got \'both\''):
         binarize(nn.Linear(2, 2), [torch.randn(3, 2)], targets="both")
+
+
+def test_real_layers_behind_binary_ones_make_up_for_their_errors():
+    torch.manual_seed(0)
+    parts = nn.Linear(12, 24), nn.ReLU(), nn.Linear(24, 24), nn.ReLU(), nn.Linear(24, 3)
+    model, x = nn.Sequential(*parts), torch.randn(400, 12)
+    before = copy.deepcopy(model.state_dict())
+    made = binarize(model, [x], targets="float").model
+    hidden = torch.cat([made[:4](x), torch.ones(400, 1)], 1)
+    best = hidden @ torch.linalg.lstsq(hidden, model(x)).solution
+    lost, old, least = ((y - model(x)).square().mean() for y in (made(x), model[4](made[:4](x)), best))
+    assert lost < 1.05 * least < 0.95 * old
+    assert torch.equal(made[0].weight, model[0].weight)  # in front of all binary layers
+
+    def fail_at_the_last(line):
+        assert line.name != "4"
+
+    with pytest.raises(AssertionError):
+        binarize(model, [x], layers=["0", "4"], targets="float", copy=False, progress=fail_at_the_last)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())

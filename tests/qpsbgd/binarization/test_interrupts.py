@@ -30,6 +30,7 @@ def test_ctrl_c_at_any_moment_leaves_the_model_as_it_was_or_all_of_it_binary():
         interrupted += Interrupt(FILES, source.choice(numbers))(
             binarize, model, [INPUTS], copy=False, solver="rounding"
         )
+        torch.set_grad_enabled(True)  # which an interrupt right before the end of `no_grad` leaves off
         assert watched_model(model) in states
     assert interrupted == 30
     assert len(states) == 2

@@ -165,3 +165,24 @@ def test_a_network_of_torch_geometric_is_binarised_end_to_end():
     assert [row.name for row in report.rows] == ["first.lin", "second.lin", "third.lin_l", "third.lin_r"]
     with torch.no_grad():
         assert _share(made(x, edges), model(x, edges)) < 0.05
+
+
+class Masked(nn.Module):
+    """An encoder that may leave out padding by nested tensors, which know nothing of binary layers."""
+
+    def __init__(self):
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 2)
+
+    def forward(self, x, padding):
+        return self.encoder(x, src_key_padding_mask=padding)
+
+
+def test_an_encoder_with_padding_goes_through_its_binary_layers():
+    torch.manual_seed(0)
+    model, x = Masked().eval(), torch.randn(6, 5, 8)
+    padding = torch.arange(5) >= torch.tensor([5, 4, 3, 5, 2, 1])[:, None]
+    binary, report = binarize(model, [(x, padding)], first=True, last=True, rounds=0)
+    assert len(report.rows) == 2 * 6
+    torch.testing.assert_close(binary(x, padding)[-1, :1], binary(x[-1:, :1], None)[0])

@@ -1,4 +1,4 @@
-from collections import UserDict
+from collections import Counter, UserDict
 
 import pytest
 import torch
@@ -8,6 +8,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from qpsbgd.binarization import binarize, distill
 from qpsbgd.binarization.moments import Moments
 from qpsbgd.binarization.passes import Passes
+from qpsbgd.nn import BinaryLinear
 
 
 class Counting(nn.Linear):
@@ -52,6 +53,33 @@ def test_passes_go_on_from_what_was_computed_and_see_the_same_inputs():
             torch.testing.assert_close(second, inner)
             torch.testing.assert_close(third, inner + model.second(inner).relu())
     assert "forward" not in model.first.__dict__
+
+
+class InOneGo(nn.Module):
+    """Four layers in one module, whose output is kept only when all of them have run."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(6, 6) for _ in range(4))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = torch.relu(layer(x))
+        return x
+
+
+@pytest.mark.parametrize("targets", ["own", "float"])
+def test_a_layer_that_has_become_binary_runs_once_per_batch(targets, monkeypatch):
+    torch.manual_seed(0)
+    calls, forward = Counter(), BinaryLinear.forward
+
+    def counted(self, x):
+        calls[self] += 1
+        return forward(self, x)
+
+    monkeypatch.setattr(BinaryLinear, "forward", counted)
+    model = binarize(InOneGo(), list(torch.randn(30, 6).split(10)), first=True, rounds=0, targets=targets).model
+    assert [calls[layer] for layer in model.layers[:2]] == [3, 3]
 
 
 def test_moments_of_batches_are_those_of_all_rows():

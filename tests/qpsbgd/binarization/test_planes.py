@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from qpsbgd.binarization.feedback import Feedback, Range
+from qpsbgd.binarization.kicks import PlaneSearch
 from qpsbgd.binarization.planes import Effort, Fit
 from qpsbgd.solvers import make_solver
 
@@ -141,3 +142,37 @@ def test_weights_that_are_all_zero_stay_so():
     list(fit.improve(effort()))
     assert fit.scales[:, 1].abs().max() < 1e-9
     assert fit.scales.isfinite().all() and fit.margins().isfinite().all()
+
+
+def test_with_fixed_scales_the_search_finds_the_best_spins_of_small_layers():
+    metric, weights = metric_and_weights(n=8, m=40)
+    scales = torch.linspace(0.1, 2, 40, dtype=torch.float64)
+    search = PlaneSearch(metric, torch.Generator().manual_seed(0))
+    spins = search.lowered(metric @ weights, torch.ones_like(weights), scales, rounds=20, until=None, fixed=True)
+    every = torch.tensor(list(itertools.product((-1.0, 1.0), repeat=8)), dtype=torch.float64).T
+
+    def energies(spins):
+        rest = weights - scales * spins
+        return (rest * (metric @ rest)).sum(0)
+
+    best = torch.stack([energies(one[:, None]) for one in every.T]).amin(0)
+    torch.testing.assert_close(energies(spins), best)
+
+
+def test_a_search_of_the_nearest_point_without_a_start_takes_more_steps():
+    metric, weights = metric_and_weights(n=60, m=20)
+    limits, space = torch.full((20,), 0.7, dtype=torch.float64), Range(metric)
+    rests = [space.nearest(weights, limits, start) - weights for start in (None, weights)]
+    more, fewer = ((rest * (metric @ rest)).sum() for rest in rests)
+    assert more < fewer
+
+
+def test_planes_whose_scales_are_fixed_get_no_worse_and_keep_their_scales():
+    metric, weights = metric_and_weights(n=8, m=40)
+    start = Fit.rounded(metric, weights, bits=1)
+    fit = Fit(metric, weights, start.planes, 3 * start.scales, fixed=True)
+    before, scales = fit.energies(), fit.scales.clone()
+    fit.search(effort())
+    assert torch.equal(fit.scales, scales)
+    assert (fit.energies() <= before * (1 + 1e-6)).all()
+    assert fit.margins().min() > -1e-5  # a local minimum, in single precision

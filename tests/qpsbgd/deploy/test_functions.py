@@ -137,6 +137,7 @@ def test_a_function_of_images_is_that_of_torch_in_every_target(name, tmp_path):
         (lambda m, x: x.amax((2, 3)), r"amax calls amax.* write F\.adaptive_max_pool2d\(x, 1\)"),
         (lambda m, x: torch.einsum("bcij,bcij->bc", x, x), r"calls einsum.* write it as transpose and left @ right"),
         (lambda m, x: x.expand(-1, -1, 6, 7), r"calls expand.* leave it out"),
+        (lambda m, x: x.masked_fill(x, 1.0), r"must have a constant mask: a buffer"),
     ],
 )
 def test_what_stays_refused_is_refused_with_the_line_to_write(function, message):

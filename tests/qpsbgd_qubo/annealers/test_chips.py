@@ -280,6 +280,16 @@ def test_chains_that_are_not_a_clique_are_refused(chains):
         Tile.of(chains, Chip.of(mock("pegasus", 2)))
 
 
+def test_chains_in_pieces_or_without_a_coupler_are_refused():
+    chip = Chip.of(mock("pegasus", 2))
+    near = chip.neighbours
+    a, b, c = next((a, b, c) for a in sorted(near) for b in sorted(near[a]) for c in sorted(near[b] - near[a] - {a}))
+    assert len(Tile.of([[a, b], [c]], chip).lengths) == 2
+    for chains in ([[a, c], [b]], [[a], [c]]):
+        with pytest.raises(ValueError, match="must be connected, and every two of them coupled"):
+            Tile.of(chains, chip)
+
+
 def test_a_chip_states_its_times():
     """8.5 ms and 82 µs a read where the chip says nothing; the chip's own word where it has one."""
     sampler = mock()

@@ -192,3 +192,13 @@ def test_the_chip_refuses_strange_problems():
         VirtualChip(size=1)
     with pytest.raises(TypeError, match="sweeps must be a whole number"):
         VirtualChip(size=2, sweeps=2.5)
+
+
+def test_scaling_keeps_the_ratio_of_fields_and_couplings():
+    chip, _ = VirtualQPU(size=2)._new_sampler()
+    h, couplings = np.array([8.0, -1.0]), np.array([0.5, -0.25])
+    scaled = chip._in_range(h, couplings, auto_scale=True)
+    assert np.allclose(scaled[0] / h, scaled[1][0] / 0.5) and np.allclose(scaled[1] / couplings, scaled[0][0] / 8)
+    assert scaled[0][0] == pytest.approx(chip.properties["h_range"][1])
+    with pytest.raises(ValueError, match="fields must lie in"):
+        chip._in_range(h, couplings, auto_scale=False)

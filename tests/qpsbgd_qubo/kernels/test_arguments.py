@@ -32,12 +32,31 @@ def test_huge_tenures_are_refused(tenure):
         kernels.tabu_sparse(rows, linear, spins, 2**62, 10, 2, 1, NEVER)
     with pytest.raises(ValueError, match="tenure"):
         search(column(), tenure=tenure)
-    couplings, fields, spins, threshold, _ = column()
     with pytest.raises(ValueError, match="tenure"):
-        kernels.search_layer(
-            *(couplings, np.ones(6), spins, np.ones(6), spins[None].copy(), fields[None].copy(), threshold),
-            *(np.zeros((2, 6)), 5, tenure, 0, 0, 0, 1),
-        )
+        search_layer(6, tenure=tenure)
+
+
+def search_layer(n, m=2, tenure=2):
+    spins = np.ones((m, n))
+    kernels.search_layer(
+        *(np.zeros((n, n)), np.ones(n), spins, np.ones(n), spins[None].copy(), spins[None].copy(), np.zeros(m)),
+        *(np.zeros((m, n)), 5, tenure, 0, 0, 0, 1),
+    )
+
+
+def test_a_layer_needs_a_spin():
+    search_layer(1)
+    for call in (lambda: search_layer(0), lambda: search(column(0))):
+        with pytest.raises(ValueError, match="at least one spin"):
+            call()
+
+
+@pytest.mark.parametrize("tenure", [-1, 2**24 + 1])
+def test_tenures_within_groups_are_checked(tenure):
+    rows = kernels.Rows(np.array([0, 1, 2]), np.array([1, 0], np.int32), np.ones(2))
+    groups = kernels.Groups(rows, np.zeros(2), np.array([0, 2]), np.arange(2, dtype=np.int32), 1)
+    with pytest.raises(ValueError, match="tenure"):
+        kernels.tabu_groups(groups, np.array([1, -1], np.int8), 10, tenure, 1, NEVER)
 
 
 def test_huge_patience_and_seeds_are_refused_or_wrap():
@@ -51,6 +70,8 @@ def test_more_open_spins_than_can_be_tried_out_are_refused():
     couplings, fixed, spins, done = np.zeros((n, n)), np.zeros((1, n)), np.ones((1, n)), np.zeros(1, bool)
     with pytest.raises(ValueError, match="at most 60"):
         kernels.complete(couplings, np.ones((1, n)), fixed, spins, done, NEVER, 1)
+    with pytest.raises(ValueError, match="at most 60"):
+        kernels.exhaust(couplings[:61, :61].copy(), np.ones(61), np.zeros(61), np.ones(1, np.uint8), 1)
     fixed[:, 20:] = 1
     kernels.complete(couplings, np.ones((1, n)), fixed, spins, done, NEVER, 1)
     assert done.all()

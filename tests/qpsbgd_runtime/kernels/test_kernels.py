@@ -148,9 +148,10 @@ def test_every_kernel_has_a_reference_and_vectors():
 
 @pytest.mark.parametrize("name", VECTORS)
 def test_arrays_of_a_wrong_shape_or_type_are_refused(name):
-    free = {"real_steps": {0}, "bit_layer": {12}, "byte_layer": {13}}  # exceptions
-    for place, arguments in broken(VECTORS[name]):
-        if place not in free.get(name.split()[0], ()):
+    # Channels within a word, windows of a pool, exceptions, units within a panel.
+    free = {"bit_layer": {(0, 3), (5, 1), (6, 1), (12, 0)}, "byte_layer": {(6, 1), (7, 1), (13, 0), (14, 3)}}
+    for place, axis, arguments in broken(VECTORS[name], longer=False):
+        if (place, axis) not in free.get(name.split()[0], ()):
             with pytest.raises(ValueError, match=r"must|words"):
                 run(kernels, name, arguments)
         arguments[place] = VECTORS[name][place].astype(np.complex128)  # wide enough for what outputs hold by chance
@@ -209,6 +210,26 @@ def test_steps_that_point_outside_are_refused(name, field):
         setattr(step, field, value)
         with pytest.raises(ValueError, match="must"):
             kernels.real_steps(np.array([step.row()]), *rest)
+
+
+def test_a_transpose_exchanges_height_and_length_of_one_channel():
+    steps, *rest = VECTORS["real_steps transpose add scale"]
+    for change in ({"rows": 2, "columns": 10}, {"rows": 2, "columns": 5, "units": 2}, {"rows": 4, "columns": 1}):
+        step = RealStep.of(steps[0])
+        for field, value in change.items():
+            setattr(step, field, value)
+        with pytest.raises(ValueError, match="a transpose must exchange height and length"):
+            kernels.real_steps(np.stack([step.row(), *steps[1:]]), *rest)
+
+
+@pytest.mark.parametrize("name", ["real_steps SUMS 3 6 0", "real_steps LARGEST 1 5 0"])
+def test_pixels_outside_of_the_image_are_refused(name):
+    for place, what, limit in ((0, "rows", 4), (9, "columns", 3)):
+        for wrong in (-2, limit + 1):
+            arguments = [part.copy() for part in VECTORS[name]]
+            arguments[2][place] = wrong
+            with pytest.raises(ValueError, match=f"{what} must be from -1 to {limit}, got {wrong}"):
+                kernels.real_steps(*arguments)
 
 
 @pytest.mark.skipif(not hasattr(kernels, "__file__"), reason="kernels are not compiled")

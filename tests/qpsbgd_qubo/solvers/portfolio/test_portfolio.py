@@ -188,3 +188,18 @@ def test_one_thread_makes_one_move_at_a_time(density, one_thread, monkeypatch):
     monkeypatch.setattr(PoolSearch, "_made", made)
     Portfolio(rounds=4).solve_sparse(random_sparse(200, int(density * 200**2), seed=8))
     assert len(moves) == 4 and len(set(moves)) == 1
+
+
+def test_an_answer_takes_the_place_of_the_one_it_began_with_or_joins_the_pool():
+    problem = DenseSearchProblem(np.zeros((3, 3)), np.array([1.0, 2.0, 4.0]))
+    search = PoolSearch(problem, 1, 0, np.ones(1, np.uint8))  # with the time up, nothing is put together
+    spins = np.ones(3, np.int8)
+    assert search._taken(-1, (spins, -3.0)) == 0
+    assert search._taken(-1, (spins, -1.0)) == 0
+    assert search._taken(-1, (spins, -2.0)) == 0
+    assert [energy for _, energy in search.pool] == [-3, -1, -2]
+    assert search._taken(1, (spins, -2.5)) == 1.5
+    assert search._taken(2, (spins, -1.5)) == 0
+    assert [energy for _, energy in search.pool] == [-3, -2.5, -2]
+    assert search._taken(-1, (spins, -5.0)) == 2
+    assert [energy for _, energy in search.pool] == [-5, -2.5, -2, -5]

@@ -93,3 +93,10 @@ def test_a_sum_out_of_time_is_still_an_answer():
     spins = Sums.of(couplings, linear).solved(seed=0, stop=np.ones(1, np.uint8))
     assert spins.shape == (40,)
     assert set(np.abs(spins)) == {1}
+
+
+def test_without_time_numbers_are_added_up_towards_the_target():
+    numbers, over = np.array([0.5, -0.4, 2.0]), np.ones(1, np.uint8)
+    for target in (0.3, -0.3):
+        signs = added_up(numbers, target, np.random.default_rng(0), over)
+        assert numbers @ signs == pytest.approx(np.sign(target) * 2.9)

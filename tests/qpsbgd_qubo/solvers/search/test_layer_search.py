@@ -57,6 +57,15 @@ def test_bags_of_words_are_reduced_and_mostly_proven(scale):
     assert solution.proven_optimal.any()
 
 
+def test_what_cannot_be_reduced_is_annealed_and_not_proven():
+    generator = torch.Generator().manual_seed(3)
+    upper = torch.triu(torch.randint(-1, 2, (16, 16), generator=generator).double(), 1)
+    family = QuboFamily(upper + upper.T, 0.1 * torch.randn(16, 20, generator=generator).double())
+    spins, proven, _ = layer_search._sparse(family, 0)
+    assert not proven.any()
+    torch.testing.assert_close(family.energies(spins), lowest_energies(family))
+
+
 def test_inputs_of_different_size_are_rounded_first():
     family = uneven(24, 20)
     solution = LayerSearch().solve(family)

@@ -1,0 +1,149 @@
+"""Do the tests notice a missing or wrong check in the bindings of compiled kernels? One check at a time.
+
+    python benchmarks/tools/binding_mutants.py [--sample N] [--seed N] [--again REPORT]
+
+A change removes a check (`expect…(…);`) or exchanges one comparison in it. All of them are compiled into one pair of
+extensions, in which the variable QPSBGD_MUTANT chooses the one that holds, and each is run against the kernels' own
+tests. Writes a report like that of mutants.py, benchmarks/results/mutants_bindings.json.
+"""
+
+import argparse
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+from mutants import PATIENCE, QUIET, ROOT, change, copied, forked, updated, write
+
+TESTS = {"qpsbgd_qubo": ["qpsbgd_qubo/kernels"], "qpsbgd_runtime": ["qpsbgd_runtime"]}
+TESTS["native_common"] = [test for tests in TESTS.values() for test in tests]
+FILES = "native_common/binding.hpp", "qpsbgd_qubo/kernels/*.[ch]pp", "qpsbgd_runtime/kernels/binding.cpp"
+CHECK = re.compile(r"(?<=[;{})])(\s*)(expect\w*\()")
+SWAPS = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==", "&&": "||", "||": "&&"}
+CHOICE = """
+#include <cstdlib>
+inline int mutant() {
+  const char* chosen = std::getenv("QPSBGD_MUTANT");
+  return chosen ? std::atoi(chosen) : -1;
+}
+"""
+
+
+def end_of(text, start):
+    """The place after the semicolon of the call that begins at `start`, or None for a definition."""
+    depth, at = 0, text.index("(", start)
+    while True:
+        if text[at] == '"':
+            at = text.index('"', at + 1)
+        depth += {"(": 1, ")": -1}.get(text[at], 0)
+        at += 1
+        if not depth:
+            return at + 1 if text[at] == ";" else None
+
+
+def changes(name, text):
+    """The text with all changes to choose from, and these changes; `first` is the number of the first."""
+    found, parts, last = [], [], 0
+    for match in CHECK.finditer(text):
+        start = match.start(2)
+        end = end_of(text, start)
+        if start < last or end is None or text[:start].rsplit("\n", 1)[-1].lstrip().startswith("//"):
+            continue
+        check, line = text[start:end], text[:start].count("\n") + 1
+        variants = [("", "removed")]
+        outside = re.sub(r'"[^"]*"', lambda quoted: " " * len(quoted[0]), check)
+        for operator in re.finditer(r"(?<= )(<=?|>=?|==|!=|&&|\|\|)(?= )", outside):
+            wrong = SWAPS[operator[0]]
+            variants.append((check[: operator.start()] + wrong + check[operator.end() :], f"{operator[0]} → {wrong}"))
+        chain = ""
+        for variant, became in variants:
+            short = " ".join(check.split())
+            chain += f"if (mutant() == {{{len(found)}}}) {{{{ {escaped(variant)} }}}} else "
+            found.append({"file": name, "line": line, "code": short, "was": short[:100], "became": became})
+        parts += [escaped(text[last:start]), f"{{{{ {chain}{escaped(check)} }}}}"]
+        last = end
+    return "".join(parts) + escaped(text[last:]), found
+
+
+def escaped(text):
+    return text.replace("{", "{{").replace("}", "}}")
+
+
+def built(folder):
+    """Every change, and the folder of the extensions that have them all."""
+    shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    shutil.copy(ROOT / "CMakeLists.txt", folder)
+    sites = []
+    for pattern in FILES:
+        for file in sorted((folder / "src").glob(pattern)):
+            text, found = changes(str(file.relative_to(folder / "src")), file.read_text())
+            file.write_text(text.format(*range(len(sites), len(sites) + len(found))))
+            sites += found
+    common = folder / "src" / "native_common" / "matrix.hpp"
+    common.write_text(common.read_text().replace("#pragma once\n", "#pragma once\n" + CHOICE, 1))
+    options = [f"-DPython_EXECUTABLE={sys.executable}", "-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_CXX_FLAGS=-w"]
+    subprocess.run(["cmake", "-S", folder, "-B", folder / "build", *options], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(["cmake", "--build", folder / "build"], check=True, stdout=subprocess.DEVNULL)
+    return sites
+
+
+def noticed(number, package, log):
+    """Whether a test of the package's kernels fails or does not end with this change."""
+    import pytest
+
+    def work():
+        os.environ["QPSBGD_MUTANT"] = str(number)
+        return pytest.main([*QUIET, "-x", *(str(ROOT / "tests" / test) for test in TESTS[package])])
+
+    return forked(work, log, patience=4 * PATIENCE) != 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sample", type=int, default=30)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "mutants_bindings.json")
+    parser.add_argument("--again", type=Path, help="try only what nobody noticed according to this report")
+    options = parser.parse_args()
+    os.chdir(ROOT)
+    folder = Path(tempfile.mkdtemp())
+    sites = built(folder)
+    work = copied(folder / "build")
+    for package, tests in TESTS.items():
+        if noticed(-1, package, work / "log"):
+            raise SystemExit(f"the tests of {tests} fail unchanged:\n{(work / 'log').read_text()[-3000:]}")
+    old, begin = json.loads(options.again.read_text()) if options.again else None, time.monotonic()
+    if old:
+        left = [change(one) for one in old["survivors"]]
+        sample = [number for number, one in enumerate(sites) if change(one) in left]
+    else:
+        sample = random.Random(options.seed).sample(range(len(sites)), options.sample)
+    outcomes, survivors = Counter(), []
+    for number in sample:
+        one = sites[number]
+        seen = noticed(number, one["file"].partition("/")[0], work / "log")
+        outcomes[one["file"], seen] += 1
+        survivors += [] if seen else [one]
+        print("noticed" if seen else "NOT", one, flush=True)
+    minutes = (time.monotonic() - begin) / 60
+    shutil.rmtree(folder)
+    shutil.rmtree(work)
+    if old:
+        write(updated(old, survivors, [], minutes=minutes), options.out)
+        return
+    files = sorted({name for name, _ in outcomes})
+    report = {"seed": options.seed, "candidates": len(sites), "tried": len(sample)}
+    report |= {"noticed": sum(count for (_, seen), count in outcomes.items() if seen), "minutes": minutes}
+    report["files"] = {name: [outcomes[name, True], outcomes[name, True] + outcomes[name, False]] for name in files}
+    write(report | {"survivors": survivors}, options.out)
+
+
+if __name__ == "__main__":
+    main()
