@@ -5,6 +5,9 @@ from binarize_tables import rows_of
 from tables import results
 from training_tables import NETWORKS, lead, tasks, today
 
+DEEP = ("ResNet", "GPT")
+"""Networks of step_cost.py whose default is the polar factor."""
+
 
 def headline():
     """Who won, and reasons with the figure of one benchmark each."""
@@ -78,11 +81,16 @@ REASONS = {
 
 
 def step_ratios():
-    """What steps of the ridge and of spins cost, at least and at most."""
+    """What steps at the default and with spins cost, at least and at most."""
     costs = []
     for name, machine in (("step_cost_cpu", "two CPU cores"), ("step_cost_cuda", "an H200")):
-        rows = [row["milliseconds"] for row in results(name)["results"] if not row["busy"]]
-        spans = [sorted(row[ours] / row["AdamW"] for row in rows) for ours in ("ridge", "spins")]
-        ridge, spins = (f"{span[0]:.1f} to {span[-1]:.1f}" for span in spans)
-        costs.append(f"{ridge} (ridge) and {spins} times (spins) on {machine}")
+        spans = {"default": [], "spins": []}
+        for row in results(name)["results"]:
+            if not row["busy"]:
+                times = row["milliseconds"]
+                chosen = "polar" if row["network"].startswith(DEEP) else "ridge"
+                spans["default"].append(times[chosen] / times["AdamW"])
+                spans["spins"].append(times["spins"] / times["AdamW"])
+        default, spins = (f"{min(span):.1f} to {max(span):.1f}" for span in spans.values())
+        costs.append(f"{default} (default) and {spins} times (spins) on {machine}")
     return f"- Beside the same binary network under AdamW, a training step takes {costs[0]}, {costs[1]}."
