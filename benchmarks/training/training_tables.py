@@ -259,8 +259,8 @@ def final_scores():
     found = {}
     for row in results("networks")["rows"]:
         if not row["choosing"]:
-            methods = [row["method"], *(["default"] if row["method"] == default_of(row["task"]) else [])]
-            for method in methods:
+            is_default = row["method"] == default_of(networks.SHORTER.get(row["task"], row["task"]))
+            for method in (row["method"], "default") if is_default else (row["method"],):
                 found.setdefault(row["task"], {}).setdefault(method, []).append(row["score"])
     return found
 

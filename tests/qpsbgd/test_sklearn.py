@@ -94,7 +94,7 @@ def test_a_classifier_learns_unscaled_data_and_gives_probabilities():
 def test_a_regressor_learns_targets_of_any_scale():
     X, y = friedman()
     rows, others, targets, wanted = model_selection.train_test_split(X, 1e5 * y + 1e6, random_state=0)
-    model = estimators.QPSBGDRegressor(epochs=40, random_state=0).fit(rows, targets)
+    model = estimators.QPSBGDRegressor(epochs=20, random_state=0).fit(rows, targets)
     assert model.score(others, wanted) > 0.75
     assert abs(model.predict(others).mean() / wanted.mean() - 1) < 0.1
 
