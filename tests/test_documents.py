@@ -208,6 +208,60 @@ def test_the_tables_of_the_documents_are_the_measured_ones(monkeypatch):
         assert documents["written"](name, text) == text, "run benchmarks/documents.py"
 
 
+GENERATED = re.compile(r"<!-- \w+ -->\n.*?<!-- end -->", re.DOTALL)
+DECIMAL = re.compile(r"(?<![\w.,^(−-])\d+\.\d+(?![\w.^])")
+
+
+def numbers_in(content):
+    """All numbers in a result, and the means of its lists."""
+    if isinstance(content, dict):
+        content = list(content.values())
+    if isinstance(content, list):
+        plain = [one for one in content if isinstance(one, int | float)]
+        yield from [sum(plain) / len(plain)] if plain else []
+        for one in content:
+            yield from numbers_in(one)
+    elif isinstance(content, int | float):
+        yield content
+
+
+def measured_in(section):
+    """The numbers in the results that a section names, by file, script or experiment."""
+    names = re.findall(r"([\w-]+)(?:_\*)?\.json|benchmarks/\w+/(\w+)\.py|qpsbgd run ([\w-]+)", section)
+    for name in {"".join(found) for found in names}:
+        for path in {
+            *RESULTS.glob(f"{name}.json"),
+            *RESULTS.glob(f"{name}_*.json"),
+            *RESULTS.glob(f"paper/{name}.json"),
+        }:
+            yield from numbers_in(json.loads(path.read_text(encoding="utf-8")))
+
+
+def unmeasured(text):
+    """Decimal numbers in the prose of a page that are neither in its tables nor in the results its section names."""
+    shown = {number for block in GENERATED.findall(text) for number in re.findall(r"\d+\.\d+", block)}
+    prose = re.sub(r"```.*?```|^    .*?$|^\|.*?$", "", GENERATED.sub("", text), flags=re.DOTALL | re.MULTILINE)
+    for section in re.split(r"\n(?=#+ )", prose):
+        found = [factor * value for value in measured_in(section) for factor in (1, 100, 1000)]
+        for number in DECIMAL.findall(re.sub(r"`[^`]*`|\]\([^)]*\)", "", section)) if found else ():
+            digits = len(number.split(".")[1])
+            if number not in shown and not any(f"{abs(value):.{digits}f}" == number for value in found):
+                yield number
+
+
+WRITTEN = [path for path in DOCUMENTS if path.name != "results.md"]  # which is made of results alone
+
+
+@pytest.mark.parametrize("path", WRITTEN, ids=lambda path: path.name)
+def test_numbers_in_prose_are_those_of_the_results_that_a_section_names(path):
+    assert not list(unmeasured(path.read_text(encoding="utf-8")))
+
+
+def test_a_number_that_no_result_has_is_noticed():
+    text = "# A\n\nIt takes 0.123456 s. `benchmarks/training/large.py`\n"
+    assert list(unmeasured(text)) == ["0.123456"]
+
+
 def test_the_differences_of_training_are_those_of_its_scores():
     compared = 0
     for path in RESULTS.glob("training_*.json"):
