@@ -39,6 +39,7 @@ def network(ways):
     return model.eval()
 
 
+@pytest.mark.slow
 def test_errors_do_not_add_up_along_a_deep_network():
     model, inputs, others = network(["+", "+=", "add"] * 2), torch.randn(100, 3, 6, 6), torch.randn(100, 3, 6, 6)
     wanted, lost = model(others), {}

@@ -83,6 +83,7 @@ def _killed(path):
                 os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_from_the_last_written_step(tmp_path, uninterrupted):
     path = tmp_path / "run.pt"
     process = multiprocessing.get_context("spawn").Process(target=_killed, args=(path,))
