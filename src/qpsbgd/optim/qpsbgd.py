@@ -92,8 +92,9 @@ class QPSBGD(BinaryOptimizer):
         relative: bool | None = None,
         real: Real = None,
     ) -> None:
-        if projection == "ridge" and solver is not None:
-            raise ValueError('the ridge has no solver; leave it out, or take projection="spins"')
+        named = PROJECTIONS.get(projection) if isinstance(projection, str) else None
+        if solver is not None and named is not None and named().solver is None:
+            raise ValueError(f'the {projection} has no solver; leave it out, or take projection="spins"')
         self._chosen = projection is None and solver is None
         given = None
         if not self._chosen:
@@ -229,7 +230,8 @@ class QPSBGD(BinaryOptimizer):
         for projection in self._projections():
             if projection.solver is not None:
                 return projection.solver
-        raise AttributeError('the ridge has no solver; see projection="spins"')
+        names = " and ".join(f'"{projection.name}"' for projection in self._projections())
+        raise AttributeError(f'the projection {names} has no solver; see projection="spins"')
 
     @solver.setter
     def solver(self, solver: str | Solver) -> None:
@@ -343,8 +345,8 @@ class QPSBGD(BinaryOptimizer):
             return
         if not projection.sharded:
             raise ValueError(
-                f'projection "{projection.name}" needs whole layers, but FSDP has sharded {layer}; take "ridge" or '
-                '"spins", or DistributedDataParallel'
+                f'projection "{projection.name}" needs whole layers, but FSDP has sharded {layer}; take "ridge", '
+                '"polar" or "spins", or DistributedDataParallel'
             )
         if projection.solver is not None and type(projection.solver).state_dict is not Solver.state_dict:
             raise ValueError(

@@ -18,8 +18,8 @@ NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 """Coefficients of Muon's quintic iteration (Jordan et al., 2024): five steps bring singular values near one."""
 
 SMALL = 2**17
-"""Numbers in a matrix up to which those of one shape are taken together: a ResNet's take half the time then, larger
-ones just more memory (benchmarks/training/step_cost.py)."""
+"""Numbers in a matrix up to which those of one shape are taken together: a ResNet has many layers of few numbers, whose
+products are mostly overhead; larger ones would just take more memory."""
 
 
 @dataclass(frozen=True)

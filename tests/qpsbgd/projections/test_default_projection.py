@@ -89,3 +89,14 @@ def test_a_state_that_does_not_fit_leaves_the_chosen_projection():
     with pytest.raises(ValueError, match="unknown"):
         optimizer.load_state_dict(state)
     assert optimizer.param_groups[0]["projection"].name == optimizer.defaults["projection"].name == "polar"
+
+
+@pytest.mark.parametrize("projection", ["ridge", "polar"])
+def test_a_solver_for_a_projection_that_asks_none_is_refused(projection):
+    with pytest.raises(ValueError, match=f"the {projection} has no solver"):
+        QPSBGD(BinaryLinear(4, 2), projection=projection, solver="exact")
+
+
+def test_an_optimiser_without_a_solver_names_its_projection():
+    with pytest.raises(AttributeError, match='"polar" has no solver'):
+        _ = QPSBGD(convolutional(DEEP), steps=10, real=False).solver
