@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from qpsbgd import binarize
-from qpsbgd.binarization.binarizing import _Run
+from qpsbgd.binarization.layer_run import LayerRun
 
 
 def test_rows_of_long_inputs_are_not_taken_at_a_fixed_distance():
@@ -22,6 +22,6 @@ def test_rows_of_long_inputs_are_not_taken_at_a_fixed_distance():
 def test_one_row_is_drawn_from_each_equal_part():
     run = SimpleNamespace(generator=torch.Generator().manual_seed(0))
     for most, count in ((4, 100), (7, 8), (1000, 1000)):
-        drawn = _Run._spread(run, most, count)
+        drawn = LayerRun._spread(run, most, count)
         assert torch.equal((drawn * most) // count, torch.arange(most)) or count % most
         assert len(drawn) == most and drawn.min() >= 0 and drawn.max() < count
