@@ -129,7 +129,7 @@ def fixed_points(task):
 def test_no_step_changes_the_signs_of_a_fixed_point_of_theorem_1(seed, lr):
     task = QuadraticTask(seed)
     for spins in fixed_points(task):
-        result = task.run(task.x0.abs() * spins, lr=lr, steps=4, stop_at_fixed_point=False)
+        result = task.run(task.x0.abs() * spins, lr=lr, steps=12, stop_at_fixed_point=False)
         assert torch.equal(sign(result.latent), spins)
         assert len(set(result.values)) == 1
         assert result.fixed_point
