@@ -5,13 +5,15 @@ its defaults; rivals and real weights take the best of a grid of rates, by the l
 all steps. Methods slower than straight-through AdamW run once more, for as many steps as it makes in the same time.
 Last, the network with real weights is binarised without training. One process: times can be compared.
 
-    python benchmarks/training/large.py [--steps N] [--seconds S] [--layers N] [--width N] [--into FILE]
+    python benchmarks/training/large.py [--methods …] [--steps N] [--seconds S] [--layers N] [--width N] [--into FILE]
 
-Rows are written as they come; parts that have not begun after S seconds are left out, and the result says which.
+Rows are written as they come; parts that have not begun after S seconds are left out, and the result says which. With
+some methods only, FILE keeps its rows of the others.
 """
 
 import argparse
 import gc
+import json
 import statistics
 import time
 from functools import partial
@@ -120,6 +122,11 @@ class Rows:
 
     def __init__(self, options):
         self.rows, self.left, self.path = [], [], options.into
+        if options.into.exists():
+            for row in json.loads(options.into.read_text())["rows"]:
+                trained = "float-adamw" if row["method"].startswith("binarize") else row["method"]
+                if trained not in options.methods:
+                    self.rows.append(row)
         self.end = time.monotonic() + options.seconds
         self.settings = {"layers": options.layers, "width": options.width, "steps": options.steps}
 
@@ -156,6 +163,8 @@ def best_of_grid(rows, build, method, steps):
 
 def main():
     parser = argparse.ArgumentParser()
+    every = [OURS[0], *RATES, *OURS[1:]]
+    parser.add_argument("--methods", nargs="+", choices=every, default=every)
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--seconds", type=float, default=36_000)
     parser.add_argument("--layers", type=int, default=12)
@@ -165,16 +174,16 @@ def main():
     torch.set_float32_matmul_precision("high")
     build = partial(GPT, layers=options.layers, width=options.width, heads=options.width // 64)
     rows, best = Rows(options), {}
-    for method in (OURS[0], *RATES, *OURS[1:]):
+    for method in options.methods:
         made, best[method] = best_of_grid(rows, build, method, options.steps)
         if method == "float-adamw" and made is not None:
             for bits in (1, 2):
                 for solver in ("feedback", "kicks"):
                     rows.add(f"{solver}, {bits} bits", lambda m=made, b=bits, s=solver: (None, binarized(m, b, s)))
         del made
-    base = best["st-adamw"]
+    base = best.get("st-adamw")
     for method in ("polar", "st-muon"):
-        own = best[method]
+        own = best.get(method)
         if own and base and own["ms"] > base["ms"]:
             steps = round(options.steps * base["ms"] / own["ms"])
             rows.add(f"{method}, equal time", partial(train, build, method, own["rate"], steps))
