@@ -215,6 +215,7 @@ def worker(queue, answers, end):
     torch.set_num_threads(1)
     while (job := queue.get()) is not None:
         if time.time() > end:
+            answers.put((job, None))
             continue
         try:
             answers.put(run(job))
@@ -254,7 +255,7 @@ class Study:
         return len(new)
 
     def wait(self):
-        """One more result, kept; None if the time is over."""
+        """One more result, kept unless the time was over before it began; None if a worker never answers."""
         while time.time() < self.end + LONGEST:
             try:
                 job, result = self.answers.get(timeout=5)
@@ -262,6 +263,8 @@ class Study:
                 if time.time() > self.end and not any(one.is_alive() for one in self.workers):
                     return None
                 continue
+            if result is None:
+                return job
             self.found[key(job)] = result
             with self.path.open("a") as file:
                 file.write(json.dumps([job, result]) + "\n")

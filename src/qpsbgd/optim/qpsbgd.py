@@ -276,7 +276,7 @@ class QPSBGD(BinaryOptimizer):
             # Groups that name the same projection have one object, and with it one solver.
             known = {own.name: own for own in (self.defaults["projection"], *self._projections())}
             projection = known[name] if isinstance(name, str) and name in known else make_projection(name)
-            group["projection"] = projection
+            projection = group["projection"] = projection.beside(self._default)
             if self._momentum is None:
                 group.setdefault("momentum", projection.momentum)
         super().add_param_group(group)
@@ -322,12 +322,13 @@ class QPSBGD(BinaryOptimizer):
         layer.tape = self._tapes[layer] = tape
 
     def _choose(self, members: Sequence[Members], options: dict[str, Any]) -> None:
-        if options["projection"] is None:
-            options["projection"] = default_projection(
-                [layer for one in members for layer in one.layers],
-                norms=sum(one.norms for one in members),
-                batch_norms=sum(one.batch_norms for one in members),
-            )
+        self._default = default_projection(
+            [layer for one in members for layer in one.layers],
+            norms=sum(one.norms for one in members),
+            batch_norms=sum(one.batch_norms for one in members),
+        )
+        given = options["projection"]
+        options["projection"] = self._default if given is None else given.beside(self._default)
         if options["momentum"] is None:
             options["momentum"] = options["projection"].momentum
 
@@ -425,7 +426,12 @@ class QPSBGD(BinaryOptimizer):
                 yield weight, number, group["projection"].sharded if cut else {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_momentum": self._momentum, "_chosen": self._chosen}
+        return {
+            **super().__getstate__(),
+            "_momentum": self._momentum,
+            "_chosen": self._chosen,
+            "_default": self._default,
+        }
 
 
 def _now(device: torch.device) -> float:

@@ -10,8 +10,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from qpsbgd.nn import BinaryLayer
 from qpsbgd.projections.blocks import Blocks
-from qpsbgd.projections.protocol import Direction, LayerInputs, Projection, check_fits
+from qpsbgd.projections.protocol import Direction, LayerInputs, LayerShards, Projection, check_fits
 from qpsbgd.projections.system import normalized
 
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
@@ -49,18 +50,25 @@ class Polar(Projection):
     def answers(self, inputs: Sequence[LayerInputs]) -> list[Direction]:
         """The orthogonal factors of all layers."""
         means = [_mean_gradient(one) for one in inputs]
-        places = [(mean, slice(None)) for mean in means]  # whole layers, and which of their output units are ours
-        for number, one in enumerate(inputs):
-            if one.shards is not None:
-                places[number] = one.shards.whole(means[number], len(one.layer.weight))
-        blocks = [Blocks.of(one.layer, None) for one in inputs]
-        factors = _factors([own.weights(whole) for own, (whole, _) in zip(blocks, places, strict=True)])
+        factors = polar_factors([(one.layer, mean, one.shards) for one, mean in zip(inputs, means, strict=True)])
         return [
-            Direction(
-                normalized(own.merged(factor, whole))[units], {"gradient": mean, "step": one.state.get("step", 0) + 1}
-            )
-            for own, factor, (whole, units), mean, one in zip(blocks, factors, places, means, inputs, strict=True)
+            Direction(factor, {"gradient": mean, "step": one.state.get("step", 0) + 1})
+            for factor, mean, one in zip(factors, means, inputs, strict=True)
         ]
+
+
+def polar_factors(gradients: Sequence[tuple[BinaryLayer, Tensor, LayerShards | None]]) -> list[Tensor]:
+    """The polar factors of layers' mean gradients, or of this rank's shards of them, of root mean square 1."""
+    places = [
+        (mean, slice(None)) if shards is None else shards.whole(mean, len(layer.weight))  # and which units are ours
+        for layer, mean, shards in gradients
+    ]
+    blocks = [Blocks.of(layer, None) for layer, *_ in gradients]
+    factors = _factors([own.weights(whole) for own, (whole, _) in zip(blocks, places, strict=True)])
+    return [
+        normalized(own.merged(factor, whole))[units]
+        for own, factor, (whole, units) in zip(blocks, factors, places, strict=True)
+    ]
 
 
 def _mean_gradient(inputs: LayerInputs) -> Tensor:

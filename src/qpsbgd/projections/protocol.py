@@ -134,6 +134,10 @@ class Projection(ABC):
         """Whether a step without new rows, for a gradient on a GPU, can become a CUDA graph."""
         return False
 
+    def beside(self, default: Projection) -> Projection:
+        """This projection for a network whose default is another one; most do not care."""
+        return self
+
     def check(self, layer: BinaryLayer) -> None:  # noqa: B027  # most serve all layers
         """Raise TypeError or ValueError for a layer that this projection cannot serve."""
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from qpsbgd.projections.protocol import Direction
+from qpsbgd.projections.polar import polar_factors
+from qpsbgd.projections.protocol import Direction, Projection
 from qpsbgd.projections.solving import TRAINING, compare_with_sign_vector, solved
 from qpsbgd.projections.system import STATE, System, SystemProjection, largest, normalized
 from qpsbgd.qubo import QuboFamily, Solution
@@ -31,6 +32,8 @@ class Spins(SystemProjection):
     −2κ S̄ⱼ/ρⱼ. ρⱼ, the size of Gⱼ, is r times the root mean square of S̄ⱼ, with r = rms(G)/rms(S̄) of the layer when Q̄
     was last renewed. As κ → ∞ the answer is sign(S̄): BinaryConnect's signSGD with momentum.
 
+    With target "polar" they are nearest to the polar factor G of the mean gradient, in the same metric: S̄ above is A G.
+
     With b bits the direction is Σₖ αₖ sₖ, divided by its root mean square: s₁ answers S̄, αₖ = sₖᵀR/(sₖᵀA sₖ) per
     column, and each further vector the rest R = S̄ − A Σ α s, a family of the same size.
 
@@ -40,7 +43,8 @@ class Spins(SystemProjection):
         solver: The name of a solver or a solver object; see `qpsbgd.solvers`. The default is `TRAINING`.
         kappa: κ.
         bits: Binary vectors per step.
-        delta: δ of A; it acts through ρ alone, since a diagonal means nothing to spins.
+        target: The direction to be near to, "ridge" or "polar"; "auto" is the one that is the network's default.
+        delta: δ of A; for the ridge it acts through ρ alone, since a diagonal means nothing to spins.
         memory: How much of Q̄ is kept when new rows come in.
         refresh: Steps for which Q̄ serves.
     """
@@ -52,10 +56,13 @@ class Spins(SystemProjection):
     solver: Any = field(default=TRAINING, kw_only=True)
     kappa: float = field(default=1.0, kw_only=True)
     bits: int = field(default=1, kw_only=True)
+    target: Literal["auto", "ridge", "polar"] = field(default="auto", kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_options(self, kappa=POSITIVE, bits=AT_LEAST_ONE)
+        if self.target not in ("auto", "ridge", "polar"):
+            raise ValueError(f'target must be "auto", "ridge" or "polar", got {self.target!r}')
         object.__setattr__(self, "solver", make_solver(self.solver))
 
     @property
@@ -70,9 +77,17 @@ class Spins(SystemProjection):
         kernels = triton_kernels(grad)
         return kernels is not None and cached["matrix"].shape[-1] <= kernels.LARGEST
 
+    def beside(self, default: Projection) -> Projection:
+        """With the target that is the default of its network."""
+        return replace(self, target=default.name) if self.target == "auto" else self
+
     def directions(self, systems: Sequence[System]) -> list[Direction]:
         """The spins, or sums of `bits` of them, all layers in one call of the solver per bit."""
-        expansions = [_Expansion(system, bits=self.bits) for system in systems]
+        gradients = [system.gradient for system in systems]
+        if self.target == "polar":
+            factors = polar_factors([(one.layer, one.state["gradient"], one.shards) for one in systems])
+            gradients = [one.blocks.weights(own) @ one.matrix for one, own in zip(systems, factors, strict=True)]
+        expansions = [_Expansion(one, own, bits=self.bits) for one, own in zip(systems, gradients, strict=True)]
         for bit in range(self.bits):
             linears = [one.linear(bit, kappa=self.kappa) for one in expansions]
             if self.solver.warm:
@@ -89,11 +104,17 @@ class Spins(SystemProjection):
 
 
 class _Expansion:
-    """The sum of binary vectors that is being built for a layer; tensors are by block, (count, m, width)."""
+    """The sum of binary vectors that is being built for a layer; tensors are by block, (count, m, width).
 
-    def __init__(self, system: System, *, bits: int) -> None:
+    Args:
+        system: The layer's system.
+        gradient: The right-hand side, S̄ or what takes its place.
+        bits: Vectors in the sum.
+    """
+
+    def __init__(self, system: System, gradient: Tensor, *, bits: int) -> None:
         self.system, self.bits = system, bits
-        self.rest = system.gradient
+        self.rest = gradient
         self.warm = not warm_start.use_cold_start(system.state["gram"], len(system.layer.weight) // system.layer.groups)
         self.total: Tensor | float = 0.0
         self.moving: Tensor  # (count, m, 1): whether a column has a gradient at all

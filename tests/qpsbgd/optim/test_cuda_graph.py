@@ -59,6 +59,7 @@ OPTIONS = {
     "no momentum": {"projection": Spins(), "momentum": 0.0},
     "often renewed": {"projection": Spins(refresh=7)},
     "polar": {"projection": Polar()},
+    "spins near polar": {"projection": Spins(target="polar")},
 }
 
 

@@ -29,6 +29,7 @@ CASES = {
     "spins, two bits": {"options": {**SPINS, "projection": Spins(refresh=2, bits=2)}},
     "spins, warm": {"options": {**SPINS, "projection": Spins(refresh=3, bits=2)}, "warm": True},
     "spins, convolutional": {"options": SPINS, "kind": "convolutional"},
+    "spins, polar": {"options": {**SPINS, "projection": Spins(refresh=2, target="polar")}},
     "BinaryConnect": {"options": {"lr": 0.05, "real": True}, "way": "binaryconnect"},
     "ProxQuant": {"options": {"lr": 0.05, "steps": 20}, "way": "proxquant"},
     "StraightThrough": {"options": {"update": "sgd"}, "way": "straight_through"},

@@ -6,7 +6,7 @@ from torch import nn
 
 from qpsbgd import QPSBGD
 from qpsbgd.nn import BinaryConv2d, BinaryLinear
-from qpsbgd.projections import DEEP
+from qpsbgd.projections import DEEP, Spins
 
 
 def dense(depth, norm):
@@ -49,6 +49,17 @@ def test_frozen_layers_do_not_count():
 def test_a_projection_or_a_solver_that_is_given_holds():
     assert chosen(convolutional(DEEP), projection="ridge") == "ridge"
     assert chosen(convolutional(DEEP), solver="descent") == "spins"
+
+
+@pytest.mark.parametrize(("depth", "target"), [(DEEP, "polar"), (DEEP - 1, "ridge")])
+def test_spins_are_near_to_the_default_of_their_network(depth, target):
+    model = convolutional(depth)
+    optimizer = QPSBGD(model, projection="spins", steps=10, real=False)
+    assert optimizer.param_groups[0]["projection"].target == target
+    groups = [{"params": model[:4]}, {"params": model[4:], "projection": Spins(bits=2)}]
+    assert [group["projection"].target for group in QPSBGD(groups, solver="exact").param_groups] == [target] * 2
+    given = QPSBGD(model, projection=Spins(target="ridge"), steps=10, real=False)
+    assert given.param_groups[0]["projection"].target == "ridge"
 
 
 def steps(model, optimizer, count):

@@ -12,6 +12,7 @@ from qpsbgd import QPSBGD, BinaryConnect
 from qpsbgd.nn import BinaryConv2d, BinaryLinear
 from qpsbgd.nn.tape import LayerRecord
 from qpsbgd.projections import LayerInputs, Ridge, Spins
+from qpsbgd.projections.polar import orthogonalized
 from qpsbgd.qubo import Solution
 from qpsbgd.solvers import Solver, make_solver
 from qpsbgd_qubo.annealers.budget import Estimate
@@ -53,6 +54,23 @@ def test_spins_are_the_vectors_nearest_to_the_answer_of_the_ridge_in_the_metric_
     sizes = gradient.square().mean(1).sqrt() * solution.norm() / gradient.norm()
     for j in range(3):
         torch.testing.assert_close(found[j], nearest(kappa * solution[j] / sizes[j], matrix))
+
+
+@pytest.mark.parametrize("kappa", [0.3, 1.0])
+@pytest.mark.parametrize("block", [None, 3])
+def test_spins_with_the_polar_target_are_the_vectors_nearest_to_the_polar_factor(kappa, block):
+    layer, x, v = one_layer(n=9)
+    found, _ = stepped(layer, x, v, projection=Spins(solver="exact", kappa=kappa, target="polar", delta=2, block=block))
+    factor = orthogonalized((layer.gain * v.T @ x)[None])[0]
+    factor /= factor.square().mean().sqrt()
+    gram = x.T @ x
+    matrix = gram / gram.diagonal().mean() + 2 * torch.eye(9)
+    if block is not None:
+        matrix = matrix * torch.block_diag(*[torch.ones(block, block)] * 3)  # blocks are problems of their own
+    gradient = factor @ matrix
+    sizes = gradient.square().mean(1).sqrt() * factor.norm() / gradient.norm()
+    for j in range(3):
+        torch.testing.assert_close(found[j], nearest(kappa * factor[j] / sizes[j], matrix))
 
 
 def test_at_large_kappa_spins_are_binaryconnect_with_signs_and_momentum_step_by_step():
@@ -304,6 +322,7 @@ class Undecided(Solver):
         ({"memory": 1.0}, ValueError, "memory must be"),
         ({"delta": -1.0}, ValueError, "delta must be"),
         ({"rows": 0}, ValueError, "rows must be"),
+        ({"target": "spins"}, ValueError, 'target must be "auto", "ridge" or "polar"'),
     ],
 )
 def test_bad_options_raise(options, error, message):
