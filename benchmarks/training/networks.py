@@ -10,9 +10,10 @@ optimisers' steps are the library's own.
     python benchmarks/training/networks.py [--tasks NAME …] [--processes N] [--seconds S] [--into FILE]
 
 Needs a GPU and, for CIFAR, QPSBGD_DATA/cifar-10/images.npz (x_train, y_train, x_test, y_test; uint8, NHWC; training
-images in random order). CIFAR-100, in cifar-100/images.npz, is held out: rivals run there at the rates that CIFAR-10
-gave them, like ours. Finished runs are kept, so that a stopped study goes on; runs that have not begun after S seconds
-are left out, and the result says which. Writes benchmarks/results/networks.json.
+images in random order). CIFAR-100, in cifar-100/images.npz, and Fashion-MNIST, in the four files of fashion/, are held
+out: rivals run there at the rates that CIFAR-10 gave them, like ours. Finished runs are kept, so that a stopped study
+goes on; runs that have not begun after S seconds are left out, and the result says which. Writes
+benchmarks/results/networks.json.
 """
 
 import argparse
@@ -33,6 +34,7 @@ from qpsbgd import QPSBGD, BinaryConnect, Bop, StraightThrough
 from qpsbgd.nn import BinaryLayer, convert
 from qpsbgd.optim.rates import WARMUP, schedule
 from qpsbgd.projections import Spins
+from qpsbgd_paper.datasets.mnist import read_idx
 from qpsbgd_paper.experiments.cifar import augmented, resnet, vgg_small
 from qpsbgd_paper.framework.result_files import environment, write_json
 
@@ -81,17 +83,21 @@ TASKS = {
     "resnet20-10": ("cifar-10", partial(resnet, 20), 10, [*CIFAR, "bop"], 3),
     "vgg-25": ("cifar-10", vgg_small, 25, LONG, 1),
     "resnet20-30": ("cifar-10", partial(resnet, 20), 30, LONG, 3),
-    "resnet56-10": ("cifar-10", partial(resnet, 56), 10, ["ridge", "polar", *RIVALS], 1),
+    "resnet56-10": ("cifar-10", partial(resnet, 56), 10, ["ridge", "polar", "spins", *RIVALS], 1),
     "resnet20-100": ("cifar-10", partial(resnet, 20), 100, ["ridge", "polar", "st-sgd", "st-muon", "st-adamw"], 1),
     "gpt-1500": ("text", partial(GPT, layers=6), 1500, TEXT, 2),
     "gpt-5000": ("text", partial(GPT, layers=6), 5000, ["ridge", "polar", "st-muon", "st-adamw"], 1),
     "cifar100-vgg-5": ("cifar-100", partial(vgg_small, 100), 5, LONG, 1),
     "cifar100-resnet20-10": ("cifar-100", partial(resnet, 20, 100), 10, LONG, 1),
+    "fashion-vgg-5": ("fashion", vgg_small, 5, ["ridge", "polar", "spins", *RIVALS], 1),
+    "fashion-resnet20-10": ("fashion", partial(resnet, 20), 10, ["ridge", "polar", "spins", *RIVALS], 1),
 }
 """Name: data, network, epochs (for text: steps), methods, seeds."""
 SHORTER = {
     "vgg-25": "vgg-5",
     "cifar100-vgg-5": "vgg-5",
+    "fashion-vgg-5": "vgg-5",
+    "fashion-resnet20-10": "resnet20-10",
     "resnet20-30": "resnet20-10",
     "resnet20-100": "resnet20-10",
     "resnet56-10": "resnet20-10",
@@ -101,10 +107,22 @@ SHORTER = {
 """Where rivals of the long and of the held-out tasks take their rates from."""
 
 
+def fashion():
+    """Fashion-MNIST in the shape of CIFAR: black edges, three equal channels."""
+    folder = Path(os.environ["QPSBGD_DATA"]) / "fashion"
+    for part in ("train", "t10k"):
+        grey = read_idx(folder / f"{part}-images-idx3-ubyte.gz", dimensions=3)
+        yield np.repeat(np.pad(grey, ((0, 0), (2, 2), (2, 2)))[..., None], 3, axis=-1)
+        yield read_idx(folder / f"{part}-labels-idx1-ubyte.gz", dimensions=1)
+
+
 @cache
 def images(name, choosing):
-    found = np.load(Path(os.environ["QPSBGD_DATA"]) / name / "images.npz")
-    parts = [torch.from_numpy(found[name]).to(DEVICE) for name in ("x_train", "y_train", "x_test", "y_test")]
+    if name == "fashion":
+        parts = [torch.from_numpy(np.ascontiguousarray(part)).to(DEVICE) for part in fashion()]
+    else:
+        found = np.load(Path(os.environ["QPSBGD_DATA"]) / name / "images.npz")
+        parts = [torch.from_numpy(found[name]).to(DEVICE) for name in ("x_train", "y_train", "x_test", "y_test")]
     if choosing:
         return parts[0][:-5000], parts[1][:-5000].long(), parts[0][-5000:], parts[1][-5000:].long()
     return parts[0], parts[1].long(), parts[2], parts[3].long()

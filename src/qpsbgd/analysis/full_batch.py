@@ -58,7 +58,9 @@ def full_batch(model: nn.Module, data: Batches, loss: Loss) -> list[FullBatch]:
             torch.autograd.grad(value, weights, allow_unused=True)
         seen = [(name, layer, tape.read()) for (name, layer), tape in zip(named, tapes, strict=True)]
     return [
-        FullBatch(name, layer, record, _gradient(layer, record)) for name, layer, record in seen if record is not None
+        FullBatch(name, layer, record, _gradient(layer, record))
+        for name, layer, record in seen
+        if isinstance(record, LayerRecord)
     ]
 
 

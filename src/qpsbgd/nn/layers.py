@@ -6,8 +6,8 @@ import json
 import math
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
+from collections.abc import Iterable, Sequence
+from functools import cached_property, partial
 from typing import Any, Literal
 
 import numpy as np
@@ -183,7 +183,7 @@ class BinaryLayer(nn.Module, ABC):
             if torch.compiler.is_compiling() and not self.tape.sharded:
                 copied: Tensor = watched(output, x, id(self))  # a hook would break the graph
                 return copied
-            rows, count = self._unchanged_rows(x), self.num_rows(output.shape)
+            rows, count = partial(self.input_rows, x), self.num_rows(output.shape)
             self.tape.watch(output, Source(rows, self.grad_rows, count, self.weight))
         return output
 
@@ -213,21 +213,6 @@ class BinaryLayer(nn.Module, ABC):
             f"torch.jit.script cannot compile {type(self).__name__}, whose weights are signs of latent ones; use "
             "torch.jit.trace(model.eval(), inputs), torch.export.export, or qpsbgd.deploy"
         )
-
-    def _unchanged_rows(self, x: Tensor) -> Callable[..., Tensor]:
-        """A function that returns `input_rows(x, at)`, and raises if x has been changed by then."""
-        version = None if x.is_inference() else x._version
-
-        def rows(at: Tensor | None = None) -> Tensor:
-            # Autograd notices a changed input itself, but not under autocast, where it keeps a copy.
-            if version is not None and x._version != version:
-                raise RuntimeError(
-                    f"the input of {self} must not change before backward, but was modified in place; "
-                    "write x = x + y instead of x += y"
-                )
-            return self.input_rows(x, at)
-
-        return rows
 
     def num_rows(self, output_shape: Sequence[int]) -> int:
         """B, the number of rows that an output of this shape stands for."""

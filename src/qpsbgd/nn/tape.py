@@ -1,4 +1,4 @@
-"""What a binary layer saw: the rows of its inputs and of the gradients at its output."""
+"""What a binary layer saw: the rows of its inputs, or their moments, and of the gradients at its output."""
 
 from __future__ import annotations
 
@@ -19,6 +19,14 @@ class LayerRecord:
 
     inputs: Tensor
     output_grads: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class LayerMoments:
+    """The `sums` of x xᵀ over so many `rows` x of a layer's inputs, as a projection cuts them into blocks."""
+
+    sums: Tensor
+    rows: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +56,7 @@ class Recordable(Protocol):
 class _Part:
     """Rows of one backward pass through one output, and whether any gradient came with them."""
 
-    record: LayerRecord
+    record: LayerRecord | LayerMoments
     backward: int
     any_gradient: Tensor
 
@@ -58,9 +66,13 @@ class Tape:
 
     Using a layer twice, or several backward passes before a step, adds rows: QUBOs are sums over rows.
 
+    Inputs are read in the forward pass, which may be followed by one that changes them; what was read counts once a
+    gradient has come.
+
     Args:
         most: Rows recorded of one pass; of more, evenly spaced ones are taken. None takes all.
         output_grads: Whether to record the gradients at the output beside the inputs.
+        moments: Returns the moments of rows, to be kept instead of them; then there are no gradients.
 
     Attributes:
         wanted: Whether to record at all.
@@ -69,9 +81,15 @@ class Tape:
 
     sharded = False
 
-    def __init__(self, most: int | None = None, *, output_grads: bool = True) -> None:
+    def __init__(
+        self,
+        most: int | None = None,
+        *,
+        output_grads: bool = True,
+        moments: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
         self.wanted = True
-        self._most, self._output_grads = most, output_grads
+        self._most, self._output_grads, self._moments = most, output_grads, moments
         self._parts: list[_Part] = []
 
     def watch(self, output: Tensor, source: Source) -> None:
@@ -80,22 +98,35 @@ class Tape:
         The hook sits on the tensor, not the module: a module's full backward hook does not allow the in-place
         activations that often follow a layer.
         """
+        if not (self.wanted and output.requires_grad):
+            return
+        keep = self._reader(source, output.device)
 
         def record(grad: Tensor | None) -> None:
             if grad is not None:  # an operation after the layer returned no gradient
-                self.record(grad, source)
+                self._add(grad, keep)
 
-        if self.wanted and output.requires_grad:
-            output.register_hook(record)  # type: ignore[no-untyped-call]
+        output.register_hook(record)  # type: ignore[no-untyped-call]
 
-    @torch.no_grad()
     def record(self, grad: Tensor, source: Source) -> None:
         """Keep the rows that belong to a gradient of the layer's output."""
-        at = self._chosen(source.count, grad.device)
-        # Copies: the input may change before the step.
-        inputs = source.rows(at).detach().clone()
-        grads = source.grad_rows(grad.detach(), at).clone() if self._output_grads else inputs.new_empty(len(inputs), 0)
-        self._parts.append(_Part(LayerRecord(inputs, grads), _backward(), grad.any()))
+        self._add(grad, self._reader(source, grad.device))
+
+    def _add(self, grad: Tensor, keep: Callable[[Tensor], LayerRecord | LayerMoments]) -> None:
+        self._parts.append(_Part(keep(grad.detach()), _backward(), grad.any()))
+
+    @torch.no_grad()
+    def _reader(self, source: Source, device: torch.device) -> Callable[[Tensor], LayerRecord | LayerMoments]:
+        """Read the inputs; the function makes the record once the output's gradient is known."""
+        at = self._chosen(source.count, device)
+        inputs = source.rows(at).detach()
+        if self._moments is not None:
+            found = LayerMoments(self._moments(inputs), len(inputs))
+            return lambda grad: found
+        inputs, grad_rows, wanted = inputs.clone(), source.grad_rows, self._output_grads
+        return lambda grad: LayerRecord(
+            inputs, grad_rows(grad, at).clone() if wanted else inputs.new_empty(len(inputs), 0)
+        )
 
     def _chosen(self, count: int, device: torch.device) -> Tensor | None:
         """Which of so many rows to record; None for all of them."""
@@ -104,9 +135,12 @@ class Tape:
         # Not a divisor of the rows of an image as a rule, so that images share their positions out among each other.
         return torch.arange(self._most, device=device) * count // self._most
 
-    def read(self) -> LayerRecord | None:
-        """All rows recorded since the last `clear`, at least in single precision; None when there are none."""
-        records = [part.record for part in self._counting()]
+    def read(self) -> LayerRecord | LayerMoments | None:
+        """All that was recorded since the last `clear`, at least in single precision; None when there is nothing."""
+        found = [part.record for part in self._counting()]
+        if moments := [one for one in found if isinstance(one, LayerMoments)]:
+            return LayerMoments(torch.stack([one.sums for one in moments]).sum(0), sum(one.rows for one in moments))
+        records = [one for one in found if isinstance(one, LayerRecord)]
         if not records:
             return None
         inputs, grads = (
@@ -137,19 +171,17 @@ class TrainingTape(Tape):
     Args:
         weight: The layer's latent weight.
         most: Rows recorded of one pass.
-        output_grads: Whether to record the gradients at the output.
         sharded: Whether FSDP has sharded the weight.
+        **kept: `output_grads` and `moments` of `Tape`.
     """
 
-    def __init__(
-        self, weight: nn.Parameter, most: int | None = None, *, output_grads: bool = True, sharded: bool = False
-    ) -> None:
+    def __init__(self, weight: nn.Parameter, most: int | None = None, *, sharded: bool = False, **kept: Any) -> None:
         self._weight, self.sharded = weight, sharded
         self._reduced = False
         self._confirmed: list[_Part] = []
         self._grad: tuple[Tensor, int] | None = None
         self._hooks: list[RemovableHandle] = []
-        super().__init__(most, output_grads=output_grads)
+        super().__init__(most, **kept)
 
     @property
     def wanted(self) -> bool:

@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from qpsbgd.nn import BinaryLayer
-from qpsbgd.nn.tape import LayerRecord, TrainingTape
+from qpsbgd.nn.tape import LayerMoments, LayerRecord, TrainingTape
 from qpsbgd.optim.binary_optimizer import BinaryOptimizer
 from qpsbgd.optim.cuda_graph import GraphedSteps
 from qpsbgd.optim.diagnostics import SilentLayers
 from qpsbgd.optim.functional import LayerUpdate, qpsbgd
 from qpsbgd.optim.parameters import Layers, Members
 from qpsbgd.optim.real_part import Real
-from qpsbgd.parallel.agreement import compared, described, gather_records
+from qpsbgd.parallel.agreement import Record, compared, described, gather_records
 from qpsbgd.parallel.distributed_solver import distributed
 from qpsbgd.parallel.shards import Shards, from_saved, is_sharded, local, to_sharded
 from qpsbgd.projections import PROJECTIONS, Direction, LayerInputs, Projection, default_projection, make_projection
@@ -148,7 +148,7 @@ class QPSBGD(BinaryOptimizer):
             self._finish_step(*self._silent.messages(layers, moved))
         return loss
 
-    def _records(self) -> dict[BinaryLayer, LayerRecord | None] | None:
+    def _records(self) -> dict[BinaryLayer, Record] | None:
         """What the layers with a gradient recorded; None if a GradScaler skips this step."""
         found_inf = getattr(self, "found_inf", None)
         if found_inf is not None and bool(found_inf):
@@ -163,12 +163,12 @@ class QPSBGD(BinaryOptimizer):
         grad: Any = layer.weight.grad
         return not self._tapes[layer].wanted and group["projection"].capturable(grad, self._cached.get(layer, {}))
 
-    def _wanted(self, records: Mapping[BinaryLayer, LayerRecord | None]) -> dict[BinaryLayer, Projection]:
+    def _wanted(self, records: Mapping[BinaryLayer, Record]) -> dict[BinaryLayer, Projection]:
         """The layers whose rows this step needs."""
         members = [(g["projection"], layer) for g, layer in self._members() if layer in records]
         return {layer: projection for projection, layer in members if self._tapes[layer].wanted}
 
-    def _move(self, records: Mapping[BinaryLayer, LayerRecord | None]) -> set[BinaryLayer]:
+    def _move(self, records: Mapping[BinaryLayer, Record]) -> set[BinaryLayer]:
         """Make the step with the rows of all processes; returns the layers that it moved."""
         projections = {
             (id(one), sharded): distributed(one, self._ranks, sharded=sharded)
@@ -206,16 +206,16 @@ class QPSBGD(BinaryOptimizer):
                 observer(layer, {**direction.figures(), "seconds": direction.seconds})
         return {update.inputs.layer for update in updates}
 
-    def _inputs(self, group: dict[str, Any], layer: BinaryLayer, record: LayerRecord | None) -> LayerInputs:
+    def _inputs(self, group: dict[str, Any], layer: BinaryLayer, record: Record) -> LayerInputs:
         """What a layer's projection gets."""
         assert layer.weight.grad is not None
         grad, shards = local(layer.weight.grad), Shards(self._ranks) if is_sharded(layer.weight) else None
         scale = getattr(self, "grad_scale", None)  # a GradScaler's factor that is still in the gradients
         grad = grad.to(torch.promote_types(grad.dtype, torch.float32))
         grad = grad if scale is None else grad / scale
-        if record is not None and shards is None and not len(record.inputs):
+        if record is not None and not (record.rows if isinstance(record, LayerMoments) else len(record.inputs)):
             raise ValueError(f"{layer}: the batch is empty: a step needs at least one row; leave out such batches")
-        if record is not None and group["projection"].absolute:
+        if isinstance(record, LayerRecord) and group["projection"].absolute:
             if scale is None and hasattr(self, "found_inf"):
                 raise RuntimeError('scale="literal" does not work after GradScaler.unscale_(); leave that call out')
             # DistributedDataParallel minimises the mean of the ranks' losses.
@@ -317,7 +317,8 @@ class QPSBGD(BinaryOptimizer):
         projection: Projection = group["projection"]
         rows = None if projection.rows is None else -(-projection.rows // self._ranks.size)  # of all ranks
         sharded = is_sharded(layer.weight)
-        tape = TrainingTape(layer.weight, rows, output_grads=projection.output_grads, sharded=sharded)
+        kept = {"output_grads": projection.output_grads, "moments": projection.moments(layer)}
+        tape = TrainingTape(layer.weight, rows, sharded=sharded, **kept)
         tape.wanted = projection.due(self.state.get(layer.weight, {}).get("step", 0))
         layer.tape = self._tapes[layer] = tape
 

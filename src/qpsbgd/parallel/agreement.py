@@ -11,10 +11,12 @@ import torch
 from torch import Tensor
 
 from qpsbgd.nn import BinaryLayer
-from qpsbgd.nn.tape import LayerRecord
+from qpsbgd.nn.tape import LayerMoments, LayerRecord
 from qpsbgd.parallel.ranks import Ranks
 from qpsbgd.parallel.shards import is_sharded
 from qpsbgd.projections import Projection
+
+Record = LayerRecord | LayerMoments | None
 
 
 def described(
@@ -55,11 +57,11 @@ def compared(layers: Sequence[BinaryLayer]) -> dict[str, list[tuple[str, Tensor]
 
 
 def gather_records(
-    records: Mapping[BinaryLayer, LayerRecord | None],
+    records: Mapping[BinaryLayer, Record],
     wanted: Mapping[BinaryLayer, Projection],
     ranks: Ranks,
-) -> dict[BinaryLayer, LayerRecord | None]:
-    """The rows of all ranks: QUBOs are sums over rows, so ranks take the step of one process with all of them.
+) -> dict[BinaryLayer, Record]:
+    """The rows or moments of all ranks: QUBOs are sums over rows, so ranks take the step of one process with all.
 
     Args:
         records: Of this rank; None where nothing was recorded.
@@ -69,20 +71,27 @@ def gather_records(
     found = dict(records)
     if ranks.size == 1:
         return found
-    own = {layer: records[layer] or _no_rows(layer, projection) for layer, projection in wanted.items()}
-    found.update({layer: own[layer] for layer in own if is_sharded(layer.weight)})  # their projections gather
-    whole = [layer for layer in own if not is_sharded(layer.weight)]
-    rows = iter(ranks.gather_rows([rows for layer in whole for rows in (own[layer].inputs, own[layer].output_grads)]))
-    for layer in whole:
-        inputs, grads = next(rows), next(rows)
+    own = {layer: records[layer] or _nothing(layer, projection) for layer, projection in wanted.items()}
+    rows = {layer: record for layer, record in own.items() if isinstance(record, LayerRecord)}
+    parts = iter(ranks.gather_rows([part for record in rows.values() for part in (record.inputs, record.output_grads)]))
+    for layer in rows:
+        inputs, grads = next(parts), next(parts)
         found[layer] = LayerRecord(inputs, grads) if len(inputs) else None
+    moments = {layer: record for layer, record in own.items() if isinstance(record, LayerMoments)}
+    if moments:
+        counts = torch.tensor([-1 if records[layer] is None else record.rows for layer, record in moments.items()])
+        for (layer, record), all_counts in zip(moments.items(), ranks.all_gather(counts).T, strict=True):
+            used, total = all_counts.max().item() >= 0, int(all_counts.clamp(min=0).sum())
+            found[layer] = LayerMoments(ranks.all_reduce(record.sums), total) if used else None
     return found
 
 
-def _no_rows(layer: BinaryLayer, projection: Projection) -> LayerRecord:
+def _nothing(layer: BinaryLayer, projection: Projection) -> LayerRecord | LayerMoments:
     """The record of a layer that this rank did not use."""
     weight = layer.weight
     width = layer.groups * math.prod(weight.shape[1:])
     dtype = torch.promote_types(weight.dtype, torch.float32)
     inputs = torch.empty(0, width, dtype=dtype, device=weight.device)
+    if (moments := projection.moments(layer)) is not None:
+        return LayerMoments(moments(inputs), 0)
     return LayerRecord(inputs, inputs.new_empty(0, len(weight) if projection.output_grads else 0))

@@ -1,7 +1,7 @@
 """Weights that FSDP2 has sharded: every rank has some output units of a layer, and answers their columns itself.
 
 `torch.distributed.fsdp.fully_shard` cuts a weight by its first dimension, the output unit, so that a column's problem
-lies on one rank. What all columns have in common is gathered or reduced: the rows behind Q̄, root mean squares.
+lies on one rank. What all columns have in common is reduced: the moments behind Q̄, root mean squares.
 """
 
 from __future__ import annotations
@@ -54,17 +54,6 @@ class Shards:
         padded[: len(part)] = part
         begin = min(self._ranks.rank * most, units)
         return self._ranks.all_gather(padded).flatten(0, 1)[:units], slice(begin, begin + len(part))
-
-    def moments(self, rows: Tensor) -> tuple[Tensor, int]:
-        """The sum of x xᵀ over the rows (count, B, width) of all ranks, and how many they are; moves the least data."""
-        total = int(self._ranks.all_gather(torch.tensor([rows.shape[1]])).sum())
-        if not total:
-            raise ValueError("the batch is empty on all ranks: a step needs at least one row; leave out such batches")
-        if total <= 2 * rows.shape[2]:  # a reduction sends and receives every number
-            (rows,) = self._ranks.gather_rows([rows.transpose(0, 1).contiguous()])
-            rows = rows.transpose(0, 1)
-            return rows.transpose(1, 2) @ rows, total
-        return self._ranks.all_reduce(rows.transpose(1, 2) @ rows), total
 
 
 def check_shards(layer: BinaryLayer, ranks: Ranks) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from qpsbgd.binary_map import Scale, check_scale
 from qpsbgd.nn import BinaryLayer
+from qpsbgd.nn.tape import LayerRecord
 from qpsbgd.projections.blocks import Blocks
 from qpsbgd.projections.protocol import Direction, LayerInputs, Projection, check_fits
 from qpsbgd.projections.solving import TRAINING, compare_with_sign_vector, solved
@@ -74,7 +75,7 @@ class Printed(Projection):
 
     def _families(self, inputs: LayerInputs) -> list[QuboFamily]:
         """The family of every block of a layer, from the rows of this step."""
-        assert inputs.record is not None
+        assert isinstance(inputs.record, LayerRecord)
         blocks = Blocks.of(inputs.layer, self.block)
         rows, grads = blocks.rows(inputs.record.inputs), blocks.columns(inputs.record.output_grads)
         try:

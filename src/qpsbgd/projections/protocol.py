@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Protocol
 from torch import Tensor
 
 from qpsbgd.nn import BinaryLayer
-from qpsbgd.nn.tape import LayerRecord
+from qpsbgd.nn.tape import LayerMoments, LayerRecord
 from qpsbgd.qubo import Solution
 from qpsbgd.solvers import Solver
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE_OR_NONE, check_options
@@ -26,9 +26,6 @@ class LayerShards(Protocol):
     def whole(self, part: Tensor, units: int) -> tuple[Tensor, slice]:
         """The `units` output units of a layer, of which this rank has a part, and which of them that are."""
 
-    def moments(self, rows: Tensor) -> tuple[Tensor, int]:
-        """The sum of x xᵀ over the rows (count, B, width) of all ranks, and how many they are."""
-
 
 @dataclass(frozen=True, eq=False)
 class LayerInputs:
@@ -37,19 +34,19 @@ class LayerInputs:
     Attributes:
         layer: A layer with a gradient.
         grad: The gradient of its weight, at least in single precision.
-        record: The rows that it recorded; None in steps whose rows are not wanted.
+        record: The rows that it recorded, or their moments; None in steps whose rows are not wanted.
         momentum: β of its parameter group.
         state: What the projection kept after the last step; empty before the first.
         cached: What `Direction.cached` was; empty where it is not known, as in a resumed run.
         shards: Of a sharded layer, the ranks that hold it: `grad`, `state` and the direction are those of this rank's
-            output units, and `record` has this rank's rows.
+            output units.
 
     Projections leave `state` and `cached` as they are; the step replaces their contents once all directions are known.
     """
 
     layer: BinaryLayer
     grad: Tensor
-    record: LayerRecord | None
+    record: LayerRecord | LayerMoments | None
     momentum: float
     state: MutableMapping[str, Any]
     cached: MutableMapping[str, Any]
@@ -125,6 +122,10 @@ class Projection(ABC):
     def due(self, step: int) -> bool:
         """Whether the layers record rows for a step, counted from 0."""
         return True
+
+    def moments(self, layer: BinaryLayer) -> Callable[[Tensor], Tensor] | None:
+        """A function of a layer's input rows (B, n) whose sums it records instead of them; None records the rows."""
+        return None
 
     def ready(self, inputs: LayerInputs) -> bool:
         """Whether a layer can take part in a step."""

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from qpsbgd.projections.protocol import Direction
-from qpsbgd.projections.system import System, SystemProjection, normalized
+from qpsbgd.projections.system import System, SystemProjection, invert, normalized
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ class Ridge(SystemProjection):
 
     def directions(self, systems: Sequence[System]) -> list[Direction]:
         """The normalised solutions of the systems."""
+        invert(systems)
         return [
             system.answer(
                 normalized(system.solved(), system.shards), figures=lambda s=system: {"penalty": s.state["penalty"]}

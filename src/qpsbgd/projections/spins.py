@@ -13,7 +13,7 @@ from torch import Tensor
 from qpsbgd.projections.polar import polar_factors
 from qpsbgd.projections.protocol import Direction, Projection
 from qpsbgd.projections.solving import TRAINING, compare_with_sign_vector, solved
-from qpsbgd.projections.system import STATE, System, SystemProjection, largest, normalized
+from qpsbgd.projections.system import STATE, System, SystemProjection, invert, largest, normalized
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import make_solver
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, POSITIVE, check_options
@@ -79,10 +79,12 @@ class Spins(SystemProjection):
 
     def beside(self, default: Projection) -> Projection:
         """With the target that is the default of its network."""
-        return replace(self, target=default.name) if self.target == "auto" else self
+        target: Literal["ridge", "polar"] = "polar" if default.name == "polar" else "ridge"
+        return replace(self, target=target) if self.target == "auto" else self
 
     def directions(self, systems: Sequence[System]) -> list[Direction]:
         """The spins, or sums of `bits` of them, all layers in one call of the solver per bit."""
+        invert([one for one in systems if one.renewed or "shrinkage" not in one.state])
         gradients = [system.gradient for system in systems]
         if self.target == "polar":
             factors = polar_factors([(one.layer, one.state["gradient"], one.shards) for one in systems])

@@ -14,12 +14,14 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from qpsbgd.nn import BinaryLayer
+from qpsbgd.nn.tape import LayerMoments
 from qpsbgd.projections.blocks import Blocks
 from qpsbgd.projections.protocol import Direction, LayerInputs, LayerShards, Projection, check_fits
 from qpsbgd_files.memory import check_memory
@@ -30,6 +32,12 @@ Delta = float | Literal["auto"]
 STATE = ("gradient", "gram", "step", "refreshes", "penalty")
 """What is kept of a layer: S̄, Q̄, the steps made, how many of them renewed Q̄, and δ."""
 
+
+SMALL = 2**19
+"""Numbers in a matrix up to which those of one shape are factorised together; larger ones keep a GPU busy alone."""
+
+CONVERTED = 2**21
+"""Numbers of rows that are brought to single precision at once, so that blocks of half-precision rows need no room."""
 
 LARGEST_PENALTY = 3.0
 """δ where rows are many. 10 and 1 are worse or level on CIFAR-10 and a GPT (benchmarks/training/rates.py)."""
@@ -115,6 +123,19 @@ class SystemProjection(Projection):
         """Whether Q̄ takes in new rows: every `refresh` steps, and more often at the start."""
         return step % self.refresh == 0 or (step < self.refresh and step & (step + 1) == 0)
 
+    def moments(self, layer: BinaryLayer) -> Callable[[Tensor], Tensor]:
+        """The sums of x xᵀ by block.
+
+        Raises:
+            MemoryError: The machine has not enough for Q̄.
+        """
+        blocks, dtype = Blocks.of(layer, self.block), torch.promote_types(layer.weight.dtype, torch.float32)
+        if layer.weight.device.type == "cpu":
+            needed = 3 * blocks.count * blocks.width**2 * dtype.itemsize
+            what = f"{layer}: the system of {blocks.groups * blocks.inputs} inputs (Q̄, A and its inverse)"
+            check_memory(needed, what, f"cut it into smaller blocks: `block` is {self.block}")
+        return partial(block_moments, blocks, dtype)
+
     def ready(self, inputs: LayerInputs) -> bool:
         """Whether a layer has a Q̄."""
         return inputs.record is not None or "gram" in inputs.state
@@ -134,7 +155,6 @@ class SystemProjection(Projection):
 
         Raises:
             RuntimeError: The state does not fit the gradient.
-            MemoryError: The machine has not enough for Q̄.
         """
         state = dict(inputs.state) or {"step": 0, "refreshes": 0}
         blocks = Blocks.of(inputs.layer, self.block, len(inputs.grad))
@@ -147,22 +167,23 @@ class SystemProjection(Projection):
         state["step"] += 1
         if inputs.record is None:
             return System(inputs.layer, blocks, inputs.grad, False, state, dict(inputs.cached), inputs.shards)
-        if "gram" not in state and inputs.grad.device.type == "cpu":
-            needed = 3 * blocks.count * blocks.width**2 * inputs.grad.element_size()
-            what = f"{inputs.layer}: the system of {blocks.groups * blocks.inputs} inputs (Q̄, A and its inverse)"
-            check_memory(needed, what, f"cut it into smaller blocks: `block` is {self.block}")
+        assert isinstance(inputs.record, LayerMoments)
         state["refreshes"] += 1
-        rows = blocks.rows(inputs.record.inputs.to(inputs.grad))
-        if inputs.shards is None:
-            moments, count = rows.transpose(1, 2) @ rows, rows.shape[1]
-        else:
-            moments, count = inputs.shards.moments(rows)
-        moments = moments / count
+        moments = inputs.record.sums / inputs.record.rows
         # So weighted, the first rows are not damped.
         rate = (1 - self.memory) / (1 - self.memory ** state["refreshes"])
         state["gram"] = moments if "gram" not in state else torch.lerp(state["gram"], moments, rate)
-        state["penalty"] = penalty_of(self.delta, count)
+        state["penalty"] = penalty_of(self.delta, inputs.record.rows)
         return System(inputs.layer, blocks, inputs.grad, True, state, {}, inputs.shards)
+
+
+def block_moments(blocks: Blocks, dtype: torch.dtype, rows: Tensor) -> Tensor:
+    """The sums of x xᵀ over rows (B, n) by block, (count, width, width), in this precision."""
+    cut = blocks.rows(rows)
+    at_once = max(1, CONVERTED // max(1, cut[0].numel()))
+    with torch.autocast(rows.device.type, enabled=False):
+        parts = (part.to(dtype) for part in torch.split(cut, at_once))
+        return torch.cat([part.transpose(1, 2) @ part for part in parts])
 
 
 def penalty_of(delta: Delta, rows: int) -> float:
@@ -195,6 +216,23 @@ def inverse(gram: Tensor, penalty: float, blocks: Blocks) -> Tensor:
         if not bool(failed.any()):
             return torch.cholesky_inverse(factor).to(gram.dtype)
     raise ValueError(f"the inputs are too alike for δ = {penalty:g}; take a larger one")
+
+
+def invert(systems: Sequence[System]) -> None:
+    """Find all A⁻¹ that are not known, small ones of one shape together: a network has many, and each call its cost."""
+    alike: dict[object, list[System]] = {}
+    for system in systems:
+        gram = system.state["gram"]
+        if "inverse" not in system.cached and gram[0].numel() <= SMALL:
+            alike.setdefault((gram.shape[-1], gram.dtype, gram.device), []).append(system)
+    for group in alike.values():
+        matrices = torch.cat([system_matrix(one.state["gram"], one.state["penalty"], one.blocks) for one in group])
+        factors, failed = torch.linalg.cholesky_ex(matrices)
+        if bool(failed.any() | ~matrices.isfinite().all()):
+            continue  # one by one, `System.inverse` says which
+        inverses = torch.split(torch.cholesky_inverse(factors), [one.blocks.count for one in group])
+        for one, own in zip(group, inverses, strict=True):
+            one.cached["inverse"] = own.clone()
 
 
 def normalized(step: Tensor, shards: LayerShards | None = None) -> Tensor:

@@ -178,9 +178,7 @@ def test_autocast_gives_single_precision_records_and_a_working_step(dtype):
         output = model(torch.randn(3, 2, 6, 6))
     assert output.dtype == dtype
     output.float().square().sum().backward()
-    for layer in (model[0], model[2], model[4]):
-        record = layer.tape.read()
-        assert record.inputs.dtype == record.output_grads.dtype == torch.float32
+    assert all(model[number].tape.read().sums.dtype == torch.float32 for number in (0, 2, 4))
     optimizer.step()
     for old, new in zip(before, model.parameters(), strict=True):
         torch.testing.assert_close((new - old).abs(), torch.full_like(old, 0.1))
@@ -229,18 +227,17 @@ def test_two_backward_passes_through_one_graph_record_twice():
     assert_rows(record, torch.cat([x, x]), torch.cat([grads, grads]))
 
 
-@pytest.mark.parametrize("autocast", [False, True])
-def test_an_input_changed_in_place_before_backward_raises(autocast):
+def test_an_input_that_changes_before_backward_is_recorded_as_it_was():
     layer, x = BinaryLinear(4, 4), 1 * torch.randn(6, 4, requires_grad=True)
+    before = x.detach().clone()
 
     def run():
-        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        with torch.autocast("cpu", torch.bfloat16):  # otherwise torch needs x itself
             output = layer(x)
         x.add_(output)
         x.sum().backward()
 
-    with pytest.raises(RuntimeError, match=r"BinaryLinear.*x = x \+ y instead of x \+= y"):
-        recorded(layer, run)
+    assert torch.equal(recorded(layer, run).inputs, before)
 
 
 def test_features_of_an_encoder_in_inference_mode_are_recorded():
@@ -279,7 +276,7 @@ def test_recording_leaves_the_tape_of_an_optimiser_alone():
     layer(x).sum().backward()
     assert recorded(layer, lambda: layer(x + 1).sum().backward()) is not None
     assert layer.tape is own
-    assert torch.equal(own.read().inputs, x)
+    torch.testing.assert_close(own.read().sums[0], x.T @ x)
     optimizer.step()
 
 

@@ -173,13 +173,13 @@ def test_a_run_with_a_checkpoint_per_rank_goes_on_bit_for_bit(options, processes
 
 
 @pytest.mark.slow
-def test_ranks_send_the_rows_that_renew_the_system_and_little_between(processes):
+def test_ranks_send_the_moments_that_renew_the_system_and_little_between(processes):
     settings = {"projection": Spins(refresh=100), "lr": 0.05}
     short, _ = processes.run(2, rank_runs.train, options=settings, steps=5)
     long, _ = processes.run(2, rank_runs.train, options=settings, steps=7)
     assert long["sent"] - short["sent"] == 2 * 40  # a status per step
-    # Three renewals: 8 rows of 12 and of 9 inputs in double precision, and how many rows they are.
-    assert short["sent"] == 5 * 40 + 3 * 8 * (8 * (12 + 9) + 4)
+    # Three renewals: the moments of 12 and of 9 inputs in double precision, and of how many rows they are.
+    assert short["sent"] == 5 * 40 + 3 * 8 * (12**2 + 9**2 + 2)
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from torch import nn
 
 from qpsbgd import QPSBGD, BinaryConnect
 from qpsbgd.nn import BinaryConv2d, BinaryLinear
-from qpsbgd.nn.tape import LayerRecord
+from qpsbgd.nn.tape import LayerMoments
 from qpsbgd.projections import LayerInputs, Ridge, Spins
 from qpsbgd.projections.polar import orthogonalized
 from qpsbgd.qubo import Solution
@@ -383,7 +383,7 @@ def answered(projection, *, grad=None, state=None):
     torch.manual_seed(0)
     layer = BinaryLinear(5, 3)
     grad = torch.randn(3, 5) if grad is None else grad
-    record = LayerRecord(torch.randn(12, 5), torch.zeros(12, 0))
+    record = LayerMoments(projection.moments(layer)(torch.randn(12, 5)), 12)
     return projection.answers([LayerInputs(layer, grad, record, 0.9, state or {}, {})])[0]
 
 
