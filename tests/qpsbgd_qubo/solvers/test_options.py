@@ -21,7 +21,7 @@ OPTIONS = {
     "exact": {"whole": {"node_limit": 1}, "not negative or None": {"time_limit"}},
     "descent": {
         "whole": {"tabu": 0, "tenure": 0, "kicks": 0, "restarts": 0, "seed": 0},
-        "not negative or None": {"max_flips", "time_limit"},
+        "whole or None": {"max_flips": 0},
         "flag": {"warm"},
     },
     "annealing": {"whole": {"sweeps": 1, "reads": 1, "seed": 0}, "positive": {"hot", "cold"}},
@@ -136,7 +136,6 @@ def test_the_least_value_and_numbers_of_numpy_are_taken_and_made_plain(solver):
         ("virtual-qpu", {"broken": 1}, "broken must be a finite number of at least 0 and below 1, got 1"),
         ("virtual-qpu", {"topology": "torus"}, 'topology must be "pegasus" or "zephyr", got \'torus\''),
         ("annealing", {"hot": 0.1, "cold": 1}, "hot must be at least cold, got 0.1 and 1.0"),
-        ("descent", {"max_flips": 1.5}, "max_flips must be a whole number or a share below 1, got 1.5"),
         ("dimod", {"parameters": 5}, "parameters must be a dict of names and values, got 5"),
         (
             "gurobi",

@@ -59,9 +59,6 @@ def triton_kernels(linear: Tensor) -> ModuleType | None:
 
 def sign_start(family: QuboFamily) -> Tensor:
     """sign(−s), the optimum when the gradient is large; shape (n, m)."""
-    if kernels := triton_kernels(family.linear):
-        start: Tensor = kernels.sign_start(family)
-        return start
     return torch.where(family.linear <= 0, 1.0, -1.0).to(family.linear)
 
 
