@@ -10,7 +10,6 @@ from qpsbgd_qubo.solvers.options import Number
 
 CHIP = {
     "whole": {"num_reads": 1, "copies": 1, "spin_reversals": 0, "retries": 0, "seed": 0},
-    "whole or None": {"block": 2},
     "positive": {"chain_strength"},
     "positive or None": {"annealing_time", "max_qpu_seconds"},
     "flag": {"share_reads", "descent"},
