@@ -78,7 +78,7 @@ def test_a_dimod_file_keeps_labels_vartype_and_energies(tmp_path, vartype):
 
 
 def test_a_maximized_problem_has_its_own_energies_and_the_highest_is_found(tmp_path):
-    problem = read_problem(written(tmp_path, "p.txt", COO)).maximized()
+    problem = read_problem(written(tmp_path, "p.txt", COO)).with_sense(maximize=True)
     solution = make_solver("exact").solve(problem.family)
     assert problem.energies(solution.spins).item() == 0
     assert problem.values(solution.spins)[:, 0].tolist() == [0, 0]
@@ -90,7 +90,7 @@ def test_a_summary_has_the_files_own_value_and_the_energy_that_was_minimised(tmp
     summary = solve(problem).summary()
     assert summary["problem"] == "n = 3 variables (BINARY), couplings 1, m = 1, value maximised"
     assert (summary["best value"], summary["energy"]) == ("5", "-5")
-    turned = problem.minimized()
+    turned = problem.with_sense(maximize=False)
     summary = solve(turned).summary()
     assert summary["problem"] == "n = 3 variables (BINARY), couplings 1, m = 1, value minimised"
     assert (summary["best value"], summary["energy"]) == ("-1", "-1")
@@ -99,7 +99,7 @@ def test_a_summary_has_the_files_own_value_and_the_energy_that_was_minimised(tmp
 @pytest.mark.parametrize("name", ["p.txt", "p.npz"])
 def test_maximizing_and_minimizing_twice_is_doing_so_once(tmp_path, name):
     problem = read_problem(written(tmp_path, name, BEASLEY if name == "p.txt" else {"Q": -np.eye(3)}))
-    highest, lowest = problem.maximized().maximized(), problem.minimized().minimized()
+    highest, lowest = (problem.with_sense(maximize=up).with_sense(maximize=up) for up in (True, False))
     assert highest.maximize and not lowest.maximize
     for bits in np.ndindex(2, 2, 2):
         assert (
