@@ -1,9 +1,10 @@
 """The solvers' kernels in plain Python, for reading, for testing, and for machines without a compiler.
 
-Functions have the names, arguments and answers of the compiled ones, except that moves within one-hot groups are
-compiled alone; the number of threads is ignored. Arrays hold one column of a family per row: `spins` and `fields` have
-shape (m, n). `couplings` is 2 Q with a zero diagonal, `fields` = s + couplings · spins; a flip of spin i changes the
-energy by −2 · spins[i] · fields[i].
+Functions have the names, arguments and answers of the compiled ones; the number of threads is ignored. What searches
+can do without is compiled alone: moves within one-hot groups, the sphere decoder, the reduction of sparse problems.
+
+Arrays hold one column of a family per row: `spins` and `fields` have shape (m, n). `couplings` is 2 Q with a zero
+diagonal, `fields` = s + couplings · spins; a flip of spin i changes the energy by −2 · spins[i] · fields[i].
 """
 
 # ruff: noqa: F401  # the kernels of the other files are this module's too

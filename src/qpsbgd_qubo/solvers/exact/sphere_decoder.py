@@ -38,7 +38,11 @@ def least_shift(quadratic: Array, *, seconds: float = math.inf) -> float | None:
 def search(
     couplings: Array, linear: Array, fixed: Array, spins: Array, shift: float, node_limit: int, stop: Array
 ) -> Array:
-    """Bring `spins` (m, n) of every column to the optimum, see `kernels.reference.decode`; the nodes that each took."""
+    """Bring good `spins` (m, n) of every column to the optimum, those that are `fixed`, not 0, as they are.
+
+    Returns:
+        The nodes that each column took, (m,), −1 where it gave up: at `node_limit`, or when `stop` is set.
+    """
     nodes = np.empty(len(linear), np.int64)
     kernels.decode(couplings, linear, fixed, spins, shift, node_limit, nodes, stop, thread_count())
     return nodes
