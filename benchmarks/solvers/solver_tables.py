@@ -7,7 +7,7 @@ from tables import grouped, lines, markdown, results
 
 from qpsbgd_paper.report.styles import styles_of
 
-SOLVERS = ("auto", "descent", "descent, 8 kicks", "annealing", "annealing, 4 reads", "bifurcation")
+SOLVERS = ("auto", "descent", "annealing", "annealing, 4 reads", "bifurcation")
 """Ours, in solver_quality.json; the others there are peers."""
 LEVEL = 1e-6
 """Differences of energies, in parts of what a search can win, up to which two are level."""

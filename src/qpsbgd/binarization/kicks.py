@@ -12,7 +12,7 @@ from torch import Tensor
 
 from qpsbgd.qubo import QuboFamily
 from qpsbgd_qubo.kernels import kernels, thread_count
-from qpsbgd_qubo.solvers.search.descent import improved, lower_columns, most_flips
+from qpsbgd_qubo.solvers.search.descent import improved, lower_columns
 from qpsbgd_qubo.solvers.search.landscape import Landscape
 
 KICKED, LEAST_KICKED = 0.03, 2.0
@@ -122,5 +122,5 @@ class PlaneSearch:
         threshold = Landscape.thresholds(self._reach, linear.abs().amax(1))
         spins, fields = spins.clone(), linear + coupling_fields
         parts = (part.numpy() for part in (self._couplings, fields, spins, threshold))
-        lower_columns(*parts, max_flips=most_flips(spins.shape[1], patience), patience=patience, tenure=TENURE)
+        lower_columns(*parts, patience=patience, tenure=TENURE)
         return spins, fields.sub_(linear)

@@ -19,7 +19,7 @@ OPTIONS = {
     "portfolio": {"whole": {"seed": 0}, "whole or None": {"rounds": 1}, "not negative or None": {"time_limit"}},
     "exact": {"whole": {"node_limit": 1}, "not negative or None": {"time_limit"}},
     "descent": {
-        "whole": {"tabu": 0, "tenure": 0, "kicks": 0, "restarts": 0, "seed": 0},
+        "whole": {"tabu": 0, "tenure": 0, "restarts": 0, "seed": 0},
         "whole or None": {"max_flips": 0},
         "flag": {"warm"},
     },

@@ -14,7 +14,7 @@ from qpsbgd_qubo.kernels import NEVER, Array, kernels, thread_count
 from qpsbgd_qubo.solvers import Solver
 from qpsbgd_qubo.solvers.deadline import deadline
 from qpsbgd_qubo.solvers.options import FLAG, SEED, Number, check_options
-from qpsbgd_qubo.solvers.search.landscape import Landscape, better_of, kick, random_spins, sign_start, triton_kernels
+from qpsbgd_qubo.solvers.search.landscape import Landscape, better_of, random_spins, sign_start, triton_kernels
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,6 @@ class Descent(Solver):
             moves have found nothing better; 0 for none.
         tenure: Moves for which a flip is tabu, and up to half as many more, at least 5. Short ones suit the
             correlated inputs of layers; large sparse problems need 10 to 30.
-        kicks: Repeat this often: flip a tenth of the spins and search again, in the hard columns, whose best spins so
-            far differ from sign(−s) in more than an eighth.
         restarts: Also search from this many random starts and keep the best.
         seed: Of the random starts and of how long a flip is tabu.
         warm: In training, use what the last step found where that saves time: with momentum the families change
@@ -38,7 +36,6 @@ class Descent(Solver):
     max_flips: int | None = None
     tabu: int = 0
     tenure: int = 2
-    kicks: int = 0
     restarts: int = 0
     seed: int = 0
     warm: bool = False
@@ -46,9 +43,9 @@ class Descent(Solver):
     def __post_init__(self) -> None:
         moves, tenure = Number(whole=True, least=0, most=2**62), Number(whole=True, least=0, most=2**24)
         check_options(self, max_flips=replace(moves, optional=True), tabu=moves, tenure=tenure)
-        check_options(self, kicks=moves, restarts=moves, seed=SEED, warm=FLAG)
-        if self.warm and (self.kicks or self.restarts):
-            raise ValueError("warm goes with one search per step: without kicks and restarts")
+        check_options(self, restarts=moves, seed=SEED, warm=FLAG)
+        if self.warm and self.restarts:
+            raise ValueError("warm goes with one search per step: without restarts")
 
     def _solve(self, family: QuboFamily) -> Solution:
         """A local minimum per column, or the spins reached when the flips are used up.
@@ -60,38 +57,21 @@ class Descent(Solver):
         generator = np.random.default_rng(self.seed)
         with deadline(None) as passed:
             solution = self.improved(family, sign_start(family), stop=passed)
-            for count in range(self.kicks):
-                solution = self._kicked(family, solution, generator, seed=self.seed + count)
             for _ in range(self.restarts):
                 found = self.improved(family, random_spins(family, generator), stop=passed)
                 solution = better_of(solution, found)
         return solution.with_offset(offset)
 
-    def improved(self, family: QuboFamily, start: Tensor, *, seed: int | None = None, stop: Array = NEVER) -> Solution:
+    def improved(self, family: QuboFamily, start: Tensor, *, stop: Array = NEVER) -> Solution:
         """Where one search leads from `start` (n, m), which may be overwritten."""
-        limits = self._limits(family.num_spins)
-        return improved(family, start, stop=stop, **limits | ({} if seed is None else {"seed": seed}))
+        return improved(family, start, **self._limits(), stop=stop)
 
     def lower(self, couplings: Tensor, fields: Tensor, spins: Tensor, threshold: Tensor) -> None:
         """One search on the CPU that lowers `spins` (m, n) in place, with their fields, as `reference.search` does."""
-        limits = self._limits(spins.shape[1])
-        lower_columns(couplings.numpy(), fields.numpy(), spins.numpy(), threshold.numpy(), **limits)
+        lower_columns(couplings.numpy(), fields.numpy(), spins.numpy(), threshold.numpy(), **self._limits())
 
-    def _kicked(self, family: QuboFamily, solution: Solution, generator: np.random.Generator, *, seed: int) -> Solution:
-        distance = (solution.spins != sign_start(family)).sum(0)
-        hard = (distance > family.num_spins / 8).nonzero()[:, 0]
-        if not len(hard):
-            return solution
-        part = QuboFamily.trusted(family.quadratic, family.linear[:, hard], family.offset[hard])
-        found = self.improved(part, kick(solution.spins[:, hard], generator), seed=seed)
-        spins, energies = solution.spins.clone(), solution.energies.clone()
-        spins[:, hard], energies[hard] = found.spins, found.energies
-        return better_of(solution, Solution(spins, energies, solution.proven_optimal, found.stats))
-
-    def _limits(self, num_spins: int) -> dict[str, Any]:
-        """What a search of columns of so many spins may do."""
-        flips = most_flips(num_spins, self.tabu) if self.max_flips is None else self.max_flips
-        return {"max_flips": flips, "patience": self.tabu, "tenure": self.tenure, "seed": self.seed}
+    def _limits(self) -> dict[str, Any]:
+        return {"max_flips": self.max_flips, "patience": self.tabu, "tenure": self.tenure, "seed": self.seed}
 
 
 def improved(
@@ -109,9 +89,8 @@ def improved(
     The other arguments are those of `kernels.reference.search`; `max_flips` None is as many as it takes. When `stop` is
     set, every column on the CPU ends with its best spins so far.
     """
-    if max_flips is None:
-        max_flips = most_flips(len(spins), patience)
-    limits: dict[str, Any] = {"max_flips": max_flips, "patience": patience, "tenure": tenure, "seed": seed}
+    most = _most_flips(max_flips, len(spins), patience)
+    limits: dict[str, Any] = {"max_flips": most, "patience": patience, "tenure": tenure, "seed": seed}
     unproven = torch.zeros(family.num_columns, dtype=torch.bool, device=spins.device)
     if triton := triton_kernels(family.linear):
         spins, energies, _ = triton.search(family, spins, **limits)
@@ -136,7 +115,7 @@ def lower_columns(
     spins: Array,
     threshold: Array,
     *,
-    max_flips: int,
+    max_flips: int | None = None,
     patience: int = 0,
     tenure: int = 2,
     seed: int = 0,
@@ -144,11 +123,11 @@ def lower_columns(
 ) -> Array:
     """Lower every column of `spins` (m, n) in place, as `kernels.reference.search` does; the flips of each, (m,)."""
     flips = np.empty(len(spins), np.int64)
-    limits = (max_flips, patience, tenure, seed & 2**63 - 1)
+    limits = (_most_flips(max_flips, spins.shape[1], patience), patience, tenure, seed & 2**63 - 1)
     kernels.search(couplings, fields, spins, threshold, flips, *limits, stop, thread_count())
     return flips
 
 
-def most_flips(num_spins: int, patience: int = 0) -> int:
-    """Out of reach in exact arithmetic on sensible data; it ends an endless exchange of rounding errors."""
-    return min(2**62, 100 * (num_spins + patience) + 1000)
+def _most_flips(max_flips: int | None, num_spins: int, patience: int) -> int:
+    """By default out of reach in exact arithmetic on sensible data; it ends an endless exchange of rounding errors."""
+    return min(2**62, 100 * (num_spins + patience) + 1000) if max_flips is None else max_flips

@@ -68,12 +68,6 @@ def random_spins(family: QuboFamily, generator: np.random.Generator) -> Tensor:
     return torch.from_numpy(2 * bits - 1).to(family.linear)
 
 
-def kick(spins: Tensor, generator: np.random.Generator) -> Tensor:
-    """`spins` with a random tenth of them flipped."""
-    flipped = torch.from_numpy(generator.random(tuple(spins.shape), dtype=np.float32) < 0.1).to(spins.device)
-    return torch.where(flipped, -spins, spins)
-
-
 def better_of(solution: Solution, other: Solution) -> Solution:
     """The lower energy of the two, column by column; `solution` where they are equal."""
     wins = other.energies < solution.energies
