@@ -15,15 +15,7 @@ from qpsbgd_qubo.annealers.recordings import Recording, RecordingError
 from qpsbgd_qubo.annealers.service_solver import ServiceSolver, shapes_of
 from qpsbgd_qubo.annealers.tiles import Tile, checked_tiles, largest_clique, tiles_of
 from qpsbgd_qubo.family import QuboFamily, Solution
-from qpsbgd_qubo.solvers.options import (
-    AT_LEAST_ONE,
-    COUNT,
-    FLAG,
-    POSITIVE,
-    POSITIVE_OR_NONE,
-    SEED,
-    check_options,
-)
+from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, COUNT, FLAG, POSITIVE, POSITIVE_OR_NONE, SEED, check_options
 
 Self = TypeVar("Self", bound="ChipSolver")
 
