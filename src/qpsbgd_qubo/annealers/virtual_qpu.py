@@ -150,8 +150,7 @@ class VirtualChip(dimod.Sampler, dimod.Structured):  # type: ignore[misc]
             "qpu_access_time": programming + num_reads * per_read,
         }
         samples = dimod.SampleSet.from_samples_bqm((spins, qubits.tolist()), ising, info={"timing": timing})
-        samples.change_vartype(bqm.vartype, inplace=True)
-        return samples
+        return samples.change_vartype(bqm.vartype)
 
     def _check_parameters(self, num_reads: int, annealing_time: float) -> None:
         for name, value in (("num_reads", num_reads), ("annealing_time", annealing_time)):
