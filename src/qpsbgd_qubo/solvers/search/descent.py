@@ -95,18 +95,20 @@ def improved(
     if triton := triton_kernels(family.linear):
         spins, energies, _ = triton.search(family, spins, **limits)
         return Solution(spins, energies, unproven, {"solver": "descent", "path": "triton"})
-    on_cpu = family.to("cpu")
-    landscape = Landscape.of(on_cpu)
+    if not spins.is_cpu:
+        found = improved(family.without_offset().to("cpu"), spins.cpu(), **limits, stop=stop)
+        return found.with_offset(family.offset)
+    landscape = Landscape.of(family)
     # The compiled kernel wants one column's spins side by side in memory.
-    fields, spins = landscape.fields(spins.cpu()).T.contiguous(), spins.cpu().T.contiguous()
+    fields, spins = landscape.fields(spins).T.contiguous(), spins.T.contiguous()
     couplings, threshold = landscape.couplings.numpy(), landscape.threshold.numpy()
     made = lower_columns(couplings, fields.numpy(), spins.numpy(), threshold, **limits, stop=stop)
     stats: dict[str, Any] = {"solver": "descent", "path": "compiled", "flips": int(made.sum())}
     if patience:
         return Solution.of(family, spins.T, **stats)
     # Few flips leave the fields exact enough: Σ gₖ (sₖ + fₖ) / 2 is the energy without the diagonal of Q.
-    energies = 0.5 * (spins * (fields + on_cpu.linear.T)).sum(1) + on_cpu.quadratic.diagonal().sum()
-    return Solution(spins.T, energies, unproven, stats).with_offset(family.offset)
+    energies = 0.5 * (spins * (fields + family.linear.T)).sum(1) + family.quadratic.diagonal().sum() + family.offset
+    return Solution(spins.T, energies, unproven, stats)
 
 
 def lower_columns(
