@@ -32,7 +32,6 @@ OPTIONS = {
     "bifurcation": {"whole": {"steps": 1, "reads": 1, "seed": 0}, "positive": {"time_step"}},
     "gurobi": {
         "whole": {"seed": 0},
-        "whole or None": {"threads": 1},
         "not negative": {"mip_gap"},
         "not negative or None": {"time_limit"},
     },
