@@ -35,7 +35,7 @@ import torch
 from dwave.samplers import SimulatedAnnealingSampler
 from timed import annealer, auto, by_clock, load_all, model_of, stretch, tabu
 
-from qpsbgd.solvers import make_solver
+import qpsbgd_qubo
 from qpsbgd_paper.framework.result_files import environment, write_json
 
 TARGET = Path(__file__).parents[1] / "results" / "general_qubo.json"
@@ -148,12 +148,11 @@ def size(n):
     """Time and memory of two rounds of `auto` on a random graph of degree 6, its own making aside."""
     torch.set_num_threads(1)
     problem = instances.random_graph(n, 6)
-    solver = make_solver("portfolio", rounds=2)
-    make_solver("portfolio", rounds=1).solve_sparse(instances.random_graph(100, 6))  # compiled, or loaded
+    qpsbgd_qubo.solve(instances.random_graph(100, 6), rounds=1)  # loaded
     before, begin = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
-    solution = solver.solve_sparse(problem)
+    answer = qpsbgd_qubo.solve(problem, rounds=2)
     row = {"variables": n, "couplings": len(problem.indices) // 2, "seconds": time.process_time() - begin}
-    row |= {"cut": -float(solution.energies), "megabytes_before": before / 1024}
+    row |= {"cut": -answer.value, "megabytes_before": before / 1024}
     row |= {"megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
     print(json.dumps(row))
 

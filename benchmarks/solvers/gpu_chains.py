@@ -15,8 +15,8 @@ from pathlib import Path
 import instances
 import torch
 
-from qpsbgd.solvers import make_solver
 from qpsbgd_paper.framework.measurements import publish, shown
+from qpsbgd_qubo import solve
 
 RESULTS = Path(__file__).parents[1] / "results"
 INSTANCES = {
@@ -39,9 +39,9 @@ def measured(name, problem, chains, sweeps, seeds=SEEDS):
     seconds, energies = [], []
     for seed in range(seeds):
         begin = time.perf_counter()
-        solution = make_solver("gpu-annealing", chains=chains, sweeps=sweeps, seed=seed).solve_sparse(problem)
+        answer = solve(problem, solver="gpu-annealing", chains=chains, sweeps=sweeps, seed=seed)
         seconds.append(time.perf_counter() - begin)
-        energies.append(float(solution.energies))
+        energies.append(answer.value)
     row = {"instance": name, "chains": chains, "sweeps": sweeps, "seconds": seconds, "energies": energies}
     return {**row, "cpu_energy": cpu_energy(name)}
 

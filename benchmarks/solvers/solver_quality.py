@@ -31,7 +31,6 @@ THREADS, SAMPLED = 2, 3
 OURS = {
     "auto": make_solver("auto"),
     "descent": make_solver("descent"),
-    "descent, 8 kicks": make_solver("descent", tabu=100, kicks=8),
     "annealing": make_solver("annealing"),
     "annealing, 4 reads": make_solver("annealing", reads=4, sweeps=40),
     "bifurcation": make_solver("bifurcation", steps=50),

@@ -73,15 +73,14 @@ class Arrays(Mapping[str, Array]):
         if total > most:
             raise MemoryError(
                 f"its arrays take {1e-9 * total:.3g} GB; a compressed file may take {1e-9 * most:.3g} GB: save it "
-                "with numpy.savez, or a sparse matrix with scipy.sparse.save_npz"
+                "with numpy.savez, or a sparse matrix with scipy.io.mmwrite"
             )
 
     def __getitem__(self, name: str) -> Array:
         member, dtype = self._members[name]
         with _damage(), self._archive.open(member) as stream:
             array = np.lib.format.read_array(stream, allow_pickle=False)
-        keep = self._as_stored or dtype == np.float32 or dtype.kind == "S"
-        return array if keep else array.astype(np.float64)
+        return array if self._as_stored or dtype == np.float32 else array.astype(np.float64)
 
     def __contains__(self, name: object) -> bool:
         return name in self._members  # without loading it
@@ -102,9 +101,9 @@ class Arrays(Mapping[str, Array]):
         with self._archive.open(member) as stream:
             begin = io.BytesIO(stream.read(_LONGEST_HEADER))
         shape, dtype = _header(begin)
-        is_word = name == "format" and dtype.kind == "S" and shape == () and dtype.itemsize < 10  # as scipy writes it
-        if dtype.kind not in "biuf" and not is_word:
-            raise _Refused(f"array {name!r} must hold real numbers, got {dtype}")
+        if dtype.kind not in "biuf":
+            hint = "; write scipy's sparse matrices to .mtx with scipy.io.mmwrite" if name == "format" else ""
+            raise _Refused(f"array {name!r} must hold real numbers, got {dtype}{hint}")
         count = math.prod(shape)
         if begin.tell() + count * dtype.itemsize != member.file_size:
             raise ValueError(

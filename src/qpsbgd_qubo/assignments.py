@@ -111,7 +111,7 @@ def solve(
     """
     made, found = make_solver(solver, **options), as_problem(problem)
     if maximize is not None:
-        found = found.maximized() if maximize else found.minimized()
+        found = found.with_sense(maximize=maximize)
     if not until_interrupted:
         return assigned(found, made)
     with best_on_interrupt() as interruption:

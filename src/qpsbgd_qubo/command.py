@@ -52,7 +52,7 @@ def solve(
     reading = time.perf_counter() - begin
     read_as = f"{problem.format}, {FORMATS[problem.format]}"
     if maximize not in (None, problem.maximize):
-        problem = problem.maximized() if maximize else problem.minimized()
+        problem = problem.with_sense(maximize=not problem.maximize)
         read_as += "; here the opposite, as asked"
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:

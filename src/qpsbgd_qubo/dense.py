@@ -76,8 +76,6 @@ class DenseIsing:
             return NotImplemented
         return DenseIsing(self.quadratic * factor, self.linear * factor, self.offset * factor)
 
-    __rmul__ = __mul__
-
     def to_family(self) -> QuboFamily:
         """The same as a family."""
         import torch

@@ -24,11 +24,9 @@ from qpsbgd_qubo.formats.beasley import check_number, read_beasley
 from qpsbgd_qubo.formats.bqm import read_bqm
 from qpsbgd_qubo.formats.coo import read_coo
 from qpsbgd_qubo.formats.mtx import BANNER, read_mtx
-from qpsbgd_qubo.formats.npz import sparse_entries
 from qpsbgd_qubo.formats.qbsolv import read_qbsolv
 from qpsbgd_qubo.formats.text import TextFile
-from qpsbgd_qubo.problems import Problem, check_variables, ising_problem, qubo_problem
-from qpsbgd_qubo.sparse import SparseIsing
+from qpsbgd_qubo.problems import Problem, ising_problem, qubo_problem
 
 if TYPE_CHECKING:
     from qpsbgd_qubo.family import QuboFamily
@@ -155,13 +153,9 @@ def _npz_problem(arrays: Mapping[str, np.ndarray[Any, Any]]) -> Problem:
             return qubo_problem(arrays[name], offset=offset)
     if {"h", "J"} <= set(arrays):
         return ising_problem(arrays["h"], arrays["J"], offset=offset)
-    if "format" in arrays:
-        n, rows, cols, values = sparse_entries(arrays)
-        return Problem(SparseIsing.from_qubo(check_variables(n), rows, cols, values), "BINARY", tuple(range(n)))
     if not {"quadratic", "linear"} <= set(arrays):
         raise ValueError(
-            "must hold arrays quadratic, linear, offset of a family, or Q, qubo, h and J, or a sparse matrix of scipy, "
-            f"got {sorted(arrays)}"
+            f"must hold arrays quadratic, linear, offset of a family, or Q, qubo, h and J, got {sorted(arrays)}"
         )
     import torch
 

@@ -57,16 +57,11 @@ class Problem:
         """
         return self.model.to_family()
 
-    def maximized(self) -> Problem:
-        """The same problem with the highest value wanted; one that is maximised already stays as it is."""
-        return self if self.maximize else self._turned()
-
-    def minimized(self) -> Problem:
-        """The same problem with the lowest value wanted; one that is minimised already stays as it is."""
-        return self._turned() if self.maximize else self
-
-    def _turned(self) -> Problem:
-        return dataclasses.replace(self, model=self.model * -1, maximize=not self.maximize)
+    def with_sense(self, *, maximize: bool) -> Problem:
+        """The same problem with the highest or the lowest value wanted."""
+        if maximize == self.maximize:
+            return self
+        return dataclasses.replace(self, model=self.model * -1, maximize=maximize)
 
     def __repr__(self) -> str:
         return (

@@ -161,12 +161,6 @@ class SparseIsing:
         """How many pairs of spins are coupled."""
         return len(self.couplings) // 2
 
-    @property
-    def density(self) -> float:
-        """The share of all pairs that are coupled, from 0 to 1."""
-        n = self.num_spins
-        return self.num_couplings / (n * (n - 1) / 2) if n > 1 else 0.0
-
     def edges(self) -> tuple[Array, Array, Array]:
         """Every coupled pair i < j once, in ascending order, and its coupling: three arrays (num_couplings,)."""
         rows = np.repeat(np.arange(self.num_spins, dtype=self.indices.dtype), np.diff(self.indptr))
@@ -225,7 +219,7 @@ class SparseIsing:
         return self.to_dense().to_family()
 
     def __repr__(self) -> str:
-        return f"SparseIsing(n={self.num_spins}, couplings={self.num_couplings}, density {self.density:.3g})"
+        return f"SparseIsing(n={self.num_spins}, couplings={self.num_couplings})"
 
 
 def dot(a: Array, b: Array) -> float:

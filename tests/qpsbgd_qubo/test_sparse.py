@@ -77,11 +77,10 @@ def test_a_factor_multiplies_energies():
     assert (0.5 * problem).energy([1, -1]) == 0.0
 
 
-def test_size_and_density_are_told():
+def test_the_size_is_told():
     problem = SparseIsing.from_edges(4, [0, 1, 1], [1, 0, 2], [1.0, 1.0, 1.0])
-    assert (problem.num_spins, problem.num_couplings, problem.density) == (4, 2, 2 / 6)
-    assert repr(problem) == "SparseIsing(n=4, couplings=2, density 0.333)"
-    assert SparseIsing.from_edges(1, [], [], []).density == 0
+    assert (problem.num_spins, problem.num_couplings) == (4, 2)
+    assert repr(problem) == "SparseIsing(n=4, couplings=2)"
 
 
 def test_the_caller_may_change_its_arrays_afterwards():

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from qpsbgd.qubo import QuboFamily
-from qpsbgd_qubo.kernels import NEVER
-from qpsbgd_qubo.solvers.search import kernels
-from qpsbgd_qubo.solvers.search.descent import improved
+from qpsbgd_qubo.kernels import kernels, thread_count
+from qpsbgd_qubo.solvers.search.descent import improved, lower_columns
 from qpsbgd_qubo.solvers.search.landscape import Landscape
 
 KICKED, LEAST_KICKED = 0.03, 2.0
@@ -107,9 +106,8 @@ class PlaneSearch:
             kicked = torch.where(marked, -spins, spins)
             return kicked, kicked @ self._couplings
         spins, coupling_fields = spins.clone(), coupling_fields.clone()
-        kernels.flip_marked(
-            self._couplings.numpy(), coupling_fields.numpy(), spins.numpy(), marked.view(torch.uint8).numpy()
-        )
+        parts = (self._couplings, coupling_fields, spins, marked.view(torch.uint8))
+        kernels.flip_marked(*(part.numpy() for part in parts), thread_count())
         return spins, coupling_fields
 
     def _searched(
@@ -123,7 +121,6 @@ class PlaneSearch:
             return found, found @ self._couplings
         threshold = Landscape.thresholds(self._reach, linear.abs().amax(1))
         spins, fields = spins.clone(), linear + coupling_fields
-        limit = 100 * (spins.shape[1] + patience) + 1000
-        couplings = self._couplings.numpy()
-        kernels.search(couplings, fields.numpy(), spins.numpy(), threshold.numpy(), limit, patience, TENURE, 0, NEVER)
+        parts = (part.numpy() for part in (self._couplings, fields, spins, threshold))
+        lower_columns(*parts, patience=patience, tenure=TENURE)
         return spins, fields.sub_(linear)

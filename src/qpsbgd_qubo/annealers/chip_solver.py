@@ -7,9 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
-import torch
-
 from qpsbgd_qubo.annealers.budget import Estimate, Shape
 from qpsbgd_qubo.annealers.chips import Chip, access_seconds
 from qpsbgd_qubo.annealers.packing import Job, Sheet, decode, pack, plan
@@ -18,18 +15,7 @@ from qpsbgd_qubo.annealers.recordings import Recording, RecordingError
 from qpsbgd_qubo.annealers.service_solver import ServiceSolver, shapes_of
 from qpsbgd_qubo.annealers.tiles import Tile, checked_tiles, largest_clique, tiles_of
 from qpsbgd_qubo.family import QuboFamily, Solution
-from qpsbgd_qubo.solvers.options import (
-    AT_LEAST_ONE,
-    COUNT,
-    FLAG,
-    POSITIVE,
-    POSITIVE_OR_NONE,
-    SEED,
-    Number,
-    check_options,
-)
-from qpsbgd_qubo.solvers.search.descent import improved
-from qpsbgd_qubo.solvers.search.landscape import sign_start
+from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, COUNT, FLAG, POSITIVE, POSITIVE_OR_NONE, SEED, check_options
 
 Self = TypeVar("Self", bound="ChipSolver")
 
@@ -54,10 +40,9 @@ class ChipSolver(ServiceSolver):
             average out a chip's constant errors. Each costs its programming time. 0 for no reversal at all.
         repair: What broken chains become: the "majority" of their qubits, or what lowers the "energy" most.
         descent: Flip single spins after that, until no flip lowers the energy.
-        block: Solve layers too wide for the chip in blocks of this many spins, see `solve_all`; None refuses them.
         cache: Folder for the chip's tiles; see `tiles.tiles_of`.
-        seed: Of the spin reversals and the blocks. Reversals depend on the problem too, so they differ from step to
-            step, and yet the same problem is always sent in the same way.
+        seed: Of the spin reversals. They depend on the problem too, so they differ from step to step, and yet the same
+            problem is always sent in the same way.
     """
 
     num_reads: int = 50
@@ -68,15 +53,13 @@ class ChipSolver(ServiceSolver):
     spin_reversals: int = 1
     repair: str = "energy"
     descent: bool = True
-    block: int | None = None
     cache: str | Path | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_options(self, num_reads=AT_LEAST_ONE, annealing_time=POSITIVE_OR_NONE, chain_strength=POSITIVE)
-        check_options(self, copies=AT_LEAST_ONE, share_reads=FLAG, spin_reversals=COUNT, descent=FLAG)
-        check_options(self, block=Number(whole=True, least=2, optional=True), seed=SEED)
+        check_options(self, copies=AT_LEAST_ONE, share_reads=FLAG, spin_reversals=COUNT, descent=FLAG, seed=SEED)
         if self.share_reads and self.copies == 1:
             raise ValueError("share_reads shares a column's reads out among its tiles: set copies, such as 16, too")
         if self.repair not in ("majority", "energy"):
@@ -89,23 +72,17 @@ class ChipSolver(ServiceSolver):
     def solve_all(self, families: Sequence[QuboFamily]) -> list[Solution]:
         """The best read of every column of every family, from as few submissions as hold them all.
 
-        A family that is too wide for the chip is solved in blocks, if `block` is given: starting from where descent
-        ends, blocks of random spins are solved in turn, the others fixed, and changes that lower the energy are kept.
-
         Raises:
             BudgetSpent: The submissions would pass `max_qpu_seconds`; nothing was sent.
-            ValueError: A family is wider than the chip's largest clique, and no `block` is given.
+            ValueError: A family is wider than the chip's largest clique.
         """
         if not families:
             return []
         with self._session.exclusive():
             self.check_budget(shapes_of(families))
-            wide = [index for index, family in enumerate(families) if not self._fits(family.num_spins)]
-            found = {index: self._in_blocks(families[index]) for index in wide}
-            fitting = [index for index in range(len(families)) if index not in found]
-            if fitting:
-                found |= zip(fitting, self._together([families[index] for index in fitting]), strict=True)
-        return [found[index] for index in range(len(families))]
+            reads, used = self._read(families)
+            solutions = [each.best(repair=self.repair, descent=self.descent) for each in reads]
+        return [replace(found, stats=used | found.stats) for found in solutions]
 
     def sample(self, family: QuboFamily) -> Samples:
         """All reads of every column, repaired as the options say, in the order of the submissions.
@@ -115,8 +92,6 @@ class ChipSolver(ServiceSolver):
             ValueError: The family is wider than the chip's largest clique.
         """
         with self._session.exclusive():
-            if not self._tiles(family.num_spins):
-                raise self._too_wide(family.num_spins, advice="only whole columns can be sampled")
             self.check_budget(shapes_of([family]))
             (reads,), used = self._read([family])
         found = reads.all(repair=self.repair, descent=self.descent)
@@ -129,10 +104,8 @@ class ChipSolver(ServiceSolver):
             shapes: (n, m) of every layer.
             one_by_one: The paper's way, for comparison: every column is a submission of its own.
         """
-        groups = [[n for n, m in shapes if self._fits(n) for _ in range(m)]]
-        groups += [[len(part)] * m for n, m in shapes if not self._fits(n) for part in self._parts(n)]
-        if one_by_one:
-            groups = [[n] for sizes in groups for n in sizes]
+        columns = [n for n, m in shapes for _ in range(m)]
+        groups = [[n] for n in columns] if one_by_one else [columns]
         jobs = [job for sizes in groups for job in self._jobs(tuple(sizes), copies=1 if one_by_one else self.copies)]
         times = max(1, self.spin_reversals)
         return Estimate(times * len(jobs), times * sum(job.seconds for job in jobs))
@@ -144,38 +117,17 @@ class ChipSolver(ServiceSolver):
         sampler = self.connect()
         return self._session.once("chip", lambda: Chip.of(sampler))
 
-    def _fits(self, spins: int) -> bool:
-        """Whether a column is on one tile; raises where it can be solved neither so nor in blocks."""
-        if self._tiles(spins):
-            return True
-        if self.block is None:
-            raise self._too_wide(spins)
-        for size in {len(part) for part in self._parts(spins)}:
-            if not self._tiles(size):
-                raise self._too_wide(size, what="block", advice="choose a smaller `block`")
-        return False
-
-    def _too_wide(
-        self,
-        spins: int,
-        *,
-        what: str = "layer",
-        advice: str = "give `block` to solve wide layers block by block, or use a classical solver",
-    ) -> ValueError:
-        chip = self._chip_in_use()
-        return ValueError(
-            f"a {what} of {spins} inputs needs a clique of {spins} chains, but the largest on {chip} has "
-            f"{largest_clique(chip)}; {advice}"
-        )
-
-    def _parts(self, spins: int) -> tuple[torch.Tensor, ...]:
-        """The blocks of a column that is too wide: random spins, as many in each, at most `block`."""
-        assert self.block is not None
-        order = torch.from_numpy(np.random.default_rng([self.seed, spins]).permutation(spins))
-        return order.tensor_split(-(-spins // self.block))
-
     def _tiles(self, spins: int) -> tuple[Tile, ...]:
-        return self._session.once(("tiles", spins), lambda: self._found_tiles(spins))
+        """The chip's tiles for columns of so many spins, at least one."""
+        tiles = self._session.once(("tiles", spins), lambda: self._found_tiles(spins))
+        if not tiles:
+            chip = self._chip_in_use()
+            raise ValueError(
+                f"a layer of {spins} inputs needs a clique of {spins} chains, but the largest on {chip} has "
+                f"{largest_clique(chip)}; use a classical solver, or train with a projection that has `block`, such as "
+                "Spins(solver=…, block=32)"
+            )
+        return tiles
 
     def _found_tiles(self, spins: int) -> tuple[Tile, ...]:
         link, chip = self._link(), self._chip_in_use()
@@ -218,11 +170,6 @@ class ChipSolver(ServiceSolver):
         if bounds and not bounds[0] <= value <= bounds[1]:
             raise ValueError(f"the chip takes {bounds[0]:g} to {bounds[1]:g} {what}, got {value:g}")
 
-    def _together(self, families: Sequence[QuboFamily]) -> list[Solution]:
-        reads, used = self._read(families)
-        solutions = [each.best(repair=self.repair, descent=self.descent) for each in reads]
-        return [replace(found, stats=used | found.stats) for found in solutions]
-
     def _read(self, families: Sequence[QuboFamily]) -> tuple[list[Reads], dict[str, Any]]:
         """The reads of all families, and what they took: plan, send, decode."""
         reads = [Reads(family) for family in families]
@@ -240,33 +187,6 @@ class ChipSolver(ServiceSolver):
             each, column = owners[number]
             each.add(column, votes, lengths)
         return reads, {**self._used(answers), "chip": self._chip_in_use().name}
-
-    def _in_blocks(self, family: QuboFamily) -> Solution:
-        exact = family.without_offset().to("cpu", torch.float64)
-        spins = improved(exact, sign_start(exact)).spins
-        parts = self._parts(family.num_spins)
-        blocks: list[dict[str, Any]] = []
-        for part in parts:
-            rows = exact.quadratic[part]
-            others = rows @ spins - rows[:, part] @ spins[part]
-            block = QuboFamily.trusted(rows[:, part].contiguous(), exact.linear[part] + 2 * others, exact.offset)
-            found = self._together([block])[0]
-            better = found.energies < block.energies(spins[part])
-            spins[part] = torch.where(better, found.spins, spins[part])
-            blocks.append(found.stats)
-        each = {name: [stats[name] for stats in blocks] for name in blocks[0]}
-        stats: dict[str, Any] = {
-            "solver": self.name,
-            "chip": self._chip_in_use().name,
-            "blocks": len(parts),
-            "submissions": sum(each["submissions"]),
-            "qpu_seconds": sum(each["qpu_seconds"]),
-            "reads": min(each["reads"]),
-            "chain_break_fraction": sum(each["chain_break_fraction"]) / len(parts),
-            "chain_length": sum(each["chain_length"]) / len(parts),
-            "longest_chain": max(each["longest_chain"]),
-        }
-        return Solution.of(family, spins, **stats)
 
 
 DECIDING = tuple(name for name in ChipSolver.__annotations__ if name != "cache")

@@ -8,12 +8,11 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-TOPOLOGIES = ("pegasus", "zephyr", "chimera")
+TOPOLOGIES = ("pegasus", "zephyr")
 
 PROGRAMMING_SECONDS = 8.5e-3  # per submission, where a chip does not state its times
 READOUT_SECONDS = 62e-6
@@ -27,7 +26,7 @@ class Chip:
 
     name: str
     topology: str  # one of `TOPOLOGIES`
-    shape: tuple[int, ...]  # of the topology: (m,) for Pegasus, (m, t) for Zephyr, (m, n, t) for Chimera
+    shape: tuple[int, ...]  # of the topology: (m,) for Pegasus, (m, t) for Zephyr
     qubits: tuple[int, ...]  # the working qubits, in order
     couplers: tuple[tuple[int, int], ...]  # the working couplers (a, b), a < b, in order
     h_range: tuple[float, float] = (-4.0, 4.0)  # smallest and largest field of a qubit
@@ -125,8 +124,8 @@ class Chip:
 def access_seconds(sampler: Any, *, num_qubits: int, num_reads: int, annealing_time: float | None = None) -> float:
     """QPU time of one submission in seconds, by the chip's own estimate.
 
-    That is `sampler.solver.estimate_qpu_access_time`, or the same from the property `problem_timing_data`. A chip with
-    neither, such as the mock, is assumed to need `PROGRAMMING_SECONDS`, and per read the anneal and `READOUT_SECONDS`.
+    That is `sampler.solver.estimate_qpu_access_time`. A chip without it, such as the mock, is assumed to need
+    `PROGRAMMING_SECONDS`, and per read the anneal and `READOUT_SECONDS`.
     """
     reads: dict[str, Any] = {"num_reads": num_reads}
     if annealing_time is not None:
@@ -134,11 +133,6 @@ def access_seconds(sampler: Any, *, num_qubits: int, num_reads: int, annealing_t
     solver = getattr(sampler, "solver", None)
     if hasattr(solver, "estimate_qpu_access_time"):
         return float(solver.estimate_qpu_access_time(num_qubits, **reads)) * 1e-6  # type: ignore[union-attr]
-    if sampler.properties.get("problem_timing_data"):
-        from dwave.cloud.solver import StructuredSolver
-
-        described = SimpleNamespace(properties=sampler.properties)
-        return float(StructuredSolver.estimate_qpu_access_time(described, num_qubits, **reads)) * 1e-6
     if annealing_time is None:
         annealing_time = float(sampler.properties.get("default_annealing_time", ANNEALING_TIME))
     return PROGRAMMING_SECONDS + num_reads * (annealing_time * 1e-6 + READOUT_SECONDS)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from qpsbgd_qubo.annealers.budget import BudgetSpent, Estimate
 from qpsbgd_qubo.annealers.chip_solver import ChipSolver
 from qpsbgd_qubo.annealers.chips import Chip
 from qpsbgd_qubo.annealers.hybrid_solver import HybridSolver
@@ -180,6 +179,3 @@ def _ways_to_set_a_token(sampler: str) -> str:
         "run `dwave config create`, or set the environment variable DWAVE_API_TOKEN, or pass "
         f"sampler=dwave.system.{sampler}(token=…)"
     )
-
-
-__all__ = ["BudgetSpent", "DWave", "Estimate"]

@@ -162,13 +162,13 @@ class Live(Link):
     def _sent(self, problem: Submission, bill: Bill) -> Any:
         """The sampler's answer, which may still be on its way, or the passing fault that it met at once."""
         known = self._sampler.parameters or {}
-        parameters = {name: value for name, value in problem.parameters.items() if value is not None}
         # Only chips rescale problems or merge equal reads; a sampler that does not know these options does neither.
-        fixed = {name: value for name, value in self._settings() if name in known}
+        fixed = {"auto_scale": False, "answer_mode": "raw"} | ({"label": self._label} if self._label else {})
+        fixed = {name: value for name, value in fixed.items() if name in known}
         model = problem.bqm()
         bill.sent = True
         try:
-            return self._sampler.sample(model, **parameters, **fixed)
+            return self._sampler.sample(model, **problem.parameters, **fixed)
         except Exception as error:
             if transient(error):
                 return error
@@ -176,10 +176,6 @@ class Live(Link):
             bill.sent = not _is_a(error, _UNSENT)
             _explain(error)
             raise
-
-    def _settings(self) -> list[tuple[str, Any]]:
-        label = [("label", self._label)] if self._label else []
-        return [("auto_scale", False), ("answer_mode", "raw"), *label]
 
     def close(self) -> None:
         """Close the sampler, if it was made for this link."""

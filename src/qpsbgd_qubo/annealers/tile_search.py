@@ -1,8 +1,8 @@
 """Searches a chip for disjoint cliques; a script for a separate process, since minorminer can crash its process.
 
-`minorminer.busclique` 0.2.22 aborts the interpreter, or fills the memory, for 5 to 8 spins on Zephyr graphs and for 3
-and 4 on Chimera graphs, and now and then elsewhere. Those sizes are never requested (a part of a larger clique will
-do), and when a step has killed the process, `tiles` runs this file again without it. It imports nothing of ours: torch
+`minorminer.busclique` 0.2.22 aborts the interpreter, or fills the memory, for 5 to 8 spins on Zephyr graphs, and now
+and then elsewhere. Those sizes are never requested (a part of a larger clique will do), and when a step has killed the
+process, `tiles` runs this file again without it. It imports nothing of ours: torch
 would take longer to load than most searches.
 
 stdin: JSON with `topology`, `shape`, `qubits`, `couplers`, `spins` (n, or null for the largest clique) and `skip`.
@@ -33,19 +33,16 @@ class Search:
         self.topology: str = request["topology"]
         make: Any = getattr(graphs, f"{self.topology}_graph")
         self._maps: Any = getattr(graphs, f"{self.topology}_sublattice_mappings")
-        # All but the first number of a shape (Zephyr's and Chimera's t) are the same for a window and the chip.
-        rest: Any = {"chimera": lambda s: {"t": s[2]}, "zephyr": lambda s: {"t": s[1]}, "pegasus": lambda s: {}}
-        options: dict[str, int] = rest[self.topology](request["shape"])
-        self.size: int = min(request["shape"][:2]) if self.topology == "chimera" else request["shape"][0]
-        self._make: Any = lambda size: make(size, **options)
-        whole = make(*request["shape"][:2], **options) if self.topology == "chimera" else self._make(self.size)
+        self.size: int = request["shape"][0]
+        rest = request["shape"][1:]  # Zephyr's t is the same for a window and the chip
+        self._make: Any = lambda size: make(size, *rest)
+        whole = self._make(self.size)
         self._places: Any = getattr(graphs, f"{self.topology}_layout")(whole)
         self.graph = whole.subgraph(request["qubits"]).copy()
         missing = {frozenset(edge) for edge in self.graph.edges} - {frozenset(edge) for edge in request["couplers"]}
         self.graph.remove_edges_from([tuple(edge) for edge in missing])
         self._find: Any = import_module("minorminer.busclique").find_clique_embedding
-        # Below these sizes minorminer may not return: 2t spins on Zephyr, t on Chimera.
-        self.least = {"zephyr": 2 * options.get("t", 0), "chimera": options.get("t", 0)}.get(self.topology, 0) + 1
+        self.least = 2 * sum(rest) + 1  # for 2t spins and fewer on Zephyr, minorminer may not return
         self._skip = set(request["skip"])
         self._step = 0
 
@@ -90,7 +87,7 @@ class Search:
 
     def _least_size(self, spins: int) -> tuple[int, int] | None:
         """The smallest perfect lattice that holds the clique, and the number of qubits that it takes there."""
-        for size in range(1 if self.topology == "chimera" else 2, self.size + 1):
+        for size in range(2, self.size + 1):
             chains = self.clique(spins, self._make(size))
             if chains:
                 return size, sum(map(len, chains))

@@ -102,7 +102,7 @@ class VirtualChip(dimod.Sampler, dimod.Structured):  # type: ignore[misc]
             "annealing_time_range": [0.5, 2000.0],
             "default_annealing_time": ANNEALING_TIME,
         }
-        self.parameters = {"num_reads": [], "annealing_time": [], "auto_scale": [], "answer_mode": []}
+        self.parameters = {"num_reads": [], "annealing_time": [], "auto_scale": []}
 
     @functools.cached_property
     def chip(self) -> Chip:
@@ -115,7 +115,6 @@ class VirtualChip(dimod.Sampler, dimod.Structured):  # type: ignore[misc]
         num_reads: int = 1,
         annealing_time: float = ANNEALING_TIME,
         auto_scale: bool = True,
-        answer_mode: str = "raw",
     ) -> dimod.SampleSet:
         """Reads of the model, with the time that a chip would have taken in `info["timing"]`.
 
@@ -124,9 +123,8 @@ class VirtualChip(dimod.Sampler, dimod.Structured):  # type: ignore[misc]
             num_reads: How many anneals.
             annealing_time: Microseconds.
             auto_scale: Make the coefficients as large as the ranges allow; otherwise they must lie within them.
-            answer_mode: "raw" for all reads in order, "histogram" for distinct ones with their counts.
         """
-        self._check_parameters(num_reads, annealing_time, answer_mode)
+        self._check_parameters(num_reads, annealing_time)
         missing = [label for label in bqm.variables if label not in self.chip.neighbours]
         if missing:
             raise dimod.exceptions.BinaryQuadraticModelStructureError(f"the chip has no qubits {missing[:5]}")
@@ -152,16 +150,13 @@ class VirtualChip(dimod.Sampler, dimod.Structured):  # type: ignore[misc]
             "qpu_access_time": programming + num_reads * per_read,
         }
         samples = dimod.SampleSet.from_samples_bqm((spins, qubits.tolist()), ising, info={"timing": timing})
-        samples.change_vartype(bqm.vartype, inplace=True)
-        return samples.aggregate() if answer_mode == "histogram" else samples
+        return samples.change_vartype(bqm.vartype)
 
-    def _check_parameters(self, num_reads: int, annealing_time: float, answer_mode: str) -> None:
+    def _check_parameters(self, num_reads: int, annealing_time: float) -> None:
         for name, value in (("num_reads", num_reads), ("annealing_time", annealing_time)):
             low, high = self.properties[f"{name}_range"]
             if not low <= value <= high:
                 raise ValueError(f"{name} must lie between {low:g} and {high:g}, got {value}")
-        if answer_mode not in ("raw", "histogram"):
-            raise ValueError(f'answer_mode must be "raw" or "histogram", got {answer_mode!r}')
 
     def _check_couplers(self, qubits: Array, rows: Array, columns: Array) -> None:
         ends = np.sort(np.stack([qubits[rows], qubits[columns]], axis=1), axis=1)

@@ -27,8 +27,8 @@ else:
 
     warnings.warn(
         "qpsbgd was installed without its compiled kernels, because no C++ compiler or no Python headers were found: "
-        "solvers give the same answers in plain Python, hundreds of times slower. Install both (on Debian and Ubuntu: "
-        "apt install g++ python3-dev), then run pip install --force-reinstall --no-deps --no-cache-dir qpsbgd.",
+        "solvers run in plain Python, hundreds of times slower, and find and prove less. Install both (on Debian and "
+        "Ubuntu: apt install g++ python3-dev), then run pip install --force-reinstall --no-deps --no-cache-dir qpsbgd.",
         RuntimeWarning,
         stacklevel=2,
     )

@@ -162,11 +162,14 @@ class Groups {
   const Rows& rows() const { return rows_; }
   double scale() const { return scale_; }  // the middle size of what moves change the energy by
 
-  // Chains of Metropolis sweeps one after the other, as in `reference.anneal_groups`; the energy of the lowest.
+  // Chains of Metropolis sweeps, one after the other, that keep one spin of every base up; ends with the lowest, whose
+  // energy it returns. They begin with `spins` or, unless they are fresh, with the lowest so far; where no spin of a
+  // base is up, or several, a random one of those that disturb the fewest becomes it.
   double anneal(std::int8_t* spins, Sweeps<double> sweeps, std::int64_t chains, bool fresh, std::uint64_t state,
                 Watch& watch) const;
 
-  // The best shift or single flip that was not undone lately, even uphill, as in `reference.tabu_groups`; the energy.
+  // The best shift within a base, or flip of a spin in none, that was not undone in the last moves, even uphill; ends
+  // with the lowest spins met, whose energy it returns.
   double tabu(std::int8_t* spins, std::int64_t moves, std::int64_t tenure, std::uint64_t state, Watch& watch) const;
 
  private:

@@ -1,8 +1,10 @@
 """The solvers' kernels in plain Python, for reading, for testing, and for machines without a compiler.
 
-Functions have the names, arguments and answers of the compiled ones; the number of threads is ignored. Arrays hold one
-column of a family per row: `spins` and `fields` have shape (m, n). `couplings` is 2 Q with a zero diagonal, `fields` =
-s + couplings · spins; a flip of spin i changes the energy by −2 · spins[i] · fields[i].
+Functions have the names, arguments and answers of the compiled ones; the number of threads is ignored. What searches
+can do without is compiled alone: moves within one-hot groups, the sphere decoder, the reduction of sparse problems.
+
+Arrays hold one column of a family per row: `spins` and `fields` have shape (m, n). `couplings` is 2 Q with a zero
+diagonal, `fields` = s + couplings · spins; a flip of spin i changes the energy by −2 · spins[i] · fields[i].
 """
 
 # ruff: noqa: F401  # the kernels of the other files are this module's too
@@ -14,13 +16,13 @@ from typing import Any
 import numpy as np
 
 from qpsbgd_qubo.kernels.reference_exact import complete, decode, exhaust, fix_dominated
-from qpsbgd_qubo.kernels.reference_groups import Groups, anneal_groups, find_groups, tabu_groups
 from qpsbgd_qubo.kernels.reference_sparse import (
     Rows,
     anneal_lanes,
     anneal_sparse,
     colour,
     complete_reduced,
+    find_groups,
     harvest,
     reduce,
     sweep_chip,

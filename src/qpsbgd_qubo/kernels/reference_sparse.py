@@ -6,7 +6,6 @@ touches the fields of its neighbours alone.
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Any
 
 import numpy as np
@@ -15,19 +14,11 @@ from qpsbgd_qubo.kernels.sampling import DRAWS, LANES, Random, accepts
 
 Array = np.ndarray[Any, Any]
 
-MOST = 3  # most neighbours of a spin that `reduce` eliminates
-SLACK = 4  # couplings that `reduce` may add to a row; where more would be needed, a spin stays
-
 
 class Rows:
-    """Couplings in compressed rows, checked once; `indptr` int64, `indices` int32, `couplings` float64."""
+    """Couplings in compressed rows; `indptr` int64, `indices` int32, `couplings` float64."""
 
     def __init__(self, indptr: Array, indices: Array, couplings: Array) -> None:
-        n = len(indptr) - 1
-        if n < 1 or indptr[0] != 0 or indptr[-1] != len(indices) or (np.diff(indptr) < 0).any():
-            raise ValueError("indptr must ascend from 0 to the number of couplings")
-        if len(indices) and (indices.min() < 0 or indices.max() >= n):
-            raise ValueError(f"indices must be from 0 to {n - 1}")
         self.indptr, self.indices, self.couplings = indptr.copy(), indices.copy(), couplings.copy()
         self.singles = couplings.astype(np.float32)
 
@@ -206,78 +197,9 @@ def sweep_chip(rows: Rows, h: Array, spins: Array, schedule: Array, states: Arra
 
 
 def reduce(rows: Rows, linear: Array, stop: Array) -> tuple[Array, ...]:
-    """The problem without the spins whose best value follows from others; the whole one if `stop` comes first.
-
-    Returns:
-        Rows (indptr, indices, couplings) and fields of what is left, empty where that is all; where its spins stand in
-        the whole problem; and of the spins that are gone, in their order: who they are, their neighbours (…, 3), −1
-        where there are fewer, the couplings to them (…, 3), and their fields.
-    """
-    n, linear = len(rows), linear.copy()
-    near: list[dict[int, float]] = [
-        dict(zip(rows.indices[rows.of(i)].tolist(), rows.couplings[rows.of(i)].tolist(), strict=True)) for i in range(n)
-    ]
-    room = [len(row) + SLACK for row in near]
-    gone: list[tuple[int, dict[int, float], float]] = []
-    queue, queued, alive = deque(range(n)), np.ones(n, bool), np.ones(n, bool)
-    while queue and not stop[0]:
-        v = queue.popleft()
-        queued[v] = False
-        field, weights = float(linear[v]), near[v]
-        decided = abs(field) >= sum(abs(w) for w in weights.values())
-        if not decided and len(weights) > (2 if field else MOST):
-            continue
-        if not decided and len(weights) == MOST and any(len(near[u]) + 1 > room[u] for u in weights):
-            continue
-        alive[v], near[v] = False, {}
-        gone.append((v, {} if decided else weights, field))
-        for u, weight in weights.items():
-            if decided:
-                linear[u] += weight * (-1 if field > 0 else 1)
-            del near[u][v]
-            if not queued[u]:
-                queued[u] = True
-                queue.append(u)
-        if not decided:
-            _spread(near, linear, weights, field)
-    kept = np.arange(n) if queue else np.flatnonzero(alive)
-    none = np.zeros(0)
-    if queue or not gone:
-        places, empty = np.zeros(0, np.int64), np.zeros((0, MOST))
-        return places, none.astype(np.int32), none, none, kept, places, empty.astype(np.int64), empty, none
-    number = np.cumsum(alive) - 1
-    entries = [sorted((int(number[u]), w) for u, w in near[i].items()) for i in kept]
-    indptr = np.concatenate([[0], np.cumsum([len(row) for row in entries], dtype=np.int64)]).astype(np.int64)
-    indices = np.array([u for row in entries for u, _ in row], np.int32)
-    couplings = np.array([w for row in entries for _, w in row], np.float64)
-    neighbours, weights_of = np.full((len(gone), MOST), -1, np.int64), np.zeros((len(gone), MOST))
-    for place, (_, weights, _) in enumerate(gone):
-        neighbours[place, : len(weights)], weights_of[place, : len(weights)] = list(weights), list(weights.values())
-    who, fields = np.array([v for v, _, _ in gone], np.int64), np.array([field for _, _, field in gone])
-    return indptr, indices, couplings, linear[kept], kept, who, neighbours, weights_of, fields
-
-
-def _spread(near: list[dict[int, float]], linear: Array, weights: dict[int, float], field: float) -> None:
-    """Add −|field + weightsᵀx| as fields of x and couplings among them."""
-    ends, total = list(weights), 1 << len(weights)
-    signs = [[1 if code >> k & 1 else -1 for code in range(total)] for k in range(len(ends))]
-    energies = []
-    for code in range(total):
-        value = field
-        for k, u in enumerate(ends):
-            value += signs[k][code] * weights[u]
-        energies.append(-abs(value))
-    for k, u in enumerate(ends):
-        if field:
-            linear[u] += sum(s * e for s, e in zip(signs[k], energies, strict=True)) / total
-        for other in range(k):
-            v = ends[other]
-            share = sum(a * b * e for a, b, e in zip(signs[k], signs[other], energies, strict=True)) / total
-            for a, b in ((u, v), (v, u)) if share else ():
-                size, value = abs(near[a].get(b, 0.0)) + abs(share), near[a].get(b, 0.0) + share
-                near[a][b] = value
-                if abs(value) <= 1e-13 * size:
-                    del near[a][b]
+    """Nothing eliminated: rows and fields of the core, empty where that is all, then the parts of a `Reduction`."""
+    places, none, three = np.zeros(0, np.int64), np.zeros(0), np.zeros((0, 3))
+    return places, none.astype(np.int32), none, none, np.arange(len(rows)), places, three.astype(np.int64), three, none
 
 
 def complete_reduced(spins: Array, gone: Array, neighbours: Array, weights: Array, fields: Array) -> None:
@@ -286,3 +208,8 @@ def complete_reduced(spins: Array, gone: Array, neighbours: Array, weights: Arra
         there = neighbours[place] >= 0
         field = fields[place] + (weights[place][there] * spins[neighbours[place][there]]).sum()
         spins[gone[place]] = -1 if field > 0 else 1
+
+
+def find_groups(rows: Rows, linear: Array, stop: Array) -> tuple[Array, Array, int]:
+    """No groups: moves within them are compiled alone, and a search without them is slower, not wrong."""
+    return np.zeros(1, np.int64), np.zeros(0, np.int32), 0

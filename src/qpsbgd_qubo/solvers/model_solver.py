@@ -31,13 +31,3 @@ class ModelSolver(Solver):
         spins, proven, stats = self.answer(DenseIsing.of_family(plain))
         solution = Solution.of(plain, torch.from_numpy(spins), proven_optimal=torch.from_numpy(proven), **stats)
         return solution.with_offset(family.offset)
-
-    def solve_sparse(self, problem: SparseIsing) -> Solution:
-        """The best spins found, (n, 1)."""
-        import torch
-
-        from qpsbgd_qubo.family import Solution
-
-        spins, proven, stats = self.answer(problem)
-        energies = torch.from_numpy(problem.energies(spins))
-        return Solution(torch.from_numpy(spins).double(), energies, torch.from_numpy(proven), stats)

@@ -308,46 +308,11 @@ def test_a_chip_states_its_times():
     assert access_seconds(Own(), num_qubits=3, num_reads=4) == pytest.approx(7e-6)
 
 
-def test_problem_timing_data_are_used_where_the_sampler_has_them():
-    from dwave.cloud.testing.mocks import qpu_problem_timing_data
-
-    sampler = mock()
-    sampler.properties["problem_timing_data"] = qpu_problem_timing_data()
-    one, many = (access_seconds(sampler, num_qubits=100, num_reads=reads) for reads in (1, 101))
-    assert 1e-3 < one < 1e-1
-    assert 20e-6 < (many - one) / 100 < 1e-3
-
-
-def test_a_sampler_that_is_not_a_chip_is_refused():
-    with pytest.raises(TypeError, match="has no nodelist"):
-        Chip.of(object())
-    sampler = mock()
-    sampler.properties["topology"] = {"type": "torus", "shape": [3]}
-    with pytest.raises(ValueError, match="must be one of pegasus"):
-        Chip.of(sampler)
-
-
 def test_a_chip_survives_its_description():
     chip = Chip.of(mock())
     again = Chip.from_description(json.loads(json.dumps(chip.described())))
     assert again.key == chip.key
     assert again.described() == chip.described()
-
-
-@pytest.mark.parametrize(
-    ("spins", "least"),
-    [(2, 64), (3, 7), (17, 0), *(pytest.param(*each, marks=pytest.mark.slow) for each in ((4, 7), (5, 4), (16, 1)))],
-)
-def test_chimera_chips_hold_cliques_too(cache, spins, least):
-    """Of 16 spins at most on 4 × 4 cells; a search for 3 or 4 with minorminer would fill the memory."""
-    options = {"topology_type": "chimera", "topology_shape": [4, 4, 4], "parameter_warnings": False}
-    chip = Chip.of(mocks.MockDWaveSampler(**options))
-    tiles = tiles_of(chip, spins, folder=cache)
-    assert len(tiles) >= least
-    assert_disjoint_cliques(tiles, chip, spins)
-    if spins == 17:
-        assert not tiles
-        assert largest_clique(chip) == 16
 
 
 @pytest.mark.parametrize("content", ["[]", "{}", "[" * 100000])

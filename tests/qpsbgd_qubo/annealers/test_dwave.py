@@ -149,22 +149,8 @@ def test_spin_reversals_turn_the_problem_and_turn_the_answer_back(cache):
 
 def test_a_layer_too_wide_for_the_chip_is_refused_with_the_widest_that_fits(cache):
     solver = dwave.DWave(sampler=mock(), cache=cache)
-    with pytest.raises(ValueError, match=r"layer of 50 inputs .* largest on .* has 36; give `block`"):
+    with pytest.raises(ValueError, match=r"layer of 50 inputs .* largest on .* has 36; .*block="):
         solver.solve(random_family(50, 2, 60))
-
-
-def test_a_layer_too_wide_for_the_chip_is_solved_in_blocks_with_that_option(cache):
-    sampler = mock(sampler=mocks.Counting)
-    wide, narrow = random_family(50, 2, 20, scale=0.5), random_family(10, 2, 20)
-    solver = dwave.DWave(sampler=sampler, cache=cache, block=10, num_reads=10)
-    solutions = solver.solve_all([wide, narrow])
-    assert [s.spins.shape for s in solutions] == [(50, 2), (10, 2)]
-    assert solutions[0].stats["blocks"] == solutions[0].stats["submissions"] == 5
-    torch.testing.assert_close(solutions[0].energies, wide.energies(solutions[0].spins))
-    from qpsbgd_qubo.solvers.search.descent import Descent
-
-    assert (solutions[0].energies <= Descent().solve(wide).energies + 1e-6).all()
-    torch.testing.assert_close(solutions[1].energies, Exact().solve(narrow).energies)
 
 
 def test_packing_saves_submissions_and_time(cache):
@@ -180,9 +166,9 @@ def test_packing_saves_submissions_and_time(cache):
     assert solver.submissions == 0
 
 
-@pytest.mark.parametrize("layers", [[(10, 30)], [(10, 30), (4, 2)], [(50, 2), (10, 2)]])
+@pytest.mark.parametrize("layers", [[(10, 30)], [(10, 30), (4, 2)]])
 def test_the_estimate_counts_the_submissions_that_the_solver_makes(cache, layers):
-    solver = dwave.DWave(sampler=mock(), cache=cache, num_reads=4, spin_reversals=2, block=10)
+    solver = dwave.DWave(sampler=mock(), cache=cache, num_reads=4, spin_reversals=2)
     before = solver.estimate(layers)
     solver.solve_all([random_family(n, m, 20) for n, m in layers])
     assert solver.submissions == before.submissions
@@ -331,7 +317,6 @@ def test_numpy_numbers_are_taken_as_options(cache, tmp_path):
         ({"share_reads": 1}, TypeError),
         ({"seed": -1}, ValueError),
         ({"seed": None}, TypeError),
-        ({"block": 2.5}, TypeError),
     ],
 )
 def test_options_of_the_wrong_kind_are_named(options, error):
@@ -585,7 +570,6 @@ def test_copies_and_pickles_open_a_connection_of_their_own(cache, monkeypatch):
         {"chain_strength": 0.0},
         {"annealing_time": -1.0},
         {"max_qpu_seconds": 0.0},
-        {"block": 1},
         {"repair": "glue"},
         {"retries": -1},
     ],

@@ -77,7 +77,7 @@ def test_more_open_spins_than_can_be_tried_out_are_refused():
     assert done.all()
 
 
-@pytest.mark.parametrize("option", ["tenure", "tabu", "max_flips", "kicks"])
+@pytest.mark.parametrize("option", ["tenure", "tabu", "max_flips", "restarts"])
 def test_options_beyond_what_kernels_take_name_the_option(option):
     with pytest.raises(ValueError, match=f"{option} must be"):
         make_solver("descent", **{option: 2**63})

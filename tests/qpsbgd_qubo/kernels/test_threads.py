@@ -151,9 +151,15 @@ with warnings.catch_warnings(record=True) as caught:
     from qpsbgd_qubo.kernels import kernels, reference
     from qpsbgd.solvers import make_solver
     from qpsbgd.testing import random_family
+    from qpsbgd_qubo import solve
     family = random_family(12, 2, 8)
     energies = make_solver("exact").solve(family).energies
     assert (make_solver("auto", rounds=2).solve(family).energies - energies).abs().max() < 1e-5
+    hard = make_solver("exact").solve(random_family(19, 1, 38, scale=0.01))  # all spins open
+    assert hard.proven_optimal.all() and hard.stats["nodes"] > 0
+    groups = [range(first, first + 4) for first in range(0, 20, 4)]  # exactly one of each
+    bits = {(i, j): -1 if i == j else 2 for group in groups for i in group for j in group if i <= j}
+    assert solve(bits, rounds=2).value == -5
 print(kernels is reference, len([each for each in caught if "apt install g++" in str(each.message)]))
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)

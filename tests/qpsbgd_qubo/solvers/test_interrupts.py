@@ -23,7 +23,7 @@ def press_soon(seconds=0.3):
 
 LONG = {
     "portfolio": ({"time_limit": 60}, 300),
-    "descent": ({"time_limit": 60, "tabu": 100}, 300),
+    "descent": ({"tabu": 2**40}, 300),
     "exact": ({"node_limit": 2**62, "time_limit": 60}, 100),
 }
 

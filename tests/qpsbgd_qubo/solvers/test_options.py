@@ -10,7 +10,6 @@ from qpsbgd_qubo.solvers.options import Number
 
 CHIP = {
     "whole": {"num_reads": 1, "copies": 1, "spin_reversals": 0, "retries": 0, "seed": 0},
-    "whole or None": {"block": 2},
     "positive": {"chain_strength"},
     "positive or None": {"annealing_time", "max_qpu_seconds"},
     "flag": {"share_reads", "descent"},
@@ -20,8 +19,8 @@ OPTIONS = {
     "portfolio": {"whole": {"seed": 0}, "whole or None": {"rounds": 1}, "not negative or None": {"time_limit"}},
     "exact": {"whole": {"node_limit": 1}, "not negative or None": {"time_limit"}},
     "descent": {
-        "whole": {"tabu": 0, "tenure": 0, "kicks": 0, "restarts": 0, "seed": 0},
-        "not negative or None": {"max_flips", "time_limit"},
+        "whole": {"tabu": 0, "tenure": 0, "restarts": 0, "seed": 0},
+        "whole or None": {"max_flips": 0},
         "flag": {"warm"},
     },
     "annealing": {"whole": {"sweeps": 1, "reads": 1, "seed": 0}, "positive": {"hot", "cold"}},
@@ -33,7 +32,6 @@ OPTIONS = {
     "bifurcation": {"whole": {"steps": 1, "reads": 1, "seed": 0}, "positive": {"time_step"}},
     "gurobi": {
         "whole": {"seed": 0},
-        "whole or None": {"threads": 1},
         "not negative": {"mip_gap"},
         "not negative or None": {"time_limit"},
     },
@@ -136,7 +134,6 @@ def test_the_least_value_and_numbers_of_numpy_are_taken_and_made_plain(solver):
         ("virtual-qpu", {"broken": 1}, "broken must be a finite number of at least 0 and below 1, got 1"),
         ("virtual-qpu", {"topology": "torus"}, 'topology must be "pegasus" or "zephyr", got \'torus\''),
         ("annealing", {"hot": 0.1, "cold": 1}, "hot must be at least cold, got 0.1 and 1.0"),
-        ("descent", {"max_flips": 1.5}, "max_flips must be a whole number or a share below 1, got 1.5"),
         ("dimod", {"parameters": 5}, "parameters must be a dict of names and values, got 5"),
         (
             "gurobi",

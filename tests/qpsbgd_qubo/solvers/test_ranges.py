@@ -10,7 +10,7 @@ from qpsbgd_qubo.solvers import Solver, make_solver
 LOCAL = {
     "auto": {},
     "exact": {},
-    "descent": {"tabu": 30, "kicks": 1, "restarts": 1},
+    "descent": {"tabu": 30, "restarts": 1},
     "annealing": {},
     "quantum-annealing": {},
     "bifurcation": {},

@@ -14,7 +14,7 @@ import torch
 
 from qpsbgd_qubo.family import QuboFamily, Solution
 from qpsbgd_qubo.solvers import Solver
-from qpsbgd_qubo.solvers.options import AT_LEAST_ONE_OR_NONE, NOT_NEGATIVE, SECONDS, Number, check_options
+from qpsbgd_qubo.solvers.options import NOT_NEGATIVE, SECONDS, Number, check_options
 
 try:
     import gurobipy
@@ -40,21 +40,20 @@ class Gurobi(Solver):
 
     The diagonal of Q is shifted so that the least eigenvalue is 0, which changes energies by a constant only:
     with a zero diagonal it took 4 to 15 times as long at 24 spins. Answers under a time limit depend on the machine.
+    It runs on as many threads as torch uses.
 
     Args:
         time_limit: Seconds per family, shared out evenly among the columns that are left; None for no limit.
         mip_gap: Stop a column when its energy is within this share of the proven bound. Only a gap of 0 gives proofs.
-        threads: Threads per column, None for as many as torch uses.
         seed: Of Gurobi's own random choices.
     """
 
     time_limit: float | None = None
     mip_gap: float = 0.0
-    threads: int | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_options(self, time_limit=SECONDS, mip_gap=NOT_NEGATIVE, threads=AT_LEAST_ONE_OR_NONE)
+        check_options(self, time_limit=SECONDS, mip_gap=NOT_NEGATIVE)
         check_options(self, seed=Number(whole=True, least=0, most=2_000_000_000))  # Gurobi's own bound
 
     @classmethod
@@ -98,10 +97,9 @@ class Gurobi(Solver):
         )
 
     def _settings(self) -> dict[str, Any]:
-        threads = torch.get_num_threads() if self.threads is None else self.threads
         # Bits are rounded, so they must be near 0 or 1; otherwise the bound would not hold for what is returned.
         fixed = {"OutputFlag": 0, "IntFeasTol": 1e-9}
-        return fixed | {"MIPGap": self.mip_gap, "Threads": threads, "Seed": self.seed}
+        return fixed | {"MIPGap": self.mip_gap, "Threads": torch.get_num_threads(), "Seed": self.seed}
 
 
 @dataclass(frozen=True, eq=False)

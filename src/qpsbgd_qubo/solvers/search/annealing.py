@@ -12,8 +12,7 @@ from qpsbgd_qubo.family import QuboFamily, Solution
 from qpsbgd_qubo.kernels import NEVER, kernels, thread_count
 from qpsbgd_qubo.solvers import Solver
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, POSITIVE, SEED, check_options
-from qpsbgd_qubo.solvers.search.descent import improved, most_flips
-from qpsbgd_qubo.solvers.search.kernels import search
+from qpsbgd_qubo.solvers.search.descent import improved, lower_columns
 from qpsbgd_qubo.solvers.search.landscape import Landscape, better_of, random_spins, sign_start
 
 
@@ -68,6 +67,6 @@ class Annealing(Solver):
         fields = landscape.fields(spins).T.contiguous().numpy()
         sites, made = np.arange(n, dtype=np.int32), np.empty(m, np.int64)
         kernels.anneal(couplings, fields, by_column, sites, temperatures, states, made, NEVER, thread_count())
-        flips = search(couplings, fields, by_column, landscape.threshold.numpy(), most_flips(n), 0, 2, 0)
+        flips = lower_columns(couplings, fields, by_column, landscape.threshold.numpy())
         spins.copy_(torch.from_numpy(by_column).T)
         return int(flips.sum())

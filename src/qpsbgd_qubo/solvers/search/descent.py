@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,12 +10,11 @@ import torch
 from torch import Tensor
 
 from qpsbgd_qubo.family import QuboFamily, Solution
-from qpsbgd_qubo.kernels import NEVER, Array
+from qpsbgd_qubo.kernels import NEVER, Array, kernels, thread_count
 from qpsbgd_qubo.solvers import Solver
 from qpsbgd_qubo.solvers.deadline import deadline
-from qpsbgd_qubo.solvers.options import FLAG, SECONDS, SEED, Number, check_options
-from qpsbgd_qubo.solvers.search import kernels, kernels_torch
-from qpsbgd_qubo.solvers.search.landscape import Landscape, better_of, kick, random_spins, sign_start, triton_kernels
+from qpsbgd_qubo.solvers.options import FLAG, SEED, Number, check_options
+from qpsbgd_qubo.solvers.search.landscape import Landscape, better_of, random_spins, sign_start, triton_kernels
 
 
 @dataclass(frozen=True)
@@ -23,106 +22,56 @@ class Descent(Solver):
     """Single flips from sign(−s), best improvement first, all columns side by side.
 
     Args:
-        max_flips: Most flips per column in one search, tabu moves included. A number below 1 is a share of n: 0.125
-            allows n/8 flips, which keeps the answer near the sign vector. None goes on to a local minimum.
+        max_flips: Most flips per column in one search, tabu moves included. None goes on to a local minimum.
         tabu: From the local minimum, go on with the best flip that was not made recently, uphill too, until this many
             moves have found nothing better; 0 for none.
         tenure: Moves for which a flip is tabu, and up to half as many more, at least 5. Short ones suit the
             correlated inputs of layers; large sparse problems need 10 to 30.
-        kicks: Repeat this often: flip a tenth of the spins and search again, in the hard columns, whose best spins so
-            far differ from sign(−s) in more than an eighth.
         restarts: Also search from this many random starts and keep the best.
-        time_limit: Keep flipping a tenth of the best spins and searching again, in single precision, until this many
-            seconds are over. The answer then depends on the machine's speed.
         seed: Of the random starts and of how long a flip is tabu.
         warm: In training, use what the last step found where that saves time: with momentum the families change
             slowly. See `qpsbgd_qubo.solvers.search.warm_start`; `solve` has no last step and begins with sign(−s).
     """
 
-    max_flips: float | None = None
+    max_flips: int | None = None
     tabu: int = 0
     tenure: int = 2
-    kicks: int = 0
     restarts: int = 0
-    time_limit: float | None = None
     seed: int = 0
     warm: bool = False
 
     def __post_init__(self) -> None:
         moves, tenure = Number(whole=True, least=0, most=2**62), Number(whole=True, least=0, most=2**24)
-        check_options(self, max_flips=Number(least=0, most=2**62, optional=True), tabu=moves, tenure=tenure)
-        check_options(self, kicks=moves, restarts=moves, time_limit=SECONDS, seed=SEED, warm=FLAG)
-        if self.warm and (self.kicks or self.restarts or self.time_limit is not None):
-            raise ValueError("warm goes with one search per step: without kicks, restarts and time_limit")
-        if self.max_flips is not None and self.max_flips > 1 and self.max_flips % 1:
-            raise ValueError(f"max_flips must be a whole number or a share below 1, got {self.max_flips}")
+        check_options(self, max_flips=replace(moves, optional=True), tabu=moves, tenure=tenure)
+        check_options(self, restarts=moves, seed=SEED, warm=FLAG)
+        if self.warm and self.restarts:
+            raise ValueError("warm goes with one search per step: without restarts")
 
     def _solve(self, family: QuboFamily) -> Solution:
         """A local minimum per column, or the spins reached when the flips are used up.
 
-        `stats["path"]` names the code that ran: "compiled" on the CPU, "triton" or "torch" on a GPU. All make the
-        same moves.
+        `stats["path"]` names the code that ran: "triton" on a GPU, "compiled" on the CPU, where families are solved
+        that Triton cannot take: in double precision, or of more than 8192 spins. Both make the same moves.
         """
         offset, family = family.offset, family.without_offset()
         generator = np.random.default_rng(self.seed)
-        with deadline(self.time_limit) as passed:
+        with deadline(None) as passed:
             solution = self.improved(family, sign_start(family), stop=passed)
-            for count in range(self.kicks):
-                solution = self._kicked(family, solution, generator, seed=self.seed + count)
             for _ in range(self.restarts):
                 found = self.improved(family, random_spins(family, generator), stop=passed)
                 solution = better_of(solution, found)
-            if self.time_limit is not None:
-                solution = self._go_on(family, solution, generator, stop=passed)
         return solution.with_offset(offset)
 
-    def improved(self, family: QuboFamily, start: Tensor, *, seed: int | None = None, stop: Array = NEVER) -> Solution:
+    def improved(self, family: QuboFamily, start: Tensor, *, stop: Array = NEVER) -> Solution:
         """Where one search leads from `start` (n, m), which may be overwritten."""
-        limits = self._limits(family.num_spins)
-        return improved(family, start, stop=stop, **limits | ({} if seed is None else {"seed": seed}))
+        return improved(family, start, **self._limits(), stop=stop)
 
     def lower(self, couplings: Tensor, fields: Tensor, spins: Tensor, threshold: Tensor) -> None:
         """One search on the CPU that lowers `spins` (m, n) in place, with their fields, as `reference.search` does."""
-        limits = self._limits(spins.shape[1])
-        kernels.search(couplings.numpy(), fields.numpy(), spins.numpy(), threshold.numpy(), **limits)
+        lower_columns(couplings.numpy(), fields.numpy(), spins.numpy(), threshold.numpy(), **self._limits())
 
-    def _kicked(self, family: QuboFamily, solution: Solution, generator: np.random.Generator, *, seed: int) -> Solution:
-        distance = (solution.spins != sign_start(family)).sum(0)
-        hard = (distance > family.num_spins / 8).nonzero()[:, 0]
-        if not len(hard):
-            return solution
-        part = QuboFamily.trusted(family.quadratic, family.linear[:, hard], family.offset[hard])
-        found = self.improved(part, kick(solution.spins[:, hard], generator), seed=seed)
-        spins, energies = solution.spins.clone(), solution.energies.clone()
-        spins[:, hard], energies[hard] = found.spins, found.energies
-        return better_of(solution, Solution(spins, energies, solution.proven_optimal, found.stats))
-
-    def _go_on(
-        self, family: QuboFamily, solution: Solution, generator: np.random.Generator, *, stop: Array
-    ) -> Solution:
-        # Where there are fewer columns than threads, each thread searches for itself.
-        m, copies = family.num_columns, max(1, torch.get_num_threads() // family.num_columns)
-        single = family.to(torch.float32)
-        wide = QuboFamily.trusted(single.quadratic, single.linear.repeat(1, copies), single.offset.repeat(copies))
-        rounds = 0
-        while not stop[0]:
-            rounds += 1
-            start = kick(solution.spins.repeat(1, copies).to(torch.float32), generator)
-            found = self.improved(wide, start, seed=self.seed + rounds, stop=stop)
-            for part in range(copies):
-                spins = found.spins[:, part * m : (part + 1) * m]
-                solution = better_of(solution, Solution.of(family, spins))
-        solution.stats["rounds"] = rounds
-        return solution
-
-    def _limits(self, num_spins: int) -> dict[str, Any]:
-        """What a search of columns of so many spins may do; a `max_flips` below 1 is a share of them."""
-        most = self.max_flips
-        if most is None:
-            flips = most_flips(num_spins, self.tabu)
-        else:
-            flips = round(most * num_spins) if 0 < most < 1 else round(most)
-        return {"max_flips": flips, "patience": self.tabu, "tenure": self.tenure, "seed": self.seed}
+    def _limits(self) -> dict[str, Any]:
+        return {"max_flips": self.max_flips, "patience": self.tabu, "tenure": self.tenure, "seed": self.seed}
 
 
 def improved(
@@ -140,21 +89,20 @@ def improved(
     The other arguments are those of `kernels.reference.search`; `max_flips` None is as many as it takes. When `stop` is
     set, every column on the CPU ends with its best spins so far.
     """
-    if max_flips is None:
-        max_flips = most_flips(len(spins), patience)
-    limits: dict[str, Any] = {"max_flips": max_flips, "patience": patience, "tenure": tenure, "seed": seed}
+    most = _most_flips(max_flips, len(spins), patience)
+    limits: dict[str, Any] = {"max_flips": most, "patience": patience, "tenure": tenure, "seed": seed}
     unproven = torch.zeros(family.num_columns, dtype=torch.bool, device=spins.device)
     if triton := triton_kernels(family.linear):
         spins, energies, _ = triton.search(family, spins, **limits)
         return Solution(spins, energies, unproven, {"solver": "descent", "path": "triton"})
+    if not spins.is_cpu:
+        found = improved(family.without_offset().to("cpu"), spins.cpu(), **limits, stop=stop)
+        return found.with_offset(family.offset)
     landscape = Landscape.of(family)
-    if spins.device.type != "cpu":
-        flips = kernels_torch.search(landscape, spins, **limits)
-        return Solution.of(family, spins, solver="descent", path="torch", flips=int(flips.sum()))
     # The compiled kernel wants one column's spins side by side in memory.
     fields, spins = landscape.fields(spins).T.contiguous(), spins.T.contiguous()
     couplings, threshold = landscape.couplings.numpy(), landscape.threshold.numpy()
-    made = kernels.search(couplings, fields.numpy(), spins.numpy(), threshold, **limits, stop=stop)
+    made = lower_columns(couplings, fields.numpy(), spins.numpy(), threshold, **limits, stop=stop)
     stats: dict[str, Any] = {"solver": "descent", "path": "compiled", "flips": int(made.sum())}
     if patience:
         return Solution.of(family, spins.T, **stats)
@@ -163,6 +111,25 @@ def improved(
     return Solution(spins.T, energies, unproven, stats)
 
 
-def most_flips(num_spins: int, patience: int = 0) -> int:
-    """Out of reach in exact arithmetic on sensible data; it ends an endless exchange of rounding errors."""
-    return min(2**62, 100 * (num_spins + patience) + 1000)
+def lower_columns(
+    couplings: Array,
+    fields: Array,
+    spins: Array,
+    threshold: Array,
+    *,
+    max_flips: int | None = None,
+    patience: int = 0,
+    tenure: int = 2,
+    seed: int = 0,
+    stop: Array = NEVER,
+) -> Array:
+    """Lower every column of `spins` (m, n) in place, as `kernels.reference.search` does; the flips of each, (m,)."""
+    flips = np.empty(len(spins), np.int64)
+    limits = (_most_flips(max_flips, spins.shape[1], patience), patience, tenure, seed & 2**63 - 1)
+    kernels.search(couplings, fields, spins, threshold, flips, *limits, stop, thread_count())
+    return flips
+
+
+def _most_flips(max_flips: int | None, num_spins: int, patience: int) -> int:
+    """By default out of reach in exact arithmetic on sensible data; it ends an endless exchange of rounding errors."""
+    return min(2**62, 100 * (num_spins + patience) + 1000) if max_flips is None else max_flips

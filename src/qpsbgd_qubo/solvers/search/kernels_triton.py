@@ -19,13 +19,6 @@ LARGEST = 8192  # most spins that fit into the registers of one program
 
 
 @triton.jit
-def _sign(linear, spins, size, BLOCK: tl.constexpr):
-    k = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    value = tl.load(linear + k, mask=k < size, other=0.0)
-    tl.store(spins + k, tl.where(value <= 0, 1.0, -1.0), mask=k < size)
-
-
-@triton.jit
 def _best(spins, fields, allowed, k, BLOCK: tl.constexpr):
     """The largest spins · fields among the allowed, its index (the first of equals) and its spin, in one reduction."""
     gain = tl.where(allowed, spins * fields, float("-inf"))
@@ -124,15 +117,6 @@ def _search(
 def fits(linear: Tensor) -> bool:
     """Whether the kernels can take a family with a linear part (n, m) of this type and size."""
     return linear.dtype == torch.float32 and len(linear) <= LARGEST and linear.numel() < 2**31
-
-
-def sign_start(family: QuboFamily) -> Tensor:
-    """sign(−s), with +1 for zero, shape (n, m)."""
-    linear = family.linear.contiguous()
-    spins = torch.empty_like(linear)
-    with torch.cuda.device_of(linear):
-        _sign[(triton.cdiv(linear.numel(), 1024),)](linear, spins, linear.numel(), BLOCK=1024)
-    return spins
 
 
 def search(

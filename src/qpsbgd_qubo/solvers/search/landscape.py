@@ -59,9 +59,6 @@ def triton_kernels(linear: Tensor) -> ModuleType | None:
 
 def sign_start(family: QuboFamily) -> Tensor:
     """sign(−s), the optimum when the gradient is large; shape (n, m)."""
-    if kernels := triton_kernels(family.linear):
-        start: Tensor = kernels.sign_start(family)
-        return start
     return torch.where(family.linear <= 0, 1.0, -1.0).to(family.linear)
 
 
@@ -69,12 +66,6 @@ def random_spins(family: QuboFamily, generator: np.random.Generator) -> Tensor:
     """Independent fair spins, shape (n, m); drawn on the CPU, so they are the same on every device."""
     bits = generator.integers(0, 2, size=tuple(family.linear.shape), dtype=np.int8)
     return torch.from_numpy(2 * bits - 1).to(family.linear)
-
-
-def kick(spins: Tensor, generator: np.random.Generator) -> Tensor:
-    """`spins` with a random tenth of them flipped."""
-    flipped = torch.from_numpy(generator.random(tuple(spins.shape), dtype=np.float32) < 0.1).to(spins.device)
-    return torch.where(flipped, -spins, spins)
 
 
 def better_of(solution: Solution, other: Solution) -> Solution:

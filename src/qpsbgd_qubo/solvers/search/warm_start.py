@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from qpsbgd_qubo.family import QuboFamily
-from qpsbgd_qubo.solvers.search import kernels
+from qpsbgd_qubo.kernels import kernels, thread_count
 from qpsbgd_qubo.solvers.search.descent import Descent
 from qpsbgd_qubo.solvers.search.landscape import Landscape
 
@@ -62,7 +62,8 @@ def warm_descent(
     marked = None if last is None else (signs != last.signs).view(torch.uint8)
     for index in range(len(matrix)):
         if marked is not None:
-            kernels.flip_marked(*(part[index].numpy() for part in (couplings, fields, spins, marked)))
+            arrays = (part[index].numpy() for part in (couplings, fields, spins, marked))
+            kernels.flip_marked(*arrays, thread_count())
         solver.lower(couplings[index], fields[index], spins[index], thresholds[index])
     return WarmState(spins, signs, fields.sub_(linear))
 

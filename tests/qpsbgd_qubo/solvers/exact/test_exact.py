@@ -9,7 +9,7 @@ from qpsbgd.binary_map import binary_map
 from qpsbgd.qubo import QuboFamily
 from qpsbgd.testing import lowest_energies, random_family
 from qpsbgd_qubo.kernels import kernels
-from qpsbgd_qubo.solvers.exact import exact, sphere_decoder
+from qpsbgd_qubo.solvers.exact import exact
 from qpsbgd_qubo.solvers.exact.exact import Exact
 
 NEVER = np.zeros(1, np.uint8)
@@ -109,8 +109,8 @@ def test_after_the_time_limit_the_best_spins_so_far_are_returned():
 
 
 def test_without_time_nothing_is_decoded(monkeypatch):
-    for phase in ("least_shift", "search"):
-        monkeypatch.setattr(sphere_decoder, phase, None)
+    for phase in ("least_shift", "decode"):
+        monkeypatch.setattr(exact, phase, None)
     solution = Exact(time_limit=0).solve(random_family(20, 3, 20, scale=0.2))
     assert solution.stats["nodes"] == 0 and solution.stats["unproven"] == 3
 
@@ -136,12 +136,12 @@ def test_an_eigendecomposition_that_would_take_too_long_is_not_begun(monkeypatch
     sizes = []
     monkeypatch.setattr(np.linalg, "eigvalsh", lambda matrix: sizes.append(len(matrix)) or np.array([-1.0, 1.0]))
     ticks = iter([0.0, 0.1])
-    monkeypatch.setattr(sphere_decoder.time, "monotonic", lambda: next(ticks))
+    monkeypatch.setattr(exact.time, "monotonic", lambda: next(ticks))
     # A quarter took 0.1 s, so the whole would take 6.4 s.
-    assert sphere_decoder.least_shift(np.zeros((600, 600)), seconds=6.0) is None
+    assert exact.least_shift(np.zeros((600, 600)), seconds=6.0) is None
     assert sizes == [150]
     ticks = iter([0.0, 0.1])
-    assert sphere_decoder.least_shift(np.zeros((600, 600)), seconds=7.0) == pytest.approx(1.0, abs=1e-5)
+    assert exact.least_shift(np.zeros((600, 600)), seconds=7.0) == pytest.approx(1.0, abs=1e-5)
     assert sizes == [150, 150, 600]
 
 
@@ -209,9 +209,9 @@ def test_the_decoder_finds_the_optimum_from_bad_spins_too(rows, scale):
         family = random_family(11, 6, rows, scale=scale, seed=seed, dtype=torch.float64)
         couplings = (2 * (family.quadratic - torch.diag(family.quadratic.diagonal()))).numpy()
         spins = np.random.default_rng(seed).choice([-1.0, 1.0], size=(6, 11))
-        shift = sphere_decoder.least_shift(family.quadratic.numpy())
+        shift = exact.least_shift(family.quadratic.numpy())
         linear = family.linear.T.contiguous().numpy()
-        nodes = sphere_decoder.search(couplings, linear, np.zeros((6, 11)), spins, shift, 10**6, NEVER)
+        nodes = exact.decode(couplings, linear, np.zeros((6, 11)), spins, shift, 10**6, NEVER)
         assert (nodes > 0).all()
         found = family.energies(torch.from_numpy(spins.T.copy()))
         torch.testing.assert_close(found, lowest_energies(family), rtol=1e-9, atol=1e-9)
@@ -220,7 +220,7 @@ def test_the_decoder_finds_the_optimum_from_bad_spins_too(rows, scale):
 def test_columns_that_the_decoder_gives_up_are_tried_out_beside_their_fixed_spins(monkeypatch):
     family = random_family(24, 6, 40, scale=0.6, seed=2, dtype=torch.float64)  # 17 to 24 open spins
     expected = Exact().solve(family)
-    monkeypatch.setattr(sphere_decoder, "search", lambda couplings, linear, fixed, found, *_: np.full(len(found), -1))
+    monkeypatch.setattr(exact, "decode", lambda couplings, linear, fixed, found, *_: np.full(len(found), -1))
     solution = Exact().solve(family)
     assert 0 < solution.stats["fixed"] < 1 and solution.proven_optimal.all()
     torch.testing.assert_close(solution.energies, expected.energies)
@@ -256,16 +256,14 @@ def test_without_time_few_spins_stand_against_their_fields_and_up_where_there_is
 
 def test_the_eigendecomposition_gets_the_time_that_is_left(monkeypatch):
     given = []
-    monkeypatch.setattr(sphere_decoder, "least_shift", lambda quadratic, *, seconds: given.append(seconds))
+    monkeypatch.setattr(exact, "least_shift", lambda quadratic, *, seconds: given.append(seconds))
     assert not Exact(time_limit=3600).solve(all_open(24)).proven_optimal.any()
     assert 0 < given[0] <= 3600
 
 
 def test_a_column_that_takes_no_node_is_proven_and_not_searched_again(monkeypatch):
     calls = []
-    monkeypatch.setattr(
-        sphere_decoder, "search", lambda *parts: calls.append(parts[5]) or np.zeros(len(parts[1]), np.int64)
-    )
+    monkeypatch.setattr(exact, "decode", lambda *parts: calls.append(parts[5]) or np.zeros(len(parts[1]), np.int64))
     monkeypatch.setattr(exact, "kernels", SimpleNamespace(**{**vars(kernels), "exhaust": None}))
     solution = Exact().solve(all_open(24, 2))
     assert solution.proven_optimal.all() and solution.stats["nodes"] == 0
@@ -274,7 +272,7 @@ def test_a_column_that_takes_no_node_is_proven_and_not_searched_again(monkeypatc
 
 def test_the_decoder_first_gets_a_quarter_of_the_work_of_trying_all_values_then_all_of_it(monkeypatch):
     limits = []
-    monkeypatch.setattr(sphere_decoder, "search", given_up(limits))
+    monkeypatch.setattr(exact, "decode", given_up(limits))
     work = 2 ** (24 - 7)
     solution = Exact(node_limit=work).solve(all_open(24))
     assert limits == [work // 4, work]
@@ -283,7 +281,7 @@ def test_the_decoder_first_gets_a_quarter_of_the_work_of_trying_all_values_then_
 
 def test_work_beyond_the_node_limit_is_not_begun(monkeypatch):
     limits = []
-    monkeypatch.setattr(sphere_decoder, "search", given_up(limits))
+    monkeypatch.setattr(exact, "decode", given_up(limits))
     assert not Exact(node_limit=50).solve(all_open(24, 3)).proven_optimal.any()
     assert limits == [50]
     work = 2 ** (24 - 7)
@@ -299,7 +297,7 @@ def test_the_time_ahead_is_estimated_from_the_first_nodes(monkeypatch, long, war
     monkeypatch.setattr(exact, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
     monkeypatch.setattr(exact, "TOGETHER", 4 * 32)
     monkeypatch.setattr(exact, "LONG", long)
-    monkeypatch.setattr(sphere_decoder, "search", given_up([]))
+    monkeypatch.setattr(exact, "decode", given_up([]))
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         Exact(node_limit=256).solve(all_open(40, 4))
@@ -309,9 +307,9 @@ def test_the_time_ahead_is_estimated_from_the_first_nodes(monkeypatch, long, war
 def test_the_shift_is_just_above_the_least_eigenvalue_and_small_matrices_need_no_trial(monkeypatch):
     sizes = []
     monkeypatch.setattr(np.linalg, "eigvalsh", lambda matrix: sizes.append(len(matrix)) or np.array([-1.0, 0.0, 3.0]))
-    assert sphere_decoder.least_shift(np.zeros((600, 600))) == pytest.approx(1 + 4e-6, abs=1e-9)
-    assert sphere_decoder.least_shift(np.zeros((500, 500)), seconds=60) == pytest.approx(1 + 4e-6, abs=1e-9)
+    assert exact.least_shift(np.zeros((600, 600))) == pytest.approx(1 + 4e-6, abs=1e-9)
+    assert exact.least_shift(np.zeros((500, 500)), seconds=60) == pytest.approx(1 + 4e-6, abs=1e-9)
     assert sizes == [600, 500]
     ticks = iter([0.0, 0.5])
-    monkeypatch.setattr(sphere_decoder, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
-    assert sphere_decoder.least_shift(np.zeros((600, 600)), seconds=32.0) is not None  # 4³ times as long, just enough
+    monkeypatch.setattr(exact, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
+    assert exact.least_shift(np.zeros((600, 600)), seconds=32.0) is not None  # 4³ times as long, just enough

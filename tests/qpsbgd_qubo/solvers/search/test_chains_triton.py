@@ -12,6 +12,7 @@ from sparse_problems import least_energy, random_sparse, torus
 
 from qpsbgd.solvers import make_solver
 from qpsbgd.testing import lowest_energies, random_family
+from qpsbgd_qubo import solve
 from qpsbgd_qubo.kernels import kernels
 from qpsbgd_qubo.solvers.search.chains_triton import Tiles, annealed
 from qpsbgd_qubo.sparse import SparseIsing
@@ -72,7 +73,7 @@ def test_chains_report_the_energies_of_their_spins(name):
 @pytest.mark.parametrize("fields", [True, False])
 def test_the_optimum_of_a_small_problem_is_found(fields):
     problem = random_sparse(12, 30, seed=3, fields=fields)
-    solution = make_solver("gpu-annealing", chains=64, sweeps=10).solve_sparse(problem)
+    solution = solve(problem, solver=make_solver("gpu-annealing", chains=64, sweeps=10))
     assert solution.energies.item() == pytest.approx(least_energy(problem))
     assert not solution.proven_optimal.any()
 
@@ -87,7 +88,7 @@ def test_a_family_is_solved_column_by_column():
 @pytest.mark.skipif(ON_GPU or INTERPRETED, reason="there is a GPU, or an interpreter")
 def test_without_a_gpu_the_solver_says_so():
     with pytest.raises(RuntimeError, match=r'needs a CUDA GPU.*"auto"'):
-        make_solver("gpu-annealing").solve_sparse(PROBLEMS["sparse"])
+        solve(PROBLEMS["sparse"], solver=make_solver("gpu-annealing"))
 
 
 @pytest.mark.slow

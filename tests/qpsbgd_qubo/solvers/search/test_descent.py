@@ -4,11 +4,10 @@ import torch
 from qpsbgd.qubo import QuboFamily
 from qpsbgd.testing import lowest_energies, random_family
 from qpsbgd_qubo.solvers.deadline import deadline
-from qpsbgd_qubo.solvers.search import kernels_torch
 from qpsbgd_qubo.solvers.search.annealing import Annealing
 from qpsbgd_qubo.solvers.search.bifurcation import Bifurcation
 from qpsbgd_qubo.solvers.search.descent import Descent, improved
-from qpsbgd_qubo.solvers.search.landscape import Landscape, random_spins, sign_start
+from qpsbgd_qubo.solvers.search.landscape import random_spins, sign_start
 
 
 def flip_gains(family, spins):
@@ -34,22 +33,20 @@ def test_descent_takes_the_best_flip_first():
     assert (once != start).sum() == family.num_columns
 
 
-@pytest.mark.parametrize(("max_flips", "most"), [(0, 0), (3, 3), (0.1, 4), (0.125, 5)])
-def test_the_number_of_flips_is_bounded_by_count_or_by_share(max_flips, most):
+@pytest.mark.parametrize("max_flips", [0, 3, 5])
+def test_the_number_of_flips_is_bounded(max_flips):
     family = random_family(40, 6, 10, scale=0.1)
     distance = (Descent(max_flips=max_flips).solve(family).spins != sign_start(family)).sum(0)
-    assert (distance <= most).all()
-    assert distance.max() == most
+    assert distance.max() == max_flips
 
 
-@pytest.mark.parametrize("max_flips", [1, 20, 0.25])
+@pytest.mark.parametrize("max_flips", [1, 20])
 def test_tabu_moves_count_as_flips(max_flips):
     family = random_family(80, 6, 40, scale=0.1)
-    most = 20 if max_flips == 0.25 else max_flips
-    assert Descent(max_flips=max_flips, tabu=50).solve(family).stats["flips"] == 6 * most
+    assert Descent(max_flips=max_flips, tabu=50).solve(family).stats["flips"] == 6 * max_flips
 
 
-@pytest.mark.parametrize("options", [{"restarts": 3}, {"tabu": 50}, {"restarts": 1, "tabu": 20}, {"kicks": 4}])
+@pytest.mark.parametrize("options", [{"restarts": 3}, {"tabu": 50}, {"restarts": 1, "tabu": 20}])
 def test_more_search_never_does_worse(options):
     family = random_family(40, 30, 20, scale=0.3, dtype=torch.float64)
     plain, more = Descent().solve(family), Descent(**options).solve(family)
@@ -63,22 +60,7 @@ def test_heuristics_find_the_optimum_of_small_families(solver):
     torch.testing.assert_close(solver.solve(family).energies, lowest_energies(family))
 
 
-@pytest.mark.parametrize(("patience", "tenure"), [(0, 2), (40, 2), (60, 15)])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_torch_path_makes_the_moves_of_the_compiled_one(dtype, patience, tenure):
-    family = random_family(50, 9, 40, scale=0.5, dtype=dtype)
-    landscape = Landscape.of(family)
-    compiled = improved(family, sign_start(family), patience=patience, tenure=tenure, seed=3)
-    plain = sign_start(family)
-    flips = kernels_torch.search(landscape, plain, max_flips=6000, patience=patience, tenure=tenure, seed=3)
-    assert compiled.stats["path"] == "compiled"
-    assert compiled.stats["flips"] == flips.sum()
-    assert torch.equal(compiled.spins, plain)
-
-
-@pytest.mark.parametrize(
-    "solver", [Descent(restarts=2, tabu=9), Descent(kicks=2), Annealing(reads=2), Bifurcation(reads=2)], ids=repr
-)
+@pytest.mark.parametrize("solver", [Descent(restarts=2, tabu=9), Annealing(reads=2), Bifurcation(reads=2)], ids=repr)
 def test_the_seed_alone_decides_the_answer(solver):
     from dataclasses import replace
 
@@ -102,17 +84,6 @@ def test_random_spins_are_fair():
     assert abs(spins.mean()) < 0.05
 
 
-@pytest.mark.parametrize("columns", [1, 5])
-def test_more_time_finds_what_one_search_does_not(columns):
-    generator = torch.Generator().manual_seed(0)
-    half = torch.randint(-100, 101, (150, 150), generator=generator).double()
-    family = QuboFamily(half + half.T, torch.zeros(150, columns).double())
-    short, long = Descent(tabu=20).solve(family), Descent(tabu=20, tenure=10, time_limit=0.4).solve(family)
-    assert (long.energies <= short.energies).all()
-    assert long.energies.mean() < short.energies.mean()
-    assert long.stats["rounds"] > 1
-
-
 def test_a_search_that_is_stopped_keeps_its_spins():
     family = random_family(60, 4, 30, scale=0.1)
     with deadline(0) as passed:
@@ -121,8 +92,9 @@ def test_a_search_that_is_stopped_keeps_its_spins():
 
 def test_a_search_is_stopped_while_it_runs():
     # Without a look at the clock it would go on for ever.
-    solver = Descent(tabu=2**62, max_flips=2**62, time_limit=0.2)
-    assert solver.solve(random_family(20, 2, 10)).stats["rounds"] == 0
+    family = random_family(20, 2, 10)
+    with deadline(0.2) as passed:
+        improved(family, sign_start(family), max_flips=2**62, patience=2**62, stop=passed)
 
 
 @pytest.mark.parametrize("solver", [Descent(restarts=5), Annealing(reads=5), Bifurcation(reads=5)], ids=repr)

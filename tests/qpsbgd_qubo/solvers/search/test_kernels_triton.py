@@ -7,12 +7,11 @@ import torch
 
 pytest.importorskip("triton", reason="the Triton kernels need triton: pip install triton")
 
-from qpsbgd.qubo import QuboFamily
 from qpsbgd.solvers import make_solver
 from qpsbgd.testing import random_family
-from qpsbgd_qubo.solvers.search import kernels_torch, kernels_triton
+from qpsbgd_qubo.solvers.search import kernels_triton
 from qpsbgd_qubo.solvers.search.descent import improved
-from qpsbgd_qubo.solvers.search.landscape import Landscape, sign_start
+from qpsbgd_qubo.solvers.search.landscape import sign_start
 
 from .conftest import plain_search
 
@@ -28,13 +27,6 @@ SHAPES = SMALL + [pytest.param(shape, marks=needs_gpu) for shape in LARGE]
 
 
 @runs_kernels
-def test_the_kernel_starts_from_the_signs():
-    linear = torch.tensor([[-0.5, 0.0, 2.0], [1.0, -0.0, -3.0]])
-    family = QuboFamily(torch.eye(2), linear).to(DEVICE)
-    assert kernels_triton.sign_start(family).tolist() == [[1, 1, -1], [-1, 1, 1]]
-
-
-@runs_kernels
 def test_the_kernel_makes_the_moves_of_the_reference(vector):
     expected = vector.start
     flips = plain_search(vector.family, expected, **vector.options())
@@ -47,15 +39,14 @@ def test_the_kernel_makes_the_moves_of_the_reference(vector):
 @needs_gpu
 @pytest.mark.parametrize(("patience", "tenure"), [(0, 2), (40, 2), (60, 15)])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_the_kernel_makes_the_moves_of_the_torch_path(shape, patience, tenure):
-    family = random_family(*shape, scale=0.5).to("cuda")
-    fused = improved(family, sign_start(family), patience=patience, tenure=tenure, seed=3)
-    plain = sign_start(family)
-    limit = 100 * (shape[0] + patience) + 1000
-    kernels_torch.search(Landscape.of(family), plain, max_flips=limit, patience=patience, tenure=tenure, seed=3)
-    assert fused.stats["path"] == "triton"
-    assert torch.equal(fused.spins, plain)
-    torch.testing.assert_close(fused.energies, family.energies(plain), rtol=1e-4, atol=1e-4)
+def test_the_kernel_makes_the_moves_of_the_compiled_one(shape, patience, tenure):
+    family = random_family(*shape, scale=0.5)
+    options = {"patience": patience, "tenure": tenure, "seed": 3}
+    compiled = improved(family, sign_start(family), **options)
+    fused = improved(family.to("cuda"), sign_start(family).to("cuda"), **options)
+    assert (compiled.stats["path"], fused.stats["path"]) == ("compiled", "triton")
+    assert torch.equal(fused.spins.cpu(), compiled.spins)
+    torch.testing.assert_close(fused.energies.cpu(), compiled.energies, rtol=1e-4, atol=1e-4)
 
 
 @needs_gpu
@@ -68,9 +59,12 @@ def test_solvers_answer_on_the_gpu(name):
 
 
 @needs_gpu
-def test_double_precision_takes_the_torch_path():
+@pytest.mark.parametrize("patience", [0, 20])
+def test_double_precision_is_solved_on_the_cpu(patience):
     family = random_family(20, 3, 10, dtype=torch.float64).to("cuda")
-    assert improved(family, sign_start(family)).stats["path"] == "torch"
+    found = improved(family, sign_start(family), patience=patience)
+    assert found.stats["path"] == "compiled"
+    assert found.spins.is_cuda and found.energies.is_cuda and found.proven_optimal.is_cuda
 
 
 @pytest.mark.slow

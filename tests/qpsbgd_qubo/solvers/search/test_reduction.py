@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sparse_problems import least_energy, model_of, random_sparse, torus
 
-from qpsbgd_qubo.kernels import NEVER, kernels, reference
+from qpsbgd_qubo.kernels import NEVER, kernels
 from qpsbgd_qubo.solvers.search.reduction import Reduction
 from qpsbgd_qubo.sparse import SparseIsing
 
@@ -63,25 +63,6 @@ def test_strong_fields_decide_everything():
 
 def test_the_core_is_a_valid_problem():
     assert core_of(random_sparse(60, 150, seed=3)).num_spins < 60
-
-
-class Soon:
-    """A flag that is set after some looks at it."""
-
-    def __init__(self, looks):
-        self.left = looks
-
-    def __getitem__(self, place):
-        self.left -= 1
-        return self.left < 0
-
-
-def test_a_reduction_that_is_stopped_eliminates_nothing():
-    problem = random_sparse(12, 10)
-    rows = reference.Rows(problem.indptr, problem.indices, problem.couplings)
-    *core, kept, gone, _, _, _ = reference.reduce(rows, problem.linear, Soon(5))
-    assert len(gone) == 0 and np.array_equal(kept, np.arange(12)) and not any(map(len, core))
-    assert len(reference.reduce(rows, problem.linear, Soon(1000))[5]) > 0
 
 
 def test_without_time_nothing_is_eliminated():

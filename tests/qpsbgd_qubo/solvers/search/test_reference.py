@@ -2,9 +2,7 @@ import torch
 
 from qpsbgd.qubo import QuboFamily
 from qpsbgd_qubo.kernels import reference
-from qpsbgd_qubo.solvers.search import kernels_torch
 from qpsbgd_qubo.solvers.search.descent import improved
-from qpsbgd_qubo.solvers.search.landscape import Landscape
 
 from .conftest import plain_search
 
@@ -52,10 +50,3 @@ def test_the_compiled_kernel_makes_the_moves_of_the_reference(vector):
     assert found.stats["path"] == "compiled"
     assert torch.equal(found.spins, expected)
     assert found.stats["flips"] == flips.sum()
-
-
-def test_the_torch_kernel_makes_the_moves_of_the_reference(vector):
-    expected, spins = vector.start, vector.start
-    flips = plain_search(vector.family, expected, **vector.options())
-    assert torch.equal(kernels_torch.search(Landscape.of(vector.family), spins, **vector.options()), flips)
-    assert torch.equal(spins, expected)
