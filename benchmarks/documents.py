@@ -41,23 +41,16 @@ LINK = re.compile(r"figures/([\w.-]+\.svg)")
 DOCUMENTS = {
     "README.md": (headline.headline, headline.step_ratios, paper.paper_summary),
     "docs/solving.md": (
-        *(solving.layer, solving.layer_inputs, solving.exact, solving.growth, solving.busy, solving.gpu),
+        *(solving.layer, solving.exact, solving.gpu),
         *(problems.dense_problems, problems.graph_problems, problems.problem_sizes, problems.gpu_chains),
     ),
-    "docs/qubo.md": (problems.constraint_problems, problems.unseen_constraint_problems),
+    "docs/qubo.md": (problems.constraint_problems,),
     "docs/annealers.md": (solving.cost, solving.virtual, solving.virtual_sizes, paper.gap_study),
     "docs/training.md": (
         *(training.today, training.rivals, training.unseen, training.winner, training.verdicts, training.remarks),
         *(training.scores, training.alone, training.step_cost, training.bits),
     ),
-    "docs/scaling.md": (
-        scaling.large,
-        scaling.eight_gpus,
-        scaling.measured_growth,
-        scaling.sampled,
-        scaling.billion,
-        scaling.ranks,
-    ),
+    "docs/scaling.md": (scaling.large, scaling.eight_gpus, scaling.sampled),
     "docs/deployment.md": (
         *(deploy.deployed_classes, deploy.runtime_figures, deploy.deployed_times, deploy.deployed_bytes),
     ),
