@@ -54,7 +54,7 @@ DOCUMENTS = {
     "docs/deployment.md": (
         *(deploy.deployed_classes, deploy.runtime_figures, deploy.deployed_times, deploy.deployed_bytes),
     ),
-    "docs/reliability.md": (reliability.attacked, reliability.noticed, reliability.noticed_at_once),
+    "docs/reliability.md": (reliability.attacked, reliability.noticed),
     "docs/estimators.md": (training.estimators,),
     "docs/released.md": (paper.released, paper.drawn, paper.released_qubos, paper.two_machines),
     "docs/binarize.md": (

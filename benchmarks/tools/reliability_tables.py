@@ -1,4 +1,4 @@
-"""The tables of docs/reliability.md, from attacks.json and mutants*.json."""
+"""The tables of docs/reliability.md, from attacks.json and mutants_*.json."""
 
 from tables import lines, results
 
@@ -10,25 +10,6 @@ def attacked():
 
 
 def noticed():
-    """How many changes of the code the tests notice, by folder; those that change nothing do not count."""
-    samples = [results("mutants"), results("mutants_fresh")]
-
-    def folder(name):
-        return name if name.endswith("budget.py") else name.rpartition("/")[0]
-
-    body = (
-        f"{name} | {tried} | {seen} | {same} | {100 * seen / (tried - same):.0f} %"
-        for name, (tried, seen, same) in counted(samples, folder).items()
-    )
-    table = lines(" | changes | noticed | change nothing | share of the others", body)
-    first, second = (f"{found['noticed at first']} of {found['tried']}" for found in samples)
-    return (
-        f"{table}\n\nBefore the tests that these runs asked for, {first} changes of a first sample were noticed, and "
-        f"{second} of a second one, drawn after the first had its tests."
-    )
-
-
-def noticed_at_once():
     """How many changes of later samples the tests noticed before any was written for them, by package or folder."""
 
     def part(name):
