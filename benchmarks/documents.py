@@ -45,7 +45,7 @@ DOCUMENTS = {
         *(problems.dense_problems, problems.graph_problems, problems.problem_sizes, problems.gpu_chains),
     ),
     "docs/qubo.md": (problems.constraint_problems,),
-    "docs/annealers.md": (solving.cost, solving.virtual, solving.virtual_sizes, paper.gap_study),
+    "docs/annealers.md": (solving.cost, solving.virtual, solving.virtual_sizes),
     "docs/training.md": (
         *(training.today, training.rivals, training.unseen, training.winner, training.verdicts, training.remarks),
         *(training.scores, training.alone, training.step_cost, training.bits),
