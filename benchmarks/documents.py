@@ -8,7 +8,6 @@ first: python benchmarks/documents.py results/paper results/demo
 
 import re
 import sys
-from functools import partial
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parent / "training"), str(Path(__file__).parent)]  # however it is run
@@ -66,9 +65,6 @@ DOCUMENTS = {
 """What stands between `<!-- name -->` and `<!-- end -->` in these, by the functions that make it."""
 
 DRAWN = {
-    "training": training_figures.training_figure,
-    "vectors": training_figures.vectors_figure,
-    "held_out": partial(training_figures.training_figure, held_out=True),
     "time_to_target": problems.time_figure,
     "binarize": binarizing.binarize_figure,
     "today": training_figures.today_figure,

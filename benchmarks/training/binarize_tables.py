@@ -146,25 +146,16 @@ def sentence_bits():
 
 def distilled_sentences():
     """MiniLM before and after distillation, with the recipe of the lowest training loss."""
+    rows = [row for row in results("binarize")["rows"] if row["job"]["part"] == "distill"]
     found = {}
-    for row in results("binarize")["rows"]:
-        job = row["job"]
-        if job["part"] == "distill":
-            options = dict(job["options"])
-            form = f" ({options.get('projection', 'ridge')})" if job["method"] == "QP-SBGD" else ""
-            kind = job["method"] + form
-            key = (str(job["bits"]), kind, job["start"], options.pop("layers"), options.pop("steps"))
-            found.setdefault(key, {}).setdefault(str(options), []).append(row)
-    head = ["bits per weight", "start", "method", "steps", "seconds", "before", "after"]
+    for row in sorted(rows, key=lambda row: row["last losses"]):
+        found.setdefault((row["job"]["bits"], row["job"]["method"]), row)
     body = []
-    for (bits, kind, start, hidden, steps), recipes in sorted(found.items()):
-        rows = min(recipes.values(), key=lambda own: np.mean([row["last losses"] for row in own]))
-        label = f"{np.mean([row['bits per weight'] for row in rows]):.2g}" + (" (mixed)" if bits == "mixed" else "")
-        seconds = f"{np.median([row['training seconds'] for row in rows]):.0f}"
-        before = both([row["before"] for row in rows])
-        method = kind if hidden else f"{kind}, outputs alone"
-        body.append([label, NAMES[start], method, str(steps), seconds, before, both(rows)])
-    return markdown(head, body)
+    for (bits, method), row in sorted(found.items()):
+        label = f"{method} (ridge)" if method == "QP-SBGD" else method
+        cells = [f"{row['job']['options']['steps']}", f"{row['training seconds']:.0f}"]
+        body.append([f"{bits}", NAMES[row["job"]["start"]], label, *cells, both([row["before"]]), both([row])])
+    return markdown(["bits per weight", "start", "method", "steps", "seconds", "before", "after"], body)
 
 
 def binarized_blocks():
