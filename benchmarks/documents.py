@@ -53,7 +53,7 @@ DOCUMENTS = {
     "docs/deployment.md": (
         *(deploy.deployed_classes, deploy.runtime_figures, deploy.deployed_times, deploy.deployed_bytes),
     ),
-    "docs/reliability.md": (reliability.attacked, reliability.noticed),
+    "docs/reliability.md": (reliability.attacked, reliability.noticed_at_once),
     "docs/estimators.md": (training.estimators,),
     "docs/released.md": (paper.released, paper.drawn, paper.released_qubos, paper.two_machines),
     "docs/binarize.md": (

@@ -38,7 +38,7 @@ from constraint_instances import CLASSES, Instance
 from dwave.samplers import SimulatedAnnealingSampler
 from timed import annealer, auto, by_clock, load_all, model_of, stretch, tabu
 
-from qpsbgd.solvers import make_solver
+import qpsbgd_qubo
 from qpsbgd_paper.framework.result_files import environment, write_json
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -192,12 +192,11 @@ def measured(part, known):
 def size(n):
     """Time and memory of two rounds of `auto` on a random graph of degree 6, its own making aside."""
     problem = instances.random_graph(n, 6)
-    solver = make_solver("portfolio", rounds=2)
-    make_solver("portfolio", rounds=1).solve_sparse(instances.random_graph(100, 6))  # compiled, or loaded
+    qpsbgd_qubo.solve(instances.random_graph(100, 6), rounds=1)  # loaded
     before, begin = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
-    solution = solver.solve_sparse(problem)
+    answer = qpsbgd_qubo.solve(problem, rounds=2)
     row = {"variables": n, "couplings": problem.num_couplings, "seconds": time.process_time() - begin}
-    row |= {"cut": -float(solution.energies), "megabytes_before": before / 1024}
+    row |= {"cut": -answer.value, "megabytes_before": before / 1024}
     row |= {"megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
     print(json.dumps(row))
 

@@ -1,8 +1,7 @@
 """How long do the solvers for a GPU take: the projection of a layer, and thousands of annealing chains of one problem?
 
-Projection: descent from the sign vector with at most 64 flips, 784 → 512 at batch 100, from a family on the GPU to its
-spins: the Triton kernel and the plain torch path. They round the first fields differently, so a tie may fall
-differently.
+Projection: descent from the sign vector with at most 64 flips, and `auto`, 784 → 512 at batch 100, from a family on the
+GPU to its spins.
 Chains: a QUBO after Beasley with 2500 variables (density 10 %, as bqp2500) and a random graph of 2000 nodes and 19990
 edges (as G22 of the G-set), the instances of `general_qubo.py`. The time is that of one call, from the problem in
 compressed rows to its best spins, colouring and transfers included, after a first call that compiles.
@@ -19,9 +18,9 @@ import torch
 from qpsbgd.binary_map import binary_map
 from qpsbgd.solvers import make_solver
 from qpsbgd_paper.framework.measurements import median_seconds, publish, shown
-from qpsbgd_qubo.solvers.search import kernels_torch
+from qpsbgd_qubo import solve
 from qpsbgd_qubo.solvers.search.descent import improved
-from qpsbgd_qubo.solvers.search.landscape import Landscape, sign_start
+from qpsbgd_qubo.solvers.search.landscape import sign_start
 
 BATCH, REPEATS = 100, 200
 INSTANCES = {
@@ -40,12 +39,6 @@ def median_milliseconds(work, repeats=REPEATS):
     return 1e3 * median_seconds(waited, repeats, unmeasured=10)[0]
 
 
-def plain(family, max_flips):
-    spins = sign_start(family)
-    kernels_torch.search(Landscape.of(family), spins, max_flips=max_flips, patience=0, seed=0)
-    return spins
-
-
 def projection():
     generator = torch.Generator().manual_seed(0)
     inputs = torch.relu(torch.randn(BATCH, 784, generator=generator) + 0.5).cuda()
@@ -56,13 +49,11 @@ def projection():
         def descent(family=family):
             return improved(family, sign_start(family), max_flips=64)
 
-        fused = descent()
         yield {
             "scale": scale,
-            "path": fused.stats["path"],
-            "columns_with_the_spins_of_torch": int((fused.spins == plain(family, 64)).all(0).sum()),
+            "path": descent().stats["path"],
             "descent_64_flips_ms": median_milliseconds(descent),
-            "plain_torch_64_flips_ms": median_milliseconds(partial(plain, family, 64), 10),
+            "auto_ms": median_milliseconds(partial(make_solver("auto").solve, family)),
         }
 
 
@@ -71,9 +62,9 @@ def annealed(name, problem, chains, sweeps, seeds=SEEDS):
     seconds, energies = [], []
     for seed in range(seeds):
         begin = time.perf_counter()
-        solution = make_solver("gpu-annealing", chains=chains, sweeps=sweeps, seed=seed).solve_sparse(problem)
+        answer = solve(problem, solver="gpu-annealing", chains=chains, sweeps=sweeps, seed=seed)
         seconds.append(time.perf_counter() - begin)
-        energies.append(float(solution.energies))
+        energies.append(answer.value)
     return {"instance": name, "chains": chains, "sweeps": sweeps, "seconds": seconds, "energies": energies}
 
 

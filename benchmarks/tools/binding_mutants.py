@@ -1,6 +1,6 @@
 """Do the tests notice a missing or wrong check in the bindings of compiled kernels? One check at a time.
 
-    python benchmarks/tools/binding_mutants.py [--sample N] [--seed N]
+    python benchmarks/tools/binding_mutants.py [--sample N] [--seed N] [--again REPORT]
 
 A change removes a check (`expect…(…);`) or exchanges one comparison in it. All of them are compiled into one pair of
 extensions, in which the variable QPSBGD_MUTANT chooses the one that holds, and each is run against the kernels' own
@@ -8,6 +8,7 @@ tests. Writes a report like that of mutants.py, benchmarks/results/mutants_bindi
 """
 
 import argparse
+import json
 import os
 import random
 import re
@@ -16,9 +17,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 
-from mutants import PATIENCE, QUIET, ROOT, copied, forked, write
+from mutants import PATIENCE, QUIET, ROOT, change, copied, forked, updated, write
 
 TESTS = {"qpsbgd_qubo": ["qpsbgd_qubo/kernels"], "qpsbgd_runtime": ["qpsbgd_runtime"]}
 TESTS["native_common"] = [test for tests in TESTS.values() for test in tests]
@@ -108,6 +110,7 @@ def main():
     parser.add_argument("--sample", type=int, default=30)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "mutants_bindings.json")
+    parser.add_argument("--again", type=Path, help="try only what nobody noticed according to this report")
     options = parser.parse_args()
     os.chdir(ROOT)
     folder = Path(tempfile.mkdtemp())
@@ -116,15 +119,30 @@ def main():
     for package, tests in TESTS.items():
         if noticed(-1, package, work / "log"):
             raise SystemExit(f"the tests of {tests} fail unchanged:\n{(work / 'log').read_text()[-3000:]}")
-    begin, outcomes = time.monotonic(), []
-    for number in random.Random(options.seed).sample(range(len(sites)), options.sample):
-        seen = noticed(number, sites[number]["file"].partition("/")[0], work / "log")
-        outcomes.append((sites[number], seen))
-        print("noticed" if seen else "NOT", sites[number], flush=True)
+    old, begin = json.loads(options.again.read_text()) if options.again else None, time.monotonic()
+    if old:
+        left = [change(one) for one in old["survivors"]]
+        sample = [number for number, one in enumerate(sites) if change(one) in left]
+    else:
+        sample = random.Random(options.seed).sample(range(len(sites)), options.sample)
+    outcomes, survivors = Counter(), []
+    for number in sample:
+        one = sites[number]
+        seen = noticed(number, one["file"].partition("/")[0], work / "log")
+        outcomes[one["file"], seen] += 1
+        survivors += [] if seen else [one]
+        print("noticed" if seen else "NOT", one, flush=True)
+    minutes = (time.monotonic() - begin) / 60
     shutil.rmtree(folder)
     shutil.rmtree(work)
-    minutes = round((time.monotonic() - begin) / 60, 1)
-    write(options.out, outcomes, {"seed": options.seed, "candidates": len(sites), "minutes": minutes})
+    if old:
+        write(updated(old, survivors, [], minutes=minutes), options.out)
+        return
+    files = sorted({name for name, _ in outcomes})
+    report = {"seed": options.seed, "candidates": len(sites), "tried": len(sample)}
+    report |= {"noticed": sum(count for (_, seen), count in outcomes.items() if seen), "minutes": minutes}
+    report["files"] = {name: [outcomes[name, True], outcomes[name, True] + outcomes[name, False]] for name in files}
+    write(report | {"survivors": survivors}, options.out)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,14 @@
 """Do the tests notice wrong code? Small changes, one at a time, each run against the tests that reach its line.
 
-    python benchmarks/tools/mutants.py qpsbgd_qubo/solvers/exact qpsbgd_qubo/annealers/budget.py --out report.json
+    python benchmarks/tools/mutants.py qpsbgd_qubo/solvers/exact qpsbgd/deploy qpsbgd_qubo/annealers/budget.py
+    python benchmarks/tools/mutants.py qpsbgd/deploy --again a.json     what nobody noticed then, against today's tests
 
 Folders and files are those of src; their tests those of the same folder of tests, or of the file's name, and those
 of folders that use the package (`USERS`).
 A first run of these tests records which of them reach which line. A change counts as noticed if one of them fails or
-does not end. Changes are made in a copy of the sources. Writes a report with all changes that nobody noticed. Those
-that leave the behaviour as it is, judged by reading, stand with a reason in benchmarks/tools/equivalent_mutants.json
-and are reported apart.
+does not end. Changes are made in a copy of the sources. Writes benchmarks/results/mutants.json with all changes that
+nobody noticed. Those that leave the behaviour as it is, judged by reading, stand with a reason in
+benchmarks/tools/equivalent_mutants.json and are reported apart.
 """
 
 import argparse
@@ -181,23 +182,59 @@ def reached(folders, files, log):
     return json.loads(Path(log).with_suffix(".json").read_text())
 
 
-def write(out, outcomes, settings):
-    """Write a report on changes and whether they were noticed; those that change nothing stand apart."""
-    known = {_identity(one): one["why"] for one in json.loads(EQUIVALENT.read_text())}
-    seen = Counter((change["file"], noticed) for change, noticed in outcomes)
-    missed = sorted((one for one, noticed in outcomes if not noticed), key=lambda one: (one["file"], one["line"]))
-    report = settings | {"tried": len(outcomes), "noticed": len(outcomes) - len(missed)}
-    names = sorted({name for name, _ in seen})
-    report["files"] = {name: [seen[name, True], seen[name, True] + seen[name, False]] for name in names}
-    report["survivors"] = [one for one in missed if _identity(one) not in known]
-    report["equivalent"] = [one | {"why": known[_identity(one)]} for one in missed if _identity(one) in known]
+def write(report, out):
+    """Write a report, with those survivors apart that change nothing."""
+    known = {change(one): one["why"] for one in json.loads(EQUIVALENT.read_text())}
+    rest = [*report["survivors"], *report.get("equivalent", ())]
+    rest = [{name: value for name, value in one.items() if name != "why"} for one in rest]
+    rest = sorted(rest, key=lambda one: (one["file"], one["line"]))
+    report["survivors"] = [one for one in rest if change(one) not in known]
+    report["equivalent"] = [one | {"why": known[change(one)]} for one in rest if change(one) in known]
+    report["minutes"] = round(report["minutes"], 1)
     out.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n")
-    print(f"{report['noticed']} of {report['tried']} changes noticed, {len(report['equivalent'])} change nothing")
+    same = len(report["equivalent"])
+    print(f"{report['noticed']} of {report['tried']} changes noticed, {same} change nothing")
 
 
-def _identity(change):
+def change(one):
     """What identifies a change while other lines come and go."""
-    return change["file"], change["code"], change["was"], change["became"]
+    return one["file"], one["code"], one["was"], one["became"]
+
+
+def earlier(report, candidates, library):
+    """Those candidates that nobody noticed in an earlier run, each with its survivor."""
+    for one in report["survivors"]:
+        file = library / one["file"]
+        text = file.read_text()
+        one.setdefault("code", text.splitlines()[one["line"] - 1].strip())
+        found = []
+        for number in (number for place, number in candidates if place == file):
+            replace = Replace(number)
+            replace.visit(numbered(text)[0])
+            code = text.splitlines()[replace.line - 1].strip()
+            # Versions of Python write other quotes.
+            if code == one["code"] and _quoted(replace.before, replace.after) == _quoted(one["was"], one["became"]):
+                found.append((file, number))
+                one["was"], one["became"] = replace.before, replace.after
+        if not found:
+            raise SystemExit(f"the line of {one} has changed; make a new report, or name the places that hold it")
+        yield one, found
+
+
+def _quoted(*texts):
+    return [text.replace('"', "'") for text in texts]
+
+
+def updated(old, survivors, failing, *, minutes):
+    """The earlier report, with fewer survivors."""
+    left = {change(one) for one in survivors}
+    old.setdefault("noticed at first", old["noticed"])
+    for one in old["survivors"]:
+        if change(one) not in left:
+            old["noticed"] += 1
+            old["files"][one["file"]][0] += 1
+    old["survivors"] = [one for one in old["survivors"] if change(one) in left]
+    return old | {"minutes": old["minutes"] + minutes, "tests that fail unchanged": failing}
 
 
 def copied(built=None):
@@ -264,7 +301,8 @@ def main():
     parser.add_argument("--without", default="", help="stems of files to leave out, with commas between")
     parser.add_argument("--seconds", type=float, default=60, help="of tests per change, shortest first")
     parser.add_argument("--minutes", type=float, default=600, help="stop then, and say how many were tried")
-    parser.add_argument("--out", type=Path, required=True, help="file of the report")
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "mutants.json")
+    parser.add_argument("--again", type=Path, help="try only what nobody noticed according to this report")
     options = parser.parse_args()
     os.chdir(ROOT)
     work = copied()
@@ -285,18 +323,40 @@ def main():
     # From here on none is written: two changes of a file may have the same size and time.
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     sys.dont_write_bytecode = True
-    begin, outcomes = time.monotonic(), []
-    for file, number in random.Random(options.seed).sample(candidates, min(options.sample, len(candidates))):
-        if time.monotonic() - begin > 60 * options.minutes:
+    old, begin = json.loads(options.again.read_text()) if options.again else None, time.monotonic()
+    if old:
+        sample = [site for _, found in earlier(old, candidates, library) for site in found]
+    else:
+        sample = random.Random(options.seed).sample(candidates, min(options.sample, len(candidates)))
+    outcomes, survivors = Counter(), []
+    for count, (file, number) in enumerate(sample, 1):
+        if not old and time.monotonic() - begin > 60 * options.minutes:
             break
+        place = str(file.relative_to(library))
         change, noticed = tried(file, number, tests[file], options.seconds, work / "log")
-        outcomes.append(({"file": str(file.relative_to(library)), **change}, noticed))
-        print("noticed" if noticed else "NOT", outcomes[-1][0], flush=True)
+        outcomes[place, noticed] += 1
+        if not noticed:
+            survivors.append({"file": place, **change})
+            print(f"{count:4} {survivors[-1]}", flush=True)
     shutil.rmtree(work)
-    settings = {"seed": options.seed, "seconds of tests per change": options.seconds}
-    settings |= {"left out": options.without.split(","), "candidates": len(candidates)}
-    settings |= {"minutes": round((time.monotonic() - begin) / 60, 1), "tests that fail unchanged": failing}
-    write(options.out, outcomes, settings)
+    minutes = (time.monotonic() - begin) / 60
+    if old:
+        write(updated(old, survivors, failing, minutes=minutes), options.out)
+        return
+    names = sorted({name for name, _ in outcomes})
+    report = {
+        "seed": options.seed,
+        "seconds of tests per change": options.seconds,
+        "left out": options.without.split(","),
+        "candidates": len(candidates),
+        "tried": sum(outcomes.values()),
+        "noticed": sum(number for (_, noticed), number in outcomes.items() if noticed),
+        "minutes": minutes,
+        "tests that fail unchanged": failing,
+        "files": {name: [outcomes[name, True], outcomes[name, True] + outcomes[name, False]] for name in names},
+        "survivors": survivors,
+    }
+    write(report, options.out)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ def attacked():
     return lines("attack | trials | held", (f"{one['about']} | {one['trials']} | {one['held']}" for one in found))
 
 
-def noticed():
+def noticed_at_once():
     """How many changes of later samples the tests noticed before any was written for them, by package or folder."""
 
     def part(name):
