@@ -5,7 +5,7 @@ from binarize import PLAIN, SIZES, STEPS
 from binarize_networks import SUBJECTS
 from matplotlib.figure import Figure
 from sentences import Sentences
-from tables import enumerated, grouped, lines, markdown, results, spread
+from tables import grouped, lines, markdown, results, spread
 
 from qpsbgd_paper.report.rendering import ink, tidy
 from qpsbgd_paper.report.styles import KNOWN, RED
@@ -56,26 +56,6 @@ def binarized():
             cells.append(shown(subject, rows) + energy(rows))
         body.append([f"{subject.title}, {subject.measure}{' in %' * (subject.measure == 'accuracy')}", *cells])
     return markdown(head, body)
-
-
-def lost_score(subject, method, bits=1):
-    """How much of the main score a method loses, mean over seeds."""
-    full = rows_of("binarize", subject.name, method="float")[0][subject.measure]
-    values = [row[subject.measure] for row in rows_of("binarize", subject.name, method=method, bits=bits, size=None)]
-    return abs(full - np.mean(values))
-
-
-def binarized_claims():
-    """What the search loses, as a share of what feedback loses."""
-    parts = []
-    for subject in measured_subjects():
-        share = lost_score(subject, "search") / lost_score(subject, "feedback")
-        parts.append(f"{100 * share:.0f} % ({subject.title})")
-    gpt = lost_score(SUBJECTS["gpt"], "search", 2)
-    return (
-        f"At one bit the search loses this share of the score that feedback loses: {enumerated(parts)}. "
-        f"At two bits the GPT's loss is {gpt:.3f} above that of the float network."
-    )
 
 
 def binarized_times():
