@@ -7,7 +7,7 @@ from tables import grouped, lines, markdown, results
 
 from qpsbgd.projections.blocks import Blocks
 
-ROWS, BLOCK = 2048, 1024
+ROWS, BLOCK, REFRESH = 2048, 1024, 20
 """Defaults of QPSBGD."""
 
 
@@ -59,6 +59,16 @@ def eight_gpus():
         f"every rank. Nothing of this has been run on eight GPUs; two to four processes on a CPU "
         "give what one gives (tests/qpsbgd/parallel/test_shards.py)."
     )
+
+
+def ranks(batch=100):
+    """What a rank sends in a step under DDP, by the formulas of docs/scaling.md."""
+    layers, parts = [(784, 512), (512, 512), (512, 10)], []
+    gradients, rows = 4 * weights(layers), 4 * batch * sum(n for n, _ in layers) / REFRESH
+    for size in (2, 64):
+        reduced, gathered = 2 * (size - 1) / size * gradients, (size - 1) / size * rows
+        parts.append(f"{reduced / 1e3:,.0f} kB of gradients and {gathered / 1e3:.0f} kB of rows on {size} ranks")
+    return f"A rank of 784-512-512-10 with batches of {batch} sends per step, on average, {' and '.join(parts)}."
 
 
 def sampled():
