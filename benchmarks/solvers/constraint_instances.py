@@ -151,6 +151,38 @@ def schedule(jobs, machines, horizon):
     return model.instance()
 
 
+def sudoku(size, clues):
+    """A square of size² × size² digits, of which some are given and those that cannot be are left out."""
+    n, generator = size * size, drawn(size, clues, 11)
+    rows, cols = np.divmod(np.arange(n * n), n)
+    mixed = [
+        (generator.permutation(size)[:, None] * size + generator.permuted(np.tile(np.arange(size), (size, 1)), axis=1))
+        for _ in range(2)
+    ]
+    base = (size * (np.arange(n) % size) + np.arange(n) // size)[:, None] + np.arange(n)
+    full = generator.permutation(n)[(base % n)[np.ix_(mixed[0].ravel(), mixed[1].ravel())]].ravel()
+    blocks = rows // size * size + cols // size
+    given = generator.permutation(n * n)[:clues]
+    open_cells = np.setdiff1d(np.arange(n * n), given)
+    every = (("row", rows), ("column", cols), ("block", blocks))
+    taken = {(name, lines[cell], full[cell]) for name, lines in every for cell in given}
+    bits = [
+        (cell, digit)
+        for cell in open_cells
+        for digit in range(n)
+        if not any((name, lines[cell], digit) in taken for name, lines in every)
+    ]
+    groups = {}
+    for bit, (cell, digit) in enumerate(bits):
+        groups.setdefault(("cell", cell), []).append(bit)
+        for name, lines in every:
+            groups.setdefault((name, lines[cell], digit), []).append(bit)
+    model = Model(len(bits))
+    for group in groups.values():
+        model.equal(group, 1, 1)
+    return model.instance(0)
+
+
 def knapsack(n, largest):
     """The most valuable items that a knapsack holds, slack bits for what stays empty."""
     generator = drawn(n, largest, 12)
@@ -184,6 +216,9 @@ CLASSES = {
     },
     "schedule": {
         f"{j} jobs, {m} machines": partial(schedule, j, m, t) for j, m, t in ((4, 3, 16), (6, 4, 24), (8, 5, 32))
+    },
+    "sudoku": {
+        f"{n * n} × {n * n}, {clues} clues": partial(sudoku, n, clues) for n, clues in ((3, 24), (3, 30), (4, 110))
     },
     "knapsack": {
         f"{n} items to {largest}": partial(knapsack, n, largest)
