@@ -8,7 +8,6 @@ first: python benchmarks/documents.py results/paper results/demo
 
 import re
 import sys
-from functools import partial
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parent / "training"), str(Path(__file__).parent)]  # however it is run
@@ -41,31 +40,24 @@ LINK = re.compile(r"figures/([\w.-]+\.svg)")
 DOCUMENTS = {
     "README.md": (headline.headline, headline.step_ratios, paper.paper_summary),
     "docs/solving.md": (
-        *(solving.layer, solving.layer_inputs, solving.exact, solving.growth, solving.busy, solving.gpu),
+        *(solving.layer, solving.exact, solving.gpu),
         *(problems.dense_problems, problems.graph_problems, problems.problem_sizes, problems.gpu_chains),
     ),
-    "docs/qubo.md": (problems.constraint_problems, problems.unseen_constraint_problems),
-    "docs/annealers.md": (solving.cost, solving.virtual, solving.virtual_sizes, paper.gap_study),
+    "docs/qubo.md": (problems.constraint_problems,),
+    "docs/annealers.md": (solving.cost, solving.virtual, solving.virtual_sizes),
     "docs/training.md": (
         *(training.today, training.rivals, training.unseen, training.winner, training.verdicts, training.remarks),
         *(training.scores, training.alone, training.step_cost, training.bits),
     ),
-    "docs/scaling.md": (
-        scaling.large,
-        scaling.eight_gpus,
-        scaling.measured_growth,
-        scaling.sampled,
-        scaling.billion,
-        scaling.ranks,
-    ),
+    "docs/scaling.md": (scaling.large, scaling.eight_gpus, scaling.sampled, scaling.ranks),
     "docs/deployment.md": (
         *(deploy.deployed_classes, deploy.runtime_figures, deploy.deployed_times, deploy.deployed_bytes),
     ),
-    "docs/reliability.md": (reliability.attacked, reliability.noticed, reliability.noticed_at_once),
+    "docs/reliability.md": (reliability.attacked, reliability.noticed_at_once),
     "docs/estimators.md": (training.estimators,),
     "docs/released.md": (paper.released, paper.drawn, paper.released_qubos, paper.two_machines),
     "docs/binarize.md": (
-        *(binarizing.binarized_blocks, binarizing.mixed_and_uniform, binarizing.binarized, binarizing.binarized_claims),
+        *(binarizing.binarized_blocks, binarizing.mixed_and_uniform, binarizing.binarized),
         *(binarizing.binarized_times, binarizing.binarized_sizes, binarizing.pretrained, binarizing.fine_tuned),
         *(binarizing.sentence_bits, binarizing.distilled_sentences),
     ),
@@ -73,9 +65,6 @@ DOCUMENTS = {
 """What stands between `<!-- name -->` and `<!-- end -->` in these, by the functions that make it."""
 
 DRAWN = {
-    "training": training_figures.training_figure,
-    "vectors": training_figures.vectors_figure,
-    "held_out": partial(training_figures.training_figure, held_out=True),
     "time_to_target": problems.time_figure,
     "binarize": binarizing.binarize_figure,
     "today": training_figures.today_figure,

@@ -15,7 +15,7 @@ from qpsbgd_paper.report.tables import mean_and_deviation
 UNTOLD = ("random encoder",)
 """Settings that the paper does not have, in claims that are not made of lines."""
 
-BEYOND = ("quality", "gap-options")
+BEYOND = ("quality",)
 """Experiments that are not the paper's stand after them, before the digits of the demo."""
 
 FORMS = {
@@ -91,20 +91,6 @@ def released_qubos():
     return markdown(table["head"], table["body"])
 
 
-def gap_study():
-    """What the study of spectral gaps found, in its own words and figures."""
-    found = results("paper/gap-options")
-    said = [f"- {claim['text']}: **{claim['verdict']}** ({claim['detail']})." for claim in found["claims"]]
-    batch = next(table for table in found["tables"] if table["title"].startswith("Batch 16"))
-    reads = {row[0]: row[batch["head"].index("optimal reads, %")] for row in batch["body"]}
-    said.append(
-        f"- Chains stronger than needed cost optimal reads: with batches of 16, chain strength 1 gave "
-        f"{reads['chain strength 1']} % instead of {reads['scale 1']} % at 0.3. Dropping couplings below half of the "
-        f"largest gave {reads['couplings below 0.5 of the largest dropped']} %, of a different problem."
-    )
-    return "\n".join(said)
-
-
 def paper_summary():
     """How many of the paper's statements hold, and how its form does beside BinaryConnect with and without a scale."""
     reasons = (
@@ -122,19 +108,10 @@ def scales():
         f"{words} {counted[line]['yes']}, {counted[line]['cannot tell']} and {counted[line]['no']}"
         for line, words in FORMS.items()
     ]
-    earlier = [name for name in EXPERIMENTS if _before_scales(name)]
-    rest = f" Published before the scale was chosen, and to be run again: {', '.join(earlier)}." if earlier else ""
     return (
         f"In {counted['qpsbgd-mean'].total()} settings QP-SBGD as printed is ahead of, level with and behind the "
-        f"better of BC (SGD) and BC (signSGD): {', '.join(told)}.{rest}"
+        f"better of BC (SGD) and BC (signSGD): {', '.join(told)}."
     )
-
-
-def _before_scales(name):
-    """Whether the published results of an experiment lack the lines of the literal readings that it has by now."""
-    experiment = make_experiment(name)
-    known = isinstance(experiment, Comparison) and "qpsbgd-mean" in experiment.lines(experiment.cases()[0])
-    return known and not any(row["line"] == "qpsbgd-mean" for row in results(f"paper/{name}")["cases"][0]["rows"])
 
 
 def _beside_bc(line):

@@ -1,36 +1,17 @@
 """Problems with constraints as QUBOs, as people write them: a cost plus penalties; the same name, the same problem.
 
-Bits are spins: +1 is 1. The published data are the flows of Nugent, Vollmann and Ruml (1968), `nug20` in QAPLIB, and
-the distances of Grötschel's 21 cities, `gr21` in TSPLIB, with their published optima. All else is drawn at random here.
-Penalties of assignments and tours are large enough that the optimum keeps all constraints.
+Bits are spins: +1 is 1. Penalties of assignments and tours are large enough that the optimum keeps all constraints.
 """
 
 from dataclasses import dataclass
 from functools import partial
 
-import instances
 import numpy as np
 
 from qpsbgd_qubo import SparseIsing
 
-NUG20 = """
-0 5 0 5 2 10 3 1 5 5 5 0 0 5 4 4 0 0 1  3 10 5 1 5 1 2 4 2 5 0 10 10 3 0 5 10 5  2 0 5 2 4 4 5 0 0 0 5 1 0 0 5 0 0
-1 0 5 2 1 0 10 2 2 0 2 1 5 2 5 5  5 6 5 2 5 2 0 5 1 1 1 5 2 5 1  5 2 1 6 0 0 10 0 2 0 1 0 1 5
-0 0 0 5 10 2 2 5 1 2 1 0 10  1 1 10 10 2 0 10 2 5 2 2 10  2 0 3 5 5 0 5 0 0 0 2  5 5 0 5 1 0 0 5 5 2
-5 2 5 1 10 0 2 2 5  2 10 5 0 1 1 2 5  2 2 1 0 0 0 5  5 5 1 5 5 0  3 0 5 10 10  0 0 2 0  5 2 0  1 1  6
-"""
-GR21 = """
-510  635 355  91 415 605  385 585 390 350  155 475 495 120 240  110 480 570 78 320 96  130 500 540 97 285 36 29
-490 605 295 460 120 350 425 390  370 320 700 280 590 365 350 370 625  155 380 640 63 430 200 160 175 535 240
-68 440 575 27 320 91 48 67 430 300 90  610 360 705 520 835 605 590 610 865 250 480 545
-655 235 585 555 750 615 625 645 775 285 515 585 190  480 81 435 380 575 440 455 465 600 245 345 415 295 170
-265 480 420 235 125 125 200 165 230 475 310 205 715 650 475
-255 440 755 235 650 370 320 350 680 150 175 265 400 435 385 485
-450 270 625 345 660 430 420 440 690 77 310 380 180 215 190 545 225
-170 445 750 160 495 265 220 240 600 235 125 170 485 525 405 375 87 315
-240 290 590 140 480 255 205 220 515 150 100 170 390 425 255 395 205 220 155
-380 140 495 280 480 340 350 370 505 185 240 310 345 280 105 380 280 165 305 150
-"""
+DRAW = 1
+"""Number of the draw of all that is random; the search was tuned on the instances of draw 0."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +55,7 @@ class Model:
         return Instance(SparseIsing.from_qubo(self.n, rows, cols, values, self.offset), self.feasible, optimum)
 
 
-def assigned(flows, distances, optimum=None):
+def assigned(flows, distances):
     """Quadratic assignment: facilities to places, Σ flow · distance over ordered pairs."""
     n = len(flows)
     model, bits = Model(n * n), np.arange(n * n).reshape(n, n)
@@ -84,12 +65,12 @@ def assigned(flows, distances, optimum=None):
     model.add(bits[i][:, :, None], bits[j][:, None, :], both)
     for group in (*bits, *bits.T):
         model.equal(group, 1, penalty)
-    return model.instance(optimum)
+    return model.instance()
 
 
-def drawn(*key, draw):
-    """The source of random numbers of an instance; draw 0 are the instances on which the solver was tuned."""
-    return np.random.default_rng([*key[:-1], key[-1] + 100 * draw])
+def drawn(*key):
+    """The source of random numbers of an instance."""
+    return np.random.default_rng([*key[:-1], key[-1] + 100 * DRAW])
 
 
 def grid(height, width):
@@ -98,44 +79,28 @@ def grid(height, width):
     return np.abs(rows[:, None] - rows) + np.abs(cols[:, None] - cols)
 
 
-def nug20():
-    upper = np.zeros((20, 20))
-    upper[np.triu_indices(20, 1)] = list(map(int, NUG20.split()))
-    return assigned(upper + upper.T, grid(4, 5), 2570)
-
-
-def like_nugent(height, width, draw=0):
-    generator, n = drawn(height, width, 5, draw=draw), height * width
+def like_nugent(height, width):
+    generator, n = drawn(height, width, 5), height * width
     upper = np.triu(generator.choice([0, 0, 0, 1, 2, 3, 4, 5, 5, 6, 10], (n, n)), 1)
     return assigned(upper + upper.T, grid(height, width))
 
 
-def random_assignment(n, draw=0):
-    flows, distances = (np.triu(drawn(n, k, 6, draw=draw).integers(0, 100, (n, n)), 1) for k in (0, 1))
+def random_assignment(n):
+    flows, distances = (np.triu(drawn(n, k, 6).integers(0, 100, (n, n)), 1) for k in (0, 1))
     return assigned(flows + flows.T, distances + distances.T)
 
 
-def tour(distances, optimum=None):
-    """The shortest closed tour: city c at time t."""
-    n = len(distances)
+def tour(n):
+    """The shortest closed tour of random cities: city c at time t."""
+    places = 1000 * drawn(n, 7).random((n, 2))
+    distances = np.round(np.linalg.norm(places[:, None] - places, axis=2))
     model, bits = Model(n * n), np.arange(n * n).reshape(n, n)
     i, j = np.nonzero(distances)
     for t in range(n):
         model.add(bits[i, t], bits[j, (t + 1) % n], distances[i, j])
     for group in (*bits, *bits.T):
         model.equal(group, 1, float(round(1.2 * distances.max())))
-    return model.instance(optimum)
-
-
-def gr21():
-    lower = np.zeros((21, 21))
-    lower[np.tril_indices(21, -1)] = list(map(int, GR21.split()))
-    return tour(lower + lower.T, 2707)
-
-
-def random_tour(n, draw=0):
-    places = 1000 * drawn(n, 7, draw=draw).random((n, 2))
-    return tour(np.round(np.linalg.norm(places[:, None] - places, axis=2)))
+    return model.instance()
 
 
 def coloured(n, edges, colours, optimum=None):
@@ -147,29 +112,21 @@ def coloured(n, edges, colours, optimum=None):
     return model.instance(optimum)
 
 
-def queens(size, colours, optimum=None):
-    """Colours of a chess board on which no queen attacks one of her colour."""
-    rows, cols = np.divmod(np.arange(size * size), size)
-    down, right = rows[:, None] - rows, cols[:, None] - cols
-    attacked = (down == 0) | (right == 0) | (np.abs(down) == np.abs(right))
-    return coloured(size * size, np.nonzero(np.triu(attacked, 1)), colours, optimum)
-
-
-def random_colouring(n, density, colours, draw=0):
-    edges = np.nonzero(np.triu(drawn(n, 8, draw=draw).random((n, n)) < density, 1))
+def random_colouring(n, density, colours):
+    edges = np.nonzero(np.triu(drawn(n, 8).random((n, n)) < density, 1))
     return coloured(n, edges, colours)
 
 
-def planted_colouring(n, density, colours, draw=0):
-    generator = drawn(n, 9, draw=draw)
+def planted_colouring(n, density, colours):
+    generator = drawn(n, 9)
     kinds = generator.permutation(np.arange(n) % colours)
     edges = np.nonzero(np.triu((generator.random((n, n)) < density) & (kinds[:, None] != kinds), 1))
     return coloured(n, edges, colours, 0)
 
 
-def schedule(jobs, machines, horizon, draw=0):
+def schedule(jobs, machines, horizon):
     """A job shop: every operation begins in one slot; the sum of the times at which jobs end is least."""
-    generator = drawn(jobs, machines, 10, draw=draw)
+    generator = drawn(jobs, machines, 10)
     lengths = generator.integers(1, 4, (jobs, machines))
     order = np.stack([generator.permutation(machines) for _ in range(jobs)])
     operations = [(j, k, order[j, k], lengths[j, k]) for j in range(jobs) for k in range(machines)]
@@ -194,9 +151,9 @@ def schedule(jobs, machines, horizon, draw=0):
     return model.instance()
 
 
-def sudoku(size, clues, draw=0):
+def sudoku(size, clues):
     """A square of size² × size² digits, of which some are given and those that cannot be are left out."""
-    n, generator = size * size, drawn(size, clues, 11, draw=draw)
+    n, generator = size * size, drawn(size, clues, 11)
     rows, cols = np.divmod(np.arange(n * n), n)
     mixed = [
         (generator.permutation(size)[:, None] * size + generator.permuted(np.tile(np.arange(size), (size, 1)), axis=1))
@@ -226,9 +183,9 @@ def sudoku(size, clues, draw=0):
     return model.instance(0)
 
 
-def knapsack(n, largest, draw=0):
+def knapsack(n, largest):
     """The most valuable items that a knapsack holds, slack bits for what stays empty."""
-    generator = drawn(n, largest, 12, draw=draw)
+    generator = drawn(n, largest, 12)
     weights = generator.integers(largest // 10 + 1, largest + 1, n)
     values = np.round(weights * generator.uniform(0.5, 1.5, n) * 100 / largest) + 1
     capacity = int(weights.sum() // 2)
@@ -240,63 +197,36 @@ def knapsack(n, largest, draw=0):
     return model.instance()
 
 
-def partition(n, bits, draw=0):
+def partition(n, bits):
     """Numbers in two parts of sums as equal as possible."""
-    numbers = drawn(n, bits, 13, draw=draw).integers(1 << (bits - 1), 1 << bits, n).astype(float)
+    numbers = drawn(n, bits, 13).integers(1 << (bits - 1), 1 << bits, n).astype(float)
     i, j = np.triu_indices(n, 1)
     problem = SparseIsing.from_edges(n, i, j, 2 * numbers[i] * numbers[j], offset=float(np.square(numbers).sum()))
     return Instance(problem, lambda bits: True)
 
 
-def classes(draw=0):
-    """Makers of instances by class and name. Draws from 1 on have what is drawn here alone."""
-    drawn = {
-        "assignment": {f"grid {h} × {w}": partial(like_nugent, h, w) for h, w in ((3, 4), (4, 4), (5, 6))}
-        | {f"random {n}": partial(random_assignment, n) for n in (15, 20)},
-        "tour": {f"{n} cities": partial(random_tour, n) for n in (10, 15, 18, 21, 25, 29)},
-        "colouring": {f"random {n}, {k} colours": partial(random_colouring, n, 0.5, k) for n, k in ((60, 8), (125, 17))}
-        | {
-            f"planted {n}, {k} colours": partial(planted_colouring, n, p, k)
-            for n, p, k in ((150, 0.08, 4), (300, 0.025, 3))
-        },
-        "schedule": {
-            f"{j} jobs, {m} machines": partial(schedule, j, m, t) for j, m, t in ((4, 3, 16), (6, 4, 24), (8, 5, 32))
-        },
-        "sudoku": {
-            f"{n * n} × {n * n}, {clues} clues": partial(sudoku, n, clues) for n, clues in ((3, 24), (3, 30), (4, 110))
-        },
-        "knapsack": {
-            f"{n} items to {largest}": partial(knapsack, n, largest)
-            for n, largest in ((30, 50), (50, 100), (100, 1000), (200, 100), (60, 1_000_000))
-        },
-        "partition": {
-            f"{n} numbers, {bits} bits": partial(partition, n, bits)
-            for n, bits in ((30, 20), (60, 16), (100, 20), (200, 18))
-        },
-    }
-    drawn = {kind: {name: partial(make, draw=draw) for name, make in named.items()} for kind, named in drawn.items()}
-    if draw:
-        return drawn
-    queen = {f"queens {n}, {n + 1} colours": partial(queens, n, n + 1, 0) for n in (6, 8)}
-    published = {"assignment": {"nug20": nug20}, "tour": {"gr21": gr21}, "colouring": queen}
-    controls = {kind: {name: partial(free, make) for name, make in named.items()} for kind, named in CONTROLS.items()}
-    return {kind: published.get(kind, {}) | named for kind, named in drawn.items()} | controls
-
-
-def free(make):
-    """An instance without constraints."""
-    return Instance(make(), lambda bits: True)
-
-
-CONTROLS = {
-    "max-cut": {
-        "random 800, degree 48": partial(instances.random_graph, 800, 47.94),
-        "torus ±1 2000": partial(instances.toroidal_grid, 100, 20),
-        "planar 2000": partial(instances.planar_graph, 2000),
+CLASSES = {
+    "assignment": {f"grid {h} × {w}": partial(like_nugent, h, w) for h, w in ((3, 4), (4, 4), (5, 6))}
+    | {f"random {n}": partial(random_assignment, n) for n in (15, 20)},
+    "tour": {f"{n} cities": partial(tour, n) for n in (10, 15, 18, 21, 25, 29)},
+    "colouring": {f"random {n}, {k} colours": partial(random_colouring, n, 0.5, k) for n, k in ((60, 8), (125, 17))}
+    | {
+        f"planted {n}, {k} colours": partial(planted_colouring, n, p, k)
+        for n, p, k in ((150, 0.08, 4), (300, 0.025, 3))
     },
-    "beasley": {
-        "bqp 500": partial(instances.bqp, 500),
-        "bqp 1000": partial(instances.bqp, 1000),
-        "bqp 1000, 100 %": partial(instances.bqp, 1000, density=1.0),
+    "schedule": {
+        f"{j} jobs, {m} machines": partial(schedule, j, m, t) for j, m, t in ((4, 3, 16), (6, 4, 24), (8, 5, 32))
+    },
+    "sudoku": {
+        f"{n * n} × {n * n}, {clues} clues": partial(sudoku, n, clues) for n, clues in ((3, 24), (3, 30), (4, 110))
+    },
+    "knapsack": {
+        f"{n} items to {largest}": partial(knapsack, n, largest)
+        for n, largest in ((30, 50), (50, 100), (100, 1000), (200, 100), (60, 1_000_000))
+    },
+    "partition": {
+        f"{n} numbers, {bits} bits": partial(partition, n, bits)
+        for n, bits in ((30, 20), (60, 16), (100, 20), (200, 18))
     },
 }
+"""Makers of instances by class and name."""

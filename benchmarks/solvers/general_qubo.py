@@ -1,16 +1,17 @@
-"""Does `auto` find values as good as other people's heuristics on single QUBOs and graphs, in the same time?
+"""Does `auto` find values as good as other people's heuristics on single problems, in the same time?
 
-Instances of `instances.py`: QUBOs after Beasley and Palubeckis, and graphs like those of the G-set. Every solver has
-one thread and the same time, its own reading of the problem included. On graphs `auto` also gets a tenth of that time.
-Of `auto` the middle one of three runs counts.
+    python benchmarks/solvers/general_qubo.py                 QUBOs after Beasley and others, graphs like the G-set's
+    python benchmarks/solvers/general_qubo.py time_to_target  four of them, with limits from 0.1 to 4 seconds
+    python benchmarks/solvers/general_qubo.py constraints     QUBOs with penalties, of `constraint_instances.py`
+    python benchmarks/solvers/general_qubo.py size 1000000    one graph of degree 6 in this process: its time and memory
+
+Every part but the last writes benchmarks/results/PART.json, row by row, and goes on where it stopped.
+
+Every solver has one thread and the same time, its own reading of the problem included; seconds are those of the
+processor (`timed.py`). Of `auto` the middle one of three runs counts. On graphs it also gets a tenth of the time.
 Annealers make four reads of as many sweeps as fit into the time, or more reads of 10,000 sweeps (OpenJij: 1,000, its
 default; more do not help), in one call, without a seed: with one, all reads of OpenJij are the same. What a solver
-cannot take within its time or its licence is left out.
-
-Seconds are those of the processor (`timed.py`). MQLib is measured where the variable MQLIB names its program.
-
-    python benchmarks/solvers/general_qubo.py     writes benchmarks/results/general_qubo.json; goes on where it stopped
-    python benchmarks/solvers/general_qubo.py size 1000000    one graph of degree 6 in this process: its time and memory
+cannot take within its time or its licence is left out. MQLib is measured where the variable MQLIB names its program.
 """
 
 from qpsbgd_qubo.openmp import wait_passively
@@ -24,6 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from functools import partial
 from pathlib import Path
 
@@ -32,13 +34,14 @@ import numpy as np
 import openjij
 import peers
 import torch
+from constraint_instances import CLASSES, Instance
 from dwave.samplers import SimulatedAnnealingSampler
 from timed import annealer, auto, by_clock, load_all, model_of, stretch, tabu
 
 import qpsbgd_qubo
 from qpsbgd_paper.framework.result_files import environment, write_json
 
-TARGET = Path(__file__).parents[1] / "results" / "general_qubo.json"
+RESULTS = Path(__file__).parents[1] / "results"
 SECONDS, QUICK_SECONDS, LONG_SECONDS = 2.0, 0.5, 5.0
 """Of every solver; up to 500 variables; of dwave-samplers' annealing on graphs once more, `auto` a tenth of it."""
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
@@ -69,6 +72,8 @@ GRAPHS = {
     "torus ±1 10000": partial(instances.toroidal_grid, 100, 100),
     "random 10000, degree 2": partial(instances.random_graph, 10000, 2),
 }
+FOLLOWED = ("bqp 2500, 10 %", "random 2000, degree 20", "torus ±1 2000", "planar ±1 7000")
+"""Instances of the part time_to_target."""
 
 
 def bifurcation(problem, model, seconds):
@@ -104,79 +109,117 @@ def mqlib(heuristic, problem, model, seconds):
         return by_clock(solve, seconds)
 
 
-PEERS = {
+SOLVERS = {
+    "auto": auto,
     "dwave SA": partial(annealer, SimulatedAnnealingSampler(), 10_000),
     "dwave tabu": tabu,
     "OpenJij SA": partial(annealer, openjij.SASampler(), 1_000),
     "simulated-bifurcation": bifurcation,
     "gurobi": gurobi,
 }
+FAMILIAR = ("auto", "dwave tabu", "dwave SA")
+"""Solvers of the parts time_to_target and constraints."""
 if "MQLIB" in os.environ:
-    PEERS |= {f"MQLib {name}": partial(mqlib, name) for name in ("BURER2002", "PALUBECKIS2004bMST2")}
+    SOLVERS |= {f"MQLib {name}": partial(mqlib, name) for name in ("BURER2002", "PALUBECKIS2004bMST2")}
 LARGEST = {"dwave tabu": 5000, "simulated-bifurcation": 3000, "gurobi": 200}
 """Most variables: the size-limited licence of Gurobi, and dense matrices of the others, which take most of the time."""
-
-
 MOST_COUPLINGS = {"dwave SA": 1_000_000, "OpenJij SA": 300_000}
 """Reading more takes them longer than the time."""
 
 
-def measured(kind, name, problem, known=()):
-    """One result per solver and limit that is not known yet: the lowest energy, and the seconds that it took."""
-    n = problem.num_spins
-    seconds = QUICK_SECONDS if n <= 500 else SECONDS
-    model = model_of(problem)
-    solvers = {("auto", seconds): auto} | {
-        (peer, seconds): solve
-        for peer, solve in PEERS.items()
-        if n <= LARGEST.get(peer, n) and problem.num_couplings <= MOST_COUPLINGS.get(peer, np.inf)
-    }
-    if kind == "graph":
-        solvers = {("auto", seconds / 10): auto} | solvers
-        solvers |= {("auto", LONG_SECONDS / 10): auto, ("dwave SA", LONG_SECONDS): PEERS["dwave SA"]}
-    for (solver, limit), solve in solvers.items():
-        if (name, solver, limit) in known:
-            continue
-        spins, taken = solve(problem, model, limit)
-        row = {"kind": kind, "instance": name, "variables": n, "couplings": len(problem.indices) // 2}
-        row |= {"solver": solver, "limit": limit, "seconds": taken, "energy": float(problem.energy(np.round(spins)))}
-        print(row, flush=True)
-        yield row
+def takes(solver, problem):
+    n, couplings = problem.num_spins, problem.num_couplings
+    return n <= LARGEST.get(solver, n) and couplings <= MOST_COUPLINGS.get(solver, couplings)
+
+
+def general_qubo():
+    """What makes an instance, labels of its rows, and solvers with their limits as a function of the problem."""
+
+    def runs(kind, problem):
+        seconds = QUICK_SECONDS if problem.num_spins <= 500 else SECONDS
+        found = [(solver, seconds) for solver in SOLVERS if takes(solver, problem)]
+        tenths = [("auto", seconds / 10), ("auto", LONG_SECONDS / 10), ("dwave SA", LONG_SECONDS)]
+        return found + (tenths if kind == "graph" else [])
+
+    for kind, named in (("dense", DENSE), ("graph", GRAPHS)):
+        for name, make in named.items():
+            yield make, {"kind": kind, "instance": name}, partial(runs, kind)
+
+
+def time_to_target():
+    """The same; the annealing, which has no seed, runs twice."""
+
+    def runs(problem):
+        solvers = [solver for solver in (*FAMILIAR, "dwave SA") if takes(solver, problem)]
+        return [(solver, limit) for solver in solvers for limit in (0.1, 0.25, 0.5, 1.0, 2.0, 4.0)]
+
+    for name in FOLLOWED:
+        yield (DENSE | GRAPHS)[name], {"instance": name}, runs
+
+
+def constraints():
+    """The same, and 20 seconds of `auto` for energies to compare with."""
+    runs = [(solver, limit) for limit in (2.0, 1.0, 5.0) for solver in FAMILIAR]
+    for kind, named in CLASSES.items():
+        for name, make in named.items():
+            yield make, {"class": kind, "instance": name}, lambda problem: [*runs, ("auto", 20.0)]
+
+
+PARTS = {part.__name__: part for part in (general_qubo, time_to_target, constraints)}
+
+
+def measured(part, known):
+    """One row per run that is not known yet: the lowest energy, and the seconds that it took."""
+    for make, labels, runs in part():
+        made = make()
+        problem = made.problem if isinstance(made, Instance) else made
+        model = model_of(problem)
+        for solver, limit in runs(problem):
+            key = (*labels.values(), solver, limit)
+            known[key] -= 1
+            if known[key] >= 0:
+                continue
+            spins, taken = SOLVERS[solver](problem, model, limit)
+            spins = np.round(spins)
+            row = {**labels, "variables": problem.num_spins, "couplings": problem.num_couplings, "solver": solver}
+            row |= {"limit": limit, "seconds": taken, "energy": float(problem.energy(spins))}
+            if isinstance(made, Instance):
+                row |= {"optimum": made.optimum, "feasible": made.feasible((spins + 1) // 2)}
+            print(row, flush=True)
+            yield row
 
 
 def size(n):
     """Time and memory of two rounds of `auto` on a random graph of degree 6, its own making aside."""
-    torch.set_num_threads(1)
     problem = instances.random_graph(n, 6)
     qpsbgd_qubo.solve(instances.random_graph(100, 6), rounds=1)  # loaded
     before, begin = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
     answer = qpsbgd_qubo.solve(problem, rounds=2)
-    row = {"variables": n, "couplings": len(problem.indices) // 2, "seconds": time.process_time() - begin}
+    row = {"variables": n, "couplings": problem.num_couplings, "seconds": time.process_time() - begin}
     row |= {"cut": -answer.value, "megabytes_before": before / 1024}
     row |= {"megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
     print(json.dumps(row))
 
 
-def main():
-    torch.set_num_threads(1)
-    found = json.loads(TARGET.read_text()) if TARGET.exists() else {"results": [], "sizes": []}
-    found = {"made with": environment(), "settings": {"threads": 1, "seconds": SECONDS, "quick": QUICK_SECONDS}} | found
-    for n in SIZES:
-        if n not in [row["variables"] for row in found["sizes"]]:
+def main(name):
+    target = RESULTS / f"{name}.json"
+    found = json.loads(target.read_text()) if target.exists() else {"results": []}
+    found = {"made with": environment(), "settings": {"threads": 1}} | found
+    if name == "general_qubo":
+        sizes = found.setdefault("sizes", [])
+        for n in SIZES[len(sizes) :]:
             command = [sys.executable, __file__, "size", str(n)]
-            found["sizes"].append(json.loads(subprocess.run(command, check=True, capture_output=True).stdout))
-            print(found["sizes"][-1], flush=True)
-            write_json(TARGET, found)
+            sizes.append(json.loads(subprocess.run(command, check=True, capture_output=True).stdout))
+            print(sizes[-1], flush=True)
     load_all()
-    for kind, named in (("dense", DENSE), ("graph", GRAPHS)):
-        for name, make in named.items():
-            known = {(row["instance"], row["solver"], row["limit"]) for row in found["results"]}
-            found["results"] += measured(kind, name, make(), known)
-            write_json(TARGET, found)
+    names = ("kind", "class", "instance", "solver", "limit")
+    known = Counter(tuple(row[name] for name in names if name in row) for row in found["results"])
+    for row in measured(PARTS[name], known):
+        found["results"].append(row)
+        write_json(target, found)
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["size"]:
-        size(int(sys.argv[2]))
-    else:
-        main()
+    torch.set_num_threads(1)
+    name, *numbers = sys.argv[1:] or ["general_qubo"]
+    size(int(numbers[0])) if name == "size" else main(name)

@@ -2,7 +2,6 @@
 
 import time
 import warnings
-from typing import NamedTuple
 
 import numpy as np
 import openjij
@@ -14,17 +13,14 @@ from qpsbgd.qubo import QuboFamily
 from qpsbgd.solvers import make_solver
 
 
-class sampled:
-    """A sampler as a function of a model; `inside` adds up the seconds of its sampling alone, if it tells them."""
+def sampled(sampler, **parameters):
+    """A sampler as a function of a model."""
 
-    def __init__(self, sampler, **parameters):
-        self.sampler, self.parameters, self.inside = sampler, parameters, 0.0
-
-    def __call__(self, model):
-        found = self.sampler.sample(model, **self.parameters)
-        self.inside += 1e-9 * found.info.get("timing", {}).get("sampling_ns", np.nan)
-        best = found.first.sample
+    def solve(model):
+        best = sampler.sample(model, **parameters).first.sample
         return np.array([best[v] for v in model.variables], dtype=np.float64)
+
+    return solve
 
 
 def bifurcation(seed=0, **parameters):
@@ -56,11 +52,9 @@ def gurobi(time_limit):
     return solve
 
 
-ANNEALING = sampled(SimulatedAnnealingSampler(), num_sweeps=100, num_reads=4, seed=0)
-
 QUICK = {
     "dwave SA, 10 sweeps": sampled(SimulatedAnnealingSampler(), num_sweeps=10, num_reads=1, seed=0),
-    "dwave SA, 100 sweeps × 4": ANNEALING,
+    "dwave SA, 100 sweeps × 4": sampled(SimulatedAnnealingSampler(), num_sweeps=100, num_reads=4, seed=0),
     "dwave tabu, 20 ms": sampled(TabuSampler(), timeout=20, seed=0),
     "dwave steepest descent × 10": sampled(SteepestDescentSampler(), num_reads=10, seed=0),
     "OpenJij SA, 100 sweeps × 4": sampled(openjij.SASampler(), num_sweeps=100, num_reads=4, seed=0),
@@ -68,23 +62,12 @@ QUICK = {
 }
 
 
-class Loop(NamedTuple):
-    """Seconds for all columns, of these inside the sampler (NaN if it does not tell), and the spins (n, columns)."""
-
-    seconds: float
-    inside: float
-    spins: torch.Tensor
-
-
 def loop(solve, family, columns):
-    """Solve these columns one after the other; their models are made before the clock starts."""
+    """Seconds for these columns, one after the other, and their spins (n, columns); models are made before."""
     models = [family.to_bqm(int(column)) for column in columns]
-    if tells := isinstance(solve, sampled):
-        solve.inside = 0.0
     start = time.perf_counter()
     spins = [solve(model) for model in models]
-    seconds = time.perf_counter() - start
-    return Loop(seconds, solve.inside if tells else np.nan, torch.from_numpy(np.stack(spins, axis=1)))
+    return time.perf_counter() - start, torch.from_numpy(np.stack(spins, axis=1))
 
 
 def part_of(family, columns):

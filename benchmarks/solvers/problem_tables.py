@@ -62,16 +62,10 @@ def _mean(found, key):
     return (f"{np.mean(gaps):.2f}" if gaps else "–") + (f" (of {len(gaps)})" if 0 < len(gaps) < len(found) else "")
 
 
-def unseen_constraint_problems():
-    """Instances that were drawn in the same way after all tuning."""
-    return constraint_problems(draw=1)
-
-
-def constraint_problems(draw=0):
+def constraint_problems():
     """Of every class, at two seconds: on how many instances a solver is as good as the best, its mean gap, and how many
     answers keep all constraints."""
-    rows = [row for row in results("constraints")["results"] if row["draw"] == draw]
-    best = {}
+    rows, best = results("constraints")["results"], {}
     for row in rows:
         key = row["class"], row["instance"]
         best[key] = min(best.get(key, np.inf), row["energy"], np.inf if row["optimum"] is None else row["optimum"])
@@ -101,12 +95,11 @@ def problem_sizes():
 
 
 def gpu_chains():
-    found = results("gpu_chains")
+    found = results("gpu")
     body, known = [], []
-    for name, rows in grouped(found["results"], "instance").items():
-        cpu = rows[0]["cpu_energy"]
-        best = min(cpu, *(energy for row in rows for energy in row["energies"]))
-        known.append(f"{name}: {best:.0f} (on a CPU {cpu:.0f})")
+    for name, rows in grouped(found["chains"], "instance").items():
+        best = min(energy for row in rows for energy in row["energies"])
+        known.append(f"{name}: {best:.0f}")
         for row in rows:
             if row["chains"] == max(row["chains"] for row in rows):
                 energies = row["energies"]
@@ -130,7 +123,7 @@ def time_figure():
     """The gap to the lowest known energy against time, one panel per instance."""
     rows = results("time_to_target")["results"]
     known = [row for name in ("general_qubo", "time_to_target") for row in results(name)["results"]]
-    known += [{**row, "energy": min(row["energies"])} for row in results("gpu_chains")["results"]]
+    known += [{**row, "energy": min(row["energies"])} for row in results("gpu")["chains"]]
     names = list(dict.fromkeys(row["instance"] for row in rows))
     figure = Figure(figsize=(6.6, 4.8), layout="constrained")  # two by two: legible on a telephone
     for axes, name in zip(figure.subplots(2, 2).flat, names, strict=True):

@@ -57,7 +57,7 @@ def measured(family):
         energy = sample.energies(solution.spins[:, columns]).mean().item()
         points[name] = 1e3 * seconds / family.num_columns, energy
     for name, solve in peers.QUICK.items():
-        seconds, _, spins = peers.loop(solve, sample, range(len(columns)))
+        seconds, spins = peers.loop(solve, sample, range(len(columns)))
         points[name] = 1e3 * seconds / len(columns), sample.energies(spins).mean().item()
     return points
 
@@ -74,22 +74,6 @@ def compared():
         yield {"family": name, "sampled_columns": SAMPLED, "solvers": solvers}
 
 
-def growth():
-    """Exponents of `auto`'s time against n, m and B, each from doublings of one with the others fixed."""
-    base = {"n": 256, "m": 128, "rows": 64}
-    fits = {}
-    for name, values in {"n": (128, 256, 512, 1024), "m": (64, 128, 256, 512), "rows": (32, 64, 128, 256)}.items():
-        times = []
-        for value in values:
-            size = {**base, name: value}
-            solver, generator = make_solver("descent", tabu=100), torch.Generator().manual_seed(0)
-            rows = [torch.randn(size["rows"], size[part], generator=generator) for part in ("n", "m")]
-            times.append(median_seconds(lambda s=solver, r=rows: s.solve(binary_map(*r)), 5)[0])
-        slope = float(np.polyfit(np.log(values), np.log(times), 1)[0])
-        fits[name] = {"values": values, "seconds": times, "exponent": slope}
-    return fits
-
-
 if __name__ == "__main__":
     torch.set_num_threads(THREADS)
-    publish(__file__, settings={"threads": THREADS}, results=shown(compared()), growth=growth())
+    publish(__file__, settings={"threads": THREADS}, results=shown(compared()))

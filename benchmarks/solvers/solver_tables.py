@@ -9,10 +9,6 @@ from qpsbgd_paper.report.styles import styles_of
 
 SOLVERS = ("auto", "descent", "annealing", "annealing, 4 reads", "bifurcation")
 """Ours, in solver_quality.json; the others there are peers."""
-LEVEL = 1e-6
-"""Differences of energies, in parts of what a search can win, up to which two are level."""
-
-
 RECORDED = {"mnist": "MNIST, 784 × 512", "adult": "Adult, 128 × 128", "cora": "Cora, 1433 × 64"}
 LOOP = "dwave SA, 100 sweeps × 4"
 
@@ -29,23 +25,6 @@ def layer():
             body.append([RECORDED[name], scale, *cells, f"{auto['gap']:.1g}", f"{loop['gap']:.1g}"])
     head = ["layer", "scale κ", "auto, per column", "annealing loop, per column", "times faster", "gap, auto"]
     return markdown([*head, "gap, loop"], body)
-
-
-def layer_inputs():
-    """Who has the lower mean energy on every kind of inputs, over all scales, and how long it takes."""
-    every, body = results("layer_inputs")["results"], []
-    for kind, rows in grouped(every, "kind").items():
-        lower, higher = (sum(sign * row["difference"] > LEVEL for row in rows) for sign in (-1, 1))
-        means = [np.mean([row["difference"] for row in own]) for own in grouped(rows, "scale").values()]
-        spans = []
-        for key in ("loop_seconds", "loop_seconds_in_sampler"):
-            ratios = [row[key] / row["auto_seconds"] for row in rows]
-            spans.append(f"{min(ratios):.0f} to {max(ratios):.0f}")
-        counts = [f"{count}" for count in (lower, len(rows) - lower - higher, higher)]
-        body.append([kind, *counts, *(f"{100 * mean:+.3f} %" for mean in means), *spans])
-    differences = [f"difference, κ = {scale:g}" for scale in grouped(every, "scale")]
-    head = ["inputs", "auto lower", "level", "loop lower", *differences, "times faster", "sampling alone"]
-    return markdown(head, body)
 
 
 def exact():
@@ -71,24 +50,6 @@ def gpu():
         for row in results("gpu")["projection"]
     )
     return lines("scale κ | 64 flips | auto", body)
-
-
-def growth():
-    fits = results("solver_quality")["growth"]
-    parts = [
-        f"{symbol}^{fit['exponent']:.2f} ({symbol} = {fit['values'][0]} to {fit['values'][-1]})"
-        for symbol, fit in zip("nmB", fits.values(), strict=True)
-    ]
-    return f"On Gaussian layers, the time from rows to spins with tabu descent grows as {', '.join(parts)}."
-
-
-def busy():
-    body = (
-        f"{row['policy']} | {'busy' if row['busy'] else 'idle'} | {row['passes_ms']:.2f} ms | {row['step_ms']:.2f} ms"
-        f" | {row['auto_ms']:.1f} ms"
-        for row in results("busy_machine")["results"]
-    )
-    return lines("OMP_WAIT_POLICY | other core | passes of 64-128-10 | step | auto, 128 × 128", body)
 
 
 def cost():

@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 from attacks_on_files import packed_files
-from attacks_on_runs import dying_ranks, killed_runs, ledgers, ports, starved
+from attacks_on_runs import dying_ranks, killed_runs, ledgers, starved
 from forks import in_fork, limit, output
 
 from qpsbgd_paper.framework.result_files import environment, write_json
@@ -127,7 +127,7 @@ def _promised(name, text):
     return False
 
 
-ATTACKS = {packed_files: 3000, starved: 200, killed_runs: 20, dying_ranks: 40, ports: 1, ledgers: 100}
+ATTACKS = {packed_files: 3000, starved: 200, killed_runs: 20, dying_ranks: 40, ledgers: 100}
 ATTACKS |= dict.fromkeys((installations, homes, locales, couplings), 1)
 """How many trials; some attacks have a list of their own."""
 

@@ -4,7 +4,6 @@ import contextlib
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -143,28 +142,6 @@ def _rank(folder, rank, size, sharded, projection):
         (folder / f"end{rank}").write_text(f"{type(error).__name__}: {error}")
     finally:
         os._exit(0)
-
-
-def ports(source, trials):
-    """MASTER_PORT in use, out of range or no number, and hosts that are none: an error in words within a minute"""
-    with socket.socket() as used:
-        used.bind(("127.0.0.1", 0))
-        used.listen()
-        taken = str(used.getsockname()[1])
-        for port in (taken, "0x1f", "-1", "65536", "99999999999", "", " ", "1 2", "²"):
-            yield in_fork(_port, "127.0.0.1", port) is True
-        for host in ("256.1.1.1", "no such host", "", "\n"):
-            yield in_fork(_port, host, "29871") is True
-
-
-def _port(host, port):
-    signal.alarm(60)
-    os.environ |= {"MASTER_ADDR": host, "MASTER_PORT": port, "RANK": "0", "WORLD_SIZE": "2"}
-    try:
-        dist.init_process_group("gloo", timeout=timedelta(seconds=5))
-    except (RuntimeError, ValueError, OSError) as error:
-        return bool(str(error))
-    return False
 
 
 def ledgers(source, trials):

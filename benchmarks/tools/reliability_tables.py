@@ -1,4 +1,4 @@
-"""The tables of docs/reliability.md, from attacks.json and mutants*.json."""
+"""The tables of docs/reliability.md, from attacks.json and mutants_*.json."""
 
 from tables import lines, results
 
@@ -7,25 +7,6 @@ def attacked():
     """One row per attack: how often it was tried, and how often the library held."""
     found = results("attacks")["attacks"].values()
     return lines("attack | trials | held", (f"{one['about']} | {one['trials']} | {one['held']}" for one in found))
-
-
-def noticed():
-    """How many changes of the code the tests notice, by folder; those that change nothing do not count."""
-    samples = [results("mutants"), results("mutants_fresh")]
-
-    def folder(name):
-        return name if name.endswith("budget.py") else name.rpartition("/")[0]
-
-    body = (
-        f"{name} | {tried} | {seen} | {same} | {100 * seen / (tried - same):.0f} %"
-        for name, (tried, seen, same) in counted(samples, folder).items()
-    )
-    table = lines(" | changes | noticed | change nothing | share of the others", body)
-    first, second = (f"{found['noticed at first']} of {found['tried']}" for found in samples)
-    return (
-        f"{table}\n\nBefore the tests that these runs asked for, {first} changes of a first sample were noticed, and "
-        f"{second} of a second one, drawn after the first had its tests."
-    )
 
 
 def noticed_at_once():

@@ -6,8 +6,7 @@
 2. From the one-bit network: 100 and 1000 steps with labels by QP-SBGD and BinaryConnect, beside the same network
    trained from scratch. From the binarised start each method takes the best of a grid of rates, on training data and
    another seed; from scratch both take their default rates.
-3. MiniLM: distillation from the float model by `distill`, with one and two bits; of a few recipes the one with the
-   lowest training loss.
+3. MiniLM: distillation from the float model by `distill`, with one and two bits, by a few recipes.
 4. `--times`: seconds of one call with nothing beside it.
 
     python benchmarks/training/binarize.py [SUBJECT …] [--processes N] [--again METHOD …] [--times]
@@ -34,15 +33,14 @@ from pathlib import Path
 import torch
 from binarize_networks import SUBJECTS
 from sentences import Sentences
-from subjects import Absent, kept
+from subjects import Absent
 from torch import nn
 from training_parts import DEVICE
 
-from qpsbgd import QPSBGD, BinaryConnect, binarization, binarize
-from qpsbgd.binarization import mixed_bits
+from qpsbgd import QPSBGD, BinaryConnect, binarize
 from qpsbgd.binarization.distillation import REAL_RATE, distill, embedding_loss
 from qpsbgd.nn import convert
-from qpsbgd.projections import make_projection
+from qpsbgd.projections import Ridge
 from qpsbgd_paper.framework.result_files import environment, write_json
 
 RESULT = Path(__file__).parents[1] / "results" / "binarize.json"
@@ -67,14 +65,14 @@ REAL = {"lr": 3e-4, "weight_decay": 0.0}
 REAL_FRESH = {"lr": 1e-3, "weight_decay": 0.0}
 """The same from scratch."""
 RECIPES = {
-    (2, "QP-SBGD"): [(0.001, "auto"), (0.0005, 0.3), (0.001, 0.3), (0.001, 0.03), (0.001, "spins"), (0.003, "spins")],
-    (1, "QP-SBGD"): [(0.001, "auto"), (0.001, 0.3), (0.003, 0.3), (0.003, 0.03), (0.003, "spins"), (0.01, "spins")],
+    (2, "QP-SBGD"): [(0.001, "auto"), (0.0005, 0.3), (0.001, 0.3), (0.001, 0.03)],
+    (1, "QP-SBGD"): [(0.001, "auto"), (0.001, 0.3), (0.003, 0.3), (0.003, 0.03)],
     (2, "BinaryConnect"): [(0.005, "auto"), (0.015, "auto")],
     (1, "BinaryConnect"): [(0.005, "auto"), (0.015, "auto")],
 }
-"""Part 3, per number of bits and optimiser: rates in units of the initial range, and the ridge's δ or "spins"."""
-SHORT, LONG = 600, 2000
-"""Steps of distillation: for the choice of a recipe by its training loss, and with the chosen one."""
+"""Part 3, per number of bits and optimiser: rates in units of the initial range, and the ridge's δ."""
+DISTILLED = 600
+"""Steps of distillation."""
 
 
 @cache
@@ -100,8 +98,7 @@ def binarized(job):
     else:
         options = SEARCHES[job.get("start", job["method"])]
         shared = {"layers": layers, "seed": job["seed"]}
-        bits = mixed_bits(model, batches, **shared) if job["bits"] == "mixed" else job["bits"]
-        found = binarize(model, batches, bits=bits, **shared, **options)
+        found = binarize(model, batches, bits=job["bits"], **shared, **options)
         made, lost = found.model, [row.lost for row in found.report.rows]
         more = {"lost": sum(lost) / len(lost), "lost by layer": lost, "bits per weight": found.report.bits_per_weight}
     if DEVICE == "cuda":
@@ -127,27 +124,11 @@ def rounded(model, layers, batches):
     return model.eval()
 
 
-@cache
-def library():
-    """A number for the version of the code that binarises."""
-    folder = Path(binarization.__file__).parent
-    parts = [path.read_bytes() for path in sorted([*folder.glob("*.py"), *(folder.parent / "nn").glob("*.py")])]
-    return hashlib.sha1(b"".join(parts)).hexdigest()[:12]
-
-
-def kept_start(job):
-    """The binarised model that training begins with; several runs share it, so it is kept."""
-    start = {key: job[key] for key in ("subject", "start", "bits", "size", "seed")}
-    name = hashlib.sha1(json.dumps([start, library()], sort_keys=True).encode()).hexdigest()[:16]
-    loading = {"map_location": DEVICE, "weights_only": False}  # our own file
-    return kept(f"start-{name}", lambda: binarized(job), **loading)
-
-
 def start_of(job):
     """The network that training begins with: binarised, or fresh with the same layers binary."""
     subject = SUBJECTS[job["subject"]]
     if job["start"] != "scratch":
-        return kept_start(job)
+        return binarized(job)
     torch.manual_seed(job["seed"])
     model = subject.build().to(DEVICE)
     binary = set(chosen_layers(model))
@@ -190,20 +171,20 @@ def tuned(job):
 
 
 def distilled(job):
-    """MiniLM after distillation; `layers` matches the hidden states after every block."""
+    """MiniLM after distillation of its outputs and of the hidden states after every block."""
     subject, teacher = SUBJECTS[job["subject"]], reference(job["subject"])
-    model, row = kept_start(job)
+    model, row = binarized(job)
     before = subject.scores(model)
     for table in (model.words, model.places, model.kinds):
         table.weight.requires_grad_(False)
     recipe, start = dict(job["options"]), time.perf_counter()
     steps, lr, blocks = recipe["steps"], recipe["lr"], [f"layers.{k}" for k in range(len(model.layers))]
-    options = {"steps": steps, "loss": embedding_loss, "layers": blocks if recipe["layers"] else ()}
+    options = {"steps": steps, "loss": embedding_loss, "layers": blocks}
     if job["method"] == "BinaryConnect":
         real = {"lr": REAL_RATE, "weight_decay": 0.0}
         options["optimizer"] = BinaryConnect(model, lr, relative=True, steps=steps, real=real)
     else:
-        options["projection"] = make_projection(recipe.get("projection", "ridge"), delta=recipe.get("delta", "auto"))
+        options["projection"] = Ridge(delta=recipe.get("delta", "auto"))
     with fast():
         losses = distill(model, teacher, subject.batches(steps, job["seed"]), lr=lr, **options)
     row["training seconds"] = time.perf_counter() - start
@@ -270,38 +251,15 @@ def best_rates(rows):
     return {method: max(own, key=lambda row: row["chosen by"])["job"]["lr"] for method, own in found.items()}
 
 
-def recipe_jobs(subject):
-    """Part 3, the choice of recipes."""
+def distilling_jobs(subject):
+    """Part 3."""
     shared = {"part": "distill", "subject": subject.name, "size": None, "seed": 0, "start": "search"}
     jobs = []
     for (bits, method), own in RECIPES.items():
-        for lr, form in own:
-            given = {} if form == "auto" else {"projection": "spins"} if form == "spins" else {"delta": form}
-            options = {"steps": SHORT, "layers": True, "lr": lr, **given}
+        for lr, delta in own:
+            options = {"steps": DISTILLED, "layers": True, "lr": lr, **({} if delta == "auto" else {"delta": delta})}
             jobs.append({**shared, "bits": bits, "method": method, "options": options})
     return jobs
-
-
-def distilling_jobs(subject, seeds, recipes):
-    """Part 3: ours with every seed; BinaryConnect, without hidden states, from feedback and with mixed bits once."""
-    shared = {"part": "distill", "subject": subject.name, "size": None, "seed": 0, "start": "search"}
-    jobs = [
-        {**shared, "bits": bits, "method": method, "seed": seed, "options": {**own, "steps": LONG}}
-        for (bits, method), own in recipes.items()
-        for seed in range(seeds if method == "QP-SBGD" else 1)
-    ]
-    ours = {bits: {**recipes[bits, "QP-SBGD"], "steps": LONG} for bits in (1, 2)}
-    jobs += [{**shared, "bits": b, "method": "QP-SBGD", "options": {**ours[b], "layers": False}} for b in ours]
-    jobs += [{**shared, "bits": b, "method": "QP-SBGD", "start": "feedback", "options": ours[b]} for b in ours]
-    return [*jobs, {**shared, "bits": "mixed", "method": "QP-SBGD", "options": ours[2]}]
-
-
-def best_recipes(rows):
-    """Per number of bits and method, the options with the lowest training loss."""
-    found = {}
-    for row in rows:
-        found.setdefault((row["job"]["bits"], row["job"]["method"]), []).append(row)
-    return {key: min(own, key=lambda row: row["last losses"])["job"]["options"] for key, own in found.items()}
 
 
 class Rows:
@@ -386,13 +344,11 @@ def main():
     for subject in subjects:
         reference(subject.name)  # trained here, before processes ask for it
     texts, tuned = [s for s in subjects if isinstance(s, Sentences)], [s for s in subjects if s.name in TUNED]
-    jobs = [job for subject in texts for job in recipe_jobs(subject)]
+    jobs = [job for subject in texts for job in distilling_jobs(subject)]
     jobs += [job for subject in tuned for job in choosing_jobs(subject)]
     jobs += [job for subject in subjects for job in binarizing_jobs(subject, given.seeds)]
     rows.all(jobs)  # together, so that no process waits
     jobs = []
-    for subject in texts:
-        jobs += distilling_jobs(subject, given.seeds, best_recipes(rows.all(recipe_jobs(subject))))
     for subject in tuned:
         jobs += tuning_jobs(subject, given.seeds, best_rates(rows.all(choosing_jobs(subject))))
     rows.all(jobs)

@@ -1,9 +1,7 @@
-"""Which start and which search lose least per second when trained layers are binarised: families of real networks.
+"""What do constants of the search, blocks of wide layers and bits per layer change when layers are binarised?
 
-    python benchmarks/training/binarize_search.py [searches | constants | blocks | mixed] [--columns 48]
+    python benchmarks/training/binarize_search.py [constants | blocks | mixed] [--columns 48]
 
-searches: one layer of the MLP and three of all-MiniLM-L6-v2, each with the covariance of its inputs in the float
-network; some columns, one thread, CPU seconds. Every line ends with scales refitted.
 constants: each constant of the search halved and doubled, on layers of the MLP and the CNN: what is lost relative to
 the default, mean over layers, one and two bits and seeds; on the calibration inputs and on others.
 blocks: the MLP's first layer whole and cut into blocks, with one sweep over the blocks and more.
@@ -21,34 +19,16 @@ from pathlib import Path
 
 import torch
 from binarize_networks import SUBJECTS
-from subjects import Absent
 
 from qpsbgd import binarize
 from qpsbgd.binarization import feedback, kicks, layer_fit, mixed_bits, planes, wide_layers
-from qpsbgd.binarization.layer_fit import RIDGE, fitted
+from qpsbgd.binarization.layer_fit import fitted
 from qpsbgd.binarization.layer_kinds import empty_like, matrices
 from qpsbgd.binarization.moments import Moments
-from qpsbgd.binarization.planes import Effort, Fit
-from qpsbgd.solvers import make_solver
+from qpsbgd.binarization.planes import Effort
 from qpsbgd_paper.framework.result_files import environment, write_json
 
 RESULT = Path(__file__).parents[1] / "results" / "binarize_search.json"
-LAYERS = {
-    "mlp": ["0"],
-    "minilm": ["layers.0.query", "layers.3.wide", "layers.3.narrow"],
-}
-LINES = {
-    "feedback": ("feedback", 0),
-    "feedback, 40 kicks": ("from feedback", 40),
-    "feedback, 200 kicks": ("from feedback", 200),
-    "within range": ("within range", 0),
-    "within range, tabu moves": ("kicks", 0),
-    "within range, 40 kicks": ("kicks", 40),
-    "within range, 200 kicks": ("kicks", 200),
-    "auto, four times": ("auto", 0),
-}
-
-
 VARIED = {"mlp": ["0", "2"], "cnn": ["1", "5", "9"]}
 """Layers of the part "constants"; the CNN's first has 9 inputs per output."""
 CONSTANTS = {
@@ -72,43 +52,6 @@ def family(model, name, batches, columns):
             model(batch)
     hook.remove()
     return moments.covariance()[0], weights[:, :columns].contiguous()
-
-
-def lost(metric, weights, *, bits, way, rounds):
-    """The share of output energy that is lost, and the CPU seconds after the rounding."""
-    fit = Fit.rounded(metric, weights, bits=bits)
-    start = time.process_time()
-    effort = Effort(make_solver("auto") if way == "auto" else way, rounds, torch.Generator().manual_seed(0))
-    if way in ("from feedback", "within range"):
-        list(fit.improve(Effort("feedback", 0, effort.generator)))
-        fit._kick(effort) if way == "from feedback" else fit._feed_back_within_range()
-    elif way == "auto":
-        fit._ask(effort)  # from signs, as a solver of families
-    else:
-        list(fit.improve(effort))
-    seconds = time.process_time() - start
-    return (fit.energies().sum() / (weights * (metric @ weights)).sum()).item(), seconds
-
-
-def searches(columns):
-    rows = []
-    for subject, names in LAYERS.items():
-        try:
-            model, batches = SUBJECTS[subject].network(), SUBJECTS[subject].calibration(512, 0)
-        except Absent as error:
-            print(f"{subject} is left out: {error}")
-            continue
-        for name in names:
-            metric, weights = family(model, name, batches, columns)
-            metric.diagonal().add_(RIDGE * metric.diagonal().mean())
-            for bits in (1, 2):
-                for line, (way, rounds) in LINES.items():
-                    share, seconds = lost(metric, weights, bits=bits, way=way, rounds=rounds)
-                    shape = list(weights.shape)
-                    row = {"network": subject, "layer": name, "shape": shape, "bits": bits, "line": line}
-                    rows.append({**row, "lost": share, "seconds": seconds})
-                    print(f"{subject} {name} {bits} bits, {line}: {100 * share:.3f} % in {seconds:.2f} s", flush=True)
-    return rows
 
 
 @contextmanager
@@ -212,12 +155,12 @@ def mixed(columns):
     return rows
 
 
-PARTS = {"searches": searches, "constants": constants, "blocks": blocks, "mixed": mixed}
+PARTS = {"constants": constants, "blocks": blocks, "mixed": mixed}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", nargs="?", default="searches", choices=PARTS)
+    parser.add_argument("part", choices=PARTS)
     parser.add_argument("--columns", type=int, default=48)
     given = parser.parse_args()
     torch.set_num_threads(1)

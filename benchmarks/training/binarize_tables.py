@@ -5,7 +5,7 @@ from binarize import PLAIN, SIZES, STEPS
 from binarize_networks import SUBJECTS
 from matplotlib.figure import Figure
 from sentences import Sentences
-from tables import enumerated, grouped, lines, markdown, results, spread
+from tables import grouped, lines, markdown, results, spread
 
 from qpsbgd_paper.report.rendering import ink, tidy
 from qpsbgd_paper.report.styles import KNOWN, RED
@@ -56,26 +56,6 @@ def binarized():
             cells.append(shown(subject, rows) + energy(rows))
         body.append([f"{subject.title}, {subject.measure}{' in %' * (subject.measure == 'accuracy')}", *cells])
     return markdown(head, body)
-
-
-def lost_score(subject, method, bits=1):
-    """How much of the main score a method loses, mean over seeds."""
-    full = rows_of("binarize", subject.name, method="float")[0][subject.measure]
-    values = [row[subject.measure] for row in rows_of("binarize", subject.name, method=method, bits=bits, size=None)]
-    return abs(full - np.mean(values))
-
-
-def binarized_claims():
-    """What the search loses, as a share of what feedback loses."""
-    parts = []
-    for subject in measured_subjects():
-        share = lost_score(subject, "search") / lost_score(subject, "feedback")
-        parts.append(f"{100 * share:.0f} % ({subject.title})")
-    gpt = lost_score(SUBJECTS["gpt"], "search", 2)
-    return (
-        f"At one bit the search loses this share of the score that feedback loses: {enumerated(parts)}. "
-        f"At two bits the GPT's loss is {gpt:.3f} above that of the float network."
-    )
 
 
 def binarized_times():
@@ -146,25 +126,16 @@ def sentence_bits():
 
 def distilled_sentences():
     """MiniLM before and after distillation, with the recipe of the lowest training loss."""
+    rows = [row for row in results("binarize")["rows"] if row["job"]["part"] == "distill"]
     found = {}
-    for row in results("binarize")["rows"]:
-        job = row["job"]
-        if job["part"] == "distill":
-            options = dict(job["options"])
-            form = f" ({options.get('projection', 'ridge')})" if job["method"] == "QP-SBGD" else ""
-            kind = job["method"] + form
-            key = (str(job["bits"]), kind, job["start"], options.pop("layers"), options.pop("steps"))
-            found.setdefault(key, {}).setdefault(str(options), []).append(row)
-    head = ["bits per weight", "start", "method", "steps", "seconds", "before", "after"]
+    for row in sorted(rows, key=lambda row: row["last losses"]):
+        found.setdefault((row["job"]["bits"], row["job"]["method"]), row)
     body = []
-    for (bits, kind, start, hidden, steps), recipes in sorted(found.items()):
-        rows = min(recipes.values(), key=lambda own: np.mean([row["last losses"] for row in own]))
-        label = f"{np.mean([row['bits per weight'] for row in rows]):.2g}" + (" (mixed)" if bits == "mixed" else "")
-        seconds = f"{np.median([row['training seconds'] for row in rows]):.0f}"
-        before = both([row["before"] for row in rows])
-        method = kind if hidden else f"{kind}, outputs alone"
-        body.append([label, NAMES[start], method, str(steps), seconds, before, both(rows)])
-    return markdown(head, body)
+    for (bits, method), row in sorted(found.items()):
+        label = f"{method} (ridge)" if method == "QP-SBGD" else method
+        cells = [f"{row['job']['options']['steps']}", f"{row['training seconds']:.0f}"]
+        body.append([f"{bits}", NAMES[row["job"]["start"]], label, *cells, both([row["before"]]), both([row])])
+    return markdown(["bits per weight", "start", "method", "steps", "seconds", "before", "after"], body)
 
 
 def binarized_blocks():

@@ -1,7 +1,4 @@
-"""The figure of docs/decisions.md on the default rate: what every run of rates.py loses at other rates.
-
-python benchmarks/training/rates_figure.py        writes docs/figures/rates.svg, and prints what the default rate loses
-"""
+"""The figure of docs/decisions.md on the default rate: what every run of rates.py loses at other rates."""
 
 import math
 
@@ -9,10 +6,10 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from tables import ROOT, markdown, results
+from tables import results
 
 from qpsbgd.optim.rates import default_rate
-from qpsbgd_paper.report.rendering import ink, svg, tidy
+from qpsbgd_paper.report.rendering import ink, tidy
 from qpsbgd_paper.report.styles import PALETTE
 
 FACTOR = 0.25
@@ -96,21 +93,3 @@ def rates_figure():
     labels = ["default rate", "one standard error of an accuracy"]
     figure.legend([ring, grey], labels, loc="outside upper center", ncols=2, frameon=False, fontsize=8.5)
     return figure
-
-
-def default_regrets():
-    """What the default rate loses, as a table."""
-    body = []
-    for lines in PANELS.values():
-        for key, label in lines.items():
-            rates, regrets, _, steps = measured(*key)
-            rate, regret = at_default(*key)
-            lost = "beyond the measured rates" if regret is None else f"{regret:.2f}"
-            tried = ", ".join(f"{lr:g}: {r:.2f}" for lr, r in zip(rates, regrets, strict=True))
-            body.append([label, f"{steps:,}", f"{rate:.4f}", lost, tried])
-    return markdown(["network", "steps", "default rate", "lost", "lost at the measured rates"], body)
-
-
-if __name__ == "__main__":
-    (ROOT / "docs" / "figures" / "rates.svg").write_text(svg(rates_figure, name="rates"), encoding="utf-8")
-    print(default_regrets())

@@ -217,7 +217,7 @@ def _run(
             say(f"An earlier result with other numbers is kept as {older}")
         for table in tables(summary):
             console.print(rich_table(table.title, table.head, table.body, best=table.best))
-        say(" ".join(headline(summary)))
+        say(headline(summary))
         for sentence in claim_sentences(summary):
             say(f"• {sentence}")
         summaries.append(summary)

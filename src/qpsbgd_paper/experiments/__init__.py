@@ -31,7 +31,6 @@ EXPERIMENTS: Mapping[str, str] = {
     "similarity": "qpsbgd_paper.chip_studies.similarity:Similarity",
     "quality": "qpsbgd_paper.chip_studies.quality:Quality",
     "gap": "qpsbgd_paper.chip_studies.gap:Gap",
-    "gap-options": "qpsbgd_paper.chip_studies.gap_options:GapOptions",
 }
 """The paper's experiments, and studies beyond them: name → "module:class"; modules are loaded when they are needed."""
 

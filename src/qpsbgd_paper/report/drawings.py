@@ -1,9 +1,8 @@
 """Figures that are not curves of methods: drawn from the mappings under "figures" of an experiment's summary.
 
 A figure has `name` (part of its file's name), `title`, `caption`, `kind` and `panels`, each with a `title`; optional
-are `columns` (panels per row), `height` (of a row, in inches), `legend` (false for none) and `shows_data` (true where
-parts of a data set are seen, which the repository does not hold). What else a panel has
-depends on the kind:
+are `columns` (panels per row), `height` (of a row, in inches) and `shows_data` (true where parts of a data set are
+seen, which the repository does not hold). What else a panel has depends on the kind:
 
     lines       x_label, y_label, optional log ("x", "y" or "xy"), x_limits and y_limits (low, high), and `lines`: x, y,
                 optional error (a band, or bars at points), label, style ("line", "dashes", "points", or "bar", a thick
@@ -105,7 +104,7 @@ def drawn(figure: Drawing) -> Figure:
         raise ValueError(f"panel {number} of figure {figure.get('name')!r} cannot be drawn: {error!r}") from error
     if kind == "matrices":
         _colour_bar(made, [axes for axes in grid.flat if axes.get_visible()], figure)
-    elif figure.get("legend", True):
+    else:
         _legend(made, list(grid.flat))
     return made
 

@@ -20,13 +20,6 @@ Numbers = dict[str, list[list[float]]]
 _OUTCOMES: Mapping[str, Outcome] = {"yes": "won", "cannot tell": "level", "no": "lost"}
 
 
-class Headline(NamedTuple):
-    """Who won in one sentence, and the figures behind it; both may be empty."""
-
-    sentence: str
-    detail: str = ""
-
-
 class Result(NamedTuple):
     """How a line did in a setting against the best of its rivals."""
 
@@ -38,7 +31,7 @@ class Result(NamedTuple):
     rival_mean: str
 
 
-def headline(summary: Summary) -> Headline:
+def headline(summary: Summary) -> str:
     """Who has the best main figure: each form of QP-SBGD against the best baseline, level where noise decides.
 
     Forms are the lines of the kinds "ours" and "paper"; those with other solvers are left out. Without baselines the
@@ -47,23 +40,14 @@ def headline(summary: Summary) -> Headline:
     """
     results = outcomes(summary)
     if not results:
-        return Headline(str(summary.get("headline") or claims_sentence(summary)))
+        return str(summary.get("headline") or claims_sentence(summary))
     labels = line_labels(summary)
     if "baseline" not in line_kinds(summary).values():
-        return Headline(f"{capitalised('; '.join(_best_text(result, labels) for result in results))}.")
+        return f"{capitalised('; '.join(_best_text(result, labels) for result in results))}."
     forms = {label: [r for r in results if r.line == line] for line, label in labels.items()}
     sentence = "; ".join(f"{label} {_counted(found)}" for label, found in forms.items() if found)
-    parts = []
-    for setting in dict.fromkeys(result.setting for result in results):
-        here = [result for result in results if result.setting == setting]
-        found = ", ".join(f"{labels[r.line]} {r.mean} ({r.outcome})" for r in here)
-        found += f", best baseline {labels[here[0].rival]} {here[0].rival_mean}"
-        found += "".join(f", {labels[line]} {mean}" for line, mean in controls(summary, setting).items())
-        parts.append(f"{setting}: {found}" if setting else found)
-    detail = "; ".join(parts)
-    if summary.get("seeds") == 1:
-        detail += ". With one seed the noise is unknown, so nothing counts as won or lost"
-    return Headline(f"{sentence}.", f"{capitalised(detail)}.")
+    unknown = ". With one seed the noise is unknown, so nothing counts as won or lost"
+    return f"{sentence}{unknown if summary.get('seeds') == 1 else ''}."
 
 
 def outcomes(summary: Summary) -> list[Result]:
@@ -84,13 +68,6 @@ def outcomes(summary: Summary) -> list[Result]:
             mean, other = _means(numbers, line, rival)
             found.append(Result(setting, line, outcome, mean, rival, other))
     return found
-
-
-def controls(summary: Summary, setting: str) -> dict[str, str]:
-    """The mean main figure of every control of a setting, by line."""
-    metrics, kinds = summary.get("metrics", ()), line_kinds(summary)
-    numbers = _numbers(settings(summary)[setting], metrics[0]["key"]) if metrics else {}
-    return {line: _means(numbers, line)[0] for line in numbers if kinds[line] == "control"}
 
 
 def settings(summary: Summary) -> dict[str, list[Mapping[str, Any]]]:

@@ -59,7 +59,7 @@ def section(summary: Summary, *, figures: str | None = None) -> str:
     command = f" `{visible(' '.join(str(summary['command']).split()))}`" if summary.get("command") else ""
     paper = f" The paper: {escaped(str(summary['paper']))}" if summary.get("paper") else ""
     parts = [f"## {escaped(str(summary['title']))}"]
-    found = escaped(" ".join(dict.fromkeys(filter(None, (claims_sentence(summary), headline(summary).sentence)))))
+    found = escaped(" ".join(dict.fromkeys(filter(None, (claims_sentence(summary), headline(summary))))))
     parts.append(f"**{found}**{paper}{command}" if found else f"{paper}{command}".strip())
     parts.append(escaped(str(summary.get("about", ""))))
     if figures is not None:

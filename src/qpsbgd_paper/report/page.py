@@ -66,13 +66,13 @@ def _overview(summaries: Sequence[Summary], ids: Sequence[str]) -> str:
     """
     found = sentence(summaries)
     if not found:
-        lead = next((line for summary in summaries if (line := headline(summary).sentence)), "")
+        lead = next((line for summary in summaries if (line := headline(summary))), "")
         curves = ((s, one) for s in summaries for one in s.get("series", ()) if _has_curves(s, one["key"]))
         drawn = next((f'<div class="static drawing">{series_svg(*pair)}</div>' for pair in curves), "")
         return f'<section id="overview" aria-label="Overview"><p class="lead">{_text(lead)}</p>{drawn}</section>\n'
     first = f'<p class="lead">{_text(found)}</p><div class="static drawing">{picture(summaries)}</div>'
     items = "".join(
-        f'<li><a href="#{key}">{_text(summary["title"])}</a>: {_text(headline(summary).sentence)}</li>'
+        f'<li><a href="#{key}">{_text(summary["title"])}</a>: {_text(headline(summary))}</li>'
         for summary, key in zip(summaries, ids, strict=True)
     )
     return (
@@ -106,8 +106,8 @@ def _machine(summaries: Sequence[Summary]) -> str:
 def _section(summary: Summary, key: str) -> str:
     seeds = summary.get("seeds")
     many = "one seed" if seeds == 1 else f"mean ± standard deviation of {seeds} seeds"
-    best, detail = headline(summary)
-    won = f"<p><strong>{_text(best)}</strong> {_text(detail)}</p>" if best else ""
+    best = headline(summary)
+    won = f"<p><strong>{_text(best)}</strong></p>" if best else ""
     about = f"<p>{_text(summary['about'])}</p>" if summary.get("about") else ""
     if summary.get("chosen in view"):
         about += f"<p>{IN_VIEW}: {_text(summary['chosen in view'])}</p>"

@@ -30,7 +30,6 @@ class Table(NamedTuple):
 class Finding(NamedTuple):
     """A claim as readers see it: what, who says so, whether it holds here, and by which figures."""
 
-    experiment: str
     text: str
     source: str
     verdict: str
@@ -113,7 +112,7 @@ def findings(summary: Summary) -> list[Finding]:
         if rival in labels:
             detail = detail.replace(f"({rival})", f"({labels[rival]})")
         source = SOURCES.get(claim.get("source", "paper"), str(claim.get("source")))
-        found.append(Finding(str(summary["title"]), text, source, str(claim["verdict"]), detail))
+        found.append(Finding(text, source, str(claim["verdict"]), detail))
     return found
 
 

@@ -36,7 +36,7 @@ def test_the_page_of_solvers_is_what_the_measurements_make(documents):
 )
 def test_a_document_without_its_markers_is_refused(documents, change):
     text = (ROOT / "docs" / "solving.md").read_text(encoding="utf-8")
-    with pytest.raises(ValueError, match=r"docs/solving.md must have each of the blocks layer, layer_inputs, exact,"):
+    with pytest.raises(ValueError, match=r"docs/solving.md must have each of the blocks layer, exact, gpu,"):
         documents["written"]("docs/solving.md", change(text))
 
 

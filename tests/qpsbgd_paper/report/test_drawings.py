@@ -124,7 +124,6 @@ def test_names_are_never_formulas():
 def test_labels_that_panels_share_stand_in_the_legend_once():
     panel = HISTOGRAMS["panels"][0]
     assert texts(figure_svg(figure("histograms", panel, panel))).count("optimum") == 1
-    assert "optimum" not in texts(figure_svg(figure("histograms", panel, legend=False)))
 
 
 def test_ids_begin_with_the_name_so_that_several_figures_can_stand_on_a_page():

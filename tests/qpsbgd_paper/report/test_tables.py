@@ -161,13 +161,7 @@ def test_options_say_by_which_rates_a_grid_was_extended(toy):
 
 def test_claims_name_methods_by_their_labels(toy):
     first, second = findings(toy)
-    assert first == (
-        "Title of toy",
-        "QP-SBGD is best",
-        "the paper",
-        "yes",
-        "0.85 against 0.75 (BC (SGD)), two standard errors 0.05",
-    )
+    assert first == ("QP-SBGD is best", "the paper", "yes", "0.85 against 0.75 (BC (SGD)), two standard errors 0.05")
     assert second.source == "our aim"
     assert claim_sentences(toy)[1] == "QP-SBGD reaches 0.95 (our aim): no – 0.85 ± 0.07, to be reached: 0.95"
 

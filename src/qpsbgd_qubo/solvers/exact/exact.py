@@ -45,7 +45,7 @@ class Exact(Solver):
 
     Above 10 spins, those that every optimum must have are fixed first. Where more than 18 stay open, a depth-first
     sphere decoder improves on the answer of a tabu search; its time grows exponentially
-    (`benchmarks/solvers/exact_growth.py`). Where its bounds are too weak, all values of up to 32 open spins are tried,
+    (`benchmarks/solvers/solver_claims.py`). Where its bounds are too weak, all values of up to 32 open spins are tried,
     which takes about a second for 32.
 
     Args:
