@@ -139,7 +139,8 @@ class Tape:
         """All that was recorded since the last `clear`, at least in single precision; None when there is nothing."""
         found = [part.record for part in self._counting()]
         if moments := [one for one in found if isinstance(one, LayerMoments)]:
-            return LayerMoments(torch.stack([one.sums for one in moments]).sum(0), sum(one.rows for one in moments))
+            first, *others = moments
+            return LayerMoments(sum((one.sums for one in others), first.sums), sum(one.rows for one in moments))
         records = [one for one in found if isinstance(one, LayerRecord)]
         if not records:
             return None

@@ -181,9 +181,12 @@ def block_moments(blocks: Blocks, dtype: torch.dtype, rows: Tensor) -> Tensor:
     """The sums of x xᵀ over rows (B, n) by block, (count, width, width), in this precision."""
     cut = blocks.rows(rows)
     at_once = max(1, CONVERTED // max(1, cut[0].numel()))
+    sums = rows.new_empty(blocks.count, blocks.width, blocks.width, dtype=dtype)
     with torch.autocast(rows.device.type, enabled=False):
-        parts = (part.to(dtype) for part in torch.split(cut, at_once))
-        return torch.cat([part.transpose(1, 2) @ part for part in parts])
+        for part, own in zip(torch.split(cut, at_once), torch.split(sums, at_once), strict=True):
+            converted = part.to(dtype)
+            torch.bmm(converted.transpose(1, 2), converted, out=own)
+    return sums
 
 
 def penalty_of(delta: Delta, rows: int) -> float:
@@ -232,7 +235,7 @@ def invert(systems: Sequence[System]) -> None:
             continue  # one by one, `System.inverse` says which
         inverses = torch.split(torch.cholesky_inverse(factors), [one.blocks.count for one in group])
         for one, own in zip(group, inverses, strict=True):
-            one.cached["inverse"] = own.clone()
+            one.cached["inverse"] = own
 
 
 def normalized(step: Tensor, shards: LayerShards | None = None) -> Tensor:
