@@ -39,7 +39,6 @@ from torch import nn
 from training_parts import DEVICE
 
 from qpsbgd import QPSBGD, BinaryConnect, binarization, binarize
-from qpsbgd.binarization import mixed_bits
 from qpsbgd.binarization.distillation import REAL_RATE, distill, embedding_loss
 from qpsbgd.nn import convert
 from qpsbgd.projections import make_projection
@@ -100,8 +99,7 @@ def binarized(job):
     else:
         options = SEARCHES[job.get("start", job["method"])]
         shared = {"layers": layers, "seed": job["seed"]}
-        bits = mixed_bits(model, batches, **shared) if job["bits"] == "mixed" else job["bits"]
-        found = binarize(model, batches, bits=bits, **shared, **options)
+        found = binarize(model, batches, bits=job["bits"], **shared, **options)
         made, lost = found.model, [row.lost for row in found.report.rows]
         more = {"lost": sum(lost) / len(lost), "lost by layer": lost, "bits per weight": found.report.bits_per_weight}
     if DEVICE == "cuda":
@@ -283,7 +281,7 @@ def recipe_jobs(subject):
 
 
 def distilling_jobs(subject, seeds, recipes):
-    """Part 3: ours with every seed; BinaryConnect, without hidden states, from feedback and with mixed bits once."""
+    """Part 3: ours with every seed; BinaryConnect, without hidden states, and from feedback once."""
     shared = {"part": "distill", "subject": subject.name, "size": None, "seed": 0, "start": "search"}
     jobs = [
         {**shared, "bits": bits, "method": method, "seed": seed, "options": {**own, "steps": LONG}}
@@ -292,8 +290,7 @@ def distilling_jobs(subject, seeds, recipes):
     ]
     ours = {bits: {**recipes[bits, "QP-SBGD"], "steps": LONG} for bits in (1, 2)}
     jobs += [{**shared, "bits": b, "method": "QP-SBGD", "options": {**ours[b], "layers": False}} for b in ours]
-    jobs += [{**shared, "bits": b, "method": "QP-SBGD", "start": "feedback", "options": ours[b]} for b in ours]
-    return [*jobs, {**shared, "bits": "mixed", "method": "QP-SBGD", "options": ours[2]}]
+    return jobs + [{**shared, "bits": b, "method": "QP-SBGD", "start": "feedback", "options": ours[b]} for b in ours]
 
 
 def best_recipes(rows):

@@ -157,9 +157,9 @@ def distilled_sentences():
             found.setdefault(key, {}).setdefault(str(options), []).append(row)
     head = ["bits per weight", "start", "method", "steps", "seconds", "before", "after"]
     body = []
-    for (bits, kind, start, hidden, steps), recipes in sorted(found.items()):
+    for (_, kind, start, hidden, steps), recipes in sorted(found.items()):
         rows = min(recipes.values(), key=lambda own: np.mean([row["last losses"] for row in own]))
-        label = f"{np.mean([row['bits per weight'] for row in rows]):.2g}" + (" (mixed)" if bits == "mixed" else "")
+        label = f"{np.mean([row['bits per weight'] for row in rows]):.2g}"
         seconds = f"{np.median([row['training seconds'] for row in rows]):.0f}"
         before = both([row["before"] for row in rows])
         method = kind if hidden else f"{kind}, outputs alone"
@@ -176,19 +176,6 @@ def binarized_blocks():
         body.append(f"{name} | {100 * one['lost']:.2f} | {100 * two['lost']:.2f}")
     body.append(f"rounding, scales fitted | {100 * one['rounding']:.2f} | {100 * two['rounding']:.2f}")
     return lines("784 × 512, % of the output energy lost | 1 bit | 2 bits", body)
-
-
-def mixed_and_uniform():
-    """Scores with the bits of `mixed_bits` and with two everywhere."""
-    rows, body = results("binarize_search")["mixed"]["rows"], []
-    for (name, way), own in grouped(rows, "network", "way").items():
-        listed = " ".join(map(str, own[0]["bits"].values())) if way == "mixed" else "2 everywhere"
-        bits, loss, lost = ([row[key] for row in own] for key in ("bits per weight", "loss", "lost"))
-        body.append(
-            f"{SUBJECTS[name].title} | {listed} | {np.mean(bits):.2f} | {shown(SUBJECTS[name], own)} | "
-            f"{spread(loss, 1, 4)} | {100 * np.mean(lost):.2f}"
-        )
-    return lines("network | bits by layer | bits per weight | accuracy in % | loss | energy lost, %", body)
 
 
 def binarize_figure():
