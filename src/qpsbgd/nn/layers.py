@@ -100,22 +100,18 @@ class BinaryLayer(nn.Module, ABC):
         self._first_signs: Tensor | None = None
         self.tape: Tape | None = None
         shape = weight_shape if bits == 1 else (out_units, bits, *rest)
-        self.weight = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
-        if bias:
-            self.bias = nn.Parameter(torch.zeros(out_units, device=device, dtype=dtype))
-        else:
-            self.register_parameter("bias", None)
-        if scale == "learned":
-            self.scale = nn.Parameter(torch.empty(out_units, bits, device=device, dtype=dtype))
-        else:
-            self.register_parameter("scale", None)
+        kind: dict[str, Any] = {"device": device, "dtype": dtype}
+        self.weight = nn.Parameter(torch.empty(shape, **kind))
+        scales = nn.Parameter(torch.empty(out_units, bits, **kind)) if scale == "learned" else None
+        self.register_parameter("bias", nn.Parameter(torch.zeros(out_units, **kind)) if bias else None)
+        self.register_parameter("scale", scales)
         # The first buffer: torch.export 2.13 miscounts those after one that is None.
         self.register_buffer(MARK, torch.empty(0, dtype=torch.uint8, device=device))
         self.register_buffer("unit", None)
         if scale == "magnitude":
             # Fresh latent weights have the mean size initial_bound / 2.
             unit = self.gain / (self.initial_bound / 2) if gain == "fan_in" else self.gain
-            self.gain, self.unit = 1.0, torch.tensor(unit, device=device, dtype=dtype)
+            self.gain, self.unit = 1.0, torch.tensor(unit, **kind)
         self._set_mark()
         self.reset_parameters()
         KNOWN.add(self)

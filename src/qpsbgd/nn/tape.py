@@ -6,11 +6,14 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle, unserializable_hook
+
+if TYPE_CHECKING:
+    from qpsbgd.nn.layers import BinaryLayer
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,12 +39,6 @@ class Source:
     grad_rows: Callable[..., Tensor]
     count: int
     weight: Tensor
-
-
-class Recordable(Protocol):
-    """A layer that can hold a tape."""
-
-    tape: Tape | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,7 +247,7 @@ def _backward() -> int:
 
 
 @contextmanager
-def taped(layers: Iterable[Recordable]) -> Iterator[list[Tape]]:
+def taped(layers: Iterable[BinaryLayer]) -> Iterator[list[Tape]]:
     """Fresh tapes on the layers for the duration of the block; an optimiser's own tapes see nothing of it."""
     layers = list(layers)
     before = [layer.tape for layer in layers]
