@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal, get_args
 
@@ -100,15 +99,6 @@ class BinaryConvNd(BinaryLayer):
         for dim, (size, step, gap) in enumerate(zip(self.kernel_size, self.stride, self.dilation, strict=True), 1):
             patches = patches.unfold(dim, gap * (size - 1) + 1, step)[..., ::gap]
         return self._rows(patches, at)
-
-    def count_rows(self, x: Tensor) -> int:
-        """N · positions for inputs x."""
-        images, sizes = self._channels_last(x), zip(self.kernel_size, self.stride, self.dilation, strict=True)
-        padded = (size + sum(sides) for size, sides in zip(images.shape[1:-1], self._sides, strict=True))
-        positions = (
-            (all_ - gap * (kernel - 1) - 1) // step + 1 for all_, (kernel, step, gap) in zip(padded, sizes, strict=True)
-        )
-        return len(images) * math.prod(positions)
 
     def grad_rows(self, grad: Tensor, at: Tensor | None = None) -> Tensor:
         """One row per patch: (N, m, …) → (N · positions, m)."""

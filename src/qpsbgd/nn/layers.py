@@ -223,6 +223,11 @@ class BinaryLayer(nn.Module, ABC):
         """B, the number of rows that an output of this shape stands for."""
         return math.prod(output_shape) // len(self.weight)
 
+    def count_rows(self, x: Tensor) -> int:
+        """B for inputs x, by the shape of the outputs that they would give."""
+        weight = torch.empty(len(self.weight), *self._kernel_shape, device="meta", dtype=x.dtype)
+        return self.num_rows(self._map(torch.empty_like(x, device="meta"), weight).shape)
+
     def input_rows(self, x: Tensor, at: Tensor | None = None) -> Tensor:
         """The rows X (B, groups · bits · n) that the inputs stand for; with `at`, only the rows of these numbers."""
         return self._per_plane(self.plain_rows(x, at))

@@ -52,10 +52,6 @@ class BinaryLinear(BinaryLayer):
         rows = x.reshape(-1, self.in_features)
         return rows if at is None else rows[at]
 
-    def count_rows(self, x: Tensor) -> int:
-        """B for inputs x."""
-        return x.numel() // self.in_features
-
     def grad_rows(self, grad: Tensor, at: Tensor | None = None) -> Tensor:
         """All leading dimensions flattened: (…, m) → (B, m)."""
         rows = grad.reshape(-1, self.out_features)

@@ -55,21 +55,47 @@ class Tape:
 
     Using a layer twice, or several backward passes before a step, adds rows: QUBOs are sums over rows.
 
+    With `weight`, rows count only while it holds the gradient of the pass that made them: `backward` calls that reach
+    it. A pass that is never backpropagated does not count, nor does `torch.autograd.grad` for a saliency map or a
+    gradient penalty, and `model.zero_grad()` makes the tape forget, as the optimiser's `zero_grad` does.
+
+    FSDP shards the weight and computes with another parameter in its place, whose gradient becomes that of the shards
+    after the passes that reduce it. Rows then count until the gradient of the shards is None again.
+
     Args:
+        weight: The layer's latent weight; None counts all rows.
         most: Rows recorded of one pass; of more, evenly spaced ones are taken. None takes all.
         output_grads: Whether to record the gradients at the output beside the inputs.
-
-    Attributes:
-        wanted: Whether to record at all.
-        sharded: Whether FSDP has sharded the layer's weight.
+        sharded: Whether FSDP has sharded the weight.
     """
 
-    sharded = False
-
-    def __init__(self, most: int | None = None, *, output_grads: bool = True) -> None:
-        self.wanted = True
-        self._most, self._output_grads = most, output_grads
+    def __init__(
+        self,
+        weight: nn.Parameter | None = None,
+        most: int | None = None,
+        *,
+        output_grads: bool = True,
+        sharded: bool = False,
+    ) -> None:
+        self.sharded = sharded
+        self._weight, self._most, self._output_grads = weight, most, output_grads
         self._parts: list[_Part] = []
+        self._confirmed: list[_Part] = []
+        self._reduced = False
+        self._grad: tuple[Tensor, int] | None = None
+        self._hooks: list[RemovableHandle] = []
+        self.wanted = True
+
+    @property
+    def wanted(self) -> bool:
+        """Whether to record at all; from the first time on, the tape listens to the weight."""
+        return self._wanted
+
+    @wanted.setter
+    def wanted(self, value: bool) -> None:
+        self._wanted = value
+        if not self.sharded:
+            self._listen(self._weight)
 
     def watch(self, output: Tensor, source: Source) -> None:
         """Record when the gradient of `output` arrives, if any will.
@@ -82,6 +108,7 @@ class Tape:
             if grad is not None:  # an operation after the layer returned no gradient
                 self.record(grad, source)
 
+        self._listen(source.weight if self.sharded else self._weight)  # it may have been frozen before
         if self.wanted and output.requires_grad:
             output.register_hook(record)  # type: ignore[no-untyped-call]
 
@@ -102,70 +129,27 @@ class Tape:
         return torch.arange(self._most, device=device) * count // self._most
 
     def read(self) -> LayerRecord | None:
-        """All rows recorded since the last `clear`, at least in single precision; None when there are none."""
+        """All rows that count since the last `clear`, at least in single precision; None when there are none."""
         records = [part.record for part in self._counting()]
         if not records:
             return None
-        inputs, grads = (
-            _concatenated([one.inputs for one in records]),
-            _concatenated([one.output_grads for one in records]),
-        )
+        inputs = _concatenated([one.inputs for one in records])
+        grads = _concatenated([one.output_grads for one in records])
         dtype = torch.promote_types(inputs.dtype, grads.dtype)
         return LayerRecord(inputs.to(dtype), grads.to(dtype))
 
     def clear(self) -> None:
         """Forget all rows."""
-        self._parts = []
+        self._parts, self._confirmed, self._grad, self._reduced = [], [], None, False
 
-    def _counting(self) -> list[_Part]:
-        return self._parts
-
-
-class TrainingTape(Tape):
-    """A tape whose rows count only while the layer's weight holds the gradient of the pass that made them.
-
-    `backward` calls that reach the weight count. A pass that is never backpropagated does not, nor does
-    `torch.autograd.grad` for a saliency map or a gradient penalty, and `model.zero_grad()` makes the tape forget, as
-    the optimiser's `zero_grad` does.
-
-    FSDP shards the weight and computes with another parameter in its place, whose gradient becomes that of the shards
-    after the passes that reduce it. Rows then count until the gradient of the shards is None again.
-
-    Args:
-        weight: The layer's latent weight.
-        most: Rows recorded of one pass.
-        output_grads: Whether to record the gradients at the output.
-        sharded: Whether FSDP has sharded the weight.
-    """
-
-    def __init__(
-        self, weight: nn.Parameter, most: int | None = None, *, output_grads: bool = True, sharded: bool = False
-    ) -> None:
-        self._weight, self.sharded = weight, sharded
-        self._reduced = False
-        self._confirmed: list[_Part] = []
-        self._grad: tuple[Tensor, int] | None = None
-        self._hooks: list[RemovableHandle] = []
-        super().__init__(most, output_grads=output_grads)
-
-    @property
-    def wanted(self) -> bool:
-        """Whether to record at all; from the first time on, the tape listens to the weight."""
-        return self._wanted
-
-    @wanted.setter
-    def wanted(self, value: bool) -> None:
-        self._wanted = value
-        if not self.sharded:
-            self._listen(self._weight)
-
-    def watch(self, output: Tensor, source: Source) -> None:
-        """Record when the gradient of `output` arrives, to count once the same pass has reached the weight."""
-        self._listen(source.weight if self.sharded else self._weight)  # it may have been frozen before
-        super().watch(output, source)
+    def close(self) -> None:
+        """Forget all rows and stop listening to the weight."""
+        self.clear()
+        while self._hooks:
+            self._hooks.pop().remove()
 
     def _listen(self, weight: Any) -> None:
-        if not self._wanted or self._hooks or not weight.requires_grad:
+        if weight is None or not self._wanted or self._hooks or not weight.requires_grad:
             return
         before, after = weakref.WeakMethod(self._before_gradient), weakref.WeakMethod(self._after_gradient)
         self._hooks = [
@@ -177,17 +161,6 @@ class TrainingTape(Tape):
             reduced = _calling(weakref.WeakMethod(self._after_reduction))
             self._hooks.append(own.register_post_accumulate_grad_hook(reduced))  # FSDP calls it
 
-    def clear(self) -> None:
-        """Forget all rows."""
-        super().clear()
-        self._confirmed, self._grad, self._reduced = [], None, False
-
-    def close(self) -> None:
-        """Forget all rows and stop listening to the weight."""
-        self.clear()
-        while self._hooks:
-            self._hooks.pop().remove()
-
     def _before_gradient(self) -> None:
         """A backward pass is about to add to the weight's gradient: rows of a gradient that was reset are old."""
         self._confirmed = self._counting()
@@ -195,6 +168,7 @@ class TrainingTape(Tape):
 
     def _after_gradient(self) -> None:
         """The rows of the running backward pass are in the weight's gradient now."""
+        assert self._weight is not None
         running = _backward()
         self._confirmed += [part for part in self._parts if part.backward == running]
         self._parts = []
@@ -206,11 +180,12 @@ class TrainingTape(Tape):
         self._reduced = True
 
     def _counting(self) -> list[_Part]:
-        return [] if self._confirmed and self._was_reset() else self._confirmed
+        if self._weight is None:
+            return self._parts
+        return [] if self._confirmed and self._was_reset(self._weight.grad) else self._confirmed
 
-    def _was_reset(self) -> bool:
+    def _was_reset(self, grad: Tensor | None) -> bool:
         """Whether the weight's gradient was set to None or to zero since the last backward pass."""
-        grad = self._weight.grad
         if self.sharded:
             return grad is None and self._reduced
         if grad is None:

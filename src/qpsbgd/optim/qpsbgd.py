@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from qpsbgd.nn import BinaryLayer
-from qpsbgd.nn.tape import LayerRecord, TrainingTape
+from qpsbgd.nn.tape import LayerRecord, Tape
 from qpsbgd.optim.binary_optimizer import BinaryOptimizer
 from qpsbgd.optim.cuda_graph import GraphedSteps
 from qpsbgd.optim.diagnostics import SilentLayers
@@ -72,7 +72,7 @@ class QPSBGD(BinaryOptimizer):
 
     observers: list[Callable[[BinaryLayer, dict[str, float]], None]]
     _directions: list[Direction]
-    _tapes: dict[BinaryLayer, TrainingTape]
+    _tapes: dict[BinaryLayer, Tape]
     _cached: dict[BinaryLayer, dict[str, Any]]
 
     def __init__(
@@ -314,7 +314,7 @@ class QPSBGD(BinaryOptimizer):
         projection: Projection = group["projection"]
         rows = None if projection.rows is None else -(-projection.rows // self._ranks.size)  # of all ranks
         sharded = is_sharded(layer.weight)
-        tape = TrainingTape(layer.weight, rows, output_grads=projection.output_grads, sharded=sharded)
+        tape = Tape(layer.weight, rows, output_grads=projection.output_grads, sharded=sharded)
         tape.wanted = projection.due(self.state.get(layer.weight, {}).get("step", 0))
         layer.tape = self._tapes[layer] = tape
 
