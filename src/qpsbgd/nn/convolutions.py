@@ -130,21 +130,8 @@ class BinaryConvNd(BinaryLayer):
 
     def extra_repr(self) -> str:
         """The arguments that make this layer, for `repr`."""
-        unusual = {
-            name: value
-            for name, value, usual in (
-                ("groups", self.groups, 1),
-                ("padding_mode", self.padding_mode, "zeros"),
-                ("bits", self.bits, 1),
-                ("scale", self.scaling, None),
-            )
-            if value != usual
-        }
-        return (
-            f"{self.in_channels}, {self.out_channels}, {self.kernel_size}, stride={self.stride}, "
-            f"padding={self.padding!r}, dilation={self.dilation}, gain={self.gain:.4g}, bias={self.bias is not None}"
-            + "".join(f", {name}={value!r}" for name, value in unusual.items())
-        )
+        sizes = f"{self.in_channels}, {self.out_channels}, {self.kernel_size}, stride={self.stride}"
+        return self._described(f"{sizes}, padding={self.padding!r}, dilation={self.dilation}", padding_mode="zeros")
 
 
 def padded_sides(layer: Any) -> tuple[tuple[int, int], ...]:

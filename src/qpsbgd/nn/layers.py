@@ -294,6 +294,13 @@ class BinaryLayer(nn.Module, ABC):
         """How messages name the layer: by its path in the model where that is known."""
         return f"{self.label} ({type(self).__name__})" if self.label else repr(self)
 
+    def _described(self, sizes: str, **usual: Any) -> str:
+        """Sizes, gain and bias, and the options that are not as usual."""
+        options = {"groups": 1, **usual, "bits": 1, "scaling": None}
+        unusual = {name: getattr(self, name) for name in options if getattr(self, name) != options[name]}
+        texts = [f", {name.replace('scaling', 'scale')}={value!r}" for name, value in unusual.items()]
+        return f"{sizes}, gain={self.gain:.4g}, bias={self.bias is not None}{''.join(texts)}"
+
     @property
     def options(self) -> dict[str, Any]:
         """What must be the same in a layer that takes this one's state: bits, the kind of scale, and the gain."""

@@ -62,7 +62,4 @@ class BinaryLinear(BinaryLayer):
 
     def extra_repr(self) -> str:
         """The arguments that make this layer, for `repr`."""
-        bits = "" if self.bits == 1 else f", bits={self.bits}"
-        scale = "" if self.scaling is None else f", scale={self.scaling!r}"
-        bias = self.bias is not None
-        return f"{self.in_features}, {self.out_features}, gain={self.gain:.4g}, bias={bias}{bits}{scale}"
+        return self._described(f"{self.in_features}, {self.out_features}")
