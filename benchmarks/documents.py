@@ -57,7 +57,7 @@ DOCUMENTS = {
     "docs/estimators.md": (training.estimators,),
     "docs/released.md": (paper.released, paper.drawn, paper.released_qubos, paper.two_machines),
     "docs/binarize.md": (
-        *(binarizing.binarized_blocks, binarizing.mixed_and_uniform, binarizing.binarized),
+        *(binarizing.binarized_blocks, binarizing.binarized),
         *(binarizing.binarized_times, binarizing.binarized_sizes, binarizing.pretrained, binarizing.fine_tuned),
         *(binarizing.sentence_bits, binarizing.distilled_sentences),
     ),

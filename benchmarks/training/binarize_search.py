@@ -1,11 +1,10 @@
-"""What do constants of the search, blocks of wide layers and bits per layer change when layers are binarised?
+"""What do constants of the search and blocks of wide layers change when layers are binarised?
 
-    python benchmarks/training/binarize_search.py [constants | blocks | mixed] [--columns 48]
+    python benchmarks/training/binarize_search.py [constants | blocks] [--columns 48]
 
 constants: each constant of the search halved and doubled, on layers of the MLP and the CNN: what is lost relative to
 the default, mean over layers, one and two bits and seeds; on the calibration inputs and on others.
 blocks: the MLP's first layer whole and cut into blocks, with one sweep over the blocks and more.
-mixed: the bits of `mixed_bits` beside two bits everywhere, on the MLP and the CNN, for three draws of calibration data.
 
 Every part is a key of benchmarks/results/binarize_search.json.
 """
@@ -21,7 +20,7 @@ import torch
 from binarize_networks import SUBJECTS
 
 from qpsbgd import binarize
-from qpsbgd.binarization import feedback, kicks, layer_fit, mixed_bits, planes, wide_layers
+from qpsbgd.binarization import feedback, kicks, layer_fit, planes, wide_layers
 from qpsbgd.binarization.layer_fit import fitted
 from qpsbgd.binarization.layer_kinds import empty_like, matrices
 from qpsbgd.binarization.moments import Moments
@@ -35,7 +34,7 @@ CONSTANTS = {
     kicks: ("KICKED", "LEAST_KICKED", "PATIENCE", "SHORT_PATIENCE", "TENURE", "MOST_REFITS"),
     planes: ("RIDGES", "REFITS", "SWEEPS"),
     feedback: ("STEPS", "MORE_STEPS", "POWER_STEPS"),
-    layer_fit: ("RIDGE", "FACTOR_ROUNDS", "FACTOR_BOUND"),
+    layer_fit: ("RIDGE",),
 }
 SEEDS = 1
 """Of the kicks, in the part "constants"."""
@@ -77,33 +76,31 @@ def constants(columns):
         draws = [SUBJECTS[subject].calibration(512, seed) for seed in (0, 1)]
         for name in names:
             (seen, weights), (unseen, _) = (family(model, name, batches, columns) for batches in draws)
-            families.append((seen, unseen, weights, 9 if subject == "cnn" else 1))
+            families.append((seen, unseen, weights))
 
-    def measured(kernels):
+    def measured():
         """Per family, bits and seed: the shares lost on the inputs of the family and on others, and CPU seconds."""
         rows = []
-        for seen, unseen, weights, kernel in families:
+        for seen, unseen, weights in families:
             for bits in (1, 2):
                 for seed in range(SEEDS):
                     start = time.process_time()
                     effort = Effort("kicks", 40, torch.Generator().manual_seed(seed))
-                    options = {"bits": bits, "tied": False, "effort": effort, "kernel": kernel if kernels else None}
-                    found = fitted(seen[None], weights[None], **options)
+                    found = fitted(seen[None], weights[None], bits=bits, effort=effort)
                     seconds, rest = time.process_time() - start, found.errors[0]
                     others = (rest * (unseen @ rest)).sum() / (weights * (unseen @ weights)).sum()
                     rows.append((found.lost["search"], others.item(), seconds))
         return rows
 
-    plain = {kernels: measured(kernels) for kernels in (False, True)}
+    plain = measured()
     rows = []
     for module, names in CONSTANTS.items():
         for name in names:
             for factor in (0.5, 2.0):
-                kernels = name.startswith("FACTOR")
                 with constant(module, name, factor) as (default, value):
-                    found = measured(kernels)
-                ratios = [_mean_ratio(found, plain[kernels], column) for column in range(3)]
-                single = [new[0] / old[0] for new, old in zip(found, plain[kernels], strict=True)]
+                    found = measured()
+                ratios = [_mean_ratio(found, plain, column) for column in range(3)]
+                single = [new[0] / old[0] for new, old in zip(found, plain, strict=True)]
                 row = {"constant": f"{module.__name__.rpartition('.')[2]}.{name}", "default": default, "value": value}
                 row |= dict(zip(("lost", "lost on others", "seconds"), ratios, strict=True))
                 rows.append({**row, "least": min(single), "most": max(single)})
@@ -139,23 +136,7 @@ def blocks(columns):
     return rows
 
 
-def mixed(columns):
-    rows = []
-    for name in ("mlp", "cnn"):
-        subject, model = SUBJECTS[name], SUBJECTS[name].network()
-        for seed in range(3):
-            data, options = subject.calibration(1024, seed), {"first": True, "last": True, "seed": seed}
-            for way in ("two bits", "mixed"):
-                bits = 2 if way == "two bits" else mixed_bits(model, data, **options)
-                found = binarize(model, data, bits=bits, **options)
-                row = {"network": name, "seed": seed, "way": way, "bits": bits, **subject.scores(found.model)}
-                row |= {"bits per weight": found.report.bits_per_weight}
-                rows.append({**row, "lost": sum(line.lost for line in found.report.rows) / len(found.report.rows)})
-                print(rows[-1], flush=True)
-    return rows
-
-
-PARTS = {"constants": constants, "blocks": blocks, "mixed": mixed}
+PARTS = {"constants": constants, "blocks": blocks}
 
 
 def main():

@@ -149,19 +149,6 @@ def binarized_blocks():
     return lines("784 × 512, % of the output energy lost | 1 bit | 2 bits", body)
 
 
-def mixed_and_uniform():
-    """Scores with the bits of `mixed_bits` and with two everywhere."""
-    rows, body = results("binarize_search")["mixed"]["rows"], []
-    for (name, way), own in grouped(rows, "network", "way").items():
-        listed = " ".join(map(str, own[0]["bits"].values())) if way == "mixed" else "2 everywhere"
-        bits, loss, lost = ([row[key] for row in own] for key in ("bits per weight", "loss", "lost"))
-        body.append(
-            f"{SUBJECTS[name].title} | {listed} | {np.mean(bits):.2f} | {shown(SUBJECTS[name], own)} | "
-            f"{spread(loss, 1, 4)} | {100 * np.mean(lost):.2f}"
-        )
-    return lines("network | bits by layer | bits per weight | accuracy in % | loss | energy lost, %", body)
-
-
 def binarize_figure():
     """The score against the energy lost: every dot is one network, method and draw of calibration data."""
     subjects = [SUBJECTS[name] for name in ("mlp", "cnn", "gpt", "minilm")]

@@ -112,7 +112,7 @@ def two_bit_gpt2():
 def binarized_gpt2():
     model = transformers.GPT2LMHeadModel(gpt2()).eval()
     batches = [{"input_ids": torch.randint(0, 20, (8, 16))}]
-    return qpsbgd.binarize(model, batches, rounds=1, input_scales=True, layers=lambda name, _: "mlp" in name).model
+    return qpsbgd.binarize(model, batches, rounds=1, layers=lambda name, _: "mlp" in name).model
 
 
 @pytest.mark.parametrize("make", [converted_bert, two_bit_gpt2, binarized_gpt2])

@@ -11,6 +11,7 @@ import pytest
 import torch
 from lazy import Lazy
 
+from qpsbgd.deploy import load_packed, pack, to_c
 from qpsbgd.nn import BinaryLinear
 
 base, datasets, exceptions = (Lazy(f"sklearn.{name}") for name in ("base", "datasets", "exceptions"))
@@ -346,7 +347,7 @@ def test_without_scikit_learn_the_line_to_install_is_told(monkeypatch):
 def test_the_c_code_of_a_classifier_predicts_the_same(tmp_path):
     X, y = iris()
     model = estimators.QPSBGDClassifier(**SMALL).fit(X, y)
-    source = model.to_c(tmp_path, name="net")
+    source = to_c(model.network_, tmp_path, name="net")
     files = [path for path in source.files if path.suffix == ".c"]
     subprocess.run(["gcc", "-std=c99", *files, "-o", tmp_path / "net", "-lm"], check=True)
     rows = "\n".join(" ".join(f"{value:.9g}" for value in row) for row in X)
@@ -357,12 +358,10 @@ def test_the_c_code_of_a_classifier_predicts_the_same(tmp_path):
 
 @both
 def test_a_packed_network_predicts_the_same(kind, data, tmp_path):
-    from qpsbgd import deploy
-
     X, y = data
     model = kind(**SMALL).fit(X, y)
-    model.pack(tmp_path / "model.qpsbgd")
-    outputs = np.asarray(deploy.load_packed(tmp_path / "model.qpsbgd")(X.astype(np.float32)))
+    pack(model.network_, tmp_path / "model.qpsbgd")
+    outputs = np.asarray(load_packed(tmp_path / "model.qpsbgd")(X.astype(np.float32)))
     if kind is estimators.QPSBGDClassifier:
         assert (model.classes_[outputs.argmax(1)] == model.predict(X)).mean() > 0.99
     else:

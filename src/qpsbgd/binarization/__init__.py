@@ -1,8 +1,7 @@
 """One or a few bits per weight without training: each layer's weights as binary vectors, by the layer's QUBO family."""
 
 from qpsbgd.binarization.binarizing import Binarized, binarize
-from qpsbgd.binarization.bits_per_layer import mixed_bits
 from qpsbgd.binarization.distillation import distill, embedding_loss, relative_error
 from qpsbgd.binarization.layer_report import LayerLoss, Report
 
-__all__ = ["Binarized", "LayerLoss", "Report", "binarize", "distill", "embedding_loss", "mixed_bits", "relative_error"]
+__all__ = ["Binarized", "LayerLoss", "Report", "binarize", "distill", "embedding_loss", "relative_error"]

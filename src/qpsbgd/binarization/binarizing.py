@@ -38,10 +38,7 @@ def binarize(
     last: bool = False,
     solver: str | Solver = "kicks",
     rounds: int = 40,
-    seconds: float | None = None,
-    levels: Literal["binary", "ternary"] = "binary",
     targets: Literal["own", "float"] = "own",
-    input_scales: bool = False,
     most_inputs: int = 4096,
     bias: bool = True,
     norms: bool = True,
@@ -76,15 +73,11 @@ def binarize(
         solver: "kicks" for the search made for this; "rounding" for signs with fitted scales; "feedback" for error
             feedback, as GPTQ does it; or the name of a solver or a solver, for the layers' QUBO families.
         rounds: Kicks per layer and bit: more take longer and lose less.
-        seconds: Instead of it, a time for the kicks of the whole model, shared out by the layers' sizes. Results then
-            depend on the machine's speed.
-        levels: "ternary" for weights {−α, 0, α}, which are two binary vectors of equal scale; without `bits`.
         targets: "own" for outputs as the layer's real weights give them, for the inputs that it has here; "float" for
             those of the float network, and what is missing where they are added to something: errors of the layers
             before are made up for, also by layers behind them that stay real-valued, which get other weights. Takes a
             copy of the model and a second pass, helps deep networks most, and leaves norms as they are. Layers wider
             than `most_inputs` take their own, or stay.
-        input_scales: Also fit a factor per input or input channel, shared by all outputs.
         most_inputs: Layers with more inputs per output are cut into blocks of at most so many, which are done one after
             the other: memory grows with the square of this number (4096: a few matrices of 134 MB), not of the inputs.
         bias: Let the bias of a layer take the mean of what is lost, and give one to layers that have none.
@@ -107,15 +100,12 @@ def binarize(
         >>> type(result.model[0]).__name__, [row.name for row in result.report.rows]
         ('BinaryLinear', ['0'])
     """
-    options = Options(
-        bits, solver, rounds, seconds, levels, targets, input_scales, most_inputs, bias, norms, rows, progress
-    )
+    options = Options(bits, solver, rounds, targets, most_inputs, bias, norms, rows, progress)
     device, data = _device(model), [arguments(model, batch) for batch in _listed(batches)]
     data = [tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, Tensor) else leaf, batch) for batch in data]
     generator = torch.Generator(device).manual_seed(seed)
     with Changes(copying.deepcopy(model) if copy else model) as changes, changes:
-        changes.evaluate()
-        changes.open_attention()
+        changes.prepare()
         passes = Passes(changes.model, data)
         calls, reference = passes.calls(), None
         if targets == "float":

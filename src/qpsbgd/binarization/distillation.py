@@ -76,7 +76,7 @@ def distill(
         optimizer = QPSBGD(student, lr, projection=projection, relative=True, clip="range", steps=steps, real=real)
     compare = relative_error if loss is None else loss
     losses: list[Tensor] = []
-    with evaluating(student, teacher), _outputs(a for a, _ in inner) as ours, _outputs(b for _, b in inner) as theirs:
+    with evaluating(student, teacher), _outputs(module for pair in inner for module in pair) as outputs:
         for layer in binary:
             layer.train()  # so that it records
         for given in itertools.islice(itertools.cycle(batches), steps):
@@ -85,8 +85,8 @@ def distill(
                 wanted = answer(teacher, batch)
             optimizer.zero_grad()
             total = compare(answer(student, batch), wanted)
-            for one, other in zip(ours, theirs, strict=True):
-                total = total + relative_error(one, other) / len(inner)
+            for one, other in inner:
+                total = total + relative_error(outputs[one], outputs[other]) / len(inner)
             total.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             losses.append(total.detach())
@@ -118,17 +118,14 @@ def _found(model: nn.Module, name: str, what: str) -> nn.Module:
 
 
 @contextmanager
-def _outputs(modules: Iterable[nn.Module]) -> Iterator[list[Tensor]]:
-    """The outputs of the modules in the latest pass, in their order."""
-    found: list[Tensor] = []
-    hooks = []
-    for place, module in enumerate(modules):
-        found.append(torch.empty(0))
+def _outputs(modules: Iterable[nn.Module]) -> Iterator[dict[nn.Module, Tensor]]:
+    """The outputs of the modules in the latest pass."""
+    found: dict[nn.Module, Tensor] = {}
 
-        def keep(_: nn.Module, __: Any, output: Any, place: int = place) -> None:
-            found[place] = output
+    def keep(module: nn.Module, _: Any, output: Tensor) -> None:
+        found[module] = output
 
-        hooks.append(module.register_forward_hook(keep))
+    hooks = [module.register_forward_hook(keep) for module in modules]
     try:
         yield found
     finally:

@@ -8,18 +8,13 @@ behind it, is added to another term, r and r̂ are that term in both: so errors 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from qpsbgd.binarization.layer_fit import RIDGE
-from qpsbgd.binarization.moments import Moments
-from qpsbgd.binarization.passes import Passes
-from qpsbgd.nn.convolutions import BinaryConvNd
-from qpsbgd.nn.linear import BinaryLinear
+from qpsbgd.binarization.passes import Passes, Seen
 
 
 @dataclass(frozen=True)
@@ -34,39 +29,23 @@ class Reference:
     passes: Passes
     layers: dict[str, nn.Module]
 
-    def moments(
-        self,
-        ours: Passes,
-        layer: nn.Module,
-        *,
-        name: str,
-        reader: BinaryLinear | BinaryConvNd,
-        rows: Callable[[Any, int, Tensor], tuple[Tensor | None, Tensor | None]],
-    ) -> Moments | None:
-        """The moments of a layer's inputs and targets; None where no batch reaches it.
+    def targets(self, name: str, number: int, here: Seen) -> Tensor | None:
+        """What a layer should give for a batch; None where the batch does not reach it in the float network.
 
         Args:
-            ours: The passes through the network that becomes binary.
-            layer: The layer there, still real-valued.
-            name: Its name in both.
-            reader: Makes rows of inputs and outputs.
-            rows: The mask of the tokens that count, and which of their rows do, for a batch, its number and the input.
+            name: The layer's name in both networks.
+            number: Of the batch.
+            here: The layer in the network that becomes binary.
         """
-        other = self.layers[name]
-        groups = reader.groups
-        moments = Moments(groups, reader.weight[0].numel() // reader.bits)
-        for number, batch in enumerate(ours.batches):
-            here, there = ours.seen(layer, number), self.passes.seen(other, number)
-            if here is None or there is None:
-                continue
-            with torch.no_grad():
-                wanted = type(other).forward(other, there.x)  # not through `passes`, which would look for what is kept
-                if here.branch is not None and here.other is not None and there.other is not None:
-                    wanted = wanted + here.branch.undone(there.other - here.other)
-            mask, at = rows(batch, number, here.x)
-            x, wanted = (here.x, wanted) if mask is None else (here.x[mask], wanted[mask])
-            moments.add(reader.plain_rows(x, at), reader.grad_rows(wanted, at))
-        return moments if moments.count else None
+        layer = self.layers[name]
+        there = self.passes.seen(layer, number, sums=True)
+        if there is None:
+            return None
+        with torch.no_grad():
+            wanted: Tensor = type(layer).forward(layer, there.x)  # not through `passes`, which looks for what is kept
+            if here.branch is not None and here.other is not None and there.other is not None:
+                wanted = wanted + here.branch.undone(there.other - here.other)
+        return wanted
 
 
 def target_weights(metrics: Tensor, cross: Tensor, weights: Tensor) -> Tensor:

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import time
-
 import torch
 from torch import Tensor
 
@@ -43,9 +41,7 @@ class PlaneSearch:
         self._trace = self._quadratic.diagonal().sum()
         self._generator = generator
 
-    def lowered(
-        self, target: Tensor, spins: Tensor, scales: Tensor, *, rounds: int, until: float | None, fixed: bool
-    ) -> Tensor:
+    def lowered(self, target: Tensor, spins: Tensor, scales: Tensor, *, rounds: int, fixed: bool) -> Tensor:
         """Spins (n, m) that are at least as good as the given ones.
 
         Without `fixed`, good means a large (sᵀt)² / sᵀQs: what is left with the best scale. With it, scales stand.
@@ -55,7 +51,6 @@ class PlaneSearch:
             spins: ±1, (n, m).
             scales: (m,).
             rounds: Kicks.
-            until: When to stop, by `time.monotonic`.
             fixed: Leave the scales as they are.
         """
         target = (target / self._unit).float().T.contiguous()
@@ -71,8 +66,6 @@ class PlaneSearch:
             scales = self._scales(target, best, coupling_fields)
         quality = self._quality(target, scales, best, coupling_fields, fixed=fixed)
         for _ in range(rounds):
-            if until is not None and time.monotonic() > until:
-                break
             start, start_fields = self._kicked(best, coupling_fields)
             now, now_fields = self._searched(target, scales, start, start_fields, SHORT_PATIENCE)
             now_scales = scales if fixed else self._scales(target, now, now_fields)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.parametrize import type_before_parametrizations
 
 from qpsbgd.binarization.layer_fit import LayerFit
 from qpsbgd.nn import BinaryConv1d, BinaryConv2d, BinaryLayer, BinaryLinear
@@ -16,33 +14,6 @@ from qpsbgd.nn.conversion import binary_like, is_transposed
 
 LEAST_MARGIN = 0.01
 """Size of a latent weight whose flip would cost nothing, in units of the root mean square."""
-
-
-def is_candidate(module: nn.Module) -> bool:
-    """Whether there is a binary form of a layer: torch's Linear, Conv1d, Conv2d, and relatives of Linear."""
-    kind = type_before_parametrizations(module)
-    return kind in (nn.Linear, nn.Conv1d, nn.Conv2d) or is_transposed(module) or _of_graphs(module)
-
-
-def _of_graphs(module: nn.Module) -> bool:
-    """torch_geometric.nn.Linear."""
-    return type(module).__name__ == "Linear" and type(module).__module__.startswith("torch_geometric.")
-
-
-def refusal(module: nn.Module, sharing: Counter[nn.Parameter]) -> str:
-    """Why a candidate cannot be binarised; empty where it can."""
-    weight = module._parameters.get("weight")
-    if weight is None:
-        return "its weight is computed from other parameters"
-    if isinstance(weight, nn.UninitializedParameter):
-        return "it has no shape yet; run a batch through the model first"
-    if not weight.numel() or not weight.is_floating_point():
-        return f"its weight is {'complex' if weight.is_complex() else 'empty'}"
-    if sharing[weight] > 1:
-        return "it shares its weight with another module"
-    if any((module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)):
-        return "it has hooks, which would be lost"
-    return ""
 
 
 def empty_like(layer: nn.Module, *, bits: int, bias: bool) -> BinaryLinear | BinaryConv1d | BinaryConv2d:
@@ -78,7 +49,7 @@ def fill(binary: BinaryLayer, layer: nn.Module, found: LayerFit, bias: Tensor | 
     Args:
         binary: The layer to fill.
         layer: The real one.
-        found: Planes, scales and factors.
+        found: Planes and scales.
         bias: Of the outputs, (groups, m); None leaves the bias as it is.
     """
     size = found.margins.square().mean().sqrt().clamp(min=torch.finfo(torch.float64).tiny)
@@ -92,8 +63,6 @@ def fill(binary: BinaryLayer, layer: nn.Module, found: LayerFit, bias: Tensor | 
         if binary.bias is not None:
             kept = torch.zeros_like(binary.bias) if old is None else old
             binary.bias.copy_(kept if bias is None else bias.flatten())
-    if found.factors is not None:
-        binary.input_scale = found.factors.to(weight)
     binary.weight.requires_grad_(weight.requires_grad)
     binary.scale.requires_grad_(weight.requires_grad)
     if binary.bias is not None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -28,10 +26,14 @@ from qpsbgd.nn.convolutions import BinaryConvNd
 from qpsbgd.nn.linear import BinaryLinear
 from qpsbgd.solvers import Solver, make_solver
 from qpsbgd_files.memory import check_memory
-from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, COUNT, SECONDS, check_options
+from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, COUNT, check_options
 
 LEAST_ROWS, ROWS_PER_INPUT = 16384, 16
 """A layer's Q is made of at most so many rows of inputs, or so many per input if that is more, spread over all."""
+NO_ROWS = "no calibration batch has any rows for it"
+
+Reader = BinaryLinear | BinaryConvNd
+"""A binary layer that makes rows of a real one's inputs and outputs."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +43,7 @@ class Options:
     bits: int | Mapping[str, int]
     solver: str | Solver
     rounds: int
-    seconds: float | None
-    levels: str
     targets: str
-    input_scales: bool
     most_inputs: int
     bias: bool
     norms: bool
@@ -55,15 +54,9 @@ class Options:
         numbers = list(self.bits.values()) if isinstance(self.bits, Mapping) else [self.bits]
         if not all(isinstance(b, int) and not isinstance(b, bool) and 1 <= b <= 8 for b in numbers):
             raise ValueError(f"bits must be whole numbers from 1 to 8, got {self.bits!r}")
-        if self.levels not in ("binary", "ternary"):
-            raise ValueError(f'levels must be "binary" or "ternary", got {self.levels!r}')
         if self.targets not in ("own", "float"):
             raise ValueError(f'targets must be "own" or "float", got {self.targets!r}')
-        if self.levels == "ternary" and self.bits != 1:
-            raise ValueError(
-                f"ternary weights are two binary vectors of equal scale; leave bits out, got {self.bits!r}"
-            )
-        check_options(self, rounds=COUNT, seconds=SECONDS, most_inputs=AT_LEAST_ONE)
+        check_options(self, rounds=COUNT, most_inputs=AT_LEAST_ONE)
         if self.solver not in SEARCHES:
             object.__setattr__(self, "solver", make_solver(self.solver))
 
@@ -75,8 +68,6 @@ class Options:
 
     def bits_of(self, name: str) -> int:
         """Binary vectors per weight of a layer."""
-        if self.levels == "ternary":
-            return 2
         return self.bits if isinstance(self.bits, int) else self.bits.get(name, 1)
 
     def mask(self, batch: Any) -> Tensor | None:
@@ -120,7 +111,6 @@ class LayerRun:
     def report(self, calls: Mapping[nn.Module, int]) -> Report:
         """Replace the layers, and say what each has lost; `calls` has how often a pass calls each module, in order."""
         names = self.selection.names
-        work = {layer: weights.numel() * weights.shape[1] for layer in names for weights in (matrices(layer),)}
         for layer, name in names.items():
             parameters = (layer.weight, getattr(layer, "bias", None))
             if not all(p.isfinite().all() for p in parameters if isinstance(p, Tensor)):
@@ -128,52 +118,44 @@ class LayerRun:
                     f"{name}: its weight or bias holds NaN or infinite values; binarize needs a trained model"
                 )
         lines: list[LayerLoss] = []
-        of_norms = {module: name for name, module in self.changes.model.named_modules()}
+        paths = {module: path for path, module in self.changes.model.named_modules()}
         watching = nullcontext() if self.reference is None else self.reference.passes.watching()
         norms = self.options.norms and self.reference is None
         with self.passes.watching(), watching, _shown(self.options.progress, len(names)) as show:
             for module in calls:
-                if module in names:
-                    seconds = self.options.seconds
-                    share = None if seconds is None else seconds * work[module] / sum(work.values())
-                    lines.append(self._binarized(module, names[module], share))
-                    show(lines[-1])
-                elif lines and self.reference is not None and module in self.selection.real:
-                    self._fitted_to_targets(module, self.selection.real[module])
-                elif lines and norms and isinstance(module, _BatchNorm) and calls[module] == 1:
-                    self._estimated(module, of_norms[module])
+                with _naming(paths.get(module, "")):
+                    if module in names:
+                        lines.append(self._binarized(module, names[module]))
+                        show(lines[-1])
+                    elif lines and self.reference is not None and module in self.selection.real:
+                        self._fit_to_targets(module, self.selection.real[module])
+                    elif lines and norms and isinstance(module, _BatchNorm) and calls[module] == 1:
+                        self._estimate(module)
         return Report(tuple(lines), self.selection.kept)
 
-    def _binarized(self, layer: nn.Module, name: str, seconds: float | None) -> LayerLoss:
+    def _binarized(self, layer: nn.Module, name: str) -> LayerLoss:
         options, weights = self.options, matrices(layer)
         groups, inputs, outputs = weights.shape
         biased = options.bias or getattr(layer, "bias", None) is not None
         binary = empty_like(layer, bits=options.bits_of(name), bias=biased)
-        shape: dict[str, Any] = {"bits": binary.bits, "tied": options.levels == "ternary"}
-        wide = inputs > options.most_inputs
-        if not wide and weights.device.type == "cpu":
-            needed = 3 * groups * inputs**2 * weights.element_size()
-            instead = f"set `most_inputs`, which is {options.most_inputs}, below that"
-            check_memory(needed, f"{name}: the moments of {groups * inputs} inputs", instead)
-        rows = self._rows(layer, name, binary, rows_at_once(inputs, options.most_inputs) if wide else None)
+        effort = Effort(options.solver, options.rounds, self.generator)
         start = time.monotonic()
-        if wide:
-            if options.input_scales:
-                raise ValueError(
-                    f"{name}: input_scales needs all {inputs} inputs at once; set most_inputs={inputs}, which takes "
-                    "more memory, or leave this layer out of `layers`"
-                )
-            blocks = WideLayer(rows, weights, **shape, most_inputs=options.most_inputs, centred=biased)
-            found = blocks.fitted(self._effort(seconds))
+        if inputs > options.most_inputs:
+            rows = self._repeatable_rows(layer, name, binary)
+            blocks = WideLayer(rows, weights, bits=binary.bits, most_inputs=options.most_inputs, centred=biased)
+            found = blocks.fitted(effort)
             bias = _own_bias(layer, blocks.mean, found)
         else:
-            moments = self._moments(layer, name, binary, rows)
+            if weights.device.type == "cpu":
+                needed = 3 * groups * inputs**2 * weights.element_size()
+                instead = f"set `most_inputs`, which is {options.most_inputs}, below that"
+                check_memory(needed, f"{name}: the moments of {groups * inputs} inputs", instead)
+            moments = self._moments(layer, name, binary)
             start = time.monotonic()
             metrics = moments.covariance() if biased else moments.second_moment()
             if self.reference is not None:
                 weights = target_weights(metrics, moments.cross(centred=biased), weights)
-            kernel = math.prod(getattr(layer, "kernel_size", ())) if options.input_scales else None
-            found = fitted(metrics, weights, **shape, effort=self._effort(seconds), kernel=kernel)
+            found = fitted(metrics, weights, bits=binary.bits, effort=effort)
             bias = _own_bias(layer, moments.mean, found)
             if self.reference is not None:
                 bias = moments.target_mean - torch.einsum("gn,gnm->gm", moments.mean, weights - found.errors)
@@ -183,14 +165,14 @@ class LayerRun:
         took = time.monotonic() - start
         return LayerLoss(name, (groups * outputs, inputs), binary.bits, **found.lost, seconds=took)
 
-    def _fitted_to_targets(self, layer: nn.Module, name: str) -> None:
+    def _fit_to_targets(self, layer: nn.Module, name: str) -> None:
         """A layer that stays real-valued makes up for errors of those before it, too."""
         weights, weight, bias = matrices(layer), layer.weight, layer.bias
         assert isinstance(weight, Tensor)
         if weights.shape[1] > self.options.most_inputs:
             return
         biased = isinstance(bias, Tensor)
-        moments = self._followed(layer, name, empty_like(layer, bits=1, bias=biased))
+        moments = self._moments(layer, name, empty_like(layer, bits=1, bias=biased))
         metrics = moments.covariance() if biased else moments.second_moment()
         weights = target_weights(metrics, moments.cross(centred=biased), weights)
         self.changes.set(weight, weight_like(layer, weights))
@@ -198,71 +180,65 @@ class LayerRun:
             missing = moments.target_mean - torch.einsum("gn,gnm->gm", moments.mean, weights)
             self.changes.set(bias, missing.flatten())
 
-    def _moments(self, layer: nn.Module, name: str, reader: BinaryLinear | BinaryConvNd, rows: Rows) -> Moments:
-        if self.reference is not None:
-            return self._followed(layer, name, reader)
+    def _estimate(self, norm: _BatchNorm) -> None:
+        """Statistics of a batch norm for the inputs that it has now."""
+        if norm.running_mean is None or norm.running_var is None:
+            return
+        moments = NormMoments()
+        for number in range(len(self.passes.batches)):
+            if (seen := self.passes.seen(norm, number)) is not None:
+                moments.add(seen.x)
+        self.changes.set(norm.running_mean, moments.mean)
+        self.changes.set(norm.running_var, moments.variance)
+
+    def _moments(self, layer: nn.Module, name: str, reader: Reader) -> Moments:
+        """The moments of a layer's inputs and, where there is a float network, of the outputs that it should have."""
         groups, inputs, _ = matrices(layer).shape
-        moments = Moments(groups, inputs)
-        rows(moments.add)
+        moments, followed = Moments(groups, inputs), self.reference is not None
+        for number, batch in enumerate(self.passes.batches):
+            seen = self.passes.seen(layer, number, sums=followed)
+            wanted = None if seen is None or self.reference is None else self.reference.targets(name, number, seen)
+            if seen is None or (followed and wanted is None):
+                continue
+            mask, at = self._chosen(batch, seen.x, reader)
+            x, wanted = (one if one is None or mask is None else one[mask] for one in (seen.x, wanted))
+            assert x is not None
+            moments.add(reader.plain_rows(x, at), None if wanted is None else reader.grad_rows(wanted, at))
+        if not moments.count:
+            raise ValueError(f"{name}: {NO_ROWS}")
         return moments
 
-    def _followed(self, layer: nn.Module, name: str, reader: BinaryLinear | BinaryConvNd) -> Moments:
-        """The moments of a layer's inputs, and of the outputs that it should have, by the float network."""
-        assert self.reference is not None
-        most = self._most_rows(matrices(layer).shape[1])
+    def _repeatable_rows(self, layer: nn.Module, name: str, reader: Reader) -> Rows:
+        """Makes all rows of a layer's inputs, or enough of them, the same in every pass and some at a time."""
+        at_once = rows_at_once(matrices(layer).shape[1], self.options.most_inputs)
+        drawn: dict[int, tuple[Tensor | None, Tensor | None]] = {}
 
-        def chosen(batch: Any, number: int, x: Tensor) -> tuple[Tensor | None, Tensor | None]:
-            mask = self._mask(batch, x)
-            count = reader.count_rows(x if mask is None else x[mask])
-            return mask, self._spread(most, count) if count > most else None
-
-        with _naming(name):
-            found = self.reference.moments(self.passes, layer, name=name, reader=reader, rows=chosen)
-        if found is None:
-            raise ValueError(f"{name}: no calibration batch has any rows for it")
-        return found
-
-    def _most_rows(self, inputs: int) -> int:
-        """Rows of a batch that count at most."""
-        return -(-max(LEAST_ROWS, ROWS_PER_INPUT * inputs) // self.passes.count)
-
-    def _mask(self, batch: Any, x: Tensor) -> Tensor | None:
-        """The tokens that count, where x (B, T, n) has tokens."""
-        mask = self.options.mask(batch)
-        return mask.to(x.device, torch.bool) if mask is not None and x.shape[:-1] == mask.shape else None
-
-    def _effort(self, seconds: float | None) -> Effort:
-        until = None if seconds is None else time.monotonic() + seconds
-        return Effort(self.options.solver, self.options.rounds, self.generator, until)
-
-    def _rows(self, layer: nn.Module, name: str, reader: BinaryLinear | BinaryConvNd, at_once: int | None) -> Rows:
-        """All rows of a layer's inputs, or enough of them, the same in every pass; `at_once` of them at a time."""
-        most = self._most_rows(matrices(layer).shape[1])
-        drawn: dict[int, Tensor] = {}
-
-        def each(sink: Callable[[Tensor], None]) -> None:
-            numbers, found = itertools.count(), 0
-
-            def take(batch: Any, x: Tensor) -> None:
-                nonlocal found
-                number, mask = next(numbers), self._mask(batch, x)
-                x = x if mask is None else x[mask]
-                count = reader.count_rows(x)
-                if count > most and number not in drawn:
-                    drawn[number] = self._spread(most, count)
-                at = drawn.get(number)
-                if at is None and at_once is not None:
-                    at = torch.arange(count, device=x.device)
-                found += count
-                for part in (at,) if at_once is None or at is None else torch.split(at, at_once):
-                    sink(reader.plain_rows(x, part))
-
-            with _naming(name):
-                self.passes.inputs(layer, take)
+        def rows() -> Iterator[Tensor]:
+            found = False
+            for number, batch in enumerate(self.passes.batches):
+                if (seen := self.passes.seen(layer, number)) is None:
+                    continue
+                if number not in drawn:
+                    drawn[number] = self._chosen(batch, seen.x, reader)
+                mask, at = drawn[number]
+                x = seen.x if mask is None else seen.x[mask]
+                every = torch.arange(reader.count_rows(x), device=x.device) if at is None else at
+                for part in torch.split(every, at_once) if len(every) else ():
+                    found = True
+                    yield reader.plain_rows(x, part)
             if not found:
-                raise ValueError(f"{name}: no calibration batch has any rows for it")
+                raise ValueError(f"{name}: {NO_ROWS}")
 
-        return each
+        return rows
+
+    def _chosen(self, batch: Any, x: Tensor, reader: Reader) -> tuple[Tensor | None, Tensor | None]:
+        """The tokens of a batch that count, where x (B, T, n) has tokens, and which of their rows do; None for all."""
+        mask = self.options.mask(batch)
+        mask = mask.to(x.device, torch.bool) if mask is not None and x.shape[:-1] == mask.shape else None
+        inputs = reader.weight[0].numel() // reader.bits
+        most = -(-max(LEAST_ROWS, ROWS_PER_INPUT * inputs) // len(self.passes.batches))
+        count = reader.count_rows(x if mask is None else x[mask])
+        return mask, self._spread(most, count) if count > most else None
 
     def _spread(self, most: int, count: int) -> Tensor:
         """Numbers of rows, one from each of `most` equal parts of all of them, drawn at random.
@@ -272,15 +248,6 @@ class LayerRun:
         drawn = torch.rand(most, dtype=torch.float64, device=self.generator.device, generator=self.generator)
         drawn += torch.arange(most, device=drawn.device)
         return (drawn * (count / most)).long().clamp_(max=count - 1)
-
-    def _estimated(self, norm: _BatchNorm, name: str) -> None:
-        if norm.running_mean is None or norm.running_var is None:
-            return
-        moments = NormMoments()
-        with _naming(name):
-            self.passes.inputs(norm, lambda _, x: moments.add(x))
-        self.changes.set(norm.running_mean, moments.mean)
-        self.changes.set(norm.running_var, moments.variance)
 
 
 def _own_bias(layer: nn.Module, mean: Tensor, found: LayerFit) -> Tensor:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, NamedTuple
 
 import torch
@@ -47,17 +47,12 @@ class Passes:
         self._outputs: list[dict[nn.Module, Any]] = [{} for _ in batches]
         self._kept, self._batch = 0, -1
         self._target: nn.Module | None = None
-        self._sink: Callable[[Any, Tensor], None] = _ignore
+        self._input: Tensor | None = None
         self._once: set[nn.Module] = set()
         self._summed: set[nn.Module] = set()
         self._beyond: Sums | None = None
         self._past = False
         self._originals: dict[nn.Module, Any] = {}
-
-    @property
-    def count(self) -> int:
-        """The number of batches."""
-        return len(self.batches)
 
     def calls(self) -> Counter[nn.Module]:
         """How often the first batch's pass calls each module, in the order of the first calls."""
@@ -121,18 +116,14 @@ class Passes:
             self._once.add(new)
         self.watch(new)
 
-    def inputs(self, layer: nn.Module, sink: Callable[[Any, Tensor], None]) -> None:
-        """Call `sink(batch, x)` with the layer's input in every batch's pass that reaches it."""
-        self._target, self._sink, self._past = layer, sink, False
-        for number in range(len(self.batches)):
-            self._batch = number
-            with suppress(_Reached):
-                self.run(number)
-        self._target = None
+    def seen(self, layer: nn.Module, number: int, *, sums: bool = False) -> Seen | None:
+        """What one batch's pass shows of a layer; None where it does not reach it.
 
-    def seen(self, layer: nn.Module, number: int) -> Seen | None:
-        """What one batch's pass shows of a layer; None where it does not reach it."""
-        inputs: list[Tensor] = []
+        Args:
+            layer: The layer, called once per pass.
+            number: Of the batch.
+            sums: Whether to follow its output to a sum.
+        """
         ends: list[tuple[Branch, Tensor]] = []
 
         def found(branch: Branch, other: Tensor) -> None:
@@ -140,25 +131,19 @@ class Passes:
                 ends.append((branch, other.clone()))
                 raise _Reached
 
-        self._target, self._sink, self._batch, self._past = layer, lambda _, x: inputs.append(x), number, False
-        sums = Sums(found)
-        try:
-            if layer in self._summed:
-                with sums:
-                    self._beyond = sums
-                    self.run(number)
-            else:
-                self.run(number)
-        except _Reached:
-            pass
+        self._target, self._input, self._batch, self._past = layer, None, number, False
+        self._beyond = Sums(found) if sums and layer in self._summed else None
+        with suppress(_Reached), self._beyond or nullcontext():
+            self.run(number)
         self._target = self._beyond = None
-        return Seen(inputs[0].clone(), *(ends[0] if ends else (None, None))) if inputs else None
+        return None if self._input is None else Seen(self._input, *(ends[0] if ends else (None, None)))
 
     def _called(self, module: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         if module is self._target:
-            self._sink(self.batches[self._batch], args[0] if args else next(iter(kwargs.values())))
+            self._input = args[0] if args else next(iter(kwargs.values()))
             if self._beyond is None:
                 raise _Reached
+            self._input = self._input.clone()  # what follows may change it in place
             output = forward(*args, **kwargs)
             self._beyond.begin(module, output)
             self._past = True
@@ -213,10 +198,6 @@ def answer(model: nn.Module, batch: Any) -> Any:
     if isinstance(batch, dict):
         return model(**batch)
     return model(*batch) if isinstance(batch, tuple) else model(batch)
-
-
-def _ignore(batch: Any, x: Tensor) -> None:
-    pass
 
 
 def _copied(output: Any) -> Any:

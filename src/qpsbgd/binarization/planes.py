@@ -9,7 +9,6 @@ system of bits equations per column. Search and refit alternate.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -45,13 +44,11 @@ class Effort:
         solver: "rounding", "feedback", "kicks", or a solver for the families.
         rounds: Kicks per plane.
         generator: Of the kicks.
-        until: When to stop kicking, by `time.monotonic`; None for never.
     """
 
     solver: str | Solver
     rounds: int
     generator: torch.Generator
-    until: float | None = None
 
 
 @dataclass
@@ -63,7 +60,6 @@ class Fit:
         weights: W.
         planes: ±1, (bits, n, m).
         scales: (bits, m), not negative.
-        tied: Whether all planes of a column have one scale.
         fixed: Whether scales stand as they are.
     """
 
@@ -71,15 +67,14 @@ class Fit:
     weights: Tensor
     planes: Tensor
     scales: Tensor
-    tied: bool = False
     fixed: bool = False
     _whole: Tensor | None = None  # the energies of the weights themselves
     _lost: Tensor | None = None  # the energies of planes and scales, since they were refitted
 
     @classmethod
-    def rounded(cls, metric: Tensor, weights: Tensor, *, bits: int, tied: bool = False) -> Fit:
+    def rounded(cls, metric: Tensor, weights: Tensor, *, bits: int) -> Fit:
         """Each plane the signs of what the planes before it leave, with scales refitted."""
-        fit = cls(metric, weights, weights.new_empty(0, *weights.shape), weights.new_empty(0, weights.shape[1]), tied)
+        fit = cls(metric, weights, weights.new_empty(0, *weights.shape), weights.new_empty(0, weights.shape[1]))
         rest = weights
         for _ in range(bits):
             fit.planes = torch.cat([fit.planes, signs(rest)[None]])
@@ -107,15 +102,14 @@ class Fit:
 
     def _scaled(self, planes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Planes (bits, n, m) with their best scales, none of which is negative, and the energies, by one product."""
-        vectors = planes.sum(0, keepdim=True) if self.tied else planes
-        products = torch.stack([self.metric @ vector for vector in vectors])  # (bits, n, m)
-        grams = torch.einsum("anm,bnm->mab", vectors, products)
+        products = torch.stack([self.metric @ plane for plane in planes])  # (bits, n, m)
+        grams = torch.einsum("anm,bnm->mab", planes, products)
         sides = torch.einsum("bnm,nm->mb", products, self.weights)
-        scales = self.scales[: len(vectors)].T if self.fixed else best_scales(grams, sides)
+        scales = self.scales.T if self.fixed else best_scales(grams, sides)
         if self._whole is None:
             self._whole = (self.weights * (self.metric @ self.weights)).sum(0)
         lost = self._whole + (scales * ((grams @ scales[..., None])[..., 0] - 2 * sides)).sum(1)
-        scales = scales.T.expand(len(planes), -1)
+        scales = scales.T
         return torch.where(scales[:, None] < 0, -planes, planes), scales.abs(), lost
 
     def improve(self, effort: Effort) -> Iterator[str]:
@@ -160,14 +154,12 @@ class Fit:
         sweeps = 1 if bits == 1 else SWEEPS
         for turn in range(sweeps * bits):
             bit = turn % bits
-            until = None if effort.until is None else share(effort.until, sweeps * bits - turn)
             self.planes[bit] = search.lowered(
                 self._target(bit),
                 self.planes[bit],
                 self.scales[bit],
                 rounds=-(-effort.rounds // sweeps),
-                until=until,
-                fixed=self.tied or self.fixed,
+                fixed=self.fixed,
             )
             self.refit()
 
@@ -201,9 +193,3 @@ def best_scales(grams: Tensor, sides: Tensor) -> Tensor:
     diagonal = grams.diagonal(dim1=-2, dim2=-1) * 1e-9 + 1e-300
     scales: Tensor = torch.linalg.solve(grams + torch.diag_embed(diagonal), sides)
     return scales
-
-
-def share(until: float, turns: int) -> float:
-    """When the next of so many equal turns ends."""
-    now = time.monotonic()
-    return now + max(0.0, until - now) / turns

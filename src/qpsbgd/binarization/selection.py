@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from torch import nn
 
-from qpsbgd.binarization.layer_kinds import is_candidate, refusal
+from qpsbgd.nn.conversion import is_converted, parameter_uses, refusal
 
 Select = Collection[str] | Callable[[str, nn.Module], bool] | None
 
@@ -36,7 +35,7 @@ def selected(model: nn.Module, layers: Select, *, calls: Mapping[nn.Module, int]
     Raises:
         ValueError: A layer that was named cannot be binarised, or there is nothing to do.
     """
-    candidates = {module: name for name, module in model.named_modules() if is_candidate(module)}
+    candidates = {module: name for name, module in model.named_modules() if is_converted(module)}
     reasons = _reasons(model, candidates, calls)
     if layers is None:
         order = [module for module in calls if module in candidates]
@@ -68,10 +67,9 @@ def selected(model: nn.Module, layers: Select, *, calls: Mapping[nn.Module, int]
 def _reasons(
     model: nn.Module, candidates: Collection[nn.Module], calls: Mapping[nn.Module, int]
 ) -> dict[nn.Module, str]:
-    sharing = Counter(p for module in model.modules() for p in module._parameters.values() if p is not None)
-    reasons = {}
+    uses, reasons = parameter_uses(model), {}
     for module in candidates:
-        reason = refusal(module, sharing)
+        reason = refusal(module, uses)
         if not reason and calls.get(module, 0) != 1:
             reason = "it is used more than once" if module in calls else "the first calibration batch never reaches it"
         if reason:

@@ -10,18 +10,17 @@ blocks each has its own all the same; they then become one, fitted to the whole 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
 
 from qpsbgd.binarization.layer_fit import RIDGE, LayerFit
 from qpsbgd.binarization.moments import Moments, NormMoments, summable
-from qpsbgd.binarization.planes import Effort, Fit, best_scales, share, signs
+from qpsbgd.binarization.planes import Effort, Fit, best_scales, signs
 
-Rows = Callable[[Callable[[Tensor], None]], None]
-"""Calls a function with all rows of a layer's inputs, part by part, the same ones every time."""
+Rows = Callable[[], Iterator[Tensor]]
+"""Makes all rows of a layer's inputs, part by part, the same ones every time."""
 SWEEPS = 3
 """Sweeps of the search over all blocks; `benchmarks/training/binarize_search.py blocks` has the gain of more."""
 LEAST_AT_ONCE = 64
@@ -40,17 +39,17 @@ class WideLayer:
         rows: Of the layer's inputs, (B, groups · n).
         weights: (groups, n, m), in double precision.
         bits: Planes.
-        tied: Whether the planes of a column share their scale.
         most_inputs: Of a block.
         centred: Whether errors count around their mean, which a bias can take.
     """
 
-    def __init__(self, rows: Rows, weights: Tensor, *, bits: int, tied: bool, most_inputs: int, centred: bool) -> None:
+    def __init__(self, rows: Rows, weights: Tensor, *, bits: int, most_inputs: int, centred: bool) -> None:
         size = weights.abs().amax()
         self._size = torch.where(size > 0, size, 1.0)
-        self._weights, self._rows, self._tied, self._centred = weights / self._size, rows, tied, centred
+        self._weights, self._rows, self._centred = weights / self._size, rows, centred
         moments = NormMoments()
-        rows(moments.add)
+        for part in rows():
+            moments.add(part)
         groups, n, m = weights.shape
         self._count = moments.count
         self.mean = moments.mean.reshape(groups, n)
@@ -59,9 +58,8 @@ class WideLayer:
         width = -(-n // -(-n // most_inputs))
         self._blocks = [slice(start, min(start + width, n)) for start in range(0, n, width)]
         self._planes = weights.new_empty(0, groups, n, m)
-        self._scales = weights.new_empty(
-            0, groups, len(self._blocks), m
-        )  # a block's own; those of an output are equal at the end
+        # A block's own; those of an output are equal at the end.
+        self._scales = weights.new_empty(0, groups, len(self._blocks), m)
         for _ in range(bits):
             rest = self._weights - self._approximation()
             self._planes = torch.cat([self._planes, signs(rest)[None]])
@@ -74,16 +72,13 @@ class WideLayer:
         sweeps = {"rounding": 0, "feedback": 2}.get(str(effort.solver), SWEEPS)
         for sweep in range(sweeps):
             for number, block in enumerate(self._blocks):
-                left = len(self._blocks) * (sweeps - sweep) - number
-                until = None if effort.until is None else share(effort.until, left)
-                self._search(number, block, replace(effort, until=until), first=sweep == 0)
+                self._search(number, block, effort, first=sweep == 0)
             self._lost["feedback" if effort.solver == "feedback" else "search"] = self._fit_scales()
         return LayerFit(
             self._planes.movedim(1, 2).flatten(2),
             self._size * self._scales[:, :, 0].flatten(1),
             self._size * self._margins.movedim(1, 2).flatten(2),
             self._size * (self._weights - self._approximation()),
-            None,
             self._lost,
         )
 
@@ -99,7 +94,7 @@ class WideLayer:
             metric.diagonal().add_(RIDGE)
             weights = self._weights[group, block] + torch.linalg.solve(metric, product)
             planes = self._planes[:, group, block]
-            fit = Fit(metric, weights, planes, self._scales[:, group, number], self._tied, fixed=not first)
+            fit = Fit(metric, weights, planes, self._scales[:, group, number], fixed=not first)
             if first or effort.solver == "feedback":
                 list(fit.improve(effort))
             else:
@@ -111,36 +106,25 @@ class WideLayer:
         """Q_kk (groups, k, k) of a block, and Σ_l Q_kl e_l (groups, k, m) for errors e (groups, n, m)."""
         groups = len(error)
         moments, products = Moments(groups, error[:, block].shape[1]), torch.zeros_like(error[:, block])
-
-        def add(rows: Tensor) -> None:
-            around = self._around(rows)
+        for around in map(self._around, self._rows()):
             moments.add(around[..., block].transpose(0, 1).flatten(1))
             products.add_(around[..., block].mT @ (around @ error.to(around)))
-
-        self._rows(add)
         metrics = moments.covariance() if self._centred else moments.second_moment()
         return metrics, products / self._count
 
     def _fit_scales(self) -> float:
         """The best scales for the planes, which are turned where these are negative; the share of energy then lost."""
-        planes = self._planes.sum(0, keepdim=True) if self._tied else self._planes
-        vectors, bits = torch.cat([self._weights[None], planes]), len(planes)
+        vectors, bits = torch.cat([self._weights[None], self._planes]), len(self._planes)
         grams = self._weights.new_zeros(len(self.mean), self._weights.shape[2], bits + 1, bits + 1)
-
-        def add(rows: Tensor) -> None:
-            around = self._around(rows)
+        for around in map(self._around, self._rows()):
             outputs = around @ vectors.to(around)  # (1 + bits, groups, B, m)
             grams.add_(torch.einsum("agrm,bgrm->gmab", outputs, outputs))
-
-        self._rows(add)
         grams /= self._count
         ridged = grams + RIDGE * torch.einsum("agnm,bgnm->gmab", vectors, vectors)
         scales = best_scales(ridged[..., 1:, 1:], ridged[..., 1:, 0])
         rest = torch.cat([torch.ones_like(scales[..., :1]), -scales], -1)  # of the weights, in terms of the vectors
         whole, lost = grams[..., 0, 0].sum(), torch.einsum("gma,gmab,gmb->", rest, grams, rest)
-        scales = scales.movedim(-1, 0)[:, :, None].expand(
-            len(self._planes), -1, len(self._blocks), -1
-        )  # for all blocks
+        scales = scales.movedim(-1, 0)[:, :, None].expand(-1, -1, len(self._blocks), -1)  # for all blocks
         self._planes = torch.where(scales[:, :, :1] < 0, -self._planes, self._planes)
         self._scales = scales.abs()
         return float(lost / whole) if whole > 0 else 0.0

@@ -123,20 +123,6 @@ class Constants:
         self.texts.append(f"static const {kind} {name}[{len(items)}] = {{\n    {body}\n}};\n")
         return name
 
-    def lists(self, name: str, taps: Array, size: int) -> SeenBy:
-        """Define for every pixel of a line which positions of `taps` (positions, window) see it, and where in them."""
-        order = np.argsort(taps.ravel(), kind="stable")[(taps < 0).sum() :]
-        begins = np.searchsorted(taps.ravel()[order], np.arange(size + 1))
-        parts = {"begins": begins, "positions": order // taps.shape[1], "places": order % taps.shape[1]}
-        if taps.shape[1] == 1:
-            del parts["places"]
-        none = np.zeros(1, np.int32)  # where all see padding alone: C has no empty arrays
-        names = {
-            what: self.array(f"{what}_of_{name}", values.astype(np.int32) if len(values) else none)
-            for what, values in parts.items()
-        }
-        return SeenBy(**({"places": ""} | names))
-
 
 @dataclass(frozen=True)
 class Frame:
@@ -169,8 +155,18 @@ class Frame:
         return self.constants.array(f"{name}{self.number}", values)
 
     def lists(self, name: str, taps: Array, size: int) -> SeenBy:
-        """Define lists of the step's own, as `Constants.lists` does."""
-        return self.constants.lists(f"{name}{self.number}", taps, size)
+        """Define for every pixel of a line which positions of `taps` (positions, window) see it, and where in them."""
+        order = np.argsort(taps.ravel(), kind="stable")[(taps < 0).sum() :]
+        begins = np.searchsorted(taps.ravel()[order], np.arange(size + 1))
+        parts = {"begins": begins, "positions": order // taps.shape[1], "places": order % taps.shape[1]}
+        if taps.shape[1] == 1:
+            del parts["places"]
+        none = np.zeros(1, np.int32)  # where all see padding alone: C has no empty arrays
+        names = {
+            what: self.array(f"{what}_of_{name}", values.astype(np.int32) if len(values) else none)
+            for what, values in parts.items()
+        }
+        return SeenBy(**({"places": ""} | names))
 
     def taps(self, rows: Array, columns: Array) -> tuple[str, str]:
         """Define the rows and the columns of the image that windows see; returns their names."""

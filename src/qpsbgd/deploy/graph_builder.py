@@ -36,11 +36,6 @@ class GraphBuilder:
         if isinstance(module, kinds.SKIPPED):
             return value
         if isinstance(module, (*kinds.DENSE, *kinds.CONVOLUTIONS)):
-            factors = getattr(module, "input_scale", None)
-            if factors is not None:
-                axis = -1 if isinstance(module, kinds.DENSE) else 0
-                scale = Scale(name, kinds.to_numpy(factors, name, module), np.zeros(1, np.float32), axis)
-                value = self.emit(scale, value)
             integer = value.small is not None and isinstance(module, BinaryLayer) and module.bits == 1
             source = value.small if integer and value.small is not None else self.real(value)
             steps = value.steps if integer else None

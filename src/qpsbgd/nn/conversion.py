@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 from torch.nn.parameter import is_lazy
-from torch.nn.utils.parametrize import ParametrizationList
+from torch.nn.utils.parametrize import ParametrizationList, type_before_parametrizations
 
 from qpsbgd.nn.attention import ProjectedAttention
 from qpsbgd.nn.convolutions import BinaryConv1d, BinaryConv2d
@@ -93,10 +93,11 @@ def convert(
     candidates = [name for name, module in named.items() if is_converted(module)]
     left = {name for name in named if is_skipped(name)}
     left |= {*(candidates[:1] if not first else ()), *(candidates[-1:] if not last else ())}
-    sharing = _sharing(model)
+    uses = parameter_uses(model)
     refused: dict[str, list[str]] = {}
     for name, module in named.items():
-        if name not in left and (reason := _refusal(module, sharing)):
+        reason = refusal(module, uses) if is_converted(module) else _without_binary_form(module)
+        if reason and name not in left:
             refused.setdefault(reason, []).append(name)
     stay = "; ".join(f"{', '.join(n or 'the model' for n in names)} ({why})" for why, names in refused.items())
     left = left.union(*refused.values())
@@ -117,11 +118,11 @@ def convert(
 
 def opened(model: nn.Module, is_skipped: Callable[[str], bool]) -> nn.Module:
     """The model with attention whose projections are layers, where it can be expressed and nothing is lost."""
-    sharing = _sharing(model)
+    uses = parameter_uses(model)
     opened: dict[nn.Module, nn.Module] = {}
     for name, module in model.named_modules():
         if type(module) is nn.MultiheadAttention and ProjectedAttention.fits(module) and not is_skipped(name):
-            shared = any(sharing[p] > 1 for p in module.parameters())
+            shared = any(uses[p] > 1 for p in module.parameters())
             if not shared and not _has_hooks(module) and not _has_hooks(module.out_proj):
                 opened[module] = ProjectedAttention.of(module)
     return replaced(model, opened)
@@ -137,7 +138,7 @@ def replaced(model: nn.Module, new: Mapping[nn.Module, nn.Module]) -> nn.Module:
     return new.get(model, model)
 
 
-def _sharing(model: nn.Module) -> Counter[nn.Parameter]:
+def parameter_uses(model: nn.Module) -> Counter[nn.Parameter]:
     """How many modules hold each parameter."""
     return Counter(p for m in model.modules() for p in m._parameters.values() if p is not None)
 
@@ -147,8 +148,8 @@ def _has_hooks(module: nn.Module) -> bool:
 
 
 def is_converted(module: nn.Module) -> bool:
-    """Whether a module is a layer of a kind that has a binary form."""
-    return type(module) in _CONVERTED or _path(module) in _LINEAR
+    """Whether a module is a layer of a kind that has a binary form: torch's own, and relatives of nn.Linear."""
+    return type_before_parametrizations(module) in _CONVERTED or _path(module) in _LINEAR
 
 
 def is_transposed(module: nn.Module) -> bool:
@@ -160,23 +161,28 @@ def _path(module: nn.Module) -> str:
     return f"{type(module).__module__}.{type(module).__qualname__}"
 
 
-def _refusal(module: nn.Module, sharing: Counter[nn.Parameter]) -> str:
-    """Why a layer with weights stays real-valued; empty for layers that are converted, and those without weights."""
-    if isinstance(module, _REAL):
-        return ""
-    if not is_converted(module):
-        if isinstance(module, _WEIGHTED):
-            return f"{type(module).__name__} has no binary form"
-        own = [name for name, p in module._parameters.items() if p is not None and sum(n > 1 for n in p.shape) > 1]
-        return f"{type(module).__name__} holds {', '.join(own)} itself" if own else ""
-    weight = module._parameters.get("weight")
+def refusal(layer: nn.Module, uses: Counter[nn.Parameter]) -> str:
+    """Why a layer of a kind that has a binary form stays real-valued; empty where it need not."""
+    weight = layer._parameters.get("weight")
     if weight is None:
         return "its weight is computed from other parameters"
-    if sharing[weight] > 1:
-        return "it shares its weight with another layer"
-    if _has_hooks(module):
-        return "it has hooks, which would be lost"
-    return ""
+    if is_lazy(weight):
+        return "it has no shape yet; run a batch through the model first"
+    if not weight.numel() or not weight.is_floating_point():
+        return f"its weight is {'complex' if weight.is_complex() else 'empty'}"
+    if uses[weight] > 1:
+        return "it shares its weight with another module"
+    return "it has hooks, which would be lost" if _has_hooks(layer) else ""
+
+
+def _without_binary_form(module: nn.Module) -> str:
+    """Why a module of another kind that has weights stays real-valued; empty for those without."""
+    if isinstance(module, _REAL):
+        return ""
+    if isinstance(module, _WEIGHTED):
+        return f"{type(module).__name__} has no binary form"
+    own = [name for name, p in module._parameters.items() if p is not None and sum(n > 1 for n in p.shape) > 1]
+    return f"{type(module).__name__} holds {', '.join(own)} itself" if own else ""
 
 
 def _binary(layer: nn.Module, name: str, options: dict[str, Any]) -> BinaryLayer:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal, get_args
 
@@ -101,15 +100,6 @@ class BinaryConvNd(BinaryLayer):
             patches = patches.unfold(dim, gap * (size - 1) + 1, step)[..., ::gap]
         return self._rows(patches, at)
 
-    def count_rows(self, x: Tensor) -> int:
-        """N · positions for inputs x."""
-        images, sizes = self._channels_last(x), zip(self.kernel_size, self.stride, self.dilation, strict=True)
-        padded = (size + sum(sides) for size, sides in zip(images.shape[1:-1], self._sides, strict=True))
-        positions = (
-            (all_ - gap * (kernel - 1) - 1) // step + 1 for all_, (kernel, step, gap) in zip(padded, sizes, strict=True)
-        )
-        return len(images) * math.prod(positions)
-
     def grad_rows(self, grad: Tensor, at: Tensor | None = None) -> Tensor:
         """One row per patch: (N, m, …) → (N · positions, m)."""
         return self._rows(self._channels_last(grad), at)
@@ -140,21 +130,8 @@ class BinaryConvNd(BinaryLayer):
 
     def extra_repr(self) -> str:
         """The arguments that make this layer, for `repr`."""
-        unusual = {
-            name: value
-            for name, value, usual in (
-                ("groups", self.groups, 1),
-                ("padding_mode", self.padding_mode, "zeros"),
-                ("bits", self.bits, 1),
-                ("scale", self.scaling, None),
-            )
-            if value != usual
-        }
-        return (
-            f"{self.in_channels}, {self.out_channels}, {self.kernel_size}, stride={self.stride}, "
-            f"padding={self.padding!r}, dilation={self.dilation}, gain={self.gain:.4g}, bias={self.bias is not None}"
-            + "".join(f", {name}={value!r}" for name, value in unusual.items())
-        )
+        sizes = f"{self.in_channels}, {self.out_channels}, {self.kernel_size}, stride={self.stride}"
+        return self._described(f"{sizes}, padding={self.padding!r}, dilation={self.dilation}", padding_mode="zeros")
 
 
 def padded_sides(layer: Any) -> tuple[tuple[int, int], ...]:

@@ -22,12 +22,5 @@ def declare(model: nn.Module) -> None:
 
 def layer_options(model: nn.Module) -> dict[str, dict[str, Any]]:
     """What `saving.with_binary_layers` needs to make the binary layers of a model, by name."""
-    return {
-        name: {
-            **layer.options,
-            "bias": layer.bias is not None,
-            "input_scale": None if layer.input_scale is None else len(layer.input_scale),
-        }
-        for name, layer in model.named_modules()
-        if isinstance(layer, BinaryLayer)
-    }
+    layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, BinaryLayer)}
+    return {name: {**layer.options, "bias": layer.bias is not None} for name, layer in layers.items()}

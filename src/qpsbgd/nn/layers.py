@@ -43,10 +43,9 @@ class BinaryLayer(nn.Module, ABC):
     With several groups, every group is a layer of its own, with its share of the columns of X and of the output units:
     the columns of X come in the order (group, bit, input).
 
-    With `scale="learned"` the factors c_b are parameters of their own for every output unit, and a layer may also have
-    a factor per input: R_j = gain · Σ_b scale_jb · sign(Ω_jb)ᵀ (input_scale ∘ x). With `scale="magnitude"` they follow
-    the latent weights, scale_jb = c_b · unit · mean|Ω_jb| (XNOR-Net, BitNet), and the gradient passes straight through
-    both the sign and the scale: such a layer can be trained by any torch optimiser.
+    With `scale="learned"` the factors c_b are parameters of their own for every output unit. With `scale="magnitude"`
+    they follow the latent weights, scale_jb = c_b · unit · mean|Ω_jb| (XNOR-Net, BitNet), and the gradient passes
+    straight through both the sign and the scale: such a layer can be trained by any torch optimiser.
 
     Attributes:
         gain: Constant factor on the output. It folds into the threshold of the activation that follows.
@@ -56,7 +55,6 @@ class BinaryLayer(nn.Module, ABC):
         bits: Planes of binary weights.
         coefficients: c_b ~ 2^(bits−1−b) with Σ c_b² = 1, so that weights have variance one at any number of bits.
         scale: Learned scales (m, bits), which stand for the coefficients; real-valued, like the bias.
-        input_scale: A constant factor per input or input channel, or None.
         latent_forward: Train with the real weights in the forward pass, as ProxQuant does; evaluation always
             uses the binary ones.
         foreign: Whether no optimiser of this library has been made for the layer; it then watches its signs itself.
@@ -67,7 +65,6 @@ class BinaryLayer(nn.Module, ABC):
     weight: nn.Parameter
     bias: nn.Parameter | None
     scale: nn.Parameter | None
-    input_scale: Tensor | None
     unit: Tensor | None
     label: str = ""
 
@@ -103,23 +100,18 @@ class BinaryLayer(nn.Module, ABC):
         self._first_signs: Tensor | None = None
         self.tape: Tape | None = None
         shape = weight_shape if bits == 1 else (out_units, bits, *rest)
-        self.weight = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
-        if bias:
-            self.bias = nn.Parameter(torch.zeros(out_units, device=device, dtype=dtype))
-        else:
-            self.register_parameter("bias", None)
-        if scale == "learned":
-            self.scale = nn.Parameter(torch.empty(out_units, bits, device=device, dtype=dtype))
-        else:
-            self.register_parameter("scale", None)
+        kind: dict[str, Any] = {"device": device, "dtype": dtype}
+        self.weight = nn.Parameter(torch.empty(shape, **kind))
+        scales = nn.Parameter(torch.empty(out_units, bits, **kind)) if scale == "learned" else None
+        self.register_parameter("bias", nn.Parameter(torch.zeros(out_units, **kind)) if bias else None)
+        self.register_parameter("scale", scales)
         # The first buffer: torch.export 2.13 miscounts those after one that is None.
         self.register_buffer(MARK, torch.empty(0, dtype=torch.uint8, device=device))
         self.register_buffer("unit", None)
         if scale == "magnitude":
             # Fresh latent weights have the mean size initial_bound / 2.
             unit = self.gain / (self.initial_bound / 2) if gain == "fan_in" else self.gain
-            self.gain, self.unit = 1.0, torch.tensor(unit, device=device, dtype=dtype)
-        self.register_buffer("input_scale", None)
+            self.gain, self.unit = 1.0, torch.tensor(unit, **kind)
         self._set_mark()
         self.reset_parameters()
         KNOWN.add(self)
@@ -168,8 +160,6 @@ class BinaryLayer(nn.Module, ABC):
                 f"{self.label or type(self).__name__} does not accept nested tensors; build nn.TransformerEncoder "
                 "with enable_nested_tensor=False"
             )
-        if self.input_scale is not None:
-            x = x * self._per_channel(self.input_scale)
         weight = self._effective_weight(latent=self.latent_forward and self.training)
         if self.gain == 1:
             output = self._map(x, weight, self.bias)
@@ -218,6 +208,11 @@ class BinaryLayer(nn.Module, ABC):
         """B, the number of rows that an output of this shape stands for."""
         return math.prod(output_shape) // len(self.weight)
 
+    def count_rows(self, x: Tensor) -> int:
+        """B for inputs x, by the shape of the outputs that they would give."""
+        weight = torch.empty(len(self.weight), *self._kernel_shape, device="meta", dtype=x.dtype)
+        return self.num_rows(self._map(torch.empty_like(x, device="meta"), weight).shape)
+
     def input_rows(self, x: Tensor, at: Tensor | None = None) -> Tensor:
         """The rows X (B, groups · bits · n) that the inputs stand for; with `at`, only the rows of these numbers."""
         return self._per_plane(self.plain_rows(x, at))
@@ -234,7 +229,7 @@ class BinaryLayer(nn.Module, ABC):
     def _map(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor: ...
 
     def _per_channel(self, values: Tensor) -> Tensor:
-        """One number per input or output channel, in a shape that goes with inputs or outputs."""
+        """One number per output channel, in a shape that goes with outputs."""
         return values
 
     def _effective_weight(self, *, latent: bool) -> Tensor:
@@ -278,14 +273,18 @@ class BinaryLayer(nn.Module, ABC):
         if (reason := self._misfit(state_dict, prefix)) is not None:
             args[-1].append(f"{prefix.rstrip('.') or type(self).__name__}: {reason}")  # the list of errors
             return
-        name = f"{prefix}input_scale"
-        if self.input_scale is None and name in state_dict:  # a layer that `binarize` made, into a fresh one
-            self.input_scale = torch.empty_like(state_dict[name], device=self.weight.device)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def __str__(self) -> str:
         """How messages name the layer: by its path in the model where that is known."""
         return f"{self.label} ({type(self).__name__})" if self.label else repr(self)
+
+    def _described(self, sizes: str, **usual: Any) -> str:
+        """Sizes, gain and bias, and the options that are not as usual."""
+        options = {"groups": 1, **usual, "bits": 1, "scaling": None}
+        unusual = {name: getattr(self, name) for name in options if getattr(self, name) != options[name]}
+        texts = [f", {name.replace('scaling', 'scale')}={value!r}" for name, value in unusual.items()]
+        return f"{sizes}, gain={self.gain:.4g}, bias={self.bias is not None}{''.join(texts)}"
 
     @property
     def options(self) -> dict[str, Any]:

@@ -52,10 +52,6 @@ class BinaryLinear(BinaryLayer):
         rows = x.reshape(-1, self.in_features)
         return rows if at is None else rows[at]
 
-    def count_rows(self, x: Tensor) -> int:
-        """B for inputs x."""
-        return x.numel() // self.in_features
-
     def grad_rows(self, grad: Tensor, at: Tensor | None = None) -> Tensor:
         """All leading dimensions flattened: (…, m) → (B, m)."""
         rows = grad.reshape(-1, self.out_features)
@@ -66,7 +62,4 @@ class BinaryLinear(BinaryLayer):
 
     def extra_repr(self) -> str:
         """The arguments that make this layer, for `repr`."""
-        bits = "" if self.bits == 1 else f", bits={self.bits}"
-        scale = "" if self.scaling is None else f", scale={self.scaling!r}"
-        bias = self.bias is not None
-        return f"{self.in_features}, {self.out_features}, gain={self.gain:.4g}, bias={bias}{bits}{scale}"
+        return self._described(f"{self.in_features}, {self.out_features}")

@@ -106,22 +106,12 @@ def with_binary_layers(model: nn.Module, layers: Mapping[str, Mapping[str, Any]]
     """
     model = opened(model, lambda name: not any(layer.startswith(f"{name}.") for layer in layers))
     named = dict(model.named_modules())
-    unfit = [name for name in layers if name not in named or not _can_be_binary(named[name])]
+    fits = {name for name, module in named.items() if isinstance(module, BinaryLayer) or is_converted(module)}
+    unfit = [name for name in layers if name not in fits]
     if unfit:
         raise ValueError(
             f"what was saved has binary layers that the model cannot have: {', '.join(unfit)}; give a model of the "
             "same architecture, as it was before convert or binarize"
         )
-    binary: dict[nn.Module, nn.Module] = {}
-    for name, options in layers.items():
-        if not isinstance(named[name], BinaryLayer):
-            inputs = options.get("input_scale")
-            layer = binary_like(named[name], **{key: options[key] for key in ("bias", "bits", "scale", "gain")})
-            if inputs is not None:
-                layer.input_scale = layer.weight.new_ones(inputs)
-            binary[named[name]] = layer.train(named[name].training)
-    return replaced(model, binary)
-
-
-def _can_be_binary(module: nn.Module) -> bool:
-    return isinstance(module, BinaryLayer) or is_converted(module)
+    real = {named[name]: options for name, options in layers.items() if not isinstance(named[name], BinaryLayer)}
+    return replaced(model, {old: binary_like(old, **options).train(old.training) for old, options in real.items()})

@@ -6,11 +6,14 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle, unserializable_hook
+
+if TYPE_CHECKING:
+    from qpsbgd.nn.layers import BinaryLayer
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,12 +49,6 @@ class Source:
     weight: Tensor
 
 
-class Recordable(Protocol):
-    """A layer that can hold a tape."""
-
-    tape: Tape | None
-
-
 @dataclass(frozen=True, eq=False)
 class _Part:
     """Rows of one backward pass through one output, and whether any gradient came with them."""
@@ -66,31 +63,51 @@ class Tape:
 
     Using a layer twice, or several backward passes before a step, adds rows: QUBOs are sums over rows.
 
-    Inputs are read in the forward pass, which may be followed by one that changes them; what was read counts once a
-    gradient has come.
+    With `weight`, rows count only while it holds the gradient of the pass that made them: `backward` calls that reach
+    it. A pass that is never backpropagated does not count, nor does `torch.autograd.grad` for a saliency map or a
+    gradient penalty, and `model.zero_grad()` makes the tape forget, as the optimiser's `zero_grad` does.
+
+    FSDP shards the weight and computes with another parameter in its place, whose gradient becomes that of the shards
+    after the passes that reduce it. Rows then count until the gradient of the shards is None again.
+
+    Inputs are read in the forward pass, because what follows may change them; they count once a gradient has come.
 
     Args:
+        weight: The layer's latent weight; None counts all rows.
         most: Rows recorded of one pass; of more, evenly spaced ones are taken. None takes all.
         output_grads: Whether to record the gradients at the output beside the inputs.
         moments: Returns the moments of rows, to be kept instead of them; then there are no gradients.
-
-    Attributes:
-        wanted: Whether to record at all.
-        sharded: Whether FSDP has sharded the layer's weight.
+        sharded: Whether FSDP has sharded the weight.
     """
-
-    sharded = False
 
     def __init__(
         self,
+        weight: nn.Parameter | None = None,
         most: int | None = None,
         *,
         output_grads: bool = True,
         moments: Callable[[Tensor], Tensor] | None = None,
+        sharded: bool = False,
     ) -> None:
-        self.wanted = True
-        self._most, self._output_grads, self._moments = most, output_grads, moments
+        self.sharded = sharded
+        self._weight, self._most, self._output_grads, self._moments = weight, most, output_grads, moments
         self._parts: list[_Part] = []
+        self._confirmed: list[_Part] = []
+        self._reduced = False
+        self._grad: tuple[Tensor, int] | None = None
+        self._hooks: list[RemovableHandle] = []
+        self.wanted = True
+
+    @property
+    def wanted(self) -> bool:
+        """Whether to record at all; from the first time on, the tape listens to the weight."""
+        return self._wanted
+
+    @wanted.setter
+    def wanted(self, value: bool) -> None:
+        self._wanted = value
+        if not self.sharded:
+            self._listen(self._weight)
 
     def watch(self, output: Tensor, source: Source) -> None:
         """Record when the gradient of `output` arrives, if any will.
@@ -98,6 +115,7 @@ class Tape:
         The hook sits on the tensor, not the module: a module's full backward hook does not allow the in-place
         activations that often follow a layer.
         """
+        self._listen(source.weight if self.sharded else self._weight)  # it may have been frozen before
         if not (self.wanted and output.requires_grad):
             return
         keep = self._reader(source, output.device)
@@ -144,64 +162,23 @@ class Tape:
         records = [one for one in found if isinstance(one, LayerRecord)]
         if not records:
             return None
-        inputs, grads = (
-            _concatenated([one.inputs for one in records]),
-            _concatenated([one.output_grads for one in records]),
-        )
+        inputs = _concatenated([one.inputs for one in records])
+        grads = _concatenated([one.output_grads for one in records])
         dtype = torch.promote_types(inputs.dtype, grads.dtype)
         return LayerRecord(inputs.to(dtype), grads.to(dtype))
 
     def clear(self) -> None:
         """Forget all rows."""
-        self._parts = []
+        self._parts, self._confirmed, self._grad, self._reduced = [], [], None, False
 
-    def _counting(self) -> list[_Part]:
-        return self._parts
-
-
-class TrainingTape(Tape):
-    """A tape whose rows count only while the layer's weight holds the gradient of the pass that made them.
-
-    `backward` calls that reach the weight count. A pass that is never backpropagated does not, nor does
-    `torch.autograd.grad` for a saliency map or a gradient penalty, and `model.zero_grad()` makes the tape forget, as
-    the optimiser's `zero_grad` does.
-
-    FSDP shards the weight and computes with another parameter in its place, whose gradient becomes that of the shards
-    after the passes that reduce it. Rows then count until the gradient of the shards is None again.
-
-    Args:
-        weight: The layer's latent weight.
-        most: Rows recorded of one pass.
-        sharded: Whether FSDP has sharded the weight.
-        **kept: `output_grads` and `moments` of `Tape`.
-    """
-
-    def __init__(self, weight: nn.Parameter, most: int | None = None, *, sharded: bool = False, **kept: Any) -> None:
-        self._weight, self.sharded = weight, sharded
-        self._reduced = False
-        self._confirmed: list[_Part] = []
-        self._grad: tuple[Tensor, int] | None = None
-        self._hooks: list[RemovableHandle] = []
-        super().__init__(most, **kept)
-
-    @property
-    def wanted(self) -> bool:
-        """Whether to record at all; from the first time on, the tape listens to the weight."""
-        return self._wanted
-
-    @wanted.setter
-    def wanted(self, value: bool) -> None:
-        self._wanted = value
-        if not self.sharded:
-            self._listen(self._weight)
-
-    def watch(self, output: Tensor, source: Source) -> None:
-        """Record when the gradient of `output` arrives, to count once the same pass has reached the weight."""
-        self._listen(source.weight if self.sharded else self._weight)  # it may have been frozen before
-        super().watch(output, source)
+    def close(self) -> None:
+        """Forget all rows and stop listening to the weight."""
+        self.clear()
+        while self._hooks:
+            self._hooks.pop().remove()
 
     def _listen(self, weight: Any) -> None:
-        if not self._wanted or self._hooks or not weight.requires_grad:
+        if weight is None or not self._wanted or self._hooks or not weight.requires_grad:
             return
         before, after = weakref.WeakMethod(self._before_gradient), weakref.WeakMethod(self._after_gradient)
         self._hooks = [
@@ -213,17 +190,6 @@ class TrainingTape(Tape):
             reduced = _calling(weakref.WeakMethod(self._after_reduction))
             self._hooks.append(own.register_post_accumulate_grad_hook(reduced))  # FSDP calls it
 
-    def clear(self) -> None:
-        """Forget all rows."""
-        super().clear()
-        self._confirmed, self._grad, self._reduced = [], None, False
-
-    def close(self) -> None:
-        """Forget all rows and stop listening to the weight."""
-        self.clear()
-        while self._hooks:
-            self._hooks.pop().remove()
-
     def _before_gradient(self) -> None:
         """A backward pass is about to add to the weight's gradient: rows of a gradient that was reset are old."""
         self._confirmed = self._counting()
@@ -231,6 +197,7 @@ class TrainingTape(Tape):
 
     def _after_gradient(self) -> None:
         """The rows of the running backward pass are in the weight's gradient now."""
+        assert self._weight is not None
         running = _backward()
         self._confirmed += [part for part in self._parts if part.backward == running]
         self._parts = []
@@ -242,11 +209,12 @@ class TrainingTape(Tape):
         self._reduced = True
 
     def _counting(self) -> list[_Part]:
-        return [] if self._confirmed and self._was_reset() else self._confirmed
+        if self._weight is None:
+            return self._parts
+        return [] if self._confirmed and self._was_reset(self._weight.grad) else self._confirmed
 
-    def _was_reset(self) -> bool:
+    def _was_reset(self, grad: Tensor | None) -> bool:
         """Whether the weight's gradient was set to None or to zero since the last backward pass."""
-        grad = self._weight.grad
         if self.sharded:
             return grad is None and self._reduced
         if grad is None:
@@ -283,7 +251,7 @@ def _backward() -> int:
 
 
 @contextmanager
-def taped(layers: Iterable[Recordable]) -> Iterator[list[Tape]]:
+def taped(layers: Iterable[BinaryLayer]) -> Iterator[list[Tape]]:
     """Fresh tapes on the layers for the duration of the block; an optimiser's own tapes see nothing of it."""
     layers = list(layers)
     before = [layer.tape for layer in layers]

@@ -5,7 +5,6 @@ from qpsbgd.optim.binaryconnect import BinaryConnect
 from qpsbgd.optim.checkpoint import Checkpoint
 from qpsbgd.optim.minimize import Minimum, minimize
 from qpsbgd.optim.monitor import Monitor, Observation
-from qpsbgd.optim.parameters import binary_layers
 from qpsbgd.optim.proxquant import ProxQuant
 from qpsbgd.optim.qpsbgd import QPSBGD
 from qpsbgd.optim.straight_through import Bop, StraightThrough
@@ -20,7 +19,6 @@ __all__ = [
     "Observation",
     "ProxQuant",
     "StraightThrough",
-    "binary_layers",
     "check_claimed",
     "minimize",
     "real_optimizer",

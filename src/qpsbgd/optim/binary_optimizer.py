@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from qpsbgd.nn import BinaryLayer
-from qpsbgd.nn.tape import TrainingTape
 from qpsbgd.optim.diagnostics import LeftBehind, Schedules, SignChanges, StuckLoss
 from qpsbgd.optim.gradient_check import LateAnswer, nonfinite
 from qpsbgd.optim.parameters import NO_LAYER, Layers, Members, NamedTensor, check_weights, param_groups
@@ -133,7 +132,7 @@ class BinaryOptimizer(Optimizer):
 
     def _adopt(self, layer: BinaryLayer) -> None:
         """Prepare a layer that this optimiser now trains: undo what an earlier optimiser has set on it."""
-        if isinstance(layer.tape, TrainingTape):
+        if layer.tape is not None:
             layer.tape.close()
         layer.tape, layer.latent_forward, layer.foreign = None, False, False
 

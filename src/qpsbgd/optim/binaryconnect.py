@@ -28,7 +28,7 @@ SGD_RATE = 1.0
 
 
 class DescentOptimizer(BinaryOptimizer):
-    """An optimiser that moves latent weights by steps of `direction`: the baselines."""
+    """An optimiser that moves latent weights by steps of `directions`: the baselines."""
 
     kept: ClassVar[frozenset[str]]
     """The names of what is kept of a weight."""
@@ -114,20 +114,17 @@ class DescentOptimizer(BinaryOptimizer):
 class BinaryConnect(DescentOptimizer):
     """BinaryConnect (Courbariaux et al., 2015): gradients at the binary weights move the latent ones.
 
-        Ω ← clip(Ω − lr · u, ±clip),   with u from the gradient ∂E/∂W by `direction`
+        Ω ← clip(Ω − lr · u, ±clip),   with u from the gradient ∂E/∂W by `directions`
+
+    `params`, `steps`, `warmup`, `relative` and `real` are those of `QPSBGD`.
 
     Args:
-        params: A model, binary layers, parameters, or parameter groups `{"params": layers, "lr": …}`.
         lr: Step size of the latent weights; None takes a relative one from norms, depth and `steps`, for "sgd" 1.
         update: "sgd", "sign" (signSGD), "adam", "normalized" (SGD's step divided by the layer's rms), or "muon".
         momentum: Momentum of all but "adam", which uses `betas`.
         betas: Decay rates of Adam's two means.
         eps: Added to Adam's denominator.
         clip: Bound of the latent weights; None leaves them free.
-        steps: Steps of the whole training: the rate rises over the first, and falls to zero over the rest by a cosine.
-        warmup: Fraction of `steps` over which the rate rises; None is 0.1 for models with norms, and 0 for others.
-        relative: Whether `lr` is in units of each layer's initial range; so by default only where no lr is given.
-        real: Whether and how to train everything else in the model, as in `QPSBGD`.
     """
 
     kept = frozenset({"step", "mean", "square", "buffer"})

@@ -98,19 +98,6 @@ class Members:
         return [(self.names[p], p) if p in self.names else p for p in parameters]
 
 
-def binary_layers(model_or_layers: nn.Module | Iterable[nn.Module]) -> list[BinaryLayer]:
-    """The binary layers in a model, a layer or several of them, in order, each once.
-
-    Raises:
-        TypeError: The argument is something else.
-        ValueError: There is no binary layer, or two layers share one weight.
-    """
-    layers = Members.of(model_or_layers).layers
-    if not layers:
-        raise ValueError(NO_LAYER)
-    return layers
-
-
 def param_groups(params: Layers) -> list[dict[str, Any]]:
     """Parameter groups, each with a list of members, because iterators can be read only once."""
     items = _listed(params)

@@ -20,20 +20,17 @@ class ProxQuant(DescentOptimizer):
 
     The layers compute with the real weights θ in training (`latent_forward`) and with sign(θ) in evaluation. Over T
     steps the proximal steps move a weight by up to rate · T²/2, so `rate` should be near 2/T²: give `steps` = T.
-    After T steps the weights are at ±1 and barely change.
+    After T steps the weights are at ±1 and barely change. `params` and `real` are those of `QPSBGD`; the rate of the
+    real parameters falls to zero over `real["steps"]` alone.
 
     Args:
-        params: A model, binary layers, parameters, or parameter groups `{"params": layers, "lr": …}`.
         lr: Step size of the weights.
         rate: Growth of the regulariser per step; None takes 2/T², with T = 1000 where `steps` is not given.
         steps: T, the steps of the whole training. The learning rate stays: with a cosine ProxQuant trains worse.
         update: Of the gradient step: "sgd", "sign" or "adam".
         momentum: Of "sgd" and "sign".
-        betas: Of "adam".
-        eps: Of "adam".
+        betas: Of "adam", as is `eps`.
         clip: Bound of the weights; None leaves them free.
-        real: Whether and how to train everything else in the model, as in `QPSBGD`; their rate falls to zero over
-            `real["steps"]` alone.
     """
 
     kept = frozenset({"proximal_step", "descent"})

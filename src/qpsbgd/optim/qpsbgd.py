@@ -8,19 +8,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from torch import Tensor
 
 from qpsbgd.nn import BinaryLayer
-from qpsbgd.nn.tape import LayerMoments, LayerRecord, TrainingTape
+from qpsbgd.nn.tape import LayerMoments, LayerRecord, Tape
 from qpsbgd.optim.binary_optimizer import BinaryOptimizer
 from qpsbgd.optim.cuda_graph import GraphedSteps
 from qpsbgd.optim.diagnostics import SilentLayers
 from qpsbgd.optim.functional import LayerUpdate, qpsbgd
 from qpsbgd.optim.parameters import Layers, Members
 from qpsbgd.optim.real_part import Real
+from qpsbgd.optim.saved_state import described_state, kept_tensors, load_solvers, with_projections
 from qpsbgd.parallel.agreement import Record, compared, described, gather_records
-from qpsbgd.parallel.distributed_solver import distributed
-from qpsbgd.parallel.shards import Shards, from_saved, is_sharded, local, to_sharded
+from qpsbgd.parallel.distributed_solver import check_serves_shards, distributed
+from qpsbgd.parallel.shards import Shards, is_sharded, local
 from qpsbgd.projections import PROJECTIONS, Direction, LayerInputs, Projection, default_projection, make_projection
 from qpsbgd.projections.blocks import Blocks
 from qpsbgd.qubo import Solution
@@ -71,11 +71,8 @@ class QPSBGD(BinaryOptimizer):
     """
 
     observers: list[Callable[[BinaryLayer, dict[str, float]], None]]
-
     _directions: list[Direction]
-    _graphs: GraphedSteps
-    _silent: SilentLayers
-    _tapes: dict[BinaryLayer, TrainingTape]
+    _tapes: dict[BinaryLayer, Tape]
     _cached: dict[BinaryLayer, dict[str, Any]]
 
     def __init__(
@@ -317,8 +314,8 @@ class QPSBGD(BinaryOptimizer):
         projection: Projection = group["projection"]
         rows = None if projection.rows is None else -(-projection.rows // self._ranks.size)  # of all ranks
         sharded = is_sharded(layer.weight)
-        kept = {"output_grads": projection.output_grads, "moments": projection.moments(layer)}
-        tape = TrainingTape(layer.weight, rows, sharded=sharded, **kept)
+        grads, moments = projection.output_grads, projection.moments(layer)
+        tape = Tape(layer.weight, rows, output_grads=grads, moments=moments, sharded=sharded)
         tape.wanted = projection.due(self.state.get(layer.weight, {}).get("step", 0))
         layer.tape = self._tapes[layer] = tape
 
@@ -343,33 +340,12 @@ class QPSBGD(BinaryOptimizer):
     def _check_layer(self, layer: BinaryLayer, options: dict[str, Any]) -> None:
         projection: Projection = options["projection"]
         projection.check(layer)
-        if not is_sharded(layer.weight):
-            return
-        if not projection.sharded:
-            raise ValueError(
-                f'projection "{projection.name}" needs whole layers, but FSDP has sharded {layer}; take "ridge", '
-                '"polar" or "spins", or DistributedDataParallel'
-            )
-        if projection.solver is not None and type(projection.solver).state_dict is not Solver.state_dict:
-            raise ValueError(
-                f"{projection.solver} keeps a state, so that one rank alone may ask it, but FSDP has sharded {layer}; "
-                "take another solver, or DistributedDataParallel"
-            )
+        if is_sharded(layer.weight):
+            check_serves_shards(projection, layer)
 
     def state_dict(self) -> dict[str, Any]:
         """Groups, momentum and the solvers' own states; records of passes not yet stepped are not part of it."""
-        state = super().state_dict()
-        for weight, number, dims in self._numbered(state["param_groups"]):
-            if dims and number in state["state"]:
-                kept = state["state"][number]
-                parts = {name: to_sharded(kept[name], weight, dim) for name, dim in dims.items() if name in kept}
-                state["state"][number] = {**kept, **parts}
-        described = ({"projection": g["projection"].describe()} if "projection" in g else {} for g in self.param_groups)
-        state["param_groups"] = [{**g, **own} for g, own in zip(state["param_groups"], described, strict=True)]
-        solvers = [projection.solver for projection in self._projections()]
-        if any(states := [{} if solver is None else solver.state_dict() for solver in solvers]):
-            state["solvers"] = states
-        return state
+        return described_state(super().state_dict(), self.param_groups, self._projections())
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore a saved state, as if training had never stopped; one that does not fit changes nothing."""
@@ -385,46 +361,19 @@ class QPSBGD(BinaryOptimizer):
 
     def _restore(self, state_dict: dict[str, Any], known: set[str]) -> None:
         """Put a checked state in place of the present one."""
-        made: dict[tuple[int, str], Projection] = {}  # groups that had one object have one again
         default = self.defaults["projection"]
-        groups = [dict(group) for group in state_dict["param_groups"]]
-        for own, group in zip(self.param_groups, groups, strict=True):
-            if "projection" in group and "projection" in own:
-                key = id(own["projection"]), repr(group["projection"])
-                if key not in made:
-                    made[key] = self._present(own["projection"], group["projection"]).restored(group["projection"])
-                group["projection"] = made[key]
-                if own["projection"] is self.defaults["projection"]:
-                    default = made[key]
+        places = [place for place, group in enumerate(self.param_groups) if group.get("projection") is default]
+        groups = with_projections(state_dict["param_groups"], self.param_groups, default if self._chosen else None)
         super().load_state_dict({"state": dict(state_dict["state"]), "param_groups": groups})
-        saved = state_dict.get("solvers") or [state_dict.get("solver", {})] * len(self._projections())
-        for projection, solver_state in zip(self._projections(), saved, strict=False):
-            if projection.solver is not None:
-                projection.solver.load_state_dict(solver_state)
-        self.defaults["projection"] = default
+        for place in places:
+            self.defaults["projection"] = self.param_groups[place]["projection"]
+        load_solvers(state_dict, self._projections())
         self._cached, self._graphs = {}, GraphedSteps()
-        # torch casts state to the parameter's type, but that of half-precision layers stays in single precision.
-        for weight, number, dims in self._numbered(groups):
-            for name, value in state_dict["state"].get(number, {}).items():
-                if name in known and isinstance(value, Tensor):
-                    cut = name in dims
-                    kept = from_saved(value, weight, dims[name]) if cut else value.clone().to(weight.device)
-                    self.state[weight][name] = kept
+        for weight, name, value in kept_tensors(state_dict, self.param_groups):
+            if name in known:
+                self.state[weight][name] = value
         for layer in self._layers.values():
             self._adopt(layer)
-
-    def _present(self, own: Projection, saved: Any) -> Projection:
-        """The projection that a saved one is compared with: where none was given, the one of the saved name."""
-        name = saved.get("name") if isinstance(saved, Mapping) else None
-        other = self._chosen and own is self.defaults["projection"] and name in PROJECTIONS and name != own.name
-        return PROJECTIONS[str(name)]() if other else own
-
-    def _numbered(self, saved: list[dict[str, Any]]) -> Iterator[tuple[Tensor, int, Mapping[str, int]]]:
-        """All parameters, their numbers in a saved state, and the dimensions in which what is kept of them is cut."""
-        for group, other in zip(self.param_groups, saved, strict=True):
-            for weight, number in zip(group["params"], other["params"], strict=True):
-                cut = "projection" in group and is_sharded(weight)
-                yield weight, number, group["projection"].sharded if cut else {}
 
     def __getstate__(self) -> dict[str, Any]:
         return {

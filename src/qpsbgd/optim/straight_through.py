@@ -27,9 +27,9 @@ class StraightThrough(DescentOptimizer):
         Ω ← Ω − lr · (u + weight_decay · Ω),   u from the gradient at the binary weights
 
     Meant for layers with `scale="magnitude"`, which is what `convert` makes: XNOR-Net, DoReFa and BitNet train so.
+    `params`, `steps`, `warmup` and `real` are those of `QPSBGD`.
 
     Args:
-        params: A model, binary layers, parameters, or parameter groups `{"params": layers, "lr": …}`.
         lr: Step size of the latent weights; None takes that of `RECIPES`.
         update: "adam" (AdamW), "sgd" (Nesterov's momentum is not used), or "muon": the orthogonal factor of the
             Nesterov momentum, times √max(1, m/n).
@@ -37,9 +37,6 @@ class StraightThrough(DescentOptimizer):
         weight_decay: Decay of the latent weights; None takes that of `RECIPES`.
         betas: Decay rates of Adam's two means.
         eps: Added to Adam's denominator.
-        steps: Steps of the whole training: the rate rises over the first, and falls to zero over the rest by a cosine.
-        warmup: Fraction of `steps` over which the rate rises.
-        real: Whether and how to train everything else in the model, as in `QPSBGD`.
     """
 
     kept = frozenset({"step", "mean", "square", "buffer"})
@@ -85,15 +82,13 @@ class Bop(DescentOptimizer):
 
         m ← (1 − lr) m + lr · ∂E/∂W,   Ω ← −Ω where |m| > threshold and m has the sign of Ω
 
-    There are no latent weights to speak of: Ω keeps its size, and only its sign means anything.
+    There are no latent weights to speak of: Ω keeps its size, and only its sign means anything. `params`, `warmup` and
+    `real` are those of `QPSBGD`.
 
     Args:
-        params: A model, binary layers, parameters, or parameter groups `{"params": layers, "lr": …}`.
         lr: The adaptivity rate γ.
         threshold: τ.
         steps: Steps of the whole training; γ follows the same schedule as other rates.
-        warmup: Fraction of `steps` over which the rate rises.
-        real: Whether and how to train everything else in the model, as in `QPSBGD`.
     """
 
     kept = frozenset({"mean"})

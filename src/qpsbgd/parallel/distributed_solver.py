@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from qpsbgd.nn import BinaryLayer
 from qpsbgd.parallel.ranks import Ranks
 from qpsbgd.projections import Projection
 from qpsbgd.projections.solving import nothing
@@ -31,8 +32,7 @@ class DistributedSolver(Solver):
 
     def __init__(self, solver: Solver, ranks: Ranks) -> None:
         self._solver, self._ranks = solver, ranks
-        alone = type(solver).state_dict is not Solver.state_dict
-        self._size = 1 if alone else ranks.size
+        self._size = 1 if _keeps_state(solver) else ranks.size
 
     def _solve(self, family: QuboFamily) -> Solution:
         """The answers to one family."""
@@ -108,6 +108,24 @@ def distributed(projection: Projection, ranks: Ranks, *, sharded: bool) -> Proje
     if ranks.size == 1 or solver is None or solver.warm:
         return projection
     return projection.with_solver((ShardSolver if sharded else DistributedSolver)(solver, ranks))
+
+
+def check_serves_shards(projection: Projection, layer: BinaryLayer) -> None:
+    """Raise ValueError if a projection needs more of a layer that FSDP has sharded than one rank has."""
+    if not projection.sharded:
+        raise ValueError(
+            f'projection "{projection.name}" needs whole layers, but FSDP has sharded {layer}; take "ridge", '
+            '"polar" or "spins", or DistributedDataParallel'
+        )
+    if projection.solver is not None and _keeps_state(projection.solver):
+        raise ValueError(
+            f"{projection.solver} keeps a state, so that one rank alone may ask it, but FSDP has sharded {layer}; "
+            "take another solver, or DistributedDataParallel"
+        )
+
+
+def _keeps_state(solver: Solver) -> bool:
+    return type(solver).state_dict is not Solver.state_dict
 
 
 def _columns(family: QuboFamily, columns: slice) -> QuboFamily:

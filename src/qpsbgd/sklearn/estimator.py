@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from itertools import pairwise
 from numbers import Integral
-from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,9 +26,6 @@ from qpsbgd.projections import Projection
 from qpsbgd.sklearn.fitting import Batch, Rows, ScaledColumns, Training, WeightedRows, dense, is_sparse
 from qpsbgd.solvers import Solver
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, AT_LEAST_ONE_OR_NONE, BELOW_ONE, Number
-
-if TYPE_CHECKING:
-    from qpsbgd.deploy import CSource, PackedModel
 
 FLOATS = (np.float64, np.float32)
 STEPS, STEPS_PER_ROW, EPOCHS = (120, 400), 0.8, 30
@@ -173,23 +169,6 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
     def _count(self, rows: int) -> int:
         """The number of batches: of about `batch_size` rows, and of at least two, which a batch norm needs."""
         return max(1, min(-(-rows // self.batch_size), rows // 2))
-
-    def pack(self, path: str | PathLike[str] | None = None) -> PackedModel:
-        """The trained network with one bit per weight, written to `path` where one is given: see `qpsbgd.deploy.pack`.
-
-        It takes rows as `predict` does, and returns the classes' scores in the order of `classes_`, or the targets.
-        """
-        from qpsbgd.deploy import pack
-
-        check_is_fitted(self, "network_")
-        return pack(self.network_, path)
-
-    def to_c(self, folder: str | PathLike[str], *, name: str = "network", word_bits: int = 32) -> CSource:
-        """Write the trained network as C99, with the outputs of `pack`: see `qpsbgd.deploy.to_c`."""
-        from qpsbgd.deploy import to_c
-
-        check_is_fitted(self, "network_")
-        return to_c(self.network_, folder, name=name, word_bits=word_bits)
 
     def _build(self, samples: WeightedRows) -> None:
         """A fresh network: standardisation, then the body with the weights, then what `_ending` adds."""

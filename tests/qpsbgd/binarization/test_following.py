@@ -79,8 +79,8 @@ def test_a_branch_ends_in_its_sum_and_its_norm_can_be_undone(way):
     passes = Passes(model, [x])
     passes.calls()
     with passes.watching():
-        assert passes.seen(block.first, 0).branch is None
-        seen = passes.seen(block.second, 0)
+        assert passes.seen(block.first, 0, sums=True).branch is None
+        seen = passes.seen(block.second, 0, sums=True)
     skip = model[:3](x)
     torch.testing.assert_close(seen.other, skip)
     error = torch.randn_like(skip)
@@ -103,7 +103,7 @@ def test_what_changes_between_a_layer_and_a_sum_is_no_branch():
     passes = Passes(model, [x])
     passes.calls()
     with passes.watching():
-        assert passes.seen(model[1].inner, 0).branch is None
+        assert passes.seen(model[1].inner, 0, sums=True).branch is None
 
 
 def test_batches_none_of_whose_tokens_count_are_refused():

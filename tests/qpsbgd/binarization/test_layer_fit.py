@@ -2,8 +2,7 @@ import torch
 from torch import nn
 
 from qpsbgd import binarize
-from qpsbgd.binarization import layer_fit
-from qpsbgd.binarization.layer_fit import RIDGE, fitted
+from qpsbgd.binarization.layer_fit import fitted
 from qpsbgd.binarization.planes import Effort, Fit
 
 
@@ -42,8 +41,7 @@ def test_planes_of_negative_scale_are_turned_round():
 def test_answers_do_not_depend_on_the_units_of_inputs_and_weights():
     moments, weights = correlated()
     found, small = (
-        fitted(unit * moments, size * weights, bits=2, tied=False, effort=effort())
-        for unit, size in ((1, 1), (2.0**-90, 2.0**-50))
+        fitted(unit * moments, size * weights, bits=2, effort=effort()) for unit, size in ((1, 1), (2.0**-90, 2.0**-50))
     )
     assert torch.equal(found.planes, small.planes)
     assert found.lost == small.lost
@@ -53,23 +51,8 @@ def test_answers_do_not_depend_on_the_units_of_inputs_and_weights():
 
 def test_correlated_inputs_are_fitted_by_their_own_moments_not_by_the_ridge():
     moments, weights = correlated()
-    lost = fitted(moments, weights, bits=1, tied=False, effort=effort()).lost["search"]
+    lost = fitted(moments, weights, bits=1, effort=effort()).lost["search"]
     barely = moments[0] + 1e-6 * moments[0].diagonal().mean() * torch.eye(40)
     fit = Fit.rounded(barely, weights[0], bits=1)
     list(fit.improve(effort()))
     assert lost < 1.5 * float(fit.energies().sum() / (weights[0] * (barely @ weights[0])).sum())
-
-
-def test_factors_of_inputs_are_the_best_ones_but_for_a_small_pull_towards_one():
-    """With uncorrelated inputs and |w_ij| = β_i a_j, all of this can be done by hand."""
-    generator = torch.Generator().manual_seed(0)
-    true = torch.tensor([0.5, 1.5, 0.8, 1.2], dtype=torch.float64)  # of mean one: scales are right in the first turn
-    sizes, signs = torch.rand(5, dtype=torch.float64, generator=generator) + 0.5, torch.ones(4, 5).double()
-    signs[torch.rand(4, 5, generator=generator) < 0.5] = -1
-    wanted = (true + RIDGE) / (1 + RIDGE)
-    scale = (wanted * true).sum() / wanted.square().sum()
-    wanted = (true / scale + RIDGE) / (1 + RIDGE)
-    options = {"bits": 1, "tied": False, "kernel": 1}
-    eye = torch.eye(4, dtype=torch.float64)
-    found = layer_fit._factors(eye, true[:, None] * sizes * signs, effort=effort("rounding"), **options)
-    torch.testing.assert_close(found, wanted)

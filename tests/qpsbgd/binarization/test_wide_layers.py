@@ -24,7 +24,7 @@ def lost(model, binary, inputs):
     return float((found - wanted).var(0).sum() / wanted.var(0).sum())
 
 
-@pytest.mark.parametrize("options", [{}, {"bits": 2}, {"levels": "ternary"}, {"solver": make_solver("descent")}])
+@pytest.mark.parametrize("options", [{}, {"bits": 2}, {"solver": make_solver("descent")}])
 def test_blocks_lose_little_more_than_the_whole_layer_and_less_than_rounding(options):
     torch.manual_seed(0)
     model, inputs = nn.Linear(96, 24), correlated(800, 96)
@@ -129,12 +129,6 @@ def test_a_layer_of_20000_inputs_is_binarised():
 def test_the_width_of_blocks_is_checked(bad):
     with pytest.raises((TypeError, ValueError), match="most_inputs must be a whole number of at least 1"):
         binarize(nn.Linear(4, 4), [torch.randn(5, 4)], layers=[""], most_inputs=bad)
-
-
-def test_input_scales_of_a_wide_layer_are_refused_by_name():
-    model = nn.Sequential(nn.Linear(30, 4))
-    with pytest.raises(ValueError, match=r"0: input_scales .*most_inputs=30"):
-        binarize(model, [torch.randn(50, 30)], layers=["0"], most_inputs=10, input_scales=True)
 
 
 def test_numbers_that_are_not_finite_are_found_before_the_blocks():

@@ -28,9 +28,8 @@ def biased(layer):
     return layer
 
 
-def scaled(layer, input_scale=None):
+def scaled(layer):
     nn.init.normal_(layer.scale)
-    layer.input_scale = input_scale
     return layer
 
 
@@ -116,7 +115,7 @@ REAL = {
         *(SignActivation(), scaled(BinaryLinear(70, 31, scale="learned")), norm(31), SignActivation()),
         *(scaled(BinaryLinear(31, 20, scale="learned", bias=True)), nn.ReLU()),
         *(scaled(BinaryLinear(20, 14, bits=2, scale="learned")), nn.Hardtanh()),
-        scaled(BinaryLinear(14, 9, scale="learned"), input_scale=torch.rand(14)),
+        scaled(BinaryLinear(14, 9, scale="learned")),
     ],
     "several bits": lambda: [BinaryLinear(70, 30, bits=3), norm(30), SignActivation(), BinaryLinear(30, 9, bits=2)],
     "norm of bits": lambda: [SignActivation(), norm(70), BinaryLinear(70, 5), norm(5)],
@@ -172,7 +171,7 @@ REAL_IMAGES = {
         *(BinaryConv2d(8, 3, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten()),
     ],
     "learned scales of images": lambda: [
-        *(scaled(BinaryConv2d(2, 8, 3, bits=3, groups=2, scale="learned"), input_scale=torch.rand(2)), nn.ReLU()),
+        *(scaled(BinaryConv2d(2, 8, 3, bits=3, groups=2, scale="learned")), nn.ReLU()),
         *(SignActivation(), scaled(BinaryConv2d(8, 3, 1, scale="learned")), nn.Flatten()),
     ],
     "several bits of images": lambda: [

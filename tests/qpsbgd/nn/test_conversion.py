@@ -183,12 +183,15 @@ def hooked():
         (nn.Conv3d(1, 1, 3), r"other \(Conv3d has no binary form\)"),
         (nn.LSTM(4, 4), r"other \(LSTM has no binary form\)"),
         (nn.MultiheadAttention(4, 2, add_bias_kv=True), r"other \(MultiheadAttention has no binary form\); "),
-        (nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)), r"other \(ParametrizedLinear has no binary form\)"),
+        (
+            nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)),
+            r"other \(its weight is computed from other parameters\)",
+        ),
         (nn.utils.spectral_norm(nn.Linear(4, 4)), r"other \(its weight is computed from other parameters\)"),
         (hooked(), r"other \(it has hooks, which would be lost\)"),
         (Places(), r"real-valued: other \(Places holds places itself\); name"),
         (nn.Sequential(nn.LSTM(4, 4), nn.LSTM(4, 4)), r"other\.0, other\.1 \(LSTM has no binary form\)"),
-        (Tied(), r"other\.head \(it shares its weight with another layer\)"),
+        (Tied(), r"other\.head \(it shares its weight with another module\)"),
     ],
 )
 def test_what_cannot_be_converted_stays_and_is_named_unless_skipped(module, message):

@@ -46,9 +46,9 @@ def test_a_saved_state_becomes_the_binary_model_again(suffix, options, tmp_path)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
-def test_a_binarised_model_comes_back_with_its_biases_and_input_scales(tmp_path):
+def test_a_binarised_model_comes_back_with_its_biases_and_scales(tmp_path):
     model, x = network(), torch.randn(50, 2, 5)
-    binary, _ = qpsbgd.binarize(model, [x], rounds=2, input_scales=True, first=True)
+    binary, _ = qpsbgd.binarize(model, [x], rounds=2, first=True)
     torch.save({"state_dict": binary.state_dict(), "epoch": 3}, tmp_path / "run.ckpt")
     assert torch.equal(qpsbgd.load(tmp_path / "run.ckpt", network())(x), binary(x))
 

@@ -5,7 +5,7 @@ from torch import nn
 
 from qpsbgd import QPSBGD, BinaryConnect, ProxQuant, check_claimed, real_optimizer
 from qpsbgd.nn import BinaryLinear
-from qpsbgd.optim import binary_layers
+from qpsbgd.optim.parameters import Members
 
 
 def model_with_bias():
@@ -18,8 +18,8 @@ def claimed(optimizer):
 
 def test_binary_layers_come_in_order_and_each_once():
     model = model_with_bias()
-    assert binary_layers([model, model[2]]) == [model[0], model[2]]
-    assert binary_layers(model[2]) == [model[2]]
+    assert Members.of([model, model[2]]).layers == [model[0], model[2]]
+    assert Members.of(model[2]).layers == [model[2]]
 
 
 def test_the_real_optimiser_is_an_adam_on_all_that_is_left():
