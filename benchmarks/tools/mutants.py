@@ -4,10 +4,11 @@
     python benchmarks/tools/mutants.py qpsbgd/deploy --again a.json     what nobody noticed then, against today's tests
 
 Folders and files are those of src; their tests those of the same folder of tests, or of the file's name, and those
-of folders that use the package (`USERS`).
-A first run of these tests records which of them reach which line. A change counts as noticed if one of them fails or
-does not end. Changes are made in a copy of the sources. Writes benchmarks/results/mutants.json with all changes that
-nobody noticed. Those that leave the behaviour as it is, judged by reading, stand with a reason in
+of folders that use the package (`USERS`). Kernels for GPUs run in Triton's interpreter.
+A first run of these tests records which of them reach which line. What an import runs, a default or a constant, is
+tried by the tests that reach a line with its name. A change counts as noticed if one of them fails or does not end.
+Changes are made in a copy of the sources. Writes benchmarks/results/mutants.json with all changes that nobody noticed.
+Those that leave the behaviour as it is, judged by reading, stand with a reason in
 benchmarks/tools/equivalent_mutants.json and are reported apart.
 """
 
@@ -19,10 +20,12 @@ import importlib.util
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections import Counter, defaultdict
@@ -32,8 +35,13 @@ ROOT = Path(__file__).parents[2]
 QUIET = ["-q", "--no-header", "-p", "no:cacheprovider", "-p", "no:xdist"]
 QUIET += ["-W", "ignore:mkldnn_matmul", "-m", "not slow"]
 EQUIVALENT = ROOT / "benchmarks" / "tools" / "equivalent_mutants.json"
-USERS = {"qpsbgd_runtime": ("qpsbgd/deploy",)}
-PATIENCE = 60  # seconds; no test of these folders takes a third of it
+USERS = {
+    "qpsbgd_runtime": ("qpsbgd/deploy",),
+    "qpsbgd_qubo": ("test_readers.py", "qpsbgd/projections/test_spins.py", "qpsbgd/cli/test_qpu.py"),
+    "qpsbgd_files": ("test_readers.py",),
+    "qpsbgd/deploy": ("qpsbgd_runtime", "qpsbgd/cli/test_deploy.py"),
+}
+PATIENCE = 60  # seconds beyond three times what the tests take unchanged
 
 BOTH_WAYS = [(ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Eq, ast.NotEq), (ast.Is, ast.IsNot), (ast.In, ast.NotIn)]
 BOTH_WAYS += [(ast.And, ast.Or), (ast.Add, ast.Sub), (ast.BitAnd, ast.BitOr), (ast.LShift, ast.RShift)]
@@ -108,6 +116,32 @@ def short(node):
     return ast.unparse(node).splitlines()[0][:100]
 
 
+def names_and_lines(tree, number):
+    """The lines of the statement with a change; and what it names, if an import runs it."""
+
+    def find(node, inside, statement):
+        """`inside`: the function whose call runs the node, or None."""
+        if isinstance(node, ast.stmt):
+            statement = node
+        if getattr(node, "number", None) == number:
+            return inside, statement
+        called = set(getattr(node, "body", ())) if isinstance(node, ast.FunctionDef) else ()
+        for child in ast.iter_child_nodes(node):
+            if found := find(child, node if child in called else inside, statement):
+                return found
+        return None
+
+    inside, statement = find(tree, None, None)
+    body = getattr(statement, "body", None)
+    lines = range(statement.lineno, max(statement.lineno, body[0].lineno - 1 if body else statement.end_lineno) + 1)
+    if inside:
+        return set(), set(lines)
+    if isinstance(statement, ast.FunctionDef):
+        return set(), {line for each in statement.body for line in range(each.lineno, each.end_lineno + 1)}
+    stored = (node for node in ast.walk(statement) if isinstance(getattr(node, "ctx", None), ast.Store))
+    return {getattr(node, "id", None) or node.attr for node in stored if not isinstance(node, ast.Tuple)}, set()
+
+
 def numbered(text):
     tree = ast.parse(text)
     count = 0
@@ -123,13 +157,14 @@ class Reach:
         self.files, self.found, self.failed = {str(file) for file in files}, {}, []
 
     def trace(self, frame, event, argument):
-        if frame.f_code.co_filename not in self.files:
+        if frame.f_code.co_filename not in self.files or frame.f_code.co_name == "<module>":
             return None
         self.lines[frame.f_code.co_filename].add(frame.f_lineno)
         return self.trace
 
     def pytest_runtest_protocol(self, item, nextitem):
         self.lines, self.begin = defaultdict(set), time.perf_counter()
+        threading.settrace(self.trace)
         sys.settrace(self.trace)
 
     def pytest_runtest_logreport(self, report):
@@ -264,15 +299,26 @@ def copied(built=None):
     return work
 
 
-def reaching(tests, file, line, limit):
-    """The tests that run a line, the shortest first, for so many seconds; all of the folder if an import runs it."""
-    found = [(one["seconds"], node) for node, one in tests.items() if line in one["lines"].get(str(file), ())]
+def reaching(tests, file, names, lines, limit):
+    """The tests that run some lines, or lines with some names, for so many seconds: the file's own, the shortest first.
+
+    All that run the file if none does, as where a process of its own runs it; all of the folder if none runs the file.
+    """
+    places = {str(file): lines}
+    if names:
+        word = re.compile(rf"\b({'|'.join(names)})\b")
+        files = {name for one in tests.values() for name in one["lines"]}
+        texts = {name: enumerate(Path(name).read_text().splitlines(), 1) for name in files}
+        places = {name: {number for number, line in text if word.search(line)} for name, text in texts.items()}
+    found = [node for node, one in tests.items() if any(places[it] & set(one["lines"].get(it, ())) for it in places)]
+    found = found or [node for node, one in tests.items() if str(file) in one["lines"]] or list(tests)
+    own = f"/test_{file.stem}.py::"
     nodes, seconds = [], 0.0
-    for each, node in sorted(found or [(one["seconds"], node) for node, one in tests.items()]):
-        seconds += each
-        if not nodes or seconds < limit:
+    for node in sorted(found, key=lambda node: (own not in node, tests[node]["seconds"])):
+        if not nodes or seconds + tests[node]["seconds"] < limit:
+            seconds += tests[node]["seconds"]
             nodes.append(node)
-    return nodes
+    return nodes, seconds
 
 
 def tried(file, number, tests, seconds, log):
@@ -280,13 +326,14 @@ def tried(file, number, tests, seconds, log):
     import pytest
 
     text = file.read_text()
-    replace = Replace(number)
-    mutated = ast.unparse(ast.fix_missing_locations(replace.visit(numbered(text)[0])))
-    status, nodes = 0, reaching(tests, file, replace.line, seconds)
+    tree, replace = numbered(text)[0], Replace(number)
+    nodes, expected = reaching(tests, file, *names_and_lines(tree, number), seconds)
+    mutated = ast.unparse(ast.fix_missing_locations(replace.visit(tree)))
+    status = 0
     if nodes:
         file.write_text(mutated)
         try:
-            status = forked(lambda: pytest.main([*QUIET, "-x", *nodes]), log, patience=PATIENCE)
+            status = forked(lambda: pytest.main([*QUIET, "-x", *nodes]), log, patience=PATIENCE + 3 * expected)
         finally:
             file.write_text(text)
     code = text.splitlines()[replace.line - 1].strip()
@@ -305,6 +352,7 @@ def main():
     parser.add_argument("--again", type=Path, help="try only what nobody noticed according to this report")
     options = parser.parse_args()
     os.chdir(ROOT)
+    os.environ["TRITON_INTERPRET"] = "1"
     work = copied()
     library = work / "src"
     candidates, tests, failing = [], {}, []

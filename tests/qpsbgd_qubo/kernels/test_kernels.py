@@ -161,6 +161,70 @@ def test_the_compiled_kernel_answers_as_the_reference(name):
         np.testing.assert_allclose(array, other, rtol=1e-4, atol=1e-5)
 
 
+def drawn(seed):
+    """Vectors of every kernel for a small random problem in whole numbers, full of ties, with drawn options."""
+    generator = np.random.default_rng(seed)
+    whole = generator.integers
+    n, m = int(whole(1, 20)), 3
+    matrix = np.triu(whole(-3, 4, (n, n)) * (generator.random((n, n)) < generator.choice([0.2, 0.5, 1.0])), 1).astype(
+        float
+    )
+    matrix += matrix.T
+    linear = whole(-4, 5, (m, n)).astype(float) * generator.choice([0, 1, 3])
+    spins = generator.choice([-1.0, 1.0], (m, n))
+    fields, threshold = linear + spins @ matrix, np.full(m, generator.choice([1e-6, 1.5]))
+    tenure, word = int(whole(0, 16)), int(whole(2**62))
+    heat, sites = np.linspace(whole(1, 9), 0, 6), np.sort(generator.permutation(n)[: whole(1, n + 1)]).astype(np.int32)
+    limits = int(whole(0, 60)), int(whole(0, 30)), tenure, word, NEVER, 2
+    yield "search", (matrix, fields, spins, threshold, np.zeros(m, np.int64), *limits)
+    yield "anneal", (matrix, fields, spins, sites, heat, states(m), np.zeros(m, np.int64), NEVER, 2)
+    slices = generator.choice([-1.0, 1.0], (m, int(whole(1, 5)), n))
+    ties, scale = np.linspace(0.1, 2, 4), generator.choice([0.5, 2.0], m)
+    local = np.ascontiguousarray(linear[:, None] + slices @ matrix)
+    yield "anneal_slices", (matrix, local, slices, ties, scale, float(heat[1]), states(m), 2)
+    starts = generator.choice([-1.0, 1.0], (int(whole(1, 4)), m, n))
+    tuned = (int(whole(0, 9)), tenure, int(whole(0, 4)), int(whole(0, 6)), word >> 20, 2)
+    sums, diagonal = np.abs(matrix).sum(1), whole(0, 4, n).astype(float)
+    layer = (diagonal, linear, sums, starts, linear + starts @ matrix, threshold, np.zeros((m, n)))
+    yield "search_layer", (matrix, *layer, *tuned)
+    places, columns = np.nonzero(matrix)
+    indptr = np.concatenate([[0], np.bincount(places, minlength=n).cumsum()])
+    rows, field = (indptr, columns.astype(np.int32), matrix[places, columns]), linear[0]
+    one = spins[0].astype(np.int8)
+    yield "anneal_sparse", (rows, field, one, sites, heat, word, NEVER)
+    yield "anneal_lanes", (rows, field, whole(0, 1 << 16, n, dtype=np.uint16), sites, heat, word, NEVER)
+    chains = generator.choice([-1, 1], (4, n)).astype(np.int8)
+    yield "harvest", (rows, field, np.full(n, threshold[0]), chains, one, NEVER)
+    yield "tabu_sparse", (rows, field, one, int(whole(1, 9)), int(whole(0, 60)), tenure, word, NEVER)
+    yield "colour", (rows, np.zeros(n, np.int64))
+    schedule = np.stack([np.linspace(0, 1, 4), np.linspace(0.1, 2, 4), np.full(4, heat[1])], 1).astype(np.float32)
+    yield "sweep_chip", (rows, field.astype(np.float32), slices.astype(np.float32), schedule, states(m), 2)
+    order = generator.permutation(n).astype(np.int32)
+    ends = np.unique([0, *whole(0, n + 1, int(whole(1, 9))), n])  # groups side by side; the first ones are bases
+    begins, bases = np.concatenate([ends, n + np.unique([0, *whole(0, n + 1, 3), n])[1:]]), int(whole(0, len(ends)))
+    groups = (rows, field, begins, np.concatenate([order, generator.permutation(n).astype(np.int32)]), bases)
+    yield "anneal_groups", (groups, one, sites, heat, 3, bool(whole(2)), word, NEVER)
+    yield "tabu_groups", (groups, one, int(whole(0, 60)), tenure, word, NEVER)
+    yield "fix_dominated", (matrix, linear, np.empty_like(linear), NEVER, 2)
+    fixed = np.where(generator.random((m, n)) < 0.5, spins, 0)
+    matrix, linear, fixed, spins = (part[..., :10].copy() for part in (matrix[:10], linear, fixed, spins))
+    # Without ties, so that there is one optimum.
+    linear += generator.uniform(-0.1, 0.1, linear.shape)
+    yield "complete", (matrix, linear, fixed, spins, np.zeros(m, bool), NEVER, 2)
+    shift = 1e-3 - float(np.linalg.eigvalsh(matrix / 2)[0])
+    yield "decode", (matrix, linear, fixed, spins, shift, int(whole(1, 200)), np.zeros(m, np.int64), NEVER, 2)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_drawn_problems_get_the_answers_of_the_reference(seed):
+    for name, arguments in drawn(seed):
+        returned, arrays = run(kernels, name, arguments)
+        expected, expected_arrays = run(reference, name, arguments)
+        assert returned == pytest.approx(expected), name
+        for array, other in zip(arrays, expected_arrays, strict=True):
+            np.testing.assert_allclose(array, other, rtol=1e-5, atol=1e-5, err_msg=name)
+
+
 @pytest.mark.parametrize("name", [name for name in VECTORS if isinstance(VECTORS[name][-1], int)])
 def test_answers_do_not_depend_on_the_number_of_threads(name):
     found = [run(kernels, name, (*VECTORS[name][:-1], threads)) for threads in (1, 2, 7)]
@@ -169,11 +233,14 @@ def test_answers_do_not_depend_on_the_number_of_threads(name):
         assert all(np.array_equal(a, b) for a, b in zip(arrays, found[0][1], strict=True))
 
 
-@pytest.mark.parametrize("fields", [True, False])
-def test_the_compiled_reduction_leaves_what_the_reference_leaves(fields):
-    for seed in range(10):
-        rows = sparse(40, 3, seed)
-        linear = np.random.default_rng(seed).integers(-1, 2, 40) * float(fields)
+@pytest.mark.parametrize("strength", [0.0, 1.0, 0.3])
+def test_the_compiled_reduction_leaves_what_the_reference_leaves(strength):
+    for seed in range(20):
+        indptr, indices, couplings = sparse(40, 2 + seed % 4, seed)
+        sizes = np.random.default_rng(seed).choice([1.0, 2.0, 0.1], (40, 40))
+        ends = np.repeat(np.arange(40), np.diff(indptr)), indices
+        rows = indptr, indices, couplings * sizes[np.minimum(*ends), np.maximum(*ends)]
+        linear = np.random.default_rng(seed).integers(-1, 2, 40) * strength
         found = kernels.reduce(kernels.Rows(*rows), linear, NEVER)
         expected = reference.reduce(reference.Rows(*rows), linear, NEVER)
         for a, b in zip(found[:6], expected[:6], strict=True):
@@ -201,6 +268,23 @@ def test_the_compiled_search_for_groups_finds_what_the_reference_finds(n):
     scales = [one.Groups(one.Rows(*rows), linear, begins, members, bases).scale for one in (kernels, reference)]
     assert scales[0] == pytest.approx(scales[1])
     assert scales[0] > 0
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_drawn_cliques_make_the_groups_of_the_reference(seed):
+    generator = np.random.default_rng(seed)
+    n = int(generator.integers(9, 90))
+    matrix, penalties = generator.integers(-1, 2, (n, n)) * generator.choice([0.0, 1.0]), np.zeros(n)
+    for order in (np.arange(n), *(generator.permutation(n) for _ in range(generator.integers(3)))):
+        for group in np.split(order, np.unique(generator.integers(0, n, n // 5)))[: generator.integers(3, 30)]:
+            penalty = generator.choice([2.0, 3.9, 4.0, 8.0]) * (1 + 1e-10 * generator.integers(2))
+            matrix[np.ix_(group, group)] = penalty
+            penalties[group] += penalty
+    matrix = np.triu(matrix, 1) + np.triu(matrix, 1).T
+    at, columns = np.nonzero(matrix)
+    rows = np.concatenate([[0], np.bincount(at, minlength=n).cumsum()]), columns.astype(np.int32), matrix[at, columns]
+    # One of a group where the field is the penalty; up to one and a half of it is taken for that.
+    same_groups(rows, matrix.sum(1) - penalties * generator.choice([1.0, 1.0, 1.25, 1.75, -0.25], n))
 
 
 def test_no_groups_are_found_where_there_are_none():
