@@ -184,7 +184,7 @@ def drawn(seed):
     yield "anneal_slices", (matrix, local, slices, ties, scale, float(heat[1]), states(m), 2)
     starts = generator.choice([-1.0, 1.0], (int(whole(1, 4)), m, n))
     tuned = (int(whole(0, 9)), tenure, int(whole(0, 4)), int(whole(0, 6)), word >> 20, 2)
-    sums, diagonal = np.abs(matrix).sum(1), whole(0, 4, n).astype(float)
+    sums, diagonal = np.abs(matrix).sum(1), whole(0, 30, n).astype(float)
     layer = (diagonal, linear, sums, starts, linear + starts @ matrix, threshold, np.zeros((m, n)))
     yield "search_layer", (matrix, *layer, *tuned)
     places, columns = np.nonzero(matrix)
@@ -236,11 +236,12 @@ def test_answers_do_not_depend_on_the_number_of_threads(name):
 @pytest.mark.parametrize("strength", [0.0, 1.0, 0.3])
 def test_the_compiled_reduction_leaves_what_the_reference_leaves(strength):
     for seed in range(20):
-        indptr, indices, couplings = sparse(40, 2 + seed % 4, seed)
-        sizes = np.random.default_rng(seed).choice([1.0, 2.0, 0.1], (40, 40))
-        ends = np.repeat(np.arange(40), np.diff(indptr)), indices
+        n = 40 + 10 * seed
+        indptr, indices, couplings = sparse(n, 2 + seed % 4, seed)
+        sizes = np.random.default_rng(seed).choice([1.0, 2.0, 0.1], (n, n))
+        ends = np.repeat(np.arange(n), np.diff(indptr)), indices
         rows = indptr, indices, couplings * sizes[np.minimum(*ends), np.maximum(*ends)]
-        linear = np.random.default_rng(seed).integers(-1, 2, 40) * strength
+        linear = np.random.default_rng(seed).integers(-1, 2, n) * strength
         found = kernels.reduce(kernels.Rows(*rows), linear, NEVER)
         expected = reference.reduce(reference.Rows(*rows), linear, NEVER)
         for a, b in zip(found[:6], expected[:6], strict=True):
@@ -274,7 +275,7 @@ def test_the_compiled_search_for_groups_finds_what_the_reference_finds(n):
 def test_drawn_cliques_make_the_groups_of_the_reference(seed):
     generator = np.random.default_rng(seed)
     n = int(generator.integers(9, 90))
-    matrix, penalties = generator.integers(-1, 2, (n, n)) * generator.choice([0.0, 1.0]), np.zeros(n)
+    matrix, penalties = generator.integers(-1, 2, (n, n)) * generator.choice([0.0, 1.0, 4.0]), np.zeros(n)
     for order in (np.arange(n), *(generator.permutation(n) for _ in range(generator.integers(3)))):
         for group in np.split(order, np.unique(generator.integers(0, n, n // 5)))[: generator.integers(3, 30)]:
             penalty = generator.choice([2.0, 3.9, 4.0, 8.0]) * (1 + 1e-10 * generator.integers(2))
@@ -285,6 +286,16 @@ def test_drawn_cliques_make_the_groups_of_the_reference(seed):
     rows = np.concatenate([[0], np.bincount(at, minlength=n).cumsum()]), columns.astype(np.int32), matrix[at, columns]
     # One of a group where the field is the penalty; up to one and a half of it is taken for that.
     same_groups(rows, matrix.sum(1) - penalties * generator.choice([1.0, 1.0, 1.25, 1.75, -0.25], n))
+
+
+@pytest.mark.parametrize(("alone", "found"), [(32, 56), (33, 0)])
+def test_groups_are_looked_for_unless_most_of_the_first_spins_are_in_none(alone, found):
+    matrix = np.zeros((200, 200))
+    matrix[alone:, alone:] = np.kron(np.eye(56), np.ones((3, 3)))[: 200 - alone, : 200 - alone] * 4
+    np.fill_diagonal(matrix, 0)
+    at, columns = np.nonzero(matrix)
+    rows = np.concatenate([[0], np.bincount(at, minlength=200).cumsum()]), columns.astype(np.int32), matrix[at, columns]
+    assert same_groups(rows, matrix.sum(1) - 4)[2] == found
 
 
 def test_no_groups_are_found_where_there_are_none():
@@ -352,6 +363,20 @@ def test_a_search_within_groups_finds_the_best_of_all_permutations():
     spins, sites = np.full(27, -1, np.int8), np.arange(27, dtype=np.int32)
     heat = groups.scale * np.concatenate([np.geomspace(0.3, 0.1, 50), np.zeros(3)])
     assert kernels.anneal_groups(groups, spins, sites, heat, 50, True, 1, NEVER) == pytest.approx(best)
+
+
+@pytest.mark.parametrize("module", [kernels, reference])
+def test_nothing_is_claimed_once_the_time_is_up(module):
+    (couplings, linear, _, spins), over = dense(14, 3), np.ones(1, np.uint8)
+    fixed, done, nodes = np.zeros_like(linear), np.ones(3, bool), np.zeros(3, np.int64)
+    assert not module.exhaust(couplings, linear[0], np.ones(14), over, 1)
+    module.complete(couplings, linear, fixed, spins.copy(), done, over, 1)
+    module.decode(couplings, linear, fixed, spins.copy(), 1.0, 10**6, nodes, over, 1)
+    module.fix_dominated(couplings, 9 * linear, fixed, over, 1)
+    assert not done.any() and not fixed.any() and (nodes == -1).all()
+    assert module.find_groups(module.Rows(*assignment()[0]), assignment()[1], over)[2] == 0
+    kept = module.reduce(module.Rows(*sparse()), np.ones(60), over)
+    assert not kept[0].size and np.array_equal(kept[4], np.arange(60))
 
 
 def test_every_kernel_has_a_reference_and_vectors():

@@ -1,0 +1,115 @@
+"""A seed gives the answer that it always gave: what changes a search, in its speed or its quality alone, is seen here.
+
+Problems have whole numbers, so that energies are exact, and searches are too short for them: answers are as varied as
+the searches. An answer that is meant to change gets its new numbers from the test's message.
+"""
+
+import zlib
+
+import numpy as np
+import pytest
+import torch
+from sparse_problems import torus
+
+from qpsbgd.qubo import QuboFamily
+from qpsbgd.solvers import make_solver
+from qpsbgd_qubo import SparseIsing
+
+
+def dense(n, columns, *, largest=9, uneven=False, seed=0):
+    """A family without structure; with inputs of uneven size, a positive definite one."""
+    generator = np.random.default_rng(seed)
+    half = np.triu(generator.integers(-largest, largest + 1, (n, n)), 1).astype(float)
+    if uneven:
+        rows = generator.integers(-2, 3, (n, n)) * 2.0 ** np.linspace(0, 4, n).round()
+        half = np.triu(rows.T @ rows)
+        return QuboFamily((half + half.T) / 2, generator.integers(-300, 301, (n, columns)).astype(float))
+    return QuboFamily((half + half.T) / 2, generator.integers(-largest, largest + 1, (n, columns)).astype(float))
+
+
+def sparse(n, pairs, seed=0):
+    generator = np.random.default_rng(seed)
+    ends, values = (
+        generator.integers(0, n, (2, pairs)),
+        generator.integers(1, 5, pairs) * generator.choice([-1, 1], pairs),
+    )
+    return SparseIsing.from_edges(n, *ends, values.astype(float), linear=generator.integers(-2, 3, n).astype(float))
+
+
+def tour(n, seed=0):
+    """A tour of places in the plane as a QUBO: one bit for every place and time."""
+    generator, bits = np.random.default_rng(seed), np.arange(n * n).reshape(n, n)
+    lengths, entries = generator.integers(1, 50, (n, n)), {}
+    for group in (*bits, *bits.T):
+        for i in group:
+            entries[i, i] = entries.get((i, i), 0) - 100
+            entries |= {(i, j): 200 for j in group if i < j}
+    for a, b in zip(*np.nonzero(1 - np.eye(n)), strict=True):
+        for t in range(n):
+            pair = tuple(sorted((bits[a, t], bits[b, (t + 1) % n])))
+            entries[pair] = entries.get(pair, 0) + int(lengths[a, b])
+    return SparseIsing.from_qubo(n * n, *zip(*entries, strict=True), np.array(list(entries.values()), float))
+
+
+def parted(n, seed=0):
+    """Numbers to be parted into halves of equal sum."""
+    numbers = np.random.default_rng(seed).integers(1, 2**24, n).astype(float)
+    i, j = np.triu_indices(n, 1)
+    return SparseIsing.from_edges(n, i, j, 2 * numbers[i] * numbers[j])
+
+
+PROBLEMS = {
+    "dense": dense(60, 6),
+    "wide": dense(260, 3),
+    "uneven": dense(48, 6, uneven=True),
+    "few couplings": QuboFamily(sparse(120, 300).to_family().quadratic, dense(120, 20).linear / 3),
+    "grid": torus(30, 30),
+    "graph": sparse(400, 1400),
+    "dense graph": sparse(150, 9000),
+    "tour": tour(7),
+    "long tour": tour(12),
+    "numbers": parted(45),
+}
+SEARCHES = (
+    ("dense", "descent", {}, 3021546129),
+    ("dense", "descent", {"max_flips": 0.125}, 772116544),
+    ("dense", "descent", {"tabu": 20, "tenure": 7}, 1670694077),
+    ("dense", "descent", {"kicks": 3}, 2116793141),
+    ("dense", "descent", {"restarts": 2}, 4187958761),
+    ("dense", "annealing", {}, 2139095951),
+    ("dense", "annealing", {"sweeps": 4, "reads": 2, "hot": 0.7, "cold": 0.1}, 60117440),
+    ("dense", "bifurcation", {"steps": 30}, 3033096380),
+    ("dense", "bifurcation", {"steps": 9, "reads": 2, "time_step": 0.7}, 1814908612),
+    ("dense", "quantum-annealing", {}, 3904721436),
+    (
+        "dense",
+        "quantum-annealing",
+        {"sweeps": 6, "slices": 3, "reads": 2, "field": 2.0, "temperature": 0.2},
+        3605384678,
+    ),
+    ("dense", "auto", {}, 3569567182),
+    ("wide", "auto", {}, 768902427),
+    ("uneven", "auto", {}, 2857284939),
+    ("few couplings", "auto", {}, 1894418337),
+    ("dense", "portfolio", {"rounds": 4}, 894051542),
+    ("wide", "portfolio", {}, 1699620084),
+    ("grid", "portfolio", {"rounds": 25}, 1424863529),
+    ("graph", "portfolio", {"rounds": 15}, 705657382),
+    ("dense graph", "portfolio", {"rounds": 12}, 3667137269),
+    ("tour", "portfolio", {"rounds": 3}, 1789553446),
+    ("long tour", "portfolio", {"rounds": 15}, 958913666),
+    ("numbers", "portfolio", {"rounds": 1}, 3153611381),
+)
+
+
+@pytest.mark.parametrize(("problem", "name", "options", "expected"), SEARCHES)
+def test_the_same_seeds_give_the_same_spins_as_ever(problem, name, options, expected):
+    spins, threads = [], torch.get_num_threads()
+    torch.set_num_threads(1)
+    for seed in (0, 5):
+        solver = make_solver(name, **options, seed=seed)
+        solve = solver.solve_sparse if isinstance(PROBLEMS[problem], SparseIsing) else solver.solve
+        spins.append((solve(PROBLEMS[problem]).spins > 0).numpy())
+    torch.set_num_threads(threads)
+    found = zlib.crc32(np.stack(spins).tobytes())
+    assert found == expected
