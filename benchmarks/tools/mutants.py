@@ -302,16 +302,23 @@ def copied(built=None):
 def reaching(tests, file, names, lines, limit):
     """The tests that run some lines, or lines with some names, for so many seconds: the file's own, the shortest first.
 
-    All that run the file if none does, as where a process of its own runs it; all of the folder if none runs the file.
+    All that run the file if none does; and where a process of its own runs it, all that run a file that mentions it.
     """
-    places = {str(file): lines}
+    files = {name for one in tests.values() for name in one["lines"]}
+    places, texts = {str(file): lines}, {name: Path(name).read_text() for name in files}
     if names:
         word = re.compile(rf"\b({'|'.join(names)})\b")
-        files = {name for one in tests.values() for name in one["lines"]}
-        texts = {name: enumerate(Path(name).read_text().splitlines(), 1) for name in files}
-        places = {name: {number for number, line in text if word.search(line)} for name, text in texts.items()}
-    found = [node for node, one in tests.items() if any(places[it] & set(one["lines"].get(it, ())) for it in places)]
-    found = found or [node for node, one in tests.items() if str(file) in one["lines"]] or list(tests)
+        numbered_lines = {name: enumerate(text.splitlines(), 1) for name, text in texts.items()}
+        places = {name: {at for at, line in text if word.search(line)} for name, text in numbered_lines.items()}
+    mentioning = {name for name, text in texts.items() if file.stem in text}
+    for belongs in (
+        lambda one: any(places[name] & set(found) for name, found in one.items() if name in places),
+        lambda one: str(file) in one,
+        lambda one: not mentioning.isdisjoint(one),
+        lambda one: True,
+    ):
+        if found := [node for node, one in tests.items() if belongs(one["lines"])]:
+            break
     own = f"/test_{file.stem}.py::"
     nodes, seconds = [], 0.0
     for node in sorted(found, key=lambda node: (own not in node, tests[node]["seconds"])):

@@ -11,6 +11,7 @@ pytest.importorskip("minorminer")
 
 from qpsbgd import QPSBGD
 from qpsbgd.nn import BinaryLinear
+from qpsbgd.qubo import QuboFamily
 from qpsbgd.testing import SOLVER_CHECKS, random_family
 from qpsbgd_qubo.annealers.virtual_qpu import VirtualChip, VirtualQPU
 from qpsbgd_qubo.solvers.exact.exact import Exact
@@ -41,6 +42,41 @@ def test_the_same_seed_gives_the_same_answer_and_another_seed_another(cache):
     assert torch.equal(solver.solve(family).spins, first.spins)
     assert torch.equal(VirtualQPU(**options).solve(family).spins, first.spins)
     assert VirtualQPU(**options, seed=1).solve(family).stats["read_energy"] != first.stats["read_energy"]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (
+            {"method": "annealing", "sweeps": 4, "num_reads": 3},
+            (-191.533333333, -225.4, 0.2, 0.017492, -246.0, -219.0, -243.0, -240.0, -277.0),
+        ),
+        (
+            {"sweeps": 8, "num_reads": 4, "spin_reversals": 2, "copies": 3, "annealing_time": 15, "slices": 5},
+            (-206.166666667, -236.2, 0.190104167, 0.034616, -246.0, -217.0, -243.0, -242.0, -235.0),
+        ),
+        (
+            {"sweeps": 8, "num_reads": 2, "repair": "energy", "chain_strength": 0.5, "descent": False, "seed": 3},
+            (-178.6, -204.2, 0.10625, 0.017328, -222.0, -189.0, -189.0, -234.0, -187.0),
+        ),
+        (
+            {"sweeps": 9, "num_reads": 5, "share_reads": False, "h_error": 0.2, "j_error": 0.1, "block": 7},
+            (-196.12, -226.2, 0.2225, 0.01782, -242.0, -233.0, -243.0, -240.0, -277.0),
+        ),
+        (
+            {"topology": "zephyr", "broken": 0.05, "field": 2.0, "temperature": 0.5, "num_reads": 3, "sweeps": 6},
+            (-175.0, -198.6, 0.370833333, 0.008746, -246.0, -223.0, -213.0, -234.0, -231.0),
+        ),
+    ],
+)
+def test_reads_are_as_good_as_they_always_were(cache, options, expected):
+    """What changes them, in their quality alone, is seen here; new numbers are in the message."""
+    generator = np.random.default_rng(0)
+    half = np.triu(generator.integers(-9, 10, (16, 16)), 1).astype(float)
+    family = QuboFamily((half + half.T) / 2, generator.integers(-9, 10, (16, 5)).astype(float))
+    solution = VirtualQPU(size=4, cache=cache, **options).solve(family)
+    stats = [solution.stats[name] for name in ("read_energy", "chip_energy", "chain_break_fraction", "qpu_seconds")]
+    assert [*stats, *solution.energies.tolist()] == pytest.approx(expected)
 
 
 def test_the_answer_does_not_depend_on_the_number_of_threads(cache):
