@@ -76,6 +76,7 @@ SEARCHES = (
     ("dense", "descent", {"tabu": 20, "tenure": 7}, 1670694077),
     ("dense", "descent", {"kicks": 3}, 2116793141),
     ("dense", "descent", {"restarts": 2}, 4187958761),
+    ("wide", "descent", {"tabu": 150}, 1066346426),
     ("dense", "annealing", {}, 2139095951),
     ("dense", "annealing", {"sweeps": 4, "reads": 2, "hot": 0.7, "cold": 0.1}, 60117440),
     ("dense", "bifurcation", {"steps": 30}, 3033096380),
