@@ -38,6 +38,7 @@ EQUIVALENT = ROOT / "benchmarks" / "tools" / "equivalent_mutants.json"
 USERS = {
     "qpsbgd_runtime": ("qpsbgd/deploy",),
     "qpsbgd_qubo": ("test_readers.py", "qpsbgd/projections/test_spins.py", "qpsbgd/cli/test_qpu.py"),
+    "qpsbgd/binarization": ("qpsbgd_files/test_memory.py",),
     "qpsbgd_files": ("test_readers.py",),
     "qpsbgd/deploy": ("qpsbgd_runtime", "qpsbgd/cli/test_deploy.py"),
 }
