@@ -3,8 +3,8 @@
     python benchmarks/tools/mutants.py qpsbgd_qubo/solvers/exact qpsbgd/deploy qpsbgd_qubo/annealers/budget.py
     python benchmarks/tools/mutants.py qpsbgd/deploy --again a.json     what nobody noticed then, against today's tests
 
-Folders and files are those of src; their tests those of the same folder of tests, or of the file's name, and those
-of folders that use the package (`USERS`). Kernels for GPUs run in Triton's interpreter.
+Folders and files are those of src; their tests those of the same folders of tests, or of the files' names, and those
+that use the packages (`USERS`). Kernels for GPUs run in Triton's interpreter.
 A first run of these tests records which of them reach which line. What an import runs, a default or a constant, is
 tried by the tests that reach a line with its name. A change counts as noticed if one of them fails or does not end.
 Changes are made in a copy of the sources. Writes benchmarks/results/mutants.json with all changes that nobody noticed.
@@ -39,7 +39,7 @@ USERS = {
     "qpsbgd_runtime": ("qpsbgd/deploy",),
     "qpsbgd_qubo": ("test_readers.py", "qpsbgd/projections/test_spins.py", "qpsbgd/cli/test_qpu.py"),
     "qpsbgd/binarization": ("qpsbgd_files/test_memory.py",),
-    "qpsbgd_files": ("test_readers.py",),
+    "qpsbgd_files": ("test_readers.py", "qpsbgd_qubo/test_problem_files.py", "qpsbgd_qubo/formats"),
     "qpsbgd/deploy": ("qpsbgd_runtime", "qpsbgd/cli/test_deploy.py"),
 }
 PATIENCE = 60  # seconds beyond three times what the tests take unchanged
@@ -363,19 +363,17 @@ def main():
     os.environ["TRITON_INTERPRET"] = "1"
     work = copied()
     library = work / "src"
-    candidates, tests, failing = [], {}, []
+    files, folders = [], []
     for place in options.places:
         path = library / place
-        files = [path] if path.is_file() else sorted(path.rglob("*.py"))
-        files = [file for file in files if file.stem not in ("__init__", *options.without.split(","))]
+        files += [path] if path.is_file() else sorted(path.rglob("*.py"))
         folder = str(path.parent.relative_to(library)) if path.is_file() else place
-        own = f"{folder}/test_{path.stem}.py" if path.is_file() else folder
-        found = reached([own, *USERS.get(place, ())], files, work / "reach")
-        failing += found["failed"]
-        print(f"{place}: {len(found['tests'])} tests pass, {len(found['failed'])} fail unchanged", flush=True)
-        for file in files:
-            tests[file] = found["tests"]
-            candidates += [(file, number) for number in range(1, numbered(file.read_text())[1] + 1)]
+        folders += [f"{folder}/test_{path.stem}.py" if path.is_file() else folder, *USERS.get(place, ())]
+    files = [file for file in files if file.stem not in ("__init__", *options.without.split(","))]
+    found = reached(folders, files, work / "reach")
+    tests, failing = found["tests"], found["failed"]
+    print(f"{len(tests)} tests pass, {len(failing)} fail unchanged", flush=True)
+    candidates = [(file, number) for file in files for number in range(1, numbered(file.read_text())[1] + 1)]
     # From here on none is written: two changes of a file may have the same size and time.
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     sys.dont_write_bytecode = True
@@ -389,7 +387,7 @@ def main():
         if not old and time.monotonic() - begin > 60 * options.minutes:
             break
         place = str(file.relative_to(library))
-        change, noticed = tried(file, number, tests[file], options.seconds, work / "log")
+        change, noticed = tried(file, number, tests, options.seconds, work / "log")
         outcomes[place, noticed] += 1
         if not noticed:
             survivors.append({"file": place, **change})
