@@ -93,6 +93,10 @@ FUNCTIONS = {
     "a layer norm over images": lambda m, x: F.layer_norm(x, (6, 7), m.token[0, 0], None, 1e-3),
     "powers": lambda m, x: x**2 - torch.pow(x, 3) + x.square(),
     "kept sums": lambda m, x: x * x.mean((2, 3), keepdim=True) + x.sum(dim=1, keepdim=True),
+    "attention with masks": lambda m, x: (
+        F.scaled_dot_product_attention(x, 2 * x, x, torch.zeros(6, 6).index_fill(1, torch.tensor([4, 1]), -torch.inf))
+        - F.scaled_dot_product_attention(x, x, x, 3 * x[..., 1:], scale=0.7)
+    ),
     "converted types": lambda m, x: x.to(x.dtype).type(torch.float32).to(x.device).float(),
 }
 MODULES = {
