@@ -361,6 +361,7 @@ def main():
     options = parser.parse_args()
     os.chdir(ROOT)
     os.environ["TRITON_INTERPRET"] = "1"
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets what runs in the background ignore it
     work = copied()
     library = work / "src"
     files, folders = [], []
