@@ -177,6 +177,16 @@ def test_messages_say_what_is_allowed(solver, options, message):
     assert str(raised.value) == message
 
 
+def test_bounds_that_options_set_each_other_may_be_reached():
+    assert made("annealing", hot=0.3, cold=0.3).hot == 0.3
+    assert made("descent", max_flips=1.0).max_flips == 1
+    assert made("descent", warm=True, tabu=5).warm
+    assert made("dwave", share_reads=True, copies=2).share_reads
+    for solver, options in (("descent", {"warm": True, "kicks": 1}), ("dwave", {"share_reads": True, "copies": 1})):
+        with pytest.raises(ValueError, match=r"warm goes with|set copies"):
+            made(solver, **options)
+
+
 def test_numbers_without_bounds_are_only_checked_for_their_kind():
     assert Number().checked("x", -3) == -3.0
     assert Number(whole=True).checked("x", -(10**400)) == -(10**400)

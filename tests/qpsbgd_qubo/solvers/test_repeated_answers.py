@@ -9,11 +9,14 @@ import zlib
 import numpy as np
 import pytest
 import torch
-from sparse_problems import torus
+from sparse_problems import model_of, torus
 
 from qpsbgd.qubo import QuboFamily
 from qpsbgd.solvers import make_solver
 from qpsbgd_qubo import SparseIsing
+from qpsbgd_qubo.kernels import NEVER
+from qpsbgd_qubo.solvers.portfolio.search_problem import DenseSearchProblem, SparseSearchProblem
+from qpsbgd_qubo.solvers.search.chains import cooling
 
 
 def dense(n, columns, *, largest=9, uneven=False, seed=0):
@@ -101,6 +104,30 @@ SEARCHES = (
     ("long tour", "portfolio", {"rounds": 15}, 958913666),
     ("numbers", "portfolio", {"rounds": 1}, 3153611381),
 )
+
+
+MOVES = {"tour": 1147718517, "long tour": 2892621046, "grid": 3229676395, "graph": 4190768714, "dense graph": 931339768}
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_single_moves_lead_where_they_always_led(name):
+    problem, spins, many = PROBLEMS[name], [], {"sites": np.arange(0, 40, 3, dtype=np.int32)}
+    if name in ("dense graph", "tour"):
+        search = DenseSearchProblem(problem.to_dense().couplings(), problem.linear)
+    else:
+        search = SparseSearchProblem(model_of(problem))
+    for seed in range(12):
+        options = {"seed": seed, "stop": NEVER}
+        heat = cooling(search.typical, hot=0.5 + seed / 9, sweeps=2 + seed)
+        start, _ = search.annealed(None, temperatures=heat, **options)
+        spins += [start, search.searched(start, moves=20, tenure=seed, **options)[0]]
+        spins += [search.annealed(start, temperatures=heat, **options, **more)[0] for more in ({}, many)]
+        if search.groups is not None:
+            spins += [search.groups.annealed(None, hot=0.3, sweeps=3 * seed, **options)]
+            spins += [search.groups.searched(spins[-1], sweeps=2, **options)]
+            spins += [search.regrouped(spins[-1], across=spins[-2], hot=hot, sweeps=9, **options)[0] for hot in (0, 1)]
+    found = zlib.crc32(np.stack(spins).tobytes())
+    assert found == MOVES[name]
 
 
 @pytest.mark.parametrize(("problem", "name", "options", "expected"), SEARCHES)

@@ -86,6 +86,8 @@ def test_dense_and_sparse_problems_have_the_same_groups():
     dense = OneHot.of_dense(problem.to_dense().couplings(), problem.linear)
     assert np.array_equal(dense.bases, groups_of(problem).bases)
     assert OneHot.of_dense(np.zeros((3, 3)), np.ones(3)) is None
+    alone = np.kron(np.eye(8), 4 - 4 * np.eye(4))  # nothing but groups
+    assert OneHot.of_dense(alone, alone.sum(1) - 4).bases.tolist() == np.repeat(np.arange(8), 4).tolist()
 
 
 def test_crossing_anneals_only_groups_that_differ():

@@ -73,6 +73,24 @@ def test_thirty_numbers_are_added_up_by_trying_all_signs():
     assert abs(numbers @ signs - 0.3) == pytest.approx(np.abs(every @ numbers - 0.3).min())
 
 
+def test_items_are_packed_with_coins_that_cannot_make_every_sum_as_well_as_they_always_were():
+    found = []
+    for seed in range(8):
+        generator = np.random.default_rng(seed)
+        weights = np.concatenate([generator.uniform(3, 9, 14), [1.0, 2.0, 4.5]])
+        values = np.concatenate([-generator.uniform(0, 20, 14), np.zeros(3)])
+        couplings, linear = squared(weights, generator.uniform(-9, 9), values)
+        found.append(energy(couplings, linear, Sums.of(couplings, linear).solved(seed=0, stop=NEVER)))
+    assert found == pytest.approx(
+        [-406.714294, -381.342189, -328.853181, -348.103429, -419.565029, -397.749583, -377.671966, -376.782101]
+    )
+
+
+def test_three_numbers_are_a_sum():
+    sums = Sums.of(*squared([1.0, -2.0, 4.0], 3.0, np.zeros(3)))
+    assert (sums.weights.tolist(), sums.target) == (pytest.approx([1.0, -2.0, 4.0]), pytest.approx(3.0))
+
+
 @pytest.mark.parametrize(
     ("couplings", "linear"),
     [
