@@ -213,9 +213,10 @@ def reached(folders, files, log):
         Path(log).with_suffix(".json").write_text(json.dumps({"tests": found, "failed": plugin.failed}))
         return 0
 
-    if forked(work, log):
+    found = {} if forked(work, log) else json.loads(Path(log).with_suffix(".json").read_text())
+    if not found.get("tests"):
         raise SystemExit(f"the tests of {folders} cannot be run:\n{Path(log).read_text(errors='replace')[-3000:]}")
-    return json.loads(Path(log).with_suffix(".json").read_text())
+    return found
 
 
 def write(report, out):

@@ -3,12 +3,15 @@
 What is meant to lose less gets its new numbers from the test's message.
 """
 
+import inspect
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from qpsbgd import binarize
+from qpsbgd.binarization import distill
 
 
 def drawn(shape, seed):
@@ -50,6 +53,34 @@ CASES = (
     ({"solver": "feedback", "bits": 2}, (0.30256, 0.19258, 0.0, 0.27111)),
     ({"solver": "descent", "bits": 2}, (0.30677, 0.19396, 0.14746, 0.27277)),
 )
+
+
+DEFAULTS = {
+    binarize: {"bits": 1, "first": False, "last": False, "solver": "kicks", "rounds": 40, "levels": "binary"}
+    | {"targets": "own", "input_scales": False, "most_inputs": 4096, "bias": True, "norms": True, "seed": 0}
+    | {"copy": True, "progress": False},
+    distill: {"steps": 1000, "layers": (), "lr": 1e-3, "projection": "ridge", "real_lr": 1e-3},
+}
+
+
+@pytest.mark.parametrize("function", DEFAULTS)
+def test_options_left_out_are_as_they_always_were(function):
+    options = {one.name: one.default for one in inspect.signature(function).parameters.values()}
+    assert {name: value for name, value in options.items() if value not in (None, inspect._empty)} == DEFAULTS[function]
+
+
+@pytest.mark.parametrize("solver", ["rounding", "feedback", "kicks"])
+@pytest.mark.parametrize("most_inputs", [1, 2])
+def test_signs_whose_best_scale_is_negative_lose_what_the_outputs_lose(solver, most_inputs):
+    # The larger weight is that of an input that takes back what the other one gives.
+    inputs = drawn((500, 2), 0) @ torch.tensor([[1.0, -0.3], [0.0, 0.1]])
+    model = nn.Linear(2, 1, bias=False)
+    model.weight.data = torch.tensor([[0.01, 1.0]])
+    binary, report = binarize(model, [inputs], layers=[""], most_inputs=most_inputs, solver=solver, bias=False)
+    with torch.no_grad():
+        lost = (binary(inputs) - model(inputs)).square().sum() / model(inputs).square().sum()
+    assert report.rows[0].lost == pytest.approx(float(lost), rel=1e-3)
+    assert lost < 0.3
 
 
 @pytest.mark.parametrize(("options", "expected"), CASES)
