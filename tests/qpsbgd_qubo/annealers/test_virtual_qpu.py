@@ -97,6 +97,13 @@ def test_control_errors_blur_the_answer(cache):
     assert energies[0] < energies[1]
 
 
+def test_what_the_solver_cannot_take_is_named():
+    with pytest.raises(TypeError, match="label must be a text or None, got 3"):
+        VirtualQPU(label=3)
+    with pytest.raises(ValueError, match=r"cannot go on from \['steps'\]; was the solver changed"):
+        VirtualQPU().load_state_dict({"steps": 3})
+
+
 def test_weak_chains_break_and_strong_ones_hold(cache):
     family = random_family(16, 4, 8, scale=0.5)
     broken = [
