@@ -34,16 +34,6 @@ def test_its_answers_are_nearly_optimal(cache, topology, broken, method):
     assert (solver.solve(family).energies - best).mean() < 0.01 * best.abs().mean()
 
 
-def test_the_same_seed_gives_the_same_answer_and_another_seed_another(cache):
-    family = random_family(16, 4, 8, scale=0.3)
-    options = {"size": 4, "cache": cache, "num_reads": 3, "descent": False, "sweeps": 8}
-    solver = VirtualQPU(**options)
-    first = solver.solve(family)
-    assert torch.equal(solver.solve(family).spins, first.spins)
-    assert torch.equal(VirtualQPU(**options).solve(family).spins, first.spins)
-    assert VirtualQPU(**options, seed=1).solve(family).stats["read_energy"] != first.stats["read_energy"]
-
-
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
@@ -95,6 +85,15 @@ def test_control_errors_blur_the_answer(cache):
         for error in (0.0, 0.5)
     ]
     assert energies[0] < energies[1]
+
+
+def test_the_chip_has_the_ranges_of_a_real_one():
+    ranges = {"h_range": [-4, 4], "j_range": [-1, 1], "extended_j_range": [-2, 1], "num_reads_range": [1, 10000]}
+    ranges |= {"per_qubit_coupling_range": [-18, 15], "annealing_time_range": [0.5, 2000]}
+    chip = VirtualChip(size=2, topology="zephyr")
+    assert {name: chip.properties[name] for name in ranges} == ranges
+    assert chip.properties["topology"] == {"type": "zephyr", "shape": [2, 4]}
+    assert VirtualChip(size=2).properties["topology"] == {"type": "pegasus", "shape": [2]}
 
 
 def test_what_the_solver_cannot_take_is_named():

@@ -415,8 +415,9 @@ def test_arrays_of_a_wrong_shape_or_type_are_refused(name):
     ],
 )
 def test_rows_that_point_outside_are_refused(indptr, indices, said):
-    with pytest.raises(ValueError, match=said):
-        kernels.Rows(np.array(indptr), np.array(indices, np.int32), np.ones(2))
+    for module, words in ((kernels, said), (reference, said.split(",")[0])):
+        with pytest.raises(ValueError, match=words):
+            module.Rows(np.array(indptr), np.array(indices, np.int32), np.ones(2))
 
 
 def test_indices_that_point_outside_are_refused():

@@ -137,12 +137,6 @@ def test_a_graph_is_coloured_as_well_as_possible():
     assert ((spins[bits, 0] > 0).sum(1) == 1).all()
 
 
-def test_the_same_rounds_give_the_same_answer_within_groups():
-    problem, _ = tour(8)
-    found = [Portfolio(rounds=5, seed=3).answer(problem)[0] for _ in range(2)]
-    assert np.array_equal(*found)
-
-
 def test_moves_within_groups_are_made_only_where_there_are_groups():
     stop = np.zeros(1, np.uint8)
     assert PoolSearch(SparseSearchProblem(_SparseProblem(torus(5, 5)).model), 1, 0, stop).moves == MOVES
