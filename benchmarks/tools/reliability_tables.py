@@ -37,7 +37,8 @@ def noticed_at_once():
             return "checks of the bindings" if name.endswith("pp") else "qpsbgd_qubo, for GPUs"
         return "qpsbgd_qubo" if name.startswith("qpsbgd_qubo/") else name.rpartition("/")[0] or name
 
-    samples = {"third": ["mutants_third"], "fourth": ["mutants_fourth", "mutants_bindings"], "fifth": ["mutants_fifth"]}
+    samples = {"third": ["mutants_third"], "fourth": ["mutants_fourth", "mutants_bindings"]}
+    samples["fifth"] = ["mutants_fifth", "mutants_bindings_fifth"]
     body = (
         " | ".join([sample, name, *map(str, counts)])
         for sample, names in samples.items()

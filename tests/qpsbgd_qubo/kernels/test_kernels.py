@@ -203,13 +203,14 @@ def drawn(seed):
     ends = np.unique([0, *whole(0, n + 1, int(whole(1, 9))), n])  # groups side by side; the first ones are bases
     begins, bases = np.concatenate([ends, n + np.unique([0, *whole(0, n + 1, 3), n])[1:]]), int(whole(0, len(ends)))
     groups = (rows, field, begins, np.concatenate([order, generator.permutation(n).astype(np.int32)]), bases)
-    yield "anneal_groups", (groups, one, sites, heat, 3, bool(whole(2)), word, NEVER)
+    yield "anneal_groups", (groups, one, sites, heat, int(whole(1, 4)), bool(whole(2)), word, NEVER)
     yield "tabu_groups", (groups, one, int(whole(0, 60)), tenure, word, NEVER)
     yield "fix_dominated", (matrix, linear, np.empty_like(linear), NEVER, 2)
     fixed = np.where(generator.random((m, n)) < 0.5, spins, 0)
     matrix, linear, fixed, spins = (part[..., :10].copy() for part in (matrix[:10], linear, fixed, spins))
-    # Without ties, so that there is one optimum.
-    linear += generator.uniform(-0.1, 0.1, linear.shape)
+    # Without ties, so that there is one optimum, and one order of pivots.
+    matrix, linear = (part + generator.uniform(-0.1, 0.1, part.shape) for part in (matrix, linear))
+    matrix = np.triu(matrix, 1) + np.triu(matrix, 1).T
     yield "complete", (matrix, linear, fixed, spins, np.zeros(m, bool), NEVER, 2)
     shift = 1e-3 - float(np.linalg.eigvalsh(matrix / 2)[0])
     yield "decode", (matrix, linear, fixed, spins, shift, int(whole(1, 200)), np.zeros(m, np.int64), NEVER, 2)
@@ -342,6 +343,8 @@ def test_rows_that_do_not_ascend_are_refused_for_groups():
         kernels.find_groups(rows, np.ones(3), NEVER)
     with pytest.raises(ValueError, match="indices must ascend in every row"):
         kernels.Groups(rows, np.ones(3), np.array([0, 3]), np.arange(3, dtype=np.int32), 1)
+    with pytest.raises(ValueError, match="linear must"):
+        kernels.Groups(rows, np.ones(2), np.array([0, 3]), np.arange(3, dtype=np.int32), 1)
 
 
 @pytest.mark.parametrize("name", ["anneal_groups all False", "anneal_groups all True", "tabu_groups 7"])
