@@ -3,11 +3,12 @@
     python benchmarks/tools/mutants.py qpsbgd_qubo/solvers/exact qpsbgd/deploy qpsbgd_qubo/annealers/budget.py
     python benchmarks/tools/mutants.py qpsbgd/deploy --again a.json     what nobody noticed then, against today's tests
 
-Folders and files are those of src; their tests those of the same folder of tests, or of the file's name, and those
-of folders that use the package (`USERS`).
-A first run of these tests records which of them reach which line. A change counts as noticed if one of them fails or
-does not end. Changes are made in a copy of the sources. Writes benchmarks/results/mutants.json with all changes that
-nobody noticed. Those that leave the behaviour as it is, judged by reading, stand with a reason in
+Folders and files are those of src; their tests those of the same folders of tests, or of the files' names, and those
+that use the packages (`USERS`). Kernels for GPUs run in Triton's interpreter.
+A first run of these tests records which of them reach which line. What an import runs, a default or a constant, is
+tried by the tests that reach a line with its name. A change counts as noticed if one of them fails or does not end.
+Changes are made in a copy of the sources. Writes benchmarks/results/mutants.json with all changes that nobody noticed.
+Those that leave the behaviour as it is, judged by reading, stand with a reason in
 benchmarks/tools/equivalent_mutants.json and are reported apart.
 """
 
@@ -19,10 +20,12 @@ import importlib.util
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections import Counter, defaultdict
@@ -32,8 +35,14 @@ ROOT = Path(__file__).parents[2]
 QUIET = ["-q", "--no-header", "-p", "no:cacheprovider", "-p", "no:xdist"]
 QUIET += ["-W", "ignore:mkldnn_matmul", "-m", "not slow"]
 EQUIVALENT = ROOT / "benchmarks" / "tools" / "equivalent_mutants.json"
-USERS = {"qpsbgd_runtime": ("qpsbgd/deploy",)}
-PATIENCE = 60  # seconds; no test of these folders takes a third of it
+USERS = {
+    "qpsbgd_runtime": ("qpsbgd/deploy",),
+    "qpsbgd_qubo": ("test_readers.py", "qpsbgd/projections/test_spins.py", "qpsbgd/cli/test_qpu.py"),
+    "qpsbgd/binarization": ("qpsbgd_files/test_memory.py",),
+    "qpsbgd_files": ("test_readers.py", "qpsbgd_qubo/test_problem_files.py", "qpsbgd_qubo/formats"),
+    "qpsbgd/deploy": ("qpsbgd_runtime", "qpsbgd/cli/test_deploy.py"),
+}
+PATIENCE = 60  # seconds beyond three times what the tests take unchanged
 
 BOTH_WAYS = [(ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Eq, ast.NotEq), (ast.Is, ast.IsNot), (ast.In, ast.NotIn)]
 BOTH_WAYS += [(ast.And, ast.Or), (ast.Add, ast.Sub), (ast.BitAnd, ast.BitOr), (ast.LShift, ast.RShift)]
@@ -108,6 +117,32 @@ def short(node):
     return ast.unparse(node).splitlines()[0][:100]
 
 
+def names_and_lines(tree, number):
+    """The lines of the statement with a change; and what it names, if an import runs it."""
+
+    def find(node, inside, statement):
+        """`inside`: the function whose call runs the node, or None."""
+        if isinstance(node, ast.stmt):
+            statement = node
+        if getattr(node, "number", None) == number:
+            return inside, statement
+        called = set(getattr(node, "body", ())) if isinstance(node, ast.FunctionDef) else ()
+        for child in ast.iter_child_nodes(node):
+            if found := find(child, node if child in called else inside, statement):
+                return found
+        return None
+
+    inside, statement = find(tree, None, None)
+    body = getattr(statement, "body", None)
+    lines = range(statement.lineno, max(statement.lineno, body[0].lineno - 1 if body else statement.end_lineno) + 1)
+    if inside:
+        return set(), set(lines)
+    if isinstance(statement, ast.FunctionDef):
+        return set(), {line for each in statement.body for line in range(each.lineno, each.end_lineno + 1)}
+    stored = (node for node in ast.walk(statement) if isinstance(getattr(node, "ctx", None), ast.Store))
+    return {getattr(node, "id", None) or node.attr for node in stored if not isinstance(node, ast.Tuple)}, set()
+
+
 def numbered(text):
     tree = ast.parse(text)
     count = 0
@@ -123,13 +158,14 @@ class Reach:
         self.files, self.found, self.failed = {str(file) for file in files}, {}, []
 
     def trace(self, frame, event, argument):
-        if frame.f_code.co_filename not in self.files:
+        if frame.f_code.co_filename not in self.files or frame.f_code.co_name == "<module>":
             return None
         self.lines[frame.f_code.co_filename].add(frame.f_lineno)
         return self.trace
 
     def pytest_runtest_protocol(self, item, nextitem):
         self.lines, self.begin = defaultdict(set), time.perf_counter()
+        threading.settrace(self.trace)
         sys.settrace(self.trace)
 
     def pytest_runtest_logreport(self, report):
@@ -177,9 +213,10 @@ def reached(folders, files, log):
         Path(log).with_suffix(".json").write_text(json.dumps({"tests": found, "failed": plugin.failed}))
         return 0
 
-    if forked(work, log):
+    found = {} if forked(work, log) else json.loads(Path(log).with_suffix(".json").read_text())
+    if not found.get("tests"):
         raise SystemExit(f"the tests of {folders} cannot be run:\n{Path(log).read_text(errors='replace')[-3000:]}")
-    return json.loads(Path(log).with_suffix(".json").read_text())
+    return found
 
 
 def write(report, out):
@@ -264,15 +301,33 @@ def copied(built=None):
     return work
 
 
-def reaching(tests, file, line, limit):
-    """The tests that run a line, the shortest first, for so many seconds; all of the folder if an import runs it."""
-    found = [(one["seconds"], node) for node, one in tests.items() if line in one["lines"].get(str(file), ())]
+def reaching(tests, file, names, lines, limit):
+    """The tests that run some lines, or lines with some names, for so many seconds: the file's own, the shortest first.
+
+    All that run the file if none does; and where a process of its own runs it, all that run a file that mentions it.
+    """
+    files = {name for one in tests.values() for name in one["lines"]}
+    places, texts = {str(file): lines}, {name: Path(name).read_text() for name in files}
+    if names:
+        word = re.compile(rf"\b({'|'.join(names)})\b")
+        numbered_lines = {name: enumerate(text.splitlines(), 1) for name, text in texts.items()}
+        places = {name: {at for at, line in text if word.search(line)} for name, text in numbered_lines.items()}
+    mentioning = {name for name, text in texts.items() if file.stem in text}
+    for belongs in (
+        lambda one: any(places[name] & set(found) for name, found in one.items() if name in places),
+        lambda one: str(file) in one,
+        lambda one: not mentioning.isdisjoint(one),
+        lambda one: True,
+    ):
+        if found := [node for node, one in tests.items() if belongs(one["lines"])]:
+            break
+    own = f"/test_{file.stem}.py::"
     nodes, seconds = [], 0.0
-    for each, node in sorted(found or [(one["seconds"], node) for node, one in tests.items()]):
-        seconds += each
-        if not nodes or seconds < limit:
+    for node in sorted(found, key=lambda node: (own not in node, tests[node]["seconds"])):
+        if not nodes or seconds + tests[node]["seconds"] < limit:
+            seconds += tests[node]["seconds"]
             nodes.append(node)
-    return nodes
+    return nodes, seconds
 
 
 def tried(file, number, tests, seconds, log):
@@ -280,13 +335,14 @@ def tried(file, number, tests, seconds, log):
     import pytest
 
     text = file.read_text()
-    replace = Replace(number)
-    mutated = ast.unparse(ast.fix_missing_locations(replace.visit(numbered(text)[0])))
-    status, nodes = 0, reaching(tests, file, replace.line, seconds)
+    tree, replace = numbered(text)[0], Replace(number)
+    nodes, expected = reaching(tests, file, *names_and_lines(tree, number), seconds)
+    mutated = ast.unparse(ast.fix_missing_locations(replace.visit(tree)))
+    status = 0
     if nodes:
         file.write_text(mutated)
         try:
-            status = forked(lambda: pytest.main([*QUIET, "-x", *nodes]), log, patience=PATIENCE)
+            status = forked(lambda: pytest.main([*QUIET, "-x", *nodes]), log, patience=PATIENCE + 3 * expected)
         finally:
             file.write_text(text)
     code = text.splitlines()[replace.line - 1].strip()
@@ -305,21 +361,21 @@ def main():
     parser.add_argument("--again", type=Path, help="try only what nobody noticed according to this report")
     options = parser.parse_args()
     os.chdir(ROOT)
+    os.environ["TRITON_INTERPRET"] = "1"
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets what runs in the background ignore it
     work = copied()
     library = work / "src"
-    candidates, tests, failing = [], {}, []
+    files, folders = [], []
     for place in options.places:
         path = library / place
-        files = [path] if path.is_file() else sorted(path.rglob("*.py"))
-        files = [file for file in files if file.stem not in ("__init__", *options.without.split(","))]
+        files += [path] if path.is_file() else sorted(path.rglob("*.py"))
         folder = str(path.parent.relative_to(library)) if path.is_file() else place
-        own = f"{folder}/test_{path.stem}.py" if path.is_file() else folder
-        found = reached([own, *USERS.get(place, ())], files, work / "reach")
-        failing += found["failed"]
-        print(f"{place}: {len(found['tests'])} tests pass, {len(found['failed'])} fail unchanged", flush=True)
-        for file in files:
-            tests[file] = found["tests"]
-            candidates += [(file, number) for number in range(1, numbered(file.read_text())[1] + 1)]
+        folders += [f"{folder}/test_{path.stem}.py" if path.is_file() else folder, *USERS.get(place, ())]
+    files = [file for file in files if file.stem not in ("__init__", *options.without.split(","))]
+    found = reached(folders, files, work / "reach")
+    tests, failing = found["tests"], found["failed"]
+    print(f"{len(tests)} tests pass, {len(failing)} fail unchanged", flush=True)
+    candidates = [(file, number) for file in files for number in range(1, numbered(file.read_text())[1] + 1)]
     # From here on none is written: two changes of a file may have the same size and time.
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     sys.dont_write_bytecode = True
@@ -333,7 +389,7 @@ def main():
         if not old and time.monotonic() - begin > 60 * options.minutes:
             break
         place = str(file.relative_to(library))
-        change, noticed = tried(file, number, tests[file], options.seconds, work / "log")
+        change, noticed = tried(file, number, tests, options.seconds, work / "log")
         outcomes[place, noticed] += 1
         if not noticed:
             survivors.append({"file": place, **change})

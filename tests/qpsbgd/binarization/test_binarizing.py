@@ -90,11 +90,6 @@ def test_copy_false_changes_the_model_itself(trained):
     assert isinstance(given[2], BinaryLinear)
 
 
-def test_the_same_seed_gives_the_same_network(trained):
-    first, second = (binarize(trained, batches(), seed=3).model for _ in range(2))
-    assert same(first, state(second))
-
-
 def test_the_report_has_a_line_per_layer_with_shrinking_losses(trained):
     lines = []
     _, report = binarize(trained, batches(), first=True, last=True, bits={"2": 2}, progress=lines.append)

@@ -91,8 +91,12 @@ FUNCTIONS = {
     "joined with constants": lambda m, x: torch.cat([x, m.token.expand(x.shape[0], -1, -1, -1), x], dim=1),
     "stacked": lambda m, x: torch.stack([x, 2 * x], 2),
     "a layer norm over images": lambda m, x: F.layer_norm(x, (6, 7), m.token[0, 0], None, 1e-3),
-    "powers": lambda m, x: x**2 - torch.pow(x, 3) + x.square(),
+    "powers and bounds": lambda m, x: x**2 - torch.pow(x, 3) + x.square() + x.clamp(max=0.3) - 2 * x.clamp(min=-0.2),
     "kept sums": lambda m, x: x * x.mean((2, 3), keepdim=True) + x.sum(dim=1, keepdim=True),
+    "attention with masks": lambda m, x: (
+        F.scaled_dot_product_attention(x, 2 * x, x, torch.zeros(6, 6).index_fill(1, torch.tensor([4, 1]), -torch.inf))
+        - F.scaled_dot_product_attention(x, x, x, 3 * x[..., 1:], scale=0.7)
+    ),
     "converted types": lambda m, x: x.to(x.dtype).type(torch.float32).to(x.device).float(),
 }
 MODULES = {

@@ -321,3 +321,23 @@ def test_an_empty_or_endless_file_of_tiles_is_not_believed(tmp_path, content):
     (file,) = tmp_path.iterdir()
     file.write_text(content)
     assert len(tiles_of(Chip.of(mock("pegasus", 2)), 3, folder=tmp_path)) == len(first)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"name": 3}, "must have a name"),
+        ({"topology": "torus"}, "one of the topologies"),
+        ({"shape": [2.0]}, "must be whole numbers"),
+        ({"qubits": [0, -1]}, "must be whole numbers"),
+        ({"qubits": [0, 2**31]}, "must be whole numbers"),
+        ({"couplers": [[0, 10**6]]}, "must join its qubits"),
+        ({"couplers": [[0, 1.0]]}, "must join its qubits"),
+        *(({f"{name}_range": bounds}, "from a number up to 0") for name in "hj" for bounds in ([0.1, 1], [-1, -0.1])),
+    ],
+)
+def test_a_description_of_no_chip_is_refused(changed, said):
+    described = Chip.of(VirtualChip(size=2)).described()
+    assert Chip.from_description(described | {"h_range": [0, 0]}).h_range == (0, 0)
+    with pytest.raises(ValueError, match=said):
+        Chip.from_description(described | changed)

@@ -444,7 +444,7 @@ def test_without_a_token_the_three_ways_to_set_one_are_named(cache, monkeypatch,
 
 
 REFUSALS = (
-    *("SolverAuthenticationError", "ResourceAccessForbiddenError", "HTTPError"),
+    *("SolverAuthenticationError", "ResourceAccessForbiddenError", "HTTPError", "Forbidden"),
     *("ConnectionError", "ConnectionRefusedError", "RequestTimeout"),
 )
 
@@ -456,13 +456,14 @@ def refusals():
     from requests.exceptions import HTTPError
     from requests.models import Response
 
-    unauthorized = Response()
-    unauthorized.status_code = 401
+    unauthorized, forbidden = Response(), Response()
+    unauthorized.status_code, forbidden.status_code = 401, 403
     token, network = r"refused the API token.*dwave config create.*DWAVE_API_TOKEN.*\(token", "cannot reach .*network"
     found = [
         (SolverAuthenticationError("Invalid token"), token),
         (ResourceAccessForbiddenError("Forbidden"), token),
         (HTTPError("401 Client Error", response=unauthorized), token),
+        (type("Forbidden", (HTTPError,), {})("403 Client Error", response=forbidden), token),
         (NoConnection("Name or service not known"), network),
         (ConnectionRefusedError("refused"), network),
         (RequestTimeout("API request timed out"), network),

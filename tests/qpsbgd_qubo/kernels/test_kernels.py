@@ -163,6 +163,63 @@ def test_the_compiled_kernel_answers_as_the_reference(name):
         np.testing.assert_allclose(array, other, rtol=1e-4, atol=1e-5)
 
 
+def drawn(seed):
+    """Vectors of every kernel for a small random problem in whole numbers, full of ties, with drawn options."""
+    generator = np.random.default_rng(seed)
+    whole = generator.integers
+    n, m = int(whole(1, 20)), 3
+    matrix = np.triu(whole(-3, 4, (n, n)) * (generator.random((n, n)) < generator.choice([0.2, 0.5, 1.0])), 1).astype(
+        float
+    )
+    matrix += matrix.T
+    linear = whole(-4, 5, (m, n)).astype(float) * generator.choice([0, 1, 3])
+    spins = generator.choice([-1.0, 1.0], (m, n))
+    fields, threshold = linear + spins @ matrix, np.full(m, generator.choice([1e-6, 2.0]))
+    tenure, word = int(whole(0, 16)), int(whole(2**62))
+    heat, sites = np.linspace(whole(1, 9), 0, 6), np.sort(generator.permutation(n)[: whole(1, n + 1)]).astype(np.int32)
+    limits = int(whole(0, 60)), int(whole(0, 30)), tenure, word, NEVER, 2
+    yield "search", (matrix, fields, spins, threshold, np.zeros(m, np.int64), *limits)
+    yield "anneal", (matrix, fields, spins, sites, heat, states(m), np.zeros(m, np.int64), NEVER, 2)
+    slices = generator.choice([-1.0, 1.0], (m, int(whole(1, 5)), n))
+    ties, scale = np.linspace(0.1, 2, 4), generator.choice([0.5, 2.0], m)
+    local = np.ascontiguousarray(linear[:, None] + slices @ matrix)
+    yield "anneal_slices", (matrix, local, slices, ties, scale, float(heat[1]), states(m), 2)
+    starts = generator.choice([-1.0, 1.0], (int(whole(1, 4)), m, n))
+    tuned = (int(whole(0, 9)), tenure, int(whole(0, 4)), int(whole(0, 6)), word >> 20, 2)
+    sums, diagonal = np.abs(matrix).sum(1), whole(0, 30, n).astype(float)
+    layer = (diagonal, linear, sums, starts, linear + starts @ matrix, threshold, np.zeros((m, n)))
+    yield "search_layer", (matrix, *layer, *tuned)
+    places, columns = np.nonzero(matrix)
+    indptr = np.concatenate([[0], np.bincount(places, minlength=n).cumsum()])
+    rows, field = (indptr, columns.astype(np.int32), matrix[places, columns]), linear[0]
+    one = spins[0].astype(np.int8)
+    yield "anneal_sparse", (rows, field, one, sites, heat, word, NEVER)
+    yield "anneal_lanes", (rows, field, whole(0, 1 << 16, n, dtype=np.uint16), sites, heat, word, NEVER)
+    chains = generator.choice([-1, 1], (4, n)).astype(np.int8)
+    yield "harvest", (rows, field, np.full(n, threshold[0]), chains, one, NEVER)
+    yield "tabu_sparse", (rows, field, one, int(whole(1, 9)), int(whole(0, 60)), tenure, word, NEVER)
+    yield "colour", (rows, np.zeros(n, np.int64))
+    schedule = np.stack([np.linspace(0, 1, 4), np.linspace(0.1, 2, 4), np.full(4, heat[1])], 1).astype(np.float32)
+    yield "sweep_chip", (rows, field.astype(np.float32), slices.astype(np.float32), schedule, states(m), 2)
+    yield "fix_dominated", (matrix, linear, np.empty_like(linear), NEVER, 2)
+    fixed = np.where(generator.random((m, n)) < 0.5, spins, 0)
+    matrix, linear, fixed, spins = (part[..., :10].copy() for part in (matrix[:10], linear, fixed, spins))
+    # Without ties, so that there is one optimum.
+    matrix, linear = (part + generator.uniform(-0.1, 0.1, part.shape) for part in (matrix, linear))
+    matrix = np.triu(matrix, 1) + np.triu(matrix, 1).T
+    yield "complete", (matrix, linear, fixed, spins, np.zeros(m, bool), NEVER, 2)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_drawn_problems_get_the_answers_of_the_reference(seed):
+    for name, arguments in drawn(seed):
+        returned, arrays = run(kernels, name, arguments)
+        expected, expected_arrays = run(reference, name, arguments)
+        assert returned == pytest.approx(expected), name
+        for array, other in zip(arrays, expected_arrays, strict=True):
+            np.testing.assert_allclose(array, other, rtol=1e-5, atol=1e-5, err_msg=name)
+
+
 @pytest.mark.parametrize("name", [name for name in VECTORS if isinstance(VECTORS[name][-1], int)])
 def test_answers_do_not_depend_on_the_number_of_threads(name):
     found = [run(kernels, name, (*VECTORS[name][:-1], threads)) for threads in (1, 2, 7)]
@@ -194,6 +251,16 @@ def test_rows_and_columns_of_an_assignment_are_its_groups(n):
     others = {tuple(sorted(group)) for group in np.split(members, begins[1:-1])[bases:]}
     assert others >= set(map(tuple, np.arange(n * n).reshape(n, n).T.tolist()))
     assert kernels.Groups(kernels.Rows(*rows), linear, begins, members, bases).scale > 0
+
+
+@pytest.mark.parametrize(("alone", "found"), [(32, 56), (33, 0)])
+def test_groups_are_looked_for_unless_most_of_the_first_spins_are_in_none(alone, found):
+    matrix = np.zeros((200, 200))
+    matrix[alone:, alone:] = np.kron(np.eye(56), np.ones((3, 3)))[: 200 - alone, : 200 - alone] * 4
+    np.fill_diagonal(matrix, 0)
+    at, columns = np.nonzero(matrix)
+    rows = np.concatenate([[0], np.bincount(at, minlength=200).cumsum()]), columns.astype(np.int32), matrix[at, columns]
+    assert groups_in(rows, matrix.sum(1) - 4)[2] == found
 
 
 def test_no_groups_are_found_where_there_are_none():
@@ -236,6 +303,8 @@ def test_rows_that_do_not_ascend_are_refused_for_groups():
         kernels.find_groups(rows, np.ones(3), NEVER)
     with pytest.raises(ValueError, match="indices must ascend in every row"):
         kernels.Groups(rows, np.ones(3), np.array([0, 3]), np.arange(3, dtype=np.int32), 1)
+    with pytest.raises(ValueError, match="linear must"):
+        kernels.Groups(rows, np.ones(2), np.array([0, 3]), np.arange(3, dtype=np.int32), 1)
 
 
 @pytest.mark.parametrize("name", ["anneal_groups all False", "anneal_groups all True", "tabu_groups 7"])
@@ -260,6 +329,26 @@ def test_a_search_within_groups_finds_the_best_of_all_permutations():
     spins, sites = np.full(27, -1, np.int8), np.arange(27, dtype=np.int32)
     heat = groups.scale * np.concatenate([np.geomspace(0.3, 0.1, 50), np.zeros(3)])
     assert kernels.anneal_groups(groups, spins, sites, heat, 50, True, 1, NEVER) == pytest.approx(best)
+
+
+@pytest.mark.parametrize("module", [kernels, reference])
+def test_nothing_is_claimed_once_the_time_is_up(module):
+    (couplings, linear, _, spins), over = dense(14, 3), np.ones(1, np.uint8)
+    fixed, done = np.zeros_like(linear), np.ones(3, bool)
+    assert not module.exhaust(couplings, linear[0], np.ones(14), over, 1)
+    module.complete(couplings, linear, fixed, spins.copy(), done, over, 1)
+    module.fix_dominated(couplings, 9 * linear, fixed, over, 1)
+    assert not done.any() and not fixed.any()
+
+
+def test_nothing_is_claimed_by_what_is_compiled_alone_once_the_time_is_up():
+    (couplings, linear, _, spins), over = dense(14, 3), np.ones(1, np.uint8)
+    nodes = np.zeros(3, np.int64)
+    kernels.decode(couplings, linear, np.zeros_like(linear), spins.copy(), 1.0, 10**6, nodes, over, 1)
+    assert (nodes == -1).all()
+    assert kernels.find_groups(kernels.Rows(*assignment()[0]), assignment()[1], over)[2] == 0
+    kept = kernels.reduce(kernels.Rows(*sparse()), np.ones(60), over)
+    assert not kept[0].size and np.array_equal(kept[4], np.arange(60))
 
 
 def test_every_kernel_but_those_of_groups_stands_in_the_reference_and_all_have_vectors():

@@ -48,6 +48,24 @@ OPTIONS = {
         "not negative": {"h_error", "j_error", "broken"},
     },
 }
+SHARED = {"retries": 3, "label": "qpsbgd", "num_reads": 50, "chain_strength": 0.3, "share_reads": False}
+SHARED |= {"spin_reversals": 1, "repair": "energy", "descent": True, "seed": 0}
+DEFAULTS = {
+    "auto": {"seed": 0},
+    "exact": {"node_limit": 50_000_000},
+    "descent": {"tabu": 0, "tenure": 2, "restarts": 0, "seed": 0, "warm": False},
+    "annealing": {"sweeps": 20, "reads": 1, "hot": 0.5, "cold": 0.05, "seed": 0},
+    "quantum-annealing": {"sweeps": 32, "slices": 8, "reads": 1, "field": 3.0, "temperature": 0.05, "seed": 0},
+    "bifurcation": {"steps": 100, "reads": 1, "time_step": 0.5, "seed": 0},
+    "gurobi": {"mip_gap": 0.0, "seed": 0},
+    "dwave": {**SHARED, "copies": 16},
+    "leap-hybrid": {"retries": 3, "label": "qpsbgd", "descent": True},
+    "virtual-qpu": SHARED
+    | {"copies": 1, "topology": "pegasus", "size": 16, "broken": 0.0, "h_error": 0.02, "j_error": 0.01}
+    | {"method": "path-integral", "sweeps": 64, "slices": 8, "field": 3.0, "temperature": 0.1},
+    "portfolio": {"seed": 0},
+    "gpu-annealing": {"chains": 8192, "sweeps": 1000, "seed": 0},
+}
 TEXTS = {"dimod": {"sampler", "parameters"}, "replay": {"path"}}
 OTHERS = {"label", "ledger", "record", "cache", "repair", "sampler", "region", "chip", "topology", "method"}
 NAN, INFINITE = float("nan"), float("inf")
@@ -107,6 +125,14 @@ def test_every_option_of_every_solver_is_checked(solver):
     assert options <= listed
 
 
+@pytest.mark.parametrize("solver", DEFAULTS)
+def test_options_left_out_are_as_they_always_were(solver):
+    plain = made(solver)
+    options = {each.name: getattr(plain, each.name) for each in dataclasses.fields(plain) if each.init}
+    kept = {name: value for name, value in options.items() if value is not None and name != "ledger"}
+    assert kept == DEFAULTS[solver]
+
+
 @pytest.mark.parametrize("solver", OPTIONS)
 def test_the_least_value_and_numbers_of_numpy_are_taken_and_made_plain(solver):
     for kind, names in OPTIONS[solver].items():
@@ -146,6 +172,14 @@ def test_messages_say_what_is_allowed(solver, options, message):
     with pytest.raises((TypeError, ValueError)) as raised:
         made(solver, **options)
     assert str(raised.value) == message
+
+
+def test_bounds_that_options_set_each_other_may_be_reached():
+    assert made("annealing", hot=0.3, cold=0.3).hot == 0.3
+    assert made("descent", warm=True, tabu=5).warm
+    assert made("dwave", share_reads=True, copies=2).share_reads
+    with pytest.raises(ValueError, match="set copies"):
+        made("dwave", share_reads=True, copies=1)
 
 
 def test_numbers_without_bounds_are_only_checked_for_their_kind():

@@ -73,6 +73,30 @@ def test_thirty_numbers_are_added_up_by_trying_all_signs():
     assert abs(numbers @ signs - 0.3) == pytest.approx(np.abs(every @ numbers - 0.3).min())
 
 
+def test_items_are_packed_with_coins_that_cannot_make_every_sum_as_well_as_they_always_were():
+    found = []
+    for seed in range(8):
+        generator = np.random.default_rng(seed)
+        weights = np.concatenate([generator.uniform(3, 9, 14), [4.0, 4.0, 4.0]])
+        values = np.concatenate([-generator.uniform(0, 20, 14), np.zeros(3)])
+        couplings, linear = squared(weights, generator.uniform(-9, 9), values)
+        found.append(energy(couplings, linear, Sums.of(couplings, linear).solved(seed=0, stop=NEVER)))
+    assert found == pytest.approx(
+        [-428.05692, -396.177146, -350.163084, -370.240991, -439.966221, -416.75529, -389.308793, -393.741221]
+    )
+
+
+def test_more_numbers_than_are_tried_at_once_miss_as_little_as_they_always_did():
+    numbers = np.random.default_rng(0).integers(1, 2**40, 45).astype(float)
+    found = [abs(numbers @ added_up(numbers, seed * 1e6, np.random.default_rng(seed), NEVER)) for seed in range(4)]
+    assert found == [347.0, 999731.0, 2000075.0, 3000031.0]
+
+
+def test_three_numbers_are_a_sum():
+    sums = Sums.of(*squared([1.0, -2.0, 4.0], 3.0, np.zeros(3)))
+    assert (sums.weights.tolist(), sums.target) == (pytest.approx([1.0, -2.0, 4.0]), pytest.approx(3.0))
+
+
 @pytest.mark.parametrize(
     ("couplings", "linear"),
     [

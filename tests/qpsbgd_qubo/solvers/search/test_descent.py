@@ -102,3 +102,10 @@ def test_a_large_offset_does_not_hide_which_answer_is_better(solver):
     family = random_family(40, 20, 20, scale=0.3)
     shifted = QuboFamily(family.quadratic, family.linear, family.offset + 1e7)
     assert torch.equal(solver.solve(shifted).spins, solver.solve(family).spins)
+
+
+def test_a_search_without_options_is_that_of_the_solver():
+    family = random_family(40, 5, 30, scale=0.3)
+    for patience in (0, 30):
+        found, again = improved(family, sign_start(family), patience=patience), Descent(tabu=patience).solve(family)
+        assert torch.equal(found.spins, again.spins) and found.stats == again.stats

@@ -36,6 +36,12 @@ def test_the_kernel_makes_the_moves_of_the_reference(vector):
     torch.testing.assert_close(energies.cpu(), vector.family.energies(expected), rtol=1e-5, atol=1e-5)
 
 
+def test_the_kernels_take_what_they_can_number():
+    shapes = {(16, 2): True, (1024, 2**21 - 1): True, (1024, 2**21): False, (8192, 1): True, (8193, 1): False}
+    assert {shape: kernels_triton.fits(torch.empty(shape, device="meta")) for shape in shapes} == shapes
+    assert not kernels_triton.fits(torch.empty(16, 2, dtype=torch.float64))
+
+
 @needs_gpu
 @pytest.mark.parametrize(("patience", "tenure"), [(0, 2), (40, 2), (60, 15)])
 @pytest.mark.parametrize("shape", SHAPES)

@@ -1,0 +1,93 @@
+"""A network loses what it always lost: what changes the search, in its speed or its quality alone, is seen here.
+
+What is meant to lose less gets its new numbers from the test's message.
+"""
+
+import inspect
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from qpsbgd import binarize
+from qpsbgd.binarization import distill
+
+
+def drawn(shape, seed):
+    return torch.from_numpy(np.random.default_rng(seed).standard_normal(shape)).float()
+
+
+class Network(nn.Module):
+    """Convolutions with groups and norms, a residual sum, layers with and without bias."""
+
+    def __init__(self):
+        super().__init__()
+        self.begin = nn.Conv2d(2, 6, 3, padding=1)
+        self.conv = nn.Conv2d(6, 6, 3, groups=2, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(6)
+        self.wide = nn.Linear(6 * 9, 20)
+        self.narrow = nn.Linear(20, 12, bias=False)
+        self.end = nn.Linear(12, 4)
+        for seed, parameter in enumerate(self.parameters()):
+            if parameter.ndim > 1:
+                parameter.data = drawn(parameter.shape, seed) / parameter[0].numel() ** 0.5
+
+    def forward(self, x):
+        x = self.begin(x).relu()
+        x = (x + self.norm(self.conv(x))).relu()
+        return self.end(self.narrow(self.wide(x.flatten(1)).relu()).relu())
+
+
+CASES = (
+    ({}, (1.0101, 0.65215, 0.50392, 0.26554)),
+    ({"bits": 2, "rounds": 4}, (0.30706, 0.1942, 0.14738, 0.26977)),
+    ({"bits": {"wide": 3}, "rounds": 5, "seed": 3}, (0.74511, 0.52226, 0.43712, 0.26691)),
+    ({"levels": "ternary", "rounds": 4}, (0.56553, 0.33099, 0.25776, 0.25904)),
+    ({"targets": "float", "rounds": 4}, (1.01314, 0.74606, 0.5623, 0.17772)),
+    ({"input_scales": True, "rounds": 4}, (0.97743, 0.64557, 0.49902, 0.2638)),
+    ({"most_inputs": 30, "rounds": 4}, (1.01074, 0.50258, 0.52221, 0.27219)),
+    ({"most_inputs": 25, "bits": 2, "bias": False, "rounds": 4}, (0.39316, 0.06201, 0.14513, 0.25056)),
+    ({"bias": False, "norms": False, "rounds": 4}, (0.87615, 0.62159, 0.45904, 0.1931)),
+    ({"solver": "rounding", "first": True, "last": True}, (1.67843, 0.0, 0.0, 0.25769)),
+    ({"solver": "feedback", "bits": 2}, (0.30256, 0.19258, 0.0, 0.27111)),
+    ({"solver": "descent", "bits": 2}, (0.30677, 0.19396, 0.14746, 0.27277)),
+)
+
+
+DEFAULTS = {
+    binarize: {"bits": 1, "first": False, "last": False, "solver": "kicks", "rounds": 40, "levels": "binary"}
+    | {"targets": "own", "input_scales": False, "most_inputs": 4096, "bias": True, "norms": True, "seed": 0}
+    | {"copy": True, "progress": False},
+    distill: {"steps": 1000, "layers": (), "lr": 1e-3, "projection": "ridge", "real_lr": 1e-3},
+}
+
+
+@pytest.mark.parametrize("function", DEFAULTS)
+def test_options_left_out_are_as_they_always_were(function):
+    options = {one.name: one.default for one in inspect.signature(function).parameters.values()}
+    assert {name: value for name, value in options.items() if value not in (None, inspect._empty)} == DEFAULTS[function]
+
+
+@pytest.mark.parametrize("solver", ["rounding", "feedback", "kicks"])
+@pytest.mark.parametrize("most_inputs", [1, 2])
+def test_signs_whose_best_scale_is_negative_lose_what_the_outputs_lose(solver, most_inputs):
+    # The larger weight is that of an input that takes back what the other one gives.
+    inputs = drawn((500, 2), 0) @ torch.tensor([[1.0, -0.3], [0.0, 0.1]])
+    model = nn.Linear(2, 1, bias=False)
+    model.weight.data = torch.tensor([[0.01, 1.0]])
+    binary, report = binarize(model, [inputs], layers=[""], most_inputs=most_inputs, solver=solver, bias=False)
+    with torch.no_grad():
+        lost = (binary(inputs) - model(inputs)).square().sum() / model(inputs).square().sum()
+    assert report.rows[0].lost == pytest.approx(float(lost), rel=1e-3)
+    assert lost < 0.3
+
+
+@pytest.mark.parametrize(("options", "expected"), CASES)
+def test_a_network_loses_what_it_always_lost(options, expected):
+    batches = [drawn((40, 2, 3, 3), seed) for seed in (50, 51)]
+    model, report = binarize(Network().eval(), batches, **options)
+    found = [[getattr(row, stage) for row in report.rows] for stage in ("rounding", "feedback", "search")]
+    with torch.no_grad():
+        found = [*(sum(each for each in stage if each is not None) for stage in found), model(batches[0]).abs().mean()]
+    assert [round(float(each), 5) for each in found] == pytest.approx(expected, rel=1e-3)
