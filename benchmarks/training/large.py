@@ -112,9 +112,8 @@ def binarized(model, bits, solver):
     seconds, peak = time.perf_counter() - begun, memory()
     with torch.no_grad(), torch.autocast(DEVICE, torch.bfloat16, enabled=DEVICE == "cuda"):
         found = score(made)
-    widest = max(8 * module.weight.shape[1] ** 2 for module in made.modules() if isinstance(module, BinaryLayer))
     row = {"method": f"binarize, {solver}", "bits": bits, "loss": found, "seconds": seconds}
-    return row | {"peak GiB": peak, "model GiB": before, "largest moments GiB": widest / 2**30}
+    return row | {"peak GiB": peak, "model GiB": before}
 
 
 class Rows:

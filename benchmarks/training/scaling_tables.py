@@ -7,7 +7,7 @@ from tables import grouped, lines, markdown, results
 
 from qpsbgd.projections.blocks import Blocks
 
-ROWS, BLOCK, REFRESH = 2048, 1024, 20
+BLOCK, REFRESH = 1024, 20
 """Defaults of QPSBGD."""
 
 
@@ -32,7 +32,8 @@ NAMES = {
 def large():
     """A GPT of GPT-2's size: loss after the same number of steps, speed and memory."""
     found, best, body = results("large"), {}, []
-    for row in sorted(found["rows"], key=lambda row: row.get("loss on training text", row["loss"])):
+    trained = [row for row in found["rows"] if "bits" not in row]
+    for row in sorted(trained, key=lambda row: row.get("loss on training text", row["loss"])):
         best.setdefault((row["method"], row["steps"]), row)
     for row in sorted(best.values(), key=lambda row: row["loss"]):
         rate = "" if row["rate"] is None else f", rate {row['rate']:.2g}"
@@ -46,6 +47,21 @@ def large():
     return f"{made}\n\n" + lines(head, body)
 
 
+def large_binarized():
+    """That network with real weights, binarised without training."""
+    rows = results("large")["rows"]
+    start = min((r for r in rows if r["method"] == "float-adamw"), key=lambda r: r["loss on training text"])
+    made = {(row["bits"], row["method"].split(", ")[1]): row for row in rows if "bits" in row}
+    body = [
+        f"{bits} | {made[bits, 'feedback']['loss']:.3f} ({made[bits, 'feedback']['seconds']:.0f} s) | "
+        f"{made[bits, 'kicks']['loss']:.3f} ({made[bits, 'kicks']['seconds']:.0f} s) | "
+        f"{made[bits, 'kicks']['peak GiB']:.1f} GiB"
+        for bits in (1, 2)
+    ]
+    head = "bits per weight | error feedback | `binarize` | peak memory"
+    return f"Nats per character; {start['loss']:.3f} with real weights.\n\n" + lines(head, body)
+
+
 def eight_gpus():
     """What each of eight ranks would hold of that network, by the formulas of docs/scaling.md."""
     found = results("large")
@@ -54,21 +70,20 @@ def eight_gpus():
     return (
         f"**Eight GPUs, on paper.** With [FSDP2](processes.md) each rank holds an eighth of latent weights, gradients "
         f"and S̄ (3 × {4 * weights(layers) / 1e6:.0f} MB in all). The polar factor needs all of a layer's S̄: every "
-        f"step gathers {4 * weights(layers) / 1e6:.0f} MB, layer by layer. The ridge gathers at most {ROWS} rows per "
-        f"layer at a renewal instead, but holds all of Q̄ and its inverse (2 × {4 * grams(layers) / 1e6:.0f} MB) on "
+        f"step gathers {4 * weights(layers) / 1e6:.0f} MB, layer by layer. The ridge sums Q̄ over "
+        f"the ranks at a renewal instead, but holds all of it and its inverse (2 × {4 * grams(layers) / 1e6:.0f} MB) on "
         f"every rank. Nothing of this has been run on eight GPUs; two to four processes on a CPU "
         "give what one gives (tests/qpsbgd/parallel/test_shards.py)."
     )
 
 
-def ranks(batch=100):
+def ranks():
     """What a rank sends in a step under DDP, by the formulas of docs/scaling.md."""
     layers, parts = [(784, 512), (512, 512), (512, 10)], []
-    gradients, rows = 4 * weights(layers), 4 * batch * sum(n for n, _ in layers) / REFRESH
     for size in (2, 64):
-        reduced, gathered = 2 * (size - 1) / size * gradients, (size - 1) / size * rows
-        parts.append(f"{reduced / 1e3:,.0f} kB of gradients and {gathered / 1e3:.0f} kB of rows on {size} ranks")
-    return f"A rank of 784-512-512-10 with batches of {batch} sends per step, on average, {' and '.join(parts)}."
+        gradients, moments = (2 * (size - 1) / size * 4e-3 * n for n in (weights(layers), grams(layers) / REFRESH))
+        parts.append(f"{gradients:,.0f} kB of gradients and {moments:.0f} kB of moments on {size} ranks")
+    return f"A rank of 784-512-512-10 sends per step, on average, {' and '.join(parts)}."
 
 
 def sampled():

@@ -43,9 +43,7 @@ CASES = (
     ({}, (1.0101, 0.65215, 0.50392, 0.26554)),
     ({"bits": 2, "rounds": 4}, (0.30706, 0.1942, 0.14738, 0.26977)),
     ({"bits": {"wide": 3}, "rounds": 5, "seed": 3}, (0.74511, 0.52226, 0.43712, 0.26691)),
-    ({"levels": "ternary", "rounds": 4}, (0.56553, 0.33099, 0.25776, 0.25904)),
     ({"targets": "float", "rounds": 4}, (1.01314, 0.74606, 0.5623, 0.17772)),
-    ({"input_scales": True, "rounds": 4}, (0.97743, 0.64557, 0.49902, 0.2638)),
     ({"most_inputs": 30, "rounds": 4}, (1.01074, 0.50258, 0.52221, 0.27219)),
     ({"most_inputs": 25, "bits": 2, "bias": False, "rounds": 4}, (0.39316, 0.06201, 0.14513, 0.25056)),
     ({"bias": False, "norms": False, "rounds": 4}, (0.87615, 0.62159, 0.45904, 0.1931)),
@@ -56,8 +54,8 @@ CASES = (
 
 
 DEFAULTS = {
-    binarize: {"bits": 1, "first": False, "last": False, "solver": "kicks", "rounds": 40, "levels": "binary"}
-    | {"targets": "own", "input_scales": False, "most_inputs": 4096, "bias": True, "norms": True, "seed": 0}
+    binarize: {"bits": 1, "first": False, "last": False, "solver": "kicks", "rounds": 40}
+    | {"targets": "own", "most_inputs": 4096, "bias": True, "norms": True, "seed": 0}
     | {"copy": True, "progress": False},
     distill: {"steps": 1000, "layers": (), "lr": 1e-3, "projection": "ridge", "real_lr": 1e-3},
 }

@@ -50,7 +50,7 @@ def test_its_answers_are_nearly_optimal(cache, topology, broken, method):
             (-178.6, -204.2, 0.10625, 0.017328, -222.0, -189.0, -189.0, -234.0, -187.0),
         ),
         (
-            {"sweeps": 9, "num_reads": 5, "share_reads": False, "h_error": 0.2, "j_error": 0.1, "block": 7},
+            {"sweeps": 9, "num_reads": 5, "share_reads": False, "h_error": 0.2, "j_error": 0.1},
             (-196.12, -226.2, 0.2225, 0.01782, -242.0, -233.0, -243.0, -240.0, -277.0),
         ),
         (
