@@ -18,7 +18,7 @@ def headline():
         "`steps` and `real=True`; every rival at the best rate of a grid. The default is ahead of every rival that was "
         f"run in {sum(one > 0 for one in leads)} of {len(leads)} settings; on CIFAR-100, held out, its lead is "
         f"{resnet:+.1f} points with ResNet-20 and {vgg:+.1f} with VGG-small. ±: deviation over seeds; –: not run. "
-        "Spins of ResNets and the GPT are near to the ridge's direction (`Spins(target=\"ridge\")`), as they were by "
+        'Spins of ResNets and the GPT are near to the ridge\'s direction (`Spins(target="ridge")`), as they were by '
         "default until this version. "
         "[docs/training.md](docs/training.md) has the grids and smaller networks: tabular sets, digits, Adult and "
         "graphs, MNIST and Fashion-MNIST (these two at the defaults of the version before)."

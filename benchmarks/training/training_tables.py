@@ -242,8 +242,12 @@ DEFAULTS = {
 
 
 def _score(task, values):
-    """The mean, with the standard deviation where there are several seeds."""
-    return f"{spread(values)} nats" if task.startswith("gpt") else f"{spread(values, 100, 1)} %"
+    """The mean in % or nats, with the standard deviation where there are several seeds."""
+    return spread(values) if task.startswith("gpt") else spread(values, 100, 1)
+
+
+def _unit(task):
+    return "nats" if task.startswith("gpt") else "%"
 
 
 @cache
@@ -275,7 +279,7 @@ def today(names=NETWORKS, *, forms=tuple(DEFAULTS)):
         if any(method in scores[task] for task in tasks):
             cells = [_score(task, scores[task][method]) if method in scores[task] else "–" for task in tasks]
             table.append([label, *cells])
-    return markdown(["test score", *(names[task] for task in tasks)], table)
+    return markdown(["test score", *(f"{names[task]}, {_unit(task)}" for task in tasks)], table)
 
 
 def lead(task):
@@ -299,10 +303,9 @@ def rivals():
             tried = {r["lr"]: r["score"] for r in rows if (r["task"], r["method"]) == (task, method)}
             if tried:
                 best = (min if task.startswith("gpt") else max)(tried, key=tried.get)
-                cells = [
-                    f"{'**' * (rate == best)}{_score(task, [tried[rate]])}{'**' * (rate == best)} at {rate:.2g}"
-                    for rate in sorted(tried)
-                ]
+                shown = {rate: f"{_score(task, [tried[rate]])} {_unit(task)}" for rate in sorted(tried)}
+                shown[best] = f"**{shown[best]}**"
+                cells = [f"{text} at {rate:.2g}" for rate, text in shown.items()]
                 table.append([NETWORKS[task], label, ", ".join(cells)])
     return markdown(["network", "rival", "validation score by rate"], table)
 
