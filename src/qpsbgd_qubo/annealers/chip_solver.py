@@ -41,8 +41,8 @@ class ChipSolver(ServiceSolver):
         repair: What broken chains become: the "majority" of their qubits, or what lowers the "energy" most.
         descent: Flip single spins after that, until no flip lowers the energy.
         cache: Folder for the chip's tiles; see `tiles.tiles_of`.
-        seed: Of the spin reversals. They depend on the problem too, so they differ from step to step, and yet the same
-            problem is always sent in the same way.
+        seed: Seed of the spin reversals. They also depend on the problem, so they differ from step to step, but the
+            same problem is always sent in the same way.
     """
 
     num_reads: int = 50

@@ -43,7 +43,7 @@ class ServiceSolver(Solver):
             each refuses what would pass its own `max_qpu_seconds`. None counts for this solver and its copies.
         retries: How often to send a problem again after a passing fault.
         record: File to write all problems and answers to; see `recordings.Recording`.
-        label: Of every problem on the service's dashboard; no part of a recording.
+        label: Label of every problem on the service's dashboard; no part of a recording.
     """
 
     name: ClassVar[str]

@@ -28,9 +28,9 @@ class Descent(Solver):
         tenure: Moves for which a flip is tabu, and up to half as many more, at least 5. Short ones suit the
             correlated inputs of layers; large sparse problems need 10 to 30.
         restarts: Also search from this many random starts and keep the best.
-        seed: Of the random starts and of how long a flip is tabu.
-        warm: In training, use what the last step found where that saves time: with momentum the families change
-            slowly. See `qpsbgd_qubo.solvers.search.warm_start`; `solve` has no last step and begins with sign(−s).
+        seed: Seed of the random starts and of the tabu tenures.
+        warm: In training, start from the last step's spins where that saves time: with momentum the families change
+            slowly. See `qpsbgd_qubo.solvers.search.warm_start`; `solve` itself starts at sign(−s).
     """
 
     max_flips: int | None = None
