@@ -111,7 +111,7 @@ class Projection(ABC):
 
     @property
     def vectors(self) -> int:
-        """Binary vectors per column in a step: how often the solver is asked."""
+        """Binary vectors per column in a step: the number of calls of the solver."""
         return 0 if self.solver is None else 1
 
     @property

@@ -22,8 +22,8 @@ class Descent(Solver):
     """Single flips from sign(−s), best improvement first, all columns side by side.
 
     Args:
-        max_flips: Most flips per column in one search, tabu moves included. None goes on to a local minimum.
-        tabu: From the local minimum, go on with the best flip that was not made recently, uphill too, until this many
+        max_flips: Most flips per column in one search, tabu moves included. None for no limit.
+        tabu: From the local minimum, continue with the best flip that is not tabu, uphill too, until this many
             moves have found nothing better; 0 for none.
         tenure: Moves for which a flip is tabu, and up to half as many more, at least 5. Short ones suit the
             correlated inputs of layers; large sparse problems need 10 to 30.
