@@ -1,4 +1,4 @@
-"""How often do the signs of each layer flip during a run? Draws docs/figures/flips.svg with `Monitor.plot`.
+"""How often do the signs of each layer flip during a run? Draws docs/flips.svg with `Monitor.plot`.
 
     python benchmarks/training/flips_figure.py
 

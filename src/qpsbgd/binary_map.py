@@ -1,4 +1,4 @@
-"""The binary map: which binary vectors explain a layer's output gradients best, as a family of QUBOs."""
+"""The binary map: a layer's gradients projected onto ±1, as a family of QUBOs."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def binary_map(inputs: Tensor, output_grads: Tensor, *, gain: float = 1.0, scale
         j_i = gain · x_i,   z_i = j_i / ‖j_i‖²,   Q = Σ_i z_i z_iᵀ,   s_j = −2 Σ_i λ_j v_ij z_i,
         so that   E_j(g) = Σ_i (λ_j v_ij − gᵀ z_i)²
 
-    With a number κ as `scale`, λ_j = κ · mean_i ‖z_i‖₁ / rms_i(v_ij): the target is κ times as large as what gᵀz can
-    reach, whatever the size of the loss. Rows without any gradient are left out. `scale="literal"` is the
+    With a number κ as `scale`, λ_j = κ · mean_i ‖z_i‖₁ / rms_i(v_ij): the target is κ times the range of gᵀz,
+    whatever the size of the loss. Rows without any gradient are left out. `scale="literal"` is the
     equation as printed, λ = 1 and every row counts; with a mean-reduced loss it hardly trains.
 
-    A row of zero input has z = 0, and so has a row that is rounding noise next to the others. A column without gradient
-    gets s_j = 0: it must not be updated.
+    Rows of zero input have z = 0, and so have rows that are rounding noise relative to the others. A column without
+    gradient gets s_j = 0: it must not be updated.
 
     Args:
         inputs: x, one row per sample, shape (B, n).

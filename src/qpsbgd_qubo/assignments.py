@@ -94,7 +94,7 @@ def solve(
         problem: A file's path; a numpy or scipy matrix A, for xᵀAx over x ∈ {0, 1}ⁿ; a dict (i, j) → value, the same
             with labels; a dimod model; a `Problem`, `SparseIsing` or `QuboFamily`.
         solver: A solver's name or a `Solver`.
-        maximize: What to look for; None for the problem's own sense, which is the lowest value for all but some files.
+        maximize: Whether to maximise; None for the problem's own sense, which is to minimise except in some files.
         until_interrupted: Whether Ctrl-C ends the search with the best so far, `stats["interrupted"]` true; otherwise
             it raises KeyboardInterrupt.
         **options: The solver's options: `time_limit`, `rounds` and `seed` of "auto".

@@ -55,7 +55,7 @@ class FamilySampler(dimod.Sampler):  # type: ignore[misc]  # dimod comes without
             bqm: Any model, over SPIN or BINARY variables.
             num_reads: How many answers. Read k has the seed plus k; a solver without a seed solves once, and its
                 answer has `num_occurrences=num_reads`. Solvers on an annealer keep one connection and one budget.
-            seed: Of the first read, instead of the solver's own.
+            seed: Seed of the first read, instead of the solver's own.
             **kwargs: Ignored with a warning, as dimod requires.
         """
         self.remove_unknown_kwargs(**kwargs)

@@ -21,12 +21,12 @@ from qpsbgd_runtime.unit_operations import Quantize, Requantize, Scale, Threshol
 class PackedModel:
     """A trained network that runs without torch.
 
-    Layers whose inputs are ±1 compute with XOR and population counts, on one core, and other Python threads may run
-    meanwhile. The others compute in float32, with numpy's matrix products and as many threads as those use.
+    Layers with inputs ±1 use XOR and population counts; consecutive operations over real numbers are one compiled
+    program in float32. The kernels run on one core and release the GIL.
 
     Attributes:
-        operations: What it computes, in order.
-        input_shape: Of one sample, as given or where the first layer tells it; None for a network that begins with a
+        operations: The operations, in order.
+        input_shape: Shape of one sample, as given or known from the first layer; None for a network that begins with a
             convolution.
     """
 

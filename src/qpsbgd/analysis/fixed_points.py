@@ -1,4 +1,4 @@
-"""Theorem 1 as a tool: which weights of a trained model a further step would leave alone."""
+"""Theorem 1 as a tool: the weights of a trained model that a further step would not change."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True, eq=False)
 class FullBatch:
-    """What one layer saw over all data: its name, the layer, the rows, and ∂E/∂W in the shape of `weight`."""
+    """One layer over all data: its name, the layer, its rows, and ∂E/∂W in the shape of `weight`."""
 
     name: str
     layer: BinaryLayer

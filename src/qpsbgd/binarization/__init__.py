@@ -1,4 +1,4 @@
-"""One or a few bits per weight without training: each layer's weights as binary vectors, by the layer's QUBO family."""
+"""One or a few bits per weight without training: solves one QUBO family per layer."""
 
 from qpsbgd.binarization.binarizing import Binarized, binarize
 from qpsbgd.binarization.distillation import distill, embedding_loss, relative_error

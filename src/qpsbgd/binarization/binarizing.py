@@ -22,7 +22,7 @@ from qpsbgd.solvers import Solver
 
 
 class Binarized(NamedTuple):
-    """A model with binary layers, and what became of each."""
+    """A model with binary layers, and a report on each of them."""
 
     model: nn.Module
     report: Report
@@ -47,44 +47,43 @@ def binarize(
     copy: bool = True,
     progress: bool | Callable[[LayerLoss], None] = False,
 ) -> Binarized:
-    """A copy of a trained model in which layers have binary weights with a scale per output, and a report.
+    """A copy of a trained model with binary weights and a scale per output, and a report.
 
-    Layer by layer, in the order in which data flows, and with the inputs that the layers before, already binary,
-    produce: the weights w of an output become Σ_b α_b s_b with s_b ∈ {−1, +1}ⁿ, such that the outputs change least. See
-    `qpsbgd.binarization.planes` for the problem and how it is searched. nn.Linear, nn.Conv1d, nn.Conv2d, the
+    Layers are processed in the order of the data flow, each with the inputs produced by the already binary layers
+    before it. The weights w of an output become Σ_b α_b s_b with s_b ∈ {−1, +1}ⁿ, such that the outputs change least;
+    see `qpsbgd.binarization.planes` for the search. nn.Linear, nn.Conv1d, nn.Conv2d, the
     projections of nn.MultiheadAttention, torch_geometric's Linear and transformers' Conv1D are replaced; everything
-    else stays, but see `targets` and `norms`. The model computes in evaluation mode here, whatever its mode is, and in
-    its own precision.
+    else stays, but see `targets` and `norms`. Calibration runs in evaluation mode and in the model's own precision.
 
-    `QPSBGD` can train the result: the latent weights have the sizes that flips of their signs would cost.
+    `QPSBGD` can train the result: the size of a latent weight reflects the cost of flipping its sign.
 
     Args:
         model: The trained model, on one device.
-        batches: Calibration data, some hundred samples of what the model will see: a DataLoader or another iterable of
-            tensors, tuples of arguments or dictionaries of keyword arguments. What `forward` does not take, such as
-            targets, is left out. They are read once, moved to the model's device and kept. Of a dictionary with an
-            "attention_mask" (B, T), only the tokens that it lets pass count.
+        batches: Calibration data, a few hundred typical inputs: a DataLoader or another iterable of
+            tensors, tuples of arguments or dictionaries of keyword arguments. Items that `forward` does not take, such
+            as targets, are ignored. Batches are read once, moved to the model's device and kept. If a dictionary has an
+            "attention_mask" (B, T), only its unmasked tokens count.
         bits: Binary vectors per output, 1 to 8; or a number per layer, by name, 1 for those not named.
-        layers: Names of the layers to binarise, or a function of name and module that says which. By default all but
+        layers: Names of the layers to binarise, or a function of name and module that selects them. By default all but
             the first and the last, and those that share their weight, have hooks, are never reached or are used more
             than once; a warning names these.
-        first: By default, binarise the first layer, too.
-        last: Likewise the last one.
-        solver: "kicks" for the search made for this; "rounding" for signs with fitted scales; "feedback" for error
-            feedback, as GPTQ does it; or the name of a solver or a solver, for the layers' QUBO families.
+        first: Whether the default includes the first layer.
+        last: Whether it includes the last layer.
+        solver: "kicks" for the default search; "rounding" for signs with fitted scales; "feedback" for error
+            feedback, as in GPTQ; or a solver's name or a `Solver`, for the layers' QUBO families.
         rounds: Kicks per layer and bit: more take longer and lose less.
-        targets: "own" for outputs as the layer's real weights give them, for the inputs that it has here; "float" for
-            those of the float network, and what is missing where they are added to something: errors of the layers
-            before are made up for, also by layers behind them that stay real-valued, which get other weights. Takes a
-            copy of the model and a second pass, helps deep networks most, and leaves norms as they are. Layers wider
-            than `most_inputs` take their own, or stay.
-        most_inputs: Layers with more inputs per output are cut into blocks of at most so many, which are done one after
+        targets: "own" fits a layer to the outputs of its real weights on its inputs in the binary network. "float" fits
+            it to its outputs in the float network, and corrects errors in terms that are added to them, so that errors
+            of earlier layers are compensated; real-valued layers after binary ones are refitted too. It takes a
+            copy of the model and a second pass, helps deep networks most, and leaves norms unchanged. Layers wider
+            than `most_inputs` always take "own", or stay.
+        most_inputs: Layers with more inputs per output are cut into blocks of at most so many, one after
             the other: memory grows with the square of this number (4096: a few matrices of 134 MB), not of the inputs.
-        bias: Let the bias of a layer take the mean of what is lost, and give one to layers that have none.
-        norms: Estimate the statistics of batch norms behind binary layers anew.
-        rows: A function that returns, for a batch, a mask (B, T) of the tokens that count, or None.
-        seed: Of the kicks.
-        copy: Leave `model` as it is. False changes the model itself, and only when everything has succeeded.
+        bias: Let a layer's bias absorb the mean error, and give a bias to layers without one.
+        norms: Re-estimate the statistics of batch norms after binary layers.
+        rows: A function that returns a mask (B, T) of the tokens that count in a batch, or None.
+        seed: Seed of the kicks.
+        copy: Return a copy. False changes the model itself, once everything has succeeded.
         progress: True shows a bar (needs tqdm); a function is called after every layer with its line of the report.
 
     Raises:

@@ -1,4 +1,4 @@
-"""A binarised network brought back to the float one: QP-SBGD steps on its outputs, and on those of inner modules."""
+"""Distillation of a float network into its binarised form, on its outputs and those of inner modules."""
 
 from __future__ import annotations
 
@@ -41,24 +41,24 @@ def distill(
     optimizer: Optimizer | None = None,
     progress: Callable[[int, float], None] | None = None,
 ) -> list[float]:
-    """Train a binarised model to answer as the float one does, without labels; the loss of every step.
+    """Train a binarised model towards the outputs of the float one, without labels; returns the loss of every step.
 
-    Latent weights move by `QPSBGD`, scales, biases and norms by AdamW, both along a cosine to zero.
-    Parameters without `requires_grad` stay. Dropout and batch norm work as in evaluation. The student is changed in
-    place and left in the mode it came in.
+    `QPSBGD` trains the latent weights, AdamW scales, biases and norms, both with a cosine to zero.
+    Parameters without `requires_grad` are not trained. Dropout and batch norm work as in evaluation. The student is
+    changed in place and keeps its mode.
 
     Args:
-        student: What `binarize` returned.
+        student: The model that `binarize` returned.
         teacher: The float model, on the same device.
         batches: Inputs of both, as for `binarize`. Repeated, in the given order, until all steps are made.
         steps: Steps to make.
-        loss: Of the outputs of student and teacher; by default their squared difference as a share of the teacher's
-            variance. For embeddings take `embedding_loss`.
-        layers: Names of modules in both models whose outputs should agree too, by the same share each: the blocks of a
-            transformer. With one bit per weight, few networks come back without.
+        loss: A function of the outputs of student and teacher; by default their squared difference as a share of the
+            teacher's variance. For embeddings use `embedding_loss`.
+        layers: Names of modules in both models, such as the blocks of a transformer, whose outputs should agree too,
+            with equal weight. With one bit per weight, most networks need this.
         lr: Step size of the latent weights, in units of each layer's initial range. With one bit three times the
             default is often better; with two it is too much.
-        projection: Of `QPSBGD`: "ridge", "spins" or an object.
+        projection: Projection of `QPSBGD`: "ridge", "spins" or an object.
         real_lr: Learning rate of all other parameters.
         optimizer: Another optimiser of the student, such as `BinaryConnect`; lr, projection and real_lr are
             then not used.

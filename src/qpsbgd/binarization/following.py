@@ -34,7 +34,7 @@ class Reference:
 
         Args:
             name: The layer's name in both networks.
-            number: Of the batch.
+            number: Number of the batch.
             here: The layer in the network that becomes binary.
         """
         layer = self.layers[name]

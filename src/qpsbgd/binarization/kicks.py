@@ -31,7 +31,7 @@ class PlaneSearch:
 
     Args:
         metric: Q (n, n).
-        generator: Of the kicks.
+        generator: Random numbers of the kicks.
     """
 
     def __init__(self, metric: Tensor, generator: torch.Generator) -> None:

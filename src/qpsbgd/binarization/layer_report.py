@@ -1,4 +1,4 @@
-"""What became of every layer, as a table."""
+"""The report of `binarize`: the loss of every layer, as a table."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class LayerLoss:
 
     Attributes:
         name: As in `model.named_modules()`.
-        shape: Of the weights, (outputs, inputs per output).
+        shape: Shape of the weights, (outputs, inputs per output).
         bits: Binary vectors per output.
         rounding: Lost by signs with fitted scales.
-        feedback: Lost after error feedback; None if that was not asked for, or if blocks were searched.
-        search: Lost after the search of the families; None if that was not asked for.
-        seconds: Time that the layer took, without the forward passes unless it was cut into blocks.
+        feedback: Lost after error feedback; None without feedback, or if blocks were searched.
+        search: Lost after the search; None without a search.
+        seconds: Time for the layer, without forward passes unless it was cut into blocks.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Report:
 
     Attributes:
         rows: One per layer.
-        kept: Layers that stay real-valued against the rule, with the reason.
+        kept: Layers that could not be binarised, with the reason.
     """
 
     rows: tuple[LayerLoss, ...]

@@ -121,7 +121,7 @@ class Passes:
 
         Args:
             layer: The layer, called once per pass.
-            number: Of the batch.
+            number: Number of the batch.
             sums: Whether to follow its output to a sum.
         """
         ends: list[tuple[Branch, Tensor]] = []

@@ -43,7 +43,7 @@ class Effort:
     Attributes:
         solver: "rounding", "feedback", "kicks", or a solver for the families.
         rounds: Kicks per plane.
-        generator: Of the kicks.
+        generator: Random numbers of the kicks.
     """
 
     solver: str | Solver

@@ -1,4 +1,4 @@
-"""Trained networks for use: one bit per weight, inference without torch, C99 and ONNX.
+"""Deployment of trained networks: packed files at one bit per weight, inference without torch, C99 and ONNX.
 
 Torch is loaded only where a torch model is given; `load_packed` needs numpy and safetensors (extra `deploy`).
 """
@@ -26,20 +26,20 @@ def pack(
     *,
     input_shape: Sequence[int] | None = None,
 ) -> PackedModel:
-    """The model with one bit per binary weight, ready to run without torch; written to `path` where one is given.
+    """The model with one bit per binary weight, ready to run without torch; written to `path` if one is given.
 
-    What it computes is what the model computes in evaluation mode. Between a layer whose inputs are ±1 and the next
-    sign, gain, bias and batch norm become one whole number per unit, and all signs are exactly torch's. Elsewhere they
-    become one factor and one offset per unit.
+    It computes what the model computes in evaluation mode. Between a layer with inputs ±1 and the next sign, gain, bias
+    and batch norm become one integer threshold per unit, and all signs equal torch's. Elsewhere they become one factor
+    and one offset per unit.
 
     Args:
-        model: A network whose forward does the same for every input, in any mode, on any device; it stays as it is.
+        model: A network without data-dependent control flow, in any mode, on any device; it is not changed.
         path: A file for `load_packed`; by convention it ends in .safetensors.
-        input_shape: Of one sample: (3, 32, 32). Needed where the forward asks for sizes or counts dimensions from the
-            end, as attention does.
+        input_shape: Shape of one sample: (3, 32, 32). Needed if `forward` reads sizes or counts dimensions from
+            the end, as attention does.
 
     Raises:
-        ValueError: The model does something that cannot be expressed; the message names it, and its line.
+        ValueError: The model has an unsupported operation; the message names it and its line.
 
     Examples:
         >>> import numpy as np
@@ -66,19 +66,19 @@ def to_c(
 ) -> CSource:
     """Write the model as plain C99: NAME.h, NAME.c, and NAME_main.c, a program that reads samples.
 
-    A fully binary network, which begins with a `SignActivation` and has one behind every layer but the last, computes
-    with whole numbers only: its inputs are int8_t, of which the signs count, and its outputs int64_t in fixed point.
+    A fully binary network, which begins with a `SignActivation` and has one after every layer but the last, computes
+    with integers only: its inputs are int8_t, of which only the signs matter, and its outputs int64_t in fixed point.
     Other networks use float.
 
     Args:
         model: A torch model or a packed one.
-        folder: Where to write; created where it is missing.
-        input_shape: Of one sample: (784,) or (1, 28, 28). May be left out if the first layer is linear.
-        name: Of the files and the C functions.
+        folder: Folder to write to; created if missing.
+        input_shape: Shape of one sample: (784,) or (1, 28, 28). May be left out if the first layer is linear.
+        name: Name of the files and the C functions.
         word_bits: Bits of a machine word, 32 or 64.
 
     Returns:
-        The files, and how much flash and RAM they need.
+        The files, with their flash and RAM sizes.
 
     Examples:
         >>> import tempfile
@@ -104,10 +104,10 @@ def to_onnx(
     Args:
         model: A torch model or a packed one.
         path: The file; by convention it ends in .onnx.
-        input_shape: Of one sample: (784,) or (1, 28, 28). May be left out if the first layer is linear.
-        weights: "bits" stores eight binary weights per byte and unpacks them in the graph; "float32" stores numbers,
-            for runtimes without operators on bits; "qonnx" stores numbers and marks binary weights and activations
-            by QONNX's BipolarQuant, for hardware compilers.
+        input_shape: Shape of one sample: (784,) or (1, 28, 28). May be left out if the first layer is linear.
+        weights: "bits" stores eight binary weights per byte and unpacks them in the graph; "float32" stores float
+            weights, for runtimes without bitwise operators; "qonnx" does so too and marks binary weights and
+            activations with QONNX's BipolarQuant, for hardware compilers.
 
     Examples:
         >>> import tempfile

@@ -27,7 +27,7 @@ class CSource:
         files: The header, the source, and a program that reads samples from standard input.
         flash_bytes: Size of all constant arrays in the source, without the code. A compiler may put an array of one
             number into the code instead, and adds a few constants of its own.
-        ram_bytes: Of the static buffers, without the caller's own arrays, padding between buffers and the stack.
+        ram_bytes: Size of the static buffers, without the caller's arrays, padding between buffers and the stack.
         integer: Whether only whole numbers occur.
     """
 

@@ -19,11 +19,11 @@ class Values:
 
     Attributes:
         kind: Real numbers, bits, numbers of 8 bits or sums.
-        shape: Of one sample.
+        shape: Shape of one sample.
         channels: C of the layout.
         image: Height and width of the layout, which flattening bits does not change.
         rows: Whether channels are the last dimension of the shape, and not the first.
-        name: Of the C variable.
+        name: Name of the C variable.
         type: In C.
     """
 
@@ -129,7 +129,7 @@ class Frame:
     """What the C function of a step sees.
 
     Attributes:
-        number: Of the step.
+        number: Number of the step.
         inputs: What goes in.
         after: What comes out.
         constants: Those of the network.

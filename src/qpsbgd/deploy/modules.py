@@ -57,7 +57,7 @@ def operations_of(name: str, module: nn.Module, shape: Shape | None) -> list[Ope
     Args:
         name: For messages.
         module: Of a type in `SUPPORTED`.
-        shape: Of what goes in, where it is known.
+        shape: Shape of what goes in, where it is known.
 
     Raises:
         ValueError: The module has options that cannot be expressed.

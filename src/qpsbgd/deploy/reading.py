@@ -24,7 +24,7 @@ def read(model: nn.Module, input_shape: Shape | None = None) -> tuple[Operation,
 
     Args:
         model: A module whose forward does the same for every input.
-        input_shape: Of one sample; needed where the forward asks for sizes or counts dimensions from the end.
+        input_shape: Shape of one sample; needed where the forward asks for sizes or counts dimensions from the end.
 
     Raises:
         ValueError: Something cannot be expressed, or holds numbers that are not finite; the message names it.

@@ -17,7 +17,7 @@ class SignActivation(nn.Module):
     """sign(x) with sign(0) = +1; the gradient passes straight through where |x| ≤ width and is zero elsewhere.
 
     Args:
-        width: Half the width of the window of the gradient; `math.inf` lets all of it pass.
+        width: Largest |x| at which the gradient passes; `math.inf` for no limit.
 
     Examples:
         >>> import torch
@@ -42,22 +42,22 @@ class SignActivation(nn.Module):
 
 
 class QuantActivation(nn.Module):
-    """x rounded to a whole number of `bits` bits times a scale: clamp(round(x / scale), low, high) · scale.
+    """x rounded to an integer of `bits` bits times a scale: clamp(round(x / scale), low, high) · scale.
 
-    The scale is a power of two, 2^round(log2_scale), and `log2_scale` a real-valued parameter. Whole numbers times a
-    power of two, and sums of them with weights ±1, are exact in float32, so that a deployed network computes them with
-    integers and gets torch's numbers. A batch norm before the activation fits its input to the scale.
+    The scale is a power of two, 2^round(log2_scale), with a real-valued parameter `log2_scale`. Integers times a
+    power of two, and their sums with weights ±1, are exact in float32, so that a deployed network computes with
+    integers and matches torch. A batch norm before the activation fits its input to the scale.
 
-    The gradient passes straight through to inputs within the range, and is zero outside. That of the scale is LSQ's
+    The gradient passes straight through within the range, and is zero outside. The scale's gradient is LSQ's
     (Esser et al., 2020): round(x / scale) − x / scale within the range, low or high outside, times 1 / √(N · high) for
-    N inputs; the exponent's rounding is passed straight through, as in TQT (Jain et al., 2020).
+    N inputs; it passes straight through the exponent's rounding, as in TQT (Jain et al., 2020).
 
     Args:
         bits: 2 to 8.
-        signed: From −2^(bits−1) to 2^(bits−1) − 1; otherwise from 0 to 2^bits − 1, which is a ReLU at the same time.
-        scale: At the beginning, rounded to a power of two: 1 / 256 for pixels that are k / 256. By default numbers up
+        signed: Whether the range is −2^(bits−1) to 2^(bits−1) − 1; otherwise 0 to 2^bits − 1, which includes a ReLU.
+        scale: Initial scale, rounded to a power of two: 1 / 256 for pixels that are k / 256. By default numbers up
             to 4 are within the range.
-        learned: Train the scale; otherwise it stays as it is.
+        learned: Whether to train the scale.
     """
 
     def __init__(
@@ -88,13 +88,13 @@ class QuantActivation(nn.Module):
 
     @property
     def scale(self) -> Tensor:
-        """The power of two that whole numbers count; the gradient passes straight through its rounding."""
+        """The scale, a power of two; the gradient passes straight through its rounding."""
         exponent = self.log2_scale.float()
         fixed = exponent.detach()
         return torch.exp2(fixed.round() + (exponent - fixed))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Whole numbers times the scale, in the shape of x."""
+        """Integers times the scale, in the shape of x."""
         if isinstance(x, Proxy):  # torch.fx traces: the activation becomes one node of the graph
             return traced(self, x)
         scale = self.scale

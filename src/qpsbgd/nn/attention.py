@@ -11,7 +11,7 @@ from torch import Tensor, fx, nn
 
 
 class ProjectedAttention(nn.Module):
-    """What nn.MultiheadAttention computes, with its projections as the layers `query`, `key`, `value` and `output`.
+    """nn.MultiheadAttention with its projections as the layers `query`, `key`, `value` and `output`.
 
     nn.MultiheadAttention itself reads its projections' weights directly, which in binary layers are the latent ones.
 

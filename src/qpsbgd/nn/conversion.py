@@ -41,28 +41,29 @@ def convert(
     gain: Gain | None = None,
     skip: Collection[str] = (),
 ) -> nn.Module:
-    """A copy of a model with binary layers for its linear layers and convolutions; the model itself stays as it is.
+    """A copy of a model with binary layers in place of its linear layers and convolutions.
 
-    These are nn.Linear, nn.Conv1d and nn.Conv2d, transformers' Conv1D and torch_geometric's Linear. In the place of
-    nn.MultiheadAttention, which reads its weights instead of calling layers, comes a `ProjectedAttention` of four.
+    Converted are nn.Linear, nn.Conv1d and nn.Conv2d, transformers' Conv1D and torch_geometric's Linear.
+    nn.MultiheadAttention, which reads its weights instead of calling layers, becomes a `ProjectedAttention` with four
+    binary layers.
 
-    Biases are kept. The weights become latent weights with the same signs and the root mean square of fresh ones;
-    with several bits they are rounded to the nearest level. Where all weights are zero, fresh ones are drawn. With
+    Biases are kept. The weights become latent weights with the same signs and the root mean square of new ones;
+    with several bits they are rounded to the nearest level. If all weights are zero, new ones are drawn. With
     scales, the binary weights of an output unit have the mean size of its real ones, so that residual branches and
-    activations keep their sizes. The copy computes something else than the model: it has to be trained.
+    activations keep their sizes. The copy has to be trained: it does not compute what the model computes.
 
-    Every other weight matrix stays real-valued, and one warning names all of them with the reason: other kinds of
-    layers, matrices that a module holds itself, layers that share their weight, have hooks, or compute their weight, as
-    under weight norm. Embeddings, which are tables, stay too and are named only where a layer shares their weight.
+    Every other weight matrix stays real-valued, and one warning lists them with the reason: other kinds of
+    layers, matrices held directly by a module, layers that share their weight, have hooks, or compute their weight, as
+    under weight norm. Embeddings stay real too and are listed only if a layer shares their weight.
 
     Args:
         model: The model, or a single layer.
-        first: Convert also the first of these layers, in the order of `model.modules()`.
-        last: Convert also the last of them.
+        first: Whether to convert the first of these layers, in the order of `model.modules()`.
+        last: Whether to convert the last of them.
         bits: Planes of binary weights, 1 to 8.
-        scale: "magnitude" for scales that follow the latent weights, "learned" for trained ones, None for one constant
-            `gain` per layer, as in the paper.
-        gain: Only where scale is None: "fan_in" for 1/√n (the default), or a number.
+        scale: "magnitude" for scales computed from the latent weights, "learned" for trained ones, None for one
+            constant `gain` per layer, as in the paper.
+        gain: Only if `scale` is None: "fan_in" for 1/√n (the default), or a number.
         skip: Names of modules, as in `model.named_modules()`, that stay real-valued with all layers inside.
 
     Raises:

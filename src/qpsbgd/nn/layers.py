@@ -1,4 +1,4 @@
-"""What all layers with weights ±1 have in common: real latent weights behind a sign, scales, the tape."""
+"""The base of all layers with weights ±1: latent weights behind a sign, scales, the tape."""
 
 from __future__ import annotations
 
@@ -39,27 +39,28 @@ class BinaryLayer(nn.Module, ABC):
     real-valued and belongs to an ordinary optimiser.
 
     With several bits the weights are Σ_b c_b · sign(Ω_b), and the planes Ω_b are the second dimension of `weight`.
-    X then holds the inputs once per plane, times c_b, so that the layer is one of bits · n binary weights per column.
-    With several groups, every group is a layer of its own, with its share of the columns of X and of the output units:
-    the columns of X come in the order (group, bit, input).
+    X then holds the inputs once per plane, times c_b, so that the layer has bits · n binary weights per column.
+    With several groups, every group is a separate layer, with its share of the columns of X and of the output units:
+    the columns of X are in the order (group, bit, input).
 
-    With `scale="learned"` the factors c_b are parameters of their own for every output unit. With `scale="magnitude"`
-    they follow the latent weights, scale_jb = c_b · unit · mean|Ω_jb| (XNOR-Net, BitNet), and the gradient passes
-    straight through both the sign and the scale: such a layer can be trained by any torch optimiser.
+    With `scale="learned"` the factors c_b are parameters, one per output unit and bit. With `scale="magnitude"`
+    they are computed from the latent weights, scale_jb = c_b · unit · mean|Ω_jb| (XNOR-Net, BitNet), and the gradient
+    passes straight through both the sign and the scale: such a layer can be trained by any torch optimiser.
 
     Attributes:
         gain: Constant factor on the output. It folds into the threshold of the activation that follows.
         scaling: The kind of scale.
-        unit: Weight that a latent weight of one stands for, in a layer with scale="magnitude", whose gain is 1.
+        unit: The weight that corresponds to a latent weight of one, in a layer with scale="magnitude" and gain 1.
         groups: Parts of the inputs and outputs that are not connected to each other.
         bits: Planes of binary weights.
         coefficients: c_b ~ 2^(bits−1−b) with Σ c_b² = 1, so that weights have variance one at any number of bits.
         scale: Learned scales (m, bits), which stand for the coefficients; real-valued, like the bias.
         latent_forward: Train with the real weights in the forward pass, as ProxQuant does; evaluation always
             uses the binary ones.
-        foreign: Whether no optimiser of this library has been made for the layer; it then watches its signs itself.
-        tape: Where the layer records its inputs and output gradients for an optimiser, in training mode only.
-        label: Its path in the model, such as "blocks.3.conv1", for messages; empty where no model is known.
+        foreign: Whether no optimiser of this library trains the layer; it then watches its signs itself.
+        tape: Where the layer records moments of its inputs, or rows and output gradients, for an optimiser, in training
+            mode only.
+        label: Its path in the model, such as "blocks.3.conv1", for messages; empty if unknown.
     """
 
     weight: nn.Parameter
@@ -348,8 +349,8 @@ def traced(module: nn.Module, x: Any) -> Any:
 def guard_fused_paths(modules: Iterable[nn.Module]) -> None:
     """Make sure that these modules call the binary layers in them, instead of computing with their latent weights.
 
-    `convert`, `binarize` and the optimisers call it; whoever puts a binary layer into torch's own transformer modules
-    and only evaluates them has to.
+    `convert`, `binarize` and the optimisers call it. Call it yourself if you put a binary layer into torch's own
+    transformer modules and only evaluate them.
 
     Raises:
         TypeError: An attention module holds a binary layer, whose `weight` it reads.

@@ -1,4 +1,4 @@
-"""What a model consists of: shapes, bits, bytes and operations of its layers."""
+"""A summary of a model: shapes, bits, bytes and operations of its layers."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class LayerSummary:
     Attributes:
         name: As in `model.named_modules()`; empty where the model is the layer.
         kind: The class.
-        shape: Of its weight, without the dimension of the bits.
+        shape: Shape of its weight, without the dimension of the bits.
         binary_weights: Weights ±1, all bits counted.
         real_parameters: All other parameters.
         bytes: One bit per binary weight and four bytes per real parameter.
-        float32_bytes: Of the same layer with real weights.
+        float32_bytes: Bytes of the same layer with real weights.
         multiply_adds: Per sample; None where they are not known.
     """
 
@@ -96,7 +96,7 @@ def summary(
     Args:
         model: The model.
         input_size: Shape of one sample, without the batch dimension: (1, 28, 28).
-        inputs: Instead of it, a batch, or the tuple of arguments that the model takes; the batch is the first
+        inputs: Instead of `input_size`, a batch or the tuple of the model's arguments; the batch is the first
             dimension of the first of them.
 
     Examples:

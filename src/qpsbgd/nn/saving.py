@@ -1,4 +1,4 @@
-"""Saved models that say which of their layers are binary, and how they come back."""
+"""Loads saved models with their binary layers."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from qpsbgd.nn.layers import MARK, BinaryLayer, saved_options
 
 
 def load(path: str | PathLike[str], model: nn.Module | None = None, *, trusted: bool = False) -> nn.Module:
-    """The binary model whose state a file holds: a copy of `model`, with binary layers where the file has them.
+    """The binary model saved in a file: a copy of `model`, with binary layers where the file has them.
 
-    The file is what `torch.save(binary.state_dict(), path)` or safetensors' `save_file` wrote, or a checkpoint with the
-    state under "state_dict", as Lightning writes it. Folders of Hugging Face's `save_pretrained` are loaded by
+    The file was written by `torch.save(binary.state_dict(), path)` or safetensors' `save_file`, or is a checkpoint with
+    the state under "state_dict", as Lightning writes it. For folders written by Hugging Face's `save_pretrained`, use
     `from_pretrained`, after `import qpsbgd.nn.huggingface`.
 
     Args:
         path: The file.
-        model: A model of the same architecture before `convert` or `binarize`, whatever its weights; or a binary one.
-        trusted: Without `model`: unpickle a whole model that `torch.save(binary, path)` wrote. That runs code from the
-            file, so it must come from people you trust.
+        model: A model of the same architecture before `convert` or `binarize`, with any weights; or a binary one.
+        trusted: Without `model`: unpickle a whole model written by `torch.save(binary, path)`. That runs code from the
+            file, so use it only for files you trust.
 
     Raises:
         ValueError: The file does not hold such a state, has binary layers that the model cannot have, or holds a whole

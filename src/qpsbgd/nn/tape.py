@@ -1,4 +1,4 @@
-"""What a binary layer saw: the rows of its inputs, or their moments, and of the gradients at its output."""
+"""Records of a binary layer's passes: moments of its inputs, or rows of its inputs and output gradients."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class LayerRecord:
-    """Rows of a layer R = gain · X W: `inputs` X (B, n) and `output_grads` ∂E/∂R (B, m), or (B, 0) if not asked for."""
+    """Rows of a layer R = gain · X W: `inputs` X (B, n) and `output_grads` ∂E/∂R (B, m), or (B, 0) if not recorded."""
 
     inputs: Tensor
     output_grads: Tensor
@@ -26,7 +26,7 @@ class LayerRecord:
 
 @dataclass(frozen=True, eq=False)
 class LayerMoments:
-    """The `sums` of x xᵀ over so many `rows` x of a layer's inputs, as a projection cuts them into blocks."""
+    """The `sums` of x xᵀ over a number of `rows` x of a layer's inputs, by the projection's blocks."""
 
     sums: Tensor
     rows: int
@@ -40,7 +40,7 @@ class Source:
         rows: Returns the rows (B, n) of the layer's input, or those at some indices.
         grad_rows: Turns the output's gradient into rows (B, m), or those at some indices.
         count: B.
-        weight: The latent weight in this pass: the layer's own, or what FSDP has put in its place.
+        weight: The latent weight in this pass: the layer's own, or FSDP's parameter in its place.
     """
 
     rows: Callable[..., Tensor]
@@ -51,7 +51,7 @@ class Source:
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """Rows of one backward pass through one output, and whether any gradient came with them."""
+    """The record of one backward pass through one output, and whether its gradient was not zero."""
 
     record: LayerRecord | LayerMoments
     backward: int
@@ -61,22 +61,23 @@ class _Part:
 class Tape:
     """The records of one layer since the last `clear`, filled by hooks on the layer's output tensors.
 
-    Using a layer twice, or several backward passes before a step, adds rows: QUBOs are sums over rows.
+    Using a layer twice, or several backward passes before a step, adds records: QUBOs are sums over rows.
 
-    With `weight`, rows count only while it holds the gradient of the pass that made them: `backward` calls that reach
-    it. A pass that is never backpropagated does not count, nor does `torch.autograd.grad` for a saliency map or a
-    gradient penalty, and `model.zero_grad()` makes the tape forget, as the optimiser's `zero_grad` does.
+    Inputs are read in the forward pass, because later operations may change them in place. With `moments`, only their
+    moments are kept.
 
-    FSDP shards the weight and computes with another parameter in its place, whose gradient becomes that of the shards
-    after the passes that reduce it. Rows then count until the gradient of the shards is None again.
+    With `weight`, a record counts once a `backward` call has reached the weight, and only while the weight holds that
+    gradient. A pass that is never backpropagated does not count, nor does `torch.autograd.grad` for a saliency map or a
+    gradient penalty; `model.zero_grad()` drops all records, as the optimiser's `zero_grad` does.
 
-    Inputs are read in the forward pass, because what follows may change them; they count once a gradient has come.
+    FSDP shards the weight and computes with another parameter in its place, whose gradient is reduced to that of the
+    shards. Records then count until the gradient of the shards is None again.
 
     Args:
-        weight: The layer's latent weight; None counts all rows.
-        most: Rows recorded of one pass; of more, evenly spaced ones are taken. None takes all.
-        output_grads: Whether to record the gradients at the output beside the inputs.
-        moments: Returns the moments of rows, to be kept instead of them; then there are no gradients.
+        weight: The layer's latent weight; None counts all records.
+        most: Most rows used of one pass; if there are more, evenly spaced ones are taken. None uses all.
+        output_grads: Whether to record the gradients at the output as well as the inputs.
+        moments: Returns the moments of rows, which are kept instead of rows and output gradients.
         sharded: Whether FSDP has sharded the weight.
     """
 
@@ -127,7 +128,7 @@ class Tape:
         output.register_hook(record)  # type: ignore[no-untyped-call]
 
     def record(self, grad: Tensor, source: Source) -> None:
-        """Keep the rows that belong to a gradient of the layer's output."""
+        """Record the pass to which a gradient of the layer's output belongs."""
         self._add(grad, self._reader(source, grad.device))
 
     def _add(self, grad: Tensor, keep: Callable[[Tensor], LayerRecord | LayerMoments]) -> None:
@@ -154,7 +155,7 @@ class Tape:
         return torch.arange(self._most, device=device) * count // self._most
 
     def read(self) -> LayerRecord | LayerMoments | None:
-        """All that was recorded since the last `clear`, at least in single precision; None when there is nothing."""
+        """All records since the last `clear` as one, at least in single precision; None if there are none."""
         found = [part.record for part in self._counting()]
         if moments := [one for one in found if isinstance(one, LayerMoments)]:
             first, *others = moments
@@ -168,11 +169,11 @@ class Tape:
         return LayerRecord(inputs.to(dtype), grads.to(dtype))
 
     def clear(self) -> None:
-        """Forget all rows."""
+        """Drop all records."""
         self._parts, self._confirmed, self._grad, self._reduced = [], [], None, False
 
     def close(self) -> None:
-        """Forget all rows and stop listening to the weight."""
+        """Drop all records and stop listening to the weight."""
         self.clear()
         while self._hooks:
             self._hooks.pop().remove()
@@ -191,12 +192,12 @@ class Tape:
             self._hooks.append(own.register_post_accumulate_grad_hook(reduced))  # FSDP calls it
 
     def _before_gradient(self) -> None:
-        """A backward pass is about to add to the weight's gradient: rows of a gradient that was reset are old."""
+        """A backward pass is about to add to the weight's gradient: records of a gradient that was reset are old."""
         self._confirmed = self._counting()
         self._reduced = self._reduced and bool(self._confirmed)
 
     def _after_gradient(self) -> None:
-        """The rows of the running backward pass are in the weight's gradient now."""
+        """The running backward pass has reached the weight's gradient."""
         assert self._weight is not None
         running = _backward()
         self._confirmed += [part for part in self._parts if part.backward == running]
@@ -205,7 +206,7 @@ class Tape:
         self._grad = None if grad is None else (grad, grad._version)
 
     def _after_reduction(self) -> None:
-        """FSDP has put the rows' gradient into that of the shards."""
+        """FSDP has reduced the gradient to that of the shards."""
         self._reduced = True
 
     def _counting(self) -> list[_Part]:

@@ -34,7 +34,7 @@ class BinaryOptimizer(Optimizer):
     Wherever torch optimisers take parameters, these take also a model, a layer, or several of them. The latent weights
     of the binary layers inside become a parameter group. With `real`, all other parameters become a second group,
     which an optimiser of torch steps. Parameters that are given one by one, as `model.parameters()`, are all trained:
-    without `real`, those that are not binary weights by AdamW with torch's defaults.
+    without `real`, real-valued ones by AdamW at a rate of 0.003.
 
     In a parameter group `{"params": …, "lr": …}` that has binary weights, options that the binary optimiser has are
     theirs; all others, and those under `"real"`, are for its other parameters. In a group without binary weights, all

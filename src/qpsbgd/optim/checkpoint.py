@@ -1,4 +1,4 @@
-"""A training run in one file: interrupted anywhere, it goes on as if nothing had happened."""
+"""A training run in one file, from which an interrupted run resumes bit for bit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the user sees of a training run: figures of every layer and step, collected, drawn, or handed to a callback."""
+"""Figures of every layer and step of a training run, collected, drawn, or passed to a callback."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Callback = Callable[[Sequence[Observation]], object]
 
 
 class Monitor:
-    """Collects how every layer moved at each step of a binary optimiser, or tells a callback, until it is closed.
+    """Collects figures of every layer at each step of a binary optimiser, or passes them to a callback.
 
         with Monitor(model, optimizer, every=10) as monitor:
             …                    # after a step: monitor.note_loss(loss)
@@ -67,18 +67,18 @@ class Monitor:
     has sharded a layer, a rank's figures are of its own output units.
 
     Args:
-        model: Whose binary layers are reported, by their names in it; a part of the trained model will do.
-        optimizer: `QPSBGD`, `BinaryConnect` or `ProxQuant`.
+        model: The trained model or a part of it; its binary layers are reported by their names.
+        optimizer: A binary optimiser: `QPSBGD`, `BinaryConnect`, `StraightThrough`, `Bop` or `ProxQuant`.
         callback: Called with a list of `Observation`s after each reported step; without one they are kept in
             `observations`.
-        every: Report the steps whose number, as counted by the optimiser, is a multiple of it.
+        every: Report every so many steps, as counted by the optimiser.
         epoch: Show a line after so many steps, such as the batches of an epoch: the mean loss and the mean share of
             flips per layer since the last line.
-        show: What shows that line.
+        show: Function that shows the line.
 
     Attributes:
-        observations: Without a callback, all so far.
-        losses: What `note_loss` was given, by step.
+        observations: All observations so far, if there is no callback.
+        losses: The losses passed to `note_loss`, by step.
     """
 
     def __init__(

@@ -27,9 +27,9 @@ class ProxQuant(DescentOptimizer):
         lr: Step size of the weights.
         rate: Growth of the regulariser per step; None takes 2/T², with T = 1000 where `steps` is not given.
         steps: T, the steps of the whole training. The learning rate stays: with a cosine ProxQuant trains worse.
-        update: Of the gradient step: "sgd", "sign" or "adam".
-        momentum: Of "sgd" and "sign".
-        betas: Of "adam", as is `eps`.
+        update: The gradient step: "sgd", "sign" or "adam".
+        momentum: Momentum of "sgd" and "sign".
+        betas: Decay rates of Adam's two means; `eps` is added to its denominator.
         clip: Bound of the weights; None leaves them free.
     """
 

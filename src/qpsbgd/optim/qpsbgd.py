@@ -1,4 +1,4 @@
-"""QP-SBGD: step against the vector that explains a layer's output gradients best, over ±1 or over the reals."""
+"""QP-SBGD: steps along the least-squares projection of each layer's gradient, over ±1 or over the reals."""
 
 from __future__ import annotations
 
@@ -42,28 +42,27 @@ class QPSBGD(BinaryOptimizer):
 
         Ω ← clip(Ω − lr · G, ±clip),   G the layer's projection: "ridge", "polar", "spins" or "printed"
 
-    "spins" is the paper's projection onto ±1, for annealers and solvers of QUBOs; "ridge" is the same least squares
+    "spins" is the paper's projection onto ±1, by annealers and QUBO solvers; "ridge" is the same least-squares problem
     over the reals; "polar" makes all singular values of the mean gradient equal; "printed" is the paper's algorithm to
     the letter. `qpsbgd.projections` has their formulas. Use it like any optimiser: `zero_grad`, `backward`, `step`.
 
     Args:
         params: A model, binary layers, parameters, or parameter groups `{"params": layers, "lr": …}`.
-        lr: Step size of the latent weights; None takes one from norms, depth and `steps` (`optim/rates.py`), relative
+        lr: Step size of the latent weights; None derives one from norms, depth and `steps` (`optim/rates.py`), relative
             to their initial range.
         projection: "ridge", "polar", "spins", "printed", or an object with its own options: `Spins(bits=2)`. None takes
             "polar" for deep convolutional networks with norms and deep transformers, "ridge" for all others.
-        solver: Short for `Spins(solver=…)`; the projection is then "spins" unless it is named.
+        solver: Short for `Spins(solver=…)`; the projection is then "spins" unless given.
         momentum: β of the mean gradient; None takes the projection's, 0.9, or 0 for "printed".
         clip: Bound of the latent weights: a number, "range" for twice their initial range, None to leave them free, as
             the paper does. "auto" is "range" where the rate is relative, and 1 elsewhere.
-        steps: Steps of the whole training: the learning rate rises over the first of them and falls to zero, by a
-            cosine, over the rest.
+        steps: Total number of training steps: after the warm-up the learning rate falls to zero by a cosine.
         warmup: Fraction of `steps` over which the rate rises; None is 0.1 for models with norms, and 0 for others.
-        relative: Whether `lr` is in units of each layer's initial range; so by default only where no lr is given.
+        relative: Whether `lr` is in units of each layer's initial range; by default only if no `lr` is given.
         real: Also train everything else in the model: True, or options of a torch optimiser, `dict(lr=1e-2)`, its
             class as `kind` (AdamW by default, at a rate of 0.003), `max_norm` to clip the gradient of these parameters,
             and `steps` (by default those of this optimiser). None leaves them to another optimiser, and warns if there
-            is none; False does not warn. Parameters that are given one by one, as `model.parameters()`, are always
+            is none; False does not warn. Parameters passed one by one, as by `model.parameters()`, are always
             trained.
 
     Attributes:
@@ -113,14 +112,14 @@ class QPSBGD(BinaryOptimizer):
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """Project every layer's gradients and move the latent weights; returns the closure's loss.
 
-        Weights, momentum and records change only after all answers have come, so a step whose solver failed or was
+        Weights, momentum and records change only after all directions are known, so a step whose solver failed or was
         interrupted can be repeated.
 
         Raises:
-            RuntimeError: No layer has recorded a backward pass since the last step; or, of several processes, another
-                one failed or is not like this one (docs/processes.md).
-            ValueError: A layer saw NaN or infinite values; on a GPU, which is not waited for, in the step before, which
-                then changed nothing.
+            RuntimeError: No layer has recorded a backward pass since the last step; or, with several processes, another
+                one failed or has different settings (docs/processes.md).
+            ValueError: A layer's inputs or gradients hold NaN or infinite values; on a GPU this is reported one step
+                later, and the faulty step has changed nothing.
         """
         loss = self._run(closure)
         layers = list(self._layers.values())

@@ -1,4 +1,4 @@
-"""What the ranks compare before a step, and the rows that they gather for it."""
+"""The settings that ranks compare before a step, and the moments or rows that they exchange for it."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ def gather_records(
     wanted: Mapping[BinaryLayer, Projection],
     ranks: Ranks,
 ) -> dict[BinaryLayer, Record]:
-    """The rows or moments of all ranks: QUBOs are sums over rows, so ranks take the step of one process with all.
+    """The moments of all ranks summed, or their rows gathered: N ranks then take the step of one process.
 
     Args:
-        records: Of this rank; None where nothing was recorded.
-        wanted: The layers whose rows this step needs, the same on all ranks, with their projections.
+        records: The records of this rank; None where nothing was recorded.
+        wanted: The layers whose records this step needs, the same on all ranks, with their projections.
         ranks: All of them.
     """
     found = dict(records)

@@ -23,7 +23,7 @@ _Answers = list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any
 class DistributedSolver(Solver):
     """Answers like `solver`, of which every rank asks its own for a part of the columns.
 
-    A solver that keeps a state, such as one that is paid for, is asked by rank 0 alone.
+    A solver that keeps state, such as a paid one, is called by rank 0 only.
 
     Args:
         solver: This rank's solver, the same on all ranks.

@@ -27,8 +27,8 @@ class Printed(Projection):
 
     With momentum, which the paper does not have, families are averaged: Q̄ ← β Q̄ + (1−β) Q, S̄ ← β S̄ + (1−β) S.
 
-    Rows are recorded by `backward` calls that reach the layer's weight, and forgotten by `zero_grad`. Weights that they
-    say nothing about stay: all weights of a column without gradient, and those of an input that was zero in every row.
+    Rows are recorded by `backward` calls that reach the layer's weight, and dropped by `zero_grad`. The weights of a
+    column without gradient do not move, nor do those of an input that was zero in every row.
 
     Args:
         solver: The name of a solver or a solver object; see `qpsbgd.solvers`. The default is `TRAINING`.

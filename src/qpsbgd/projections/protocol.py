@@ -1,4 +1,4 @@
-"""What a projection is: it turns what the layers saw in a step into the directions against which their weights move."""
+"""The protocol of projections, which turn the layers' gradients and records into directions for the step."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ class LayerShards(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class LayerInputs:
-    """What a projection gets of one layer: its gradient and rows since the last step, and what was kept then.
+    """A projection's input for one layer: its gradient, its record and the state after the last step.
 
     Attributes:
         layer: A layer with a gradient.
         grad: The gradient of its weight, at least in single precision.
-        record: The rows that it recorded, or their moments; None in steps whose rows are not wanted.
+        record: The moments of its inputs, or rows with output gradients; None in steps that record nothing.
         momentum: β of its parameter group.
         state: What the projection kept after the last step; empty before the first.
         cached: What `Direction.cached` was; empty where it is not known, as in a resumed run.
-        shards: Of a sharded layer, the ranks that hold it: `grad`, `state` and the direction are those of this rank's
+        shards: The ranks that hold a sharded layer: `grad`, `state` and the direction are those of this rank's
             output units.
 
     Projections leave `state` and `cached` as they are; the step replaces their contents once all directions are known.
@@ -61,9 +61,9 @@ class Direction:
         values: The weights move by −lr times this; of the shape of the weight.
         state: Tensors and numbers that make the next step, saved with the optimiser.
         cached: What can be computed from `state` again, and is not saved.
-        solutions: Returns the answers of the solver, one per block, where there is one.
-        figures: Returns numbers for a `Monitor`; called only where one listens.
-        seconds: Time that the answers to all layers of the projection took, where someone asks for it.
+        solutions: Returns the solver's solutions, one per block, if there is a solver.
+        figures: Returns numbers for a `Monitor`; called only if there is one.
+        seconds: Time that the projection took for all of its layers, if measured.
     """
 
     values: Tensor
@@ -78,14 +78,14 @@ class Direction:
 class Projection(ABC):
     """Options and mathematics of a projection; it holds no state.
 
-    A new one is a frozen dataclass in one file: most derive from `SystemProjection`, which brings the layer's system,
-    and have one function. One that asks a solver has it as the field `solver`.
+    A new one is a frozen dataclass in one file. Most derive from `SystemProjection`, which builds the layer's system,
+    and have one method. One that uses a solver has it as the field `solver`.
 
     Args:
-        block: Layers with more inputs are cut into blocks of at most so many, each a problem of its own; None for no
+        block: Layers with more inputs are cut into blocks of at most so many, each a separate problem; None for no
             limit. It bounds the memory of Q̄ by `block` numbers per input.
-        rows: Rows that a layer records of one pass, of all ranks together; of more, such as a convolution's patches,
-            evenly spaced ones are taken. None records all of them.
+        rows: Most rows used of one pass, over all ranks together; if there are more, such as a convolution's patches,
+            evenly spaced ones are taken. None uses all.
     """
 
     name: ClassVar[str]
@@ -111,7 +111,7 @@ class Projection(ABC):
 
     @property
     def vectors(self) -> int:
-        """Binary vectors per column in a step: how often the solver is asked."""
+        """Binary vectors per column in a step: the number of calls of the solver."""
         return 0 if self.solver is None else 1
 
     @property
@@ -120,11 +120,11 @@ class Projection(ABC):
         return False
 
     def due(self, step: int) -> bool:
-        """Whether the layers record rows for a step, counted from 0."""
+        """Whether the layers record in a step, counted from 0."""
         return True
 
     def moments(self, layer: BinaryLayer) -> Callable[[Tensor], Tensor] | None:
-        """A function of a layer's input rows (B, n) whose sums it records instead of them; None records the rows."""
+        """A function of a layer's input rows (B, n) whose result is recorded instead of them; None records the rows."""
         return None
 
     def ready(self, inputs: LayerInputs) -> bool:

@@ -24,7 +24,7 @@ from qpsbgd_qubo.solvers.search.landscape import triton_kernels
 
 @dataclass(frozen=True)
 class Spins(SystemProjection):
-    """The vectors ±1 nearest to the ridge's answer in the layer's own metric; with several bits, a sum of them.
+    """Projects onto ±1: the vectors nearest to the ridge's solution in the metric A; with several bits, sums of them.
 
         gⱼ = argmin over {−1, +1}ⁿ of (g − κ Gⱼ/ρⱼ)ᵀ A (g − κ Gⱼ/ρⱼ),   G = A⁻¹ S̄
 
@@ -32,21 +32,21 @@ class Spins(SystemProjection):
     −2κ S̄ⱼ/ρⱼ. ρⱼ, the size of Gⱼ, is r times the root mean square of S̄ⱼ, with r = rms(G)/rms(S̄) of the layer when Q̄
     was last renewed. As κ → ∞ the answer is sign(S̄): BinaryConnect's signSGD with momentum.
 
-    With target "polar" they are nearest to the polar factor G of the mean gradient, in the same metric: S̄ above is A G.
+    With target "polar", G is the polar factor of the mean gradient instead, and A G takes the place of S̄.
 
-    With b bits the direction is Σₖ αₖ sₖ, divided by its root mean square: s₁ answers S̄, αₖ = sₖᵀR/(sₖᵀA sₖ) per
-    column, and each further vector the rest R = S̄ − A Σ α s, a family of the same size.
+    With b bits the direction is Σₖ αₖ sₖ, divided by its root mean square: s₁ is solved for S̄, each further vector for
+    the residual R = S̄ − A Σ α s, a family of the same size, with αₖ = sₖᵀR/(sₖᵀA sₖ) per column.
 
-    Columns without a gradient stay, and so do the weights of an input that was zero in all rows of this step.
+    Columns without a gradient do not move, nor do the weights of an input that was zero in all rows of this step.
 
     Args:
         solver: The name of a solver or a solver object; see `qpsbgd.solvers`. The default is `TRAINING`.
         kappa: κ.
         bits: Binary vectors per step.
-        target: The direction to be near to, "ridge" or "polar"; "auto" is the one that is the network's default.
-        delta: δ of A; for the ridge it acts through ρ alone, since a diagonal means nothing to spins.
-        memory: How much of Q̄ is kept when new rows come in.
-        refresh: Steps for which Q̄ serves.
+        target: The direction that spins approximate, "ridge" or "polar"; "auto" is the network's default.
+        delta: δ of A; with target "ridge" it acts through ρ alone, since a diagonal is constant over ±1.
+        memory: Share of Q̄ that is kept at a renewal.
+        refresh: Steps between renewals of Q̄.
     """
 
     name = "spins"

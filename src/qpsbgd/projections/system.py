@@ -2,10 +2,11 @@
 
     A = Q̄/d + δI,   d = mean(diag Q̄),   A G = S̄
 
-Q̄ is the mean of x xᵀ over rows of the layer's inputs, renewed now and then; S̄ the mean of the weight's gradient, which
-is the sum of v x over the rows of all outputs' gradients v. So A G = S̄ is the least-squares problem of the paper's map
-(Def. 1, Prop. 2) with plain rows and a ridge: over ℝⁿ it has one factorisation for all columns of the layer (`Ridge`),
-over {−1, +1}ⁿ it is a family of QUBOs (`Spins`). The size of S̄ does not matter, so nothing has to be scaled.
+Q̄ is the mean of x xᵀ over rows of the layer's inputs, from the moments that layers record in the forward pass, and is
+renewed every `refresh` steps; S̄ is the mean of the weight's gradient, the sum of v x over rows with output gradients v.
+So A G = S̄ is the least-squares problem of the paper's map (Def. 1, Prop. 2) with plain rows and a ridge: over ℝⁿ it has
+one factorisation for all columns of the layer (`Ridge`), over {−1, +1}ⁿ it is a family of QUBOs (`Spins`). The size of
+S̄ does not matter, so nothing has to be scaled.
 """
 
 from __future__ import annotations
@@ -48,13 +49,13 @@ class System:
     """A layer's system at a step; tensors come by block, (count, m, width) or (count, width, width).
 
     Attributes:
-        layer: Whose system it is.
+        layer: The layer.
         blocks: How the layer is cut.
         grad: This step's gradient, in the shape of the weight.
         renewed: Whether Q̄ is new in this step.
         state: `STATE` after this step, and what the projection kept after the last one.
         cached: What follows from Q̄ and δ: computed on first use, and kept while Q̄ stands.
-        shards: Of a sharded layer, the ranks that hold it; the tensors are of this rank's output units.
+        shards: The ranks that hold a sharded layer; the tensors are those of this rank's output units.
     """
 
     layer: BinaryLayer
@@ -99,12 +100,12 @@ class System:
 
 @dataclass(frozen=True)
 class SystemProjection(Projection):
-    """A projection that answers the layer's system (A, S̄); a new one has a name and `directions`.
+    """A projection that solves the layer's system A G = S̄; subclasses have a name and `directions`.
 
     Args:
         delta: δ. The larger, the nearer G is to the gradient; "auto" is 3, less with few rows.
-        memory: How much of Q̄ is kept when new rows come in.
-        refresh: Steps for which Q̄ and its factorisation serve.
+        memory: Share of Q̄ that is kept at a renewal.
+        refresh: Steps between renewals of Q̄ and its factorisation.
     """
 
     kept: ClassVar[tuple[str, ...]] = STATE
@@ -120,14 +121,14 @@ class SystemProjection(Projection):
             check_options(self, delta=POSITIVE)
 
     def due(self, step: int) -> bool:
-        """Whether Q̄ takes in new rows: every `refresh` steps, and more often at the start."""
+        """Whether Q̄ is renewed: every `refresh` steps, and more often at the start."""
         return step % self.refresh == 0 or (step < self.refresh and step & (step + 1) == 0)
 
     def moments(self, layer: BinaryLayer) -> Callable[[Tensor], Tensor]:
         """The sums of x xᵀ by block.
 
         Raises:
-            MemoryError: The machine has not enough for Q̄.
+            MemoryError: There is not enough memory for Q̄.
         """
         blocks, dtype = Blocks.of(layer, self.block), torch.promote_types(layer.weight.dtype, torch.float32)
         if layer.weight.device.type == "cpu":

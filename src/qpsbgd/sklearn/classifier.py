@@ -38,19 +38,19 @@ class QPSBGDClassifier(ClassifierMixin, BinaryNetworkEstimator):  # type: ignore
     Args:
         hidden_layers: Widths of the hidden layers, or one width; () for none.
         projection: "ridge", or "spins" for the paper's method: see docs/projections.md.
-        solver: Of the spins: a solver's name or a `Solver`; None takes the one for training.
+        solver: Solver of the spins, by name or a `Solver`; None takes the default.
         epochs: Passes through the data; None makes at least 30, and more where these would be few steps.
         batch_size: Rows of a step, about.
         dropout: The share of hidden units that is left out of a step; it keeps networks from overfitting.
-        learning_rate: Of the binary weights, relative to the range in which they start; None takes one from depth and
+        learning_rate: Rate of the binary weights, relative to their initial range; None derives one from depth and
             length of training.
-        real_learning_rate: Of the batch norms and column factors.
+        real_learning_rate: Rate of the batch norms and column factors.
         class_weight: A factor on the weights of each class's rows, as a dict, or "balanced" for the inverse of their
             shares; not for several labels.
         early_stopping: Hold out rows, stop when their score no longer grows, and keep the best epoch's network.
         validation_fraction: The share of rows to hold out.
         n_iter_no_change: Epochs without a better score after which training stops.
-        warm_start: Whether `fit` goes on with the network that is there.
+        warm_start: Whether `fit` continues with the existing network.
         random_state: Seed, generator, or None for another result at every call.
         verbose: Show a progress bar.
 

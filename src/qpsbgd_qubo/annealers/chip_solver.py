@@ -32,17 +32,17 @@ class ChipSolver(ServiceSolver):
         chain_strength: Coupling inside chains in units of the largest eigenvalue of a column's couplings: see
             `Ising.strength`. On the virtual chip 0.2 to 0.4 are about equally good; more squeezes the problem into a
             part of the chip's ranges, less leaves the answer to the repair: `benchmarks/solvers/virtual_qpu.py`.
-        copies: Most tiles per column. Tiles that the step leaves free serve its columns again, each with its own spin
-            reversal: more reads in the same QPU time, but more work afterwards.
-        share_reads: Share a column's reads out among its tiles instead: as many reads as without spare tiles, in less
+        copies: Most tiles per column. Columns are repeated on spare tiles, each with its own spin
+            reversal: more reads in the same QPU time, but more postprocessing.
+        share_reads: Distribute a column's reads over its tiles instead: as many reads as without spare tiles, in less
             QPU time.
-        spin_reversals: Submissions among which the reads are shared out, each with new random spin reversals, which
+        spin_reversals: Submissions over which the reads are distributed, each with new random spin reversals, which
             average out a chip's constant errors. Each costs its programming time. 0 for no reversal at all.
-        repair: What broken chains become: the "majority" of their qubits, or what lowers the "energy" most.
-        descent: Flip single spins after that, until no flip lowers the energy.
+        repair: How to repair broken chains: by the "majority" of their qubits, or by the lowest "energy".
+        descent: Whether to flip single spins afterwards, until no flip lowers the energy.
         cache: Folder for the chip's tiles; see `tiles.tiles_of`.
-        seed: Of the spin reversals. They depend on the problem too, so they differ from step to step, and yet the same
-            problem is always sent in the same way.
+        seed: Seed of the spin reversals. They also depend on the problem, so they differ from step to step, but the
+            same problem is always sent in the same way.
     """
 
     num_reads: int = 50

@@ -30,7 +30,7 @@ class LeapSolver(ServiceSolver):
     Args:
         sampler: One like those of `sampler_kind`, which stays open; None makes one with the token from `dwave config
             create` or the environment, and closes it with the solver.
-        region: Of D-Wave's service, such as "eu-central-1".
+        region: Region of D-Wave's service, such as "eu-central-1".
     """
 
     sampler_kind: ClassVar[str]

@@ -1,4 +1,4 @@
-"""A recorded run once more: the same problems, the answers from the file, without token or network."""
+"""Replays a recorded run: the same problems, with answers from the file, without token or network."""
 
 from __future__ import annotations
 

@@ -35,15 +35,15 @@ class ServiceSolver(Solver):
     independently, unless its ledger is a file.
 
     Args:
-        max_qpu_seconds: Most seconds of QPU time; submissions that would pass it raise `BudgetSpent` and are not sent.
-            All submissions that were charged or may have been count, from the start of the run that the solver
+        max_qpu_seconds: Most seconds of QPU time; submissions that would exceed it raise `BudgetSpent` and are not
+            sent. All submissions that may have been charged count, from the start of the run that the solver
             resumes: an answer by the larger of the service's report and the estimate, a lost answer and every retry by
-            the estimate. A checkpoint from before an interrupted step does not know what that step had sent.
+            the estimate. A checkpoint from before an interrupted step does not include that step's submissions.
         ledger: A `Ledger` or the path of one: all solvers with the same ledger, in any process, count together, and
             each refuses what would pass its own `max_qpu_seconds`. None counts for this solver and its copies.
-        retries: How often to send a problem again after a passing fault.
+        retries: How often to send a problem again after a temporary fault.
         record: File to write all problems and answers to; see `recordings.Recording`.
-        label: Of every problem on the service's dashboard; no part of a recording.
+        label: Label of every problem on the service's dashboard; no part of a recording.
     """
 
     name: ClassVar[str]

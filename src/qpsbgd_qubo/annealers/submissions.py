@@ -126,7 +126,7 @@ class Live(Link):
         sampler: A `DWaveSampler` or anything that samples a model over its `nodelist` and `edgelist`.
         retries: How often a problem is sent again after a time-out, a lost connection or a fault of the service.
         owned: Whether `close` closes the sampler.
-        label: Of every problem on the service's dashboard.
+        label: Label of every problem on the service's dashboard.
     """
 
     def __init__(self, sampler: Any, *, retries: int = 3, owned: bool = False, label: str | None = None) -> None:

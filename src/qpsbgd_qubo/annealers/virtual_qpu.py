@@ -37,7 +37,7 @@ class ChipOptions:
         slices: P, the Trotter number.
         field: The transverse field at the start.
         temperature: In units of J = 1; for "annealing" the final one, reached from `field`.
-        seed: Of broken qubits, errors and reads.
+        seed: Seed of broken qubits, errors and reads.
     """
 
     topology: str = "pegasus"

@@ -222,7 +222,7 @@ def search_layer(
         kicks: How often a tenth of the best spins is flipped and the search repeated, where the best spins differ from
             the first start in more than an eighth.
         forced: How often a spin of the best is then flipped and held while the others follow.
-        seed: Of all random choices.
+        seed: Seed of all random choices.
         threads: Ignored.
     """
     for j in range(len(linear)):

@@ -20,10 +20,10 @@ class Auto(Solver):
     """Picks a solver by the family's size and device; `stats["solver"]` says which.
 
     Args:
-        time_limit: Seconds to search for better spins where the optimum cannot be proven; for single hard problems.
+        time_limit: Seconds to search if the optimum cannot be proven cheaply; for single hard problems.
             None is for layers: one short search.
-        rounds: The same, for a number of rounds of `portfolio` instead of a time, so that the answer can be repeated.
-        seed: Of the solvers that draw random numbers.
+        rounds: Rounds of `portfolio` instead of a time, so that the answer can be repeated.
+        seed: Seed of the solvers that draw random numbers.
     """
 
     time_limit: float | None = None

@@ -1,4 +1,4 @@
-"""What every solver can do."""
+"""The protocol of solvers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Solver(ABC):
 
     @property
     def warm(self) -> bool:
-        """Whether a search starts where the last step's ended; then it has `improved` and `lower`, as `Descent` has."""
+        """Whether a search starts from the last step's spins; then it has `improved` and `lower`, as `Descent` has."""
         return False
 
     @classmethod
@@ -55,7 +55,7 @@ class Solver(ABC):
         return self
 
     def state_dict(self) -> dict[str, Any]:
-        """What a resumed run must restore; empty unless answers depend on earlier calls."""
+        """The state that a resumed run must restore; empty unless answers depend on earlier calls."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

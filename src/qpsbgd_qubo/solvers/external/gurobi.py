@@ -45,7 +45,7 @@ class Gurobi(Solver):
     Args:
         time_limit: Seconds per family, shared out evenly among the columns that are left; None for no limit.
         mip_gap: Stop a column when its energy is within this share of the proven bound. Only a gap of 0 gives proofs.
-        seed: Of Gurobi's own random choices.
+        seed: Seed of Gurobi's own random choices.
     """
 
     time_limit: float | None = None

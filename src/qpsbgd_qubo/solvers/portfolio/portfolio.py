@@ -35,19 +35,19 @@ ROUNDS = 20  # rounds where neither these nor a time are given
 
 @dataclass(frozen=True)
 class Portfolio(ModelSolver):
-    """Annealing, reheating, tabu moves and crossings of the best answers, on all threads; more of what works.
+    """Annealing, reheating, tabu moves and crossings of the best answers, on all threads; what works gets more time.
 
-    Where couplings show groups of which exactly one spin shall be +1, most moves keep to these; sums of numbers and
-    knapsacks are seen, too (`groups.py`, `sums.py`).
-    Sparse problems are first reduced by the spins that follow from others, and never made dense; of up to 16 spins,
-    all values are tried. The time includes everything. Several columns share the time, and the threads.
+    One-hot groups are detected in the couplings, and most moves then keep them; sums of numbers and knapsacks are
+    detected too (`groups.py`, `sums.py`).
+    Sparse problems are first reduced by the spins that follow from others, and never made dense; up to 16 spins
+    are enumerated. The time limit includes everything. Several columns share the time and the threads.
 
     Args:
         time_limit: Seconds after which the best answer is returned; None for no limit.
         rounds: Rounds after which it is, each of one move per thread; with a time limit, whichever ends first. None for
             no limit, or 20 if there is no time limit either. The same rounds, seed and number of threads give the same
             answer.
-        seed: Of all random choices.
+        seed: Seed of all random choices.
     """
 
     time_limit: float | None = None

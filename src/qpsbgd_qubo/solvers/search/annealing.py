@@ -28,7 +28,7 @@ class Annealing(Solver):
         reads: Independent runs per column; the best is kept.
         hot: First temperature, in units of the typical field.
         cold: Last temperature, in the same units.
-        seed: Of the starts and the accepted moves.
+        seed: Seed of the starts and the accepted moves.
     """
 
     sweeps: int = 20

@@ -26,7 +26,7 @@ class Bifurcation(Solver):
         steps: Time steps per read.
         reads: Independent runs per column; the best is kept.
         time_step: Length of a time step.
-        seed: Of the starts.
+        seed: Seed of the starts.
     """
 
     steps: int = 100

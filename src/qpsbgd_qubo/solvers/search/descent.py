@@ -22,15 +22,15 @@ class Descent(Solver):
     """Single flips from sign(−s), best improvement first, all columns side by side.
 
     Args:
-        max_flips: Most flips per column in one search, tabu moves included. None goes on to a local minimum.
-        tabu: From the local minimum, go on with the best flip that was not made recently, uphill too, until this many
+        max_flips: Most flips per column in one search, tabu moves included. None for no limit.
+        tabu: From the local minimum, continue with the best flip that is not tabu, uphill too, until this many
             moves have found nothing better; 0 for none.
         tenure: Moves for which a flip is tabu, and up to half as many more, at least 5. Short ones suit the
             correlated inputs of layers; large sparse problems need 10 to 30.
         restarts: Also search from this many random starts and keep the best.
-        seed: Of the random starts and of how long a flip is tabu.
-        warm: In training, use what the last step found where that saves time: with momentum the families change
-            slowly. See `qpsbgd_qubo.solvers.search.warm_start`; `solve` has no last step and begins with sign(−s).
+        seed: Seed of the random starts and of the tabu tenures.
+        warm: In training, start from the last step's spins where that saves time: with momentum the families change
+            slowly. See `qpsbgd_qubo.solvers.search.warm_start`; `solve` itself starts at sign(−s).
     """
 
     max_flips: int | None = None

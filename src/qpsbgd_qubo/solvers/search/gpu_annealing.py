@@ -25,7 +25,7 @@ class GpuAnnealing(ModelSolver):
     Args:
         chains: How many run at once; rounded up to a multiple of 32.
         sweeps: Passes over all spins.
-        seed: Of the starts and the accepted moves.
+        seed: Seed of the starts and the accepted moves.
     """
 
     chains: int = 8192

@@ -51,7 +51,7 @@ class LayerSearch(Solver):
     """The search of `auto` on layers.
 
     Args:
-        seed: Of all random choices.
+        seed: Seed of all random choices.
     """
 
     seed: int = 0

@@ -32,7 +32,7 @@ class QuantumAnnealing(Solver):
         reads: Independent runs per column; the best slice is kept.
         field: The transverse field at the start.
         temperature: T.
-        seed: Of the starts and the accepted moves.
+        seed: Seed of the starts and the accepted moves.
     """
 
     sweeps: int = 32
