@@ -116,7 +116,8 @@ class Tape:
         activations that often follow a layer.
         """
         self._listen(source.weight if self.sharded else self._weight)  # it may have been frozen before
-        if not (self.wanted and output.requires_grad):
+        transformed = torch._C._functorch.peek_interpreter_stack() is not None  # torch.func: its tensors must not stay
+        if transformed or not (self.wanted and output.requires_grad):
             return
         keep = self._reader(source, output.device)
 
@@ -131,7 +132,14 @@ class Tape:
         self._add(grad, self._reader(source, grad.device))
 
     def _add(self, grad: Tensor, keep: Callable[[Tensor], LayerRecord | LayerMoments]) -> None:
-        self._parts.append(_Part(keep(grad.detach()), _backward(), grad.any()))
+        running = _backward()
+        self._parts.append(_Part(keep(grad.detach()), running, grad.any()))
+        if self._weight is not None:
+            torch.autograd.Variable._execution_engine.queue_callback(lambda: self._end(running))
+
+    def _end(self, backward: int) -> None:
+        """Forget the rows of a backward pass that have not reached the weight."""
+        self._parts = [part for part in self._parts if part.backward != backward]
 
     @torch.no_grad()
     def _reader(self, source: Source, device: torch.device) -> Callable[[Tensor], LayerRecord | LayerMoments]:
@@ -200,7 +208,7 @@ class Tape:
         assert self._weight is not None
         running = _backward()
         self._confirmed += [part for part in self._parts if part.backward == running]
-        self._parts = []
+        self._end(running)  # a pass that runs around this one, as around a checkpoint, is not over
         grad = self._weight.grad
         self._grad = None if grad is None else (grad, grad._version)
 

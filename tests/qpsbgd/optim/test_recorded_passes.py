@@ -192,6 +192,20 @@ def test_gradients_without_a_recorded_pass_are_refused_at_once_beside_real_param
     assert all(map(torch.equal, before, parameters.values()))
 
 
+def test_gradients_per_sample_leave_the_step_as_it_is():
+    layer, x = BinaryLinear(4, 3), torch.randn(8, 4)
+    optimizer = optim.QPSBGD(layer, lr=0.1)
+
+    def loss(weight, row):
+        return torch.func.functional_call(layer, {"weight": weight}, (row[None],)).square().sum()
+
+    layer(x).square().sum().backward()
+    own = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))(layer.weight.detach(), x)
+    torch.testing.assert_close(own.sum(0), layer.weight.grad)
+    assert layer.tape.read().rows == 8
+    optimizer.step()
+
+
 @pytest.mark.parametrize(("rows", "penalty"), [(None, 2.25), (32, 1.0)])
 def test_of_more_rows_than_the_projection_wants_no_more_are_recorded(rows, penalty):
     layer = BinaryLinear(5, 2)
