@@ -76,7 +76,8 @@ class Tape:
         weight: The layer's latent weight; None counts all rows.
         most: Rows recorded of one pass; of more, evenly spaced ones are taken. None takes all.
         output_grads: Whether to record the gradients at the output beside the inputs.
-        moments: Returns the moments of rows, to be kept instead of them; then there are no gradients.
+        moments: Returns the moments of rows, to be recorded instead of them; then there are no gradients.
+        enough: Rows of one pass whose moments are taken at once; fewer take less room as they are until `read`.
         sharded: Whether FSDP has sharded the weight.
     """
 
@@ -87,10 +88,12 @@ class Tape:
         *,
         output_grads: bool = True,
         moments: Callable[[Tensor], Tensor] | None = None,
+        enough: int = 1,
         sharded: bool = False,
     ) -> None:
         self.sharded = sharded
-        self._weight, self._most, self._output_grads, self._moments = weight, most, output_grads, moments
+        self._weight, self._most, self._output_grads = weight, most, output_grads
+        self._moments, self._enough = moments, enough
         self._parts: list[_Part] = []
         self._confirmed: list[_Part] = []
         self._reduced = False
@@ -146,7 +149,7 @@ class Tape:
         """Read the inputs; the function makes the record once the output's gradient is known."""
         at = self._chosen(source.count, device)
         inputs = source.rows(at).detach()
-        if self._moments is not None:
+        if self._moments is not None and len(inputs) >= self._enough:
             found = LayerMoments(self._moments(inputs), len(inputs))
             return lambda grad: found
         inputs, grad_rows, wanted = inputs.clone(), source.grad_rows, self._output_grads
@@ -164,13 +167,13 @@ class Tape:
     def read(self) -> LayerRecord | LayerMoments | None:
         """All that was recorded since the last `clear`, at least in single precision; None when there is nothing."""
         found = [part.record for part in self._counting()]
-        if moments := [one for one in found if isinstance(one, LayerMoments)]:
-            first, *others = moments
-            return LayerMoments(sum((one.sums for one in others), first.sums), sum(one.rows for one in moments))
+        moments = [one for one in found if isinstance(one, LayerMoments)]
         records = [one for one in found if isinstance(one, LayerRecord)]
         if not records:
-            return None
+            return _total(moments) if moments else None
         inputs = _concatenated([one.inputs for one in records])
+        if self._moments is not None:
+            return _total([*moments, LayerMoments(self._moments(inputs), len(inputs))])
         grads = _concatenated([one.output_grads for one in records])
         dtype = torch.promote_types(inputs.dtype, grads.dtype)
         return LayerRecord(inputs.to(dtype), grads.to(dtype))
@@ -231,6 +234,12 @@ class Tape:
             return False
         # Changed since: clipped or unscaled, or zeroed, unless it was zero all along.
         return not grad.any() and any(bool(part.any_gradient) for part in self._confirmed)
+
+
+def _total(moments: Sequence[LayerMoments]) -> LayerMoments:
+    """Moments of all rows; a single one is not copied."""
+    first, *others = moments
+    return LayerMoments(sum((one.sums for one in others), first.sums), sum(one.rows for one in moments))
 
 
 def _concatenated(rows: Sequence[Tensor]) -> Tensor:

@@ -238,6 +238,22 @@ def test_what_passes_read_that_do_not_reach_the_weight_is_let_go():
     assert [sums() for sums in read] == [None, None]
 
 
+def test_passes_of_few_rows_have_their_moments_taken_together():
+    layer, passes, taken = BinaryLinear(4, 3), [rows((count, 4)) for count in (3, 5, 2)], []
+
+    def moments(given):
+        taken.append(len(given))
+        return given.T @ given
+
+    layer.tape = tape = Tape(layer.weight, moments=moments, enough=4)
+    for x in passes:
+        layer(x).sum().backward()
+    record, everything = tape.read(), torch.cat(passes)
+    assert taken == [5, 3 + 2]
+    assert record.rows == 10
+    torch.testing.assert_close(record.sums, everything.T @ everything)
+
+
 def test_two_backward_passes_through_one_graph_record_twice():
     layer, x = BinaryLinear(4, 3), rows()
 

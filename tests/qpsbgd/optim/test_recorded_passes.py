@@ -7,7 +7,7 @@ from torch import nn
 
 from qpsbgd import optim
 from qpsbgd.nn import BinaryLinear
-from qpsbgd.projections import Ridge
+from qpsbgd.projections import Ridge, system
 
 QPSBGD = printed
 
@@ -213,3 +213,20 @@ def test_of_more_rows_than_the_projection_wants_no_more_are_recorded(rows, penal
     layer(torch.randn(48, 5)).square().sum().backward()
     optimizer.step()
     assert optimizer.state[layer.weight]["penalty"] == penalty  # the square of the rows, in parts of 32
+
+
+@pytest.mark.parametrize(("rows", "products"), [(4, 1), (64, 3)])
+def test_fewer_rows_than_inputs_are_multiplied_once_per_step(rows, products, monkeypatch):
+    shapes, plain = [], system.block_moments
+
+    def counted(blocks, dtype, given):
+        shapes.append(given.shape)
+        return plain(blocks, dtype, given)
+
+    monkeypatch.setattr(system, "block_moments", counted)
+    layer = BinaryLinear(64, 8)
+    optimizer = optim.QPSBGD(layer, projection="ridge")
+    for _ in range(3):
+        layer(torch.randn(rows, 64)).square().sum().backward()
+    optimizer.step()
+    assert shapes == [(3 * rows // products, 64)] * products
