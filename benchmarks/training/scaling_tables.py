@@ -71,8 +71,8 @@ def eight_gpus():
         f"**Eight GPUs, on paper.** With [FSDP2](processes.md) each rank holds an eighth of latent weights, gradients "
         f"and S̄ (3 × {4 * weights(layers) / 1e6:.0f} MB in all). The polar factor needs all of a layer's S̄: every "
         f"step gathers {4 * weights(layers) / 1e6:.0f} MB, layer by layer. The ridge sums Q̄ over "
-        f"the ranks at a renewal instead, but holds all of it and its inverse (2 × {4 * grams(layers) / 1e6:.0f} MB) on "
-        f"every rank. Nothing of this has been run on eight GPUs; two to four processes on a CPU "
+        f"the ranks at a renewal instead, but holds all of it and its inverse (2 × {4 * grams(layers) / 1e6:.0f} MB) "
+        f"on every rank. Nothing of this has been run on eight GPUs; two to four processes on a CPU "
         "give what one gives (tests/qpsbgd/parallel/test_shards.py)."
     )
 
