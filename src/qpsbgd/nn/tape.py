@@ -78,6 +78,7 @@ class Tape:
         most: Most rows used of one pass; if there are more, evenly spaced ones are taken. None uses all.
         output_grads: Whether to record the gradients at the output as well as the inputs.
         moments: Returns the moments of rows, which are kept instead of rows and output gradients.
+        enough: Rows of one pass whose moments are computed at once; fewer take less memory as rows until `read`.
         sharded: Whether FSDP has sharded the weight.
     """
 
@@ -88,10 +89,12 @@ class Tape:
         *,
         output_grads: bool = True,
         moments: Callable[[Tensor], Tensor] | None = None,
+        enough: int = 1,
         sharded: bool = False,
     ) -> None:
         self.sharded = sharded
-        self._weight, self._most, self._output_grads, self._moments = weight, most, output_grads, moments
+        self._weight, self._most, self._output_grads = weight, most, output_grads
+        self._moments, self._enough = moments, enough
         self._parts: list[_Part] = []
         self._confirmed: list[_Part] = []
         self._reduced = False
@@ -117,7 +120,8 @@ class Tape:
         activations that often follow a layer.
         """
         self._listen(source.weight if self.sharded else self._weight)  # it may have been frozen before
-        if not (self.wanted and output.requires_grad):
+        transformed = torch._C._functorch.peek_interpreter_stack() is not None  # torch.func: its tensors must not stay
+        if transformed or not (self.wanted and output.requires_grad):
             return
         keep = self._reader(source, output.device)
 
@@ -132,14 +136,21 @@ class Tape:
         self._add(grad, self._reader(source, grad.device))
 
     def _add(self, grad: Tensor, keep: Callable[[Tensor], LayerRecord | LayerMoments]) -> None:
-        self._parts.append(_Part(keep(grad.detach()), _backward(), grad.any()))
+        running = _backward()
+        self._parts.append(_Part(keep(grad.detach()), running, grad.any()))
+        if self._weight is not None:
+            torch.autograd.Variable._execution_engine.queue_callback(lambda: self._end(running))
+
+    def _end(self, backward: int) -> None:
+        """Forget the rows of a backward pass that have not reached the weight."""
+        self._parts = [part for part in self._parts if part.backward != backward]
 
     @torch.no_grad()
     def _reader(self, source: Source, device: torch.device) -> Callable[[Tensor], LayerRecord | LayerMoments]:
         """Read the inputs; the function makes the record once the output's gradient is known."""
         at = self._chosen(source.count, device)
         inputs = source.rows(at).detach()
-        if self._moments is not None:
+        if self._moments is not None and len(inputs) >= self._enough:
             found = LayerMoments(self._moments(inputs), len(inputs))
             return lambda grad: found
         inputs, grad_rows, wanted = inputs.clone(), source.grad_rows, self._output_grads
@@ -157,13 +168,13 @@ class Tape:
     def read(self) -> LayerRecord | LayerMoments | None:
         """All records since the last `clear` as one, at least in single precision; None if there are none."""
         found = [part.record for part in self._counting()]
-        if moments := [one for one in found if isinstance(one, LayerMoments)]:
-            first, *others = moments
-            return LayerMoments(sum((one.sums for one in others), first.sums), sum(one.rows for one in moments))
+        moments = [one for one in found if isinstance(one, LayerMoments)]
         records = [one for one in found if isinstance(one, LayerRecord)]
         if not records:
-            return None
+            return _total(moments) if moments else None
         inputs = _concatenated([one.inputs for one in records])
+        if self._moments is not None:
+            return _total([*moments, LayerMoments(self._moments(inputs), len(inputs))])
         grads = _concatenated([one.output_grads for one in records])
         dtype = torch.promote_types(inputs.dtype, grads.dtype)
         return LayerRecord(inputs.to(dtype), grads.to(dtype))
@@ -201,7 +212,7 @@ class Tape:
         assert self._weight is not None
         running = _backward()
         self._confirmed += [part for part in self._parts if part.backward == running]
-        self._parts = []
+        self._end(running)  # a pass that runs around this one, as around a checkpoint, is not over
         grad = self._weight.grad
         self._grad = None if grad is None else (grad, grad._version)
 
@@ -224,6 +235,12 @@ class Tape:
             return False
         # Changed since: clipped or unscaled, or zeroed, unless it was zero all along.
         return not grad.any() and any(bool(part.any_gradient) for part in self._confirmed)
+
+
+def _total(moments: Sequence[LayerMoments]) -> LayerMoments:
+    """Moments of all rows; a single one is not copied."""
+    first, *others = moments
+    return LayerMoments(sum((one.sums for one in others), first.sums), sum(one.rows for one in moments))
 
 
 def _concatenated(rows: Sequence[Tensor]) -> Tensor:

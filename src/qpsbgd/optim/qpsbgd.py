@@ -314,7 +314,8 @@ class QPSBGD(BinaryOptimizer):
         rows = None if projection.rows is None else -(-projection.rows // self._ranks.size)  # of all ranks
         sharded = is_sharded(layer.weight)
         grads, moments = projection.output_grads, projection.moments(layer)
-        tape = Tape(layer.weight, rows, output_grads=grads, moments=moments, sharded=sharded)
+        enough = Blocks.of(layer, projection.block).width
+        tape = Tape(layer.weight, rows, output_grads=grads, moments=moments, enough=enough, sharded=sharded)
         tape.wanted = projection.due(self.state.get(layer.weight, {}).get("step", 0))
         layer.tape = self._tapes[layer] = tape
 

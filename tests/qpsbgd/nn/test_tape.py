@@ -1,4 +1,5 @@
 import copy
+import weakref
 
 import pytest
 import torch
@@ -212,6 +213,45 @@ def test_activation_checkpointing_records_once(use_reentrant):
     plain = recorded(layer, lambda: block(x).square().sum().backward())
     run = recorded(layer, lambda: checkpoint(block, x, use_reentrant=use_reentrant).square().sum().backward())
     assert_rows(run, plain.inputs, plain.output_grads)
+
+
+@pytest.mark.parametrize("use_reentrant", [False, True])
+def test_a_checkpointed_use_between_two_others_leaves_the_rows_of_both(use_reentrant):
+    layer, x = BinaryLinear(4, 4), torch.randn(6, 4, requires_grad=True)
+    layer.tape = tape = Tape(layer.weight)
+    middle = checkpoint(layer, layer(x), use_reentrant=use_reentrant)
+    layer(middle).square().sum().backward()
+    assert len(tape.read().inputs) == 18
+
+
+def test_what_passes_read_that_do_not_reach_the_weight_is_let_go():
+    layer, x, read = BinaryLinear(4, 4), torch.randn(6, 4, requires_grad=True), []
+
+    def moments(rows):
+        sums = rows.T @ rows
+        read.append(weakref.ref(sums))
+        return sums
+
+    layer.tape = Tape(layer.weight, moments=moments)
+    torch.autograd.grad(layer(x).sum(), x)
+    layer(x).sum().backward(inputs=[x])
+    assert [sums() for sums in read] == [None, None]
+
+
+def test_passes_of_few_rows_have_their_moments_taken_together():
+    layer, passes, taken = BinaryLinear(4, 3), [rows((count, 4)) for count in (3, 5, 2)], []
+
+    def moments(given):
+        taken.append(len(given))
+        return given.T @ given
+
+    layer.tape = tape = Tape(layer.weight, moments=moments, enough=4)
+    for x in passes:
+        layer(x).sum().backward()
+    record, everything = tape.read(), torch.cat(passes)
+    assert taken == [5, 3 + 2]
+    assert record.rows == 10
+    torch.testing.assert_close(record.sums, everything.T @ everything)
 
 
 def test_two_backward_passes_through_one_graph_record_twice():

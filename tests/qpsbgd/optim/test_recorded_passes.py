@@ -7,7 +7,7 @@ from torch import nn
 
 from qpsbgd import optim
 from qpsbgd.nn import BinaryLinear
-from qpsbgd.projections import Ridge
+from qpsbgd.projections import Ridge, system
 
 QPSBGD = printed
 
@@ -192,6 +192,20 @@ def test_gradients_without_a_recorded_pass_are_refused_at_once_beside_real_param
     assert all(map(torch.equal, before, parameters.values()))
 
 
+def test_gradients_per_sample_leave_the_step_as_it_is():
+    layer, x = BinaryLinear(4, 3), torch.randn(8, 4)
+    optimizer = optim.QPSBGD(layer, lr=0.1)
+
+    def loss(weight, row):
+        return torch.func.functional_call(layer, {"weight": weight}, (row[None],)).square().sum()
+
+    layer(x).square().sum().backward()
+    own = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))(layer.weight.detach(), x)
+    torch.testing.assert_close(own.sum(0), layer.weight.grad)
+    assert layer.tape.read().rows == 8
+    optimizer.step()
+
+
 @pytest.mark.parametrize(("rows", "penalty"), [(None, 2.25), (32, 1.0)])
 def test_of_more_rows_than_the_projection_wants_no_more_are_recorded(rows, penalty):
     layer = BinaryLinear(5, 2)
@@ -199,3 +213,20 @@ def test_of_more_rows_than_the_projection_wants_no_more_are_recorded(rows, penal
     layer(torch.randn(48, 5)).square().sum().backward()
     optimizer.step()
     assert optimizer.state[layer.weight]["penalty"] == penalty  # the square of the rows, in parts of 32
+
+
+@pytest.mark.parametrize(("rows", "products"), [(4, 1), (64, 3)])
+def test_fewer_rows_than_inputs_are_multiplied_once_per_step(rows, products, monkeypatch):
+    shapes, plain = [], system.block_moments
+
+    def counted(blocks, dtype, given):
+        shapes.append(given.shape)
+        return plain(blocks, dtype, given)
+
+    monkeypatch.setattr(system, "block_moments", counted)
+    layer = BinaryLinear(64, 8)
+    optimizer = optim.QPSBGD(layer, projection="ridge")
+    for _ in range(3):
+        layer(torch.randn(rows, 64)).square().sum().backward()
+    optimizer.step()
+    assert shapes == [(3 * rows // products, 64)] * products
