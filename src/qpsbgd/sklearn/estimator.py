@@ -28,8 +28,8 @@ from qpsbgd.solvers import Solver
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, AT_LEAST_ONE_OR_NONE, BELOW_ONE, Number
 
 FLOATS = (np.float64, np.float32)
-STEPS, STEPS_PER_ROW, EPOCHS = (120, 400), 0.8, 30
-"""By default at least that many steps per row, within these bounds, and at least that many epochs: about three times
+STEPS, STEPS_PER_ROW, EPOCHS = (100, 320), 0.64, 26
+"""By default at least that many steps per row, within these bounds, and at least that many epochs: at most three times
 the time of scikit-learn's MLP, with scores at least as good (benchmarks/training/estimators.py)."""
 CHUNK = 8192
 """Rows that pass through the network at once where no gradients are needed."""
