@@ -419,3 +419,17 @@ def test_without_new_rows_a_system_is_not_called_renewed():
     state = {"step": 1, "refreshes": 1, "gram": torch.eye(3)[None], "penalty": 1.0}
     system = Ridge().system(LayerInputs(layer, torch.ones(2, 3), None, 0.9, state, {}))
     assert not system.renewed and system.state["step"] == 2
+
+
+def test_layers_of_one_shape_are_solved_together_each_with_its_own_inputs():
+    torch.manual_seed(0)
+    together = nn.ModuleList(BinaryLinear(5, 3, dtype=torch.float64) for _ in range(3))
+    alone = copy.deepcopy(together)
+    inputs = [size * torch.randn(20, 5, dtype=torch.float64) ** 2 for size in (1, 2, 3)]
+    optimizers = [QPSBGD(together, 0.1, "ridge"), *(QPSBGD(layer, 0.1, "ridge") for layer in alone)]
+    for layers in (together, alone):
+        sum(layer(x).sin().sum() for layer, x in zip(layers, inputs, strict=True)).backward()
+    for optimizer in optimizers:
+        optimizer.step()
+    for one, other in zip(together, alone, strict=True):
+        torch.testing.assert_close(one.weight, other.weight)
