@@ -77,8 +77,11 @@ class Tape:
         weight: The layer's latent weight; None counts all records.
         most: Most rows used of one pass; if there are more, evenly spaced ones are taken. None uses all.
         output_grads: Whether to record the gradients at the output as well as the inputs.
-        moments: Returns the moments of rows, which are kept instead of rows and output gradients.
-        enough: Rows of one pass whose moments are computed at once; fewer take less memory as rows until `read`.
+        moments: Returns the moments of rows, added to those passed as second argument; they are kept instead of rows
+            and output gradients.
+        enough: Rows of one pass whose moments are computed in the forward pass; fewer take less memory as rows until
+            `read`.
+        at_once: Most rows that are read together for their moments, which bounds the memory for rows; None reads all.
         sharded: Whether FSDP has sharded the weight.
     """
 
@@ -88,13 +91,14 @@ class Tape:
         most: int | None = None,
         *,
         output_grads: bool = True,
-        moments: Callable[[Tensor], Tensor] | None = None,
+        moments: Callable[..., Tensor] | None = None,
         enough: int = 1,
+        at_once: int | None = None,
         sharded: bool = False,
     ) -> None:
         self.sharded = sharded
         self._weight, self._most, self._output_grads = weight, most, output_grads
-        self._moments, self._enough = moments, enough
+        self._moments, self._enough, self._at_once = moments, enough, at_once
         self._parts: list[_Part] = []
         self._confirmed: list[_Part] = []
         self._reduced = False
@@ -149,14 +153,25 @@ class Tape:
     def _reader(self, source: Source, device: torch.device) -> Callable[[Tensor], LayerRecord | LayerMoments]:
         """Read the inputs; the function makes the record once the output's gradient is known."""
         at = self._chosen(source.count, device)
-        inputs = source.rows(at).detach()
-        if self._moments is not None and len(inputs) >= self._enough:
-            found = LayerMoments(self._moments(inputs), len(inputs))
+        rows = source.count if at is None else len(at)
+        if self._moments is not None and rows >= self._enough:
+            found = LayerMoments(self._summed(source, at, rows, device), rows)
             return lambda grad: found
-        inputs, grad_rows, wanted = inputs.clone(), source.grad_rows, self._output_grads
+        inputs, grad_rows, wanted = source.rows(at).detach().clone(), source.grad_rows, self._output_grads
         return lambda grad: LayerRecord(
             inputs, grad_rows(grad, at).clone() if wanted else inputs.new_empty(len(inputs), 0)
         )
+
+    def _summed(self, source: Source, at: Tensor | None, rows: int, device: torch.device) -> Tensor:
+        """The moments of rows, at most `at_once` at a time."""
+        assert self._moments is not None
+        if self._at_once is None or rows <= self._at_once:
+            return self._moments(source.rows(at).detach())
+        first, *others = torch.split(torch.arange(rows, device=device) if at is None else at, self._at_once)
+        sums = self._moments(source.rows(first).detach())
+        for part in others:
+            sums = self._moments(source.rows(part).detach(), sums)
+        return sums
 
     def _chosen(self, count: int, device: torch.device) -> Tensor | None:
         """Which of so many rows to record; None for all of them."""

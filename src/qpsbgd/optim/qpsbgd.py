@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 _RATE_FACTOR = 0.25
 """Of `default_rate`: chosen by benchmarks/training/rates.py on networks with and without norms."""
+_READ_AT_ONCE = 2**20
+"""Numbers in rows that are read together for their moments: a VGG's widest layer needs 4 MiB instead of 50."""
 _RANGES = 2.0
 """clip="range": the bound of the latent weights in initial ranges."""
 
@@ -312,10 +314,16 @@ class QPSBGD(BinaryOptimizer):
         group = next(g for g in self.binary_groups if any(weight is layer.weight for weight in g["params"]))
         projection: Projection = group["projection"]
         rows = None if projection.rows is None else -(-projection.rows // self._ranks.size)  # of all ranks
-        sharded = is_sharded(layer.weight)
-        grads, moments = projection.output_grads, projection.moments(layer)
-        enough = Blocks.of(layer, projection.block).width
-        tape = Tape(layer.weight, rows, output_grads=grads, moments=moments, enough=enough, sharded=sharded)
+        blocks = Blocks.of(layer, projection.block)
+        tape = Tape(
+            layer.weight,
+            rows,
+            output_grads=projection.output_grads,
+            moments=projection.moments(layer),
+            enough=blocks.width,
+            at_once=max(1, _READ_AT_ONCE // (blocks.groups * blocks.inputs)),
+            sharded=is_sharded(layer.weight),
+        )
         tape.wanted = projection.due(self.state.get(layer.weight, {}).get("step", 0))
         layer.tape = self._tapes[layer] = tape
 

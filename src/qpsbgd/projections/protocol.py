@@ -123,8 +123,11 @@ class Projection(ABC):
         """Whether the layers record in a step, counted from 0."""
         return True
 
-    def moments(self, layer: BinaryLayer) -> Callable[[Tensor], Tensor] | None:
-        """A function of a layer's input rows (B, n) whose result is recorded instead of them; None records the rows."""
+    def moments(self, layer: BinaryLayer) -> Callable[..., Tensor] | None:
+        """A function of rows (B, n) of a layer's inputs, whose result is recorded instead; None records the rows.
+
+        Results are sums over rows: with a second argument, the function adds to it and returns it.
+        """
         return None
 
     def ready(self, inputs: LayerInputs) -> bool:

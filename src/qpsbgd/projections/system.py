@@ -37,9 +37,6 @@ STATE = ("gradient", "gram", "step", "refreshes", "penalty")
 SMALL = 2**19
 """Numbers in a matrix up to which those of one shape are factorised together; larger ones keep a GPU busy alone."""
 
-CONVERTED = 2**21
-"""Numbers of rows that are brought to single precision at once, so that blocks of half-precision rows need no room."""
-
 LARGEST_PENALTY = 3.0
 """δ where rows are many. 10 and 1 are worse or level on CIFAR-10 and a GPT (benchmarks/training/rates.py)."""
 
@@ -124,7 +121,7 @@ class SystemProjection(Projection):
         """Whether Q̄ is renewed: every `refresh` steps, and more often at the start."""
         return step % self.refresh == 0 or (step < self.refresh and step & (step + 1) == 0)
 
-    def moments(self, layer: BinaryLayer) -> Callable[[Tensor], Tensor]:
+    def moments(self, layer: BinaryLayer) -> Callable[..., Tensor]:
         """The sums of x xᵀ by block.
 
         Raises:
@@ -178,16 +175,13 @@ class SystemProjection(Projection):
         return System(inputs.layer, blocks, inputs.grad, True, state, {}, inputs.shards)
 
 
-def block_moments(blocks: Blocks, dtype: torch.dtype, rows: Tensor) -> Tensor:
-    """The sums of x xᵀ over rows (B, n) by block, (count, width, width), in this precision."""
-    cut = blocks.rows(rows)
-    at_once = max(1, CONVERTED // max(1, cut[0].numel()))
-    sums = rows.new_empty(blocks.count, blocks.width, blocks.width, dtype=dtype)
+def block_moments(blocks: Blocks, dtype: torch.dtype, rows: Tensor, sums: Tensor | None = None) -> Tensor:
+    """The sums of x xᵀ over rows (B, n) by block, (count, width, width), in this precision; added to `sums`, if any."""
     with torch.autocast(rows.device.type, enabled=False):
-        for part, own in zip(torch.split(cut, at_once), torch.split(sums, at_once), strict=True):
-            converted = part.to(dtype)
-            torch.bmm(converted.transpose(1, 2), converted, out=own)
-    return sums
+        cut = blocks.rows(rows).to(dtype)
+        if sums is None:
+            return torch.bmm(cut.transpose(1, 2), cut)
+        return sums.baddbmm_(cut.transpose(1, 2), cut)
 
 
 def penalty_of(delta: Delta, rows: int) -> float:
@@ -215,10 +209,10 @@ def inverse(gram: Tensor, penalty: float, blocks: Blocks) -> Tensor:
     # Some builds of LAPACK report no failure of a matrix that holds NaN.
     if not bool(gram.isfinite().all()):
         raise ValueError("the inputs hold NaN or infinite values; the forward pass has diverged")
-    for precise in (gram, gram.double()):
-        factor, failed = torch.linalg.cholesky_ex(system_matrix(precise, penalty, blocks))
+    for dtype in (gram.dtype, torch.float64):
+        factor, failed = torch.linalg.cholesky_ex(system_matrix(gram.to(dtype), penalty, blocks))
         if not bool(failed.any()):
-            return torch.cholesky_inverse(factor).to(gram.dtype)
+            return _inverse_of(factor).to(gram.dtype)
     raise ValueError(f"the inputs are too alike for δ = {penalty:g}; take a larger one")
 
 
@@ -234,21 +228,30 @@ def invert(systems: Sequence[System]) -> None:
         factors, failed = torch.linalg.cholesky_ex(matrices)
         if bool(failed.any() | ~matrices.isfinite().all()):
             continue  # one by one, `System.inverse` says which
-        inverses = torch.split(torch.cholesky_inverse(factors), [one.blocks.count for one in group])
+        inverses = torch.split(_inverse_of(factors), [one.blocks.count for one in group])
         for one, own in zip(group, inverses, strict=True):
             one.cached["inverse"] = own
 
 
+def _inverse_of(factor: Tensor) -> Tensor:
+    """(L Lᵀ)⁻¹ for L by block."""
+    if not factor.is_cuda:
+        return torch.cholesky_inverse(factor)
+    # cuSOLVER's routine takes two to four times as long.
+    identity = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device).expand_as(factor)
+    half: Tensor = torch.linalg.solve_triangular(factor, identity, upper=False)
+    return half.mT @ half
+
+
 def normalized(step: Tensor, shards: LayerShards | None = None) -> Tensor:
     """`step` divided by its root mean square, that of all shards; zero stays zero."""
+    norm: Tensor = torch.linalg.vector_norm(step, dtype=torch.float64)  # squares of small numbers would vanish
+    rms = norm / math.sqrt(max(1, step.numel()))
     if shards is not None:
-        own = step.double()  # squares of small numbers would vanish
-        squares, count = shards.gather(torch.stack([own.square().sum(), own.new_tensor(step.numel())])).sum(0)
+        squares, count = shards.gather(torch.stack([norm.square(), norm.new_tensor(step.numel())])).sum(0)
         rms = (squares / count).sqrt()
-        return (own / torch.where(rms > 0, rms, 1)).to(step)
-    scaled = step / largest(step)  # squares of small numbers would vanish
-    norm: Tensor = torch.linalg.vector_norm(scaled)
-    return scaled.mul_(math.sqrt(step.numel()) / torch.where(norm > 0, norm, 1))
+    rms = rms.to(step.dtype)
+    return step / torch.where(rms > 0, rms, 1)
 
 
 def largest(tensor: Tensor) -> Tensor:

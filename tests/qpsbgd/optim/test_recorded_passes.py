@@ -6,7 +6,7 @@ from small_networks import printed
 from torch import nn
 
 from qpsbgd import optim
-from qpsbgd.nn import BinaryLinear
+from qpsbgd.nn import BinaryConv2d, BinaryLinear
 from qpsbgd.projections import Ridge, system
 
 QPSBGD = printed
@@ -215,18 +215,40 @@ def test_of_more_rows_than_the_projection_wants_no_more_are_recorded(rows, penal
     assert optimizer.state[layer.weight]["penalty"] == penalty  # the square of the rows, in parts of 32
 
 
-@pytest.mark.parametrize(("rows", "products"), [(4, 1), (64, 3)])
-def test_fewer_rows_than_inputs_are_multiplied_once_per_step(rows, products, monkeypatch):
-    shapes, plain = [], system.block_moments
+@pytest.fixture
+def shapes(monkeypatch):
+    """The shapes of the rows whose moments were computed, in turn."""
+    found, plain = [], system.block_moments
 
-    def counted(blocks, dtype, given):
-        shapes.append(given.shape)
-        return plain(blocks, dtype, given)
+    def counted(blocks, dtype, given, *more):
+        found.append(given.shape)
+        return plain(blocks, dtype, given, *more)
 
     monkeypatch.setattr(system, "block_moments", counted)
+    return found
+
+
+@pytest.mark.parametrize(("rows", "products"), [(4, 1), (64, 3)])
+def test_fewer_rows_than_inputs_are_multiplied_once_per_step(rows, products, shapes):
     layer = BinaryLinear(64, 8)
     optimizer = optim.QPSBGD(layer, projection="ridge")
     for _ in range(3):
         layer(torch.randn(rows, 64)).square().sum().backward()
     optimizer.step()
     assert shapes == [(3 * rows // products, 64)] * products
+
+
+@pytest.mark.parametrize(("rows", "parts"), [(None, [3, 3, 3, 3, 3, 1]), (5, [3, 2])])
+def test_wide_rows_are_read_a_few_at_a_time(rows, parts, shapes, monkeypatch):
+    def system_after_a_step():
+        torch.manual_seed(0)
+        layer = BinaryConv2d(4, 2, 3, padding=1, groups=2)  # patches of 36 numbers
+        optimizer = optim.QPSBGD(layer, projection=Ridge(rows=rows, block=1))
+        layer(torch.randn(1, 4, 4, 4)).square().sum().backward()
+        optimizer.step()
+        return optimizer.state[layer.weight]["gram"]
+
+    whole = system_after_a_step()
+    monkeypatch.setattr("qpsbgd.optim.qpsbgd._READ_AT_ONCE", 36 * 3 + 35)
+    torch.testing.assert_close(system_after_a_step(), whole)
+    assert shapes == [(count, 36) for count in (sum(parts), *parts)]
