@@ -305,7 +305,8 @@ def summary(task, workers, kept, chosen, seeds):
     for (method, budget), row in rows.items():
         for ours in OURS if method in GRIDS or "default" in method else ():
             if (ours, budget) in rows:
-                gap, noise = difference_of(rows[ours, budget]["scores"], row["scores"])
+                own = rows[ours, budget]["scores"][: len(row["scores"])]  # with the same seeds
+                gap, noise = difference_of(own, row["scores"])
                 row[f"{ours} ahead by"], row[f"{ours} noise"] = better * gap, noise
     return list(rows.values())
 

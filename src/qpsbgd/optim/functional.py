@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -67,8 +67,11 @@ def qpsbgd(
     return [directions[update] for update in updates]
 
 
-def _keep(kept: MutableMapping[str, Any], new: Mapping[str, Any], skip: Tensor | None) -> None:
-    """Make `new` what is kept; on a GPU in the existing tensors, because a CUDA graph has their addresses."""
+def _keep(kept: MutableMapping[str, Any], new: dict[str, Any], skip: Tensor | None) -> None:
+    """Make `new` what is kept; on a GPU in the existing tensors, because a CUDA graph has their addresses.
+
+    Those tensors take the place of the new ones in `new`, so that nothing is there twice.
+    """
     for name in kept.keys() - new.keys():
         del kept[name]
     for name, value in new.items():
@@ -77,5 +80,6 @@ def _keep(kept: MutableMapping[str, Any], new: Mapping[str, Any], skip: Tensor |
             value = torch.where(skip, old, value)
         if isinstance(old, Tensor) and old.is_cuda and old is not value and old.shape == value.shape:
             old.copy_(value)
+            new[name] = old
         else:
             kept[name] = value

@@ -21,7 +21,7 @@ from qpsbgd.optim.saved_state import described_state, kept_tensors, load_solvers
 from qpsbgd.parallel.agreement import Record, compared, described, gather_records
 from qpsbgd.parallel.distributed_solver import check_serves_shards, distributed
 from qpsbgd.parallel.shards import Shards, is_sharded, local
-from qpsbgd.projections import PROJECTIONS, Direction, LayerInputs, Projection, default_projection, make_projection
+from qpsbgd.projections import PROJECTIONS, LayerInputs, Projection, default_projection, make_projection
 from qpsbgd.projections.blocks import Blocks
 from qpsbgd.qubo import Solution
 from qpsbgd.solvers import Solver, make_solver
@@ -72,7 +72,7 @@ class QPSBGD(BinaryOptimizer):
     """
 
     observers: list[Callable[[BinaryLayer, dict[str, float]], None]]
-    _directions: list[Direction]
+    _solutions: list[Callable[[], list[Solution]]]
     _tapes: dict[BinaryLayer, Tape]
     _cached: dict[BinaryLayer, dict[str, Any]]
 
@@ -192,10 +192,11 @@ class QPSBGD(BinaryOptimizer):
                 "is recorded)"
             )
         if self.observers:
-            self._directions = qpsbgd(updates, partial(_now, next(iter(self._layers)).device))
+            directions = qpsbgd(updates, partial(_now, next(iter(self._layers)).device))
         else:
-            self._directions = self._graphs.step(updates, skip=self._skip)
-        for update, direction in zip(updates, self._directions, strict=True):
+            directions = self._graphs.step(updates, skip=self._skip)
+        self._solutions = [direction.solutions for direction in directions]  # not all that directions hold
+        for update, direction in zip(updates, directions, strict=True):
             layer, state = update.inputs.layer, update.inputs.state
             if state:
                 self.state[layer.weight] = state
@@ -242,7 +243,7 @@ class QPSBGD(BinaryOptimizer):
     @property
     def solutions(self) -> list[Solution]:
         """The solver's answers of the last step, one per updated layer and block, in the order of the layers."""
-        return [solution for direction in self._directions for solution in direction.solutions()]
+        return [solution for solutions in self._solutions for solution in solutions()]
 
     def estimate(self, steps: int = 1) -> Estimate:
         """The cost of that many steps on the solver's annealer: submissions and QPU seconds; nothing is sent.
@@ -306,7 +307,7 @@ class QPSBGD(BinaryOptimizer):
 
     def _start_run(self) -> None:
         super()._start_run()
-        self._tapes, self._cached, self._directions, self.observers = {}, {}, [], []
+        self._tapes, self._cached, self._solutions, self.observers = {}, {}, [], []
         self._graphs, self._silent = GraphedSteps(), SilentLayers()
 
     def _adopt(self, layer: BinaryLayer) -> None:

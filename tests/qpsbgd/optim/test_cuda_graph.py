@@ -9,6 +9,8 @@ from qpsbgd import QPSBGD, BinaryConnect, StraightThrough
 from qpsbgd.nn import BinaryConv2d, BinaryLinear
 from qpsbgd.optim import cuda_graph, functional
 from qpsbgd.projections import Polar, Printed, Ridge, Spins
+from qpsbgd.projections.blocks import Blocks
+from qpsbgd.projections.system import inverse
 from qpsbgd.solvers import make_solver
 
 pytest.importorskip("triton", reason="CUDA graphs of a step need triton")
@@ -220,3 +222,9 @@ def test_a_convolution_follows_on_a_gpu_as_on_a_cpu():
             optimizer.step()
         ends.append([p.detach().cpu() for p in model.parameters()])
     torch.testing.assert_close(*ends)
+
+
+def test_systems_are_inverted_as_on_a_cpu():
+    rows = torch.randn(3, 60, 40)
+    gram, blocks = rows.mT @ rows, Blocks(groups=3, inputs=40, outputs=1, parts=1)
+    torch.testing.assert_close(inverse(gram.cuda(), 3.0, blocks).cpu(), inverse(gram, 3.0, blocks))
