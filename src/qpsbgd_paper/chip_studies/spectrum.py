@@ -3,7 +3,7 @@
 import functools
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +11,12 @@ import numpy as np
 from qpsbgd_paper.chip_studies.schedules import LINEAR, Schedule
 from qpsbgd_qubo.ising import Ising, check_finite
 from qpsbgd_qubo.kernels import Array
+
+try:
+    from scipy.optimize import minimize_scalar
+    from scipy.sparse.linalg import LinearOperator, eigsh
+except ImportError as error:
+    raise ImportError("spectra need scipy: pip install 'qpsbgd[paper]'") from error
 
 MOST_SPINS = 16
 """The limit for problems without the symmetry that `levels` describes: 65,536 states."""
@@ -47,8 +53,8 @@ def levels(ising: Ising, *, schedule: Schedule = LINEAR, points: int | Array = 1
     This is D-Wave's convention; the problem's constant energy is left out. A problem whose fields are all ±h and whose
     couplings are J times the product of those signs, as every QUBO of one row of ±1 inputs is, commutes with the total
     spin: its spectrum comes from one small matrix per total spin, for hundreds of spins. Others are limited to
-    `MOST_SPINS`, and above 8 need scipy. `points` is a number of s, evenly from 0 to 1, or their values; where there
-    are fewer than `count` levels, all are returned.
+    `MOST_SPINS`. `points` is a number of s, evenly from 0 to 1, or their values; where there are fewer than `count`
+    levels, all are returned.
     """
     spectrum = _spectrum(ising)
     return np.array([spectrum.lowest(*at, count) for at in zip(*schedule.at(_grid(points)), strict=True)])
@@ -80,9 +86,8 @@ def spectral_gap(
 
     values = [gap(s) for s in grid]
     at = int(np.argmin(values))
-    position, smallest = _refined(gap, float(grid[max(at - 1, 0)]), float(grid[min(at + 1, len(grid) - 1)]))
-    if values[at] <= smallest:
-        position, smallest = float(grid[at]), values[at]
+    refined = minimize_scalar(gap, bounds=(grid[max(at - 1, 0)], grid[min(at + 1, len(grid) - 1)]), method="bounded")
+    smallest, position = min((values[at], float(grid[at])), (float(refined.fun), float(refined.x)))
     final = gap(1.0)
     return SpectralGap(smallest, position, final, math.prod(spectrum.degeneracy for spectrum in spectra), schedule.unit)
 
@@ -198,10 +203,6 @@ def _sparse(diagonal: Array, half: float, count: int) -> Array:
     They start from one vector, and may miss copies of a level that occurs several times. So the levels found are lifted
     out of the way and the lowest of the rest is searched, until it is no lower than those.
     """
-    try:
-        from scipy.sparse.linalg import LinearOperator, eigsh
-    except ImportError as error:
-        raise ImportError("spectra of more than 8 spins need scipy: pip install 'qpsbgd[paper]'") from error
     size = len(diagonal)
     spins = size.bit_length() - 1
     generator = np.random.default_rng(0)
@@ -228,23 +229,6 @@ def _sparse(diagonal: Array, half: float, count: int) -> Array:
         values, vectors = np.append(values, more), np.concatenate([vectors, beside], axis=1)
         if more[0] >= np.sort(values[:-1])[count - 1] - 1e-9 * lift:
             return np.sort(values)[:count]
-
-
-def _refined(function: Callable[[float], float], low: float, high: float) -> tuple[float, float]:
-    """Where a function with one minimum in the interval is smallest, and its value there, by golden sections."""
-    ratio = (math.sqrt(5) - 1) / 2
-    left, right = high - ratio * (high - low), low + ratio * (high - low)
-    at_left, at_right = function(left), function(right)
-    while high - low > 1e-4:
-        if at_left < at_right:
-            high, right, at_right = right, left, at_left
-            left = high - ratio * (high - low)
-            at_left = function(left)
-        else:
-            low, left, at_left = left, right, at_right
-            right = low + ratio * (high - low)
-            at_right = function(right)
-    return (left, at_left) if at_left < at_right else (right, at_right)
 
 
 def _ground_states(energies: Array) -> Array:
