@@ -17,7 +17,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from mutants import PATIENCE, QUIET, ROOT, copied, forked, study, unnoticed
+from forks import in_fork
+from mutants import PATIENCE, QUIET, ROOT, copied, study, unnoticed
 
 TESTS = {"qpsbgd_qubo": ["qpsbgd_qubo/kernels"], "qpsbgd_runtime": ["qpsbgd_runtime"]}
 TESTS["native_common"] = [test for tests in TESTS.values() for test in tests]
@@ -99,7 +100,7 @@ def noticed(number, package, log):
         os.environ["QPSBGD_MUTANT"] = str(number)
         return pytest.main([*QUIET, "-x", *(str(ROOT / "tests" / test) for test in TESTS[package])])
 
-    return forked(work, log, patience=4 * PATIENCE) != 0
+    return in_fork(work, log=log, patience=4 * PATIENCE) != 0
 
 
 def main():

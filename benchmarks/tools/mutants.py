@@ -27,9 +27,10 @@ import sys
 import tempfile
 import threading
 import time
-import traceback
 from collections import Counter, defaultdict
 from pathlib import Path
+
+from forks import in_fork
 
 ROOT = Path(__file__).parents[2]
 QUIET = ["-q", "--no-header", "-p", "no:cacheprovider", "-p", "no:xdist"]
@@ -178,30 +179,6 @@ class Reach:
         self.found[nodeid] = {"seconds": time.perf_counter() - self.begin, "lines": lines}
 
 
-def forked(work, log, *, patience=None):
-    """The exit status of `work` in a process of its own that has torch and the rest loaded; None if it does not end."""
-    child = os.fork()
-    if child == 0:
-        os.setsid()
-        with Path(log).open("wb") as file:
-            os.dup2(file.fileno(), 1)
-            os.dup2(file.fileno(), 2)
-        try:
-            os._exit(int(work()))
-        except BaseException:
-            traceback.print_exc()
-            os._exit(99)
-    end = time.monotonic() + (patience or 1e9)
-    while time.monotonic() < end:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.02)
-    os.killpg(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return None
-
-
 def reached(folders, files, log):
     """Node → seconds and lines, of the tests of some folders that pass."""
     import pytest
@@ -210,11 +187,10 @@ def reached(folders, files, log):
         plugin = Reach(files)
         pytest.main([*QUIET, *(str(ROOT / "tests" / folder) for folder in folders)], plugins=[plugin])
         found = {node: one for node, one in plugin.found.items() if node not in plugin.failed}
-        Path(log).with_suffix(".json").write_text(json.dumps({"tests": found, "failed": plugin.failed}))
-        return 0
+        return {"tests": found, "failed": plugin.failed}
 
-    found = {} if forked(work, log) else json.loads(Path(log).with_suffix(".json").read_text())
-    if not found.get("tests"):
+    found = in_fork(work, log=log)
+    if not found or not found["tests"]:
         raise SystemExit(f"the tests of {folders} cannot be run:\n{Path(log).read_text(errors='replace')[-3000:]}")
     return found
 
@@ -339,7 +315,7 @@ def is_noticed(file, number, tests, seconds, log):
         return False
     file.write_text(mutated)
     try:
-        return forked(lambda: pytest.main([*QUIET, "-x", *nodes]), log, patience=PATIENCE + 3 * expected) != 0
+        return in_fork(pytest.main, [*QUIET, "-x", *nodes], log=log, patience=PATIENCE + 3 * expected) != 0
     finally:
         file.write_text(text)
 
