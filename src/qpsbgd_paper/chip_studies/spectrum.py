@@ -5,6 +5,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +15,8 @@ from qpsbgd_qubo.kernels import Array
 
 try:
     from scipy.optimize import minimize_scalar
-    from scipy.sparse.linalg import LinearOperator, eigsh
+    from scipy.sparse import csr_matrix, diags
+    from scipy.sparse.linalg import aslinearoperator, eigsh
 except ImportError as error:
     raise ImportError("spectra need scipy: pip install 'qpsbgd[paper]'") from error
 
@@ -112,24 +114,22 @@ class _General:
         count = min(count, 2**self._spins)
         if transverse == 0:
             return self._sorted[:count] * weight / 2
-        diagonal = self._diagonal * weight / 2
+        matrix = diags(self._diagonal * weight / 2) - transverse / 2 * self._flips
         if self._spins <= _DENSE or (count > _MOST_SPARSE and self._spins <= _MOST_DENSE):
-            return np.linalg.eigvalsh(np.diag(diagonal) - transverse / 2 * self._flips)[:count]
+            return np.linalg.eigvalsh(matrix.toarray())[:count]
         if count > _MOST_SPARSE:
             raise ValueError(
                 f"at most {_MOST_SPARSE} levels of {self._spins} spins can be computed, but {count} are requested, or "
                 "needed to reach beyond the problem's ground states"
             )
-        return _sparse(diagonal, transverse / 2, count)
+        return _sparse(matrix, count)
 
     @functools.cached_property
-    def _flips(self) -> Array:
+    def _flips(self) -> csr_matrix:
         """Σ Xᵢ as a matrix: 1 where two states differ in one spin."""
         states = np.arange(2**self._spins)
-        found = np.zeros((len(states), len(states)))
-        for bit in range(self._spins):
-            found[states, states ^ (1 << bit)] = 1
-        return found
+        others = states[:, None] ^ (1 << np.arange(self._spins))
+        return csr_matrix((np.ones(others.size), others.ravel(), self._spins * np.arange(len(states) + 1)))
 
     def gap(self, transverse: float, weight: float) -> float:
         if self.degeneracy == len(self._sorted):
@@ -197,35 +197,27 @@ def _uniform(ising: Ising) -> tuple[int, float, float] | None:
     return n, float(fields.mean()), float(couplings.mean()) if n > 1 else 0.0
 
 
-def _sparse(diagonal: Array, half: float, count: int) -> Array:
-    """The lowest levels of diag − half · Σ Xᵢ, by Lanczos iterations.
+def _sparse(matrix: csr_matrix, count: int) -> Array:
+    """The lowest levels of a matrix, by Lanczos iterations.
 
     They start from one vector, and may miss copies of a level that occurs several times. So the levels found are lifted
     out of the way and the lowest of the rest is searched, until it is no lower than those.
     """
-    size = len(diagonal)
-    spins = size.bit_length() - 1
+    size = matrix.shape[0]
     generator = np.random.default_rng(0)
-    lift = np.ptp(diagonal) + 2 * half * spins + 1.0
+    lift = 2 * float(abs(matrix).sum(0).max()) + 1.0
 
-    def solved(basis: Array, number: int) -> tuple[Array, Array]:
-        def applied(vector: Array) -> Array:
-            vector = vector.ravel()
-            result = diagonal * vector
-            for bit in range(spins):
-                result -= half * vector.reshape(-1, 2, 1 << bit)[:, ::-1].reshape(-1)
-            return result + lift * (basis @ (basis.T @ vector)) if basis.size else result
-
-        operator = LinearOperator((size, size), matvec=applied, dtype=np.float64)
+    def solved(operator: Any, number: int) -> tuple[Array, Array]:
         start = generator.standard_normal(size)
         found: tuple[Array, Array] = eigsh(
             operator, k=number, which="SA", v0=start, ncv=max(32, 2 * number + 8), maxiter=50 * size, tol=1e-10
         )
         return found
 
-    values, vectors = solved(np.empty((size, 0)), count)
+    values, vectors = solved(matrix, count)
     while True:
-        more, beside = solved(vectors, 1)
+        known = aslinearoperator(vectors)
+        more, beside = solved(aslinearoperator(matrix) + lift * (known @ known.T), 1)
         values, vectors = np.append(values, more), np.concatenate([vectors, beside], axis=1)
         if more[0] >= np.sort(values[:-1])[count - 1] - 1e-9 * lift:
             return np.sort(values)[:count]

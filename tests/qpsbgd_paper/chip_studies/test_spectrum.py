@@ -92,7 +92,8 @@ def test_the_sparse_solver_loses_no_copy_of_a_level(s, kind):
     ising = {"random": random_problem(8), "uniform": uniform, "pairs": pairs}[kind]
     general = spectrum._General(ising)
     dense = general.lowest(1 - s, s, 20)
-    sparse = spectrum._sparse(general._diagonal * s / 2, (1 - s) / 2, 20)
+    matrix = spectrum.diags(general._diagonal * s / 2) - (1 - s) / 2 * general._flips
+    sparse = spectrum._sparse(matrix, 20)
     np.testing.assert_allclose(sparse, dense, atol=1e-8)
 
 
