@@ -14,6 +14,7 @@ from qpsbgd_qubo.ising import Ising, check_finite
 from qpsbgd_qubo.kernels import Array
 
 try:
+    from scipy.linalg import eigvalsh_tridiagonal
     from scipy.optimize import minimize_scalar
     from scipy.sparse import csr_matrix, diags
     from scipy.sparse.linalg import aslinearoperator, eigsh
@@ -173,9 +174,8 @@ class _Uniform:
         """All levels in order, and how often each occurs."""
         found: list[tuple[float, int]] = []
         for diagonal, beside, times in self._blocks:
-            block = np.diag(diagonal * weight / 2)
-            block[np.arange(1, len(block)), np.arange(len(beside))] = -transverse / 2 * beside
-            found += [(value, times) for value in np.linalg.eigvalsh(block).tolist()]
+            block = eigvalsh_tridiagonal(diagonal * weight / 2, -transverse / 2 * beside)
+            found += [(value, times) for value in block.tolist()]
         values, often = zip(*sorted(found), strict=True)
         return list(values), list(often)
 
