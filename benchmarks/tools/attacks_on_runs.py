@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import multiprocessing
 import os
 import random
 import signal
@@ -111,7 +112,7 @@ def until_error(rank, size, *, projection, sharded, victim, seconds):
     torch.manual_seed(0)
     model = nn.Sequential(BinaryLinear(40, 32), nn.Hardtanh(), nn.Linear(32, 16), BinaryLinear(16, 8))
     wrapped = fully_sharded(model, size) if sharded else DistributedDataParallel(model)
-    optimizer = QPSBGD(model, projection=projection, real=True, steps=10**6)
+    optimizer, last = QPSBGD(model, projection=projection, real=True, steps=10**6), time.monotonic()
     try:
         for step in itertools.count():
             optimizer.zero_grad()
@@ -133,32 +134,26 @@ def ledgers(source, trials):
 def _ledger(seed, kills):
     limit_s, each, source = 2.0, 0.03125, random.Random(seed)
     with tempfile.TemporaryDirectory() as folder:
-        path, children = Path(folder) / "qpu.ledger", []
-        for number in range(4):
-            child = os.fork()
-            if child == 0:
-                _spend(path, Path(folder) / f"spent{number}", limit_s, each)
-            children.append(child)
+        path, context = Path(folder) / "qpu.ledger", multiprocessing.get_context("fork")
+        spending = [(path, Path(folder) / f"spent{number}", limit_s, each) for number in range(4)]
+        children = [context.Process(target=_spend, args=arguments) for arguments in spending]
+        for child in children:
+            child.start()
         for child in children[: 2 if kills else 0]:
             time.sleep(source.random() * 0.2)
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(child, signal.SIGKILL)
-        ended = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+            child.kill()
+        for child in children:
+            child.join()
         spent = sum(len(file.read_bytes()) for file in Path(folder).glob("spent*"))
         found = Ledger(path)
         counted = found.qpu_seconds == found.submissions * each <= limit_s
         exact = spent <= found.submissions <= spent + (2 if kills else 0)
-        return counted and exact and set(ended) <= ({0, -signal.SIGKILL} if kills else {0})
+        return counted and exact and {child.exitcode for child in children} <= ({0, -signal.SIGKILL} if kills else {0})
 
 
 def _spend(path, spent, limit_s, each):
-    try:
-        budget = Budget(Ledger(path), limit=limit_s)
-        with spent.open("ab", buffering=0) as file:
-            while True:
-                budget.reserve([each])
-                file.write(b".")
-    except BudgetSpent:
-        os._exit(0)
-    finally:
-        os._exit(1)
+    budget = Budget(Ledger(path), limit=limit_s)
+    with spent.open("ab", buffering=0) as file, contextlib.suppress(BudgetSpent):
+        while True:
+            budget.reserve([each])
+            file.write(b".")
