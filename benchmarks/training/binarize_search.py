@@ -57,16 +57,13 @@ def family(model, name, batches, columns):
 def constant(module, name, factor):
     """A constant of the search times a factor; whole numbers stay whole and at least 1."""
     value = getattr(module, name)
-    single = [max(1, round(v * factor)) if isinstance(v, int) else v * factor for v in _all(value)]
+    values = value if isinstance(value, tuple) else (value,)
+    single = [max(1, round(v * factor)) if isinstance(v, int) else v * factor for v in values]
     setattr(module, name, tuple(single) if isinstance(value, tuple) else single[0])
     try:
         yield value, getattr(module, name)
     finally:
         setattr(module, name, value)
-
-
-def _all(value):
-    return value if isinstance(value, tuple) else (value,)
 
 
 def constants(columns):
