@@ -57,48 +57,38 @@ def sites(tree):
     stack = [tree]
     while stack:
         node = stack.pop()
-        if isinstance(node, ast.Raise):
+        if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"):
+            continue
+        if changed(node) is not None:
             yield node
-            continue
-        if isinstance(node, ast.JoinedStr):
-            continue
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            continue
-        if (
-            (isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in SWAPS)
-            or (isinstance(node, ast.BoolOp))
-            or (isinstance(node, ast.BinOp) and type(node.op) in SWAPS)
-            or (isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not | ast.USub))
-            or (isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float))
-            or (isinstance(node, ast.If | ast.While | ast.IfExp))
-            or (isinstance(node, ast.Return) and node.value is not None and not isinstance(node.value, ast.Constant))
-        ):
-            yield node
-        skipped = {getattr(node, name, None) for name in ("annotation", "returns")}
-        skipped |= set(getattr(node, "decorator_list", ()))
-        stack += [child for child in ast.iter_child_nodes(node) if child not in skipped]
+        if not isinstance(node, ast.Raise):
+            skipped = {getattr(node, name, None) for name in ("annotation", "returns")}
+            skipped |= set(getattr(node, "decorator_list", ()))
+            stack += [child for child in ast.iter_child_nodes(node) if child not in skipped]
 
 
 def changed(node):
-    """The node in its wrong form."""
-    wrong = copy.deepcopy(node)
+    """The node in its wrong form; None where it has none."""
+    wrong = copy.copy(node)
     match wrong:
         case ast.Raise():
             return ast.Pass()
-        case ast.Compare():
-            wrong.ops = [SWAPS[type(wrong.ops[0])]()]
-        case ast.BoolOp() | ast.BinOp():
-            wrong.op = SWAPS[type(wrong.op)]()
-        case ast.UnaryOp():
+        case ast.Compare(ops=[operator]) if type(operator) in SWAPS:
+            wrong.ops = [SWAPS[type(operator)]()]
+        case ast.BoolOp(op=operator) | ast.BinOp(op=operator) if type(operator) in SWAPS:
+            wrong.op = SWAPS[type(operator)]()
+        case ast.UnaryOp(op=ast.Not() | ast.USub()):
             return wrong.operand
         case ast.Constant(value=bool()):
             wrong.value = not wrong.value
-        case ast.Constant():
+        case ast.Constant(value=int() | float()):
             wrong.value = wrong.value + 1
         case ast.If() | ast.While() | ast.IfExp():
             wrong.test = ast.UnaryOp(ast.Not(), wrong.test)
-        case ast.Return():
+        case ast.Return(value=ast.expr() as value) if not isinstance(value, ast.Constant):
             wrong.value = ast.Constant(None)
+        case _:
+            return None
     return wrong
 
 
