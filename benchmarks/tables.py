@@ -23,6 +23,13 @@ def lines(head, rows):
     return "\n".join(f"| {line} |" for line in (head, " | ".join(["---"] * len(head.split(" | "))), *rows))
 
 
+def crossed(corner, cells, order=None):
+    """A table of cells by the names of row and column, as they come or in this order; a dash where there is none."""
+    rows, columns = (dict.fromkeys(names) for names in zip(*cells, strict=True))
+    columns = [name for name in order or columns if name in columns]
+    return markdown([corner, *columns], ([row, *(cells.get((row, name), "–") for name in columns)] for row in rows))
+
+
 def grouped(rows, *keys):
     """The rows by the values of these keys, in their order; by the value itself where there is one key."""
     found = {}

@@ -76,7 +76,12 @@ OPTIONAL = {
     "pooch": {"qpsbgd_paper/datasets/files"},
     "rich": {"qpsbgd/cli", "qpsbgd_paper/cli", "qpsbgd_qubo/command", "qpsbgd_qubo/console"},
     "safetensors": {"qpsbgd_runtime/packed_file", "qpsbgd/nn/saving"},
-    "scipy": {"qpsbgd_paper/chip_studies/spectrum"},
+    "scipy": {
+        "qpsbgd_paper/chip_studies/spectrum",
+        "qpsbgd_paper/experiments/citation",
+        "qpsbgd_paper/experiments/released",
+        "qpsbgd_paper/framework/claims",
+    },
     "skimage": {"qpsbgd_paper/datasets/mnist_bits"},
     "sklearn": {"qpsbgd/sklearn", "qpsbgd_paper/datasets/adult", "qpsbgd_paper/experiments/digits"},
     "torch_geometric": {"qpsbgd/nn/graph", "qpsbgd_paper/datasets/karate"},

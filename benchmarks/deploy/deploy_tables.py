@@ -1,6 +1,6 @@
 """The tables of docs/deployment.md, from the files of deploy.py, one per machine, and runtime.json."""
 
-from tables import enumerated, markdown, results
+from tables import crossed, enumerated, markdown, results
 
 MACHINES = {"deploy_x86_64": "x86-64", "deploy_aarch64": "ARM"}
 FIRST, LIMIT = "deploy_x86_64", 2
@@ -34,24 +34,23 @@ def deployed_bytes():
 def deployed_times():
     """The least time of one call, in columns of machine and batch."""
     found = {machine: results(machine) for machine in MACHINES}
-    least = {}
-    for machine, one in found.items():
-        for row in one["times"]:
-            for program, spent in row["microseconds"].items():
-                if not row.get("busy"):
-                    least.setdefault((row["network"], program), {})[MACHINES[machine], row["batch"]] = spent["least"]
-    columns = [(MACHINES[machine], batch) for machine in found for batch in (1, 100)]
-    head = ["network", "program", *(f"{machine}, batch {batch}" for machine, batch in columns)]
-    body = [[*key, *(f"{spent[column]:.0f}" for column in columns)] for key, spent in least.items()]
+    least = {
+        (row["network"], program, MACHINES[machine], row["batch"]): spent["least"]
+        for machine, one in found.items()
+        for row in one["times"]
+        if not row.get("busy")
+        for program, spent in row["microseconds"].items()
+    }
+    cells = {(f"{n} | {p}", f"{m}, batch {batch}"): f"{time:.0f}" for (n, p, m, batch), time in least.items()}
     made = enumerated(
         f"{MACHINES[machine]}: {one['settings'].get('clock', 'time by the clock')}, load "
         f"{one['times'][0]['load_before']:.1f} on {one['settings']['cores']} cores"
         for machine, one in found.items()
     )
     return (
-        f"{markdown(head, body)}\n\nMicroseconds per call on one thread, the least of many while programs take turns "
-        f"({made}); C with {found[FIRST]['settings']['C flags']}, one image after the other; onnxruntime with the same "
-        f"network, its weights as float32 or quantised to 8 bits. {_verdict(least)}"
+        f"{crossed('network | program', cells)}\n\nMicroseconds per call on one thread, the least of many while "
+        f"programs take turns ({made}); C with {found[FIRST]['settings']['C flags']}, one image after the other; "
+        f"onnxruntime with the same network, its weights as float32 or quantised to 8 bits. {_verdict(least)}"
     )
 
 
@@ -74,17 +73,16 @@ def runtime_figures():
 def _verdict(least):
     """Where a program takes longer than it should, and where C is behind at a batch that it is not made for."""
     ratios = {
-        (program, network, machine, batch): time / least[network, "onnxruntime, float32"][machine, batch]
-        for (network, program), spent in least.items()
-        for (machine, batch), time in spent.items()
+        (network, program, *where): time / least[(network, "onnxruntime, float32", *where)]
+        for (network, program, *where), time in least.items()
         if program in ("packed", "C")
     }
     slow = [
         f"{program}, {network}, at batch {batch} on {machine} ({ratio:.1f} times)"
-        for (program, network, machine, batch), ratio in ratios.items()
+        for (network, program, machine, batch), ratio in ratios.items()
         if ratio > LIMIT and (program, batch) != ("C", 100)
     ]
     goal = f"more than {LIMIT} times as long as onnxruntime in float32: packed at both batches, C at batch 1"
     verdict = f"{enumerated(slow)} take {goal}." if slow else f"Nothing takes {goal}."
-    behind = max(ratio for (program, _, _, batch), ratio in ratios.items() if (program, batch) == ("C", 100))
+    behind = max(ratio for (_, program, _, batch), ratio in ratios.items() if (program, batch) == ("C", 100))
     return f"{verdict} C at batch 100 is 100 calls, and up to {behind:.1f} times as long."

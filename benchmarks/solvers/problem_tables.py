@@ -5,7 +5,7 @@ import statistics
 
 import numpy as np
 from matplotlib.figure import Figure
-from tables import grouped, lines, markdown, results
+from tables import crossed, grouped, lines, markdown, results
 
 from qpsbgd_paper.report.rendering import ink, tidy
 from qpsbgd_paper.report.styles import KNOWN, RED
@@ -31,13 +31,12 @@ def _cell(gap, seconds, limit):
 
 
 def dense_problems():
-    named = _found("dense")
-    solvers = list(dict.fromkeys(solver for found in named.values() for solver, _ in found))
-    body = []
-    for name, found in named.items():
-        cells = {solver: _cell(*outcome, limit) for (solver, limit), outcome in found.items()}
-        body.append([name, *(cells.get(solver, "–") for solver in solvers)])
-    return markdown(["instance", *solvers], body)
+    cells = {
+        (name, solver): _cell(*outcome, limit)
+        for name, found in _found("dense").items()
+        for (solver, limit), outcome in found.items()
+    }
+    return crossed("instance", cells)
 
 
 def graph_problems():
@@ -70,19 +69,15 @@ def constraint_problems():
         key = row["class"], row["instance"]
         best[key] = min(best.get(key, np.inf), row["energy"], np.inf if row["optimum"] is None else row["optimum"])
     rows = [row for row in rows if row["limit"] == 2]
-    solvers, body = list(dict.fromkeys(row["solver"] for row in rows)), []
-    for kind in sorted({row["class"] for row in rows}):
-        cells = []
-        for solver in solvers:
-            own = [row for row in rows if (row["class"], row["solver"]) == (kind, solver)]
-            known = np.array([best[row["class"], row["instance"]] for row in own])
-            above = np.array([row["energy"] for row in own]) - known
-            relative = (np.abs(known) > 1).all()
-            gap = f"{100 * np.mean(above / np.abs(known)):.2g} %" if relative else f"+{np.mean(above):.3g}"
-            equal = int((above <= 1e-9 * np.maximum(1, np.abs(known))).sum())
-            cells.append(f"{equal} of {len(own)}, {gap}, {sum(row['feasible'] for row in own)} valid")
-        body.append([kind, *cells])
-    return markdown(["class", *solvers], body)
+    cells = {}
+    for (kind, solver), own in sorted(grouped(rows, "class", "solver").items(), key=lambda pair: pair[0][0]):
+        known = np.array([best[row["class"], row["instance"]] for row in own])
+        above = np.array([row["energy"] for row in own]) - known
+        relative = (np.abs(known) > 1).all()
+        gap = f"{100 * np.mean(above / np.abs(known)):.2g} %" if relative else f"+{np.mean(above):.3g}"
+        equal = int((above <= 1e-9 * np.maximum(1, np.abs(known))).sum())
+        cells[kind, solver] = f"{equal} of {len(own)}, {gap}, {sum(row['feasible'] for row in own)} valid"
+    return crossed("class", cells)
 
 
 def problem_sizes():

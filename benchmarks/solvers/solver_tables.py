@@ -3,7 +3,7 @@
 import re
 
 import numpy as np
-from tables import grouped, lines, markdown, results
+from tables import crossed, grouped, lines, markdown, results
 
 from qpsbgd_paper.report.styles import styles_of
 
@@ -28,20 +28,12 @@ def layer():
 
 
 def exact():
-    rows = results("solver_claims")["exact"]["against_gurobi"]
-    body = [
-        [
-            f"{n}",
-            kind,
-            *(
-                f"{row['exact_seconds_per_column'] * 1e3:.3f} / {row['gurobi_seconds_per_column'] * 1e3:.1f} "
-                f"({row['times_faster']:.0f}×)"
-                for row in own
-            ),
-        ]
-        for (n, kind), own in grouped(rows, "spins", "rows").items()
-    ]
-    return markdown(["spins", "rows", *(f"κ = {scale:g}" for scale in grouped(rows, "scale"))], body)
+    cells = {}
+    for row in results("solver_claims")["exact"]["against_gurobi"]:
+        ours, theirs = (1e3 * row[f"{solver}_seconds_per_column"] for solver in ("exact", "gurobi"))
+        times = f"{ours:.3f} / {theirs:.1f} ({row['times_faster']:.0f}×)"
+        cells[f"{row['spins']} | {row['rows']}", f"κ = {row['scale']:g}"] = times
+    return crossed("spins | rows", cells)
 
 
 def gpu():

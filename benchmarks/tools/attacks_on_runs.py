@@ -1,21 +1,24 @@
 """Attacks on runs: too little memory, killed processes, ranks that die, one ledger for many; see attacks.py."""
 
 import contextlib
+import itertools
+import multiprocessing
 import os
 import random
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import warnings
 from datetime import timedelta
 from pathlib import Path
 
 import torch
-import torch.distributed as dist
 from forks import in_fork, limit
 from torch import nn
+from torch.distributed.distributed_c10d import _set_pg_timeout
 from torch.nn.parallel import DistributedDataParallel
 
 from qpsbgd import QPSBGD, binarize
@@ -25,7 +28,7 @@ from qpsbgd_qubo.annealers.budget import Budget, BudgetSpent
 from qpsbgd_qubo.annealers.ledger import Ledger
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "shared"))
-from rank_runs import fully_sharded
+from rank_runs import Processes, fully_sharded
 
 PATIENCE = 20  # seconds that ranks wait for one another
 
@@ -92,56 +95,34 @@ def _finished(folder):
 
 def dying_ranks(source, trials):
     """Two to four ranks under DistributedDataParallel or FSDP2, one killed at a random time: all others raise soon"""
+    ranks = Processes()
     for trial in range(trials):
-        size, sharded = source.choice((2, 3, 4)), trial % 2 == 0
-        projection = source.choice(("ridge", "spins"))
-        yield in_fork(_dying, size, sharded, projection, source.random(), source.randrange(size)) is True
+        size, projection = source.choice((2, 3, 4)), source.choice(("ridge", "spins"))
+        seconds, victim = 1.5 * source.random(), source.randrange(size)
+        how = {"projection": projection, "sharded": trial % 2 == 0, "victim": victim, "seconds": seconds}
+        ends = ranks.run(size, until_error, dies=(victim,), **how)
+        del ends[victim]
+        yield all("Error" in text and waited < 2 * PATIENCE for text, waited in ends)
+    ranks.close()
 
 
-def _dying(size, sharded, projection, share, victim):
-    """Whether all ranks but the killed one end in time with an error that a user can read."""
-    with tempfile.TemporaryDirectory() as folder:
-        ranks = {}
-        for rank in range(size):
-            ranks[rank] = os.fork()
-            if ranks[rank] == 0:
-                _rank(Path(folder), rank, size, sharded, projection)
-        while not all((Path(folder) / f"began{rank}").exists() for rank in range(size)):
-            time.sleep(0.01)
-        time.sleep(1.5 * share)
-        os.kill(ranks[victim], signal.SIGKILL)
-        end, left = time.monotonic() + 2 * PATIENCE, dict(ranks)
-        while left and time.monotonic() < end:
-            for rank, process in list(left.items()):
-                if os.waitpid(process, os.WNOHANG)[0]:
-                    del left[rank]
-            time.sleep(0.02)
-        for process in left.values():
-            os.kill(process, signal.SIGKILL)
-            os.waitpid(process, 0)
-        texts = [Path(folder, f"end{rank}") for rank in range(size) if rank != victim]
-        return not left and all(text.exists() and "Error" in text.read_text() for text in texts)
-
-
-def _rank(folder, rank, size, sharded, projection):
+def until_error(rank, size, *, projection, sharded, victim, seconds):
+    """The error that ends training, and seconds since the last step; the victim is killed some time after its first."""
+    _set_pg_timeout(timedelta(seconds=PATIENCE))
+    torch.manual_seed(0)
+    model = nn.Sequential(BinaryLinear(40, 32), nn.Hardtanh(), nn.Linear(32, 16), BinaryLinear(16, 8))
+    wrapped = fully_sharded(model, size) if sharded else DistributedDataParallel(model)
+    optimizer, last = QPSBGD(model, projection=projection, real=True, steps=10**6), time.monotonic()
     try:
-        torch.set_num_threads(1)
-        wait = timedelta(seconds=PATIENCE)
-        dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=size, timeout=wait)
-        torch.manual_seed(0)
-        model = nn.Sequential(BinaryLinear(40, 32), nn.Hardtanh(), nn.Linear(32, 16), BinaryLinear(16, 8))
-        wrapped = fully_sharded(model, size) if sharded else DistributedDataParallel(model)
-        optimizer = QPSBGD(model, projection=projection, real=True, steps=10**6)
-        for step in range(10**6):
+        for step in itertools.count():
             optimizer.zero_grad()
             wrapped(torch.randn(8, 40)).square().mean().backward()
             optimizer.step()
-            if step == 0:
-                (folder / f"began{rank}").touch()
+            last = time.monotonic()
+            if step == 0 and rank == victim:
+                threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGKILL)).start()
     except Exception as error:
-        (folder / f"end{rank}").write_text(f"{type(error).__name__}: {error}")
-    finally:
-        os._exit(0)
+        return f"{type(error).__name__}: {error}", time.monotonic() - last
 
 
 def ledgers(source, trials):
@@ -153,32 +134,26 @@ def ledgers(source, trials):
 def _ledger(seed, kills):
     limit_s, each, source = 2.0, 0.03125, random.Random(seed)
     with tempfile.TemporaryDirectory() as folder:
-        path, children = Path(folder) / "qpu.ledger", []
-        for number in range(4):
-            child = os.fork()
-            if child == 0:
-                _spend(path, Path(folder) / f"spent{number}", limit_s, each)
-            children.append(child)
+        path, context = Path(folder) / "qpu.ledger", multiprocessing.get_context("fork")
+        spending = [(path, Path(folder) / f"spent{number}", limit_s, each) for number in range(4)]
+        children = [context.Process(target=_spend, args=arguments) for arguments in spending]
+        for child in children:
+            child.start()
         for child in children[: 2 if kills else 0]:
             time.sleep(source.random() * 0.2)
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(child, signal.SIGKILL)
-        ended = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+            child.kill()
+        for child in children:
+            child.join()
         spent = sum(len(file.read_bytes()) for file in Path(folder).glob("spent*"))
         found = Ledger(path)
         counted = found.qpu_seconds == found.submissions * each <= limit_s
         exact = spent <= found.submissions <= spent + (2 if kills else 0)
-        return counted and exact and set(ended) <= ({0, -signal.SIGKILL} if kills else {0})
+        return counted and exact and {child.exitcode for child in children} <= ({0, -signal.SIGKILL} if kills else {0})
 
 
 def _spend(path, spent, limit_s, each):
-    try:
-        budget = Budget(Ledger(path), limit=limit_s)
-        with spent.open("ab", buffering=0) as file:
-            while True:
-                budget.reserve([each])
-                file.write(b".")
-    except BudgetSpent:
-        os._exit(0)
-    finally:
-        os._exit(1)
+    budget = Budget(Ledger(path), limit=limit_s)
+    with spent.open("ab", buffering=0) as file, contextlib.suppress(BudgetSpent):
+        while True:
+            budget.reserve([each])
+            file.write(b".")

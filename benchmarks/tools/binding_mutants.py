@@ -8,7 +8,6 @@ tests. Writes a report like that of mutants.py, benchmarks/results/mutants_bindi
 """
 
 import argparse
-import json
 import os
 import random
 import re
@@ -16,11 +15,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
-from collections import Counter
 from pathlib import Path
 
-from mutants import PATIENCE, QUIET, ROOT, change, copied, forked, updated, write
+from forks import in_fork
+from mutants import PATIENCE, QUIET, ROOT, copied, study, unnoticed
 
 TESTS = {"qpsbgd_qubo": ["qpsbgd_qubo/kernels"], "qpsbgd_runtime": ["qpsbgd_runtime"]}
 TESTS["native_common"] = [test for tests in TESTS.values() for test in tests]
@@ -102,7 +100,7 @@ def noticed(number, package, log):
         os.environ["QPSBGD_MUTANT"] = str(number)
         return pytest.main([*QUIET, "-x", *(str(ROOT / "tests" / test) for test in TESTS[package])])
 
-    return forked(work, log, patience=4 * PATIENCE) != 0
+    return in_fork(work, log=log, patience=4 * PATIENCE) != 0
 
 
 def main():
@@ -119,30 +117,18 @@ def main():
     for package, tests in TESTS.items():
         if noticed(-1, package, work / "log"):
             raise SystemExit(f"the tests of {tests} fail unchanged:\n{(work / 'log').read_text()[-3000:]}")
-    old, begin = json.loads(options.again.read_text()) if options.again else None, time.monotonic()
-    if old:
-        left = [change(one) for one in old["survivors"]]
-        sample = [number for number, one in enumerate(sites) if change(one) in left]
+    candidates = [(number,) for number in range(len(sites))]
+    if options.again:
+        sample = unnoticed(options.again, candidates, lambda number: sites[number])
     else:
-        sample = random.Random(options.seed).sample(range(len(sites)), options.sample)
-    outcomes, survivors = Counter(), []
-    for number in sample:
-        one = sites[number]
-        seen = noticed(number, one["file"].partition("/")[0], work / "log")
-        outcomes[one["file"], seen] += 1
-        survivors += [] if seen else [one]
-        print("noticed" if seen else "NOT", one, flush=True)
-    minutes = (time.monotonic() - begin) / 60
+        sample = random.Random(options.seed).sample(candidates, options.sample)
+
+    def attempt(number):
+        return sites[number], noticed(number, sites[number]["file"].partition("/")[0], work / "log")
+
+    study(sample, attempt, options.out, seed=options.seed, candidates=len(sites))
     shutil.rmtree(folder)
     shutil.rmtree(work)
-    if old:
-        write(updated(old, survivors, [], minutes=minutes), options.out)
-        return
-    files = sorted({name for name, _ in outcomes})
-    report = {"seed": options.seed, "candidates": len(sites), "tried": len(sample)}
-    report |= {"noticed": sum(count for (_, seen), count in outcomes.items() if seen), "minutes": minutes}
-    report["files"] = {name: [outcomes[name, True], outcomes[name, True] + outcomes[name, False]] for name in files}
-    write(report | {"survivors": survivors}, options.out)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Programs and functions in processes of their own, which may crash, hang or starve; for attacks.py."""
+"""Programs and functions in processes of their own, which may crash, hang or starve; for attacks.py and mutants.py."""
 
 import contextlib
 import multiprocessing
@@ -18,12 +18,23 @@ def output(code, **settings):
     return done.stdout if done.returncode == 0 else None
 
 
-def in_fork(function, *arguments):
-    """What a function returns in a fork of this process, which itself never solves; None if it does not end well."""
+def in_fork(function, *arguments, log=None, patience=None):
+    """What a function returns in a fork of this process, which itself never solves; None if it does not end well.
+
+    Args:
+        log: A file for what it prints.
+        patience: Seconds after which it is killed, with all that it has started.
+    """
     here, there = multiprocessing.Pipe(duplex=False)
     child = os.fork()
     if child == 0:
         try:
+            if patience is not None:
+                os.setsid()
+            if log is not None:
+                with Path(log).open("wb") as file:
+                    os.dup2(file.fileno(), 1)
+                    os.dup2(file.fileno(), 2)
             there.send(function(*arguments))
             os._exit(0)
         except BaseException:
@@ -33,7 +44,10 @@ def in_fork(function, *arguments):
     there.close()
     found = None
     with contextlib.suppress(EOFError):
-        found = here.recv()
+        if here.poll(patience):
+            found = here.recv()
+        else:
+            os.killpg(child, signal.SIGKILL)
     os.waitpid(child, 0)
     return found
 

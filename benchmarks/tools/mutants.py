@@ -27,9 +27,10 @@ import sys
 import tempfile
 import threading
 import time
-import traceback
 from collections import Counter, defaultdict
 from pathlib import Path
+
+from forks import in_fork
 
 ROOT = Path(__file__).parents[2]
 QUIET = ["-q", "--no-header", "-p", "no:cacheprovider", "-p", "no:xdist"]
@@ -56,48 +57,38 @@ def sites(tree):
     stack = [tree]
     while stack:
         node = stack.pop()
-        if isinstance(node, ast.Raise):
+        if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"):
+            continue
+        if changed(node) is not None:
             yield node
-            continue
-        if isinstance(node, ast.JoinedStr):
-            continue
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            continue
-        if (
-            (isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in SWAPS)
-            or (isinstance(node, ast.BoolOp))
-            or (isinstance(node, ast.BinOp) and type(node.op) in SWAPS)
-            or (isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not | ast.USub))
-            or (isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float))
-            or (isinstance(node, ast.If | ast.While | ast.IfExp))
-            or (isinstance(node, ast.Return) and node.value is not None and not isinstance(node.value, ast.Constant))
-        ):
-            yield node
-        skipped = {getattr(node, name, None) for name in ("annotation", "returns")}
-        skipped |= set(getattr(node, "decorator_list", ()))
-        stack += [child for child in ast.iter_child_nodes(node) if child not in skipped]
+        if not isinstance(node, ast.Raise):
+            skipped = {getattr(node, name, None) for name in ("annotation", "returns")}
+            skipped |= set(getattr(node, "decorator_list", ()))
+            stack += [child for child in ast.iter_child_nodes(node) if child not in skipped]
 
 
 def changed(node):
-    """The node in its wrong form."""
-    wrong = copy.deepcopy(node)
+    """The node in its wrong form; None where it has none."""
+    wrong = copy.copy(node)
     match wrong:
         case ast.Raise():
             return ast.Pass()
-        case ast.Compare():
-            wrong.ops = [SWAPS[type(wrong.ops[0])]()]
-        case ast.BoolOp() | ast.BinOp():
-            wrong.op = SWAPS[type(wrong.op)]()
-        case ast.UnaryOp():
+        case ast.Compare(ops=[operator]) if type(operator) in SWAPS:
+            wrong.ops = [SWAPS[type(operator)]()]
+        case ast.BoolOp(op=operator) | ast.BinOp(op=operator) if type(operator) in SWAPS:
+            wrong.op = SWAPS[type(operator)]()
+        case ast.UnaryOp(op=ast.Not() | ast.USub()):
             return wrong.operand
         case ast.Constant(value=bool()):
             wrong.value = not wrong.value
-        case ast.Constant():
+        case ast.Constant(value=int() | float()):
             wrong.value = wrong.value + 1
         case ast.If() | ast.While() | ast.IfExp():
             wrong.test = ast.UnaryOp(ast.Not(), wrong.test)
-        case ast.Return():
+        case ast.Return(value=ast.expr() as value) if not isinstance(value, ast.Constant):
             wrong.value = ast.Constant(None)
+        case _:
+            return None
     return wrong
 
 
@@ -178,30 +169,6 @@ class Reach:
         self.found[nodeid] = {"seconds": time.perf_counter() - self.begin, "lines": lines}
 
 
-def forked(work, log, *, patience=None):
-    """The exit status of `work` in a process of its own that has torch and the rest loaded; None if it does not end."""
-    child = os.fork()
-    if child == 0:
-        os.setsid()
-        with Path(log).open("wb") as file:
-            os.dup2(file.fileno(), 1)
-            os.dup2(file.fileno(), 2)
-        try:
-            os._exit(int(work()))
-        except BaseException:
-            traceback.print_exc()
-            os._exit(99)
-    end = time.monotonic() + (patience or 1e9)
-    while time.monotonic() < end:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.02)
-    os.killpg(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return None
-
-
 def reached(folders, files, log):
     """Node → seconds and lines, of the tests of some folders that pass."""
     import pytest
@@ -210,27 +177,41 @@ def reached(folders, files, log):
         plugin = Reach(files)
         pytest.main([*QUIET, *(str(ROOT / "tests" / folder) for folder in folders)], plugins=[plugin])
         found = {node: one for node, one in plugin.found.items() if node not in plugin.failed}
-        Path(log).with_suffix(".json").write_text(json.dumps({"tests": found, "failed": plugin.failed}))
-        return 0
+        return {"tests": found, "failed": plugin.failed}
 
-    found = {} if forked(work, log) else json.loads(Path(log).with_suffix(".json").read_text())
-    if not found.get("tests"):
+    found = in_fork(work, log=log)
+    if not found or not found["tests"]:
         raise SystemExit(f"the tests of {folders} cannot be run:\n{Path(log).read_text(errors='replace')[-3000:]}")
     return found
 
 
-def write(report, out):
-    """Write a report, with those survivors apart that change nothing."""
+def study(sample, attempt, out, *, minutes=600.0, **facts):
+    """Try changes and write a report: how many of which file were noticed, and those that nobody noticed.
+
+    Args:
+        sample: Arguments of `attempt`, which returns a change and whether it was noticed.
+        minutes: Stop then.
+        facts: What else the report says.
+    """
     known = {change(one): one["why"] for one in json.loads(EQUIVALENT.read_text())}
-    rest = [*report["survivors"], *report.get("equivalent", ())]
-    rest = [{name: value for name, value in one.items() if name != "why"} for one in rest]
-    rest = sorted(rest, key=lambda one: (one["file"], one["line"]))
-    report["survivors"] = [one for one in rest if change(one) not in known]
-    report["equivalent"] = [one | {"why": known[change(one)]} for one in rest if change(one) in known]
-    report["minutes"] = round(report["minutes"], 1)
+    outcomes, survivors, begin = Counter(), [], time.monotonic()
+    for count, one in enumerate(sample, 1):
+        if time.monotonic() - begin > 60 * minutes:
+            break
+        found, seen = attempt(*one)
+        outcomes[found["file"], seen] += 1
+        if not seen:
+            survivors.append(found)
+            print(f"{count:4} {found}", flush=True)
+    survivors.sort(key=lambda one: (one["file"], one["line"]))
+    noticed, tried = sum(number for (_, seen), number in outcomes.items() if seen), outcomes.total()
+    names = sorted({name for name, _ in outcomes})
+    report = facts | {"tried": tried, "noticed": noticed, "minutes": round((time.monotonic() - begin) / 60, 1)}
+    report["files"] = {name: [outcomes[name, True], outcomes[name, True] + outcomes[name, False]] for name in names}
+    report["survivors"] = [one for one in survivors if change(one) not in known]
+    report["equivalent"] = [one | {"why": known[change(one)]} for one in survivors if change(one) in known]
     out.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n")
-    same = len(report["equivalent"])
-    print(f"{report['noticed']} of {report['tried']} changes noticed, {same} change nothing")
+    print(f"{noticed} of {tried} changes noticed, {len(report['equivalent'])} change nothing")
 
 
 def change(one):
@@ -238,40 +219,13 @@ def change(one):
     return one["file"], one["code"], one["was"], one["became"]
 
 
-def earlier(report, candidates, library):
-    """Those candidates that nobody noticed in an earlier run, each with its survivor."""
-    for one in report["survivors"]:
-        file = library / one["file"]
-        text = file.read_text()
-        one.setdefault("code", text.splitlines()[one["line"] - 1].strip())
-        found = []
-        for number in (number for place, number in candidates if place == file):
-            replace = Replace(number)
-            replace.visit(numbered(text)[0])
-            code = text.splitlines()[replace.line - 1].strip()
-            # Versions of Python write other quotes.
-            if code == one["code"] and _quoted(replace.before, replace.after) == _quoted(one["was"], one["became"]):
-                found.append((file, number))
-                one["was"], one["became"] = replace.before, replace.after
-        if not found:
-            raise SystemExit(f"the line of {one} has changed; make a new report, or name the places that hold it")
-        yield one, found
-
-
-def _quoted(*texts):
-    return [text.replace('"', "'") for text in texts]
-
-
-def updated(old, survivors, failing, *, minutes):
-    """The earlier report, with fewer survivors."""
-    left = {change(one) for one in survivors}
-    old.setdefault("noticed at first", old["noticed"])
-    for one in old["survivors"]:
-        if change(one) not in left:
-            old["noticed"] += 1
-            old["files"][one["file"]][0] += 1
-    old["survivors"] = [one for one in old["survivors"] if change(one) in left]
-    return old | {"minutes": old["minutes"] + minutes, "tests that fail unchanged": failing}
+def unnoticed(report, candidates, describe):
+    """Those candidates that nobody noticed according to a report; `describe` gives the change of each."""
+    left = {change(one) for one in json.loads(report.read_text())["survivors"]}
+    found = {site: change(describe(*site)) for site in candidates}
+    if missing := left.difference(found.values()):
+        raise SystemExit(f"these lines have changed; make a new report, or name the places that hold them: {missing}")
+    return [site for site, one in found.items() if one in left]
 
 
 def copied(built=None):
@@ -330,23 +284,30 @@ def reaching(tests, file, names, lines, limit):
     return nodes, seconds
 
 
-def tried(file, number, tests, seconds, log):
-    """One change of a file against its tests: what it was, and whether they noticed."""
+def described(file, number, library):
+    """A change of a file, as reports show it."""
+    text, replace = file.read_text(), Replace(number)
+    replace.visit(numbered(text)[0])
+    shown = {"file": str(file.relative_to(library)), "line": replace.line}
+    code = text.splitlines()[replace.line - 1].strip()
+    return shown | {"code": code, "was": replace.before, "became": replace.after}
+
+
+def is_noticed(file, number, tests, seconds, log):
+    """Whether the tests that reach a change of a file notice it."""
     import pytest
 
     text = file.read_text()
-    tree, replace = numbered(text)[0], Replace(number)
+    tree = numbered(text)[0]
     nodes, expected = reaching(tests, file, *names_and_lines(tree, number), seconds)
-    mutated = ast.unparse(ast.fix_missing_locations(replace.visit(tree)))
-    status = 0
-    if nodes:
-        file.write_text(mutated)
-        try:
-            status = forked(lambda: pytest.main([*QUIET, "-x", *nodes]), log, patience=PATIENCE + 3 * expected)
-        finally:
-            file.write_text(text)
-    code = text.splitlines()[replace.line - 1].strip()
-    return {"line": replace.line, "code": code, "was": replace.before, "became": replace.after}, status != 0
+    mutated = ast.unparse(ast.fix_missing_locations(Replace(number).visit(tree)))
+    if not nodes:
+        return False
+    file.write_text(mutated)
+    try:
+        return in_fork(pytest.main, [*QUIET, "-x", *nodes], log=log, patience=PATIENCE + 3 * expected) != 0
+    finally:
+        file.write_text(text)
 
 
 def main():
@@ -379,40 +340,18 @@ def main():
     # From here on none is written: two changes of a file may have the same size and time.
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     sys.dont_write_bytecode = True
-    old, begin = json.loads(options.again.read_text()) if options.again else None, time.monotonic()
-    if old:
-        sample = [site for _, found in earlier(old, candidates, library) for site in found]
+    if options.again:
+        sample = unnoticed(options.again, candidates, lambda file, number: described(file, number, library))
     else:
         sample = random.Random(options.seed).sample(candidates, min(options.sample, len(candidates)))
-    outcomes, survivors = Counter(), []
-    for count, (file, number) in enumerate(sample, 1):
-        if not old and time.monotonic() - begin > 60 * options.minutes:
-            break
-        place = str(file.relative_to(library))
-        change, noticed = tried(file, number, tests, options.seconds, work / "log")
-        outcomes[place, noticed] += 1
-        if not noticed:
-            survivors.append({"file": place, **change})
-            print(f"{count:4} {survivors[-1]}", flush=True)
+    facts = {"seed": options.seed, "seconds of tests per change": options.seconds}
+    facts |= {"left out": options.without.split(","), "candidates": len(candidates)}
+
+    def attempt(file, number):
+        return described(file, number, library), is_noticed(file, number, tests, options.seconds, work / "log")
+
+    study(sample, attempt, options.out, minutes=options.minutes, **facts, **{"tests that fail unchanged": failing})
     shutil.rmtree(work)
-    minutes = (time.monotonic() - begin) / 60
-    if old:
-        write(updated(old, survivors, failing, minutes=minutes), options.out)
-        return
-    names = sorted({name for name, _ in outcomes})
-    report = {
-        "seed": options.seed,
-        "seconds of tests per change": options.seconds,
-        "left out": options.without.split(","),
-        "candidates": len(candidates),
-        "tried": sum(outcomes.values()),
-        "noticed": sum(number for (_, noticed), number in outcomes.items() if noticed),
-        "minutes": minutes,
-        "tests that fail unchanged": failing,
-        "files": {name: [outcomes[name, True], outcomes[name, True] + outcomes[name, False]] for name in names},
-        "survivors": survivors,
-    }
-    write(report, options.out)
 
 
 if __name__ == "__main__":

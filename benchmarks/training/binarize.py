@@ -271,7 +271,8 @@ class Rows:
         self.path, self.environment = path, hashlib.sha1(_key(made_with).encode()).hexdigest()[:8]
         self.environments = content["environments"] | {self.environment: made_with}
         self.kept = {_key(row["job"]): row for row in content["rows"] if row["job"]["method"] not in again}
-        self.pool = torch.multiprocessing.get_context("spawn").Pool(processes, _begin) if processes > 1 else None
+        context = torch.multiprocessing.get_context("spawn")
+        self.pool = context.Pool(processes, torch.set_num_threads, (1,)) if processes > 1 else None
 
     def all(self, jobs):
         """The rows of jobs, in their order; what fails is printed and left out."""
@@ -291,10 +292,6 @@ class Rows:
 
 def _key(value):
     return json.dumps(value, sort_keys=True)
-
-
-def _begin():
-    torch.set_num_threads(1)
 
 
 def _rounded(value):

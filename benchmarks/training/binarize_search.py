@@ -11,11 +11,12 @@ Every part is a key of benchmarks/results/binarize_search.json.
 
 import argparse
 import json
-import math
 import time
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import geometric_mean
 
+import numpy as np
 import torch
 from binarize_networks import SUBJECTS
 
@@ -57,16 +58,13 @@ def family(model, name, batches, columns):
 def constant(module, name, factor):
     """A constant of the search times a factor; whole numbers stay whole and at least 1."""
     value = getattr(module, name)
-    single = [max(1, round(v * factor)) if isinstance(v, int) else v * factor for v in _all(value)]
+    values = value if isinstance(value, tuple) else (value,)
+    single = [max(1, round(v * factor)) if isinstance(v, int) else v * factor for v in values]
     setattr(module, name, tuple(single) if isinstance(value, tuple) else single[0])
     try:
         yield value, getattr(module, name)
     finally:
         setattr(module, name, value)
-
-
-def _all(value):
-    return value if isinstance(value, tuple) else (value,)
 
 
 def constants(columns):
@@ -99,23 +97,12 @@ def constants(columns):
             for factor in (0.5, 2.0):
                 with constant(module, name, factor) as (default, value):
                     found = measured()
-                ratios = [_mean_ratio(found, plain, column) for column in range(3)]
-                single = [new[0] / old[0] for new, old in zip(found, plain, strict=True)]
+                ratios = np.divide(found, plain).T.tolist()
                 row = {"constant": f"{module.__name__.rpartition('.')[2]}.{name}", "default": default, "value": value}
-                row |= dict(zip(("lost", "lost on others", "seconds"), ratios, strict=True))
-                rows.append({**row, "least": min(single), "most": max(single)})
-                print(f"{row['constant']} {default} -> {value}: lost × {ratios[0]:.4f}", end=" ")
-                print(
-                    f"({min(single):.3f} to {max(single):.3f}), others × {ratios[1]:.4f}, s × {ratios[2]:.2f}",
-                    flush=True,
-                )
+                row |= dict(zip(("lost", "lost on others", "seconds"), map(geometric_mean, ratios), strict=True))
+                rows.append({**row, "least": min(ratios[0]), "most": max(ratios[0])})
+                print(rows[-1], flush=True)
     return rows
-
-
-def _mean_ratio(new, old, column):
-    """The geometric mean of the ratios."""
-    logs = [math.log(n[column] / o[column]) for n, o in zip(new, old, strict=True)]
-    return math.exp(sum(logs) / len(logs))
 
 
 def blocks(columns):

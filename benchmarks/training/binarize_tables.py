@@ -5,7 +5,7 @@ from binarize import PLAIN, SIZES, STEPS
 from binarize_networks import SUBJECTS
 from matplotlib.figure import Figure
 from sentences import Sentences
-from tables import grouped, lines, markdown, results, spread
+from tables import crossed, grouped, lines, markdown, results, spread
 
 from qpsbgd_paper.report.rendering import ink, tidy
 from qpsbgd_paper.report.styles import KNOWN, RED
@@ -39,6 +39,10 @@ def shown(subject, rows):
     return spread(values, 100, 2) if subject.measure == "accuracy" else spread(values)
 
 
+def counted(bits):
+    return f"{bits} bit{'s' * (bits > 1)}"
+
+
 def energy(rows):
     lost = [row["lost"] for row in rows if "lost" in row]
     return f" ({100 * np.mean(lost):.1f})" if lost else ""
@@ -47,7 +51,7 @@ def energy(rows):
 def binarized():
     """Score and lost energy of every network and method, at one and two bits."""
     columns = [(PLAIN, 1), ("rounding", 1), ("feedback", 1), ("search", 1), ("feedback", 2), ("search", 2)]
-    head = ["network", "float", *(f"{NAMES[method]}, {bits} bit{'s' * (bits > 1)}" for method, bits in columns)]
+    head = ["network", "float", *(f"{NAMES[method]}, {counted(bits)}" for method, bits in columns)]
     body = []
     for subject in measured_subjects():
         cells = [shown(subject, rows_of("binarize", subject.name, method="float"))]
@@ -61,18 +65,14 @@ def binarized():
 def binarized_times():
     """Seconds of one call, by machine."""
     places = {("cpu", 2): "two cores", ("cuda", 16): "H200"}
-    rows = [row for row in results("binarize")["rows"] if row["job"]["part"] == "times"]
-    cells = {
-        (row["job"]["subject"], row["job"]["method"], row["job"]["device"]): f"{row['binarize seconds']:.1f} s"
-        for row in rows
-        if (row["job"]["device"], row["job"]["threads"]) in places
-    }
-    body = [
-        [SUBJECTS[name].title, *(cells.get((name, way, at), "–") for at, _ in places for way in ("feedback", "search"))]
-        for name in ("mlp", "gpt")
-    ]
-    head = [f"{way}, {place}" for place in places.values() for way in ("feedback (GPTQ)", "search")]
-    return markdown(["one bit", *head], body)
+    cells = {}
+    for row in results("binarize")["rows"]:
+        job = row["job"]
+        if job["part"] == "times" and (place := places.get((job["device"], job["threads"]))):
+            seconds = f"{row['binarize seconds']:.1f} s"
+            cells[SUBJECTS[job["subject"]].title, f"{NAMES[job['method']]}, {place}"] = seconds
+    order = [f"{NAMES[way]}, {place}" for place in places.values() for way in ("feedback", "search")]
+    return crossed("one bit", cells, order)
 
 
 def binarized_sizes():
@@ -116,12 +116,12 @@ def both(rows):
 def sentence_bits():
     """MiniLM without training, one to four bits."""
     subject = next(s for s in SUBJECTS.values() if isinstance(s, Sentences))
-    head = ["cosine / neighbours kept", *(f"{bits} bit{'s' * (bits > 1)}" for bits in (1, 2, 3, 4))]
-    body = []
-    for method in ("rounding", "feedback", "search"):
-        rows = [rows_of("binarize", subject.name, method=method, bits=bits, size=None) for bits in (1, 2, 3, 4)]
-        body.append([NAMES[method], *(both(own) for own in rows)])
-    return markdown(head, body)
+    cells = {
+        (NAMES[method], counted(bits)): both(rows_of("binarize", subject.name, method=method, bits=bits, size=None))
+        for method in ("rounding", "feedback", "search")
+        for bits in (1, 2, 3, 4)
+    }
+    return crossed("cosine / neighbours kept", cells)
 
 
 def distilled_sentences():
@@ -181,14 +181,10 @@ def pretrained():
     rows = results("binarize_pretrained")["rows"]
     names = {"rounding": "rounding", "feedback": "feedback (GPTQ)", "own targets": "search"}
     names |= {"float targets": 'search, `targets="float"`', "distilled": "the same, then `distill`"}
-    found = {(row["bits"], row["method"]) for row in rows}
-    columns = [(bits, method) for bits in (1, 2) for method in names if (bits, method) in found]
-    heads = [f"{names[method]}, {bits} bit{'s' * (bits > 1)}" for bits, method in columns]
-    body = []
-    for depth in sorted({row["depth"] for row in rows if row["method"] != "float"}):
-        here = {(row["bits"], row["method"]): row for row in rows if row["depth"] == depth}
-        cells = [
-            f"{100 * here[key]['accuracy']:.1f} ({here[key]['images']})" if key in here else "–" for key in columns
-        ]
-        body.append([f"ResNet-{depth}", f"{100 * here[32, 'float']['accuracy']:.1f}", *cells])
-    return markdown(["network", "float", *heads], body)
+    order = ["float", *(f"{names[method]}, {counted(bits)}" for bits in (1, 2) for method in names)]
+    cells = {}
+    for row in sorted(rows, key=lambda row: row["depth"]):
+        column = "float" if row["method"] == "float" else f"{names[row['method']]}, {counted(row['bits'])}"
+        images = f" ({row['images']})" if row["images"] else ""
+        cells[f"ResNet-{row['depth']}", column] = f"{100 * row['accuracy']:.1f}{images}"
+    return crossed("network", cells, order)

@@ -2,8 +2,7 @@
 
 import math
 
-import numpy as np
-from tables import grouped, lines, markdown, results
+from tables import crossed, lines, results, spread
 
 from qpsbgd.projections.blocks import Blocks
 
@@ -88,14 +87,10 @@ def ranks():
 
 def sampled():
     """Accuracy and time against the rows that are recorded of a pass."""
-    found, names = results("sampled_rows"), ("ridge", "spins")
-    head = ["rows per pass", *(f"{name}, {what}" for name in names for what in ("test accuracy in %", "step"))]
-    body = []
-    for rows, own in grouped(found["results"], "rows").items():
-        cells = ["all" if rows is None else str(rows)]
-        for row in sorted(own, key=lambda row: names.index(row["projection"])):
-            values = [100 * score for score in row["scores"]]
-            cells += [f"{np.mean(values):.2f} ± {np.std(values, ddof=1):.2f}", f"{row['ms per step']:.1f} ms"]
-        body.append(cells)
+    found, cells = results("sampled_rows"), {}
+    for row in found["results"]:
+        rows, name = "all" if row["rows"] is None else str(row["rows"]), row["projection"]
+        cells[rows, f"{name}, test accuracy in %"] = spread(row["scores"], 100, 2)
+        cells[rows, f"{name}, step"] = f"{row['ms per step']:.1f} ms"
     settings = found["settings"]
-    return f"{settings['device']}, {settings['seeds']} seeds.\n\n{markdown(head, body)}"
+    return f"{settings['device']}, {settings['seeds']} seeds.\n\n{crossed('rows per pass', cells)}"

@@ -46,7 +46,8 @@ class Subject:
         def trained():
             self.train(model)
             # Half precision is exact enough, and small.
-            return {name: _halved(value.cpu()) for name, value in model.state_dict().items()}
+            state = model.state_dict().items()
+            return {name: (one.half() if one.is_floating_point() else one).cpu() for name, one in state}
 
         model.load_state_dict(kept(self.name, trained, map_location=DEVICE))
         return model.eval()
@@ -78,10 +79,6 @@ def kept(name, make, **loading):
         with writing(path) as file:
             torch.save(make(), file)
     return torch.load(path, **{"weights_only": True, **loading})
-
-
-def _halved(value):
-    return value.half() if value.is_floating_point() else value
 
 
 LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "idlelib", "lib2to3", "__pycache__"}

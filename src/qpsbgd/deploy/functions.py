@@ -156,19 +156,16 @@ class _Functions:
         return self._scaled(mean, float(math.prod(shape[at] for at in places)), 0.0)
 
     def size(self, value: Any, dim: int | None = None) -> Any:
-        if dim == 0:
-            return BATCH
-        sizes = (BATCH, *self._shape(value))
+        sizes = _Sizes(self.name)  # a value of known shape has answered itself
         return sizes if dim is None else sizes[dim]
 
     def attribute(self, value: Any, name: str) -> Any:
         if name != "shape":
             raise ValueError(f"{self.name} reads .{name}, which cannot be expressed without input_shape, if at all")
-        shape = self.builder.shape(value)
-        return _Sizes(self.name) if shape is None else (BATCH, *shape)
+        return self.size(value)
 
-    def dim(self, value: Any) -> int:
-        return 1 + len(self._shape(value))
+    def dim(self, value: Any) -> Shape:
+        return self._shape(value)  # which raises, as for sizes
 
     def item(self, value: Any, index: Any) -> Any:
         if isinstance(value, list):

@@ -96,7 +96,7 @@ def operations_of(name: str, module: nn.Module, shape: Shape | None) -> list[Ope
     return [Activation(name, function, float(getattr(module, "negative_slope", 0.01)))]
 
 
-REFUSED: dict[type[nn.Module], str] = {
+_REFUSED: dict[type[nn.Module], str] = {
     nn.MultiheadAttention: "put qpsbgd.nn.ProjectedAttention.of(it) in its place",
     **dict.fromkeys((nn.ELU, nn.SELU, nn.CELU, nn.Softplus, nn.Mish, nn.PReLU), "write nn.SiLU() or nn.LeakyReLU()"),
     **dict.fromkeys((nn.LSTM, nn.GRU, nn.RNN), "write nn.Conv1d layers over time: deployed networks keep no state"),
@@ -105,6 +105,13 @@ REFUSED: dict[type[nn.Module], str] = {
     **dict.fromkeys((nn.TransformerEncoderLayer, nn.TransformerEncoder), "write its attention, norms and layers out"),
 }
 """What to write instead of some modules that cannot be expressed."""
+
+
+def unsupported(name: str, module: nn.Module) -> ValueError:
+    """The error about a module that cannot be expressed."""
+    supported = ", ".join(sorted(kind.__name__ for kind in SUPPORTED))
+    others = f"supported are {supported}, and functions between them"
+    return refusal(name, module, f"cannot be expressed; {_REFUSED.get(type(module), others)}")
 
 
 def axis_of(name: str, dim: Any) -> int:

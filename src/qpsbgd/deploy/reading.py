@@ -34,6 +34,8 @@ def read(model: nn.Module, input_shape: Shape | None = None) -> tuple[Operation,
     builder = GraphBuilder(input_shape)
     if isinstance(model, kinds.SUPPORTED):
         return builder.finished(builder.apply("the model", model, builder.input))
+    if fx.Tracer().is_leaf_module(model, ""):
+        raise kinds.unsupported("", model)
     return builder.finished(_followed(model, builder))
 
 
@@ -80,9 +82,7 @@ def _result(node: fx.Node, args: Any, kwargs: Any, *, model: nn.Module, builder:
     if node.op == "call_module":
         module = model.get_submodule(str(node.target))
         if type(module) not in kinds.SUPPORTED:
-            supported = ", ".join(sorted(kind.__name__ for kind in kinds.SUPPORTED))
-            others = f"supported are {supported}, and functions between them"
-            raise refusal(name, module, f"cannot be expressed; {kinds.REFUSED.get(type(module), others)}")
+            raise kinds.unsupported(name, module)
         if len(args) == 1 and isinstance(args[0], Tensor):
             with torch.no_grad():
                 return module.forward(args[0])  # of a constant, such as positions

@@ -7,7 +7,7 @@ import functools
 import inspect
 import operator
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,8 +66,6 @@ def trace(model: nn.Module, leaves: tuple[type[nn.Module], ...], follow: Follow)
         ValueError: The forward cannot be followed; the message names the module and the line.
     """
     tracer = _Tracer(leaves, follow)
-    if tracer.is_leaf_module(model, ""):
-        raise TypeError("a leaf has no graph of its own")
     before = set(vars(model))
     try:
         with evaluating(model), tracer.naming("", model):
@@ -82,8 +80,7 @@ def place() -> str:
     """The file and line of the user's code that is being traced, as in "net.py:12"; empty where it is not known."""
     frames = traceback.extract_stack()
     start = next(at for at, frame in enumerate(frames) if frame.filename == __file__)
-    found = [frame for frame in frames[start:] if not _is_own(frame.filename)]
-    return f"{Path(found[-1].filename).name}:{found[-1].lineno}" if found else ""
+    return _users_line(frames[start:])
 
 
 def name_of(node: fx.Node) -> str:
@@ -98,8 +95,9 @@ def refusal(name: str, module: nn.Module, reason: str) -> ValueError:
     return ValueError(f"{name or 'the model'} ({type(module).__name__}) {reason}")
 
 
-def _is_own(path: str) -> bool:
-    return path.startswith(_OWN)
+def _users_line(frames: Sequence[traceback.FrameSummary]) -> str:
+    found = [frame for frame in frames if not frame.filename.startswith(_OWN)]
+    return f"{Path(found[-1].filename).name}:{found[-1].lineno}" if found else ""
 
 
 class _Proxy(fx.Proxy):
@@ -198,10 +196,9 @@ class _Tracer(fx.Tracer):
         except RefusedError:
             raise
         except Exception as error:
-            frames = [one for one in traceback.extract_tb(error.__traceback__) if not _is_own(one.filename)]
-            line = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+            line = _users_line(traceback.extract_tb(error.__traceback__))
             advice = "a deployed forward must do the same for every input, and take sizes from x.shape, not from len(x)"
-            text = str(refusal(name, module, f"could not be traced{line} ({error}); {advice}"))
+            text = str(refusal(name, module, f"could not be traced{f' at {line}' if line else ''} ({error}); {advice}"))
             raise RefusedError(text) from error
 
 

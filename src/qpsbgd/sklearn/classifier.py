@@ -39,7 +39,7 @@ class QPSBGDClassifier(ClassifierMixin, BinaryNetworkEstimator):  # type: ignore
         hidden_layers: Widths of the hidden layers, or one width; () for none.
         projection: "ridge", or "spins" for the paper's method: see docs/projections.md.
         solver: Solver of the spins, by name or a `Solver`; None takes the default.
-        epochs: Passes through the data; None makes at least 30, and more where these would be few steps.
+        epochs: Passes through the data; None makes at least 26, and more where these would be few steps.
         batch_size: Rows of a step, about.
         dropout: The share of hidden units that is left out of a step; it keeps networks from overfitting.
         learning_rate: Rate of the binary weights, relative to their initial range; None derives one from depth and

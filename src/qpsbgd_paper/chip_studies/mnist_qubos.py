@@ -54,11 +54,11 @@ def qubos(form: str, *, seed: int, updates: Sequence[int] = UPDATES) -> list[lis
     torch.manual_seed(seed)
     model = BinaryMLP([16, 4, 4, 2], gain=settings["gain"], constant=settings["constant"])
     steps = max(updates) + 1
-    keeping = _Keeping()
-    optimizer = BUILDERS["qpsbgd"](model, {**FORMS[form], "solver": keeping}, steps)
+    solver = Watched(Exact())
+    optimizer = BUILDERS["qpsbgd"](model, {**FORMS[form], "solver": solver}, steps)
     how: dict[str, Any] = {"optimizers": [optimizer], "summed": summed(FORMS[form])}
     fit_classifier(model, (inputs, targets), batch=settings["batch"], steps=steps, **how)
-    return [keeping.families[update] for update in updates]
+    return [[family for family, _ in solver.seen[update]] for update in updates]
 
 
 def live_columns(family: QuboFamily) -> list[int]:
@@ -88,19 +88,20 @@ def whole_run(results: Sequence[Mapping[str, Any]], *, shown: str) -> Mapping[st
     return min(results, key=lambda result: sum(entry is None for entry in result[shown]))
 
 
-class _Keeping(Solver):
-    """The exact solver, which keeps the families it was given."""
+class Watched(Solver):
+    """Another solver; `seen` has the families of every step, with the answers that it gave."""
 
-    def __init__(self) -> None:
-        self.families: list[list[QuboFamily]] = []
+    def __init__(self, inner: Solver) -> None:
+        self._inner = inner
+        self.seen: list[list[tuple[QuboFamily, Solution]]] = []
 
     def _solve(self, family: QuboFamily) -> Solution:
-        """The optimum."""
         return self.solve_all([family])[0]
 
     def solve_all(self, families: Sequence[QuboFamily]) -> list[Solution]:
-        """The optima; the optimiser goes on to change the tensors of its momentum, so copies are kept."""
-        self.families.append(
-            [QuboFamily(each.quadratic.clone(), each.linear.clone(), each.offset.clone()) for each in families]
-        )
-        return Exact().solve_all(families)
+        """The other solver's answers."""
+        found = self._inner.solve_all(families)
+        # The optimiser goes on to change the tensors of its momentum.
+        copies = [QuboFamily(each.quadratic.clone(), each.linear.clone(), each.offset.clone()) for each in families]
+        self.seen.append(list(zip(copies, found, strict=True)))
+        return found

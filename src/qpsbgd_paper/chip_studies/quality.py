@@ -11,6 +11,7 @@ from qpsbgd.optim import QPSBGD
 from qpsbgd.projections import Spins
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver
+from qpsbgd_paper.chip_studies.mnist_qubos import Watched
 from qpsbgd_paper.experiments.mnist import SETTINGS, split
 from qpsbgd_paper.framework.claims import TEST, Claim, deviation, judged
 from qpsbgd_paper.framework.experiment import Job, Study
@@ -48,13 +49,15 @@ def train(*, label: str, solver: Mapping[str, Any], pair: str, seed: int, steps:
     inputs, targets, test_inputs, test_targets = split(pair, seed=seed, choosing=False)
     torch.manual_seed(seed)
     model = BinaryMLP([16, 4, 4, 2], gain=settings["gain"], constant=settings["constant"])
-    measured = _Measured(_solver(solver, seed=seed))
-    how: dict[str, Any] = {"optimizers": [QPSBGD(model, lr=0.01, projection=Spins(solver=measured))], "every": 4}
+    watched = Watched(_solver(solver, seed=seed))
+    how: dict[str, Any] = {"optimizers": [QPSBGD(model, lr=0.01, projection=Spins(solver=watched))], "every": 4}
     how["measure"] = lambda: (accuracy(model(inputs), targets), accuracy(model(test_inputs), test_targets))
     how["falling_over"] = steps
     found = fit_classifier(model, (inputs, targets), batch=settings["batch"], steps=steps, **how)
     train, test = (float(np.mean(part)) for part in zip(*found[len(found) // 2 :], strict=True))
-    return {"gap": float(np.mean(measured.gaps)), "train": train, "test": test}
+    answers = [pair for step in watched.seen for pair in step]
+    gaps = [energy_gaps(family, answer, best=Exact().solve(family)) for family, answer in answers]
+    return {"gap": torch.cat(gaps).mean().item(), "train": train, "test": test}
 
 
 def energy_gaps(family: QuboFamily, solution: Solution, *, best: Solution) -> torch.Tensor:
@@ -64,23 +67,6 @@ def energy_gaps(family: QuboFamily, solution: Solution, *, best: Solution) -> to
     above = exact.energies(solution.spins.double()) - least
     span = exact.quadratic.trace() + exact.offset - least
     return (above / span)[(span > 1e-12) & exact.linear.any(0)]
-
-
-class _Measured(Solver):
-    """Another solver, whose answers are compared with exact ones."""
-
-    def __init__(self, inner: Solver) -> None:
-        self._inner = inner
-        self.gaps: list[float] = []
-
-    def _solve(self, family: QuboFamily) -> Solution:
-        return self.solve_all([family])[0]
-
-    def solve_all(self, families: Sequence[QuboFamily]) -> list[Solution]:
-        found = self._inner.solve_all(families)
-        for family, solution in zip(families, found, strict=True):
-            self.gaps += energy_gaps(family, solution, best=Exact().solve(family)).tolist()
-        return found
 
 
 class _Flipped(Solver):

@@ -3,14 +3,23 @@
 import functools
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from qpsbgd_paper.chip_studies.schedules import LINEAR, Schedule
 from qpsbgd_qubo.ising import Ising, check_finite
 from qpsbgd_qubo.kernels import Array
+
+try:
+    from scipy.linalg import eigvalsh_tridiagonal
+    from scipy.optimize import minimize_scalar
+    from scipy.sparse import csr_matrix, diags
+    from scipy.sparse.linalg import aslinearoperator, eigsh
+except ImportError as error:
+    raise ImportError("spectra need scipy: pip install 'qpsbgd[paper]'") from error
 
 MOST_SPINS = 16
 """The limit for problems without the symmetry that `levels` describes: 65,536 states."""
@@ -47,8 +56,8 @@ def levels(ising: Ising, *, schedule: Schedule = LINEAR, points: int | Array = 1
     This is D-Wave's convention; the problem's constant energy is left out. A problem whose fields are all ±h and whose
     couplings are J times the product of those signs, as every QUBO of one row of ±1 inputs is, commutes with the total
     spin: its spectrum comes from one small matrix per total spin, for hundreds of spins. Others are limited to
-    `MOST_SPINS`, and above 8 need scipy. `points` is a number of s, evenly from 0 to 1, or their values; where there
-    are fewer than `count` levels, all are returned.
+    `MOST_SPINS`. `points` is a number of s, evenly from 0 to 1, or their values; where there are fewer than `count`
+    levels, all are returned.
     """
     spectrum = _spectrum(ising)
     return np.array([spectrum.lowest(*at, count) for at in zip(*schedule.at(_grid(points)), strict=True)])
@@ -80,9 +89,8 @@ def spectral_gap(
 
     values = [gap(s) for s in grid]
     at = int(np.argmin(values))
-    position, smallest = _refined(gap, float(grid[max(at - 1, 0)]), float(grid[min(at + 1, len(grid) - 1)]))
-    if values[at] <= smallest:
-        position, smallest = float(grid[at]), values[at]
+    refined = minimize_scalar(gap, bounds=(grid[max(at - 1, 0)], grid[min(at + 1, len(grid) - 1)]), method="bounded")
+    smallest, position = min((values[at], float(grid[at])), (float(refined.fun), float(refined.x)))
     final = gap(1.0)
     return SpectralGap(smallest, position, final, math.prod(spectrum.degeneracy for spectrum in spectra), schedule.unit)
 
@@ -107,24 +115,22 @@ class _General:
         count = min(count, 2**self._spins)
         if transverse == 0:
             return self._sorted[:count] * weight / 2
-        diagonal = self._diagonal * weight / 2
+        matrix = diags(self._diagonal * weight / 2) - transverse / 2 * self._flips
         if self._spins <= _DENSE or (count > _MOST_SPARSE and self._spins <= _MOST_DENSE):
-            return np.linalg.eigvalsh(np.diag(diagonal) - transverse / 2 * self._flips)[:count]
+            return np.linalg.eigvalsh(matrix.toarray())[:count]
         if count > _MOST_SPARSE:
             raise ValueError(
                 f"at most {_MOST_SPARSE} levels of {self._spins} spins can be computed, but {count} are requested, or "
                 "needed to reach beyond the problem's ground states"
             )
-        return _sparse(diagonal, transverse / 2, count)
+        return _sparse(matrix, count)
 
     @functools.cached_property
-    def _flips(self) -> Array:
+    def _flips(self) -> csr_matrix:
         """Σ Xᵢ as a matrix: 1 where two states differ in one spin."""
         states = np.arange(2**self._spins)
-        found = np.zeros((len(states), len(states)))
-        for bit in range(self._spins):
-            found[states, states ^ (1 << bit)] = 1
-        return found
+        others = states[:, None] ^ (1 << np.arange(self._spins))
+        return csr_matrix((np.ones(others.size), others.ravel(), self._spins * np.arange(len(states) + 1)))
 
     def gap(self, transverse: float, weight: float) -> float:
         if self.degeneracy == len(self._sorted):
@@ -168,9 +174,8 @@ class _Uniform:
         """All levels in order, and how often each occurs."""
         found: list[tuple[float, int]] = []
         for diagonal, beside, times in self._blocks:
-            block = np.diag(diagonal * weight / 2)
-            block[np.arange(1, len(block)), np.arange(len(beside))] = -transverse / 2 * beside
-            found += [(value, times) for value in np.linalg.eigvalsh(block).tolist()]
+            block = eigvalsh_tridiagonal(diagonal * weight / 2, -transverse / 2 * beside)
+            found += [(value, times) for value in block.tolist()]
         values, often = zip(*sorted(found), strict=True)
         return list(values), list(often)
 
@@ -192,59 +197,30 @@ def _uniform(ising: Ising) -> tuple[int, float, float] | None:
     return n, float(fields.mean()), float(couplings.mean()) if n > 1 else 0.0
 
 
-def _sparse(diagonal: Array, half: float, count: int) -> Array:
-    """The lowest levels of diag − half · Σ Xᵢ, by Lanczos iterations.
+def _sparse(matrix: csr_matrix, count: int) -> Array:
+    """The lowest levels of a matrix, by Lanczos iterations.
 
     They start from one vector, and may miss copies of a level that occurs several times. So the levels found are lifted
     out of the way and the lowest of the rest is searched, until it is no lower than those.
     """
-    try:
-        from scipy.sparse.linalg import LinearOperator, eigsh
-    except ImportError as error:
-        raise ImportError("spectra of more than 8 spins need scipy: pip install 'qpsbgd[paper]'") from error
-    size = len(diagonal)
-    spins = size.bit_length() - 1
+    size = matrix.shape[0]
     generator = np.random.default_rng(0)
-    lift = np.ptp(diagonal) + 2 * half * spins + 1.0
+    lift = 2 * float(abs(matrix).sum(0).max()) + 1.0
 
-    def solved(basis: Array, number: int) -> tuple[Array, Array]:
-        def applied(vector: Array) -> Array:
-            vector = vector.ravel()
-            result = diagonal * vector
-            for bit in range(spins):
-                result -= half * vector.reshape(-1, 2, 1 << bit)[:, ::-1].reshape(-1)
-            return result + lift * (basis @ (basis.T @ vector)) if basis.size else result
-
-        operator = LinearOperator((size, size), matvec=applied, dtype=np.float64)
+    def solved(operator: Any, number: int) -> tuple[Array, Array]:
         start = generator.standard_normal(size)
         found: tuple[Array, Array] = eigsh(
             operator, k=number, which="SA", v0=start, ncv=max(32, 2 * number + 8), maxiter=50 * size, tol=1e-10
         )
         return found
 
-    values, vectors = solved(np.empty((size, 0)), count)
+    values, vectors = solved(matrix, count)
     while True:
-        more, beside = solved(vectors, 1)
+        known = aslinearoperator(vectors)
+        more, beside = solved(aslinearoperator(matrix) + lift * (known @ known.T), 1)
         values, vectors = np.append(values, more), np.concatenate([vectors, beside], axis=1)
         if more[0] >= np.sort(values[:-1])[count - 1] - 1e-9 * lift:
             return np.sort(values)[:count]
-
-
-def _refined(function: Callable[[float], float], low: float, high: float) -> tuple[float, float]:
-    """Where a function with one minimum in the interval is smallest, and its value there, by golden sections."""
-    ratio = (math.sqrt(5) - 1) / 2
-    left, right = high - ratio * (high - low), low + ratio * (high - low)
-    at_left, at_right = function(left), function(right)
-    while high - low > 1e-4:
-        if at_left < at_right:
-            high, right, at_right = right, left, at_left
-            left = high - ratio * (high - low)
-            at_left = function(left)
-        else:
-            low, left, at_left = left, right, at_right
-            right = low + ratio * (high - low)
-            at_right = function(right)
-    return (left, at_left) if at_left < at_right else (right, at_right)
 
 
 def _ground_states(energies: Array) -> Array:

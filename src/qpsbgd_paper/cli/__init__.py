@@ -2,8 +2,8 @@
 
 from importlib.util import find_spec
 
-_DEMO = ("sklearn", "matplotlib", "safetensors", "tqdm")
-_PAPER = (*_DEMO, "scipy", "skimage", "pooch", "torch_geometric", "dwave.system", "minorminer")
+_DEMO = ("sklearn", "scipy", "matplotlib", "safetensors", "tqdm")
+_PAPER = (*_DEMO, "skimage", "pooch", "torch_geometric", "dwave.system", "minorminer")
 
 
 def require(command: str) -> None:

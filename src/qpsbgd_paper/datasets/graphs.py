@@ -4,7 +4,8 @@ import pickle
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, final, get_args
+from types import SimpleNamespace
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -73,9 +74,9 @@ def load_planetoid(name: Planetoid, *, data: Path | None = None) -> Graph:
     test = np.array(listed.split(), dtype=np.int64)
 
     num_nodes = int(test.max()) + 1
-    features = np.zeros((num_nodes, x.shape[1]), dtype=np.float32)
-    features[: allx.shape[0]] = allx.dense()
-    features[test] = tx.dense()
+    features = np.zeros((num_nodes, x._shape[1]), dtype=np.float32)
+    features[: len(ally)] = _dense(allx)
+    features[test] = _dense(tx)
     labels = np.full(num_nodes, -1, dtype=np.int64)
     labels[: len(ally)] = ally.argmax(axis=1)
     labels[test] = ty.argmax(axis=1)
@@ -108,30 +109,16 @@ def read_pickle(path: Path) -> Any:
             raise ValueError(f"{path} is not a file of Planetoid ({error}); delete it and fetch it again") from error
 
 
-@final
-class _SparseMatrix:
-    """The attributes of a scipy.sparse.csr_matrix; SciPy itself, whose old module name is going away, is not needed."""
-
-    data: npt.NDArray[np.float32]
-    indices: npt.NDArray[np.int32]
-    indptr: npt.NDArray[np.int32]
-    _shape: tuple[int, int]
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self._shape
-
-    def dense(self) -> npt.NDArray[np.float32]:
-        """The whole matrix."""
-        full = np.zeros(self.shape, dtype=np.float32)
-        rows = np.repeat(np.arange(self.shape[0]), np.diff(self.indptr))
-        full[rows, self.indices] = self.data
-        return full
+def _dense(stored: Any) -> npt.NDArray[np.float32]:
+    """The matrix of a pickled scipy.sparse.csr_matrix, of which the attributes are there."""
+    full = np.zeros(stored._shape, dtype=np.float32)
+    full[np.repeat(np.arange(len(full)), np.diff(stored.indptr)), stored.indices] = stored.data
+    return full
 
 
 _CLASSES: Classes = {
     **ARRAYS,
-    ("scipy.sparse.csr", "csr_matrix"): _SparseMatrix,
+    ("scipy.sparse.csr", "csr_matrix"): SimpleNamespace,  # SciPy's own module of this name is going away
     ("collections", "defaultdict"): defaultdict,
     ("__builtin__", "list"): list,
 }

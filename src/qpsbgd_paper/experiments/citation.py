@@ -22,6 +22,11 @@ from qpsbgd_paper.framework.methods import GUROBI, PAPER_BASELINES, SPINS, Line,
 from qpsbgd_paper.framework.runs import Result
 from qpsbgd_paper.framework.training import accuracy, fit
 
+try:
+    from scipy.sparse import csr_matrix
+except ImportError as error:
+    raise ImportError("the citation graphs need scipy: pip install 'qpsbgd[paper]'") from error
+
 Array = np.ndarray[Any, Any]
 
 TEST = Metric("test", "test accuracy, weights of best validation accuracy")
@@ -58,54 +63,52 @@ _ABOUT = (
 
 @dataclass(frozen=True, eq=False)
 class Nodes:
-    """A graph ready for training: features as lists of non-zeros, edges normalised in the whole graph.
-
-    Arrays of numpy, in which many small steps take less time than in torch.
+    """A graph ready for training; of its sparse matrices, the rows of a few nodes are taken in little time.
 
     Attributes:
-        columns: Feature numbers of all nodes' non-zeros, one node after the other.
-        values: Their values.
-        starts: Where each node's non-zeros begin, (N + 1,).
-        edges: Source and target of every edge of Â, sorted by target, (2, E).
-        weights: Of the edges, (E,).
-        first_edge: Where each target's edges begin, (N + 1,).
+        features: (N, features).
+        edges: Â (N, N), normalised in the whole graph: row i has the edges into node i.
     """
 
-    columns: Array
-    values: Array
-    starts: Array
-    edges: Array
-    weights: Array
-    first_edge: Array
+    features: csr_matrix
+    edges: csr_matrix
     labels: Tensor
     train: Tensor
     validation: Tensor
     test: Tensor
-    num_features: int
     num_classes: int
+
+    @property
+    def num_features(self) -> int:
+        """How many features a node has."""
+        return int(self.features.shape[1])
 
     def around(self, wanted: Tensor) -> Neighbourhood:
         """What the outputs of the wanted nodes depend on: all within two edges."""
         near, inner, inner_weights = self._edges_into(wanted.numpy())
         far, outer, outer_weights = self._edges_into(near)
-        places, _, first = _ranges(self.starts, far)
-        columns, values, begins = map(torch.from_numpy, (self.columns[places], self.values[places], first))
         convolutions = (outer, outer_weights, len(near)), (inner, inner_weights, len(wanted))
-        return Neighbourhood(torch.from_numpy(far), (columns, values, begins), convolutions)
+        return Neighbourhood(torch.from_numpy(far), _non_zeros(self.features[far]), convolutions)
 
     def _edges_into(self, nodes: Array) -> tuple[Array, Tensor, Tensor]:
         """The edges whose targets are `nodes`, renumbered: sources' numbers, (2, e) into sources and nodes, weights.
 
         The first of the sources are `nodes` themselves, in their order.
         """
-        which, target, _ = _ranges(self.first_edge, nodes)
-        source = self.edges[0][which]
+        rows = self.edges[nodes]
+        target = np.repeat(np.arange(len(nodes)), np.diff(rows.indptr))
         place = np.full(len(self.labels), -1)
         place[nodes] = np.arange(len(nodes))
-        new = np.unique(source[place[source] < 0])
+        new = np.unique(rows.indices[place[rows.indices] < 0])
         place[new] = np.arange(len(nodes), len(nodes) + len(new))
-        edges = torch.from_numpy(np.stack([place[source], target]))
-        return np.concatenate([nodes, new]), edges, torch.from_numpy(self.weights[which])
+        edges = torch.from_numpy(np.stack([place[rows.indices], target]))
+        return np.concatenate([nodes, new]), edges, torch.from_numpy(rows.data)
+
+
+def _non_zeros(features: csr_matrix) -> tuple[Tensor, Tensor, Tensor]:
+    """The numbers of non-zero columns, their values, and where each row's begin."""
+    columns, values, begins = map(torch.from_numpy, (features.indices, features.data, features.indptr[:-1]))
+    return columns, values, begins
 
 
 class Neighbourhood(NamedTuple):
@@ -145,9 +148,9 @@ class RandomEncoder(nn.Module):
 
     def __init__(self, nodes: Nodes, features: int) -> None:
         super().__init__()
-        columns, values, starts = map(torch.from_numpy, (nodes.columns, nodes.values, nodes.starts[:-1]))
+        columns, values, begins = _non_zeros(nodes.features)
         weight = torch.randn(nodes.num_features, features)
-        x = F.embedding_bag(columns, weight, starts, mode="sum", per_sample_weights=values)
+        x = F.embedding_bag(columns, weight, begins, mode="sum", per_sample_weights=values)
         self._features = (x - x.mean(0)) / x.std(0)
 
     def forward(self, part: Neighbourhood) -> Tensor:
@@ -237,39 +240,18 @@ def prepared(name: str) -> Nodes:
 
     graph = load_planetoid(name)  # type: ignore[arg-type]
     features = F.normalize(graph.features, p=NORMS[name], dim=1)
-    owner, columns = features.nonzero(as_tuple=True)
     edges, weights = normalized(graph.edge_index, num_nodes=graph.num_nodes)
     order = edges[1].argsort(stable=True)
+    begins = np.append(0, edges[1].bincount(minlength=graph.num_nodes).cumsum(0))
     return Nodes(
-        columns.numpy(),
-        features[owner, columns].numpy(),
-        _starts(owner, graph.num_nodes),
-        edges[:, order].numpy(),
-        weights[order].numpy(),
-        _starts(edges[1], graph.num_nodes),
+        csr_matrix(features.numpy()),
+        csr_matrix((weights[order].numpy(), edges[0, order].numpy(), begins)),
         graph.labels,
         graph.train,
         graph.validation,
         graph.test,
-        features.shape[1],
         graph.num_classes,
     )
-
-
-def _starts(owner: Tensor, count: int) -> Array:
-    return np.append(0, np.bincount(owner.numpy(), minlength=count).cumsum())
-
-
-def _ranges(starts: Array, which: Array) -> tuple[Array, Array, Array]:
-    """The places starts[w] … starts[w + 1] − 1 of all w in `which`, the number within `which` of each, and their first.
-
-    The first are the numbers of those places at which the w begin.
-    """
-    lengths = starts[which + 1] - starts[which]
-    owner = np.repeat(np.arange(len(which)), lengths)
-    first = np.append(0, lengths.cumsum()[:-1])
-    places = np.arange(len(owner)) + (starts[which] - first)[owner]
-    return places, owner, first
 
 
 @dataclass(frozen=True)

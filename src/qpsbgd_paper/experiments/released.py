@@ -25,6 +25,11 @@ from qpsbgd_paper.framework.methods import FROZEN, GUROBI, Line, Options, rates
 from qpsbgd_paper.framework.runs import Result
 from qpsbgd_paper.framework.training import second_half
 
+try:
+    from scipy.ndimage import gaussian_filter1d
+except ImportError as error:
+    raise ImportError("the notebooks' curves need scipy: pip install 'qpsbgd[paper]'") from error
+
 LATE_LOSS = Metric("late_loss", "loss of the batches of the second epoch", higher=False)
 LATE = Metric("late_accuracy", "accuracy on the batch just trained on, mean of the second half")
 IDLE = "idle"
@@ -89,15 +94,6 @@ def train(
             right.append(((logits(rows) > 0) == (wanted > 0.5)).double().mean().item())
     scored = {LATE_LOSS.key: sum(losses[-updates:]) / updates, LATE.key: second_half(right)}
     return {"loss": losses, "accuracy": right, **scored, IDLE: sum(idle) / len(idle)}
-
-
-def smoothed(curve: Sequence[float]) -> list[float]:
-    """A Gaussian of width 1 over the curve, mirrored at its ends: the notebooks draw means so."""
-    reach = np.arange(-4, 5)
-    weights = np.exp(-0.5 * reach**2)
-    around = np.pad(np.array(curve, dtype=float), 4, mode="symmetric")
-    found: list[float] = np.convolve(around, weights / weights.sum(), mode="valid").round(4).tolist()
-    return found
 
 
 _ABOUT = (
@@ -189,7 +185,9 @@ class Released(Comparison):
                 likes = (GUROBI, MINUS, STILL, ALL_ONES) if name == GUROBI else (name,)
                 rows = [row for row in case["rows"] if row["line"] in likes]
                 for row in rows:
-                    ours = smoothed(row["curves"][key]["mean"])[: len(theirs)]
+                    # As the notebooks draw means.
+                    means = gaussian_filter1d(np.array(row["curves"][key]["mean"], dtype=float), sigma=1)
+                    ours = means[: len(theirs)].round(4).tolist()
                     pairs = [(a, b) for a, b in zip(ours, theirs, strict=False) if b is not None]
                     away = float(np.sqrt(np.mean([(a - b) ** 2 for a, b in pairs])))
                     ends = [f"{np.mean(part[len(part) // 2 :]):.3f}" for part in zip(*pairs, strict=True)]

@@ -7,6 +7,11 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+try:
+    from scipy.special import stdtrit
+except ImportError as error:
+    raise ImportError("the tests of claims need scipy: pip install 'qpsbgd[demo]'") from error
+
 Verdict = Literal["yes", "no", "cannot tell", "not run on hardware"]
 Source = Literal["paper", "beyond", "aim"]
 """Who says so: the paper of its own form and setting; the paper, judged on a form or setting it does not have; we."""
@@ -29,18 +34,6 @@ TEST = (
     "random signs, or the best of as many random networks; then with the number of seeds that would show a difference "
     "of the measured size with a power of 80 %"
 )
-
-_QUANTILES = (
-    *(12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131),
-    *(2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
-)
-"""Of Student's t at 97.5 % for 1 to 30 degrees of freedom; beyond, the last is a little too careful."""
-
-_ONE_SIDED = (
-    *(6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812, 1.796, 1.782, 1.771, 1.761, 1.753),
-    *(1.746, 1.740, 1.734, 1.729, 1.725, 1.721, 1.717, 1.714, 1.711, 1.708, 1.706, 1.703, 1.701, 1.699, 1.697),
-)
-"""The same at 95 %."""
 
 _BOTH_SIDES, _ONE_SIDE, _POWER, _POWER_OF_TWO = 1.960, 1.645, 0.842, 1.282
 """Normal quantiles for 95 % on both sides and on one, and for a power of 80 % of one test and of two."""
@@ -127,7 +120,7 @@ def equivalent(gap: Difference, *, margin: float, one_sided: bool) -> tuple[Verd
     """
     if gap.pairs < 2:
         return "cannot tell", None
-    reach = _ONE_SIDED[min(gap.pairs - 1, len(_ONE_SIDED)) - 1] * gap.deviation / math.sqrt(gap.pairs)
+    reach = float(stdtrit(gap.pairs - 1, 0.95)) * gap.deviation / math.sqrt(gap.pairs)
     worst = gap.mean if one_sided else -abs(gap.mean)
     if worst - reach > -margin:
         return "yes", None
@@ -142,7 +135,7 @@ def half_interval(values: Sequence[float]) -> float:
     freedom = len(values) - 1
     if freedom < 1:
         return math.inf
-    return _QUANTILES[min(freedom, len(_QUANTILES)) - 1] * deviation(values) / math.sqrt(len(values))
+    return float(stdtrit(freedom, 0.975)) * deviation(values) / math.sqrt(len(values))
 
 
 def deviation(values: Sequence[float]) -> float:

@@ -7,13 +7,12 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, replace
-from functools import cache
-from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from qpsbgd import __version__
 from qpsbgd_files.atomic import with_checksum, without_checksum
 from qpsbgd_paper.framework.paid import delete_answers, keeping_answers
 from qpsbgd_paper.framework.result_files import as_json, environment, write_bytes
@@ -204,13 +203,8 @@ def _described(job: Settings) -> str:
 
 
 def _path(folder: Path, work: Work, job: Settings) -> Path:
-    identity = json.dumps([_version(), work.__module__, work.__name__, _without_limits(job)], sort_keys=True)
+    identity = json.dumps([__version__, work.__module__, work.__name__, _without_limits(job)], sort_keys=True)
     return folder / f"{work.__module__.split('.')[-1]}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.json"
-
-
-@cache
-def _version() -> str:
-    return version("qpsbgd")
 
 
 def _read(path: Path, job: Settings) -> Result | None:

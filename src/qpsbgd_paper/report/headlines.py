@@ -75,11 +75,10 @@ def settings(summary: Summary) -> dict[str, list[Mapping[str, Any]]]:
     groups = grouped(summary)
     if list(groups) == [""]:
         return {"" if len(groups[""]) == 1 else short: [case] for short, case in groups[""]}
-    return {_of_several(setting, len(found)): [case for _, case in found] for setting, found in groups.items()}
-
-
-def _of_several(setting: str, cases: int) -> str:
-    return setting if cases == 1 else f"{setting} (mean of {cases})"
+    return {
+        f"{setting} (mean of {len(found)})" if len(found) > 1 else setting: [case for _, case in found]
+        for setting, found in groups.items()
+    }
 
 
 def _best_text(result: Result, labels: Mapping[str, str]) -> str:

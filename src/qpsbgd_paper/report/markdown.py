@@ -43,7 +43,8 @@ def table_text(table: Table) -> str:
         [f"**{escaped(cell)}**" if (number, column) in table.best else escaped(cell) for column, cell in enumerate(row)]
         for number, row in enumerate(table.body)
     ]
-    return _rows([escaped(cell) for cell in table.head], body)
+    lines = [[escaped(cell) for cell in table.head], ["---"] * len(table.head), *body]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def escaped(text: str) -> str:
@@ -84,11 +85,6 @@ def _pictures(summary: Summary) -> list[tuple[str, str, str]]:
         name = file_name(summary["experiment"], figure["name"])
         found.append((escaped(str(figure["title"])), name, escaped(str(figure.get("caption", "")))))
     return found
-
-
-def _rows(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *body]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def _seeds(summary: Summary) -> str:

@@ -108,6 +108,7 @@ def _section(summary: Summary, key: str) -> str:
     many = "one seed" if seeds == 1 else f"mean ± standard deviation of {seeds} seeds"
     best = headline(summary)
     won = f"<p><strong>{_text(best)}</strong></p>" if best else ""
+    paper = f"<p>The paper: {_text(summary['paper'])}</p>" if summary.get("paper") else ""
     about = f"<p>{_text(summary['about'])}</p>" if summary.get("about") else ""
     if summary.get("chosen in view"):
         about += f"<p>{IN_VIEW}: {_text(summary['chosen in view'])}</p>"
@@ -128,13 +129,9 @@ def _section(summary: Summary, key: str) -> str:
     took = f'<p class="quiet">{_text(duration(seconds))} of computing.</p>' if seconds is not None else ""
     return (
         f'<section id="{key}" aria-labelledby="{key}-title"><h2 id="{key}-title">{_text(summary["title"])}</h2>'
-        f"{won}{_paper(summary)}{_curves(summary)}{_figures(summary)}{note}{main}{_claims(summary, key)}"
+        f"{won}{paper}{_curves(summary)}{_figures(summary)}{note}{main}{_claims(summary, key)}"
         f"<details><summary>What was done</summary>{about}{command}{took}</details>{more}{options}</section>\n"
     )
-
-
-def _paper(summary: Summary) -> str:
-    return f"<p>The paper: {_text(summary['paper'])}</p>" if summary.get("paper") else ""
 
 
 def _claims(summary: Summary, key: str) -> str:
@@ -143,7 +140,8 @@ def _claims(summary: Summary, key: str) -> str:
     if not found:
         return ""
     tally = Counter(finding.verdict for finding in found)
-    badges = " ".join(f"<span>{tally[verdict]} × {_badge(verdict)}</span>" for verdict in sorted(tally, key=_order))
+    order = sorted(tally, key=lambda verdict: [*_BADGES, verdict].index(verdict))
+    badges = " ".join(f"<span>{tally[verdict]} × {_badge(verdict)}</span>" for verdict in order)
     if tally["cannot tell"] and summary.get("undecided"):
         badges += f" <span>({_text(summary['undecided'])})</span>"
     items = "".join(_claim(finding, f"{key}-claim-{number}") for number, finding in enumerate(found, 1))
@@ -154,10 +152,6 @@ def _claim(finding: Finding, key: str) -> str:
     who = "the paper's claim" if finding.source == SOURCES["paper"] else finding.source
     why = " · ".join(part for part in (who, finding.detail) if part)
     return f'<li id="{key}">{_badge(finding.verdict)} {_text(finding.text)}<span class="quiet">{_text(why)}</span></li>'
-
-
-def _order(verdict: str) -> int:
-    return [*_BADGES, verdict].index(verdict)
 
 
 def _badge(verdict: str) -> str:

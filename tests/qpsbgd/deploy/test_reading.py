@@ -113,6 +113,11 @@ def test_what_cannot_be_expressed_is_refused_by_name(module, message):
         pack(model)
 
 
+def test_a_module_of_torch_that_cannot_be_expressed_is_refused_by_itself_in_the_same_words():
+    with pytest.raises(ValueError, match=r"the model \(LSTM\) cannot be expressed; write nn\.Conv1d layers"):
+        pack(nn.LSTM(4, 4))
+
+
 def test_a_model_of_several_inputs_or_outputs_is_refused():
     with pytest.raises(ValueError, match="must take one input, but it takes mask, too"):
         pack(WithMask())

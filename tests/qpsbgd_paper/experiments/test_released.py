@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from qpsbgd_paper.experiments import released
-from qpsbgd_paper.experiments.released import Figure3, ReleasedThree, smoothed
+from qpsbgd_paper.experiments.released import Figure3, ReleasedThree
 from qpsbgd_paper.experiments.released_form import SignLayer, Step, agreement
 
 
@@ -140,12 +140,6 @@ def test_weights_are_drawn_in_the_notebooks_order():
     wanted = torch.empty(2, 3).uniform_(-1, 1) * (1.5 / 5) ** 0.5
     torch.manual_seed(5)
     assert SignLayer(3, 2).latent.allclose(wanted.T)
-
-
-def test_curves_are_smoothed_by_a_gaussian_of_width_one_mirrored_at_the_ends():
-    ndimage = pytest.importorskip("scipy.ndimage")
-    curve = torch.rand(20, generator=torch.Generator().manual_seed(0)).tolist()
-    assert smoothed(curve) == pytest.approx(ndimage.gaussian_filter1d(curve, sigma=1).tolist(), abs=1e-4)
 
 
 def test_rows_stand_in_the_notebooks_order_with_the_feature_of_number_k_in_column_k(adult):
