@@ -208,7 +208,9 @@ def inverse(gram: Tensor, penalty: float, blocks: Blocks) -> Tensor:
     """
     # Some builds of LAPACK report no failure of a matrix that holds NaN.
     if not bool(gram.isfinite().all()):
-        raise ValueError("the inputs hold NaN or infinite values; the forward pass has diverged")
+        raise ValueError(
+            "the inputs hold NaN or infinite values, or some whose squares overflow; the forward pass has diverged"
+        )
     for dtype in (gram.dtype, torch.float64):
         factor, failed = torch.linalg.cholesky_ex(system_matrix(gram.to(dtype), penalty, blocks))
         if not bool(failed.any()):
