@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 from qpsbgd import binarize
-from qpsbgd.binarization.passes import Passes
+from qpsbgd.binarization.following import Reference
+from qpsbgd.binarization.passes import Passes, Seen
 
 
 class Block(nn.Module):
@@ -104,6 +105,22 @@ def test_what_changes_between_a_layer_and_a_sum_is_no_branch():
     passes.calls()
     with passes.watching():
         assert passes.seen(model[1].inner, 0, sums=True).branch is None
+
+
+def test_a_branch_is_made_up_for_only_where_both_networks_have_it():
+    model, x = network(["+"]), torch.randn(10, 3, 6, 6)
+    passes, layers = Passes(model, [x]), dict(model.named_modules())
+    passes.calls()
+    with passes.watching():
+        reference = Reference(passes, layers)
+        here = passes.seen(model[3].second, 0, sums=True)
+        plain = type(model[3].second).forward(model[3].second, here.x)
+        torch.testing.assert_close(reference.targets("3.second", 0, here), plain)
+        torch.testing.assert_close(reference.targets("3.second", 0, Seen(here.x, None, None)), plain)
+        torch.testing.assert_close(reference.targets("3.first", 0, here), model[3].first(model[:3](x)))
+        error = torch.randn_like(here.other)
+        found = reference.targets("3.second", 0, here._replace(other=here.other - error))
+        torch.testing.assert_close(found, plain + here.branch.undone(error), rtol=1e-4, atol=1e-4)
 
 
 def test_batches_none_of_whose_tokens_count_are_refused():

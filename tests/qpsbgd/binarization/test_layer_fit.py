@@ -1,9 +1,12 @@
+import pytest
 import torch
 from torch import nn
 
 from qpsbgd import binarize
+from qpsbgd.binarization.following import target_weights
 from qpsbgd.binarization.layer_fit import fitted
 from qpsbgd.binarization.planes import Effort, Fit
+from qpsbgd.binarization.wide_layers import WideLayer, rows_at_once
 
 
 def effort(solver="kicks"):
@@ -56,3 +59,31 @@ def test_correlated_inputs_are_fitted_by_their_own_moments_not_by_the_ridge():
     fit = Fit.rounded(barely, weights[0], bits=1)
     list(fit.improve(effort()))
     assert lost < 1.5 * float(fit.energies().sum() / (weights[0] * (barely @ weights[0])).sum())
+
+
+@pytest.mark.parametrize("solver", ["rounding", "feedback", "kicks"])
+def test_weights_of_inputs_that_are_always_zero_are_rounded_to_their_mean_size(solver):
+    weights = torch.tensor([[3.0, -1.0], [-1.0, 0.0], [2.0, 5.0]], dtype=torch.float64)[None]
+    found = fitted(torch.zeros(1, 3, 3, dtype=torch.float64), weights, bits=1, effort=effort(solver))
+    assert torch.equal(found.planes[0], torch.tensor([[1.0, -1.0], [-1.0, 1.0], [1.0, 1.0]]).double())
+    torch.testing.assert_close(found.scales, torch.tensor([[2.0, 2.0]]).double())
+    torch.testing.assert_close(found.margins[0], weights[0].abs())
+    assert set(found.lost.values()) == {0.0}
+    rows = lambda: iter([torch.zeros(9, 3)])  # noqa: E731
+    for centred in (False, True):
+        wide = WideLayer(rows, weights, bits=1, most_inputs=2, centred=centred).fitted(effort(solver))
+        assert torch.equal(wide.planes, found.planes) and set(wide.lost.values()) == {0.0}
+        torch.testing.assert_close(wide.scales, found.scales)
+
+
+def test_without_inputs_targets_pull_as_hard_as_the_weights_stand():
+    cross, weights = torch.tensor([[[1.0], [2.0]]]), torch.tensor([[[5.0], [-3.0]]])
+    torch.testing.assert_close(target_weights(torch.zeros(1, 2, 2), cross, weights), cross + weights)
+    metric = torch.tensor([[[2.0, 0.0], [0.0, 4.0]]])  # a mean of 3, of which a hundredth pulls
+    found = target_weights(metric, cross, weights)
+    torch.testing.assert_close(found, (cross + 0.03 * weights) / torch.tensor([[[2.03], [4.03]]]))
+
+
+@pytest.mark.parametrize(("inputs", "most", "rows"), [(100, 100, 100), (1000, 100, 64), (64, 64, 64), (10, 100, 1000)])
+def test_so_many_rows_are_taken_at_once_that_they_need_no_more_than_a_block(inputs, most, rows):
+    assert rows_at_once(inputs, most) == rows
