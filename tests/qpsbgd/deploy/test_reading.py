@@ -92,7 +92,7 @@ def not_finite(layer):
         (nn.LayerNorm((4, 4)), r"body\.1 depends on the shape of a sample"),
         (nn.Softmax(), r"body\.1 \(Softmax\) must say along which dimension"),
         (nn.GroupNorm(2, 4), r"body\.1 depends on the shape of a sample"),
-        (with_hook(), r"body\.1 \(BinaryLinear\) has forward hooks"),
+        (with_hook(), r"\(body\.1 \(BinaryLinear\) has forward hooks"),
         (nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)), r"body\.1 \(ParametrizedLinear\)"),
         (nn.BatchNorm1d(4, track_running_stats=False), r"body\.1 \(BatchNorm1d\) has no running statistics"),
         (nn.MaxPool2d(2, ceil_mode=True), r"body\.1 depends on the shape of a sample"),
@@ -109,7 +109,7 @@ def not_finite(layer):
 def test_what_cannot_be_expressed_is_refused_by_name(module, message):
     model = nn.Sequential()
     model.body = nn.Sequential(BinaryLinear(4, 4), module)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=f"^{message}" if message.startswith("body") else message):
         pack(model)
 
 

@@ -1,4 +1,5 @@
 # ruff: noqa: E402
+import itertools
 import json
 import subprocess
 import sys
@@ -12,6 +13,7 @@ skip_without("dwave.system")
 from qpsbgd_qubo.annealers import tiles as tiles_module
 from qpsbgd_qubo.annealers.chips import Chip, access_seconds
 from qpsbgd_qubo.annealers.packing import decided, embedded, pack, votes
+from qpsbgd_qubo.annealers.tile_search import Search
 from qpsbgd_qubo.annealers.tiles import Tile, largest_clique, tiles_of
 from qpsbgd_qubo.annealers.virtual_qpu import VirtualChip
 from qpsbgd_qubo.ising import Ising
@@ -341,3 +343,16 @@ def test_a_description_of_no_chip_is_refused(changed, said):
     assert Chip.from_description(described | {"h_range": [0, 0]}).h_range == (0, 0)
     with pytest.raises(ValueError, match=said):
         Chip.from_description(described | changed)
+
+
+class Nodes(list):
+    number_of_nodes = list.__len__
+
+
+@pytest.mark.parametrize("least", [1, 9])
+def test_the_largest_clique_is_found_by_halving(least):
+    for nodes, wanted in itertools.product(range(40), range(1, 40)):
+        search, most = Search.__new__(Search), min(nodes, wanted)
+        search.graph, search.least = Nodes(range(nodes)), least
+        search.clique = lambda spins, _, most=most: [[0]] * spins if spins <= most else []
+        assert search.largest() == most

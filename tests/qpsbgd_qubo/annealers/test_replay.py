@@ -331,3 +331,21 @@ def test_a_virtual_chip_with_other_errors_is_another_chip(record, cache):
     path, families, _ = record
     with pytest.raises(RecordingError, match="was recorded with virtual"):
         VirtualQPU(size=3, cache=cache, num_reads=5, record=path, h_error=0.5).solve(families[0])
+
+
+def test_a_recording_gives_spins_and_times_back_as_the_chip_gave_them(tmp_path, cache, monkeypatch):
+    plain, given = recordings.Recording._add, []
+
+    def added(recording, problem, answer):
+        given.append(answer)
+        plain(recording, problem, answer)
+
+    monkeypatch.setattr(recordings.Recording, "_add", added)
+    solver = VirtualQPU(size=3, cache=cache, num_reads=5, record=tmp_path / "run.chip")
+    for seed in range(2):
+        solver.solve(random_family(4, 3, 8, seed=seed))
+    recording = recordings.Recording(tmp_path / "run.chip")
+    for at, answer in zip(recording._answers, given, strict=True):
+        _, found = recording._answer(at)
+        assert found.spins.dtype == answer.spins.dtype and (found.spins == answer.spins).all()
+        assert (found.timing, found.seconds) == (answer.timing, answer.seconds)
