@@ -263,7 +263,7 @@ class _Functions:
             raise ValueError(f"{self.name} must have dropout_p=0 in evaluation, got {dropout_p}")
         rows, columns = self._shape(query)[-2], self._shape(key)[-2]
         factor = 1 / math.sqrt(self._shape(query)[-1]) if scale is None else scale
-        scores = self._scaled(self.product(query, self.transpose(key, -2, -1)), factor, 0.0)
+        scores = self.multiply(self.product(query, self.transpose(key, -2, -1)), factor)
         if is_causal:
             attn_mask = torch.ones(rows, columns, dtype=torch.bool).tril()
         if isinstance(attn_mask, Tensor) and attn_mask.dtype == torch.bool:

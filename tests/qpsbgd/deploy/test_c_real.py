@@ -56,3 +56,18 @@ def test_windows_that_all_see_padding_alone_give_zeros(tmp_path):
     inputs = torch.randn(3, 40, 2, 2)
     _, outputs = results(built(source), inputs.numpy())
     np.testing.assert_array_equal(outputs, model(inputs).detach().reshape(3, -1).numpy())
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape", "used"),
+    [
+        (lambda: BinaryLinear(40, 47), (40,), "fill_nibbles("),
+        (lambda: BinaryLinear(40, 48), (40,), "fill_bytes("),
+        (lambda: BinaryConv2d(4, 6, 3), (4, 5, 5), "to[j] += w0"),
+        (lambda: BinaryConv2d(5, 6, 3), (5, 5, 5), "fill_nibbles("),
+        (lambda: BinaryConv2d(5, 48, 1), (5, 5, 5), "fill_bytes("),
+    ],
+)
+def test_sums_are_looked_up_in_tables_that_pay(layer, shape, used, tmp_path):
+    code = to_c(nn.Sequential(layer()), tmp_path, input_shape=shape).files[1].read_text()
+    assert [way for way in ("fill_nibbles(", "fill_bytes(", "to[j] += w0") if way in code] == [used]

@@ -356,3 +356,16 @@ def test_the_largest_clique_is_found_by_halving(least):
         search.graph, search.least = Nodes(range(nodes)), least
         search.clique = lambda spins, _, most=most: [[0]] * spins if spins <= most else []
         assert search.largest() == most
+
+
+def test_a_step_that_does_not_end_ends_the_process():
+    code = f"""
+import runpy, time
+found = runpy.run_path({str(tiles_module._SCRIPT)!r}, run_name="script")
+search = found["Search"].__new__(found["Search"])
+search._step, search._skip, search.least, search._find = 0, set(), 1, lambda *_, **__: time.sleep(60)
+found["Search"].clique.__globals__["_PATIENCE"] = 0.05
+search.clique(2, None)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=30)
+    assert done.returncode == 1 and done.stdout.split() == ["1"] and "Timeout" in done.stderr

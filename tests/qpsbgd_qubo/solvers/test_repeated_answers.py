@@ -94,10 +94,18 @@ SEARCHES = (
     ("tour", "portfolio", {"rounds": 3}, 1789553446),
     ("long tour", "portfolio", {"rounds": 15}, 958913666),
 )
-MOVES = {"tour": 1147718517, "long tour": 2892621046, "grid": 3229676395, "graph": 4190768714, "dense graph": 931339768}
+MOVES = {
+    "graph, one by one": 501714796,
+    "tour": 1147718517,
+    "long tour": 2892621046,
+    "grid": 3229676395,
+    "graph": 4190768714,
+    "dense graph": 931339768,
+}
 
 
 TRAILS = {
+    "graph, one by one": 3860235479,
     "tour": 4245432606,
     "long tour": 228885835,
     "grid": 2322102019,
@@ -107,10 +115,12 @@ TRAILS = {
 
 
 def prepared(name):
-    problem = PROBLEMS[name]
+    problem = PROBLEMS[name.removesuffix(", one by one")]
     if name in ("dense graph", "tour"):
         return DenseSearchProblem(problem.to_dense().couplings(), problem.linear)
-    return SparseSearchProblem(model_of(problem))
+    found = SparseSearchProblem(model_of(problem))
+    found.one_by_one = name.endswith("one by one")
+    return found
 
 
 @pytest.mark.parametrize("name", TRAILS)
