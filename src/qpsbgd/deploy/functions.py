@@ -51,7 +51,7 @@ class _Functions:
         value, other = (right, left) if swapped else (left, right)
         if isinstance(other, Tensor) and other.numel() > 1:
             constant = to_numpy(other, self.name, nn.Module())
-            while constant.ndim > 1 and constant.shape[0] == 1:  # the batch dimension, or one that is repeated anyway
+            while constant.shape[0] == 1:  # the batch dimension, or one that is repeated anyway
                 constant = constant[0]
             if how == "subtract":
                 value, constant = (self.negate(value), constant) if swapped else (value, -constant)

@@ -51,6 +51,11 @@ SPELLINGS = [
     lambda m, x: x * m.one - m.one,
     lambda m, x: m.one - x.mul(x).add(m.row).sub(1),
     lambda m, x: x + x.relu() * x.tanh() - x.sigmoid(),
+    # What is computed of constants alone.
+    lambda m, x: x + m.row.roll(2).mul(m.row).view(1, 7),
+    lambda m, x: x * torch.roll(m.row, 3) - m.image.sum(2, keepdim=True) + m.channels[2],
+    lambda m, x: x - torch.arange(x.shape[-1]) * m.one + torch.full((6, 1), 0.5),
+    lambda m, x: x @ torch.stack([m.row, m.row.flip(0)], dim=1) + m.matrix.t()[:2, 1],
     # Joining and taking apart.
     lambda m, x: torch.cat([x, 2 * x], 1),
     lambda m, x: torch.concat([x, x, -x], dim=-1),
