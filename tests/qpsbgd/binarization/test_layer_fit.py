@@ -149,5 +149,5 @@ def test_tokens_that_count_are_those_of_a_mask():
     ):
         assert options().mask(batch) is found
     assert options(rows=lambda _: mask).mask({}) is mask and options(rows=lambda _: None).mask({}) is None
-    with pytest.raises(TypeError, match="rows must return a mask .* got list"):
+    with pytest.raises(TypeError, match=r"rows must return a mask .* got list"):
         options(rows=lambda _: [1]).mask({})

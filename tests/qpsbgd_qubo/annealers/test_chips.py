@@ -3,6 +3,7 @@ import itertools
 import json
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -369,3 +370,25 @@ search.clique(2, None)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=30)
     assert done.returncode == 1 and done.stdout.split() == ["1"] and "Timeout" in done.stderr
+
+
+def test_a_chip_is_read_from_what_its_sampler_says_and_has_the_usual_ranges_otherwise():
+    topology = {"topology": {"type": "zephyr", "shape": [1, 4]}}
+    sampler = SimpleNamespace(nodelist=[5, 3], edgelist=[(5, 3)], properties=topology)
+    chip = Chip.of(sampler)
+    assert (chip.name, chip.topology, chip.shape) == ("SimpleNamespace", "zephyr", (1, 4))
+    assert (chip.qubits, chip.couplers, chip.neighbours) == ((3, 5), ((3, 5),), {3: {5}, 5: {3}})
+    assert (chip.h_range, chip.j_range, chip.chain_range) == ((-1, 1),) * 3
+    assert chip.qubit_range == chip.group_range == (-np.inf, np.inf)
+    names = ("h", "j", "extended_j", "per_qubit_coupling", "per_group_coupling")
+    given = {f"{name}_range": [-2 - place, 3 + place] for place, name in enumerate(names)}
+    sampler.properties = topology | given | {"chip_id": "mine"}
+    chip = Chip.of(sampler)
+    found = (chip.h_range, chip.j_range, chip.chain_range, chip.qubit_range, chip.group_range)
+    assert found == ((-2, 3), (-3, 4), (-4, 5), (-5, 6), (-6, 7)) and chip.name == "mine"
+    sampler.properties = topology | {"j_range": [-3, 2]}
+    assert Chip.of(sampler).chain_range == (-3, 2)
+    assert Chip.of(SimpleNamespace(chip=chip)) is chip
+    for missing in ("nodelist", "edgelist", "properties"):
+        with pytest.raises(TypeError, match=f"but SimpleNamespace has no {missing}; "):
+            Chip.of(SimpleNamespace(**{key: one for key, one in vars(sampler).items() if key != missing}))
