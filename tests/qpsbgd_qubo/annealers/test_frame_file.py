@@ -58,3 +58,15 @@ def test_two_writers_and_unknown_kinds_are_refused(tmp_path):
         FrameFile(tmp_path / "run.chip", kinds=("header",)).scan()
     with pytest.raises(RecordingError, match=r"its checksum is wrong"):
         one.read(3)
+
+
+def test_every_changed_byte_of_a_frame_is_told_by_its_checksum(tmp_path):
+    file = FrameFile(tmp_path / "run.chip", kinds=KINDS)
+    first = file.append("header", {"a": [1, 2]}, numbers=np.arange(3))
+    second = file.append("answer", {})
+    whole = file.path.read_bytes()
+    for at in range(first, second, 3):
+        file.path.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
+        with pytest.raises(RecordingError, match=rf"damaged at byte {first} \(its checksum is wrong\)"):
+            file.read(first)
+        assert file.read(second) == ({}, {})
