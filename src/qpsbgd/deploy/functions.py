@@ -310,7 +310,8 @@ _TARGETS: tuple[tuple[Callable[..., Any], tuple[Any, ...]], ...] = (
     (_Functions.power, (operator.pow, torch.pow, torch.square, "pow", "square")),
     (_Functions.pad, (F.pad,)),
     (_Functions.interpolate, (F.interpolate,)),
-    (_Functions.index_select, (torch.index_select, "index_select")),
+    # torch_geometric puts a function of its own in the place of torch.index_select, which calls this one.
+    (_Functions.index_select, (torch._VF.index_select, "index_select")),
     (_Functions.sum, (torch.sum, "sum")),
     (_Functions.size, ("size",)),
     (_Functions.dim, ("dim",)),

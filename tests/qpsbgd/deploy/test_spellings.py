@@ -1,5 +1,6 @@
 """Every way to write a function or a module's options, packed: torch's own answer is the oracle."""
 
+import importlib.util
 import itertools
 
 import numpy as np
@@ -8,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from qpsbgd.deploy import pack
+from qpsbgd.deploy import functions, pack
 from qpsbgd.nn import BinaryConv1d, BinaryConv2d, QuantActivation, SignActivation
 
 
@@ -175,6 +176,15 @@ SPELLINGS = [
 @pytest.mark.parametrize("number", range(len(SPELLINGS)))
 def test_a_function_gives_what_it_gives_in_torch(number):
     same(Calls(SPELLINGS[number]))
+
+
+def test_torchs_own_functions_are_known_where_another_library_has_put_its_own(monkeypatch):
+    plain = torch._VF.index_select
+    monkeypatch.setattr(torch, "index_select", lambda *given: plain(*given))  # as torch_geometric does
+    spec = importlib.util.spec_from_file_location("imported_later", functions.__file__)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert plain in module._METHODS
 
 
 MODULES = [
