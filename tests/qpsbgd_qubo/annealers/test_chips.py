@@ -392,3 +392,60 @@ def test_a_chip_is_read_from_what_its_sampler_says_and_has_the_usual_ranges_othe
     for missing in ("nodelist", "edgelist", "properties"):
         with pytest.raises(TypeError, match=f"but SimpleNamespace has no {missing}; "):
             Chip.of(SimpleNamespace(**{key: one for key, one in vars(sampler).items() if key != missing}))
+
+
+def test_a_window_gives_cliques_until_too_few_qubits_are_free_or_none_is_found():
+    import networkx
+
+    window = networkx.complete_graph(9)
+    place = {node: 100 + node for node in window}
+    search, parts = Search.__new__(Search), []
+    search.graph = networkx.relabel_nodes(window, place)
+    search.graph.remove_edges_from([(100, 101), (103, 108)])
+
+    def clique(spins, part):
+        parts.append(part)
+        found = next((c for c in networkx.find_cliques(part) if len(c) >= spins), [])
+        return [[node] for node in sorted(found)[:spins]]
+
+    search.clique = clique
+    free = set(place.values()) - {102}
+    found = search._of_window(3, window, place, free, 3)
+    assert len(found) == 2 and [len(part) for part in parts] == [8, 5]  # of two that are left, no clique is asked for
+    used = [qubit for chains in found for (qubit,) in chains]
+    assert len(set(used)) == 6 and free == set(place.values()) - {102} - set(used)
+    for chains in found:
+        assert all(search.graph.has_edge(a, b) for (a,), (b,) in itertools.combinations(chains, 2))
+    assert not parts[0].has_edge(0, 1) and not parts[0].has_edge(3, 8) and parts[0].has_edge(4, 5)
+    assert window.has_edge(0, 1) and 2 not in parts[0]
+    search.clique = lambda spins, part: []
+    assert search._of_window(3, window, place, set(place.values()), 3) == []
+
+
+def test_windows_grow_until_they_find_nothing_new():
+    sizes = []
+
+    def searching(found_by_size):
+        search = Search.__new__(Search)
+        search.graph, search.size = [1], 9
+        search._least_size = lambda spins: (2, 5)
+        search._windows = lambda size: sizes.append(size) or [("window", size)] * 2
+        search._of_window = lambda spins, window, size, free, need: [[[size]]] * found_by_size.get(size, 0)
+        sizes.clear()
+        return search.tiles(4)
+
+    assert (len(searching({2: 3, 3: 1})), sizes) == (8, [2, 3, 4])  # the third size finds nothing new
+    assert (len(searching({4: 1})), sizes) == (2, [2, 3, 4, 5])
+    assert (len(searching(dict.fromkeys(range(10), 1))), sizes) == (8, [2, 3, 4, 5])  # no more than three sizes more
+    assert (searching({}), sizes) == ([], [2, 3, 4, 5, 6, 7, 8, 9])
+
+
+@pytest.mark.parametrize(("holds", "expected"), [(2, (2, 12)), (4, (4, 12)), (5, None)])
+def test_the_least_window_is_the_first_that_holds_the_clique(holds, expected):
+    search = Search.__new__(Search)
+    search.size, search._make = 4, lambda size: size
+    search.clique = lambda spins, size: [[0, 1]] * spins if size >= holds else []
+    assert search._least_size(6) == expected
+    if expected is None:
+        search.graph = []
+        assert search.tiles(6) == []
