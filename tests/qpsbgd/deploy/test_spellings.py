@@ -269,3 +269,13 @@ def test_bits_and_small_numbers_are_reshaped_and_pooled_as_they_are(begin):
     same(nn.Sequential(*parts, BinaryConv1d(3, 2, 2)), shape=(4, 7))
     same(nn.Sequential(begin(), nn.Flatten(), SignActivation()), shape=(4, 7))
     same(nn.Sequential(nn.BatchNorm1d(4), begin(), begin(), nn.BatchNorm1d(4)), shape=(4, 7))
+
+
+@pytest.mark.parametrize("size", [1, (1, 1), [1, 1], 2, (2, 2), [2, 2], (1, 2), (2, 1)])
+def test_adaptive_means_of_any_size_are_torchs(size):
+    same(nn.AdaptiveAvgPool2d(size), shape=(3, 4, 6))
+    if isinstance(size, int):
+        same(nn.AdaptiveAvgPool1d(size), shape=(3, 6))
+        same(nn.AdaptiveMaxPool1d(size), shape=(3, 6))
+    if size in (1, (1, 1), [1, 1]):  # of images of any size
+        assert pack(nn.AdaptiveAvgPool2d(size))(np.ones((2, 3, 4, 5), np.float32)).shape == (2, 3, 1, 1)
