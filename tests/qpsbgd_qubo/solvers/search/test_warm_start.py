@@ -1,8 +1,11 @@
+from types import SimpleNamespace
+
 import torch
 from elsewhere import elsewhere
 
 from qpsbgd.qubo import QuboFamily
 from qpsbgd.testing import random_family
+from qpsbgd_qubo.solvers.search import descent
 from qpsbgd_qubo.solvers.search.descent import Descent
 from qpsbgd_qubo.solvers.search.warm_start import warm_descent
 
@@ -37,3 +40,18 @@ def test_a_family_on_another_device_is_searched_like_any_other():
         found, expected = (Descent(**options)._solve(one) for one in (there, family))
         assert torch.equal(found.spins, expected.spins) and found.stats == expected.stats
         torch.testing.assert_close(found.energies, expected.energies)
+
+
+def test_kernels_of_a_gpu_are_given_the_limits_and_answer_for_the_family(monkeypatch):
+    family, given = random_family(5, 2, 8), {}
+
+    def search(family, spins, **limits):
+        given.update(limits)
+        return -spins, family.energies(-spins), torch.zeros(2)
+
+    monkeypatch.setattr(descent, "triton_kernels", lambda linear: SimpleNamespace(search=search))
+    found = Descent(tabu=7, tenure=3, seed=5).solve(family)
+    assert given == {"max_flips": 100 * (5 + 7) + 1000, "patience": 7, "tenure": 3, "seed": 5}
+    assert torch.equal(found.spins, torch.where(family.linear <= 0, -1.0, 1.0)) and not found.proven_optimal.any()
+    torch.testing.assert_close(found.energies, family.energies(found.spins))
+    assert found.stats == {"solver": "descent", "path": "triton"}
