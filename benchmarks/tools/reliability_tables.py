@@ -19,7 +19,7 @@ def noticed_at_once():
         return "qpsbgd_qubo" if name.startswith("qpsbgd_qubo/") else name.rpartition("/")[0] or name
 
     samples = {"third": ["mutants_third"], "fourth": ["mutants_fourth", "mutants_bindings"]}
-    samples["fifth"] = ["mutants_fifth", "mutants_bindings_fifth"]
+    samples |= {"fifth": ["mutants_fifth", "mutants_bindings_fifth"], "sixth": ["mutants_sixth"]}
     body = (
         " | ".join([sample, name, *map(str, counts)])
         for sample, names in samples.items()

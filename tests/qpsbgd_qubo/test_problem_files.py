@@ -444,6 +444,19 @@ def test_no_flipped_bit_of_the_header_of_a_bqm_file_changes_the_problem(tmp_path
         (lambda content: content.replace(b'"shape": [2, 1]', b'"shape": [2.0,1'), "its JSON is damaged"),
         (lambda content: content.replace(b'"shape": [2, 1]', b'"shape": [2, 2]'), "cannot have 2 interactions"),
         (lambda content: content.replace(b"BinaryQuadratic", b"DiscreteQuadrat"), "must say that it is a Binary"),
+        (lambda content: content.replace(b'"variables": true', b'"variables": "ab"'), "must say that it is a Binary"),
+        (lambda content: content.replace(b"SPIN", b"SPAN"), "the vartype is 'SPAN'"),
+        (lambda content: content.replace(b"float64", b"float16"), "the dtype is 'float16'"),
+        (lambda content: content.replace(b'"itype": "int32"', b'"itype": "int33"'), "the itype is 'int33'"),
+        (lambda content: content.replace(b"VARS", b"VIRS"), "the variables' labels are missing"),
+        (lambda content: content.replace(b'["a", "b"]', b'["a", "a"]'), "it must name 2 different variables"),
+        (lambda content: content.replace(b'["a", "b"]', b'["a", {} ]'), "a variable's label is a mapping"),
+        (
+            lambda content: content.replace(b'["a", "b"]', b'{"a":  0}'.ljust(10)),
+            "its JSON must be a list, but is a di",
+        ),
+        (lambda content: content + b"x", "something follows its end"),
+        (lambda content: content[:-1], "it is cut off"),
     ],
 )
 def test_the_header_of_a_bqm_file_says_what_is_wrong_with_it(tmp_path, damage, message):

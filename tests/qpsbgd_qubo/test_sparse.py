@@ -189,3 +189,17 @@ def test_memory_grows_with_couplings_not_with_the_square_of_the_spins():
 def test_more_spins_than_columns_can_name_are_refused_before_anything_is_allocated(make):
     with pytest.raises(ValueError, match=r"at most 2147483647 variables, got 2147483648; leave out"):
         make(2**31, [0], [2**31 - 1], [1.0])
+
+
+def test_problems_are_multiplied_by_numbers_and_added_to_their_own_kind_alone():
+    problem = SparseIsing.from_edges(2, [0], [1], [3.0], linear=[1.0, -2.0], offset=0.5)
+    dense, family = problem.to_dense(), problem.to_family()
+    spins = np.array([1, -1], np.int8)
+    assert (problem * 2).energy(spins) == 2 * problem.energy(spins) == 2 * (-3 + 3 + 0.5)
+    assert (family * 2).energies(torch.tensor([[1.0], [-1.0]]).double()).item() == 1
+    assert np.array_equal((dense * 2).couplings(), 2 * dense.couplings())
+    for one in (problem, dense, family):
+        with pytest.raises(TypeError, match=r"unsupported operand|can't multiply"):
+            one * "2"
+    with pytest.raises(TypeError, match="unsupported operand"):
+        family + 2

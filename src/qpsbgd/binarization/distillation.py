@@ -105,7 +105,7 @@ def relative_error(outputs: Tensor, wanted: Tensor) -> Tensor:
 
 def embedding_loss(outputs: Tensor, wanted: Tensor) -> Tensor:
     """1 − the mean cosine of embeddings (B, d), plus five times the squared error of the similarities in the batch."""
-    ours, theirs = F.normalize(outputs, dim=-1), F.normalize(wanted, dim=-1)
+    ours, theirs = F.normalize(outputs), F.normalize(wanted)
     similarities = (ours @ ours.T - theirs @ theirs.T).square().mean()
     return 1 - (ours * theirs).sum(-1).mean() + SIMILARITIES * similarities
 

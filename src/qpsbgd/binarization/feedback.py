@@ -63,10 +63,8 @@ class Feedback:
                     rank += value >= middle
                 chosen[:, i] = rank
                 values[:, i - start] = level = levels.gather(0, rank)
-                if i > start:
-                    sums[:, start:i] -= factors[:, start:i, i, None] * level[:, None]
-            if start:
-                sums[:, :start] -= factors[:, :start, start:stop] @ values[:, : stop - start]
+                sums[:, start:i] -= factors[:, start:i, i, None] * level[:, None]
+            sums[:, :start] -= factors[:, :start, start:stop] @ values[:, : stop - start]
         rows = chosen[:, torch.argsort(self._order)].flatten(0, 1)
         found = [plane.gather(0, rows).reshape(chosen.shape) for plane in signs[which].unbind(-1)]
         return torch.stack(found, 1)

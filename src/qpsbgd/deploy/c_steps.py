@@ -271,12 +271,8 @@ def fixed_point(operation: Scale, frame: Frame) -> tuple[str, float]:
     ]
     shift = min(room, default=0)
     names = [
-        frame.array(what, np.rint(np.ldexp(values, shift)).clip(*limits).astype(kind))
-        + ("[unit]" if len(values) > 1 else "[0]")
-        for what, values, kind, limits in (
-            ("factors", factor, np.int32, (1 - 2**31, 2**31 - 1)),
-            ("offsets", offset, np.int64, (1 - 2**62, 2**62)),
-        )
+        frame.array(what, np.rint(np.ldexp(values, shift)).astype(kind)) + ("[unit]" if len(values) > 1 else "[0]")
+        for what, values, kind in (("factors", factor, np.int32), ("offsets", offset, np.int64))
     ]
     body = [f"{place} = (int64_t){names[0]} * {value} + {names[1]};"]
     return nested(_over_all(before), body), math.ldexp(1.0, -shift)

@@ -51,7 +51,7 @@ class _Functions:
         value, other = (right, left) if swapped else (left, right)
         if isinstance(other, Tensor) and other.numel() > 1:
             constant = to_numpy(other, self.name, nn.Module())
-            while constant.ndim > 1 and constant.shape[0] == 1:  # the batch dimension, or one that is repeated anyway
+            while constant.shape[0] == 1:  # the batch dimension, or one that is repeated anyway
                 constant = constant[0]
             if how == "subtract":
                 value, constant = (self.negate(value), constant) if swapped else (value, -constant)
@@ -260,7 +260,7 @@ class _Functions:
             raise ValueError(f"{self.name} must have dropout_p=0 in evaluation, got {dropout_p}")
         rows, columns = self._shape(query)[-2], self._shape(key)[-2]
         factor = 1 / math.sqrt(self._shape(query)[-1]) if scale is None else scale
-        scores = self._scaled(self.product(query, self.transpose(key, -2, -1)), factor, 0.0)
+        scores = self.multiply(self.product(query, self.transpose(key, -2, -1)), factor)
         if is_causal:
             attn_mask = torch.ones(rows, columns, dtype=torch.bool).tril()
         if isinstance(attn_mask, Tensor) and attn_mask.dtype == torch.bool:
@@ -307,7 +307,8 @@ _TARGETS: tuple[tuple[Callable[..., Any], tuple[Any, ...]], ...] = (
     (_Functions.power, (operator.pow, torch.pow, torch.square, "pow", "square")),
     (_Functions.pad, (F.pad,)),
     (_Functions.interpolate, (F.interpolate,)),
-    (_Functions.index_select, (torch.index_select, "index_select")),
+    # torch_geometric puts a function of its own in the place of torch.index_select, which calls this one.
+    (_Functions.index_select, (torch._VF.index_select, "index_select")),
     (_Functions.sum, (torch.sum, "sum")),
     (_Functions.size, ("size",)),
     (_Functions.dim, ("dim",)),

@@ -177,10 +177,7 @@ def _line(levels: Array, boundaries: Array, inner: Array) -> tuple[Array, Array]
         distance = levels - slopes * boundaries
         return np.where(inner, distance, np.inf).min(0), np.where(inner, distance, -np.inf).max(0)
 
-    count = inner.sum(0)
-    span = np.where(inner, boundaries, -np.inf).max(0) - np.where(inner, boundaries, np.inf).min(0)
-    span = np.where(count > 0, span, 0)
-    low, high = (count - 1).clip(0) / (span + 1), (count + 1) / (span - 1).clip(1)
+    low, high = np.zeros(boundaries.shape[1]), inner.sum(0) + 1.0
     with np.errstate(invalid="ignore"):  # units without boundaries
         for _ in range(100):
             thirds = [low + (high - low) * share for share in (0.382, 0.618)]

@@ -29,13 +29,13 @@ class Chip:
     shape: tuple[int, ...]  # of the topology: (m,) for Pegasus, (m, t) for Zephyr
     qubits: tuple[int, ...]  # the working qubits, in order
     couplers: tuple[tuple[int, int], ...]  # the working couplers (a, b), a < b, in order
-    h_range: tuple[float, float] = (-4.0, 4.0)  # smallest and largest field of a qubit
-    j_range: tuple[float, float] = (-1.0, 1.0)  # smallest and largest coupling
-    chain_range: tuple[float, float] = (-2.0, 1.0)  # the same inside chains: the extended range where the chip has one
+    h_range: tuple[float, float]  # smallest and largest field of a qubit
+    j_range: tuple[float, float]  # smallest and largest coupling
+    chain_range: tuple[float, float]  # the same inside chains: the extended range where the chip has one
     # Smallest and largest sum of a qubit's couplings; infinite where the chip sets no bound
-    qubit_range: tuple[float, float] = (-np.inf, np.inf)
+    qubit_range: tuple[float, float]
     # The same for each of the two groups into which a Zephyr chip divides a qubit's couplers
-    group_range: tuple[float, float] = (-np.inf, np.inf)
+    group_range: tuple[float, float]
 
     @classmethod
     def of(cls, sampler: Any) -> Chip:

@@ -75,7 +75,7 @@ class HybridSolver(ServiceSolver):
         properties = self.connect().properties
         limits = np.array([properties.get(name) or np.inf for name in LIMITS[1:]])
         groups: list[list[int]] = []
-        size = np.full(2, np.inf)
+        size = np.zeros(2)
         for column, n in enumerate(sizes):
             own = np.array([n, n * (n + 1) / 2])
             if (own > limits).any():
@@ -83,7 +83,7 @@ class HybridSolver(ServiceSolver):
                     f"a layer of {n} inputs has {n} variables and {own[1]:.0f} biases per column, but the service "
                     f"takes at most {limits[0]:g} and {limits[1]:g}; use a classical solver"
                 )
-            if (size + own > limits).any() or not groups:
+            if not groups or (size + own > limits).any():
                 groups.append([])
                 size = np.zeros(2)
             groups[-1].append(column)

@@ -20,11 +20,13 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 
 kernels: Any
+KIND = "compiled"  # what `kernels` is, for `stats`
 if importlib.util.find_spec("qpsbgd_qubo.kernels._kernels") is not None:
     from qpsbgd_qubo.kernels import _kernels as kernels
 else:
     from qpsbgd_qubo.kernels import reference as kernels
 
+    KIND = "reference"
     warnings.warn(
         "qpsbgd was installed without its compiled kernels, because no C++ compiler or no Python headers were found: "
         "solvers run in plain Python, hundreds of times slower, and find and prove less. Install both (on Debian and "
@@ -67,4 +69,4 @@ def _container_limit() -> int:
     return sys.maxsize
 
 
-__all__ = ["NEVER", "Array", "kernels", "thread_count"]
+__all__ = ["KIND", "NEVER", "Array", "kernels", "thread_count"]

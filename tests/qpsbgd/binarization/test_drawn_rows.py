@@ -1,5 +1,6 @@
 from types import SimpleNamespace
 
+import pytest
 import torch
 from torch import nn
 
@@ -25,3 +26,32 @@ def test_one_row_is_drawn_from_each_equal_part():
         drawn = LayerRun._spread(run, most, count)
         assert torch.equal((drawn * most) // count, torch.arange(most)) or count % most
         assert len(drawn) == most and drawn.min() >= 0 and drawn.max() < count
+
+
+@pytest.mark.parametrize(
+    ("inputs", "bits", "batches", "most"),
+    [
+        (4, 1, 1, 16384),
+        (1024, 1, 1, 16384),
+        (1025, 1, 1, 16400),
+        (1025, 2, 1, 16400),
+        (4, 1, 3, 5462),
+        (2000, 1, 2, 16000),
+    ],
+)
+def test_rows_are_drawn_where_there_are_more_than_a_batch_may_give(inputs, bits, batches, most):
+    reader = SimpleNamespace(weight=torch.empty(3, bits * inputs), bits=bits, count_rows=len)
+    run = SimpleNamespace(
+        options=SimpleNamespace(mask=lambda batch: batch),
+        passes=SimpleNamespace(batches=[None] * batches),
+        _spread=lambda *given: given,
+    )
+    assert LayerRun._chosen(run, None, torch.empty(most, 1), reader) == (None, None)
+    assert LayerRun._chosen(run, None, torch.empty(most + 1, 1), reader) == (None, (most, most + 1))
+    tokens, mask = torch.empty(2, most, 1), torch.zeros(2, most, dtype=torch.int64)
+    mask[0] = 1
+    found, at = LayerRun._chosen(run, mask, tokens, reader)
+    assert at is None and found.dtype == torch.bool and torch.equal(found, mask.bool())
+    mask[1, 0] = 1
+    assert LayerRun._chosen(run, mask, tokens, reader)[1] == (most, most + 1)
+    assert LayerRun._chosen(run, mask, torch.empty(5, 1), reader) == (None, None)  # no tokens

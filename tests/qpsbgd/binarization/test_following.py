@@ -5,7 +5,9 @@ import torch
 from torch import nn
 
 from qpsbgd import binarize
-from qpsbgd.binarization.passes import Passes
+from qpsbgd.binarization.branches import Branch, Sums
+from qpsbgd.binarization.following import Reference
+from qpsbgd.binarization.passes import Passes, Seen
 
 
 class Block(nn.Module):
@@ -106,6 +108,22 @@ def test_what_changes_between_a_layer_and_a_sum_is_no_branch():
         assert passes.seen(model[1].inner, 0, sums=True).branch is None
 
 
+def test_a_branch_is_made_up_for_only_where_both_networks_have_it():
+    model, x = network(["+"]), torch.randn(10, 3, 6, 6)
+    passes, layers = Passes(model, [x]), dict(model.named_modules())
+    passes.calls()
+    with passes.watching():
+        reference = Reference(passes, layers)
+        here = passes.seen(model[3].second, 0, sums=True)
+        plain = type(model[3].second).forward(model[3].second, here.x)
+        torch.testing.assert_close(reference.targets("3.second", 0, here), plain)
+        torch.testing.assert_close(reference.targets("3.second", 0, Seen(here.x, None, None)), plain)
+        torch.testing.assert_close(reference.targets("3.first", 0, here), model[3].first(model[:3](x)))
+        error = torch.randn_like(here.other)
+        found = reference.targets("3.second", 0, here._replace(other=here.other - error))
+        torch.testing.assert_close(found, plain + here.branch.undone(error), rtol=1e-4, atol=1e-4)
+
+
 def test_batches_none_of_whose_tokens_count_are_refused():
     model, x = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)), torch.randn(5, 3, 4)
     with pytest.raises(ValueError, match="0: no calibration batch has any rows for it"):
@@ -135,3 +153,61 @@ def test_real_layers_behind_binary_ones_make_up_for_their_errors():
     with pytest.raises(AssertionError):
         binarize(model, [x], layers=["0", "4"], targets="float", copy=False, progress=fail_at_the_last)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize("dimensions", [0, 1, 2])
+def test_the_scales_of_all_norms_are_undone_but_in_channels_that_hardly_count(dimensions):
+    first, second = nn.BatchNorm1d(3), nn.BatchNorm1d(3, affine=False)
+    with torch.no_grad():
+        first.weight.copy_(torch.tensor([2.0, -1.0, 1e-4]))
+        first.running_var.copy_(torch.tensor([4.0, 1.0, 1.0]) - first.eps)
+        second.running_var.copy_(torch.tensor([1.0, 0.25, 1.0]) - second.eps)
+    output = torch.zeros(5, 3, *(1,) * dimensions)
+    plain = Branch(first, output, 0)
+    branch = plain.through(first, output).through(nn.Identity(), output).through(second, output)
+    assert plain.scale() is None and branch.norms == (first, second)
+    torch.testing.assert_close(branch.scale(), torch.tensor([1.0, -2.0, 1e-4]))
+    error = torch.randn(5, 3, *(4,) * dimensions)
+    assert plain.undone(error) is error
+    factors = torch.tensor([1.0, -0.5, 0.0]).reshape(-1, *(1,) * dimensions)
+    torch.testing.assert_close(branch.undone(error), error * factors)
+
+
+def added(function):
+    """The layers whose output a function adds to another tensor of its shape."""
+    layer, norm, found = nn.Linear(3, 3), nn.BatchNorm1d(3).eval(), []
+    with torch.no_grad(), Sums(lambda branch, other: found.append((branch.layer, len(branch.norms)))) as sums:
+        x = torch.randn(4, 3)
+        y = layer(x)
+        sums.begin(layer, y)
+
+        def through(module, value):
+            result = module(value)
+            sums.called(module, (value,), result)
+            return result
+
+        function(x, y, lambda value: through(norm, value), lambda value, module: through(module, value))
+        assert not sums.called(norm, (), y)
+    return [norms for one, norms in found if one is layer]
+
+
+@pytest.mark.parametrize(
+    ("function", "norms"),
+    [
+        (lambda x, y, norm, _: x + y, [0]),
+        (lambda x, y, norm, _: y.add(x), [0]),
+        (lambda x, y, norm, _: torch.add(norm(norm(y)), x), [2]),
+        (lambda x, y, norm, through: through(norm(y), nn.Dropout1d().eval()) + x, [1]),
+        (lambda x, y, norm, through: through(y, nn.Identity()).add_(x), [0]),
+        (lambda x, y, norm, through: through(y, nn.BatchNorm1d(3)) + x, []),
+        (lambda x, y, norm, through: through(y, nn.BatchNorm1d(3, track_running_stats=False).eval()) + x, []),
+        (lambda x, y, norm, through: through(y, nn.ReLU()) + x, []),
+        (lambda x, y, norm, _: y + 1, []),
+        (lambda x, y, norm, _: y + x[:1], []),
+        (lambda x, y, norm, _: torch.add(y, x, alpha=2), []),
+        (lambda x, y, norm, _: y.mul_(2) + x, []),
+        (lambda x, y, norm, _: x - y, []),
+    ],
+)
+def test_a_branch_goes_through_norms_and_what_changes_nothing_to_a_sum(function, norms):
+    assert added(function) == norms

@@ -1,9 +1,14 @@
+import pytest
 import torch
 from torch import nn
 
 from qpsbgd import binarize
-from qpsbgd.binarization.layer_fit import fitted
+from qpsbgd.binarization.following import target_weights
+from qpsbgd.binarization.layer_fit import LayerFit, fitted
+from qpsbgd.binarization.layer_kinds import empty_like, fill, matrices, weight_like
+from qpsbgd.binarization.layer_run import Options
 from qpsbgd.binarization.planes import Effort, Fit
+from qpsbgd.binarization.wide_layers import WideLayer, rows_at_once
 
 
 def effort(solver="kicks"):
@@ -56,3 +61,93 @@ def test_correlated_inputs_are_fitted_by_their_own_moments_not_by_the_ridge():
     fit = Fit.rounded(barely, weights[0], bits=1)
     list(fit.improve(effort()))
     assert lost < 1.5 * float(fit.energies().sum() / (weights[0] * (barely @ weights[0])).sum())
+
+
+@pytest.mark.parametrize("solver", ["rounding", "feedback", "kicks"])
+def test_weights_of_inputs_that_are_always_zero_are_rounded_to_their_mean_size(solver):
+    weights = torch.tensor([[3.0, -1.0], [-1.0, 0.0], [2.0, 5.0]], dtype=torch.float64)[None]
+    found = fitted(torch.zeros(1, 3, 3, dtype=torch.float64), weights, bits=1, effort=effort(solver))
+    assert torch.equal(found.planes[0], torch.tensor([[1.0, -1.0], [-1.0, 1.0], [1.0, 1.0]]).double())
+    torch.testing.assert_close(found.scales, torch.tensor([[2.0, 2.0]]).double())
+    torch.testing.assert_close(found.margins[0], weights[0].abs())
+    assert set(found.lost.values()) == {0.0}
+    rows = lambda: iter([torch.zeros(9, 3)])  # noqa: E731
+    for centred in (False, True):
+        wide = WideLayer(rows, weights, bits=1, most_inputs=2, centred=centred).fitted(effort(solver))
+        assert torch.equal(wide.planes, found.planes) and set(wide.lost.values()) == {0.0}
+        torch.testing.assert_close(wide.scales, found.scales)
+
+
+def test_without_inputs_targets_pull_as_hard_as_the_weights_stand():
+    cross, weights = torch.tensor([[[1.0], [2.0]]]), torch.tensor([[[5.0], [-3.0]]])
+    torch.testing.assert_close(target_weights(torch.zeros(1, 2, 2), cross, weights), cross + weights)
+    metric = torch.tensor([[[2.0, 0.0], [0.0, 4.0]]])  # a mean of 3, of which a hundredth pulls
+    found = target_weights(metric, cross, weights)
+    torch.testing.assert_close(found, (cross + 0.03 * weights) / torch.tensor([[[2.03], [4.03]]]))
+
+
+@pytest.mark.parametrize(("inputs", "most", "rows"), [(100, 100, 100), (1000, 100, 64), (64, 64, 64), (10, 100, 1000)])
+def test_so_many_rows_are_taken_at_once_that_they_need_no_more_than_a_block(inputs, most, rows):
+    assert rows_at_once(inputs, most) == rows
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_latent_weight_is_as_large_as_its_flip_costs(kept):
+    layer = nn.Linear(2, 3, bias=kept)
+    layer.weight.requires_grad_(not kept)
+    binary = empty_like(layer, bits=1, bias=True)
+    planes = torch.tensor([[[1.0, -1.0, 1.0], [-1.0, 1.0, 1.0]]], dtype=torch.float64)
+    margins = torch.tensor([[[1.0, 2.0, 0.0], [1.0, 3.0, 3.0]]], dtype=torch.float64)  # a root mean square of 2
+    scales = torch.tensor([[0.5, 0.25, 4.0]], dtype=torch.float64)
+    bias = None if kept else torch.tensor([[1.0, 2.0, 3.0]])
+    fill(binary, layer.eval(), LayerFit(planes, scales, margins, torch.zeros(1, 2, 3), {}), bias)
+    unit = binary.initial_bound / 3**0.5
+    sizes = torch.tensor([[0.5, 0.5], [1.0, 1.5], [0.01, 1.5]]) * unit
+    torch.testing.assert_close(binary.weight.detach(), (planes[0].T * sizes).float().clamp(-1, 1))
+    assert binary.scale.flatten().tolist() == [0.5, 0.25, 4.0] and not binary.training
+    assert torch.equal(binary.bias, layer.bias if kept else bias[0])
+    assert [part.requires_grad for part in (binary.weight, binary.scale, binary.bias)] == [not kept, not kept, True]
+
+
+@pytest.mark.parametrize("layer", [nn.Linear(6, 4), nn.Conv1d(6, 4, 3, groups=2), nn.Conv2d(2, 4, (3, 2))], ids=str)
+def test_weights_by_group_are_columns_and_go_back(layer):
+    found = matrices(layer)
+    groups = getattr(layer, "groups", 1)
+    assert found.dtype == torch.float64 and found.shape == (groups, layer.weight[0].numel(), 4 // groups)
+    for unit in range(4):
+        column = found[unit // (4 // groups), :, unit % (4 // groups)]
+        assert torch.equal(column, layer.weight[unit].detach().double().flatten())
+    assert torch.equal(weight_like(layer, found), layer.weight.double())
+
+
+def options(**changed):
+    given = {"bits": 1, "solver": "kicks", "rounds": 4, "targets": "own", "most_inputs": 9, "bias": True, "norms": True}
+    return Options(**given | {"rows": None, "progress": False} | changed)
+
+
+def test_options_are_checked_at_their_bounds():
+    for bits in (0, 9, True, 1.0, None, {"a": 1, "b": 9}, {"a": 0}):
+        with pytest.raises(ValueError, match="bits must be whole numbers from 1 to 8"):
+            options(bits=bits)
+    for bits in (1, 8, {"a": 1, "b": 8}, {}):
+        assert options(bits=bits).bits_of("b") == (bits if isinstance(bits, int) else bits.get("b", 1))
+    with pytest.raises(ValueError, match="most_inputs must be a whole number of at least 1"):
+        options(most_inputs=0)
+    with pytest.raises(ValueError, match="rounds must be a whole number of at least 0"):
+        options(rounds=-1)
+    assert options(most_inputs=1, rounds=0).solver == "kicks" and not isinstance(options(solver="exact").solver, str)
+
+
+def test_tokens_that_count_are_those_of_a_mask():
+    mask = torch.ones(2, 3)
+    for batch, found in (
+        ({"attention_mask": mask}, mask),
+        ({"attention_mask": mask[0]}, None),
+        ({"attention_mask": [1]}, None),
+        ({}, None),
+        (mask, None),
+    ):
+        assert options().mask(batch) is found
+    assert options(rows=lambda _: mask).mask({}) is mask and options(rows=lambda _: None).mask({}) is None
+    with pytest.raises(TypeError, match=r"rows must return a mask .* got list"):
+        options(rows=lambda _: [1]).mask({})

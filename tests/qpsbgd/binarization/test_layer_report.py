@@ -1,6 +1,43 @@
 from qpsbgd.binarization.layer_report import LayerLoss, Report
 
+FULL = LayerLoss("body.0", (10, 20), 2, 0.5, 0.25, 0.12345, 1.234)
+BLOCKS = LayerLoss("", (3, 100), 1, 0.25, None, 0.2)
+ROUNDED = LayerLoss("a\x1bb", (5, 4), 8, 0.001)
 
-def test_the_table_shows_losses_in_percent_and_a_dash_for_what_was_not_asked_for():
-    report = Report((LayerLoss("first", (3, 4), 2, rounding=0.125, search=0.0625, seconds=1.5),), {})
-    assert str(report).splitlines()[-1].split() == ["first", "3", "×", "4", "2", "12.50", "%", "–", "6.25", "%", "1.50"]
+
+def test_the_mean_bits_are_those_of_all_weights():
+    report = Report((LayerLoss("a", (10, 20), 2, 0.1), LayerLoss("b", (3, 100), 1, 0.2)), {})
+    assert report.bits_per_weight == 700 / 500
+
+
+def test_a_layer_ends_with_the_loss_of_its_last_stage():
+    assert [row.lost for row in (FULL, BLOCKS, ROUNDED, LayerLoss("", (1, 1), 1, 0.3, 0.2))] == [
+        0.12345,
+        0.2,
+        0.001,
+        0.2,
+    ]
+
+
+def test_a_report_is_a_table_of_layers_and_of_those_that_stay():
+    lines = str(Report((FULL, BLOCKS, ROUNDED), {"head": "it is used more than once"})).splitlines()
+    assert lines[0].split() == ["layer", "weights", "bits", "rounding", "feedback", "search", "seconds"]
+    assert set(lines[1]) == {"-"} and len(lines[1]) == max(map(len, lines[:1] + lines[2:5]))
+    assert lines[2].split() == ["body.0", "10", "×", "20", "2", "50.00", "%", "25.00", "%", "12.35", "%", "1.23"]
+    assert lines[3].split() == ["(model)", "3", "×", "100", "1", "25.00", "%", "–", "20.00", "%", "0.00"]
+    assert lines[4].split() == [r"a\x1bb", *["5", "×", "4", "8", "0.10", "%", "–", "–", "0.00"]]
+    assert lines[5:] == ["head stays real-valued: it is used more than once"]
+
+
+def test_a_notebook_shows_the_same_table():
+    html = Report((FULL,), {"head": "why"})._repr_html_()
+    for text in ("<table", "rounding", "body.0", "10 × 20", "12.35 %", "head stays real-valued: why"):
+        assert text in html
+
+
+def test_names_and_shapes_stand_on_the_left():
+    long = LayerLoss("a.very.long.name", (1000, 2000), 1, 0.5)
+    _, _, short, other = str(Report((FULL, long), {})).splitlines()
+    assert short.startswith("body.0  ") and other.startswith("a.very.long.name")
+    assert short.index("10 × 20") == other.index("1000 × 2000")
+    assert short.endswith("1.23") and other.endswith("0.00") and len(short) == len(other)

@@ -7,7 +7,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from qpsbgd.binarization import binarize, distill
 from qpsbgd.binarization.moments import Moments
-from qpsbgd.binarization.passes import Passes
+from qpsbgd.binarization.passes import Passes, _size
 from qpsbgd.nn import BinaryLinear
 
 
@@ -119,3 +119,20 @@ def test_batches_are_taken_as_data_loaders_and_tokenizers_give_them():
     assert len(distill(wanted, tagger, [UserDict(columns)], steps=2)) == 2
     with pytest.raises(TypeError, match=r"Tagger.forward .*input_ids, attention_mask, .*have x, y"):
         binarize(tagger, [{"x": tokens, "y": tokens}])
+
+
+def test_outputs_are_as_large_as_all_tensors_in_them():
+    output = (torch.zeros(3, dtype=torch.float64), {"a": [torch.zeros(2, 2), None]}, 5)
+    assert _size(output) == 3 * 8 + 4 * 4 and _size(None) == 0
+
+
+@pytest.mark.parametrize(("most", "calls"), [(0, 6), (4 * 4, 4), (2 * 4 * 4, 3)])
+def test_outputs_are_kept_as_far_as_there_is_room(most, calls, monkeypatch):
+    monkeypatch.setattr("qpsbgd.binarization.passes.MOST_KEPT", most)
+    model = nn.Sequential(*(Counting(4, 4) for _ in range(4)))
+    passes = Passes(model, [torch.ones(1, 4)])
+    passes.calls()
+    with passes.watching():
+        Counting.calls = 0
+        assert all(passes.seen(layer, 0) is not None for layer in model[1:])
+    assert Counting.calls == calls

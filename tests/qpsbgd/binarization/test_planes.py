@@ -2,6 +2,7 @@ import itertools
 
 import pytest
 import torch
+from elsewhere import elsewhere
 
 from qpsbgd.binarization.feedback import Feedback, Range
 from qpsbgd.binarization.kicks import PlaneSearch
@@ -165,3 +166,17 @@ def test_planes_whose_scales_are_fixed_get_no_worse_and_keep_their_scales():
     assert torch.equal(fit.scales, scales)
     assert (fit.energies() <= before * (1 + 1e-6)).all()
     assert fit.margins().min() > -1e-5  # a local minimum, in single precision
+
+
+def test_on_another_device_a_plane_is_kicked_and_searched_as_on_the_cpu():
+    metric, weights = metric_and_weights(n=20)
+    target, spins = (metric @ weights).T.float().contiguous(), torch.sign(weights).T.float().contiguous()
+    scales, found = weights.abs().mean(0).float(), []
+    for there in (lambda one: one, elsewhere):
+        search = PlaneSearch(metric, torch.Generator().manual_seed(1))
+        fields = spins @ search._couplings
+        kicked, kicked_fields = search._kicked(there(spins), there(fields))
+        assert (kicked != spins).any()
+        found += [kicked, kicked_fields, *search._searched(*map(there, (target, scales, kicked, kicked_fields)), 30)]
+    for one, other in zip(found[:4], found[4:], strict=True):
+        torch.testing.assert_close(one, other.cpu(), rtol=1e-4, atol=1e-4)

@@ -2,6 +2,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+import torch
 from torch import nn
 
 from qpsbgd.deploy import load_packed, pack, to_onnx
@@ -89,3 +90,30 @@ def test_nan_counts_as_minus_one_at_a_sign_as_the_guide_says(dense, tmp_path):
     nan[:, ::3], below[:, ::3] = np.nan, -1
     outputs = [session.run(None, {"input": rows})[0] for rows in (nan, below)]
     np.testing.assert_array_equal(*outputs)
+
+
+class Taken(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+@pytest.mark.parametrize(
+    ("function", "nodes"),
+    [
+        (lambda x: x[:, [2, 0]], ["Gather"]),
+        (lambda x: nn.functional.pad(x, (1, 0)), ["Pad", "Gather"]),
+        (lambda x: x[:, 1:3], ["Slice"]),
+        (lambda x: x[:, 1], ["Slice", "Squeeze"]),
+        (lambda x: x.mean(2), ["ReduceMean"]),
+        (lambda x: x @ x.transpose(1, 2), ["Transpose", "MatMul"]),
+        (lambda x: torch.cat([x, x], 2), ["Concat"]),
+        (lambda x: nn.functional.silu(x), ["Sigmoid", "Mul"]),
+    ],
+)
+def test_a_function_becomes_no_more_nodes_than_it_needs(function, nodes, tmp_path):
+    to_onnx(Taken(function), tmp_path / "net.onnx", input_shape=(4, 5))
+    assert [node.op_type for node in onnx.load(tmp_path / "net.onnx").graph.node] == [*nodes, "Identity"]

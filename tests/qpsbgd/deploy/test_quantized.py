@@ -24,13 +24,12 @@ INTEGER = ["8 bits", "few bits", "signs and whole numbers", "8-bit images", "8 b
 
 @needs_compiler
 @pytest.mark.parametrize("name", [*INTEGER, "rows of 8 bits"])
-@pytest.mark.parametrize("flags", [("-O2",), SANITIZED])
-def test_c_has_whole_numbers_alone_and_stays_within_its_buffers(name, flags, network_of, tmp_path):
+def test_c_has_whole_numbers_alone_and_stays_within_its_buffers(name, network_of, tmp_path):
     network = network_of(name)
     source = to_c(network.model, tmp_path, input_shape=network.input_shape, word_bits=64)
     code = source.files[1].read_text()
     assert source.integer and "float" not in code and "double" not in code
-    _, found = results(built(source, *flags), network.inputs)
+    _, found = results(built(source, *SANITIZED), network.inputs)
     np.testing.assert_allclose(
         found * output_step(source), network.outputs.reshape(len(found), -1), rtol=2e-7, atol=1e-8
     )

@@ -1,5 +1,7 @@
 """Small networks in which a wrong number shows: two units, values that are used twice, rounding at a boundary."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,7 @@ from compiled_c import built, needs_compiler, output_step, results
 from torch import nn
 
 from qpsbgd.deploy import pack, to_c
+from qpsbgd.deploy.thresholds import LayerSums, _line
 from qpsbgd.nn import BinaryLinear, QuantActivation, SignActivation
 from qpsbgd_runtime.unit_operations import Requantize
 
@@ -73,3 +76,44 @@ def test_ties_that_torch_rounds_to_even_numbers_are_torchs_in_rising_and_in_fall
     assert {int(np.sign(line.factors[unit])) for unit, _, _ in line.exceptions} == {-1, 1}
     inputs = torch.randint(0, 20, (500, 9), generator=torch.Generator().manual_seed(0)).float()
     np.testing.assert_array_equal(packed(inputs.numpy()), model(inputs).detach().numpy())
+
+
+@pytest.mark.parametrize("begin", [SignActivation, lambda: QuantActivation(2, signed=True, scale=1.0)])
+@pytest.mark.parametrize("seed", range(2))
+def test_all_inputs_of_tiny_layers_give_torchs_numbers(begin, seed):
+    torch.manual_seed(seed)
+    ends = (
+        SignActivation(),
+        *(QuantActivation(bits, signed=s, scale=2.0**-bits) for bits in (2, 4) for s in (False, True)),
+    )
+    for inputs, end in itertools.product((1, 2, 5), ends):
+        norm = nn.BatchNorm1d(12)
+        with torch.no_grad():
+            norm.weight.copy_(torch.randn(12) * torch.tensor([0.01, 1, 30]).repeat(4))
+            norm.running_mean.copy_(torch.randint(-2, 3, (12,)) / 2)
+        model = nn.Sequential(begin(), BinaryLinear(inputs, 12, gain=0.5), norm, end).eval()
+        every = torch.tensor(list(itertools.product((-2.0, -1.0, 0.0, 1.0), repeat=inputs)))
+        np.testing.assert_array_equal(pack(model)(every.numpy()), model(every).detach().numpy())
+
+
+@pytest.mark.parametrize(
+    ("levels", "slope", "start"), [(1, 0.3, 0.1), (4, 0.3, 0.1), (9, 2.7, -1.3), (255, 0.01137, 3.2)]
+)
+def test_a_line_reaches_every_level_at_its_boundary_and_no_number_needs_an_exception(levels, slope, start):
+    wanted = np.arange(1, levels + 1)[:, None]
+    boundaries = np.ceil((wanted - start) / slope)
+    slopes, starts = _line(wanted, boundaries, np.ones_like(boundaries, bool))
+    assert (slopes * boundaries + starts >= wanted).all() and (slopes * (boundaries - 1) + starts < wanted).all()
+
+
+def test_a_line_is_exact_without_exceptions_up_to_the_largest_sum():
+    for inputs, gain in ((3, 1.0), (6, 1.0), (40, 0.25), (40, 0.03), (300, 100.0)):
+        layer = BinaryLinear(inputs, 2, gain=gain, bias=True)
+        nn.init.constant_(layer.bias, gain / 2)  # no sum lies on a boundary
+        made = LayerSums(layer, (), "net", None).requantize(QuantActivation(signed=True, scale=2.0))
+        assert made.exceptions == ()
+        sums = np.arange(-inputs, inputs + 1)
+        expected = torch.fake_quantize_per_tensor_affine(torch.tensor(gain * (sums + 0.5)).float(), 2.0, 0, -128, 127)
+        found = (sums * int(made.factors[0]) + int(made.offsets[0])) >> made.shift
+        np.testing.assert_array_equal(np.clip(found, made.lows[0], made.highs[0]), expected.numpy() / 2)
+        assert (made.lows[0], made.highs[0]) == (expected.min() / 2, expected.max() / 2)

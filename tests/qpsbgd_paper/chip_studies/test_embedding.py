@@ -48,6 +48,6 @@ def test_where_nothing_fits_there_are_no_tiles():
 
 
 def test_other_topologies_have_no_picture():
-    chip = Chip("c", "chimera", (1, 1, 4), (0, 1), ((0, 1),))
+    chip = Chip("c", "chimera", (1, 1, 4), (0, 1), ((0, 1),), *[(-1.0, 1.0)] * 5)
     with pytest.raises(ValueError, match="pegasus"):
         places(chip)

@@ -1,7 +1,9 @@
 # ruff: noqa: E402
+import itertools
 import json
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ skip_without("dwave.system")
 from qpsbgd_qubo.annealers import tiles as tiles_module
 from qpsbgd_qubo.annealers.chips import Chip, access_seconds
 from qpsbgd_qubo.annealers.packing import decided, embedded, pack, votes
+from qpsbgd_qubo.annealers.tile_search import Search
 from qpsbgd_qubo.annealers.tiles import Tile, largest_clique, tiles_of
 from qpsbgd_qubo.annealers.virtual_qpu import VirtualChip
 from qpsbgd_qubo.ising import Ising
@@ -341,3 +344,108 @@ def test_a_description_of_no_chip_is_refused(changed, said):
     assert Chip.from_description(described | {"h_range": [0, 0]}).h_range == (0, 0)
     with pytest.raises(ValueError, match=said):
         Chip.from_description(described | changed)
+
+
+class Nodes(list):
+    number_of_nodes = list.__len__
+
+
+@pytest.mark.parametrize("least", [1, 9])
+def test_the_largest_clique_is_found_by_halving(least):
+    for nodes, wanted in itertools.product(range(40), range(1, 40)):
+        search, most = Search.__new__(Search), min(nodes, wanted)
+        search.graph, search.least = Nodes(range(nodes)), least
+        search.clique = lambda spins, _, most=most: [[0]] * spins if spins <= most else []
+        assert search.largest() == most
+
+
+def test_a_step_that_does_not_end_ends_the_process():
+    code = f"""
+import runpy, time
+found = runpy.run_path({str(tiles_module._SCRIPT)!r}, run_name="script")
+search = found["Search"].__new__(found["Search"])
+search._step, search._skip, search.least, search._find = 0, set(), 1, lambda *_, **__: time.sleep(60)
+found["Search"].clique.__globals__["_PATIENCE"] = 0.05
+search.clique(2, None)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=30)
+    assert done.returncode == 1 and done.stdout.split() == ["1"] and "Timeout" in done.stderr
+
+
+def test_a_chip_is_read_from_what_its_sampler_says_and_has_the_usual_ranges_otherwise():
+    topology = {"topology": {"type": "zephyr", "shape": [1, 4]}}
+    sampler = SimpleNamespace(nodelist=[5, 3], edgelist=[(5, 3)], properties=topology)
+    chip = Chip.of(sampler)
+    assert (chip.name, chip.topology, chip.shape) == ("SimpleNamespace", "zephyr", (1, 4))
+    assert (chip.qubits, chip.couplers, chip.neighbours) == ((3, 5), ((3, 5),), {3: {5}, 5: {3}})
+    assert (chip.h_range, chip.j_range, chip.chain_range) == ((-1, 1),) * 3
+    assert chip.qubit_range == chip.group_range == (-np.inf, np.inf)
+    names = ("h", "j", "extended_j", "per_qubit_coupling", "per_group_coupling")
+    given = {f"{name}_range": [-2 - place, 3 + place] for place, name in enumerate(names)}
+    sampler.properties = topology | given | {"chip_id": "mine"}
+    chip = Chip.of(sampler)
+    found = (chip.h_range, chip.j_range, chip.chain_range, chip.qubit_range, chip.group_range)
+    assert found == ((-2, 3), (-3, 4), (-4, 5), (-5, 6), (-6, 7)) and chip.name == "mine"
+    sampler.properties = topology | {"j_range": [-3, 2]}
+    assert Chip.of(sampler).chain_range == (-3, 2)
+    assert Chip.of(SimpleNamespace(chip=chip)) is chip
+    for missing in ("nodelist", "edgelist", "properties"):
+        with pytest.raises(TypeError, match=f"but SimpleNamespace has no {missing}; "):
+            Chip.of(SimpleNamespace(**{key: one for key, one in vars(sampler).items() if key != missing}))
+
+
+def test_a_window_gives_cliques_until_too_few_qubits_are_free_or_none_is_found():
+    import networkx
+
+    window = networkx.complete_graph(9)
+    place = {node: 100 + node for node in window}
+    search, parts = Search.__new__(Search), []
+    search.graph = networkx.relabel_nodes(window, place)
+    search.graph.remove_edges_from([(100, 101), (103, 108)])
+
+    def clique(spins, part):
+        parts.append(part)
+        found = next((c for c in networkx.find_cliques(part) if len(c) >= spins), [])
+        return [[node] for node in sorted(found)[:spins]]
+
+    search.clique = clique
+    free = set(place.values()) - {102}
+    found = search._of_window(3, window, place, free, 3)
+    assert len(found) == 2 and [len(part) for part in parts] == [8, 5]  # of two that are left, no clique is asked for
+    used = [qubit for chains in found for (qubit,) in chains]
+    assert len(set(used)) == 6 and free == set(place.values()) - {102} - set(used)
+    for chains in found:
+        assert all(search.graph.has_edge(a, b) for (a,), (b,) in itertools.combinations(chains, 2))
+    assert not parts[0].has_edge(0, 1) and not parts[0].has_edge(3, 8) and parts[0].has_edge(4, 5)
+    assert window.has_edge(0, 1) and 2 not in parts[0]
+    search.clique = lambda spins, part: []
+    assert search._of_window(3, window, place, set(place.values()), 3) == []
+
+
+def test_windows_grow_until_they_find_nothing_new():
+    sizes = []
+
+    def searching(found_by_size):
+        search = Search.__new__(Search)
+        search.graph, search.size = [1], 9
+        search._least_size = lambda spins: (2, 5)
+        search._windows = lambda size: sizes.append(size) or [("window", size)] * 2
+        search._of_window = lambda spins, window, size, free, need: [[[size]]] * found_by_size.get(size, 0)
+        sizes.clear()
+        return search.tiles(4)
+
+    assert (len(searching({2: 3, 3: 1})), sizes) == (8, [2, 3, 4])  # the third size finds nothing new
+    assert (len(searching({4: 1})), sizes) == (2, [2, 3, 4, 5])
+    assert (len(searching(dict.fromkeys(range(10), 1))), sizes) == (8, [2, 3, 4, 5])  # no more than three sizes more
+    assert (searching({}), sizes) == ([], [2, 3, 4, 5, 6, 7, 8, 9])
+
+
+@pytest.mark.parametrize(("holds", "expected"), [(2, (2, 12)), (4, (4, 12)), (5, None)])
+def test_the_least_window_is_the_first_that_holds_the_clique(holds, expected):
+    search = Search.__new__(Search)
+    search.size, search._make = 4, lambda size: size
+    search.clique = lambda spins, size: [[0, 1]] * spins if size >= holds else []
+    assert search._least_size(6) == expected
+    if expected is None:
+        search.graph = []
+        assert search.tiles(6) == []

@@ -64,6 +64,38 @@ def test_steps_beyond_the_services_limits_are_split_and_nothing_is_lost():
         solver.solve(random_family(13, 1, 20))
 
 
+@pytest.mark.parametrize(
+    ("limits", "sizes", "groups"),
+    [
+        ({}, [5, 9, 1], [[0, 1, 2]]),
+        ({"maximum_number_of_variables": 10}, [5, 5, 5, 6, 10], [[0, 1], [2], [3], [4]]),
+        ({"maximum_number_of_biases": 30}, [5, 5, 5, 7], [[0, 1], [2], [3]]),  # 15, 15, 15 and 28
+        ({"maximum_number_of_biases": 29}, [5, 5, 4], [[0], [1, 2]]),  # 15, 15 and 10
+        ({"maximum_number_of_variables": 9, "maximum_number_of_biases": 30}, [5, 5, 4, 4], [[0], [1, 2], [3]]),
+    ],
+)
+def test_columns_go_together_as_far_as_the_services_limits_allow(limits, sizes, groups):
+    solver = leap.LeapHybrid(sampler=mocks.Service(**{"maximum_number_of_biases": None} | limits))
+    assert solver._groups(sizes) == groups
+
+
+@pytest.mark.parametrize(("inputs", "biases"), [(7, 28), (8, 36)])
+def test_a_column_beyond_the_services_limits_is_refused_with_its_size(inputs, biases):
+    solver = leap.LeapHybrid(sampler=mocks.Service(maximum_number_of_biases=28))
+    if biases <= 28:
+        assert solver._groups([inputs]) == [[0]]
+    else:
+        with pytest.raises(ValueError, match=f"has {inputs} variables and {biases} biases per column"):
+            solver._groups([inputs])
+
+
+def test_the_least_time_grows_evenly_between_the_services_figures():
+    sampler = mocks.Service(minimum_time_limit=[[1, 3.0], [101, 5.0]])
+    solver = leap.LeapHybrid(sampler=sampler)
+    assert [solver.estimate([(n, m)]).qpu_seconds for n, m in ((1, 1), (51, 1), (17, 3), (300, 1))] == [3, 4, 4, 5]
+    assert solver.estimate([(1, 1), (50, 1)]).submissions == 1
+
+
 def test_a_time_limit_below_the_least_is_raised_to_it():
     sampler = mocks.Service(minimum_time_limit=[[1, 3.0], [1000, 5.0]])
     for time_limit, sent in ((None, 3.0), (0.5, 3.0), (7.0, 7.0)):

@@ -37,3 +37,11 @@ def test_a_solver_whose_ledger_cannot_be_locked_sends_nothing(no_locks, tmp_path
         sampler.sample = sampler.sample_ising = sampler.sample_qubo = None  # whoever calls it fails otherwise
         with pytest.raises(OSError, match="cannot lock files"):
             solver.solve(random_family(4, 2, 8))
+
+
+def test_a_ledger_makes_its_folders_once(tmp_path):
+    path = tmp_path / "new" / "folder" / "ledger.json"
+    for submissions in (1, 2):
+        with Ledger(path).changing() as counts:
+            counts.submissions += 1
+        assert Ledger(path).submissions == submissions

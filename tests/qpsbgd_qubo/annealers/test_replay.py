@@ -15,7 +15,7 @@ from qpsbgd.nn import BinaryLinear
 from qpsbgd.testing import SOLVER_CHECKS, random_family
 from qpsbgd_qubo.annealers import frame_file, recordings, submissions, tiles
 from qpsbgd_qubo.annealers.recordings import RecordingError
-from qpsbgd_qubo.annealers.replay import Replay
+from qpsbgd_qubo.annealers.replay import Replay, _limits
 from qpsbgd_qubo.annealers.virtual_qpu import VirtualChip, VirtualQPU
 
 STEPS = 6
@@ -331,3 +331,31 @@ def test_a_virtual_chip_with_other_errors_is_another_chip(record, cache):
     path, families, _ = record
     with pytest.raises(RecordingError, match="was recorded with virtual"):
         VirtualQPU(size=3, cache=cache, num_reads=5, record=path, h_error=0.5).solve(families[0])
+
+
+def test_a_recording_gives_spins_and_times_back_as_the_chip_gave_them(tmp_path, cache, monkeypatch):
+    plain, given = recordings.Recording._add, []
+
+    def added(recording, problem, answer):
+        given.append(answer)
+        plain(recording, problem, answer)
+
+    monkeypatch.setattr(recordings.Recording, "_add", added)
+    solver = VirtualQPU(size=3, cache=cache, num_reads=5, record=tmp_path / "run.chip")
+    for seed in range(2):
+        solver.solve(random_family(4, 3, 8, seed=seed))
+    recording = recordings.Recording(tmp_path / "run.chip")
+    for at, answer in zip(recording._answers, given, strict=True):
+        _, found = recording._answer(at)
+        assert found.spins.dtype == answer.spins.dtype and (found.spins == answer.spins).all()
+        assert (found.timing, found.seconds) == (answer.timing, answer.seconds)
+
+
+@pytest.mark.parametrize("pairs", [[], [[1, 3.0, 5.0]], [[1, 3.0], [2]], [[0, 3.0]], [[1, float("nan")]]])
+def test_limits_of_a_service_that_are_none_are_refused(pairs):
+    right = {"minimum_time_limit": [[1, 3.0], [100, 5.0]], "maximum_number_of_variables": 9}
+    assert _limits(right) == right
+    with pytest.raises(ValueError, match=r"pairs of a number|a limit must be"):
+        _limits(right | {"minimum_time_limit": pairs})
+    with pytest.raises(ValueError, match="a limit must be"):
+        _limits(right | {"maximum_number_of_variables": -9})

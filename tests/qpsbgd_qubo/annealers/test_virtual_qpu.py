@@ -240,3 +240,11 @@ def test_scaling_keeps_the_ratio_of_fields_and_couplings():
     assert scaled[0][0] == pytest.approx(chip.properties["h_range"][1])
     with pytest.raises(ValueError, match="fields must lie in"):
         chip._in_range(h, couplings, auto_scale=False)
+
+
+def test_the_smallest_chips_are_a_pegasus_of_two_and_a_zephyr_of_one():
+    assert len(VirtualChip(size=1, topology="zephyr").nodelist) == 48
+    assert len(VirtualChip(size=2).nodelist) == 40
+    for topology, size in (("zephyr", 0), ("pegasus", 1)):
+        with pytest.raises(ValueError, match=f"size must be a whole number of at least {size + 1}, got {size}"):
+            VirtualChip(size=size, topology=topology)

@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pytest
 
@@ -124,6 +126,9 @@ def test_several_problems_are_listed_if_none_is_chosen(write):
 
 
 def test_a_long_list_of_problems_is_cut(write):
+    for count, last in ((30, "30: n = 1, 1 entries"), (31, "29: n = 1, 1 entries; ...")):
+        with pytest.raises(ValueError, match=re.escape(f"; {last}); choose one")):
+            read_problem(write("p.txt", f"{count}\n" + "1 1\n1 1 7\n" * count))
     with pytest.raises(ValueError, match=r"99 problems \(1: .*29: n = 1, 1 entries; \.\.\.\)"):
         read_problem(write("p.txt", "99\n" + "1 1\n1 1 7\n" * 99))
 

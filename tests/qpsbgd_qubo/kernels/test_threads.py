@@ -154,6 +154,7 @@ with warnings.catch_warnings(record=True) as caught:
     from qpsbgd_qubo import solve
     family = random_family(12, 2, 8)
     energies = make_solver("exact").solve(family).energies
+    assert make_solver("descent").solve(family).stats["path"] == "reference"
     assert (make_solver("auto", rounds=2).solve(family).energies - energies).abs().max() < 1e-5
     hard = make_solver("exact").solve(random_family(19, 1, 38, scale=0.01))  # all spins open
     assert hard.proven_optimal.all() and hard.stats["nodes"] > 0

@@ -147,7 +147,7 @@ class PoolSearch:
         best = self.pool[0]
         # When the time is up, there is none to put large answers together.
         merged = min(best, answer, key=lambda one: one[1]) if self.stop[0] else self.problem.merged(best[0], answer[0])
-        gain = max(0.0, (best if base < 0 else self.pool[base])[1] - answer[1], best[1] - merged[1])
+        gain = max(0.0, self.pool[max(base, 0)][1] - answer[1], best[1] - merged[1])
         if base > 0 and answer[1] < self.pool[base][1]:
             self.pool[base] = answer
         elif base < 0:

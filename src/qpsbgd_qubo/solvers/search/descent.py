@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from qpsbgd_qubo.family import QuboFamily, Solution
-from qpsbgd_qubo.kernels import NEVER, Array, kernels, thread_count
+from qpsbgd_qubo.kernels import KIND, NEVER, Array, kernels, thread_count
 from qpsbgd_qubo.solvers import Solver
 from qpsbgd_qubo.solvers.deadline import deadline
 from qpsbgd_qubo.solvers.options import FLAG, SEED, Number, check_options
@@ -51,7 +51,8 @@ class Descent(Solver):
         """A local minimum per column, or the spins reached when the flips are used up.
 
         `stats["path"]` names the code that ran: "triton" on a GPU, "compiled" on the CPU, where families are solved
-        that Triton cannot take: in double precision, or of more than 8192 spins. Both make the same moves.
+        that Triton cannot take: in double precision, or of more than 8192 spins; "reference" without compiled kernels.
+        All make the same moves.
         """
         offset, family = family.offset, family.without_offset()
         generator = np.random.default_rng(self.seed)
@@ -103,7 +104,7 @@ def improved(
     fields, spins = landscape.fields(spins).T.contiguous(), spins.T.contiguous()
     couplings, threshold = landscape.couplings.numpy(), landscape.threshold.numpy()
     made = lower_columns(couplings, fields.numpy(), spins.numpy(), threshold, **limits, stop=stop)
-    stats: dict[str, Any] = {"solver": "descent", "path": "compiled", "flips": int(made.sum())}
+    stats: dict[str, Any] = {"solver": "descent", "path": KIND, "flips": int(made.sum())}
     if patience:
         return Solution.of(family, spins.T, **stats)
     # Few flips leave the fields exact enough: Σ gₖ (sₖ + fₖ) / 2 is the energy without the diagonal of Q.

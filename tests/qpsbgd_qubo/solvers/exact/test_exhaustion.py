@@ -113,3 +113,66 @@ def test_without_compiled_kernels_columns_that_would_take_hours_stay_unproven(mo
     solution = Exact().solve(family)
     assert not solution.proven_optimal.any()
     torch.testing.assert_close(solution.energies, family.energies(solution.spins))
+
+
+@pytest.mark.parametrize(
+    ("n", "node_limit", "expected"),
+    [
+        # 2^(n − 7) nodes take as long as trying all values: a quarter of that first, for all columns together.
+        (24, 10**9, [(5, 2**15), *[(2, 2**17)] * 2, (1, 2**17), *["tried"] * 5, *[(2, 10**9)] * 2, (1, 10**9)]),
+        (24, 2**17, [(5, 2**15), *[(2, 2**17)] * 2, (1, 2**17), *["tried"] * 5, *[(2, 2**17)] * 2, (1, 2**17)]),
+        (24, 2**17 - 1, [(5, 2**15), *[(2, 2**17 - 1)] * 2, (1, 2**17 - 1)]),
+        (24, 99, [(5, 99)]),
+        (40, 10**8, [(5, 4_000_000), *[(2, 10**8)] * 2, (1, 10**8)]),
+    ],
+)
+@pytest.mark.filterwarnings('ignore:the solver "exact" may take minutes')
+def test_a_decoder_that_gives_up_is_given_more_nodes_and_all_values_are_tried_between(
+    n, node_limit, expected, monkeypatch
+):
+    calls = []
+
+    def gives_up(couplings, linear, fixed, spins, shift, limit, stop):
+        assert not fixed.any() and (couplings / 2 + shift * np.eye(n) >= 0).any()
+        calls.append((len(linear), limit))
+        return np.full(len(linear), -1)
+
+    def tries(couplings, fields, found, stop, threads):
+        found[:] = 1
+        calls.append("tried")
+        return False
+
+    fakes = {name: getattr(kernels, name) for name in ("fix_dominated", "complete")} | {"exhaust": tries}
+    monkeypatch.setattr(exact, "decode", gives_up)
+    monkeypatch.setattr(exact, "kernels", SimpleNamespace(**fakes))
+    monkeypatch.setattr(exact, "thread_count", lambda: 1)
+    half = np.triu(np.random.default_rng(0).choice([-1.0, 1.0], (n, n)), 1)
+    solution = Exact(node_limit=node_limit).solve(QuboFamily(half + half.T, np.zeros((n, 5))))
+    assert calls == expected
+    assert not solution.proven_optimal.any()
+    assert {key: solution.stats[key] for key in ("nodes", "fixed", "unproven")} == {
+        "nodes": 0,
+        "fixed": 0,
+        "unproven": 5,
+    }
+
+
+@pytest.mark.parametrize(
+    ("limit", "seconds", "warned"), [(10**8 + 1, None, True), (10**8, None, False), (10**9, 50.0, False)]
+)
+def test_only_a_search_without_a_limit_that_may_take_long_is_warned_of(limit, seconds, warned, monkeypatch, recwarn):
+    clock = itertools.count()
+    monkeypatch.setattr(exact.time, "monotonic", lambda: float(next(clock)))  # a second per look
+    monkeypatch.setattr(exact, "decode", lambda couplings, linear, *_: np.full(len(linear), -1))
+    half = np.triu(np.random.default_rng(0).choice([-1.0, 1.0], (40, 40)), 1)
+    Exact(limit, seconds).solve(QuboFamily(half + half.T, np.zeros((40, 1))))  # 10^8 nodes would take 5 s
+    assert any("may take minutes for columns of 40 spins" in str(one.message) for one in recwarn) is warned
+
+
+def test_the_least_shift_makes_the_couplings_barely_positive_definite():
+    matrix = random_couplings(30) + np.diag(np.arange(30.0))
+    shift = exact.least_shift(matrix)
+    values = np.linalg.eigvalsh(matrix - np.diag(np.diag(matrix)) + shift * np.eye(30))
+    assert values[0] == pytest.approx(1e-6 * (values[-1] - values[0]), rel=1e-3)
+    assert exact.least_shift(random_couplings(501), seconds=0.0) is None
+    assert exact.least_shift(random_couplings(500), seconds=0.0) is not None

@@ -1,5 +1,7 @@
 import sys
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
@@ -131,3 +133,11 @@ def test_a_missing_package_is_named_with_its_install_line(monkeypatch):
     monkeypatch.delitem(sys.modules, "qpsbgd_qubo.solvers.external.gurobi")
     with pytest.raises(ImportError, match=r"pip install 'qpsbgd\[gurobi\]'"):
         make_solver("gurobi")
+
+
+def test_a_search_starts_with_the_signs_of_the_fields_and_ones_where_there_is_none():
+    linear = np.array([[-3.0], [0.0], [2.0]])
+    form = gurobi._Form.of(QuboFamily(np.eye(3), linear))
+    given, model = {}, SimpleNamespace(reset=lambda: None, optimize=lambda: None, Status=0, SolCount=0, ObjBound=-1e101)
+    found, bound = gurobi._solve_column(model, SimpleNamespace(setAttr=given.__setitem__), form=form, column=0)
+    assert given["Start"].tolist() == found.tolist() == [1, 1, 0] and bound == -np.inf

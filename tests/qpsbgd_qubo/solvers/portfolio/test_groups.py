@@ -5,7 +5,7 @@ import pytest
 from sparse_problems import random_sparse, torus
 
 from qpsbgd_qubo.kernels import NEVER, kernels
-from qpsbgd_qubo.solvers.portfolio.groups import OneHot
+from qpsbgd_qubo.solvers.portfolio.groups import OneHot, _likely
 from qpsbgd_qubo.solvers.portfolio.pool import GROUP_MOVES, MOVES, PoolSearch
 from qpsbgd_qubo.solvers.portfolio.portfolio import Portfolio, _SparseProblem
 from qpsbgd_qubo.solvers.portfolio.search_problem import DenseSearchProblem, SparseSearchProblem
@@ -153,3 +153,29 @@ def test_a_search_within_groups_stops_when_it_is_told_to():
     spins = groups.annealed(None, hot=0.3, sweeps=10**6, seed=0, stop=stop)
     assert ((spins.reshape(9, 9) > 0).sum(1) == 1).all()
     assert np.array_equal(groups.searched(spins, sweeps=10**6, seed=0, stop=stop), spins)
+
+
+def cliques(n, grouped, *weights):
+    """Couplings of n spins, the first `grouped` of them in cliques of three, each with its own weight in turn."""
+    matrix = np.zeros((n, n))
+    for number, start in enumerate(range(0, grouped - 2, 3)):
+        matrix[start : start + 3, start : start + 3] = weights[number % len(weights)]
+    return matrix - np.diag(matrix.diagonal())
+
+
+@pytest.mark.parametrize(("grouped", "likely"), [(30, True), (27, False)])
+def test_groups_are_likely_where_half_of_sixteen_rows_have_some(grouped, likely):
+    assert _likely(cliques(64, grouped, 4.0)) is likely  # rows 0, 4, 8, …, 63
+
+
+@pytest.mark.parametrize(("larger", "likely"), [(3, True), (4, False)])
+def test_four_couplings_of_a_row_are_tried_the_largest_first(larger, likely):
+    matrix = cliques(12, 12, 1.0)
+    matrix = np.kron(np.eye(2), matrix[:3, :3])
+    n = 6 + 2 * larger
+    whole = np.zeros((n, n))
+    whole[:6, :6] = matrix
+    for number in range(larger):  # twice the same, but to spins without a coupling of that size
+        for at in (6 + 2 * number, 7 + 2 * number):
+            whole[:6, at] = whole[at, :6] = 2.0 + number
+    assert _likely(whole) is likely

@@ -1,6 +1,7 @@
 import os
 import subprocess
 import sys
+import zlib
 
 import numpy as np
 import pytest
@@ -55,6 +56,25 @@ def test_tiles_hold_every_coupling_once(name, tile):
     expected = 2 * problem.to_family().quadratic.numpy()
     np.fill_diagonal(expected, 0)
     np.testing.assert_allclose(matrix[:-1], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("name", "expected"), [("sparse", 412871121), ("dense", 760232645), ("grid", 704847517)])
+def test_spins_stand_in_the_tiles_in_which_they_always_stood(name, expected):
+    found = 0
+    for tile in (4, 32, 256):
+        tiles = Tiles.of(PROBLEMS[name], tile)
+        assert tiles.height * tiles.width <= tile
+        for part in (tiles.spins, tiles.begins, tiles.steps, tiles.indices, [tiles.height, tiles.width]):
+            found = zlib.crc32(np.asarray(part, np.int64).tobytes(), found)
+    assert found == expected
+
+
+@pytest.mark.skipif(not INTERPRETED, reason="a GPU may round a logarithm in another way")
+def test_chains_make_the_moves_that_they_always_made():
+    problem = torus(3, 4, seed=1)
+    _, energies = annealed(problem, [3.0, 2.0, 1.0], chains=64, seed=5, device="cpu")
+    found = zlib.crc32(energies.astype(np.int64).tobytes())
+    assert found == 57394300
 
 
 @runs_kernels
