@@ -270,8 +270,8 @@ def test_the_differences_of_training_are_those_of_its_scores():
         for (budget, _), row in rows.items():
             for ours in ("ridge", "spins"):
                 if f"{ours} ahead by" in row:
-                    pairs = zip(rows[budget, ours]["scores"], row["scores"], strict=False)  # some rivals had fewer seeds
-                    differences = [sign * (a - b) for a, b in pairs]
+                    scores = rows[budget, ours]["scores"][: len(row["scores"])]  # some rivals had fewer seeds
+                    differences = [sign * (a - b) for a, b in zip(scores, row["scores"], strict=True)]
                     assert row[f"{ours} ahead by"] == pytest.approx(sum(differences) / len(differences))
                     compared += 1
     assert compared > 100
