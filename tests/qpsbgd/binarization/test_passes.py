@@ -2,6 +2,7 @@ from collections import Counter, UserDict
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -119,3 +120,36 @@ def test_batches_are_taken_as_data_loaders_and_tokenizers_give_them():
     assert len(distill(wanted, tagger, [UserDict(columns)], steps=2)) == 2
     with pytest.raises(TypeError, match=r"Tagger.forward .*input_ids, attention_mask, .*have x, y"):
         binarize(tagger, [{"x": tokens, "y": tokens}])
+
+
+class Attending(nn.Module):
+    """Attention twice in one module, between layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.third = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 6)
+
+    def forward(self, x):
+        x = self.first(x)
+        x = F.scaled_dot_product_attention(x, x, x)
+        x = self.second(x)
+        x = F.scaled_dot_product_attention(x, x, x).relu_()
+        return self.third(x)
+
+
+def test_attention_inside_a_module_is_computed_once_per_batch(monkeypatch):
+    torch.manual_seed(0)
+    model, batches = Attending(), list(torch.randn(6, 5, 6).split(2))
+    passes, computed = Passes(model, batches), []
+    passes.calls()
+    attended = passes._attended
+    monkeypatch.setattr(passes, "_attended", lambda compute: attended(lambda: computed.append(1) or compute()))
+    with passes.watching():
+        for layer, calls in ((model.first, 0), (model.second, 3), (model.third, 6), (model.third, 6)):
+            seen = [passes.seen(layer, number).x for number in range(3)]
+            assert len(computed) == calls
+    with torch.no_grad():
+        for x, third in zip(batches, seen, strict=True):
+            inner = model.first(x)
+            inner = model.second(F.scaled_dot_product_attention(inner, inner, inner))
+            torch.testing.assert_close(third, F.scaled_dot_product_attention(inner, inner, inner).relu())
