@@ -15,7 +15,7 @@ import itertools
 import torch
 from torch import Tensor
 
-AT_ONCE = 8
+AT_ONCE = 16
 """Inputs whose errors are passed on one by one; between more of them, products do it."""
 PENALTY, RELAXATION = 0.5, 1.6
 """ρ for inputs of size one, and the over-relaxation of the steps of `Range`."""
@@ -43,10 +43,9 @@ class Feedback:
         """Planes ±1 (ridges, bits, n, m) for weights (n, m) and the levels Σ_b ±scales_b, with scales (bits, m)."""
         signs = scales.new_tensor(list(itertools.product((1.0, -1.0), repeat=len(scales))))
         levels, which = (signs @ scales).sort(0)  # (2^bits, m)
-        middles = (levels[1:] + levels[:-1]) / 2
+        bounds = (levels[1:] + levels[:-1]) / 2
         values = weights[self._order].repeat(len(self._factors), 1, 1)  # (ridges, n, m), with errors passed on
         errors = values.clone()
-        chosen = torch.empty(values.shape, dtype=torch.int64, device=values.device)
 
         def settle(start: int, stop: int) -> None:
             """Inputs from the last to the first, in halves, so that products pass most errors on."""
@@ -57,17 +56,16 @@ class Feedback:
                 settle(start, middle)
                 return
             for i in range(stop - 1, start - 1, -1):
-                rank = (values[:, i] >= middles[0]).long()  # (ridges, m)
-                for middle_level in middles[1:]:
-                    rank += values[:, i] >= middle_level
-                chosen[:, i] = rank
-                errors[:, i] -= levels.gather(0, rank)
+                nearest = levels[0]
+                for bound, level in zip(bounds, levels[1:], strict=True):
+                    nearest = torch.where(values[:, i] >= bound, level, nearest)
+                errors[:, i] -= nearest
                 if i > start:
-                    values[:, start:i] += self._factors[:, start:i, i, None] * errors[:, i, None]
+                    values[:, start:i].addcmul_(self._factors[:, start:i, i, None], errors[:, i, None])
 
         settle(0, len(weights))
-        rows = chosen[:, torch.argsort(self._order)].flatten(0, 1)
-        found = [plane.gather(0, rows).reshape(chosen.shape) for plane in signs[which].unbind(-1)]
+        ranks = (values[:, torch.argsort(self._order), None] >= bounds).sum(2).flatten(0, 1)
+        found = [plane.gather(0, ranks).reshape(values.shape) for plane in signs[which].unbind(-1)]
         return torch.stack(found, 1)
 
 
