@@ -128,6 +128,9 @@ class Passes:
             return
         self._originals[module] = module.__dict__.get("forward")
         forward = module.forward
+        own = self._originals[module] is not None
+        if isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward and not own:
+            forward = partial(self._in_sequence, module)
 
         def watched(*args: Any, **kwargs: Any) -> Any:
             return self._called(module, forward, args, kwargs)
@@ -184,6 +187,16 @@ class Passes:
             return forward(*args, **kwargs)
         finally:
             self._inside = outside
+
+    def _in_sequence(self, module: nn.Sequential, x: Any) -> Any:
+        """The output of an nn.Sequential, from its last part whose output is kept: those before it are not needed."""
+        outputs, parts = self._outputs[self._batch], list(module)
+        last = max((place for place, part in enumerate(parts) if (part, WHOLE) in outputs), default=0)
+        for part in parts[:last]:
+            self._kept_bytes -= _size(outputs.pop((part, WHOLE), None))
+        for part in parts[last:]:
+            x = part(x)
+        return x
 
     def _attended(self, compute: Callable[[], Any]) -> Any:
         module, numbers = self._inside

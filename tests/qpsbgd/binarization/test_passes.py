@@ -153,3 +153,17 @@ def test_attention_inside_a_module_is_computed_once_per_batch(monkeypatch):
             inner = model.first(x)
             inner = model.second(F.scaled_dot_product_attention(inner, inner, inner))
             torch.testing.assert_close(third, F.scaled_dot_product_attention(inner, inner, inner).relu())
+
+
+def test_a_sequence_keeps_the_output_of_one_part():
+    torch.manual_seed(0)
+    relu, layers, x = nn.ReLU(), [nn.Linear(4, 4) for _ in range(6)], torch.randn(3, 4)
+    model = nn.Sequential(*(part for layer in layers for part in (layer, relu)))
+    passes = Passes(model, [x])
+    passes.calls()
+    with passes.watching():
+        for layer in layers:
+            seen = passes.seen(layer, 0).x
+            assert passes._kept_bytes <= 2 * x.numel() * x.element_size()
+    with torch.no_grad():
+        torch.testing.assert_close(seen, model[:10](x))
