@@ -34,9 +34,7 @@ class Feedback:
         self._order = torch.argsort(metric.diagonal(), stable=True)  # set from the last to the first
         ordered = metric[self._order][:, self._order]
         added = metric.new_tensor(ridges) * metric.diagonal().mean()
-        factors = torch.linalg.cholesky(
-            ordered + torch.diag_embed(added[:, None].expand(-1, len(metric))), upper=True
-        )
+        factors = torch.linalg.cholesky(ordered + torch.diag_embed(added[:, None].expand(-1, len(metric))), upper=True)
         self._factors = factors / factors.diagonal(dim1=1, dim2=2)[..., None]
 
     def planes(self, weights: Tensor, scales: Tensor) -> Tensor:

@@ -188,15 +188,15 @@ class Passes:
         finally:
             self._inside = outside
 
-    def _in_sequence(self, module: nn.Sequential, x: Any) -> Any:
+    def _in_sequence(self, module: nn.Sequential, input: Any) -> Any:
         """The output of an nn.Sequential, from its last part whose output is kept: those before it are not needed."""
         outputs, parts = self._outputs[self._batch], list(module)
         last = max((place for place, part in enumerate(parts) if (part, WHOLE) in outputs), default=0)
         for part in parts[:last]:
             self._kept_bytes -= _size(outputs.pop((part, WHOLE), None))
         for part in parts[last:]:
-            x = part(x)
-        return x
+            input = part(input)
+        return input
 
     def _attended(self, compute: Callable[[], Any]) -> Any:
         module, numbers = self._inside
