@@ -128,9 +128,10 @@ class Passes:
             return
         self._originals[module] = module.__dict__.get("forward")
         forward = module.forward
-        own = self._originals[module] is not None
-        if isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward and not own:
-            forward = partial(self._in_sequence, module)
+        if isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward:
+            hooked = any(part._forward_hooks or part._forward_pre_hooks for part in module)  # these must run
+            if self._originals[module] is None and not hooked:
+                forward = partial(self._in_sequence, module)
 
         def watched(*args: Any, **kwargs: Any) -> Any:
             return self._called(module, forward, args, kwargs)

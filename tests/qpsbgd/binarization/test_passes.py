@@ -167,3 +167,14 @@ def test_a_sequence_keeps_the_output_of_one_part():
             assert passes._kept_bytes <= 2 * x.numel() * x.element_size()
     with torch.no_grad():
         torch.testing.assert_close(seen, model[:10](x))
+
+
+def test_hooks_of_the_parts_of_a_sequence_run_in_every_pass():
+    model, calls = nn.Sequential(*(nn.Linear(4, 4) for _ in range(3))), []
+    model[0].register_forward_hook(lambda *_: calls.append(1))
+    passes = Passes(model, [torch.randn(3, 4)])
+    passes.calls()
+    with passes.watching():
+        for layer in (model[1], model[2], model[2]):
+            passes.seen(layer, 0)
+    assert len(calls) == 4
