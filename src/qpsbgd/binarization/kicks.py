@@ -18,7 +18,7 @@ KICKED, LEAST_KICKED = 0.02, 2.0
 PATIENCE, SHORT_PATIENCE = 100, 25
 """Tabu moves without a new lowest energy after which the first search ends, and the search after a kick.
 
-Twice as many save less than 0.2 % of what is lost.
+Twice as many save less than 0.3 % of what is lost.
 """
 TENURE = 2
 """Moves for which a flip is tabu at least; short, as for all correlated inputs of layers."""
