@@ -33,8 +33,8 @@ VARIED = {"mlp": ["0", "2"], "cnn": ["1", "5", "9"]}
 """Layers of the part "constants"; the CNN's first has 9 inputs per output."""
 CONSTANTS = {
     kicks: ("KICKED", "LEAST_KICKED", "PATIENCE", "SHORT_PATIENCE", "TENURE", "MOST_REFITS"),
-    planes: ("RIDGES", "REFITS", "SWEEPS"),
-    feedback: ("STEPS", "MORE_STEPS", "POWER_STEPS"),
+    planes: ("RIDGES", "STEPS", "SWEEPS"),
+    feedback: ("PENALTY",),
     layer_fit: ("RIDGE",),
 }
 SEEDS = 1

@@ -15,16 +15,10 @@ import itertools
 import torch
 from torch import Tensor
 
-AT_ONCE = 64
-"""Inputs whose errors are passed on to the inputs after them by one product."""
-STEPS, MORE_STEPS = 60, 20
-"""Gradient steps of `Range.nearest`, and those from a start near the answer.
-
-Twice as many lose 1 or 2 % less of the energy on the calibration inputs and no less on others
-(`benchmarks/training/binarize_search.py constants`).
-"""
-POWER_STEPS, SAFETY = 20, 1.05
-"""Products for the norm of a metric, and what is added since they come out below it."""
+AT_ONCE = 16
+"""Inputs whose errors are passed on one by one; between more of them, products do it."""
+PENALTY, RELAXATION = 0.5, 1.6
+"""ρ for inputs of size one, and the over-relaxation of the steps of `Range`."""
 
 
 class Feedback:
@@ -40,65 +34,67 @@ class Feedback:
         self._order = torch.argsort(metric.diagonal(), stable=True)  # set from the last to the first
         ordered = metric[self._order][:, self._order]
         added = metric.new_tensor(ridges) * metric.diagonal().mean()
-        self._factors = torch.linalg.cholesky(
-            ordered + torch.diag_embed(added[:, None].expand(-1, len(metric))), upper=True
-        )
+        factors = torch.linalg.cholesky(ordered + torch.diag_embed(added[:, None].expand(-1, len(metric))), upper=True)
+        self._factors = factors / factors.diagonal(dim1=1, dim2=2)[..., None]
 
     def planes(self, weights: Tensor, scales: Tensor) -> Tensor:
         """Planes ±1 (ridges, bits, n, m) for weights (n, m) and the levels Σ_b ±scales_b, with scales (bits, m)."""
         signs = scales.new_tensor(list(itertools.product((1.0, -1.0), repeat=len(scales))))
         levels, which = (signs @ scales).sort(0)  # (2^bits, m)
-        middles = (levels[1:] + levels[:-1]) / 2
-        factors = self._factors.to(weights.dtype)
-        sums = factors @ weights[self._order]  # (ridges, n, m); what is set is taken off
-        inverses = 1 / factors.diagonal(dim1=1, dim2=2)
-        chosen = torch.empty(sums.shape, dtype=torch.int64, device=sums.device)
-        values = torch.empty_like(sums[:, :AT_ONCE])
-        for stop in range(len(weights), 0, -AT_ONCE):
-            start = max(0, stop - AT_ONCE)
+        bounds = (levels[1:] + levels[:-1]) / 2
+        values = weights[self._order].repeat(len(self._factors), 1, 1)  # (ridges, n, m), with errors passed on
+        errors = values.clone()
+
+        def settle(start: int, stop: int) -> None:
+            """Inputs from the last to the first, in halves, so that products pass most errors on."""
+            if stop - start > AT_ONCE:
+                middle = (start + stop) // 2
+                settle(middle, stop)
+                values[:, start:middle] += self._factors[:, start:middle, middle:stop] @ errors[:, middle:stop]
+                settle(start, middle)
+                return
             for i in range(stop - 1, start - 1, -1):
-                value = sums[:, i] * inverses[:, i, None]  # (ridges, m)
-                rank = (value >= middles[0]).long()
-                for middle in middles[1:]:
-                    rank += value >= middle
-                chosen[:, i] = rank
-                values[:, i - start] = level = levels.gather(0, rank)
-                sums[:, start:i] -= factors[:, start:i, i, None] * level[:, None]
-            sums[:, :start] -= factors[:, :start, start:stop] @ values[:, : stop - start]
-        rows = chosen[:, torch.argsort(self._order)].flatten(0, 1)
-        found = [plane.gather(0, rows).reshape(chosen.shape) for plane in signs[which].unbind(-1)]
+                nearest = levels[0]
+                for bound, level in zip(bounds, levels[1:], strict=True):
+                    nearest = torch.where(values[:, i] >= bound, level, nearest)
+                errors[:, i] -= nearest
+                if i > start:
+                    values[:, start:i].addcmul_(self._factors[:, start:i, i, None], errors[:, i, None])
+
+        settle(0, len(weights))
+        ranks = (values[:, torch.argsort(self._order), None] >= bounds).sum(2).flatten(0, 1)
+        found = [plane.gather(0, ranks).reshape(values.shape) for plane in signs[which].unbind(-1)]
         return torch.stack(found, 1)
 
 
 class Range:
-    """Moves weights into the range of their levels: to the point nearest in the metric, by projected gradient steps.
+    """Moves weights into the range of their levels: to the point nearest in the metric, by the method of multipliers.
+
+    With Q for inputs of equal size, the steps of ADMM (Boyd et al., 2011), whose product all columns share:
+
+        x = w + ρ (Q + ρ)⁻¹ (z − u − w),   z = x + u clipped to the range,   u = x + u − z
 
     Args:
         metric: Q (n, n), positive definite.
+        weights: (n, m).
     """
 
-    def __init__(self, metric: Tensor) -> None:
-        self._sizes = metric.diagonal().sqrt()[:, None]  # of equal size, all inputs can take the same steps
-        self._scaled = metric / self._sizes / self._sizes.T
-        vector = self._scaled.sum(1)
-        for _ in range(POWER_STEPS):
-            vector = self._scaled @ (vector / torch.linalg.vector_norm(vector))
-        self._rate = 1 / (SAFETY * float(torch.linalg.vector_norm(vector)))
+    def __init__(self, metric: Tensor, weights: Tensor) -> None:
+        self._sizes = metric.diagonal().sqrt()[:, None]
+        scaled = metric / self._sizes / self._sizes.T
+        scaled.diagonal().add_(PENALTY)
+        self._steps = PENALTY * torch.cholesky_inverse(torch.linalg.cholesky(scaled))
+        self._weights = weights * self._sizes
+        self._point, self._multipliers = self._weights, torch.zeros_like(weights)
 
-    def nearest(self, weights: Tensor, limits: Tensor, start: Tensor | None = None) -> Tensor:
-        """The X (n, m) with |X_ij| ≤ limits_j nearest to the weights.
-
-        Args:
-            weights: (n, m).
-            limits: (m,).
-            start: Where to begin, near the answer; None for the clipped weights, and more steps.
-        """
-        bound, aim = limits * self._sizes, weights * self._sizes
-        point = ahead = ((weights if start is None else start) * self._sizes).clamp(-bound, bound)
-        momentum = 1.0
-        for _ in range(STEPS if start is None else MORE_STEPS):
-            moved = torch.addmm(ahead, self._scaled, ahead - aim, alpha=-self._rate).clamp(-bound, bound)
-            following = (1 + (1 + 4 * momentum**2) ** 0.5) / 2
-            ahead = moved + (momentum - 1) / following * (moved - point)
-            point, momentum = moved, following
+    def nearest(self, limits: Tensor, *, steps: int) -> Tensor:
+        """The X (n, m) with |X_ij| ≤ limits_j nearest to the weights; begins where the last call ended."""
+        bound = limits * self._sizes
+        point = self._point.clamp(-bound, bound)
+        for _ in range(steps):
+            moved = torch.addmm(self._weights, self._steps, point - self._multipliers - self._weights)
+            moved = torch.lerp(point, moved, RELAXATION) + self._multipliers
+            point = moved.clamp(-bound, bound)
+            self._multipliers = moved - point
+        self._point = point
         return point / self._sizes

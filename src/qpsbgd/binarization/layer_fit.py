@@ -47,19 +47,21 @@ def fitted(moments: Tensor, weights: Tensor, *, bits: int, effort: Effort) -> La
     """
     lost: dict[str, float] = {}
     fits: list[Fit] = []
+    whole = 0.0
     # In units in which the search, in single precision, can neither overflow nor lose what is small.
     size = weights.abs().amax()
     size = torch.where(size > 0, size, 1.0)
     weights, moments = weights / size, _normalized(moments)
     for moment, group in zip(moments, weights, strict=True):
-        metric, unit = moment.clone(), moment.diagonal().mean()
-        metric.diagonal().add_(torch.where(unit > 0, RIDGE * unit, 1.0))
-        fit = Fit.rounded(metric, group, bits=bits)
+        unit = moment.diagonal().mean()
+        ridge = torch.where(unit > 0, RIDGE * unit, 1.0)
+        moment.diagonal().add_(ridge)
+        fit = Fit.rounded(moment, group, bits=bits)
         for stage in fit.improve(effort):
             rest = group - fit.approximation()
-            lost[stage] = lost.get(stage, 0.0) + float((rest * (moment @ rest)).sum())
+            lost[stage] = lost.get(stage, 0.0) + float(fit.lost().sum() - ridge * rest.square().sum())
+        whole += float((group * fit.image()).sum() - ridge * group.square().sum())
         fits.append(fit)
-    whole = float((weights * (moments @ weights)).sum())
     return LayerFit(
         torch.cat([fit.planes for fit in fits], 2),
         size * torch.cat([fit.scales for fit in fits], 1),

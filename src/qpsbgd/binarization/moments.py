@@ -7,6 +7,8 @@ from torch import Tensor
 
 AT_ONCE = 2048
 """Rows whose products are summed in one go."""
+BLOCK = 256
+"""Inputs whose products with those after them are made at once: the others are the same ones mirrored."""
 
 
 class NotFinite(ValueError):
@@ -43,7 +45,9 @@ class Moments:
         for part in torch.split(rows, AT_ONCE):
             around = summable(part).reshape(-1, groups, inputs).transpose(0, 1) - self._shift
             self._sum += around.sum(1)
-            self._products += around.transpose(1, 2) @ around
+            for start in range(0, inputs, BLOCK):
+                upper = around[..., start : start + BLOCK].mT @ around[..., start:]
+                self._products[:, start : start + BLOCK, start:] += upper
         if targets is not None:
             self._add_targets(summable(rows), summable(targets))
         self.count += len(rows)
@@ -74,6 +78,9 @@ class Moments:
 
     def covariance(self) -> Tensor:
         """The mean of (x − mean)(x − mean)ᵀ, (groups, n, n)."""
+        for stop in range(BLOCK, len(self._products[0]), BLOCK):
+            block = slice(stop - BLOCK, stop)
+            self._products[:, stop:, block] = self._products[:, block, stop:].mT
         offset = self._sum / self.count
         return self._products / self.count - offset[:, :, None] * offset[:, None, :]
 

@@ -1,25 +1,33 @@
 """Forward passes of the calibration batches through a model whose layers change one after the other.
 
 A pass ends where the next layer is called. What was computed before it is final, so that the outputs of modules that
-have ended are kept and the next pass begins with them: all layers together cost about one forward pass.
+have ended, and of attention inside others, are kept and the next pass begins with them: all layers together cost about
+one forward pass.
 """
 
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from qpsbgd.binarization.branches import Branch, Sums
 
 MOST_KEPT = 4 * 2**30
 """Bytes of outputs that are kept at most; what is beyond is computed again."""
+
+
+WHOLE = -1
 
 
 class _Reached(BaseException):
@@ -34,6 +42,20 @@ class Seen(NamedTuple):
     other: Tensor | None
 
 
+class _Attention(TorchFunctionMode):
+    """While it is entered, calls `made(compute)` for attention, which takes as long as a layer but is no module."""
+
+    def __init__(self, made: Callable[[Callable[[], Any]], Any]) -> None:
+        super().__init__()
+        self._made = made
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        compute = partial(func, *args, **(kwargs or {}))
+        return self._made(compute) if func is F.scaled_dot_product_attention else compute()
+
+
 class Passes:
     """The passes of some batches through a model in evaluation mode.
 
@@ -44,8 +66,10 @@ class Passes:
 
     def __init__(self, model: nn.Module, batches: Sequence[Any]) -> None:
         self._model, self.batches = model, batches
-        self._outputs: list[dict[nn.Module, Any]] = [{} for _ in batches]
-        self._kept, self._batch = 0, -1
+        # By module and, for attention inside it, the number of that call; WHOLE for the module's own output.
+        self._outputs: list[dict[tuple[nn.Module, int], Any]] = [{} for _ in batches]
+        self._inside: tuple[nn.Module, Iterator[int]] = (model, itertools.count())
+        self._kept_bytes, self._batch = 0, -1
         self._target: nn.Module | None = None
         self._input: Tensor | None = None
         self._once: set[nn.Module] = set()
@@ -104,6 +128,10 @@ class Passes:
             return
         self._originals[module] = module.__dict__.get("forward")
         forward = module.forward
+        if isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward:
+            hooked = any(part._forward_hooks or part._forward_pre_hooks for part in module)  # these must run
+            if self._originals[module] is None and not hooked:
+                forward = partial(self._in_sequence, module)
 
         def watched(*args: Any, **kwargs: Any) -> Any:
             return self._called(module, forward, args, kwargs)
@@ -133,7 +161,7 @@ class Passes:
 
         self._target, self._input, self._batch, self._past = layer, None, number, False
         self._beyond = Sums(found) if sums and layer in self._summed else None
-        with suppress(_Reached), self._beyond or nullcontext():
+        with suppress(_Reached), _Attention(self._attended), self._beyond or nullcontext():
             self.run(number)
         self._target = self._beyond = None
         return None if self._input is None else Seen(self._input, *(ends[0] if ends else (None, None)))
@@ -152,16 +180,42 @@ class Passes:
             output = forward(*args, **kwargs)
             self._beyond.called(module, args, output)
             return output
-        outputs = self._outputs[self._batch]
-        if module in outputs:
-            return _copied(outputs[module])  # a copy, since what follows may change it in place
-        output = forward(*args, **kwargs)
+        return self._kept((module, WHOLE), partial(self._inner, module, forward, args, kwargs))
+
+    def _inner(self, module: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        outside, self._inside = self._inside, (module, itertools.count())
+        try:
+            return forward(*args, **kwargs)
+        finally:
+            self._inside = outside
+
+    def _in_sequence(self, module: nn.Sequential, input: Any) -> Any:
+        """The output of an nn.Sequential, from its last part whose output is kept: those before it are not needed."""
+        outputs, parts = self._outputs[self._batch], list(module)
+        last = max((place for place, part in enumerate(parts) if (part, WHOLE) in outputs), default=0)
+        for part in parts[:last]:
+            self._kept_bytes -= _size(outputs.pop((part, WHOLE), None))
+        for part in parts[last:]:
+            input = part(input)
+        return input
+
+    def _attended(self, compute: Callable[[], Any]) -> Any:
+        module, numbers = self._inside
+        return compute() if self._past else self._kept((module, next(numbers)), compute)
+
+    def _kept(self, key: tuple[nn.Module, int], compute: Callable[[], Any]) -> Any:
+        """What is kept under a key, or is computed now and then kept, in place of what its module has inside."""
+        outputs, (module, number) = self._outputs[self._batch], key
+        if key in outputs:
+            return _copied(outputs[key])  # a copy, since what follows may change it in place
+        output = compute()
         if module in self._once and self._target is not None and not self._past:
-            for inner in module.modules():
-                self._kept -= _size(outputs.pop(inner, None))
-            if self._kept + _size(output) <= MOST_KEPT:
-                self._kept += _size(output)
-                outputs[module] = _copied(output)
+            inner = set(module.modules()) if number == WHOLE else set()
+            for old in [old for old in outputs if old[0] in inner]:
+                self._kept_bytes -= _size(outputs.pop(old))
+            if self._kept_bytes + _size(output) <= MOST_KEPT:
+                self._kept_bytes += _size(output)
+                outputs[key] = _copied(output)
         return output
 
 

@@ -28,8 +28,8 @@ RIDGES = (0.03, 0.1)
 Less passes errors on to weights that are at the end of the range already, more ignores correlations. This constant and
 the two after it are varied by `benchmarks/training/binarize_search.py constants`.
 """
-REFITS = 3
-"""Times that feedback within range is repeated with refitted scales."""
+STEPS = (10, 4, 4)
+"""Steps towards the range before each feedback within it; scales are refitted in between."""
 SWEEPS = 4
 """Times that several planes take turns; each gets its share of the kicks in every turn."""
 TURNS = 4
@@ -68,7 +68,7 @@ class Fit:
     planes: Tensor
     scales: Tensor
     fixed: bool = False
-    _whole: Tensor | None = None  # the energies of the weights themselves
+    _image: Tensor | None = None  # Q W
     _lost: Tensor | None = None  # the energies of planes and scales, since they were refitted
 
     @classmethod
@@ -91,6 +91,16 @@ class Fit:
         rest = self.weights - self.approximation()
         return (rest * (self.metric @ rest)).sum(0)
 
+    def lost(self) -> Tensor:
+        """The energies as they were when planes or scales were last fitted."""
+        return self.energies() if self._lost is None else self._lost
+
+    def image(self) -> Tensor:
+        """Q W, (n, m)."""
+        if self._image is None:
+            self._image = self.metric @ self.weights
+        return self._image
+
     def margins(self) -> Tensor:
         """What a flip costs, in units of a weight: |w| where inputs are uncorrelated; (bits, n, m)."""
         residuals = self.metric @ (self.weights - self.approximation()) / self.metric.diagonal()[:, None]
@@ -104,11 +114,10 @@ class Fit:
         """Planes (bits, n, m) with their best scales, none of which is negative, and the energies, by one product."""
         products = torch.stack([self.metric @ plane for plane in planes])  # (bits, n, m)
         grams = torch.einsum("anm,bnm->mab", planes, products)
-        sides = torch.einsum("bnm,nm->mb", products, self.weights)
+        sides = torch.einsum("bnm,nm->mb", planes, self.image())
         scales = self.scales.T if self.fixed else best_scales(grams, sides)
-        if self._whole is None:
-            self._whole = (self.weights * (self.metric @ self.weights)).sum(0)
-        lost = self._whole + (scales * ((grams @ scales[..., None])[..., 0] - 2 * sides)).sum(1)
+        whole = (self.weights * self.image()).sum(0)
+        lost = whole + (scales * ((grams @ scales[..., None])[..., 0] - 2 * sides)).sum(1)
         scales = scales.T
         return torch.where(scales[:, None] < 0, -planes, planes), scales.abs(), lost
 
@@ -135,16 +144,16 @@ class Fit:
     def take(self, planes: Tensor, *, always: bool = False) -> None:
         """Other planes (bits, n, m) with the scales that fit them, in the columns where they are better."""
         planes, scales, lost = self._scaled(planes.to(self.weights))
-        own = self.energies() if self._lost is None else self._lost
+        own = self.lost()
         better = (lost < own) | always
         self.planes, self.scales = torch.where(better, planes, self.planes), torch.where(better, scales, self.scales)
         self._lost = torch.where(better, lost, own)
 
     def _feed_back_within_range(self) -> None:
-        feedback, space = Feedback(self.metric, RIDGES), Range(self.metric.float())
-        weights, point = self.weights.float(), None
-        for _ in range(REFITS):
-            point = space.nearest(weights, self.scales.sum(0).float(), point)
+        metric = self.metric.float()
+        feedback, space = Feedback(metric, RIDGES), Range(metric, self.weights.float())
+        for steps in STEPS:
+            point = space.nearest(self.scales.sum(0).float(), steps=steps)
             for planes in feedback.planes(point, self.scales.float()):
                 self.take(planes)
 
@@ -178,8 +187,9 @@ class Fit:
 
     def _target(self, bit: int) -> Tensor:
         """Q r for what the other planes leave of the weights."""
-        others = self.approximation() - self.scales[bit] * self.planes[bit]
-        return self.metric @ (self.weights - others)
+        if len(self.planes) == 1:
+            return self.image()
+        return self.image() - self.metric @ (self.approximation() - self.scales[bit] * self.planes[bit])
 
 
 def signs(values: Tensor) -> Tensor:

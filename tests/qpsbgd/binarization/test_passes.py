@@ -2,6 +2,7 @@ from collections import Counter, UserDict
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -136,3 +137,61 @@ def test_outputs_are_kept_as_far_as_there_is_room(most, calls, monkeypatch):
         Counting.calls = 0
         assert all(passes.seen(layer, 0) is not None for layer in model[1:])
     assert Counting.calls == calls
+
+
+class Attending(nn.Module):
+    """Attention twice in one module, between layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.third = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 6)
+
+    def forward(self, x):
+        x = self.first(x)
+        x = F.scaled_dot_product_attention(x, x, x)
+        x = self.second(x)
+        x = F.scaled_dot_product_attention(x, x, x).relu_()
+        return self.third(x)
+
+
+def test_attention_inside_a_module_is_computed_once_per_batch(monkeypatch):
+    torch.manual_seed(0)
+    model, batches = Attending(), list(torch.randn(6, 5, 6).split(2))
+    passes, computed = Passes(model, batches), []
+    passes.calls()
+    attended = passes._attended
+    monkeypatch.setattr(passes, "_attended", lambda compute: attended(lambda: computed.append(1) or compute()))
+    with passes.watching():
+        for layer, calls in ((model.first, 0), (model.second, 3), (model.third, 6), (model.third, 6)):
+            seen = [passes.seen(layer, number).x for number in range(3)]
+            assert len(computed) == calls
+    with torch.no_grad():
+        for x, third in zip(batches, seen, strict=True):
+            inner = model.first(x)
+            inner = model.second(F.scaled_dot_product_attention(inner, inner, inner))
+            torch.testing.assert_close(third, F.scaled_dot_product_attention(inner, inner, inner).relu())
+
+
+def test_a_sequence_keeps_the_output_of_one_part():
+    torch.manual_seed(0)
+    relu, layers, x = nn.ReLU(), [nn.Linear(4, 4) for _ in range(6)], torch.randn(3, 4)
+    model = nn.Sequential(*(part for layer in layers for part in (layer, relu)))
+    passes = Passes(model, [x])
+    passes.calls()
+    with passes.watching():
+        for layer in layers:
+            seen = passes.seen(layer, 0).x
+            assert passes._kept_bytes <= 2 * x.numel() * x.element_size()
+    with torch.no_grad():
+        torch.testing.assert_close(seen, model[:10](x))
+
+
+def test_hooks_of_the_parts_of_a_sequence_run_in_every_pass():
+    model, calls = nn.Sequential(*(nn.Linear(4, 4) for _ in range(3))), []
+    model[0].register_forward_hook(lambda *_: calls.append(1))
+    passes = Passes(model, [torch.randn(3, 4)])
+    passes.calls()
+    with passes.watching():
+        for layer in (model[1], model[2], model[2]):
+            passes.seen(layer, 0)
+    assert len(calls) == 4
