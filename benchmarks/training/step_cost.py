@@ -3,7 +3,7 @@
 On a CPU: 64-128-10 (batch 32), 784-256-256-10, 784-512-512-10 and a CNN (batch 100) on real images, and ResNet-20
 (batch 32); measured on an otherwise idle machine, and dense networks also beside one process that keeps a core busy.
 On a GPU: ResNet-20 and VGG-small with batches of 128 and 512 and the character GPT, in bfloat16, with the peak
-memory. Times are compared with the same binary network under torch's (fused) AdamW. Blocks of steps are timed, each
+memory. Times are compared with the same binary network under torch's fused AdamW. Blocks of steps are timed, each
 as long as the ridge's system serves, so that its renewal is part of every block; the first does not count.
 
     python benchmarks/training/step_cost.py        writes benchmarks/results/step_cost_cpu.json, or _cuda.json
@@ -44,7 +44,7 @@ STEPS = 10_000
 
 
 def fused_adamw(model):
-    return torch.optim.AdamW(model.parameters(), 3e-3, fused=CUDA)
+    return torch.optim.AdamW(model.parameters(), 3e-3, fused=True)
 
 
 METHODS = {
