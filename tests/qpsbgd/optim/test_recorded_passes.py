@@ -1,4 +1,5 @@
 import warnings
+import weakref
 
 import pytest
 import torch
@@ -7,7 +8,7 @@ from torch import nn
 
 from qpsbgd import optim
 from qpsbgd.nn import BinaryConv2d, BinaryLinear
-from qpsbgd.projections import Ridge, system
+from qpsbgd.projections import Ridge, ridge, system
 
 QPSBGD = printed
 
@@ -252,3 +253,13 @@ def test_wide_rows_are_read_a_few_at_a_time(rows, parts, shapes, monkeypatch):
     monkeypatch.setattr("qpsbgd.optim.qpsbgd._READ_AT_ONCE", 36 * 3 + 35)
     torch.testing.assert_close(system_after_a_step(), whole)
     assert shapes == [(count, 36) for count in (sum(parts), *parts)]
+
+
+def test_directions_are_let_go_after_the_step(monkeypatch):
+    found, plain = [], ridge.normalized
+    monkeypatch.setattr(ridge, "normalized", lambda *given: found.append(weakref.ref(made := plain(*given))) or made)
+    layer = BinaryLinear(6, 4)
+    optimizer = optim.QPSBGD(layer, projection="ridge")
+    layer(torch.randn(8, 6)).square().sum().backward()
+    optimizer.step()
+    assert [direction() for direction in found] == [None]
