@@ -2,7 +2,8 @@
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import Future
+from functools import partial
 from typing import Any, TypeVar, final
 
 import torch
@@ -39,7 +40,7 @@ class DaskWorkers(Pool):
         RuntimeError: A worker has no qpsbgd or another version.
     """
 
-    lost = (KilledWorker, CancelledError)
+    lost = (KilledWorker, distributed.CancelledError)
     advice = "See the logs of the Dask workers: one may lack memory, or the scheduler may have been stopped"
     shares_disk = False
 
@@ -56,7 +57,7 @@ class DaskWorkers(Pool):
         except BaseException:
             self._client.close()
             raise
-        self._executor = self._client.get_executor(pure=False)
+        self._open: set[Any] = set()
 
     @property
     def count(self) -> int:
@@ -69,8 +70,22 @@ class DaskWorkers(Pool):
 
     def submit(self, work: Callable[..., Answer], *arguments: Any) -> Future[Answer]:
         """Start work(*arguments) on a worker."""
-        answer: Future[Answer] = self._executor.submit(_alone, work, *arguments)
+        answer: Future[Answer] = Future()
+        remote = self._client.submit(_alone, work, *arguments, pure=False)
+        self._open.add(remote)
+        remote.add_done_callback(partial(self._hand_over, answer))
         return answer
+
+    def _hand_over(self, answer: Future[Any], remote: Any) -> None:
+        try:
+            result = remote.result()
+        except BaseException as error:
+            answer.set_exception(error)
+        else:
+            # Before anyone hears of it: Dask would compute again what is still wanted and lost with its worker.
+            remote.release()
+            answer.set_result(result)
+        self._open.discard(remote)
 
     def everywhere(self, work: Callable[[], None]) -> None:
         """Call work() once on every worker."""
@@ -83,7 +98,7 @@ class DaskWorkers(Pool):
     def stop(self) -> None:
         """Cancel what has not begun and leave the cluster; what runs ends on its worker, and its result is dropped."""
         if self._client.status != "closed":
-            self._executor.shutdown(wait=False)
+            self._client.cancel(list(self._open))
             self._client.close()
 
     def _check_workers(self, address: str) -> None:
