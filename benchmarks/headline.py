@@ -13,12 +13,13 @@ def headline():
     """Who won, and reasons with the figure of one benchmark each."""
     leads = [lead(task) for task in NETWORKS]
     unseen = [100 * lead(f"{data}-{task}") for data in ("cifar100", "fashion") for task in ("resnet20-10", "vgg-5")]
-    points = "{:+.1f} points with ResNet-20 and {:+.1f} with VGG-small on CIFAR-100, {:+.1f} and {:+.1f} on Fashion"
+    points = [f"{one:+.1f}".replace("-", "−") for one in unseen]
     caption = (
         "One-bit weights on CIFAR-10 and text, first and last layer real. QP-SBGD at its defaults, no option but "
         "`steps` and `real=True`; every rival at the best rate of a grid. The default is ahead of every rival that was "
         f"run in {sum(one > 0 for one in leads)} of {len(leads)} settings. On held-out data its lead over the best "
-        f"rival is {points.format(*unseen)}-MNIST (one seed each). ±: deviation over seeds; –: not run. "
+        f"rival is {points[0]} points with ResNet-20 and {points[1]} with VGG-small on CIFAR-100, {points[2]} and "
+        f"{points[3]} on Fashion-MNIST (one seed each). ±: deviation over seeds; –: not run. "
         "[docs/training.md](docs/training.md) has the grids and smaller networks: tabular sets, digits, Adult and "
         "graphs, MNIST and Fashion-MNIST."
     )

@@ -164,8 +164,8 @@ class _Functions:
             raise ValueError(f"{self.name} reads .{name}, which cannot be expressed without input_shape, if at all")
         return self.size(value)
 
-    def dim(self, value: Any) -> Shape:
-        return self._shape(value)  # which raises, as for sizes
+    def dim(self, value: Any) -> int:
+        return 1 + len(self._shape(value))
 
     def item(self, value: Any, index: Any) -> Any:
         if isinstance(value, list):

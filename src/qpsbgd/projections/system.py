@@ -239,7 +239,7 @@ def _inverse_of(factor: Tensor) -> Tensor:
     """(L Lᵀ)⁻¹ for L by block."""
     if not factor.is_cuda:
         return torch.cholesky_inverse(factor)
-    # cuSOLVER's routine takes two to four times as long.
+    # cuSOLVER's routine for the inverse is slower.
     identity = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device).expand_as(factor)
     half: Tensor = torch.linalg.solve_triangular(factor, identity, upper=False)
     return half.mT @ half
