@@ -7,6 +7,9 @@ shorter one (`chosen_up_to`). A best rate at the edge of a grid extends it. Runs
 weights and batches, so that methods are compared in pairs.
 
     python benchmarks/training/training.py TASK … [--processes N] [--seeds 5] [--add] [--methods …]
+    python benchmarks/training/training.py TASK … --deltas 1 3 10 30 [--batch B] [--budgets B …] [--seeds 2]
+
+The second form compares values of the ridge's δ on validation data and adds them to penalties.json.
 
 Finished runs are kept in results/training, so that a stopped study goes on. Runs on CUDA where there is one. Data are
 found through QPSBGD_DATA. Writes training_TASK.json for every task, into benchmarks/results or a given folder.
@@ -19,9 +22,9 @@ wait_passively()  # before torch is loaded
 import argparse
 import json
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import repeat
+from itertools import islice, repeat
 from pathlib import Path
 
 import torch
@@ -30,7 +33,7 @@ import training_parts as parts
 from training_parts import DEVICE, accuracy, convolutional, dense, digits, fashion, mnist
 
 from qpsbgd import QPSBGD, BinaryConnect, ProxQuant, StraightThrough, real_optimizer
-from qpsbgd.projections import Spins
+from qpsbgd.projections import Ridge, Spins
 from qpsbgd_paper.framework.claims import difference_of
 from qpsbgd_paper.framework.result_files import environment, write_json
 from qpsbgd_paper.framework.runs import kept_results, run_jobs
@@ -245,7 +248,7 @@ def run(*, task, method, lr, budget, seed, choosing):
     return {"score": found["score"], "clock": found["seconds"]}
 
 
-def results_of(jobs, workers):
+def results_of(jobs, workers, run=run):
     """The results of jobs, in their order; the longest begin first, and finished ones are kept."""
     kept = {"experiment": "training", "folder": KEPT}
     for done in run_jobs(run, sorted(jobs, key=lambda job: -job["budget"]), workers=workers, **kept):
@@ -311,6 +314,31 @@ def summary(task, workers, kept, chosen, seeds):
     return list(rows.values())
 
 
+def run_delta(*, task, batch, budget, delta, seed):
+    """The validation score of a run with a δ of its own."""
+    chosen = replace(TASKS[task], batch=batch) if batch else TASKS[task]
+    make = partial(QPSBGD, projection=Ridge(delta=delta), real=True)
+    found = chosen.run(lambda model, steps: make(model, steps=steps), budget=budget, seed=seed, choosing=True)
+    return {"score": found["score"], "clock": found["seconds"]}
+
+
+def compare_deltas(given, workers, device):
+    """Add a row for every task, budget and δ to penalties.json."""
+    file = given.into / "penalties.json"
+    rows = json.loads(file.read_text())["rows"] if file.exists() else []
+    settings = [
+        {"task": task, "batch": given.batch, "budget": budget, "delta": delta}
+        for task in given.tasks
+        for budget in given.budgets or TASKS[task].budgets
+        for delta in given.deltas
+    ]
+    rows = [row for row in rows if not any(one.items() <= row.items() for one in settings)]
+    jobs = [one | {"seed": 1000 + seed} for one in settings for seed in range(given.seeds)]
+    found = iter([result["score"] for result in results_of(jobs, workers, run_delta)])
+    rows += [one | {"scores": list(islice(found, given.seeds))} for one in settings]
+    write_json(file, {"made with": environment(), "device": device, "rows": rows})
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tasks", nargs="+", choices=TASKS)
@@ -319,9 +347,19 @@ def main():
     parser.add_argument("--add", action="store_true", help="measure what the kept results lack, with the same seeds")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS), help="measure only these")
     parser.add_argument("--into", type=Path, default=RESULTS)
+    parser.add_argument(
+        "--deltas",
+        nargs="+",
+        type=lambda text: text if text == "auto" else float(text),
+        help="compare these on validation data",
+    )
+    parser.add_argument("--batch", type=int, help="with --deltas: another batch than the task's")
+    parser.add_argument("--budgets", nargs="+", type=int, help="with --deltas: others than the task's")
     given = parser.parse_args()
     device = torch.cuda.get_device_name() if DEVICE == "cuda" else "CPU"
     with Workers(given.processes) as workers:
+        if given.deltas:
+            return compare_deltas(given, workers, device)
         for task in given.tasks:
             before = RESULTS / f"training_{task}.json"
             known = json.loads(before.read_text())["rows"] if given.add and before.exists() else []

@@ -33,7 +33,8 @@ class Ridge(SystemProjection):
         invert(systems)
         return [
             system.answer(
-                normalized(system.solved(), system.shards), figures=lambda s=system: {"penalty": s.state["penalty"]}
+                normalized(system.solved(), system.shards),
+                figures=lambda s=system: {"penalty": float(s.state["penalty"])},
             )
             for system in systems
         ]

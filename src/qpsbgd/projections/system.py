@@ -37,8 +37,13 @@ STATE = ("gradient", "gram", "step", "refreshes", "penalty")
 SMALL = 2**19
 """Numbers in a matrix up to which those of one shape are factorised together; larger ones keep a GPU busy alone."""
 
-LARGEST_PENALTY = 3.0
-"""δ where rows are many. 10 and 1 are worse or level on CIFAR-10 and a GPT (benchmarks/training/rates.py)."""
+MANY_ROWS, PENALTY_OF_MANY = 1024, 3.0
+"""δ from so many rows on: 10 and 1 are worse or level on CIFAR-10 and a GPT (benchmarks/training/rates.py)."""
+
+UNIT_RANK, LARGEST_PENALTY = 4.0, 10.0
+"""With fewer rows δ is (r/4)³, at least 1 and at most 10, for inputs of effective rank r. Trained with fixed values
+(benchmarks/results/penalties.json), networks whose inputs have ranks of 2 to 5, Adult's, do best with 1, those with
+ranks above 8, MNIST's, with 10 to 30, whatever the batch; digits and Letter are between."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +105,7 @@ class SystemProjection(Projection):
     """A projection that solves the layer's system A G = S̄; subclasses have a name and `directions`.
 
     Args:
-        delta: δ. The larger, the nearer G is to the gradient; "auto" is 3, less with few rows.
+        delta: δ. The larger, the nearer G is to the gradient; "auto" is 3, or with few rows 1 to 10 by their rank.
         memory: Share of Q̄ that is kept at a renewal.
         refresh: Steps between renewals of Q̄ and its factorisation.
     """
@@ -171,7 +176,9 @@ class SystemProjection(Projection):
         # So weighted, the first rows are not damped.
         rate = (1 - self.memory) / (1 - self.memory ** state["refreshes"])
         state["gram"] = moments if "gram" not in state else torch.lerp(state["gram"], moments, rate)
-        state["penalty"] = penalty_of(self.delta, inputs.record.rows)
+        state["penalty"] = (
+            penalty_of(effective_rank(state["gram"]).mean(), inputs.record.rows) if self.delta == "auto" else self.delta
+        )
         return System(inputs.layer, blocks, inputs.grad, True, state, {}, inputs.shards)
 
 
@@ -184,12 +191,21 @@ def block_moments(blocks: Blocks, dtype: torch.dtype, rows: Tensor, sums: Tensor
         return sums.baddbmm_(cut.transpose(1, 2), cut)
 
 
-def penalty_of(delta: Delta, rows: int) -> float:
-    """δ. By default (rows/32)² within 1 and 3: the noise of few rows' gradients lies along the strong inputs."""
-    return min(LARGEST_PENALTY, max(1.0, (rows / 32) ** 2)) if delta == "auto" else float(delta)
+def effective_rank(gram: Tensor) -> Tensor:
+    """(Σλ)²/Σλ² for the eigenvalues λ of every matrix (count, n, n): n if all are alike, 1 if there is but one."""
+    trace = gram.diagonal(dim1=-2, dim2=-1).sum(-1)
+    scaled = gram / torch.where(trace > 0, trace, 1)[:, None, None]  # squares of tiny or huge numbers would be lost
+    return 1 / torch.where(trace > 0, scaled.square().sum((-2, -1)), 1)
 
 
-def system_matrix(gram: Tensor, penalty: float, blocks: Blocks) -> Tensor:
+def penalty_of(rank: Tensor, rows: int) -> Tensor:
+    """δ by default, for the effective rank of a layer's inputs and so many rows."""
+    if rows >= MANY_ROWS:
+        return torch.full_like(rank, PENALTY_OF_MANY)
+    return (rank / UNIT_RANK).pow(3).clamp(1.0, LARGEST_PENALTY)
+
+
+def system_matrix(gram: Tensor, penalty: float | Tensor, blocks: Blocks) -> Tensor:
     """A = Q̄/d + δI for Q̄ (count, width, width); δI where all inputs are zero."""
     diagonal = gram.diagonal(dim1=-2, dim2=-1).sum() / (blocks.groups * blocks.inputs)
     system = gram / torch.where(diagonal > 0, diagonal, 1)
@@ -197,7 +213,7 @@ def system_matrix(gram: Tensor, penalty: float, blocks: Blocks) -> Tensor:
     return system
 
 
-def inverse(gram: Tensor, penalty: float, blocks: Blocks) -> Tensor:
+def inverse(gram: Tensor, penalty: float | Tensor, blocks: Blocks) -> Tensor:
     """A⁻¹ for Q̄ (count, width, width).
 
     The condition of A is at most 1 + n/δ, so single precision is enough unless δ is tiny; then Cholesky's method may
@@ -215,7 +231,7 @@ def inverse(gram: Tensor, penalty: float, blocks: Blocks) -> Tensor:
         factor, failed = torch.linalg.cholesky_ex(system_matrix(gram.to(dtype), penalty, blocks))
         if not bool(failed.any()):
             return _inverse_of(factor).to(gram.dtype)
-    raise ValueError(f"the inputs are too alike for δ = {penalty:g}; take a larger one")
+    raise ValueError(f"the inputs are too alike for δ = {float(penalty):g}; take a larger one")
 
 
 def invert(systems: Sequence[System]) -> None:
