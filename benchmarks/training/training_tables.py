@@ -5,7 +5,7 @@ from functools import cache
 
 import networks
 import numpy as np
-from tables import enumerated, grouped, markdown, results, spread
+from tables import crossed, enumerated, grouped, markdown, results, spread
 from training import METHODS, OURS, TASKS
 
 from qpsbgd import QPSBGD
@@ -198,6 +198,18 @@ def step_cost():
                 shown = [f"{peaks[name] / peaks['AdamW']:.2f}" for name in STEPS]
                 body.append(["", "peak memory", f"{peaks['AdamW']:.0f} MiB", *shown])
     return markdown(["network", "machine", "binary weights, AdamW", *STEPS.values()], body)
+
+
+def penalties():
+    """Mean validation scores of values of δ."""
+    cells = {}
+    for row in results("penalties")["rows"]:
+        task, batch = row["task"], f", batch {row['batch']}" if row["batch"] else ""
+        name = f"{TITLES[task]}{batch}, {amount(task, row['budget'])}"
+        column = "by rank" if row["delta"] == "auto" else f"δ = {row['delta']:g}"
+        mean = np.mean(row["scores"])
+        cells[name, column] = f"{100 * mean:.2f}" if TASKS[task].higher else f"{mean:.3f}"
+    return crossed("validation", cells, [*(f"δ = {delta}" for delta in (1, 3, 10, 30, 100)), "by rank"])
 
 
 def bits():
