@@ -359,7 +359,8 @@ def main():
     device = torch.cuda.get_device_name() if DEVICE == "cuda" else "CPU"
     with Workers(given.processes) as workers:
         if given.deltas:
-            return compare_deltas(given, workers, device)
+            compare_deltas(given, workers, device)
+            return
         for task in given.tasks:
             before = RESULTS / f"training_{task}.json"
             known = json.loads(before.read_text())["rows"] if given.add and before.exists() else []
