@@ -176,9 +176,8 @@ class SystemProjection(Projection):
         # So weighted, the first rows are not damped.
         rate = (1 - self.memory) / (1 - self.memory ** state["refreshes"])
         state["gram"] = moments if "gram" not in state else torch.lerp(state["gram"], moments, rate)
-        state["penalty"] = (
-            penalty_of(effective_rank(state["gram"]).mean(), inputs.record.rows) if self.delta == "auto" else self.delta
-        )
+        auto = self.delta == "auto"
+        state["penalty"] = penalty_of(state["gram"], inputs.record.rows) if auto else self.delta
         return System(inputs.layer, blocks, inputs.grad, True, state, {}, inputs.shards)
 
 
@@ -193,16 +192,16 @@ def block_moments(blocks: Blocks, dtype: torch.dtype, rows: Tensor, sums: Tensor
 
 def effective_rank(gram: Tensor) -> Tensor:
     """(Σλ)²/Σλ² for the eigenvalues λ of every matrix (count, n, n): n if all are alike, 1 if there is but one."""
-    trace = gram.diagonal(dim1=-2, dim2=-1).sum(-1)
-    scaled = gram / torch.where(trace > 0, trace, 1)[:, None, None]  # squares of tiny or huge numbers would be lost
-    return 1 / torch.where(trace > 0, scaled.square().sum((-2, -1)), 1)
+    trace = gram.diagonal(dim1=-2, dim2=-1).sum(-1, dtype=torch.float64)
+    norm = torch.linalg.vector_norm(gram, dim=(-2, -1), dtype=torch.float64)  # squares may be tiny or huge
+    return torch.where(norm > 0, trace / norm, 1).square().to(gram.dtype)
 
 
-def penalty_of(rank: Tensor, rows: int) -> Tensor:
-    """δ by default, for the effective rank of a layer's inputs and so many rows."""
+def penalty_of(gram: Tensor, rows: int) -> float | Tensor:
+    """δ by default, for a layer's Q̄ (count, n, n) from so many rows; a tensor, so that a GPU need not wait."""
     if rows >= MANY_ROWS:
-        return torch.full_like(rank, PENALTY_OF_MANY)
-    return (rank / UNIT_RANK).pow(3).clamp(1.0, LARGEST_PENALTY)
+        return PENALTY_OF_MANY
+    return (effective_rank(gram).mean() / UNIT_RANK).pow(3).clamp(1.0, LARGEST_PENALTY)
 
 
 def system_matrix(gram: Tensor, penalty: float | Tensor, blocks: Blocks) -> Tensor:

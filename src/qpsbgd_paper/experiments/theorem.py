@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from qpsbgd.nn import sign
-from qpsbgd.projections.system import effective_rank, penalty_of
+from qpsbgd.projections.system import penalty_of
 from qpsbgd_paper.framework.claims import Judged, Source, Verdict, stated
 from qpsbgd_paper.framework.experiment import Job, Study
 from qpsbgd_paper.framework.runs import Result
@@ -84,7 +84,8 @@ def _least_squares(spins: Tensor, jacobian: Tensor, grads: Tensor, *, scaled: bo
 def _nearest(spins: Tensor, jacobian: Tensor, grads: Tensor) -> Tensor:
     """`Spins` on one batch: argmin of (g − G/ρ)ᵀA(g − G/ρ), A = Q + δ·mean diagonal, G = A⁻¹∇E, ρ the size of G."""
     matrix = torch.einsum("smi,smj->sij", jacobian, jacobian)
-    ridge = penalty_of(effective_rank(matrix), jacobian.shape[1]) * matrix.diagonal(dim1=1, dim2=2).mean(1)
+    penalties = torch.vmap(lambda one: penalty_of(one[None], jacobian.shape[1]))(matrix)
+    ridge = penalties * matrix.diagonal(dim1=1, dim2=2).mean(1)
     matrix = matrix + ridge[:, None, None] * torch.eye(spins.shape[1], dtype=matrix.dtype)
     gradient = torch.einsum("smi,sm->si", jacobian.expand(len(spins), -1, -1), grads)
     wanted = torch.linalg.solve(matrix.expand(len(spins), -1, -1), gradient)
