@@ -187,7 +187,7 @@ def test_a_network_trains_on_it(cache):
     inputs = torch.randn(32, 10)
     targets = (inputs @ torch.randn(10, 2)).sign()
     model = BinaryLinear(10, 2)
-    optimizer = QPSBGD(model, lr=0.05, solver=VirtualQPU(size=3, cache=cache, num_reads=5, sweeps=16))
+    optimizer = QPSBGD(model, lr=0.05, steps=40, solver=VirtualQPU(size=3, cache=cache, num_reads=5, sweeps=16))
     losses = []
     for _ in range(40):
         loss = (model(inputs) - targets).square().mean()
