@@ -317,8 +317,11 @@ def summary(task, workers, kept, chosen, seeds):
 def run_delta(*, task, batch, budget, delta, seed):
     """The validation score of a run with a δ of its own."""
     chosen = replace(TASKS[task], batch=batch) if batch else TASKS[task]
-    make = partial(QPSBGD, projection=Ridge(delta=delta), real=True)
-    found = chosen.run(lambda model, steps: make(model, steps=steps), budget=budget, seed=seed, choosing=True)
+
+    def make(model, steps):
+        return QPSBGD(model, projection=Ridge(delta=delta), steps=steps, real=True)
+
+    found = chosen.run(make, budget=budget, seed=seed, choosing=True)
     return {"score": found["score"], "clock": found["seconds"]}
 
 
