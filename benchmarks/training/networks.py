@@ -63,14 +63,14 @@ METHODS = {
     "spins": (lambda m, s, lr: QPSBGD(m, projection="spins", steps=s, real=True), [None]),
     "spins-2": (lambda m, s, lr: QPSBGD(m, projection=Spins(bits=2), steps=s, real=True), [None]),
     "polar": (lambda m, s, lr: QPSBGD(m, projection="polar", steps=s, real=True), [None]),
-    "st-adamw": (lambda m, s, lr: StraightThrough(m, lr, "adam", steps=s, real={"lr": 3e-3}), [1e-3, 3e-3, 1e-2]),
+    "st-adamw": (lambda m, s, lr: StraightThrough(m, lr, "adam", steps=s, real=True), [1e-3, 3e-3, 1e-2]),
     "st-sgd": (lambda m, s, lr: StraightThrough(m, lr, "sgd", steps=s, real=sgd_real(lr)), [0.05, 0.1, 0.3]),
-    "st-muon": (lambda m, s, lr: StraightThrough(m, lr, "muon", steps=s, real={"lr": 3e-3}), [0.01, 0.02, 0.05]),
+    "st-muon": (lambda m, s, lr: StraightThrough(m, lr, "muon", steps=s, real=True), [0.01, 0.02, 0.05]),
     "bc-adam": (
-        lambda m, s, lr: BinaryConnect(m, lr, relative=True, steps=s, real={"lr": 3e-3}),
+        lambda m, s, lr: BinaryConnect(m, lr, relative=True, steps=s, real=True),
         [0.01, 0.03, 0.1],
     ),
-    "bop": (lambda m, s, lr: Bop(m, lr, threshold=1e-6, steps=s, real={"lr": 3e-3}), [1e-4, 1e-3]),
+    "bop": (lambda m, s, lr: Bop(m, lr, threshold=1e-6, steps=s, real=True), [1e-4, 1e-3]),
     "float-sgd": (partial(float_optimizer, "sgd"), [0.1]),
     "float-adamw": (partial(float_optimizer, "adamw"), [1e-3]),
 }

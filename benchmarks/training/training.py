@@ -1,15 +1,17 @@
 """Which method trains binary networks best, at which budget? QP-SBGD at its defaults beside tuned baselines.
 
 Test accuracy (for Adult the loss on the training rows) after 1 to 30 epochs, every run with a cosine over its own
-length. QP-SBGD takes its default rate; every baseline takes the best of a grid of learning rates, chosen per task and
-budget on validation data with another seed than the final ones; the longest budgets take the choice of the next
-shorter one (`chosen_up_to`). A best rate at the edge of a grid extends it. Runs with the same seed share initial
-weights and batches, so that methods are compared in pairs.
+length. QP-SBGD takes its default rates; every baseline takes the best of a grid of learning rates, and then of rates
+of norms and biases, chosen per task and budget on validation data with another seed than the final ones; the longest
+budgets take the choice of the next shorter one (`chosen_up_to`). A best rate at the edge of a grid extends it. Runs
+with the same seed share initial weights and batches, so that methods are compared in pairs.
 
     python benchmarks/training/training.py TASK … [--processes N] [--seeds 5] [--add] [--methods …]
     python benchmarks/training/training.py TASK … --deltas 1 3 10 30 [--batch B] [--budgets B …] [--seeds 2]
+    python benchmarks/training/training.py TASK … --real-rates 0.003 0.01 auto [--batch B] [--budgets B …]
 
-The second form compares values of the ridge's δ on validation data and adds them to penalties.json.
+The second and third form compare values of the ridge's δ, or rates of norms and biases, on validation data, and add
+them to penalties.json and real_rates.json.
 
 Finished runs are kept in results/training, so that a stopped study goes on. Runs on CUDA where there is one. Data are
 found through QPSBGD_DATA. Writes training_TASK.json for every task, into benchmarks/results or a given folder.
@@ -32,7 +34,8 @@ import torch.nn.functional as F
 import training_parts as parts
 from training_parts import DEVICE, accuracy, convolutional, dense, digits, fashion, mnist
 
-from qpsbgd import QPSBGD, BinaryConnect, ProxQuant, StraightThrough, real_optimizer
+from qpsbgd import QPSBGD, BinaryConnect, ProxQuant, StraightThrough
+from qpsbgd.nn import BinaryLayer
 from qpsbgd.projections import Ridge, Spins
 from qpsbgd_paper.framework.claims import difference_of
 from qpsbgd_paper.framework.result_files import environment, write_json
@@ -43,23 +46,28 @@ from qpsbgd_paper.framework.workers import Workers
 RESULTS = Path(__file__).parents[1] / "results"
 KEPT = Path("results/training")
 """Where finished runs are kept."""
+TRIALS = {"delta": "penalties.json", "real": "real_rates.json"}
+"""Options whose values are compared on validation data, and the files of the scores."""
 
 METHODS = {
-    "ridge": lambda model, steps, lr: QPSBGD(model, steps=steps, real=True),
-    "spins": lambda model, steps, lr: QPSBGD(model, projection="spins", steps=steps, real=True),
-    "spins-2": lambda model, steps, lr: QPSBGD(model, projection=Spins(bits=2), steps=steps, real=True),
-    "printed": lambda model, steps, lr: QPSBGD(model, projection="printed", steps=steps),
-    "bc-adam": lambda model, steps, lr: BinaryConnect(model, lr, "adam", relative=True, steps=steps),
-    "bc-sign": lambda model, steps, lr: BinaryConnect(model, lr, "sign", momentum=0.9, relative=True, steps=steps),
-    "bc-sgd": lambda model, steps, lr: BinaryConnect(model, lr, "sgd", momentum=0.9, steps=steps),
-    "bc-normalized": lambda model, steps, lr: BinaryConnect(
-        model, lr, "normalized", momentum=0.9, relative=True, steps=steps
+    "ridge": lambda model, lr, shared: QPSBGD(model, **shared),
+    "spins": lambda model, lr, shared: QPSBGD(model, projection="spins", **shared),
+    "spins-2": lambda model, lr, shared: QPSBGD(model, projection=Spins(bits=2), **shared),
+    "printed": lambda model, lr, shared: QPSBGD(model, projection="printed", **shared),
+    "bc-adam": lambda model, lr, shared: BinaryConnect(model, lr, "adam", relative=True, **shared),
+    "bc-sign": lambda model, lr, shared: BinaryConnect(model, lr, "sign", momentum=0.9, relative=True, **shared),
+    "bc-sgd": lambda model, lr, shared: BinaryConnect(model, lr, "sgd", momentum=0.9, **shared),
+    "bc-normalized": lambda model, lr, shared: BinaryConnect(
+        model, lr, "normalized", momentum=0.9, relative=True, **shared
     ),
-    "proxquant": lambda model, steps, lr: ProxQuant(model, lr, momentum=0.9, steps=steps),
-    "bc-adam, default": lambda model, steps, lr: BinaryConnect(model, steps=steps),
-    "st-adamw": lambda model, steps, lr: StraightThrough(model, lr, "adam", steps=steps, real=True),
-    "st-muon": lambda model, steps, lr: StraightThrough(model, lr, "muon", steps=steps, real=True),
+    "proxquant": lambda model, lr, shared: ProxQuant(
+        model, lr, momentum=0.9, steps=shared["steps"], real={"steps": shared["steps"], **shared["real"]}
+    ),
+    "bc-adam, default": lambda model, lr, shared: BinaryConnect(model, **shared),
+    "st-adamw": lambda model, lr, shared: StraightThrough(model, lr, "adam", **shared),
+    "st-muon": lambda model, lr, shared: StraightThrough(model, lr, "muon", **shared),
 }
+"""Optimisers of a model at a rate; they share the number of steps and options of norms and biases."""
 SCALED = ("st-adamw", "st-muon")
 """Methods whose layers have scales that follow the latent weights, in every task."""
 OURS = ("ridge", "spins", "spins-2")
@@ -73,6 +81,8 @@ GRIDS = {
     "st-muon": (0.01, 0.02, 0.05),
 }
 """Learning rates of the tuned methods; those of BinaryConnect but for SGD in units of the initial range."""
+REAL_RATES = (0.001, 0.003, 0.01)
+"""Rates of norms and biases for the tuned methods, tried at the best learning rate; it is found at their default."""
 
 
 @dataclass(frozen=True)
@@ -88,15 +98,17 @@ class Images:
     left_out: dict = field(default_factory=lambda: {10: ("printed",)})
     ours_alone: bool = False
 
+    def has_real_part(self):
+        """Whether the network has parameters besides binary weights, such as norms and biases."""
+        model = self.build()
+        return len([*model.parameters()]) > sum(isinstance(module, BinaryLayer) for module in model.modules())
+
     def run(self, make, *, budget, seed, choosing, **scale):
         inputs, targets, test_inputs, test_targets = self.data(choosing)
         torch.manual_seed(seed)
         model = self.build(**scale).to(inputs.device)
         steps = budget * (len(inputs) // self.batch)
         optimizers = [make(model, steps)]
-        claimed = sum(p.numel() for group in optimizers[0].param_groups for p in group["params"])
-        if sum(p.numel() for p in model.parameters()) > claimed:
-            optimizers.append(with_cosine(real_optimizer(model, optimizers[0], lr=1e-3), steps))
         order = torch.Generator().manual_seed(seed)
 
         def batches():
@@ -164,7 +176,6 @@ class Citation:
     ours_alone: bool = False
 
     def run(self, make, *, budget, seed, choosing):
-        from qpsbgd.nn import BinaryLayer
         from qpsbgd_paper.experiments.citation import CitationNet, prepared
 
         start = time.perf_counter()
@@ -240,10 +251,13 @@ TASKS = {
 }
 
 
-def run(*, task, method, lr, budget, seed, choosing):
+def run(*, task, method, lr, real, budget, seed, choosing):
     """One run: its score, and its seconds by the clock."""
     scale = {"scale": "magnitude"} if method in SCALED else {}
-    make = partial(METHODS[method], lr=lr)
+
+    def make(model, steps):
+        return METHODS[method](model, lr, {"steps": steps, "real": {"lr": real} if real else {}})
+
     found = TASKS[task].run(make, budget=budget, seed=seed, choosing=choosing, **scale)
     return {"score": found["score"], "clock": found["seconds"]}
 
@@ -265,28 +279,39 @@ def methods(task, budget):
 
 
 def chosen_rates(workers, task, wanted):
-    """The best learning rate of these methods and budgets on validation data; a best one at an edge extends its grid.
+    """The best options of these methods and budgets on validation data: a learning rate, then that of norms and biases.
 
-    Long budgets take that of the longest for which there was a choice.
+    Long budgets take those of the longest for which there was a choice.
     """
-    limit, sign, found = TASKS[task].chosen_up_to, 1 if TASKS[task].higher else -1, {}
-    grids = {(method, min(budget, limit)): list(GRIDS[method]) for method, budget in wanted if method in GRIDS}
+    limit = TASKS[task].chosen_up_to
+    options = {pair: {"lr": None, "real": None} for pair in wanted}
+    tuned = {
+        (method, min(budget, limit)): options[method, budget].copy() for method, budget in wanted if method in GRIDS
+    }
+    tune(workers, task, tuned, {pair: GRIDS[pair[0]] for pair in tuned}, "lr")
+    if tuned and isinstance(TASKS[task], Images) and TASKS[task].has_real_part():
+        tune(workers, task, tuned, dict.fromkeys(tuned, REAL_RATES), "real")
+    return {(method, b): tuned.get((method, min(b, limit)), options[method, b]) for method, b in wanted}
+
+
+def tune(workers, task, options, grids, name):
+    """Set this option of every method and budget to the best of its grid; a best value at an edge extends the grid."""
+    sign, grids = 1 if TASKS[task].higher else -1, {pair: [*grid] for pair, grid in grids.items()}
     while grids:
         jobs = [
-            {"task": task, "method": m, "lr": lr, "budget": b, "seed": 1000, "choosing": True}
+            {"task": task, "method": m, "budget": b, **options[m, b], name: rate, "seed": 1000, "choosing": True}
             for (m, b), rates in grids.items()
-            for lr in rates
+            for rate in rates
         ]
         scores = iter([sign * result["score"] for result in results_of(jobs, workers)])
         wider = {}
         for pair, rates in grids.items():
-            own = {lr: next(scores) for lr in rates}
-            best = found[pair] = max(own, key=own.get)
+            own = {rate: next(scores) for rate in rates}
+            best = options[pair][name] = max(own, key=own.get)
             if best in (min(rates), max(rates)) and len(rates) < 6:
                 factor = 1 / 3 if best == min(rates) else 3
                 wider[pair] = [*rates, float(f"{best * factor:.1g}")]
         grids = wider
-    return {(method, budget): found.get((method, min(budget, limit))) for method, budget in wanted}
 
 
 def summary(task, workers, kept, chosen, seeds):
@@ -294,14 +319,14 @@ def summary(task, workers, kept, chosen, seeds):
     pairs = [(method, budget) for budget in TASKS[task].budgets for method in methods(task, budget)]
     rates = chosen_rates(workers, task, [pair for pair in pairs if pair[0] in chosen and pair not in kept])
     shared = {
-        (m, b): [{"task": task, "method": m, "lr": lr, "budget": b, "seed": seed, "choosing": False} for seed in seeds]
-        for (m, b), lr in rates.items()
+        (m, b): [{"task": task, "method": m, **own, "budget": b, "seed": seed, "choosing": False} for seed in seeds]
+        for (m, b), own in rates.items()
     }
     results_of([job for jobs in shared.values() for job in jobs], workers)  # together, so that no process waits
     rows, better = {}, 1 if TASKS[task].higher else -1
     for (method, budget), jobs in shared.items():
         found = results_of(jobs, workers)
-        row = rows[method, budget] = {"budget": budget, "method": method, "lr": rates[method, budget]}
+        row = rows[method, budget] = {"budget": budget, "method": method, **rates[method, budget]}
         row["scores"] = [result["score"] for result in found]
         row["seconds"] = sorted(result["clock"] for result in found)[len(found) // 2]
     rows = {pair: (kept | rows)[pair] for pair in pairs if pair in kept | rows}
@@ -314,32 +339,37 @@ def summary(task, workers, kept, chosen, seeds):
     return list(rows.values())
 
 
-def run_delta(*, task, batch, budget, delta, seed):
-    """The validation score of a run with a δ of its own."""
+def run_trial(*, task, batch, budget, seed, delta="auto", real="auto"):
+    """The validation score of a run of the ridge with options of its own."""
     chosen = replace(TASKS[task], batch=batch) if batch else TASKS[task]
 
     def make(model, steps):
-        return QPSBGD(model, projection=Ridge(delta=delta), steps=steps, real=True)
+        return QPSBGD(model, projection=Ridge(delta=delta), steps=steps, real=True if real == "auto" else {"lr": real})
 
     found = chosen.run(make, budget=budget, seed=seed, choosing=True)
     return {"score": found["score"], "clock": found["seconds"]}
 
 
-def compare_deltas(given, workers, device):
-    """Add a row for every task, budget and δ to penalties.json."""
-    file = given.into / "penalties.json"
+def compare(given, workers, device, option, values):
+    """Add a row for every task, budget and value of an option to the option's file."""
+    file = given.into / TRIALS[option]
     rows = json.loads(file.read_text())["rows"] if file.exists() else []
     settings = [
-        {"task": task, "batch": given.batch, "budget": budget, "delta": delta}
+        {"task": task, "batch": given.batch, "budget": budget, option: value}
         for task in given.tasks
         for budget in given.budgets or TASKS[task].budgets
-        for delta in given.deltas
+        for value in values
     ]
     rows = [row for row in rows if not any(one.items() <= row.items() for one in settings)]
     jobs = [one | {"seed": 1000 + seed} for one in settings for seed in range(given.seeds)]
-    found = iter([result["score"] for result in results_of(jobs, workers, run_delta)])
+    found = iter([result["score"] for result in results_of(jobs, workers, run_trial)])
     rows += [one | {"scores": list(islice(found, given.seeds))} for one in settings]
     write_json(file, {"made with": environment(), "device": device, "rows": rows})
+
+
+def value(text):
+    """A value of an option that is compared: a number, or "auto"."""
+    return text if text == "auto" else float(text)
 
 
 def main():
@@ -350,19 +380,16 @@ def main():
     parser.add_argument("--add", action="store_true", help="measure what the kept results lack, with the same seeds")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS), help="measure only these")
     parser.add_argument("--into", type=Path, default=RESULTS)
-    parser.add_argument(
-        "--deltas",
-        nargs="+",
-        type=lambda text: text if text == "auto" else float(text),
-        help="compare these on validation data",
-    )
-    parser.add_argument("--batch", type=int, help="with --deltas: another batch than the task's")
-    parser.add_argument("--budgets", nargs="+", type=int, help="with --deltas: others than the task's")
+    for option, name in (("delta", "--deltas"), ("real", "--real-rates")):
+        parser.add_argument(name, dest=option, nargs="+", type=value, help="compare these on validation data")
+    parser.add_argument("--batch", type=int, help="with a comparison: another batch than the task's")
+    parser.add_argument("--budgets", nargs="+", type=int, help="with a comparison: others than the task's")
     given = parser.parse_args()
     device = torch.cuda.get_device_name() if DEVICE == "cuda" else "CPU"
     with Workers(given.processes) as workers:
-        if given.deltas:
-            compare_deltas(given, workers, device)
+        if compared := {option: values for option in TRIALS if (values := vars(given)[option])}:
+            for option, values in compared.items():
+                compare(given, workers, device, option, values)
             return
         for task in given.tasks:
             before = RESULTS / f"training_{task}.json"

@@ -22,7 +22,14 @@ from qpsbgd.optim.real_part import Real, RealPart, real_options
 from qpsbgd.parallel.ranks import Ranks
 from qpsbgd.parallel.shards import is_sharded
 from qpsbgd.projections.protocol import check_fits
-from qpsbgd_qubo.solvers.options import AT_LEAST_ONE_OR_NONE, BELOW_ONE, FLAG, NOT_NEGATIVE, POSITIVE_OR_NONE
+from qpsbgd_qubo.solvers.options import (
+    AT_LEAST_ONE_OR_NONE,
+    BELOW_ONE,
+    FLAG,
+    NOT_NEGATIVE,
+    POSITIVE,
+    POSITIVE_OR_NONE,
+)
 
 _CALLER = 5
 """Stack level of the caller of `step` in `_finish_step`: torch puts two wrappers around `step`."""
@@ -34,7 +41,7 @@ class BinaryOptimizer(Optimizer):
     Wherever torch optimisers take parameters, these take also a model, a layer, or several of them. The latent weights
     of the binary layers inside become a parameter group. With `real`, all other parameters become a second group,
     which an optimiser of torch steps. Parameters that are given one by one, as `model.parameters()`, are all trained:
-    without `real`, real-valued ones by AdamW at a rate of 0.003.
+    without `real`, real-valued ones as with `real=True`.
 
     In a parameter group `{"params": …, "lr": …}` that has binary weights, options that the binary optimiser has are
     theirs; all others, and those under `"real"`, are for its other parameters. In a group without binary weights, all
@@ -52,7 +59,7 @@ class BinaryOptimizer(Optimizer):
         if defaults["relative"] is None:
             defaults["relative"] = defaults["lr"] is None
         members = [Members.of(group["params"]) for group in groups if "params" in group]
-        norms = sum(one.norms for one in members)
+        self._norms = norms = sum(one.norms for one in members)
         if defaults["warmup"] is None:
             defaults["warmup"] = default_warmup(norms)
         layers = {layer for one in members for layer in one.layers}
@@ -79,7 +86,7 @@ class BinaryOptimizer(Optimizer):
                 f"{type(self).__name__} has no option {', '.join(unknown)}; "
                 f"it has {', '.join(name for name in self.defaults if name != 'step')}"
             )
-        part = self._new_real_part(members.named(rest), real) if rest else None
+        part = self._new_real_part(members.named(rest), real, norms=self._norms + members.norms > 0) if rest else None
         if members.layers:
             check_weights(members.layers, self._ranks)
             self._check_options({**self.defaults, **options})
@@ -112,13 +119,14 @@ class BinaryOptimizer(Optimizer):
                 real[name] = options.pop(name)
         return real, rest
 
-    def _new_real_part(self, parameters: list[NamedTensor], options: dict[str, Any]) -> RealPart:
+    def _new_real_part(self, parameters: list[NamedTensor], options: dict[str, Any], *, norms: bool) -> RealPart:
         POSITIVE_OR_NONE.checked("max_norm", options.get("max_norm"))
+        POSITIVE.checked("vector_factor", options.get("vector_factor", 1.0))
         AT_LEAST_ONE_OR_NONE.checked("steps", options["steps"])
         claimed = {p for group in self.param_groups for p in group["params"]}
         if any((p[1] if isinstance(p, tuple) else p) in claimed for p in parameters):
             raise ValueError("some parameters appear in more than one parameter group")
-        return RealPart(parameters, options)
+        return RealPart(parameters, options, norms=norms)
 
     @property
     def binary_groups(self) -> list[dict[str, Any]]:
@@ -281,6 +289,8 @@ class BinaryOptimizer(Optimizer):
         for own, group in zip(self.param_groups, groups, strict=True):
             binary = own["params"][0] in self._layers
             members |= set(group["params"]) if binary else set()
+            if not binary:
+                group.setdefault("vector_factor", 1.0)
             # "differentiable" is added by torch itself.
             missing = set(self.defaults) - {*group, "differentiable"} if binary else next(parts).missing(group)
             if missing:
@@ -305,7 +315,7 @@ class BinaryOptimizer(Optimizer):
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        real = {"_real": self._real, "_real_parts": self._real_parts, "_beside": self._beside}
+        real = {name: vars(self)[name] for name in ("_real", "_real_parts", "_beside", "_norms")}
         return {**super().__getstate__(), **real, "_layers": list(self._layers.values())}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

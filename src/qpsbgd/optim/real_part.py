@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -18,8 +19,12 @@ Real = Mapping[str, Any] | bool | None
 
 REAL_RATE = 3e-3
 """The default rate of AdamW for real parameters, three times torch's: chosen by benchmarks/training/rates.py."""
+VECTOR_RATES, LONG_RUN = (0.01, 0.03), 5000
+"""Norms and biases of networks with norms have the first rate in runs of so many steps or more, and a higher one in
+shorter runs, at most the second: chosen by the same benchmark and by benchmarks/training/training.py --real-rates.
+Real matrices lose with it, and so do biases of networks without norms."""
 
-_OURS = ("kind", "max_norm", "steps", "warmup")
+_OURS = ("kind", "max_norm", "steps", "warmup", "vector_factor")
 """Options of `real` that are not the torch optimiser's."""
 
 
@@ -33,13 +38,15 @@ class RealPart:
         params: The parameters, or names and parameters.
         options: Options of the torch optimiser, such as `lr`; its class as `kind`, by default AdamW at `REAL_RATE`;
             the largest norm of the group's gradient as `max_norm`, the steps after which the learning rate is zero as
-            `steps`, and the fraction of them over which it rises as `warmup`.
+            `steps`, the fraction of them over which it rises as `warmup`, and a factor on the rate of vectors (norms,
+            biases) as `vector_factor`; by default it is 1 where a rate or kind is given.
+        norms: Whether the network has normalisation layers; without them the default factor is 1.
 
     Raises:
         TypeError: The kind is not an optimiser's class or needs a closure, or it has no such option.
     """
 
-    def __init__(self, params: Sequence[NamedTensor], options: Mapping[str, Any]) -> None:
+    def __init__(self, params: Sequence[NamedTensor], options: Mapping[str, Any], *, norms: bool = False) -> None:
         kind = options.get("kind", torch.optim.AdamW)
         if not callable(kind):
             raise TypeError(f"kind must be a class of optimisers such as torch.optim.SGD, got {kind!r}")
@@ -55,8 +62,12 @@ class RealPart:
                 f"{type(optimizer).__name__} evaluates the loss several times per step, which a binary optimiser "
                 "cannot do; choose another kind for the real parameters, such as torch.optim.AdamW"
             )
+        faster = norms and not {"lr", "kind"} & set(options)
         optimizer.param_groups[0].update(
-            {"max_norm": options.get("max_norm"), "steps": options.get("steps"), "warmup": options.get("warmup", 0.0)}
+            max_norm=options.get("max_norm"),
+            steps=options.get("steps"),
+            warmup=options.get("warmup", 0.0),
+            vector_factor=options.get("vector_factor", _vector_factor(options.get("steps")) if faster else 1.0),
         )
         self._optimizer: Optimizer = optimizer
 
@@ -73,7 +84,7 @@ class RealPart:
 
     def missing(self, group: Mapping[str, Any]) -> set[str]:
         """The options that a saved group of this kind should have, but has not."""
-        return {*self._optimizer.defaults, "max_norm", "steps", "warmup"} - {*group, "differentiable"}
+        return {*self._optimizer.defaults, *_OURS[1:]} - {*group, "differentiable"}
 
     def restore(self, group: dict[str, Any], state: dict[Tensor, Any]) -> None:
         """Take on a loaded group, and bring what an older torch has saved up to date."""
@@ -106,10 +117,10 @@ class RealPart:
                 p.grad.div_(grad_scale.to(p.grad.device))
         if group["max_norm"] is not None:
             nn.utils.clip_grad_norm_(moving, group["max_norm"])
-        self._optimizer.param_groups, self._optimizer.state = [group], _of(group, state)
-        rate = group["lr"]
+        rate, self._optimizer.state = group["lr"], _of(group, state)
         try:
             group["lr"] = rate if factor == 1 else rate * factor
+            self._optimizer.param_groups = _by_rate(group)
             if skip is not None:
                 self._optimizer.found_inf = skip.float()  # type: ignore[attr-defined]  # as a GradScaler tells it
             self._optimizer.step()
@@ -134,10 +145,26 @@ def real_options(real: Real) -> dict[str, Any] | Literal[False] | None:
     return dict(real)
 
 
+def _vector_factor(steps: int | None) -> float:
+    """The rate of vectors in networks with norms, in units of the default rate."""
+    low, high = VECTOR_RATES
+    rate = low if steps is None else min(high, low * max(1.0, math.sqrt(LONG_RUN / steps)))
+    return rate / REAL_RATE
+
+
 def _fusable(params: Sequence[NamedTensor]) -> bool:
     """Whether torch can step all of them in one call, which saves most of the time of small ones, on a CPU, too."""
     tensors = [p[1] if isinstance(p, tuple) else p for p in params]
     return all(p.device.type in ("cpu", "cuda") and p.is_floating_point() for p in tensors)
+
+
+def _by_rate(group: dict[str, Any]) -> list[dict[str, Any]]:
+    """The group itself, or where vectors have another rate, their part of it and the rest."""
+    factor = group["vector_factor"]
+    if factor == 1:
+        return [group]
+    vectors, others = ([p for p in group["params"] if (p.ndim < 2) == wanted] for wanted in (True, False))
+    return [{**group, "params": others}, {**group, "params": vectors, "lr": group["lr"] * factor}]
 
 
 def _of(group: dict[str, Any], state: dict[Tensor, Any]) -> defaultdict[Tensor, Any]:
@@ -149,5 +176,5 @@ def _check_known(kind: Any, options: Mapping[str, Any]) -> None:
     if any(each.kind is each.VAR_KEYWORD for each in known.values()):
         return
     if unknown := sorted(set(options) - set(known)):
-        has = ", ".join([*list(known)[1:], "max_norm", "steps", "warmup"])
+        has = ", ".join([*list(known)[1:], *_OURS[1:]])
         raise TypeError(f"{getattr(kind, '__name__', kind)} has no option {', '.join(unknown)}; it has {has}")

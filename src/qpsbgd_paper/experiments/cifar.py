@@ -98,7 +98,7 @@ def augmented(images: Tensor, *, plain: bool = False) -> Tensor:
 
 
 def _rival(*learning_rates: float, **others: Any) -> Grid:
-    return rates(*learning_rates, real={"lr": 3e-3}, **others)
+    return rates(*learning_rates, real=True, **others)
 
 
 def train(
@@ -190,7 +190,7 @@ class Cifar(Comparison):
         """QP-SBGD in three forms, of which the polar factor is the default here, the baselines, and a control."""
         # The first rates, which a quick run takes, were the best in benchmarks/training/networks.py.
         adamw, muon = _rival(0.01, 0.003, 0.03, update="adam"), _rival(0.02, 0.01, 0.05, update="muon")
-        still = {"lr": 0.0, "weight_decay": 0.0, "real": {"lr": 3e-3}}
+        still = {"lr": 0.0, "weight_decay": 0.0, "real": True}
         return {
             RIDGE: Line("QP-SBGD (ridge)", "qpsbgd", ({"projection": "ridge", "real": True},), "ours"),
             POLAR: Line("QP-SBGD (polar)", "qpsbgd", ({"projection": "polar", "real": True},), "ours"),

@@ -7,6 +7,7 @@ from torch import nn
 
 from qpsbgd import QPSBGD, BinaryConnect, Checkpoint, Monitor, ProxQuant, check_claimed
 from qpsbgd.nn import BinaryLinear
+from qpsbgd.optim.rates import schedule
 
 OPTIMIZERS = {
     "ridge": lambda given, **options: QPSBGD(given, **options),
@@ -52,17 +53,54 @@ def assert_equal(one, other):
 
 
 @every
-@pytest.mark.parametrize(
-    "options", [{}, {"lr": 0.01, "weight_decay": 0.1}, SGD, {"kind": torch.optim.Adagrad}], ids=str
-)
+@pytest.mark.parametrize("options", [{"lr": 0.01, "weight_decay": 0.1}, SGD, {"kind": torch.optim.Adagrad}], ids=str)
 def test_it_trains_as_two_optimisers_do(make, options):
     together, apart = network(), network()
     train(together, make(together, real=options))
     kind, rest = options.get("kind", torch.optim.AdamW), {k: v for k, v in options.items() if k != "kind"}
-    rest = rest or {"lr": 1e-2 if options else 3e-3}  # the defaults of Adagrad, and of AdamW here
     rest |= {"fused": True} if kind is torch.optim.AdamW else {}
     train(apart, make(apart), kind(real(apart), **rest))
     assert_equal(together, apart)
+
+
+@every
+@pytest.mark.parametrize(
+    ("norm", "options", "rates"),
+    [
+        (nn.BatchNorm1d(16), {}, (0.003, 0.01)),
+        (nn.BatchNorm1d(16), {"steps": 1250, "warmup": 0.0}, (0.003, 0.02)),
+        (nn.BatchNorm1d(16), {"steps": 10, "warmup": 0.0}, (0.003, 0.03)),
+        (nn.BatchNorm1d(16), {"steps": 10**6, "warmup": 0.0}, (0.003, 0.01)),
+        (nn.Identity(), {}, (0.003, 0.003)),
+        (nn.BatchNorm1d(16), {"lr": 0.02}, (0.02, 0.02)),
+        (nn.Identity(), {"lr": 0.02, "vector_factor": 0.5}, (0.02, 0.01)),
+    ],
+    ids=["norms", "norms, few steps", "norms, very few", "norms, many", "no norms", "a rate", "a rate and a factor"],
+)
+def test_vectors_have_a_higher_rate_in_networks_with_norms(make, norm, options, rates):
+    together, apart = network(), network()
+    together[2], apart[2] = copy.deepcopy(norm), copy.deepcopy(norm)
+    train(together, make(together, real=options))
+    groups = [
+        {"params": [p for p in real(apart) if (p.ndim < 2) == vectors], "lr": rate}
+        for vectors, rate in zip((False, True), rates, strict=True)
+    ]
+    binary, beside = make(apart), torch.optim.AdamW(groups, fused=True)
+    for number in range(4):
+        for group, rate in zip(beside.param_groups, rates, strict=True):
+            group["lr"] = rate * schedule(number, options.get("steps"), 0.0)
+        train(apart, binary, beside, steps=[number])
+    for (name, a), b in zip(together.named_parameters(), apart.parameters(), strict=True):
+        torch.testing.assert_close(a, b, msg=name)
+
+
+def test_states_from_before_vectors_had_a_rate_of_their_own_keep_theirs():
+    model = network()
+    optimizer = QPSBGD(model, real=True)
+    saved = optimizer.state_dict()
+    assert saved["param_groups"][1].pop("vector_factor") > 1
+    optimizer.load_state_dict(saved)
+    assert optimizer.param_groups[1]["vector_factor"] == 1
 
 
 @every
@@ -360,6 +398,7 @@ def test_layers_are_not_kept_alive():
         (lambda m: QPSBGD(m, real={"kind": "adam"}), TypeError, "kind must be a class of optimisers"),
         (lambda m: QPSBGD(m, real={"kind": torch.optim.LBFGS}), TypeError, "LBFGS evaluates the loss several times"),
         (lambda m: QPSBGD(m, real={"kind": lambda groups: 3}), TypeError, "must make a torch.optim.Optimizer, got int"),
+        (lambda m: QPSBGD(m, real={"vector_factor": 0}), ValueError, "vector_factor must be a positive finite number"),
         (lambda m: QPSBGD(m, real={"max_norm": 0}), ValueError, "max_norm must be None or a positive finite number"),
         (lambda m: QPSBGD(m, real={"steps": 0}), ValueError, "steps must be None or a whole number of at least 1"),
         (lambda m: QPSBGD(m, real={"lr": -1}), ValueError, "Invalid learning rate"),
