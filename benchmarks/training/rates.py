@@ -2,8 +2,8 @@
 
 VGG-small, ResNet-20 and -56 on CIFAR-10, a character GPT of 6 layers and a narrow one of 12, and MNIST networks, some
 with batch norm, have one-bit weights; CIFAR's first and last layers and the GPTs' heads stay real-valued. `BASE` has
-every option, `JOBS` every run. One seed; scores are accuracies on the last 5,000 (CIFAR) or 10,000 (MNIST) training
-images, which are held back, or held-out nats per character, where lower is better.
+every option, `JOBS` every run. One seed or two; scores are accuracies on the last 5,000 (CIFAR) or 10,000 (MNIST)
+training images, which are held back, or held-out nats per character, where lower is better.
 
     python benchmarks/training/rates.py [--tasks NAME …] [--budget B] [--processes N] [--into FILE]
 
@@ -13,7 +13,7 @@ the file has not. rates_figure.py draws docs/figures/rates.svg.
 
 The committed rows were made by earlier forms of this script, with optimisers of their own that had more directions than
 the library keeps (its names for those that it has are the same), and another text: 128 characters, a random tenth of
-the files held out. Their rows of gpt and gptdeep compare among themselves only.
+the files held out. Their rows of gpt and gptdeep compare among themselves only. Rows of "vectors" are later ones.
 """
 
 import argparse
@@ -82,6 +82,27 @@ GRIDS = [
     *((task, 3, at(ROWS | {"scale": "gain"}, 0.003, 0.01, 0.03)) for task in PLAIN),
 ]
 JOBS = [BASE | options | {"task": task, "budget": budget} for task, budget, jobs in GRIDS for options in jobs]
+VECTORS = [
+    *((task, 500, 1, (0.003, 0.01, 0.03)) for task in ("gpt", "gptdeep")),
+    ("gpt", 1500, 1, (0.003, 0.01, 0.03)),
+    ("gpt", 3000, 1, (0.003, 0.01, 0.02)),
+    ("vgg", 1, 2, (0.003, 0.01, 0.03)),
+    ("vgg", 5, 2, (0.003, 0.01, 0.02)),
+    ("vgg", 5, 1, (0.03,)),
+    ("vgg", 20, 1, (0.003, 0.01, 0.02)),
+    ("resnet20", 2, 2, (0.003, 0.01, 0.03)),
+    ("resnet20", 5, 1, (0.003, 0.01, 0.03)),
+    ("resnet20", 15, 1, (0.003, 0.01, 0.02)),
+]
+"""Rates of norms and biases beside 0.003 for real matrices: task, budget, seeds, rates. All else is the default."""
+PAIRS = [(task, budget, seeds, (0.003, rate)) for task, budget, seeds, rates in VECTORS for rate in rates]
+PAIRS += [("vgg", 1, 2, (0.01, 0.01)), ("gpt", 1500, 1, (0.01, 0.003))]
+PAIRS += [(task, 500, 1, (0.01, 0.003)) for task in ("gpt", "gptdeep")]
+JOBS += [
+    {"dir": "default", "task": task, "budget": budget, "seed": seed, "real": real, "vectors": vectors}
+    for task, budget, seeds, (real, vectors) in PAIRS
+    for seed in range(seeds)
+]
 
 
 def mnist_task(epochs, seed, choosing):
@@ -139,12 +160,17 @@ def run(job):
     torch.set_num_threads(1)
     torch.manual_seed(job["seed"])
     build, data, first, last = TASKS[job["task"]]
-    model = convert(build(), first=first, last=last, scale=SCALES[job["scale"]]).to(DEVICE)
+    scale = {"scale": SCALES[job["scale"]]} if "scale" in job else {}
+    model = convert(build(), first=first, last=last, **scale).to(DEVICE)
     budget = job["budget"] if data is mnist_task else int(job["budget"])
     steps, draw, loss, score = data(budget, job["seed"], data is not text_task)
-    projection, clip = DIRECTIONS[job["dir"]](delta=job["delta"]), "range" if job["clip"] else None
-    shared = {"relative": True, "momentum": job["momentum"], "clip": clip, "warmup": job["warm"], "steps": steps}
-    optimizer = QPSBGD(model, job["lr"], projection, **shared, real={"lr": job["real"]})
+    if job["dir"] == "default":
+        real = {"lr": job["real"], "vector_factor": job["vectors"] / job["real"]}
+        optimizer = QPSBGD(model, steps=steps, real=real)
+    else:
+        projection, clip = DIRECTIONS[job["dir"]](delta=job["delta"]), "range" if job["clip"] else None
+        shared = {"relative": True, "momentum": job["momentum"], "clip": clip, "warmup": job["warm"], "steps": steps}
+        optimizer = QPSBGD(model, job["lr"], projection, **shared, real={"lr": job["real"]})
     passes, started = Passes(model, draw, loss), time.perf_counter()
     for step in range(steps):
         passes.run(step)

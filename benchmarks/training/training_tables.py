@@ -200,16 +200,33 @@ def step_cost():
     return markdown(["network", "machine", "binary weights, AdamW", *STEPS.values()], body)
 
 
-def penalties():
-    """Mean validation scores of values of δ."""
+def trials(file, option, names):
+    """Mean validation scores of the option's values that have names, which head the columns."""
     cells = {}
-    for row in results("penalties")["rows"]:
+    for row in (row for row in results(file)["rows"] if row[option] in names):
         task, batch = row["task"], f", batch {row['batch']}" if row["batch"] else ""
         name = f"{TITLES[task]}{batch}, {amount(task, row['budget'])}"
-        column = "by rank" if row["delta"] == "auto" else f"δ = {row['delta']:g}"
         mean = np.mean(row["scores"])
-        cells[name, column] = f"{100 * mean:.2f}" if TASKS[task].higher else f"{mean:.3f}"
-    return crossed("validation", cells, [*(f"δ = {delta}" for delta in (1, 3, 10, 30, 100)), "by rank"])
+        cells[name, names[row[option]]] = f"{100 * mean:.2f}" if TASKS[task].higher else f"{mean:.3f}"
+    return crossed("validation", cells, names.values())
+
+
+def penalties():
+    """Validation scores by δ."""
+    return trials("penalties", "delta", {d: f"δ = {d:g}" for d in (1, 3, 10, 30, 100)} | {"auto": "by rank"})
+
+
+def real_rates():
+    """Validation scores by the rate of norms and biases, of small networks and of those of rates.py."""
+    small = trials("real_rates", "real", {r: f"{r:g}" for r in (0.001, 0.003, 0.01, 0.03)} | {"auto": "by steps"})
+    rows = [row for row in results("rates")["rows"] if "vectors" in row and row["real"] == 0.003]
+    cells = {}
+    for (task, budget, rate), found in grouped(rows, "task", "budget", "vectors").items():
+        text, mean = task.startswith("gpt"), np.mean([row["score"] for row in found])
+        length = f"{budget:,} steps" if text else amount(task, budget)
+        cells[f"{VALIDATED[task]}, {length}", f"{rate:g}"] = f"{mean:.3f} nats" if text else f"{100 * mean:.1f}"
+    large = crossed("validation, real matrices at 0.003", cells, [f"{r:g}" for r in (0.003, 0.01, 0.02, 0.03)])
+    return f"{small}\n\n{large}"
 
 
 def bits():
@@ -227,6 +244,7 @@ def bits():
     )
 
 
+VALIDATED = {"vgg": "VGG-small", "resnet20": "ResNet-20", "gpt": "GPT, 6 × 384", "gptdeep": "GPT, 12 × 192"}
 NETWORKS = {
     "vgg-5": "VGG-small, 5 epochs",
     "vgg-25": "VGG-small, 25 epochs",
@@ -270,27 +288,44 @@ def default_of(task):
     return QPSBGD(model, steps=1, real=False).defaults["projection"].name
 
 
-def final_scores():
-    """Test scores of today's networks by task and method; "default" is the projection that none given means."""
+def final_rows():
+    """Test results of today's networks by task and method; "default" is the projection that none given means."""
     found = {}
     for row in results("networks")["rows"]:
         if not row["choosing"]:
             is_default = row["method"] == default_of(networks.SHORTER.get(row["task"], row["task"]))
             for method in (row["method"], "default") if is_default else (row["method"],):
-                found.setdefault(row["task"], {}).setdefault(method, []).append(row["score"])
+                found.setdefault(row["task"], {}).setdefault(method, []).append(row)
     return found
 
 
+def final_scores():
+    """The scores of `final_rows`."""
+    return {
+        task: {method: [row["score"] for row in rows] for method, rows in by_method.items()}
+        for task, by_method in final_rows().items()
+    }
+
+
 def today(names=NETWORKS, *, forms=tuple(DEFAULTS)):
-    """Test scores on today's networks: QP-SBGD at its defaults, in some forms, tuned rivals and real weights."""
-    scores = final_scores()
+    """Test scores on today's networks: QP-SBGD at its defaults, in some forms, tuned rivals and real weights.
+
+    † marks runs from before norms and biases had a rate of their own.
+    """
+    rows, scores = final_rows(), final_scores()
+
+    def cell(task, method):
+        if method not in rows[task]:
+            return "–"
+        before = any("rate of norms" in row for row in rows[task][method])
+        return _score(task, scores[task][method]) + " †" * before
+
     methods = {"default": "**QP-SBGD, default**", **{form: DEFAULTS[form] for form in forms}, **RIVALS, **REAL}
     tasks = [task for task in names if task in scores]
     table = []
     for method, label in methods.items():
         if any(method in scores[task] for task in tasks):
-            cells = [_score(task, scores[task][method]) if method in scores[task] else "–" for task in tasks]
-            table.append([label, *cells])
+            table.append([label, *(cell(task, method) for task in tasks)])
     return markdown(["test score", *(f"{names[task]}, {_unit(task)}" for task in tasks)], table)
 
 
