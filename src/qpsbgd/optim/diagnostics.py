@@ -59,6 +59,17 @@ class SilentLayers:
             yield f"{layer} is not trained: it {reason}"
 
 
+def vanished_inputs(layers: Iterable[BinaryLayer], states: Mapping[Tensor, Mapping[str, Any]]) -> Iterator[str]:
+    """One per layer whose Q̄ is zero although its weight has a gradient; reading that waits for the device."""
+    for layer in layers:
+        gram, grad = states.get(layer.weight, {}).get("gram"), layer.weight.grad
+        if gram is not None and grad is not None and not gram.any() and local(grad).any():
+            yield (
+                f"the squares of the inputs of {layer} vanish in {gram.dtype}, so that its direction ignores how they "
+                "are correlated; scale them up"
+            )
+
+
 class LeftBehind:
     """Finds parameters of the given model that have gradients, but that no optimiser changes.
 

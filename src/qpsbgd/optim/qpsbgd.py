@@ -13,7 +13,7 @@ from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.tape import LayerMoments, LayerRecord, Tape
 from qpsbgd.optim.binary_optimizer import BinaryOptimizer
 from qpsbgd.optim.cuda_graph import GraphedSteps
-from qpsbgd.optim.diagnostics import SilentLayers
+from qpsbgd.optim.diagnostics import SilentLayers, vanished_inputs
 from qpsbgd.optim.functional import LayerUpdate, qpsbgd
 from qpsbgd.optim.parameters import Layers, Members
 from qpsbgd.optim.real_part import Real
@@ -144,7 +144,8 @@ class QPSBGD(BinaryOptimizer):
             raise
         self._forget()
         if records is not None:
-            self._finish_step(*self._silent.messages(layers, moved))
+            new = [] if self.binary_groups[0]["step"] else layers  # looked at once: it waits for a GPU
+            self._finish_step(*self._silent.messages(layers, moved), *vanished_inputs(new, self.state))
         return loss
 
     def _records(self) -> dict[BinaryLayer, Record] | None:
