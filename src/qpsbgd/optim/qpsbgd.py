@@ -20,7 +20,7 @@ from qpsbgd.optim.real_part import Real
 from qpsbgd.optim.saved_state import described_state, kept_tensors, load_solvers, with_projections
 from qpsbgd.parallel.agreement import Record, compared, described, gather_records
 from qpsbgd.parallel.distributed_solver import check_serves_shards, distributed
-from qpsbgd.parallel.shards import Shards, is_sharded, local
+from qpsbgd.parallel.shards import is_sharded, local
 from qpsbgd.projections import PROJECTIONS, LayerInputs, Projection, default_projection, make_projection
 from qpsbgd.projections.blocks import Blocks
 from qpsbgd.qubo import Solution
@@ -210,7 +210,7 @@ class QPSBGD(BinaryOptimizer):
     def _inputs(self, group: dict[str, Any], layer: BinaryLayer, record: Record) -> LayerInputs:
         """What a layer's projection gets."""
         assert layer.weight.grad is not None
-        grad, shards = local(layer.weight.grad), Shards(self._ranks) if is_sharded(layer.weight) else None
+        grad, shards = local(layer.weight.grad), self._ranks if is_sharded(layer.weight) else None
         scale = getattr(self, "grad_scale", None)  # a GradScaler's factor that is still in the gradients
         grad = grad.to(torch.promote_types(grad.dtype, torch.float32))
         grad = grad if scale is None else grad / scale

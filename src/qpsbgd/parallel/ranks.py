@@ -48,6 +48,14 @@ class Ranks:
             dist.all_gather(found, own)
         return torch.stack(found).to(values.device)
 
+    def gather_units(self, part: Tensor, units: int) -> tuple[Tensor, slice]:
+        """All `units` output units of a layer that FSDP has sharded, and which of them this rank's part are."""
+        most = -(-units // self.size)  # torch's cut: all but the last ranks have so many
+        padded = part.new_zeros(most, *part.shape[1:])
+        padded[: len(part)] = part
+        begin = min(self.rank * most, units)
+        return self.all_gather(padded).flatten(0, 1)[:units], slice(begin, begin + len(part))
+
     def all_reduce(self, values: Tensor) -> Tensor:
         """The sum of the tensors of all ranks."""
         own = values.to(_place(values.device), copy=True).contiguous()

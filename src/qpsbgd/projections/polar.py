@@ -60,7 +60,7 @@ class Polar(Projection):
 def polar_factors(gradients: Sequence[tuple[BinaryLayer, Tensor, LayerShards | None]]) -> list[Tensor]:
     """The polar factors of layers' mean gradients, or of this rank's shards of them, of root mean square 1."""
     places = [
-        (mean, slice(None)) if shards is None else shards.whole(mean, len(layer.weight))  # and which units are ours
+        (mean, slice(None)) if shards is None else shards.gather_units(mean, len(layer.weight))  # and which units are ours
         for layer, mean, shards in gradients
     ]
     blocks = [Blocks.of(layer, None) for layer, *_ in gradients]

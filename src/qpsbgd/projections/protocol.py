@@ -20,11 +20,11 @@ from qpsbgd_qubo.solvers.options import AT_LEAST_ONE_OR_NONE, check_options
 class LayerShards(Protocol):
     """The ranks that hold a sharded layer, each some of its output units; every method is a collective."""
 
-    def gather(self, values: Tensor) -> Tensor:
+    def all_gather(self, values: Tensor) -> Tensor:
         """The tensors of all ranks, of one shape, stacked."""
 
-    def whole(self, part: Tensor, units: int) -> tuple[Tensor, slice]:
-        """The `units` output units of a layer, of which this rank has a part, and which of them that are."""
+    def gather_units(self, part: Tensor, units: int) -> tuple[Tensor, slice]:
+        """All `units` output units of a layer, and which of them this rank's part are."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -137,7 +137,7 @@ class _Expansion:
             found, size = torch.linalg.vector_norm(scaled @ self.system.inverse), torch.linalg.vector_norm(sizes)
             if self.system.shards is not None:
                 own = largest(rest).double() * torch.stack([found, size]).double()
-                found, size = self.system.shards.gather(own).square().sum(0).sqrt()
+                found, size = self.system.shards.all_gather(own).square().sum(0).sqrt()
             # The first batch may have no gradient.
             ratio = torch.where(found > 0, found / size, 1).to(rest)
         else:
@@ -190,7 +190,7 @@ class _Expansion:
         # An input was zero in all rows of this step where the gradients of all its weights are.
         seen = blocks.weights(system.grad).any(1, keepdim=True)
         if system.shards is not None:
-            seen = system.shards.gather(seen).any(0)
+            seen = system.shards.all_gather(seen).any(0)
         if not (seen.is_cpu and bool(seen.all()) and bool(self.moving.all())):
             sums = sums * (seen & self.moving)
         system.state["shrinkage"] = torch.stack(self.shrinkages)

@@ -265,7 +265,7 @@ def normalized(step: Tensor, shards: LayerShards | None = None) -> Tensor:
     norm: Tensor = torch.linalg.vector_norm(step, dtype=torch.float64)  # squares of small numbers would vanish
     rms = norm / math.sqrt(max(1, step.numel()))
     if shards is not None:
-        squares, count = shards.gather(torch.stack([norm.square(), norm.new_tensor(step.numel())])).sum(0)
+        squares, count = shards.all_gather(torch.stack([norm.square(), norm.new_tensor(step.numel())])).sum(0)
         rms = (squares / count).sqrt()
     rms = rms.to(step.dtype)
     return step / torch.where(rms > 0, rms, 1)
