@@ -15,7 +15,7 @@ from qpsbgd.optim.binary_optimizer import BinaryOptimizer
 from qpsbgd.optim.parameters import Layers
 from qpsbgd.optim.real_part import Real
 from qpsbgd.parallel.shards import is_sharded, local
-from qpsbgd.projections.polar import orthogonalized
+from qpsbgd.projections.polar import orthogonal_factors
 from qpsbgd.projections.system import normalized
 from qpsbgd_qubo.solvers.options import BELOW_ONE, POSITIVE
 
@@ -202,12 +202,6 @@ def _adam_state(grads: list[Tensor], states: list[dict[str, Any]]) -> tuple[list
 
 
 def _muon(grads: list[Tensor]) -> list[Tensor]:
-    """Matrices of the same shape are made orthogonal together."""
-    steps = list(grads)
-    for shape in {grad.shape for grad in grads}:
-        own = [index for index, grad in enumerate(grads) if grad.shape == shape]
-        rows, columns = shape[0], math.prod(shape[1:])
-        found = orthogonalized(torch.stack([grads[index].reshape(rows, columns) for index in own]))
-        for index, step in zip(own, found * math.sqrt(max(1.0, rows / columns)), strict=True):
-            steps[index] = step.reshape(shape)
-    return steps
+    factors = orthogonal_factors([grad.flatten(1)[None] for grad in grads])
+    sizes = [math.sqrt(max(1.0, factor.shape[1] / factor.shape[2])) for factor in factors]
+    return [(size * one).reshape(grad.shape) for size, one, grad in zip(sizes, factors, grads, strict=True)]

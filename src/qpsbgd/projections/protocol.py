@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any, ClassVar, Protocol
 
+import torch
 from torch import Tensor
 
 from qpsbgd.nn import BinaryLayer
@@ -183,6 +184,14 @@ class Projection(ABC):
     def with_solver(self, solver: Solver) -> Projection:
         """This projection with another solver."""
         return replace(self, solver=solver)  # type: ignore[call-arg]
+
+
+def mean_gradient(inputs: LayerInputs) -> Tensor:
+    """S̄ after this step, β S̄ + (1−β) ∂E/∂W, from the last one, "gradient" of the state, which must fit."""
+    if not (inputs.momentum and "gradient" in inputs.state):
+        return inputs.grad.clone()
+    check_fits(inputs.layer, inputs.state["gradient"], inputs.grad)
+    return torch.lerp(inputs.grad, inputs.state["gradient"], inputs.momentum)
 
 
 def check_fits(layer: BinaryLayer, kept: Tensor, new: Tensor) -> None:

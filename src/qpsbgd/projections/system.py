@@ -24,7 +24,7 @@ from torch import Tensor
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.tape import LayerMoments
 from qpsbgd.projections.blocks import Blocks
-from qpsbgd.projections.protocol import Direction, LayerInputs, LayerShards, Projection, check_fits
+from qpsbgd.projections.protocol import Direction, LayerInputs, LayerShards, Projection, mean_gradient
 from qpsbgd_files.memory import check_memory
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, BELOW_ONE, POSITIVE, check_options
 
@@ -161,12 +161,7 @@ class SystemProjection(Projection):
         """
         state = dict(inputs.state) or {"step": 0, "refreshes": 0}
         blocks = Blocks.of(inputs.layer, self.block, len(inputs.grad))
-        if "gradient" in state:
-            check_fits(inputs.layer, state["gradient"], inputs.grad)
-        first = not inputs.momentum or "gradient" not in state
-        state["gradient"] = (
-            inputs.grad.clone() if first else torch.lerp(inputs.grad, state["gradient"], inputs.momentum)
-        )
+        state["gradient"] = mean_gradient(inputs)
         state["step"] += 1
         if inputs.record is None:
             return System(inputs.layer, blocks, inputs.grad, False, state, dict(inputs.cached), inputs.shards)
