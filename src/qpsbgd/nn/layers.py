@@ -236,7 +236,7 @@ class BinaryLayer(nn.Module, ABC):
         """Σ_b c_b · sign(Ω_b) without the dimension of the bits, or with Ω_b itself where `latent`."""
         scales = self.plane_scales
         if scales is not None and self.unit is not None and self.bits == 1 and not latent:
-            # As below, without views of the weight, which take a quarter of a small network's time.
+            # As below, without views of the weight, which small networks feel.
             scales = scales.reshape(-1, *(1,) * (self.weight.dim() - 1))
             return straight_through(torch.where(self.weight.detach() >= 0, scales, -scales), self.weight, self.unit)
         if scales is not None:
