@@ -30,7 +30,7 @@ SGD_RATE = 1.0
 class DescentOptimizer(BinaryOptimizer):
     """An optimiser that moves latent weights by steps of `directions`: the baselines."""
 
-    kept: ClassVar[frozenset[str]]
+    kept: ClassVar[frozenset[str]] = frozenset({"step", "mean", "square", "buffer"})
     """The names of what is kept of a weight."""
     fusable: ClassVar[bool] = False
     """Whether a step is that of its `update`, with weight decay and nothing else: torch's fused Adam can make it."""
@@ -127,7 +127,6 @@ class BinaryConnect(DescentOptimizer):
         clip: Bound of the latent weights; None leaves them free.
     """
 
-    kept = frozenset({"step", "mean", "square", "buffer"})
     fusable = True
 
     def __init__(

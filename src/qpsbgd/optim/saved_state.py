@@ -64,7 +64,7 @@ def kept_tensors(state: Mapping[str, Any], groups: Groups) -> Iterator[tuple[Ten
 
 def load_solvers(state: Mapping[str, Any], projections: Sequence[Projection]) -> None:
     """Give the solvers of the projections their states back."""
-    saved = state.get("solvers") or [state.get("solver", {})] * len(projections)
+    saved = state.get("solvers", [{}] * len(projections))
     for projection, solver_state in zip(projections, saved, strict=False):
         if projection.solver is not None:
             projection.solver.load_state_dict(solver_state)

@@ -39,7 +39,6 @@ class StraightThrough(DescentOptimizer):
         eps: Added to Adam's denominator.
     """
 
-    kept = frozenset({"step", "mean", "square", "buffer"})
     fusable = True
 
     def __init__(
