@@ -41,7 +41,7 @@ class DescentOptimizer(BinaryOptimizer):
         loss = self._run(closure)
         self._check_in_place()
         if any(map(is_sharded, self._layers)):  # all ranks must raise, or those that do not would wait for ever
-            self._ranks.synchronized(self._check_gradients, list, dict)
+            self._ranks.synchronized(self._check_gradients)
         else:
             self._check_gradients(later=self.fusable and all(group["update"] == "adam" for group in self.binary_groups))
         for group in self.binary_groups:

@@ -45,27 +45,16 @@ class DistributedSolver(Solver):
             RuntimeError: The solver of another rank failed.
         """
         own = [_columns(family, self._part(family, self._ranks.rank)) for family in families]
-        asked = [family for family in own if family.num_columns]
-        stats: dict[str, Any] = {}
-        message: _Answers | str
-        error: BaseException | None = None
-        try:
-            answers = iter(self._solver.solve_all(asked) if asked else [])
-            found = [next(answers) if family.num_columns else nothing(family) for family in own]
-            stats, message = dict(found[0].stats), [_packed(solution) for solution in found]
-        except BaseException as caught:
-            error, message = caught, f"{type(caught).__name__}: {caught}"
-        messages: list[_Answers | str] = self._ranks.all_gather_object(message)
-        if error is not None:
-            raise error
-        if failed := [rank for rank, text in enumerate(messages) if isinstance(text, str)]:
-            raise RuntimeError(
-                f"the solver of rank {failed[0]} failed, so that no rank takes this step: {messages[failed[0]]}"
-            )
-        return [
-            _merged(family, [answers[index] for answers in messages if not isinstance(answers, str)], stats)
-            for index, family in enumerate(families)
-        ]
+        stats, packed = self._ranks.synchronized(partial(self._answers, own)) or ({}, [])
+        everyone: list[_Answers] = self._ranks.all_gather_object(packed)
+        return [_merged(family, parts, stats) for family, *parts in zip(families, *everyone, strict=True)]
+
+    def _answers(self, families: Sequence[QuboFamily]) -> tuple[dict[str, Any], _Answers]:
+        """This rank's solver's statistics, and its answers to families of which some may have no columns."""
+        asked = [family for family in families if family.num_columns]
+        answers = iter(self._solver.solve_all(asked) if asked else [])
+        found = [next(answers) if family.num_columns else nothing(family) for family in families]
+        return dict(found[0].stats), [_packed(solution) for solution in found]
 
     def _part(self, family: QuboFamily, rank: int) -> slice:
         """A rank's part of the columns, as equal as can be; nothing for ranks that are not asked."""
@@ -93,7 +82,7 @@ class ShardSolver(Solver):
     def solve_all(self, families: Sequence[QuboFamily]) -> list[Solution]:
         """The answers to this rank's columns; there may be none."""
         work = partial(self._solver.solve_all, families) if families else list[Solution]
-        return self._ranks.synchronized(work, list, dict) or []
+        return self._ranks.synchronized(work) or []
 
 
 def distributed(projection: Projection, ranks: Ranks, *, sharded: bool) -> Projection:

@@ -86,8 +86,8 @@ class Ranks:
     def synchronized(
         self,
         work: Callable[[], Work | None],
-        described: Callable[[], Sequence[str]],
-        compared: Callable[[], dict[str, list[tuple[str, Tensor]]]],
+        described: Callable[[], Sequence[str]] = list,
+        compared: Callable[[], dict[str, list[tuple[str, Tensor]]]] = dict,
     ) -> Work | None:
         """This rank's work, once all ranks have theirs; None where one of them has none.
 
