@@ -198,7 +198,8 @@ class _Expansion:
         for name in ("spins", "signs", "coupling_fields"):
             system.state.pop(name, None)  # of another solver's steps they would be out of date
             if self.warm and self.warm_states and getattr(self.warm_states[0], name) is not None:
-                system.state[name] = _stacked([getattr(ended, name) for ended in self.warm_states])
+                kept = [getattr(ended, name) for ended in self.warm_states]
+                system.state[name] = kept[0][None] if len(kept) == 1 else torch.stack(kept)  # one is not copied
         return system.answer(blocks.merged(sums, system.grad), solutions=self.all_solutions, figures=self.figures)
 
     def all_solutions(self) -> list[Solution]:
@@ -216,11 +217,6 @@ class _Expansion:
             return own
         pairs = zip(_families(self.system, self.linears[bit]), self.spins[bit], strict=True)
         return [Solution.of(family, spins.T.clone(), solver="descent") for family, spins in pairs]
-
-
-def _stacked(tensors: list[Tensor]) -> Tensor:
-    """The tensors under a new first dimension; a single one is not copied."""
-    return tensors[0][None] if len(tensors) == 1 else torch.stack(tensors)
 
 
 def _families(system: System, linear: Tensor) -> Iterator[QuboFamily]:
