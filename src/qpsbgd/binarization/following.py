@@ -22,7 +22,7 @@ class Reference:
     """The float network beside the one that becomes binary.
 
     Attributes:
-        passes: Of the calibration batches through the float network.
+        passes: Passes of the calibration batches through the float network.
         layers: Its layers, by name.
     """
 

@@ -27,16 +27,16 @@ def deploy(
     input_shape: Annotated[
         str | None,
         typer.Option(
-            help="Of one sample: 784 or 1,28,28; for networks that begin with a convolution or ask for sizes."
+            help="Shape of one sample, 784 or 1,28,28: for networks that begin with a convolution or read sizes."
         ),
     ] = None,
-    name: Annotated[str, typer.Option(help="Of the C functions and files.")] = "network",
+    name: Annotated[str, typer.Option(help="Name of the C functions and files.")] = "network",
     word_bits: Annotated[int, typer.Option(help="Bits of a machine word in C, 32 or 64.")] = 32,
     weights: Annotated[
         Literal["bits", "float32", "qonnx"],
         typer.Option(help="In ONNX: packed bits, float32, or float32 behind QONNX's BipolarQuant."),
     ] = "bits",
-    force: Annotated[bool, typer.Option("--force", help="Overwrite what is there already.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
     trust_pickle: Annotated[
         bool,
         typer.Option(

@@ -86,7 +86,7 @@ class Constants:
 
     Attributes:
         word: Bits of a word, 32 or 64.
-        bytes: Of all arrays.
+        bytes: Size of all arrays.
         texts: Their definitions.
         helpers: Functions that steps call, by name.
         scratch: Real numbers that steps need besides their results while they run.

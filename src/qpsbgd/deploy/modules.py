@@ -56,7 +56,7 @@ def operations_of(name: str, module: nn.Module, shape: Shape | None) -> list[Ope
 
     Args:
         name: For messages.
-        module: Of a type in `SUPPORTED`.
+        module: A module of a type in `SUPPORTED`.
         shape: Shape of what goes in, where it is known.
 
     Raises:

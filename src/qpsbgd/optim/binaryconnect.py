@@ -22,7 +22,7 @@ from qpsbgd_qubo.solvers.options import BELOW_ONE, POSITIVE
 Update = Literal["sgd", "sign", "adam", "normalized", "muon"]
 
 RATE_FACTORS: Mapping[str, float] = MappingProxyType({"sign": 0.12, "adam": 0.3, "normalized": 0.12})
-"""Of `default_rate`, per update. Steps of "sgd" are as large as the gradient, so no rate fits every loss."""
+"""The factor of `default_rate` per update. Steps of "sgd" are as large as the gradient, so no rate fits every loss."""
 SGD_RATE = 1.0
 """The default of "sgd", absolute: gradients of a mean loss are small beside latent weights in [−1, 1]."""
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from qpsbgd_qubo.annealers.budget import Estimate
 
 _RATE_FACTOR = 0.25
-"""Of `default_rate`: chosen by benchmarks/training/rates.py on networks with and without norms."""
+"""The factor of `default_rate`: chosen by benchmarks/training/rates.py on networks with and without norms."""
 _READ_AT_ONCE = 2**20
 """Numbers in rows that are read together for their moments, 4 MiB in single precision; all 2,048 rows of a layer with
 4,608 inputs are 36. Larger parts raise the peak memory in benchmarks/training/step_cost.py."""
@@ -300,7 +300,7 @@ class QPSBGD(BinaryOptimizer):
 
     @property
     def _step_supports_amp_scaling(self) -> bool:
-        """Whether a GradScaler hands over its scale instead of dividing `.grad`, because more depends on it."""
+        """Whether a GradScaler passes its scale on instead of dividing `.grad`, because more depends on it."""
         return any(projection.absolute for projection in self._projections())
 
     def _forget(self) -> None:

@@ -23,7 +23,7 @@ class Ranks:
     Every method is a collective: all ranks call it, in the same order.
 
     Attributes:
-        sent: Bytes of tensors that this rank has handed over.
+        sent: Bytes of tensors that this rank has sent.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class Ranks:
 
     @property
     def rank(self) -> int:
-        """Which of them this is."""
+        """The number of this one."""
         return dist.get_rank() if self.size > 1 else 0
 
     def all_gather(self, values: Tensor) -> Tensor:

@@ -107,7 +107,7 @@ class Projection(ABC):
 
     @property
     def solver(self) -> Solver | None:
-        """The solver that it asks; a projection that has one declares it as a field."""
+        """The solver that it uses; a projection that has one declares it as a field."""
         return None
 
     @property
@@ -140,7 +140,7 @@ class Projection(ABC):
         return False
 
     def beside(self, default: Projection) -> Projection:
-        """This projection for a network whose default is another one; most do not care."""
+        """This projection for a network whose default is another one; most ignore that."""
         return self
 
     def check(self, layer: BinaryLayer) -> None:  # noqa: B027  # most serve all layers

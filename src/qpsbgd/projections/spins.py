@@ -207,7 +207,7 @@ class _Expansion:
         return [solution for bit in range(self.bits) for solution in self._solutions_of(bit)]
 
     def figures(self) -> dict[str, float]:
-        """Of the first vector."""
+        """The numbers for a `Monitor`, of the first vector."""
         families = list(_families(self.system, self.linears[0]))
         system = self.system
         return compare_with_sign_vector(families, self._solutions_of(0), blocks=system.blocks, like=system.grad)

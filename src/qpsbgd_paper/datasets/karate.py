@@ -16,7 +16,7 @@ def load_karate(*, seed: int = 0) -> Graph:
     one more node is drawn from all that are left, so that there are 20 and 14 as in the paper.
 
     Args:
-        seed: Of the split.
+        seed: Seed of the split.
     """
     try:
         from torch_geometric.datasets import KarateClub

@@ -43,7 +43,7 @@ CASES: Mapping[str, Job] = {
 
 EVERY = 20
 NORMS = {"cora": 2.0, "pubmed": 1.0}
-"""Of a node's features: length one for Cora's words, sum one for PubMed's TF-IDF, the better of the two for each."""
+"""The norm of a node's features: length one for Cora's words, sum one for PubMed's TF-IDF, the better for each."""
 
 
 def gain(options: Options) -> Gain:

@@ -189,7 +189,7 @@ def judged(claim: Claim, values: Values, higher: Mapping[str, bool], *, controls
 
     Args:
         claim: What is to be judged.
-        values: Of all lines.
+        values: Figures of all lines.
         higher: Whether more is better, by metric.
         controls: The lines that whoever wins must beat, or that the loser must be worse than; else the verdict is that
             the experiment cannot tell.

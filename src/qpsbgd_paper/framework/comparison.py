@@ -16,10 +16,10 @@ from qpsbgd_paper.framework.runs import Result, kept_results, run_jobs
 from qpsbgd_paper.framework.workers import Pool
 
 MOST_POINTS = 64
-"""Of a curve in a summary; the runs' own files hold every step."""
+"""Most points of a curve in a summary; the runs' own files hold every step."""
 
 MOST_EXTENSIONS = 2
-"""Of a grid whose best learning rate lies at its edge."""
+"""Most extensions of a grid whose best learning rate lies at its edge."""
 
 FINALISTS, FINALIST_SEEDS = 3, 10
 """The best points of a grid are compared again on more seeds: on two, five of 18 choices differed between machines."""

@@ -306,7 +306,7 @@ def paper_lines(
         solver: A solver that the user named, for two more lines.
         exact: The solver of all but the virtual chip: "descent" where layers are too wide for exact answers.
         named: What tables call it, where it is not the same in all cases.
-        **grids: Of the baselines.
+        **grids: Grids of the baselines.
     """
     paper = printed(*literal, solver=exact)
     ours = ours or relative_rates("spins")

@@ -37,8 +37,8 @@ def page(summaries: Sequence[Summary], *, title: str, intro: str = "") -> str:
     """The whole report: who won where, all claims, then every experiment with curves, figures and tables.
 
     Args:
-        summaries: Of the experiments, in the order of the page.
-        title: Of the page.
+        summaries: Summaries of the experiments, in the order of the page.
+        title: Title of the page.
         intro: Plain text below it; an empty line begins a new paragraph.
 
     Raises:
