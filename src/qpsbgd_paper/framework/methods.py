@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.optim import QPSBGD, BinaryConnect, ProxQuant
-from qpsbgd.optim.binaryconnect import Update
+from qpsbgd.optim.baselines import Update
 from qpsbgd.optim.parameters import Layers
 from qpsbgd.projections import make_projection
 from qpsbgd.solvers import make_solver
