@@ -190,8 +190,7 @@ def _run(
     csv: Path | None = None,
 ) -> list[Summary]:
     """Run what is not done yet, write a result file for every experiment, and print its tables."""
-    from qpsbgd_paper.framework.csv_files import write_csv
-    from qpsbgd_paper.framework.result_files import write_result
+    from qpsbgd_paper.framework.result_files import write_csv, write_result
     from qpsbgd_paper.report.headlines import headline
     from qpsbgd_paper.report.tables import claim_sentences, tables
 
