@@ -60,7 +60,7 @@ def fitted(moments: Tensor, weights: Tensor, *, bits: int, effort: Effort) -> La
         for stage in fit.improve(effort):
             rest = group - fit.approximation()
             lost[stage] = lost.get(stage, 0.0) + float(fit.lost().sum() - ridge * rest.square().sum())
-        whole += float((group * fit.image()).sum() - ridge * group.square().sum())
+        whole += float((group * fit.image).sum() - ridge * group.square().sum())
         fits.append(fit)
     return LayerFit(
         torch.cat([fit.planes for fit in fits], 2),

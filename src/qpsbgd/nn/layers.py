@@ -214,8 +214,18 @@ class BinaryLayer(nn.Module, ABC):
         return self.num_rows(self._map(torch.empty_like(x, device="meta"), weight).shape)
 
     def input_rows(self, x: Tensor, at: Tensor | None = None) -> Tensor:
-        """The rows X (B, groups · bits · n) that the inputs stand for; with `at`, only the rows of these numbers."""
-        return self._per_plane(self.plain_rows(x, at))
+        """The rows X (B, groups · bits · n) that the inputs stand for; with `at`, only the rows of these numbers.
+
+        They are those of one plane, with the inputs of every group once per plane, times c_b.
+        """
+        rows = self.plain_rows(x, at)
+        if self.bits == 1:
+            return rows
+        grouped = rows.reshape(len(rows), self.groups, rows.shape[1] // self.groups)
+        # All outputs share their rows: planes with scales of their own count by the root mean square of these.
+        scales = self.plane_scales
+        scale = None if scales is None else scales.detach().square().mean(0).sqrt().to(rows)
+        return torch.stack([c * grouped for c in (self.coefficients if scale is None else scale)], dim=2).flatten(1)
 
     @abstractmethod
     def plain_rows(self, x: Tensor, at: Tensor | None = None) -> Tensor:
@@ -253,16 +263,6 @@ class BinaryLayer(nn.Module, ABC):
         if self.bits == 1:
             return planes
         return torch.stack([c * plane for c, plane in zip(self.coefficients, planes.unbind(1), strict=True)]).sum(0)
-
-    def _per_plane(self, rows: Tensor) -> Tensor:
-        """Rows (B, groups · n) with the inputs of every group once per plane, times c_b."""
-        if self.bits == 1:
-            return rows
-        grouped = rows.reshape(len(rows), self.groups, rows.shape[1] // self.groups)
-        # All outputs share their rows: planes with scales of their own count by the root mean square of these.
-        scales = self.plane_scales
-        scale = None if scales is None else scales.detach().square().mean(0).sqrt().to(rows)
-        return torch.stack([c * grouped for c in (self.coefficients if scale is None else scale)], dim=2).flatten(1)
 
     @property
     def _kernel_shape(self) -> tuple[int, ...]:
