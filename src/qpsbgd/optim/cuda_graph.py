@@ -80,7 +80,8 @@ class _Graph:
             state, cached = dict(update.inputs.state), dict(update.inputs.cached)
             inputs = replace(update.inputs, grad=grad, state=state, cached=cached)
             self._updates.append(replace(update, inputs=inputs, lr=rate))
-        changed = [tensor for update in self._updates for tensor in _changed(update)]
+        kept = [value for update in self._updates for value in update.inputs.state.values()]
+        changed = [tensor for tensor in (*(u.weight for u in self._updates), *kept) if isinstance(tensor, Tensor)]
         before = [tensor.clone() for tensor in changed]
         with torch.no_grad(), torch.cuda.device(device):
             try:
@@ -116,7 +117,3 @@ class _Graph:
         for update in updates:
             update.inputs.state["step"] += 1
         return self._directions
-
-
-def _changed(update: LayerUpdate) -> list[Tensor]:
-    return [update.weight, *(value for value in update.inputs.state.values() if isinstance(value, Tensor))]

@@ -58,10 +58,6 @@ class Experiment(ABC):
         """The same experiment, small: for a look and for tests."""
         return replace(self, **self.small)  # type: ignore[type-var]
 
-    def with_seeds(self, seeds: int) -> Self:
-        """The same experiment with that many final runs."""
-        return replace(self, seeds=seeds)  # type: ignore[type-var]
-
     def heading(self) -> dict[str, Any]:
         """The part of a summary that says what it is about."""
         return {
