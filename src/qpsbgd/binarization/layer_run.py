@@ -38,7 +38,7 @@ Reader = BinaryLinear | BinaryConvNd
 
 @dataclass(frozen=True)
 class Options:
-    """What `binarize` was asked for, checked."""
+    """The options of `binarize`, checked."""
 
     bits: int | Mapping[str, int]
     solver: str | Solver
@@ -83,7 +83,7 @@ class Options:
 
 @contextmanager
 def _shown(progress: bool | Callable[[LayerLoss], None], layers: int) -> Iterator[Callable[[LayerLoss], object]]:
-    """What is called after every layer."""
+    """A function to call after every layer: shows a bar, calls the user's, or does nothing."""
     if not progress:
         yield lambda line: None
     elif callable(progress):

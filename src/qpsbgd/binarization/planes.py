@@ -22,9 +22,9 @@ from qpsbgd.qubo import QuboFamily
 from qpsbgd.solvers import Solver
 
 SEARCHES = ("kicks", "feedback", "rounding")
-"""What `Fit.improve` does by itself; everything else is a solver of the families."""
+"""The searches of `Fit.improve` itself; everything else is a solver of the families."""
 RIDGES = (0.03, 0.1)
-"""What error feedback within range adds to the diagonal of Q; the better answer is kept, column by column.
+"""Added to the diagonal of Q by error feedback within range; the better answer is kept, column by column.
 
 Less passes errors on to weights that are at the end of the range already, more ignores correlations. This constant and
 the two after it are varied by `benchmarks/training/binarize_search.py constants`.
@@ -87,7 +87,7 @@ class Fit:
         return (self.scales[:, None] * self.planes).sum(0)
 
     def energies(self) -> Tensor:
-        """What is minimised, per column (m,)."""
+        """The objective per column, (m,)."""
         rest = self.weights - self.approximation()
         return (rest * (self.metric @ rest)).sum(0)
 
@@ -101,7 +101,7 @@ class Fit:
         return self.metric @ self.weights
 
     def margins(self) -> Tensor:
-        """What a flip costs, in units of a weight: |w| where inputs are uncorrelated; (bits, n, m)."""
+        """The cost of every flip, in units of a weight: |w| where inputs are uncorrelated; (bits, n, m)."""
         residuals = self.metric @ (self.weights - self.approximation()) / self.metric.diagonal()[:, None]
         return self.planes * residuals + self.scales[:, None]
 

@@ -201,12 +201,12 @@ class _Network:
         return {f"{name}.h": header, f"{name}.c": source, f"{name}_main.c": program}
 
     def _check(self, **common: str) -> str:
-        """What is checked of the inputs."""
+        """The checks of the inputs."""
         check = "" if self.integer else CHECK.format(**common)
         return check if self.rows is None else check + CHECK_ROWS.format(**common, rows=self.rows)
 
     def _ends(self, *, name: str, prefix: str, **_: str) -> tuple[str, str, dict[str, float]]:
-        """What the header says about inputs and outputs, and the steps that they count."""
+        """The header's words on inputs and outputs, and the steps that they count."""
         if not self.integer:
             takes = (
                 f"Inputs must be finite: where one is not, {name}_run returns -1 and writes no outputs, and\n"

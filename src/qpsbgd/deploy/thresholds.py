@@ -55,7 +55,7 @@ class LayerSums:
         return Threshold(self.name, levels.astype(np.int32), flipped)
 
     def requantize(self, activation: QuantActivation) -> Requantize:
-        """What gives the whole numbers that torch's activation computes, times its scale.
+        """The operation whose whole numbers, times the scale, are those of torch's activation.
 
         Raises:
             ValueError: Float32 rounds so many sums to other numbers than a line does that it is no line.
@@ -109,7 +109,7 @@ class LayerSums:
         return low, flipped
 
     def _results(self, activation: QuantActivation | None, sums: Array) -> Array:
-        """What torch makes of sums (…, units), in the layout in which it computes the layer's outputs."""
+        """Torch's results for sums (…, units), in the layout in which it computes the layer's outputs."""
         layer, between = self.layer, self.between
         scale = 1.0 if self.steps is None else self.steps.scale
         values = torch.from_numpy(sums).to(layer.weight.device, torch.float64) * scale
@@ -140,7 +140,7 @@ class LayerSums:
 
 
 def steps_of(activation: QuantActivation) -> Steps:
-    """What the results of an activation count."""
+    """The range and the scale of an activation's whole numbers."""
     return Steps(activation.low, activation.high, round(activation.log2_scale.item()))
 
 

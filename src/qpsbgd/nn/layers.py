@@ -289,7 +289,7 @@ class BinaryLayer(nn.Module, ABC):
 
     @property
     def options(self) -> dict[str, Any]:
-        """What must be the same in a layer that takes this one's state: bits, the kind of scale, and the gain."""
+        """The options that a layer must share to load this one's state: bits, the kind of scale, and the gain."""
         return {"bits": self.bits, "scale": self.scaling, "gain": self.gain}
 
     def _set_mark(self) -> None:
@@ -328,7 +328,7 @@ class BinaryLayer(nn.Module, ABC):
 
 
 def saved_options(mark: Tensor) -> dict[str, Any]:
-    """What a layer's mark says of it: its bits, the kind of its scale, and its gain."""
+    """The options in a layer's mark: its bits, the kind of its scale, and its gain."""
     options: dict[str, Any] = json.loads(bytes(mark.tolist()))
     return options
 

@@ -1,4 +1,4 @@
-"""What all binary optimisers have in common: options, parameter groups, the real-valued part, checks, warnings."""
+"""The base of all binary optimisers: options, parameter groups, the real-valued part, checks, warnings."""
 
 from __future__ import annotations
 

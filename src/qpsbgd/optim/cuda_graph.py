@@ -59,7 +59,7 @@ def _steady(update: LayerUpdate) -> bool:
 
 
 def _signature(update: LayerUpdate) -> tuple[object, ...]:
-    """What must stay the same for a graph to be used again; learning rates and gradients may change."""
+    """A key that is equal where a graph can be used again; learning rates and gradients are not part of it."""
     inputs = update.inputs
     kept = [
         value.data_ptr() for part in (inputs.state, inputs.cached) for value in part.values() if torch.is_tensor(value)

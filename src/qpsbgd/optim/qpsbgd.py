@@ -149,7 +149,7 @@ class QPSBGD(BinaryOptimizer):
         return loss
 
     def _records(self) -> dict[BinaryLayer, Record] | None:
-        """What the layers with a gradient recorded; None if a GradScaler skips this step."""
+        """The records of the layers with a gradient; None if a GradScaler skips this step."""
         found_inf = getattr(self, "found_inf", None)
         if found_inf is not None and bool(found_inf):
             return None
@@ -208,7 +208,7 @@ class QPSBGD(BinaryOptimizer):
         return {update.inputs.layer for update in updates}
 
     def _inputs(self, group: dict[str, Any], layer: BinaryLayer, record: Record) -> LayerInputs:
-        """What a layer's projection gets."""
+        """The input of a layer's projection."""
         assert layer.weight.grad is not None
         grad, shards = local(layer.weight.grad), self._ranks if is_sharded(layer.weight) else None
         scale = getattr(self, "grad_scale", None)  # a GradScaler's factor that is still in the gradients

@@ -97,7 +97,7 @@ class Projection(ABC):
     kept: ClassVar[tuple[str, ...]] = ()
     """The names in `Direction.state`, a solver's warm start among them."""
     sharded: ClassVar[Mapping[str, int]] = MappingProxyType({})
-    """What of `kept` has a dimension of output units, and which; empty where sharded layers cannot be served."""
+    """The names in `kept` with a dimension of output units, and which; empty where sharded layers cannot be served."""
 
     block: int | None = field(default=1024, kw_only=True)
     rows: int | None = field(default=2048, kw_only=True)

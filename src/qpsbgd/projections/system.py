@@ -31,7 +31,7 @@ from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, BELOW_ONE, POSITIVE, check
 Delta = float | Literal["auto"]
 
 STATE = ("gradient", "gram", "step", "refreshes", "penalty")
-"""What is kept of a layer: S̄, Q̄, the steps made, how many of them renewed Q̄, and δ."""
+"""The state of a layer: S̄, Q̄, the steps made, how many of them renewed Q̄, and δ."""
 
 
 SMALL = 2**19
