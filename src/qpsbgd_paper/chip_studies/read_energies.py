@@ -23,7 +23,7 @@ CHIP = (
     f"{VirtualQPU.j_error:g} of J, one spin reversal, chain strength {VirtualQPU.chain_strength:g}, broken chains by "
     "majority."
 )
-"""What `chip` makes."""
+"""The chip that `chip` makes, in words."""
 
 
 def chip(*, reads: int, size: int) -> VirtualQPU:

@@ -17,7 +17,7 @@ from qpsbgd_paper.framework.experiment import Job
 from qpsbgd_paper.framework.runs import Result
 
 AT_MOST = 0.45
-"""What the paper's "around 0.4" is taken to allow."""
+"""The largest similarity that the paper's "around 0.4" is taken to allow."""
 
 
 def jaccard(spins: Tensor) -> Tensor:

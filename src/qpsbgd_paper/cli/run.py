@@ -40,7 +40,7 @@ INTRO = (
 )
 
 DEMO = ("digits", "tour")
-"""What the demo runs, in the order of its page."""
+"""The experiments of the demo, in the order of its page."""
 
 PAPER, QUICK = Path("results/paper"), Path("results/quick")
 """Where `qpsbgd run` keeps results, and where with --quick."""

@@ -137,7 +137,7 @@ def both_directions(pairs: Integers, *, num_nodes: int) -> Tensor:
 
 
 def read_pickle(path: Path) -> Any:
-    """What is in one of Planetoid's files, pickled by Python 2; one that names other classes than theirs is refused."""
+    """The content of one of Planetoid's files, pickled by Python 2; one that names other classes is refused."""
     with path.open("rb") as file:
         try:
             return unpickled(file, classes=_CLASSES)

@@ -84,7 +84,7 @@ class Nodes:
         return int(self.features.shape[1])
 
     def around(self, wanted: Tensor) -> Neighbourhood:
-        """What the outputs of the wanted nodes depend on: all within two edges."""
+        """The neighbourhood that the outputs of the wanted nodes depend on: all within two edges."""
         near, inner, inner_weights = self._edges_into(wanted.numpy())
         far, outer, outer_weights = self._edges_into(near)
         convolutions = (outer, outer_weights, len(near)), (inner, inner_weights, len(wanted))

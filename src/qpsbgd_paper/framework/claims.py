@@ -78,12 +78,12 @@ class Claim:
 
 
 def of_the_paper(held: bool) -> Source:
-    """Whose claim it is: the paper's where form and setting are its own, and else one beyond it."""
+    """The source of a claim: the paper where form and setting are its own (`held`), otherwise beyond it."""
     return "paper" if held else "beyond"
 
 
 def from_figure(held: bool) -> dict[str, Any]:
-    """What a claim has that the paper draws: the paper's own where form and setting are its own."""
+    """Number and source of a claim that the paper makes by a figure; `held` as in `of_the_paper`."""
     return {"number": "figure", "source": of_the_paper(held)}
 
 

@@ -100,7 +100,7 @@ class Comparison(Experiment):
         """The rows of the table, by name; the first is ours."""
 
     def job(self, case: Case, line: Line, options: Options) -> Job:
-        """What `work` needs beside case, line, a seed and whether the run serves the choice of options.
+        """The settings of `work` besides case, line, a seed and whether the run serves the choice of options.
 
         By default the experiment's settings that `passed` names, those of the case, the method and its options.
         """
@@ -108,7 +108,7 @@ class Comparison(Experiment):
         return {**own, **case.settings, "method": line.method, "options": options}
 
     def claims(self) -> Sequence[Claim]:
-        """What the paper, or this project, says of the figures."""
+        """The claims of the paper, or of this project, about the figures."""
         return ()
 
     def run(self, *, folder: Path, workers: Pool | None = None, fresh: bool = False) -> Iterator[Event]:

@@ -325,6 +325,6 @@ def paper_lines(
 def aims(
     metric: str, *cases: str, where: str = "", against: Iterable[str] = BASELINES, forms: Mapping[str, str] = FORMS
 ) -> list[Claim]:
-    """What this project wants of each of its forms: to be better than every baseline in these cases."""
+    """The aims of this project for each of its forms: to be better than every baseline in these cases."""
     text = "QP-SBGD ({}) is better than every baseline" + where
     return [Claim(text.format(form), line, metric, cases, tuple(against), source="aim") for line, form in forms.items()]

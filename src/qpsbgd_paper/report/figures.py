@@ -28,7 +28,7 @@ _HEIGHTS = (3.6, 3.0, 2.4)
 _BAND_POINTS = 20
 """Points of a band of deviations, fewer than a curve has: it is pale, and most of a figure's bytes."""
 _TICKS = 0.85
-"""What ticks, labels and titles take of a panel's width or height, in inches."""
+"""Room for ticks, labels and titles in a panel's width or height, in inches."""
 
 
 def figures(summary: Summary, kinds: Sequence[str] = ("svg", "png")) -> dict[str, bytes]:
