@@ -184,8 +184,7 @@ class GraphBuilder:
         all_ = LayerSums(sums.module, modules, sums.name, sums.steps)
         made = all_.requantize(module) if isinstance(module, QuantActivation) else all_.threshold()
         axis = _axis(sums.module, any(isinstance(module, kinds.NORMS) for module in modules))
-        number = sums.sums
-        number = self._pooled(pools[0], number)
+        number = self._pooled(pools[0], sums.sums)
         number = self._pooled(pools[1], self._append(replace(made, axis=axis), number))
         return Traced(small=number, steps=steps_of(module) if isinstance(module, QuantActivation) else None)
 

@@ -101,7 +101,8 @@ class Spins(SystemProjection):
                 ]
                 answers = iter(solved(self.solver, [family for own in families for family in own]))
                 for one, linear, own in zip(expansions, linears, families, strict=True):
-                    one.add(linear, solutions=[next(answers) for _ in own])
+                    solutions = [next(answers) for _ in own]
+                    one.add(linear, torch.stack([solution.spins.T for solution in solutions]), solutions)
         return [one.answer() for one in expansions]
 
 
@@ -162,15 +163,12 @@ class _Expansion:
         else:  # a shard without output units
             ended = warm_start.WarmState(linear, linear <= 0, linear if linear.is_cpu else None)
         self.warm_states.append(ended)
-        self._add(linear, ended.spins, None, ended.coupling_fields)
+        self.add(linear, ended.spins, None, ended.coupling_fields)
 
-    def add(self, linear: Tensor, *, solutions: list[Solution]) -> None:
-        """One more vector, from a solver's answers."""
-        self._add(linear, torch.stack([solution.spins.T for solution in solutions]), solutions)
-
-    def _add(
+    def add(
         self, linear: Tensor, spins: Tensor, solutions: list[Solution] | None, coupling_fields: Tensor | None = None
     ) -> None:
+        """One more vector, with the solver's answers and the spins' coupling fields where they are known."""
         self.linears.append(linear)
         self.spins.append(spins)
         self.solutions.append(solutions)
