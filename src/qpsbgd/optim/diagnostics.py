@@ -65,8 +65,8 @@ def vanished_inputs(layers: Iterable[BinaryLayer], states: Mapping[Tensor, Mappi
         gram, grad = states.get(layer.weight, {}).get("gram"), layer.weight.grad
         if gram is not None and grad is not None and not gram.any() and local(grad).any():
             yield (
-                f"the squares of the inputs of {layer} vanish in {gram.dtype}, so that its direction ignores how they "
-                "are correlated; scale them up"
+                f"{layer} has a gradient, but the moments of its inputs are zero, so that its direction ignores how "
+                f"they are correlated: their squares vanish in {gram.dtype} (scale them up), or only zeros were sampled"
             )
 
 
