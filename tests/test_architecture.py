@@ -84,7 +84,7 @@ OPTIONAL = {
     },
     "skimage": {"qpsbgd_paper/datasets/mnist_bits"},
     "sklearn": {"qpsbgd/sklearn", "qpsbgd_paper/datasets/adult", "qpsbgd_paper/experiments/digits"},
-    "torch_geometric": {"qpsbgd/nn/graph", "qpsbgd_paper/datasets/karate"},
+    "torch_geometric": {"qpsbgd/nn/graph", "qpsbgd_paper/datasets/graphs"},
     "transformers": {"qpsbgd/nn/huggingface"},
     "triton": {
         "qpsbgd_qubo/solvers/search/kernels_triton",

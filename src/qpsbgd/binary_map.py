@@ -62,9 +62,10 @@ def binary_map(inputs: Tensor, output_grads: Tensor, *, gain: float = 1.0, scale
     linear = -2 * (directions.T @ targets)
     offset = targets.square().sum(0)
     _check_range(quadratic, used=directions)
-    family = QuboFamily.trusted(quadratic, linear, offset)
-    _check_finite(family, output_grads)
-    return family
+    if not (linear.abs().amax() + offset.amax()).isfinite():
+        cause = "hold NaN or infinite values" if not output_grads.isfinite().all() else "are too large for the inputs"
+        raise ValueError(f"output_grads {cause}; the loss or the backward pass has diverged")
+    return QuboFamily.trusted(quadratic, linear, offset)
 
 
 def check_scale(scale: Scale) -> None:
@@ -104,13 +105,6 @@ def _check_range(quadratic: Tensor, *, used: Tensor) -> None:
         )
     if not math.isfinite(size):
         raise ValueError(f"inputs are too small: 1/‖x‖² overflows in {limits.dtype}; scale them up")
-
-
-def _check_finite(family: QuboFamily, output_grads: Tensor) -> None:
-    """Raises ValueError if s or the offsets are not finite, because the gradients are not or are too large."""
-    if not (family.linear.abs().amax() + family.offset.amax()).isfinite():
-        cause = "hold NaN or infinite values" if not output_grads.isfinite().all() else "are too large for the inputs"
-        raise ValueError(f"output_grads {cause}; the loss or the backward pass has diverged")
 
 
 def _scaled(output_grads: Tensor, directions: Tensor, *, scale: float) -> Tensor:

@@ -16,7 +16,7 @@ from qpsbgd.binarization.layer_report import LayerLoss, Report
 from qpsbgd.binarization.layer_run import LayerRun, Options
 from qpsbgd.binarization.passes import Passes, arguments
 from qpsbgd.binarization.selection import Select, selected
-from qpsbgd.nn.declaring import declare
+from qpsbgd.nn.conversion import declare
 from qpsbgd.nn.layers import label_layers
 from qpsbgd.solvers import Solver
 

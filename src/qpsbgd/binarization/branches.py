@@ -22,7 +22,7 @@ LEAST_SCALE = 1e-3
 
 @dataclass(frozen=True)
 class Branch:
-    """What a layer's output has become: a tensor that nobody has changed since, and the scales on the way."""
+    """A layer's output on its way to a sum: a tensor that has not changed since, and the norms that it went through."""
 
     layer: nn.Module
     output: Tensor
@@ -45,7 +45,7 @@ class Branch:
         return scale
 
     def undone(self, error: Tensor) -> Tensor:
-        """What the layer's output must change by, to change the sum by `error`."""
+        """The change of the layer's output that changes the sum by `error`."""
         scale = self.scale()
         if scale is None:
             return error

@@ -79,7 +79,7 @@ class Changes:
 
 
 class _Before:
-    """What a module had before it was changed and watched: its parts, what decides how it computes, and hooks."""
+    """A module as it was before: its parts, the attributes that decide how it computes, and its hooks."""
 
     def __init__(self, module: nn.Module) -> None:
         self.module, self._parts = module, dict(module._modules)

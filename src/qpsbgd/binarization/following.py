@@ -1,4 +1,4 @@
-"""What a layer should give in a network that is partly binary: what it gave in the float network, and what is missing.
+"""Target outputs of layers in a partly binary network: those of the float network, plus what earlier errors took away.
 
     minimise Σᵢ (tᵢ − ŵᵀ x̂ᵢ)²,   t = wᵀ x + (r − r̂) / d
 
@@ -22,7 +22,7 @@ class Reference:
     """The float network beside the one that becomes binary.
 
     Attributes:
-        passes: Of the calibration batches through the float network.
+        passes: Passes of the calibration batches through the float network.
         layers: Its layers, by name.
     """
 
@@ -30,7 +30,7 @@ class Reference:
     layers: dict[str, nn.Module]
 
     def targets(self, name: str, number: int, here: Seen) -> Tensor | None:
-        """What a layer should give for a batch; None where the batch does not reach it in the float network.
+        """The target outputs of a layer for a batch; None where the batch does not reach it in the float network.
 
         Args:
             name: The layer's name in both networks.

@@ -10,7 +10,7 @@ from torch import Tensor
 from qpsbgd.binarization.planes import Effort, Fit
 
 RIDGE = 0.01
-"""What is added to the diagonal of Q, as a share of its mean: keeps Q definite, and weights of silent inputs near.
+"""Added to the diagonal of Q, as a share of its mean: keeps Q definite, and weights of silent inputs near.
 
 Half of it loses 0.9 % more on inputs that did not calibrate, twice as much 1.7 % less, at 512 images of MNIST
 (`benchmarks/training/binarize_search.py constants`).
@@ -19,7 +19,7 @@ Half of it loses 0.9 % more on inputs that did not calibrate, twice as much 1.7 
 
 @dataclass(frozen=True)
 class LayerFit:
-    """What was found for the groups of a layer.
+    """The planes and scales of all groups of a layer.
 
     Attributes:
         planes: ±1, (bits, n, groups · m).
@@ -60,7 +60,7 @@ def fitted(moments: Tensor, weights: Tensor, *, bits: int, effort: Effort) -> La
         for stage in fit.improve(effort):
             rest = group - fit.approximation()
             lost[stage] = lost.get(stage, 0.0) + float(fit.lost().sum() - ridge * rest.square().sum())
-        whole += float((group * fit.image()).sum() - ridge * group.square().sum())
+        whole += float((group * fit.image).sum() - ridge * group.square().sum())
         fits.append(fit)
     return LayerFit(
         torch.cat([fit.planes for fit in fits], 2),

@@ -50,7 +50,7 @@ def fill(binary: BinaryLayer, layer: nn.Module, found: LayerFit, bias: Tensor | 
         binary: The layer to fill.
         layer: The real one.
         found: Planes and scales.
-        bias: Of the outputs, (groups, m); None leaves the bias as it is.
+        bias: New bias of the outputs, (groups, m); None leaves the bias as it is.
     """
     size = found.margins.square().mean().sqrt().clamp(min=torch.finfo(torch.float64).tiny)
     latent = found.planes * (found.margins / size).clamp(min=LEAST_MARGIN) * (binary.initial_bound / math.sqrt(3))

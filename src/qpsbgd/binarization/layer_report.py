@@ -13,7 +13,7 @@ _HEAD = ("layer", "weights", "bits", "rounding", "feedback", "search", "seconds"
 
 @dataclass(frozen=True)
 class LayerLoss:
-    """What binarising a layer costs, as shares of the energy of its outputs around their mean.
+    """The loss by binarising a layer, as shares of the energy of its outputs around their mean.
 
     Attributes:
         name: As in `model.named_modules()`.

@@ -38,7 +38,7 @@ Reader = BinaryLinear | BinaryConvNd
 
 @dataclass(frozen=True)
 class Options:
-    """What `binarize` was asked for, checked."""
+    """The options of `binarize`, checked."""
 
     bits: int | Mapping[str, int]
     solver: str | Solver
@@ -83,7 +83,7 @@ class Options:
 
 @contextmanager
 def _shown(progress: bool | Callable[[LayerLoss], None], layers: int) -> Iterator[Callable[[LayerLoss], object]]:
-    """What is called after every layer."""
+    """A function to call after every layer: shows a bar, calls the user's, or does nothing."""
     if not progress:
         yield lambda line: None
     elif callable(progress):
@@ -118,12 +118,12 @@ class LayerRun:
                     f"{name}: its weight or bias holds NaN or infinite values; binarize needs a trained model"
                 )
         lines: list[LayerLoss] = []
-        paths = {module: path for path, module in self.changes.model.named_modules()}
         watching = nullcontext() if self.reference is None else self.reference.passes.watching()
         norms = self.options.norms and self.reference is None
-        with self.passes.watching(), watching, _shown(self.options.progress, len(names)) as show:
-            for module in calls:
-                with _naming(paths.get(module, "")):
+        module: nn.Module | None = None
+        try:
+            with self.passes.watching(), watching, _shown(self.options.progress, len(names)) as show:
+                for module in calls:
                     if module in names:
                         lines.append(self._binarized(module, names[module]))
                         show(lines[-1])
@@ -131,6 +131,9 @@ class LayerRun:
                         self._fit_to_targets(module, self.selection.real[module])
                     elif lines and norms and isinstance(module, _BatchNorm) and calls[module] == 1:
                         self._estimate(module)
+        except NotFinite as error:
+            name = next((path for path, one in self.changes.model.named_modules() if one is module), "")
+            raise ValueError(f"{name}: {error}; look for them in the calibration data, or in the model") from None
         return Report(tuple(lines), self.selection.kept)
 
     def _binarized(self, layer: nn.Module, name: str) -> LayerLoss:
@@ -254,12 +257,3 @@ def _own_bias(layer: nn.Module, mean: Tensor, found: LayerFit) -> Tensor:
     """The bias that makes up for the mean error, (groups, m), for the mean of the inputs (groups, n)."""
     error, old = torch.einsum("gn,gnm->gm", mean, found.errors), getattr(layer, "bias", None)
     return error if not isinstance(old, Tensor) else error + old.detach().double().reshape(error.shape)
-
-
-@contextmanager
-def _naming(name: str) -> Iterator[None]:
-    """Errors of moments with the name of the layer."""
-    try:
-        yield
-    except NotFinite as error:
-        raise ValueError(f"{name}: {error}; look for them in the calibration data, or in the model") from None

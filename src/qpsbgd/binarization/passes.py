@@ -145,7 +145,7 @@ class Passes:
         self.watch(new)
 
     def seen(self, layer: nn.Module, number: int, *, sums: bool = False) -> Seen | None:
-        """What one batch's pass shows of a layer; None where it does not reach it.
+        """A layer in the pass of one batch; None where the batch does not reach it.
 
         Args:
             layer: The layer, called once per pass.
@@ -204,7 +204,7 @@ class Passes:
         return compute() if self._past else self._kept((module, next(numbers)), compute)
 
     def _kept(self, key: tuple[nn.Module, int], compute: Callable[[], Any]) -> Any:
-        """What is kept under a key, or is computed now and then kept, in place of what its module has inside."""
+        """The output kept under a key, or else computed and kept now, in place of those inside its module."""
         outputs, (module, number) = self._outputs[self._batch], key
         if key in outputs:
             return _copied(outputs[key])  # a copy, since what follows may change it in place
@@ -220,7 +220,7 @@ class Passes:
 
 
 def arguments(model: nn.Module, batch: Any) -> Any:
-    """What a model's `forward` takes of a batch: a tensor, a tuple of arguments or a dictionary of keyword arguments.
+    """The part of a batch that a model's `forward` takes: a tensor, a tuple of arguments or a dictionary of keywords.
 
     A batch of a DataLoader may hold more, such as targets: of a tuple or list, as many parts count as `forward` has
     positional parameters, and of a mapping those that it has by name.
@@ -248,7 +248,7 @@ def arguments(model: nn.Module, batch: Any) -> Any:
 
 
 def answer(model: nn.Module, batch: Any) -> Any:
-    """What a model makes of a tensor, a tuple of arguments or a dictionary of keyword arguments."""
+    """A model's output for a tensor, a tuple of arguments or a dictionary of keyword arguments."""
     if isinstance(batch, dict):
         return model(**batch)
     return model(*batch) if isinstance(batch, tuple) else model(batch)

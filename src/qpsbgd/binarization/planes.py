@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -21,9 +22,9 @@ from qpsbgd.qubo import QuboFamily
 from qpsbgd.solvers import Solver
 
 SEARCHES = ("kicks", "feedback", "rounding")
-"""What `Fit.improve` does by itself; everything else is a solver of the families."""
+"""The searches of `Fit.improve` itself; everything else is a solver of the families."""
 RIDGES = (0.03, 0.1)
-"""What error feedback within range adds to the diagonal of Q; the better answer is kept, column by column.
+"""Added to the diagonal of Q by error feedback within range; the better answer is kept, column by column.
 
 Less passes errors on to weights that are at the end of the range already, more ignores correlations. This constant and
 the two after it are varied by `benchmarks/training/binarize_search.py constants`.
@@ -68,7 +69,6 @@ class Fit:
     planes: Tensor
     scales: Tensor
     fixed: bool = False
-    _image: Tensor | None = None  # Q W
     _lost: Tensor | None = None  # the energies of planes and scales, since they were refitted
 
     @classmethod
@@ -87,7 +87,7 @@ class Fit:
         return (self.scales[:, None] * self.planes).sum(0)
 
     def energies(self) -> Tensor:
-        """What is minimised, per column (m,)."""
+        """The objective per column, (m,)."""
         rest = self.weights - self.approximation()
         return (rest * (self.metric @ rest)).sum(0)
 
@@ -95,14 +95,13 @@ class Fit:
         """The energies as they were when planes or scales were last fitted."""
         return self.energies() if self._lost is None else self._lost
 
+    @cached_property
     def image(self) -> Tensor:
         """Q W, (n, m)."""
-        if self._image is None:
-            self._image = self.metric @ self.weights
-        return self._image
+        return self.metric @ self.weights
 
     def margins(self) -> Tensor:
-        """What a flip costs, in units of a weight: |w| where inputs are uncorrelated; (bits, n, m)."""
+        """The cost of every flip, in units of a weight: |w| where inputs are uncorrelated; (bits, n, m)."""
         residuals = self.metric @ (self.weights - self.approximation()) / self.metric.diagonal()[:, None]
         return self.planes * residuals + self.scales[:, None]
 
@@ -114,9 +113,9 @@ class Fit:
         """Planes (bits, n, m) with their best scales, none of which is negative, and the energies, by one product."""
         products = torch.stack([self.metric @ plane for plane in planes])  # (bits, n, m)
         grams = torch.einsum("anm,bnm->mab", planes, products)
-        sides = torch.einsum("bnm,nm->mb", planes, self.image())
+        sides = torch.einsum("bnm,nm->mb", planes, self.image)
         scales = self.scales.T if self.fixed else best_scales(grams, sides)
-        whole = (self.weights * self.image()).sum(0)
+        whole = (self.weights * self.image).sum(0)
         lost = whole + (scales * ((grams @ scales[..., None])[..., 0] - 2 * sides)).sum(1)
         scales = scales.T
         return torch.where(scales[:, None] < 0, -planes, planes), scales.abs(), lost
@@ -188,8 +187,8 @@ class Fit:
     def _target(self, bit: int) -> Tensor:
         """Q r for what the other planes leave of the weights."""
         if len(self.planes) == 1:
-            return self.image()
-        return self.image() - self.metric @ (self.approximation() - self.scales[bit] * self.planes[bit])
+            return self.image
+        return self.image - self.metric @ (self.approximation() - self.scales[bit] * self.planes[bit])
 
 
 def signs(values: Tensor) -> Tensor:

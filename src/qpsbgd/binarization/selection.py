@@ -30,7 +30,7 @@ def selected(model: nn.Module, layers: Select, *, calls: Mapping[nn.Module, int]
         layers: Their names; or a function of name and module; or None for all but the first and the last.
         calls: How often a forward pass calls each module, in its order.
         first: With None, whether the first one becomes binary, too.
-        last: Likewise.
+        last: The same for the last one.
 
     Raises:
         ValueError: A layer that was named cannot be binarised, or there is nothing to do.

@@ -36,10 +36,10 @@ class WideLayer:
     """The planes of a layer with weights (groups, n, m), cut into blocks.
 
     Args:
-        rows: Of the layer's inputs, (B, groups · n).
+        rows: Makes the rows of the layer's inputs, (B, groups · n).
         weights: (groups, n, m), in double precision.
         bits: Planes.
-        most_inputs: Of a block.
+        most_inputs: Most inputs of a block.
         centred: Whether errors count around their mean, which a bias can take.
     """
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import zipfile
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -18,41 +17,26 @@ if TYPE_CHECKING:
     from qpsbgd.deploy import PackedModel
 
 
-class Target(Enum):
-    """What to make."""
-
-    packed = "packed"
-    c = "c"
-    onnx = "onnx"
-
-
-class WeightForm(Enum):
-    """Binary weights in ONNX."""
-
-    bits = "bits"
-    float32 = "float32"
-    qonnx = "qonnx"
-
-
 def deploy(
     model: Annotated[
         Path,
         typer.Argument(help="A packed file, or a whole model that torch.save wrote (with --trust-pickle)."),
     ],
-    to: Annotated[Target, typer.Option(help="What to make.")],
+    to: Annotated[Literal["packed", "c", "onnx"], typer.Option(help="What to make.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The file to write; for C a folder.")],
     input_shape: Annotated[
         str | None,
         typer.Option(
-            help="Of one sample: 784 or 1,28,28; for networks that begin with a convolution or ask for sizes."
+            help="Shape of one sample, 784 or 1,28,28: for networks that begin with a convolution or read sizes."
         ),
     ] = None,
-    name: Annotated[str, typer.Option(help="Of the C functions and files.")] = "network",
+    name: Annotated[str, typer.Option(help="Name of the C functions and files.")] = "network",
     word_bits: Annotated[int, typer.Option(help="Bits of a machine word in C, 32 or 64.")] = 32,
     weights: Annotated[
-        WeightForm, typer.Option(help="In ONNX: packed bits, float32, or float32 behind QONNX's BipolarQuant.")
-    ] = WeightForm.bits,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite what is there already.")] = False,
+        Literal["bits", "float32", "qonnx"],
+        typer.Option(help="In ONNX: packed bits, float32, or float32 behind QONNX's BipolarQuant."),
+    ] = "bits",
+    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
     trust_pickle: Annotated[
         bool,
         typer.Option(
@@ -66,13 +50,13 @@ def deploy(
     shape = _shape(input_shape)
     if out.exists() and out.samefile(model):
         raise ValueError(f"--out must not be the model's own file, got {out}")
-    check_new(out / f"{name}.c" if to is Target.c else out, force=force)
+    check_new(out / f"{name}.c" if to == "c" else out, force=force)
     found = _load(model, trust_pickle=trust_pickle)
-    if to is Target.c:
+    if to == "c":
         say(str(to_c(found, out, input_shape=shape, name=name, word_bits=word_bits)))
         return
-    if to is Target.onnx:
-        to_onnx(found, out, input_shape=shape, weights=weights.value)
+    if to == "onnx":
+        to_onnx(found, out, input_shape=shape, weights=weights)
     else:
         pack(found, out, input_shape=shape)
     say(f"{out}: {out.stat().st_size:,} bytes")

@@ -16,7 +16,7 @@ from qpsbgd_files.atomic import writing
 from qpsbgd_runtime.operations import SMALL, Dense, Operation, Reshape, Shape, Sign, Spins, Weighted
 from qpsbgd_runtime.stages import Stage, last_uses, walk
 from qpsbgd_runtime.tensor_operations import TENSOR_OPERATIONS, Embedding
-from qpsbgd_runtime.unit_operations import Quantize, Scale, Steps, Threshold
+from qpsbgd_runtime.unit_operations import Quantize, Scale, Threshold
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,8 @@ class _Network:
         self._buffers: dict[str, dict[str, int]] = {}  # numbers of every C type in every buffer
         self._last = last_uses(operations)
         self._output = max((n for n, one in enumerate(operations, 1) if not isinstance(one, Reshape)), default=0)
-        self.steps = _input_steps(operations) if self.integer else None
+        rounded = [one.steps for one in operations[:2] if isinstance(one, Quantize)]  # the first that is done to inputs
+        self.steps = rounded[0] if self.integer and rounded else None
         type_ = "float" if not self.integer else "int8_t" if self.steps is None else _TYPES[self.steps.kind]
         first = replace(Values.of("real", input_shape), type=type_, name="input")
         self._values: dict[int, Values] = {0: first}
@@ -200,12 +201,12 @@ class _Network:
         return {f"{name}.h": header, f"{name}.c": source, f"{name}_main.c": program}
 
     def _check(self, **common: str) -> str:
-        """What is checked of the inputs."""
+        """The checks of the inputs."""
         check = "" if self.integer else CHECK.format(**common)
         return check if self.rows is None else check + CHECK_ROWS.format(**common, rows=self.rows)
 
     def _ends(self, *, name: str, prefix: str, **_: str) -> tuple[str, str, dict[str, float]]:
-        """What the header says about inputs and outputs, and the steps that they count."""
+        """The header's words on inputs and outputs, and the steps that they count."""
         if not self.integer:
             takes = (
                 f"Inputs must be finite: where one is not, {name}_run returns -1 and writes no outputs, and\n"
@@ -281,11 +282,6 @@ def _parameters(function: _Function) -> str:
 
 def _reference(values: Values) -> str:
     return values.name if values.name in ("input", "output") else f"{values.name}.{_MEMBERS[values.type]}"
-
-
-def _input_steps(operations: Sequence[Operation]) -> Steps | None:
-    """What the inputs count, if the first thing that is done to them is to round them."""
-    return next((one.steps for one in operations[:2] if isinstance(one, Quantize)), None)
 
 
 def _is_integer(operations: Sequence[Operation]) -> bool:

@@ -1,4 +1,4 @@
-"""What C code is written from: values in buffers, constant arrays, loops and numbers as text."""
+"""The building blocks of generated C: values in buffers, constant arrays, loops and numbers as text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ C_TYPES = {"int8": "int8_t", "int16": "int16_t", "int32": "int32_t", "int64": "i
 
 @dataclass(frozen=True)
 class Values:
-    """What stands between two steps.
+    """The values between two steps.
 
     Attributes:
         kind: Real numbers, bits, numbers of 8 bits or sums.
@@ -86,7 +86,7 @@ class Constants:
 
     Attributes:
         word: Bits of a word, 32 or 64.
-        bytes: Of all arrays.
+        bytes: Size of all arrays.
         texts: Their definitions.
         helpers: Functions that steps call, by name.
         scratch: Real numbers that steps need besides their results while they run.
@@ -101,7 +101,7 @@ class Constants:
     whole_scratch: int = 0
 
     def need(self, helpers: dict[str, str], *, scratch: int = 0, whole_scratch: int = 0) -> None:
-        """What a step needs."""
+        """Reserve the helpers and the scratch memory of a step."""
         self.helpers |= helpers
         self.scratch = max(self.scratch, scratch)
         self.whole_scratch = max(self.whole_scratch, whole_scratch)
@@ -126,7 +126,7 @@ class Constants:
 
 @dataclass(frozen=True)
 class Frame:
-    """What the C function of a step sees.
+    """The context of a step's C function.
 
     Attributes:
         number: Number of the step.

@@ -1,4 +1,4 @@
-"""What functions and methods between the layers become: operations, or a module that computes the same."""
+"""Functions and methods between the layers, as operations or as a module that computes the same."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BATCH = object()
 """The size of the batch dimension, which stays free."""
 
 _LOWEST = -3e38
-"""What stands for −∞ in a mask: finite in float32, and nothing is left of it behind a softmax."""
+"""Stands for −∞ in a mask: finite in float32, and nothing is left of it behind a softmax."""
 
 
 class _Functions:

@@ -16,7 +16,7 @@ from qpsbgd.nn.activations import QuantActivation, SignActivation
 from qpsbgd.nn.layers import BinaryLayer
 from qpsbgd_runtime.operations import Array, Clip, MaxPool, Operation, Reshape, Shape, Sign, Spins, Value
 from qpsbgd_runtime.tensor_operations import Activation, Combine
-from qpsbgd_runtime.unit_operations import Quantize, Scale, Steps
+from qpsbgd_runtime.unit_operations import Quantize, Scale
 
 
 class GraphBuilder:
@@ -66,8 +66,11 @@ class GraphBuilder:
     def real(self, value: Traced) -> int:
         """The number of the value in real numbers."""
         if value.real is None:
-            if value.small is not None:
-                value.real = self._append(_as_real(value.steps), value.small)
+            if value.small is not None and value.steps is None:
+                value.real = self._append(Spins("output"), value.small)
+            elif value.small is not None and value.steps is not None:
+                factor = np.full(1, value.steps.scale, np.float32)
+                value.real = self._append(Scale("output", factor, np.zeros(1, np.float32)), value.small)
             elif value.sums is not None or isinstance(value.module, kinds.NORMS):
                 value.real = self._scaled(value)
             else:
@@ -181,8 +184,7 @@ class GraphBuilder:
         all_ = LayerSums(sums.module, modules, sums.name, sums.steps)
         made = all_.requantize(module) if isinstance(module, QuantActivation) else all_.threshold()
         axis = _axis(sums.module, any(isinstance(module, kinds.NORMS) for module in modules))
-        number = sums.sums
-        number = self._pooled(pools[0], number)
+        number = self._pooled(pools[0], sums.sums)
         number = self._pooled(pools[1], self._append(replace(made, axis=axis), number))
         return Traced(small=number, steps=steps_of(module) if isinstance(module, QuantActivation) else None)
 
@@ -193,13 +195,6 @@ class GraphBuilder:
             (operation,) = kinds.operations_of(pool.name, pool.module, self._shape_of(number))
             number = self._append(operation, number)
         return number
-
-
-def _as_real(steps: Steps | None) -> Operation:
-    """What makes real numbers of bits, or of whole numbers that count something."""
-    if steps is None:
-        return Spins("output")
-    return Scale("output", np.full(1, steps.scale, np.float32), np.zeros(1, np.float32))
 
 
 _Pools = tuple[list[Traced], list[Traced]]

@@ -10,6 +10,25 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+
+def _clamp(min: Any = None, max: Any = None) -> nn.Module:
+    return nn.Hardtanh(-math.inf if min is None else float(min), math.inf if max is None else float(max))
+
+
+def _layer_norm(normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> nn.Module:
+    made = nn.LayerNorm(normalized_shape, eps, elementwise_affine=weight is not None, bias=bias is not None)
+    for name, values in (("weight", weight), ("bias", bias)):
+        if values is not None:
+            setattr(made, name, nn.Parameter(values, requires_grad=False))
+    return made
+
+
+def _cast(dtype: Any = None, **_: Any) -> nn.Module:
+    if isinstance(dtype, torch.dtype) and not dtype.is_floating_point:
+        raise ValueError(f"values are real numbers, which cannot become {dtype}; leave the conversion out")
+    return nn.Identity()
+
+
 _POOL, _AVERAGE = ("kernel_size", "stride", "padding"), ("ceil_mode", "count_include_pad", "divisor_override")
 _ENDS = ("start_dim", "end_dim")
 _MAXIMUM = (*_POOL, "dilation", "ceil_mode", "return_indices")
@@ -33,34 +52,16 @@ _MODULES: tuple[tuple[Callable[..., nn.Module], tuple[Any, ...], tuple[str, ...]
     (nn.AdaptiveAvgPool2d, (F.adaptive_avg_pool2d,), ("output_size",)),
     (nn.AdaptiveMaxPool1d, (F.adaptive_max_pool1d,), ("output_size", "return_indices")),
     (nn.AdaptiveMaxPool2d, (F.adaptive_max_pool2d,), ("output_size", "return_indices")),
-    (lambda **options: _layer_norm(**options), (F.layer_norm,), ("normalized_shape", "weight", "bias", "eps")),
+    (_layer_norm, (F.layer_norm,), ("normalized_shape", "weight", "bias", "eps")),
     (lambda start_dim=0, end_dim=-1: nn.Flatten(start_dim, end_dim), (torch.flatten, "flatten"), _ENDS),
     (lambda dim, sizes: nn.Unflatten(dim, tuple(sizes)), (torch.unflatten, "unflatten"), ("dim", "sizes")),
-    (lambda min=None, max=None: _clamp(min, max), (torch.clamp, torch.clip, "clamp", "clip", "clamp_"), ("min", "max")),
+    (_clamp, (torch.clamp, torch.clip, "clamp", "clip", "clamp_"), ("min", "max")),
     (lambda **_: nn.Identity(), (F.dropout, F.dropout1d, F.dropout2d), ("p", "training")),
     (nn.Identity, ("contiguous", "clone", "detach", "float", torch.clone), ()),
-    (lambda *_, **options: _cast(**options), ("to", "type"), ("dtype", "other")),
+    (_cast, ("to", "type"), ("dtype", "other")),
 )
 _MODULE_OF = {target: (make, names) for make, targets, names in _MODULES for target in targets}
 _WITHOUT_MEANING = ("inplace", "_stacklevel", "memory_format")
-
-
-def _clamp(low: Any, high: Any) -> nn.Module:
-    return nn.Hardtanh(-math.inf if low is None else float(low), math.inf if high is None else float(high))
-
-
-def _layer_norm(normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> nn.Module:
-    made = nn.LayerNorm(normalized_shape, eps, elementwise_affine=weight is not None, bias=bias is not None)
-    for name, values in (("weight", weight), ("bias", bias)):
-        if values is not None:
-            setattr(made, name, nn.Parameter(values, requires_grad=False))
-    return made
-
-
-def _cast(dtype: Any = None, **_: Any) -> nn.Module:
-    if isinstance(dtype, torch.dtype) and not dtype.is_floating_point:
-        raise ValueError(f"values are real numbers, which cannot become {dtype}; leave the conversion out")
-    return nn.Identity()
 
 
 def module_of(target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> nn.Module | None:

@@ -1,4 +1,4 @@
-"""What a single module of torch or of this library becomes: the operations of a packed network."""
+"""Single modules of torch and of this library as operations of a packed network."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def operations_of(name: str, module: nn.Module, shape: Shape | None) -> list[Ope
 
     Args:
         name: For messages.
-        module: Of a type in `SUPPORTED`.
+        module: A module of a type in `SUPPORTED`.
         shape: Shape of what goes in, where it is known.
 
     Raises:
@@ -104,7 +104,7 @@ _REFUSED: dict[type[nn.Module], str] = {
     **dict.fromkeys((nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d), "write nn.Upsample() and nn.Conv2d"),
     **dict.fromkeys((nn.TransformerEncoderLayer, nn.TransformerEncoder), "write its attention, norms and layers out"),
 }
-"""What to write instead of some modules that cannot be expressed."""
+"""Advice for some modules that cannot be expressed."""
 
 
 def unsupported(name: str, module: nn.Module) -> ValueError:
@@ -159,7 +159,7 @@ def weighted(name: str, module: nn.Module, *, integer: bool) -> ops.Weighted:
 
 
 def gain_and_bias(name: str, module: nn.Module) -> tuple[Array, Array]:
-    """What follows the sums of a layer: a factor and an offset per unit."""
+    """The factor and the offset per unit that follow the sums of a layer."""
     weight: Any = module.weight
     bias: Any = module.bias
     units = len(weight)
@@ -240,7 +240,7 @@ def _pool_window(name: str, module: Any, shape: Shape | None, dilation: Any = 1)
 
 
 def _up_to_the_last_pixel(pixels: int, size: int, stride: int, padding: int, gap: int) -> tuple[int, int]:
-    """What ceil_mode adds along a dimension: the last window begins within the image or the padding before it."""
+    """The padding of ceil_mode along a dimension: the last window begins in the image or the padding before it."""
     span = gap * (size - 1) + 1
     last = -(-(pixels + 2 * padding - span) // stride)
     last -= last * stride >= pixels + padding

@@ -40,7 +40,7 @@ def read(model: nn.Module, input_shape: Shape | None = None) -> tuple[Operation,
 
 
 def _followed(model: nn.Module, builder: GraphBuilder) -> Any:
-    """What the model's forward returns, step by step."""
+    """Follow the model's forward step by step; returns its result."""
     known: dict[fx.Node, Any] = {}
 
     def value_of(node: fx.Node) -> Any:
@@ -97,7 +97,7 @@ def _result(node: fx.Node, args: Any, kwargs: Any, *, model: nn.Module, builder:
 
 
 def _constant(name: str, target: Any, args: Any, kwargs: Any, *, batch: bool) -> Any:
-    """What a function makes of sizes and constants alone."""
+    """The result of a function of sizes and constants alone."""
     if batch and target in ("expand", "repeat") and isinstance(args[0], Tensor):
         first, *rest = args[1] if isinstance(args[1], tuple | list) else args[1:]
         if first is BATCH and len(args[0]) == 1:

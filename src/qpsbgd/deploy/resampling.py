@@ -21,7 +21,7 @@ from qpsbgd_runtime.tensor_operations import Take, Transpose
 def padded(
     name: str, shape: Shape, pad: Sequence[int], *, mode: str = "constant", value: Any = None
 ) -> list[Operation]:
-    """What F.pad does to samples of a shape."""
+    """F.pad, for samples of a shape."""
     if len(pad) % 2 or any(pad[2 * len(shape) :]):
         raise ValueError(f"{name} must leave the batch as it is: pad the last {len(shape)} dimensions, got {pad}")
     fill = 0.0 if value is None else float(value)
@@ -44,7 +44,7 @@ def interpolated(
     mode: str = "nearest",
     **options: Any,
 ) -> list[Operation]:
-    """What F.interpolate does to images (channels, …) of one or two dimensions."""
+    """F.interpolate, for images (channels, …) of one or two dimensions."""
     images = len(shape) - 1
     options = {key: one for key, one in options.items() if one not in (None, False)}
     if mode not in ("nearest", "nearest-exact", "linear", "bilinear") or images not in (1, 2) or "antialias" in options:
@@ -65,7 +65,7 @@ def interpolated(
 
 
 def adaptive_pool(name: str, shape: Shape, output_size: Any, *, largest: bool) -> list[Operation]:
-    """What an adaptive pool, of means or largest values, does to images (channels, …)."""
+    """An adaptive pool, of means or largest values, for images (channels, …)."""
     images = shape[1:]
     wanted = output_size if isinstance(output_size, tuple | list) else (output_size,) * len(images)
     sizes = tuple(old if new is None else int(new) for old, new in zip(images, wanted, strict=True))

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from qpsbgd.nn.activations import QuantActivation
 from qpsbgd.nn.layers import BinaryLayer
@@ -54,7 +55,7 @@ class LayerSums:
         return Threshold(self.name, levels.astype(np.int32), flipped)
 
     def requantize(self, activation: QuantActivation) -> Requantize:
-        """What gives the whole numbers that torch's activation computes, times its scale.
+        """The operation whose whole numbers, times the scale, are those of torch's activation.
 
         Raises:
             ValueError: Float32 rounds so many sums to other numbers than a line does that it is no line.
@@ -108,7 +109,7 @@ class LayerSums:
         return low, flipped
 
     def _results(self, activation: QuantActivation | None, sums: Array) -> Array:
-        """What torch makes of sums (…, units), in the layout in which it computes the layer's outputs."""
+        """Torch's results for sums (…, units), in the layout in which it computes the layer's outputs."""
         layer, between = self.layer, self.between
         scale = 1.0 if self.steps is None else self.steps.scale
         values = torch.from_numpy(sums).to(layer.weight.device, torch.float64) * scale
@@ -123,8 +124,11 @@ class LayerSums:
             if layer.bias is not None:
                 output = output + (layer.bias if output.ndim == 2 else layer.bias[:, None])
             for module in between:
-                is_norm = isinstance(module, nn.modules.batchnorm._BatchNorm)
-                output = batch_norm(module, output) if is_norm else module(output)  # type: ignore[arg-type]
+                if isinstance(module, _BatchNorm):  # as in evaluation mode, whatever its mode is
+                    statistics = module.running_mean, module.running_var
+                    output = F.batch_norm(output, *statistics, module.weight, module.bias, False, 0.0, module.eps)
+                else:
+                    output = module(output)
             if not output.isfinite().all():
                 raise ValueError(f"{self.name}: gain, bias or batch norm are not finite; train the model again")
             if activation is None:
@@ -136,7 +140,7 @@ class LayerSums:
 
 
 def steps_of(activation: QuantActivation) -> Steps:
-    """What the results of an activation count."""
+    """The range and the scale of an activation's whole numbers."""
     return Steps(activation.low, activation.high, round(activation.log2_scale.item()))
 
 
@@ -186,8 +190,3 @@ def _line(levels: Array, boundaries: Array, inner: Array) -> tuple[Array, Array]
         slopes = (low + high) / 2
         least, most = ends(slopes)
         return slopes, (least + most + slopes) / 2
-
-
-def batch_norm(norm: nn.modules.batchnorm._BatchNorm, x: Tensor) -> Tensor:
-    """What the norm computes in evaluation mode, whatever its mode is."""
-    return F.batch_norm(x, norm.running_mean, norm.running_var, norm.weight, norm.bias, False, 0.0, norm.eps)

@@ -18,7 +18,6 @@ from torch.nn.utils.parametrize import ParametrizationList, type_before_parametr
 
 from qpsbgd.nn.attention import ProjectedAttention
 from qpsbgd.nn.convolutions import BinaryConv1d, BinaryConv2d
-from qpsbgd.nn.declaring import declare
 from qpsbgd.nn.layers import BinaryLayer, Gain, Scale, guard_fused_paths, label_layers
 from qpsbgd.nn.linear import BinaryLinear
 from qpsbgd.nn.straight_through import sign
@@ -115,6 +114,19 @@ def convert(
     label_layers(converted)
     declare(converted)
     return converted
+
+
+def declare(model: nn.Module) -> None:
+    """Have the Hugging Face models inside a model save which of their layers are binary, and how."""
+    for module in reversed(list(model.modules())):  # a model and its base share their configuration: the model's stays
+        names = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(module).__mro__}
+        if "transformers.modeling_utils.PreTrainedModel" in names:
+            from qpsbgd.nn.huggingface import BinaryConfig
+
+            layers = {name: layer for name, layer in module.named_modules() if isinstance(layer, BinaryLayer)}
+            options = {name: {**layer.options, "bias": layer.bias is not None} for name, layer in layers.items()}
+            config: Any = module.config
+            config.quantization_config = BinaryConfig(layers=options)
 
 
 def opened(model: nn.Module, is_skipped: Callable[[str], bool]) -> nn.Module:

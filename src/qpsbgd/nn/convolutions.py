@@ -135,7 +135,7 @@ class BinaryConvNd(BinaryLayer):
 
 
 def padded_sides(layer: Any) -> tuple[tuple[int, int], ...]:
-    """What a convolution adds before and after every dimension; "same" puts the larger half after, as torch does."""
+    """The padding before and after every dimension; "same" puts the larger half after, as torch does."""
     if layer.padding == "same":
         totals = [gap * (size - 1) for gap, size in zip(layer.dilation, layer.kernel_size, strict=True)]
         return tuple((total // 2, total - total // 2) for total in totals)

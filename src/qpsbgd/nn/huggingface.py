@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @register_quantization_config("qpsbgd")
 class BinaryConfig(QuantizationConfigMixin):  # type: ignore[misc]
-    """What config.json says of a model with binary layers; `convert` and `binarize` put it there.
+    """The entry of config.json for a model with binary layers; `convert` and `binarize` put it there.
 
     Args:
         layers: Options of the binary layers, by name.

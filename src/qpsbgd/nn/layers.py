@@ -7,7 +7,7 @@ import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -17,7 +17,7 @@ from torch.fx import Proxy
 
 from qpsbgd.nn.known_layers import KNOWN, watched
 from qpsbgd.nn.straight_through import sign, straight_through
-from qpsbgd.nn.tape import Source, Tape
+from qpsbgd.nn.tape import Tape
 
 Gain = float | Literal["fan_in"]
 """Constant factor on a layer's output; "fan_in" is 1/√n for n inputs."""
@@ -174,8 +174,7 @@ class BinaryLayer(nn.Module, ABC):
             if torch.compiler.is_compiling() and not self.tape.sharded:
                 copied: Tensor = watched(output, x, id(self))  # a hook would break the graph
                 return copied
-            rows, count = partial(self.input_rows, x), self.num_rows(output.shape)
-            self.tape.watch(output, Source(rows, self.grad_rows, count, self.weight))
+            self.tape.watch(self, x, output)
         return output
 
     def _watch_signs(self) -> None:
@@ -215,8 +214,18 @@ class BinaryLayer(nn.Module, ABC):
         return self.num_rows(self._map(torch.empty_like(x, device="meta"), weight).shape)
 
     def input_rows(self, x: Tensor, at: Tensor | None = None) -> Tensor:
-        """The rows X (B, groups · bits · n) that the inputs stand for; with `at`, only the rows of these numbers."""
-        return self._per_plane(self.plain_rows(x, at))
+        """The rows X (B, groups · bits · n) that the inputs stand for; with `at`, only the rows of these numbers.
+
+        They are those of one plane, with the inputs of every group once per plane, times c_b.
+        """
+        rows = self.plain_rows(x, at)
+        if self.bits == 1:
+            return rows
+        grouped = rows.reshape(len(rows), self.groups, rows.shape[1] // self.groups)
+        # All outputs share their rows: planes with scales of their own count by the root mean square of these.
+        scales = self.plane_scales
+        scale = None if scales is None else scales.detach().square().mean(0).sqrt().to(rows)
+        return torch.stack([c * grouped for c in (self.coefficients if scale is None else scale)], dim=2).flatten(1)
 
     @abstractmethod
     def plain_rows(self, x: Tensor, at: Tensor | None = None) -> Tensor:
@@ -237,6 +246,7 @@ class BinaryLayer(nn.Module, ABC):
         """Σ_b c_b · sign(Ω_b) without the dimension of the bits, or with Ω_b itself where `latent`."""
         scales = self.plane_scales
         if scales is not None and self.unit is not None and self.bits == 1 and not latent:
+            # As below, without views of the weight, which small networks feel.
             scales = scales.reshape(-1, *(1,) * (self.weight.dim() - 1))
             return straight_through(torch.where(self.weight.detach() >= 0, scales, -scales), self.weight, self.unit)
         if scales is not None:
@@ -253,16 +263,6 @@ class BinaryLayer(nn.Module, ABC):
         if self.bits == 1:
             return planes
         return torch.stack([c * plane for c, plane in zip(self.coefficients, planes.unbind(1), strict=True)]).sum(0)
-
-    def _per_plane(self, rows: Tensor) -> Tensor:
-        """Rows (B, groups · n) with the inputs of every group once per plane, times c_b."""
-        if self.bits == 1:
-            return rows
-        grouped = rows.reshape(len(rows), self.groups, rows.shape[1] // self.groups)
-        # All outputs share their rows: planes with scales of their own count by the root mean square of these.
-        scales = self.plane_scales
-        scale = None if scales is None else scales.detach().square().mean(0).sqrt().to(rows)
-        return torch.stack([c * grouped for c in (self.coefficients if scale is None else scale)], dim=2).flatten(1)
 
     @property
     def _kernel_shape(self) -> tuple[int, ...]:
@@ -289,7 +289,7 @@ class BinaryLayer(nn.Module, ABC):
 
     @property
     def options(self) -> dict[str, Any]:
-        """What must be the same in a layer that takes this one's state: bits, the kind of scale, and the gain."""
+        """The options that a layer must share to load this one's state: bits, the kind of scale, and the gain."""
         return {"bits": self.bits, "scale": self.scaling, "gain": self.gain}
 
     def _set_mark(self) -> None:
@@ -328,7 +328,7 @@ class BinaryLayer(nn.Module, ABC):
 
 
 def saved_options(mark: Tensor) -> dict[str, Any]:
-    """What a layer's mark says of it: its bits, the kind of its scale, and its gain."""
+    """The options in a layer's mark: its bits, the kind of its scale, and its gain."""
     options: dict[str, Any] = json.loads(bytes(mark.tolist()))
     return options
 

@@ -139,7 +139,7 @@ def _bits(module: nn.Module) -> int:
 
 
 def _multiply_adds(model: nn.Module, arguments: tuple[Any, ...]) -> dict[nn.Module, int]:
-    """Of the layers that one forward pass calls: one per weight and row, where a row is a sample or a patch."""
+    """Multiply-adds of the layers that one forward pass calls: one per weight and row, a sample or a patch."""
     found: dict[nn.Module, int] = {}
 
     def count(module: nn.Module, _: Any, output: Tensor) -> None:

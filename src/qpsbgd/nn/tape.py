@@ -33,23 +33,6 @@ class LayerMoments:
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
-    """Where the rows of one pass through a layer come from.
-
-    Attributes:
-        rows: Returns the rows (B, n) of the layer's input, or those at some indices.
-        grad_rows: Turns the output's gradient into rows (B, m), or those at some indices.
-        count: B.
-        weight: The latent weight in this pass: the layer's own, or FSDP's parameter in its place.
-    """
-
-    rows: Callable[..., Tensor]
-    grad_rows: Callable[..., Tensor]
-    count: int
-    weight: Tensor
-
-
-@dataclass(frozen=True, eq=False)
 class _Part:
     """The record of one backward pass through one output, and whether its gradient was not zero."""
 
@@ -117,17 +100,18 @@ class Tape:
         if not self.sharded:
             self._listen(self._weight)
 
-    def watch(self, output: Tensor, source: Source) -> None:
-        """Record when the gradient of `output` arrives, if any will.
+    def watch(self, layer: BinaryLayer, x: Tensor, output: Tensor) -> None:
+        """Record the inputs x of a layer when the gradient of their `output` arrives, if any will.
 
         The hook sits on the tensor, not the module: a module's full backward hook does not allow the in-place
         activations that often follow a layer.
         """
-        self._listen(source.weight if self.sharded else self._weight)  # it may have been frozen before
+        # It may have been frozen before; in a pass, FSDP puts another parameter in the place of its shards.
+        self._listen(layer.weight if self.sharded else self._weight)
         transformed = torch._C._functorch.peek_interpreter_stack() is not None  # torch.func: its tensors must not stay
         if transformed or not (self.wanted and output.requires_grad):
             return
-        keep = self._reader(source, output.device)
+        keep = self._reader(layer, x, output)
 
         def record(grad: Tensor | None) -> None:
             if grad is not None:  # an operation after the layer returned no gradient
@@ -135,9 +119,9 @@ class Tape:
 
         output.register_hook(record)  # type: ignore[no-untyped-call]
 
-    def record(self, grad: Tensor, source: Source) -> None:
-        """Record the pass to which a gradient of the layer's output belongs."""
-        self._add(grad, self._reader(source, grad.device))
+    def record(self, layer: BinaryLayer, x: Tensor, grad: Tensor) -> None:
+        """Record the inputs x of a layer, given the gradient of their output."""
+        self._add(grad, self._reader(layer, x, grad))
 
     def _add(self, grad: Tensor, keep: Callable[[Tensor], LayerRecord | LayerMoments]) -> None:
         running = _backward()
@@ -150,27 +134,28 @@ class Tape:
         self._parts = [part for part in self._parts if part.backward != backward]
 
     @torch.no_grad()
-    def _reader(self, source: Source, device: torch.device) -> Callable[[Tensor], LayerRecord | LayerMoments]:
-        """Read the inputs; the function makes the record once the output's gradient is known."""
-        at = self._chosen(source.count, device)
-        rows = source.count if at is None else len(at)
+    def _reader(self, layer: BinaryLayer, x: Tensor, output: Tensor) -> Callable[[Tensor], LayerRecord | LayerMoments]:
+        """Read the inputs of an output, or of its gradient; the function makes the record once that is known."""
+        count = layer.num_rows(output.shape)
+        at = self._chosen(count, output.device)
+        rows = count if at is None else len(at)
         if self._moments is not None and rows >= self._enough:
-            found = LayerMoments(self._summed(source, at, rows, device), rows)
+            found = LayerMoments(self._summed(layer, x, at, rows), rows)
             return lambda grad: found
-        inputs, grad_rows, wanted = source.rows(at).detach().clone(), source.grad_rows, self._output_grads
+        inputs, wanted = layer.input_rows(x, at).detach().clone(), self._output_grads
         return lambda grad: LayerRecord(
-            inputs, grad_rows(grad, at).clone() if wanted else inputs.new_empty(len(inputs), 0)
+            inputs, layer.grad_rows(grad, at).clone() if wanted else inputs.new_empty(len(inputs), 0)
         )
 
-    def _summed(self, source: Source, at: Tensor | None, rows: int, device: torch.device) -> Tensor:
+    def _summed(self, layer: BinaryLayer, x: Tensor, at: Tensor | None, rows: int) -> Tensor:
         """The moments of rows, at most `at_once` at a time."""
         assert self._moments is not None
         if self._at_once is None or rows <= self._at_once:
-            return self._moments(source.rows(at).detach())
-        first, *others = torch.split(torch.arange(rows, device=device) if at is None else at, self._at_once)
-        sums = self._moments(source.rows(first).detach())
+            return self._moments(layer.input_rows(x, at).detach())
+        first, *others = torch.split(torch.arange(rows, device=x.device) if at is None else at, self._at_once)
+        sums = self._moments(layer.input_rows(x, first).detach())
         for part in others:
-            sums = self._moments(source.rows(part).detach(), sums)
+            sums = self._moments(layer.input_rows(x, part).detach(), sums)
         return sums
 
     def _chosen(self, count: int, device: torch.device) -> Tensor | None:

@@ -1,4 +1,4 @@
-"""What all binary optimisers have in common: options, parameter groups, the real-valued part, checks, warnings."""
+"""The base of all binary optimisers: options, parameter groups, the real-valued part, checks, warnings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from qpsbgd.nn import BinaryLayer
 from qpsbgd.optim.diagnostics import LeftBehind, Schedules, SignChanges, StuckLoss
 from qpsbgd.optim.gradient_check import LateAnswer, nonfinite
 from qpsbgd.optim.parameters import NO_LAYER, Layers, Members, NamedTensor, check_weights, param_groups
-from qpsbgd.optim.rates import KEPT_SIZE, default_rate, default_warmup, schedule
+from qpsbgd.optim.rates import KEPT_SIZE, WARMUP, default_rate, schedule
 from qpsbgd.optim.real_part import Real, RealPart, real_options
 from qpsbgd.parallel.ranks import Ranks
 from qpsbgd.parallel.shards import is_sharded
@@ -61,7 +61,7 @@ class BinaryOptimizer(Optimizer):
         members = [Members.of(group["params"]) for group in groups if "params" in group]
         self._norms = norms = sum(one.norms for one in members)
         if defaults["warmup"] is None:
-            defaults["warmup"] = default_warmup(norms)
+            defaults["warmup"] = WARMUP if norms else 0.0
         layers = {layer for one in members for layer in one.layers}
         self._choose(members, defaults)
         if defaults["lr"] is None:

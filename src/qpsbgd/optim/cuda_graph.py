@@ -59,7 +59,7 @@ def _steady(update: LayerUpdate) -> bool:
 
 
 def _signature(update: LayerUpdate) -> tuple[object, ...]:
-    """What must stay the same for a graph to be used again; learning rates and gradients may change."""
+    """A key that is equal where a graph can be used again; learning rates and gradients are not part of it."""
     inputs = update.inputs
     kept = [
         value.data_ptr() for part in (inputs.state, inputs.cached) for value in part.values() if torch.is_tensor(value)
@@ -80,7 +80,8 @@ class _Graph:
             state, cached = dict(update.inputs.state), dict(update.inputs.cached)
             inputs = replace(update.inputs, grad=grad, state=state, cached=cached)
             self._updates.append(replace(update, inputs=inputs, lr=rate))
-        changed = [tensor for update in self._updates for tensor in _changed(update)]
+        kept = [value for update in self._updates for value in update.inputs.state.values()]
+        changed = [tensor for tensor in (*(u.weight for u in self._updates), *kept) if isinstance(tensor, Tensor)]
         before = [tensor.clone() for tensor in changed]
         with torch.no_grad(), torch.cuda.device(device):
             try:
@@ -116,7 +117,3 @@ class _Graph:
         for update in updates:
             update.inputs.state["step"] += 1
         return self._directions
-
-
-def _changed(update: LayerUpdate) -> list[Tensor]:
-    return [update.weight, *(value for value in update.inputs.state.values() if isinstance(value, Tensor))]

@@ -40,7 +40,7 @@ class SilentLayers:
         self._reported: set[BinaryLayer] = set()
 
     def messages(self, layers: Iterable[BinaryLayer], recorded: set[BinaryLayer]) -> Iterator[str]:
-        """One per layer that is new among the silent ones."""
+        """One message per layer that has newly become silent."""
         self._steps += 1
         self._heard |= recorded
         for layer in layers:
@@ -57,6 +57,17 @@ class SilentLayers:
                 continue
             self._reported.add(layer)
             yield f"{layer} is not trained: it {reason}"
+
+
+def vanished_inputs(layers: Iterable[BinaryLayer], states: Mapping[Tensor, Mapping[str, Any]]) -> Iterator[str]:
+    """One per layer whose Q̄ is zero although its weight has a gradient; reading that waits for the device."""
+    for layer in layers:
+        gram, grad = states.get(layer.weight, {}).get("gram"), layer.weight.grad
+        if gram is not None and grad is not None and not gram.any() and local(grad).any():
+            yield (
+                f"{layer} has a gradient, but the moments of its inputs are zero, so that its direction ignores how "
+                f"they are correlated: their squares vanish in {gram.dtype} (scale them up), or only zeros were sampled"
+            )
 
 
 class LeftBehind:
@@ -126,7 +137,7 @@ class SignChanges:
         self._reported = False
 
     def messages(self, weights: Iterable[Tensor], *, step: int, steps: int | None) -> Iterator[str]:
-        """One, if so."""
+        """One message if the rate is such a one."""
         middle = _LOOK if steps is None else max(_LOOK, steps // 2)
         if self._reported or step not in (1, 2, middle):
             return
@@ -152,14 +163,14 @@ class SignChanges:
 
 
 class StuckLoss:
-    """Finds runs whose loss has not fallen by their middle; it sees those losses alone that it is given."""
+    """Finds runs whose loss has not fallen by their middle; it knows only the losses that it is given."""
 
     def __init__(self) -> None:
         self._first: list[Tensor | float] = []
         self._last: deque[Tensor | float] = deque(maxlen=_LOSSES)
 
     def messages(self, loss: Tensor | float, *, step: int, steps: int | None) -> Iterator[str]:
-        """One, if so; losses on a GPU are read at that step alone."""
+        """One message if the loss has not fallen; losses on a GPU are read at that step alone."""
         loss = loss.detach() if isinstance(loss, Tensor) else loss
         self._last.append(loss)
         if step <= _LOSSES:

@@ -1,4 +1,4 @@
-"""What a user may hand over to an optimiser: models, layers or parameters, sorted into binary layers and the rest."""
+"""The arguments of an optimiser, models, layers or parameters, sorted into binary layers and the rest."""
 
 from __future__ import annotations
 

@@ -13,14 +13,14 @@ from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.tape import LayerMoments, LayerRecord, Tape
 from qpsbgd.optim.binary_optimizer import BinaryOptimizer
 from qpsbgd.optim.cuda_graph import GraphedSteps
-from qpsbgd.optim.diagnostics import SilentLayers
+from qpsbgd.optim.diagnostics import SilentLayers, vanished_inputs
 from qpsbgd.optim.functional import LayerUpdate, qpsbgd
 from qpsbgd.optim.parameters import Layers, Members
 from qpsbgd.optim.real_part import Real
 from qpsbgd.optim.saved_state import described_state, kept_tensors, load_solvers, with_projections
 from qpsbgd.parallel.agreement import Record, compared, described, gather_records
 from qpsbgd.parallel.distributed_solver import check_serves_shards, distributed
-from qpsbgd.parallel.shards import Shards, is_sharded, local
+from qpsbgd.parallel.shards import is_sharded, local
 from qpsbgd.projections import PROJECTIONS, LayerInputs, Projection, default_projection, make_projection
 from qpsbgd.projections.blocks import Blocks
 from qpsbgd.qubo import Solution
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from qpsbgd_qubo.annealers.budget import Estimate
 
 _RATE_FACTOR = 0.25
-"""Of `default_rate`: chosen by benchmarks/training/rates.py on networks with and without norms."""
+"""The factor of `default_rate`: chosen by benchmarks/training/rates.py on networks with and without norms."""
 _READ_AT_ONCE = 2**20
 """Numbers in rows that are read together for their moments, 4 MiB in single precision; all 2,048 rows of a layer with
 4,608 inputs are 36. Larger parts raise the peak memory in benchmarks/training/step_cost.py."""
@@ -145,11 +145,12 @@ class QPSBGD(BinaryOptimizer):
             raise
         self._forget()
         if records is not None:
-            self._finish_step(*self._silent.messages(layers, moved))
+            new = [] if self.binary_groups[0]["step"] else layers  # looked at once: it waits for a GPU
+            self._finish_step(*self._silent.messages(layers, moved), *vanished_inputs(new, self.state))
         return loss
 
     def _records(self) -> dict[BinaryLayer, Record] | None:
-        """What the layers with a gradient recorded; None if a GradScaler skips this step."""
+        """The records of the layers with a gradient; None if a GradScaler skips this step."""
         found_inf = getattr(self, "found_inf", None)
         if found_inf is not None and bool(found_inf):
             return None
@@ -208,9 +209,9 @@ class QPSBGD(BinaryOptimizer):
         return {update.inputs.layer for update in updates}
 
     def _inputs(self, group: dict[str, Any], layer: BinaryLayer, record: Record) -> LayerInputs:
-        """What a layer's projection gets."""
+        """The input of a layer's projection."""
         assert layer.weight.grad is not None
-        grad, shards = local(layer.weight.grad), Shards(self._ranks) if is_sharded(layer.weight) else None
+        grad, shards = local(layer.weight.grad), self._ranks if is_sharded(layer.weight) else None
         scale = getattr(self, "grad_scale", None)  # a GradScaler's factor that is still in the gradients
         grad = grad.to(torch.promote_types(grad.dtype, torch.float32))
         grad = grad if scale is None else grad / scale
@@ -300,7 +301,7 @@ class QPSBGD(BinaryOptimizer):
 
     @property
     def _step_supports_amp_scaling(self) -> bool:
-        """Whether a GradScaler hands over its scale instead of dividing `.grad`, because more depends on it."""
+        """Whether a GradScaler passes its scale on instead of dividing `.grad`, because more depends on it."""
         return any(projection.absolute for projection in self._projections())
 
     def _forget(self) -> None:

@@ -7,7 +7,8 @@ import math
 UNKNOWN_LENGTH = 4000
 """Steps that a run is taken to have where its length is not given."""
 WARMUP = 0.1
-"""Fraction of the steps over which the rate rises with norms; transformers need it (benchmarks/training/rates.py)."""
+"""Fraction of the steps over which the rate rises in networks with norms; transformers need it
+(benchmarks/training/rates.py). Others have none: their rate is low, and a rise only costs steps."""
 FREE_DEPTH = 2.0
 """Layers per stretch between norms that do not lower the rate."""
 
@@ -27,11 +28,6 @@ def default_rate(factor: float, *, layers: int, norms: int, steps: int | None) -
     """
     depth = layers / (1 + norms)
     return factor * math.pow(steps or UNKNOWN_LENGTH, -0.25) * math.pow(max(1.0, depth / FREE_DEPTH), -1.5)
-
-
-def default_warmup(norms: int) -> float:
-    """`WARMUP` for networks with norms, and none for others: their rate is low, and a rise only costs steps."""
-    return WARMUP if norms else 0.0
 
 
 def schedule(step: int, steps: int | None, warmup: float) -> float:

@@ -1,4 +1,4 @@
-"""What a state of QP-SBGD holds besides torch's: projections by description, their solvers' states, and shards."""
+"""The parts of a QP-SBGD state that torch does not know: projections by description, solver states, and shards."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _restored(own: Projection, saved: Any, free: Projection | None) -> Projectio
 
 
 def kept_tensors(state: Mapping[str, Any], groups: Groups) -> Iterator[tuple[Tensor, str, Tensor]]:
-    """What a state keeps of every weight, by name, in the precision in which it was saved.
+    """The saved tensors of every weight, by name, in the precision in which they were saved.
 
     Torch casts it to the parameter's, but that of half-precision layers stays in single precision.
     """
@@ -64,7 +64,7 @@ def kept_tensors(state: Mapping[str, Any], groups: Groups) -> Iterator[tuple[Ten
 
 def load_solvers(state: Mapping[str, Any], projections: Sequence[Projection]) -> None:
     """Give the solvers of the projections their states back."""
-    saved = state.get("solvers") or [state.get("solver", {})] * len(projections)
+    saved = state.get("solvers", [{}] * len(projections))
     for projection, solver_state in zip(projections, saved, strict=False):
         if projection.solver is not None:
             projection.solver.load_state_dict(solver_state)

@@ -22,7 +22,7 @@ Record = LayerRecord | LayerMoments | None
 def described(
     groups: Iterable[Mapping[str, Any]], layers: Iterable[BinaryLayer], states: Mapping[Tensor, Any]
 ) -> list[str]:
-    """What must be the same on all ranks: options, layers, steps made, and the solvers' numbers."""
+    """Descriptions that must be equal on all ranks: options, layers, steps made, and the solvers' numbers."""
     lines = []
     for group in groups:
         options = {name: value for name, value in group.items() if name != "params"}

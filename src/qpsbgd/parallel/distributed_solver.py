@@ -21,17 +21,18 @@ _Answers = list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any
 
 
 class DistributedSolver(Solver):
-    """Answers like `solver`, of which every rank asks its own for a part of the columns.
+    """Answers like `solver`, of which every rank asks its own for a part of the columns; all ranks get all answers.
 
     A solver that keeps state, such as a paid one, is called by rank 0 only.
 
     Args:
         solver: This rank's solver, the same on all ranks.
         ranks: All of them.
+        sharded: Whether families hold the columns of this rank's shards already, which it then answers alone.
     """
 
-    def __init__(self, solver: Solver, ranks: Ranks) -> None:
-        self._solver, self._ranks = solver, ranks
+    def __init__(self, solver: Solver, ranks: Ranks, *, sharded: bool = False) -> None:
+        self._solver, self._ranks, self._sharded = solver, ranks, sharded
         self._size = 1 if _keeps_state(solver) else ranks.size
 
     def _solve(self, family: QuboFamily) -> Solution:
@@ -39,33 +40,25 @@ class DistributedSolver(Solver):
         return self.solve_all([family])[0]
 
     def solve_all(self, families: Sequence[QuboFamily]) -> list[Solution]:
-        """The answers to all columns, the same on all ranks.
+        """The answers to all columns, the same on all ranks; or to those of this rank's shards, if there are any.
 
         Raises:
             RuntimeError: The solver of another rank failed.
         """
+        if self._sharded:
+            work = partial(self._solver.solve_all, families) if families else list[Solution]
+            return self._ranks.synchronized(work) or []
         own = [_columns(family, self._part(family, self._ranks.rank)) for family in families]
-        asked = [family for family in own if family.num_columns]
-        stats: dict[str, Any] = {}
-        message: _Answers | str
-        error: BaseException | None = None
-        try:
-            answers = iter(self._solver.solve_all(asked) if asked else [])
-            found = [next(answers) if family.num_columns else nothing(family) for family in own]
-            stats, message = dict(found[0].stats), [_packed(solution) for solution in found]
-        except BaseException as caught:
-            error, message = caught, f"{type(caught).__name__}: {caught}"
-        messages: list[_Answers | str] = self._ranks.all_gather_object(message)
-        if error is not None:
-            raise error
-        if failed := [rank for rank, text in enumerate(messages) if isinstance(text, str)]:
-            raise RuntimeError(
-                f"the solver of rank {failed[0]} failed, so that no rank takes this step: {messages[failed[0]]}"
-            )
-        return [
-            _merged(family, [answers[index] for answers in messages if not isinstance(answers, str)], stats)
-            for index, family in enumerate(families)
-        ]
+        stats, packed = self._ranks.synchronized(partial(self._answers, own)) or ({}, [])
+        everyone: list[_Answers] = self._ranks.all_gather_object(packed)
+        return [_merged(family, parts, stats) for family, *parts in zip(families, *everyone, strict=True)]
+
+    def _answers(self, families: Sequence[QuboFamily]) -> tuple[dict[str, Any], _Answers]:
+        """This rank's solver's statistics, and its answers to families of which some may have no columns."""
+        asked = [family for family in families if family.num_columns]
+        answers = iter(self._solver.solve_all(asked) if asked else [])
+        found = [next(answers) if family.num_columns else nothing(family) for family in families]
+        return dict(found[0].stats), [_packed(solution) for solution in found]
 
     def _part(self, family: QuboFamily, rank: int) -> slice:
         """A rank's part of the columns, as equal as can be; nothing for ranks that are not asked."""
@@ -73,27 +66,6 @@ class DistributedSolver(Solver):
         if rank >= self._size:
             return slice(count, count)
         return slice(count * rank // self._size, count * (rank + 1) // self._size)
-
-
-class ShardSolver(Solver):
-    """Answers like `solver`, for the columns of one rank's shards; where the solver of a rank fails, all ranks raise.
-
-    Args:
-        solver: This rank's solver.
-        ranks: All of them.
-    """
-
-    def __init__(self, solver: Solver, ranks: Ranks) -> None:
-        self._solver, self._ranks = solver, ranks
-
-    def _solve(self, family: QuboFamily) -> Solution:
-        """The answers to one family."""
-        return self.solve_all([family])[0]
-
-    def solve_all(self, families: Sequence[QuboFamily]) -> list[Solution]:
-        """The answers to this rank's columns; there may be none."""
-        work = partial(self._solver.solve_all, families) if families else list[Solution]
-        return self._ranks.synchronized(work, list, dict) or []
 
 
 def distributed(projection: Projection, ranks: Ranks, *, sharded: bool) -> Projection:
@@ -107,7 +79,7 @@ def distributed(projection: Projection, ranks: Ranks, *, sharded: bool) -> Proje
     solver = projection.solver
     if ranks.size == 1 or solver is None or solver.warm:
         return projection
-    return projection.with_solver((ShardSolver if sharded else DistributedSolver)(solver, ranks))
+    return projection.with_solver(DistributedSolver(solver, ranks, sharded=sharded))
 
 
 def check_serves_shards(projection: Projection, layer: BinaryLayer) -> None:

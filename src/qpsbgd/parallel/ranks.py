@@ -23,7 +23,7 @@ class Ranks:
     Every method is a collective: all ranks call it, in the same order.
 
     Attributes:
-        sent: Bytes of tensors that this rank has handed over.
+        sent: Bytes of tensors that this rank has sent.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class Ranks:
 
     @property
     def rank(self) -> int:
-        """Which of them this is."""
+        """The number of this one."""
         return dist.get_rank() if self.size > 1 else 0
 
     def all_gather(self, values: Tensor) -> Tensor:
@@ -47,6 +47,14 @@ class Ranks:
         with self._exchange(own):
             dist.all_gather(found, own)
         return torch.stack(found).to(values.device)
+
+    def gather_units(self, part: Tensor, units: int) -> tuple[Tensor, slice]:
+        """All `units` output units of a layer that FSDP has sharded, and which of them this rank's part are."""
+        most = -(-units // self.size)  # torch's cut: all but the last ranks have so many
+        padded = part.new_zeros(most, *part.shape[1:])
+        padded[: len(part)] = part
+        begin = min(self.rank * most, units)
+        return self.all_gather(padded).flatten(0, 1)[:units], slice(begin, begin + len(part))
 
     def all_reduce(self, values: Tensor) -> Tensor:
         """The sum of the tensors of all ranks."""
@@ -78,8 +86,8 @@ class Ranks:
     def synchronized(
         self,
         work: Callable[[], Work | None],
-        described: Callable[[], Sequence[str]],
-        compared: Callable[[], dict[str, list[tuple[str, Tensor]]]],
+        described: Callable[[], Sequence[str]] = list,
+        compared: Callable[[], dict[str, list[tuple[str, Tensor]]]] = dict,
     ) -> Work | None:
         """This rank's work, once all ranks have theirs; None where one of them has none.
 

@@ -33,29 +33,6 @@ def local(tensor: Any) -> Tensor:
     return part
 
 
-class Shards:
-    """What the ranks that hold a sharded layer have in common; every method is a collective.
-
-    Args:
-        ranks: All of them.
-    """
-
-    def __init__(self, ranks: Ranks) -> None:
-        self._ranks = ranks
-
-    def gather(self, values: Tensor) -> Tensor:
-        """The tensors of all ranks, of one shape, stacked."""
-        return self._ranks.all_gather(values)
-
-    def whole(self, part: Tensor, units: int) -> tuple[Tensor, slice]:
-        """The `units` output units of a layer, of which this rank has a part, and which of them that are."""
-        most = -(-units // self._ranks.size)  # torch's cut: all but the last ranks have so many
-        padded = part.new_zeros(most, *part.shape[1:])
-        padded[: len(part)] = part
-        begin = min(self._ranks.rank * most, units)
-        return self._ranks.all_gather(padded).flatten(0, 1)[:units], slice(begin, begin + len(part))
-
-
 def check_shards(layer: BinaryLayer, ranks: Ranks) -> None:
     """Raise TypeError or ValueError if the weight of a layer is sharded in a way that the optimisers cannot train."""
     from torch.distributed.tensor import Shard

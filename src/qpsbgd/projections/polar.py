@@ -12,7 +12,7 @@ from torch import Tensor
 
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.projections.blocks import Blocks
-from qpsbgd.projections.protocol import Direction, LayerInputs, LayerShards, Projection, check_fits
+from qpsbgd.projections.protocol import Direction, LayerInputs, LayerShards, Projection, mean_gradient
 from qpsbgd.projections.system import normalized
 
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
@@ -49,7 +49,7 @@ class Polar(Projection):
 
     def answers(self, inputs: Sequence[LayerInputs]) -> list[Direction]:
         """The orthogonal factors of all layers."""
-        means = [_mean_gradient(one) for one in inputs]
+        means = [mean_gradient(one) for one in inputs]
         factors = polar_factors([(one.layer, mean, one.shards) for one, mean in zip(inputs, means, strict=True)])
         return [
             Direction(factor, {"gradient": mean, "step": one.state.get("step", 0) + 1})
@@ -60,26 +60,18 @@ class Polar(Projection):
 def polar_factors(gradients: Sequence[tuple[BinaryLayer, Tensor, LayerShards | None]]) -> list[Tensor]:
     """The polar factors of layers' mean gradients, or of this rank's shards of them, of root mean square 1."""
     places = [
-        (mean, slice(None)) if shards is None else shards.whole(mean, len(layer.weight))  # and which units are ours
+        (mean, slice(None)) if shards is None else shards.gather_units(mean, len(layer.weight))
         for layer, mean, shards in gradients
     ]
     blocks = [Blocks.of(layer, None) for layer, *_ in gradients]
-    factors = _factors([own.weights(whole) for own, (whole, _) in zip(blocks, places, strict=True)])
+    factors = orthogonal_factors([own.weights(whole) for own, (whole, _) in zip(blocks, places, strict=True)])
     return [
         normalized(own.merged(factor, whole))[units]
         for own, factor, (whole, units) in zip(blocks, factors, places, strict=True)
     ]
 
 
-def _mean_gradient(inputs: LayerInputs) -> Tensor:
-    """S̄ after this step."""
-    if inputs.momentum and "gradient" in inputs.state:
-        check_fits(inputs.layer, inputs.state["gradient"], inputs.grad)
-        return torch.lerp(inputs.grad, inputs.state["gradient"], inputs.momentum)
-    return inputs.grad.clone()
-
-
-def _factors(matrices: Sequence[Tensor]) -> list[Tensor]:
+def orthogonal_factors(matrices: Sequence[Tensor]) -> list[Tensor]:
     """The orthogonal factors of every (count, m, n), small ones of the same m and n together."""
     alike: dict[object, list[int]] = {}
     for number, own in enumerate(matrices):
@@ -92,8 +84,8 @@ def _factors(matrices: Sequence[Tensor]) -> list[Tensor]:
     return [found[number] for number in range(len(matrices))]
 
 
-def orthogonalized(matrices: Tensor, steps: int = 5) -> Tensor:
-    """Nearly the orthogonal factors of matrices (count, m, n), by Newton and Schulz's iteration."""
+def orthogonalized(matrices: Tensor) -> Tensor:
+    """Nearly the orthogonal factors of matrices (count, m, n), by five steps of Newton and Schulz's iteration."""
     tall = matrices.shape[1] > matrices.shape[2]
     x = matrices.transpose(1, 2) if tall else matrices
     norms = torch.linalg.matrix_norm(x, keepdim=True)
@@ -101,7 +93,7 @@ def orthogonalized(matrices: Tensor, steps: int = 5) -> Tensor:
     if x.is_cuda:
         x = x.bfloat16()
     a, b, c = NEWTON_SCHULZ
-    for _ in range(steps):
+    for _ in range(5):
         gram = x @ x.transpose(1, 2)
         x = a * x + (b * gram + c * gram @ gram) @ x
     x = x.to(matrices.dtype)

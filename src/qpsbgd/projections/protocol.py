@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any, ClassVar, Protocol
 
+import torch
 from torch import Tensor
 
 from qpsbgd.nn import BinaryLayer
@@ -20,11 +21,11 @@ from qpsbgd_qubo.solvers.options import AT_LEAST_ONE_OR_NONE, check_options
 class LayerShards(Protocol):
     """The ranks that hold a sharded layer, each some of its output units; every method is a collective."""
 
-    def gather(self, values: Tensor) -> Tensor:
+    def all_gather(self, values: Tensor) -> Tensor:
         """The tensors of all ranks, of one shape, stacked."""
 
-    def whole(self, part: Tensor, units: int) -> tuple[Tensor, slice]:
-        """The `units` output units of a layer, of which this rank has a part, and which of them that are."""
+    def gather_units(self, part: Tensor, units: int) -> tuple[Tensor, slice]:
+        """All `units` output units of a layer, and which of them this rank's part are."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +97,7 @@ class Projection(ABC):
     kept: ClassVar[tuple[str, ...]] = ()
     """The names in `Direction.state`, a solver's warm start among them."""
     sharded: ClassVar[Mapping[str, int]] = MappingProxyType({})
-    """What of `kept` has a dimension of output units, and which; empty where sharded layers cannot be served."""
+    """The names in `kept` with a dimension of output units, and which; empty where sharded layers cannot be served."""
 
     block: int | None = field(default=1024, kw_only=True)
     rows: int | None = field(default=2048, kw_only=True)
@@ -106,7 +107,7 @@ class Projection(ABC):
 
     @property
     def solver(self) -> Solver | None:
-        """The solver that it asks; a projection that has one declares it as a field."""
+        """The solver that it uses; a projection that has one declares it as a field."""
         return None
 
     @property
@@ -139,7 +140,7 @@ class Projection(ABC):
         return False
 
     def beside(self, default: Projection) -> Projection:
-        """This projection for a network whose default is another one; most do not care."""
+        """This projection for a network whose default is another one; most ignore that."""
         return self
 
     def check(self, layer: BinaryLayer) -> None:  # noqa: B027  # most serve all layers
@@ -183,6 +184,14 @@ class Projection(ABC):
     def with_solver(self, solver: Solver) -> Projection:
         """This projection with another solver."""
         return replace(self, solver=solver)  # type: ignore[call-arg]
+
+
+def mean_gradient(inputs: LayerInputs) -> Tensor:
+    """S̄ after this step, β S̄ + (1−β) ∂E/∂W, from the last one, "gradient" of the state, which must fit."""
+    if not (inputs.momentum and "gradient" in inputs.state):
+        return inputs.grad.clone()
+    check_fits(inputs.layer, inputs.state["gradient"], inputs.grad)
+    return torch.lerp(inputs.grad, inputs.state["gradient"], inputs.momentum)
 
 
 def check_fits(layer: BinaryLayer, kept: Tensor, new: Tensor) -> None:

@@ -101,7 +101,8 @@ class Spins(SystemProjection):
                 ]
                 answers = iter(solved(self.solver, [family for own in families for family in own]))
                 for one, linear, own in zip(expansions, linears, families, strict=True):
-                    one.add(linear, solutions=[next(answers) for _ in own])
+                    solutions = [next(answers) for _ in own]
+                    one.add(linear, torch.stack([solution.spins.T for solution in solutions]), solutions)
         return [one.answer() for one in expansions]
 
 
@@ -137,7 +138,7 @@ class _Expansion:
             found, size = torch.linalg.vector_norm(scaled @ self.system.inverse), torch.linalg.vector_norm(sizes)
             if self.system.shards is not None:
                 own = largest(rest).double() * torch.stack([found, size]).double()
-                found, size = self.system.shards.gather(own).square().sum(0).sqrt()
+                found, size = self.system.shards.all_gather(own).square().sum(0).sqrt()
             # The first batch may have no gradient.
             ratio = torch.where(found > 0, found / size, 1).to(rest)
         else:
@@ -162,15 +163,12 @@ class _Expansion:
         else:  # a shard without output units
             ended = warm_start.WarmState(linear, linear <= 0, linear if linear.is_cpu else None)
         self.warm_states.append(ended)
-        self._add(linear, ended.spins, None, ended.coupling_fields)
+        self.add(linear, ended.spins, None, ended.coupling_fields)
 
-    def add(self, linear: Tensor, *, solutions: list[Solution]) -> None:
-        """One more vector, from a solver's answers."""
-        self._add(linear, torch.stack([solution.spins.T for solution in solutions]), solutions)
-
-    def _add(
+    def add(
         self, linear: Tensor, spins: Tensor, solutions: list[Solution] | None, coupling_fields: Tensor | None = None
     ) -> None:
+        """One more vector, with the solver's answers and the spins' coupling fields where they are known."""
         self.linears.append(linear)
         self.spins.append(spins)
         self.solutions.append(solutions)
@@ -190,7 +188,7 @@ class _Expansion:
         # An input was zero in all rows of this step where the gradients of all its weights are.
         seen = blocks.weights(system.grad).any(1, keepdim=True)
         if system.shards is not None:
-            seen = system.shards.gather(seen).any(0)
+            seen = system.shards.all_gather(seen).any(0)
         if not (seen.is_cpu and bool(seen.all()) and bool(self.moving.all())):
             sums = sums * (seen & self.moving)
         system.state["shrinkage"] = torch.stack(self.shrinkages)
@@ -198,7 +196,8 @@ class _Expansion:
         for name in ("spins", "signs", "coupling_fields"):
             system.state.pop(name, None)  # of another solver's steps they would be out of date
             if self.warm and self.warm_states and getattr(self.warm_states[0], name) is not None:
-                system.state[name] = _stacked([getattr(ended, name) for ended in self.warm_states])
+                kept = [getattr(ended, name) for ended in self.warm_states]
+                system.state[name] = kept[0][None] if len(kept) == 1 else torch.stack(kept)  # one is not copied
         return system.answer(blocks.merged(sums, system.grad), solutions=self.all_solutions, figures=self.figures)
 
     def all_solutions(self) -> list[Solution]:
@@ -206,7 +205,7 @@ class _Expansion:
         return [solution for bit in range(self.bits) for solution in self._solutions_of(bit)]
 
     def figures(self) -> dict[str, float]:
-        """Of the first vector."""
+        """The numbers for a `Monitor`, of the first vector."""
         families = list(_families(self.system, self.linears[0]))
         system = self.system
         return compare_with_sign_vector(families, self._solutions_of(0), blocks=system.blocks, like=system.grad)
@@ -216,11 +215,6 @@ class _Expansion:
             return own
         pairs = zip(_families(self.system, self.linears[bit]), self.spins[bit], strict=True)
         return [Solution.of(family, spins.T.clone(), solver="descent") for family, spins in pairs]
-
-
-def _stacked(tensors: list[Tensor]) -> Tensor:
-    """The tensors under a new first dimension; a single one is not copied."""
-    return tensors[0][None] if len(tensors) == 1 else torch.stack(tensors)
 
 
 def _families(system: System, linear: Tensor) -> Iterator[QuboFamily]:

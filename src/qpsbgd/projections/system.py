@@ -24,14 +24,14 @@ from torch import Tensor
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.tape import LayerMoments
 from qpsbgd.projections.blocks import Blocks
-from qpsbgd.projections.protocol import Direction, LayerInputs, LayerShards, Projection, check_fits
+from qpsbgd.projections.protocol import Direction, LayerInputs, LayerShards, Projection, mean_gradient
 from qpsbgd_files.memory import check_memory
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, BELOW_ONE, POSITIVE, check_options
 
 Delta = float | Literal["auto"]
 
 STATE = ("gradient", "gram", "step", "refreshes", "penalty")
-"""What is kept of a layer: S̄, Q̄, the steps made, how many of them renewed Q̄, and δ."""
+"""The state of a layer: S̄, Q̄, the steps made, how many of them renewed Q̄, and δ."""
 
 
 SMALL = 2**19
@@ -161,12 +161,7 @@ class SystemProjection(Projection):
         """
         state = dict(inputs.state) or {"step": 0, "refreshes": 0}
         blocks = Blocks.of(inputs.layer, self.block, len(inputs.grad))
-        if "gradient" in state:
-            check_fits(inputs.layer, state["gradient"], inputs.grad)
-        first = not inputs.momentum or "gradient" not in state
-        state["gradient"] = (
-            inputs.grad.clone() if first else torch.lerp(inputs.grad, state["gradient"], inputs.momentum)
-        )
+        state["gradient"] = mean_gradient(inputs)
         state["step"] += 1
         if inputs.record is None:
             return System(inputs.layer, blocks, inputs.grad, False, state, dict(inputs.cached), inputs.shards)
@@ -265,7 +260,7 @@ def normalized(step: Tensor, shards: LayerShards | None = None) -> Tensor:
     norm: Tensor = torch.linalg.vector_norm(step, dtype=torch.float64)  # squares of small numbers would vanish
     rms = norm / math.sqrt(max(1, step.numel()))
     if shards is not None:
-        squares, count = shards.gather(torch.stack([norm.square(), norm.new_tensor(step.numel())])).sum(0)
+        squares, count = shards.all_gather(torch.stack([norm.square(), norm.new_tensor(step.numel())])).sum(0)
         rms = (squares / count).sqrt()
     rms = rms.to(step.dtype)
     return step / torch.where(rms > 0, rms, 1)

@@ -21,7 +21,7 @@ from qpsbgd.sklearn.estimator import FLOATS, BinaryNetworkEstimator
 from qpsbgd.sklearn.fitting import Rows, WeightedRows, dense
 
 _LEAST_SHARE = 1e-4
-"""Of a class, where the outputs' first biases are set."""
+"""Least share of a class when the outputs' first biases are set."""
 
 
 @final

@@ -1,4 +1,4 @@
-"""What classifier and regressor share: the network, its training, and the checks of what comes in."""
+"""The base of classifier and regressor: the network, its training, and the checks of its inputs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CHUNK = 8192
 
 @dataclass(eq=False, repr=False)
 class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn comes without types
-    """What classifier and regressor share: all but the targets, their loss and what is predicted from the outputs."""
+    """The base of classifier and regressor: all but the targets, their loss and the predictions from the outputs."""
 
     hidden_layers: int | Sequence[int] = (128, 128)
     _: KW_ONLY
@@ -189,7 +189,7 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
 
     @property
     def _body(self) -> nn.Sequential:
-        """What is trained: it takes standardised rows."""
+        """The trained part of the network, which takes standardised rows."""
         first: Any = self.network_[0]
         return nn.Sequential(ScaledColumns(first), *list(self.network_)[1 : 1 + self._depth])
 
@@ -250,7 +250,7 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
         """Keep what the targets say: classes or scales; `again` where the network is there and has to fit them."""
 
     def _strata(self, values: Rows) -> Rows | None:
-        """What rows that are held out represent in the same shares; by default nothing."""
+        """Classes whose shares are the same among the rows held out; None, the default, for no such classes."""
         return None
 
     @abstractmethod

@@ -79,8 +79,8 @@ class Training:
 
     Args:
         body: Takes standardised rows.
-        estimator: Whose options to take.
-        steps: Of the whole training; None keeps the learning rates.
+        estimator: The estimator with the options.
+        steps: Steps of the whole training; None keeps the learning rates.
     """
 
     def __init__(self, body: nn.Sequential, estimator: Any, steps: int | None) -> None:

@@ -23,15 +23,15 @@ CHIP = (
     f"{VirtualQPU.j_error:g} of J, one spin reversal, chain strength {VirtualQPU.chain_strength:g}, broken chains by "
     "majority."
 )
-"""What `chip` makes."""
+"""The chip that `chip` makes, in words."""
 
 
-def chip(*, reads: int, size: int, seed: int = 0) -> VirtualQPU:
+def chip(*, reads: int, size: int) -> VirtualQPU:
     """The simulated chip of the studies, `size` 16 as an Advantage chip, and its reads as they are.
 
     Nothing that looks at the energy touches them: no descent, and broken chains by majority.
     """
-    return VirtualQPU(num_reads=reads, size=size, seed=seed, descent=False, repair="majority")
+    return VirtualQPU(num_reads=reads, size=size, descent=False, repair="majority")
 
 
 def read(*, form: str, layer: int, seed: int, updates: Sequence[int], reads: int, size: int) -> Result:

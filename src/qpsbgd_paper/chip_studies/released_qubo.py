@@ -18,7 +18,7 @@ Qubo = dict[tuple[int, int], float]
 """Coefficients over bits, by pairs i ≤ j; those with i = j are linear."""
 
 PENALTY = 50.0
-"""Of every broken constraint."""
+"""Energy of every broken constraint."""
 
 READS, PROGRAMMING, PER_READ = 100, 8.5e-3, 82e-6
 """Reads per submission, and seconds of QPU time: of programming, and per read; D-Wave's mock has these times."""

@@ -13,7 +13,7 @@ class Schedule(NamedTuple):
         H(s) = −A(s)/2 Σ Xᵢ + B(s)/2 (Σ hᵢ Zᵢ + Σ_{i<j} Jᵢⱼ Zᵢ Zⱼ)
 
     Attributes:
-        unit: Of A and B, and so of all energies: "GHz" for chips; empty for plain numbers.
+        unit: Unit of A and B, and so of all energies: "GHz" for chips; empty for plain numbers.
         s: Where A and B are given, rising from 0 to 1, shape (p,).
         transverse: A there, never rising, shape (p,).
         problem: B there, never falling, shape (p,).

@@ -17,7 +17,7 @@ from qpsbgd_paper.framework.experiment import Job
 from qpsbgd_paper.framework.runs import Result
 
 AT_MOST = 0.45
-"""What the paper's "around 0.4" is taken to allow."""
+"""The largest similarity that the paper's "around 0.4" is taken to allow."""
 
 
 def jaccard(spins: Tensor) -> Tensor:
@@ -59,7 +59,7 @@ def compare(*, form: str, layer: int, seed: int, updates: Sequence[int], reads: 
 
 
 def _measured(spins: Tensor, family: QuboFamily, count: int) -> dict[str, Any]:
-    """Of joint reads (reads, n, m), whose energy is the sum over the columns."""
+    """Similarities of joint reads (reads, n, m), whose energy is the sum over the columns."""
     energies = family.energies(spins).sum(1)
     joint = spins.transpose(1, 2).reshape(len(spins), -1)
     kept, _ = lowest(joint, energies, count=count)

@@ -38,7 +38,7 @@ class SpectralGap:
         position: s = t/T where it is smallest.
         final: Its value at the end.
         degeneracy: d, the number of ground states of the problem.
-        unit: Of the gaps: that of the schedule, times the problem's own.
+        unit: Unit of the gaps: that of the schedule, times the problem's own.
     """
 
     smallest: float

@@ -40,7 +40,7 @@ INTRO = (
 )
 
 DEMO = ("digits", "tour")
-"""What the demo runs, in the order of its page."""
+"""The experiments of the demo, in the order of its page."""
 
 PAPER, QUICK = Path("results/paper"), Path("results/quick")
 """Where `qpsbgd run` keeps results, and where with --quick."""
@@ -102,14 +102,20 @@ def run(
     """Run experiments of the paper: every method at its own best options, several seeds, results as JSON."""
     require("run")
     if not names:
-        _list_experiments()
+        say(f"Name one or more experiments, or all, which leaves out {', '.join(LONG)} (hours without a GPU):")
+        for name in (*EXPERIMENTS, *LONG):
+            say(f"  {name:<12} {make_experiment(name).title}")
         raise typer.Exit(2)
     if dask is not None and solver in PAID:
         raise ValueError(f"answers of {solver!r} are kept on this machine until a run is done: leave out --dask")
     if dask is not None and data is not None:
         raise ValueError("--data is a folder of this machine: with --dask, set QPSBGD_DATA where the workers start")
     chosen = list(dict.fromkeys(each for name in names for each in (EXPERIMENTS if name == "all" else (name,))))
-    experiments = [_sized(make_experiment(name), quick=quick, seeds=seeds) for name in chosen]
+    experiments = [make_experiment(name) for name in chosen]
+    if quick:
+        experiments = [experiment.quick() for experiment in experiments]
+    if seeds is not None:
+        experiments = [replace(experiment, seeds=seeds) for experiment in experiments]  # type: ignore[type-var]
     if solver is not None:
         experiments = _with_solver(experiments, _checked_solver(solver, read_options(option)))
     elif option:
@@ -173,12 +179,6 @@ def read_summaries(folder: Path) -> list[Summary]:
     return found
 
 
-def _list_experiments() -> None:
-    say(f"Name one or more experiments, or all, which leaves out {', '.join(LONG)} (hours without a GPU):")
-    for name in (*EXPERIMENTS, *LONG):
-        say(f"  {name:<12} {make_experiment(name).title}")
-
-
 def _run(
     experiments: Sequence[Experiment],
     *,
@@ -190,8 +190,7 @@ def _run(
     csv: Path | None = None,
 ) -> list[Summary]:
     """Run what is not done yet, write a result file for every experiment, and print its tables."""
-    from qpsbgd_paper.framework.csv_files import write_csv
-    from qpsbgd_paper.framework.result_files import write_result
+    from qpsbgd_paper.framework.result_files import write_csv, write_result
     from qpsbgd_paper.report.headlines import headline
     from qpsbgd_paper.report.tables import claim_sentences, tables
 
@@ -261,11 +260,6 @@ def _write_report(summaries: Sequence[Summary], out: Path, *, kinds: Sequence[st
     target = out / "report.html"
     write_bytes(target, page(summaries, title=title, intro="" if demo else INTRO).encode())
     say(f"\nReport: {target.resolve().as_uri()}")
-
-
-def _sized(experiment: Experiment, *, quick: bool, seeds: int | None) -> Experiment:
-    experiment = experiment.quick() if quick else experiment
-    return experiment if seeds is None else experiment.with_seeds(seeds)
 
 
 def _checked_solver(name: str, options: dict[str, Any]) -> str | dict[str, Any]:

@@ -5,8 +5,7 @@ Published files are taken from the folder in `QPSBGD_DATA`, or downloaded once i
 
 from qpsbgd_paper.datasets.adult import load_adult
 from qpsbgd_paper.datasets.cifar import load_cifar10
-from qpsbgd_paper.datasets.graphs import Graph, load_planetoid
-from qpsbgd_paper.datasets.karate import load_karate
+from qpsbgd_paper.datasets.graphs import Graph, load_karate, load_planetoid
 from qpsbgd_paper.datasets.mnist import load_mnist
 from qpsbgd_paper.datasets.mnist_bits import load_bits
 

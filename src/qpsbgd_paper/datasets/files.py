@@ -5,8 +5,7 @@ import hashlib
 import importlib.util
 import os
 from pathlib import Path
-from types import ModuleType
-from typing import Literal, cast
+from typing import Literal
 
 from qpsbgd_files.cache import cache_folder
 from qpsbgd_paper.datasets.published import FILES, Published
@@ -108,19 +107,15 @@ def data_folder(data: Path | None = None) -> tuple[Path, bool]:
     return (Path(named).expanduser(), False) if named else (cache_folder(), True)
 
 
-def _pooch() -> ModuleType:
+def _download(origin: str, file: Published, path: Path) -> Exception | None:
+    """Download a file to its place, or return what went wrong: no connection, no permission, another checksum."""
     try:
         import pooch
     except ImportError as error:
         raise ImportError(
             "downloads need pooch: pip install 'qpsbgd[paper]', or set QPSBGD_DATA to a folder with the data files"
         ) from error
-    return cast(ModuleType, pooch)
-
-
-def _download(origin: str, file: Published, path: Path) -> Exception | None:
-    """Download a file to its place, or return what went wrong: no connection, no permission, another checksum."""
-    pooch, bar = _pooch(), importlib.util.find_spec("tqdm") is not None
+    bar = importlib.util.find_spec("tqdm") is not None
     try:
         # Written under another name beside its place, and moved there once the checksum is right.
         pooch.retrieve(origin, known_hash=f"sha256:{file.sha256}", fname=path.name, path=path.parent, progressbar=bar)

@@ -1,4 +1,4 @@
-"""Graphs whose nodes are to be classified: Cora, CiteSeer and PubMed in the splits of Planetoid."""
+"""Graphs whose nodes are to be classified: Cora, CiteSeer and PubMed in the splits of Planetoid; the karate club."""
 
 import pickle
 from collections import defaultdict
@@ -19,6 +19,8 @@ Planetoid = Literal["cora", "citeseer", "pubmed"]
 Integers = npt.NDArray[np.int64]
 
 NUM_VALIDATION = 500
+KARATE_BITS, KARATE_PER_CLASS = 6, 5
+"""Bits of a member's number, and training nodes per community."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +94,40 @@ def load_planetoid(name: Planetoid, *, data: Path | None = None) -> Graph:
     )
 
 
+def load_karate(*, seed: int = 0) -> Graph:
+    """The club with node numbers in binary as features, and a drawn split of 20 training and 14 test nodes.
+
+    The paper packs the one-hot feature of a node to binary code: here its number, 0 to 33, in 6 bits, the highest
+    first, as ±1. It trains on five nodes of each class. One community has only four members: all of them are taken, and
+    one more node is drawn from all that are left, so that there are 20 and 14 as in the paper.
+
+    Args:
+        seed: Seed of the split.
+    """
+    try:
+        from torch_geometric.datasets import KarateClub
+    except ImportError as error:
+        raise ImportError("the karate club needs torch_geometric: pip install 'qpsbgd[graph]'") from error
+    club = KarateClub()[0]
+    labels = club.y.long()
+    num_nodes, num_classes = len(labels), int(labels.max()) + 1
+
+    bits = torch.arange(num_nodes)[:, None] >> torch.arange(KARATE_BITS - 1, -1, -1) & 1
+    order = torch.randperm(num_nodes, generator=torch.Generator().manual_seed(seed))
+    chosen = torch.cat([order[labels[order] == label][:KARATE_PER_CLASS] for label in range(num_classes)])
+    left = order[~torch.isin(order, chosen)]
+    more = KARATE_PER_CLASS * num_classes - len(chosen)
+    return Graph(
+        name="karate",
+        features=2.0 * bits - 1,
+        edge_index=both_directions(club.edge_index.T.numpy(), num_nodes=num_nodes),
+        labels=labels,
+        train=torch.cat([chosen, left[:more]]).sort().values,
+        validation=torch.empty(0, dtype=torch.long),
+        test=left[more:].sort().values,
+    )
+
+
 def both_directions(pairs: Integers, *, num_nodes: int) -> Tensor:
     """Edges (2, E) in both directions, sorted, without loops and repeats, from pairs of nodes (any number, 2)."""
     pairs = np.concatenate([pairs, pairs[:, ::-1]])
@@ -101,7 +137,7 @@ def both_directions(pairs: Integers, *, num_nodes: int) -> Tensor:
 
 
 def read_pickle(path: Path) -> Any:
-    """What is in one of Planetoid's files, pickled by Python 2; one that names other classes than theirs is refused."""
+    """The content of one of Planetoid's files, pickled by Python 2; one that names other classes is refused."""
     with path.open("rb") as file:
         try:
             return unpickled(file, classes=_CLASSES)

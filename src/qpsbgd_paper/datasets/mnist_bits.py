@@ -58,9 +58,9 @@ def load_bits(pair: tuple[int, int], *, data: Path | None = None) -> tuple[Tenso
     return torch.from_numpy(bits.astype(np.float32)), torch.from_numpy(labels[chosen] == pair[1]).long()
 
 
-def images_of(pair: tuple[int, int], *, data: Path | None = None) -> Bytes:
+def images_of(pair: tuple[int, int]) -> Bytes:
     """The images (4000, 28, 28) whose bits `load_bits` gives, in the same order."""
-    return read_images("train", data=data)[_samples(pair, read_labels("train", data=data))]
+    return read_images("train")[_samples(pair, read_labels("train"))]
 
 
 def key_points(image: npt.NDArray[np.float64]) -> tuple[Points, Points]:

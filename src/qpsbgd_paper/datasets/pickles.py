@@ -8,7 +8,7 @@ from typing import Any, BinaryIO, cast, final
 import numpy as np
 
 Classes = Mapping[tuple[str, str], Any]
-"""What stands for a class or function that a pickle names, by its module and name."""
+"""Objects that stand for the classes and functions a pickle names, by module and name."""
 
 # Its module has been renamed; every array knows where it is now.
 _RECONSTRUCT = cast(tuple[Any, ...], np.empty(0).__reduce__())[0]
@@ -21,11 +21,11 @@ ARRAYS: Classes = MappingProxyType(
         ("numpy._core.multiarray", "_reconstruct"): _RECONSTRUCT,
     }
 )
-"""What numpy's arrays need."""
+"""Those of numpy's arrays."""
 
 
 def unpickled(file: BinaryIO, *, classes: Classes = ARRAYS) -> Any:
-    """What is in a pickle, of Python 2 or 3.
+    """The content of a pickle of Python 2 or 3.
 
     Raises:
         UnpicklingError: It names something that is not in `classes`, or is no complete pickle.

@@ -69,7 +69,7 @@ class Ablation(Comparison):
     steps: int = 200
 
     def cases(self) -> Sequence[Case]:
-        """What is varied, behind which encoder."""
+        """One case per varied option and encoder."""
         return [
             Case(f"{varied}, {name}", {"varied": varied, **settings})
             for name, settings in citation.CASES.items()

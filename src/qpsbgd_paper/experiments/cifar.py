@@ -21,7 +21,7 @@ from qpsbgd_paper.framework.runs import Result
 from qpsbgd_paper.framework.training import accuracy, batches, fit
 
 MEAN, DEVIATION = (125.3, 123.0, 113.9), (63.0, 62.1, 66.7)
-"""Of the training images' channels, from 0 to 255."""
+"""Mean and deviation of the training images' channels, from 0 to 255."""
 MARGIN = 4
 """Black pixels around an image, from which a window of its size is cut."""
 BATCH = 128

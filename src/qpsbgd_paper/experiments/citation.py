@@ -43,7 +43,7 @@ CASES: Mapping[str, Job] = {
 
 EVERY = 20
 NORMS = {"cora": 2.0, "pubmed": 1.0}
-"""Of a node's features: length one for Cora's words, sum one for PubMed's TF-IDF, the better of the two for each."""
+"""The norm of a node's features: length one for Cora's words, sum one for PubMed's TF-IDF, the better for each."""
 
 
 def gain(options: Options) -> Gain:
@@ -84,7 +84,7 @@ class Nodes:
         return int(self.features.shape[1])
 
     def around(self, wanted: Tensor) -> Neighbourhood:
-        """What the outputs of the wanted nodes depend on: all within two edges."""
+        """The neighbourhood that the outputs of the wanted nodes depend on: all within two edges."""
         near, inner, inner_weights = self._edges_into(wanted.numpy())
         far, outer, outer_weights = self._edges_into(near)
         convolutions = (outer, outer_weights, len(near)), (inner, inner_weights, len(wanted))

@@ -47,7 +47,7 @@ REPAIRED = ", repaired"
 BC = ("bc-sgd", "bc-sign")
 
 DRAWN = Path(__file__).with_name("drawn_curves.json")
-"""What `benchmarks/tools/drawn_curves.py` read off the figures that the notebooks store."""
+"""The curves that `benchmarks/tools/drawn_curves.py` read off the figures in the notebooks."""
 
 
 def train(
@@ -164,7 +164,7 @@ class Released(Comparison):
         _load()
 
     def claims(self) -> Sequence[Claim]:
-        """What the paper says of (G), by seeds, and once repaired."""
+        """The paper's claims about (G), by seeds, and once repaired."""
         authors, *others, repaired = self.by_case
         places = {"the authors' seeds": (authors,), "ten other seeds": tuple(others), self.repaired: (repaired,)}
         return [

@@ -18,7 +18,7 @@ from qpsbgd_paper.framework.runs import Result
 
 FOUND = Metric("found", "lowest value found", higher=False)
 MARGIN = 0.05
-"""Of values of the function, up to which two count as equal; its minimum is 0 and a typical random value hundreds."""
+"""Difference up to which two values of the function count as equal; its minimum is 0, random values are hundreds."""
 
 CASES: Mapping[str, Job] = {
     "2 numbers of 1 bit": {"numbers": 2, "bits": 1},

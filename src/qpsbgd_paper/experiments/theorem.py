@@ -22,7 +22,7 @@ RATES = (0.01, 0.1, 1.0)
 """Step sizes α; starts are uniform in [−1, 1]."""
 
 STEPS = {0.01: 1500, 0.1: 600, 1.0: 300}
-"""Of a walk, by rate: many times the way across."""
+"""Steps of a walk, by rate: many times the way across."""
 
 DECAYS = {"constant": "α", "decay": "α/√t"}
 """Both sums diverge, as the theorem wants."""
@@ -213,7 +213,7 @@ def _existence(pairs: Pairs, sizes: Sequence[tuple[int, int]]) -> dict[str, Any]
 
 
 def _reached(pairs: Pairs) -> dict[str, Any]:
-    """Of problems with fixed points: shares of starts that reach one, and of the others that cycle."""
+    """For problems with fixed points: shares of starts that reach one, and of the others that cycle."""
     head = ["form", "rate", "problems", "starts that reach one", "already there", "found by walking", "cycles"]
     body = []
     for form, words in FORMS.items():

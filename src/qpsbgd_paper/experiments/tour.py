@@ -1,4 +1,4 @@
-"""What the demo shows: one network from training to one bit per weight, in pictures."""
+"""The demo's tour: one network from training to one bit per weight, in pictures."""
 
 import ctypes
 import shutil

@@ -1,1 +1,1 @@
-"""What experiments are made of: methods, runs over processes, comparisons, claims and their verdicts."""
+"""The parts of experiments: methods, runs over processes, comparisons, claims and their verdicts."""

@@ -78,12 +78,12 @@ class Claim:
 
 
 def of_the_paper(held: bool) -> Source:
-    """Whose claim it is: the paper's where form and setting are its own, and else one beyond it."""
+    """The source of a claim: the paper where form and setting are its own (`held`), otherwise beyond it."""
     return "paper" if held else "beyond"
 
 
 def from_figure(held: bool) -> dict[str, Any]:
-    """What a claim has that the paper draws: the paper's own where form and setting are its own."""
+    """Number and source of a claim that the paper makes by a figure; `held` as in `of_the_paper`."""
     return {"number": "figure", "source": of_the_paper(held)}
 
 
@@ -189,7 +189,7 @@ def judged(claim: Claim, values: Values, higher: Mapping[str, bool], *, controls
 
     Args:
         claim: What is to be judged.
-        values: Of all lines.
+        values: Figures of all lines.
         higher: Whether more is better, by metric.
         controls: The lines that whoever wins must beat, or that the loser must be worse than; else the verdict is that
             the experiment cannot tell.

@@ -16,10 +16,10 @@ from qpsbgd_paper.framework.runs import Result, kept_results, run_jobs
 from qpsbgd_paper.framework.workers import Pool
 
 MOST_POINTS = 64
-"""Of a curve in a summary; the runs' own files hold every step."""
+"""Most points of a curve in a summary; the runs' own files hold every step."""
 
 MOST_EXTENSIONS = 2
-"""Of a grid whose best learning rate lies at its edge."""
+"""Most extensions of a grid whose best learning rate lies at its edge."""
 
 FINALISTS, FINALIST_SEEDS = 3, 10
 """The best points of a grid are compared again on more seeds: on two, five of 18 choices differed between machines."""
@@ -100,7 +100,7 @@ class Comparison(Experiment):
         """The rows of the table, by name; the first is ours."""
 
     def job(self, case: Case, line: Line, options: Options) -> Job:
-        """What `work` needs beside case, line, a seed and whether the run serves the choice of options.
+        """The settings of `work` besides case, line, a seed and whether the run serves the choice of options.
 
         By default the experiment's settings that `passed` names, those of the case, the method and its options.
         """
@@ -108,7 +108,7 @@ class Comparison(Experiment):
         return {**own, **case.settings, "method": line.method, "options": options}
 
     def claims(self) -> Sequence[Claim]:
-        """What the paper, or this project, says of the figures."""
+        """The claims of the paper, or of this project, about the figures."""
         return ()
 
     def run(self, *, folder: Path, workers: Pool | None = None, fresh: bool = False) -> Iterator[Event]:

@@ -33,7 +33,7 @@ class DaskWorkers(Pool):
     Dask gives that job to another one. Workers may come and go.
 
     Args:
-        address: Of the scheduler, such as "tcp://host:8786".
+        address: Address of the scheduler, such as "tcp://host:8786".
 
     Raises:
         ConnectionError: There is no scheduler, or it has no workers.

@@ -1,4 +1,4 @@
-"""What all experiments have in common, and studies: jobs, then figures and tables of their results."""
+"""The base of all experiments, and studies: jobs, then figures and tables of their results."""
 
 from __future__ import annotations
 
@@ -58,10 +58,6 @@ class Experiment(ABC):
         """The same experiment, small: for a look and for tests."""
         return replace(self, **self.small)  # type: ignore[type-var]
 
-    def with_seeds(self, seeds: int) -> Self:
-        """The same experiment with that many final runs."""
-        return replace(self, seeds=seeds)  # type: ignore[type-var]
-
     def heading(self) -> dict[str, Any]:
         """The part of a summary that says what it is about."""
         return {
@@ -87,7 +83,7 @@ class Study(Experiment):
 
     @abstractmethod
     def shown(self, results: Sequence[Result]) -> dict[str, Any]:
-        """What the results of `jobs`, in their order, show: "figures", "tables" and "claims", each a list.
+        """The "figures", "tables" and "claims", each a list, that the results of `jobs` give, in their order.
 
         A figure is a mapping that `report.drawings` draws; a table has title, head and body; a claim has text, source
         ("paper" or "aim"), verdict ("yes", "no", "cannot tell" or "not run on hardware") and detail.

@@ -1,4 +1,4 @@
-"""What benchmarks have in common: where their results go, and medians of times."""
+"""Tools that benchmarks share: files for their results, and medians of times."""
 
 import statistics
 import sys

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.optim import QPSBGD, BinaryConnect, ProxQuant
-from qpsbgd.optim.binaryconnect import Update
+from qpsbgd.optim.baselines import Update
 from qpsbgd.optim.parameters import Layers
 from qpsbgd.projections import make_projection
 from qpsbgd.solvers import make_solver
@@ -306,7 +306,7 @@ def paper_lines(
         solver: A solver that the user named, for two more lines.
         exact: The solver of all but the virtual chip: "descent" where layers are too wide for exact answers.
         named: What tables call it, where it is not the same in all cases.
-        **grids: Of the baselines.
+        **grids: Grids of the baselines.
     """
     paper = printed(*literal, solver=exact)
     ours = ours or relative_rates("spins")
@@ -325,6 +325,6 @@ def paper_lines(
 def aims(
     metric: str, *cases: str, where: str = "", against: Iterable[str] = BASELINES, forms: Mapping[str, str] = FORMS
 ) -> list[Claim]:
-    """What this project wants of each of its forms: to be better than every baseline in these cases."""
+    """The aims of this project for each of its forms: to be better than every baseline in these cases."""
     text = "QP-SBGD ({}) is better than every baseline" + where
     return [Claim(text.format(form), line, metric, cases, tuple(against), source="aim") for line, form in forms.items()]

@@ -77,8 +77,8 @@ class BinaryMLP(nn.Module):
     """Binary linear layers with hardtanh between them.
 
     Args:
-        widths: Of the input, the hidden layers and the output.
-        gain: Of every layer.
+        widths: Widths of the input, the hidden layers and the output.
+        gain: Gain of every layer.
         constant: Give every layer one more input that is always 1, in place of a bias: its weights are ±1 too.
     """
 

@@ -26,7 +26,7 @@ ENVIRONMENT: Mapping[str, str] = MappingProxyType(
     # Read once, when the libraries are loaded: one thread per process, and threads that wait must not spin.
     {"OMP_WAIT_POLICY": "passive", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 )
-"""What processes are started with, where the user has not set it."""
+"""Environment variables of new processes, where the user has not set them."""
 
 
 class Pool(ABC):

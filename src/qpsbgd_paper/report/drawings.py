@@ -49,7 +49,7 @@ Drawing = Mapping[str, Any]
 _FAINT = "#8b929a"
 _WIDTH = 7.2
 _TICKS = 0.75
-"""What ticks, labels and titles take of a panel's width or height, in inches."""
+"""Room for ticks, labels and titles in a panel's width or height, in inches."""
 
 _MANY_PARTS = 500
 _BLUE = "#2463ad"

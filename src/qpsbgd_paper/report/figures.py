@@ -26,9 +26,9 @@ KINDS = ("svg", "png", "pdf")
 _WIDTHS = (6.4, 7.2, 7.2)
 _HEIGHTS = (3.6, 3.0, 2.4)
 _BAND_POINTS = 20
-"""Of a band of deviations, fewer than a curve has: it is pale, and most of a figure's bytes."""
+"""Points of a band of deviations, fewer than a curve has: it is pale, and most of a figure's bytes."""
 _TICKS = 0.85
-"""What ticks, labels and titles take of a panel's width or height, in inches."""
+"""Room for ticks, labels and titles in a panel's width or height, in inches."""
 
 
 def figures(summary: Summary, kinds: Sequence[str] = ("svg", "png")) -> dict[str, bytes]:

@@ -17,7 +17,7 @@ def markdown(summaries: Sequence[Summary], *, title: str = TITLE, intro: str = "
     """All results as one markdown text: the paper's claims in one table, then a short section per experiment.
 
     Args:
-        summaries: Of the experiments, in the order of the document.
+        summaries: Summaries of the experiments, in the order of the document.
         title: Its heading.
         intro: Markdown below the heading.
         figures: The folder, as seen from the document, that holds what `report.figures` makes; without it, no figures.

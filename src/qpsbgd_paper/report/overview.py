@@ -20,7 +20,7 @@ COLOURS: Mapping[str, str] = {
     "cannot tell": "#c9a227",
     "not run on hardware": "#8a8f98",
 }
-"""Of verdicts, in the order of legends."""
+"""Colours of verdicts, in the order of legends."""
 
 PRINTED = "qpsbgd-printed"
 """The line of the paper's method, and the beginning of the names of its variants."""

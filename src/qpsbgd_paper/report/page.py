@@ -37,8 +37,8 @@ def page(summaries: Sequence[Summary], *, title: str, intro: str = "") -> str:
     """The whole report: who won where, all claims, then every experiment with curves, figures and tables.
 
     Args:
-        summaries: Of the experiments, in the order of the page.
-        title: Of the page.
+        summaries: Summaries of the experiments, in the order of the page.
+        title: Title of the page.
         intro: Plain text below it; an empty line begins a new paragraph.
 
     Raises:
@@ -83,7 +83,7 @@ def _overview(summaries: Sequence[Summary], ids: Sequence[str]) -> str:
 
 
 def _reading(summaries: Sequence[Summary], intro: str) -> str:
-    """What words mean and how claims are judged, folded."""
+    """The meaning of words and the tests of claims, folded."""
     paragraphs = [*(part for part in intro.split("\n\n") if part.strip()), *judged_by(summaries)]
     if not paragraphs:
         return ""
@@ -92,7 +92,7 @@ def _reading(summaries: Sequence[Summary], intro: str) -> str:
 
 
 def _machine(summaries: Sequence[Summary]) -> str:
-    """What the results were made with, once for all that share it."""
+    """Versions and hardware of the results, once for all that share them."""
     made: dict[str, list[str]] = {}
     for summary in summaries:
         versions = ", ".join(f"{name} {value}" for name, value in (summary.get("made with") or {}).items())

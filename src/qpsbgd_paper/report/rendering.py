@@ -30,7 +30,7 @@ _NOTHING: dict[str, dict[str, Any]] = {
 
 
 def svg(draw: Callable[[], Figure], *, name: str = "") -> str:
-    """What `draw` makes, as an `<svg>` element with a transparent background.
+    """The figure that `draw` makes, as an `<svg>` element with a transparent background.
 
     Args:
         draw: Called with our settings of matplotlib in force.
@@ -48,7 +48,7 @@ def svg(draw: Callable[[], Figure], *, name: str = "") -> str:
 
 
 def on_white(draw: Callable[[], Figure], kind: str) -> bytes:
-    """What `draw` makes, on white, as "png" or "pdf"."""
+    """The figure that `draw` makes, on white, as "png" or "pdf"."""
     with matplotlib.rc_context(_style(_DARK_INK)):
         figure = draw()
         FigureCanvasAgg(figure)

@@ -184,3 +184,20 @@ def test_a_layer_has_ten_steps_before_it_is_missed():
     assert not caught(lambda: train(model, optimizer.step, count=9))
     (found,) = caught(lambda: train(model, optimizer.step, count=1))
     assert "has recorded nothing in 10 steps" in found
+
+
+@pytest.mark.parametrize(("size", "count"), [(1e-24, 1), (1e-20, 0), (0.0, 0)])
+def test_inputs_whose_squares_vanish_are_reported_once(size, count):
+    torch.manual_seed(0)
+    model = BinaryLinear(6, 3)
+    optimizer = QPSBGD(model)
+
+    def run():
+        for _ in range(3):
+            optimizer.zero_grad()
+            (model(size * torch.randn(16, 6)) * 1e20).sum().backward()
+            optimizer.step()
+
+    found = caught(run)
+    assert len(found) == count
+    assert all("BinaryLinear" in text and "squares vanish in torch.float32 (scale them up)" in text for text in found)

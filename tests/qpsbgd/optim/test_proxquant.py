@@ -7,7 +7,7 @@ from torch import nn
 
 from qpsbgd import BinaryConnect, ProxQuant
 from qpsbgd.nn import BinaryLinear
-from qpsbgd.optim.proxquant import proximal_step
+from qpsbgd.optim.baselines import proximal_step
 
 
 def small_model(seed=0):

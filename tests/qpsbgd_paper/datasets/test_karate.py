@@ -3,7 +3,7 @@ import sys
 import pytest
 import torch
 
-from qpsbgd_paper.datasets.karate import load_karate
+from qpsbgd_paper.datasets.graphs import load_karate
 
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
 

@@ -2,8 +2,8 @@ import csv
 
 import pytest
 
-from qpsbgd_paper.framework.csv_files import COLUMNS, write_csv
 from qpsbgd_paper.framework.experiment import Study
+from qpsbgd_paper.framework.result_files import COLUMNS, write_csv
 from qpsbgd_paper.framework.runs import run_jobs
 
 

@@ -1,4 +1,4 @@
-"""BinaryConnect: ordinary gradient steps on the latent weights behind the sign."""
+"""The baselines: BinaryConnect, ProxQuant, and how one-bit networks are trained today, straight through and by Bop."""
 
 from __future__ import annotations
 
@@ -10,27 +10,32 @@ from typing import Any, ClassVar, Literal, get_args
 import torch
 from torch import Tensor
 
-from qpsbgd.nn import BinaryLayer
+from qpsbgd.nn import BinaryLayer, sign
 from qpsbgd.optim.binary_optimizer import BinaryOptimizer
 from qpsbgd.optim.parameters import Layers
+from qpsbgd.optim.rates import WARMUP
 from qpsbgd.optim.real_part import Real
 from qpsbgd.parallel.shards import is_sharded, local
-from qpsbgd.projections.polar import orthogonalized
+from qpsbgd.projections.polar import orthogonal_factors
 from qpsbgd.projections.system import normalized
-from qpsbgd_qubo.solvers.options import BELOW_ONE, POSITIVE
+from qpsbgd_qubo.solvers.options import AT_LEAST_ONE_OR_NONE, BELOW_ONE, NOT_NEGATIVE, POSITIVE
 
 Update = Literal["sgd", "sign", "adam", "normalized", "muon"]
 
 RATE_FACTORS: Mapping[str, float] = MappingProxyType({"sign": 0.12, "adam": 0.3, "normalized": 0.12})
-"""Of `default_rate`, per update. Steps of "sgd" are as large as the gradient, so no rate fits every loss."""
+"""The factor of `default_rate` per update. Steps of "sgd" are as large as the gradient, so no rate fits every loss."""
 SGD_RATE = 1.0
 """The default of "sgd", absolute: gradients of a mean loss are small beside latent weights in [−1, 1]."""
+RECIPES: Mapping[str, tuple[float, float, float]] = MappingProxyType(
+    {"adam": (3e-3, 0.0, 0.05), "sgd": (0.1, 0.9, 5e-4), "muon": (0.02, 0.95, 0.0)}
+)
+"""Rate, momentum and weight decay per update, where none are given."""
 
 
 class DescentOptimizer(BinaryOptimizer):
     """An optimiser that moves latent weights by steps of `directions`: the baselines."""
 
-    kept: ClassVar[frozenset[str]]
+    kept: ClassVar[frozenset[str]] = frozenset({"step", "mean", "square", "buffer"})
     """The names of what is kept of a weight."""
     fusable: ClassVar[bool] = False
     """Whether a step is that of its `update`, with weight decay and nothing else: torch's fused Adam can make it."""
@@ -41,7 +46,7 @@ class DescentOptimizer(BinaryOptimizer):
         loss = self._run(closure)
         self._check_in_place()
         if any(map(is_sharded, self._layers)):  # all ranks must raise, or those that do not would wait for ever
-            self._ranks.synchronized(self._check_gradients, list, dict)
+            self._ranks.synchronized(self._check_gradients)
         else:
             self._check_gradients(later=self.fusable and all(group["update"] == "adam" for group in self.binary_groups))
         for group in self.binary_groups:
@@ -127,7 +132,6 @@ class BinaryConnect(DescentOptimizer):
         clip: Bound of the latent weights; None leaves them free.
     """
 
-    kept = frozenset({"step", "mean", "square", "buffer"})
     fusable = True
 
     def __init__(
@@ -152,6 +156,166 @@ class BinaryConnect(DescentOptimizer):
 
     def _rate_factor(self, options: dict[str, Any]) -> float:
         return RATE_FACTORS.get(options["update"], SGD_RATE)  # an unknown update is reported by the check
+
+
+class ProxQuant(DescentOptimizer):
+    """ProxQuant (Bai, Wang and Liberty, 2019): a gradient step at the real weights, then a proximal step to ±1.
+
+        θ ← θ − lr · u,   θ ← prox(θ, λ_t),   λ_t = `rate` · t
+
+    The layers compute with the real weights θ in training (`latent_forward`) and with sign(θ) in evaluation. Over T
+    steps the proximal steps move a weight by up to rate · T²/2, so `rate` should be near 2/T²: give `steps` = T.
+    After T steps the weights are at ±1 and barely change. `params` and `real` are those of `QPSBGD`; the rate of the
+    real parameters falls to zero over `real["steps"]` alone.
+
+    Args:
+        lr: Step size of the weights.
+        rate: Growth of the regulariser per step; None takes 2/T², with T = 1000 where `steps` is not given.
+        steps: T, the steps of the whole training. The learning rate stays: with a cosine ProxQuant trains worse.
+        update: The gradient step: "sgd", "sign" or "adam".
+        momentum: Momentum of "sgd" and "sign".
+        betas: Decay rates of Adam's two means; `eps` is added to its denominator.
+        clip: Bound of the weights; None leaves them free.
+    """
+
+    kept = frozenset({"proximal_step", "descent"})
+
+    def __init__(
+        self,
+        params: Layers,
+        lr: float = 0.1,
+        *,
+        rate: float | None = None,
+        steps: int | None = None,
+        update: Update = "sign",
+        momentum: float = 0.0,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        clip: float | None = 1.0,
+        real: Real = None,
+    ) -> None:
+        AT_LEAST_ONE_OR_NONE.checked("steps", steps)
+        if rate is None:
+            rate = 2 / (steps or 1000) ** 2
+        options = {"lr": lr, "rate": rate, "update": update, "momentum": momentum, "betas": betas, "eps": eps}
+        super().__init__(params, {**options, "clip": clip, "steps": None, "warmup": 0.0, "relative": False}, real)
+
+    def _moved(self, weights: list[Tensor], states: list[dict[str, Any]], group: dict[str, Any]) -> list[Tensor]:
+        for state in states:
+            state["proximal_step"] = state.get("proximal_step", 0) + 1
+        stepped = super()._moved(weights, [state.setdefault("descent", {}) for state in states], group)
+        pairs = zip(stepped, states, strict=True)
+        return [proximal_step(weight, group["rate"] * state["proximal_step"]) for weight, state in pairs]
+
+    def _check_options(self, options: dict[str, Any]) -> None:
+        NOT_NEGATIVE.checked("rate", options["rate"])
+        super()._check_options(options)
+
+    def _rate_factor(self, options: dict[str, Any]) -> float:
+        raise ValueError("ProxQuant needs a learning rate: lr=0.1 suits sign steps")
+
+    def _adopt(self, layer: BinaryLayer) -> None:
+        super()._adopt(layer)
+        layer.latent_forward = True
+
+
+class StraightThrough(DescentOptimizer):
+    """Straight-through training of free latent weights: AdamW, SGD or Muon, with weight decay and warm-up.
+
+        Ω ← Ω − lr · (u + weight_decay · Ω),   u from the gradient at the binary weights
+
+    Meant for layers with `scale="magnitude"`, which is what `convert` makes: XNOR-Net, DoReFa and BitNet train so.
+    `params`, `steps`, `warmup` and `real` are those of `QPSBGD`.
+
+    Args:
+        lr: Step size of the latent weights; None takes that of `RECIPES`.
+        update: "adam" (AdamW), "sgd" (Nesterov's momentum is not used), or "muon": the orthogonal factor of the
+            Nesterov momentum, times √max(1, m/n).
+        momentum: Momentum of "sgd" and "muon"; None takes that of `RECIPES`.
+        weight_decay: Decay of the latent weights; None takes that of `RECIPES`.
+        betas: Decay rates of Adam's two means.
+        eps: Added to Adam's denominator.
+    """
+
+    fusable = True
+
+    def __init__(
+        self,
+        params: Layers,
+        lr: float | None = None,
+        update: Literal["adam", "sgd", "muon"] = "adam",
+        *,
+        momentum: float | None = None,
+        weight_decay: float | None = None,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        steps: int | None = None,
+        warmup: float = WARMUP,
+        real: Real = None,
+    ) -> None:
+        if update not in RECIPES:
+            raise ValueError(f"update must be one of {', '.join(RECIPES)}, got {update!r}")
+        rate, beta, decay = RECIPES[update]
+        options = {"lr": rate if lr is None else lr, "update": update, "betas": betas, "eps": eps, "clip": None}
+        options |= {"momentum": beta if momentum is None else momentum, "steps": steps, "warmup": warmup}
+        options |= {"weight_decay": decay if weight_decay is None else weight_decay, "relative": False}
+        super().__init__(params, options, real)
+
+    def _check_options(self, options: dict[str, Any]) -> None:
+        NOT_NEGATIVE.checked("weight_decay", options["weight_decay"])
+        super()._check_options(options)
+
+    def _moved(self, weights: list[Tensor], states: list[dict[str, Any]], group: dict[str, Any]) -> list[Tensor]:
+        grads, decay = _grads(weights), group["weight_decay"]
+        if group["update"] == "sgd":  # as torch's SGD has it, the decay goes through the momentum
+            steps = directions(list(torch._foreach_add(grads, weights, alpha=decay)), states, group)
+        else:
+            steps = list(torch._foreach_add(directions(grads, states, group), weights, alpha=decay))
+        return self._against(weights, steps, group)
+
+
+class Bop(DescentOptimizer):
+    """Bop (Helwegen et al., 2019): a weight flips when the mean gradient has pushed against it for long enough.
+
+        m ← (1 − lr) m + lr · ∂E/∂W,   Ω ← −Ω where |m| > threshold and m has the sign of Ω
+
+    There are no latent weights to speak of: Ω keeps its size, and only its sign means anything. `params`, `warmup` and
+    `real` are those of `QPSBGD`.
+
+    Args:
+        lr: The adaptivity rate γ.
+        threshold: τ.
+        steps: Steps of the whole training; γ follows the same schedule as other rates.
+    """
+
+    kept = frozenset({"mean"})
+
+    def __init__(
+        self,
+        params: Layers,
+        lr: float = 1e-3,
+        *,
+        threshold: float = 1e-6,
+        steps: int | None = None,
+        warmup: float = 0.0,
+        real: Real = None,
+    ) -> None:
+        options = {"lr": lr, "threshold": threshold, "steps": steps, "warmup": warmup, "clip": None, "relative": False}
+        unused = {"update": "sgd", "momentum": 0.0, "betas": (0.9, 0.999), "eps": 1e-8}
+        super().__init__(params, {**options, **unused}, real)
+
+    def _check_options(self, options: dict[str, Any]) -> None:
+        POSITIVE.checked("threshold", options["threshold"])
+        super()._check_options(options)
+
+    def _moved(self, weights: list[Tensor], states: list[dict[str, Any]], group: dict[str, Any]) -> list[Tensor]:
+        moved = []
+        for weight, state in zip(weights, states, strict=True):
+            mean = state.setdefault("mean", torch.zeros_like(weight))
+            mean.lerp_(weight.grad, min(1.0, self._rate(group, self._layers[weight])))
+            against = (mean.abs() > group["threshold"]) & ((mean > 0) == (weight >= 0))
+            moved.append(torch.where(against, -weight, weight))
+        return moved
 
 
 def _grads(weights: list[Tensor]) -> list[Tensor]:
@@ -202,12 +366,13 @@ def _adam_state(grads: list[Tensor], states: list[dict[str, Any]]) -> tuple[list
 
 
 def _muon(grads: list[Tensor]) -> list[Tensor]:
-    """Matrices of the same shape are made orthogonal together."""
-    steps = list(grads)
-    for shape in {grad.shape for grad in grads}:
-        own = [index for index, grad in enumerate(grads) if grad.shape == shape]
-        rows, columns = shape[0], math.prod(shape[1:])
-        found = orthogonalized(torch.stack([grads[index].reshape(rows, columns) for index in own]))
-        for index, step in zip(own, found * math.sqrt(max(1.0, rows / columns)), strict=True):
-            steps[index] = step.reshape(shape)
-    return steps
+    factors = orthogonal_factors([grad.flatten(1)[None] for grad in grads])
+    sizes = [math.sqrt(max(1.0, factor.shape[1] / factor.shape[2])) for factor in factors]
+    return [(size * one).reshape(grad.shape) for size, one, grad in zip(sizes, factors, grads, strict=True)]
+
+
+def proximal_step(weights: Tensor, strength: float) -> Tensor:
+    """The proximal map of strength · ‖θ − sign θ‖₁: each weight moves to its nearest ±1 by at most `strength`."""
+    nearest = sign(weights)
+    distance = weights - nearest
+    return nearest + distance.sign() * (distance.abs() - strength).clamp(min=0)
