@@ -1,7 +1,7 @@
 """What do pretrained ResNets lose when they become binary without training? CIFAR-10, ResNet-20 and -56.
 
     python benchmarks/training/binarize_pretrained.py [--depths 20 56] [--bits 1 2] [--methods METHOD …] [--images N]
-                                             [--tested N] [--again]
+                                                      [--tested N] [--again]
 
 The weights are Yerlan Idelbayev's (github.com/akamaster/pytorch_resnet_cifar10, BSD-2-Clause), found in QPSBGD_RESNETS,
 a copy of its folder `pretrained_models`; CIFAR-10 is found in QPSBGD_DATA. First and last layer and the norms stay
@@ -15,18 +15,19 @@ from qpsbgd_qubo.openmp import wait_passively
 wait_passively()  # before torch is loaded
 
 import argparse
-import json
+import itertools
 import os
 import time
+from functools import cache
 from pathlib import Path
 
 import torch
+from kept_rows import Rows
 
 from qpsbgd import binarize
 from qpsbgd.binarization import distill
 from qpsbgd_paper.datasets.cifar import load_cifar10
 from qpsbgd_paper.experiments.cifar import BasicBlock, resnet
-from qpsbgd_paper.framework.result_files import environment, write_json
 
 RESULT = Path(__file__).parents[1] / "results" / "binarize_pretrained.json"
 FILES = {20: "resnet20-12fca82f.th", 56: "resnet56-4bfd9763.th"}
@@ -46,9 +47,8 @@ STEPS = {20: 240, 56: 80}
 
 def network(depth):
     """The pretrained network: as in qpsbgd_paper, whose parameters come in the same order."""
-    saved = torch.load(Path(os.environ["QPSBGD_RESNETS"]) / FILES[depth], map_location="cpu", weights_only=True)[
-        "state_dict"
-    ]
+    path = Path(os.environ["QPSBGD_RESNETS"]) / FILES[depth]
+    saved = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
     model = resnet(depth)
     ours, theirs = ([name for name in state if "num_batches" not in name] for state in (model.state_dict(), saved))
     with torch.no_grad():
@@ -69,23 +69,30 @@ def accuracy(model, images, labels):
     return (found == labels).double().mean().item()
 
 
-def binarized(depth, bits, method, data, images):
-    model, batches = network(depth), list(inputs(data.train_images[:images]).split(BATCH))
-    made = binarize(model, batches, bits=bits, **METHODS[method]).model
-    if method == "distilled":
+data = cache(load_cifar10)
+
+
+def binarized(job):
+    model, bits = network(job["depth"]), job["bits"]
+    if job["method"] == "float":
+        return model
+    batches = list(inputs(data().train_images[: job["images"]]).split(BATCH))
+    made = binarize(model, batches, bits=bits, **METHODS[job["method"]]).model
+    if job["method"] == "distilled":
         blocks = [name for name, module in model.named_modules() if isinstance(module, BasicBlock)]
-        more = list(inputs(data.train_images[:DISTILLED]).split(100))
-        distill(made, model, more, steps=STEPS[depth], layers=blocks, lr=0.003 if bits == 1 else 0.001)
+        more = list(inputs(data().train_images[:DISTILLED]).split(100))
+        distill(made, model, more, steps=STEPS[job["depth"]], layers=blocks, lr=0.003 if bits == 1 else 0.001)
     return made
 
 
-def kept():
-    """The rows that were measured before."""
-    return json.loads(RESULT.read_text())["rows"] if RESULT.exists() else []
-
-
-def settings(row):
-    return {name: row[name] for name in ("depth", "bits", "method", "images", "tested")}
+def run(job):
+    """The job, and its row."""
+    begun = time.process_time()
+    made = binarized(job)
+    seconds = time.process_time() - begun
+    stride = len(data().test_images) // job["tested"]
+    tested = [part[::stride][: job["tested"]] for part in (data().test_images, data().test_labels)]
+    return job, {"accuracy": accuracy(made, *tested), "processor seconds": seconds}
 
 
 def main():
@@ -97,22 +104,13 @@ def main():
     parser.add_argument("--tested", type=int, default=10000)
     parser.add_argument("--again", action="store_true", help="measure these cells anew")
     options = parser.parse_args()
-    data = load_cifar10()
-    stride = len(data.test_images) // options.tested
-    tested = [part[::stride][: options.tested] for part in (data.test_images, data.test_labels)]
+    jobs = []
     for depth in options.depths:
-        for bits, method in [(32, "float"), *((b, m) for b in options.bits for m in options.methods)]:
-            cell = {"depth": depth, "bits": bits, "method": method}
-            cell |= {"images": 0 if method == "float" else options.images, "tested": options.tested}
-            if cell in map(settings, kept()) and not options.again:
-                continue
-            begun = time.process_time()
-            made = network(depth) if method == "float" else binarized(depth, bits, method, data, options.images)
-            seconds = time.process_time() - begun
-            found = {"accuracy": accuracy(made, *tested), "processor seconds": seconds}
-            rows = [row for row in kept() if settings(row) != cell]
-            write_json(RESULT, {"made with": environment(), "rows": [*rows, cell | found]})
-            print(cell | found, flush=True)
+        shared = {"depth": depth, "tested": options.tested}
+        jobs.append(shared | {"method": "float", "bits": 32, "images": 0})
+        cells = itertools.product(options.bits, options.methods)
+        jobs += [shared | {"method": method, "bits": bits, "images": options.images} for bits, method in cells]
+    Rows(RESULT, lambda job: options.again and job in jobs).measured(run, jobs)
 
 
 if __name__ == "__main__":
