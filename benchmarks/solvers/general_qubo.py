@@ -26,10 +26,10 @@ from collections import Counter
 from functools import partial
 from pathlib import Path
 
-import instances
 import numpy as np
 import torch
 from constraint_instances import CLASSES, Instance
+from instances import DENSE, GRAPHS, random_graph
 from timed import SOLVERS, clocked, load_all, model_of
 
 import qpsbgd_qubo
@@ -40,28 +40,6 @@ SECONDS, QUICK_SECONDS, LONG_SECONDS = 2.0, 0.5, 5.0
 """Of every solver; up to 500 variables; of dwave-samplers' annealing on graphs once more, `auto` a tenth of it."""
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 
-DENSE = {
-    **{f"bqp {n}, 10 %": partial(instances.bqp, n) for n in (50, 100, 250, 500, 1000)},
-    "bqp 1000, 100 %": partial(instances.bqp, 1000, density=1.0),
-    "bqp 2500, 10 %": partial(instances.bqp, 2500),
-    "bqp 2500, 10 %, second": partial(instances.bqp, 2500, 1),
-    "p 3000, 50 %": partial(instances.palubeckis, 3000),
-    "p 3000, 100 %": partial(instances.palubeckis, 3000, density=1.0),
-}
-GRAPHS = {
-    "random 800, degree 48": partial(instances.random_graph, 800, 47.94),
-    "random ±1 800, degree 48": partial(instances.random_graph, 800, 47.94, signs=True),
-    "torus ±1 800": partial(instances.toroidal_grid, 100, 8),
-    "planar ±1 800": partial(instances.planar_graph, 800, signs=True),
-    "random 2000, degree 20": partial(instances.random_graph, 2000, 19.99),
-    "torus ±1 2000": partial(instances.toroidal_grid, 100, 20),
-    "planar 2000": partial(instances.planar_graph, 2000),
-    "random 5000, degree 5": partial(instances.random_graph, 5000, 5),
-    "torus ±1 5000": partial(instances.toroidal_grid, 100, 50),
-    "planar ±1 7000": partial(instances.planar_graph, 7000, signs=True),
-    "torus ±1 10000": partial(instances.toroidal_grid, 100, 100),
-    "random 10000, degree 2": partial(instances.random_graph, 10000, 2),
-}
 FOLLOWED = ("bqp 2500, 10 %", "random 2000, degree 20", "torus ±1 2000", "planar ±1 7000")
 """Instances of the part time_to_target."""
 
@@ -138,8 +116,8 @@ def measured(part, known):
 
 def size(n):
     """Time and memory of two rounds of `auto` on a random graph of degree 6, its own making aside."""
-    problem = instances.random_graph(n, 6)
-    qpsbgd_qubo.solve(instances.random_graph(100, 6), rounds=1)  # loaded
+    problem = random_graph(n, 6)
+    qpsbgd_qubo.solve(random_graph(100, 6), rounds=1)  # loaded
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     answer, seconds = clocked(lambda: qpsbgd_qubo.solve(problem, rounds=2))
     row = {"variables": n, "couplings": problem.num_couplings, "seconds": seconds}
