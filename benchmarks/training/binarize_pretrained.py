@@ -1,48 +1,37 @@
 """What do pretrained ResNets lose when they become binary without training? CIFAR-10, ResNet-20 and -56.
 
-    python benchmarks/training/binarize_pretrained.py [--depths 20 56] [--bits 1 2] [--methods METHOD …] [--images N]
-                                                      [--tested N] [--again]
+    python benchmarks/training/binarize_pretrained.py        writes benchmarks/results/binarize_pretrained.json
 
 The weights are Yerlan Idelbayev's (github.com/akamaster/pytorch_resnet_cifar10, BSD-2-Clause), found in QPSBGD_RESNETS,
 a copy of its folder `pretrained_models`; CIFAR-10 is found in QPSBGD_DATA. First and last layer and the norms stay
-real. Calibration images are the first of the training set, tested are evenly spaced ones of the test set. Every cell is
-written to benchmarks/results/binarize_pretrained.json at once; what is there is not measured again but with --again.
-"distilled" is "float targets" and then `distill` on 2,000 images.
+real. Calibration images are the first of the training set. "distilled" is "float targets" and then `distill` on 2,000
+images.
 """
 
 from qpsbgd_qubo.openmp import wait_passively
 
 wait_passively()  # before torch is loaded
 
-import argparse
-import itertools
 import os
 import time
-from functools import cache
 from pathlib import Path
 
 import torch
-from kept_rows import Rows
 
 from qpsbgd import binarize
 from qpsbgd.binarization import distill
 from qpsbgd_paper.datasets.cifar import load_cifar10
 from qpsbgd_paper.experiments.cifar import BasicBlock, resnet
+from qpsbgd_paper.framework.measurements import publish, shown
 
-RESULT = Path(__file__).parents[1] / "results" / "binarize_pretrained.json"
 FILES = {20: "resnet20-12fca82f.th", 56: "resnet56-4bfd9763.th"}
+IMAGES = {20: 2048, 56: 512}
+"""Calibration images by depth."""
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """With which these networks were trained."""
-METHODS = {
-    "rounding": {"solver": "rounding"},
-    "feedback": {"solver": "feedback"},
-    "own targets": {},
-    "float targets": {"targets": "float"},
-    "distilled": {"targets": "float"},
-}
-BATCH, DISTILLED = 128, 2000
-STEPS = {20: 240, 56: 80}
-"""Steps of `distill`."""
+OPTIONS = {"feedback": {"solver": "feedback"}, "float targets": {"targets": "float"}, "distilled": {"targets": "float"}}
+CELLS = [(bits, method) for bits in (1, 2) for method in ("feedback", "float targets")]
+BATCH, DISTILLED, STEPS = 128, 2000, 240
 
 
 def network(depth):
@@ -69,49 +58,29 @@ def accuracy(model, images, labels):
     return (found == labels).double().mean().item()
 
 
-data = cache(load_cifar10)
-
-
-def binarized(job):
-    model, bits = network(job["depth"]), job["bits"]
-    if job["method"] == "float":
-        return model
-    batches = list(inputs(data().train_images[: job["images"]]).split(BATCH))
-    made = binarize(model, batches, bits=bits, **METHODS[job["method"]]).model
-    if job["method"] == "distilled":
+def binarized(depth, bits, method, images):
+    """The network with so many bits per weight; `images` are those of training."""
+    model = network(depth)
+    batches = list(inputs(images[: IMAGES[depth]]).split(BATCH))
+    made = binarize(model, batches, bits=bits, **OPTIONS[method]).model
+    if method == "distilled":
         blocks = [name for name, module in model.named_modules() if isinstance(module, BasicBlock)]
-        more = list(inputs(data().train_images[:DISTILLED]).split(100))
-        distill(made, model, more, steps=STEPS[job["depth"]], layers=blocks, lr=0.003 if bits == 1 else 0.001)
+        distill(made, model, list(inputs(images[:DISTILLED]).split(100)), steps=STEPS, layers=blocks, lr=0.003)
     return made
 
 
-def run(job):
-    """The job, and its row."""
-    begun = time.process_time()
-    made = binarized(job)
-    seconds = time.process_time() - begun
-    stride = len(data().test_images) // job["tested"]
-    tested = [part[::stride][: job["tested"]] for part in (data().test_images, data().test_labels)]
-    return job, {"accuracy": accuracy(made, *tested), "processor seconds": seconds}
-
-
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--depths", type=int, nargs="+", default=list(FILES), choices=list(FILES))
-    parser.add_argument("--bits", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
-    parser.add_argument("--images", type=int, default=1024)
-    parser.add_argument("--tested", type=int, default=10000)
-    parser.add_argument("--again", action="store_true", help="measure these cells anew")
-    options = parser.parse_args()
-    jobs = []
-    for depth in options.depths:
-        shared = {"depth": depth, "tested": options.tested}
-        jobs.append(shared | {"method": "float", "bits": 32, "images": 0})
-        cells = itertools.product(options.bits, options.methods)
-        jobs += [shared | {"method": method, "bits": bits, "images": options.images} for bits, method in cells]
-    Rows(RESULT, lambda job: options.again and job in jobs).measured(run, jobs)
+def measured():
+    data = load_cifar10()
+    tested = data.test_images, data.test_labels
+    for depth in FILES:
+        row = {"depth": depth, "bits": 32, "method": "float", "images": 0}
+        yield row | {"accuracy": accuracy(network(depth), *tested)}
+        for bits, method in [*CELLS, *([(1, "distilled")] if depth == 20 else [])]:
+            begun = time.process_time()
+            made = binarized(depth, bits, method, data.train_images)
+            row = {"depth": depth, "bits": bits, "method": method, "images": IMAGES[depth]}
+            yield row | {"processor seconds": time.process_time() - begun, "accuracy": accuracy(made, *tested)}
 
 
 if __name__ == "__main__":
-    main()
+    publish(__file__, rows=shown(measured()))

@@ -1,6 +1,6 @@
 """What do constants of the search and blocks of wide layers change when layers are binarised?
 
-    python benchmarks/training/binarize_search.py [constants | blocks] [--columns 48]
+    python benchmarks/training/binarize_search.py [constants | blocks]
 
 constants: each constant of the search halved and doubled, on layers of the MLP and the CNN: what is lost relative to
 the default, mean over layers and over one and two bits; on the calibration inputs and on others.
@@ -9,8 +9,8 @@ blocks: the MLP's first layer whole and cut into blocks, with one sweep over the
 Every part is a key of benchmarks/results/binarize_search.json.
 """
 
-import argparse
 import json
+import sys
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,6 +32,8 @@ from qpsbgd_paper.framework.result_files import environment, write_json
 RESULT = Path(__file__).parents[1] / "results" / "binarize_search.json"
 VARIED = {"mlp": ["0", "2"], "cnn": ["1", "5", "9"]}
 """Layers of the part "constants"; the CNN's first has 9 inputs per output."""
+COLUMNS = 48
+"""Outputs of these layers that are fitted."""
 CONSTANTS = {
     kicks: ("KICKED", "LEAST_KICKED", "PATIENCE", "SHORT_PATIENCE", "TENURE", "MOST_REFITS"),
     planes: ("RIDGES", "STEPS", "SWEEPS"),
@@ -40,7 +42,7 @@ CONSTANTS = {
 }
 
 
-def family(model, name, batches, columns):
+def family(model, name, batches):
     """Q without a ridge and W of a layer, with its inputs in the float network."""
     layer = model.get_submodule(name)
     weights = matrices(layer)[0]
@@ -50,7 +52,7 @@ def family(model, name, batches, columns):
         for batch in batches:
             model(batch)
     hook.remove()
-    return moments.covariance()[0], weights[:, :columns].contiguous()
+    return moments.covariance()[0], weights[:, :COLUMNS].contiguous()
 
 
 @contextmanager
@@ -76,13 +78,13 @@ def lost_by_search(seen, unseen, weights, bits):
     return found.lost["search"], others.item(), seconds
 
 
-def constants(columns):
+def constants():
     families = []
     for subject, names in VARIED.items():
         model = SUBJECTS[subject].network()
         draws = [SUBJECTS[subject].calibration(512, seed) for seed in (0, 1)]
         for name in names:
-            (seen, weights), (unseen, _) = (family(model, name, batches, columns) for batches in draws)
+            (seen, weights), (unseen, _) = (family(model, name, batches) for batches in draws)
             families += [(seen, unseen, weights, bits) for bits in (1, 2)]
 
     def measured():
@@ -97,7 +99,7 @@ def constants(columns):
         yield {**row, "least": min(ratios[0]), "most": max(ratios[0])}
 
 
-def blocks(columns):
+def blocks():
     subject, usual = SUBJECTS["mlp"], wide_layers.SWEEPS
     model, data = subject.network(), subject.calibration(1024, 0)
     for bits in (1, 2):
@@ -112,18 +114,14 @@ def blocks(columns):
 PARTS = {"constants": constants, "blocks": blocks}
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=PARTS)
-    parser.add_argument("--columns", type=int, default=48)
-    given = parser.parse_args()
+def main(part):
     torch.set_num_threads(1)
-    rows = shown(PARTS[given.part](given.columns))
+    rows = shown(PARTS[part]())
     kept = json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.exists() else {}
-    settings = {"columns": given.columns, "kicked": kicks.KICKED, "sweeps": planes.SWEEPS}
-    kept[given.part] = {"environment": environment(), "settings": settings, "rows": rows}
+    settings = {"columns": COLUMNS, "kicked": kicks.KICKED, "sweeps": planes.SWEEPS}
+    kept[part] = {"environment": environment(), "settings": settings, "rows": rows}
     write_json(RESULT, kept)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1])

@@ -174,16 +174,13 @@ def binarize_figure():
 
 
 def pretrained():
-    """Accuracy of the pretrained ResNets by method, as far as it was measured."""
-    names = {"rounding": "rounding", "feedback": "feedback (GPTQ)", "own targets": "search"}
-    names |= {"float targets": 'search, `targets="float"`', "distilled": "the same, then `distill`"}
+    """Accuracy of the pretrained ResNets by method."""
+    names = {"feedback": "feedback (GPTQ)", "float targets": 'search, `targets="float"`'}
+    names["distilled"] = "the same, then `distill`"
     order = ["float", *(f"{names[method]}, {counted(bits)}" for bits in (1, 2) for method in names)]
     cells = {}
-    for row in sorted(results("binarize_pretrained")["rows"], key=lambda row: row["job"]["depth"]):
-        job, score = row["job"], f"{100 * row['accuracy']:.1f}"
-        if job["method"] == "float":
-            cells[f"ResNet-{job['depth']}", "float"] = score
-        else:
-            column = f"{names[job['method']]}, {counted(job['bits'])}"
-            cells[f"ResNet-{job['depth']}", column] = f"{score} ({job['images']})"
+    for row in sorted(results("binarize_pretrained")["rows"], key=lambda row: row["depth"]):
+        column = "float" if row["method"] == "float" else f"{names[row['method']]}, {counted(row['bits'])}"
+        images = f" ({row['images']})" if row["images"] else ""
+        cells[f"ResNet-{row['depth']}", column] = f"{100 * row['accuracy']:.1f}{images}"
     return crossed("network", cells, order)
