@@ -133,7 +133,6 @@ def two_machines():
 
     Lines that choose among other options there are left out, and ridge and spins, whose δ has changed since.
     """
-    head = "experiment | machines | options chosen on, seeds | lines | other options | largest move of a main figure"
     body = []
     for path in sorted((RESULTS / "second").glob("*.json")):
         both = [results(f"paper/{path.stem}"), without_checksum(path.read_bytes())]
@@ -141,30 +140,24 @@ def two_machines():
         first, second = (
             {(case["case"], row["line"]): row for case in found["cases"] for row in case["rows"]} for found in both
         )
-        same = [name for name in first if name in second and name[1] not in (RIDGE, SPINS)]
-        same = [name for name in same if first[name]["grid"][0] == second[name]["grid"][0]]
-        other = sum(first[name]["options"] != second[name]["options"] for name in same)
-        moves = {
-            name: abs(float(np.mean(first[name]["values"][key])) - float(np.mean(second[name]["values"][key])))
-            for name in same
+        pairs = {
+            name: (first[name], second[name])
+            for name in first
+            if name[1] not in (RIDGE, SPINS) and name in second and first[name]["grid"][0] == second[name]["grid"][0]
         }
+        other = sum(one["options"] != two["options"] for one, two in pairs.values())
+        moves = {n: abs(np.mean(one["values"][key]) - np.mean(two["values"][key])) for n, (one, two) in pairs.items()}
         most = max(moves, key=moves.get)
-        said = [
-            {
-                (claim["text"], *claim["cases"]): claim["verdict"]
-                for claim in found["claims"]
-                if claim["source"] != "aim"
-            }
-            for found in both
-        ]
-        differ = [claim[0] for claim in said[0] if claim in said[1] and said[0][claim] != said[1][claim]]
+        claims = [[claim for claim in found["claims"] if claim["source"] != "aim"] for found in both]
+        said, said_there = ({(one["text"], *one["cases"]): one["verdict"] for one in found} for found in claims)
+        differ = [claim[0] for claim in said if claim in said_there and said[claim] != said_there[claim]]
         machines = " and ".join(found["made with"]["machine"] for found in both)
-        few = [found.get("chosen on") or [found["settings"]["choosing_seeds"]] for found in both]
-        body.append(
-            f"{path.stem} | {machines} | {few[0][-1]} and {few[1][-1]} | {len(same)} | {other} | {moves[most]:.3f} "
-            f"({first[most]['label']}, {most[0]}) | {'; '.join(differ) or 'none'}"
-        )
-    return lines(f"{head} | verdicts that differ", body)
+        seeds = [(found.get("chosen on") or [found["settings"]["choosing_seeds"]])[-1] for found in both]
+        largest = f"{moves[most]:.3f} ({first[most]['label']}, {most[0]})"
+        cells = [path.stem, machines, f"{seeds[0]} and {seeds[1]}", f"{len(pairs)}", f"{other}", largest]
+        body.append([*cells, "; ".join(differ) or "none"])
+    head = ["experiment", "machines", "options chosen on, seeds", "lines", "other options"]
+    return markdown([*head, "largest move of a main figure", "verdicts that differ"], body)
 
 
 def chip_figure():

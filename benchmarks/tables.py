@@ -1,9 +1,11 @@
-"""What the documents' tables are made with: measured results by name, and rows as markdown."""
+"""What the documents' tables and figures are made with: measured results by name, rows as markdown, titled axes."""
 
 import json
 from pathlib import Path
 
 import numpy as np
+
+from qpsbgd_paper.report.rendering import ink, tidy
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -51,3 +53,13 @@ def enumerated(parts):
     """Parts of a sentence: a, b and c."""
     parts = list(parts)
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
+def labelled(axes, title, x_label=None, y_label=None, *, log="", size=9):
+    """Axes of a panel: tidy, the title on the left, small labels and numbers."""
+    tidy(axes, log=log)
+    axes.set_title(title, fontsize=size, loc="left", color=ink())
+    if x_label:
+        axes.set_xlabel(x_label, fontsize=size)
+    if y_label:
+        axes.set_ylabel(y_label, fontsize=size)

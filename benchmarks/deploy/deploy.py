@@ -36,15 +36,15 @@ sys.path[:0] = [str(Path(__file__).parents[1] / "training"), str(Path(__file__).
 import numpy as np
 import onnxruntime
 import torch
-import torch.nn.functional as F
 from onnxruntime.quantization import CalibrationDataReader, quantize_static
 from torch import nn
 from training_parts import mnist
 
-from qpsbgd import QPSBGD, real_optimizer
+from qpsbgd import QPSBGD
 from qpsbgd.deploy import load_packed, pack, to_c, to_onnx
 from qpsbgd.nn import BinaryConv2d, BinaryLinear, QuantActivation, SignActivation
 from qpsbgd_paper.framework.result_files import environment, write_json
+from qpsbgd_paper.framework.training import fit_classifier
 from qpsbgd_runtime.unit_operations import Quantize
 
 TARGET = Path(__file__).parents[1] / "results" / f"deploy_{platform.machine()}.json"
@@ -90,17 +90,9 @@ def trained(build, images):
     """A network after one pass over so many images, in evaluation mode."""
     torch.manual_seed(0)
     inputs, targets, *_ = mnist(False)
-    model = build()
-    batches = torch.randperm(len(inputs))[:images].split(BATCH)
-    optimizer = QPSBGD(model, steps=len(batches))
-    real = real_optimizer(model, beside=optimizer, lr=1e-2)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(real, len(batches))
-    for rows in batches:
-        optimizer.zero_grad()
-        real.zero_grad()
-        F.cross_entropy(model(inputs[rows]), targets[rows]).backward()
-        for part in (optimizer, real, schedule):
-            part.step()
+    model, steps = build(), images // BATCH
+    optimizer = QPSBGD(model, steps=steps, real={"lr": 1e-2})
+    fit_classifier(model, (inputs, targets), batch=BATCH, steps=steps, optimizers=[optimizer])
     return model.eval()
 
 
@@ -134,8 +126,11 @@ def c_inputs(rows, network, source):
     return np.rint(rows / np.float32(steps.scale)).clip(steps.low, steps.high).astype(steps.kind)
 
 
-def c_classes(library, values):
-    return np.array([library.network_classify(ctypes.c_void_p(row.ctypes.data)) for row in values])
+def c_function(source):
+    """The class of a sample that lies at an address, by the compiled code."""
+    run = compiled(source).network_classify
+    run.argtypes = [ctypes.c_void_p]
+    return run
 
 
 def exported(model, folder):
@@ -151,26 +146,25 @@ def measured(name, folder):
     """Sizes, accuracy and agreement of a network."""
     model = trained(*NETWORKS[name])
     packed, source = exported(model, folder)
+    _, _, images, labels = mnist(False)
     with torch.inference_mode():
         theirs = classes_of(lambda part: model(torch.from_numpy(part)))
-    graph = session(folder / "bits.onnx")
+    graph, run = session(folder / "bits.onnx"), c_function(source)
     found = {
         "packed": classes_of(load_packed(folder / "net.safetensors")),
-        "C": c_classes(compiled(source), c_inputs(mnist(False)[2].numpy(), packed, source)),
+        "C": np.array([run(row.ctypes.data) for row in c_inputs(images.numpy(), packed, source)]),
         "ONNX": classes_of(lambda part: graph.run(None, {"input": part})[0]),
     }
-    parameters = sum(p.numel() for p in model.parameters())
+    files = {"packed": "net.safetensors", "ONNX, bits": "bits.onnx", "ONNX, float32": "float32.onnx"}
     return {
         "network": name,
         "trained_on": NETWORKS[name][1],
-        "test_accuracy": float(np.mean(theirs == mnist(False)[3].numpy())),
+        "test_accuracy": float(np.mean(theirs == labels.numpy())),
         "images": len(theirs),
         "other_classes": {target: int((theirs != ours).sum()) for target, ours in found.items()},
         "bytes": {
-            "float32 parameters": 4 * parameters,
-            "packed": (folder / "net.safetensors").stat().st_size,
-            "ONNX, bits": (folder / "bits.onnx").stat().st_size,
-            "ONNX, float32": (folder / "float32.onnx").stat().st_size,
+            "float32 parameters": 4 * sum(p.numel() for p in model.parameters()),
+            **{what: (folder / file).stat().st_size for what, file in files.items()},
             "C, flash": source.flash_bytes,
             "C, RAM": source.ram_bytes,
         },
@@ -195,9 +189,7 @@ def programs(name, folder, batch):
     rows = x.numpy()
     packed, graph = load_packed(folder / "net.safetensors"), session(folder / "float32.onnx")
     source = to_c(packed, folder / "c64", word_bits=64, input_shape=(784,))
-    run = compiled(source).network_classify
-    run.argtypes = [ctypes.c_void_p]
-    values = c_inputs(rows, packed, source)
+    run, values = c_function(source), c_inputs(rows, packed, source)
     found = {
         "packed": lambda: packed(rows),
         "C": lambda: [run(values.ctypes.data + row * values.strides[0]) for row in range(batch)],
@@ -253,16 +245,10 @@ def main():
             print(networks[-1], flush=True)
         torch.set_num_threads(1)
         timings = list(measured_times(folder))
-    settings = {
-        "clock": "processor time",
-        "threads": 1,
-        "training batch": None if options.times else BATCH,
-        "cores": os.cpu_count(),
-        "C flags": " ".join(C_FLAGS),
-    }
-    write_json(
-        options.target, {"made with": environment(), "settings": settings, "networks": networks, "times": timings}
-    )
+    settings = {"clock": "processor time", "threads": 1, "training batch": None if options.times else BATCH}
+    settings |= {"cores": os.cpu_count(), "C flags": " ".join(C_FLAGS)}
+    content = {"made with": environment(), "settings": settings, "networks": networks, "times": timings}
+    write_json(options.target, content)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ The wheel is built and installed into an empty folder, beside links to numpy and
 import it, load a packed network 784-512-512-10 and run one sample. They take turns with processes that import numpy
 alone, and with others that do the same through torch. Processor time is what counts where the machine is busy.
 
-    python benchmarks/deploy/runtime.py       writes benchmarks/results/runtime.json; needs a C++ compiler
+    python benchmarks/deploy/runtime.py [FILE]   writes benchmarks/results/runtime.json, or FILE; needs a C++ compiler
 """
 
 import os
@@ -22,9 +22,9 @@ from torch import nn
 
 from qpsbgd.deploy import pack
 from qpsbgd.nn import BinaryLinear, SignActivation
-from qpsbgd_paper.framework.result_files import environment, write_json
+from qpsbgd_paper.framework.measurements import publish
 
-ROOT, TARGET, RUNS = Path(__file__).parents[2], Path(__file__).parents[1] / "results" / "runtime.json", 7
+ROOT, RUNS = Path(__file__).parents[2], 7
 FIRST = "import numpy; from qpsbgd_runtime import load_packed; load_packed('net')(numpy.ones((1, 784)))"
 TORCH = "import torch; from qpsbgd.deploy import load_packed; load_packed('net')(torch.ones(1, 784).numpy())"
 
@@ -72,16 +72,11 @@ def main():
         for _ in range(RUNS + 1):  # the first fills the caches
             for case, (code, where) in cases.items():
                 times[case].append(seconds(folder, code, site=where))
-    found = {
-        case: {
-            "wall_s": statistics.median(wall for wall, _ in pairs[1:]),
-            "cpu_s": statistics.median(cpu for _, cpu in pairs[1:]),
-        }
-        for case, pairs in times.items()
-    }
-    write_json(
-        TARGET, {"environment": environment(), "load": os.getloadavg()[0], "bytes": sizes, "first_answer": found}
-    )
+    found = {}
+    for case, pairs in times.items():
+        wall, cpu = (statistics.median(one) for one in zip(*pairs[1:], strict=True))
+        found[case] = {"wall_s": wall, "cpu_s": cpu}
+    publish(__file__, load=os.getloadavg()[0], bytes=sizes, first_answer=found)
     print(sizes, *found.items(), sep="\n")
 
 

@@ -3,8 +3,7 @@
 Bits are spins: +1 is 1. Penalties of assignments and tours are large enough that the optimum keeps all constraints.
 """
 
-from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -14,58 +13,48 @@ DRAW = 1
 """Number of the draw of all that is random; the search was tuned on the instances of draw 0."""
 
 
-@dataclass(frozen=True)
 class Instance:
-    """A problem, what tells whether bits (n,) keep its constraints, and the least energy known, proven or not."""
+    """A QUBO that grows term by term and remembers its constraints.
 
-    problem: SparseIsing
-    feasible: object
-    optimum: float | None = None
+    Args:
+        n: Number of bits.
+        optimum: The least energy where it is known.
+    """
 
-
-class Model:
-    """A QUBO that grows term by term, and remembers its constraints."""
-
-    def __init__(self, n):
-        self.n, self.offset, self.entries, self.sums, self.conflicts = n, 0.0, [], [], []
+    def __init__(self, n, optimum=None):
+        self.n, self.optimum, self.offset = n, optimum, 0.0
+        self.entries, self.sums, self.conflicts = [], [], []
 
     def add(self, rows, cols, values):
         self.entries.append([part.ravel() for part in np.broadcast_arrays(rows, cols, np.asarray(values, float))])
 
-    def equal(self, bits, total, penalty, weights=1.0):
+    def add_square(self, bits, total, penalty, weights=1.0):
         """penalty · (Σ weights · bits − total)²."""
-        bits, weights = np.asarray(bits), np.broadcast_to(np.asarray(weights, float), len(bits))
+        weights = np.broadcast_to(np.asarray(weights, float), len(bits))
         self.add(bits, bits, penalty * weights * (weights - 2 * total))
         i, j = np.triu_indices(len(bits), 1)
         self.add(bits[i], bits[j], 2 * penalty * weights[i] * weights[j])
         self.offset += penalty * total**2
+
+    def equal(self, bits, total, penalty, weights=1.0):
+        """The same as a constraint."""
+        self.add_square(bits, total, penalty, weights)
         self.sums.append((bits, weights, total))
 
     def forbid(self, rows, cols, penalty):
         """penalty · Σ x_row x_col."""
         self.add(rows, cols, penalty)
-        self.conflicts.append((np.asarray(rows), np.asarray(cols)))
+        self.conflicts.append((rows, cols))
 
     def feasible(self, bits):
-        kept = all(np.isclose(bits[where] @ weights, total) for where, weights, total in self.sums)
+        """Whether bits (n,) keep all constraints."""
+        kept = all(np.isclose((bits[where] * weights).sum(), total) for where, weights, total in self.sums)
         return bool(kept and not any((bits[rows] * bits[cols]).any() for rows, cols in self.conflicts))
 
-    def instance(self, optimum=None):
+    @cached_property
+    def problem(self):
         rows, cols, values = (np.concatenate(parts) for parts in zip(*self.entries, strict=True))
-        return Instance(SparseIsing.from_qubo(self.n, rows, cols, values, self.offset), self.feasible, optimum)
-
-
-def assigned(flows, distances):
-    """Quadratic assignment: facilities to places, Σ flow · distance over ordered pairs."""
-    n = len(flows)
-    model, bits = Model(n * n), np.arange(n * n).reshape(n, n)
-    penalty = float(flows.sum(1).max() * distances.max())
-    i, j = (part.ravel() for part in np.nonzero(np.triu(flows + flows.T, 1)))
-    both = (flows + flows.T)[i, j][:, None, None] * distances
-    model.add(bits[i][:, :, None], bits[j][:, None, :], both)
-    for group in (*bits, *bits.T):
-        model.equal(group, 1, penalty)
-    return model.instance()
+        return SparseIsing.from_qubo(self.n, rows, cols, values, self.offset)
 
 
 def drawn(*key):
@@ -73,55 +62,65 @@ def drawn(*key):
     return np.random.default_rng([*key[:-1], key[-1] + 100 * DRAW])
 
 
-def grid(height, width):
-    """Distances between the fields of a grid, as in Nugent's problems."""
-    rows, cols = np.divmod(np.arange(height * width), width)
-    return np.abs(rows[:, None] - rows) + np.abs(cols[:, None] - cols)
+def symmetric(matrix):
+    upper = np.triu(matrix, 1)
+    return upper + upper.T
+
+
+def assigned(flows, distances):
+    """Quadratic assignment: facilities to places, Σ flow · distance over ordered pairs."""
+    n = len(flows)
+    model, bits = Instance(n * n), np.arange(n * n).reshape(n, n)
+    i, j = np.nonzero(np.triu(flows, 1))
+    model.add(bits[i][:, :, None], bits[j][:, None, :], 2 * flows[i, j][:, None, None] * distances)
+    for group in (*bits, *bits.T):
+        model.equal(group, 1, float(flows.sum(1).max() * distances.max()))
+    return model
 
 
 def like_nugent(height, width):
-    generator, n = drawn(height, width, 5), height * width
-    upper = np.triu(generator.choice([0, 0, 0, 1, 2, 3, 4, 5, 5, 6, 10], (n, n)), 1)
-    return assigned(upper + upper.T, grid(height, width))
+    """Distances between the fields of a grid, as in Nugent's problems."""
+    n = height * width
+    flows = drawn(height, width, 5).choice([0, 0, 0, 1, 2, 3, 4, 5, 5, 6, 10], (n, n))
+    rows, cols = np.divmod(np.arange(n), width)
+    return assigned(symmetric(flows), np.abs(rows[:, None] - rows) + np.abs(cols[:, None] - cols))
 
 
 def random_assignment(n):
-    flows, distances = (np.triu(drawn(n, k, 6).integers(0, 100, (n, n)), 1) for k in (0, 1))
-    return assigned(flows + flows.T, distances + distances.T)
+    return assigned(*(symmetric(drawn(n, k, 6).integers(0, 100, (n, n))) for k in (0, 1)))
 
 
 def tour(n):
     """The shortest closed tour of random cities: city c at time t."""
     places = 1000 * drawn(n, 7).random((n, 2))
     distances = np.round(np.linalg.norm(places[:, None] - places, axis=2))
-    model, bits = Model(n * n), np.arange(n * n).reshape(n, n)
+    model, bits = Instance(n * n), np.arange(n * n).reshape(n, n)
     i, j = np.nonzero(distances)
     for t in range(n):
         model.add(bits[i, t], bits[j, (t + 1) % n], distances[i, j])
     for group in (*bits, *bits.T):
         model.equal(group, 1, float(round(1.2 * distances.max())))
-    return model.instance()
+    return model
 
 
 def coloured(n, edges, colours, optimum=None):
     """As few edges as possible between nodes of one colour."""
-    model, bits = Model(n * colours), np.arange(n * colours).reshape(n, colours)
+    model, bits = Instance(n * colours, optimum), np.arange(n * colours).reshape(n, colours)
     model.forbid(bits[edges[0]], bits[edges[1]], 1)
     for group in bits:
         model.equal(group, 1, 1.0 * max(1, np.bincount(np.concatenate(edges)).max() // colours))
-    return model.instance(optimum)
+    return model
 
 
 def random_colouring(n, density, colours):
-    edges = np.nonzero(np.triu(drawn(n, 8).random((n, n)) < density, 1))
-    return coloured(n, edges, colours)
+    return coloured(n, np.nonzero(np.triu(drawn(n, 8).random((n, n)) < density, 1)), colours)
 
 
 def planted_colouring(n, density, colours):
     generator = drawn(n, 9)
     kinds = generator.permutation(np.arange(n) % colours)
     edges = np.nonzero(np.triu((generator.random((n, n)) < density) & (kinds[:, None] != kinds), 1))
-    return coloured(n, edges, colours, 0)
+    return coloured(n, edges, colours, optimum=0)
 
 
 def schedule(jobs, machines, horizon):
@@ -130,10 +129,10 @@ def schedule(jobs, machines, horizon):
     lengths = generator.integers(1, 4, (jobs, machines))
     order = np.stack([generator.permutation(machines) for _ in range(jobs)])
     operations = [(j, k, order[j, k], lengths[j, k]) for j in range(jobs) for k in range(machines)]
-    model = Model(len(operations) * horizon)
+    model = Instance(len(operations) * horizon)
     bits = np.arange(model.n).reshape(-1, horizon)
     slots, penalty = np.arange(horizon), float(2 * horizon)
-    first, second = np.meshgrid(slots, slots, indexing="ij")
+    first, second = slots[:, None], slots
     for place, (j, k, machine, length) in enumerate(operations):
         model.equal(bits[place], 1, penalty)
         late = slots > horizon - length
@@ -141,14 +140,11 @@ def schedule(jobs, machines, horizon):
         if k == machines - 1:
             model.add(bits[place], bits[place], slots + length)
         for other, (j2, k2, machine2, length2) in enumerate(operations[place + 1 :], place + 1):
-            wrong = np.zeros((horizon, horizon), bool)
-            if j == j2 and k2 == k + 1:
-                wrong |= second < first + length
-            if machine == machine2:
-                wrong |= (first < second + length2) & (second < first + length)
-            if wrong.any():
-                model.forbid(bits[place][first[wrong]], bits[other][second[wrong]], penalty)
-    return model.instance()
+            too_early = (second < first + length) & (j == j2 and k2 == k + 1)
+            overlapping = (first < second + length2) & (second < first + length) & (machine == machine2)
+            one, two = np.nonzero(too_early | overlapping)
+            model.forbid(bits[place][one], bits[other][two], penalty)
+    return model
 
 
 def sudoku(size, clues):
@@ -163,24 +159,20 @@ def sudoku(size, clues):
     full = generator.permutation(n)[(base % n)[np.ix_(mixed[0].ravel(), mixed[1].ravel())]].ravel()
     blocks = rows // size * size + cols // size
     given = generator.permutation(n * n)[:clues]
-    open_cells = np.setdiff1d(np.arange(n * n), given)
     every = (("row", rows), ("column", cols), ("block", blocks))
     taken = {(name, lines[cell], full[cell]) for name, lines in every for cell in given}
-    bits = [
-        (cell, digit)
-        for cell in open_cells
-        for digit in range(n)
-        if not any((name, lines[cell], digit) in taken for name, lines in every)
-    ]
-    groups = {}
-    for bit, (cell, digit) in enumerate(bits):
-        groups.setdefault(("cell", cell), []).append(bit)
-        for name, lines in every:
-            groups.setdefault((name, lines[cell], digit), []).append(bit)
-    model = Model(len(bits))
+    bits, groups = 0, {}
+    for cell in np.setdiff1d(np.arange(n * n), given):
+        for digit in range(n):
+            wanted = [(name, lines[cell], digit) for name, lines in every]
+            if taken.isdisjoint(wanted):
+                for key in (("cell", cell), *wanted):
+                    groups.setdefault(key, []).append(bits)
+                bits += 1
+    model = Instance(bits, optimum=0)
     for group in groups.values():
-        model.equal(group, 1, 1)
-    return model.instance(0)
+        model.equal(np.array(group), 1, 1)
+    return model
 
 
 def knapsack(n, largest):
@@ -191,18 +183,18 @@ def knapsack(n, largest):
     capacity = int(weights.sum() // 2)
     coins = [1 << k for k in range(capacity.bit_length() - 1)]
     coins.append(capacity - sum(coins))
-    model = Model(n + len(coins))
+    model = Instance(n + len(coins))
     model.add(np.arange(n), np.arange(n), -values)
     model.equal(np.arange(model.n), capacity, float(values.max()), np.concatenate([weights, coins]))
-    return model.instance()
+    return model
 
 
 def partition(n, bits):
     """Numbers in two parts of sums as equal as possible."""
     numbers = drawn(n, bits, 13).integers(1 << (bits - 1), 1 << bits, n).astype(float)
-    i, j = np.triu_indices(n, 1)
-    problem = SparseIsing.from_edges(n, i, j, 2 * numbers[i] * numbers[j], offset=float(np.square(numbers).sum()))
-    return Instance(problem, lambda bits: True)
+    model = Instance(n)
+    model.add_square(np.arange(n), numbers.sum() / 2, 4.0, numbers)  # no constraint: every answer is valid
+    return model
 
 
 CLASSES = {

@@ -19,24 +19,18 @@ from qpsbgd_qubo.openmp import wait_passively
 wait_passively()  # before torch is loaded
 
 import json
-import os
 import resource
 import subprocess
 import sys
-import tempfile
-import time
 from collections import Counter
 from functools import partial
 from pathlib import Path
 
-import instances
 import numpy as np
-import openjij
-import peers
 import torch
 from constraint_instances import CLASSES, Instance
-from dwave.samplers import SimulatedAnnealingSampler
-from timed import annealer, auto, by_clock, load_all, model_of, stretch, tabu
+from instances import DENSE, GRAPHS, random_graph
+from timed import SOLVERS, clocked, load_all, model_of
 
 import qpsbgd_qubo
 from qpsbgd_paper.framework.result_files import environment, write_json
@@ -46,81 +40,12 @@ SECONDS, QUICK_SECONDS, LONG_SECONDS = 2.0, 0.5, 5.0
 """Of every solver; up to 500 variables; of dwave-samplers' annealing on graphs once more, `auto` a tenth of it."""
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 
-DENSE = {
-    "bqp 50, 10 %": partial(instances.bqp, 50),
-    "bqp 100, 10 %": partial(instances.bqp, 100),
-    "bqp 250, 10 %": partial(instances.bqp, 250),
-    "bqp 500, 10 %": partial(instances.bqp, 500),
-    "bqp 1000, 10 %": partial(instances.bqp, 1000),
-    "bqp 1000, 100 %": partial(instances.bqp, 1000, density=1.0),
-    "bqp 2500, 10 %": partial(instances.bqp, 2500),
-    "bqp 2500, 10 %, second": partial(instances.bqp, 2500, 1),
-    "p 3000, 50 %": partial(instances.palubeckis, 3000),
-    "p 3000, 100 %": partial(instances.palubeckis, 3000, density=1.0),
-}
-GRAPHS = {
-    "random 800, degree 48": partial(instances.random_graph, 800, 47.94),
-    "random ±1 800, degree 48": partial(instances.random_graph, 800, 47.94, signs=True),
-    "torus ±1 800": partial(instances.toroidal_grid, 100, 8),
-    "planar ±1 800": partial(instances.planar_graph, 800, signs=True),
-    "random 2000, degree 20": partial(instances.random_graph, 2000, 19.99),
-    "torus ±1 2000": partial(instances.toroidal_grid, 100, 20),
-    "planar 2000": partial(instances.planar_graph, 2000),
-    "random 5000, degree 5": partial(instances.random_graph, 5000, 5),
-    "torus ±1 5000": partial(instances.toroidal_grid, 100, 50),
-    "planar ±1 7000": partial(instances.planar_graph, 7000, signs=True),
-    "torus ±1 10000": partial(instances.toroidal_grid, 100, 100),
-    "random 10000, degree 2": partial(instances.random_graph, 10000, 2),
-}
 FOLLOWED = ("bqp 2500, 10 %", "random 2000, degree 20", "torus ±1 2000", "planar ±1 7000")
 """Instances of the part time_to_target."""
 
 
-def bifurcation(problem, model, seconds):
-    longer, begin, found = stretch(), time.process_time(), []
-    while (left := seconds - (time.process_time() - begin)) > 0.1 * seconds or not found:
-        found.append(peers.bifurcation(seed=len(found), agents=32, max_steps=1000, timeout=longer * left)(model))
-    return min(found, key=problem.energy), time.process_time() - begin
-
-
-def gurobi(problem, model, seconds):
-    limit, begin = seconds * stretch(), time.process_time()
-    return peers.gurobi(limit)(model), time.process_time() - begin
-
-
-def mqlib(heuristic, problem, model, seconds):
-    """One run of a heuristic of MQLib's program, which the variable MQLIB names; it counts its time after reading."""
-    n, (rows, columns, couplings) = problem.num_spins, problem.edges()
-    sums = np.bincount(rows, couplings, n) + np.bincount(columns, couplings, n)
-    # Maximise Σ q_ii x_i + 2 Σ_{i<j} q_ij x_i x_j with spins 2 x − 1.
-    entries = [(i + 1, i + 1, value) for i, value in enumerate(2 * sums - 2 * problem.linear)]
-    entries += zip((rows + 1).tolist(), (columns + 1).tolist(), (-2 * couplings).tolist(), strict=True)
-    with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
-        file.write(f"{n} {len(entries)}\n" + "".join(f"{i} {j} {value:g}\n" for i, j, value in entries))
-        file.flush()
-
-        def solve(limit):
-            begin = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-            options = ["-h", heuristic, "-fQ", file.name, "-r", f"{limit}", "-s", "0", "-ps", "-nv"]
-            text = subprocess.run([os.environ["MQLIB"], *options], check=True, capture_output=True, text=True).stdout
-            taken = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - begin
-            return 2 * np.array(text.split("Solution:")[1].split(), dtype=float) - 1, taken
-
-        return by_clock(solve, seconds)
-
-
-SOLVERS = {
-    "auto": auto,
-    "dwave SA": partial(annealer, SimulatedAnnealingSampler(), 10_000),
-    "dwave tabu": tabu,
-    "OpenJij SA": partial(annealer, openjij.SASampler(), 1_000),
-    "simulated-bifurcation": bifurcation,
-    "gurobi": gurobi,
-}
 FAMILIAR = ("auto", "dwave tabu", "dwave SA")
 """Solvers of the parts time_to_target and constraints."""
-if "MQLIB" in os.environ:
-    SOLVERS |= {f"MQLib {name}": partial(mqlib, name) for name in ("BURER2002", "PALUBECKIS2004bMST2")}
 LARGEST = {"dwave tabu": 5000, "simulated-bifurcation": 3000, "gurobi": 200}
 """Most variables: the size-limited licence of Gurobi, and dense matrices of the others, which take most of the time."""
 MOST_COUPLINGS = {"dwave SA": 1_000_000, "OpenJij SA": 300_000}
@@ -191,11 +116,11 @@ def measured(part, known):
 
 def size(n):
     """Time and memory of two rounds of `auto` on a random graph of degree 6, its own making aside."""
-    problem = instances.random_graph(n, 6)
-    qpsbgd_qubo.solve(instances.random_graph(100, 6), rounds=1)  # loaded
-    before, begin = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
-    answer = qpsbgd_qubo.solve(problem, rounds=2)
-    row = {"variables": n, "couplings": problem.num_couplings, "seconds": time.process_time() - begin}
+    problem = random_graph(n, 6)
+    qpsbgd_qubo.solve(random_graph(100, 6), rounds=1)  # loaded
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    answer, seconds = clocked(lambda: qpsbgd_qubo.solve(problem, rounds=2))
+    row = {"variables": n, "couplings": problem.num_couplings, "seconds": seconds}
     row |= {"cut": -answer.value, "megabytes_before": before / 1024}
     row |= {"megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
     print(json.dumps(row))

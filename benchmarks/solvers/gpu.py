@@ -12,8 +12,8 @@ compressed rows to its best spins, colouring and transfers included, after a fir
 import time
 from functools import partial
 
-import instances
 import torch
+from instances import DENSE, GRAPHS
 
 from qpsbgd.binary_map import binary_map
 from qpsbgd.solvers import make_solver
@@ -23,10 +23,7 @@ from qpsbgd_qubo.solvers.search.descent import improved
 from qpsbgd_qubo.solvers.search.landscape import sign_start
 
 BATCH, REPEATS = 100, 200
-INSTANCES = {
-    "bqp 2500, 10 %": partial(instances.bqp, 2500),
-    "random 2000, degree 20": partial(instances.random_graph, 2000, 19.99),
-}
+INSTANCES = ("bqp 2500, 10 %", "random 2000, degree 20")
 RUNS = [(chains, sweeps) for chains in (4096, 8192) for sweeps in (100, 200, 400, 800)]
 SEEDS = 3
 
@@ -69,8 +66,8 @@ def annealed(name, problem, chains, sweeps, seeds=SEEDS):
 
 
 def chains():
-    for name, make in INSTANCES.items():
-        problem = make()
+    for name in INSTANCES:
+        problem = (DENSE | GRAPHS)[name]()
         annealed(name, problem, 32, 1, seeds=1)  # compiles
         yield from (annealed(name, problem, *run) for run in RUNS)
 

@@ -9,6 +9,8 @@ Not the instances of the collections themselves: those come from the generators'
   the G-set two of them are laid over each other.
 """
 
+from functools import partial
+
 import numpy as np
 
 from qpsbgd_qubo.sparse import SparseIsing
@@ -71,3 +73,28 @@ def planar_graph(n, seed=0, *, signs=False):
 
 def weights_of(count, generator, signs):
     return generator.choice([-1.0, 1.0], count) if signs else np.ones(count)
+
+
+DENSE = {
+    **{f"bqp {n}, 10 %": partial(bqp, n) for n in (50, 100, 250, 500, 1000)},
+    "bqp 1000, 100 %": partial(bqp, 1000, density=1.0),
+    "bqp 2500, 10 %": partial(bqp, 2500),
+    "bqp 2500, 10 %, second": partial(bqp, 2500, 1),
+    "p 3000, 50 %": partial(palubeckis, 3000),
+    "p 3000, 100 %": partial(palubeckis, 3000, density=1.0),
+}
+GRAPHS = {
+    "random 800, degree 48": partial(random_graph, 800, 47.94),
+    "random ±1 800, degree 48": partial(random_graph, 800, 47.94, signs=True),
+    "torus ±1 800": partial(toroidal_grid, 100, 8),
+    "planar ±1 800": partial(planar_graph, 800, signs=True),
+    "random 2000, degree 20": partial(random_graph, 2000, 19.99),
+    "torus ±1 2000": partial(toroidal_grid, 100, 20),
+    "planar 2000": partial(planar_graph, 2000),
+    "random 5000, degree 5": partial(random_graph, 5000, 5),
+    "torus ±1 5000": partial(toroidal_grid, 100, 50),
+    "planar ±1 7000": partial(planar_graph, 7000, signs=True),
+    "torus ±1 10000": partial(toroidal_grid, 100, 100),
+    "random 10000, degree 2": partial(random_graph, 10000, 2),
+}
+"""Makers of the instances that are measured, by name."""

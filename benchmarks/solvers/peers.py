@@ -23,18 +23,21 @@ def sampled(sampler, **parameters):
     return solve
 
 
+def coefficients(model):
+    """Couplings (n, n), each once, and fields (n,) of a model."""
+    fields, (rows, columns, values), _ = model.to_numpy_vectors(variable_order=list(model.variables))
+    couplings = np.zeros((len(fields), len(fields)))
+    couplings[rows, columns] = values
+    return couplings, fields
+
+
 def bifurcation(seed=0, **parameters):
     def solve(model):
-        order = list(model.variables)
-        h, (rows, columns, values), _ = model.to_numpy_vectors(variable_order=order)
-        matrix = torch.zeros(len(h), len(h))
-        matrix[torch.tensor(rows), torch.tensor(columns)] = torch.tensor(values, dtype=torch.float32)
+        couplings, fields = (torch.tensor(part, dtype=torch.float32) for part in coefficients(model))
         torch.manual_seed(seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            spins, _ = simulated_bifurcation.minimize(
-                matrix, torch.tensor(h, dtype=torch.float32), domain="spin", verbose=False, **parameters
-            )
+            spins, _ = simulated_bifurcation.minimize(couplings, fields, domain="spin", verbose=False, **parameters)
         return spins.numpy().astype(np.float64)
 
     return solve
@@ -44,10 +47,8 @@ def gurobi(time_limit):
     solver = make_solver("gurobi", time_limit=time_limit)
 
     def solve(model):
-        h, (rows, columns, values), _ = model.to_numpy_vectors(variable_order=list(model.variables))
-        quadratic = np.zeros((len(h), len(h)))
-        quadratic[rows, columns] = values / 2
-        return solver.solve(QuboFamily(quadratic + quadratic.T, h[:, None])).spins[:, 0].numpy()
+        couplings, fields = coefficients(model)
+        return solver.solve(QuboFamily((couplings + couplings.T) / 2, fields[:, None])).spins[:, 0].numpy()
 
     return solve
 

@@ -5,9 +5,9 @@ import statistics
 
 import numpy as np
 from matplotlib.figure import Figure
-from tables import crossed, grouped, lines, markdown, results
+from tables import crossed, grouped, labelled, lines, markdown, results
 
-from qpsbgd_paper.report.rendering import ink, tidy
+from qpsbgd_paper.report.rendering import ink
 from qpsbgd_paper.report.styles import KNOWN, RED
 
 
@@ -132,10 +132,7 @@ def time_figure():
                 ]
                 x, y = zip(*sorted(points), strict=True)
                 axes.plot(x, np.maximum(y, 1e-3), label=solver, **{"linewidth": 1.3, "markersize": 5, **look})
-        tidy(axes, log="xy")
-        axes.set_title(name, fontsize=9, loc="left", color=ink())
-        if axes in figure.axes[2:]:
-            axes.set_xlabel("seconds", fontsize=9)
+        labelled(axes, name, "seconds" if axes in figure.axes[2:] else None, log="xy")
         axes.set_ylim(8e-4, None)
         axes.tick_params(labelsize=8)
     first = figure.axes[0]

@@ -15,10 +15,10 @@ wait_passively()  # before torch is loaded
 
 import tempfile
 import time
+from functools import partial
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from dwave.system import EmbeddingComposite
 from dwave.system.testing import MockDWaveSampler
 
@@ -29,7 +29,8 @@ from qpsbgd.solvers import Solver
 from qpsbgd.testing import random_family
 from qpsbgd_paper.experiments.mnist import SETTINGS, MnistPairs, split
 from qpsbgd_paper.framework.measurements import publish, shown
-from qpsbgd_paper.framework.training import BinaryMLP, batches
+from qpsbgd_paper.framework.methods import DWAVE
+from qpsbgd_paper.framework.training import BinaryMLP, fit_classifier
 from qpsbgd_qubo.annealers.chips import PROGRAMMING_SECONDS, READOUT_SECONDS
 from qpsbgd_qubo.annealers.dwave import DWave
 
@@ -78,10 +79,6 @@ class OneByOne(Solver):
         return Solution.of(family, torch.tensor(columns).T)
 
 
-def packed(sampler, folder, **options):
-    return DWave(sampler=sampler, num_reads=READS, cache=folder, **options)
-
-
 def trained(solver):
     """The network of the experiment mnist at the paper's settings."""
     settings = SETTINGS["paper"]
@@ -89,63 +86,52 @@ def trained(solver):
     torch.manual_seed(0)
     model = BinaryMLP([16, 4, 4, 2], gain=settings["gain"], constant=settings["constant"])
     optimizer = QPSBGD(model, lr=0.03, projection=Printed(scale=8.0, solver=solver))
-    for rows in batches(len(inputs), settings["batch"], UPDATES):
-        optimizer.zero_grad()
-        F.cross_entropy(model(inputs[rows]), targets[rows]).backward()
-        optimizer.step()
+    fit_classifier(model, (inputs, targets), batch=settings["batch"], steps=UPDATES, optimizers=[optimizer])
 
 
 def layer(n, m):
     return lambda solver: solver.solve(random_family(n, m, 2 * n))
 
 
-def measured(work, sampler, solver):
-    begin = time.perf_counter()
-    work(solver)
-    host = time.perf_counter() - begin
-    return {"submissions": sampler.submissions, "chip_seconds": sampler.seconds(), "host_seconds": host}
-
-
 def steps_of_the_experiment():
-    """Steps of all runs on the virtual chip in `qpsbgd run mnist`: final ones, and those that choose options."""
-    experiment, steps = MnistPairs(), 0
-    for case in experiment.cases():
-        line = experiment.lines(case)["qpsbgd-virtual"]
-        runs = experiment.seeds + len(line.grid) * experiment.choosing_seeds
-        steps += runs * SETTINGS[case.name.split(", ")[-1]]["steps"]
-    return steps
+    """Steps of all runs on the virtual chip in `qpsbgd run mnist`, which takes its options from the exact solver."""
+    experiment = MnistPairs()
+    cases = [case for case in experiment.cases() if DWAVE in experiment.lines(case)]
+    return sum(experiment.seeds * SETTINGS[case.group]["steps"] for case in cases)
 
 
-def compared(what, work, name, one_by_one):
-    """All ways for one piece of work on one chip; those one by one are counted where they are not run."""
-    row = {"what": what, "chip": name}
+def compared(what, work, name, *, columns=None):
+    """All ways for one piece of work on one chip; given a number of columns, those one by one are counted, not run."""
+
+    def run(make):
+        sampler, begin = chip(name), time.perf_counter()
+        work(make(sampler))
+        seconds = {"chip_seconds": sampler.seconds(), "host_seconds": time.perf_counter() - begin}
+        return {"submissions": sampler.submissions, **seconds}
+
     with tempfile.TemporaryDirectory() as folder:
-
-        def run(**options):
-            sampler = chip(name)
-            return measured(work, sampler, packed(sampler, folder, **options))
-
-        row["packed"] = run(copies=1)
-        row["packed"]["host_seconds_again"] = run(copies=1)["host_seconds"]  # the tiles are on disk now
-        row["shared"] = run(copies=16, share_reads=True)
-    if one_by_one:
-        sampler = chip(name)
-        row["one_by_one"] = measured(work, sampler, OneByOne(sampler))
+        packed = partial(DWave, num_reads=READS, cache=folder)
+        ways = {"packed": run(lambda sampler: packed(sampler=sampler, copies=1))}
+        again = run(lambda sampler: packed(sampler=sampler, copies=1))  # the tiles are on disk now
+        ways["packed"]["host_seconds_again"] = again["host_seconds"]
+        ways["shared"] = run(lambda sampler: packed(sampler=sampler, copies=16, share_reads=True))
+    if columns is None:
+        single = run(OneByOne)
     else:
-        columns = int(what.split()[-2])
         seconds = columns * (PROGRAMMING_SECONDS + READS * READ_SECONDS)
-        row["one_by_one"] = {"submissions": columns, "chip_seconds": seconds, "by": "count, not run"}
-    for way in ("packed", "shared"):
-        row[way]["times_less_chip_time"] = row["one_by_one"]["chip_seconds"] / row[way]["chip_seconds"]
-    return row
+        single = {"submissions": columns, "chip_seconds": seconds, "by": "count, not run"}
+    for way in ways.values():
+        way["times_less_chip_time"] = single["chip_seconds"] / way["chip_seconds"]
+    return {"what": what, "chip": name, **ways, "one_by_one": single}
 
 
 def main():
     torch.set_num_threads(2)
-    cases = [(f"mnist, {UPDATES} updates of 16-4-4-2", trained, "Pegasus P16", True)]
-    cases += [("layer of 16 inputs, 84 columns", layer(16, 84), name, name == "Pegasus P16") for name in CHIPS]
-    cases += [("layer of 10 inputs, 1000 columns", layer(10, 1000), "Pegasus P16", False)]
-    results = shown(compared(*case) for case in cases)
+    cases = [partial(compared, f"mnist, {UPDATES} updates of 16-4-4-2", trained, "Pegasus P16")]
+    for name, columns in zip(CHIPS, (None, 84, 84, 84), strict=True):
+        cases += [partial(compared, "layer of 16 inputs, 84 columns", layer(16, 84), name, columns=columns)]
+    cases += [partial(compared, "layer of 10 inputs, 1000 columns", layer(10, 1000), "Pegasus P16", columns=1000)]
+    results = shown(case() for case in cases)
     whole = {"steps": steps_of_the_experiment()}
     for way in ("packed", "shared", "one_by_one"):
         figures = ("submissions", "chip_seconds")

@@ -55,15 +55,14 @@ def cost():
         )
     head = "chip | submissions | submissions, one by one | QPU time | QPU time, reads shared | QPU time, one by one"
     run, whole = found["results"][0], found["experiment_mnist"]
-    minutes = {way: f"{whole[way]['chip_seconds'] / 60:.1f}" for way in ("packed", "shared", "one_by_one")}
+    seconds = {way: f"{whole[way]['chip_seconds']:.0f}" for way in ("packed", "shared", "one_by_one")}
     hosts = {name: f"{run['packed'][name]:.2g} s" for name in ("host_seconds", "host_seconds_again")}
     return (
-        f"{lines(f' | {head} | times less | times less, reads shared', body)}\n\nAll {whole['steps']} steps of `qpsbgd "
-        f"run mnist`, choice of options included, would take {minutes['packed']} minutes of QPU time, "
-        f"{minutes['shared']} with shared reads, and {minutes['one_by_one']} one by one. Beside the QPU, "
-        f"{found['settings']['updates']} updates took this machine {hosts['host_seconds_again']} "
-        f"({hosts['host_seconds']} the first time, when it searched for cliques), and "
-        f"{run['one_by_one']['host_seconds']:.0f} s one by one, mostly for embeddings."
+        f"{lines(f' | {head} | times less | times less, reads shared', body)}\n\nAll {whole['steps']} steps on the "
+        f"virtual chip in `qpsbgd run mnist` would take {seconds['packed']} s of QPU time, {seconds['shared']} s with "
+        f"shared reads, and {seconds['one_by_one']} s one by one. Beside the QPU, {found['settings']['updates']} "
+        f"updates took this machine {hosts['host_seconds_again']} ({hosts['host_seconds']} the first time, when it "
+        f"searched for cliques), and {run['one_by_one']['host_seconds']:.0f} s one by one, mostly for embeddings."
     )
 
 

@@ -7,9 +7,7 @@ extensions, in which the variable QPSBGD_MUTANT chooses the one that holds, and 
 tests. Writes a report like that of mutants.py, benchmarks/results/mutants_bindings.json.
 """
 
-import argparse
 import os
-import random
 import re
 import shutil
 import subprocess
@@ -18,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 from forks import in_fork
-from mutants import PATIENCE, QUIET, ROOT, copied, study, unnoticed
+from mutants import PATIENCE, QUIET, ROOT, copied, options_of, study
 
 TESTS = {"qpsbgd_qubo": ["qpsbgd_qubo/kernels"], "qpsbgd_runtime": ["qpsbgd_runtime"]}
 TESTS["native_common"] = [test for tests in TESTS.values() for test in tests]
@@ -104,12 +102,7 @@ def noticed(number, package, log):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sample", type=int, default=30)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "mutants_bindings.json")
-    parser.add_argument("--again", type=Path, help="try only what nobody noticed according to this report")
-    options = parser.parse_args()
+    options = options_of(__doc__, sample=30, out="mutants_bindings.json").parse_args()
     os.chdir(ROOT)
     folder = Path(tempfile.mkdtemp())
     sites = built(folder)
@@ -117,16 +110,11 @@ def main():
     for package, tests in TESTS.items():
         if noticed(-1, package, work / "log"):
             raise SystemExit(f"the tests of {tests} fail unchanged:\n{(work / 'log').read_text()[-3000:]}")
-    candidates = [(number,) for number in range(len(sites))]
-    if options.again:
-        sample = unnoticed(options.again, candidates, lambda number: sites[number])
-    else:
-        sample = random.Random(options.seed).sample(candidates, options.sample)
 
     def attempt(number):
-        return sites[number], noticed(number, sites[number]["file"].partition("/")[0], work / "log")
+        return noticed(number, sites[number]["file"].partition("/")[0], work / "log")
 
-    study(sample, attempt, options.out, seed=options.seed, candidates=len(sites))
+    study([(number,) for number in range(len(sites))], sites.__getitem__, attempt, options)
     shutil.rmtree(folder)
     shutil.rmtree(work)
 

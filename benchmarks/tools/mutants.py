@@ -28,6 +28,7 @@ import tempfile
 import threading
 import time
 from collections import Counter, defaultdict
+from dataclasses import dataclass
 from pathlib import Path
 
 from forks import in_fork
@@ -53,18 +54,26 @@ SWAPS |= {ast.BitXor: ast.BitOr}
 
 
 def sites(tree):
-    """Every node that can be changed; messages of errors, annotations and texts are left alone."""
-    stack = [tree]
-    while stack:
-        node = stack.pop()
+    """Every node that can be changed, its statement, and the function whose call runs it (None: an import does).
+
+    Messages of errors, annotations, decorators and texts are left alone.
+    """
+
+    def walk(node, statement, function):
         if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"):
-            continue
+            return
+        statement = node if isinstance(node, ast.stmt) else statement
         if changed(node) is not None:
-            yield node
-        if not isinstance(node, ast.Raise):
-            skipped = {getattr(node, name, None) for name in ("annotation", "returns")}
-            skipped |= set(getattr(node, "decorator_list", ()))
-            stack += [child for child in ast.iter_child_nodes(node) if child not in skipped]
+            yield node, statement, function
+        if isinstance(node, ast.Raise):
+            return
+        called = node.body if isinstance(node, ast.FunctionDef) else ()
+        skipped = [*getattr(node, "decorator_list", ()), *(getattr(node, n, None) for n in ("annotation", "returns"))]
+        for child in ast.iter_child_nodes(node):
+            if child not in skipped:
+                yield from walk(child, statement, node if child in called else function)
+
+    return list(walk(tree, None, None))
 
 
 def changed(node):
@@ -93,53 +102,47 @@ def changed(node):
 
 
 class Replace(ast.NodeTransformer):
-    def __init__(self, number):
-        self.number = number
+    def __init__(self, node, wrong):
+        self.node, self.wrong = node, ast.copy_location(wrong, node)
 
     def visit(self, node):
-        if getattr(node, "number", None) == self.number:
-            self.line, self.before, wrong = node.lineno, short(node), changed(node)
-            self.after = short(wrong)
-            return ast.copy_location(wrong, node)
-        return self.generic_visit(node)
+        return self.wrong if node is self.node else self.generic_visit(node)
 
 
-def short(node):
-    return ast.unparse(node).splitlines()[0][:100]
+@dataclass(frozen=True)
+class Mutant:
+    """A change: as reports show it, the changed source, and what a test that may notice it runs.
+
+    Attributes:
+        lines: Those of the statement, or of the function whose default it is.
+        names: What it sets, if an import runs it: lines with these names count instead.
+    """
+
+    shown: dict
+    source: str
+    lines: set
+    names: set
 
 
-def names_and_lines(tree, number):
-    """The lines of the statement with a change; and what it names, if an import runs it."""
-
-    def find(node, inside, statement):
-        """`inside`: the function whose call runs the node, or None."""
-        if isinstance(node, ast.stmt):
-            statement = node
-        if getattr(node, "number", None) == number:
-            return inside, statement
-        called = set(getattr(node, "body", ())) if isinstance(node, ast.FunctionDef) else ()
-        for child in ast.iter_child_nodes(node):
-            if found := find(child, node if child in called else inside, statement):
-                return found
-        return None
-
-    inside, statement = find(tree, None, None)
-    body = getattr(statement, "body", None)
-    lines = range(statement.lineno, max(statement.lineno, body[0].lineno - 1 if body else statement.end_lineno) + 1)
-    if inside:
-        return set(), set(lines)
-    if isinstance(statement, ast.FunctionDef):
-        return set(), {line for each in statement.body for line in range(each.lineno, each.end_lineno + 1)}
-    stored = (node for node in ast.walk(statement) if isinstance(getattr(node, "ctx", None), ast.Store))
-    return {getattr(node, "id", None) or node.attr for node in stored if not isinstance(node, ast.Tuple)}, set()
-
-
-def numbered(text):
+def mutant(file, number, library):
+    """The change of a file with this number."""
+    text = file.read_text()
     tree = ast.parse(text)
-    count = 0
-    for count, node in enumerate(sites(tree), 1):
-        node.number = count
-    return tree, count
+    node, statement, function = sites(tree)[number]
+    wrong = changed(node)
+    was, became = (ast.unparse(one).splitlines()[0][:100] for one in (node, wrong))
+    shown = {"file": str(file.relative_to(library)), "line": node.lineno}
+    shown |= {"code": text.splitlines()[node.lineno - 1].strip(), "was": was, "became": became}
+    first, last, names = statement.lineno, statement.end_lineno, set()
+    if function is None and isinstance(statement, ast.FunctionDef):
+        first = statement.body[0].lineno
+    elif function is None:
+        stored = [one for one in ast.walk(statement) if isinstance(getattr(one, "ctx", None), ast.Store)]
+        names = {getattr(one, "id", None) or one.attr for one in stored if not isinstance(one, ast.Tuple)}
+    elif body := getattr(statement, "body", None):
+        last = max(first, body[0].lineno - 1)
+    source = ast.unparse(ast.fix_missing_locations(Replace(node, wrong).visit(tree)))
+    return Mutant(shown, source, set(range(first, last + 1)), names)
 
 
 class Reach:
@@ -170,62 +173,67 @@ class Reach:
 
 
 def reached(folders, files, log):
-    """Node → seconds and lines, of the tests of some folders that pass."""
+    """Node → seconds and lines, of the tests of some folders that pass; and the nodes that fail."""
     import pytest
 
     def work():
         plugin = Reach(files)
         pytest.main([*QUIET, *(str(ROOT / "tests" / folder) for folder in folders)], plugins=[plugin])
-        found = {node: one for node, one in plugin.found.items() if node not in plugin.failed}
-        return {"tests": found, "failed": plugin.failed}
+        return {node: one for node, one in plugin.found.items() if node not in plugin.failed}, plugin.failed
 
     found = in_fork(work, log=log)
-    if not found or not found["tests"]:
+    if not found or not found[0]:
         raise SystemExit(f"the tests of {folders} cannot be run:\n{Path(log).read_text(errors='replace')[-3000:]}")
     return found
 
 
-def study(sample, attempt, out, *, minutes=600.0, **facts):
+def options_of(description, *, sample, out):
+    """A parser of the options of a study."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sample", type=int, default=sample)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / out)
+    parser.add_argument("--again", type=Path, help="try only what nobody noticed according to this report")
+    return parser
+
+
+def study(candidates, describe, is_noticed, options, **facts):
     """Try changes and write a report: how many of which file were noticed, and those that nobody noticed.
 
     Args:
-        sample: Arguments of `attempt`, which returns a change and whether it was noticed.
-        minutes: Stop then.
+        candidates: Arguments of `describe`, which gives a change as the report shows it, and of `is_noticed`.
         facts: What else the report says.
     """
-    known = {change(one): one["why"] for one in json.loads(EQUIVALENT.read_text())}
+    known = {identity(one): one["why"] for one in json.loads(EQUIVALENT.read_text())}
+    sample = random.Random(options.seed).sample(candidates, min(options.sample, len(candidates)))
+    if options.again:
+        left = {identity(one) for one in json.loads(options.again.read_text())["survivors"]}
+        found = {site: identity(describe(*site)) for site in candidates}
+        if missing := left.difference(found.values()):
+            raise SystemExit(f"these lines have changed; make a new report, or name their files: {missing}")
+        sample = [site for site, one in found.items() if one in left]
     outcomes, survivors, begin = Counter(), [], time.monotonic()
-    for count, one in enumerate(sample, 1):
-        if time.monotonic() - begin > 60 * minutes:
-            break
-        found, seen = attempt(*one)
-        outcomes[found["file"], seen] += 1
+    for count, site in enumerate(sample, 1):
+        shown, seen = describe(*site), is_noticed(*site)
+        outcomes[shown["file"], seen] += 1
         if not seen:
-            survivors.append(found)
-            print(f"{count:4} {found}", flush=True)
+            survivors.append(shown)
+            print(f"{count:4} {shown}", flush=True)
     survivors.sort(key=lambda one: (one["file"], one["line"]))
     noticed, tried = sum(number for (_, seen), number in outcomes.items() if seen), outcomes.total()
+    report = {"seed": options.seed, "candidates": len(candidates), **facts}
+    report |= {"tried": tried, "noticed": noticed, "minutes": round((time.monotonic() - begin) / 60, 1)}
     names = sorted({name for name, _ in outcomes})
-    report = facts | {"tried": tried, "noticed": noticed, "minutes": round((time.monotonic() - begin) / 60, 1)}
     report["files"] = {name: [outcomes[name, True], outcomes[name, True] + outcomes[name, False]] for name in names}
-    report["survivors"] = [one for one in survivors if change(one) not in known]
-    report["equivalent"] = [one | {"why": known[change(one)]} for one in survivors if change(one) in known]
-    out.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n")
+    report["survivors"] = [one for one in survivors if identity(one) not in known]
+    report["equivalent"] = [one | {"why": known[identity(one)]} for one in survivors if identity(one) in known]
+    options.out.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n")
     print(f"{noticed} of {tried} changes noticed, {len(report['equivalent'])} change nothing")
 
 
-def change(one):
+def identity(one):
     """What identifies a change while other lines come and go."""
     return one["file"], one["code"], one["was"], one["became"]
-
-
-def unnoticed(report, candidates, describe):
-    """Those candidates that nobody noticed according to a report; `describe` gives the change of each."""
-    left = {change(one) for one in json.loads(report.read_text())["survivors"]}
-    found = {site: change(describe(*site)) for site in candidates}
-    if missing := left.difference(found.values()):
-        raise SystemExit(f"these lines have changed; make a new report, or name the places that hold them: {missing}")
-    return [site for site, one in found.items() if one in left]
 
 
 def copied(built=None):
@@ -255,55 +263,32 @@ def copied(built=None):
     return work
 
 
-def reaching(tests, file, names, lines, limit):
-    """The tests that run some lines, or lines with some names, for so many seconds: the file's own, the shortest first.
+def reaching(tests, file, change, limit):
+    """The tests that a change may fail, for so many seconds: the file's own, then the shortest first.
 
-    All that run the file if none does; and where a process of its own runs it, all that run a file that mentions it.
+    Those that run its lines or lines with its names, or all if there are none: another process may run the file.
     """
-    files = {name for one in tests.values() for name in one["lines"]}
-    places, texts = {str(file): lines}, {name: Path(name).read_text() for name in files}
-    if names:
-        word = re.compile(rf"\b({'|'.join(names)})\b")
-        numbered_lines = {name: enumerate(text.splitlines(), 1) for name, text in texts.items()}
-        places = {name: {at for at, line in text if word.search(line)} for name, text in numbered_lines.items()}
-    mentioning = {name for name, text in texts.items() if file.stem in text}
-    for belongs in (
-        lambda one: any(places[name] & set(found) for name, found in one.items() if name in places),
-        lambda one: str(file) in one,
-        lambda one: not mentioning.isdisjoint(one),
-        lambda one: True,
-    ):
-        if found := [node for node, one in tests.items() if belongs(one["lines"])]:
-            break
-    own = f"/test_{file.stem}.py::"
-    nodes, seconds = [], 0.0
-    for node in sorted(found, key=lambda node: (own not in node, tests[node]["seconds"])):
+    places = {str(file): change.lines}
+    if change.names:
+        word = re.compile(rf"\b({'|'.join(change.names)})\b")
+        files = {name for one in tests.values() for name in one["lines"]}
+        numbered = {name: enumerate(Path(name).read_text().splitlines(), 1) for name in files}
+        places = {name: {at for at, line in text if word.search(line)} for name, text in numbered.items()}
+    found = [n for n, one in tests.items() if any(places.get(name, set()) & set(o) for name, o in one["lines"].items())]
+    own, nodes, seconds = f"/test_{file.stem}.py::", [], 0.0
+    for node in sorted(found or tests, key=lambda node: (own not in node, tests[node]["seconds"])):
         if not nodes or seconds + tests[node]["seconds"] < limit:
             seconds += tests[node]["seconds"]
             nodes.append(node)
     return nodes, seconds
 
 
-def described(file, number, library):
-    """A change of a file, as reports show it."""
-    text, replace = file.read_text(), Replace(number)
-    replace.visit(numbered(text)[0])
-    shown = {"file": str(file.relative_to(library)), "line": replace.line}
-    code = text.splitlines()[replace.line - 1].strip()
-    return shown | {"code": code, "was": replace.before, "became": replace.after}
-
-
-def is_noticed(file, number, tests, seconds, log):
-    """Whether the tests that reach a change of a file notice it."""
+def is_noticed(file, change, nodes, expected, log):
+    """Whether these tests, which take so many seconds unchanged, notice a change of a file."""
     import pytest
 
     text = file.read_text()
-    tree = numbered(text)[0]
-    nodes, expected = reaching(tests, file, *names_and_lines(tree, number), seconds)
-    mutated = ast.unparse(ast.fix_missing_locations(Replace(number).visit(tree)))
-    if not nodes:
-        return False
-    file.write_text(mutated)
+    file.write_text(change.source)
     try:
         return in_fork(pytest.main, [*QUIET, "-x", *nodes], log=log, patience=PATIENCE + 3 * expected) != 0
     finally:
@@ -311,15 +296,9 @@ def is_noticed(file, number, tests, seconds, log):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_of(__doc__, sample=300, out="mutants.json")
     parser.add_argument("places", nargs="+", help="folders or files below src")
-    parser.add_argument("--sample", type=int, default=300)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--without", default="", help="stems of files to leave out, with commas between")
     parser.add_argument("--seconds", type=float, default=60, help="of tests per change, shortest first")
-    parser.add_argument("--minutes", type=float, default=600, help="stop then, and say how many were tried")
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "mutants.json")
-    parser.add_argument("--again", type=Path, help="try only what nobody noticed according to this report")
     options = parser.parse_args()
     os.chdir(ROOT)
     os.environ["TRITON_INTERPRET"] = "1"
@@ -330,27 +309,22 @@ def main():
     for place in options.places:
         path = library / place
         files += [path] if path.is_file() else sorted(path.rglob("*.py"))
-        folder = str(path.parent.relative_to(library)) if path.is_file() else place
-        folders += [f"{folder}/test_{path.stem}.py" if path.is_file() else folder, *USERS.get(place, ())]
-    files = [file for file in files if file.stem not in ("__init__", *options.without.split(","))]
-    found = reached(folders, files, work / "reach")
-    tests, failing = found["tests"], found["failed"]
+        folders += [str(Path(place).with_name(f"test_{path.stem}.py")) if path.is_file() else place]
+        folders += USERS.get(place, ())
+    files = [file for file in files if file.stem != "__init__"]
+    tests, failing = reached(folders, files, work / "reach")
     print(f"{len(tests)} tests pass, {len(failing)} fail unchanged", flush=True)
-    candidates = [(file, number) for file in files for number in range(1, numbered(file.read_text())[1] + 1)]
+    candidates = [(file, number) for file in files for number in range(len(sites(ast.parse(file.read_text()))))]
     # From here on none is written: two changes of a file may have the same size and time.
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     sys.dont_write_bytecode = True
-    if options.again:
-        sample = unnoticed(options.again, candidates, lambda file, number: described(file, number, library))
-    else:
-        sample = random.Random(options.seed).sample(candidates, min(options.sample, len(candidates)))
-    facts = {"seed": options.seed, "seconds of tests per change": options.seconds}
-    facts |= {"left out": options.without.split(","), "candidates": len(candidates)}
 
     def attempt(file, number):
-        return described(file, number, library), is_noticed(file, number, tests, options.seconds, work / "log")
+        change = mutant(file, number, library)
+        return is_noticed(file, change, *reaching(tests, file, change, options.seconds), work / "log")
 
-    study(sample, attempt, options.out, minutes=options.minutes, **facts, **{"tests that fail unchanged": failing})
+    facts = {"seconds of tests per change": options.seconds, "tests that fail unchanged": failing}
+    study(candidates, lambda *site: mutant(*site, library).shown, attempt, options, **facts)
     shutil.rmtree(work)
 
 

@@ -9,10 +9,10 @@
 3. MiniLM: distillation from the float model by `distill`, with one and two bits, by a few recipes.
 4. `--times`: seconds of one call with nothing beside it.
 
-    python benchmarks/training/binarize.py [SUBJECT …] [--processes N] [--again METHOD …] [--times]
+    python benchmarks/training/binarize.py [SUBJECT …] [--processes N] [--times]
 
-Writes benchmarks/results/binarize.json, cell by cell: a stopped study goes on where it was, and what is kept is not
-measured again unless --again names its method. Runs on CUDA where there is one. Images are found through QPSBGD_DATA
+Writes benchmarks/results/binarize.json, cell by cell: a stopped study goes on where it was, and a row that is there is
+not measured again. Runs on CUDA where there is one. Images are found through QPSBGD_DATA
 (Fashion-MNIST in its folder `fashion`); trained networks are kept in results/binarize, or in QPSBGD_BINARIZE.
 """
 
@@ -22,26 +22,23 @@ wait_passively()  # before torch is loaded
 
 import argparse
 import copy
-import hashlib
-import json
 import time
-import traceback
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
 import torch
 from binarize_networks import SUBJECTS
+from kept_rows import Rows
 from sentences import Sentences
-from subjects import Absent
 from torch import nn
+from torch.optim.swa_utils import update_bn
 from training_parts import DEVICE
 
 from qpsbgd import QPSBGD, BinaryConnect, binarize
 from qpsbgd.binarization.distillation import REAL_RATE, distill, embedding_loss
 from qpsbgd.nn import convert
 from qpsbgd.projections import Ridge
-from qpsbgd_paper.framework.result_files import environment, write_json
 
 RESULT = Path(__file__).parents[1] / "results" / "binarize.json"
 PLAIN = "rounding, mean size"
@@ -54,7 +51,7 @@ SEARCHES = {
 }
 """Methods of part 1 that `binarize` has, with its options; "search" is its default."""
 SIZES = (64, 256, 1024, 2048)
-STEPS = (100, 1000)
+STEPS, SEEDS = (100, 1000), 3
 OPTIMIZERS = {"QP-SBGD": QPSBGD, "BinaryConnect": BinaryConnect}
 RATES = {"QP-SBGD": (0.001, 0.003, 0.01), "BinaryConnect": (0.003, 0.01, 0.03)}
 """Of fine-tuning, in units of the initial range."""
@@ -114,36 +111,25 @@ def rounded(model, layers, batches):
         weight = model.get_submodule(name).weight
         size = weight.abs().flatten(1).mean(1).reshape(-1, *(1,) * (weight.dim() - 1))
         weight.copy_(torch.where(weight >= 0, size, -size))
-    norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
-    for norm in norms:
-        norm.reset_running_stats()
-        norm.momentum = None  # a plain mean over the batches
-        norm.train()
-    for batch in batches if norms else ():
-        model(batch)
-    return model.eval()
+    update_bn(batches, model)
+    return model
 
 
 def start_of(job):
     """The network that training begins with: binarised, or fresh with the same layers binary."""
-    subject = SUBJECTS[job["subject"]]
     if job["start"] != "scratch":
         return binarized(job)
     torch.manual_seed(job["seed"])
-    model = subject.build().to(DEVICE)
-    binary = set(chosen_layers(model))
-    real = [n for n, m in model.named_modules() if isinstance(m, nn.Linear | nn.Conv2d) and n not in binary]
-    return convert(model, skip=real), {}
+    model = SUBJECTS[job["subject"]].build().to(DEVICE)
+    return convert(model, skip=["head"] if hasattr(model, "head") else []), {}
 
 
 @contextmanager
 def fast():
     """Products in training with TF32; calibration and scores are in full single precision."""
     torch.backends.cuda.matmul.allow_tf32 = True
-    try:
-        yield
-    finally:
-        torch.backends.cuda.matmul.allow_tf32 = False
+    yield
+    torch.backends.cuda.matmul.allow_tf32 = False
 
 
 def tuned(job):
@@ -193,27 +179,20 @@ def distilled(job):
 
 
 def run(job):
-    """One cell: the job, and its row or the reason why there is none."""
-    try:
-        make = {"binarize": binarized, "tune": tuned, "distill": distilled}[job["part"]]
-        start = time.perf_counter()
-        if job["method"] == "float":
-            model, row = reference(job["subject"]), {}
-        else:
-            model, row = make(job)
-        if job["part"] != "binarize":
-            row.pop("lost by layer", None)
-        scores = SUBJECTS[job["subject"]].scores(model)
-        return job, {**scores, **row, "seconds": time.perf_counter() - start}
-    except Exception:
-        return job, {"error": traceback.format_exc()}
+    """One cell: the job, and its row."""
+    start, model, row = time.perf_counter(), reference(job["subject"]), {}
+    if job["method"] != "float":
+        model, row = {"binarize": binarized, "tune": tuned, "distill": distilled}[job["part"]](job)
+    if job["part"] != "binarize":
+        row.pop("lost by layer", None)
+    return job, {**SUBJECTS[job["subject"]].scores(model), **row, "seconds": time.perf_counter() - start}
 
 
-def binarizing_jobs(subject, seeds):
+def binarizing_jobs(subject):
     """Part 1."""
     one = {"part": "binarize", "subject": subject.name, "size": None}
     jobs = [{**one, "method": "float", "bits": 32, "seed": 0}]
-    for seed in range(seeds):
+    for seed in range(SEEDS):
         most = 4 if isinstance(subject, Sentences) and seed == 0 else 2
         methods = [(PLAIN, 1), ("rounding", 1), ("rounding", 2)]
         methods += [(method, bits) for method in ("feedback", "search") for bits in range(1, most + 1)]
@@ -233,7 +212,7 @@ def choosing_jobs(subject):
     return [{**shared, "method": method, "lr": lr, "seed": 1000, "choosing": True} for method, lr in rates]
 
 
-def tuning_jobs(subject, seeds, rates):
+def tuning_jobs(subject, rates):
     """Part 2."""
     shared = {"part": "tune", "subject": subject.name, "size": None, "bits": 1}
     return [
@@ -241,7 +220,7 @@ def tuning_jobs(subject, seeds, rates):
         for method in OPTIMIZERS
         for start, lr in (("search", rates[method]), ("scratch", None))
         for steps in STEPS
-        for seed in range(seeds)
+        for seed in range(SEEDS)
     ]
 
 
@@ -262,94 +241,42 @@ def distilling_jobs(subject):
     return jobs
 
 
-class Rows:
-    """The cells of a file, measured by several processes and written one by one."""
-
-    def __init__(self, path, processes, again):
-        content = json.loads(path.read_text()) if path.exists() else {"environments": {}, "rows": []}
-        made_with = environment()
-        self.path, self.environment = path, hashlib.sha1(_key(made_with).encode()).hexdigest()[:8]
-        self.environments = content["environments"] | {self.environment: made_with}
-        self.kept = {_key(row["job"]): row for row in content["rows"] if row["job"]["method"] not in again}
-        context = torch.multiprocessing.get_context("spawn")
-        self.pool = context.Pool(processes, torch.set_num_threads, (1,)) if processes > 1 else None
-
-    def all(self, jobs):
-        """The rows of jobs, in their order; what fails is printed and left out."""
-        new = [job for job in jobs if _key(job) not in self.kept]
-        for count, (job, row) in enumerate(self.pool.imap_unordered(run, new) if self.pool else map(run, new), 1):
-            print(f"{count}/{len(new)} {job}: {row}", flush=True)
-            if "error" not in row:
-                self.add(job, row)
-        return [self.kept[_key(job)] for job in jobs if _key(job) in self.kept]
-
-    def add(self, job, row):
-        self.kept[_key(job)] = {"job": job, **row, "environment": self.environment}
-        used = {row["environment"] for row in self.kept.values()}
-        environments = {key: value for key, value in self.environments.items() if key in used}
-        write_json(self.path, {"environments": environments, "rows": _rounded(list(self.kept.values()))})
-
-
-def _key(value):
-    return json.dumps(value, sort_keys=True)
-
-
-def _rounded(value):
-    """Numbers with six digits."""
-    if isinstance(value, float):
-        return float(f"{value:.6g}")
-    if isinstance(value, list):
-        return [_rounded(one) for one in value]
-    return {key: _rounded(one) for key, one in value.items()} if isinstance(value, dict) else value
-
-
-def timed(rows):
+def timed(job):
     """Part 4: the second of two calls, so that nothing is loaded or compiled in it."""
-    for name in ("mlp", "gpt"):
-        for method in ("feedback", "search"):
-            job = {"part": "times", "subject": name, "size": None, "method": method, "bits": 1, "seed": 0}
-            for _ in range(2):
-                _, row = binarized({**job, "part": "binarize"})
-            rows.add({**job, "device": DEVICE, "threads": torch.get_num_threads()}, row)
-            print(f"{name} {method}: {row['binarize seconds']:.2f} s", flush=True)
+    for _ in range(2):
+        _, row = binarized(job)
+    return job, row
 
 
-def is_here(subject):
-    """Whether its data and packages are here; says so if not."""
-    try:
-        subject.calibration(1, 0)
-    except Absent as error:
-        print(f"{subject.name} is left out: {error}", flush=True)
-        return False
-    return True
+def timing_jobs():
+    shared = {"part": "times", "size": None, "bits": 1, "seed": 0}
+    shared |= {"device": DEVICE, "threads": torch.get_num_threads()}
+    return [shared | {"subject": name, "method": how} for name in ("mlp", "gpt") for how in ("feedback", "search")]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("subjects", nargs="*", choices=[*SUBJECTS, []], default=[])
+    names = [name for name in SUBJECTS if not name.startswith("fashion")]
+    parser.add_argument("subjects", nargs="*", default=names, help=f"of {', '.join(SUBJECTS)}")
     parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--again", nargs="*", default=[], metavar="METHOD", help="measure these methods anew")
     parser.add_argument("--times", action="store_true", help="only measure seconds, with nothing beside it")
-    parser.add_argument("--into", type=Path, default=RESULT)
     given = parser.parse_args()
-    rows = Rows(given.into, 1 if given.times else given.processes, given.again)
+    rows = Rows(RESULT)
     if given.times:
-        return timed(rows)
-    names = given.subjects or [name for name in SUBJECTS if not name.startswith("fashion")]
-    subjects = [SUBJECTS[name] for name in names if is_here(SUBJECTS[name])]
+        rows.measured(timed, timing_jobs(), again=True)
+        return
+    subjects = [SUBJECTS[name] for name in given.subjects]
     for subject in subjects:
         reference(subject.name)  # trained here, before processes ask for it
     texts, tuned = [s for s in subjects if isinstance(s, Sentences)], [s for s in subjects if s.name in TUNED]
     jobs = [job for subject in texts for job in distilling_jobs(subject)]
     jobs += [job for subject in tuned for job in choosing_jobs(subject)]
-    jobs += [job for subject in subjects for job in binarizing_jobs(subject, given.seeds)]
-    rows.all(jobs)  # together, so that no process waits
+    jobs += [job for subject in subjects for job in binarizing_jobs(subject)]
+    rows.measured(run, jobs, processes=given.processes)  # together, so that no process waits
     jobs = []
     for subject in tuned:
-        jobs += tuning_jobs(subject, given.seeds, best_rates(rows.all(choosing_jobs(subject))))
-    rows.all(jobs)
-    return None
+        jobs += tuning_jobs(subject, best_rates(rows.measured(run, choosing_jobs(subject))))
+    rows.measured(run, jobs, processes=given.processes)
 
 
 if __name__ == "__main__":

@@ -6,14 +6,13 @@ of caches; `calibration(size, seed)` are batches of training inputs, `batches(st
 """
 
 import math
-import platform
 from dataclasses import dataclass
 from functools import cache
 
 import torch
 import torch.nn.functional as F
 from sentences import Sentences
-from subjects import Absent, Subject, kept, sources
+from subjects import Subject, sources
 from torch import nn
 from training_parts import DEVICE, accuracy, fashion, mnist
 
@@ -42,19 +41,13 @@ class Images(Subject):
     def schedule(self):
         return self.epochs * 600, 2e-3
 
-    def parts(self):
-        try:
-            return self.data(False)
-        except (KeyError, FileNotFoundError) as error:
-            raise Absent(f"the images of {self.name} are not in QPSBGD_DATA ({error})") from error
-
     def calibration(self, size, seed):
-        inputs, *_ = self.parts()
+        inputs, *_ = self.data(False)
         rows = torch.randperm(len(inputs), generator=torch.Generator().manual_seed(seed))[:size]
         return list(inputs[rows.to(inputs.device)].split(256))
 
     def batches(self, steps, seed, *, training=False):
-        inputs, targets, *_ = self.parts()
+        inputs, targets, *_ = self.data(False)
         order = torch.Generator().manual_seed(1000 + seed)
         for _ in range(steps):
             rows = torch.randint(len(inputs), (self.batch,), generator=order).to(inputs.device)
@@ -65,13 +58,13 @@ class Images(Subject):
 
     def chosen(self, model):
         """The score by which rates are chosen, on training images that no run of 1000 steps meets twice."""
-        inputs, targets, *_ = self.parts()
+        inputs, targets, *_ = self.data(False)
         with torch.no_grad():
             return accuracy(model.eval(), inputs[-10000:], targets[-10000:])
 
     @torch.no_grad()
     def scores(self, model):
-        _, _, inputs, targets = self.parts()
+        _, _, inputs, targets = self.data(False)
         outputs = torch.cat([model(x) for x in inputs.split(2000)])
         right = (outputs.argmax(1) == targets).double().mean()
         return {"accuracy": right.item(), "loss": F.cross_entropy(outputs, targets).item()}
@@ -85,12 +78,8 @@ CHARACTERS = "\n" + "".join(map(chr, range(32, 127)))
 def characters():
     """Training and held-out text as numbers of characters; others than printable ASCII are left out."""
     numbers = {ord(c): k for k, c in enumerate(CHARACTERS)}
-
-    def made():
-        parts = ["\n".join(texts).replace("\t", "    ") for texts in sources()]
-        return [torch.tensor([numbers[o] for o in map(ord, text) if o in numbers], dtype=torch.uint8) for text in parts]
-
-    return [part.long().to(DEVICE) for part in kept(f"characters-{platform.python_version()}", made)]
+    parts = ["\n".join(texts).replace("\t", "    ") for texts in sources()]
+    return [torch.tensor([numbers[o] for o in map(ord, text) if o in numbers]).to(DEVICE) for text in parts]
 
 
 class Block(nn.Module):

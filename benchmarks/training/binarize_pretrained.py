@@ -1,21 +1,17 @@
 """What do pretrained ResNets lose when they become binary without training? CIFAR-10, ResNet-20 and -56.
 
-    python benchmarks/training/binarize_pretrained.py [--depths 20 56] [--bits 1 2] [--methods METHOD …] [--images N]
-                                             [--tested N] [--again]
+    python benchmarks/training/binarize_pretrained.py        writes benchmarks/results/binarize_pretrained.json
 
 The weights are Yerlan Idelbayev's (github.com/akamaster/pytorch_resnet_cifar10, BSD-2-Clause), found in QPSBGD_RESNETS,
 a copy of its folder `pretrained_models`; CIFAR-10 is found in QPSBGD_DATA. First and last layer and the norms stay
-real. Calibration images are the first of the training set, tested are evenly spaced ones of the test set. Every cell is
-written to benchmarks/results/binarize_pretrained.json at once; what is there is not measured again but with --again.
-"distilled" is "float targets" and then `distill` on 2,000 images.
+real. Calibration images are the first of the training set. "distilled" is "float targets" and then `distill` on 2,000
+images.
 """
 
 from qpsbgd_qubo.openmp import wait_passively
 
 wait_passively()  # before torch is loaded
 
-import argparse
-import json
 import os
 import time
 from pathlib import Path
@@ -26,29 +22,22 @@ from qpsbgd import binarize
 from qpsbgd.binarization import distill
 from qpsbgd_paper.datasets.cifar import load_cifar10
 from qpsbgd_paper.experiments.cifar import BasicBlock, resnet
-from qpsbgd_paper.framework.result_files import environment, write_json
+from qpsbgd_paper.framework.measurements import publish, shown
 
-RESULT = Path(__file__).parents[1] / "results" / "binarize_pretrained.json"
 FILES = {20: "resnet20-12fca82f.th", 56: "resnet56-4bfd9763.th"}
+IMAGES = {20: 2048, 56: 512}
+"""Calibration images by depth."""
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """With which these networks were trained."""
-METHODS = {
-    "rounding": {"solver": "rounding"},
-    "feedback": {"solver": "feedback"},
-    "own targets": {},
-    "float targets": {"targets": "float"},
-    "distilled": {"targets": "float"},
-}
-BATCH, DISTILLED = 128, 2000
-STEPS = {20: 240, 56: 80}
-"""Steps of `distill`."""
+OPTIONS = {"feedback": {"solver": "feedback"}, "float targets": {"targets": "float"}, "distilled": {"targets": "float"}}
+CELLS = [(bits, method) for bits in (1, 2) for method in ("feedback", "float targets")]
+BATCH, DISTILLED, STEPS = 128, 2000, 240
 
 
 def network(depth):
     """The pretrained network: as in qpsbgd_paper, whose parameters come in the same order."""
-    saved = torch.load(Path(os.environ["QPSBGD_RESNETS"]) / FILES[depth], map_location="cpu", weights_only=True)[
-        "state_dict"
-    ]
+    path = Path(os.environ["QPSBGD_RESNETS"]) / FILES[depth]
+    saved = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
     model = resnet(depth)
     ours, theirs = ([name for name in state if "num_batches" not in name] for state in (model.state_dict(), saved))
     with torch.no_grad():
@@ -69,51 +58,29 @@ def accuracy(model, images, labels):
     return (found == labels).double().mean().item()
 
 
-def binarized(depth, bits, method, data, images):
-    model, batches = network(depth), list(inputs(data.train_images[:images]).split(BATCH))
-    made = binarize(model, batches, bits=bits, **METHODS[method]).model
+def binarized(depth, bits, method, images):
+    """The network with so many bits per weight; `images` are those of training."""
+    model = network(depth)
+    batches = list(inputs(images[: IMAGES[depth]]).split(BATCH))
+    made = binarize(model, batches, bits=bits, **OPTIONS[method]).model
     if method == "distilled":
         blocks = [name for name, module in model.named_modules() if isinstance(module, BasicBlock)]
-        more = list(inputs(data.train_images[:DISTILLED]).split(100))
-        distill(made, model, more, steps=STEPS[depth], layers=blocks, lr=0.003 if bits == 1 else 0.001)
+        distill(made, model, list(inputs(images[:DISTILLED]).split(100)), steps=STEPS, layers=blocks, lr=0.003)
     return made
 
 
-def kept():
-    """The rows that were measured before."""
-    return json.loads(RESULT.read_text())["rows"] if RESULT.exists() else []
-
-
-def settings(row):
-    return {name: row[name] for name in ("depth", "bits", "method", "images", "tested")}
-
-
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--depths", type=int, nargs="+", default=list(FILES), choices=list(FILES))
-    parser.add_argument("--bits", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
-    parser.add_argument("--images", type=int, default=1024)
-    parser.add_argument("--tested", type=int, default=10000)
-    parser.add_argument("--again", action="store_true", help="measure these cells anew")
-    options = parser.parse_args()
+def measured():
     data = load_cifar10()
-    stride = len(data.test_images) // options.tested
-    tested = [part[::stride][: options.tested] for part in (data.test_images, data.test_labels)]
-    for depth in options.depths:
-        for bits, method in [(32, "float"), *((b, m) for b in options.bits for m in options.methods)]:
-            cell = {"depth": depth, "bits": bits, "method": method}
-            cell |= {"images": 0 if method == "float" else options.images, "tested": options.tested}
-            if cell in map(settings, kept()) and not options.again:
-                continue
+    tested = data.test_images, data.test_labels
+    for depth in FILES:
+        row = {"depth": depth, "bits": 32, "method": "float", "images": 0}
+        yield row | {"accuracy": accuracy(network(depth), *tested)}
+        for bits, method in [*CELLS, *([(1, "distilled")] if depth == 20 else [])]:
             begun = time.process_time()
-            made = network(depth) if method == "float" else binarized(depth, bits, method, data, options.images)
-            seconds = time.process_time() - begun
-            found = {"accuracy": accuracy(made, *tested), "processor seconds": seconds}
-            rows = [row for row in kept() if settings(row) != cell]
-            write_json(RESULT, {"made with": environment(), "rows": [*rows, cell | found]})
-            print(cell | found, flush=True)
+            made = binarized(depth, bits, method, data.train_images)
+            row = {"depth": depth, "bits": bits, "method": method, "images": IMAGES[depth]}
+            yield row | {"processor seconds": time.process_time() - begun, "accuracy": accuracy(made, *tested)}
 
 
 if __name__ == "__main__":
-    main()
+    publish(__file__, rows=shown(measured()))

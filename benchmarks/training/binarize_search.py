@@ -1,16 +1,16 @@
 """What do constants of the search and blocks of wide layers change when layers are binarised?
 
-    python benchmarks/training/binarize_search.py [constants | blocks] [--columns 48]
+    python benchmarks/training/binarize_search.py [constants | blocks]
 
 constants: each constant of the search halved and doubled, on layers of the MLP and the CNN: what is lost relative to
-the default, mean over layers, one and two bits and seeds; on the calibration inputs and on others.
+the default, mean over layers and over one and two bits; on the calibration inputs and on others.
 blocks: the MLP's first layer whole and cut into blocks, with one sweep over the blocks and more.
 
 Every part is a key of benchmarks/results/binarize_search.json.
 """
 
-import argparse
 import json
+import sys
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,22 +26,23 @@ from qpsbgd.binarization.layer_fit import fitted
 from qpsbgd.binarization.layer_kinds import empty_like, matrices
 from qpsbgd.binarization.moments import Moments
 from qpsbgd.binarization.planes import Effort
+from qpsbgd_paper.framework.measurements import shown
 from qpsbgd_paper.framework.result_files import environment, write_json
 
 RESULT = Path(__file__).parents[1] / "results" / "binarize_search.json"
 VARIED = {"mlp": ["0", "2"], "cnn": ["1", "5", "9"]}
 """Layers of the part "constants"; the CNN's first has 9 inputs per output."""
+COLUMNS = 48
+"""Outputs of these layers that are fitted."""
 CONSTANTS = {
     kicks: ("KICKED", "LEAST_KICKED", "PATIENCE", "SHORT_PATIENCE", "TENURE", "MOST_REFITS"),
     planes: ("RIDGES", "STEPS", "SWEEPS"),
     feedback: ("PENALTY",),
     layer_fit: ("RIDGE",),
 }
-SEEDS = 1
-"""Of the kicks, in the part "constants"."""
 
 
-def family(model, name, batches, columns):
+def family(model, name, batches):
     """Q without a ridge and W of a layer, with its inputs in the float network."""
     layer = model.get_submodule(name)
     weights = matrices(layer)[0]
@@ -51,7 +52,7 @@ def family(model, name, batches, columns):
         for batch in batches:
             model(batch)
     hook.remove()
-    return moments.covariance()[0], weights[:, :columns].contiguous()
+    return moments.covariance()[0], weights[:, :COLUMNS].contiguous()
 
 
 @contextmanager
@@ -67,77 +68,60 @@ def constant(module, name, factor):
         setattr(module, name, value)
 
 
-def constants(columns):
+def lost_by_search(seen, unseen, weights, bits):
+    """Shares lost on the inputs of a family and on others, and CPU seconds."""
+    start = time.process_time()
+    effort = Effort("kicks", 40, torch.Generator().manual_seed(0))
+    found = fitted(seen[None], weights[None], bits=bits, effort=effort)
+    seconds, rest = time.process_time() - start, found.errors[0]
+    others = (rest * (unseen @ rest)).sum() / (weights * (unseen @ weights)).sum()
+    return found.lost["search"], others.item(), seconds
+
+
+def constants():
     families = []
     for subject, names in VARIED.items():
         model = SUBJECTS[subject].network()
         draws = [SUBJECTS[subject].calibration(512, seed) for seed in (0, 1)]
         for name in names:
-            (seen, weights), (unseen, _) = (family(model, name, batches, columns) for batches in draws)
-            families.append((seen, unseen, weights))
+            (seen, weights), (unseen, _) = (family(model, name, batches) for batches in draws)
+            families += [(seen, unseen, weights, bits) for bits in (1, 2)]
 
     def measured():
-        """Per family, bits and seed: the shares lost on the inputs of the family and on others, and CPU seconds."""
-        rows = []
-        for seen, unseen, weights in families:
-            for bits in (1, 2):
-                for seed in range(SEEDS):
-                    start = time.process_time()
-                    effort = Effort("kicks", 40, torch.Generator().manual_seed(seed))
-                    found = fitted(seen[None], weights[None], bits=bits, effort=effort)
-                    seconds, rest = time.process_time() - start, found.errors[0]
-                    others = (rest * (unseen @ rest)).sum() / (weights * (unseen @ weights)).sum()
-                    rows.append((found.lost["search"], others.item(), seconds))
-        return rows
+        return [lost_by_search(*one) for one in families]
 
     plain = measured()
-    rows = []
-    for module, names in CONSTANTS.items():
-        for name in names:
-            for factor in (0.5, 2.0):
-                with constant(module, name, factor) as (default, value):
-                    found = measured()
-                ratios = np.divide(found, plain).T.tolist()
-                row = {"constant": f"{module.__name__.rpartition('.')[2]}.{name}", "default": default, "value": value}
-                row |= dict(zip(("lost", "lost on others", "seconds"), map(geometric_mean, ratios), strict=True))
-                rows.append({**row, "least": min(ratios[0]), "most": max(ratios[0])})
-                print(rows[-1], flush=True)
-    return rows
+    for module, name, factor in [(m, name, f) for m, names in CONSTANTS.items() for name in names for f in (0.5, 2.0)]:
+        with constant(module, name, factor) as (default, value):
+            ratios = np.divide(measured(), plain).T.tolist()
+        row = {"constant": f"{module.__name__.rpartition('.')[2]}.{name}", "default": default, "value": value}
+        row |= dict(zip(("lost", "lost on others", "seconds"), map(geometric_mean, ratios), strict=True))
+        yield {**row, "least": min(ratios[0]), "most": max(ratios[0])}
 
 
-def blocks(columns):
-    subject, rows = SUBJECTS["mlp"], []
+def blocks():
+    subject, usual = SUBJECTS["mlp"], wide_layers.SWEEPS
     model, data = subject.network(), subject.calibration(1024, 0)
-    usual = wide_layers.SWEEPS
     for bits in (1, 2):
-        for most in (784, 196):
-            for sweeps in (usual,) if most == 784 else (1, 2, usual):
-                wide_layers.SWEEPS = sweeps
-                start = time.process_time()
-                line = binarize(model, data, bits=bits, layers=["0"], most_inputs=most).report.rows[0]
-                row = {"bits": bits, "blocks": 784 // most, "sweeps": sweeps if most < 784 else None}
-                row |= {"rounding": line.rounding, "lost": line.lost, "seconds": time.process_time() - start}
-                rows.append(row)
-                print(row, flush=True)
-    wide_layers.SWEEPS = usual
-    return rows
+        for most, sweeps in ((784, None), (196, 1), (196, 2), (196, usual)):
+            wide_layers.SWEEPS = sweeps or usual
+            start = time.process_time()
+            line = binarize(model, data, bits=bits, layers=["0"], most_inputs=most).report.rows[0]
+            row = {"bits": bits, "blocks": 784 // most, "sweeps": sweeps, "rounding": line.rounding}
+            yield row | {"lost": line.lost, "seconds": time.process_time() - start}
 
 
 PARTS = {"constants": constants, "blocks": blocks}
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=PARTS)
-    parser.add_argument("--columns", type=int, default=48)
-    given = parser.parse_args()
+def main(part):
     torch.set_num_threads(1)
-    rows = PARTS[given.part](given.columns)
+    rows = shown(PARTS[part]())
     kept = json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.exists() else {}
-    settings = {"columns": given.columns, "kicked": kicks.KICKED, "sweeps": planes.SWEEPS}
-    kept[given.part] = {"environment": environment(), "settings": settings, "rows": rows}
+    settings = {"columns": COLUMNS, "kicked": kicks.KICKED, "sweeps": planes.SWEEPS}
+    kept[part] = {"environment": environment(), "settings": settings, "rows": rows}
     write_json(RESULT, kept)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1])

@@ -5,9 +5,9 @@ from binarize import PLAIN, SIZES, STEPS
 from binarize_networks import SUBJECTS
 from matplotlib.figure import Figure
 from sentences import Sentences
-from tables import crossed, grouped, lines, markdown, results, spread
+from tables import crossed, grouped, labelled, lines, markdown, results, spread
 
-from qpsbgd_paper.report.rendering import ink, tidy
+from qpsbgd_paper.report.rendering import ink
 from qpsbgd_paper.report.styles import KNOWN, RED
 
 NAMES = {PLAIN: "rounding", "rounding": "rounding, scales fitted", "feedback": "feedback (GPTQ)", "search": "search"}
@@ -164,11 +164,8 @@ def binarize_figure():
                     axes.plot(x, y, markerfacecolor=look["color"] if filled else "none", **dots, **look)
         level = unit * rows_of("binarize", subject.name, method="float")[0][subject.measure]
         axes.axhline(level, color=ink(), linewidth=0.8, linestyle=":")
-        tidy(axes, log="x")
-        axes.set_title(subject.title, fontsize=8.5, loc="left", color=ink())
-        axes.set_xlabel("energy lost, %", fontsize=8.5)
         names = {"accuracy": "test accuracy, %", "loss": "validation loss", "cosine": "mean cosine"}
-        axes.set_ylabel(names[subject.measure], fontsize=8.5)
+        labelled(axes, subject.title, "energy lost, %", names[subject.measure], log="x", size=8.5)
         axes.tick_params(labelsize=8)
     handles = figure.axes[0].get_legend_handles_labels()
     options = {"ncols": len(LOOKS), "frameon": False, "fontsize": 8.5, "title_fontsize": 8.5}
@@ -177,13 +174,12 @@ def binarize_figure():
 
 
 def pretrained():
-    """Accuracy of the pretrained ResNets by method, as far as it was measured."""
-    rows = results("binarize_pretrained")["rows"]
-    names = {"rounding": "rounding", "feedback": "feedback (GPTQ)", "own targets": "search"}
-    names |= {"float targets": 'search, `targets="float"`', "distilled": "the same, then `distill`"}
+    """Accuracy of the pretrained ResNets by method."""
+    names = {"feedback": "feedback (GPTQ)", "float targets": 'search, `targets="float"`'}
+    names["distilled"] = "the same, then `distill`"
     order = ["float", *(f"{names[method]}, {counted(bits)}" for bits in (1, 2) for method in names)]
     cells = {}
-    for row in sorted(rows, key=lambda row: row["depth"]):
+    for row in sorted(results("binarize_pretrained")["rows"], key=lambda row: row["depth"]):
         column = "float" if row["method"] == "float" else f"{names[row['method']]}, {counted(row['bits'])}"
         images = f" ({row['images']})" if row["images"] else ""
         cells[f"ResNet-{row['depth']}", column] = f"{100 * row['accuracy']:.1f}{images}"

@@ -6,10 +6,10 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from tables import results
+from tables import labelled, results
 
 from qpsbgd.optim.rates import default_rate
-from qpsbgd_paper.report.rendering import ink, tidy
+from qpsbgd_paper.report.rendering import ink
 from qpsbgd_paper.report.styles import PALETTE
 
 FACTOR = 0.25
@@ -39,10 +39,11 @@ PANELS = {
 }
 """Task, budget and scale of every line; ResNet-56 has been run at one rate only."""
 HELD_BACK = {"CIFAR-10": 5000, "MNIST, 3 epochs": 10000}
+RING = {"linestyle": "", "marker": "o", "markersize": 8, "markerfacecolor": "none"}
 FIXED = {"dir": "ridgerow", "delta": 3.0, "real": 0.003}
 
 
-def measured(task, budget, scale):
+def regrets_of(task, budget, scale):
     """Rates, the regrets against the best of them in points (text: 0.01 nats), the best score, and the steps."""
     wanted = FIXED | {"task": task, "budget": budget, "scale": scale}
     rows = sorted((row for row in results("rates")["rows"] if wanted.items() <= row.items()), key=lambda row: row["lr"])
@@ -53,7 +54,7 @@ def measured(task, budget, scale):
 
 def at_default(task, budget, scale):
     """The default rate and its regret, interpolated in the logarithm of the rate; None beyond the measured ones."""
-    rates, regrets, _, steps = measured(task, budget, scale)
+    rates, regrets, _, steps = regrets_of(task, budget, scale)
     layers, norms = SIZES[task]
     fixed = layers if scale == "gain" else 0  # scales by magnitude want no smaller rate
     rate = default_rate(FACTOR, layers=fixed, norms=norms, steps=steps)
@@ -67,28 +68,23 @@ def rates_figure():
     for axes, (title, lines) in zip(figure.subplots(1, len(PANELS)), PANELS.items(), strict=True):
         handles, best = [], []
         for (key, label), colour in zip(lines.items(), PALETTE, strict=False):
-            rates, regrets, score, _ = measured(*key)
+            rates, regrets, score, _ = regrets_of(*key)
             look = {"color": colour, "linewidth": 1.5, "linestyle": "--" if key[2] == "gain" else "-"}
             handles += axes.plot(rates, regrets, marker=".", markersize=6, label=label, **look)
             rate, regret = at_default(*key)
             if regret is not None:
-                axes.plot(
-                    rate, regret, "o", markersize=8, markerfacecolor="none", markeredgecolor=colour, clip_on=False
-                )
+                axes.plot(rate, regret, **RING, markeredgecolor=colour, clip_on=False)
             best.append(score)
         if title in HELD_BACK:
             error = 100 * np.mean([math.sqrt(p * (1 - p) / HELD_BACK[title]) for p in best])
             axes.axhspan(0, error, color=ink(), alpha=0.15, linewidth=0)
-        tidy(axes, log="x")
-        axes.set_title(title, fontsize=9, loc="left", color=ink())
-        axes.set_xlabel("relative rate", fontsize=9)
-        axes.set_ylabel("points lost" if title in HELD_BACK else "0.01 nats lost", fontsize=9)
+        labelled(axes, title, "relative rate", "points lost" if title in HELD_BACK else "0.01 nats lost", log="x")
         axes.set_ylim(*((-0.03, 0.7) if title in HELD_BACK else (-0.3, 7)))
         axes.set_xticks([0.003, 0.01, 0.03, 0.1])
         axes.set_xlim(0.0025, 0.12)
         axes.tick_params(labelsize=8)
         axes.legend(handles=handles, frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.17))
-    ring = Line2D([], [], linestyle="", marker="o", markersize=8, markerfacecolor="none", markeredgecolor=ink())
+    ring = Line2D([], [], **RING, markeredgecolor=ink())
     grey = Patch(color=ink(), alpha=0.15, linewidth=0)
     labels = ["default rate", "one standard error of an accuracy"]
     figure.legend([ring, grey], labels, loc="outside upper center", ncols=2, frameon=False, fontsize=8.5)

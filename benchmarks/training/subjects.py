@@ -18,10 +18,6 @@ from qpsbgd_files.atomic import writing
 ROOT = Path(__file__).parents[2]
 
 
-class Absent(Exception):
-    """Data or a package that a subject needs is not on this machine."""
-
-
 @dataclass(frozen=True)
 class Subject:
     """A trained network and its data.
@@ -39,17 +35,18 @@ class Subject:
     size: int = 1024
 
     def network(self):
-        """The float model, from the caches or trained now with seed 0."""
+        """The float model, from the folder of trained ones, or trained now with seed 0 and kept there."""
         torch.manual_seed(0)
         model = self.build().to(DEVICE)
-
-        def trained():
+        path = Path(os.environ.get("QPSBGD_BINARIZE", ROOT / "results" / "binarize")) / f"{self.name}.pt"
+        if not path.exists():
             self.train(model)
             # Half precision is exact enough, and small.
             state = model.state_dict().items()
-            return {name: (one.half() if one.is_floating_point() else one).cpu() for name, one in state}
-
-        model.load_state_dict(kept(self.name, trained, map_location=DEVICE))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with writing(path) as file:
+                torch.save({name: (one.half() if one.is_floating_point() else one).cpu() for name, one in state}, file)
+        model.load_state_dict(torch.load(path, weights_only=True, map_location=DEVICE))
         return model.eval()
 
     def train(self, model):
@@ -68,17 +65,6 @@ class Subject:
             schedule.step()
             if step % max(1, steps // 10) == 0:
                 print(f"{self.name}: training, step {step}/{steps}, loss {loss.item():.3f}", flush=True)
-
-
-def kept(name, make, **loading):
-    """What `make()` returns, from the folder of what is kept where it is there: trained networks, texts as numbers."""
-    folder = Path(os.environ.get("QPSBGD_BINARIZE", ROOT / "results" / "binarize"))
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{name}.pt"
-    if not path.exists():
-        with writing(path) as file:
-            torch.save(make(), file)
-    return torch.load(path, **{"weights_only": True, **loading})
 
 
 LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "idlelib", "lib2to3", "__pycache__"}

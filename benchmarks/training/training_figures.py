@@ -1,10 +1,10 @@
 """The figure of docs/training.md."""
 
 from matplotlib.figure import Figure
-from tables import results
+from tables import labelled, results
 from training_tables import DEFAULTS, NETWORKS, RIVALS
 
-from qpsbgd_paper.report.rendering import ink, tidy
+from qpsbgd_paper.report.rendering import ink
 from qpsbgd_paper.report.styles import RED
 
 
@@ -18,8 +18,6 @@ def today_figure():
             scores = [100 * row["score"] for row in rows if (row["task"], row["method"]) == (task, method)]
             look = {"marker": "o", "color": RED if method in DEFAULTS else ink(), "linestyle": "", "markersize": 5}
             axes.plot(scores, [place] * len(scores), **look)
-        tidy(axes)
+        labelled(axes, NETWORKS[task], "accuracy, %")
         axes.set_yticks(range(len(labels)), list(reversed(labels.values())))
-        axes.set_title(NETWORKS[task], fontsize=9, loc="left", color=ink())
-        axes.set_xlabel("accuracy, %", fontsize=9)
     return figure
