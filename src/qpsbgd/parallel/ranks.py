@@ -28,7 +28,7 @@ class Ranks:
 
     def __init__(self) -> None:
         self.sent = 0
-        self._synchronized = 0
+        self._compared = 0
 
     @property
     def size(self) -> int:
@@ -87,14 +87,15 @@ class Ranks:
         self,
         work: Callable[[], Work | None],
         described: Callable[[], Sequence[str]] = list,
-        compared: Callable[[], dict[str, list[tuple[str, Tensor]]]] = dict,
+        compared: Callable[[], dict[str, list[tuple[str, Tensor]]]] | None = None,
     ) -> Work | None:
         """This rank's work, once all ranks have theirs; None where one of them has none.
 
         Args:
             work: Prepares the step without communication.
             described: Returns what must be the same on all ranks: layers, options, steps made.
-            compared: Returns "gradients" and "weights" with their layers' names: at some steps, equal bit for bit.
+            compared: Returns "gradients" and "weights" with their layers' names: equal bit for bit, in the first of the
+                calls that give it and in every `COMPARED_EVERY`th after it.
 
         Raises:
             RuntimeError: The work of another rank failed, the descriptions differ, or the tensors do.
@@ -107,7 +108,7 @@ class Ranks:
         except BaseException as caught:
             error = caught
         sums: dict[str, list[tuple[str, int]]] = {}
-        if result is not None and self._synchronized % COMPARED_EVERY == 0:
+        if compared is not None and result is not None and self._compared % COMPARED_EVERY == 0:
             sums = {kind: checksums(named) for kind, named in compared().items()}
         digests = [_digest([str(number) for _, number in found]) for found in sums.values()] or [0, 0]
         description = described()
@@ -127,7 +128,7 @@ class Ranks:
         for kind, digest in zip(sums, digested, strict=False):
             if len(set(digest)) > 1:
                 raise RuntimeError(_drift(kind, self.all_gather_object(sums[kind])))
-        self._synchronized += 1
+        self._compared += compared is not None
         return result
 
     @contextmanager

@@ -225,6 +225,15 @@ def test_two_ranks_answer_all_columns_once(columns):
     torch.testing.assert_close(found.energies, expected.energies)
 
 
+def test_weights_are_compared_every_hundred_steps_however_often_solvers_are_asked_between():
+    ranks, steps = TwoRanks(), []
+    for step in range(201):
+        ranks.synchronized(lambda: True, list, lambda step=step: steps.append(step) or {})
+        for _ in range(0 if step == 5 else 1):  # that solver failed
+            ranks.synchronized(lambda: True)
+    assert steps == [0, 100, 200]
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_a_checksum_sees_the_smallest_change(dtype):
     tensor = torch.randn(50).to(dtype)
