@@ -188,10 +188,11 @@ class Projection(ABC):
 
 def mean_gradient(inputs: LayerInputs) -> Tensor:
     """S̄ after this step, β S̄ + (1−β) ∂E/∂W, from the last one, "gradient" of the state, which must fit."""
-    if not (inputs.momentum and "gradient" in inputs.state):
-        return inputs.grad.clone()
-    check_fits(inputs.layer, inputs.state["gradient"], inputs.grad)
-    return torch.lerp(inputs.grad, inputs.state["gradient"], inputs.momentum)
+    last, grad = inputs.state.get("gradient"), inputs.grad
+    if last is None:
+        return grad.clone()
+    check_fits(inputs.layer, last, grad)  # without momentum, too: the rest of the state would not fit either
+    return torch.lerp(grad, last, inputs.momentum) if inputs.momentum else grad.clone()
 
 
 def check_fits(layer: BinaryLayer, kept: Tensor, new: Tensor) -> None:

@@ -297,10 +297,12 @@ def test_gradients_may_be_unscaled_and_clipped_before_the_step():
     torch.testing.assert_close(latent(scaled), latent(plain))
 
 
+@pytest.mark.parametrize("momentum", [0.9, 0.0])
+@pytest.mark.parametrize("projection", ["ridge", "spins", "polar"])
 @pytest.mark.parametrize("changed", [lambda model: model.double(), lambda model: None])
-def test_a_state_that_does_not_fit_raises_and_says_what_to_do(changed):
+def test_a_state_that_does_not_fit_raises_and_says_what_to_do(changed, projection, momentum):
     model = small_model()
-    optimizer = QPSBGD(model)
+    optimizer = QPSBGD(model, projection=projection, momentum=momentum)
     train(model, optimizer, [0])
     if changed(model) is None:
         state = optimizer.state_dict()
