@@ -99,7 +99,8 @@ def convert(
         reason = refusal(module, uses) if is_converted(module) else _without_binary_form(module)
         if reason and name not in left:
             refused.setdefault(reason, []).append(name)
-    stay = "; ".join(f"{', '.join(n or 'the model' for n in names)} ({why})" for why, names in refused.items())
+    shown = {why: ", ".join(name or 'the model, "" by name' for name in names) for why, names in refused.items()}
+    stay = "; ".join(f"{names} ({why})" for why, names in shown.items())
     left = left.union(*refused.values())
     options: dict[str, Any] = {"bits": bits, "scale": scale, "gain": "fan_in" if gain is None else gain}
     binary = {named[name]: _binary(named[name], name, options) for name in candidates if name not in left}

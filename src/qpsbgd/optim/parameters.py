@@ -36,6 +36,7 @@ class Members:
         names: Names of parameters that were given with them.
         norms: Normalisation layers in the given modules, or as many as the given parameters look like.
         batch_norms: Those in the given modules that normalise over a batch.
+        chained_norms: The most layer norms in a row, each after a binary layer, that no shortcut passes by.
     """
 
     layers: list[BinaryLayer]
@@ -44,6 +45,7 @@ class Members:
     names: dict[Tensor, str]
     norms: int
     batch_norms: int
+    chained_norms: int
 
     @classmethod
     def of(cls, params: Layers) -> Members:
@@ -88,10 +90,12 @@ class Members:
             for name, p in module.named_parameters():
                 if p not in known:
                     inside.setdefault(p, name)
-        # Weight and bias of a norm are two vectors in a row; a layer's bias follows its matrix.
-        norms = sum(map(_is_norm, parts)) + sum(a.ndim == 1 and b.ndim == 1 for a, b in pairwise(parameters))
+        # Weight and bias of a norm are two vectors in a row, of one length; a layer's bias follows its matrix.
+        pairs = sum(a.ndim == 1 and a.shape == b.shape and a.numel() > 1 for a, b in pairwise(parameters))
+        norms = sum(map(_is_norm, parts)) + pairs
         batch_norms = sum(_is_norm(part) and "batch" in type(part).__name__.lower() for part in parts)
-        return cls(layers, given, inside, names, norms, batch_norms)
+        chains = [_chained_norms(part) for part in parts if isinstance(part, nn.Sequential)]
+        return cls(layers, given, inside, names, norms, batch_norms, max(chains, default=0))
 
     def named(self, parameters: list[Tensor]) -> list[NamedTensor]:
         """The parameters, with their names where they have some."""
@@ -133,6 +137,30 @@ def check_weights(layers: Iterable[BinaryLayer], ranks: Ranks) -> None:
 def _is_norm(module: nn.Module) -> bool:
     """Whether a module without parts is a norm, also of another library: they all say so in their names."""
     return "norm" in type(module).__name__.lower() and not any(module.children())
+
+
+def _chained_norms(chain: nn.Sequential) -> int:
+    """The most layer norms in a row, each after a binary layer, in a chain of modules and chains inside it.
+
+    Batch norms end a row, and so does every other module with parts, which may have a shortcut.
+    """
+    longest = found = 0
+    after_layer = False
+    for part in _links(chain):
+        kind = type(part).__name__.lower()
+        if isinstance(part, BinaryLayer):
+            after_layer = True
+        elif _is_norm(part) and ("layer" in kind or "rms" in kind):
+            found, after_layer = found + after_layer, False
+            longest = max(longest, found)
+        elif _is_norm(part) or any(part.children()):
+            found, after_layer = 0, False
+    return longest
+
+
+def _links(chain: nn.Sequential) -> Iterable[nn.Module]:
+    for part in chain:
+        yield from _links(part) if isinstance(part, nn.Sequential) else (part,)
 
 
 def _listed(params: Any) -> list[Any]:

@@ -52,7 +52,8 @@ class RealPart:
             raise TypeError(f"kind must be a class of optimisers such as torch.optim.SGD, got {kind!r}")
         own = {name: value for name, value in options.items() if name not in _OURS}
         _check_known(kind, own)
-        defaults = {"lr": REAL_RATE, "fused": _fusable(params) or None} if "kind" not in options else {}
+        fused = {"fused": True} if _fusable(params) and "foreach" not in options else {}
+        defaults = {"lr": REAL_RATE, **fused} if "kind" not in options else {}
         optimizer = kind([{"params": list(params)}], **defaults | own)
         if not isinstance(optimizer, Optimizer):
             raise TypeError(f"kind must make a torch.optim.Optimizer, got {type(optimizer).__name__}")

@@ -44,7 +44,7 @@ class QPSBGDClassifier(ClassifierMixin, BinaryNetworkEstimator):  # type: ignore
         dropout: The share of hidden units that is left out of a step; it keeps networks from overfitting.
         learning_rate: Rate of the binary weights, relative to their initial range; None derives one from depth and
             length of training.
-        real_learning_rate: Rate of the batch norms and column factors; None takes 0.01 to 0.03, by the number of steps.
+        real_learning_rate: Rate of the batch norms and column factors.
         class_weight: A factor on the weights of each class's rows, as a dict, or "balanced" for the inverse of their
             shares; not for several labels.
         early_stopping: Hold out rows, stop when their score no longer grows, and keep the best epoch's network.

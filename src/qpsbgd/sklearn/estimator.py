@@ -47,7 +47,7 @@ class BinaryNetworkEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-lea
     batch_size: int = 64
     dropout: float = 0.3
     learning_rate: float | None = None
-    real_learning_rate: float | None = None
+    real_learning_rate: float = 0.01
     early_stopping: bool = False
     validation_fraction: float = 0.1
     n_iter_no_change: int = 10

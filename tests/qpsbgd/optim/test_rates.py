@@ -43,8 +43,41 @@ def test_parameters_one_by_one_get_the_rate_of_the_model(blocks):
     assert rate(QPSBGD(model.parameters(), steps=100)) == rate(QPSBGD(model, steps=100, real=True))
 
 
+def stacked(norm, count=8, block=lambda *parts: nn.Sequential(*parts)):
+    return nn.Sequential(*(block(BinaryLinear(4, 4), norm(4), nn.ReLU()) for _ in range(count)))
+
+
+class Residual(nn.Module):
+    def __init__(self, *parts):
+        super().__init__()
+        self.parts = nn.Sequential(*parts)
+
+    def forward(self, x):
+        return x + self.parts(x)
+
+
+@pytest.mark.parametrize("norm", [nn.LayerNorm, nn.RMSNorm])
+def test_layer_norms_in_a_row_without_shortcuts_lower_the_rate_as_no_norms_do(norm):
+    flat = nn.Sequential(*(part for block in stacked(norm) for part in block))
+    for model in (stacked(norm), flat, nn.Sequential(nn.Flatten(), stacked(norm), nn.Linear(4, 2))):
+        assert rate(QPSBGD(model, steps=10_000, real=True)) == pytest.approx(0.025 / 4**1.5)
+
+
+def test_shortcuts_and_batch_norms_keep_the_rate_of_networks_with_layer_norms():
+    ended = nn.Sequential(*stacked(nn.LayerNorm, 2), nn.BatchNorm1d(4), *stacked(nn.LayerNorm, 2))
+    for model in (stacked(nn.LayerNorm, block=Residual), stacked(nn.BatchNorm1d), ended):
+        assert rate(QPSBGD(model, steps=10_000, real=True)) == pytest.approx(0.025)
+
+
+def test_a_bias_and_the_slope_of_an_activation_are_no_norm():
+    parts = [part for _ in range(8) for part in (BinaryLinear(4, 4, bias=True), nn.PReLU())]
+    model = nn.Sequential(*parts)
+    for given in (model, model.parameters()):
+        assert rate(QPSBGD(given, steps=10_000, real=True)) == pytest.approx(0.025 / 4**1.5)
+
+
 def test_frozen_layers_do_not_count_and_other_peoples_norms_do():
-    class LlamaRMSNorm(nn.Module):
+    class FilterResponseNorm(nn.Module):
         def forward(self, x):
             return x
 
@@ -52,7 +85,7 @@ def test_frozen_layers_do_not_count_and_other_peoples_norms_do():
     for layer in list(model)[1:13]:
         layer.requires_grad_(False)
     assert rate(QPSBGD(model, steps=10_000, real=True)) == pytest.approx(0.025)
-    model = nn.Sequential(*(part for _ in range(8) for part in (BinaryLinear(4, 4), LlamaRMSNorm())))
+    model = nn.Sequential(*(part for _ in range(8) for part in (BinaryLinear(4, 4), FilterResponseNorm())))
     assert rate(QPSBGD(model, steps=10_000)) == pytest.approx(0.025)
 
 

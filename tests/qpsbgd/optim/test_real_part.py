@@ -58,7 +58,7 @@ def test_it_trains_as_two_optimisers_do(make, options):
     together, apart = network(), network()
     train(together, make(together, real=options))
     kind, rest = options.get("kind", torch.optim.AdamW), {k: v for k, v in options.items() if k != "kind"}
-    rest |= {"fused": True} if kind is torch.optim.AdamW else {}
+    rest |= {"fused": True} if kind is torch.optim.AdamW and "foreach" not in rest else {}
     train(apart, make(apart), kind(real(apart), **rest))
     assert_equal(together, apart)
 
