@@ -300,7 +300,8 @@ class BinaryOptimizer(Optimizer):
                 longer = f"steps={group['steps']}, but this {type(self).__name__} was made with steps={own['steps']}"
                 if binary:
                     warnings.warn(
-                        f"the state was saved with {longer}, which counts: its schedule goes on from the saved step",
+                        f"the state was saved with {longer}, which counts: the schedule goes on from the saved step, "
+                        "with the saved rates",
                         stacklevel=3,
                     )
                 group["steps"] = own["steps"]

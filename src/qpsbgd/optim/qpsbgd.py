@@ -64,10 +64,10 @@ class QPSBGD(BinaryOptimizer):
         relative: Whether `lr` is in units of each layer's initial range; by default only if no `lr` is given.
         real: Also train everything else in the model: True, or options of a torch optimiser, `dict(lr=1e-2)`, its
             class as `kind` (AdamW by default, at a rate of 0.003; where there are norms, they and biases have 0.01 to
-            0.03), `max_norm` to clip the gradient of these parameters, `vector_factor` on the rate of norms and biases,
-            and `steps` (by default those of this optimiser). None leaves them to another optimiser, and warns if there
-            is none; False does not warn. Parameters passed one by one, as by `model.parameters()`, are always
-            trained.
+            0.03; a given `lr` is for all), `max_norm` to clip the gradient of these parameters, `vector_factor` on the
+            rate of norms and biases, and `steps` (by default those of this optimiser). None leaves them to another
+            optimiser, and warns if there is none; False does not warn. Parameters passed one by one, as by
+            `model.parameters()`, are always trained.
 
     Attributes:
         observers: Called with every layer of a step and the figures of its projection; a `Monitor` is one.
@@ -190,9 +190,9 @@ class QPSBGD(BinaryOptimizer):
         updates = [update for update in updates if update.projection.ready(update.inputs)]
         if not updates and (members or not any(p.grad is not None for g in self.real_groups for p in g["params"])):
             raise RuntimeError(
-                "step() found no recorded pass: run the model in training mode with gradients on and call "
-                "loss.backward() before every step (zero_grad and step forget earlier passes; under torch.func nothing "
-                "is recorded)"
+                "step() found no recorded pass: run the model that this optimiser was made for, not a copy of it, in "
+                "training mode with gradients on, and call loss.backward() before every step (zero_grad and step "
+                "forget earlier passes; under torch.func nothing is recorded)"
             )
         if self.observers:
             directions = qpsbgd(updates, partial(_now, next(iter(self._layers)).device))
