@@ -245,6 +245,8 @@ class BinaryOptimizer(Optimizer):
 
         With `later`, the step need not wait for a GPU: it becomes one under `_skip`, and the next one raises.
         """
+        for part, group in zip(self._real_parts, self.real_groups, strict=True):
+            part.check_gradients(group)
         self._report(self._late_answer.answer(), "held", "in the step before, which changed nothing")
         weights = [layer.weight for layer in (self._layers.values() if layers is None else layers)]
         parameters = [*weights, *(p for group in self.real_groups for p in group["params"])]

@@ -92,6 +92,15 @@ class RealPart:
         self._optimizer.__setstate__({"state": _of(group, state), "param_groups": [group]})
         self._give_back(state)
 
+    def check_gradients(self, group: Mapping[str, Any]) -> None:
+        """Raise TypeError for sparse gradients that Adam would refuse in the middle of a step."""
+        adam = isinstance(self._optimizer, torch.optim.Adam | torch.optim.AdamW)
+        if adam and any(p.grad is not None and p.grad.is_sparse for p in group["params"]):
+            raise TypeError(
+                f"{type(self._optimizer).__name__} cannot take sparse gradients, as nn.Embedding(…, sparse=True) has "
+                "them; build it with sparse=False, or train it with real=dict(kind=torch.optim.SGD, lr=…)"
+            )
+
     def step(
         self,
         group: dict[str, Any],

@@ -104,6 +104,17 @@ def test_states_from_before_vectors_had_a_rate_of_their_own_keep_theirs():
 
 
 @every
+def test_sparse_gradients_are_refused_before_anything_moves(make):
+    model = nn.Sequential(nn.Embedding(5, 8, sparse=True), BinaryLinear(8, 3))
+    optimizer = make(model, real=True)
+    model(torch.arange(5)).square().sum().backward()
+    before = copy.deepcopy(model)
+    with pytest.raises(TypeError, match="sparse=False"):
+        optimizer.step()
+    assert_equal(model, before)
+
+
+@every
 def test_parameters_given_one_by_one_are_all_trained(make):
     models = [network() for _ in range(4)]
     whole = make(models[0], real={})
