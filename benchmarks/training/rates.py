@@ -29,7 +29,7 @@ import torch.nn.functional as F
 from binarize_networks import GPT
 from networks import Passes, cifar_task, text_task
 from torch import nn
-from training_parts import DEVICE, convolutional, dense, mnist
+from training_parts import DEVICE, convolutional, dense, digits, mnist
 
 from qpsbgd import QPSBGD
 from qpsbgd.nn import convert
@@ -103,6 +103,30 @@ JOBS += [
     for task, budget, seeds, (real, vectors) in PAIRS
     for seed in range(seeds)
 ]
+CHAIN = {"dir": "default", "task": "chain", "budget": 250, "real": 0.003, "vectors": 0.03}
+JOBS += [CHAIN | {"lr": lr, "seed": seed} for lr in (None, 0.06) for seed in range(3)]
+"""The default rate of deep chains of layer norms, beside that of other networks with norms."""
+
+
+def chain(layers):
+    """Linear layers with layer norms, and no shortcuts."""
+    blocks = [(nn.Linear(64, 64), nn.LayerNorm(64), nn.ReLU()) for _ in range(layers - 1)]
+    return nn.Sequential(*(part for block in blocks for part in block), nn.Linear(64, 10))
+
+
+def digits_task(steps, seed, choosing):
+    """Steps, a function that draws the batch of a step, the loss, and the score."""
+    inputs, targets, held, wanted = (part.to(DEVICE) for part in digits(choosing))
+    rows = torch.randint(len(inputs), (steps, 32), generator=torch.Generator().manual_seed(seed)).to(DEVICE)
+
+    def draw(step):
+        chosen = rows[step].view(-1)
+        return inputs[chosen], targets[chosen]
+
+    def score(model):
+        return (model(held).argmax(1) == wanted).double().mean().item()
+
+    return steps, draw, lambda model, x, y: F.cross_entropy(model(x), y), score
 
 
 def mnist_task(epochs, seed, choosing):
@@ -135,6 +159,7 @@ TASKS = {
     "deep": (partial(dense, [784, *[256] * 8, 10], linear=LINEAR), mnist_task, True, True),
     "cnn": (partial(convolutional, linear=LINEAR, conv=CONV, norm=False), mnist_task, True, True),
     "cnnbn": (partial(convolutional, linear=LINEAR, conv=CONV, norm=True), mnist_task, True, True),
+    "chain": (partial(chain, 12), digits_task, False, False),
 }
 """Network, data, and whether the first and the last layer are binary too."""
 
@@ -166,7 +191,7 @@ def run(job):
     steps, draw, loss, score = data(budget, job["seed"], data is not text_task)
     if job["dir"] == "default":
         real = {"lr": job["real"], "vector_factor": job["vectors"] / job["real"]}
-        optimizer = QPSBGD(model, steps=steps, real=real)
+        optimizer = QPSBGD(model, job.get("lr"), relative=True, steps=steps, real=real)
     else:
         projection, clip = DIRECTIONS[job["dir"]](delta=job["delta"]), "range" if job["clip"] else None
         shared = {"relative": True, "momentum": job["momentum"], "clip": clip, "warmup": job["warm"], "steps": steps}

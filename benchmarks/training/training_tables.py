@@ -219,7 +219,11 @@ def penalties():
 def real_rates():
     """Validation scores by the rate of norms and biases, of small networks and of those of rates.py."""
     small = trials("real_rates", "real", {r: f"{r:g}" for r in (0.001, 0.003, 0.01, 0.03)} | {"auto": "by steps"})
-    rows = [row for row in results("rates")["rows"] if "vectors" in row and row["real"] == 0.003]
+    rows = [
+        row
+        for row in results("rates")["rows"]
+        if "vectors" in row and row["real"] == 0.003 and row["task"] in VALIDATED
+    ]
     cells = {}
     for (task, budget, rate), found in grouped(rows, "task", "budget", "vectors").items():
         text, mean = task.startswith("gpt"), np.mean([row["score"] for row in found])
