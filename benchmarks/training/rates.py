@@ -103,6 +103,15 @@ JOBS += [
     for task, budget, seeds, (real, vectors) in PAIRS
     for seed in range(seeds)
 ]
+MOMENTA = [("vgg", 1, 2), ("vgg", 5, 2), ("resnet20", 2, 2), ("resnet20", 10, 2)]
+MOMENTA += [("gpt", 500, 1), ("gpt", 1500, 2), ("gptdeep", 500, 1)]
+JOBS += [
+    {"dir": "default", "task": task, "budget": budget, "seed": seed, "momentum": momentum}
+    for task, budget, seeds in MOMENTA
+    for seed in range(seeds)
+    for momentum in (0.7, 0.8, 0.9)
+]
+"""Momenta: task, budget, seeds. All else is the default."""
 CHAIN = {"dir": "default", "task": "chain", "budget": 250, "real": 0.003, "vectors": 0.03}
 JOBS += [CHAIN | {"lr": lr, "seed": seed} for lr in (None, 0.06) for seed in range(3)]
 """The default rate of deep chains of layer norms, beside that of other networks with norms."""
@@ -190,8 +199,9 @@ def run(job):
     budget = job["budget"] if data is mnist_task else int(job["budget"])
     steps, draw, loss, score = data(budget, job["seed"], data is not text_task)
     if job["dir"] == "default":
-        real = {"lr": job["real"], "vector_factor": job["vectors"] / job["real"]}
-        optimizer = QPSBGD(model, job.get("lr"), relative=True, steps=steps, real=real)
+        real = {"lr": job["real"], "vector_factor": job["vectors"] / job["real"]} if "vectors" in job else {}
+        shared = {"relative": True, "momentum": job.get("momentum"), "steps": steps}
+        optimizer = QPSBGD(model, job.get("lr"), **shared, real=real)
     else:
         projection, clip = DIRECTIONS[job["dir"]](delta=job["delta"]), "range" if job["clip"] else None
         shared = {"relative": True, "momentum": job["momentum"], "clip": clip, "warmup": job["warm"], "steps": steps}

@@ -9,9 +9,10 @@ with the same seed share initial weights and batches, so that methods are compar
     python benchmarks/training/training.py TASK … [--processes N] [--seeds 5] [--add] [--methods …]
     python benchmarks/training/training.py TASK … --deltas 1 3 10 30 [--batch B] [--budgets B …] [--seeds 2]
     python benchmarks/training/training.py TASK … --real-rates 0.003 0.01 auto [--batch B] [--budgets B …]
+    python benchmarks/training/training.py TASK … --momenta 0.7 0.8 0.9 [--projection spins] [--budgets B …]
 
-The second and third form compare values of the ridge's δ, or rates of norms and biases, on validation data, and add
-them to penalties.json and real_rates.json.
+The last three compare values of the ridge's δ, rates of norms and biases, or momenta, on validation data, and add
+them to penalties.json, real_rates.json and momenta.json.
 
 Finished runs are kept in results/training, so that a stopped study goes on. Runs on CUDA where there is one. Data are
 found through QPSBGD_DATA. Writes training_TASK.json for every task, into benchmarks/results or a given folder.
@@ -46,7 +47,7 @@ from qpsbgd_paper.framework.workers import Workers
 RESULTS = Path(__file__).parents[1] / "results"
 KEPT = Path("results/training")
 """Where finished runs are kept."""
-TRIALS = {"delta": "penalties.json", "real": "real_rates.json"}
+TRIALS = {"delta": "penalties.json", "real": "real_rates.json", "momentum": "momenta.json"}
 """Options whose values are compared on validation data, and the files of the scores."""
 
 METHODS = {
@@ -339,12 +340,14 @@ def summary(task, workers, kept, chosen, seeds):
     return list(rows.values())
 
 
-def run_trial(*, task, batch, budget, seed, delta="auto", real="auto"):
-    """The validation score of a run of the ridge with options of its own."""
+def run_trial(*, task, batch, budget, seed, projection="ridge", delta="auto", real="auto", momentum="auto"):
+    """The validation score of a run with options of its own; `delta` is for the ridge alone."""
     chosen = replace(TASKS[task], batch=batch) if batch else TASKS[task]
+    projection = Ridge(delta=delta) if projection == "ridge" else projection
+    options = {} if momentum == "auto" else {"momentum": momentum}
 
     def make(model, steps):
-        return QPSBGD(model, projection=Ridge(delta=delta), steps=steps, real=True if real == "auto" else {"lr": real})
+        return QPSBGD(model, projection=projection, steps=steps, real={} if real == "auto" else {"lr": real}, **options)
 
     found = chosen.run(make, budget=budget, seed=seed, choosing=True)
     return {"score": found["score"], "clock": found["seconds"]}
@@ -354,8 +357,9 @@ def compare(given, workers, device, option, values):
     """Add a row for every task, budget and value of an option to the option's file."""
     file = given.into / TRIALS[option]
     rows = json.loads(file.read_text())["rows"] if file.exists() else []
+    projection = {} if given.projection == "ridge" else {"projection": given.projection}
     settings = [
-        {"task": task, "batch": given.batch, "budget": budget, option: value}
+        {"task": task, "batch": given.batch, "budget": budget, **projection, option: value}
         for task in given.tasks
         for budget in given.budgets or TASKS[task].budgets
         for value in values
@@ -380,8 +384,9 @@ def main():
     parser.add_argument("--add", action="store_true", help="measure what the kept results lack, with the same seeds")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS), help="measure only these")
     parser.add_argument("--into", type=Path, default=RESULTS)
-    for option, name in (("delta", "--deltas"), ("real", "--real-rates")):
+    for option, name in (("delta", "--deltas"), ("real", "--real-rates"), ("momentum", "--momenta")):
         parser.add_argument(name, dest=option, nargs="+", type=value, help="compare these on validation data")
+    parser.add_argument("--projection", choices=("ridge", "spins"), default="ridge", help="with a comparison")
     parser.add_argument("--batch", type=int, help="with a comparison: another batch than the task's")
     parser.add_argument("--budgets", nargs="+", type=int, help="with a comparison: others than the task's")
     given = parser.parse_args()
