@@ -27,7 +27,9 @@ def step(operation: ops.Operation, frame: Frame) -> str:
         case ops.Sign():
             return _sign(frame)
         case ops.Spins():
-            return _spins(frame)
+            before = frame.before
+            spin = f"bit(in + at * {before.words(frame.word)}, unit) ? 1 : -1"
+            return nested(_over_all(before), [f"out[{before.real_place}] = {spin};"])
         case Quantize():
             return _quantize(operation, frame)
         case Requantize():
@@ -177,11 +179,6 @@ def _sign(frame: Frame) -> str:
     place = f"at * {after.words(word)} + unit / {word}"
     body = [f"out[{place}] |= (word)(in[{after.real_place}] >= 0) << (unit % {word});"]
     return nested(_over_all(after), body, before=_cleared(after, word))
-
-
-def _spins(frame: Frame) -> str:
-    before, words = frame.before, frame.before.words(frame.word)
-    return nested(_over_all(before), [f"out[{before.real_place}] = bit(in + at * {words}, unit) ? 1 : -1;"])
 
 
 def _quantize(operation: Quantize, frame: Frame) -> str:

@@ -70,9 +70,8 @@ class _Functions:
     multiply = functools.partialmethod(_combined, "multiply")
 
     def _scaled(self, value: Any, factor: float, offset: float) -> Traced:
-        return self.builder.emit(
-            Scale(self.name, np.full(1, factor, np.float32), np.full(1, offset, np.float32)), value
-        )
+        scale = Scale(self.name, np.full(1, factor, np.float32), np.full(1, offset, np.float32))
+        return self.builder.emit(scale, value)
 
     def concatenate(self, tensors: Any, dim: int = 0) -> Traced:
         axis = axis_of(self.name, dim)
@@ -219,9 +218,7 @@ class _Functions:
     def power(self, value: Any, exponent: Any = 2) -> Traced:
         if not isinstance(value, Traced) or exponent not in (1, 2, 3, 4):
             raise ValueError(f"{self.name} must have a power of 1 to 4, got {exponent!r}; write it as products")
-        return functools.reduce(
-            lambda product, _: self._combined("multiply", product, value), range(1, int(exponent)), value
-        )
+        return functools.reduce(self.multiply, [value] * int(exponent))
 
     def chunk(self, value: Any, chunks: int, dim: int = 0) -> list[Traced]:
         axis = axis_of(self.name, dim)

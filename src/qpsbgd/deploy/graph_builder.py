@@ -207,17 +207,10 @@ def _placed_pools(between: Sequence[Traced]) -> _Pools | None:
     threshold if no norm comes after it, and before the threshold if no norm comes before it.
     """
     norms = [place for place, one in enumerate(between) if isinstance(one.module, kinds.NORMS)]
-    before, after = [], []
-    for place, one in enumerate(between):
-        if not isinstance(one.module, kinds.MAX_POOLS):
-            continue
-        if not any(norm > place for norm in norms):
-            after.append(one)
-        elif not any(norm < place for norm in norms):
-            before.append(one)
-        else:
-            return None
-    return before, after
+    pools = [(place, one) for place, one in enumerate(between) if isinstance(one.module, kinds.MAX_POOLS)]
+    before = [one for place, one in pools if place < min(norms, default=0)]
+    after = [one for place, one in pools if place > max(norms, default=-1)]
+    return (before, after) if len(before) + len(after) == len(pools) else None
 
 
 def _axis(layer: nn.Module, normed: bool) -> int | None:
