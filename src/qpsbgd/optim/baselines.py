@@ -35,6 +35,7 @@ RECIPES: Mapping[str, tuple[float, float, float]] = MappingProxyType(
 class DescentOptimizer(BinaryOptimizer):
     """An optimiser that moves latent weights by steps of `directions`: the baselines."""
 
+    rules = MappingProxyType({**BinaryOptimizer.rules, "momentum": BELOW_ONE, "eps": POSITIVE})
     kept: ClassVar[frozenset[str]] = frozenset({"step", "mean", "square", "buffer"})
     """The names of what is kept of a weight."""
     fusable: ClassVar[bool] = False
@@ -105,15 +106,13 @@ class DescentOptimizer(BinaryOptimizer):
         super().load_state_dict(self._check_state(state_dict, set(self.kept)))
 
     def _check_options(self, options: dict[str, Any]) -> None:
+        super()._check_options(options)
         if options["update"] not in get_args(Update):
             raise ValueError(f"update must be one of {', '.join(get_args(Update))}, got {options['update']!r}")
-        BELOW_ONE.checked("momentum", options["momentum"])
-        POSITIVE.checked("eps", options["eps"])
         if options["update"] == "adam" and options["momentum"]:
             raise ValueError('update "adam" takes betas instead of momentum')
         for beta in options["betas"]:
             BELOW_ONE.checked("each of betas", beta)
-        super()._check_options(options)
 
 
 class BinaryConnect(DescentOptimizer):
@@ -178,6 +177,7 @@ class ProxQuant(DescentOptimizer):
         clip: Bound of the weights; None leaves them free.
     """
 
+    rules = MappingProxyType({**DescentOptimizer.rules, "rate": NOT_NEGATIVE})
     kept = frozenset({"proximal_step", "descent"})
 
     def __init__(
@@ -207,10 +207,6 @@ class ProxQuant(DescentOptimizer):
         pairs = zip(stepped, states, strict=True)
         return [proximal_step(weight, group["rate"] * state["proximal_step"]) for weight, state in pairs]
 
-    def _check_options(self, options: dict[str, Any]) -> None:
-        NOT_NEGATIVE.checked("rate", options["rate"])
-        super()._check_options(options)
-
     def _rate_factor(self, options: dict[str, Any]) -> float:
         raise ValueError("ProxQuant needs a learning rate: lr=0.1 suits sign steps")
 
@@ -237,6 +233,7 @@ class StraightThrough(DescentOptimizer):
         eps: Added to Adam's denominator.
     """
 
+    rules = MappingProxyType({**DescentOptimizer.rules, "weight_decay": NOT_NEGATIVE})
     fusable = True
 
     def __init__(
@@ -261,10 +258,6 @@ class StraightThrough(DescentOptimizer):
         options |= {"weight_decay": decay if weight_decay is None else weight_decay, "relative": False}
         super().__init__(params, options, real)
 
-    def _check_options(self, options: dict[str, Any]) -> None:
-        NOT_NEGATIVE.checked("weight_decay", options["weight_decay"])
-        super()._check_options(options)
-
     def _moved(self, weights: list[Tensor], states: list[dict[str, Any]], group: dict[str, Any]) -> list[Tensor]:
         grads, decay = _grads(weights), group["weight_decay"]
         if group["update"] == "sgd":  # as torch's SGD has it, the decay goes through the momentum
@@ -288,6 +281,7 @@ class Bop(DescentOptimizer):
         steps: Steps of the whole training; γ follows the same schedule as other rates.
     """
 
+    rules = MappingProxyType({**DescentOptimizer.rules, "threshold": POSITIVE})
     kept = frozenset({"mean"})
 
     def __init__(
@@ -303,10 +297,6 @@ class Bop(DescentOptimizer):
         options = {"lr": lr, "threshold": threshold, "steps": steps, "warmup": warmup, "clip": None, "relative": False}
         unused = {"update": "sgd", "momentum": 0.0, "betas": (0.9, 0.999), "eps": 1e-8}
         super().__init__(params, {**options, **unused}, real)
-
-    def _check_options(self, options: dict[str, Any]) -> None:
-        POSITIVE.checked("threshold", options["threshold"])
-        super()._check_options(options)
 
     def _moved(self, weights: list[Tensor], states: list[dict[str, Any]], group: dict[str, Any]) -> list[Tensor]:
         moved = []
