@@ -117,9 +117,8 @@ class ProjectedAttention(nn.Module):
         parts = []
         if attn_mask is not None:
             whole = _added(attn_mask, q)
-            parts.append(
-                whole.reshape(len(q), self.num_heads, *whole.shape[1:]) if whole.ndim == 3 else whole[None, None]
-            )
+            heads = (len(q), self.num_heads) if whole.ndim == 3 else (1, 1)
+            parts.append(whole.reshape(*heads, *whole.shape[-2:]))
         if padding is not None:
             parts.append(_added(padding, q).reshape(len(q), 1, 1, -1))
         return sum(parts[1:], parts[0]) if parts else None
@@ -129,11 +128,9 @@ def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
     options: dict[str, Any] = {"device": weight.device, "dtype": weight.dtype}
     layer = nn.Linear(weight.shape[1], weight.shape[0], bias is not None, **options)
     with torch.no_grad():
-        layer.weight.copy_(weight)
-        layer.weight.requires_grad_(weight.requires_grad)
+        layer.weight.copy_(weight).requires_grad_(weight.requires_grad)
         if bias is not None:
-            layer.bias.copy_(bias)
-            layer.bias.requires_grad_(bias.requires_grad)
+            layer.bias.copy_(bias).requires_grad_(bias.requires_grad)
     return layer
 
 

@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -245,9 +246,7 @@ def _total(moments: Sequence[LayerMoments]) -> LayerMoments:
 
 def _concatenated(rows: Sequence[Tensor]) -> Tensor:
     """Rows one after the other, at least in single precision."""
-    dtype = torch.float32
-    for one in rows:
-        dtype = torch.promote_types(dtype, one.dtype)
+    dtype = reduce(torch.promote_types, [one.dtype for one in rows], torch.float32)
     return rows[0].to(dtype) if len(rows) == 1 else torch.cat([one.to(dtype) for one in rows])
 
 
