@@ -185,11 +185,10 @@ class _Functions:
         return value
 
     def _part(self, value: Any, axis: int, index: Any) -> Traced:
-        if type(index) is int and index >= 0:
-            return self.builder.emit(Slice(self.name, axis, index, index + 1, False), value)
-        size = self._shape(value)[axis]
         if type(index) is int:
-            return self.builder.emit(Slice(self.name, axis, index + size, index + size + 1, False), value)
+            start = index if index >= 0 else index + self._shape(value)[axis]
+            return self.builder.emit(Slice(self.name, axis, start, start + 1, False), value)
+        size = self._shape(value)[axis]
         if isinstance(index, Tensor | list):
             places = np.arange(size, dtype=np.int32)[np.asarray(index)]
         elif isinstance(index, slice):
@@ -232,8 +231,7 @@ class _Functions:
 
     def unbind(self, value: Any, dim: int = 0) -> list[Traced]:
         axis = axis_of(self.name, dim)
-        count = self._shape(value)[axis]
-        return [self.builder.emit(Slice(self.name, axis, at, at + 1, False), value) for at in range(count)]
+        return [self._part(value, axis, at) for at in range(self._shape(value)[axis])]
 
     def masked_fill(self, value: Any, mask: Tensor, number: float) -> Traced:
         if not isinstance(mask, Tensor):

@@ -61,16 +61,8 @@ class ProjectedAttention(nn.Module):
         biases = (None,) * 3 if attention.in_proj_bias is None else attention.in_proj_bias.chunk(3)
         parts = [*zip(weights, biases, strict=True), (attention.out_proj.weight, attention.out_proj.bias)]
         query, key, value, output = (_linear(weight, bias) for weight, bias in parts)
-        made = cls(
-            query,
-            key,
-            value=value,
-            output=output,
-            num_heads=attention.num_heads,
-            dropout=attention.dropout,
-            batch_first=attention.batch_first,
-        )
-        return made.train(attention.training)
+        options = {name: getattr(attention, name) for name in ("num_heads", "dropout", "batch_first")}
+        return cls(query, key, value=value, output=output, **options).train(attention.training)
 
     def forward(
         self,

@@ -193,14 +193,13 @@ class Tape:
     def _listen(self, weight: Any) -> None:
         if weight is None or not self._wanted or self._hooks or not weight.requires_grad:
             return
-        before, after = weakref.WeakMethod(self._before_gradient), weakref.WeakMethod(self._after_gradient)
         self._hooks = [
-            weight.register_hook(_calling(before)),
-            weight.register_post_accumulate_grad_hook(_calling(after)),
+            weight.register_hook(_calling(self._before_gradient)),
+            weight.register_post_accumulate_grad_hook(_calling(self._after_gradient)),
         ]
         if self.sharded:
             own: Any = self._weight
-            reduced = _calling(weakref.WeakMethod(self._after_reduction))
+            reduced = _calling(self._after_reduction)
             self._hooks.append(own.register_post_accumulate_grad_hook(reduced))  # FSDP calls it
 
     def _before_gradient(self) -> None:
@@ -250,11 +249,12 @@ def _concatenated(rows: Sequence[Tensor]) -> Tensor:
     return rows[0].to(dtype) if len(rows) == 1 else torch.cat([one.to(dtype) for one in rows])
 
 
-def _calling(method: weakref.WeakMethod[Callable[[], None]]) -> Callable[[Tensor], None]:
+def _calling(method: Callable[[], None]) -> Callable[[Tensor], None]:
     """A hook that calls the tape while it is alive and is not pickled with the weight."""
+    weak = weakref.WeakMethod(method)
 
     def hook(_: Tensor) -> None:
-        if (call := method()) is not None:
+        if (call := weak()) is not None:
             call()
 
     marked: Callable[[Tensor], None] = unserializable_hook(hook)  # type: ignore[no-untyped-call]
