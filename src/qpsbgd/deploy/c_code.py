@@ -175,16 +175,10 @@ class _Network:
         first, last = self._values[0], self.functions[-1].after
         common = {"name": name, "prefix": name.upper(), "input": first.type, "output": last.type}
         takes, gives, ends = self._ends(**common)
-        header = HEADER.format(
-            **common,
-            inputs=first.channels * first.positions,
-            outputs=last.channels * last.positions,
-            steps="".join(f"#define {name.upper()}_{end}_STEP {step:.17g}\n" for end, step in ends.items()),
-            takes=takes,
-            gives=gives,
-            flash=self.constants.bytes,
-            ram=self.ram_bytes,
-        )
+        sizes = {"inputs": first.channels * first.positions, "outputs": last.channels * last.positions}
+        memory = {"flash": self.constants.bytes, "ram": self.ram_bytes}
+        steps = "".join(f"#define {name.upper()}_{end}_STEP {step:.17g}\n" for end, step in ends.items())
+        header = HEADER.format(**common, **sizes, **memory, steps=steps, takes=takes, gives=gives)
         mathematics = any(word in one.body for one in self.functions for word in ("expf(", "tanhf(", "erff(", "sqrtf("))
         source = self._source(mathematics, **common)
         read = "(int8_t)(value >= 0 ? 1 : -1)" if self.integer else "(float)value"
@@ -263,12 +257,10 @@ def _definition(name: str, function: _Function) -> str:
 
 
 def _call(name: str, function: _Function) -> str:
-    given = f"({', '.join(map(_reference, (*function.before, function.after)))})"
+    values = (*function.before, function.after)
+    places = [one.name if one.name in ("input", "output") else f"{one.name}.{_MEMBERS[one.type]}" for one in values]
+    given = f"({', '.join(places)})"
     return f"    COUNT({name}, {given});" if "popcount(" in function.body else f"    {name}{given};"
-
-
-def _reference(values: Values) -> str:
-    return values.name if values.name in ("input", "output") else f"{values.name}.{_MEMBERS[values.type]}"
 
 
 def _is_integer(operations: Sequence[Operation]) -> bool:
