@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.attention import ProjectedAttention
+from qpsbgd.nn.conversion import replaced
 
 
 class Changes:
@@ -65,12 +66,7 @@ class Changes:
     def replace(self, old: nn.Module, new: nn.Module) -> None:
         """Put `new` wherever the model has `old`, with the mode that `old` will have again at the end."""
         self._modes[new] = self._modes[old]
-        if old is self.model:
-            self.model = new
-        for parent in list(self.model.modules()):
-            for name, child in list(parent._modules.items()):
-                if child is old:
-                    setattr(parent, name, new)
+        self.model = replaced(self.model, {old: new})
 
     def set(self, tensor: Tensor, value: Tensor) -> None:
         """Overwrite a parameter or buffer."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -125,9 +125,7 @@ def _outputs(modules: Iterable[nn.Module]) -> Iterator[dict[nn.Module, Tensor]]:
     def keep(module: nn.Module, _: Any, output: Tensor) -> None:
         found[module] = output
 
-    hooks = [module.register_forward_hook(keep) for module in modules]
-    try:
+    with ExitStack() as hooks:
+        for module in modules:
+            hooks.enter_context(module.register_forward_hook(keep))
         yield found
-    finally:
-        for hook in hooks:
-            hook.remove()

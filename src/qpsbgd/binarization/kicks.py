@@ -70,9 +70,8 @@ class PlaneSearch:
             now, now_fields = self._searched(target, scales, now, now_fields, SHORT_PATIENCE)
             now_scales, now_quality = self._fitted(target, now, now_fields, scales if fixed else None)
             better = (now_quality > quality).nonzero()[:, 0]
-            for kept, new in zip(
-                (quality, scales, best, coupling_fields), (now_quality, now_scales, now, now_fields), strict=True
-            ):
+            pairs = ((quality, now_quality), (scales, now_scales), (best, now), (coupling_fields, now_fields))
+            for kept, new in pairs:
                 kept[better] = new[better]
         return best.T.to(spins)
 

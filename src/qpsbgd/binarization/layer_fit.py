@@ -51,7 +51,8 @@ def fitted(moments: Tensor, weights: Tensor, *, bits: int, effort: Effort) -> La
     # In units in which the search, in single precision, can neither overflow nor lose what is small.
     size = weights.abs().amax()
     size = torch.where(size > 0, size, 1.0)
-    weights, moments = weights / size, _normalized(moments)
+    power = moments.diagonal(dim1=1, dim2=2).mean()
+    weights, moments = weights / size, moments / torch.where(power > 0, power, 1.0)
     for moment, group in zip(moments, weights, strict=True):
         unit = moment.diagonal().mean()
         ridge = torch.where(unit > 0, RIDGE * unit, 1.0)
@@ -69,9 +70,3 @@ def fitted(moments: Tensor, weights: Tensor, *, bits: int, effort: Effort) -> La
         size * torch.stack([group - fit.approximation() for group, fit in zip(weights, fits, strict=True)]),
         {stage: loss / whole if whole > 0 else 0.0 for stage, loss in lost.items()},
     )
-
-
-def _normalized(moments: Tensor) -> Tensor:
-    """With a mean diagonal of one over all groups; zeros stay zeros."""
-    unit = moments.diagonal(dim1=1, dim2=2).mean()
-    return moments / torch.where(unit > 0, unit, 1.0)

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from qpsbgd.binarization.layer_fit import LayerFit
 from qpsbgd.nn import BinaryConv1d, BinaryConv2d, BinaryLayer, BinaryLinear
@@ -16,32 +16,27 @@ LEAST_MARGIN = 0.01
 """Size of a latent weight whose flip would cost nothing, in units of the root mean square."""
 
 
-def empty_like(layer: nn.Module, *, bits: int, bias: bool) -> BinaryLinear | BinaryConv1d | BinaryConv2d:
+def empty_like(layer: Any, *, bits: int, bias: bool) -> BinaryLinear | BinaryConv1d | BinaryConv2d:
     """A binary layer of the same shape with learned scales, still to be filled; torch's random state stays."""
-    weight: Any = layer.weight
-    with torch.random.fork_rng([weight.device] if weight.is_cuda else []):
+    with torch.random.fork_rng([layer.weight.device] if layer.weight.is_cuda else []):
         return binary_like(layer, bias=bias, bits=bits, scale="learned", gain=1.0)
 
 
-def matrices(layer: nn.Module) -> Tensor:
+def matrices(layer: Any) -> Tensor:
     """The weights by group as columns, (groups, n, m), in double precision."""
-    weight = layer.weight
-    assert isinstance(weight, Tensor)
-    weight = weight.detach().double()
+    weight: Tensor = layer.weight.detach().double()
     if is_transposed(layer):
         return weight[None]
     groups = int(getattr(layer, "groups", 1))
     return weight.reshape(groups, len(weight) // groups, -1).transpose(1, 2)
 
 
-def weight_like(layer: nn.Module, matrices: Tensor) -> Tensor:
+def weight_like(layer: Any, matrices: Tensor) -> Tensor:
     """Weights by group (groups, n, m) in the shape of a layer's weight."""
-    weight = layer.weight
-    assert isinstance(weight, Tensor)
-    return matrices[0] if is_transposed(layer) else matrices.transpose(1, 2).reshape(weight.shape)
+    return matrices[0] if is_transposed(layer) else matrices.transpose(1, 2).reshape(layer.weight.shape)
 
 
-def fill(binary: BinaryLayer, layer: nn.Module, found: LayerFit, bias: Tensor | None) -> None:
+def fill(binary: BinaryLayer, layer: Any, found: LayerFit, bias: Tensor | None) -> None:
     """Give a binary layer what was found, and a bias.
 
     The latent weights have the planes' signs, and sizes that say what a flip would cost.
@@ -54,8 +49,7 @@ def fill(binary: BinaryLayer, layer: nn.Module, found: LayerFit, bias: Tensor | 
     """
     size = found.margins.square().mean().sqrt().clamp(min=torch.finfo(torch.float64).tiny)
     latent = found.planes * (found.margins / size).clamp(min=LEAST_MARGIN) * (binary.initial_bound / math.sqrt(3))
-    old: Any = getattr(layer, "bias", None)
-    weight: Any = layer.weight
+    weight, old = layer.weight, getattr(layer, "bias", None)
     with torch.no_grad():
         binary.weight.copy_(latent.clamp(-1, 1).permute(2, 0, 1).reshape(binary.weight.shape))
         assert binary.scale is not None

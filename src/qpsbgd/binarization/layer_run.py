@@ -112,8 +112,7 @@ class LayerRun:
         """Replace the layers, and say what each has lost; `calls` has how often a pass calls each module, in order."""
         names = self.selection.names
         for layer, name in names.items():
-            parameters = (layer.weight, getattr(layer, "bias", None))
-            if not all(p.isfinite().all() for p in parameters if isinstance(p, Tensor)):
+            if not all(p.isfinite().all() for p in layer.parameters()):
                 raise ValueError(
                     f"{name}: its weight or bias holds NaN or infinite values; binarize needs a trained model"
                 )

@@ -11,7 +11,7 @@ import inspect
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -90,15 +90,12 @@ class Passes:
                 sums.begin(module, output)
 
         sums = Sums(lambda branch, _: self._summed.add(branch.layer))
-        watchable = [m for m in self._model.modules() if not isinstance(m, torch.jit.ScriptModule)]
-        hooks: list[Any] = [module.register_forward_pre_hook(count) for module in watchable]
-        hooks += [module.register_forward_hook(after) for module in watchable]
-        try:
-            with sums:
-                self.run(0)
-        finally:
-            for hook in hooks:
-                hook.remove()
+        with ExitStack() as hooks, sums:
+            for module in self._model.modules():
+                if not isinstance(module, torch.jit.ScriptModule):
+                    hooks.enter_context(module.register_forward_pre_hook(count))
+                    hooks.enter_context(module.register_forward_hook(after))
+            self.run(0)
         self._once = {module for module, number in found.items() if number == 1}
         return found
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -75,11 +76,9 @@ class Fit:
     def rounded(cls, metric: Tensor, weights: Tensor, *, bits: int) -> Fit:
         """Each plane the signs of what the planes before it leave, with scales refitted."""
         fit = cls(metric, weights, weights.new_empty(0, *weights.shape), weights.new_empty(0, weights.shape[1]))
-        rest = weights
         for _ in range(bits):
-            fit.planes = torch.cat([fit.planes, signs(rest)[None]])
+            fit.planes = torch.cat([fit.planes, signs(weights - fit.approximation())[None]])
             fit.refit()
-            rest = weights - fit.approximation()
         return fit
 
     def approximation(self) -> Tensor:
@@ -160,15 +159,10 @@ class Fit:
         bits = len(self.planes)
         search = PlaneSearch(self.metric, effort.generator)
         sweeps = 1 if bits == 1 else SWEEPS
+        options: dict[str, Any] = {"rounds": -(-effort.rounds // sweeps), "fixed": self.fixed}
         for turn in range(sweeps * bits):
             bit = turn % bits
-            self.planes[bit] = search.lowered(
-                self._target(bit),
-                self.planes[bit],
-                self.scales[bit],
-                rounds=-(-effort.rounds // sweeps),
-                fixed=self.fixed,
-            )
+            self.planes[bit] = search.lowered(self._target(bit), self.planes[bit], self.scales[bit], **options)
             self.refit()
 
     def _ask(self, effort: Effort) -> None:

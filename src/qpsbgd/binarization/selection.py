@@ -11,14 +11,16 @@ from torch import nn
 from qpsbgd.nn.conversion import is_converted, parameter_uses, refusal
 
 Select = Collection[str] | Callable[[str, nn.Module], bool] | None
+Texts = dict[nn.Module, str]
+"""Names of layers, or reasons to leave them."""
 
 
 @dataclass(frozen=True)
 class Selection:
     """The layers that become binary and those that could but shall not, by name; those that cannot, with the reason."""
 
-    names: dict[nn.Module, str]
-    real: dict[nn.Module, str]
+    names: Texts
+    real: Texts
     kept: dict[str, str]
 
 
@@ -64,9 +66,7 @@ def selected(model: nn.Module, layers: Select, *, calls: Mapping[nn.Module, int]
     return Selection(chosen, real, kept)
 
 
-def _reasons(
-    model: nn.Module, candidates: Collection[nn.Module], calls: Mapping[nn.Module, int]
-) -> dict[nn.Module, str]:
+def _reasons(model: nn.Module, candidates: Collection[nn.Module], calls: Mapping[nn.Module, int]) -> Texts:
     uses, reasons = parameter_uses(model), {}
     for module in candidates:
         reason = refusal(module, uses)
@@ -77,9 +77,7 @@ def _reasons(
     return reasons
 
 
-def _named(
-    candidates: dict[nn.Module, str], layers: Collection[str], reasons: dict[nn.Module, str]
-) -> dict[nn.Module, str]:
+def _named(candidates: Texts, layers: Collection[str], reasons: Texts) -> Texts:
     asked = {layers} if isinstance(layers, str) else set(layers)
     if unknown := sorted(map(str, asked - set(candidates.values()))):
         raise ValueError(

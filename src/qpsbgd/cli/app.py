@@ -45,7 +45,7 @@ def application(wanted: str = "") -> typer.Typer:
     points = [*sorted(entry_points(group=COMMANDS), key=lambda point: point.name), *OWN]
     chosen = [point for point in points if point.name == wanted]
     for point in points if not chosen else ():
-        app.command(point.name, help=_summary(point))(_nothing)
+        app.command(point.name, help=_summary(point))(lambda: None)
     for point in chosen:
         command = point.load()
         if isinstance(command, typer.Typer):
@@ -69,10 +69,6 @@ def _summary(point: EntryPoint) -> str:
             if point.attr in names and texts and isinstance(texts[0], ast.Constant):
                 return str(texts[0].value)
     return ""
-
-
-def _nothing() -> None:
-    pass
 
 
 def _options(

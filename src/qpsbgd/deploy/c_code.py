@@ -175,18 +175,12 @@ class _Network:
         first, last = self._values[0], self.functions[-1].after
         common = {"name": name, "prefix": name.upper(), "input": first.type, "output": last.type}
         takes, gives, ends = self._ends(**common)
-        header = HEADER.format(
-            **common,
-            inputs=first.channels * first.positions,
-            outputs=last.channels * last.positions,
-            steps="".join(f"#define {name.upper()}_{end}_STEP {step:.17g}\n" for end, step in ends.items()),
-            takes=takes,
-            gives=gives,
-            flash=self.constants.bytes,
-            ram=self.ram_bytes,
-        )
+        sizes = {"inputs": first.channels * first.positions, "outputs": last.channels * last.positions}
+        memory = {"flash": self.constants.bytes, "ram": self.ram_bytes}
+        steps = "".join(f"#define {name.upper()}_{end}_STEP {step:.17g}\n" for end, step in ends.items())
+        header = HEADER.format(**common, **sizes, **memory, steps=steps, takes=takes, gives=gives)
         mathematics = any(word in one.body for one in self.functions for word in ("expf(", "tanhf(", "erff(", "sqrtf("))
-        source = SOURCE.format(**common, **self._parts(mathematics), check=self._check(**common))
+        source = self._source(mathematics, **common)
         read = "(int8_t)(value >= 0 ? 1 : -1)" if self.integer else "(float)value"
         if self.steps is not None:
             read = f"({first.type})nearest((float)value / {name.upper()}_INPUT_STEP)"
@@ -199,11 +193,6 @@ class _Network:
             inputs="finite numbers" if self.rows is None else f"whole numbers from 0 to {self.rows - 1}",
         )
         return {f"{name}.h": header, f"{name}.c": source, f"{name}_main.c": program}
-
-    def _check(self, **common: str) -> str:
-        """The checks of the inputs."""
-        check = "" if self.integer else CHECK.format(**common)
-        return check if self.rows is None else check + CHECK_ROWS.format(**common, rows=self.rows)
 
     def _ends(self, *, name: str, prefix: str, **_: str) -> tuple[str, str, dict[str, float]]:
         """The header's words on inputs and outputs, and the steps that they count."""
@@ -225,8 +214,8 @@ class _Network:
         )
         return takes, gives, {"OUTPUT": self.output_step, "INPUT": self.steps.scale}
 
-    def _parts(self, mathematics: bool) -> dict[str, str]:
-        """The parts of the source."""
+    def _source(self, mathematics: bool, **common: str) -> str:
+        """The source, in which every operation is a function."""
         bodies = "\n".join(_definition(f"step{number}", one) for number, one in enumerate(self.functions, 1))
         calls = "\n".join(_call(f"step{number}", one) for number, one in enumerate(self.functions, 1))
         constants, word = "\n".join(self.constants.texts), self.constants.word
@@ -247,14 +236,10 @@ class _Network:
         includes = "#include <float.h>\n" if "FLT_MAX" in bodies else ""
         includes += "#include <math.h>\n" if mathematics else ""
         includes += "" if self.integer else "#include <string.h>\n"
-        return {
-            "includes": includes,
-            "helpers": helpers,
-            "constants": constants,
-            "buffers": buffers,
-            "bodies": bodies,
-            "calls": calls,
-        }
+        check = "" if self.integer else CHECK.format(**common)
+        check += "" if self.rows is None else CHECK_ROWS.format(**common, rows=self.rows)
+        inner = {"constants": constants, "buffers": buffers, "bodies": bodies, "check": check, "calls": calls}
+        return SOURCE.format(**common, includes=includes, helpers=helpers, **inner)
 
 
 _TYPES = {"real": "float", "bits": "word", "ints": "int32_t", "int8": "int8_t", "uint8": "uint8_t"}
@@ -263,7 +248,8 @@ _MEMBERS = {"float": "reals", "int32_t": "sums", "word": "bits", "int8_t": "smal
 
 def _definition(name: str, function: _Function) -> str:
     """The C function of a step; one that counts bits may be compiled twice."""
-    given = _parameters(function)
+    inputs = [f"const {values.type} *restrict {input_name(at)}" for at, values in enumerate(function.before)]
+    given = ", ".join([*inputs, f"{function.after.type} *restrict out"])
     if "popcount(" not in function.body:
         return f"static void {name}({given})\n{{\n{function.body}\n}}\n"
     arguments = ", ".join([*(input_name(at) for at in range(len(function.before))), "out"])
@@ -271,17 +257,10 @@ def _definition(name: str, function: _Function) -> str:
 
 
 def _call(name: str, function: _Function) -> str:
-    given = f"({', '.join(map(_reference, (*function.before, function.after)))})"
+    values = (*function.before, function.after)
+    places = [one.name if one.name in ("input", "output") else f"{one.name}.{_MEMBERS[one.type]}" for one in values]
+    given = f"({', '.join(places)})"
     return f"    COUNT({name}, {given});" if "popcount(" in function.body else f"    {name}{given};"
-
-
-def _parameters(function: _Function) -> str:
-    inputs = [f"const {values.type} *restrict {input_name(at)}" for at, values in enumerate(function.before)]
-    return ", ".join([*inputs, f"{function.after.type} *restrict out"])
-
-
-def _reference(values: Values) -> str:
-    return values.name if values.name in ("input", "output") else f"{values.name}.{_MEMBERS[values.type]}"
 
 
 def _is_integer(operations: Sequence[Operation]) -> bool:

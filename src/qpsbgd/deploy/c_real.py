@@ -114,12 +114,8 @@ def _looked_up(operation: Convolution, taps: tuple[Array, Array], frame: Frame) 
         f"        to[{place}] = row[j * {after.channels} + unit];",
         *(over("k", size), "    row[k] = 0;", "}"),
     ]
-    clear = [
-        f"{tables.number} *const sums = {tables.scratch} + {tables.numbers};",
-        over("k", count * size),
-        "    sums[k] = 0;",
-    ]
-    return nested([over("y", height)], body, before=clear)
+    sums = f"{tables.number} *const sums = {tables.scratch} + {tables.numbers};"
+    return nested([over("y", height)], body, before=[sums, over("k", count * size), "    sums[k] = 0;"])
 
 
 def _slots(first: Array, last: Array) -> Array:

@@ -25,9 +25,14 @@ def step(operation: ops.Operation, frame: Frame) -> str:
     """The statements that compute `out` from `in`."""
     match operation:
         case ops.Sign():
-            return _sign(frame)
+            after, word = frame.after, frame.word
+            place = f"at * {after.words(word)} + unit / {word}"
+            body = [f"out[{place}] |= (word)(in[{after.real_place}] >= 0) << (unit % {word});"]
+            return nested(_over_all(after), body, before=_cleared(after, word))
         case ops.Spins():
-            return _spins(frame)
+            before = frame.before
+            spin = f"bit(in + at * {before.words(frame.word)}, unit) ? 1 : -1"
+            return nested(_over_all(before), [f"out[{before.real_place}] = {spin};"])
         case Quantize():
             return _quantize(operation, frame)
         case Requantize():
@@ -170,18 +175,6 @@ def _window(window: ops.Window, frame: Frame) -> tuple[Shape, list[str], str]:
     if (rows < 0).any() or (columns < 0).any():
         loops += ["if (y < 0 || x < 0)", "    continue;"]
     return size, loops, f"y * {image[1]} + x"
-
-
-def _sign(frame: Frame) -> str:
-    after, word = frame.after, frame.word
-    place = f"at * {after.words(word)} + unit / {word}"
-    body = [f"out[{place}] |= (word)(in[{after.real_place}] >= 0) << (unit % {word});"]
-    return nested(_over_all(after), body, before=_cleared(after, word))
-
-
-def _spins(frame: Frame) -> str:
-    before, words = frame.before, frame.before.words(frame.word)
-    return nested(_over_all(before), [f"out[{before.real_place}] = bit(in + at * {words}, unit) ? 1 : -1;"])
 
 
 def _quantize(operation: Quantize, frame: Frame) -> str:

@@ -92,21 +92,15 @@ class Tables:
         for table in range(-(-count // self.share)):
             bits = f"w >> {table * self.share} & {self.entries - 1}" if table else f"w & {self.entries - 1}"
             terms.append(f"t{table}[{bits}]")
-        names = [f"*t{k} = {self.scratch} + {k * self.entries}" for k in range(len(terms))]
+        tables = ", ".join(f"*t{k} = {self.scratch} + {k * self.entries}" for k in range(len(terms)))
         while len(terms) > 1:  # in pairs, which wait less for each other
             pairs = [terms[k : k + 2] for k in range(0, len(terms), 2)]
             terms = [f"({pair[0]} + {pair[1]})" if len(pair) == 2 else pair[0] for pair in pairs]
         given, factor = ("const float *factors, ", "factors[unit] * ") if self.each else ("float factor, ", "factor * ")
         if self.number != "float":
             given = factor = ""
-        return _LOOK_UP.format(
-            name=self._look_up(count),
-            number=self.number,
-            given=given,
-            factor=factor,
-            tables=", ".join(names),
-            sum=terms[0],
-        )
+        head = {"name": self._look_up(count), "number": self.number, "given": given}
+        return _LOOK_UP.format(**head, tables=tables, factor=factor, sum=terms[0])
 
     def calls(self, inputs: int, *, source: str, stride: int, use: str) -> list[str]:
         """Statements that go through all inputs, block by block.

@@ -70,9 +70,8 @@ class _Functions:
     multiply = functools.partialmethod(_combined, "multiply")
 
     def _scaled(self, value: Any, factor: float, offset: float) -> Traced:
-        return self.builder.emit(
-            Scale(self.name, np.full(1, factor, np.float32), np.full(1, offset, np.float32)), value
-        )
+        scale = Scale(self.name, np.full(1, factor, np.float32), np.full(1, offset, np.float32))
+        return self.builder.emit(scale, value)
 
     def concatenate(self, tensors: Any, dim: int = 0) -> Traced:
         axis = axis_of(self.name, dim)
@@ -186,11 +185,10 @@ class _Functions:
         return value
 
     def _part(self, value: Any, axis: int, index: Any) -> Traced:
-        if type(index) is int and index >= 0:
-            return self.builder.emit(Slice(self.name, axis, index, index + 1, False), value)
-        size = self._shape(value)[axis]
         if type(index) is int:
-            return self.builder.emit(Slice(self.name, axis, index + size, index + size + 1, False), value)
+            start = index if index >= 0 else index + self._shape(value)[axis]
+            return self.builder.emit(Slice(self.name, axis, start, start + 1, False), value)
+        size = self._shape(value)[axis]
         if isinstance(index, Tensor | list):
             places = np.arange(size, dtype=np.int32)[np.asarray(index)]
         elif isinstance(index, slice):
@@ -219,9 +217,7 @@ class _Functions:
     def power(self, value: Any, exponent: Any = 2) -> Traced:
         if not isinstance(value, Traced) or exponent not in (1, 2, 3, 4):
             raise ValueError(f"{self.name} must have a power of 1 to 4, got {exponent!r}; write it as products")
-        return functools.reduce(
-            lambda product, _: self._combined("multiply", product, value), range(1, int(exponent)), value
-        )
+        return functools.reduce(self.multiply, [value] * int(exponent))
 
     def chunk(self, value: Any, chunks: int, dim: int = 0) -> list[Traced]:
         axis = axis_of(self.name, dim)
@@ -235,8 +231,7 @@ class _Functions:
 
     def unbind(self, value: Any, dim: int = 0) -> list[Traced]:
         axis = axis_of(self.name, dim)
-        count = self._shape(value)[axis]
-        return [self.builder.emit(Slice(self.name, axis, at, at + 1, False), value) for at in range(count)]
+        return [self._part(value, axis, at) for at in range(self._shape(value)[axis])]
 
     def masked_fill(self, value: Any, mask: Tensor, number: float) -> Traced:
         if not isinstance(mask, Tensor):

@@ -74,10 +74,8 @@ class GraphBuilder:
             elif value.sums is not None or isinstance(value.module, kinds.NORMS):
                 value.real = self._scaled(value)
             else:
-                assert value.module is not None and value.parent is not None
-                source = self.real(value.parent)
-                (operation,) = kinds.operations_of(value.name, value.module, self._shape_of(source))
-                value.real = self._append(operation, source)
+                assert value.parent is not None
+                value.real = self._applied([value], self.real(value.parent))
         return value.real
 
     def shape(self, value: Traced) -> Shape | None:
@@ -184,15 +182,15 @@ class GraphBuilder:
         all_ = LayerSums(sums.module, modules, sums.name, sums.steps)
         made = all_.requantize(module) if isinstance(module, QuantActivation) else all_.threshold()
         axis = _axis(sums.module, any(isinstance(module, kinds.NORMS) for module in modules))
-        number = self._pooled(pools[0], sums.sums)
-        number = self._pooled(pools[1], self._append(replace(made, axis=axis), number))
+        number = self._applied(pools[0], sums.sums)
+        number = self._applied(pools[1], self._append(replace(made, axis=axis), number))
         return Traced(small=number, steps=steps_of(module) if isinstance(module, QuantActivation) else None)
 
-    def _pooled(self, pools: Sequence[Traced], number: int) -> int:
-        """The value behind pools of the value with a number."""
-        for pool in pools:
-            assert pool.module is not None
-            (operation,) = kinds.operations_of(pool.name, pool.module, self._shape_of(number))
+    def _applied(self, waiting: Sequence[Traced], number: int) -> int:
+        """The value behind modules that waited, pools or clips, of the value with a number."""
+        for one in waiting:
+            assert one.module is not None
+            (operation,) = kinds.operations_of(one.name, one.module, self._shape_of(number))
             number = self._append(operation, number)
         return number
 
@@ -207,17 +205,10 @@ def _placed_pools(between: Sequence[Traced]) -> _Pools | None:
     threshold if no norm comes after it, and before the threshold if no norm comes before it.
     """
     norms = [place for place, one in enumerate(between) if isinstance(one.module, kinds.NORMS)]
-    before, after = [], []
-    for place, one in enumerate(between):
-        if not isinstance(one.module, kinds.MAX_POOLS):
-            continue
-        if not any(norm > place for norm in norms):
-            after.append(one)
-        elif not any(norm < place for norm in norms):
-            before.append(one)
-        else:
-            return None
-    return before, after
+    pools = [(place, one) for place, one in enumerate(between) if isinstance(one.module, kinds.MAX_POOLS)]
+    before = [one for place, one in pools if place < min(norms, default=0)]
+    after = [one for place, one in pools if place > max(norms, default=-1)]
+    return (before, after) if len(before) + len(after) == len(pools) else None
 
 
 def _axis(layer: nn.Module, normed: bool) -> int | None:

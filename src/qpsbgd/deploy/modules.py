@@ -66,8 +66,10 @@ def operations_of(name: str, module: nn.Module, shape: Shape | None) -> list[Ope
         return [ops.Clip(name, float(module.min_val), float(module.max_val))]
     if isinstance(module, nn.ReLU):
         return [ops.Clip(name, 0.0, float("inf"))]
+    if getattr(module, "return_indices", False):
+        raise refusal(name, module, "returns indices, which is not supported; build it without return_indices")
     if isinstance(module, MAX_POOLS):
-        return [_max_pool(name, module, shape)]
+        return [ops.MaxPool(name, _pool_window(name, module, shape))]
     if isinstance(module, nn.Flatten | nn.Unflatten):
         return [_reshape(name, module, shape)]
     if isinstance(module, _AVERAGE_POOLS):
@@ -136,10 +138,9 @@ def to_numpy(values: Tensor, name: str, module: nn.Module, dtype: Any = np.float
     return np.ascontiguousarray(array, dtype)
 
 
-def weighted(name: str, module: nn.Module, *, integer: bool) -> ops.Weighted:
+def weighted(name: str, module: Any, *, integer: bool) -> ops.Weighted:
     """The sums of a layer with weights, without its gain and bias."""
-    weight: Any = module.weight
-    array = to_numpy(weight, name, module)
+    array = to_numpy(module.weight, name, module)
     if isinstance(module, BinaryLayer):
         planes = array[None] if module.bits == 1 else array.swapaxes(0, 1)
         coefficients: tuple[float, ...] | Array = module.coefficients
@@ -151,18 +152,14 @@ def weighted(name: str, module: nn.Module, *, integer: bool) -> ops.Weighted:
         weights = ops.Weights(array)
     if isinstance(module, DENSE):
         return ops.Dense(name, weights, integer)
-    assert isinstance(module, CONVOLUTIONS)
-    sizes: tuple[Shape, Shape, Shape] = (module.kernel_size, module.stride, module.dilation)
-    kernel, stride, dilation = sizes
-    window = ops.Window(kernel, stride, padded_sides(module), dilation, module.padding_mode)
+    sides = padded_sides(module)
+    window = ops.Window(module.kernel_size, module.stride, sides, module.dilation, module.padding_mode)
     return ops.Convolution(name, weights, window, module.groups, integer)
 
 
-def gain_and_bias(name: str, module: nn.Module) -> tuple[Array, Array]:
+def gain_and_bias(name: str, module: Any) -> tuple[Array, Array]:
     """The factor and the offset per unit that follow the sums of a layer."""
-    weight: Any = module.weight
-    bias: Any = module.bias
-    units = len(weight)
+    bias, units = module.bias, len(module.weight)
     gain = np.full(units, module.gain if isinstance(module, BinaryLayer) else 1.0)
     scales = module.plane_scales if isinstance(module, BinaryLayer) else None
     if scales is not None and scales.shape[1] == 1:
@@ -190,12 +187,11 @@ def _normalized(name: str, module: nn.LayerNorm | nn.RMSNorm | nn.GroupNorm, sha
         np.full(1, default, np.float32) if values is None else to_numpy(values, name, module)
         for values, default in ((weight, 1.0), (bias, 0.0))
     )
-    factor, offset = factor.ravel(), offset.ravel()
-    scale = [] if weight is None and bias is None else [Scale(name, factor, offset, -1)]
+    axis = 0 if isinstance(module, nn.GroupNorm) else -1
+    scale = [] if weight is None and bias is None else [Scale(name, factor.ravel(), offset.ravel(), axis)]
     if isinstance(module, nn.GroupNorm):
-        groups, sizes = module.num_groups, known(name, shape)
-        around = [ops.Reshape(name, (groups, -1)), Normalize(name, module.eps), ops.Reshape(name, sizes)]
-        return [*around, *([Scale(name, factor, offset)] if scale else [])]
+        groups, back = ops.Reshape(name, (module.num_groups, -1)), ops.Reshape(name, known(name, shape))
+        return [groups, Normalize(name, module.eps), back, *scale]
     eps = torch.finfo(torch.float32).eps if module.eps is None else module.eps
     normal: list[Operation] = [Normalize(name, eps, isinstance(module, nn.LayerNorm)), *scale]
     if (dimensions := len(module.normalized_shape)) == 1:
@@ -227,11 +223,10 @@ def _sizes(value: Any, dimensions: int) -> Shape:
     return tuple(value) if isinstance(value, tuple | list) else (int(value),) * dimensions
 
 
-def _pool_window(name: str, module: Any, shape: Shape | None, dilation: Any = 1) -> ops.Window:
+def _pool_window(name: str, module: Any, shape: Shape | None) -> ops.Window:
     dimensions = 1 if type(module).__name__.endswith("1d") else 2
-    size, stride, padding, gaps = (
-        _sizes(one, dimensions) for one in (module.kernel_size, module.stride, module.padding, dilation)
-    )
+    given = module.kernel_size, module.stride, module.padding, getattr(module, "dilation", 1)
+    size, stride, padding, gaps = (_sizes(one, dimensions) for one in given)
     sides = tuple((one, one) for one in padding)
     if module.ceil_mode:
         images = known(name, shape)[1:]
@@ -247,12 +242,6 @@ def _up_to_the_last_pixel(pixels: int, size: int, stride: int, padding: int, gap
     return padding, max(padding, last * stride + span - pixels - padding)
 
 
-def _max_pool(name: str, module: Any, shape: Shape | None) -> Operation:
-    if module.return_indices:
-        raise refusal(name, module, "returns indices, which is not supported; build it without return_indices")
-    return ops.MaxPool(name, _pool_window(name, module, shape, module.dilation))
-
-
 def _average_pool(name: str, module: Any, shape: Shape | None) -> Operation:
     if getattr(module, "divisor_override", None) is not None:
         raise refusal(name, module, "has divisor_override, which is not supported; multiply its result instead")
@@ -266,8 +255,6 @@ def _average_pool(name: str, module: Any, shape: Shape | None) -> Operation:
 def _adaptive_pool(name: str, module: Any, shape: Shape | None) -> list[Operation]:
     dimensions = 1 if type(module).__name__.endswith("1d") else 2
     largest = not isinstance(module, _ADAPTIVE_AVERAGES)
-    if largest and module.return_indices:
-        raise refusal(name, module, "returns indices, which is not supported; build it without return_indices")
     sizes: Any = module.output_size
     if not largest and sizes in (1, (1,) * dimensions, [1] * dimensions):  # of images of any size
         return [ops.AveragePool(name, None, True, dimensions)]

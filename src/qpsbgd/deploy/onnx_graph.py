@@ -90,24 +90,23 @@ class _Graph:
                 return self._marked(self.node("Clip", [rounded, *map(self.constant, (steps.low, steps.high))]), steps)
             case Requantize():
                 return self._marked(self._requantize(operation, x, shape), operation.steps)
-            case Scale():
-                factor, offset = (
-                    self.constant(per_unit(v, operation.axis, shape)) for v in (operation.factor, operation.offset)
-                )
+            case Scale(axis=axis):
+                scales = (operation.factor, operation.offset)
+                factor, offset = (self.constant(per_unit(values, axis, shape)) for values in scales)
                 return self.node("Add", [self.node("Mul", [x, factor]), offset])
             case ops.Sign():
                 return self._bipolar(x) if self.form == "qonnx" else self._signs(x, self.constant(0))
             case ops.Spins():
                 return x
-            case ops.Clip():
-                bounds = [
-                    self.constant(bound) if np.isfinite(bound) else "" for bound in (operation.low, operation.high)
-                ]
+            case ops.Clip(low=low, high=high):
+                bounds = [self.constant(bound) if np.isfinite(bound) else "" for bound in (low, high)]
                 return self.node("Clip", [x, *bounds])
             case ops.MaxPool():
                 return self.node("MaxPool", [x], **_window(operation.window))
-            case ops.AveragePool():
-                return self._average_pool(operation, x)
+            case ops.AveragePool(window=None):
+                return self.node("GlobalAveragePool", [x])
+            case ops.AveragePool(window=ops.Window() as window, counts_padding=counts):
+                return self.node("AveragePool", [x], **_window(window), count_include_pad=int(counts))
             case ops.Reshape():
                 sizes = [0, *operation.shape_after(shape)]  # 0 keeps the batch dimension
                 return self.node("Reshape", [x, self.constant(sizes, np.int64)])
@@ -227,11 +226,10 @@ class _Graph:
             return self.constant(weights.values())
         if self.form == "qonnx":
             parts = [self._bipolar(self.constant(np.where(plane, 1, -1))) for plane in weights.array]
-            if len(parts) > 1:
-                parts = [
-                    self.node("Mul", [x, self.constant(c)]) for x, c in zip(parts, self._factors(weights), strict=True)
-                ]
-            return parts[0] if len(parts) == 1 else self.node("Sum", parts)
+            if len(parts) == 1:
+                return parts[0]
+            pairs = zip(parts, self._factors(weights), strict=True)
+            return self.node("Sum", [self.node("Mul", [x, self.constant(c)]) for x, c in pairs])
         count = weights.array.size
         packed = self.constant(np.packbits(weights.array)[:, None], np.uint8)
         shifts = self.constant(np.arange(7, -1, -1)[None], np.uint8)
@@ -258,12 +256,6 @@ class _Graph:
             x = self.node("Pad", [x, self.constant(pads, np.int64)], mode=_PADDING[window.mode])
             options["pads"] = [0] * len(options["pads"])
         return self.node("Conv", [x, self._weights(operation.weights)], **options, group=operation.groups)
-
-    def _average_pool(self, operation: ops.AveragePool, x: str) -> str:
-        if operation.window is None:
-            return self.node("GlobalAveragePool", [x])
-        counts = int(operation.counts_padding)
-        return self.node("AveragePool", [x], **_window(operation.window), count_include_pad=counts)
 
 
 def _window(window: ops.Window) -> dict[str, Any]:

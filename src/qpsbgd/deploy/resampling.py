@@ -18,9 +18,7 @@ from qpsbgd_runtime.operations import AveragePool, Dense, MaxPool, Operation, Sh
 from qpsbgd_runtime.tensor_operations import Take, Transpose
 
 
-def padded(
-    name: str, shape: Shape, pad: Sequence[int], *, mode: str = "constant", value: Any = None
-) -> list[Operation]:
+def padded(name: str, shape: Shape, pad: Sequence[int], *, mode: str, value: Any) -> list[Operation]:
     """F.pad, for samples of a shape."""
     if len(pad) % 2 or any(pad[2 * len(shape) :]):
         raise ValueError(f"{name} must leave the batch as it is: pad the last {len(shape)} dimensions, got {pad}")

@@ -154,9 +154,8 @@ VANISHING: dict[str, Callable[[Tensor], Tensor]] = {
 
 def vanishes_at(function: str) -> np.float32:
     """The largest x < 0 for which torch's function, one of `VANISHING`, is −0."""
-    above, below = (
-        int(np.float32(x).view(np.int32)) for x in (-1.0, -250.0)
-    )  # of negative numbers, ascending downwards
+    # As whole numbers, the bits of negative ones ascend downwards.
+    above, below = (int(np.float32(x).view(np.int32)) for x in (-1.0, -250.0))
     while below - above > 1:
         middle = (above + below) // 2
         x = torch.full((64,), float(np.int32(middle).view(np.float32)))  # so many that torch uses its vectors

@@ -61,16 +61,8 @@ class ProjectedAttention(nn.Module):
         biases = (None,) * 3 if attention.in_proj_bias is None else attention.in_proj_bias.chunk(3)
         parts = [*zip(weights, biases, strict=True), (attention.out_proj.weight, attention.out_proj.bias)]
         query, key, value, output = (_linear(weight, bias) for weight, bias in parts)
-        made = cls(
-            query,
-            key,
-            value=value,
-            output=output,
-            num_heads=attention.num_heads,
-            dropout=attention.dropout,
-            batch_first=attention.batch_first,
-        )
-        return made.train(attention.training)
+        options = {name: getattr(attention, name) for name in ("num_heads", "dropout", "batch_first")}
+        return cls(query, key, value=value, output=output, **options).train(attention.training)
 
     def forward(
         self,
@@ -117,9 +109,8 @@ class ProjectedAttention(nn.Module):
         parts = []
         if attn_mask is not None:
             whole = _added(attn_mask, q)
-            parts.append(
-                whole.reshape(len(q), self.num_heads, *whole.shape[1:]) if whole.ndim == 3 else whole[None, None]
-            )
+            heads = (len(q), self.num_heads) if whole.ndim == 3 else (1, 1)
+            parts.append(whole.reshape(*heads, *whole.shape[-2:]))
         if padding is not None:
             parts.append(_added(padding, q).reshape(len(q), 1, 1, -1))
         return sum(parts[1:], parts[0]) if parts else None
@@ -129,11 +120,9 @@ def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
     options: dict[str, Any] = {"device": weight.device, "dtype": weight.dtype}
     layer = nn.Linear(weight.shape[1], weight.shape[0], bias is not None, **options)
     with torch.no_grad():
-        layer.weight.copy_(weight)
-        layer.weight.requires_grad_(weight.requires_grad)
+        layer.weight.copy_(weight).requires_grad_(weight.requires_grad)
         if bias is not None:
-            layer.bias.copy_(bias)
-            layer.bias.requires_grad_(bias.requires_grad)
+            layer.bias.copy_(bias).requires_grad_(bias.requires_grad)
     return layer
 
 

@@ -213,8 +213,7 @@ def _binary(layer: nn.Module, name: str, options: dict[str, Any]) -> BinaryLayer
             binary.weight.copy_(_latent(weight, binary))
             _match_sizes(binary, weight)
         if bias is not None and binary.bias is not None:
-            binary.bias.copy_(bias)
-            binary.bias.requires_grad_(bias.requires_grad)
+            binary.bias.copy_(bias).requires_grad_(bias.requires_grad)
     binary.weight.requires_grad_(parameter.requires_grad)
     return binary.train(layer.training)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,16 +52,9 @@ class ModelSummary:
     def total(self) -> LayerSummary:
         """The sums over all layers; multiply-adds are None where no layer has any."""
         known = [row.multiply_adds for row in self.rows if row.multiply_adds is not None]
-        return LayerSummary(
-            "total",
-            "",
-            (),
-            sum(row.binary_weights for row in self.rows),
-            sum(row.real_parameters for row in self.rows),
-            sum(row.bytes for row in self.rows),
-            sum(row.float32_bytes for row in self.rows),
-            sum(known) if known else None,
-        )
+        names = ("binary_weights", "real_parameters", "bytes", "float32_bytes")
+        sums = {name: sum(getattr(row, name) for row in self.rows) for name in names}
+        return LayerSummary("total", "", (), **sums, multiply_adds=sum(known) if known else None)
 
     def _repr_html_(self) -> str:
         return html_table(_HEAD, (_cells(row) for row in (*self.rows, self.total)), left=3)
@@ -147,13 +140,11 @@ def _multiply_adds(model: nn.Module, arguments: tuple[Any, ...]) -> dict[nn.Modu
         found[module] = found.get(module, 0) + output.numel() * weight[0].numel() // _bits(module)
 
     kinds = (BinaryLayer, nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
-    hooks = [module.register_forward_hook(count) for module in model.modules() if isinstance(module, kinds)]
-    try:
-        with evaluating(model), torch.no_grad():
-            model(*arguments)
-    finally:
-        for hook in hooks:
-            hook.remove()
+    with evaluating(model), torch.no_grad(), ExitStack() as hooks:
+        for module in model.modules():
+            if isinstance(module, kinds):
+                hooks.enter_context(module.register_forward_hook(count))
+        model(*arguments)
     return found
 
 

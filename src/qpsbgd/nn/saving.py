@@ -49,11 +49,10 @@ def load(path: str | PathLike[str], model: nn.Module | None = None, *, trusted: 
             )
         return unpickled(path)
     state = _state(path)
-    marks = {key[: -len(MARK)].rstrip("."): mark for key, mark in state.items() if key.endswith(MARK)}
+    marks = {key.removesuffix(MARK): mark for key, mark in state.items() if key.endswith(MARK)}
     layers = {}
-    for name, mark in marks.items():
-        prefix = f"{name}." if name else ""
-        layers[name] = {**saved_options(mark), "bias": f"{prefix}bias" in state}
+    for prefix, mark in marks.items():
+        layers[prefix.rstrip(".")] = {**saved_options(mark), "bias": f"{prefix}bias" in state}
     model = with_binary_layers(copy.deepcopy(model), layers)
     model.load_state_dict(state)
     return model

@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -192,14 +193,13 @@ class Tape:
     def _listen(self, weight: Any) -> None:
         if weight is None or not self._wanted or self._hooks or not weight.requires_grad:
             return
-        before, after = weakref.WeakMethod(self._before_gradient), weakref.WeakMethod(self._after_gradient)
         self._hooks = [
-            weight.register_hook(_calling(before)),
-            weight.register_post_accumulate_grad_hook(_calling(after)),
+            weight.register_hook(_calling(self._before_gradient)),
+            weight.register_post_accumulate_grad_hook(_calling(self._after_gradient)),
         ]
         if self.sharded:
             own: Any = self._weight
-            reduced = _calling(weakref.WeakMethod(self._after_reduction))
+            reduced = _calling(self._after_reduction)
             self._hooks.append(own.register_post_accumulate_grad_hook(reduced))  # FSDP calls it
 
     def _before_gradient(self) -> None:
@@ -245,17 +245,16 @@ def _total(moments: Sequence[LayerMoments]) -> LayerMoments:
 
 def _concatenated(rows: Sequence[Tensor]) -> Tensor:
     """Rows one after the other, at least in single precision."""
-    dtype = torch.float32
-    for one in rows:
-        dtype = torch.promote_types(dtype, one.dtype)
+    dtype = reduce(torch.promote_types, [one.dtype for one in rows], torch.float32)
     return rows[0].to(dtype) if len(rows) == 1 else torch.cat([one.to(dtype) for one in rows])
 
 
-def _calling(method: weakref.WeakMethod[Callable[[], None]]) -> Callable[[Tensor], None]:
+def _calling(method: Callable[[], None]) -> Callable[[Tensor], None]:
     """A hook that calls the tape while it is alive and is not pickled with the weight."""
+    weak = weakref.WeakMethod(method)
 
     def hook(_: Tensor) -> None:
-        if (call := method()) is not None:
+        if (call := weak()) is not None:
             call()
 
     marked: Callable[[Tensor], None] = unserializable_hook(hook)  # type: ignore[no-untyped-call]

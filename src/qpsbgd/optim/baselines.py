@@ -21,6 +21,7 @@ from qpsbgd.projections.system import normalized
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE_OR_NONE, BELOW_ONE, NOT_NEGATIVE, POSITIVE
 
 Update = Literal["sgd", "sign", "adam", "normalized", "muon"]
+State = dict[str, Any]
 
 RATE_FACTORS: Mapping[str, float] = MappingProxyType({"sign": 0.12, "adam": 0.3, "normalized": 0.12})
 """The factor of `default_rate` per update. Steps of "sgd" are as large as the gradient, so no rate fits every loss."""
@@ -35,6 +36,7 @@ RECIPES: Mapping[str, tuple[float, float, float]] = MappingProxyType(
 class DescentOptimizer(BinaryOptimizer):
     """An optimiser that moves latent weights by steps of `directions`: the baselines."""
 
+    rules = MappingProxyType({**BinaryOptimizer.rules, "momentum": BELOW_ONE, "eps": POSITIVE})
     kept: ClassVar[frozenset[str]] = frozenset({"step", "mean", "square", "buffer"})
     """The names of what is kept of a weight."""
     fusable: ClassVar[bool] = False
@@ -59,7 +61,7 @@ class DescentOptimizer(BinaryOptimizer):
         self._finish_step()
         return loss
 
-    def _move(self, weights: list[Tensor], states: list[dict[str, Any]], group: dict[str, Any]) -> None:
+    def _move(self, weights: list[Tensor], states: list[State], group: dict[str, Any]) -> None:
         """Move and clip the weights; `states` are brought forward."""
         moved, limit = weights, group["clip"]
         if self._skip is None:
@@ -72,9 +74,7 @@ class DescentOptimizer(BinaryOptimizer):
         if moved is not weights:
             torch._foreach_copy_([local(weight) for weight in weights], [local(one) for one in moved])
 
-    def _fused_adam(
-        self, weights: list[Tensor], states: list[dict[str, Any]], group: dict[str, Any], skip: Tensor
-    ) -> None:
+    def _fused_adam(self, weights: list[Tensor], states: list[State], group: dict[str, Any], skip: Tensor) -> None:
         """The step of `_moved` by torch's own kernel, unless `skip` is 1; layers of the same rate go together."""
         (beta1, beta2), grads = group["betas"], _grads(weights)
         means, squares, counts = _adam_state(grads, states)
@@ -88,7 +88,7 @@ class DescentOptimizer(BinaryOptimizer):
             options |= {"lr": rate, "beta1": beta1, "beta2": beta2, "amsgrad": False, "maximize": False}
             torch._fused_adamw_(moved, by, mean, square, [], steps, **options)
 
-    def _moved(self, weights: list[Tensor], states: list[dict[str, Any]], group: dict[str, Any]) -> list[Tensor]:
+    def _moved(self, weights: list[Tensor], states: list[State], group: dict[str, Any]) -> list[Tensor]:
         """The weights after a step, not yet clipped; `states` are brought forward."""
         return self._against(weights, directions(_grads(weights), states, group), group)
 
@@ -105,15 +105,13 @@ class DescentOptimizer(BinaryOptimizer):
         super().load_state_dict(self._check_state(state_dict, set(self.kept)))
 
     def _check_options(self, options: dict[str, Any]) -> None:
+        super()._check_options(options)
         if options["update"] not in get_args(Update):
             raise ValueError(f"update must be one of {', '.join(get_args(Update))}, got {options['update']!r}")
-        BELOW_ONE.checked("momentum", options["momentum"])
-        POSITIVE.checked("eps", options["eps"])
         if options["update"] == "adam" and options["momentum"]:
             raise ValueError('update "adam" takes betas instead of momentum')
         for beta in options["betas"]:
             BELOW_ONE.checked("each of betas", beta)
-        super()._check_options(options)
 
 
 class BinaryConnect(DescentOptimizer):
@@ -178,6 +176,7 @@ class ProxQuant(DescentOptimizer):
         clip: Bound of the weights; None leaves them free.
     """
 
+    rules = MappingProxyType({**DescentOptimizer.rules, "rate": NOT_NEGATIVE})
     kept = frozenset({"proximal_step", "descent"})
 
     def __init__(
@@ -200,16 +199,12 @@ class ProxQuant(DescentOptimizer):
         options = {"lr": lr, "rate": rate, "update": update, "momentum": momentum, "betas": betas, "eps": eps}
         super().__init__(params, {**options, "clip": clip, "steps": None, "warmup": 0.0, "relative": False}, real)
 
-    def _moved(self, weights: list[Tensor], states: list[dict[str, Any]], group: dict[str, Any]) -> list[Tensor]:
+    def _moved(self, weights: list[Tensor], states: list[State], group: dict[str, Any]) -> list[Tensor]:
         for state in states:
             state["proximal_step"] = state.get("proximal_step", 0) + 1
         stepped = super()._moved(weights, [state.setdefault("descent", {}) for state in states], group)
         pairs = zip(stepped, states, strict=True)
         return [proximal_step(weight, group["rate"] * state["proximal_step"]) for weight, state in pairs]
-
-    def _check_options(self, options: dict[str, Any]) -> None:
-        NOT_NEGATIVE.checked("rate", options["rate"])
-        super()._check_options(options)
 
     def _rate_factor(self, options: dict[str, Any]) -> float:
         raise ValueError("ProxQuant needs a learning rate: lr=0.1 suits sign steps")
@@ -237,6 +232,7 @@ class StraightThrough(DescentOptimizer):
         eps: Added to Adam's denominator.
     """
 
+    rules = MappingProxyType({**DescentOptimizer.rules, "weight_decay": NOT_NEGATIVE})
     fusable = True
 
     def __init__(
@@ -261,11 +257,7 @@ class StraightThrough(DescentOptimizer):
         options |= {"weight_decay": decay if weight_decay is None else weight_decay, "relative": False}
         super().__init__(params, options, real)
 
-    def _check_options(self, options: dict[str, Any]) -> None:
-        NOT_NEGATIVE.checked("weight_decay", options["weight_decay"])
-        super()._check_options(options)
-
-    def _moved(self, weights: list[Tensor], states: list[dict[str, Any]], group: dict[str, Any]) -> list[Tensor]:
+    def _moved(self, weights: list[Tensor], states: list[State], group: dict[str, Any]) -> list[Tensor]:
         grads, decay = _grads(weights), group["weight_decay"]
         if group["update"] == "sgd":  # as torch's SGD has it, the decay goes through the momentum
             steps = directions(list(torch._foreach_add(grads, weights, alpha=decay)), states, group)
@@ -288,6 +280,7 @@ class Bop(DescentOptimizer):
         steps: Steps of the whole training; γ follows the same schedule as other rates.
     """
 
+    rules = MappingProxyType({**DescentOptimizer.rules, "threshold": POSITIVE})
     kept = frozenset({"mean"})
 
     def __init__(
@@ -304,11 +297,7 @@ class Bop(DescentOptimizer):
         unused = {"update": "sgd", "momentum": 0.0, "betas": (0.9, 0.999), "eps": 1e-8}
         super().__init__(params, {**options, **unused}, real)
 
-    def _check_options(self, options: dict[str, Any]) -> None:
-        POSITIVE.checked("threshold", options["threshold"])
-        super()._check_options(options)
-
-    def _moved(self, weights: list[Tensor], states: list[dict[str, Any]], group: dict[str, Any]) -> list[Tensor]:
+    def _moved(self, weights: list[Tensor], states: list[State], group: dict[str, Any]) -> list[Tensor]:
         moved = []
         for weight, state in zip(weights, states, strict=True):
             mean = state.setdefault("mean", torch.zeros_like(weight))
@@ -322,7 +311,7 @@ def _grads(weights: list[Tensor]) -> list[Tensor]:
     return [weight.grad for weight in weights if weight.grad is not None]
 
 
-def directions(grads: list[Tensor], states: list[dict[str, Any]], options: dict[str, Any]) -> list[Tensor]:
+def directions(grads: list[Tensor], states: list[State], options: dict[str, Any]) -> list[Tensor]:
     """The steps of gradients, lr left out: SGD's or signSGD's with momentum, or Adam's; `states` are brought forward.
 
     sgd: b ← β b + ∇, u = b;   sign: b ← β b + (1−β) ∇, u = sign(b);   adam: u = m̂ / (√v̂ + ε);
@@ -343,7 +332,7 @@ def directions(grads: list[Tensor], states: list[dict[str, Any]], options: dict[
     return list(torch._foreach_sign(grads)) if update == "sign" else grads
 
 
-def _adam(grads: list[Tensor], states: list[dict[str, Any]], options: dict[str, Any]) -> list[Tensor]:
+def _adam(grads: list[Tensor], states: list[State], options: dict[str, Any]) -> list[Tensor]:
     beta1, beta2 = options["betas"]
     means, squares, counts = _adam_state(grads, states)
     torch._foreach_lerp_(means, grads, 1 - beta1)
@@ -356,7 +345,7 @@ def _adam(grads: list[Tensor], states: list[dict[str, Any]], options: dict[str, 
     return steps
 
 
-def _adam_state(grads: list[Tensor], states: list[dict[str, Any]]) -> tuple[list[Tensor], list[Tensor], list[int]]:
+def _adam_state(grads: list[Tensor], states: list[State]) -> tuple[list[Tensor], list[Tensor], list[int]]:
     """Adam's two means and the number of the step, per gradient."""
     for state, grad in zip(states, grads, strict=True):
         if not state:

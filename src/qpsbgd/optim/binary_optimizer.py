@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -16,20 +17,13 @@ from torch.optim import Optimizer
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.optim.diagnostics import LeftBehind, Schedules, SignChanges, StuckLoss
 from qpsbgd.optim.gradient_check import LateAnswer, nonfinite
-from qpsbgd.optim.parameters import NO_LAYER, Layers, Members, NamedTensor, check_weights, param_groups
+from qpsbgd.optim.parameters import NO_LAYER, Layers, Members, check_weights, param_groups
 from qpsbgd.optim.rates import KEPT_SIZE, WARMUP, default_rate, schedule
 from qpsbgd.optim.real_part import Real, RealPart, real_options
 from qpsbgd.parallel.ranks import Ranks
 from qpsbgd.parallel.shards import is_sharded
 from qpsbgd.projections.protocol import check_fits
-from qpsbgd_qubo.solvers.options import (
-    AT_LEAST_ONE_OR_NONE,
-    BELOW_ONE,
-    FLAG,
-    NOT_NEGATIVE,
-    POSITIVE,
-    POSITIVE_OR_NONE,
-)
+from qpsbgd_qubo.solvers.options import AT_LEAST_ONE_OR_NONE, BELOW_ONE, FLAG, NOT_NEGATIVE, POSITIVE_OR_NONE
 
 _CALLER = 5
 """Stack level of the caller of `step` in `_finish_step`: torch puts two wrappers around `step`."""
@@ -47,6 +41,13 @@ class BinaryOptimizer(Optimizer):
     theirs; all others, and those under `"real"`, are for its other parameters. In a group without binary weights, all
     options are the torch optimiser's.
     """
+
+    rules: ClassVar[Mapping[str, Any]] = MappingProxyType(
+        {"relative": FLAG, "steps": AT_LEAST_ONE_OR_NONE, "warmup": BELOW_ONE}
+    )
+    """What options must be, by name."""
+    _copied: ClassVar[tuple[str, ...]] = ("_real", "_real_parts", "_beside", "_norms")
+    """Attributes that torch does not copy or pickle by itself."""
 
     def __init__(self, params: Layers, defaults: dict[str, Any], real: Real) -> None:
         self._layers: dict[Tensor, BinaryLayer] = {}
@@ -87,7 +88,11 @@ class BinaryOptimizer(Optimizer):
                 f"{type(self).__name__} has no option {', '.join(unknown)}; "
                 f"it has {', '.join(name for name in self.defaults if name != 'step')}"
             )
-        part = self._new_real_part(members.named(rest), real, norms=self._norms + members.norms > 0) if rest else None
+        part = None
+        if rest:
+            if not {p for group in self.param_groups for p in group["params"]}.isdisjoint(rest):
+                raise ValueError("some parameters appear in more than one parameter group")
+            part = RealPart(members.named(rest), real, norms=self._norms + members.norms > 0)
         if members.layers:
             check_weights(members.layers, self._ranks)
             self._check_options({**self.defaults, **options})
@@ -119,15 +124,6 @@ class BinaryOptimizer(Optimizer):
             for name in [name for name in options if name not in self.defaults or not members.layers]:
                 real[name] = options.pop(name)
         return real, rest
-
-    def _new_real_part(self, parameters: list[NamedTensor], options: dict[str, Any], *, norms: bool) -> RealPart:
-        POSITIVE_OR_NONE.checked("max_norm", options.get("max_norm"))
-        POSITIVE.checked("vector_factor", options.get("vector_factor", 1.0))
-        AT_LEAST_ONE_OR_NONE.checked("steps", options["steps"])
-        claimed = {p for group in self.param_groups for p in group["params"]}
-        if any((p[1] if isinstance(p, tuple) else p) in claimed for p in parameters):
-            raise ValueError("some parameters appear in more than one parameter group")
-        return RealPart(parameters, options, norms=norms)
 
     @property
     def binary_groups(self) -> list[dict[str, Any]]:
@@ -233,9 +229,8 @@ class BinaryOptimizer(Optimizer):
         NOT_NEGATIVE.checked("lr", options["lr"].item() if isinstance(options["lr"], Tensor) else options["lr"])
         if options.get("clip") != "range":
             POSITIVE_OR_NONE.checked("clip", options["clip"])
-        FLAG.checked("relative", options["relative"])
-        AT_LEAST_ONE_OR_NONE.checked("steps", options["steps"])
-        BELOW_ONE.checked("warmup", options["warmup"])
+        for name, rule in self.rules.items():
+            rule.checked(name, options[name])
 
     def _check_layer(self, layer: BinaryLayer, options: dict[str, Any]) -> None:
         """Raise TypeError or ValueError for a layer that these options cannot train."""
@@ -319,8 +314,8 @@ class BinaryOptimizer(Optimizer):
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        real = {name: vars(self)[name] for name in ("_real", "_real_parts", "_beside", "_norms")}
-        return {**super().__getstate__(), **real, "_layers": list(self._layers.values())}
+        own = {name: vars(self)[name] for name in self._copied}
+        return {**super().__getstate__(), **own, "_layers": list(self._layers.values())}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         layers = state.pop("_layers", None)

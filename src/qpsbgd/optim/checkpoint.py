@@ -54,9 +54,8 @@ class Checkpoint:
         if not parts:
             raise ValueError("a checkpoint needs something to save: Checkpoint(path, model=model, optimizer=…)")
         for name, part in parts.items():
-            if not isinstance(part, torch.Generator) and not (
-                hasattr(part, "state_dict") and hasattr(part, "load_state_dict")
-            ):
+            has_state = hasattr(part, "state_dict") and hasattr(part, "load_state_dict")
+            if not (has_state or isinstance(part, torch.Generator)):
                 raise TypeError(f"{name} must have state_dict and load_state_dict, got {type(part).__name__}")
         self.path = Path(path).expanduser()
         self.step = 0
@@ -179,13 +178,12 @@ def _read(path: Path) -> dict[str, Any]:
     if hashlib.sha256(payload).digest() != content[len(_FORMAT) : _START]:
         raise ValueError(f"{path} is damaged or cut off: its checksum is wrong ({len(content)} bytes); {_ADVICE}")
     try:
-        state = torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
+        state: dict[str, Any] = torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, ValueError, KeyError, TypeError, AttributeError, EOFError) as error:
         raise ValueError(f"{path} is not a checkpoint, though its checksum is right ({error}); {_ADVICE}") from error
     if not _complete(state):
         raise ValueError(f"{path} has not the parts of a checkpoint: step, random, parts; {_ADVICE}")
-    found: dict[str, Any] = state
-    return found
+    return state
 
 
 def _complete(state: Any) -> bool:

@@ -50,11 +50,10 @@ class LateAnswer:
 
 def _norms(parameters: Iterable[Tensor]) -> tuple[list[Tensor], Tensor]:
     """The parameters that have gradients, and the largest magnitudes in these."""
-    pairs = [(p, p.grad) for p in parameters if p.grad is not None]
-    grads = [grad.coalesce().values() if grad.is_sparse else local(grad) for _, grad in pairs]
-    some = [index for index, grad in enumerate(grads) if grad.numel()]
+    grads = {p: p.grad for p in parameters if p.grad is not None}
+    values = {p: grad.coalesce().values() if grad.is_sparse else local(grad) for p, grad in grads.items()}
+    some = {p: own for p, own in values.items() if own.numel()}
     if not some:
         return [], torch.empty(0)
-    norms = torch._foreach_norm([grads[index] for index in some], math.inf)
-    first = norms[0]
-    return [pairs[index][0] for index in some], torch.stack([norm.to(first) for norm in norms])
+    norms = torch._foreach_norm(list(some.values()), math.inf)
+    return list(some), torch.stack([norm.to(norms[0]) for norm in norms])

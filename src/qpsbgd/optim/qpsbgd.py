@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -73,6 +74,8 @@ class QPSBGD(BinaryOptimizer):
         observers: Called with every layer of a step and the figures of its projection; a `Monitor` is one.
     """
 
+    rules = MappingProxyType({**BinaryOptimizer.rules, "momentum": BELOW_ONE})
+    _copied = (*BinaryOptimizer._copied, "_momentum", "_chosen", "_default")
     observers: list[Callable[[BinaryLayer, dict[str, float]], None]]
     _solutions: list[Callable[[], list[Solution]]]
     _tapes: dict[BinaryLayer, Tape]
@@ -345,10 +348,6 @@ class QPSBGD(BinaryOptimizer):
     def _rate_factor(self, options: dict[str, Any]) -> float:
         return _RATE_FACTOR
 
-    def _check_options(self, options: dict[str, Any]) -> None:
-        super()._check_options(options)
-        BELOW_ONE.checked("momentum", options["momentum"])
-
     def _check_layer(self, layer: BinaryLayer, options: dict[str, Any]) -> None:
         projection: Projection = options["projection"]
         projection.check(layer)
@@ -386,14 +385,6 @@ class QPSBGD(BinaryOptimizer):
                 self.state[weight][name] = value
         for layer in self._layers.values():
             self._adopt(layer)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {
-            **super().__getstate__(),
-            "_momentum": self._momentum,
-            "_chosen": self._chosen,
-            "_default": self._default,
-        }
 
 
 def _now(device: torch.device) -> float:

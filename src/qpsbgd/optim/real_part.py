@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from qpsbgd.optim.parameters import NamedTensor
+from qpsbgd_qubo.solvers.options import AT_LEAST_ONE_OR_NONE, POSITIVE, POSITIVE_OR_NONE
 
 Real = Mapping[str, Any] | bool | None
 """Whether and how to train real parameters: options, True for the defaults, False for not at all, None for no word."""
@@ -44,12 +45,16 @@ class RealPart:
 
     Raises:
         TypeError: The kind is not an optimiser's class or needs a closure, or it has no such option.
+        ValueError: An option is out of bounds.
     """
 
     def __init__(self, params: Sequence[NamedTensor], options: Mapping[str, Any], *, norms: bool = False) -> None:
         kind = options.get("kind", torch.optim.AdamW)
         if not callable(kind):
             raise TypeError(f"kind must be a class of optimisers such as torch.optim.SGD, got {kind!r}")
+        POSITIVE_OR_NONE.checked("max_norm", options.get("max_norm"))
+        POSITIVE.checked("vector_factor", options.get("vector_factor", 1.0))
+        AT_LEAST_ONE_OR_NONE.checked("steps", options.get("steps"))
         own = {name: value for name, value in options.items() if name not in _OURS}
         _check_known(kind, own)
         fused = {"fused": True} if _fusable(params) and "foreach" not in options else {}

@@ -49,11 +49,9 @@ def _numbers(solver: Any) -> str:
 
 def compared(layers: Sequence[BinaryLayer]) -> dict[str, list[tuple[str, Tensor]]]:
     """Gradients and weights with their layers' names, which must be equal on all ranks, bit for bit; not of shards."""
-    layers = [layer for layer in layers if not is_sharded(layer.weight)]
-    grads = [layer.weight.new_empty(0) if layer.weight.grad is None else layer.weight.grad for layer in layers]
-    names = [str(layer) for layer in layers]
-    weights = [layer.weight for layer in layers]
-    return {"gradients": list(zip(names, grads, strict=True)), "weights": list(zip(names, weights, strict=True))}
+    weights: list[tuple[str, Tensor]] = [(str(one), one.weight) for one in layers if not is_sharded(one.weight)]
+    grads = [(name, weight.new_empty(0) if weight.grad is None else weight.grad) for name, weight in weights]
+    return {"gradients": grads, "weights": weights}
 
 
 def gather_records(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import zip_longest
 from typing import Any, TypeVar
 
 import torch
@@ -148,9 +149,7 @@ def checksums(named: Sequence[tuple[str, Tensor]]) -> list[tuple[str, int]]:
     """Name → the sum of a tensor's bits, read as whole numbers: the same on every device and in every order."""
     kinds = {2: torch.int16, 4: torch.int32, 8: torch.int64}
     sums = [tensor.detach().contiguous().view(kinds[tensor.element_size()]).sum() for _, tensor in named]
-    numbers = (
-        torch.stack([one.cpu() if one.is_cpu else one.to(sums[0].device) for one in sums]).tolist() if sums else []
-    )
+    numbers = torch.stack([one.to(sums[0].device) for one in sums]).tolist() if sums else []
     return [(name, number) for (name, _), number in zip(named, numbers, strict=True)]
 
 
@@ -170,8 +169,7 @@ def _digest(texts: Sequence[str]) -> int:
 
 def _difference(descriptions: Sequence[Sequence[str]]) -> str:
     for rank, other in enumerate(descriptions):
-        for index in range(max(len(descriptions[0]), len(other))):
-            first, second = (lines[index] if index < len(lines) else "nothing" for lines in (descriptions[0], other))
+        for first, second in zip_longest(descriptions[0], other, fillvalue="nothing"):
             if first != second:
                 return (
                     f"the ranks train different models, or with different options: rank 0 has {first}, and rank {rank} "

@@ -51,10 +51,9 @@ class Polar(Projection):
         """The orthogonal factors of all layers."""
         means = [mean_gradient(one) for one in inputs]
         factors = polar_factors([(one.layer, mean, one.shards) for one, mean in zip(inputs, means, strict=True)])
-        return [
-            Direction(factor, {"gradient": mean, "step": one.state.get("step", 0) + 1})
-            for factor, mean, one in zip(factors, means, inputs, strict=True)
-        ]
+        steps = [one.state.get("step", 0) + 1 for one in inputs]
+        parts = zip(factors, means, steps, strict=True)
+        return [Direction(factor, {"gradient": mean, "step": step}) for factor, mean, step in parts]
 
 
 def polar_factors(gradients: Sequence[tuple[BinaryLayer, Tensor, LayerShards | None]]) -> list[Tensor]:
@@ -65,10 +64,8 @@ def polar_factors(gradients: Sequence[tuple[BinaryLayer, Tensor, LayerShards | N
     ]
     blocks = [Blocks.of(layer, None) for layer, *_ in gradients]
     factors = orthogonal_factors([own.weights(whole) for own, (whole, _) in zip(blocks, places, strict=True)])
-    return [
-        normalized(own.merged(factor, whole))[units]
-        for own, factor, (whole, units) in zip(blocks, factors, places, strict=True)
-    ]
+    parts = zip(blocks, factors, places, strict=True)
+    return [normalized(own.merged(factor, whole))[units] for own, factor, (whole, units) in parts]
 
 
 def orthogonal_factors(matrices: Sequence[Tensor]) -> list[Tensor]:

@@ -77,12 +77,9 @@ class Printed(Projection):
         """The family of every block of a layer, from the rows of this step."""
         assert isinstance(inputs.record, LayerRecord)
         blocks = Blocks.of(inputs.layer, self.block)
-        rows, grads = blocks.rows(inputs.record.inputs), blocks.columns(inputs.record.output_grads)
+        parts = zip(blocks.rows(inputs.record.inputs), blocks.columns(inputs.record.output_grads), strict=True)
         try:
-            return [
-                binary_map(own, columns, gain=inputs.layer.gain, scale=self.scale)
-                for own, columns in zip(rows, grads, strict=True)
-            ]
+            return [binary_map(*part, gain=inputs.layer.gain, scale=self.scale) for part in parts]
         except ValueError as error:
             raise ValueError(f"{inputs.layer}: {error}") from error
 

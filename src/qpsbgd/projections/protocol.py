@@ -157,10 +157,9 @@ class Projection(ABC):
 
     def describe(self) -> dict[str, Any]:
         """The name and all options that are plain values, as saved in a state dict."""
-        plain = {one.name: getattr(self, one.name) for one in fields(self)}
-        return {"name": self.name} | {
-            name: value for name, value in plain.items() if isinstance(value, int | float | str | None)
-        }
+        options = {one.name: getattr(self, one.name) for one in fields(self)}
+        plain = {name: value for name, value in options.items() if isinstance(value, int | float | str | None)}
+        return {"name": self.name, **plain}
 
     def restored(self, saved: Any) -> Projection:
         """This projection with the options that `describe` has saved; itself where they are the same.

@@ -91,17 +91,15 @@ class Spins(SystemProjection):
             gradients = [one.blocks.weights(own) @ one.matrix for one, own in zip(systems, factors, strict=True)]
         expansions = [_Expansion(one, own, bits=self.bits) for one, own in zip(systems, gradients, strict=True)]
         for bit in range(self.bits):
-            linears = [one.linear(bit, kappa=self.kappa) for one in expansions]
+            linears = [(one, one.linear(bit, kappa=self.kappa)) for one in expansions]
             if self.solver.warm:
-                for one, linear in zip(expansions, linears, strict=True):
+                for one, linear in linears:
                     one.add_warm(bit, linear, self.solver)
             else:
-                families = [
-                    list(_families(one.system, linear)) for one, linear in zip(expansions, linears, strict=True)
-                ]
-                answers = iter(solved(self.solver, [family for own in families for family in own]))
-                for one, linear, own in zip(expansions, linears, families, strict=True):
-                    solutions = [next(answers) for _ in own]
+                families = [family for one, linear in linears for family in _families(one.system, linear)]
+                answers = iter(solved(self.solver, families))
+                for one, linear in linears:
+                    solutions = [next(answers) for _ in linear]  # by block
                     one.add(linear, torch.stack([solution.spins.T for solution in solutions]), solutions)
         return [one.answer() for one in expansions]
 
@@ -154,10 +152,8 @@ class _Expansion:
         """One more vector, by a descent that starts where the last step's ended."""
         state, system, last = self.system.state, self.system, None
         if self.warm and "spins" in state and bit < len(state["spins"]):
-            coupling_fields = (
-                state["coupling_fields"][bit] if "coupling_fields" in state and not system.renewed else None
-            )
-            last = warm_start.WarmState(state["spins"][bit], state["signs"][bit], coupling_fields)
+            fields = None if system.renewed or "coupling_fields" not in state else state["coupling_fields"][bit]
+            last = warm_start.WarmState(state["spins"][bit], state["signs"][bit], fields)
         if linear.numel():
             ended = warm_start.warm_descent(solver, system.matrix, linear, last=last, cached=system.cached)
         else:  # a shard without output units
