@@ -244,7 +244,8 @@ class BinaryOptimizer(Optimizer):
             part.check_gradients(group)
         self._report(self._late_answer.answer(), "held", "in the step before, which changed nothing")
         weights = [layer.weight for layer in (self._layers.values() if layers is None else layers)]
-        parameters = [*weights, *(p for group in self.real_groups for p in group["params"])]
+        real = [p for group in self.real_groups for p in group["params"]]
+        parameters = [p for p in (*weights, *real) if p.grad is not None]
         on_one_gpu = {p.is_cuda for p in parameters} == {True} and len({p.device for p in parameters}) == 1
         fused = all(group.get("fused") for group in self.real_groups)
         if later and on_one_gpu and fused and self._ranks.size == 1 and not hasattr(self, "found_inf"):

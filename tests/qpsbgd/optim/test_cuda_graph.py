@@ -228,3 +228,9 @@ def test_systems_are_inverted_as_on_a_cpu():
     rows = torch.randn(3, 60, 40)
     gram, blocks = rows.mT @ rows, Blocks(groups=3, inputs=40, outputs=1, parts=1)
     torch.testing.assert_close(inverse(gram.cuda(), 3.0, blocks).cpu(), inverse(gram, 3.0, blocks))
+
+
+def test_a_step_without_a_pass_says_so_beside_fused_real_parameters():
+    model = nn.Sequential(BinaryLinear(40, 64), nn.BatchNorm1d(64), BinaryLinear(64, 20)).cuda()
+    with pytest.raises(RuntimeError, match="pass"):
+        QPSBGD(model, steps=10, real=True).step()
