@@ -29,6 +29,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parents[1] / "training"), str(Path(__file__).parents[1])]  # for tools/ and training/
@@ -38,7 +39,7 @@ import onnxruntime
 import torch
 from onnxruntime.quantization import CalibrationDataReader, quantize_static
 from torch import nn
-from training_parts import mnist
+from training_parts import dense, mnist
 
 from qpsbgd import QPSBGD
 from qpsbgd.deploy import load_packed, pack, to_c, to_onnx
@@ -50,13 +51,6 @@ from qpsbgd_runtime.unit_operations import Quantize
 TARGET = Path(__file__).parents[1] / "results" / f"deploy_{platform.machine()}.json"
 BATCH, CALLS = 100, {1: 500, 100: 15}
 C_FLAGS = ("-std=c99", "-O2")
-
-
-def dense(activation, *, first=()):
-    layers = [*first]
-    for n, m in ((784, 512), (512, 512)):
-        layers += [BinaryLinear(n, m), nn.BatchNorm1d(m), activation()]
-    return nn.Sequential(*layers, BinaryLinear(512, 10), nn.BatchNorm1d(10))
 
 
 def convolutional(activation, *, first=()):
@@ -75,12 +69,13 @@ def separable():
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, 10))
 
 
+DENSE = partial(dense, [784, 512, 512, 10], norm=True)
 NETWORKS = {
-    "784-512-512-10, binary": (lambda: dense(SignActivation, first=[SignActivation()]), 60_000),
-    "784-512-512-10, ReLU": (lambda: dense(nn.ReLU), 60_000),
+    "784-512-512-10, binary": (lambda: nn.Sequential(SignActivation(), *DENSE(activation=SignActivation)), 60_000),
+    "784-512-512-10, ReLU": (partial(DENSE, activation=nn.ReLU), 60_000),
     "CNN, binary": (lambda: convolutional(SignActivation, first=[SignActivation()]), 10_000),
     "CNN, 8 bits": (lambda: convolutional(QuantActivation, first=[QuantActivation(signed=True)]), 10_000),
-    "CNN, ReLU": (lambda: convolutional(nn.ReLU), 10_000),
+    "CNN, ReLU": (partial(convolutional, nn.ReLU), 10_000),
     "MobileNet, ReLU6": (separable, 10_000),
 }
 """How to build them, and on how many images to train."""

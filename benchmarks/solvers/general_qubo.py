@@ -14,10 +14,6 @@ default; more do not help), in one call, without a seed: with one, all reads of 
 cannot take within its time or its licence is left out. MQLib is measured where the variable MQLIB names its program.
 """
 
-from qpsbgd_qubo.openmp import wait_passively
-
-wait_passively()  # before torch is loaded
-
 import json
 import resource
 import subprocess

@@ -7,18 +7,16 @@ of caches; `calibration(size, seed)` are batches of training inputs, `batches(st
 
 import math
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 import torch
 import torch.nn.functional as F
 from sentences import Sentences
 from subjects import Subject, sources
 from torch import nn
-from training_parts import DEVICE, accuracy, fashion, mnist
+from training_parts import DEVICE, accuracy, dense, fashion, mnist
 
-
-def mlp():
-    return nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
+mlp = partial(dense, [784, 512, 512, 10], linear=nn.Linear, activation=nn.ReLU)
 
 
 def cnn():

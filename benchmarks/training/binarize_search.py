@@ -12,9 +12,9 @@ Every part is a key of benchmarks/results/binarize_search.json.
 import json
 import sys
 import time
-from contextlib import contextmanager
 from pathlib import Path
 from statistics import geometric_mean
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -55,17 +55,11 @@ def family(model, name, batches):
     return moments.covariance()[0], weights[:, :COLUMNS].contiguous()
 
 
-@contextmanager
-def constant(module, name, factor):
+def scaled(value, factor):
     """A constant of the search times a factor; whole numbers stay whole and at least 1."""
-    value = getattr(module, name)
-    values = value if isinstance(value, tuple) else (value,)
-    single = [max(1, round(v * factor)) if isinstance(v, int) else v * factor for v in values]
-    setattr(module, name, tuple(single) if isinstance(value, tuple) else single[0])
-    try:
-        yield value, getattr(module, name)
-    finally:
-        setattr(module, name, value)
+    if isinstance(value, tuple):
+        return tuple(scaled(one, factor) for one in value)
+    return max(1, round(value * factor)) if isinstance(value, int) else value * factor
 
 
 def lost_by_search(seen, unseen, weights, bits):
@@ -92,7 +86,9 @@ def constants():
 
     plain = measured()
     for module, name, factor in [(m, name, f) for m, names in CONSTANTS.items() for name in names for f in (0.5, 2.0)]:
-        with constant(module, name, factor) as (default, value):
+        default = getattr(module, name)
+        value = scaled(default, factor)
+        with patch.object(module, name, value):
             ratios = np.divide(measured(), plain).T.tolist()
         row = {"constant": f"{module.__name__.rpartition('.')[2]}.{name}", "default": default, "value": value}
         row |= dict(zip(("lost", "lost on others", "seconds"), map(geometric_mean, ratios), strict=True))

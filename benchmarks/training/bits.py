@@ -7,10 +7,6 @@ same seed share batches.
     python benchmarks/training/bits.py [FILE]    writes benchmarks/results/bits.json, or FILE; data through QPSBGD_DATA
 """
 
-from qpsbgd_qubo.openmp import wait_passively
-
-wait_passively()  # before torch is loaded
-
 from functools import partial
 
 import torch

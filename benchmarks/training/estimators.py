@@ -8,10 +8,6 @@ sets in DESIGN alone.
     python benchmarks/training/estimators.py [FILE]        writes benchmarks/results/estimators.json, or FILE
 """
 
-from qpsbgd_qubo.openmp import wait_passively
-
-wait_passively()  # before torch is loaded
-
 import statistics
 import time
 import warnings

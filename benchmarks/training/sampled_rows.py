@@ -6,10 +6,6 @@ layer, 19,600 in the second), 2000 other images for the score, five seeds, ridge
     python benchmarks/training/sampled_rows.py [FILE]        writes benchmarks/results/sampled_rows.json, or FILE
 """
 
-from qpsbgd_qubo.openmp import wait_passively
-
-wait_passively()  # before torch is loaded
-
 import statistics
 from functools import cache, partial
 

@@ -13,10 +13,10 @@ from qpsbgd.nn import BinaryConv2d, BinaryLinear, convert
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def dense(widths, *, norm=False, linear=BinaryLinear, **options):
+def dense(widths, *, norm=False, linear=BinaryLinear, activation=nn.Hardtanh, **options):
     layers = []
     for n, m in pairwise(widths):
-        layers += [linear(n, m, **options), *([nn.BatchNorm1d(m)] if norm else []), nn.Hardtanh()]
+        layers += [linear(n, m, **options), *([nn.BatchNorm1d(m)] if norm else []), activation()]
     return nn.Sequential(*layers[:-1])
 
 
@@ -25,13 +25,15 @@ def converted(widths, *, norm=False, he=False, scale="magnitude"):
 
     With `he`, initialised after He et al., as deep networks without norms need it.
     """
-    layers = []
-    for n, m in pairwise(widths):
-        layers += [nn.Linear(n, m), *([nn.BatchNorm1d(m)] if norm else []), nn.ReLU()]
-        if he:
-            nn.init.kaiming_normal_(layers[-2].weight, nonlinearity="relu")
-            nn.init.zeros_(layers[-2].bias)
-    return convert(nn.Sequential(*layers[:-1]), scale=scale)
+    linear = he_linear if he else nn.Linear
+    return convert(dense(widths, norm=norm, linear=linear, activation=nn.ReLU), scale=scale)
+
+
+def he_linear(n, m):
+    layer = nn.Linear(n, m)
+    nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+    nn.init.zeros_(layer.bias)
+    return layer
 
 
 def convolutional(*, norm, linear=BinaryLinear, conv=BinaryConv2d, **options):

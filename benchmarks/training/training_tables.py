@@ -92,13 +92,6 @@ def judged(rows, ours, rival):
     return WORDS[verdict(rows[rival][f"{ours} ahead by"], noise=rows[rival][f"{ours} noise"])]
 
 
-def rivals_in_reach(rows, ours, rival):
-    """Baselines that `ours` is not ahead of, although it is ahead of the one with the best mean."""
-    if judged(rows, ours, rival) != "ahead":
-        return []
-    return [m for m in baselines(rows) if judged(rows, ours, m) != "ahead"]
-
-
 def counted(ours, *, held_out):
     """Settings in which one of ours is ahead of, level with and behind the best baseline."""
     found = [(task, rows) for task, _, rows in compared() if ours in rows and task.startswith("fashion") == held_out]
@@ -122,7 +115,8 @@ def remarks():
     lines = []
     for ours in OURS:
         for task, budget, rows in compared():
-            if ours in rows and (others := rivals_in_reach(rows, ours, best_baseline(task, rows))):
+            others = [m for m in baselines(rows) if ours in rows and judged(rows, ours, m) != "ahead"]
+            if others and best_baseline(task, rows) not in others:
                 names = enumerated(LABELS[m] for m in others)
                 lines.append(f"- {NAMES[ours]}: {TITLES[task]}, {amount(task, budget)}, against {names}")
     return "\n".join(["Ahead of the best baseline, but not of one with a lower mean:", "", *lines])
@@ -303,39 +297,31 @@ def final_rows():
     return found
 
 
-def final_scores():
-    """The scores of `final_rows`."""
-    return {
-        task: {method: [row["score"] for row in rows] for method, rows in by_method.items()}
-        for task, by_method in final_rows().items()
-    }
-
-
 def today(names=NETWORKS, *, forms=tuple(DEFAULTS)):
     """Test scores on today's networks: QP-SBGD at its defaults, in some forms, tuned rivals and real weights.
 
     † marks runs from before norms and biases had a rate of their own.
     """
-    rows, scores = final_rows(), final_scores()
+    found = final_rows()
 
     def cell(task, method):
-        if method not in rows[task]:
-            return "–"
-        before = any("rate of norms" in row for row in rows[task][method])
-        return _score(task, scores[task][method]) + " †" * before
+        rows = found[task].get(method, ())
+        before = any("rate of norms" in row for row in rows)
+        return _score(task, [row["score"] for row in rows]) + " †" * before
 
     methods = {"default": "**QP-SBGD, default**", **{form: DEFAULTS[form] for form in forms}, **RIVALS, **REAL}
-    tasks = [task for task in names if task in scores]
-    table = []
-    for method, label in methods.items():
-        if any(method in scores[task] for task in tasks):
-            table.append([label, *(cell(task, method) for task in tasks)])
+    tasks = [task for task in names if task in found]
+    table = [
+        [label, *(cell(task, method) for task in tasks)]
+        for method, label in methods.items()
+        if any(method in found[task] for task in tasks)
+    ]
     return markdown(["test score", *(f"{names[task]}, {_unit(task)}" for task in tasks)], table)
 
 
 def lead(task):
     """By how much the default is ahead of the best rival that was run, in the units of the scores."""
-    means = {method: np.mean(values) for method, values in final_scores()[task].items()}
+    means = {method: np.mean([row["score"] for row in rows]) for method, rows in final_rows()[task].items()}
     sign = -1 if task.startswith("gpt") else 1
     return min(sign * (means["default"] - means[rival]) for rival in RIVALS if rival in means)
 

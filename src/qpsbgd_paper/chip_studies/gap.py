@@ -51,9 +51,8 @@ def measure(*, inputs: int, neurons: int, batch: int, scale: Any, gain: str, see
     gaps: dict[str, dict[str, Any]] = {}
     # Beyond 8 spins without symmetry a gap takes seconds.
     large = inputs > 8 and batch > 1
-    for unit, columns, schedule in (("chip", chip, LINEAR), ("own", own, LINEAR), ("GHz", chip, ADVANTAGE))[
-        : 1 if large else 3
-    ]:
+    units = (("chip", chip, LINEAR), ("own", own, LINEAR), ("GHz", chip, ADVANTAGE))
+    for unit, columns, schedule in units[:1] if large else units:
         found = spectral_gap(columns, schedule=schedule, points=15 if large else 41)
         gaps[unit] = vars(found) | {"degeneracy": str(found.degeneracy)}
         if unit == "own" and inputs * neurons <= 6 and neurons > 1:
@@ -193,10 +192,8 @@ def _width_claims(widths: Widths) -> list[Judged]:
         few, many = sizes[0], sizes[-1]
         common = min(len(gaps[few]), len(gaps[many]))
         where = f"batch {batch}, {_named(scale)}, chip's ranges"
-        text, source = (
-            f"The gap shrinks with the inputs: {many} against {few} ({where})",
-            of_the_paper(scale == "literal"),
-        )
+        text = f"The gap shrinks with the inputs: {many} against {few} ({where})"
+        source = of_the_paper(scale == "literal")
         found.append(paired(text, gaps[few][:common], gaps[many][:common], source=source))
     return found
 
@@ -249,7 +246,7 @@ class Gap(Study):
 
     def shown(self, results: Sequence[Result]) -> dict[str, Any]:
         """Levels along the anneal, gaps per number of neurons and of inputs, and the paper's claims."""
-        runs = [(job, result) for job, result in zip(self.jobs(), results, strict=True)]
+        runs = list(zip(self.jobs(), results, strict=True))
         small = [(job, result) for job, result in runs if job["inputs"] == 3]
         values: dict[tuple[str, str, str], list[float]] = {}
         counted: dict[tuple[str, str, str], list[float]] = {}

@@ -9,7 +9,7 @@ from torch import Tensor
 from qpsbgd.qubo import QuboFamily, Solution
 from qpsbgd.solvers import Solver
 from qpsbgd_paper.experiments.mnist import SETTINGS, split
-from qpsbgd_paper.framework.experiment import Job, Study
+from qpsbgd_paper.framework.experiment import Study
 from qpsbgd_paper.framework.methods import BUILDERS, Options, printed, rates, summed
 from qpsbgd_paper.framework.training import BinaryMLP, fit_classifier
 from qpsbgd_qubo.solvers.exact.exact import Exact
@@ -32,15 +32,6 @@ ABOUT = (
 
 class QuboStudy(Study):
     """A study of these QUBOs."""
-
-    def runs(self, **settings: Any) -> list[Job]:
-        """A job per layer, form and seed, each with these settings."""
-        return [
-            {"form": form, "layer": layer, "seed": seed, **settings}
-            for layer in (THIRD, FIRST)
-            for form in FORMS
-            for seed in range(self.seeds)
-        ]
 
     def prepare(self) -> None:
         """Extract the features once, before many processes need them."""

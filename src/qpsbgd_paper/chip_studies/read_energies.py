@@ -1,6 +1,6 @@
 """Energies of all reads of an annealer: the paper's histograms, on a simulated chip."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,7 +111,36 @@ def _tail_claims(name: str, every: Sequence[Mapping[str, Any]], *, source: Sourc
 
 
 @dataclass(frozen=True)
-class ReadEnergies(QuboStudy):
+class ReadStudy(QuboStudy):
+    """A study of the chip's reads of third-layer and first-layer QUBOs during training."""
+
+    small = {"seeds": 2, "reads": 100, "size": 4, "updates": (0, 10)}
+    seeds: int = 5
+    reads: int = 1000
+    size: int = 16
+    updates: tuple[int, ...] = UPDATES
+
+    def jobs(self) -> Sequence[Job]:
+        """A job per layer, form and seed."""
+        settings = {name: value for name, value in vars(self).items() if name != "seeds"}
+        return [
+            {"form": form, "layer": layer, "seed": seed, **settings, "updates": list(self.updates)}
+            for layer in (THIRD, FIRST)
+            for form in FORMS
+            for seed in range(self.seeds)
+        ]
+
+    @staticmethod
+    def by_form(results: Sequence[Result]) -> Iterator[tuple[int, str, list[Result], list[Any]]]:
+        """Layers and forms, each with its runs and with what they found wherever the layer has a gradient."""
+        for layer in (THIRD, FIRST):
+            for form in FORMS:
+                runs = [run for run in results if (run["layer"], run["form"]) == (layer, form)]
+                yield layer, form, runs, [at for run in runs for at in run["at"] if at is not None]
+
+
+@dataclass(frozen=True)
+class ReadEnergies(ReadStudy):
     """1000 reads of third-layer and first-layer QUBOs during training."""
 
     name = "samples"
@@ -122,28 +151,16 @@ class ReadEnergies(QuboStudy):
     )
     paper = "Histograms of the third layer at updates 0 to 50: tail-heavy, shifted towards negative numbers."
     work = staticmethod(read)
-    small = {"seeds": 2, "reads": 100, "size": 4, "updates": (0, 10)}
-    seeds: int = 5
-    reads: int = 1000
-    size: int = 16
-    updates: tuple[int, ...] = UPDATES
-
-    def jobs(self) -> Sequence[Job]:
-        """A run per form, layer and seed."""
-        return self.runs(reads=self.reads, size=self.size, updates=list(self.updates))
 
     def shown(self, results: Sequence[Result]) -> dict[str, Any]:
         """Histograms of one run per form and layer, shares and skewness of all."""
         figures, body, claims = [], [], []
-        for layer in (THIRD, FIRST):
-            for form in FORMS:
-                runs = [run for run in results if (run["layer"], run["form"]) == (layer, form)]
-                figures.append(self._figure(mnist_qubos.whole_run(runs, shown="at")))
-                for number, update in enumerate(self.updates):
-                    found = [run["at"][number] for run in runs if run["at"][number] is not None]
-                    body.append([LAYERS[layer], form, str(update), *_cells(found)])
-                every = [at for run in runs for at in run["at"] if at is not None]
-                claims += _tail_claims(f"{LAYERS[layer]}, {form}", every, source=of_the_paper(form == PRINTED))
+        for layer, form, runs, every in self.by_form(results):
+            figures.append(self._figure(mnist_qubos.whole_run(runs, shown="at")))
+            for number, update in enumerate(self.updates):
+                found = [run["at"][number] for run in runs if run["at"][number] is not None]
+                body.append([LAYERS[layer], form, str(update), *_cells(found)])
+            claims += _tail_claims(f"{LAYERS[layer]}, {form}", every, source=of_the_paper(form == PRINTED))
         head = ["layer", "form", "update", "runs", "optimal reads", "mean above optimum", "worst"]
         head += ["skewness", "broken chains"]
         title = "Reads: mean of all seeds; distances from the optimum in percent of its energy"

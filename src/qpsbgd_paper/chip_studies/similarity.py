@@ -10,10 +10,9 @@ from torch import Tensor
 
 from qpsbgd.qubo import QuboFamily
 from qpsbgd_paper.chip_studies import mnist_qubos
-from qpsbgd_paper.chip_studies.mnist_qubos import ABOUT, FIRST, FORMS, LAYERS, PRINTED, THIRD, UPDATES, QuboStudy
-from qpsbgd_paper.chip_studies.read_energies import CHIP, chip
+from qpsbgd_paper.chip_studies.mnist_qubos import ABOUT, LAYERS, PRINTED
+from qpsbgd_paper.chip_studies.read_energies import CHIP, ReadStudy, chip
 from qpsbgd_paper.framework.claims import Judged, Source, of_the_paper, stated
-from qpsbgd_paper.framework.experiment import Job
 from qpsbgd_paper.framework.runs import Result
 
 AT_MOST = 0.45
@@ -96,7 +95,7 @@ def _claims(name: str, every: Sequence[Mapping[str, Any]], *, source: Source) ->
 
 
 @dataclass(frozen=True)
-class Similarity(QuboStudy):
+class Similarity(ReadStudy):
     """The ten different samples of lowest energy of a whole layer, every two compared."""
 
     name = "similarity"
@@ -109,31 +108,19 @@ class Similarity(QuboStudy):
     )
     paper = "Matrix of the third layer: all fairly dissimilar, at most around 0.4."
     work = staticmethod(compare)
-    small = {"seeds": 2, "reads": 100, "size": 4, "updates": (0, 10)}
     seeds: int = 4
-    reads: int = 1000
-    size: int = 16
     count: int = 10
-    updates: tuple[int, ...] = UPDATES
-
-    def jobs(self) -> Sequence[Job]:
-        """A run per form, layer and seed."""
-        return self.runs(reads=self.reads, size=self.size, count=self.count, updates=list(self.updates))
 
     def shown(self, results: Sequence[Result]) -> dict[str, Any]:
         """Matrices of one run per form and layer, largest and mean similarities of all."""
-        figures, body, claims = [], [], []
-        for layer in (THIRD, FIRST):
-            panels = []
-            for form in FORMS:
-                runs = [run for run in results if (run["layer"], run["form"]) == (layer, form)]
-                panels.append(self._panel(form, mnist_qubos.whole_run(runs, shown="at")["at"]))
-                every = [at for run in runs for at in run["at"] if at is not None]
-                body.append([LAYERS[layer], form, str(len(every)), *_cells(every)])
-                claims += _claims(f"{LAYERS[layer]}, {form}", every, source=of_the_paper(form == PRINTED))
-            figures.append(self._figure(layer, panels))
-        head = ["layer", "form", "QUBOs", "largest", "mean", "pairs at most 0.45"]
-        head += ["distinct samples"]
+        panels: dict[int, list[dict[str, Any]]] = {}
+        body, claims = [], []
+        for layer, form, runs, every in self.by_form(results):
+            panels.setdefault(layer, []).append(self._panel(form, mnist_qubos.whole_run(runs, shown="at")["at"]))
+            body.append([LAYERS[layer], form, str(len(every)), *_cells(every)])
+            claims += _claims(f"{LAYERS[layer]}, {form}", every, source=of_the_paper(form == PRINTED))
+        figures = [self._figure(layer, own) for layer, own in panels.items()]
+        head = ["layer", "form", "QUBOs", "largest", "mean", "pairs at most 0.45", "distinct samples"]
         title = f"Jaccard similarity of the {self.count} lowest samples; mean over updates and seeds (least to most)"
         return {"figures": figures, "tables": [{"title": title, "head": head, "body": body}], "claims": claims}
 

@@ -66,8 +66,7 @@ def fetch(names: Names = None, data: Data = None) -> None:
     except KeyboardInterrupt:
         say("\nStopped. Complete files are kept; the same command goes on from here.")
         raise typer.Exit(130) from None
-    text = f"{len(missing)} files fetched, {len(wanted) - len(missing)} were already there, in {folder}."
-    say(text)
+    say(f"{len(missing)} files fetched, {len(wanted) - len(missing)} were already there, in {folder}.")
 
 
 @app.command()
@@ -83,8 +82,7 @@ def check(names: Names = None, data: Data = None) -> None:
     if problems:
         sets = " ".join(dict.fromkeys(file.dataset for _, file in problems))
         place = f" --data {folder}" if data or os.environ.get("QPSBGD_DATA") else ""
-        text = f"{len(problems)} of {len(wanted)} files are missing or wrong; run `qpsbgd data fetch {sets}{place}`."
-        say(text)
+        say(f"{len(problems)} of {len(wanted)} files are missing or wrong; run `qpsbgd data fetch {sets}{place}`.")
         raise typer.Exit(1)
     say(f"All {len(wanted)} files in {folder} have the right checksums.")
 

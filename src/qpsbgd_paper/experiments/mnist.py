@@ -207,9 +207,8 @@ class MnistPairs(Comparison):
 
     def summary(self, *, folder: Path) -> dict[str, Any]:
         """With the paper's pictures: how a digit becomes bits, and digits told apart by one of its networks."""
-        case, line = "1/2, paper", DWAVE
-        jobs = [job for job in self._final_jobs(self._chosen(folder)) if (job["case"], job["line"]) == (case, line)]
-        answers = [result["shown"] for result in self._kept(jobs, folder)]
+        runs = self.finished(folder=folder)
+        answers = [run["shown"] for job, run in runs if (job["case"], job["line"]) == ("1/2, paper", DWAVE)]
         found = super().summary(folder=folder)
         found["claims"].append(_shown_claim("1/2", answers))
         return {**found, "figures": pictures("1/2", seed=0, answers=answers[0])}

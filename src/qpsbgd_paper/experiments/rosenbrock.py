@@ -13,7 +13,7 @@ from qpsbgd_paper.framework import methods
 from qpsbgd_paper.framework.claims import Claim
 from qpsbgd_paper.framework.comparison import Case, Comparison, Metric, Series
 from qpsbgd_paper.framework.experiment import Job
-from qpsbgd_paper.framework.methods import RANDOM, Grid, Line, Options, SolverChoice
+from qpsbgd_paper.framework.methods import RANDOM, Line, Options, SolverChoice
 from qpsbgd_paper.framework.runs import Result
 
 FOUND = Metric("found", "lowest value found", higher=False)
@@ -105,24 +105,19 @@ class Rosenbrock(Comparison):
     def lines(self, case: Case) -> Mapping[str, Line]:
         """P-SBGD in both forms, with the simulated annealer, and the sign of the gradient."""
 
-        def points(solver: Any, scale: Any) -> Grid:
-            return methods.rates(0.03, 0.1, 0.3, solver=solver, scale=scale)
+        def line(label: str, kind: Any, solver: Any, scale: Any) -> Line:
+            return Line(label, "minimize", methods.rates(0.03, 0.1, 0.3, solver=solver, scale=scale), kind)
 
+        annealer = dict(methods.SIMULATED_ANNEALER)
         lines = {
-            "qpsbgd": Line("P-SBGD (exact)", "minimize", points("exact", 1.0), "ours"),
-            "qpsbgd-printed": Line("P-SBGD as printed (exact)", "minimize", points("exact", "literal"), "paper"),
-            "qpsbgd-annealed": Line(
-                "P-SBGD (simulated annealer)", "minimize", points(dict(methods.SIMULATED_ANNEALER), 1.0), "variant"
-            ),
+            "qpsbgd": line("P-SBGD (exact)", "ours", "exact", 1.0),
+            "qpsbgd-printed": line("P-SBGD as printed (exact)", "paper", "exact", "literal"),
+            "qpsbgd-annealed": line("P-SBGD (simulated annealer)", "variant", annealer, 1.0),
         }
         if self.solver is not None:
             name = methods.solver_name(self.solver)
-            lines |= {
-                "named": Line(f"P-SBGD ({name})", "minimize", points(self.solver, 1.0), "variant"),
-                "named-printed": Line(
-                    f"P-SBGD as printed ({name})", "minimize", points(self.solver, "literal"), "variant"
-                ),
-            }
+            lines["named"] = line(f"P-SBGD ({name})", "variant", self.solver, 1.0)
+            lines["named-printed"] = line(f"P-SBGD as printed ({name})", "variant", self.solver, "literal")
         return lines | {
             "bc-sign": Line("signSGD", "sign", methods.rates(0.03, 0.1, 0.3)),
             "bc-sgd": Line("SGD", "sgd", methods.rates(1e-4, 1e-3, 1e-2)),

@@ -49,6 +49,11 @@ def _all_spins(n: int) -> Tensor:
     return 1.0 - 2.0 * (numbers & 1).double()
 
 
+def _number(x: Tensor) -> Tensor:
+    """The number of the spins of each row of x."""
+    return ((sign(x) < 0) * 2 ** torch.arange(x.shape[1])).sum(1)
+
+
 def _problem(spins: Tensor, m: int, function: str, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Jacobians (2ⁿ or 1, m, n) and output gradients (2ⁿ, m) at every vector of spins."""
     n = spins.shape[1]
@@ -130,14 +135,12 @@ def _walked(
     At a constant rate a walk is on a lattice, x⁰ + α · integers: where the point at half the steps comes again, it is a
     cycle.
     """
-    n = spins.shape[1]
-    places = 2 ** torch.arange(n)
     x, offsets = first.clone(), torch.zeros(first.shape, dtype=torch.long)
-    begin = fixed[((sign(x) < 0) * places).sum(1)]
+    begin = fixed[_number(x)]
     kept, cycles = offsets.clone(), torch.zeros(len(first), dtype=torch.long)
     steps = STEPS[rate]
     for step in range(steps):
-        number = ((sign(x) < 0) * places).sum(1)
+        number = _number(x)
         if (fixed[number] | (cycles > 0)).all():
             break
         direction = spins[answer[number]]
@@ -151,7 +154,7 @@ def _walked(
             x = first + rate * offsets
         else:
             x = x - rate / (step + 1) ** 0.5 * direction
-    reached = fixed[((sign(x) < 0) * places).sum(1)]
+    reached = fixed[_number(x)]
     cycles[reached] = 0
     lengths = cycles[cycles > 0].double()
     return {
@@ -167,12 +170,11 @@ def _stays(spins: Tensor, answer: Tensor, fixed: Tensor) -> bool:
 
     Within ten steps every coordinate at ±1 that moves the wrong way has changed its sign.
     """
-    places = 2 ** torch.arange(spins.shape[1])
     x, still = spins.clone(), torch.ones(len(spins), dtype=torch.bool)
     start = torch.arange(len(spins))
     for _ in range(50):
-        x = x - 0.1 * spins[answer[((sign(x) < 0) * places).sum(1)]]
-        still &= ((sign(x) < 0) * places).sum(1) == start
+        x = x - 0.1 * spins[answer[_number(x)]]
+        still &= _number(x) == start
     return bool((still == fixed).all())
 
 

@@ -102,19 +102,15 @@ def in_use(model: nn.Module, inputs: Tensor, *, hidden: int) -> list[dict[str, A
         packed = pack(model, folder / "net.safetensors")
         source = to_c(packed, folder / "c", input_shape=(64,))
         run = compiled(source.files, folder / "network.so")
-        size, call = (
-            (folder / "net.safetensors").stat().st_size,
-            None if run is None else partial(run, rows.ctypes.data),
-        )
         forms: list[tuple[str, int, Callable[[], object] | None]] = [
             ("float32, PyTorch", parameters, partial(floats, sample)),
-            ("one bit per weight, packed file", size, partial(packed, rows)),
-            ("one bit per weight, C", source.flash_bytes, call),
+            ("one bit per weight, packed file", (folder / "net.safetensors").stat().st_size, partial(packed, rows)),
+            ("one bit per weight, C", source.flash_bytes, None if run is None else partial(run, rows.ctypes.data)),
         ]
-        times = [None if call is None else 1e6 * median_seconds(call, CALLS)[0] for *_, call in forms]
-    return [
-        {"form": form, "bytes": size, "microseconds": time} for (form, size, _), time in zip(forms, times, strict=True)
-    ]
+        return [
+            {"form": form, "bytes": size, "microseconds": call and 1e6 * median_seconds(call, CALLS)[0]}
+            for form, size, call in forms
+        ]
 
 
 def compiled(files: Sequence[Path], library: Path) -> Callable[[int], Any] | None:

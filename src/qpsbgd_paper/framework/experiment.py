@@ -104,8 +104,7 @@ class Study(Experiment):
 
     def summary(self, *, folder: Path) -> dict[str, Any]:
         """The heading and what the results show."""
-        jobs = self.jobs()
-        results = kept_results(self.work, jobs, experiment=self.name, folder=folder)
+        results = [result for _, result in self.finished(folder=folder)]
         seconds = round(sum(result["seconds"] for result in results), 1)
         found: dict[str, Any] = as_json({**self.heading(), "seconds of training": seconds, **self.shown(results)})
         return found

@@ -124,10 +124,7 @@ def printed(*learning_rates: float, solver: Any) -> Grid:
     as the mean does; κ sets it per column (`Printed(scale=κ)`). No momentum, latent weights without bound.
     """
     form = {"projection": "printed", "solver": solver, "clip": None}
-    readings: list[Options] = [
-        *({"reduction": loss} for loss in ("mean", "sum")),
-        *({"scale": scale} for scale in SCALES),
-    ]
+    readings: list[Options] = [{"reduction": "mean"}, {"reduction": "sum"}, *({"scale": scale} for scale in SCALES)]
     return tuple(point for reading in readings for point in rates(*learning_rates, **reading, **form))
 
 

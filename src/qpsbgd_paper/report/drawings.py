@@ -32,7 +32,6 @@ import numpy as np
 from qpsbgd_paper.report.rendering import fit, ink, legend_columns, svg, tidy
 from qpsbgd_paper.report.scales import finite
 from qpsbgd_paper.report.styles import PALETTE, RED
-from qpsbgd_paper.report.summaries import Summary, file_name
 
 try:
     from matplotlib.axes import Axes
@@ -56,15 +55,6 @@ _BLUE = "#2463ad"
 _DIVERGING = LinearSegmentedColormap.from_list("diverging", [_BLUE, "#c3c8ce", RED])
 _RISING = LinearSegmentedColormap.from_list("rising", ["#edf1f5", "#86b3e3", _BLUE, "#0b2f5e"])
 _COLOURS = {"diverging": _DIVERGING, "rising": _RISING}
-
-
-def figure_name(summary: Summary, figure: Drawing) -> str:
-    """The figure's name on a page and, with an ending, as a file.
-
-    Raises:
-        ValueError: It cannot be a file's name.
-    """
-    return file_name(summary["experiment"], figure["name"])
 
 
 def figure_svg(figure: Drawing, *, name: str = "") -> str:

@@ -51,7 +51,7 @@ def figures(summary: Summary, kinds: Sequence[str] = ("svg", "png")) -> dict[str
         found[name] = partial(drawn_series, summary, series)
     own = {}
     for figure in summary.get("figures", ()):
-        name = drawings.figure_name(summary, figure)
+        name = file_name(experiment, figure["name"])
         if name in found:
             raise ValueError(f"{experiment} has two figures named {name!r}; give them different names")
         found[name] = partial(drawings.drawn, figure)
@@ -96,9 +96,9 @@ def drawn_series(summary: Summary, series: Mapping[str, Any]) -> Figure:
     for number, (axes, (_, case)) in enumerate(zip(grid.flat, panels, strict=False)):
         curves = {row["line"]: row["curves"][series["key"]] for row in case["rows"] if series["key"] in row["curves"]}
         for line, curve in curves.items():
-            _plot(axes, curve["x"], curve["mean"], curve["deviation"], style=styles[line], label=labels[line])
+            _plot(axes, curve, style=styles[line], label=labels[line])
         _finish(axes, y_limits=(low, high), log=log, ticks=4 if columns > 1 else 8)
-        _mark_exits(axes, {line: (curve["x"], curve["mean"]) for line, curve in curves.items()}, styles)
+        _mark_exits(axes, curves, styles)
         axes.set_title(titles[number], fontsize=title_size, loc="left")
         axes.set_xlabel(series.get("x_label", "step") if number + columns >= len(panels) else "")
         axes.set_ylabel("" if number % columns else y_label, fontsize=y_size)
@@ -124,23 +124,16 @@ def _columns(sizes: Sequence[int]) -> int:
     return min(max(sizes), 3)
 
 
-def _plot(
-    axes: Axes,
-    x: Sequence[float],
-    mean: Sequence[float | None],
-    spread: Sequence[float | None],
-    *,
-    style: Style,
-    label: str,
-) -> None:
-    middle, around = np.array(finite(mean)), np.nan_to_num(finite(spread))
-    line = _handle(style, label, np.array(x, dtype=float), middle, 2 + style.width / 10)
+def _plot(axes: Axes, curve: Mapping[str, Any], *, style: Style, label: str) -> None:
+    x, middle = np.array(curve["x"], dtype=float), np.array(finite(curve["mean"]))
+    around = np.nan_to_num(finite(curve["deviation"]))
+    line = _handle(style, label, x, middle, 2 + style.width / 10)
     if len(x) == 1:
         line.set(marker="o", markersize=5)
     axes.add_line(line)
     at = np.linspace(0, len(x) - 1, min(len(x), _BAND_POINTS)).round().astype(int)
     low, high = (middle - around)[at], (middle + around)[at]
-    axes.fill_between(np.array(x)[at], low, high, color=style.colour, alpha=0.09, linewidth=0, zorder=1)
+    axes.fill_between(x[at], low, high, color=style.colour, alpha=0.09, linewidth=0, zorder=1)
     axes.autoscale_view()
 
 
@@ -161,14 +154,14 @@ def _finish(axes: Axes, *, y_limits: tuple[float, float], log: bool, ticks: int)
     axes.xaxis.set_major_locator(MaxNLocator(ticks, integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
 
 
-def _mark_exits(axes: Axes, curves: Mapping[str, tuple[Any, Any]], styles: Mapping[str, Style]) -> None:
+def _mark_exits(axes: Axes, curves: Mapping[str, Mapping[str, Any]], styles: Mapping[str, Style]) -> None:
     """An arrow where a line first leaves the scale, and how far it goes; below each other, so that none is hidden."""
     low, high = axes.get_ylim()
     middle = sum(axes.get_xlim()) / 2
     edge = axes.get_xaxis_transform()
     count = {True: 0, False: 0}
-    for line, (x, mean) in curves.items():
-        for at, upwards, extreme in exits(x, mean, low=low, high=high):
+    for line, curve in curves.items():
+        for at, upwards, extreme in exits(curve["x"], curve["mean"], low=low, high=high):
             place, colour, right = (at, float(upwards)), styles[line].colour, at < middle
             axes.plot(*place, "^" if upwards else "v", color=colour, markersize=6, clip_on=False, transform=edge)
             axes.annotate(

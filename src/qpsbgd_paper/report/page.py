@@ -8,13 +8,13 @@ from collections.abc import Collection, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
-from qpsbgd_paper.report.drawings import figure_name, figure_svg
+from qpsbgd_paper.report.drawings import figure_svg
 from qpsbgd_paper.report.figures import series_svg, shared_range
 from qpsbgd_paper.report.headlines import headline
 from qpsbgd_paper.report.overview import picture, sentence
 from qpsbgd_paper.report.scales import finite
 from qpsbgd_paper.report.styles import grouped, line_labels, line_styles
-from qpsbgd_paper.report.summaries import Summary, check
+from qpsbgd_paper.report.summaries import Summary, check, file_name
 from qpsbgd_paper.report.tables import (
     IN_VIEW,
     SOURCES,
@@ -211,7 +211,7 @@ def _figures(summary: Summary) -> str:
     """The experiment's own figures, with titles and captions."""
     found = ""
     for figure in summary.get("figures", ()):
-        drawn = figure_svg(figure, name=figure_name(summary, figure))
+        drawn = figure_svg(figure, name=file_name(summary["experiment"], figure["name"]))
         caption = f'<figcaption class="quiet">{_text(figure["caption"])}</figcaption>' if figure.get("caption") else ""
         found += f'<figure><h3>{_text(figure["title"])}</h3><div class="static drawing">{drawn}</div>{caption}</figure>'
     return found
