@@ -199,7 +199,7 @@ def trials(file, option, names):
     cells = {}
     for row in (row for row in results(file)["rows"] if row[option] in names):
         task, batch = row["task"], f", batch {row['batch']}" if row["batch"] else ""
-        name = f"{TITLES[task]}{batch}, {amount(task, row['budget'])}"
+        name = f"{TITLES[task]}{batch}, {amount(task, row['budget'])}{', spins' * ('projection' in row)}"
         mean = np.mean(row["scores"])
         cells[name, names[row[option]]] = f"{100 * mean:.2f}" if TASKS[task].higher else f"{mean:.3f}"
     return crossed("validation", cells, names.values())
@@ -213,18 +213,28 @@ def penalties():
 def real_rates():
     """Validation scores by the rate of norms and biases, of small networks and of those of rates.py."""
     small = trials("real_rates", "real", {r: f"{r:g}" for r in (0.001, 0.003, 0.01, 0.03)} | {"auto": "by steps"})
-    rows = [
-        row
-        for row in results("rates")["rows"]
-        if "vectors" in row and row["real"] == 0.003 and row["task"] in VALIDATED
-    ]
+    rows = [row for row in results("rates")["rows"] if "vectors" in row and row["real"] == 0.003]
+    large = crossed("validation, real matrices at 0.003", *validated(rows, "vectors", (0.003, 0.01, 0.02, 0.03)))
+    return f"{small}\n\n{large}"
+
+
+def momenta():
+    """Validation scores by momentum, of the networks of rates.py and of small ones."""
+    values = (0.7, 0.8, 0.9)
+    rows = [row for row in results("rates")["rows"] if row["dir"] == "default" and "momentum" in row]
+    small = trials("momenta", "momentum", {value: f"{value:g}" for value in values})
+    return f"{crossed('validation', *validated(rows, 'momentum', values))}\n\n{small}"
+
+
+def validated(rows, option, values):
+    """Cells by network and value of an option, of runs of rates.py, and the heads of their columns."""
     cells = {}
-    for (task, budget, rate), found in grouped(rows, "task", "budget", "vectors").items():
+    known = [row for row in rows if row["task"] in VALIDATED]
+    for (task, budget, value), found in grouped(known, "task", "budget", option).items():
         text, mean = task.startswith("gpt"), np.mean([row["score"] for row in found])
         length = f"{budget:,} steps" if text else amount(task, budget)
-        cells[f"{VALIDATED[task]}, {length}", f"{rate:g}"] = f"{mean:.3f} nats" if text else f"{100 * mean:.1f}"
-    large = crossed("validation, real matrices at 0.003", cells, [f"{r:g}" for r in (0.003, 0.01, 0.02, 0.03)])
-    return f"{small}\n\n{large}"
+        cells[f"{VALIDATED[task]}, {length}", f"{value:g}"] = f"{mean:.3f} nats" if text else f"{100 * mean:.1f}"
+    return cells, [f"{value:g}" for value in values]
 
 
 def bits():
