@@ -135,10 +135,11 @@ class RealPart:
         rate, self._optimizer.state = group["lr"], _of(group, state)
         try:
             group["lr"] = rate if factor == 1 else rate * factor
-            self._optimizer.param_groups = _by_rate(group)
+            parts = self._optimizer.param_groups = _by_rate(group)
             if skip is not None:
                 self._optimizer.found_inf = skip.float()  # type: ignore[attr-defined]  # as a GradScaler tells it
             self._optimizer.step()
+            group.update({name: value for name, value in parts[-1].items() if name not in ("params", "lr")})
         finally:
             group["lr"] = rate
             self._optimizer.__dict__.pop("found_inf", None)

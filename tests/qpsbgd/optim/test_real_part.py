@@ -94,6 +94,24 @@ def test_vectors_have_a_higher_rate_in_networks_with_norms(make, norm, options, 
         torch.testing.assert_close(a, b, msg=name)
 
 
+class Counting(torch.optim.SGD):
+    """Keeps the number of its steps in its groups, as some optimisers do."""
+
+    def step(self, closure=None):
+        for group in self.param_groups:
+            group["made"] = group.get("made", 0) + 1
+        super().step(closure)
+
+
+@pytest.mark.parametrize("factor", [1.0, 0.5])
+def test_numbers_that_an_optimiser_keeps_in_its_group_stay_there(factor):
+    model = network()
+    optimizer = QPSBGD(model, real={"kind": Counting, "lr": 0.1, "vector_factor": factor})
+    train(model, optimizer, steps=range(3))
+    assert optimizer.param_groups[1]["made"] == 3
+    assert optimizer.param_groups[1]["lr"] == 0.1
+
+
 def test_states_from_before_vectors_had_a_rate_of_their_own_keep_theirs():
     model = network()
     optimizer = QPSBGD(model, real=True)
