@@ -1,4 +1,5 @@
 import os
+import signal
 import sys
 
 from qpsbgd_qubo.openmp import wait_passively
@@ -11,6 +12,10 @@ sys.dont_write_bytecode = False
 import pytest
 import torch
 from hypothesis import settings
+
+# A shell's background job inherits Ctrl-C as ignored, and tests of interrupts would wait for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Shared machines stall now and then, and a test must say the same twice.
 settings.register_profile("repeatable", deadline=None, derandomize=True)
