@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from qpsbgd.nn import BinaryLayer
 from qpsbgd.nn.known_layers import check_unshared, layers_of
 from qpsbgd.nn.layers import guard_fused_paths, label_layers
+from qpsbgd.optim.chains import chained_norms, is_norm, over_batches
 from qpsbgd.parallel.ranks import Ranks
 from qpsbgd.parallel.shards import check_shards, is_sharded
 
@@ -36,7 +37,7 @@ class Members:
         names: Names of parameters that were given with them.
         norms: Normalisation layers in the given modules, or as many as the given parameters look like.
         batch_norms: Those in the given modules that normalise over a batch.
-        chained_norms: The most layer norms in a row, each after a binary layer, that no shortcut passes by.
+        chained_norms: The most norms in a row, each after a binary layer and not over a batch, without a shortcut.
     """
 
     layers: list[BinaryLayer]
@@ -91,11 +92,12 @@ class Members:
                 if p not in known:
                     inside.setdefault(p, name)
         # Weight and bias of a norm are two vectors in a row, of one length; a layer's bias follows its matrix.
-        pairs = sum(a.ndim == 1 and a.shape == b.shape and a.numel() > 1 for a, b in pairwise(parameters))
-        norms = sum(map(_is_norm, parts)) + pairs
-        batch_norms = sum(_is_norm(part) and "batch" in type(part).__name__.lower() for part in parts)
-        chains = [_chained_norms(part) for part in parts if isinstance(part, nn.Sequential)]
-        return cls(layers, given, inside, names, norms, batch_norms, max(chains, default=0))
+        beside_weights = {p for layer in owners.values() for p in layer.parameters()}
+        others = [(a, b) for a, b in pairwise(parameters) if a not in beside_weights and b not in beside_weights]
+        pairs = sum(a.ndim == 1 and a.shape == b.shape and a.numel() > 1 for a, b in others)
+        norms = [part for part in parts if is_norm(part)]
+        chained = max(map(chained_norms, modules), default=0)
+        return cls(layers, given, inside, names, len(norms) + pairs, sum(map(over_batches, norms)), chained)
 
     def named(self, parameters: list[Tensor]) -> list[NamedTensor]:
         """The parameters, with their names where they have some."""
@@ -132,35 +134,6 @@ def check_weights(layers: Iterable[BinaryLayer], ranks: Ranks) -> None:
                 "it with torch.nn.utils.parametrize.remove_parametrizations(layer, 'weight'), remove_weight_norm or "
                 "prune.remove"
             )
-
-
-def _is_norm(module: nn.Module) -> bool:
-    """Whether a module without parts is a norm, also of another library: they all say so in their names."""
-    return "norm" in type(module).__name__.lower() and not any(module.children())
-
-
-def _chained_norms(chain: nn.Sequential) -> int:
-    """The most layer norms in a row, each after a binary layer, in a chain of modules and chains inside it.
-
-    Batch norms end a row, and so does every other module with parts, which may have a shortcut.
-    """
-    longest = found = 0
-    after_layer = False
-    for part in _links(chain):
-        kind = type(part).__name__.lower()
-        if isinstance(part, BinaryLayer):
-            after_layer = True
-        elif _is_norm(part) and ("layer" in kind or "rms" in kind):
-            found, after_layer = found + after_layer, False
-            longest = max(longest, found)
-        elif _is_norm(part) or any(part.children()):
-            found, after_layer = 0, False
-    return longest
-
-
-def _links(chain: nn.Sequential) -> Iterable[nn.Module]:
-    for part in chain:
-        yield from _links(part) if isinstance(part, nn.Sequential) else (part,)
 
 
 def _listed(params: Any) -> list[Any]:

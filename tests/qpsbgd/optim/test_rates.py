@@ -3,10 +3,11 @@ import warnings
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from qpsbgd import QPSBGD, BinaryConnect
-from qpsbgd.nn import BinaryLinear, convert
+from qpsbgd.nn import BinaryConv2d, BinaryLinear, convert
 from qpsbgd.optim.diagnostics import SignChanges
 from qpsbgd.optim.monitor import Monitor
 from qpsbgd.optim.rates import default_rate, schedule
@@ -56,28 +57,100 @@ class Residual(nn.Module):
         return x + self.parts(x)
 
 
-@pytest.mark.parametrize("norm", [nn.LayerNorm, nn.RMSNorm])
-def test_layer_norms_in_a_row_without_shortcuts_lower_the_rate_as_no_norms_do(norm):
-    flat = nn.Sequential(*(part for block in stacked(norm) for part in block))
-    for model in (stacked(norm), flat, nn.Sequential(nn.Flatten(), stacked(norm), nn.Linear(4, 2))):
-        assert rate(QPSBGD(model, steps=10_000, real=True)) == pytest.approx(0.025 / 4**1.5)
+class Listed(nn.Module):
+    """A chain in a loop of its own, with an optional input, a position and sizes read from its input."""
+
+    def __init__(self, layers=8):
+        super().__init__()
+        self.layers = nn.ModuleList(BinaryLinear(4, 4) for _ in range(layers))
+        self.norms = nn.ModuleList(nn.LayerNorm(4) for _ in range(layers))
+        self.position, self.seen = nn.Parameter(torch.zeros(4)), []
+
+    def forward(self, x, mask=None):
+        rows = x.shape[0]
+        x = x.flatten(1) + self.position
+        if mask is not None:
+            x = x * mask
+        for layer, norm in zip(self.layers, self.norms, strict=True):
+            x = F.relu(norm(layer(x)))
+        self.seen.append(x)
+        return x.view(rows, -1)
 
 
-def test_shortcuts_and_batch_norms_keep_the_rate_of_networks_with_layer_norms():
-    ended = nn.Sequential(*stacked(nn.LayerNorm, 2), nn.BatchNorm1d(4), *stacked(nn.LayerNorm, 2))
-    for model in (stacked(nn.LayerNorm, block=Residual), stacked(nn.BatchNorm1d), ended):
-        assert rate(QPSBGD(model, steps=10_000, real=True)) == pytest.approx(0.025)
+class Branching(nn.Module):
+    """Cannot be traced."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = stacked(nn.LayerNorm)
+
+    def forward(self, x):
+        return self.net(x) if x.sum() > 0 else self.net(-x)
 
 
-def test_a_bias_and_the_slope_of_an_activation_are_no_norm():
-    parts = [part for _ in range(8) for part in (BinaryLinear(4, 4, bias=True), nn.PReLU())]
+class ResidualSequential(nn.Sequential):
+    def forward(self, x):
+        return x + super().forward(x)
+
+
+class BatchNormLayer(nn.BatchNorm1d):
+    pass
+
+
+def flat(norm, count=8):
+    return nn.Sequential(*(part for block in stacked(norm, count) for part in block))
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: stacked(nn.LayerNorm),
+        lambda: flat(nn.RMSNorm),
+        lambda: flat(lambda width: nn.GroupNorm(2, width)),
+        lambda: nn.Sequential(nn.Flatten(), stacked(nn.LayerNorm), nn.Linear(4, 2)),
+        lambda: Listed(),
+        lambda: Branching(),
+        lambda: nn.DataParallel(Listed()),
+        lambda: torch.compile(stacked(nn.LayerNorm)),
+    ],
+)
+def test_norms_of_single_rows_without_shortcuts_lower_the_rate_as_no_norms_do(build):
+    model, calls = build(), []
+    model.register_forward_hook(lambda *_: calls.append(1))
+    assert rate(QPSBGD(model, steps=10_000, real=True)) == pytest.approx(0.025 / 4**1.5)
+    assert not calls
+    assert not any(getattr(part, "seen", None) for part in model.modules())  # symbols leave no trace
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: stacked(nn.LayerNorm, block=Residual),
+        lambda: stacked(nn.LayerNorm, block=ResidualSequential),
+        lambda: nn.Sequential(*(Residual(flat(nn.LayerNorm, 3)) for _ in range(4))),
+        lambda: stacked(nn.BatchNorm1d),
+        lambda: stacked(BatchNormLayer),
+        lambda: nn.Sequential(*stacked(nn.LayerNorm, 2), nn.BatchNorm1d(4), *stacked(nn.LayerNorm, 2)),
+        lambda: nn.Sequential(*(part for _ in range(8) for part in (BinaryConv2d(4, 4, 3), nn.GroupNorm(1, 4)))),
+        lambda: nn.Sequential(
+            *(layer.requires_grad_(number > 5) for number, layer in enumerate(stacked(nn.LayerNorm)))
+        ),
+    ],
+)
+def test_shortcuts_batch_norms_convolutions_and_frozen_layers_keep_the_rate(build):
+    assert rate(QPSBGD(build(), steps=10_000, real=True)) == pytest.approx(0.025)
+
+
+@pytest.mark.parametrize("slopes", [1, 4])
+def test_a_bias_and_the_slope_of_an_activation_are_no_norm(slopes):
+    parts = [part for _ in range(8) for part in (BinaryLinear(4, 4, bias=True), nn.PReLU(slopes))]
     model = nn.Sequential(*parts)
     for given in (model, model.parameters()):
         assert rate(QPSBGD(given, steps=10_000, real=True)) == pytest.approx(0.025 / 4**1.5)
 
 
 def test_frozen_layers_do_not_count_and_other_peoples_norms_do():
-    class FilterResponseNorm(nn.Module):
+    class GhostBatchNorm(nn.Module):
         def forward(self, x):
             return x
 
@@ -85,7 +158,7 @@ def test_frozen_layers_do_not_count_and_other_peoples_norms_do():
     for layer in list(model)[1:13]:
         layer.requires_grad_(False)
     assert rate(QPSBGD(model, steps=10_000, real=True)) == pytest.approx(0.025)
-    model = nn.Sequential(*(part for _ in range(8) for part in (BinaryLinear(4, 4), FilterResponseNorm())))
+    model = nn.Sequential(*(part for _ in range(8) for part in (BinaryLinear(4, 4), GhostBatchNorm())))
     assert rate(QPSBGD(model, steps=10_000)) == pytest.approx(0.025)
 
 
