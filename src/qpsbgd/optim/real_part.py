@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from qpsbgd.optim.parameters import NamedTensor
-from qpsbgd_qubo.solvers.options import AT_LEAST_ONE_OR_NONE, POSITIVE, POSITIVE_OR_NONE
+from qpsbgd_qubo.solvers.options import AT_LEAST_ONE_OR_NONE, BELOW_ONE, POSITIVE, POSITIVE_OR_NONE
 
 Real = Mapping[str, Any] | bool | None
 """Whether and how to train real parameters: options, True for the defaults, False for not at all, None for no word."""
@@ -27,6 +27,8 @@ Real matrices lose with it, and so do biases of networks without norms."""
 
 _OURS = ("kind", "max_norm", "steps", "warmup", "vector_factor")
 """Options of `real` that are not the torch optimiser's."""
+_SPARSE = (torch.optim.SGD, torch.optim.Adagrad, torch.optim.SparseAdam)
+"""torch's own kinds that take sparse gradients."""
 
 
 class RealPart:
@@ -55,9 +57,10 @@ class RealPart:
         POSITIVE_OR_NONE.checked("max_norm", options.get("max_norm"))
         POSITIVE.checked("vector_factor", options.get("vector_factor", 1.0))
         AT_LEAST_ONE_OR_NONE.checked("steps", options.get("steps"))
+        BELOW_ONE.checked("warmup", options.get("warmup", 0.0))
         own = {name: value for name, value in options.items() if name not in _OURS}
         _check_known(kind, own)
-        fused = {"fused": True} if _fusable(params) and "foreach" not in options else {}
+        fused = {"fused": True} if _fusable(params) and not {"foreach", "differentiable"} & set(options) else {}
         defaults = {"lr": REAL_RATE, **fused} if "kind" not in options else {}
         optimizer = kind([{"params": list(params)}], **defaults | own)
         if not isinstance(optimizer, Optimizer):
@@ -98,12 +101,17 @@ class RealPart:
         self._give_back(state)
 
     def check_gradients(self, group: Mapping[str, Any]) -> None:
-        """Raise TypeError for sparse gradients that Adam would refuse in the middle of a step."""
-        adam = isinstance(self._optimizer, torch.optim.Adam | torch.optim.AdamW)
-        if adam and any(p.grad is not None and p.grad.is_sparse for p in group["params"]):
+        """Raise TypeError for sparse gradients that torch would refuse in the middle of a step."""
+        kind = type(self._optimizer)
+        torchs_own = [base for base in kind.__mro__ if base.__module__.startswith("torch.optim")]
+        refused = torchs_own != [Optimizer] and not issubclass(kind, _SPARSE)
+        if not refused and group["max_norm"] is None:
+            return
+        if any(p.grad is not None and p.grad.is_sparse for p in group["params"]):
             raise TypeError(
-                f"{type(self._optimizer).__name__} cannot take sparse gradients, as nn.Embedding(…, sparse=True) has "
-                "them; build it with sparse=False, or train it with real=dict(kind=torch.optim.SGD, lr=…)"
+                f"{kind.__name__ if refused else 'max_norm'} cannot take sparse gradients, as nn.Embedding(…, "
+                "sparse=True) has them; build it with sparse=False, or train it with "
+                "real=dict(kind=torch.optim.SGD, lr=…), without max_norm"
             )
 
     def step(
@@ -135,11 +143,12 @@ class RealPart:
         rate, self._optimizer.state = group["lr"], _of(group, state)
         try:
             group["lr"] = rate if factor == 1 else rate * factor
-            parts = self._optimizer.param_groups = _by_rate(group)
+            moved = [part for part in _by_rate(group) if any(p.grad is not None for p in part["params"])]
+            self._optimizer.param_groups = moved
             if skip is not None:
                 self._optimizer.found_inf = skip.float()  # type: ignore[attr-defined]  # as a GradScaler tells it
             self._optimizer.step()
-            group.update({name: value for name, value in parts[-1].items() if name not in ("params", "lr")})
+            group.update({name: value for name, value in moved[-1].items() if name not in ("params", "lr")})
         finally:
             group["lr"] = rate
             self._optimizer.__dict__.pop("found_inf", None)

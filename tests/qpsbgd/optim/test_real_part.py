@@ -99,13 +99,16 @@ class Counting(torch.optim.SGD):
 
     def step(self, closure=None):
         for group in self.param_groups:
-            group["made"] = group.get("made", 0) + 1
+            group["made"] = group.get("made", 0) + any(p.grad is not None for p in group["params"])
         super().step(closure)
 
 
+@pytest.mark.parametrize("frozen", [0, 1, 2])
 @pytest.mark.parametrize("factor", [1.0, 0.5])
-def test_numbers_that_an_optimiser_keeps_in_its_group_stay_there(factor):
+def test_numbers_that_an_optimiser_keeps_in_its_group_stay_there(factor, frozen):
     model = network()
+    for p in real(model):
+        p.requires_grad_(p.ndim != frozen)
     optimizer = QPSBGD(model, real={"kind": Counting, "lr": 0.1, "vector_factor": factor})
     train(model, optimizer, steps=range(3))
     assert optimizer.param_groups[1]["made"] == 3
@@ -121,10 +124,13 @@ def test_states_from_before_vectors_had_a_rate_of_their_own_keep_theirs():
     assert optimizer.param_groups[1]["vector_factor"] == 1
 
 
+@pytest.mark.parametrize(
+    "real", [True, {"kind": torch.optim.RAdam, "lr": 0.1}, {"kind": torch.optim.SGD, "lr": 0.1, "max_norm": 1.0}]
+)
 @every
-def test_sparse_gradients_are_refused_before_anything_moves(make):
+def test_sparse_gradients_are_refused_before_anything_moves(make, real):
     model = nn.Sequential(nn.Embedding(5, 8, sparse=True), BinaryLinear(8, 3))
-    optimizer = make(model, real=True)
+    optimizer = make(model, real=real)
     model(torch.arange(5)).square().sum().backward()
     before = copy.deepcopy(model)
     with pytest.raises(TypeError, match="sparse=False"):
@@ -428,6 +434,7 @@ def test_layers_are_not_kept_alive():
         (lambda m: QPSBGD(m, real={"kind": torch.optim.LBFGS}), TypeError, "LBFGS evaluates the loss several times"),
         (lambda m: QPSBGD(m, real={"kind": lambda groups: 3}), TypeError, "must make a torch.optim.Optimizer, got int"),
         (lambda m: QPSBGD(m, real={"vector_factor": 0}), ValueError, "vector_factor must be a positive finite number"),
+        (lambda m: QPSBGD(m, real={"warmup": 3}), ValueError, "warmup must be a"),
         (lambda m: QPSBGD(m, real={"max_norm": 0}), ValueError, "max_norm must be None or a positive finite number"),
         (lambda m: QPSBGD(m, real={"steps": 0}), ValueError, "steps must be None or a whole number of at least 1"),
         (lambda m: QPSBGD(m, real={"lr": -1}), ValueError, "Invalid learning rate"),
