@@ -5,7 +5,7 @@
 The weights are Yerlan Idelbayev's (github.com/akamaster/pytorch_resnet_cifar10, BSD-2-Clause), found in QPSBGD_RESNETS,
 a copy of its folder `pretrained_models`; CIFAR-10 is found in QPSBGD_DATA. First and last layer and the norms stay
 real. Calibration images are the first of the training set. "distilled" is "float targets" and then `distill` on 2,000
-images.
+images with crops and flips, at its default rate.
 """
 
 from qpsbgd_qubo.openmp import wait_passively
@@ -21,7 +21,7 @@ import torch
 from qpsbgd import binarize
 from qpsbgd.binarization import distill
 from qpsbgd_paper.datasets.cifar import load_cifar10
-from qpsbgd_paper.experiments.cifar import BasicBlock, resnet
+from qpsbgd_paper.experiments.cifar import BasicBlock, resnet, shifted
 from qpsbgd_paper.framework.measurements import publish, shown
 
 FILES = {20: "resnet20-12fca82f.th", 56: "resnet56-4bfd9763.th"}
@@ -31,7 +31,7 @@ MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """With which these networks were trained."""
 OPTIONS = {"feedback": {"solver": "feedback"}, "float targets": {"targets": "float"}, "distilled": {"targets": "float"}}
 CELLS = [(bits, method) for bits in (1, 2) for method in ("feedback", "float targets")]
-BATCH, DISTILLED, STEPS = 128, 2000, 240
+BATCH, DISTILLED, STEPS = 128, 2000, 600
 
 
 def network(depth):
@@ -58,6 +58,18 @@ def accuracy(model, images, labels):
     return (found == labels).double().mean().item()
 
 
+class Augmented:
+    """Batches of the images, cropped, flipped and in another order in every pass."""
+
+    def __init__(self, images):
+        self.images = images
+        torch.manual_seed(0)
+
+    def __iter__(self):
+        for part in self.images[torch.randperm(len(self.images))].split(BATCH):
+            yield inputs(shifted(part))
+
+
 def binarized(depth, bits, method, images):
     """The network with so many bits per weight; `images` are those of training."""
     model = network(depth)
@@ -65,7 +77,7 @@ def binarized(depth, bits, method, images):
     made = binarize(model, batches, bits=bits, **OPTIONS[method]).model
     if method == "distilled":
         blocks = [name for name, module in model.named_modules() if isinstance(module, BasicBlock)]
-        distill(made, model, list(inputs(images[:DISTILLED]).split(100)), steps=STEPS, layers=blocks, lr=0.003)
+        distill(made, model, Augmented(images[:DISTILLED]), steps=STEPS, layers=blocks)
     return made
 
 

@@ -341,9 +341,9 @@ def summary(task, workers, kept, chosen, seeds):
 
 
 def run_trial(*, task, batch, budget, seed, projection="ridge", delta="auto", real="auto", momentum="auto"):
-    """The validation score of a run with options of its own; `delta` is for the ridge alone."""
+    """The validation score of a run with options of its own."""
     chosen = replace(TASKS[task], batch=batch) if batch else TASKS[task]
-    projection = Ridge(delta=delta) if projection == "ridge" else projection
+    projection = {"ridge": Ridge, "spins": Spins}[projection](delta=delta)
     options = {} if momentum == "auto" else {"momentum": momentum}
 
     def make(model, steps):
@@ -357,14 +357,13 @@ def compare(given, workers, device, option, values):
     """Add a row for every task, budget and value of an option to the option's file."""
     file = given.into / TRIALS[option]
     rows = json.loads(file.read_text())["rows"] if file.exists() else []
-    projection = {} if given.projection == "ridge" else {"projection": given.projection}
     settings = [
-        {"task": task, "batch": given.batch, "budget": budget, **projection, option: value}
+        {"task": task, "batch": given.batch, "budget": budget, "projection": given.projection, option: value}
         for task in given.tasks
         for budget in given.budgets or TASKS[task].budgets
         for value in values
     ]
-    rows = [row for row in rows if not any(one.items() <= row.items() for one in settings)]
+    rows = [row for row in rows if not any(one.items() <= ({"projection": "ridge"} | row).items() for one in settings)]
     jobs = [one | {"seed": 1000 + seed} for one in settings for seed in range(given.seeds)]
     found = iter([result["score"] for result in results_of(jobs, workers, run_trial)])
     rows += [one | {"scores": list(islice(found, given.seeds))} for one in settings]

@@ -199,7 +199,7 @@ def trials(file, option, names):
     cells = {}
     for row in (row for row in results(file)["rows"] if row[option] in names):
         task, batch = row["task"], f", batch {row['batch']}" if row["batch"] else ""
-        name = f"{TITLES[task]}{batch}, {amount(task, row['budget'])}{', spins' * ('projection' in row)}"
+        name = f"{TITLES[task]}{batch}, {amount(task, row['budget'])}{', spins' * (row.get('projection') == 'spins')}"
         mean = np.mean(row["scores"])
         cells[name, names[row[option]]] = f"{100 * mean:.2f}" if TASKS[task].higher else f"{mean:.3f}"
     return crossed("validation", cells, names.values())

@@ -50,7 +50,8 @@ def distill(
     Args:
         student: The model that `binarize` returned.
         teacher: The float model, on the same device.
-        batches: Inputs of both, as for `binarize`. Repeated, in the given order, until all steps are made.
+        batches: Inputs of both, as for `binarize`; read again and again until all steps are made, so that a
+            `DataLoader` may draw crops and flips anew. Those of an iterator are kept and repeated.
         steps: Steps to make.
         loss: A function of the outputs of student and teacher; by default their squared difference as a share of the
             teacher's variance. For embeddings use `embedding_loss`.
@@ -79,7 +80,7 @@ def distill(
     with evaluating(student, teacher), _outputs(module for pair in inner for module in pair) as outputs:
         for layer in binary:
             layer.train()  # so that it records
-        for given in itertools.islice(itertools.cycle(batches), steps):
+        for given in itertools.islice(_repeated(batches), steps):
             batch = arguments(teacher, given)
             with torch.no_grad():
                 wanted = answer(teacher, batch)
@@ -108,6 +109,18 @@ def embedding_loss(outputs: Tensor, wanted: Tensor) -> Tensor:
     ours, theirs = F.normalize(outputs), F.normalize(wanted)
     similarities = (ours @ ours.T - theirs @ theirs.T).square().mean()
     return 1 - (ours * theirs).sum(-1).mean() + SIMILARITIES * similarities
+
+
+def _repeated(batches: Iterable[Any]) -> Iterator[Any]:
+    """Batches, from the beginning again whenever they end."""
+    if isinstance(batches, Iterator):  # which can be read only once
+        yield from itertools.cycle(batches)
+    while True:
+        batch = None
+        for batch in batches:
+            yield batch
+        if batch is None:
+            return
 
 
 def _found(model: nn.Module, name: str, what: str) -> nn.Module:

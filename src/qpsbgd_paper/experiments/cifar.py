@@ -82,16 +82,20 @@ def vgg_small(classes: int = 10) -> nn.Sequential:
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(512 * 16, classes))
 
 
+def shifted(images: Tensor) -> Tensor:
+    """Images (N, 32, 32, 3), randomly shifted, with black edges, and mirrored."""
+    count, size = images.shape[:2]
+    images = F.pad(images, (0, 0, MARGIN, MARGIN, MARGIN, MARGIN))
+    shifts = torch.randint(0, 2 * MARGIN + 1, (2, count, 1), device=images.device)
+    pixels = torch.arange(size, device=images.device)
+    mirrored = torch.rand(count, 1, device=images.device) < 0.5
+    rows, columns = shifts[0] + pixels, shifts[1] + torch.where(mirrored, size - 1 - pixels, pixels)
+    return images[torch.arange(count, device=images.device)[:, None, None], rows[:, :, None], columns[:, None, :]]
+
+
 def augmented(images: Tensor, *, plain: bool = False) -> Tensor:
     """Images (N, 32, 32, 3), uint8, as inputs (N, 3, 32, 32); unless `plain`, randomly shifted and mirrored."""
-    if not plain:
-        count, size = images.shape[:2]
-        images = F.pad(images, (0, 0, MARGIN, MARGIN, MARGIN, MARGIN))
-        shifts = torch.randint(0, 2 * MARGIN + 1, (2, count, 1), device=images.device)
-        pixels = torch.arange(size, device=images.device)
-        mirrored = torch.rand(count, 1, device=images.device) < 0.5
-        rows, columns = shifts[0] + pixels, shifts[1] + torch.where(mirrored, size - 1 - pixels, pixels)
-        images = images[torch.arange(count, device=images.device)[:, None, None], rows[:, :, None], columns[:, None, :]]
+    images = images if plain else shifted(images)
     # Channel by channel: constants on the CPU could not be part of a CUDA graph.
     parts = [(images[..., k].float() - MEAN[k]) / DEVIATION[k] for k in range(3)]
     return torch.stack(parts, -1).permute(0, 3, 1, 2)

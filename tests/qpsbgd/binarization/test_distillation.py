@@ -104,6 +104,22 @@ def test_batches_are_repeated_in_their_order(student, teacher, batches):
     assert [next(k for k, batch in enumerate(batches) if batch is x) for x in shown] == [0, 1, 2, 0, 1, 2, 0]
 
 
+def test_a_loader_is_read_anew_in_every_pass(student, teacher, batches):
+    class Loader:
+        passes = 0
+
+        def __iter__(self):
+            self.passes += 1
+            return iter([batches[0] + self.passes, batches[1]])
+
+    loader, shown = Loader(), []
+    hook = teacher.register_forward_pre_hook(lambda _, inputs: shown.append(inputs[0]))
+    distill(student, teacher, loader, steps=4)
+    hook.remove()
+    assert loader.passes == 2
+    assert torch.equal(shown[2], batches[0] + 2)
+
+
 def test_another_optimiser_can_do_it(student, teacher, batches):
     before = [layer.weight.clone() for layer in student.modules() if isinstance(layer, BinaryLayer)]
     seen = []
