@@ -61,8 +61,13 @@ def writing(path: Path) -> Iterator[IO[bytes]]:
         OSError: The file cannot be written; the message says why and names `path`.
     """
     if _is_device(path):
-        with path.open("wb") as device:
-            yield device
+        try:
+            with path.open("wb") as device:
+                yield device
+        except OSError as error:
+            if error.errno is None or error.filename is not None:
+                raise
+            raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
         return
     target = Path(os.path.realpath(path))
     with _temporary(path, target) as (file, name):
@@ -81,10 +86,17 @@ def writing(path: Path) -> Iterator[IO[bytes]]:
             os.close(folder)
 
 
-def check_new(path: Path, *, force: bool) -> None:
+def check_new(path: Path, *, force: bool, option: str = "--out") -> None:
     """Raise FileExistsError for a file that is there already, unless `force`; devices such as /dev/stdout may be."""
     if path.is_file() and not force:
-        raise FileExistsError(f"{path} is there already: --force overwrites it, or name another place with --out")
+        raise FileExistsError(f"{path} is there already: --force overwrites it, or name another place with {option}")
+
+
+def check_folder(path: Path) -> None:
+    """Raise NotADirectoryError where a folder cannot be made because there is a file."""
+    place = next((place for place in (path, *path.parents) if place.exists()), path.parent)
+    if not place.is_dir():
+        raise NotADirectoryError(f"--out must be a folder, but {place} is a file")
 
 
 def check_writable(path: Path) -> None:

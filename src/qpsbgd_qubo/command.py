@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from pathlib import Path
 from typing import Annotated
@@ -13,7 +14,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from qpsbgd_files.atomic import check_new, check_writable
 from qpsbgd_qubo.assignments import assigned
 from qpsbgd_qubo.console import console, say_fact
-from qpsbgd_qubo.problem_files import FORMATS, read_problem, save_assignment
+from qpsbgd_qubo.problem_files import FORMATS, assignment_text, read_problem, save_assignment
 from qpsbgd_qubo.solver_options import options_named, read_options
 from qpsbgd_qubo.solvers import best_on_interrupt, make_solver
 
@@ -21,12 +22,20 @@ VALUES = {"SPIN": "-1 and +1", "BINARY": "0 and 1"}
 
 
 def solve(
-    file: Annotated[Path, typer.Argument(help="A problem, of one of the formats below; .gz may follow.")],
+    file: Annotated[
+        Path, typer.Argument(help="A problem, of one of the formats below; .gz may follow; - reads standard input.")
+    ],
     solver: Annotated[str, typer.Option(help="One of those that `qpsbgd solvers` lists.")] = "auto",
     option: Annotated[
-        list[str] | None, typer.Option(help="An option of the solver, key=value; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            help="An option of the solver, key=value; may be repeated. "
+            "time_limit=SECONDS limits the time of auto, exact and gurobi."
+        ),
     ] = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the variables' values.")] = Path("spins.txt"),
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Where to write the variables' values; - for standard output.")
+    ] = Path("spins.txt"),
     force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there already.")] = False,
     seed: Annotated[int | None, typer.Option(help="The same as --option seed=SEED.")] = None,
     maximize: Annotated[
@@ -43,13 +52,18 @@ def solve(
     ] = None,
 ) -> None:
     """Solve a QUBO, an Ising problem, a graph's maximum cut, or a family recorded from training, from a file."""
-    options = read_options(option) | ({} if seed is None else {"seed": seed})
+    options = read_options(option)
+    if seed is not None:
+        if "seed" in options:
+            raise ValueError(f"give the seed once, got --seed {seed} and --option seed={options['seed']}")
+        options["seed"] = seed
     with options_named(solver, options):
         chosen = make_solver(solver, **options)
-    _check_out(out, file, force=force)
     begin = time.perf_counter()
-    problem = read_problem(file, number=instance, format=format)
+    problem = read_problem("/dev/stdin" if str(file) == "-" else file, number=instance, format=format)
     reading = time.perf_counter() - begin
+    if str(out) != "-":
+        _check_out(out, file, force=force)
     read_as = f"{problem.format}, {FORMATS[problem.format]}"
     if maximize not in (None, problem.maximize):
         problem = problem.with_sense(maximize=not problem.maximize)
@@ -77,10 +91,14 @@ def solve(
     facts = {"read as": read_as} | answer.summary() | {"time": f"{seconds:.3g} s, reading {reading:.3g} s"}
     if interruption.came:
         facts["stopped"] = "by Ctrl-C; this is the best so far"
-    for name, fact in facts.items():
-        say_fact(name, fact)
-    save_assignment(out, problem, answer.spins, comments=[f"{name}: {fact}" for name, fact in facts.items()])
-    say_fact("written to", f"{out}, values {VALUES[problem.vartype]} as in the problem")
+    comments = [f"{name}: {fact}" for name, fact in facts.items()]
+    if str(out) == "-":
+        sys.stdout.write(assignment_text(problem, answer.spins, comments=comments))
+    else:
+        for name, fact in facts.items():
+            say_fact(name, fact)
+        save_assignment(out, problem, answer.spins, comments=comments)
+        say_fact("written to", f"{out}, values {VALUES[problem.vartype]} as in the problem")
     if interruption.came:
         raise typer.Exit(130)
 

@@ -46,6 +46,17 @@ def say_fact(name: str, fact: str) -> None:
     console.print(Text.assemble((f"{name:<15}", "bold"), visible(fact)), soft_wrap=True)
 
 
+def complain(kind: str, message: str, *, style: str = "red") -> None:
+    """Print one line on standard error: an error or a warning."""
+    text = Text.assemble((f"{kind}:", style), " ", visible(" ".join(message.split())))
+    Console(stderr=True).print(text, highlight=False, soft_wrap=True)
+
+
+def show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    """`warnings.showwarning` for users, who need no source lines."""
+    complain("warning", str(message), style="yellow")
+
+
 def show(events: Iterable[tuple[str, int, int]]) -> None:
     """A progress bar that follows (phase, done, total) and estimates the time left."""
     columns = (TextColumn("{task.description:<38}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())

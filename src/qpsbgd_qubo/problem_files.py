@@ -8,6 +8,7 @@ import gzip
 import io
 import json
 import re
+import tempfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -80,8 +81,8 @@ def read_problem(path: Path | str, *, number: int | None = None, format: str | N
     path = Path(path)
     if format is not None and format not in FORMATS:
         raise ValueError(f"unknown format {format!r}; choose one of {', '.join(FORMATS)}")
-    with _reading(path):
-        return _read(path, number, format)
+    with _reading(path) as place:
+        return _read(place, number, format)
 
 
 def _read(path: Path, number: int | None, format: str | None) -> Problem:
@@ -136,14 +137,19 @@ def save_family(path: Path | str, family: QuboFamily) -> None:
 
 def save_assignment(path: Path | str, problem: Problem, spins: Any, *, comments: Sequence[str] = ()) -> None:
     """Write spins (n, m) in the problem's own values, one line per variable: its label, then a value per column."""
+    with writing(Path(path)) as file:
+        file.write(assignment_text(problem, spins, comments=comments).encode())
+
+
+def assignment_text(problem: Problem, spins: Any, *, comments: Sequence[str] = ()) -> str:
+    """What `save_assignment` writes."""
     lines = [f"# {comment}\n" for comment in comments]
     for label, row in zip(problem.labels, problem.values(spins).tolist(), strict=True):
         name = str(label)
         if not re.fullmatch(r"[^\s\"#]+", name) or visible(name) != name:
             name = json.dumps(name)
         lines.append(f"{name} {' '.join(map(str, row))}\n")
-    with writing(Path(path)) as file:
-        file.write("".join(lines).encode())
+    return "".join(lines)
 
 
 def _npz_problem(arrays: Mapping[str, np.ndarray[Any, Any]]) -> Problem:
@@ -167,15 +173,21 @@ def _npz_problem(arrays: Mapping[str, np.ndarray[Any, Any]]) -> Problem:
 
 
 @contextlib.contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    """Puts the file's name before what is wrong with it."""
+def _reading(path: Path) -> Iterator[Path]:
+    """Where to read the file: a copy of what comes from a pipe, once; puts its name before what is wrong with it."""
+    is_pipe = path.exists() and not path.is_file() and not path.is_dir()
+    place, folder = path, tempfile.TemporaryDirectory() if is_pipe else contextlib.nullcontext("")
     try:
-        yield
+        with folder as name:
+            if name:
+                place = Path(name, path.name)
+                place.write_bytes(path.read_bytes())
+            yield place
     except MemoryError as error:
         raise type(error)(f"{path}: {error}") from error
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: must be text in UTF-8, but is not: {error}") from error
     except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
+        raise ValueError(f"{path}: {str(error).replace(str(place), str(path))}") from error
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(f"{path}: is not a complete .gz file: {error}") from error

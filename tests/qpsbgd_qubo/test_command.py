@@ -26,6 +26,7 @@ from qpsbgd_qubo.solvers.search.descent import Descent
         (["solve"], r"Missing argument '(file|FILE)'.*\(see qpsbgd solve --help\)"),
         (["solvres"], r"No such command 'solvres'.*\(see qpsbgd --help\)"),
         (["--[bold]"], r"No such option.*\(see qpsbgd --help\)"),
+        (["solve", "p.txt", "--time-limit", "3"], r"No such option.*--option time_limit=.*\(see qpsbgd solve --help\)"),
     ],
 )
 def test_wrong_arguments_are_one_line(monkeypatch, capsys, arguments, message):
@@ -158,11 +159,16 @@ def test_solve_answers_a_family_recorded_from_training(monkeypatch, capsys, tmp_
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nix.txt"], r"No such file.*nix\.txt"),
+        (["nix.txt"], r"error: nix\.txt: No such file"),
+        (["nix.txt", "--out", "p.txt"], r"nix\.txt: No such file"),
+        (["/", "--format", "coo", "--out", "p.txt"], r"error: /: Is a directory"),
+        (["p.txt", "--format", "xyz", "--out", "p.txt"], "unknown format"),
         (["p.csv"], r"p\.csv: a problem file must end in \.txt"),
         (["p.txt", "--number", "2"], "holds a single problem"),
         (["p.txt", "--format", "gset"], "unknown format 'gset'; choose one of beasley"),
         (["p.txt", "--solver", "magic"], "unknown solver 'magic'"),
+        (["p.txt", "--solver", "replay"], r"'replay' needs --option path="),
+        (["p.txt", "--seed", "1", "--option", "seed=2"], r"--seed .*--option seed="),
         (["p.txt", "--option", "seed"], "--option must be key=value, got 'seed'"),
         (["p.txt", "--option", "sweeps=3"], "'auto' has no option sweeps"),
         (["p.txt", "--solver", "exact", "--seed", "1"], "'exact' has no option seed"),
@@ -178,7 +184,7 @@ def test_solve_answers_a_family_recorded_from_training(monkeypatch, capsys, tmp_
         (["p.txt", "--solver", "descent", "--option", "seed=-1"], "seed"),
         (["p.txt", "--solver", "annealing", "--option", "sweeps={[]: 1}"], "sweeps"),
         (["p.txt", "--solver", "annealing", "--option", "sweeps=" + "(" * 300], "sweeps"),
-        (["[/bold].txt"], r"No such file.*\[/bold\]\.txt"),
+        (["[/bold].txt"], r"\[/bold\]\.txt: No such file"),
         (["p.txt", "--solver", "[/x]"], r"unknown solver '\[/x\]'"),
     ],
 )
@@ -188,6 +194,37 @@ def test_what_solve_cannot_do_is_one_line(problem, monkeypatch, capsys, argument
     assert re.search(message, err)
     assert err.count("\n") == 1
     assert out == ""
+    assert [path.name for path in problem.parent.iterdir()] == ["p.txt"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_a_full_device_is_named(problem, monkeypatch, capsys):
+    code, _, err = called(monkeypatch, capsys, "solve", problem, "-o", "/dev/full")
+    assert code == 1
+    assert err.startswith("error: /dev/full: No space left")
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_warning_is_one_line(problem, monkeypatch, capsys):
+    problem.write_text("".join(f"{i} {(i * 7 + 1) % 60} {1 - i % 3}\n" for i in range(60)), encoding="utf-8")
+    options = ["--format", "coo", "--option", "time_limit=0"]
+    code, _, err = called(monkeypatch, capsys, "solve", problem, *options)
+    assert code == 0
+    assert re.fullmatch(r"warning: the time limit left no time .*\n", err)
+
+
+def test_the_help_says_how_to_limit_the_time(monkeypatch, capsys):
+    _, out, _ = called(monkeypatch, capsys, "solve", "--help")
+    assert "time_limit=SECONDS" in out
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no /dev/stdin")
+@pytest.mark.parametrize("name", ["-", "/dev/stdin"])
+def test_a_problem_comes_through_a_pipe_and_its_answer_goes_to_one(problem, name):
+    command = [sys.executable, "-m", "qpsbgd.cli", "solve", name, "-o", "-"]
+    done = subprocess.run(command, input=problem.read_bytes(), capture_output=True, cwd=problem.parent, check=True)
+    assert np.loadtxt(done.stdout.decode().splitlines()).tolist() == [[1, 1], [2, 0], [3, 0]]
+    assert "# best value: 5" in done.stdout.decode()
     assert [path.name for path in problem.parent.iterdir()] == ["p.txt"]
 
 

@@ -5,19 +5,17 @@ from __future__ import annotations
 import ast
 import os
 import sys
+import warnings
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.text import Text
 
 import qpsbgd
 from qpsbgd.cli import COMMANDS
-from qpsbgd_files.visible import visible
-from qpsbgd_qubo.console import console, degrade
+from qpsbgd_qubo.console import complain, console, degrade, show_warning
 
 _UsageError: Any = typer.BadParameter.__mro__[1]  # of click, which newer versions of typer have inside them
 
@@ -80,26 +78,45 @@ def _options(
 
 
 def run() -> None:
-    """Run the command line; wrong arguments, and errors that a user can fix, are one line."""
+    """Run the command line; wrong arguments, errors that a user can fix, and warnings are one line each."""
     degrade()
+    with warnings.catch_warnings():
+        warnings.showwarning = show_warning
+        sys.exit(_exit_code())
+
+
+def _exit_code() -> int:
     try:
         code = application(*sys.argv[1:2])(prog_name="qpsbgd", standalone_mode=False)
     except _UsageError as error:
         if type(error).__name__ == "NoArgsIsHelpError":  # its message is the help
             error.show()
         else:
-            _complain(f"{error.format_message()} (see {error.ctx.command_path if error.ctx else 'qpsbgd'} --help)")
-        sys.exit(2)
+            complain("error", f"{error.format_message()}{_hint(error)} (see {_command(error)} --help)")
+        return 2
     except typer.Abort:
-        sys.exit(130)
+        return 130
     except (ImportError, MemoryError, OSError, RuntimeError, ValueError) as error:
         if os.environ.get("QPSBGD_DEBUG"):
             raise
-        _complain(f"{error} (QPSBGD_DEBUG=1 shows where)")
-        sys.exit(1)
-    sys.exit(code if isinstance(code, int) else 0)
+        complain("error", f"{_words(error)} (QPSBGD_DEBUG=1 shows where)")
+        return 1
+    return code if isinstance(code, int) else 0
 
 
-def _complain(message: str) -> None:
-    text = Text.assemble(("error:", "red"), " ", visible(" ".join(message.split())))
-    Console(stderr=True).print(text, highlight=False, soft_wrap=True)
+def _words(error: Exception) -> str:
+    """What is wrong; of the system's errors the path, then the reason, without their number."""
+    if not isinstance(error, OSError) or not error.strerror:
+        return str(error)
+    return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
+
+
+def _command(error: Any) -> str:
+    return error.ctx.command_path if error.ctx else "qpsbgd"
+
+
+def _hint(error: Any) -> str:
+    """How to write an unknown option that the solver may have."""
+    name = getattr(error, "option_name", "").lstrip("-").replace("-", "_")
+    takes_options = name and error.ctx and any(each.name == "option" for each in error.ctx.command.params)
+    return f"; if it is the solver's: --option {name}=VALUE" if takes_options else ""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from qpsbgd_files.atomic import check_new
+from qpsbgd_files.atomic import check_folder, check_new
 from qpsbgd_qubo.console import say
 
 if TYPE_CHECKING:
@@ -50,6 +50,8 @@ def deploy(
     shape = _shape(input_shape)
     if out.exists() and out.samefile(model):
         raise ValueError(f"--out must not be the model's own file, got {out}")
+    if to == "c":
+        check_folder(out)
     check_new(out / f"{name}.c" if to == "c" else out, force=force)
     found = _load(model, trust_pickle=trust_pickle)
     if to == "c":
@@ -76,6 +78,9 @@ def _load(path: Path, *, trust_pickle: bool) -> PackedModel | nn.Module:
     from qpsbgd.deploy import load_packed
 
     if not path.is_file() or not zipfile.is_zipfile(path):  # torch.save writes zip archives
+        with path.open("rb") as file:
+            if file.read(4) == b"PK\x03\x04":
+                raise ValueError(f"{path} is a file of torch.save, but damaged: its end is missing")
         return load_packed(path)
     if not trust_pickle:
         raise ValueError(

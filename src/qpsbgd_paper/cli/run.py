@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from qpsbgd.solvers import make_solver
-from qpsbgd_files.atomic import check_new, check_writable
+from qpsbgd_files.atomic import check_folder, check_new, check_writable
 from qpsbgd_paper.cli import require
 from qpsbgd_paper.experiments import EXPERIMENTS, LONG, make_experiment
 from qpsbgd_paper.framework.paid import PAID
@@ -121,7 +121,7 @@ def run(
     elif option:
         raise ValueError("--option belongs to a solver: name it with --solver")
     if csv is not None:
-        check_new(csv, force=force)
+        check_new(csv, force=force, option="--csv")
         check_writable(csv)
     if data is not None:
         # In the environment, so that the processes that train find it too.
@@ -190,10 +190,11 @@ def _run(
     csv: Path | None = None,
 ) -> list[Summary]:
     """Run what is not done yet, write a result file for every experiment, and print its tables."""
-    from qpsbgd_paper.framework.result_files import write_csv, write_result
+    from qpsbgd_paper.framework.result_files import is_damaged, write_csv, write_result
     from qpsbgd_paper.report.headlines import headline
     from qpsbgd_paper.report.tables import claim_sentences, tables
 
+    check_folder(out)
     runs = out / "runs"
     runs.mkdir(parents=True, exist_ok=True)
     kept = len(list(runs.glob("*.json")))
@@ -213,7 +214,8 @@ def _run(
         path = out / f"{experiment.name}.json"
         older = write_result(path, summary)
         if older is not None:
-            say(f"An earlier result with other numbers is kept as {older}")
+            which = "that is damaged" if is_damaged(older) else "with other numbers"
+            say(f"An earlier result {which} is kept as {older}")
         for table in tables(summary):
             console.print(rich_table(table.title, table.head, table.body, best=table.best))
         say(headline(summary))
@@ -252,6 +254,7 @@ def _write_report(summaries: Sequence[Summary], out: Path, *, kinds: Sequence[st
     from qpsbgd_paper.report.figures import figures
     from qpsbgd_paper.report.page import page
 
+    check_folder(out)
     demo = all(summary["experiment"] in DEMO for summary in summaries)
     title = "Binary networks trained with QP-SBGD" if demo else "QP-SBGD: the paper's experiments"
     for summary in summaries:

@@ -51,10 +51,7 @@ def write_result(path: Path, content: dict[str, Any]) -> Path | None:
     """Write an experiment's result; one with other numbers is moved aside first, and its new place returned."""
     older: Path | None = None
     if path.exists():
-        try:
-            before = without_checksum(path.read_bytes())
-        except ValueError:
-            before = {}  # damaged, and moved aside like one with other numbers
+        before = {} if is_damaged(path) else without_checksum(path.read_bytes())
         after = json.loads(json.dumps(content))
         if any(before.get(key) != after.get(key) for key in {*before, *after} - {*_NO_NUMBERS}):
             names = (path.with_name(f"{path.stem}.{count}.json") for count in itertools.count(1))
@@ -62,6 +59,15 @@ def write_result(path: Path, content: dict[str, Any]) -> Path | None:
             path.rename(older)
     write_bytes(path, with_checksum(content))
     return older
+
+
+def is_damaged(path: Path) -> bool:
+    """Whether a result's file is not as `write_result` wrote it."""
+    try:
+        without_checksum(path.read_bytes())
+    except ValueError:
+        return True
+    return False
 
 
 def environment() -> dict[str, str]:

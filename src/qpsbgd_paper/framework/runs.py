@@ -26,7 +26,7 @@ Work = Callable[..., Result]
 _Outcome = tuple[Result, dict[str, str]]
 """A result, and what it was made with."""
 
-GO_ON = "Finished runs are kept; the same command goes on from here."
+GO_ON = "Finished runs are kept; the same command, without --fresh, goes on from here."
 
 
 class RunFailed(RuntimeError):

@@ -7,6 +7,7 @@ import multiprocessing.connection
 import os
 import signal
 import threading
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -16,6 +17,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, final
 
 import torch
+
+from qpsbgd_qubo.console import show_warning
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -133,6 +136,7 @@ def _environment() -> Iterator[None]:
 
 def _prepare() -> None:
     torch.set_num_threads(1)
+    warnings.showwarning = show_warning
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C ends
     parent = multiprocessing.parent_process()
     assert parent is not None

@@ -31,7 +31,7 @@ _CURRENT: ContextVar[Interruption | None] = ContextVar("interruption", default=N
 def best_on_interrupt(report: Callable[[float, int, float], None] | None = None) -> Iterator[Interruption]:
     """Inside, the first Ctrl-C lets solvers return the best they have; the second raises KeyboardInterrupt as always.
 
-    It acts on solvers that can be stopped: those with a time limit, also where none is given.
+    It acts on solvers that can be stopped: those with a `deadline`, as in all searches but "quantum-annealing".
     """
     found = Interruption(report=report)
 

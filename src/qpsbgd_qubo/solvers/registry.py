@@ -87,7 +87,7 @@ def make_solver(solver: Any, **options: Any) -> Solver:
     solver becomes 'leap-hybrid'.
 
     Raises:
-        ValueError: The name is unknown.
+        ValueError: The name is unknown, or an option that the solver needs is missing.
         TypeError: An option is unknown to the solver, or a sampler is a bare chip.
         ImportError: The solver needs a package that is not installed; the message has the `pip install` line.
         RuntimeError: The solver needs a token of D-Wave, and none is set.
@@ -115,6 +115,10 @@ def make_solver(solver: Any, **options: Any) -> Solver:
     unknown = sorted(set(options) - set(known))
     if unknown:
         raise TypeError(f"solver {solver!r} has no option {', '.join(unknown)}; it has {', '.join(known) or 'none'}")
+    missing = [name for name, option in known.items() if option.default is option.empty and name not in options]
+    if missing:
+        needed = " and ".join(f"--option {name}=… ({name}=… in Python)" for name in missing)
+        raise ValueError(f"solver {solver!r} needs {needed}")
     made: Solver = factory(**options)
     return made
 

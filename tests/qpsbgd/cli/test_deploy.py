@@ -68,6 +68,19 @@ def test_images_need_their_shape(tmp_path):
         deploy(tmp_path / "net.safetensors", "--to", "onnx", "-o", tmp_path / "net.onnx", "--input-shape", "1,-5")
 
 
+def test_a_file_of_torch_save_that_was_cut_off_is_called_damaged(model, tmp_path):
+    torch.save(model, tmp_path / "model.pt")
+    (tmp_path / "cut.pt").write_bytes((tmp_path / "model.pt").read_bytes()[:-100])
+    with pytest.raises(ValueError, match=r"cut\.pt .*torch\.save.* damaged"):
+        deploy(tmp_path / "cut.pt", "--to", "c", "-o", tmp_path / "c", "--trust-pickle")
+
+
+def test_c_needs_a_folder(packed, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError, match="--out must be a folder"):
+        deploy(packed, "--to", "c", "-o", tmp_path / "file")
+
+
 def test_the_models_own_file_is_not_overwritten(packed):
     with pytest.raises(ValueError, match="own file"):
         deploy(packed, "--to", "onnx", "-o", packed)

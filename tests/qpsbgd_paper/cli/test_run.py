@@ -3,6 +3,7 @@ import io
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -181,7 +182,7 @@ def _runs(pid):
     ("arguments", "message"),
     [
         (["run", "coral"], "did you mean 'cora'"),
-        (["run", "logreg", "--solver", "replay"], "cannot be used like this"),
+        (["run", "logreg", "--solver", "replay"], "needs --option path="),
         (["run", "logreg", "--solver", "dwave"], "give --option max_qpu_seconds"),
         (["run", "logreg", "--option", "seed=1"], "belongs to a solver: name it"),
         (["run", "logreg", "--solver", "exacct"], "did you mean 'exact'"),
@@ -191,16 +192,43 @@ def _runs(pid):
             "answers of 'dwave' are kept on this machine",
         ),
         (["run", "logreg", "--csv", "nowhere/runs.csv"], "nowhere/runs.csv"),
+        (["run", "logreg", "--csv", "file"], "another place with --csv"),
+        (["run", "logreg", "-o", "file"], "--out must be a folder, but file is a file"),
+        (["demo", "-o", "file/x"], "--out must be a folder, but file is a file"),
         (["report"], "there are no results in results/paper or results/quick"),
         (["report", "--results", "nowhere"], "there are no results in nowhere"),
     ],
 )
 def test_what_is_invalid_is_one_line(arguments, message, monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
     code, _, err = called(monkeypatch, capsys, *arguments)
     assert code == 1
     assert message in err
     assert "Traceback" not in err
+
+
+def test_a_stopped_run_says_how_to_go_on(tiny, monkeypatch, capsys, tmp_path):
+    def stopped(events):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(running, "show", stopped)
+    code, out, _ = called(monkeypatch, capsys, "run", "logreg", "--workers", 1, "--fresh", "--out", tmp_path)
+    assert code == 130
+    assert "without --fresh" in out
+
+
+@pytest.mark.filterwarnings("default")
+def test_damaged_files_of_earlier_runs_are_named(tiny, finished, monkeypatch, capsys, tmp_path):
+    shutil.copytree(finished[0], tmp_path / "out")
+    (tmp_path / "out" / "logreg.json").write_text("{", encoding="utf-8")
+    kept = (tmp_path / "out" / "runs").glob("*.json")
+    next(path for path in kept if b'"seed": 0' in path.read_bytes()).write_text("{", encoding="utf-8")
+    arguments = ("run", "logreg", "--workers", 1, "--seeds", 1, "--out", tmp_path / "out")
+    code, out, err = called(monkeypatch, capsys, *arguments)
+    assert code == 0
+    assert re.search(r"earlier result .*damaged.*logreg\.\d\.json", out)
+    assert re.fullmatch(r"warning: .* is damaged.* is done again\n", err)
 
 
 def test_missing_data_is_an_error_before_anything_is_trained(monkeypatch, capsys, tmp_path):
@@ -209,6 +237,13 @@ def test_missing_data_is_an_error_before_anything_is_trained(monkeypatch, capsys
     assert code == 1
     assert "adult/a1a" in err and "qpsbgd data fetch" in err
     assert not list((tmp_path / "out" / "runs").iterdir())
+
+
+def test_a_report_needs_a_folder(finished, monkeypatch, capsys):
+    file = finished[0] / "logreg.json"
+    code, _, err = called(monkeypatch, capsys, "report", "--results", finished[0], "--out", file)
+    assert code == 1
+    assert "--out must be a folder" in err
 
 
 def test_a_damaged_result_is_refused_by_the_report(monkeypatch, capsys, tmp_path):

@@ -25,6 +25,8 @@ LONG = {
     "portfolio": ({"time_limit": 60}, 300),
     "descent": ({"tabu": 2**40}, 300),
     "exact": ({"node_limit": 2**62, "time_limit": 60}, 100),
+    "annealing": ({"sweeps": 10**7, "reads": 10**9}, 100),
+    "bifurcation": ({"steps": 10**9, "reads": 10**9}, 100),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ import torch
 
 from qpsbgd_qubo.family import QuboFamily, Solution
 from qpsbgd_qubo.solvers import Solver
+from qpsbgd_qubo.solvers.deadline import deadline
 from qpsbgd_qubo.solvers.options import NOT_NEGATIVE, SECONDS, Number, check_options
 
 try:
@@ -74,12 +76,13 @@ class Gurobi(Solver):
             _licensed(family.num_spins),
             gurobipy.Env(params=self._settings()) as env,
             gurobipy.Model(env=env) as model,
+            deadline(None) as stop,
         ):
             bits = model.addMVar(family.num_spins, vtype=GRB.BINARY)
             model.setObjective(bits @ form.quadratic @ bits)
             for column in range(family.num_columns):
                 left = (end - time.monotonic()) / (family.num_columns - column)
-                model.Params.TimeLimit = min(max(left, 0.0), GRB.INFINITY)
+                model.Params.TimeLimit = 0.0 if stop[0] else min(max(left, 0.0), GRB.INFINITY)
                 found, bound = _solve_column(model, bits, form=form, column=column)
                 energy = form.energy(found, column)
                 gap = max(0.0, energy - bound)
@@ -138,7 +141,7 @@ def _solve_column(
     model.ObjCon = form.offset[column]
     model.optimize()
     if model.Status == GRB.INTERRUPTED:
-        raise KeyboardInterrupt
+        signal.raise_signal(signal.SIGINT)  # Gurobi has caught it: for Python's handler, which raises or lets go on
     found = np.round(bits.X) if model.SolCount else first
     return found, model.ObjBound if model.ObjBound > -GRB.INFINITY else -math.inf
 

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from qpsbgd_qubo.family import QuboFamily, Solution
-from qpsbgd_qubo.kernels import NEVER, kernels, thread_count
+from qpsbgd_qubo.kernels import Array, kernels, thread_count
 from qpsbgd_qubo.solvers import Solver
+from qpsbgd_qubo.solvers.deadline import deadline
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, POSITIVE, SEED, check_options
 from qpsbgd_qubo.solvers.search.descent import improved, lower_columns
 from qpsbgd_qubo.solvers.search.landscape import Landscape, better_of, random_spins, sign_start
@@ -48,14 +49,17 @@ class Annealing(Solver):
         landscape = Landscape.of(family)
         generator = np.random.default_rng(self.seed)
         solution = improved(family, sign_start(family))
-        for read in range(self.reads):
-            spins = sign_start(family) if read == 0 else random_spins(family, generator)
-            flips = self._anneal(landscape, spins, generator)
-            solution = better_of(solution, Solution.of(family, spins, flips=flips))
+        with deadline(None) as passed:
+            for read in range(self.reads):
+                if passed[0]:
+                    break
+                spins = sign_start(family) if read == 0 else random_spins(family, generator)
+                flips = self._anneal(landscape, spins, generator, passed)
+                solution = better_of(solution, Solution.of(family, spins, flips=flips))
         stats = {"solver": "annealing", "reads": self.reads, "sweeps": self.sweeps, "flips": solution.stats["flips"]}
         return replace(solution, stats=stats).with_offset(offset)
 
-    def _anneal(self, landscape: Landscape, spins: Tensor, generator: np.random.Generator) -> int:
+    def _anneal(self, landscape: Landscape, spins: Tensor, generator: np.random.Generator, stop: Array) -> int:
         couplings = landscape.couplings.numpy()
         typical = np.sqrt((couplings.astype(np.float64) ** 2).sum(1).mean())
         # Without couplings sign(−s) is the answer at any temperature.
@@ -66,7 +70,7 @@ class Annealing(Solver):
         by_column = spins.T.contiguous().numpy()
         fields = landscape.fields(spins).T.contiguous().numpy()
         sites, made = np.arange(n, dtype=np.int32), np.empty(m, np.int64)
-        kernels.anneal(couplings, fields, by_column, sites, temperatures, states, made, NEVER, thread_count())
+        kernels.anneal(couplings, fields, by_column, sites, temperatures, states, made, stop, thread_count())
         flips = lower_columns(couplings, fields, by_column, landscape.threshold.numpy())
         spins.copy_(torch.from_numpy(by_column).T)
         return int(flips.sum())

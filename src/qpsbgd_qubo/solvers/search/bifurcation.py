@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from qpsbgd_qubo.family import QuboFamily, Solution
+from qpsbgd_qubo.kernels import Array
 from qpsbgd_qubo.solvers import Solver
+from qpsbgd_qubo.solvers.deadline import deadline
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE, POSITIVE, SEED, check_options
 from qpsbgd_qubo.solvers.search.descent import improved
 from qpsbgd_qubo.solvers.search.landscape import Landscape, better_of, random_spins, sign_start
@@ -43,19 +45,24 @@ class Bifurcation(Solver):
         landscape = Landscape.of(family)
         solution = improved(family, sign_start(family))
         generator = np.random.default_rng(self.seed)
-        for read in range(self.reads):
-            start = sign_start(family) if read == 0 else random_spins(family, generator)
-            solution = better_of(solution, improved(family, self._evolve(landscape, 0.1 * start)))
+        with deadline(None) as passed:
+            for read in range(self.reads):
+                if passed[0]:
+                    break
+                start = sign_start(family) if read == 0 else random_spins(family, generator)
+                solution = better_of(solution, improved(family, self._evolve(landscape, 0.1 * start, passed)))
         solution.stats.update(solver="bifurcation", steps=self.steps, reads=self.reads)
         return solution.with_offset(offset)
 
-    def _evolve(self, landscape: Landscape, position: Tensor) -> Tensor:
+    def _evolve(self, landscape: Landscape, position: Tensor, stop: Array) -> Tensor:
         couplings, fields = landscape.couplings, landscape.linear
         # Goto's c₀ = 1/(2 √n σ), σ the spread of the couplings, here of couplings and fields together.
         size = (couplings.square().sum(1).mean() + fields.square().mean(0)).sqrt()
         strength = 0.5 / torch.where(size > 0, size, 1)
         momentum = torch.zeros_like(position)
         for step in range(self.steps):
+            if stop[0]:
+                break
             pump = (step + 1) / self.steps
             force = -(couplings @ torch.where(position >= 0, 1.0, -1.0).to(position) + fields)
             momentum = momentum + self.time_step * (strength * force - (1 - pump) * position)

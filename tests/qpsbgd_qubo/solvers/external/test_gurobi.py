@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from qpsbgd.qubo import QuboFamily
-from qpsbgd.solvers import make_solver
+from qpsbgd.solvers import best_on_interrupt, make_solver
 from qpsbgd.testing import random_family
 
 gurobipy = pytest.importorskip("gurobipy")
@@ -126,6 +126,10 @@ def test_an_interrupted_search_stops_the_program(monkeypatch):
     monkeypatch.setattr(gurobi.GRB, "INTERRUPTED", gurobi.GRB.OPTIMAL)
     with pytest.raises(KeyboardInterrupt):
         make_solver("gurobi").solve(random_family(4, 1, 4))
+    with best_on_interrupt() as interruption:
+        solution = make_solver("gurobi").solve(family := random_family(4, 1, 4))
+    assert interruption.came
+    assert solution.energies == make_solver("exact").solve(family).energies
 
 
 def test_a_missing_package_is_named_with_its_install_line(monkeypatch):
