@@ -1,0 +1,440 @@
+"""The baselines: BinaryConnect, ProxQuant, straight-through training and Bop."""
+
+import copy
+import io
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from qpsbgd import BinaryConnect, Bop, ProxQuant, StraightThrough
+from qpsbgd.nn import BinaryConv2d, BinaryLinear, convert
+from qpsbgd.optim.baselines import proximal_step
+from qpsbgd.projections.polar import orthogonalized
+
+
+def small_model(seed=0):
+    torch.manual_seed(seed)
+    return nn.Sequential(BinaryLinear(4, 5), nn.Hardtanh(), BinaryLinear(5, 3))
+
+
+def train(model, optimizer, seeds):
+    for seed in seeds:
+        generator = torch.Generator().manual_seed(seed)
+        optimizer.zero_grad()
+        target = torch.randn(8, 3, generator=generator)
+        (model(torch.randn(8, 4, generator=generator)) - target).square().sum().backward()
+        optimizer.step()
+    return [weight.detach().clone() for weight in model.parameters()]
+
+
+class SignSGD(torch.optim.SGD):
+    def step(self):
+        for group in self.param_groups:
+            for weight in group["params"]:
+                weight.grad.sign_()
+        return super().step()
+
+
+@pytest.mark.parametrize(
+    ("options", "reference"),
+    [
+        ({"update": "sgd"}, torch.optim.SGD),
+        ({"update": "sgd", "momentum": 0.9}, lambda params, lr: torch.optim.SGD(params, lr=lr, momentum=0.9)),
+        ({"update": "sign"}, SignSGD),
+        ({"update": "adam"}, torch.optim.Adam),
+        (
+            {"update": "adam", "betas": (0.5, 0.9), "eps": 1e-3},
+            lambda params, lr: torch.optim.Adam(params, lr=lr, betas=(0.5, 0.9), eps=1e-3),
+        ),
+    ],
+    ids=["sgd", "sgd with momentum", "sign", "adam", "adam with options"],
+)
+def test_without_clipping_the_latent_weights_move_as_torch_would_move_them(options, reference):
+    model, other = small_model(), small_model()
+    moved = train(model, BinaryConnect(model, lr=0.02, clip=None, **options), range(6))
+    expected = train(other, reference(other.parameters(), lr=0.02), range(6))
+    assert not torch.allclose(moved[0], small_model()[0].weight)
+    torch.testing.assert_close(moved, expected, rtol=0, atol=1e-6)
+
+
+def test_sign_with_momentum_follows_the_sign_of_the_mean_gradient():
+    layer = BinaryLinear(1, 3)
+    start = layer.weight.detach().clone()
+    optimizer = BinaryConnect(layer, lr=0.25, update="sign", momentum=0.5)
+    layer.weight.grad = torch.tensor([[4.0], [-1.0], [0.0]])
+    optimizer.step()
+    layer.weight.grad = torch.tensor([[-1.0], [-1.0], [2.0]])
+    optimizer.step()
+    # The means are 2, −0.5, 0 after one step and 0.5, −0.75, 1 after two.
+    torch.testing.assert_close(layer.weight.detach(), start - 0.25 * torch.tensor([[2.0], [-2.0], [1.0]]))
+
+
+@pytest.mark.parametrize("update", ["sgd", "sign", "adam"])
+def test_latent_weights_stay_within_the_clip(update):
+    model = small_model()
+    weights = train(model, BinaryConnect(model, lr=0.7, update=update, clip=0.5), range(4))
+    assert max(weight.abs().max() for weight in weights) == 0.5
+
+
+def test_the_network_computes_with_binary_weights():
+    model = small_model()
+    BinaryConnect(model)
+    assert not model[0].latent_forward
+    assert model[0].tape is None
+
+
+def test_groups_have_options_of_their_own():
+    model = small_model()
+    start = [weight.detach().clone() for weight in model.parameters()]
+    groups = [{"params": model[0], "update": "sign"}, {"params": model[2], "lr": 0.0}]
+    ended = train(model, BinaryConnect(groups, lr=0.25), [0])
+    torch.testing.assert_close((ended[0] - start[0]).abs().amax(), torch.tensor(0.25))
+    assert torch.equal(ended[1], start[1])
+
+
+def test_a_layer_without_gradient_is_not_updated():
+    model = small_model()
+    unused = BinaryLinear(4, 5)
+    before = unused.weight.detach().clone()
+    train(model, BinaryConnect([model, unused], update="adam"), [0])
+    assert torch.equal(unused.weight, before)
+
+
+def test_step_returns_the_loss_of_its_closure():
+    model = small_model()
+    optimizer = BinaryConnect(model)
+
+    def closure():
+        loss = model(torch.ones(2, 4)).sum()
+        loss.backward()
+        return loss
+
+    expected = model(torch.ones(2, 4)).sum()
+    assert optimizer.step(closure) == expected
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"update": "sgd"}, {"update": "sgd", "momentum": 0.9}, {"update": "sign", "momentum": 0.9}, {}],
+    ids=["sgd", "momentum", "sign", "adam"],
+)
+def test_a_run_resumed_from_state_dicts_equals_an_uninterrupted_one_bit_for_bit(options):
+    model, fresh = small_model(), small_model(seed=99)
+    optimizer, resumed = BinaryConnect(model, lr=0.02, **options), BinaryConnect(fresh, **options)
+    train(model, optimizer, range(4))
+    file = io.BytesIO()
+    torch.save((model.state_dict(), optimizer.state_dict()), file)
+    file.seek(0)
+    weights, state = torch.load(file, weights_only=True)
+    fresh.load_state_dict(weights)
+    resumed.load_state_dict(state)
+    ended, again = train(model, optimizer, range(4, 9)), train(fresh, resumed, range(4, 9))
+    assert all(torch.equal(a, b) for a, b in zip(ended, again, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"update": "rmsprop"}, ValueError, "update must be one of .*, got 'rmsprop'"),
+        ({"lr": -1}, ValueError, "lr must be a finite number of at least 0"),
+        ({"momentum": 1.0}, ValueError, "momentum must be a finite number of at least 0 and below 1"),
+        ({"update": "adam", "momentum": 0.9}, ValueError, '"adam" takes betas instead of momentum'),
+        ({"betas": (0.9, 1.0)}, ValueError, "each of betas must be a finite number of at least 0 and below 1, got 1.0"),
+        ({"eps": 0.0}, ValueError, "eps must be a positive finite number"),
+        ({"clip": -1.0}, ValueError, "clip must be None or a positive finite number"),
+        ({"nesterov": True}, TypeError, "nesterov"),
+    ],
+)
+def test_bad_options_raise(options, error, message):
+    with pytest.raises(error, match=message):
+        BinaryConnect(small_model(), **options)
+
+
+@pytest.mark.parametrize("size", [1e-30, 1.0, 1e30])
+def test_a_normalised_step_has_the_size_of_the_rate_whatever_the_gradient(size):
+    layer = BinaryLinear(40, 30)
+    optimizer = BinaryConnect(layer, lr=0.01, update="normalized", clip=None)
+    before = layer.weight.detach().clone()
+    layer.weight.grad = size * torch.randn(30, 40)
+    optimizer.step()
+    assert (layer.weight.detach() - before).square().mean().sqrt().item() == pytest.approx(0.01, rel=1e-4)
+
+
+def test_a_normalised_step_of_no_gradient_changes_nothing():
+    layer = BinaryLinear(40, 30)
+    before = layer.weight.detach().clone()
+    layer.weight.grad = torch.zeros(30, 40)
+    BinaryConnect(layer, update="normalized").step()
+    assert torch.equal(layer.weight.detach(), before)
+
+
+@pytest.mark.parametrize("kind", [BinaryConnect, StraightThrough])
+def test_the_fused_kernel_makes_the_same_step_of_adam_or_none_at_all(kind):
+    plain, fused = small_model(), small_model()
+    optimizers = [kind(model, lr=0.05) for model in (plain, fused)]
+    for seed in range(3):
+        train(plain, optimizers[0], [seed])
+        optimizers[1]._check_gradients = lambda *_, **__: setattr(optimizers[1], "_skip", torch.tensor(False))
+        train(fused, optimizers[1], [seed])
+    torch.testing.assert_close(list(plain.parameters()), list(fused.parameters()))
+    before = [weight.detach().clone() for weight in fused.parameters()]
+    optimizers[1]._check_gradients = lambda *_, **__: setattr(optimizers[1], "_skip", torch.tensor(True))
+    after = train(fused, optimizers[1], [3])
+    assert all(torch.equal(one, two) for one, two in zip(before, after, strict=True))
+
+
+def train_on_means(model, optimizer, seeds):
+    for seed in seeds:
+        generator = torch.Generator().manual_seed(seed)
+        optimizer.zero_grad()
+        target = torch.randn(8, 3, generator=generator)
+        (model(torch.randn(8, 4, generator=generator)) - target).square().mean().backward()
+        optimizer.step()
+    return [weight.detach().clone() for weight in model.parameters()]
+
+
+def test_a_proximal_step_moves_each_weight_to_its_nearest_sign_and_no_further():
+    weights = torch.tensor([0.0, 0.5, 0.95, 1.0, 1.4, -0.2, -0.85, -1.1, -2.0])
+    expected = torch.tensor([0.2, 0.7, 1.0, 1.0, 1.2, -0.4, -1.0, -1.0, -1.8])
+    torch.testing.assert_close(proximal_step(weights, 0.2), expected)
+
+
+def test_a_proximal_step_of_no_strength_changes_nothing():
+    weights = torch.randn(20)
+    torch.testing.assert_close(proximal_step(weights, 0.0), weights)
+
+
+@pytest.mark.parametrize("strength", [0.03, 0.4, 1.7])
+def test_a_proximal_step_minimises_its_definition(strength):
+    weights = torch.linspace(-2, 2, 80, dtype=torch.float64)
+    grid = torch.linspace(-3, 3, 60_001, dtype=torch.float64)
+    nearest = torch.where(grid >= 0, 1.0, -1.0)
+    values = 0.5 * (grid - weights[:, None]).square() + strength * (grid - nearest).abs()
+    torch.testing.assert_close(proximal_step(weights, strength), grid[values.argmin(1)], rtol=0, atol=1e-4)
+
+
+def test_a_step_is_a_gradient_step_then_a_proximal_step_that_grows():
+    layer = BinaryLinear(1, 2)
+    with torch.no_grad():
+        layer.weight.copy_(torch.tensor([[0.5], [-0.2]]))
+    optimizer = ProxQuant(layer, lr=0.1, rate=0.05)
+    for expected in ([[0.45], [-0.35]], [[0.45], [-0.55]], [[0.5], [-0.8]]):
+        layer.weight.grad = torch.ones(2, 1)
+        optimizer.step()
+        torch.testing.assert_close(layer.weight.detach(), torch.tensor(expected))
+
+
+@pytest.mark.parametrize("update", ["sgd", "sign", "adam"])
+def test_without_a_regulariser_a_step_is_the_gradient_step(update):
+    model, other = small_model(), small_model()
+    plain = BinaryConnect(other, lr=0.01, update=update)
+    other[0].latent_forward = other[2].latent_forward = True
+    expected = train_on_means(other, plain, range(5))
+    torch.testing.assert_close(
+        train_on_means(model, ProxQuant(model, lr=0.01, rate=0.0, update=update), range(5)), expected
+    )
+
+
+@pytest.mark.parametrize("update", ["sgd", "sign", "adam"])
+def test_weights_reach_plus_or_minus_one_by_the_last_step(update):
+    model = small_model()
+    for weights in train_on_means(model, ProxQuant(model, lr=0.001, steps=20, update=update), range(20)):
+        assert torch.equal(weights.abs(), torch.ones_like(weights))
+
+
+@pytest.mark.parametrize("steps", [1, 7, 100])
+def test_a_weight_of_zero_left_alone_arrives_with_the_last_step(steps):
+    layer = BinaryLinear(1, 1)
+    nn.init.zeros_(layer.weight)
+    optimizer = ProxQuant(layer, lr=0.0, steps=steps)
+    layer.weight.grad = torch.ones(1, 1)
+    for _ in range(steps):
+        assert layer.weight.item() < 1
+        optimizer.step()
+    assert layer.weight.item() == 1
+
+
+def test_training_uses_the_real_weights_and_evaluation_their_signs():
+    layer, x = BinaryLinear(4, 3), torch.randn(6, 4)
+    ProxQuant(layer, rate=0.1)
+    torch.testing.assert_close(layer(x), layer.gain * x @ layer.weight.T)
+    layer.eval()
+    torch.testing.assert_close(layer(x), layer.gain * x @ layer.weight.sign().T)
+
+
+def test_gradients_are_taken_at_the_real_weights():
+    layer, x = BinaryLinear(4, 3), torch.randn(6, 4)
+    ProxQuant(layer, rate=0.1)
+    layer(x).square().sum().backward()
+    torch.testing.assert_close(layer.weight.grad, (2 * layer.gain * layer(x).T @ x).detach())
+
+
+def test_weights_stay_within_the_clip():
+    model = small_model()
+    weights = train_on_means(model, ProxQuant(model, lr=50.0, rate=0.0), range(3))
+    assert max(weight.abs().max() for weight in weights) == 1
+
+
+RUNS = {
+    "sgd": {},
+    "momentum": {"momentum": 0.9},
+    "sign": {"update": "sign", "momentum": 0.9},
+    "adam": {"update": "adam"},
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_proxquant_resumed_from_state_dicts_equals_an_uninterrupted_one_bit_for_bit(name):
+    model, fresh = small_model(), small_model(seed=99)
+    optimizer, resumed = (ProxQuant(m, lr=0.02, rate=0.002, **RUNS[name]) for m in (model, fresh))
+    train_on_means(model, optimizer, range(4))
+    file = io.BytesIO()
+    torch.save((model.state_dict(), optimizer.state_dict()), file)
+    file.seek(0)
+    weights, state = torch.load(file, weights_only=True)
+    fresh.load_state_dict(weights)
+    resumed.load_state_dict(state)
+    ended, again = train_on_means(model, optimizer, range(4, 9)), train_on_means(fresh, resumed, range(4, 9))
+    assert all(torch.equal(a, b) for a, b in zip(ended, again, strict=True))
+
+
+def test_the_state_of_adam_survives_loading():
+    model, fresh = small_model(), small_model(seed=99)
+    optimizer, resumed = (ProxQuant(m, rate=0.001, update="adam") for m in (model, fresh))
+    train_on_means(model, optimizer, range(3))
+    resumed.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    old, new = optimizer.state[model[0].weight], resumed.state[fresh[0].weight]
+    assert new["proximal_step"] == new["descent"]["step"] == 3
+    assert torch.equal(new["descent"]["mean"], old["descent"]["mean"])
+    assert torch.equal(new["descent"]["square"], old["descent"]["square"])
+
+
+def test_a_copied_pair_goes_on_with_real_weights():
+    model = small_model()
+    optimizer = ProxQuant(model, lr=0.02, rate=0.002)
+    train_on_means(model, optimizer, range(3))
+    twin_model, twin = copy.deepcopy((model, optimizer))
+    ended, again = train_on_means(model, optimizer, range(3, 6)), train_on_means(twin_model, twin, range(3, 6))
+    assert all(torch.equal(a, b) for a, b in zip(ended, again, strict=True))
+    assert twin_model[0].latent_forward
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"lr": None}, ValueError, "ProxQuant needs a learning rate"),
+        ({"momentum": None}, TypeError, "momentum must be a finite number of at least 0"),
+        ({"rate": -0.1}, ValueError, "rate must be a finite number of at least 0"),
+        ({"steps": 0}, ValueError, "steps must be None or a whole number of at least 1"),
+        ({"rate": 0.1, "lr": -1}, ValueError, "lr must be a finite number of at least 0"),
+        ({"rate": 0.1, "update": "lion"}, ValueError, "update must be one of"),
+        ({"rate": 0.1, "scale": 1.0}, TypeError, "scale"),
+    ],
+)
+def test_bad_options_of_proxquant_raise(options, error, message):
+    with pytest.raises(error, match=message):
+        ProxQuant(small_model(), **options)
+
+
+def test_without_a_number_of_steps_the_regulariser_grows_as_for_a_thousand():
+    rates = [ProxQuant(small_model(), steps=steps).param_groups[0]["rate"] for steps in (None, 1000)]
+    assert rates[0] == rates[1] == pytest.approx(2e-6)
+
+
+def gradients(layer, count):
+    torch.manual_seed(3)
+    for _ in range(count):
+        layer.weight.grad = torch.randn_like(layer.weight)
+        yield
+
+
+@pytest.mark.parametrize(
+    ("update", "twin"),
+    [
+        ("adam", lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.1)),
+        ("sgd", lambda p: torch.optim.SGD(p, lr=0.01, momentum=0.9, weight_decay=0.1)),
+    ],
+)
+def test_latent_weights_move_as_under_torchs_own_optimiser(update, twin):
+    layer = BinaryLinear(6, 4, scale="magnitude")
+    other = nn.Parameter(layer.weight.detach().clone())
+    ours = StraightThrough(layer, 0.01, update, weight_decay=0.1)
+    theirs = twin([other])
+    for _ in gradients(layer, 5):
+        other.grad = layer.weight.grad.clone()
+        ours.step()
+        theirs.step()
+    torch.testing.assert_close(layer.weight, other)
+
+
+@pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="this torch has no Muon")
+def test_muon_is_torchs_own_up_to_its_half_precision():
+    layer = BinaryLinear(12, 30, scale="magnitude")
+    other = nn.Parameter(layer.weight.detach().clone())
+    ours = StraightThrough(layer, 0.02, "muon", weight_decay=0.1)
+    theirs = torch.optim.Muon([other], lr=0.02, momentum=0.95, weight_decay=0.1, adjust_lr_fn="original")
+    for _ in gradients(layer, 3):
+        other.grad = layer.weight.grad.clone()
+        ours.step()
+        theirs.step()
+    start = (layer.weight - other).abs().max().item()
+    assert start < 0.02 * 0.05
+
+
+@pytest.mark.parametrize("shape", [(5, 9), (9, 5)])
+def test_orthogonalized_matrices_have_singular_values_near_one(shape):
+    torch.manual_seed(0)
+    matrix = torch.randn(2, *shape)
+    found = torch.linalg.svdvals(orthogonalized(matrix))
+    assert ((found > 0.5) & (found < 1.3)).all()
+    assert not orthogonalized(torch.zeros(1, 3, 4)).any()
+
+
+def test_a_weight_flips_once_bops_mean_gradient_has_its_sign_and_is_large():
+    layer = BinaryLinear(4, 1)
+    with torch.no_grad():
+        layer.weight.copy_(torch.tensor([[0.3, 0.3, -0.3, -0.3]]))
+    optimizer = Bop(layer, lr=0.5, threshold=0.9)
+    layer.weight.grad = torch.tensor([[2.0, -2.0, 2.0, -2.0]])
+    optimizer.step()  # the mean is ±1
+    assert layer.binary_weight.tolist() == [[-1, 1, -1, 1]]
+    layer.weight.grad = torch.tensor([[-1.0, 1.0, 0.0, 0.0]])
+    optimizer.step()  # 0, 0, ½, −½
+    assert layer.binary_weight.tolist() == [[-1, 1, -1, 1]]
+
+
+@pytest.mark.parametrize("update", ["adam", "muon", "bop"])
+def test_they_train_convolutions_and_the_rest_of_a_model(update):
+    torch.manual_seed(0)
+    model = convert(nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(64, 2)))
+    assert isinstance(model[0], BinaryConv2d)
+    x = torch.randn(64, 1, 6, 6)
+    y = (x.mean((1, 2, 3)) > 0).long()
+    options = {"steps": 60, "real": True}
+    optimizer = (
+        Bop(model, threshold=3e-4, **options) if update == "bop" else StraightThrough(model, update=update, **options)
+    )
+    losses = []
+    for _ in range(60):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.8 * losses[0]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda layer: StraightThrough(layer, update="lion"), "update must be one of adam, sgd, muon"),
+        (lambda layer: StraightThrough(layer, weight_decay=-1.0), "weight_decay must be"),
+        (lambda layer: Bop(layer, threshold=0.0), "threshold must be"),
+        (lambda layer: Bop(layer, lr=math.nan), "lr must be"),
+    ],
+)
+def test_bad_options_of_straight_through_training_and_bop_raise(make, message):
+    with pytest.raises(ValueError, match=message):
+        make(BinaryLinear(4, 2))
