@@ -124,7 +124,11 @@ def _section(summary: Summary, key: str) -> str:
         chosen = f", chosen by {_text(summary['chosen by'])}" if summary.get("chosen by") else ""
         options = f"<details><summary>Options{chosen}</summary>{options}</details>"
     seconds = summary.get("seconds of training")
-    took = f'<p class="quiet">{_text(duration(seconds))} of processor time, all runs added up.</p>' if seconds is not None else ""
+    took = (
+        f'<p class="quiet">{_text(duration(seconds))} of processor time, all runs added up.</p>'
+        if seconds is not None
+        else ""
+    )
     return (
         f'<section id="{key}" aria-labelledby="{key}-title"><h2 id="{key}-title">{_text(summary["title"])}</h2>'
         f"{won}{paper}{_curves(summary)}{_figures(summary)}{note}{main}{_claims(summary, key)}"
