@@ -110,8 +110,8 @@ def scales():
         for line, words in FORMS.items()
     ]
     return (
-        f"In {counted['qpsbgd-mean'].total()} settings QP-SBGD as printed is ahead of, level with and behind the "
-        f"better of BC (SGD) and BC (signSGD): {', '.join(told)}."
+        f"In {counted['qpsbgd-mean'].total()} settings QP-SBGD as printed is ahead of the better of BC (SGD) and "
+        f"BC (signSGD), cannot be told from it, and is behind it: {', '.join(told)}."
     )
 
 

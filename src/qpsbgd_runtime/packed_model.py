@@ -64,7 +64,14 @@ class PackedModel:
         if len(shape) < 2:
             expected = "" if self.input_shape is None else f" of samples of shape {self.input_shape}"
             raise ValueError(f"inputs must be a batch{expected}, got shape {shape}; for one sample pass x[None]")
-        return _plan(self.operations, shape[1:])
+        try:
+            return _plan(self.operations, shape[1:])
+        except ValueError as error:
+            if self.input_shape in (None, shape[1:]):
+                raise
+            alone = "; for one sample pass x[None]" if shape == self.input_shape else ""
+            expected = f"inputs must be a batch of samples of shape {self.input_shape}, got shape {shape}{alone}"
+            raise ValueError(f"{expected}: {error}") from error
 
     def __reduce__(self) -> tuple[Any, ...]:
         return PackedModel, (self.operations, self.input_shape)

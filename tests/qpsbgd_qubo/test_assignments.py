@@ -90,7 +90,7 @@ def test_few_variables_are_proven(n):
 
 
 def test_a_solver_object_and_its_options_are_used():
-    family = random_family(40, 1, 8)
+    family = random_family(100, 1, 8)
     assert solve(family, solver=Portfolio(rounds=2)).stats == {"solver": "portfolio", "rounds": 2}
     assert solve(family, solver=make_solver("auto", rounds=3)).stats == {"solver": "portfolio", "rounds": 3}
     with pytest.raises(TypeError, match="has no option sweeps"):

@@ -36,7 +36,7 @@ class FixedPoints:
         return all(bool(mask.all()) for mask in self.holds.values())
 
     def __repr__(self) -> str:
-        shares = ", ".join(f"{name}: {float(mask.float().mean()):.3f}" for name, mask in self.holds.items())
+        shares = ", ".join(f"{name or 'the model'}: {mask.float().mean():.3f}" for name, mask in self.holds.items())
         return f"FixedPoints(fraction={self.fraction:.3f}, {shares})"
 
 

@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -246,9 +247,14 @@ def arguments(model: nn.Module, batch: Any) -> Any:
 
 def answer(model: nn.Module, batch: Any) -> Any:
     """A model's output for a tensor, a tuple of arguments or a dictionary of keyword arguments."""
-    if isinstance(batch, dict):
-        return model(**batch)
-    return model(*batch) if isinstance(batch, tuple) else model(batch)
+    try:
+        if isinstance(batch, dict):
+            return model(**batch)
+        return model(*batch) if isinstance(batch, tuple) else model(batch)
+    except (AttributeError, TypeError) as error:
+        if any(isinstance(leaf, np.ndarray) for leaf in tree_leaves(batch)):
+            raise TypeError(f"batches must hold tensors, got arrays; give torch.as_tensor(x) ({error})") from error
+        raise
 
 
 def _copied(output: Any) -> Any:

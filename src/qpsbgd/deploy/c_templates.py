@@ -159,7 +159,8 @@ int main(void)
 {{
     double value;
     int32_t count = 0, sample = 0, good = 1;
-    while (scanf("%lf", &value) == 1) {{
+    int found;
+    while ((found = scanf("%lf", &value)) == 1) {{
         good = good && finite(value);
         input[count++] = {read};
         if (count < {prefix}_INPUTS)
@@ -175,7 +176,11 @@ int main(void)
             printf({show});
         printf("\\n");
     }}
-    return count != 0;
+    if (found == EOF && count == 0)
+        return 0;
+    fprintf(stderr, "sample %" PRId32 ": %d numbers between blanks are needed, %" PRId32 " read%s\\n", sample + 1,
+            {prefix}_INPUTS, count, found == EOF ? "" : " before something else");
+    return 1;
 }}
 """
 

@@ -104,7 +104,6 @@ _REFUSED: dict[type[nn.Module], str] = {
     **dict.fromkeys((nn.LSTM, nn.GRU, nn.RNN), "write nn.Conv1d layers over time: deployed networks keep no state"),
     **dict.fromkeys((nn.InstanceNorm1d, nn.InstanceNorm2d), "write nn.GroupNorm(channels, channels)"),
     **dict.fromkeys((nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d), "write nn.Upsample() and nn.Conv2d"),
-    **dict.fromkeys((nn.TransformerEncoderLayer, nn.TransformerEncoder), "write its attention, norms and layers out"),
 }
 """Advice for some modules that cannot be expressed."""
 

@@ -10,6 +10,7 @@ from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_leaves
 
 import qpsbgd.deploy.modules as kinds
+from qpsbgd.deploy.encoders import ENCODERS
 from qpsbgd.deploy.functions import BATCH, call_function
 from qpsbgd.deploy.graph_builder import GraphBuilder
 from qpsbgd.deploy.tracing import RefusedError, Traced, constant, name_of, place, refusal, trace
@@ -32,6 +33,8 @@ def read(model: nn.Module, input_shape: Shape | None = None) -> tuple[Operation,
     if not isinstance(model, nn.Module):
         raise TypeError(f"the model must be a torch.nn.Module or a packed model, got {type(model).__name__}")
     builder = GraphBuilder(input_shape)
+    if type(model) in ENCODERS:
+        model = nn.Sequential(model)
     if isinstance(model, kinds.SUPPORTED):
         return builder.finished(builder.apply("the model", model, builder.input))
     if fx.Tracer().is_leaf_module(model, ""):
@@ -62,7 +65,7 @@ def _followed(model: nn.Module, builder: GraphBuilder) -> Any:
             return result if isinstance(result, Tensor) else None
         return None if shape is None else torch.empty(0, *shape)
 
-    return known[trace(model, kinds.SUPPORTED, follow)]
+    return known[trace(model, kinds.SUPPORTED, follow, ENCODERS)]
 
 
 def _changes_its_input(node: fx.Node, kwargs: dict[str, Any], model: nn.Module) -> bool:

@@ -54,18 +54,23 @@ Follow = Callable[[fx.Node], "torch.Tensor | None"]
 Of a result of the model it has no samples (0, …)."""
 
 
-def trace(model: nn.Module, leaves: tuple[type[nn.Module], ...], follow: Follow) -> fx.Node:
+WrittenOut = Mapping[type[nn.Module], Callable[..., Any]]
+"""What is traced in place of the forward of modules of these types: functions of the module and its arguments."""
+
+
+def trace(model: nn.Module, leaves: tuple[type[nn.Module], ...], follow: Follow, written_out: WrittenOut) -> fx.Node:
     """The node that the model's forward returns for its first argument, in evaluation mode.
 
     Args:
         model: The model, which stays as it is.
         leaves: Modules that become one node each; so do binary layers, and all of torch's own but containers.
         follow: Called with every node, in order.
+        written_out: Modules of torch's own that become several nodes.
 
     Raises:
         ValueError: The forward cannot be followed; the message names the module and the line.
     """
-    tracer = _Tracer(leaves, follow)
+    tracer = _Tracer(leaves, follow, written_out)
     before = set(vars(model))
     try:
         with evaluating(model), tracer.naming("", model):
@@ -137,9 +142,9 @@ class _Proxy(fx.Proxy):
 class _Tracer(fx.Tracer):
     proxy_buffer_attributes = True
 
-    def __init__(self, leaves: tuple[type[nn.Module], ...], follow: Follow) -> None:
+    def __init__(self, leaves: tuple[type[nn.Module], ...], follow: Follow, written_out: WrittenOut) -> None:
         super().__init__()
-        self._leaves, self._follow = leaves, follow
+        self._leaves, self._follow, self._written_out = leaves, follow, written_out
         self._following = False
         self.returned: fx.Node
 
@@ -178,11 +183,15 @@ class _Tracer(fx.Tracer):
         return forward, [self.root, self.create_proxy("placeholder", first.name, (), {})]
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        if type(m) in self._written_out:
+            return False
         return type(m) in self._leaves or isinstance(m, BinaryLayer) or super().is_leaf_module(m, module_qualified_name)
 
     def call_module(self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         if self._following:
             return forward(*args, **kwargs)
+        if type(m) in self._written_out:
+            forward = functools.partial(self._written_out[type(m)], m)
         with self.naming(self.path_of_module(m), m):
             return super().call_module(m, forward, args, kwargs)
 

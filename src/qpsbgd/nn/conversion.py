@@ -6,7 +6,7 @@ import copy
 import math
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -53,7 +53,8 @@ def convert(
 
     Every other weight matrix stays real-valued, and one warning lists them with the reason: other kinds of
     layers, matrices held directly by a module, layers that share their weight, have hooks, or compute their weight, as
-    under weight norm. Embeddings stay real too and are listed only if a layer shares their weight.
+    under weight norm. Embeddings stay real too and are listed only if a layer shares their weight; so do parameters
+    (1, …, …) that are added to every sample, such as positions.
 
     Args:
         model: The model, or a single layer.
@@ -63,7 +64,8 @@ def convert(
         scale: "magnitude" for scales computed from the latent weights, "learned" for trained ones, None for one
             constant `gain` per layer, as in the paper.
         gain: Only if `scale` is None: "fan_in" for 1/√n (the default), or a number.
-        skip: Names of modules, as in `model.named_modules()`, that stay real-valued with all layers inside.
+        skip: Names of modules, as in `model.named_modules()`, that stay real-valued with all layers inside, and of
+            matrices held directly by a module, as in `model.named_parameters()`.
 
     Raises:
         ValueError: The model has lazy layers without shapes, `skip` names a module that it does not have, a weight is
@@ -79,7 +81,8 @@ def convert(
     if gain is not None and scale is not None:
         raise ValueError(f"gain belongs to layers without scales: give scale=None with gain={gain!r}, or leave it out")
     model = copy.deepcopy(model)
-    if unknown := sorted(set(skip) - {name for name, _ in model.named_modules()}):
+    held = {_joined(name, own) for name, module in model.named_modules() for own in _own_matrices(module)}
+    if unknown := sorted(set(skip) - held - {name for name, _ in model.named_modules()}):
         raise ValueError(f"skip names modules that the model does not have: {', '.join(unknown)}")
 
     def is_skipped(name: str) -> bool:
@@ -96,7 +99,8 @@ def convert(
     uses = parameter_uses(model)
     refused: dict[str, list[str]] = {}
     for name, module in named.items():
-        reason = refusal(module, uses) if is_converted(module) else _without_binary_form(module)
+        own = [matrix for matrix in _own_matrices(module) if _joined(name, matrix) not in skip]
+        reason = refusal(module, uses) if is_converted(module) else _without_binary_form(module, own)
         if reason and name not in left:
             refused.setdefault(reason, []).append(name)
     shown = {why: ", ".join(name or 'the model, "" by name' for name in names) for why, names in refused.items()}
@@ -189,14 +193,23 @@ def refusal(layer: nn.Module, uses: Counter[nn.Parameter]) -> str:
     return "it has hooks, which would be lost" if _has_hooks(layer) else ""
 
 
-def _without_binary_form(module: nn.Module) -> str:
-    """Why a module of another kind that has weights stays real-valued; empty for those without."""
-    if isinstance(module, _REAL):
-        return ""
-    if isinstance(module, _WEIGHTED):
+def _without_binary_form(module: nn.Module, own: Sequence[str]) -> str:
+    """Why a module of another kind that has weights, or matrices of its `own`, stays real-valued; else empty."""
+    if isinstance(module, _WEIGHTED) and not isinstance(module, _REAL):
         return f"{type(module).__name__} has no binary form"
-    own = [name for name, p in module._parameters.items() if p is not None and sum(n > 1 for n in p.shape) > 1]
     return f"{type(module).__name__} holds {', '.join(own)} itself" if own else ""
+
+
+def _own_matrices(module: nn.Module) -> list[str]:
+    """What a module of another kind holds itself that may be a weight; (1, …, …) is rather added to every sample."""
+    if isinstance(module, (*_REAL, *_WEIGHTED)) or is_converted(module):
+        return []
+    shapes = {name: p.shape for name, p in module._parameters.items() if p is not None and not is_lazy(p)}
+    return [name for name, shape in shapes.items() if sum(n > 1 for n in shape) > 1 and shape[0] > 1]
+
+
+def _joined(module: str, parameter: str) -> str:
+    return f"{module}.{parameter}" if module else parameter
 
 
 def _binary(layer: nn.Module, name: str, options: dict[str, Any]) -> BinaryLayer:

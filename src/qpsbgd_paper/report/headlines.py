@@ -13,11 +13,11 @@ from qpsbgd_paper.report.styles import grouped, line_kinds, line_labels
 from qpsbgd_paper.report.summaries import Summary
 from qpsbgd_paper.report.tables import capitalised, decimals_for, joined, number_text
 
-Outcome = Literal["won", "level", "lost"]
+Outcome = Literal["won", "cannot tell", "lost"]
 Numbers = dict[str, list[list[float]]]
 """The main figure of lines, by name: per case, that of every seed, NaN where a run diverged."""
 
-_OUTCOMES: Mapping[str, Outcome] = {"yes": "won", "cannot tell": "level", "no": "lost"}
+_OUTCOMES: Mapping[str, Outcome] = {"yes": "won", "cannot tell": "cannot tell", "no": "lost"}
 
 
 class Result(NamedTuple):
@@ -32,7 +32,7 @@ class Result(NamedTuple):
 
 
 def headline(summary: Summary) -> str:
-    """Who has the best main figure: each form of QP-SBGD against the best baseline, level where noise decides.
+    """Who has the best main figure: each form of QP-SBGD against the best baseline, untold where noise decides.
 
     Forms are the lines of the kinds "ours" and "paper"; those with other solvers are left out. Without baselines the
     best line is named; without figures, the summary's own "headline", or how many claims hold. Several cases of one
@@ -101,7 +101,7 @@ def _compared(line: str, rivals: Collection[str], numbers: Numbers, *, higher: b
     if not trained or np.isnan(numbers[line]).any():
         diverged = bool(np.isnan(numbers[line]).any())
         best = max(trained or rivals, key=lambda rival: (1 if higher else -1) * float(np.mean(numbers[rival])))
-        return ("lost" if diverged and trained else "level" if diverged else "won"), best
+        return ("lost" if diverged and trained else "cannot tell" if diverged else "won"), best
     values: Values = {(str(k), name, "main"): case for name in numbers for k, case in enumerate(numbers[name])}
     cases = tuple(str(k) for k in range(len(numbers[line])))
     found = judged(Claim("", line, "main", cases, against=tuple(trained)), values, {"main": higher})
@@ -126,10 +126,10 @@ def _numbers(cases: Sequence[Mapping[str, Any]], key: str) -> Numbers:
 
 
 def _counted(results: Sequence[Result]) -> str:
-    """`won in 1 of 3 cases, lost to the best baseline in 1 and was level with it in 1`."""
+    """`won in 1 of 3 cases, lost to the best baseline in 1 and could not be told from it in 1`."""
     tally = Counter(result.outcome for result in results)
     total = len(results)
-    words: dict[Outcome, str] = {"won": "won", "lost": "lost to", "level": "was level with"}
+    words: dict[Outcome, str] = {"won": "won", "lost": "lost to", "cannot tell": "could not be told from"}
     parts: list[str] = []
     rival = "the best baseline"
     for outcome, verb in words.items():

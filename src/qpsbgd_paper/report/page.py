@@ -62,14 +62,12 @@ def page(summaries: Sequence[Summary], *, title: str, intro: str = "") -> str:
 def _overview(summaries: Sequence[Summary], ids: Sequence[str]) -> str:
     """One sentence and one picture of all verdicts, then who won in each experiment, with links to the sections.
 
-    Without claims of the paper, as in the demo: who won in the first experiment, and its curves.
+    Without claims of the paper, as in the demo: who won in the first experiment.
     """
     found = sentence(summaries)
     if not found:
         lead = next((line for summary in summaries if (line := headline(summary))), "")
-        curves = ((s, one) for s in summaries for one in s.get("series", ()) if _has_curves(s, one["key"]))
-        drawn = next((f'<div class="static drawing">{series_svg(*pair)}</div>' for pair in curves), "")
-        return f'<section id="overview" aria-label="Overview"><p class="lead">{_text(lead)}</p>{drawn}</section>\n'
+        return f'<section id="overview" aria-label="Overview"><p class="lead">{_text(lead)}</p></section>\n'
     first = f'<p class="lead">{_text(found)}</p><div class="static drawing">{picture(summaries)}</div>'
     items = "".join(
         f'<li><a href="#{key}">{_text(summary["title"])}</a>: {_text(headline(summary))}</li>'
@@ -126,7 +124,11 @@ def _section(summary: Summary, key: str) -> str:
         chosen = f", chosen by {_text(summary['chosen by'])}" if summary.get("chosen by") else ""
         options = f"<details><summary>Options{chosen}</summary>{options}</details>"
     seconds = summary.get("seconds of training")
-    took = f'<p class="quiet">{_text(duration(seconds))} of computing.</p>' if seconds is not None else ""
+    took = (
+        f'<p class="quiet">{_text(duration(seconds))} of processor time, all runs added up.</p>'
+        if seconds is not None
+        else ""
+    )
     return (
         f'<section id="{key}" aria-labelledby="{key}-title"><h2 id="{key}-title">{_text(summary["title"])}</h2>'
         f"{won}{paper}{_curves(summary)}{_figures(summary)}{note}{main}{_claims(summary, key)}"

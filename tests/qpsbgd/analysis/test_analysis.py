@@ -107,6 +107,11 @@ def test_the_fraction_counts_weights_and_not_layers():
     assert "fraction" in repr(found)
 
 
+def test_a_model_that_is_one_layer_is_named_as_the_model():
+    found = fixed_points(BinaryLinear(6, 2), (torch.randn(8, 6), torch.randn(8, 2)), F.mse_loss)
+    assert "the model: " in repr(found)
+
+
 def test_the_direction_test_gives_the_papers_z():
     assert DirectionTest(2285, 3915).z == pytest.approx(10.47, abs=0.01)
     assert DirectionTest(2103, 4683).z == pytest.approx(-6.97, abs=0.01)

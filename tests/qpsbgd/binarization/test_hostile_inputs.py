@@ -93,6 +93,12 @@ def test_bad_models_and_options_are_refused_and_nothing_has_changed(name):
         assert all(torch.equal(after[key].nan_to_num(), value.nan_to_num()) for key, value in before.items())
 
 
+@pytest.mark.parametrize("wrapped", [lambda x: x, lambda x: (x, x), lambda x: {"input": x}])
+def test_batches_of_arrays_are_refused_with_what_to_do(wrapped):
+    with pytest.raises(TypeError, match=r"batches must hold tensors.*as_tensor"):
+        binarize(network(), [wrapped(INPUTS.numpy())])
+
+
 @pytest.mark.parametrize("batches", [None, INPUTS, {"input": INPUTS}, "abc"], ids=["None", "tensor", "dict", "text"])
 def test_a_single_batch_is_no_list_of_batches(batches):
     with pytest.raises(TypeError, match=r"iterable of batches, got .*\[x\]"):

@@ -80,6 +80,23 @@ def test_inputs_that_are_not_finite_are_refused(name, flags, tmp_path, network_o
 
 
 @needs_compiler
+def test_a_sample_that_ends_early_is_named_with_what_was_read(tmp_path):
+    program = built(to_c(nn.Sequential(nn.Linear(3, 2)), tmp_path, input_shape=(3,)))
+    for text, sample, count in (
+        ("a b", 1, 0),
+        ("1 2", 1, 2),
+        ("1,2,3", 1, 1),
+        ("1 2 3\n4 5 6\n7", 3, 1),
+        ("1 2 3 x", 2, 0),
+    ):
+        done = ran(program, text)
+        assert done.returncode == 1 and len(done.stdout.splitlines()) == sample - 1, text
+        assert re.search(rf"sample {sample}: 3 numbers.* {count} read", done.stderr), text
+    for text in ("", "\n", "1 2 3\n"):
+        assert (ran(program, text).returncode, ran(program, text).stderr) == (0, "")
+
+
+@needs_compiler
 @pytest.mark.parametrize("flags", [(), ("-DQPSBGD_UNCHECKED",)])
 def test_an_input_that_is_not_finite_has_no_class_unless_the_check_is_off(tmp_path, flags, network_of):
     source = to_c(network_of("a pool first").model, tmp_path, input_shape=(3, 12))

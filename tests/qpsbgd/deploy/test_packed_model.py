@@ -167,6 +167,13 @@ def test_images_of_a_wrong_shape_are_refused_with_the_layers_name():
         packed(np.zeros((1, 2, 6)))
 
 
+@pytest.mark.parametrize(("shape", "advice"), [((2, 64), ""), ((2, 1, 9, 9), ""), ((1, 8, 8), r"x\[None\]")])
+def test_a_stored_shape_of_a_sample_is_named_where_inputs_have_another(shape, advice):
+    packed = pack(nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten(), BinaryLinear(144, 5)), input_shape=(1, 8, 8))
+    with pytest.raises(ValueError, match=rf"samples of shape \(1, 8, 8\), got .*{advice}"):
+        packed(np.zeros(shape))
+
+
 def test_inference_does_not_load_torch(dense, tmp_path):
     path = tmp_path / "net.safetensors"
     pack(dense.model, path)

@@ -10,6 +10,7 @@ import torch
 from compiled_c import COMPILERS, built, results
 from graph_networks import trained
 from public_architectures import ARCHITECTURES, WORDS
+from torch import nn
 
 from qpsbgd.deploy import load_packed, pack, to_c, to_onnx
 from qpsbgd.nn import convert
@@ -41,8 +42,47 @@ def close(found, expected):
     np.testing.assert_allclose(found.reshape(expected.shape), expected, rtol=1e-3, atol=1e-4 * abs(expected).max())
 
 
+def encoder(*, norm_first=False, activation="relu", **options):
+    parts = {"dim_feedforward": 32, "norm_first": norm_first, "activation": activation, **options}
+    layer = nn.TransformerEncoderLayer(16, 4, **{"batch_first": True, **parts})
+    return nn.TransformerEncoder(layer, 2, norm=nn.LayerNorm(16) if norm_first else None, enable_nested_tensor=False)
+
+
+@pytest.mark.parametrize("alone", [True, False])
+@pytest.mark.parametrize("norm_first", [True, False])
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_transformer_encoders_of_torch_are_deployed(norm_first, activation, alone, tmp_path):
+    torch.manual_seed(0)
+    whole = encoder(norm_first=norm_first, activation=activation)
+    model, samples = trained(convert(whole.layers[0] if alone else whole)).eval(), torch.randn(3, 5, 16)
+    with torch.no_grad():
+        deployed_everywhere(model, (5, 16), samples.numpy(), model(samples).numpy(), tmp_path)
+
+
+class Masked(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.encoder = encoder()
+        self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(5))
+
+    def forward(self, x):
+        return self.encoder(x, mask=self.mask)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [(lambda: encoder(batch_first=False), "batch_first=True"), (Masked, "masks .* alone$")],
+)
+def test_encoders_that_cannot_be_deployed_are_refused_with_what_to_do(build, message):
+    with pytest.raises(ValueError, match=message):
+        pack(convert(build()), input_shape=(5, 16))
+
+
 def test_a_public_architecture_is_packed_and_written_as_onnx_and_c(network, tmp_path):
-    model, shape, samples, expected = network
+    deployed_everywhere(*network, tmp_path)
+
+
+def deployed_everywhere(model, shape, samples, expected, tmp_path):
     packed = pack(model, tmp_path / "net.safetensors", input_shape=shape)
     close(load_packed(tmp_path / "net.safetensors")(samples), expected)
     to_onnx(packed, tmp_path / "net.onnx")

@@ -166,7 +166,8 @@ class Tied(nn.Module):
 class Places(nn.Module):
     def __init__(self):
         super().__init__()
-        self.start, self.places = nn.Parameter(torch.zeros(1, 1, 4)), nn.Parameter(torch.zeros(1, 6, 4))
+        self.start, self.places = nn.Parameter(torch.zeros(1, 1, 4)), nn.Parameter(torch.zeros(6, 4))
+        self.positions = nn.Parameter(torch.zeros(1, 6, 4))
         self.norm = nn.LayerNorm((3, 4))
 
 
@@ -203,6 +204,15 @@ def test_what_cannot_be_converted_stays_and_is_named_unless_skipped(module, mess
     assert binary_names(convert(model, skip=["other"])) == ["linear"]
 
 
+def test_a_matrix_that_a_module_holds_itself_can_be_skipped_by_its_own_name():
+    model = nn.ModuleDict({"linear": nn.Linear(4, 4), "other": Places()})
+    assert binary_names(convert(model, skip=["other.places"])) == ["linear"]
+    model.places = nn.Parameter(torch.zeros(6, 4))
+    with pytest.warns(UserWarning, match=r"ModuleDict holds places itself"):
+        convert(model, skip=["other.places"])
+    assert binary_names(convert(model, skip=["other.places", "places"])) == ["linear"]
+
+
 def test_linear_layers_of_transformers_and_torch_geometric_are_converted():
     from torch_geometric.nn import Linear
     from transformers.pytorch_utils import Conv1D
@@ -232,6 +242,7 @@ def test_lazy_layers_are_refused_until_they_have_a_shape():
         (nn.LSTM(2, 2), {}, r"the model, .. by name \(LSTM has no binary form\)"),
         (nn.Linear(2, 2), {"first": False}, "nothing to convert"),
         (nn.Linear(2, 2), {"skip": ["head"]}, "skip names modules that the model does not have: head"),
+        (nn.Sequential(nn.Linear(2, 2)), {"skip": ["0.weight"]}, r"does not have: 0\.weight"),
         (nn.Linear(2, 2), {"bits": 0}, "bits must be"),
         (nn.Linear(2, 2), {"gain": -1, "scale": None}, "gain must be"),
         (nn.Linear(2, 2), {"gain": 1.0}, "give scale=None"),

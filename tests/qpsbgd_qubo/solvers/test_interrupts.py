@@ -70,7 +70,7 @@ def test_the_second_ctrl_c_raises():
 def test_searches_report_how_far_they_are():
     told = []
     with best_on_interrupt(lambda *facts: told.append(facts)):
-        make_solver("portfolio", rounds=3).solve(random_family(40, 1, 20))
+        make_solver("portfolio", rounds=3).solve(random_family(100, 1, 20))
     energies, rounds, left = zip(*told, strict=True)
     assert rounds == (1, 2, 3) and list(energies) == sorted(energies, reverse=True) and set(left) == {np.inf}
 

@@ -17,6 +17,7 @@ import numpy as np
 from qpsbgd_qubo.dense import DenseIsing
 from qpsbgd_qubo.kernels import NEVER, Array, kernels, thread_count
 from qpsbgd_qubo.solvers.deadline import deadline, report
+from qpsbgd_qubo.solvers.exact.sphere_decoder import prove
 from qpsbgd_qubo.solvers.model_solver import ModelSolver
 from qpsbgd_qubo.solvers.options import AT_LEAST_ONE_OR_NONE, SECONDS, SEED, check_options
 from qpsbgd_qubo.solvers.portfolio.pool import PoolSearch
@@ -31,6 +32,10 @@ SPARSE_UP_TO = 0.2  # largest share of coupled pairs for which a problem is kept
 FINISH = 10
 """Time kept for the end, in units of what an answer's energy takes: 0.3 s of 3 for a million spins, else nothing."""
 ROUNDS = 20  # rounds where neither these nor a time are given
+PROVE_UP_TO, PROVE_AFTER = 80, 2  # most spins of a single problem of which a proof is tried, and rounds before it
+NODES, SHARE = 2000, 1 / 6
+"""What a proof may cost: nodes of the sphere decoder per round, and of the time that is left this share. The nodes take
+about a sixth of a round of 20 to 80 dense spins; those of 20 rounds prove most random problems of up to 50."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,8 @@ class Portfolio(ModelSolver):
     One-hot groups are detected in the couplings, and most moves then keep them; sums of numbers and knapsacks are
     detected too (`groups.py`, `sums.py`).
     Sparse problems are first reduced by the spins that follow from others, and never made dense; up to 16 spins
-    are enumerated. The time limit includes everything. Several columns share the time and the threads.
+    are enumerated, and a single problem of up to 80 is proven where a sixth of the work is enough for that.
+    The time limit includes everything. Several columns share the time and the threads.
 
     Args:
         time_limit: Seconds after which the best answer is returned; None for no limit.
@@ -58,7 +64,7 @@ class Portfolio(ModelSolver):
         check_options(self, time_limit=SECONDS, rounds=AT_LEAST_ONE_OR_NONE, seed=SEED)
 
     def answer(self, model: SparseIsing | DenseIsing) -> tuple[Array, Array, dict[str, Any]]:
-        """The best spins found; proven where all were tried, or a sparse problem can be reduced to nothing."""
+        """The best spins found; proven where all were tried, a proof was cheap, or a reduction left nothing."""
         n = model.num_spins
         if isinstance(model, SparseIsing) and (n <= TRY_OUT_UP_TO or len(model.indices) > SPARSE_UP_TO * n**2):
             model = model.to_dense()
@@ -88,6 +94,7 @@ class Portfolio(ModelSolver):
                 seconds = max(0.0, left) / math.ceil((count - place) / threads)
             workers = max(1, threads // count)
             run = _Run(problems[place], seed=self.seed + place, workers=workers, rounds=rounds, seconds=seconds)
+            run.may_prove = count == 1 and len(run.spins) <= PROVE_UP_TO
             return run.made()
 
         if count == 1:
@@ -101,9 +108,14 @@ class _SparseProblem:
     """A problem Σ_{i<j} J_ij g_i g_j + Σ h_i g_i before its search."""
 
     def __init__(self, model: SparseIsing | DenseIsing, column: int = 0) -> None:
-        problem = model if isinstance(model, SparseIsing) else SparseIsing.from_dense(model, column)
+        self.problem = problem = model if isinstance(model, SparseIsing) else SparseIsing.from_dense(model, column)
         self.linear = problem.linear
         self.model = SparseModel.of(problem.indptr, problem.indices, problem.couplings, problem.linear)
+
+    @property
+    def couplings(self) -> Array:
+        """J as a matrix, (n, n)."""
+        return self.problem.to_dense().couplings()
 
     def descended(self, spins: Array, stop: Array) -> Array:
         """Where flips that gain lead from `spins`, int8, or until `stop` is set."""
@@ -170,6 +182,7 @@ class _Run:
         self.problem = make()
         self.spins = np.where(self.problem.linear <= 0, 1, -1).astype(np.int8)
         self.energy, self.proven, self.rounds = math.inf, False, 0
+        self.may_prove = False
 
     def made(self) -> _Run:
         """This run when it has ended, on time."""
@@ -197,11 +210,13 @@ class _Run:
         most: float = math.inf
         with ThreadPoolExecutor(self.workers) as pool:
             try:
-                while not stop[0] and search.rounds != self.most_rounds:
+                while not (stop[0] or self.proven or search.rounds == self.most_rounds):
                     begin = time.monotonic()
                     search.round(pool.map, most)
                     self.rounds = search.rounds
                     self._offer(completed(search.best[0]))
+                    if self.may_prove and self.rounds == PROVE_AFTER:
+                        self._prove()
                     # A round that would not end in time is made shorter.
                     per_sweep = (time.monotonic() - begin) / (search.last_sweeps + problem.fixed_sweeps)
                     left = self.end - time.monotonic()
@@ -209,3 +224,12 @@ class _Run:
                     most = max(1.0, 0.9 * left / per_sweep - problem.fixed_sweeps)
             finally:
                 stop.fill(1)  # what is still running when an exception ends the rounds
+
+    def _prove(self) -> None:
+        """Bring the best spins to the optimum if that costs little beside the search."""
+        nodes = min(2**62, math.inf if self.most_rounds is None else NODES * self.most_rounds)
+        left = self.end - time.monotonic()
+        with deadline(None if left == math.inf else SHARE * max(0.0, left)) as stop:
+            given = self.problem.couplings, self.problem.linear, self.spins
+            spins, self.proven = prove(*given, node_limit=int(nodes), stop=stop)
+        self._offer(spins)

@@ -9,7 +9,7 @@ from qpsbgd.binary_map import binary_map
 from qpsbgd.qubo import QuboFamily
 from qpsbgd.testing import lowest_energies, random_family
 from qpsbgd_qubo.kernels import kernels
-from qpsbgd_qubo.solvers.exact import exact
+from qpsbgd_qubo.solvers.exact import exact, sphere_decoder
 from qpsbgd_qubo.solvers.exact.exact import Exact
 
 NEVER = np.zeros(1, np.uint8)
@@ -311,5 +311,5 @@ def test_the_shift_is_just_above_the_least_eigenvalue_and_small_matrices_need_no
     assert exact.least_shift(np.zeros((500, 500)), seconds=60) == pytest.approx(1 + 4e-6, abs=1e-9)
     assert sizes == [600, 500]
     ticks = iter([0.0, 0.5])
-    monkeypatch.setattr(exact, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
+    monkeypatch.setattr(sphere_decoder, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
     assert exact.least_shift(np.zeros((600, 600)), seconds=32.0) is not None  # 4³ times as long, just enough

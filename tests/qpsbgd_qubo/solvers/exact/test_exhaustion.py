@@ -8,7 +8,7 @@ import torch
 from qpsbgd.qubo import QuboFamily
 from qpsbgd.testing import random_family
 from qpsbgd_qubo.kernels import NEVER, kernels, reference
-from qpsbgd_qubo.solvers.exact import exact
+from qpsbgd_qubo.solvers.exact import exact, sphere_decoder
 from qpsbgd_qubo.solvers.exact.exact import Exact
 
 
@@ -108,7 +108,8 @@ def test_nothing_is_tried_out_that_the_decoder_proves_sooner(monkeypatch):
 
 
 def test_without_compiled_kernels_columns_that_would_take_hours_stay_unproven(monkeypatch):
-    monkeypatch.setattr(exact, "kernels", reference)
+    for module in (exact, sphere_decoder):
+        monkeypatch.setattr(module, "kernels", reference)
     family = QuboFamily(torch.from_numpy(random_couplings(22)), torch.zeros(22, 2, dtype=torch.float64))
     solution = Exact().solve(family)
     assert not solution.proven_optimal.any()

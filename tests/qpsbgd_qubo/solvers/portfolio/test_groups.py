@@ -124,7 +124,7 @@ def test_the_shortest_tour_is_found(n):
     problem, length = tour(n)
     spins, _, stats = Portfolio(rounds=15).answer(problem)
     assert problem.energy(spins[:, 0]) == pytest.approx(length)
-    assert stats["rounds"] == 15
+    assert stats["rounds"] <= 15
 
 
 def test_a_graph_is_coloured_as_well_as_possible():

@@ -8,7 +8,7 @@ from sparse_problems import least_energy, model_of, random_sparse, torus
 from qpsbgd.qubo import QuboFamily
 from qpsbgd.solvers import make_solver
 from qpsbgd.testing import lowest_energies, random_family
-from qpsbgd_qubo import solve
+from qpsbgd_qubo import ising_problem, solve
 from qpsbgd_qubo.solvers.portfolio import portfolio
 from qpsbgd_qubo.solvers.portfolio.pool import PoolSearch
 from qpsbgd_qubo.solvers.portfolio.portfolio import Portfolio
@@ -38,7 +38,36 @@ def test_a_problem_that_can_be_reduced_to_nothing_is_proven():
     tree = SparseIsing.from_edges(5000, ends, ends // 2, np.ones(4999))
     solution = solve(tree, solver=Portfolio())
     assert solution.proven_optimal and solution.energies.item() == -4999
-    assert not solve(torus(5, 5), solver=Portfolio(rounds=2)).proven_optimal
+    assert not solve(torus(10, 10), solver=Portfolio(rounds=2)).proven_optimal
+
+
+@pytest.mark.parametrize("scale", [1.0, 2.0**-800, 2.0**900])
+@pytest.mark.parametrize("density", [1.0, 0.1])
+@pytest.mark.parametrize("limit", [{}, {"rounds": 20}, {"time_limit": 60.0}])
+def test_a_single_problem_is_proven_where_that_is_cheap(limit, density, scale):
+    generator = np.random.default_rng(1)
+    matrix = np.where(generator.random((30, 30)) < density, generator.normal(size=(30, 30)), 0) * scale
+    answer = solve(matrix, **limit)
+    assert answer.proven_optimal.all() and answer.stats.get("rounds", 0) <= 2
+    assert answer.value / scale == pytest.approx(solve(matrix / scale, solver="exact").value)
+
+
+def test_a_proof_that_is_not_cheap_leaves_the_search_as_it_is(monkeypatch):
+    couplings = np.triu(np.random.default_rng(2).choice([-1.0, 1.0], (70, 70)), 1)
+    problem = ising_problem(np.zeros(70), couplings)  # many answers that are nearly as good: a proof takes hours
+    tried = solve(problem, seed=3)
+    assert not tried.proven_optimal.any() and tried.stats["rounds"] == portfolio.ROUNDS
+    assert np.array_equal(tried.spins, solve(problem, seed=3).spins)
+    monkeypatch.setattr(portfolio, "PROVE_UP_TO", 0)
+    assert tried.value <= solve(problem, seed=3).value
+
+
+def test_a_proof_leaves_most_of_the_time_to_the_search(monkeypatch):
+    given = []
+    monkeypatch.setattr(portfolio, "prove", lambda *_, node_limit, stop: (given.append(stop), (_[2], False))[1])
+    couplings = np.triu(np.random.default_rng(2).choice([-1.0, 1.0], (70, 70)), 1)
+    answer = solve(ising_problem(np.zeros(70), couplings), time_limit=0.5)
+    assert len(given) == 1 and not answer.proven_optimal.any() and answer.stats["rounds"] > 2
 
 
 def test_all_columns_of_a_family_are_solved():

@@ -1,0 +1,61 @@
+"""A sphere decoder: proven optima by a depth-first search, of the columns of a family or of one problem.
+
+With any diagonal D that makes A = Q + D positive definite and its Cholesky
+factor A = RᵀR (R upper triangular),
+
+    gᵀQg + sᵀg = ‖R g − y‖² − ‖y‖² − tr D,   Rᵀ y = −s/2,   for g ∈ {−1, +1}ⁿ.
+
+Row k of R g − y depends on spins k…n−1 alone, so fixing spins from the last to the first adds up non-negative terms,
+and a branch ends when its sum exceeds that of the best spins known. D decides how soon. It is −λ_min(Q) everywhere
+plus, column by column, the multipliers of the relaxation to the box [−1, 1]ⁿ: the minimum over real x is then the one
+over the box.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+
+import numpy as np
+
+from qpsbgd_qubo.kernels import Array, kernels, thread_count
+from qpsbgd_qubo.solvers.search.chains import range_factor
+
+
+def least_shift(quadratic: Array, *, seconds: float = math.inf) -> float | None:
+    """δ that makes hollow Q + δI barely positive definite; None where that would take longer than `seconds`."""
+    hollow = quadratic - np.diag(np.diag(quadratic))
+    if seconds < math.inf and len(hollow) > 500:
+        # LAPACK cannot be interrupted, but the time for a quarter of the matrix predicts it: it grows with the cube.
+        begin, quarter = time.monotonic(), len(hollow) // 4
+        np.linalg.eigvalsh(hollow[:quarter, :quarter])
+        if 4**3 * (time.monotonic() - begin) > seconds:
+            return None
+    eigenvalues = np.linalg.eigvalsh(hollow)
+    spread = eigenvalues[-1] - eigenvalues[0]
+    return float(-eigenvalues[0] + 1e-6 * spread)
+
+
+def decode(
+    couplings: Array, linear: Array, fixed: Array, spins: Array, shift: float, node_limit: int, stop: Array
+) -> Array:
+    """Bring good `spins` (m, n) of every column to the optimum, those that are `fixed`, not 0, as they are.
+
+    Returns:
+        The nodes that each column took, (m,), −1 where it gave up: at `node_limit`, or when `stop` is set.
+    """
+    nodes = np.empty(len(linear), np.int64)
+    kernels.decode(couplings, linear, fixed, spins, shift, node_limit, nodes, stop, thread_count())
+    return nodes
+
+
+def prove(couplings: Array, linear: Array, spins: Array, *, node_limit: int, stop: Array) -> tuple[Array, bool]:
+    """Good `spins` (n,) of one problem, int8, brought to the optimum, and whether that was done within the limits."""
+    factor = range_factor(couplings, linear)
+    couplings, linear = couplings * factor, linear[None] * factor
+    fixed, found = np.empty_like(linear), spins[None].astype(np.float64)
+    kernels.fix_dominated(couplings, linear, fixed, stop, 1)
+    shift = least_shift(couplings / 2)
+    assert shift is not None
+    nodes = decode(couplings, linear, fixed, found, shift, node_limit, stop)
+    return found[0].astype(np.int8), bool(nodes[0] >= 0)
