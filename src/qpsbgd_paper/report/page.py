@@ -48,13 +48,15 @@ def page(summaries: Sequence[Summary], *, title: str, intro: str = "") -> str:
         check(summary)
     ids = _ids(summaries)
     sections = "".join(_section(summary, key) for key, summary in zip(ids, summaries, strict=True))
+    overview, reading = _overview(summaries, ids), _reading(summaries, intro)
+    body = f"{overview}{reading}{sections}" if overview else f"{sections}{reading}"
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{_text(title)}</title><style>{_file('page.css')}</style></head><body><main>\n"
         f'<div class="top"><h1>{_text(title)}</h1><button id="theme" type="button" hidden '
         f'aria-label="Switch between light and dark">Dark</button></div>'
-        f"{_overview(summaries, ids)}{_reading(summaries, intro)}{sections}{_machine(summaries)}"
+        f"{body}{_machine(summaries)}"
         f"</main><script>{_file('curves.js')}{_file('theme.js')}</script></body></html>\n"
     )
 
@@ -62,12 +64,11 @@ def page(summaries: Sequence[Summary], *, title: str, intro: str = "") -> str:
 def _overview(summaries: Sequence[Summary], ids: Sequence[str]) -> str:
     """One sentence and one picture of all verdicts, then who won in each experiment, with links to the sections.
 
-    Without claims of the paper, as in the demo: who won in the first experiment.
+    Empty without claims of the paper, as in the demo: the first experiment begins with its sentence and its curves.
     """
     found = sentence(summaries)
     if not found:
-        lead = next((line for summary in summaries if (line := headline(summary))), "")
-        return f'<section id="overview" aria-label="Overview"><p class="lead">{_text(lead)}</p></section>\n'
+        return ""
     first = f'<p class="lead">{_text(found)}</p><div class="static drawing">{picture(summaries)}</div>'
     items = "".join(
         f'<li><a href="#{key}">{_text(summary["title"])}</a>: {_text(headline(summary))}</li>'
