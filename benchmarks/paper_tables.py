@@ -111,7 +111,7 @@ def scales():
     ]
     return (
         f"In {counted['qpsbgd-mean'].total()} settings QP-SBGD as printed is ahead of the better of BC (SGD) and "
-        f"BC (signSGD), cannot be told from it, and is behind it: {', '.join(told)}."
+        f"BC (signSGD), cannot be told apart from it, and is behind it: {', '.join(told)}."
     )
 
 

@@ -126,10 +126,10 @@ def _numbers(cases: Sequence[Mapping[str, Any]], key: str) -> Numbers:
 
 
 def _counted(results: Sequence[Result]) -> str:
-    """`won in 1 of 3 cases, lost to the best baseline in 1 and could not be told from it in 1`."""
+    """`won in 1 of 3 cases, lost to the best baseline in 1 and could not be told apart from it in 1`."""
     tally = Counter(result.outcome for result in results)
     total = len(results)
-    words: dict[Outcome, str] = {"won": "won", "lost": "lost to", "cannot tell": "could not be told from"}
+    words: dict[Outcome, str] = {"won": "won", "lost": "lost to", "cannot tell": "could not be told apart from"}
     parts: list[str] = []
     rival = "the best baseline"
     for outcome, verb in words.items():

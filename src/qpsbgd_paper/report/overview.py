@@ -131,7 +131,7 @@ def sentence(summaries: Iterable[Summary]) -> str:
     words = {
         "yes": "hold here",
         "no": "do not",
-        "cannot tell": "cannot be told from the controls or from noise",
+        "cannot tell": "cannot be told apart from the controls or from noise",
         "not run on hardware": "are about an annealer and were not run on hardware",
     }
     parts = [f"{tally[verdict]} {text}" for verdict, text in words.items() if tally[verdict]]
